@@ -1,0 +1,130 @@
+"""Build the virtual environment from the pins in environment.yml. Standard library only.
+
+Usage: install.py PATH. A complete environment at PATH is left as it is; an environment that was not
+made here is checked against the pins and never changed. Every failure is one sentence.
+"""
+
+import hashlib
+import re
+import shutil
+import subprocess
+import sys
+from importlib.metadata import distributions
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+ROOM_GIB = 9  # torch with its CUDA libraries takes 6 GiB, pip's downloads up to 3 more
+STAMP = "alkit-installed"  # written last: an interrupted install has none and is taken up again
+
+
+def main() -> None:
+    venv = Path(sys.argv[1]).expanduser()
+    wanted = pins((ROOT / "environment.yml").read_text())
+    stamp, mark = venv / STAMP, fingerprint()
+    if stamp.exists() and stamp.read_text() == mark:
+        return
+    if is_foreign(venv):
+        check_foreign(venv, wanted)
+        return
+    check_room(venv)
+    make_venv(venv)
+    pip_install(venv, wanted)
+    stamp.write_text(mark)
+    print(f"Installed the pins of environment.yml in {venv}.")
+
+
+def pins(text: str) -> list[str]:
+    """Return the entries of the pip list of an environment file, in order."""
+    pip_list = text.split("- pip:", 1)[1]
+    return re.findall(r"^ {6}- (.+?)\s*$", pip_list, flags=re.MULTILINE)
+
+
+def fingerprint() -> str:
+    """Identify what an environment must hold and which checkout it serves."""
+    files = (ROOT / "environment.yml").read_bytes() + (ROOT / "pyproject.toml").read_bytes()
+    return hashlib.sha256(files + str(ROOT).encode()).hexdigest()
+
+
+def is_foreign(venv: Path) -> bool:
+    """Tell an environment that somebody else made from one that is ours or not there yet."""
+    ours = venv.resolve() == (ROOT / ".venv").resolve()
+    return not ours and (venv / "bin" / "python").exists() and not unfinished(venv).exists()
+
+
+def unfinished(venv: Path) -> Path:
+    return venv / "alkit-unfinished"
+
+
+def check_foreign(venv: Path, wanted: list[str]) -> None:
+    """Compare an environment that stands elsewhere with the pins; it is never changed."""
+    site = [str(p) for p in venv.glob("lib/python3*/site-packages")]
+    here = {d.metadata["Name"].lower(): d.version for d in distributions(path=site)}
+    wrong = []
+    for pin in (p for p in wanted if "==" in p):
+        name, version = pin.split("==")
+        if here.get(name) != version:
+            wrong.append(f"{name} {here.get(name, 'missing')} (wanted {version})")
+    if wrong:
+        stop(f"{venv} differs from environment.yml in {', '.join(wrong)}: use another environment,"
+             " or leave VENV away to have one made.")  # fmt: skip
+
+
+def check_room(venv: Path) -> None:
+    place = next(p for p in [venv.absolute(), *venv.absolute().parents] if p.exists())
+    free_gib = shutil.disk_usage(place).free / 2**30
+    if free_gib < ROOM_GIB and not list(venv.glob("lib/python3*/site-packages/torch")):
+        stop(f"The environment takes about {ROOM_GIB} GiB and {place} has {free_gib:.1f} GiB free:"
+             " make room, or put it elsewhere with make VENV=/path/with/room ...")  # fmt: skip
+
+
+def make_venv(venv: Path) -> None:
+    python = venv / "bin" / "python"
+    if python.exists() and run([python, "-c", "import pip"]).returncode == 0:
+        return
+    made = run([sys.executable, "-m", "venv", "--clear", venv])
+    if made.returncode:
+        stop("Python could not make a virtual environment; on Debian and Ubuntu the package"
+             f" python3-venv is missing. It said: {last_line(made.stdout + made.stderr)}")  # fmt: skip
+    unfinished(venv).touch()
+
+
+def pip_install(venv: Path, wanted: list[str]) -> None:
+    """Install the pins; pip's progress is shown, its errors are turned into one sentence."""
+    print(f"Installing {len(wanted)} packages in {venv}; this takes some minutes, once.", flush=True)
+    words = [w for entry in wanted for w in entry.split()]
+    command = [venv / "bin" / "python", "-m", "pip", "install", "--retries", "2", *words]
+    done = subprocess.run(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    if done.returncode == 0:
+        unfinished(venv).unlink(missing_ok=True)
+        return
+    errors = done.stderr
+    if re.search(r"No space left|Errno 28", errors):
+        stop(f"The disk ran full while installing into {venv}: free about {ROOM_GIB} GiB and call again.")
+    if re.search(r"NewConnection|ConnectionError|Max retries|resolution|Timeout|timed out", errors):
+        stop("The package index could not be reached: check the network (or pip's proxy settings)"
+             " and call again; what was installed is kept.")  # fmt: skip
+    stop(f"pip could not install the pins of environment.yml: {last_line(errors)}")
+
+
+def run(command: list) -> subprocess.CompletedProcess:
+    return subprocess.run([str(c) for c in command], capture_output=True, text=True)
+
+
+def last_line(text: str) -> str:
+    lines = [line for line in text.splitlines() if "ERROR" in line] or text.split("\n")
+    return lines[-1].strip() if lines else "nothing"
+
+
+def stop(sentence: str) -> None:
+    sys.exit(sentence)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except OSError as error:
+        if error.errno == 28:
+            stop(f"The disk is full: free about {ROOM_GIB} GiB and call again.")
+        stop(f"The environment could not be made: {error}")
+    except KeyboardInterrupt:
+        stop("Interrupted; call again to go on where it stopped.")

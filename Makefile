@@ -1,0 +1,61 @@
+# Two commands are enough: make demo, make test. Each sets up what it needs, once.
+VENV ?= .venv
+JOBS ?= 2
+PYTHON_IN_VENV = $(abspath $(VENV))/bin/python
+ALKIT = $(PYTHON_IN_VENV) -m alkit
+NOTEBOOKS = $(wildcard notebooks/*.ipynb)
+STRIP = $(PYTHON_IN_VENV) -m nbstripout --keep-count --drop-empty-cells \
+    --extra-keys "metadata.widgets metadata.papermill cell.metadata.papermill cell.metadata.execution"
+
+# this checkout's alkit, also in an environment that serves several checkouts
+export PYTHONPATH := $(CURDIR)
+export PATH := $(abspath $(VENV))/bin:$(PATH)
+export JUPYTER_PLATFORM_DIRS := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test soak install lab run sweep results strip lint clean unit notebooks
+
+help:  ## print this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo "  Variables: VENV=path of an environment, NB=notebook, PRESET=name, P='name=value ...', RECORD=1, JOBS=2"
+
+demo: install  ## train AL and backprop on real data and show the pipeline (3 minutes)
+	@$(ALKIT) run notebooks/00_start_here.ipynb --preset demo
+
+test: install lint unit notebooks  ## lint, unit tests and every notebook
+
+unit: install
+	@$(PYTHON_IN_VENV) -m pytest tests -n $(JOBS) -m "not soak"
+
+notebooks: install
+	@$(PYTHON_IN_VENV) -m pytest notebooks --nbval-lax --nbval-current-env --nbval-cell-timeout 300 \
+	    --nbval-sanitize-with .ci/sanitize.cfg -n $(JOBS) --dist loadfile
+
+soak: install  ## the long tests: 10,000 random interleavings of the pipeline
+	@$(PYTHON_IN_VENV) -m pytest tests -m soak
+
+install:  ## make the environment in VENV from environment.yml, if it is not there
+	@sh .ci/install "$(VENV)"
+
+lab: install  ## open JupyterLab on the notebooks
+	@$(PYTHON_IN_VENV) -m jupyterlab notebooks
+
+run: install  ## run one notebook: NB=notebooks/02_al_pipeline.ipynb PRESET=cpu P='seeds=[0]' RECORD=1
+	@$(ALKIT) run $(NB) $(if $(PRESET),--preset $(PRESET)) $(foreach p,$(P),-p $(p)) $(if $(RECORD),--record)
+
+sweep: install  ## run a grid of runs, resumable: SWEEP=notebooks/params/NAME.yaml JOBS=2
+	@$(ALKIT) sweep $(SWEEP) --jobs $(JOBS) $(if $(RECORD),--record)
+
+results: install  ## rebuild the README's tables and figures/ from the committed records
+	@$(ALKIT) run notebooks/90_results.ipynb -p write=True
+
+strip: install  ## strip the outputs of notebooks, except cells tagged keep_output
+	@$(STRIP) $(NOTEBOOKS)
+
+lint: install  ## check style and format of code and notebooks, and that outputs are stripped
+	@$(PYTHON_IN_VENV) -m ruff check . && $(PYTHON_IN_VENV) -m ruff format --check .
+	@$(if $(NOTEBOOKS),$(STRIP) --verify $(NOTEBOOKS))
+
+clean:  ## remove the environment, runs and caches; data and records stay
+	rm -rf .venv runs build dist *.egg-info .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

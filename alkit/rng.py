@@ -1,0 +1,88 @@
+"""Randomness as a function of (seed, stage, batch, micro-batch), never of timing.
+
+Dropout drawn from torch's global generator depends on which thread comes first. Inside
+`random_from(generator)` every random operator of the calling thread draws from that generator
+instead: a dispatch mode sits below autograd and below `nn.Module`, so attention's and LSTM's own
+dropout are caught too, and its stack belongs to one thread.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+__all__ = ["generator_for", "random_from", "seed_for"]
+
+
+def seed_for(*key: int | str) -> int:
+    """Hash a key such as (seed, stage, batch, micro) to 63 bits; near keys give unrelated seeds."""
+    digest = hashlib.blake2b(repr(key).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 1
+
+
+def generator_for(*key: int | str, device: torch.device | str = "cpu") -> torch.Generator:
+    """Return a fresh generator on `device`, seeded by the hash of `key`."""
+    return torch.Generator(device).manual_seed(seed_for(*key))
+
+
+@contextmanager
+def random_from(*key: int | str) -> Iterator[None]:
+    """Make the random operators that the calling thread runs in this block a function of `key`.
+
+    Raises:
+        RuntimeError: an operator draws random numbers and takes no generator, so that its result
+            would depend on timing.
+    """
+    with _Redirect(key):
+        yield
+
+
+class _Redirect(TorchDispatchMode):
+    """Hand a generator of ours to every operator that draws random numbers."""
+
+    def __init__(self, key: tuple[int | str, ...]) -> None:
+        super().__init__()
+        self.key = key
+        self.generator: torch.Generator | None = None
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if torch.Tag.nondeterministic_seeded in func.tags and kwargs.get("generator") is None:
+            func, kwargs = _with_generator(func), kwargs | {"generator": self._generator(args, kwargs)}
+        return func(*args, **kwargs)
+
+    def _generator(self, args: tuple, kwargs: dict) -> torch.Generator:
+        # made on first use: most blocks draw nothing, and seeding takes some microseconds
+        if self.generator is None:
+            self.generator = generator_for(*self.key, device=_device_of(args, kwargs))
+        return self.generator
+
+
+def _with_generator(func: Any) -> Any:
+    """Return the overload of `func` that takes a generator: itself, or rand.generator for rand."""
+    if _takes_generator(func):
+        return func
+    packet, name = func.overloadpacket, func._overloadname
+    for twin in ("generator", f"generator_{name}", f"{name}_generator"):
+        if (twin == "generator") == (name == "default") and twin in packet.overloads():
+            return getattr(packet, twin)
+    raise RuntimeError(
+        f"{func} draws random numbers and takes no generator, so its result would depend on timing;"
+        " use an operator that takes one (torch.bernoulli, torch.rand, nn.Dropout on the CPU, ...)"
+    )
+
+
+def _takes_generator(func: Any) -> bool:
+    return any(argument.name == "generator" for argument in func._schema.arguments)
+
+
+def _device_of(args: tuple, kwargs: dict) -> torch.device | str:
+    for value in (*args, *kwargs.values()):
+        if isinstance(value, torch.Tensor):
+            return value.device
+    return kwargs.get("device") or "cpu"
