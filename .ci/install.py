@@ -83,14 +83,14 @@ def make_venv(venv: Path) -> None:
         return
     made = run([sys.executable, "-m", "venv", "--clear", venv])
     if made.returncode:
-        stop("Python could not make a virtual environment; on Debian and Ubuntu the package"
-             f" python3-venv is missing. It said: {last_line(made.stdout + made.stderr)}")  # fmt: skip
+        said = last_line(made.stdout + made.stderr)
+        stop(f"Python can't make a virtual environment (on Debian: install python3-venv): {said}")
     unfinished(venv).touch()
 
 
 def pip_install(venv: Path, wanted: list[str]) -> None:
     """Install the pins; pip's progress is shown, its errors are turned into one sentence."""
-    print(f"Installing {len(wanted)} packages in {venv}; this takes some minutes, once.", flush=True)
+    print(f"Installing {len(wanted)} packages in {venv}: some minutes, once.", flush=True)
     words = [w for entry in wanted for w in entry.split()]
     command = [venv / "bin" / "python", "-m", "pip", "install", "--retries", "2", *words]
     done = subprocess.run(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
@@ -99,7 +99,7 @@ def pip_install(venv: Path, wanted: list[str]) -> None:
         return
     errors = done.stderr
     if re.search(r"No space left|Errno 28", errors):
-        stop(f"The disk ran full while installing into {venv}: free about {ROOM_GIB} GiB and call again.")
+        stop(f"The disk ran full: free about {ROOM_GIB} GiB for {venv} and call again.")
     if re.search(r"NewConnection|ConnectionError|Max retries|resolution|Timeout|timed out", errors):
         stop("The package index could not be reached: check the network (or pip's proxy settings)"
              " and call again; what was installed is kept.")  # fmt: skip

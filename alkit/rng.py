@@ -53,7 +53,10 @@ class _Redirect(TorchDispatchMode):
     ) -> Any:
         kwargs = kwargs or {}
         if torch.Tag.nondeterministic_seeded in func.tags and kwargs.get("generator") is None:
-            func, kwargs = _with_generator(func), kwargs | {"generator": self._generator(args, kwargs)}
+            func, kwargs = (
+                _with_generator(func),
+                kwargs | {"generator": self._generator(args, kwargs)},
+            )
         return func(*args, **kwargs)
 
     def _generator(self, args: tuple, kwargs: dict) -> torch.Generator:

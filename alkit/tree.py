@@ -1,4 +1,5 @@
-"""Nested tuples, lists and dicts of tensors: what travels between blocks (a tensor and its mask, say)."""
+"""Nested tuples, lists and dicts of tensors: what travels between blocks (a tensor and its mask,
+say)."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -9,7 +10,8 @@ __all__ = ["batch_size", "detach", "map_tensors", "tensors", "to_device"]
 
 
 def map_tensors(fn: Callable[[Tensor], Any], tree: Any) -> Any:
-    """Apply `fn` to every tensor of `tree`, keeping its structure; other leaves pass as they are."""
+    """Apply `fn` to every tensor of `tree`, keeping its structure; other leaves pass as they
+    are."""
     if isinstance(tree, Tensor):
         return fn(tree)
     if isinstance(tree, tuple) and hasattr(tree, "_fields"):
@@ -47,5 +49,7 @@ def batch_size(tree: Any) -> int:
     """Return the length of the first dimension of the first tensor of `tree`."""
     first = next(tensors(tree), None)
     if first is None or first.dim() == 0:
-        raise ValueError(f"a batch must hold a tensor with a batch dimension, got {type(tree).__name__}")
+        raise ValueError(
+            f"a batch must hold a tensor with a batch dimension, got {type(tree).__name__}"
+        )
     return first.shape[0]

@@ -1,0 +1,8 @@
+"""Let `python -m alkit` be the command `alkit`."""
+
+import sys
+
+from alkit.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

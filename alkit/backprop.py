@@ -1,0 +1,64 @@
+"""Plain backprop over the same list of blocks: the twin that every method is compared with."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from alkit.device import place
+from alkit.layers import adam, evaluating
+
+__all__ = ["BPModel"]
+
+
+class BPModel(nn.Module):
+    """Blocks in a row and one loss at the end; iterate it for the blocks.
+
+    Args:
+        blocks: modules, each taking what the one before returns; the last gives scores (B, C).
+        lr: learning rate of the one optimiser.
+        loss: of (scores, one-hot rows); default cross-entropy.
+        optimizer: called as `optimizer(parameters, lr=...)`; default fused Adam.
+    """
+
+    def __init__(
+        self,
+        blocks: Iterable[nn.Module],
+        lr: float = 1e-3,
+        loss: Callable[[Tensor, Tensor], Tensor] = F.cross_entropy,
+        optimizer: Callable[..., torch.optim.Optimizer] = adam,
+    ) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(blocks)
+        self.loss_fn = loss
+        self.devices: list[torch.device] | None = None  # see set_device
+        self.optimizer = optimizer(self.blocks.parameters(), lr=lr)
+        self.register_buffer("batches_trained", torch.zeros((), dtype=torch.int64))
+
+    def __len__(self) -> int:
+        return len(self.blocks)
+
+    def __iter__(self) -> Iterator[nn.Module]:
+        return iter(self.blocks)
+
+    def __getitem__(self, index: int) -> nn.Module:
+        return self.blocks[index]
+
+    def forward(self, x: Any) -> Tensor:
+        """Return scores (B, C), with their graph."""
+        for index, block in enumerate(self.blocks):
+            x = block(place(x, self.devices, index))
+        return x
+
+    @torch.no_grad()
+    def predict(self, x: Any) -> Tensor:
+        """Return scores (B, C) in evaluation mode, without gradient; the mode is restored."""
+        with evaluating(self):
+            return self(x)
+
+    def loss(self, x: Any, y: Tensor) -> Tensor:
+        """Return the loss of a batch, a scalar with its graph."""
+        scores = self(x)
+        return self.loss_fn(scores, y.to(scores.device))

@@ -1,0 +1,201 @@
+"""The command `alkit`: run notebooks and sweeps, and print the committed results."""
+
+import argparse
+import ast
+import json
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from alkit import paths, results, runs
+
+__all__ = ["main"]
+
+OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit code: 1 for a failed run, 2 for bad input."""
+    options = _parser().parse_args(arguments)
+    logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
+    logging.getLogger("alkit").setLevel(logging.INFO)
+    # whoever ends the command with SIGTERM gets the same tidy end as with Ctrl-C
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        return options.command(options)
+    except runs.RunFailed as error:
+        return _complain(str(error), FAILED)
+    except (ValueError, OSError) as error:
+        return _complain(str(error), BAD_INPUT)
+    except KeyboardInterrupt:
+        return _complain("interrupted; no process of it is left", INTERRUPTED)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="alkit", description=__doc__)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    run = commands.add_parser("run", help="execute one notebook")
+    run.add_argument("notebook", help="its path or its name")
+    run.add_argument(
+        "--preset", default="smoke", help="smoke (the defaults), demo, cpu, paper, ..."
+    )
+    run.add_argument(
+        "-p", dest="values", nargs="+", action="extend", default=[], metavar="NAME=VALUE",
+        help="set parameters, as in -p seeds=[0,1] lr=1e-3",
+    )  # fmt: skip
+    run.add_argument("--timeout", type=int, metavar="S", help="seconds that any one cell may take")
+    run.set_defaults(command=_run)
+
+    sweep = commands.add_parser("sweep", help="execute all points of a grid, resumable")
+    sweep.add_argument("file", help="YAML: notebook, preset, and grid or points")
+    sweep.add_argument("--jobs", type=int, default=2, metavar="N", help="runs at a time (2)")
+    sweep.add_argument("--threads", type=int, default=1, metavar="N", help="threads a run (1)")
+    sweep.add_argument(
+        "--timeout", type=int, metavar="S", help="seconds that any one cell may take"
+    )
+    sweep.add_argument("--force", action="store_true", help="also what has finished before")
+    sweep.set_defaults(command=_sweep)
+
+    for command in (run, sweep):
+        command.add_argument("--record", action="store_true", help="keep in notebooks/results/")
+
+    shown = commands.add_parser("results", help="summarise the committed records")
+    shown.add_argument("--notebook", help="only of this notebook")
+    shown.add_argument("--preset", help="only of this preset")
+    shown.set_defaults(command=_results)
+    return parser
+
+
+def _run(options: argparse.Namespace) -> int:
+    notebook = runs.find_notebook(options.notebook)
+    overrides = _overrides(options.values, runs.parameters(notebook))
+    start = time.time()
+    finished = runs.run(
+        notebook, options.preset, overrides, record=options.record, timeout_s=options.timeout
+    )
+    _print_rows(finished.rows)
+    figures = [p for p in (paths.root() / "figures").glob("*") if p.stat().st_mtime >= start]
+    inside = _count_figures(finished.path)
+    print(
+        f"notebook  {_relative(finished.path)}" + (f" ({inside} figures inside)" if inside else "")
+    )
+    if finished.record:
+        print(f"record    {_relative(finished.record)}")
+    if figures:
+        print(f"figures   {', '.join(map(_relative, sorted(figures)))}")
+    return OK
+
+
+def _overrides(texts: Sequence[str], known: dict[str, runs.Parameter]) -> dict[str, Any]:
+    """Read `name=value` texts; what is no Python literal, or no value for it, is a string."""
+    overrides: dict[str, Any] = {}
+    for text in texts:
+        name, equals, written = text.partition("=")
+        if not equals:
+            raise runs.ParameterError(f"-p {text}: write NAME=VALUE")
+        overrides[name] = _value(name, written, known)
+    return overrides
+
+
+def _value(name: str, written: str, known: dict[str, runs.Parameter]) -> Any:
+    try:
+        literal = ast.literal_eval(written)
+    except (ValueError, SyntaxError, TypeError):
+        return written
+    # "-p data=2026" means the word where a word is wanted: the shell has eaten its quotes
+    wants_text = name in known and "str" in known[name].type.split(" | ")
+    return written if wants_text and not isinstance(literal, str | None) else literal
+
+
+def _print_rows(rows: pd.DataFrame) -> None:
+    report = rows["metric"] == "report"
+    for text in rows.loc[report, "value"]:
+        print(text, end="\n\n")
+    hidden = ["notebook", "preset", "slug", "commit", "versions", "threads", "machine", "date"]
+    shown = rows.loc[~report].drop(columns=hidden)
+    _print_table(shown)
+
+
+def _print_table(frame: pd.DataFrame) -> None:
+    """Print a frame without the columns that say nothing."""
+    empty = [name for name in frame if (frame[name].isna() | (frame[name] == "")).all()]
+    if len(frame):
+        text = frame.drop(columns=empty).map(_cell)
+        print(text.to_string(index=False), end="\n\n")
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, list):
+        return str(value)
+    if isinstance(value, float) and not pd.isna(value):
+        return f"{value:.4g}"
+    return "" if pd.isna(value) else str(value)
+
+
+def _count_figures(path: Path) -> int:
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    outputs = [output.get("data", {}) for cell in cells for output in cell.get("outputs", ())]
+    return sum("image/png" in data or "image/svg+xml" in data for data in outputs)
+
+
+def _sweep(options: argparse.Namespace) -> int:
+    points = runs.sweep(
+        options.file,
+        options.jobs,
+        options.record,
+        force=options.force,
+        threads=options.threads,
+        timeout_s=options.timeout,
+    )
+    failed = points["state"] == "failed"
+    rows = [results.read(path) for path in points.loc[~failed, "path"]]
+    if rows:
+        _print_summaries(pd.concat(rows))
+    counts = points["state"].value_counts()
+    print(", ".join(f"{count} {state}" for state, count in counts.items()))
+    if not failed.any():
+        return OK
+    for point in points[failed].to_dict("records"):
+        cell = "" if pd.isna(point["cell"]) else f", cell {point['cell']:.0f}"
+        kept = _relative(point["path"]) if isinstance(point["path"], Path) else "nothing kept"
+        _complain(f"{point['name']}{cell} ({kept}):\n{point['error']}", FAILED)
+    return FAILED
+
+
+def _results(options: argparse.Namespace) -> int:
+    name = Path(options.notebook).stem if options.notebook else None
+    everything = results.load()
+    frame = results.load(name, options.preset)
+    if len(frame):
+        _print_summaries(frame)
+    elif len(everything):
+        there = sorted(set(everything["notebook"] + " (" + everything["preset"] + ")"))
+        raise runs.ParameterError(f"no record of that; there are: {', '.join(there)}")
+    else:
+        print(f"no records in {_relative(paths.records_dir())} yet: alkit run NOTEBOOK --record")
+    return OK
+
+
+def _print_summaries(frame: pd.DataFrame) -> None:
+    for (notebook, preset), part in frame.groupby(["notebook", "preset"], sort=False):
+        print(f"{notebook} ({preset}), commit {', '.join(sorted(set(part['commit'])))}")
+        _print_table(results.summary(part).drop(columns=["notebook", "preset"]))
+
+
+def _complain(text: str, code: int) -> int:
+    print(f"alkit: {text}", file=sys.stderr)
+    return code
+
+
+def _relative(path: Path) -> str:
+    return os.path.relpath(path)

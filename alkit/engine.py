@@ -1,0 +1,301 @@
+"""Execute a schedule: on one thread (the oracle of all others), or on a thread a worker.
+
+A stage is an object with a method a kind of task: `forward(payload, batch, micro)`,
+`backward(...)` and `update(...)`. The engine hands what a forward returns to the forward of the
+next stage, and what a backward returns to the backward of the stage before; `None` is handed to
+nobody.
+
+Threads share one board, under one lock:
+
+    caller    feed batch 0, 1, 2, ...            wait until all is done, or raise the first error
+                   |                                             ^
+    board     payloads on their way  |  tasks done  |  first failure  |  stop
+                   v          ^
+    worker    take next task -> wait for what it waits for -> run it -> post the result
+
+A worker that fails posts its exception and stops the board; the others end after the task they are
+in.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import torch
+
+from alkit.schedule import Schedule, Task
+from alkit.timeline import Interval, Timeline
+
+__all__ = ["Stage", "execute", "run_single", "run_threads"]
+
+FEED_AHEAD = 2  # batches that the loader may be ahead of the first stage
+
+
+class Stage(Protocol):
+    """The mathematics of one stage; the engine sees to order, hand-over and threads."""
+
+    def forward(self, payload: Any, batch: int, micro: int) -> Any:
+        """Take the previous stage's output (stage 0: the batch); return the next stage's input."""
+
+    def backward(self, payload: Any, batch: int, micro: int) -> Any:
+        """Take what the next stage's backward returned, if it did; return the same for the
+        previous."""
+
+    def update(self, payload: None, batch: int, micro: int) -> None:
+        """Step the optimisers."""
+
+
+def execute(
+    schedule: Schedule, stages: Sequence[Stage], batches: Iterable[Any], *, threads: int = 1
+) -> Timeline:
+    """Run all batches: on the calling thread if there is one worker, else on a thread a worker.
+
+    Args:
+        stages: one a stage of the schedule.
+        batches: what stage 0's forward takes; pulled by the calling thread, a little ahead.
+        threads: operator threads of each worker.
+    Raises:
+        ValueError: no batches.
+        Exception: the first one of any worker, with its traceback and a note that names the task.
+    """
+    run = run_single if schedule.workers == 1 else run_threads
+    return run(schedule, stages, batches, threads=threads)
+
+
+def run_single(
+    schedule: Schedule,
+    stages: Sequence[Stage],
+    batches: Iterable[Any],
+    *,
+    threads: int = 1,
+    choose: Callable[[int], int] | None = None,
+) -> Timeline:
+    """Run every worker's tasks on the calling thread, in an order that the schedule allows.
+
+    Args:
+        choose: given the number of workers that could go on, returns which one does; default the
+            first. A random choice walks through the interleavings that threads may take.
+    """
+    board = _Board(schedule, stages)
+    feed = _PullFeed(board, batches)
+    orders = [schedule.order(w, feed.numbers()) for w in range(schedule.workers)]
+    ahead: dict[int, Task] = {}
+    with _operator_threads(threads):
+        while True:
+            for worker, order in enumerate(orders):
+                if worker not in ahead and (task := next(order, None)) is not None:
+                    ahead[worker] = task
+            ready = [w for w, task in sorted(ahead.items()) if not board.missing(task)]
+            if not ready:
+                break
+            worker = ready[choose(len(ready)) if choose else 0]
+            board.perform(ahead.pop(worker), worker)
+    if ahead:
+        raise RuntimeError(f"{schedule.name} deadlocks at {', '.join(map(str, ahead.values()))}")
+    return board.timeline()
+
+
+def run_threads(
+    schedule: Schedule, stages: Sequence[Stage], batches: Iterable[Any], *, threads: int = 1
+) -> Timeline:
+    """Run every worker's tasks on a thread of its own; no thread outlives the call."""
+    board = _Board(schedule, stages)
+    with _operator_threads(threads), _workers(board, threads):
+        for batch, payload in enumerate(batches):
+            board.put(payload, batch)
+            board.wait_until(lambda wanted=batch - FEED_AHEAD + 1: board.started > wanted)
+        board.close()
+        board.wait_until(lambda: board.idle == schedule.workers)
+    return board.timeline()
+
+
+@contextmanager
+def _workers(board: "_Board", threads: int) -> Iterator[None]:
+    """Start the workers; at the end, or at any exception, stop and join them."""
+    crew = [
+        threading.Thread(target=_work, args=(board, worker, threads), name=f"alkit-worker-{worker}")
+        for worker in range(board.schedule.workers)
+    ]
+    try:
+        for thread in crew:
+            thread.start()
+        yield
+    finally:
+        board.stop()
+        for thread in crew:
+            if thread.ident is not None:
+                thread.join()
+
+
+def _work(board: "_Board", worker: int, threads: int) -> None:
+    """Take this worker's tasks in its order until they end, fail or are stopped."""
+    try:
+        # both belong to a thread: a new one starts with torch's defaults, whatever the caller set
+        torch.set_num_threads(threads)
+        torch.set_grad_enabled(True)
+        for task in board.schedule.order(worker, board.numbers()):
+            board.wait_for(task, worker)
+            board.perform(task, worker)
+        board.rest()
+    except _Stopped:
+        pass
+    except BaseException as error:  # whatever it is, the caller raises it
+        board.fail(error)
+
+
+class _Stopped(Exception):
+    """Another worker failed, or the caller was interrupted."""
+
+
+class _Board:
+    """What workers share: payloads on their way, tasks done, the first failure."""
+
+    def __init__(self, schedule: Schedule, stages: Sequence[Stage]) -> None:
+        if len(stages) != schedule.stages:
+            raise ValueError(f"{schedule.name} has {schedule.stages} stages, got {len(stages)}")
+        self.schedule, self.stages = schedule, stages
+        self.changed = threading.Condition()
+        self.mail: dict[Task, Any] = {}
+        self.fed, self.closed = 0, False
+        self.started = 0  # batches that stage 0 has run forward
+        self.finished_below = 0  # all tasks of the batches below this one are done
+        self.done: dict[int, set[Task]] = {}  # of the batches from there on
+        self.idle = 0
+        self.failure: BaseException | None = None
+        self.stopped = False
+        self.intervals: list[Interval] = []
+
+    def missing(self, task: Task) -> list[Task]:
+        """Return what `task` still waits for."""
+        return [other for other in self.schedule.waits(task) if not self._is_done(other)]
+
+    def perform(self, task: Task, worker: int) -> None:
+        """Run a task whose waits are met; hand over what it returns and post that it is done."""
+        payload = self.mail.pop(task, None)
+        start_s = time.perf_counter()
+        try:
+            output = getattr(self.stages[task.stage], task.kind)(payload, task.batch, task.micro)
+        except BaseException as error:
+            error.add_note(f"alkit: in {task} (worker {worker} of {self.schedule.name})")
+            raise
+        interval = Interval(f"worker {worker}", *task, start_s, time.perf_counter())
+        with self.changed:
+            self.intervals.append(interval)
+            self._hand_over(task, output)
+            self._post(task)
+            self.changed.notify_all()
+
+    def wait_for(self, task: Task, worker: int) -> None:
+        with self.changed:
+            self.changed.wait_for(lambda: self.stopped or not self.missing(task))
+            self._check_stopped()
+
+    def wait_until(self, condition: Callable[[], bool]) -> None:
+        """Wait on the caller's side; raises the first exception of a worker."""
+        with self.changed:
+            self.changed.wait_for(lambda: self.stopped or condition())
+            if self.failure is not None:
+                raise self.failure
+
+    def put(self, payload: Any, batch: int) -> None:
+        with self.changed:
+            self.mail[Task("forward", 0, batch)] = payload
+            self.fed = batch + 1
+            self.changed.notify_all()
+
+    def close(self) -> None:
+        """No batch comes any more."""
+        with self.changed:
+            if not self.fed:
+                raise ValueError("there are no batches: the loader is empty")
+            self.closed = True
+            self.changed.notify_all()
+
+    def numbers(self) -> Iterator[int]:
+        """Yield the batch numbers as batches are fed; waits for the next one, or for the end."""
+        batch = 0
+        while True:
+            with self.changed:
+                self.changed.wait_for(lambda b=batch: self.stopped or self.closed or b < self.fed)
+                self._check_stopped()
+                if batch >= self.fed:
+                    return
+            yield batch
+            batch += 1
+
+    def rest(self) -> None:
+        """A worker has done all of its tasks."""
+        with self.changed:
+            self.idle += 1
+            self.changed.notify_all()
+
+    def fail(self, error: BaseException) -> None:
+        with self.changed:
+            self.failure = self.failure or error
+            self.stopped = True
+            self.changed.notify_all()
+
+    def stop(self) -> None:
+        with self.changed:
+            self.stopped = True
+            self.changed.notify_all()
+
+    def timeline(self) -> Timeline:
+        names = (f"worker {worker}" for worker in range(self.schedule.workers))
+        return Timeline.of(self.intervals, names)
+
+    def _is_done(self, task: Task) -> bool:
+        return task.batch < self.finished_below or task in self.done.get(task.batch, ())
+
+    def _hand_over(self, task: Task, output: Any) -> None:
+        step = {"forward": 1, "backward": -1}.get(task.kind, 0)
+        receiver = task._replace(stage=task.stage + step)
+        if step and output is not None and 0 <= receiver.stage < self.schedule.stages:
+            self.mail[receiver] = output
+
+    def _post(self, task: Task) -> None:
+        """Note that `task` is done; a finished batch is forgotten, so memory does not grow."""
+        self.done.setdefault(task.batch, set()).add(task)
+        if task.kind == "forward" and task.stage == 0:
+            self.started = task.batch + 1
+        while len(self.done.get(self.finished_below, ())) == self.schedule.tasks_per_batch:
+            del self.done[self.finished_below]
+            self.finished_below += 1
+
+    def _check_stopped(self) -> None:
+        if self.stopped:
+            raise _Stopped
+
+
+class _PullFeed:
+    """Batch numbers for the single executor: the loader is asked when a worker asks."""
+
+    def __init__(self, board: _Board, batches: Iterable[Any]) -> None:
+        self.board, self.batches = board, iter(batches)
+
+    def numbers(self) -> Iterator[int]:
+        batch = 0
+        while self._has(batch):
+            yield batch
+            batch += 1
+
+    def _has(self, batch: int) -> bool:
+        while batch >= self.board.fed and not self.board.closed:
+            try:
+                self.board.put(next(self.batches), self.board.fed)
+            except StopIteration:
+                self.board.close()
+        return batch < self.board.fed
+
+
+@contextmanager
+def _operator_threads(threads: int) -> Iterator[None]:
+    """Set the operator threads of the calling thread, and give it back its own at the end."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,403 @@
+"""The associated-learning layer (Kao & Chen 2021; Wu et al. 2022) and the stack of them.
+
+    input side    s[i-1] --f--> s[i] --b--> m[i]          associated loss  d(m[i], t[i])
+                                              :           t[i] is a target only: no gradient to g
+    label side    t[i-1] --g--> t[i] --h--> r[i]          autoencoder loss d(r[i], t[i-1])
+
+Both s[i] and t[i] are handed on detached, so no gradient crosses a layer: a layer's parameters
+depend on the layers below it only. Prediction goes up through f, across one b and down through the
+h's.
+
+Shapes: B batch, C classes, K width of the label code. s may be a tensor or a nested tuple of
+tensors (a mask or LSTM states beside the features); pooling to (B, ...) belongs to b.
+"""
+
+import math
+import numbers
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from alkit import tree
+from alkit.device import place
+
+__all__ = ["AE", "AL", "ENC", "ALModel", "adam", "evaluating", "one_hot"]
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+OptimizerFactory = Callable[..., torch.optim.Optimizer]
+GROUPS = ("enc", "ae")
+PATHS = ("f", "b", "h")
+
+
+def adam(parameters: Iterable[nn.Parameter], lr: float) -> torch.optim.Optimizer:
+    """Return Adam in its fused form: the same mathematics in one pass, several times faster."""
+    return torch.optim.Adam(parameters, lr=lr, fused=True)
+
+
+def one_hot(labels: Tensor, num_classes: int) -> Tensor:
+    """Return class numbers (B,) as float rows (B, C).
+
+    Raises:
+        ValueError: a label is not an integer in 0 .. C - 1; the first such is named.
+    """
+    if labels.dim() != 1 or labels.dtype.is_floating_point or labels.dtype == torch.bool:
+        raise ValueError(
+            f"labels must be integers of shape (B,), got {labels.dtype} of {tuple(labels.shape)}"
+        )
+    bad = ((labels < 0) | (labels >= num_classes)).nonzero()
+    if len(bad):
+        at = int(bad[0])
+        raise ValueError(
+            f"label {int(labels[at])} at position {at} is out of range: with {num_classes} classes,"
+            f" labels are 0 to {num_classes - 1}"
+        )
+    return F.one_hot(labels.long(), num_classes).float()
+
+
+class ENC(nn.Module):
+    """The input side of an AL layer: block f, bridge b and the associated loss.
+
+    To override, subclass and keep this contract: `forward(x)` returns `(s, m)`, s for the next
+    layer (any tree of tensors, not detached), m a float (B, K) as wide as the label code; `loss(m,
+    target)` returns a scalar; the target arrives detached. `inference` by letter calls `self.f`
+    and `self.b`.
+
+    Args:
+        f: the backbone's own block.
+        b: the bridge; takes whatever f returns.
+        loss: associated loss of (m, target); default mean squared error.
+    """
+
+    def __init__(
+        self, f: Callable[[Any], Any], b: Callable[[Any], Tensor], loss: Loss = F.mse_loss
+    ) -> None:
+        super().__init__()
+        self.f, self.b, self.loss_fn = f, b, loss
+
+    def forward(self, x: Any) -> tuple[Any, Tensor]:
+        """Return s = f(x) and m = b(s)."""
+        before = _versions(x)
+        s = _call("f", self.f, x)
+        if _versions(x) != before:
+            # detached tensors share storage: the layer below would back-propagate from wrong values
+            raise RuntimeError(
+                "f changed its input in place, which the layer below still needs for its backward:"
+                " make the first operation of f out of place (nn.ReLU(inplace=False), say)"
+            )
+        return s, _call("b", self.b, s)
+
+    def loss(self, m: Tensor, target: Tensor) -> Tensor:
+        """Return the associated loss, a scalar."""
+        return self.loss_fn(m, target)
+
+
+class AE(nn.Module):
+    """The label side of an AL layer: label encoder g, decoder h and the autoencoder loss.
+
+    To override, subclass and keep this contract: `forward(y)` returns `(t, r)`, t a float (B, K)
+    for the next layer and as target of the bridge, r of y's shape; `loss(r, y)` returns a scalar.
+    `inference` by letter calls `self.h`.
+
+    Args:
+        g: label encoder, (B, C) or (B, K of the layer below) -> (B, K).
+        h: its inverse.
+        loss: autoencoder loss of (r, y); default mean squared error. `F.cross_entropy` suits the
+            first layer, where y is one-hot and r are logits.
+    """
+
+    def __init__(
+        self, g: Callable[[Tensor], Tensor], h: Callable[[Tensor], Tensor], loss: Loss = F.mse_loss
+    ) -> None:
+        super().__init__()
+        self.g, self.h, self.loss_fn = g, h, loss
+
+    def forward(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Return t = g(y) and r = h(t)."""
+        t = _call("g", self.g, y)
+        return t, _call("h", self.h, t)
+
+    def loss(self, r: Tensor, y: Tensor) -> Tensor:
+        """Return the autoencoder loss, a scalar."""
+        return self.loss_fn(r, y)
+
+
+class AL(nn.Module):
+    """One layer of associated learning; it trains on its own two losses.
+
+        s, t = layer(x, y)              # losses kept, outputs detached
+        layer.backward()
+        layer.update()                  # or both: layer.backward_and_update(), also in a thread
+
+    To override, subclass and keep: `forward(x, y)` returns detached (s, t) and leaves the two
+    losses in `self.losses` as scalar tensors (associated, autoencoder) with their graphs.
+
+    Args:
+        lr: a real number, or {"enc": ..., "ae": ...}.
+        optimizer: called as `optimizer(parameters, lr=...)`, once for {f, b} and once for {g, h};
+            default fused Adam. A half without parameters needs none.
+    """
+
+    def __init__(
+        self,
+        enc: ENC,
+        ae: AE,
+        lr: float | Mapping[str, float] = 1e-3,
+        optimizer: OptimizerFactory = adam,
+    ) -> None:
+        super().__init__()
+        for name, half, kind in (("enc", enc, ENC), ("ae", ae, AE)):
+            if not isinstance(half, kind):
+                raise TypeError(
+                    f"{name} must be an instance of {kind.__name__}, got {_given(half)}:"
+                    f" AL(ENC(f, b), AE(g, h), lr=...)"
+                )
+        self.enc, self.ae = enc, ae
+        self.lr = _pair(lr)
+        self.optimizer_factory = optimizer
+        self.losses: tuple[Tensor, Tensor] | None = None
+        self._ready = ""  # what may come next: backward, update or neither
+        self._optimizers: dict[str, torch.optim.Optimizer | None] = {}
+
+    def forward(self, x: Any, y: Tensor) -> tuple[Any, Tensor]:
+        """Run both sides, keep the losses, and return detached s and t.
+
+        Args:
+            x: what f takes; detached here, so nothing flows back to where it came from.
+            y: one-hot rows or label code, float (B, C).
+        """
+        _check_code(x, y)
+        x, y = tree.detach(x), y.detach()
+        t, r = self.ae(y)
+        s, m = self.enc(x)
+        if m.shape != t.shape:
+            raise ValueError(
+                f"the bridge gives {tuple(m.shape)} and the label code is {tuple(t.shape)}:"
+                " b must pool over positions and end in the width of g"
+            )
+        self.losses = self.enc.loss(m, t.detach()), self.ae.loss(r, y)
+        self._ready = "backward"
+        return tree.detach(s), t.detach()
+
+    def backward(self) -> None:
+        """Compute the gradients of both losses; those of an earlier backward are dropped first."""
+        if self._ready != "backward":
+            raise RuntimeError("backward() needs a forward of its own: call layer(x, y) first")
+        self.zero_grad(set_to_none=True)
+        torch.autograd.backward([loss for loss in self.losses if loss.requires_grad])
+        # the graph is gone: keep the values only
+        self.losses = self.losses[0].detach(), self.losses[1].detach()
+        self._ready = "update"
+
+    def update(self) -> None:
+        """Step both optimisers."""
+        if self._ready != "update":
+            raise RuntimeError("update() needs a backward of its own: call layer.backward() first")
+        for optimizer in self.optimizers.values():
+            if optimizer is not None:
+                optimizer.step()
+        self._ready = ""
+
+    def backward_and_update(self) -> None:
+        """Do both, as one call that a thread may run; the caller must look for its exception."""
+        self.backward()
+        self.update()
+
+    @property
+    def optimizers(self) -> dict[str, torch.optim.Optimizer | None]:
+        """The optimisers by group; made when first needed, and anew for a half that was
+        replaced."""
+        for group in GROUPS:
+            own = [p for p in getattr(self, group).parameters() if p.requires_grad]
+            held = self._optimizers.get(group)
+            if group in self._optimizers and _same(own, held):
+                continue
+            made = self.optimizer_factory(own, lr=self.lr[group]) if own else None
+            self._optimizers[group] = made
+        return self._optimizers
+
+    def set_lr(self, groups: str | Iterable[str], lr: float) -> None:
+        """Set the learning rate of "enc" = {f, b}, "ae" = {g, h} or both."""
+        groups = [groups] if isinstance(groups, str) else list(groups)
+        if unknown := [group for group in groups if group not in GROUPS]:
+            raise ValueError(f"unknown groups {unknown}: give 'enc', 'ae' or both")
+        for group in groups:
+            self.lr[group] = _rate(lr)
+            for param_group in getattr(self.optimizers[group], "param_groups", ()):
+                param_group["lr"] = self.lr[group]
+
+    def loss(self) -> tuple[float, float]:
+        """Return the last forward's losses as numbers: (associated, autoencoder)."""
+        if self.losses is None:
+            raise RuntimeError("no losses yet: call layer(x, y) first")
+        return self.losses[0].item(), self.losses[1].item()
+
+    @torch.no_grad()
+    def inference(self, x: Any, path: str) -> Any:
+        """Apply f, b or h in evaluation mode, without gradient; the mode is restored."""
+        if path not in PATHS:
+            raise ValueError(f"path is {path!r}: give 'f', 'b' or 'h'")
+        function = self.ae.h if path == "h" else getattr(self.enc, path)
+        with evaluating(self):
+            return _call(path, function, x)
+
+    def parameter_counts(self) -> dict[str, int]:
+        """Return the number of parameters of f, b, g and h."""
+        halves = {"f": self.enc, "b": self.enc, "g": self.ae, "h": self.ae}
+        return {name: _count(getattr(half, name)) for name, half in halves.items()}
+
+
+class ALModel(nn.Module):
+    """A stack of AL layers; iterate and index it for the layers.
+
+    Args:
+        layers: AL layers from the input side; no parameter may belong to two of them.
+    """
+
+    def __init__(self, layers: Iterable[AL]) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(layers)
+        _check_layers(self.layers)
+        self.devices: list[torch.device] | None = None  # see set_device
+        # batches trained on: randomness goes on from here, also after loading a state dict
+        self.register_buffer("batches_trained", torch.zeros((), dtype=torch.int64))
+
+    def __len__(self) -> int:
+        return len(self.layers)
+
+    def __iter__(self) -> Iterator[AL]:
+        return iter(self.layers)
+
+    def __getitem__(self, index: int) -> AL:
+        return self.layers[index]
+
+    def forward(self, x: Any, y: Tensor) -> tuple[Any, Tensor]:
+        """Run all layers forward and return the last (s, t), detached."""
+        for index, layer in enumerate(self.layers):
+            x, y = place((x, y), self.devices, index)
+            x, y = layer(x, y)
+        return x, y
+
+    @torch.no_grad()
+    def predict(self, x: Any, depth: int | None = None) -> Tensor:
+        """Return class scores (B, C) through f[1] .. f[depth], b[depth], h[depth] .. h[1].
+
+        Args:
+            depth: layers to climb, 1 to all; fewer is an early exit. Default all.
+        """
+        depth = len(self) if depth is None else depth
+        if not 1 <= depth <= len(self):
+            raise ValueError(f"depth is {depth}: this model has exits 1 to {len(self)}")
+        with evaluating(self):
+            for index in range(depth):
+                x = _call("f", self.layers[index].enc.f, place(x, self.devices, index))
+            code = _call("b", self.layers[depth - 1].enc.b, x)
+            for index in reversed(range(depth)):
+                code = _call("h", self.layers[index].ae.h, place(code, self.devices, index))
+        return code
+
+    def set_lr(self, groups: str | Iterable[str], lr: float) -> None:
+        """Set the learning rate of "enc", "ae" or both in every layer."""
+        groups = [groups] if isinstance(groups, str) else list(groups)
+        for layer in self.layers:
+            layer.set_lr(groups, lr)
+
+    def loss(self) -> tuple[list[float], list[float]]:
+        """Return the last associated and autoencoder losses, a number a layer each."""
+        pairs = [layer.loss() for layer in self.layers]
+        return [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+
+    def parameter_counts(self) -> dict[str, int]:
+        """Return parameters that full inference uses (effective) and those of training only."""
+        layers = [layer.parameter_counts() for layer in self.layers]
+        effective = sum(n["f"] + n["h"] for n in layers) + layers[-1]["b"]
+        total = sum(sum(n.values()) for n in layers)
+        return {"effective": effective, "affiliated": total - effective, "total": total}
+
+
+@contextmanager
+def evaluating(module: nn.Module) -> Iterator[None]:
+    """Put a module in evaluation mode and give every part its own mode back at the end."""
+    training = [part for part in module.modules() if part.training]
+    module.eval()
+    try:
+        yield
+    finally:
+        for part in training:
+            part.training = True
+
+
+def _call(name: str, function: Callable[[Any], Any], argument: Any) -> Any:
+    """Call f, b, g or h; a shape that doesn't fit is reported with the shape that was given."""
+    try:
+        return function(argument)
+    except RuntimeError as error:
+        text = str(error)
+        if not any(word in text for word in ("shape", "size", "channels", "dimension")):
+            raise
+        given = ", ".join(str(tuple(tensor.shape)) for tensor in tree.tensors(argument))
+        raise ValueError(f"{name} does not take an input of shape {given}: {text}") from error
+
+
+def _check_code(x: Any, y: Tensor) -> None:
+    if not isinstance(y, Tensor) or y.dim() != 2 or not y.dtype.is_floating_point:
+        raise ValueError(
+            f"y must be one-hot rows or a label code, float (B, C), got {_given(y)}:"
+            " alkit.one_hot(labels, num_classes) makes it"
+        )
+    if tree.batch_size(x) != len(y):
+        raise ValueError(f"x holds {tree.batch_size(x)} samples and y {len(y)}")
+
+
+def _check_layers(layers: nn.ModuleList) -> None:
+    if not len(layers):
+        raise ValueError("an ALModel needs at least one AL layer")
+    owner: dict[int, int] = {}
+    for index, layer in enumerate(layers):
+        if not isinstance(layer, AL):
+            raise TypeError(f"layer {index} must be an AL layer, got {_given(layer)}")
+        for parameter in layer.parameters():
+            if owner.setdefault(id(parameter), index) != index:
+                raise ValueError(
+                    f"layers {owner[id(parameter)]} and {index} share a parameter: every AL layer"
+                    " updates on its own, so give each its own copy"
+                )
+
+
+def _pair(lr: float | Mapping[str, float]) -> dict[str, float]:
+    if not isinstance(lr, Mapping):
+        return dict.fromkeys(GROUPS, _rate(lr))
+    if set(lr) != set(GROUPS):
+        raise ValueError(f"lr has the keys {sorted(lr)}: give one number, or 'enc' and 'ae'")
+    return {group: _rate(lr[group]) for group in GROUPS}
+
+
+def _rate(lr: float) -> float:
+    if isinstance(lr, bool) or not isinstance(lr, numbers.Real):
+        raise TypeError(f"lr must be a real number or {{'enc': ..., 'ae': ...}}, got {_given(lr)}")
+    if not (math.isfinite(lr) and lr >= 0):
+        raise ValueError(f"lr is {lr}: it must be finite and not negative")
+    return float(lr)
+
+
+def _same(own: list[nn.Parameter], optimizer: torch.optim.Optimizer | None) -> bool:
+    groups = optimizer.param_groups if optimizer is not None else ()
+    held = [id(parameter) for group in groups for parameter in group["params"]]
+    return held == [id(parameter) for parameter in own]
+
+
+def _versions(x: Any) -> list[int]:
+    return [tensor._version for tensor in tree.tensors(x)]
+
+
+def _count(function: Any) -> int:
+    return sum(p.numel() for p in function.parameters()) if isinstance(function, nn.Module) else 0
+
+
+def _given(value: Any) -> str:
+    if isinstance(value, Tensor):
+        return f"{value.dtype} of {tuple(value.shape)}"
+    return value.__name__ + " (a class)" if isinstance(value, type) else repr(value)[:80]

@@ -1,0 +1,1 @@
+"""Networks as lists of blocks: the same list for backprop and for every method."""

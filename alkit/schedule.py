@@ -1,0 +1,225 @@
+"""Schedules as data: tasks, what each waits for, and the order in which every worker takes its own.
+
+A schedule knows no tensors and no threads. The executors of `engine.py` run it, `clock.py` gives it
+virtual time, `viz.py` draws it; they all read the same three functions. Orders are generators over
+the batch numbers, so a loader's length need not be known: fill, steady state and drain follow from
+it.
+
+The four schedules of associated learning (three layers; F, B, U = forward, backward, update;
+digits are batches; every layer's row is the same in all of them: what differs is who runs it, and
+when):
+
+    al            one worker        F0B0U0 F1B1U1 F2B2U2 | F0B0U0 F1B1U1 F2B2U2 | ...
+
+    al_m          forwards          F0F1F2              | F0F1F2              |
+                  layer 0                 B0U0          |       B0U0          |   a join ends each
+                  layer 1                 B1U1          |       B1U1          |   forward pass and
+                  layer 2                 B2U2          |       B2U2          |   each batch
+
+    al_fm         forwards          F0F1F2        | F0F1F2        |
+                  layer 0             B0U0        |   B0U0        |            a join ends each batch
+                  layer 1               B1U1      |     B1U1      |
+                  layer 2                 B2U2    |       B2U2    |
+
+    al_pipeline   worker 0 (layer 0)  F0B0U0F0B0U0F0B0U0...
+                  worker 1 (layer 1)    F1B1U1F1B1U1F1B1U1...                     no join at all
+                  worker 2 (layer 2)      F2B2U2F2B2U2F2B2U2...
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+__all__ = ["Schedule", "ScheduleError", "Task", "al", "al_fm", "al_m", "al_pipeline", "bp"]
+
+
+class ScheduleError(ValueError):
+    """A schedule that can't be run, or that doesn't keep its promise."""
+
+
+class Task(NamedTuple):
+    """One piece of work: `kind` is what `stage` does with a micro-batch of a batch."""
+
+    kind: str
+    stage: int
+    batch: int
+    micro: int = 0
+
+    def __str__(self) -> str:
+        micro = f".{self.micro}" if self.micro else ""
+        return f"{self.kind} of stage {self.stage}, batch {self.batch}{micro}"
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Who does what, in which order, after what.
+
+    Attributes:
+        name: the method's name, as in tables and plots.
+        stages: number of stages; in AL a stage is a layer.
+        workers: number of workers; each runs one task at a time.
+        order: `order(worker, batches)` yields the worker's tasks for the given batch numbers.
+        after: `after(task)` gives the tasks that must have ended before `task` starts, beside those
+            that the same worker ran before it. Tasks of batches below 0 count as ended.
+        staleness: the promise: updates that a stage's weights miss between a batch's forward and
+            what
+            sequential training would have used.
+    """
+
+    name: str
+    stages: int
+    workers: int
+    order: Callable[[int, Iterable[int]], Iterator[Task]]
+    after: Callable[[Task], tuple[Task, ...]]
+    staleness: int = 0
+
+    @cached_property
+    def tasks_per_batch(self) -> int:
+        """Number of tasks that all workers together run for one batch."""
+        return sum(len(list(self.order(worker, [0]))) for worker in range(self.workers))
+
+    def waits(self, task: Task) -> tuple[Task, ...]:
+        """Return `after(task)` without the tasks of batches below 0."""
+        return tuple(other for other in self.after(task) if other.batch >= 0)
+
+
+def bp() -> Schedule:
+    """Backprop of a whole model as one stage: the baseline, on the same engine."""
+    return Schedule("bp", stages=1, workers=1, order=_layer_by_layer(range(1)), after=_own_layer)
+
+
+def al(layers: int) -> Schedule:
+    """Associated learning on one worker: forward, backward and update layer by layer."""
+    _check_positive(layers=layers)
+    return Schedule("al", layers, 1, _layer_by_layer(range(layers)), _own_layer)
+
+
+def al_m(layers: int, workers: int | None = None) -> Schedule:
+    """AL-M: all forwards on worker 0, then backward and update of the layers on the others.
+
+    Args:
+        workers: the forward worker and those that share the layers; default one a layer, as
+            published.
+    """
+
+    def after(task: Task) -> tuple[Task, ...]:
+        if task.kind == "backward":
+            return *_own_layer(task), Task("forward", layers - 1, task.batch)
+        return _joined(task, layers)
+
+    return Schedule("al_m", layers, *_forward_and_rest(layers, workers), after)
+
+
+def al_fm(layers: int, workers: int | None = None) -> Schedule:
+    """AL-FM: backward and update of a layer run beside the forwards of the layers above it.
+
+    Args:
+        workers: the forward worker and those that share the layers; default one a layer, as
+            published.
+    """
+
+    def after(task: Task) -> tuple[Task, ...]:
+        return _joined(task, layers)
+
+    return Schedule("al_fm", layers, *_forward_and_rest(layers, workers), after)
+
+
+def al_pipeline(layers: int, cuts: Sequence[int] | None = None, capacity: int = 2) -> Schedule:
+    """The true pipeline: a worker takes batch t + 1 as soon as it has updated for batch t.
+
+    A worker with several layers runs their forwards first, so that the next worker gets its input
+    early, then their backwards and updates.
+
+    Args:
+        cuts: the first layer of every worker but the first; default one worker a layer.
+        capacity: batches that may lie between two workers; more lets a worker run further ahead of
+            a
+            slow neighbour and holds more activations.
+    """
+    _check_positive(layers=layers, capacity=capacity)
+    groups = _groups(layers, range(1, layers) if cuts is None else cuts)
+    hand_over = {group[-1]: group[-1] + 1 for group in groups[:-1]}
+
+    def order(worker: int, batches: Iterable[int]) -> Iterator[Task]:
+        for batch in batches:
+            for layer in groups[worker]:
+                yield Task("forward", layer, batch)
+            for layer in groups[worker]:
+                yield Task("backward", layer, batch)
+                yield Task("update", layer, batch)
+
+    def after(task: Task) -> tuple[Task, ...]:
+        if task.kind == "forward" and task.stage in hand_over:
+            room = Task("forward", hand_over[task.stage], task.batch - capacity)
+            return *_own_layer(task), room
+        return _own_layer(task)
+
+    return Schedule("al_pipeline", layers, len(groups), order, after)
+
+
+def _layer_by_layer(layers: Iterable[int]) -> Callable[[int, Iterable[int]], Iterator[Task]]:
+    def order(worker: int, batches: Iterable[int]) -> Iterator[Task]:
+        for batch in batches:
+            for layer in layers:
+                for kind in ("forward", "backward", "update"):
+                    yield Task(kind, layer, batch)
+
+    return order
+
+
+def _forward_and_rest(
+    layers: int, workers: int | None
+) -> tuple[int, Callable[[int, Iterable[int]], Iterator[Task]]]:
+    """Give worker 0 the forwards and share the layers' backwards and updates among the others."""
+    _check_positive(layers=layers)
+    if workers is not None and not 2 <= workers <= layers + 1:
+        raise ScheduleError(
+            f"{workers} workers for {layers} layers: al_m and al_fm take one for the forwards and"
+            f" 1 to {layers} for backward and update, so 2 to {layers + 1}"
+        )
+    others = layers if workers is None else workers - 1
+    groups = _groups(layers, [layers * i // others for i in range(1, others)])
+
+    def order(worker: int, batches: Iterable[int]) -> Iterator[Task]:
+        for batch in batches:
+            if worker == 0:
+                yield from (Task("forward", layer, batch) for layer in range(layers))
+                continue
+            for layer in groups[worker - 1]:
+                yield Task("backward", layer, batch)
+                yield Task("update", layer, batch)
+
+    return others + 1, order
+
+
+def _own_layer(task: Task) -> tuple[Task, ...]:
+    """What AL's mathematics asks for: the input from below, and the weights of the last update."""
+    kind, stage, batch, _ = task
+    if kind == "forward":
+        weights = Task("update", stage, batch - 1)
+        return (weights,) if stage == 0 else (Task("forward", stage - 1, batch), weights)
+    return (Task("forward" if kind == "backward" else "backward", stage, batch),)
+
+
+def _joined(task: Task, layers: int) -> tuple[Task, ...]:
+    """`_own_layer` and the join: a batch starts when all layers have updated for the one before."""
+    if task.kind == "forward" and task.stage == 0:
+        return tuple(Task("update", layer, task.batch - 1) for layer in range(layers))
+    return _own_layer(task)
+
+
+def _groups(layers: int, cuts: Iterable[int]) -> list[range]:
+    bounds = [0, *cuts, layers]
+    if any(low >= high for low, high in zip(bounds, bounds[1:], strict=False)):
+        raise ScheduleError(
+            f"cuts {bounds[1:-1]} for {layers} layers: give rising layer numbers between 1 and"
+            f" {layers - 1}, the first layer of every worker but the first"
+        )
+    return [range(low, high) for low, high in zip(bounds, bounds[1:], strict=False)]
+
+
+def _check_positive(**values: int) -> None:
+    for name, value in values.items():
+        if value < 1:
+            raise ScheduleError(f"{name} is {value}: it must be at least 1")

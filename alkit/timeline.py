@@ -1,0 +1,125 @@
+"""Who was busy when: intervals, and the figures of merit that come from them.
+
+Measured and simulated runs are the same data, so they are compared and drawn by the same functions.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import median
+from typing import NamedTuple
+
+import pandas as pd
+
+__all__ = ["Interval", "Timeline"]
+
+
+class Interval(NamedTuple):
+    """One task as it ran: times in seconds from the start of the run."""
+
+    resource: str
+    kind: str
+    stage: int
+    batch: int
+    micro: int
+    start_s: float
+    end_s: float
+    bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """The intervals of a run, and what they say.
+
+    Attributes:
+        intervals: by resource, then by start.
+        resources: all of them, also one that had nothing to do.
+    """
+
+    intervals: tuple[Interval, ...]
+    resources: tuple[str, ...]
+
+    @staticmethod
+    def of(intervals: Iterable[Interval], resources: Iterable[str]) -> "Timeline":
+        """Sort the intervals and let time begin at the first of them."""
+        resources = tuple(resources)
+        place = {name: at for at, name in enumerate(resources)}
+        intervals = sorted(intervals, key=lambda i: (place[i.resource], i.start_s))
+        zero = min((i.start_s for i in intervals), default=0.0)
+        moved = (i._replace(start_s=i.start_s - zero, end_s=i.end_s - zero) for i in intervals)
+        return Timeline(tuple(moved), resources)
+
+    @staticmethod
+    def joined(parts: "Sequence[Timeline]") -> "Timeline":
+        """Put the timelines of consecutive runs end to end, batches numbered on."""
+        intervals, batches, now = [], 0, 0.0
+        for part in parts:
+            for i in part.intervals:
+                moved = i._replace(start_s=i.start_s + now, end_s=i.end_s + now)
+                intervals.append(moved._replace(batch=i.batch + batches))
+            batches, now = batches + len(part.batch_ends_s), now + part.span_s
+        resources = dict.fromkeys(name for part in parts for name in part.resources)
+        return Timeline.of(intervals, resources)
+
+    @cached_property
+    def span_s(self) -> float:
+        """Seconds from the first start to the last end."""
+        return max((i.end_s for i in self.intervals), default=0.0)
+
+    def busy_s(self, resource: str) -> float:
+        """Seconds that a resource worked."""
+        return sum(i.end_s - i.start_s for i in self.intervals if i.resource == resource)
+
+    def idle_share(self, resource: str) -> float:
+        """Share of the span that a resource waited, 0 to 1."""
+        return 1 - self.busy_s(resource) / self.span_s if self.span_s else 0.0
+
+    @cached_property
+    def bubble(self) -> float:
+        """Share of all resources' time that is idle, fill and drain included, 0 to 1."""
+        if not self.span_s:
+            return 0.0
+        return sum(self.idle_share(resource) for resource in self.resources) / len(self.resources)
+
+    @cached_property
+    def batch_ends_s(self) -> tuple[float, ...]:
+        """For each batch, in order, when its last task ended."""
+        ends: dict[int, float] = {}
+        for i in self.intervals:
+            ends[i.batch] = max(ends.get(i.batch, 0.0), i.end_s)
+        return tuple(ends[batch] for batch in sorted(ends))
+
+    @cached_property
+    def step_s(self) -> float:
+        """Median seconds from the end of a batch to the end of the next: fill is not counted."""
+        ends = self.batch_ends_s
+        if len(ends) < 2:
+            return self.span_s
+        return median(later - earlier for earlier, later in zip(ends, ends[1:], strict=False))
+
+    def task_s(self) -> dict[tuple[str, int], float]:
+        """Median seconds of each (kind, stage)."""
+        seconds: dict[tuple[str, int], list[float]] = {}
+        for i in self.intervals:
+            seconds.setdefault((i.kind, i.stage), []).append(i.end_s - i.start_s)
+        return {key: median(values) for key, values in seconds.items()}
+
+    def stage_s(self) -> list[float]:
+        """Median seconds of each stage for one batch: the sum over its kinds of task."""
+        tasks = self.task_s()
+        stages = 1 + max((stage for _, stage in tasks), default=-1)
+        return [sum(s for (_, at), s in tasks.items() if at == stage) for stage in range(stages)]
+
+    def between(self, first: int, last: int) -> "Timeline":
+        """Return the part with the batches `first` to `last`, the latter included, from time 0."""
+        kept = (i for i in self.intervals if first <= i.batch <= last)
+        return Timeline.of(kept, self.resources)
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return the intervals as a table, one row each."""
+        return pd.DataFrame(self.intervals, columns=Interval._fields)
+
+    def summary(self) -> pd.DataFrame:
+        """Return busy seconds and idle share of every resource."""
+        rows = [(r, self.busy_s(r), self.idle_share(r)) for r in self.resources]
+        return pd.DataFrame(rows, columns=["resource", "busy_s", "idle_share"])

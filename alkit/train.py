@@ -1,0 +1,329 @@
+"""Train for an epoch in any mode, fit with validation, evaluate."""
+
+import copy
+import os
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import Any
+
+import pandas as pd
+import torch
+from torch import Tensor
+from tqdm.auto import tqdm
+
+from alkit import schedule as schedules
+from alkit import tree
+from alkit.backprop import BPModel
+from alkit.datasets import DataSet, Part
+from alkit.device import place, synchronize
+from alkit.engine import execute, run_single
+from alkit.layers import AL, ALModel
+from alkit.partition import balanced_cuts
+from alkit.rng import random_from
+from alkit.schedule import Schedule
+from alkit.timeline import Timeline
+
+__all__ = ["EpochRecord", "Fit", "evaluate", "fit", "schedule_for", "train_epoch"]
+
+AL_MODES = ("al", "al_m", "al_fm", "al_pipeline")
+PROBE_BATCHES = 2  # run in al's order to time the layers, before a pipeline of few workers is cut
+
+
+@dataclass(frozen=True)
+class EpochRecord:
+    """What an epoch left behind.
+
+    Attributes:
+        losses: float (batches, layers, 2), associated and autoencoder; with bp (batches, 1, 1).
+        timeline: measured; its `step_s` is the time of a batch.
+        samples: samples seen.
+        seconds: wall time, loading included.
+        cuts: the first layer of every pipeline worker but the first.
+    """
+
+    losses: Tensor
+    timeline: Timeline
+    samples: int
+    seconds: float
+    cuts: tuple[int, ...] = ()
+
+
+def train_epoch(
+    model: ALModel | BPModel,
+    batches: Iterable[tuple[Any, Tensor]],
+    mode: str = "al_pipeline",
+    workers: int | None = None,
+    threads: int = 1,
+    *,
+    cuts: Sequence[int] | None = None,
+    capacity: int = 2,
+    seed: int = 0,
+    check_finite: bool = True,
+) -> EpochRecord:
+    """Train `model` once on every batch; all AL modes end in the same bits.
+
+    Args:
+        batches: pairs (x, y), y one-hot float (B, C).
+        mode: "al", "al_m", "al_fm" or "al_pipeline" for an ALModel, "bp" for a BPModel.
+        workers: the most workers to use. al and bp use one; al_m and al_fm one for the forwards and
+            by default one a layer; al_pipeline by default as many as there are cores.
+        threads: operator threads of each worker. Bits are equal at equal numbers.
+        cuts: al_pipeline: the first layer of every worker but the first. Default: balanced by
+            measured
+            time; the first call runs two batches in al's order for that.
+        capacity: al_pipeline: batches that may wait between two workers.
+        seed: dropout and other noise are a function of it, the layer and the batch's number.
+        check_finite: raise at a loss that is not finite.
+    Raises:
+        ValueError: unknown mode, no batches, or a batch that doesn't fit.
+        FloatingPointError: a loss is not finite; names layer and batch. The model is then spoilt:
+            go
+            back to a checkpoint.
+    """
+    _check_mode(model, mode, workers, threads, cuts)
+    run = _Epoch(model, seed, check_finite)
+    start_s, before = time.perf_counter(), int(model.batches_trained)
+    stream = run.counted(batches)
+    if mode == "al_pipeline" and cuts is None:
+        parts, cuts = _probed_pipeline(model, run, stream, workers, threads, capacity)
+    else:
+        schedule = schedule_for(mode, len(run.stages), workers, cuts, capacity)
+        parts = [execute(schedule, run.stages, stream, threads=threads)]
+    synchronize(model.devices)
+    model.batches_trained.fill_(before + run.batches)
+    timeline = Timeline.joined(parts)
+    if mode != "bp":
+        model.layer_seconds = timeline.stage_s()
+    seconds = time.perf_counter() - start_s
+    return EpochRecord(run.losses(), timeline, run.samples, seconds, tuple(cuts or ()))
+
+
+def schedule_for(
+    mode: str,
+    layers: int,
+    workers: int | None = None,
+    cuts: Sequence[int] | None = None,
+    capacity: int = 2,
+) -> Schedule:
+    """Return the schedule of a mode; al_pipeline without `cuts` gets a worker a layer."""
+    if mode in ("al_m", "al_fm"):
+        # two workers are the fewest that these modes make sense with: one of them runs the forwards
+        count = None if workers is None else min(max(workers, 2), layers + 1)
+        return getattr(schedules, mode)(layers, count)
+    if mode == "al_pipeline":
+        return schedules.al_pipeline(layers, cuts, capacity)
+    return schedules.bp() if mode == "bp" else schedules.al(layers)
+
+
+class _Epoch:
+    """One epoch's stages, and what they write down."""
+
+    def __init__(self, model: ALModel | BPModel, seed: int, check_finite: bool) -> None:
+        self.model, self.seed, self.check_finite = model, seed, check_finite
+        self.first_batch = int(model.batches_trained)
+        self.offset = 0  # batches of this epoch that ran in an earlier part
+        self.batches = self.samples = 0
+        self.by_stage: list[list[tuple[Tensor, ...]]] = []
+        if isinstance(model, BPModel):
+            self.stages: list[_BPStage] | list[_LayerStage] = [_BPStage(self, model)]
+        else:
+            self.stages = [_LayerStage(self, layer, i) for i, layer in enumerate(model)]
+        self.by_stage = [[] for _ in self.stages]
+
+    def counted(self, batches: Iterable[tuple[Any, Tensor]]) -> Iterator[tuple[Any, Tensor]]:
+        for x, y in batches:
+            self.batches += 1
+            self.samples += tree.batch_size(x)
+            yield x, y
+
+    def note(self, stage: int, batch: int, losses: tuple[Tensor, ...]) -> None:
+        """Keep the losses of a forward, after a look at them."""
+        if self.check_finite:
+            for name, loss in zip(("associated", "autoencoder"), losses, strict=False):
+                if not torch.isfinite(loss):
+                    which = f"{name} loss of layer {stage}" if len(losses) == 2 else "loss"
+                    raise FloatingPointError(
+                        f"the {which} is {loss.item()} at batch {batch + self.offset}:"
+                        " lower the learning rate, or look at this batch"
+                    )
+        self.by_stage[stage].append(tuple(loss.detach() for loss in losses))
+
+    def losses(self) -> Tensor:
+        rows = [[torch.stack([v.cpu() for v in pair]) for pair in own] for own in self.by_stage]
+        return torch.stack([torch.stack(own) for own in rows], dim=1).float()
+
+    def noise(self, stage: int, batch: int) -> Any:
+        return random_from(self.seed, stage, self.first_batch + self.offset + batch)
+
+
+class _LayerStage:
+    """An AL layer as a stage of the engine."""
+
+    def __init__(self, epoch: _Epoch, layer: AL, index: int) -> None:
+        self.epoch, self.layer, self.index = epoch, layer, index
+
+    def forward(self, payload: tuple[Any, Tensor], batch: int, micro: int) -> tuple[Any, Tensor]:
+        x, y = place(payload, self.epoch.model.devices, self.index)
+        with self.epoch.noise(self.index, batch):
+            handed_on = self.layer(x, y)
+        self.epoch.note(self.index, batch, self.layer.losses)
+        return handed_on
+
+    def backward(self, payload: None, batch: int, micro: int) -> None:
+        self.layer.backward()
+
+    def update(self, payload: None, batch: int, micro: int) -> None:
+        self.layer.update()
+
+
+class _BPStage:
+    """A whole model under backprop, as the only stage."""
+
+    def __init__(self, epoch: _Epoch, model: BPModel) -> None:
+        self.epoch, self.model, self.loss = epoch, model, torch.zeros(())
+
+    def forward(self, payload: tuple[Any, Tensor], batch: int, micro: int) -> None:
+        with self.epoch.noise(0, batch):
+            self.loss = self.model.loss(*payload)
+        self.epoch.note(0, batch, (self.loss,))
+
+    def backward(self, payload: None, batch: int, micro: int) -> None:
+        self.model.zero_grad(set_to_none=True)
+        self.loss.backward()
+        self.loss = self.loss.detach()
+
+    def update(self, payload: None, batch: int, micro: int) -> None:
+        self.model.optimizer.step()
+
+
+def _probed_pipeline(
+    model: ALModel,
+    run: _Epoch,
+    stream: Iterator[tuple[Any, Tensor]],
+    workers: int | None,
+    threads: int,
+    capacity: int,
+) -> tuple[list[Timeline], list[int]]:
+    """Cut the layers by measured time and run the pipeline.
+
+    AL has no staleness, so the batches that are timed in al's order are training like any other.
+    """
+    layers = len(model)
+    workers = min(workers or max(1, _cores() // threads), layers)
+    parts = []
+    seconds = getattr(model, "layer_seconds", None)
+    if workers < layers and seconds is None:
+        probe = run_single(
+            schedules.al(layers), run.stages, islice(stream, PROBE_BATCHES), threads=threads
+        )
+        parts, seconds, run.offset = [probe], probe.stage_s(), run.batches
+    cuts = balanced_cuts(seconds or [1.0] * layers, workers)
+    following = next(stream, None)
+    if following is None and parts:
+        return parts, cuts  # no more batches than the probe took
+    rest = stream if following is None else chain([following], stream)
+    schedule = schedules.al_pipeline(layers, cuts, capacity)
+    parts.append(execute(schedule, run.stages, rest, threads=threads))
+    return parts, cuts
+
+
+def _check_mode(
+    model: ALModel | BPModel,
+    mode: str,
+    workers: int | None,
+    threads: int,
+    cuts: Sequence[int] | None,
+) -> None:
+    allowed = ("bp",) if isinstance(model, BPModel) else AL_MODES
+    if mode not in allowed:
+        raise ValueError(
+            f"unknown mode {mode!r} for {type(model).__name__}: give {', '.join(allowed)}"
+        )
+    for name, value in (("workers", workers), ("threads", threads)):
+        if value is not None and value < 1:
+            raise ValueError(f"{name} is {value}: it must be at least 1")
+    if cuts is not None and mode != "al_pipeline":
+        raise ValueError(f"cuts belong to mode al_pipeline, not to {mode}")
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@torch.no_grad()
+def evaluate(
+    model: ALModel | BPModel, part: Part, *, depth: int | None = None, batch_size: int = 512
+) -> Tensor:
+    """Return which samples of `part` are classified correctly: float (N,), 0 or 1, in its order.
+
+    Args:
+        depth: leave an ALModel at this layer; default the full path.
+    """
+    correct = []
+    for x, y in part.batches(batch_size, shuffle=False):
+        scores = model.predict(x) if depth is None else model.predict(x, depth)
+        correct.append((scores.argmax(1).cpu() == y.argmax(1)).float())
+    return torch.cat(correct)
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What `fit` leaves behind; the model has the weights of its best epoch.
+
+    Attributes:
+        history: a row an epoch: epoch, loss, val_acc, train_s, eval_s, step_s.
+        best_epoch: by validation accuracy, the first if several are equal; from 1.
+        test_correct: float (N,) on the test part, of the best epoch.
+    """
+
+    history: pd.DataFrame
+    best_epoch: int
+    test_correct: Tensor
+
+    @property
+    def test_acc(self) -> float:
+        """Share of the test part that is right."""
+        return self.test_correct.mean().item()
+
+
+def fit(
+    model: ALModel | BPModel,
+    data: DataSet,
+    *,
+    epochs: int,
+    batch_size: int = 64,
+    mode: str = "al",
+    workers: int | None = None,
+    threads: int = 1,
+    seed: int = 0,
+    progress: bool = True,
+) -> Fit:
+    """Train for some epochs, choose the best one on validation, and test that one, once."""
+    if epochs < 1:
+        raise ValueError(f"epochs is {epochs}: it must be at least 1")
+    rows: list[dict[str, float]] = []
+    best: dict[str, Any] = {}
+    bar = tqdm(range(epochs), desc=f"{mode}, seed {seed}", disable=not progress, leave=False)
+    for epoch in bar:
+        batches = data.train.batches(batch_size, seed=seed, epoch=epoch)
+        record = train_epoch(model, batches, mode, workers, threads, seed=seed)
+        start_s = time.perf_counter()
+        accuracy = evaluate(model, data.validation).mean().item()
+        eval_s = time.perf_counter() - start_s
+        rows.append(
+            {
+                "epoch": epoch + 1,
+                "loss": record.losses.mean().item(),
+                "val_acc": accuracy,
+                "train_s": record.seconds,
+                "eval_s": eval_s,
+                "step_s": record.timeline.step_s,
+            }
+        )
+        bar.set_postfix(val_acc=f"{accuracy:.3f}")
+        if accuracy > best.get("val_acc", -1.0):
+            best = rows[-1] | {"state": copy.deepcopy(model.state_dict())}
+    model.load_state_dict(best["state"])
+    return Fit(pd.DataFrame(rows), best["epoch"], evaluate(model, data.test))

@@ -1,0 +1,17 @@
+"""Shared by all tests: seeds, the versions in the header, and small models."""
+
+import pytest
+import torch
+
+
+def pytest_report_header() -> str:
+    return f"torch {torch.__version__}, {torch.get_num_threads()} operator threads"
+
+
+@pytest.fixture(autouse=True)
+def _fixed_seed_and_threads():
+    torch.manual_seed(0)
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)

@@ -1,0 +1,67 @@
+"""Random AL stacks, and everything about a model that training may change."""
+
+import random
+from collections.abc import Iterator
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from alkit import AE, AL, ENC, ALModel, one_hot
+
+CLASSES, WIDTH, CODE = 3, 6, 5
+
+
+def dense_layer(index: int, dropout: float = 0.3, batch_norm: bool = True) -> AL:
+    """Return an AL layer (WIDTH -> WIDTH) with dropout and batch norm in f, and dropout in b."""
+    norm = nn.BatchNorm1d(WIDTH) if batch_norm else nn.Identity()
+    f = nn.Sequential(nn.Linear(WIDTH, WIDTH), norm, nn.ReLU(), nn.Dropout(dropout))
+    b = nn.Sequential(nn.Dropout(dropout), nn.Linear(WIDTH, CODE), nn.Tanh())
+    code = CODE if index else CLASSES
+    g, h = nn.Sequential(nn.Linear(code, CODE), nn.Tanh()), nn.Linear(CODE, code)
+    return AL(ENC(f, b), AE(g, h, F.mse_loss if index else F.cross_entropy), lr=1e-2)
+
+
+def dense_model(layers: int, seed: int = 0, **options: object) -> ALModel:
+    """Return the same model for the same seed."""
+    torch.manual_seed(seed)
+    return ALModel([dense_layer(index, **options) for index in range(layers)])
+
+
+def made_batches(count: int, size: int = 4, seed: int = 0) -> list[tuple[Tensor, Tensor]]:
+    """Return batches of made-up numbers with one-hot labels."""
+    generator = torch.Generator().manual_seed(seed)
+    return [
+        (
+            torch.randn(size, WIDTH, generator=generator),
+            one_hot(torch.randint(CLASSES, (size,), generator=generator), CLASSES),
+        )
+        for _ in range(count)
+    ]
+
+
+def state_of(model: ALModel) -> dict[str, Tensor]:
+    """Return parameters, buffers and optimiser states by name."""
+    state = {name: value.clone() for name, value in model.state_dict().items()}
+    for index, layer in enumerate(model):
+        for group, optimizer in layer.optimizers.items():
+            for name, value in _states(optimizer):
+                state[f"{index}.{group}.{name}"] = value.clone()
+    return state
+
+
+def differences(one: dict[str, Tensor], other: dict[str, Tensor]) -> list[str]:
+    """Name the tensors that are not equal bit for bit."""
+    assert one.keys() == other.keys()
+    return [name for name in one if not torch.equal(one[name], other[name])]
+
+
+def random_cuts(layers: int, workers: int, rng: random.Random) -> list[int]:
+    return sorted(rng.sample(range(1, layers), workers - 1))
+
+
+def _states(optimizer: torch.optim.Optimizer | None) -> Iterator[tuple[str, Tensor]]:
+    if optimizer is None:
+        return
+    for at, state in optimizer.state_dict()["state"].items():
+        yield from ((f"{at}.{key}", value) for key, value in state.items())

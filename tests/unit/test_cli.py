@@ -1,0 +1,169 @@
+"""The command: what it prints, and its exit codes."""
+
+import os
+
+import nbformat
+import pandas as pd
+import pytest
+
+from alkit import cli, paths, results, runs
+
+PARAMETERS = 'preset: str = "smoke"\nword: str = "a"\nlr: float = 0.1\nwords: list[str] = [\n]\n'
+BODY = """\
+import pathlib
+import alkit.paths
+alkit.paths.root = lambda: pathlib.Path.cwd().parent
+import alkit.results
+from IPython.display import Image, display
+run = alkit.results.Run("10_x", preset)
+run.record("report", "line one\\nline two of " + word)
+run.record("accuracy", 97.123456, method="al", seed=0, n=360, unit="%")
+run.record("curve", [1, 2], method="al")
+run.save()
+display(Image(data=b"\\x89PNG\\r\\n\\x1a\\n" + bytes(20), format="png"))
+(pathlib.Path.cwd().parent / "figures" / "new.png").touch()
+"""
+
+
+@pytest.fixture(autouse=True)
+def checkout(tmp_path, monkeypatch):
+    """A checkout with one notebook, which is also the working directory."""
+    monkeypatch.setattr(paths, "root", lambda: tmp_path)
+    monkeypatch.chdir(tmp_path)
+    for name in ("ALKIT_RECORD", "ALKIT_RUN_SLUG"):
+        monkeypatch.delenv(name, raising=False)
+    for folder in ("notebooks", "figures"):
+        (tmp_path / folder).mkdir()
+    cells = [nbformat.v4.new_code_cell(source) for source in (PARAMETERS, BODY)]
+    cells[0].metadata["tags"] = ["parameters"]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), "notebooks/10_x.ipynb")
+    return tmp_path
+
+
+def test_run_prints_the_results_and_where_everything_lies(checkout, capfd):
+    (checkout / "figures" / "old.png").touch()
+    os.utime(checkout / "figures" / "old.png", (0, 0))
+    assert cli.main(["run", "10_x", "-p", "word=10", "lr=1"]) == 0
+    out, err = capfd.readouterr()
+    name = "smoke.lr=1.0_word=10"
+    stem = next((checkout / "runs" / "10_x").glob("smoke.*.ipynb")).stem
+    assert stem.startswith(name)
+    assert out.startswith("line one\nline two of 10\n\n")
+    assert "97.12" in out
+    assert "[1, 2]" in out
+    assert "model" not in out
+    assert f"notebook  runs/10_x/{stem}.ipynb (1 figures inside)\n" in out
+    assert f"record    runs/records/10_x.{stem}.json\n" in out
+    assert out.endswith("figures   figures/new.png\n")
+    assert "10_x:" in err  # the progress bar
+    assert "encryption" not in err
+    assert "parse" not in err  # papermill's opinion of values that go over several lines
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("run 10_y", "alkit: there is no notebook 10_y, did you mean '10_x'?"),
+        ("run 10_x --preset cpu", "alkit: 10_x.ipynb has no preset 'cpu' (there is: smoke)"),
+        ("run 10_x -p lrr=1", "alkit: 10_x.ipynb: no parameter 'lrr', did you mean 'lr'?"),
+        ("run 10_x -p lr=fast", "alkit: 10_x.ipynb: lr must be float, not 'fast'"),
+        ("run 10_x -p lr", "alkit: -p lr: write NAME=VALUE"),
+        ("run 10_x --timeout 0", "alkit: the time limit is 0 s"),
+        ("sweep none.yaml", "alkit: none.yaml cannot be read"),
+        ("sweep none.yaml --jobs 0", "alkit: jobs is 0"),
+    ],
+)
+def test_bad_input_is_one_message_and_code_2(words, message, capsys):
+    assert cli.main(words.split()) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(message)
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("words", ["", "fly", "run", "run 10_x --timeout soon"])
+def test_a_bad_command_line_is_code_2(words, capsys):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(words.split())
+    assert ended.value.code == 2
+    assert "usage: alkit" in capsys.readouterr().err
+
+
+def stand_in(monkeypatch, name, outcome):
+    """Let a function of the runner return or raise the outcome, and return what it was given."""
+    given = []
+
+    def called(*arguments, **options):
+        given.append((arguments, options))
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome
+
+    monkeypatch.setattr(runs, name, called)
+    return given
+
+
+def test_a_failed_run_is_code_1(monkeypatch, capsys):
+    given = stand_in(monkeypatch, "run", runs.RunFailed("10_x.ipynb", 2, "the reason", None))
+    assert cli.main("run 10_x --preset cpu --record --timeout 7".split()) == 1
+    assert capsys.readouterr().err == "alkit: 10_x.ipynb failed in cell 2:\nthe reason\n"
+    assert given[0][0][1:] == ("cpu", {})
+    assert given[0][1] == {"record": True, "timeout_s": 7}
+
+
+def test_an_interrupt_is_code_130(monkeypatch, capsys):
+    stand_in(monkeypatch, "run", KeyboardInterrupt())
+    assert cli.main(["run", "10_x"]) == 130
+    assert capsys.readouterr().err == "alkit: interrupted; no process of it is left\n"
+
+
+def test_values_are_literals_or_words(monkeypatch):
+    given = stand_in(monkeypatch, "run", runs.RunFailed("x", 1, "", None))
+    values = ["word=2026", "-p", "lr=1e-3", "words=['a','b']", "preset=a=b"]
+    cli.main(["run", "10_x", "-p", *values])
+    expected = {"word": "2026", "lr": 1e-3, "words": ["a", "b"], "preset": "a=b"}
+    assert given[0][0][2] == expected
+
+
+def saved(monkeypatch, preset="cpu"):
+    monkeypatch.setenv("ALKIT_RECORD", "1")
+    run = results.Run("10_x", preset)
+    for seed, value in enumerate((97.0, 97.8)):
+        run.record("accuracy", value, method="al", seed=seed, unit="%")
+    return run.save()
+
+
+def test_sweep_prints_summary_and_failures(monkeypatch, checkout, capsys):
+    path = saved(monkeypatch)
+    partial = checkout / "runs" / "b.partial.ipynb"
+    nothing = {"seconds": None, "peak_mib": None}
+    done = {"name": "a", "state": "done", "path": path, "cell": None, "error": None}
+    bad = {"name": "b", "state": "failed", "path": partial, "cell": 4, "error": "why"} | nothing
+    gone = bad | {"name": "c", "path": None, "cell": None}
+    given = stand_in(monkeypatch, "sweep", pd.DataFrame([done | nothing, bad, gone]))
+    options = "--jobs 3 --record --force --threads 2 --timeout 9"
+    assert cli.main(["sweep", "s.yaml", *options.split()]) == 1
+    assert given[0][0] == ("s.yaml", 3, True)
+    assert given[0][1] == {"force": True, "threads": 2, "timeout_s": 9}
+    out, err = capsys.readouterr()
+    assert "10_x (cpu)" in out
+    assert "97.4" in out
+    assert out.endswith("2 failed, 1 done\n")
+    first = "alkit: b, cell 4 (runs/b.partial.ipynb):\nwhy\n"
+    assert err == first + "alkit: c (nothing kept):\nwhy\n"
+    stand_in(monkeypatch, "sweep", pd.DataFrame([done | nothing]))
+    assert cli.main(["sweep", "s.yaml"]) == 0
+
+
+def test_results_prints_the_committed_records(monkeypatch, capsys):
+    assert cli.main(["results"]) == 0
+    assert capsys.readouterr().out.startswith("no records in notebooks/results yet")
+    saved(monkeypatch)
+    saved(monkeypatch, "demo")
+    assert cli.main(["results", "--notebook", "notebooks/10_x.ipynb", "--preset", "cpu"]) == 0
+    head, names, values, *_ = capsys.readouterr().out.splitlines()
+    assert head == "10_x (cpu), commit unknown"
+    assert names.split() == "metric method unit n mean sd min max median".split()
+    assert values.split() == "accuracy al % 2 97.4 0.5657 97 97.8 97.4".split()
+    assert cli.main(["results", "--preset", "paper"]) == 2
+    assert "there are: 10_x (cpu), 10_x (demo)" in capsys.readouterr().err

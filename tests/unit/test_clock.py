@@ -1,0 +1,104 @@
+"""The clock against the closed forms of AL's timing model, and the figures of a timeline."""
+
+import random
+
+import pytest
+
+from alkit.clock import simulate
+from alkit.schedule import al, al_fm, al_m, al_pipeline
+from alkit.timeline import Interval, Timeline
+
+
+def _durations(layers, rng):
+    return {
+        (kind, layer): rng.uniform(0.1, 2.0)
+        for layer in range(layers)
+        for kind in ("forward", "backward", "update")
+    }
+
+
+def _sides(durations, layers):
+    forward = [durations["forward", i] for i in range(layers)]
+    rest = [durations["backward", i] + durations["update", i] for i in range(layers)]
+    return forward, rest
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("layers", [1, 2, 5])
+def test_closed_forms_of_one_batch(layers, seed):
+    durations = _durations(layers, random.Random(seed))
+    forward, rest = _sides(durations, layers)
+    expected = {
+        al: sum(forward) + sum(rest),
+        al_m: sum(forward) + max(rest),
+        al_fm: max(sum(forward[: i + 1]) + rest[i] for i in range(layers)),
+    }
+    for mode, seconds in expected.items():
+        timeline = simulate(mode(layers), durations, 4)
+        assert timeline.span_s == pytest.approx(4 * seconds)
+        assert timeline.step_s == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_pipeline_against_its_recurrence(seed):
+    """Unbounded hand-over: a layer starts when its input is there and its last update is done."""
+    layers, batches = 4, 7
+    durations = _durations(layers, random.Random(seed))
+    forward, rest = _sides(durations, layers)
+    free = [0.0] * layers
+    for _ in range(batches):
+        arrived = 0.0
+        for i in range(layers):
+            arrived = max(arrived, free[i]) + forward[i]
+            free[i] = arrived + rest[i]
+    timeline = simulate(al_pipeline(layers, capacity=batches), durations, batches)
+    assert timeline.span_s == pytest.approx(max(free))
+
+
+@pytest.mark.parametrize(
+    ("layers", "sequential", "fm", "pipeline"), [(4, 13.2, 6.3, 3.3), (12, 39.6, 14.3, 3.3)]
+)
+def test_uniform_layers(layers, sequential, fm, pipeline):
+    seconds = {"forward": 1.0, "backward": 2.0, "update": 0.3}
+    steps = [
+        simulate(mode(layers), lambda task: seconds[task.kind], 40).step_s
+        for mode in (al, al_fm, al_pipeline)
+    ]
+    assert steps == pytest.approx([sequential, fm, pipeline])
+    # fill: the forwards below the last layer
+    whole = simulate(al_pipeline(layers), lambda task: seconds[task.kind], 40).span_s
+    assert whole == pytest.approx((layers - 1) * 1.0 + 40 * 3.3)
+
+
+def test_cores_bound_what_runs_at_once():
+    timeline = simulate(al_fm(4), lambda task: 1.0, 5, cores=2)
+    for at in range(int(timeline.span_s)):
+        assert sum(i.start_s <= at + 0.5 < i.end_s for i in timeline.intervals) <= 2
+    one = simulate(al_fm(4), lambda task: 1.0, 5, cores=1)
+    assert one.span_s == pytest.approx(60.0)
+
+
+def test_errors():
+    with pytest.raises(ValueError, match="no duration for backward of stage 0"):
+        simulate(al(1), {("forward", 0): 1.0}, 1)
+    with pytest.raises(ValueError, match="at least 1"):
+        simulate(al(1), lambda task: 1.0, 0)
+
+
+def test_figures_of_a_timeline():
+    rows = [("a", 1.0, 2.0, 0), ("b", 2.0, 4.0, 0), ("a", 2.0, 3.0, 1), ("b", 4.0, 5.0, 1)]
+    intervals = [Interval(r, "forward", 0, batch, 0, s, e) for r, s, e, batch in rows]
+    timeline = Timeline.of(intervals, ("a", "b", "c"))
+    assert timeline.span_s == 4.0
+    assert timeline.busy_s("b") == 3.0
+    assert timeline.idle_share("a") == 0.5
+    assert timeline.bubble == pytest.approx((0.5 + 0.25 + 1.0) / 3)
+    assert timeline.batch_ends_s == (3.0, 4.0)
+    assert timeline.step_s == 1.0
+    assert timeline.task_s() == {("forward", 0): 1.0}
+    joined = Timeline.joined([timeline, timeline])
+    assert joined.span_s == 8.0
+    assert {i.batch for i in joined.intervals} == {0, 1, 2, 3}
+    assert len(timeline.between(1, 1).intervals) == 2
+    assert list(timeline.to_frame().columns)[:2] == ["resource", "kind"]
+    assert timeline.summary()["idle_share"].tolist() == [0.5, 0.25, 1.0]

@@ -1,0 +1,37 @@
+"""Placement of layers, with the CPU and torch's shape-only device."""
+
+import pytest
+import torch
+
+from alkit import set_device, train_epoch
+from alkit.device import available
+from tests.helpers import dense_model, differences, made_batches, state_of
+from tests.unit.test_train import _bp_model
+
+
+def test_one_device_a_layer_and_the_same_bits():
+    placed, plain = dense_model(3), dense_model(3)
+    train_epoch(placed, made_batches(2), "al")
+    assert set_device(placed, ["cpu", "cpu", torch.device("cpu")]) is placed
+    train_epoch(placed, made_batches(2), "al_fm")
+    for _ in range(2):
+        train_epoch(plain, made_batches(2), "al")
+    assert not differences(state_of(placed), state_of(plain))
+    assert placed.predict(made_batches(1)[0][0]).device.type == "cpu"
+    set_device(_bp_model(), ["cpu"] * 3)
+
+
+@pytest.mark.parametrize("devices", [["cpu"], ["cpu"] * 4, "cpu", []])
+def test_wrong_number_of_devices(devices):
+    with pytest.raises(ValueError, match="for 3 layers: give one a layer"):
+        set_device(dense_model(3), devices)
+
+
+@pytest.mark.parametrize("name", ["gpu", "cuda:99", "meta", None])
+def test_unknown_device(name):
+    with pytest.raises(ValueError, match="this machine has cpu"):
+        set_device(dense_model(1), [name])
+
+
+def test_available_devices_start_with_the_cpu():
+    assert available()[0] == "cpu"

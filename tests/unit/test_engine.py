@@ -1,0 +1,259 @@
+"""The executors give the same bits whatever the timing, and never lose an exception or a thread."""
+
+import _thread
+import random
+import threading
+import time
+from contextlib import nullcontext
+from dataclasses import replace
+
+import pytest
+import torch
+
+from alkit import schedule as schedules
+from alkit import train_epoch
+from alkit.engine import run_single, run_threads
+from alkit.train import _Epoch, schedule_for
+from tests.helpers import dense_model, differences, made_batches, random_cuts, state_of
+
+MODES = ("al_m", "al_fm", "al_pipeline")
+LIVENESS_S = 20.0  # far above any run here: only a hang takes so long
+
+
+def _random_schedule(layers, rng, workers=None):
+    mode = rng.choice(MODES)
+    if mode == "al_pipeline":
+        workers = workers or rng.randint(1, min(layers, 4))
+        cuts = random_cuts(layers, workers, rng)
+        return schedules.al_pipeline(layers, cuts, rng.randint(1, 3))
+    return schedule_for(mode, layers, workers or rng.randint(2, layers + 1))
+
+
+class _Delayed:
+    """A stage whose tasks take a random time, so that workers overtake each other."""
+
+    def __init__(self, stage, rng, longest_s):
+        self.stage, self.rng, self.longest_s = stage, rng, longest_s
+
+    def __getattr__(self, kind):
+        def run(payload, batch, micro):
+            time.sleep(self.rng.random() * self.longest_s)
+            return getattr(self.stage, kind)(payload, batch, micro)
+
+        return run
+
+
+def _trained_single(layers, batches, seed):
+    model = dense_model(layers)
+    epoch = _Epoch(model, seed, True)
+    run_single(schedules.al(layers), epoch.stages, batches)
+    return state_of(model), epoch.losses()
+
+
+def _unequal(expected, losses, model, epoch):
+    names = differences(expected, state_of(model))
+    return names if torch.equal(losses, epoch.losses()) else [*names, "losses"]
+
+
+def _interleaving(seed):
+    """One random stack, schedule and order of workers against al: what differs."""
+    rng = random.Random(seed)
+    layers, batches = rng.randint(2, 6), made_batches(rng.randint(1, 5), seed=seed)
+    expected, losses = _trained_single(layers, batches, seed)
+    model = dense_model(layers)
+    epoch = _Epoch(model, seed, True)
+    run_single(_random_schedule(layers, rng), epoch.stages, batches, choose=rng.randrange)
+    return _unequal(expected, losses, model, epoch)
+
+
+def _threaded(seed, longest_s=0.002):
+    rng = random.Random(seed)
+    layers, batches = rng.randint(2, 6), made_batches(rng.randint(1, 5), seed=seed)
+    expected, losses = _trained_single(layers, batches, seed)
+    model = dense_model(layers)
+    epoch = _Epoch(model, seed, True)
+    stages = [
+        _Delayed(stage, random.Random(seed + i), longest_s) for i, stage in enumerate(epoch.stages)
+    ]
+    run_threads(_random_schedule(layers, rng), stages, batches)
+    return _unequal(expected, losses, model, epoch)
+
+
+@pytest.mark.parametrize("block", range(8))
+def test_bits_under_random_interleavings(block):
+    assert all(not _interleaving(1000 * block + seed) for seed in range(20))
+
+
+@pytest.mark.parametrize("block", range(5))
+def test_bits_under_threads_with_random_delays(block):
+    assert all(not _threaded(1000 * block + seed) for seed in range(12))
+
+
+@pytest.mark.soak
+def test_bits_under_ten_thousand_interleavings():
+    assert all(not _interleaving(seed) for seed in range(9000))
+    assert all(not _threaded(seed) for seed in range(1000))
+
+
+@pytest.mark.parametrize("layers", range(2, 7))
+@pytest.mark.parametrize("workers", range(1, 5))
+def test_four_modes_end_in_the_same_bits(layers, workers):
+    results = {}
+    for mode in ("al", *MODES):
+        model = dense_model(layers)
+        record = train_epoch(model, made_batches(5), mode, workers, seed=7)
+        results[mode] = state_of(model), record.losses
+        assert record.losses.shape == (5, layers, 2)
+        assert int(model.batches_trained) == 5
+    for mode in MODES:
+        assert not differences(results["al"][0], results[mode][0])
+        assert torch.equal(results["al"][1], results[mode][1])
+
+
+def test_negative_control_one_generator_for_all(monkeypatch):
+    """With dropout drawn from torch's shared generator, random orders do not end in the same
+    bits."""
+    monkeypatch.setattr(_Epoch, "noise", lambda self, stage, batch: nullcontext())
+    assert any(_interleaving(seed) for seed in range(20))
+
+
+def test_negative_control_a_missing_edge():
+    """Without the wait for the update, some order reads old weights."""
+    layers, batches = 3, made_batches(4)
+    expected, _ = _trained_single(layers, batches, 0)
+    good = schedules.al_fm(layers)
+
+    def after(task):
+        return tuple(o for o in good.after(task) if o.kind != "update")
+
+    def differs(seed):
+        model = dense_model(layers)
+        epoch = _Epoch(model, 0, True)
+        try:
+            run_single(
+                replace(good, after=after),
+                epoch.stages,
+                batches,
+                choose=random.Random(seed).randrange,
+            )
+        except RuntimeError:  # a forward in between: backward or update finds nothing of its own
+            return True
+        return bool(differences(expected, state_of(model)))
+
+    assert any(differs(seed) for seed in range(20))
+
+
+def test_a_second_epoch_draws_other_noise_and_resumes_from_the_state_dict():
+    one, other = dense_model(2), dense_model(2)
+    for batches in (made_batches(3), made_batches(2, seed=1)):
+        train_epoch(one, batches, "al")
+    train_epoch(other, made_batches(3) + made_batches(2, seed=1), "al_pipeline", 2)
+    assert not differences(state_of(one), state_of(other))
+
+
+class _Failing:
+    """A stage that raises in one task."""
+
+    def __init__(self, stage, kind, batch):
+        self.stage, self.kind, self.batch = stage, kind, batch
+
+    def __getattr__(self, kind):
+        def run(payload, batch, micro):
+            if (kind, batch) == (self.kind, self.batch):
+                raise ArithmeticError(f"injected into {kind} at batch {batch}")
+            return getattr(self.stage, kind)(payload, batch, micro)
+
+        return run
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("kind", ["forward", "backward", "update"])
+@pytest.mark.parametrize("layer", range(3))
+def test_an_exception_of_any_worker_reaches_the_caller(mode, kind, layer):
+    before = threading.active_count()
+    epoch = _Epoch(dense_model(3), 0, True)
+    epoch.stages[layer] = _Failing(epoch.stages[layer], kind, 2)
+    start_s = time.monotonic()
+    with pytest.raises(ArithmeticError, match=f"injected into {kind} at batch 2") as caught:
+        run_threads(schedule_for(mode, 3), epoch.stages, made_batches(50))
+    assert time.monotonic() - start_s < LIVENESS_S
+    assert f"alkit: in {kind} of stage {layer}, batch 2" in caught.value.__notes__[0]
+    assert any(entry.name == "run" for entry in caught.traceback)
+    assert threading.active_count() == before
+
+
+def test_a_loader_that_fails_stops_the_workers():
+    def batches():
+        yield from made_batches(3)
+        raise OSError("the disk is gone")
+
+    before = threading.active_count()
+    with pytest.raises(OSError, match="the disk is gone"):
+        train_epoch(dense_model(3), batches(), "al_pipeline", 3)
+    assert threading.active_count() == before
+
+
+def test_an_interrupt_stops_cleanly():
+    def batches():
+        for at, batch in enumerate(made_batches(1) * 10_000):
+            if at == 5:
+                threading.Timer(0.05, _thread.interrupt_main).start()
+            yield batch
+
+    before = threading.active_count()
+    with pytest.raises(KeyboardInterrupt):
+        train_epoch(dense_model(3), batches(), "al_pipeline", 3)
+    deadline = time.monotonic() + LIVENESS_S
+    while threading.active_count() > before and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert threading.active_count() == before
+
+
+@pytest.mark.parametrize("capacity", [1, 3])
+def test_back_pressure(capacity):
+    """A slow last layer: the loader and the first layer wait instead of filling the memory."""
+    ahead, taken, finished = [], 0, 0
+
+    def batches():
+        nonlocal taken
+        for batch in made_batches(1) * 30:
+            taken += 1
+            ahead.append(taken - finished)
+            yield batch
+
+    class Slow(_Delayed):
+        def update(self, payload, batch, micro):
+            nonlocal finished
+            time.sleep(0.002)
+            self.stage.update(payload, batch, micro)
+            finished += 1
+
+    epoch = _Epoch(dense_model(2), 0, True)
+    epoch.stages[1] = Slow(epoch.stages[1], random.Random(0), 0.0)
+    run_threads(schedules.al_pipeline(2, capacity=capacity), epoch.stages, batches())
+    # fed ahead of the first layer, in it, between the two, in the second
+    assert max(ahead) <= 2 + 1 + capacity + 2
+
+
+def test_threads_and_grad_mode_of_the_caller_are_kept():
+    torch.set_num_threads(2)
+    with torch.no_grad():
+        train_epoch(dense_model(2), made_batches(3), "al_pipeline", 2)
+        assert not torch.is_grad_enabled()
+    assert torch.get_num_threads() == 2
+
+
+def test_the_mailbox_and_the_board_stay_small():
+    from alkit.engine import _Board, _PullFeed
+
+    schedule = schedules.al_pipeline(2)
+    epoch = _Epoch(dense_model(2), 0, True)
+    board = _Board(schedule, epoch.stages)
+    feed = _PullFeed(board, made_batches(1) * 50)
+    orders = [schedule.order(w, feed.numbers()) for w in (0, 1)]
+    for _ in range(50):
+        for worker in (0, 1):
+            for _ in range(3):
+                board.perform(next(orders[worker]), worker)
+        assert len(board.done) <= 1
+        assert len(board.mail) <= 1

@@ -1,0 +1,301 @@
+"""The store of results: what may be recorded, what is read back, and the statistics on it."""
+
+import json
+import os
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import nbformat
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from alkit import paths, results
+
+ROWS = [("bp", 0, 97.0), ("bp", 1, 97.8), ("al", 0, 96.5), ("al", 1, 96.1)]
+
+
+@pytest.fixture(autouse=True)
+def checkout(tmp_path, monkeypatch):
+    """Let everything be written under an empty checkout, and no runner's settings reach a test."""
+    monkeypatch.setattr(paths, "root", lambda: tmp_path)
+    for name in ("ALKIT_RECORD", "ALKIT_RUN_SLUG"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path
+
+
+def filled(notebook="02_al", preset="cpu"):
+    run = results.Run(notebook, preset, parameters={"lr": 0.1, "cuts": None})
+    for method, seed, value in ROWS:
+        run.record("accuracy", value, method=method, data="digits", seed=seed, n=360, unit="%")
+    return run
+
+
+def test_a_record_comes_back_as_it_went_in(monkeypatch):
+    monkeypatch.setenv("ALKIT_RECORD", "1")
+    path = filled().save()
+    assert path == paths.records_dir() / "02_al.cpu.json"
+    frame = results.load("02_al", "cpu")
+    assert list(frame.columns) == list(results.COLUMNS)
+    assert list(zip(frame["method"], frame["seed"], frame["value"], strict=True)) == ROWS
+    assert set(frame["n"]) == {360}
+    assert set(frame["unit"]) == {"%"}
+    assert frame["model"].isna().all()
+    pd.testing.assert_frame_equal(frame, results.read(path))
+
+
+def test_a_record_says_how_it_was_made_and_not_by_whom():
+    record = json.loads(filled().save().read_text())
+    assert set(record["versions"]) == {"python", "torch", "numpy", "alkit"}
+    assert record["versions"]["numpy"] == np.__version__
+    assert record["threads"] == torch.get_num_threads()
+    assert set(record["machine"]) == {"cores", "processor", "memory_gib"}
+    assert record["machine"]["cores"] == os.cpu_count()
+    assert record["machine"]["memory_gib"] > 0
+    assert record["parameters"] == {"lr": 0.1, "cuts": None}
+
+
+def test_threads_without_torch_are_those_it_would_take(monkeypatch):
+    monkeypatch.delitem(sys.modules, "torch")
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert json.loads(filled().save().read_text())["threads"] == 3
+
+
+def test_only_a_recorded_run_is_among_the_committed_ones(monkeypatch, checkout):
+    assert filled().save() == checkout / "runs" / "records" / "02_al.cpu.json"
+    assert results.load().empty
+    monkeypatch.setenv("ALKIT_RUN_SLUG", "seed=3")
+    path = filled().save()
+    assert path == checkout / "runs" / "records" / "02_al.cpu.seed=3.json"
+    assert set(results.read(path)["slug"]) == {"seed=3"}
+
+
+def test_numbers_of_any_library_become_plain_ones():
+    run = results.Run("x")
+    run.record("a", np.float64(0.5), seed=np.int64(3))
+    run.record("b", torch.tensor(2.5))
+    run.record("c", np.bool_(True))
+    run.record("d", (1, np.float32(0.5), "word", [2, 3]), extra={"epoch": torch.tensor(7)})
+    assert [row["value"] for row in run.rows] == [0.5, 2.5, True, [1, 0.5, "word", [2, 3]]]
+    assert [type(row["value"]) for row in run.rows] == [float, float, bool, list]
+    frame = results.read(run.save())
+    assert frame["seed"][0] == 3
+    assert frame["epoch"][3] == 7
+
+
+@pytest.mark.parametrize(
+    "value", [torch.ones(2), np.ones(2), {"a": 1}, None, 1j, torch.ones(1), [torch.ones(2)], {1}]
+)
+def test_what_is_no_plain_value_is_refused(value):
+    with pytest.raises(TypeError, match="'loss' is a .*record a number, a string or a list"):
+        results.Run("x").record("loss", value)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), np.float32("-inf"), [0.0, np.nan]])
+def test_a_number_that_is_not_finite_is_refused(value):
+    with pytest.raises(ValueError, match="finite numbers only"):
+        results.Run("x").record("loss", value)
+
+
+@pytest.mark.parametrize("field", ["seed", "n"])
+@pytest.mark.parametrize("value", ["0", 0.5, True])
+def test_a_count_is_a_whole_number(field, value):
+    with pytest.raises(TypeError, match=f"'{field}' .*whole number"):
+        results.Run("x").record("loss", 1.0, **{field: value})
+
+
+def test_an_extra_field_does_not_hide_one_of_the_store():
+    with pytest.raises(ValueError, match=r"\['commit'\].*names are taken"):
+        results.Run("x").record("loss", 1.0, extra={"commit": "mine"})
+
+
+def test_a_name_does_not_lead_out_of_its_folder(monkeypatch):
+    for arguments in (("../x",), ("x", "a/b"), ("",)):
+        with pytest.raises(ValueError, match="use letters"):
+            results.Run(*arguments)
+    monkeypatch.setenv("ALKIT_RUN_SLUG", "../../x")
+    with pytest.raises(ValueError, match="slug"):
+        filled().save()
+
+
+def test_a_cell_run_twice_counts_once(caplog):
+    run = results.Run("x")
+    run.record("loss", 1.0, method="al", extra={"epoch": 1})
+    run.record("loss", 2.0, method="al", extra={"epoch": 2})
+    assert not caplog.messages
+    run.record("loss", 3.0, method="al", extra={"epoch": 1})
+    assert [row["value"] for row in run.rows] == [3.0, 2.0]
+    assert "was recorded before" in caplog.text
+
+
+def test_a_failed_save_leaves_the_old_record_and_nothing_else(monkeypatch):
+    path = filled().save()
+    before = path.read_bytes()
+
+    def fail(*_):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(os, "replace", fail)
+    with pytest.raises(OSError, match="disk full"):
+        results.Run("02_al", "cpu").save()
+    assert path.read_bytes() == before
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_an_empty_record_can_be_saved_and_read():
+    assert results.read(results.Run("x").save()).empty
+
+
+def test_load_takes_what_is_asked_for(monkeypatch):
+    assert list(results.load().columns) == list(results.COLUMNS)
+    monkeypatch.setenv("ALKIT_RECORD", "1")
+    for name, preset in (("02_al", "cpu"), ("02_al", "demo"), ("03_x", "cpu")):
+        filled(name, preset).save()
+    assert len(results.load()) == 12
+    assert len(results.load("02_al")) == 8
+    assert set(results.load(preset="cpu")["notebook"]) == {"02_al", "03_x"}
+    assert set(results.load(preset="cpu")["preset"]) == {"cpu"}
+    assert results.load("04").empty
+    assert results.load(where=paths.runs_dir()).empty
+
+
+def test_a_file_that_is_no_record_is_named():
+    paths.records_dir().mkdir(parents=True)
+    for content in ("{", "[]", '{"rows": []}'):
+        (paths.records_dir() / "odd.json").write_text(content)
+        with pytest.raises(ValueError, match="odd.json is not a record"):
+            results.load()
+
+
+def test_results_are_read_from_the_outputs_of_a_notebook(monkeypatch, tmp_path):
+    shown = []
+    display = SimpleNamespace(display=lambda data, raw: shown.append((data, raw)))
+    fake = SimpleNamespace(get_ipython=lambda: object(), display=display)
+    monkeypatch.setitem(sys.modules, "IPython", fake)
+    run = filled()
+    run.save()
+    run.record("late", 1)
+    path = run.save()
+    outputs = [nbformat.v4.new_output("display_data", data=data) for data, raw in shown if raw]
+    assert shown[0][0]["text/plain"] == "4 values of 02_al, preset cpu"
+    cell = nbformat.v4.new_code_cell("results.save()", outputs=outputs)
+    words = nbformat.v4.new_markdown_cell("words")
+    nbformat.write(nbformat.v4.new_notebook(cells=[words, cell]), tmp_path / "done.ipynb")
+    pd.testing.assert_frame_equal(results.read(tmp_path / "done.ipynb"), results.read(path))
+
+
+def git(folder, *words):
+    identity = ["-c", "user.name=t", "-c", "user.email=t@example.org"]
+    done = subprocess.run(
+        ["git", "-C", str(folder), *identity, *words], capture_output=True, text=True, check=True
+    )
+    return done.stdout.strip()
+
+
+def test_the_commit_tells_a_changed_source_from_a_new_record(checkout, monkeypatch):
+    def commit():
+        return json.loads(filled().save().read_text())["commit"]
+
+    (checkout / ".gitignore").write_text("/runs/\n")
+    assert commit() == "unknown"
+    git(checkout, "init", "-q")
+    assert commit() == "unknown"
+    git(checkout, "add", ".")
+    git(checkout, "commit", "-qm", "first")
+    head = git(checkout, "rev-parse", "--short", "HEAD")
+    assert commit() == head
+    monkeypatch.setenv("ALKIT_RECORD", "1")
+    filled("03").save()
+    assert commit() == head
+    (checkout / "new.py").touch()
+    assert commit() == head + "+"
+    monkeypatch.setenv("PATH", str(checkout))
+    assert commit() == "unknown"
+
+
+def test_summary_of_known_numbers():
+    run = filled()
+    run.record("passed", True, method="bp")
+    run.record("report", "text", method="bp")
+    run.record("curve", [1, 2], method="bp")
+    stats = results.summary(results.read(run.save()))
+    assert list(stats["method"]) == ["bp", "al"]
+    first = stats.iloc[0]
+    assert (first["n"], first["min"], first["max"]) == (2, 97.0, 97.8)
+    assert first["mean"] == first["median"] == pytest.approx(97.4)
+    assert first["sd"] == pytest.approx(0.8 / 2**0.5)
+    pooled = results.summary(results.read(run.save()), by=["metric"])
+    assert pooled["n"].item() == 4
+    assert results.summary(results.load()).empty
+
+
+def test_table_is_markdown():
+    run = filled()
+    run.record("time", 0.01234, method="al", data="digits", unit="s")
+    assert results.table(results.read(run.save())) == (
+        "| data | method | accuracy (%) | time (s) |\n"
+        "| --- | --- | ---: | ---: |\n"
+        "| digits | bp | 97.4 ± 0.6 |  |\n"
+        "| digits | al | 96.3 ± 0.3 | 0.01234 |"
+    )
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [([0.972, 0.968], "0.970 ± 0.003"), ([1.0, 1.0], "1 ± 0"), ([123456.0], "123456")],
+)
+def test_a_spread_shows_at_least_one_digit(values, text):
+    run = results.Run("x")
+    for seed, value in enumerate(values):
+        run.record("m", value, method="al", seed=seed)
+    assert results.table(results.read(run.save())).endswith(f"| al | {text} |")
+
+
+def correctness(rates, items=2000, seed=0):
+    return (np.random.default_rng(seed).random((len(rates), items)).T < rates).T.astype(int)
+
+
+def test_bootstrap_agrees_with_the_normal_approximation():
+    a, b = correctness([0.9, 0.91]), correctness([0.85, 0.86], seed=1)
+    difference, low, high = results.bootstrap_difference(a, b)
+    gain = (a - b).mean(axis=0)
+    half = 1.96 * gain.std(ddof=1) / gain.size**0.5
+    assert difference == pytest.approx(gain.mean())
+    assert (low, high) == pytest.approx((difference - half, difference + half), abs=0.1 * half)
+    _, low_half, high_half = results.bootstrap_difference(a, b, level=0.5)
+    assert high_half - low_half == pytest.approx((high - low) * 0.674 / 1.96, rel=0.1)
+
+
+def test_bootstrap_agrees_with_drawing_the_items_one_by_one():
+    a, b = correctness([0.7], 40), correctness([0.5], 40, seed=1)
+    drawn = np.random.default_rng(5).integers(40, size=(20_000, 40))
+    means = (a - b)[0][drawn].mean(axis=1)
+    _, low, high = results.bootstrap_difference(a[0], b[0], resamples=20_000)
+    assert (low, high) == pytest.approx(tuple(np.quantile(means, [0.025, 0.975])), abs=0.026)
+
+
+def test_bootstrap_is_paired_and_deterministic():
+    a = correctness([0.8, 0.6])
+    assert results.bootstrap_difference(a, a) == (0, 0, 0)
+    b = correctness([0.7, 0.7], seed=2)
+    once = results.bootstrap_difference(a, b, seed=4)
+    assert once == results.bootstrap_difference(a, b, seed=4)
+    assert len({results.bootstrap_difference(a, b, seed=s) for s in range(5)}) > 1
+    crossed = results.bootstrap_difference(a, a[::-1], pairs=[(0, 1), (1, 0)])
+    assert crossed == (0, 0, 0)
+    first = results.bootstrap_difference(a, b[:1], pairs=[(0, 0)])
+    assert first == results.bootstrap_difference(a[:1], b[:1])
+
+
+def test_bootstrap_refuses_what_it_would_get_wrong():
+    ones = np.ones((2, 5))
+    with pytest.raises(ValueError, match="0 and 1"):
+        results.bootstrap_difference(ones * 0.5, ones)
+    with pytest.raises(ValueError, match="0 and 1"):
+        results.bootstrap_difference([], [])
+    with pytest.raises(ValueError, match="2 seeds and b has 1"):
+        results.bootstrap_difference(ones, ones[:1])
+    with pytest.raises(ValueError, match="5 test items and b has 4"):
+        results.bootstrap_difference(ones, ones[:, :4])

@@ -1,0 +1,79 @@
+"""Randomness follows its key, in every operator and whatever the global generator does."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from alkit.rng import generator_for, random_from, seed_for
+
+X = torch.randn(4, 5, 8)
+
+
+def _attention():
+    torch.manual_seed(1)
+    layer = nn.MultiheadAttention(8, 2, dropout=0.5, batch_first=True)
+    return layer(X, X, X)[0]
+
+
+def _lstm():
+    torch.manual_seed(1)
+    return nn.LSTM(8, 8, 2, dropout=0.5, batch_first=True)(X)[0]
+
+
+DRAWS = {
+    "dropout": lambda: F.dropout(X, 0.5),
+    "dropout2d": lambda: F.dropout2d(X[None], 0.5),
+    "rand": lambda: torch.rand(5),
+    "randn_like": lambda: torch.randn_like(X),
+    "randint": lambda: torch.randint(2, 10**6, (5,)),
+    "randperm": lambda: torch.randperm(50),
+    "normal_": lambda: torch.empty(5).normal_(),
+    "multinomial": lambda: torch.multinomial(torch.ones(50), 9),
+    "attention": _attention,
+    "lstm": _lstm,
+}
+
+
+@pytest.mark.parametrize("name", DRAWS)
+def test_a_draw_is_a_function_of_the_key(name):
+    drawn = []
+    for key in ((0, 1), (0, 1), (0, 2)):
+        torch.rand(3)  # the global generator moves on in between
+        with random_from(*key):
+            drawn.append(DRAWS[name]())
+    if name not in ("attention", "lstm"):
+        assert not torch.equal(drawn[0], drawn[2])
+    assert torch.equal(drawn[0], drawn[1])
+
+
+def test_dropout_inside_attention_is_caught():
+    # weights drawn before, so that only the dropout of the forward is left to differ
+    layer = nn.MultiheadAttention(8, 2, dropout=0.5, batch_first=True)
+    with random_from(0, 1):
+        one = layer(X, X, X)[0]
+    with random_from(0, 2):
+        other = layer(X, X, X)[0]
+    assert not torch.equal(one, other)
+
+
+def test_a_caller_s_own_generator_is_left_alone():
+    expected = torch.rand(3, generator=torch.Generator().manual_seed(5))
+    with random_from(0):
+        assert torch.equal(torch.rand(3, generator=torch.Generator().manual_seed(5)), expected)
+
+
+def test_global_generator_is_untouched():
+    before = torch.get_rng_state()
+    with random_from(0):
+        F.dropout(X, 0.5)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_seeds_are_spread_and_stable():
+    seeds = {seed_for(a, b) for a in range(40) for b in range(40)}
+    assert len(seeds) == 1600
+    assert seed_for(0, 1, 2) == seed_for(0, 1, 2) < 2**63
+    assert torch.equal(
+        torch.rand(2, generator=generator_for(1)), torch.rand(2, generator=generator_for(1))
+    )

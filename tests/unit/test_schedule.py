@@ -1,0 +1,106 @@
+"""Schedules hold what they promise, and the validator finds what is broken."""
+
+from dataclasses import replace
+
+import pytest
+
+from alkit.schedule import ScheduleError, Task, al, al_fm, al_m, al_pipeline, bp
+from alkit.validate import validate
+
+ALL = [
+    bp(),
+    *(al(n) for n in (1, 3)),
+    *(mode(n) for mode in (al_m, al_fm, al_pipeline) for n in (1, 2, 6)),
+    *(mode(5, workers) for mode in (al_m, al_fm) for workers in (2, 3, 6)),
+    *(al_pipeline(6, cuts) for cuts in ([], [1], [2, 5], [1, 2, 3, 4, 5])),
+]
+
+
+@pytest.mark.parametrize("schedule", ALL, ids=lambda s: f"{s.name}-{s.stages}-{s.workers}")
+def test_all_schedules_are_valid_and_without_staleness(schedule):
+    report = validate(schedule)
+    assert report.tasks == 6 * 3 * schedule.stages == 6 * schedule.tasks_per_batch
+    assert set(report.staleness) == {0}
+
+
+@pytest.mark.parametrize("capacity", [1, 2, 3])
+def test_capacity_bounds_what_waits_between_workers(capacity):
+    report = validate(al_pipeline(5, [2, 4], capacity), batches=8)
+    assert report.capacity == (1, capacity, 1, capacity)
+
+
+def test_same_tasks_in_all_modes():
+    def tasks(schedule):
+        return {t for w in range(schedule.workers) for t in schedule.order(w, range(3))}
+
+    assert tasks(al(4)) == tasks(al_m(4)) == tasks(al_fm(4)) == tasks(al_pipeline(4, [1]))
+
+
+def test_orders_are_lazy():
+    def endless():
+        batch = 0
+        while True:
+            yield batch
+            batch += 1
+
+    order = al_pipeline(3).order(1, endless())
+    assert next(order) == Task("forward", 1, 0)
+
+
+def _without(schedule, kind, dropped):
+    """The schedule with one edge left out."""
+
+    def after(task):
+        kept = schedule.after(task)
+        return tuple(o for o in kept if (task.kind, o.kind) != (kind, dropped))
+
+    return replace(schedule, after=after)
+
+
+def test_a_missing_weight_edge_is_a_race():
+    broken = _without(al_fm(3), "forward", "update")
+    with pytest.raises(ScheduleError, match="could run at the same time"):
+        validate(broken)
+
+
+def test_staleness_beyond_the_promise():
+    def order(worker, batches):
+        waiting = None
+        for batch in batches:  # the update comes one batch late
+            yield Task("forward", 0, batch)
+            if waiting is not None:
+                yield from (Task("backward", 0, waiting), Task("update", 0, waiting))
+            waiting = batch
+        yield from (Task("backward", 0, waiting), Task("update", 0, waiting))
+
+    late = replace(al(1), name="late", order=order, after=lambda task: ())
+    with pytest.raises(ScheduleError, match="late promises staleness 0 and has .1,."):
+        validate(late)
+    assert validate(replace(late, staleness=1)).staleness == (1,)
+
+
+def test_deadlock_unknown_wait_and_double_task():
+    circle = replace(al_pipeline(2), after=lambda t: (t._replace(stage=1 - t.stage),))
+    with pytest.raises(ScheduleError, match="deadlocks: forward of stage 0, batch 0 waits for"):
+        validate(circle)
+    unknown = replace(al(2), after=lambda t: (Task("replay", 0, t.batch),))
+    with pytest.raises(ScheduleError, match="which nobody runs"):
+        validate(unknown)
+    twice = replace(al(1), workers=2)
+    with pytest.raises(ScheduleError, match="runs twice"):
+        validate(twice)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: al(0), "layers is 0"),
+        (lambda: al_pipeline(3, capacity=0), "capacity is 0"),
+        (lambda: al_pipeline(3, [2, 1]), "rising layer numbers"),
+        (lambda: al_pipeline(3, [3]), "between 1 and 2"),
+        (lambda: al_fm(3, 5), "so 2 to 4"),
+    ],
+)
+def test_bad_schedules(make, message):
+    with pytest.raises(ScheduleError, match=message):
+        make()
