@@ -58,15 +58,21 @@ def unfinished(venv: Path) -> Path:
 def check_foreign(venv: Path, wanted: list[str]) -> None:
     """Compare an environment that stands elsewhere with the pins; it is never changed."""
     site = [str(p) for p in venv.glob("lib/python3*/site-packages")]
-    here = {d.metadata["Name"].lower(): d.version for d in distributions(path=site)}
+    here = {normal(d.metadata["Name"] or ""): d.version for d in distributions(path=site)}
     wrong = []
     for pin in (p for p in wanted if "==" in p):
         name, version = pin.split("==")
-        if here.get(name) != version:
-            wrong.append(f"{name} {here.get(name, 'missing')} (wanted {version})")
+        found = here.get(normal(name), "missing")
+        if found.split("+")[0] != version:  # 2.14.1+cpu is 2.14.1, built for another device
+            wrong.append(f"{name} {found} (wanted {version})")
     if wrong:
         stop(f"{venv} differs from environment.yml in {', '.join(wrong)}: use another environment,"
              " or leave VENV away to have one made.")  # fmt: skip
+
+
+def normal(name: str) -> str:
+    """Return a distribution's name in the one form in which pre_commit equals pre-commit."""
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def check_room(venv: Path) -> None:
@@ -81,11 +87,21 @@ def make_venv(venv: Path) -> None:
     python = venv / "bin" / "python"
     if python.exists() and run([python, "-c", "import pip"]).returncode == 0:
         return
+    if not may_clear(venv):
+        stop(f"{venv.absolute()} holds other things than an environment and stays as it is:"
+             " name an empty or a new folder, as in make VENV=/path/to/new ...")  # fmt: skip
     made = run([sys.executable, "-m", "venv", "--clear", venv])
     if made.returncode:
         said = last_line(made.stdout + made.stderr)
         stop(f"Python can't make a virtual environment (on Debian: install python3-venv): {said}")
     unfinished(venv).touch()
+
+
+def may_clear(venv: Path) -> bool:
+    """Tell a new folder, or the rest of an environment, from one with somebody's files in it."""
+    if venv.is_dir() and any(venv.iterdir()):
+        return (venv / "pyvenv.cfg").exists()
+    return not venv.exists() or venv.is_dir()
 
 
 def pip_install(venv: Path, wanted: list[str]) -> None:

@@ -1,24 +1,35 @@
 """Train deep networks without waiting for the end-to-end backward pass."""
 
-from alkit.backprop import BPModel
-from alkit.convert import to_al, to_bp
-from alkit.device import set_device
-from alkit.layers import AE, AL, ENC, ALModel, one_hot
-from alkit.train import evaluate, fit, train_epoch
+from importlib import import_module
+from typing import Any
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "AE",
-    "AL",
-    "ENC",
-    "ALModel",
-    "BPModel",
-    "evaluate",
-    "fit",
-    "one_hot",
-    "set_device",
-    "to_al",
-    "to_bp",
-    "train_epoch",
-]
+# Names are fetched when first used: torch takes seconds to import, and the command that starts
+# notebooks in processes of their own does not need it.
+_HOME = {
+    "AE": "layers",
+    "AL": "layers",
+    "ALModel": "layers",
+    "BPModel": "backprop",
+    "ENC": "layers",
+    "evaluate": "train",
+    "fit": "train",
+    "one_hot": "layers",
+    "set_device": "device",
+    "to_al": "convert",
+    "to_bp": "convert",
+    "train_epoch": "train",
+}
+
+__all__ = [*_HOME]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"alkit has no {name!r}: it has {', '.join(_HOME)}")
+    return getattr(import_module(f"alkit.{_HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOME])

@@ -121,9 +121,10 @@ def _print_rows(rows: pd.DataFrame) -> None:
     report = rows["metric"] == "report"
     for text in rows.loc[report, "value"]:
         print(text, end="\n\n")
+    if report.any():  # the notebook's own words say it better than a row a number
+        return
     hidden = ["notebook", "preset", "slug", "commit", "versions", "threads", "machine", "date"]
-    shown = rows.loc[~report].drop(columns=hidden)
-    _print_table(shown)
+    _print_table(rows.drop(columns=hidden))
 
 
 def _print_table(frame: pd.DataFrame) -> None:

@@ -17,7 +17,7 @@ when):
                   layer 2                 B2U2          |       B2U2          |   each batch
 
     al_fm         forwards          F0F1F2        | F0F1F2        |
-                  layer 0             B0U0        |   B0U0        |            a join ends each batch
+                  layer 0             B0U0        |   B0U0        |           a join ends each batch
                   layer 1               B1U1      |     B1U1      |
                   layer 2                 B2U2    |       B2U2    |
 

@@ -1,0 +1,21 @@
+"""The first lines of every notebook: seeds, threads, theme, and which versions are running."""
+
+import platform
+
+import numpy as np
+import torch
+
+from alkit import __version__, viz
+
+__all__ = ["setup"]
+
+
+def setup(seed: int, threads: int = 1) -> None:
+    """Seed torch's global generator, set operator threads and theme, and print one version line."""
+    torch.manual_seed(seed)
+    torch.set_num_threads(threads)
+    viz.set_theme()
+    print(
+        f"alkit {__version__} · Python {platform.python_version()} · torch {torch.__version__}"
+        f" · numpy {np.__version__} · {threads} operator threads"
+    )

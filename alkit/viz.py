@@ -1,0 +1,154 @@
+"""One look for all figures: theme, a colour and marker a method, Gantt charts, saving."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import pandas as pd
+import seaborn as sns
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from alkit.paths import root
+from alkit.timeline import Timeline
+
+__all__ = ["bars", "colour", "gantt", "gantts", "label", "marker", "save", "set_theme"]
+
+SINGLE, WIDE, GRID = (5.0, 3.2), (8.0, 3.0), (8.0, 5.5)  # inches
+
+# one colour a family, one marker and label a method, the same in every notebook
+_METHODS = {
+    "bp": ("0.35", "o", "BP"),
+    "al": ("#0173b2", "s", "AL"),
+    "al_m": ("#56b4e9", "^", "AL-M"),
+    "al_fm": ("#029e73", "v", "AL-FM"),
+    "al_pipeline": ("#de8f05", "D", "AL pipeline"),
+}
+_KINDS = {"forward": "#8ab6e1", "backward": "#e8a87c", "update": "#7fb685"}
+
+
+def set_theme() -> None:
+    """Set the house's theme: white grid, colour-blind palette, opaque background."""
+    sns.set_theme(context="notebook", style="whitegrid", palette="colorblind", font_scale=0.8)
+    mpl.rcParams.update(
+        {
+            "figure.figsize": SINGLE,
+            "figure.facecolor": "white",
+            "figure.constrained_layout.use": True,
+            "axes.titlesize": 10,
+            "axes.titleweight": "bold",
+            "axes.titlelocation": "left",
+            "svg.hashsalt": "alkit",
+        }
+    )
+
+
+def colour(method: str) -> str:
+    """Return the colour of a method."""
+    return _of(method)[0]
+
+
+def marker(method: str) -> str:
+    """Return the marker of a method."""
+    return _of(method)[1]
+
+
+def label(method: str) -> str:
+    """Return the name of a method as plots show it."""
+    return _of(method)[2]
+
+
+def gantt(timeline: Timeline, title: str, ax: Axes | None = None) -> Axes:
+    """Draw who was busy when: a row a resource, a box a task with its layer and batch.
+
+    Measured and simulated timelines look the same. Colour is the kind of task, the number in a box
+    is the layer, light and dark alternate with the batch.
+    """
+    if ax is None:
+        rows = len(timeline.resources)
+        _, ax = plt.subplots(figsize=(WIDE[0], 0.9 + 0.35 * rows))
+    places = {name: at for at, name in enumerate(timeline.resources)}
+    small = timeline.span_s * 0.018
+    for i in timeline.intervals:
+        y, width = places[i.resource], i.end_s - i.start_s
+        ax.barh(
+            y,
+            width,
+            left=i.start_s,
+            height=0.8,
+            color=_KINDS.get(i.kind, "0.7"),
+            alpha=1.0 if i.batch % 2 == 0 else 0.6,
+            edgecolor="white",
+            linewidth=0.5,
+        )
+        if width > small:
+            ax.text(i.start_s + width / 2, y, str(i.stage), ha="center", va="center", fontsize=7)
+    ax.set_yticks(range(len(places)), list(places))
+    ax.invert_yaxis()
+    ax.set(xlabel="seconds", title=title, xlim=(0, timeline.span_s or 1))
+    ax.grid(visible=False, axis="y")
+    return ax
+
+
+def gantts(timelines: Mapping[str, Timeline], title: str) -> Figure:
+    """Draw several timelines below each other, on one scale of time; keys are their titles."""
+    heights = [0.9 + 0.3 * len(timeline.resources) for timeline in timelines.values()]
+    fig, axes = plt.subplots(
+        len(timelines),
+        figsize=(WIDE[0], sum(heights) + 0.5),
+        height_ratios=heights,
+        sharex=True,
+        squeeze=False,
+    )
+    for ax, (name, timeline) in zip(axes[:, 0], timelines.items(), strict=True):
+        gantt(timeline, name, ax)
+        ax.set_xlabel("")
+    axes[-1, 0].set(
+        xlabel="seconds", xlim=(0, max(timeline.span_s for timeline in timelines.values()))
+    )
+    handles = [Patch(color=color, label=kind) for kind, color in _KINDS.items()]
+    fig.legend(handles=handles, loc="outside lower right", ncols=3, frameon=False)
+    fig.suptitle(title, x=0.01, ha="left", fontsize=11, fontweight="bold")
+    return fig
+
+
+def bars(
+    frame: pd.DataFrame, value: str, title: str, *, spread: str | None = None, xlabel: str = ""
+) -> Figure:
+    """Draw a horizontal bar a row of `frame`: columns `method`, `value` and optionally `spread`.
+
+    A column `label` names the bars, if there is one; else the methods do.
+    """
+    fig, ax = plt.subplots(figsize=(SINGLE[0] + 1, 0.9 + 0.38 * len(frame)))
+    names = frame["label"] if "label" in frame else frame["method"].map(label)
+    ax.barh(
+        range(len(frame)),
+        frame[value],
+        xerr=frame[spread] if spread else None,
+        color=[colour(method) for method in frame["method"]],
+        error_kw={"ecolor": "0.2", "capsize": 3},
+    )
+    ax.set_yticks(range(len(frame)), list(names))
+    ax.invert_yaxis()
+    ax.grid(visible=False, axis="y")
+    ax.set(xlabel=xlabel, title=title)
+    return fig
+
+
+def save(fig: Figure, name: str, folder: str | Path | None = None) -> list[Path]:
+    """Write `name`.png and `name`.svg to `figures/`; the same figure gives the same bytes."""
+    folder = Path(folder) if folder is not None else root() / "figures"
+    folder.mkdir(parents=True, exist_ok=True)
+    png, svg = folder / f"{name}.png", folder / f"{name}.svg"
+    with mpl.rc_context({"svg.hashsalt": "alkit"}):
+        fig.savefig(png, dpi=160, facecolor="white")
+        fig.savefig(svg, metadata={"Date": None}, facecolor="white")
+    return [png, svg]
+
+
+def _of(method: str) -> Sequence[str]:
+    if method not in _METHODS:
+        raise ValueError(f"unknown method {method!r}: known are {', '.join(_METHODS)}")
+    return _METHODS[method]

@@ -1,0 +1,18 @@
+"""What the README shows runs, and gives the number that it names."""
+
+import re
+
+import torch
+
+from alkit.paths import root
+
+
+def test_your_own_model():
+    text = (root() / "README.md").read_text()
+    code = re.search(r"```python\n(.*?)```", text, re.DOTALL).group(1)
+    named = float(re.search(r"# about ([0-9.]+);", code).group(1))
+    seen: dict = {}
+    torch.manual_seed(0)
+    exec(code, seen)  # the page's own words
+    accuracy = (seen["model"].predict(seen["x"]).argmax(1) == seen["y"].argmax(1)).float().mean()
+    assert abs(accuracy.item() - named) < 0.05

@@ -1,0 +1,68 @@
+"""Figures show the data they are given; dashboards follow their sliders."""
+
+import matplotlib
+
+matplotlib.use("agg")
+
+import matplotlib.pyplot as plt
+import pandas as pd
+import pytest
+
+from alkit import viz
+from alkit.clock import simulate
+from alkit.schedule import al_pipeline
+from alkit.widgets import ScheduleDashboard
+
+
+@pytest.fixture(autouse=True)
+def _closed_figures():
+    viz.set_theme()
+    yield
+    plt.close("all")
+
+
+def _timeline(layers=2, batches=3):
+    return simulate(al_pipeline(layers), lambda task: 1.0, batches)
+
+
+def test_gantt_draws_every_interval_at_its_time():
+    timeline = _timeline()
+    ax = viz.gantt(timeline, "two layers")
+    drawn = sorted((p.get_x(), p.get_x() + p.get_width()) for p in ax.patches)
+    assert drawn == sorted((i.start_s, i.end_s) for i in timeline.intervals)
+    assert [text.get_text() for text in ax.get_yticklabels()] == ["worker 0", "worker 1"]
+
+
+def test_gantts_share_their_scale():
+    fig = viz.gantts({"short": _timeline(batches=2), "long": _timeline(batches=5)}, "both")
+    assert fig.axes[0].get_xlim() == fig.axes[1].get_xlim()
+
+
+def test_saved_files_are_byte_identical(tmp_path):
+    frame = pd.DataFrame({"method": ["bp", "al"], "mean": [1.0, 2.0], "sd": [0.1, 0.1]})
+    for folder in ("a", "b"):
+        viz.save(viz.bars(frame, "mean", "AL is 2", spread="sd"), "x", tmp_path / folder)
+    for name in ("x.png", "x.svg"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+
+
+def test_one_colour_marker_and_label_a_method():
+    methods = ["bp", "al", "al_m", "al_fm", "al_pipeline"]
+    for of in (viz.colour, viz.marker, viz.label):
+        assert len({of(method) for method in methods}) == len(methods)
+    with pytest.raises(ValueError, match="unknown method 'sgd'"):
+        viz.colour("sgd")
+
+
+def test_dashboard_is_driven_by_value():
+    dashboard = ScheduleDashboard(layers=4, workers=5)
+    steps = {mode: dashboard.step_s(mode) for mode in dashboard.timelines}
+    assert steps == pytest.approx({"al": 13.2, "al_m": 6.3, "al_fm": 6.3, "al_pipeline": 3.3})
+    picture = dashboard.picture.value
+    dashboard.b.value = 1.0
+    assert dashboard.step_s("al_pipeline") == pytest.approx(2.3)
+    assert dashboard.picture.value != picture
+    assert "AL pipeline 2.3" in dashboard.report.value
+    dashboard.workers.value = 1
+    assert list(dashboard.timelines) == ["al", "al_pipeline"]
+    assert dashboard.step_s("al") == pytest.approx(dashboard.step_s("al_pipeline"))
