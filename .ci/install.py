@@ -90,11 +90,13 @@ def make_venv(venv: Path) -> None:
     if not may_clear(venv):
         stop(f"{venv.absolute()} holds other things than an environment and stays as it is:"
              " name an empty or a new folder, as in make VENV=/path/to/new ...")  # fmt: skip
-    made = run([sys.executable, "-m", "venv", "--clear", venv])
+    made = run([sys.executable, "-m", "venv", "--clear", "--without-pip", venv])
+    if made.returncode == 0:
+        unfinished(venv).touch()  # before the slow part: an interrupted one is known again as ours
+        made = run([python, "-Im", "ensurepip", "--default-pip"])
     if made.returncode:
         said = last_line(made.stdout + made.stderr)
         stop(f"Python can't make a virtual environment (on Debian: install python3-venv): {said}")
-    unfinished(venv).touch()
 
 
 def may_clear(venv: Path) -> bool:

@@ -17,12 +17,14 @@ def interleaved(
 ) -> pd.DataFrame:
     """Run every contender once a round, so that slow minutes of the machine meet all of them.
 
-    The first contender runs once before, untimed: a process's first operators set up their libraries.
+    The first contender runs once before, untimed: a process's first operators set up their
+    libraries.
 
     Args:
         contenders: by name, a function that makes what it needs, trains, and returns its record.
     Returns:
-        A row a run: round, name, seconds (whole, fill and drain included), step_s, samples_s, bubble.
+        A row a run: round, name, seconds (whole, fill and drain included), step_s, samples_s,
+        bubble.
     """
     rows = []
     next(iter(contenders.values()))()

@@ -9,7 +9,8 @@ __all__ = ["markdown", "replace_section"]
 
 
 def replace_section(page: str | Path, name: str, text: str) -> None:
-    """Replace what stands between `<!-- NAME -->` and `<!-- /NAME -->` in a Markdown page, atomically.
+    """Replace what stands between `<!-- NAME -->` and `<!-- /NAME -->` in a Markdown page,
+    atomically.
 
     Raises:
         ValueError: the page has not exactly one such pair of marks.

@@ -40,6 +40,17 @@ def checkout(tmp_path, monkeypatch):
     return tmp_path
 
 
+def test_rows_are_a_table_where_there_is_no_report(checkout, capsys):
+    run = results.Run("10_x")
+    run.record("accuracy", 97.123, method="al")
+    run.record("sizes", [1, 2])
+    cli._print_rows(results.read(run.save()))
+    out = capsys.readouterr().out
+    assert "97.12" in out
+    assert "[1, 2]" in out
+    assert "model" not in out  # a column that says nothing
+
+
 def test_run_prints_the_results_and_where_everything_lies(checkout, capfd):
     (checkout / "figures" / "old.png").touch()
     os.utime(checkout / "figures" / "old.png", (0, 0))
@@ -50,8 +61,6 @@ def test_run_prints_the_results_and_where_everything_lies(checkout, capfd):
     assert stem.startswith(name)
     assert out.startswith("line one\nline two of 10\n\n")
     assert "97.12" not in out  # the report stands for the rows
-    assert "[1, 2]" in out
-    assert "model" not in out
     assert f"notebook  runs/10_x/{stem}.ipynb (1 figures inside)\n" in out
     assert f"record    runs/records/10_x.{stem}.json\n" in out
     assert out.endswith("figures   figures/new.png\n")
