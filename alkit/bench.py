@@ -1,15 +1,68 @@
 """Compare step times on a machine that is shared and noisy: interleaved runs, medians, spread."""
 
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
+import torch
+from torch import Tensor
 from tqdm.auto import tqdm
 
+from alkit.backprop import BPModel
+from alkit.convert import to_al, to_bp
+from alkit.layers import ALModel, one_hot
+from alkit.models.transformer import EncoderBlock
 from alkit.timeline import Timeline
-from alkit.train import EpochRecord
+from alkit.train import EpochRecord, train_epoch
 
-__all__ = ["busy_task_s", "compare", "interleaved"]
+__all__ = ["Stack", "busy_task_s", "compare", "cores", "interleaved", "recorded_rates"]
+
+Batch = tuple[tuple[Tensor, Tensor], Tensor]
+
+
+def cores() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@dataclass(frozen=True)
+class Stack:
+    """Equal Transformer blocks and batches of random numbers: what step times are compared on."""
+
+    layers: int = 4
+    width: int = 300
+    heads: int = 6
+    ffn: int = 512
+    texts: int = 32
+    tokens: int = 60
+    batches: int = 20
+    dropout: float = 0.1
+    seed: int = 0
+
+    def model(self, kind: str = "al") -> ALModel | BPModel:
+        """Make the AL model, or with "bp" its BP twin; the same weights every time."""
+        torch.manual_seed(self.seed)
+        sizes = (self.width, self.heads, self.ffn, self.dropout)
+        blocks = [EncoderBlock(*sizes) for _ in range(self.layers)]
+        (sample, _), make = next(self.stream()), to_bp if kind == "bp" else to_al
+        return make(blocks, 4, sample)
+
+    def stream(self) -> Iterator[Batch]:
+        """Yield the batches, the same ones every time: ((x_BTD, mask_BT), y one-hot (B, 4))."""
+        generator = torch.Generator().manual_seed(self.seed)
+        mask_BT = torch.ones(self.texts, self.tokens, dtype=torch.bool)
+        y = one_hot(torch.arange(self.texts) % 4, 4)
+        for _ in range(self.batches):
+            x_BTD = torch.randn(self.texts, self.tokens, self.width, generator=generator)
+            yield (x_BTD, mask_BT), y
+
+    def train(self, mode: str, **options: Any) -> EpochRecord:
+        """Make a model and train it on all batches; options are those of `train_epoch`."""
+        model = self.model("bp" if mode == "bp" else "al")
+        return train_epoch(model, self.stream(), mode, **options)
 
 
 def interleaved(
@@ -59,6 +112,19 @@ def compare(runs: pd.DataFrame, over: str) -> pd.DataFrame:
     table["speedup"], table["lowest"] = ratios.median(), ratios.min()
     table["highest"], table["n"] = ratios.max(), len(ratios)
     return table.reset_index()
+
+
+def recorded_rates(recorded: pd.DataFrame) -> pd.DataFrame:
+    """Return the rates of a loaded record, slowest first: label, method, samples_s, speedup, ..."""
+    rates = recorded[recorded["metric"] == "samples_s"]
+    made = pd.DataFrame(
+        {
+            "label": rates["contender"],
+            "method": rates["contender"].str.split(",").str[0],
+            "samples_s": rates["value"].astype(float),
+        }
+    )
+    return made.join(rates[["speedup", "lowest", "highest", "n"]]).sort_values("samples_s")
 
 
 def busy_task_s(train: Callable[[], EpochRecord], cores: int = 2) -> dict[tuple[str, int], float]:

@@ -25,7 +25,7 @@ from alkit.rng import random_from
 from alkit.schedule import Schedule
 from alkit.timeline import Timeline
 
-__all__ = ["EpochRecord", "Fit", "evaluate", "fit", "schedule_for", "train_epoch"]
+__all__ = ["EpochRecord", "Fit", "evaluate", "fit", "full_state", "schedule_for", "train_epoch"]
 
 AL_MODES = ("al", "al_m", "al_fm", "al_pipeline")
 PROBE_BATCHES = 2  # run in al's order to time the layers, before a pipeline of few workers is cut
@@ -250,6 +250,20 @@ def _check_mode(
 
 def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def full_state(model: ALModel) -> dict[str, Tensor]:
+    """Return all that training changes, by name: parameters, buffers and optimiser states.
+
+    The tensors are the model's own, not copies.
+    """
+    state = dict(model.state_dict())
+    for index, layer in enumerate(model):
+        for group, optimizer in layer.optimizers.items():
+            states = optimizer.state_dict()["state"] if optimizer is not None else {}
+            for at, values in states.items():
+                state |= {f"{index}.{group}.{at}.{key}": value for key, value in values.items()}
+    return state
 
 
 @torch.no_grad()

@@ -1,13 +1,13 @@
 """Random AL stacks, and everything about a model that training may change."""
 
 import random
-from collections.abc import Iterator
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from alkit import AE, AL, ENC, ALModel, one_hot
+from alkit.train import full_state
 
 CLASSES, WIDTH, CODE = 3, 6, 5
 
@@ -41,13 +41,8 @@ def made_batches(count: int, size: int = 4, seed: int = 0) -> list[tuple[Tensor,
 
 
 def state_of(model: ALModel) -> dict[str, Tensor]:
-    """Return parameters, buffers and optimiser states by name."""
-    state = {name: value.clone() for name, value in model.state_dict().items()}
-    for index, layer in enumerate(model):
-        for group, optimizer in layer.optimizers.items():
-            for name, value in _states(optimizer):
-                state[f"{index}.{group}.{name}"] = value.clone()
-    return state
+    """Return copies of parameters, buffers and optimiser states by name."""
+    return {name: value.clone() for name, value in full_state(model).items()}
 
 
 def differences(one: dict[str, Tensor], other: dict[str, Tensor]) -> list[str]:
@@ -58,10 +53,3 @@ def differences(one: dict[str, Tensor], other: dict[str, Tensor]) -> list[str]:
 
 def random_cuts(layers: int, workers: int, rng: random.Random) -> list[int]:
     return sorted(rng.sample(range(1, layers), workers - 1))
-
-
-def _states(optimizer: torch.optim.Optimizer | None) -> Iterator[tuple[str, Tensor]]:
-    if optimizer is None:
-        return
-    for at, state in optimizer.state_dict()["state"].items():
-        yield from ((f"{at}.{key}", value) for key, value in state.items())

@@ -3,10 +3,9 @@
 B batch, T tokens, D width, V vocabulary. The mask is true at real tokens.
 """
 
-import torch
 from torch import Tensor, nn
 
-__all__ = ["EncoderBlock", "TokenEmbedding", "equal_stack", "transformer"]
+__all__ = ["EncoderBlock", "TokenEmbedding", "transformer"]
 
 Masked = tuple[Tensor, Tensor]
 
@@ -75,12 +74,3 @@ def transformer(
         raise ValueError(f"width {width} is not a multiple of {heads} heads")
     encoders = [EncoderBlock(width, heads, ffn, dropout) for _ in range(blocks)]
     return [TokenEmbedding(vocabulary, width, dropout), *encoders]
-
-
-def equal_stack(
-    blocks: int = 4, width: int = 300, heads: int = 6, ffn: int = 512, dropout: float = 0.1
-) -> tuple[list[nn.Module], tuple[Tensor, Tensor]]:
-    """Return equal encoder blocks and a sample of 32 texts of 60 tokens: the stack that is
-    timed."""
-    made = [EncoderBlock(width, heads, ffn, dropout) for _ in range(blocks)]
-    return made, (torch.randn(32, 60, width), torch.ones(32, 60, dtype=torch.bool))

@@ -1,10 +1,11 @@
 """Interleaving, ratios round by round, and pages that are rewritten between their marks."""
 
+import pandas as pd
 import pytest
 import torch
 
 from alkit import train_epoch
-from alkit.bench import busy_task_s, compare, interleaved
+from alkit.bench import Stack, busy_task_s, compare, interleaved, recorded_rates
 from alkit.publish import replace_section
 from alkit.timeline import Timeline
 from alkit.train import EpochRecord
@@ -40,6 +41,26 @@ def test_busy_times_cover_all_tasks():
     seconds = busy_task_s(lambda: train_epoch(dense_model(2), made_batches(4), "al"))
     assert set(seconds) == {(k, i) for k in ("forward", "backward", "update") for i in (0, 1)}
     assert min(seconds.values()) > 0
+
+
+def test_a_stack_is_made_and_fed_the_same_every_time():
+    stack = Stack(layers=2, width=12, heads=2, ffn=8, texts=4, tokens=5, batches=3)
+    one, other = (stack.train(mode).losses for mode in ("al", "al_pipeline"))
+    assert torch.equal(one, other)
+    assert stack.train("bp").samples == 12
+
+
+def test_recorded_rates_are_sorted():
+    rows = [("a, 2 threads", 3.0), ("b", 1.0)]
+    frame = pd.DataFrame(
+        [
+            dict(metric="samples_s", value=v, contender=c, speedup=v, lowest=v, highest=v, n=3)
+            for c, v in rows
+        ]
+    )
+    rates = recorded_rates(frame)
+    assert rates.label.tolist() == ["b", "a, 2 threads"]
+    assert rates.method.tolist() == ["b", "a"]
 
 
 def test_sections_are_replaced_between_their_marks(tmp_path):

@@ -1,8 +1,10 @@
 """The two lists of dependencies agree, and every way to fail of the set-up is one sentence."""
 
+import errno
 import importlib.util
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -270,8 +272,9 @@ def tools(tmp_path: Path) -> Path:
 
 
 def test_a_python_that_is_too_old(tools):
-    old = 'case "$1" in --version) echo Python 3.8.10;; *) exit 1;; esac'
-    _executable(tools / "python3", old)
+    old = "import sys; sys.version_info = (3, 8, 10); exec(sys.argv[1])"
+    shown = "[ $1 = --version ] && echo Python 3.8.10 && exit 0"
+    _executable(tools / "python3", f'{shown}\n"{sys.executable}" -c "{old}" "$2"')
     done = _sh("sh", ".ci/install", "never-made", path=str(tools))
     assert done.returncode == 1
     _assert_one_sentence(done.stderr)
@@ -306,6 +309,26 @@ def test_a_place_that_cannot_be_written(tmp_path):
     done = _sh(sys.executable, script, str(tmp_path / "file" / "venv"), path=os.environ["PATH"])
     assert done.returncode == 1
     _assert_one_sentence(done.stderr)
+
+
+def test_a_broken_stamp(tmp_path):
+    (tmp_path / "alkit-installed").mkdir()
+    script = str(ROOT / ".ci" / "install.py")
+    done = _sh(sys.executable, script, str(tmp_path), path=os.environ["PATH"])
+    assert done.returncode == 1
+    _assert_one_sentence(done.stderr)
+    assert "could not be made" in done.stderr
+
+
+def test_the_disk_runs_full_outside_pip(monkeypatch, tmp_path):
+    def full(*arguments: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(shutil, "disk_usage", full)
+    monkeypatch.setattr(sys, "argv", ["install.py", str(tmp_path / "venv")])
+    with pytest.raises(SystemExit, match="disk is full: free about 9 GiB") as end:
+        runpy.run_path(str(ROOT / ".ci" / "install.py"), run_name="__main__")
+    _assert_one_sentence(str(end.value))
 
 
 def test_make_alone_lists_every_target():

@@ -7,7 +7,7 @@ from torch import nn
 from alkit import BPModel, evaluate, fit, to_al, to_bp, train_epoch
 from alkit.datasets import load
 from alkit.models.convnet import convnet
-from alkit.models.transformer import equal_stack, transformer
+from alkit.models.transformer import transformer
 from tests.helpers import CLASSES, WIDTH, dense_model, differences, made_batches, state_of
 
 
@@ -146,8 +146,6 @@ def test_to_al_and_to_bp_find_shapes_and_change_no_buffer():
     twin = to_bp(blocks, 10, torch.randn(2, 1, 8, 8))
     assert twin.predict(torch.randn(3, 1, 8, 8)).shape == (3, 10)
     assert len(twin) == 3
-    stack, sample = equal_stack(2, 12, 2, 8)
-    assert len(to_al(stack, 4, sample)) == 2
 
 
 def test_to_al_errors():
