@@ -10,7 +10,7 @@ __version__ = "0.1.0"
 _HOME = {
     "AE": "layers",
     "AL": "layers",
-    "ALModel": "layers",
+    "ALModel": "model",
     "BPModel": "backprop",
     "ENC": "layers",
     "evaluate": "train",

@@ -1,6 +1,5 @@
 """Compare step times on a machine that is shared and noisy: interleaved runs, medians, spread."""
 
-import os
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -13,7 +12,9 @@ from tqdm.auto import tqdm
 
 from alkit.backprop import BPModel
 from alkit.convert import to_al, to_bp
-from alkit.layers import ALModel, one_hot
+from alkit.device import cores
+from alkit.layers import one_hot
+from alkit.model import ALModel
 from alkit.models.transformer import EncoderBlock
 from alkit.timeline import Timeline
 from alkit.train import EpochRecord, train_epoch
@@ -21,11 +22,6 @@ from alkit.train import EpochRecord, train_epoch
 __all__ = ["Stack", "busy_task_s", "compare", "cores", "interleaved", "recorded_rates"]
 
 Batch = tuple[tuple[Tensor, Tensor], Tensor]
-
-
-def cores() -> int:
-    """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from alkit import tree
 from alkit.backprop import BPModel
-from alkit.layers import AE, AL, ENC, ALModel, adam, evaluating
+from alkit.layers import AE, AL, ENC, adam, evaluating
+from alkit.model import ALModel
 
 __all__ = ["Pooled", "pool", "to_al", "to_bp"]
 

@@ -1,5 +1,6 @@
 """Which layer is on which device."""
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,7 +9,7 @@ from torch import nn
 
 from alkit import tree
 
-__all__ = ["place", "set_device", "synchronize"]
+__all__ = ["cores", "place", "set_device", "synchronize"]
 
 
 def set_device(model: nn.Module, devices: Sequence[str | torch.device]) -> nn.Module:
@@ -48,6 +49,11 @@ def synchronize(devices: Sequence[torch.device] | None) -> None:
     """Wait until every accelerator among `devices` has finished its work."""
     for device in {d for d in devices or () if d.type != "cpu"}:
         torch.accelerator.synchronize(device)
+
+
+def cores() -> int:
+    """Return the number of CPU cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def available() -> list[str]:

@@ -1,4 +1,4 @@
-"""The associated-learning layer (Kao & Chen 2021; Wu et al. 2022) and the stack of them.
+"""The associated-learning layer (Kao & Chen 2021; Wu et al. 2022).
 
     input side    s[i-1] --f--> s[i] --b--> m[i]          associated loss  d(m[i], t[i])
                                               :           t[i] is a target only: no gradient to g
@@ -23,9 +23,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from alkit import tree
-from alkit.device import place
 
-__all__ = ["AE", "AL", "ENC", "ALModel", "adam", "evaluating", "one_hot"]
+__all__ = ["AE", "AL", "ENC", "adam", "apply", "evaluating", "given", "one_hot"]
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 OptimizerFactory = Callable[..., torch.optim.Optimizer]
@@ -81,14 +80,14 @@ class ENC(nn.Module):
     def forward(self, x: Any) -> tuple[Any, Tensor]:
         """Return s = f(x) and m = b(s)."""
         before = _versions(x)
-        s = _call("f", self.f, x)
+        s = apply("f", self.f, x)
         if _versions(x) != before:
             # detached tensors share storage: the layer below would back-propagate from wrong values
             raise RuntimeError(
                 "f changed its input in place, which the layer below still needs for its backward:"
                 " make the first operation of f out of place (nn.ReLU(inplace=False), say)"
             )
-        return s, _call("b", self.b, s)
+        return s, apply("b", self.b, s)
 
     def loss(self, m: Tensor, target: Tensor) -> Tensor:
         """Return the associated loss, a scalar."""
@@ -117,8 +116,8 @@ class AE(nn.Module):
 
     def forward(self, y: Tensor) -> tuple[Tensor, Tensor]:
         """Return t = g(y) and r = h(t)."""
-        t = _call("g", self.g, y)
-        return t, _call("h", self.h, t)
+        t = apply("g", self.g, y)
+        return t, apply("h", self.h, t)
 
     def loss(self, r: Tensor, y: Tensor) -> Tensor:
         """Return the autoencoder loss, a scalar."""
@@ -152,7 +151,7 @@ class AL(nn.Module):
         for name, half, kind in (("enc", enc, ENC), ("ae", ae, AE)):
             if not isinstance(half, kind):
                 raise TypeError(
-                    f"{name} must be an instance of {kind.__name__}, got {_given(half)}:"
+                    f"{name} must be an instance of {kind.__name__}, got {given(half)}:"
                     f" AL(ENC(f, b), AE(g, h), lr=...)"
                 )
         self.enc, self.ae = enc, ae
@@ -242,80 +241,12 @@ class AL(nn.Module):
             raise ValueError(f"path is {path!r}: give 'f', 'b' or 'h'")
         function = self.ae.h if path == "h" else getattr(self.enc, path)
         with evaluating(self):
-            return _call(path, function, x)
+            return apply(path, function, x)
 
     def parameter_counts(self) -> dict[str, int]:
         """Return the number of parameters of f, b, g and h."""
         halves = {"f": self.enc, "b": self.enc, "g": self.ae, "h": self.ae}
         return {name: _count(getattr(half, name)) for name, half in halves.items()}
-
-
-class ALModel(nn.Module):
-    """A stack of AL layers; iterate and index it for the layers.
-
-    Args:
-        layers: AL layers from the input side; no parameter may belong to two of them.
-    """
-
-    def __init__(self, layers: Iterable[AL]) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(layers)
-        _check_layers(self.layers)
-        self.devices: list[torch.device] | None = None  # see set_device
-        # batches trained on: randomness goes on from here, also after loading a state dict
-        self.register_buffer("batches_trained", torch.zeros((), dtype=torch.int64))
-
-    def __len__(self) -> int:
-        return len(self.layers)
-
-    def __iter__(self) -> Iterator[AL]:
-        return iter(self.layers)
-
-    def __getitem__(self, index: int) -> AL:
-        return self.layers[index]
-
-    def forward(self, x: Any, y: Tensor) -> tuple[Any, Tensor]:
-        """Run all layers forward and return the last (s, t), detached."""
-        for index, layer in enumerate(self.layers):
-            x, y = place((x, y), self.devices, index)
-            x, y = layer(x, y)
-        return x, y
-
-    @torch.no_grad()
-    def predict(self, x: Any, depth: int | None = None) -> Tensor:
-        """Return class scores (B, C) through f[1] .. f[depth], b[depth], h[depth] .. h[1].
-
-        Args:
-            depth: layers to climb, 1 to all; fewer is an early exit. Default all.
-        """
-        depth = len(self) if depth is None else depth
-        if not 1 <= depth <= len(self):
-            raise ValueError(f"depth is {depth}: this model has exits 1 to {len(self)}")
-        with evaluating(self):
-            for index in range(depth):
-                x = _call("f", self.layers[index].enc.f, place(x, self.devices, index))
-            code = _call("b", self.layers[depth - 1].enc.b, x)
-            for index in reversed(range(depth)):
-                code = _call("h", self.layers[index].ae.h, place(code, self.devices, index))
-        return code
-
-    def set_lr(self, groups: str | Iterable[str], lr: float) -> None:
-        """Set the learning rate of "enc", "ae" or both in every layer."""
-        groups = [groups] if isinstance(groups, str) else list(groups)
-        for layer in self.layers:
-            layer.set_lr(groups, lr)
-
-    def loss(self) -> tuple[list[float], list[float]]:
-        """Return the last associated and autoencoder losses, a number a layer each."""
-        pairs = [layer.loss() for layer in self.layers]
-        return [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-
-    def parameter_counts(self) -> dict[str, int]:
-        """Return parameters that full inference uses (effective) and those of training only."""
-        layers = [layer.parameter_counts() for layer in self.layers]
-        effective = sum(n["f"] + n["h"] for n in layers) + layers[-1]["b"]
-        total = sum(sum(n.values()) for n in layers)
-        return {"effective": effective, "affiliated": total - effective, "total": total}
 
 
 @contextmanager
@@ -330,7 +261,7 @@ def evaluating(module: nn.Module) -> Iterator[None]:
             part.training = True
 
 
-def _call(name: str, function: Callable[[Any], Any], argument: Any) -> Any:
+def apply(name: str, function: Callable[[Any], Any], argument: Any) -> Any:
     """Call f, b, g or h; a shape that doesn't fit is reported with the shape that was given."""
     try:
         return function(argument)
@@ -345,26 +276,11 @@ def _call(name: str, function: Callable[[Any], Any], argument: Any) -> Any:
 def _check_code(x: Any, y: Tensor) -> None:
     if not isinstance(y, Tensor) or y.dim() != 2 or not y.dtype.is_floating_point:
         raise ValueError(
-            f"y must be one-hot rows or a label code, float (B, C), got {_given(y)}:"
+            f"y must be one-hot rows or a label code, float (B, C), got {given(y)}:"
             " alkit.one_hot(labels, num_classes) makes it"
         )
     if tree.batch_size(x) != len(y):
         raise ValueError(f"x holds {tree.batch_size(x)} samples and y {len(y)}")
-
-
-def _check_layers(layers: nn.ModuleList) -> None:
-    if not len(layers):
-        raise ValueError("an ALModel needs at least one AL layer")
-    owner: dict[int, int] = {}
-    for index, layer in enumerate(layers):
-        if not isinstance(layer, AL):
-            raise TypeError(f"layer {index} must be an AL layer, got {_given(layer)}")
-        for parameter in layer.parameters():
-            if owner.setdefault(id(parameter), index) != index:
-                raise ValueError(
-                    f"layers {owner[id(parameter)]} and {index} share a parameter: every AL layer"
-                    " updates on its own, so give each its own copy"
-                )
 
 
 def _pair(lr: float | Mapping[str, float]) -> dict[str, float]:
@@ -377,7 +293,7 @@ def _pair(lr: float | Mapping[str, float]) -> dict[str, float]:
 
 def _rate(lr: float) -> float:
     if isinstance(lr, bool) or not isinstance(lr, numbers.Real):
-        raise TypeError(f"lr must be a real number or {{'enc': ..., 'ae': ...}}, got {_given(lr)}")
+        raise TypeError(f"lr must be a real number or {{'enc': ..., 'ae': ...}}, got {given(lr)}")
     if not (math.isfinite(lr) and lr >= 0):
         raise ValueError(f"lr is {lr}: it must be finite and not negative")
     return float(lr)
@@ -397,7 +313,8 @@ def _count(function: Any) -> int:
     return sum(p.numel() for p in function.parameters()) if isinstance(function, nn.Module) else 0
 
 
-def _given(value: Any) -> str:
+def given(value: Any) -> str:
+    """Describe a wrong argument in a message."""
     if isinstance(value, Tensor):
         return f"{value.dtype} of {tuple(value.shape)}"
     return value.__name__ + " (a class)" if isinstance(value, type) else repr(value)[:80]

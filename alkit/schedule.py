@@ -62,9 +62,8 @@ class Schedule:
         order: `order(worker, batches)` yields the worker's tasks for the given batch numbers.
         after: `after(task)` gives the tasks that must have ended before `task` starts, beside those
             that the same worker ran before it. Tasks of batches below 0 count as ended.
-        staleness: the promise: updates that a stage's weights miss between a batch's forward and
-            what
-            sequential training would have used.
+        staleness: the promise: updates that a stage's weights miss between a batch's
+            forward and what sequential training would have used.
     """
 
     name: str
@@ -99,8 +98,7 @@ def al_m(layers: int, workers: int | None = None) -> Schedule:
     """AL-M: all forwards on worker 0, then backward and update of the layers on the others.
 
     Args:
-        workers: the forward worker and those that share the layers; default one a layer, as
-            published.
+        workers: the forward worker and those that share the layers; by default one a layer.
     """
 
     def after(task: Task) -> tuple[Task, ...]:
@@ -115,8 +113,7 @@ def al_fm(layers: int, workers: int | None = None) -> Schedule:
     """AL-FM: backward and update of a layer run beside the forwards of the layers above it.
 
     Args:
-        workers: the forward worker and those that share the layers; default one a layer, as
-            published.
+        workers: the forward worker and those that share the layers; by default one a layer.
     """
 
     def after(task: Task) -> tuple[Task, ...]:
@@ -133,9 +130,8 @@ def al_pipeline(layers: int, cuts: Sequence[int] | None = None, capacity: int = 
 
     Args:
         cuts: the first layer of every worker but the first; default one worker a layer.
-        capacity: batches that may lie between two workers; more lets a worker run further ahead of
-            a
-            slow neighbour and holds more activations.
+        capacity: batches that may lie between two workers; more lets a worker run further ahead
+            of a slow neighbour and holds more activations.
     """
     _check_positive(layers=layers, capacity=capacity)
     groups = _groups(layers, range(1, layers) if cuts is None else cuts)

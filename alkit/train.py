@@ -1,7 +1,6 @@
 """Train for an epoch in any mode, fit with validation, evaluate."""
 
 import copy
-import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,9 +16,10 @@ from alkit import schedule as schedules
 from alkit import tree
 from alkit.backprop import BPModel
 from alkit.datasets import DataSet, Part
-from alkit.device import place, synchronize
+from alkit.device import cores, place, synchronize
 from alkit.engine import execute, run_single
-from alkit.layers import AL, ALModel
+from alkit.layers import AL
+from alkit.model import ALModel
 from alkit.partition import balanced_cuts
 from alkit.rng import random_from
 from alkit.schedule import Schedule
@@ -67,20 +67,19 @@ def train_epoch(
     Args:
         batches: pairs (x, y), y one-hot float (B, C).
         mode: "al", "al_m", "al_fm" or "al_pipeline" for an ALModel, "bp" for a BPModel.
-        workers: the most workers to use. al and bp use one; al_m and al_fm one for the forwards and
-            by default one a layer; al_pipeline by default as many as there are cores.
+        workers: the most workers to use. al and bp use one; al_m and al_fm at least two: one
+            for the forwards and by default one a layer; al_pipeline by default as many as there
+            are cores.
         threads: operator threads of each worker. Bits are equal at equal numbers.
-        cuts: al_pipeline: the first layer of every worker but the first. Default: balanced by
-            measured
-            time; the first call runs two batches in al's order for that.
+        cuts: al_pipeline: the first layer of every worker but the first. By default balanced by
+            measured time; the first call runs two batches in al's order for that.
         capacity: al_pipeline: batches that may wait between two workers.
         seed: dropout and other noise are a function of it, the layer and the batch's number.
         check_finite: raise at a loss that is not finite.
     Raises:
         ValueError: unknown mode, no batches, or a batch that doesn't fit.
-        FloatingPointError: a loss is not finite; names layer and batch. The model is then spoilt:
-            go
-            back to a checkpoint.
+        FloatingPointError: a loss is not finite; names layer and batch. The model is spoilt
+            then: go back to a checkpoint.
     """
     _check_mode(model, mode, workers, threads, cuts)
     run = _Epoch(model, seed, check_finite)
@@ -211,7 +210,7 @@ def _probed_pipeline(
     AL has no staleness, so the batches that are timed in al's order are training like any other.
     """
     layers = len(model)
-    workers = min(workers or max(1, _cores() // threads), layers)
+    workers = min(workers or max(1, cores() // threads), layers)
     parts = []
     seconds = getattr(model, "layer_seconds", None)
     if workers < layers and seconds is None:
@@ -246,10 +245,6 @@ def _check_mode(
             raise ValueError(f"{name} is {value}: it must be at least 1")
     if cuts is not None and mode != "al_pipeline":
         raise ValueError(f"cuts belong to mode al_pipeline, not to {mode}")
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def full_state(model: ALModel) -> dict[str, Tensor]:

@@ -1,0 +1,95 @@
+"""The stack of AL layers: forward, prediction from any depth, counts."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from alkit.device import place
+from alkit.layers import AL, apply, evaluating, given
+
+__all__ = ["ALModel"]
+
+
+class ALModel(nn.Module):
+    """A stack of AL layers; iterate and index it for the layers.
+
+    Args:
+        layers: AL layers from the input side; no parameter may belong to two of them.
+    """
+
+    def __init__(self, layers: Iterable[AL]) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(layers)
+        _check_layers(self.layers)
+        self.devices: list[torch.device] | None = None  # see set_device
+        # batches trained on: randomness goes on from here, also after loading a state dict
+        self.register_buffer("batches_trained", torch.zeros((), dtype=torch.int64))
+
+    def __len__(self) -> int:
+        return len(self.layers)
+
+    def __iter__(self) -> Iterator[AL]:
+        return iter(self.layers)
+
+    def __getitem__(self, index: int) -> AL:
+        return self.layers[index]
+
+    def forward(self, x: Any, y: Tensor) -> tuple[Any, Tensor]:
+        """Run all layers forward and return the last (s, t), detached."""
+        for index, layer in enumerate(self.layers):
+            x, y = place((x, y), self.devices, index)
+            x, y = layer(x, y)
+        return x, y
+
+    @torch.no_grad()
+    def predict(self, x: Any, depth: int | None = None) -> Tensor:
+        """Return class scores (B, C) through f[1] .. f[depth], b[depth], h[depth] .. h[1].
+
+        Args:
+            depth: layers to climb, 1 to all; fewer is an early exit. Default all.
+        """
+        depth = len(self) if depth is None else depth
+        if not 1 <= depth <= len(self):
+            raise ValueError(f"depth is {depth}: this model has exits 1 to {len(self)}")
+        with evaluating(self):
+            for index in range(depth):
+                x = apply("f", self.layers[index].enc.f, place(x, self.devices, index))
+            code = apply("b", self.layers[depth - 1].enc.b, x)
+            for index in reversed(range(depth)):
+                code = apply("h", self.layers[index].ae.h, place(code, self.devices, index))
+        return code
+
+    def set_lr(self, groups: str | Iterable[str], lr: float) -> None:
+        """Set the learning rate of "enc", "ae" or both in every layer."""
+        groups = [groups] if isinstance(groups, str) else list(groups)
+        for layer in self.layers:
+            layer.set_lr(groups, lr)
+
+    def loss(self) -> tuple[list[float], list[float]]:
+        """Return the last associated and autoencoder losses, a number a layer each."""
+        pairs = [layer.loss() for layer in self.layers]
+        return [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+
+    def parameter_counts(self) -> dict[str, int]:
+        """Return parameters that full inference uses (effective) and those of training only."""
+        layers = [layer.parameter_counts() for layer in self.layers]
+        effective = sum(n["f"] + n["h"] for n in layers) + layers[-1]["b"]
+        total = sum(sum(n.values()) for n in layers)
+        return {"effective": effective, "affiliated": total - effective, "total": total}
+
+
+def _check_layers(layers: nn.ModuleList) -> None:
+    if not len(layers):
+        raise ValueError("an ALModel needs at least one AL layer")
+    owner: dict[int, int] = {}
+    for index, layer in enumerate(layers):
+        if not isinstance(layer, AL):
+            raise TypeError(f"layer {index} must be an AL layer, got {given(layer)}")
+        for parameter in layer.parameters():
+            if owner.setdefault(id(parameter), index) != index:
+                raise ValueError(
+                    f"layers {owner[id(parameter)]} and {index} share a parameter: every AL layer"
+                    " updates on its own, so give each its own copy"
+                )
