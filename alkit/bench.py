@@ -1,6 +1,6 @@
 """Compare step times on a machine that is shared and noisy: interleaved runs, medians, spread."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -11,11 +11,13 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from alkit.backprop import BPModel
+from alkit.clock import simulate
 from alkit.convert import to_al, to_bp
 from alkit.device import cores
 from alkit.layers import one_hot
 from alkit.model import ALModel
 from alkit.models.transformer import EncoderBlock
+from alkit.schedule import al_pipeline
 from alkit.timeline import Timeline
 from alkit.train import EpochRecord, train_epoch
 
@@ -56,9 +58,20 @@ class Stack:
             yield (x_BTD, mask_BT), y
 
     def train(self, mode: str, **options: Any) -> EpochRecord:
-        """Make a model and train it on all batches; options are those of `train_epoch`."""
-        model = self.model("bp" if mode == "bp" else "al")
-        return train_epoch(model, self.stream(), mode, **options)
+        """Make a model and train it on all batches; options are those of `train_epoch`.
+
+        Model and batches are made before the clock starts.
+        """
+        model, batches = self.model("bp" if mode == "bp" else "al"), list(self.stream())
+        return train_epoch(model, batches, mode, **options)
+
+    def predict(self, cuts: Sequence[int]) -> EpochRecord:
+        """Return what al_pipeline should take, a worker a core: the clock, fed with busy times."""
+        schedule = al_pipeline(self.layers, cuts)
+        busy_s = busy_task_s(lambda: self.train("al"), schedule.workers)
+        timeline = simulate(schedule, busy_s, self.batches)
+        samples = self.batches * self.texts
+        return EpochRecord(torch.empty(0), timeline, samples, timeline.span_s, tuple(cuts))
 
 
 def interleaved(

@@ -48,6 +48,9 @@ def test_a_stack_is_made_and_fed_the_same_every_time():
     one, other = (stack.train(mode).losses for mode in ("al", "al_pipeline"))
     assert torch.equal(one, other)
     assert stack.train("bp").samples == 12
+    predicted = stack.predict(cuts=[1])
+    assert predicted.samples == 12
+    assert predicted.seconds == predicted.timeline.span_s > 0
 
 
 def test_recorded_rates_are_sorted():
