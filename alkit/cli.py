@@ -86,9 +86,8 @@ def _run(options: argparse.Namespace) -> int:
     _print_rows(finished.rows)
     figures = [p for p in (paths.root() / "figures").glob("*") if p.stat().st_mtime >= start]
     inside = _count_figures(finished.path)
-    print(
-        f"notebook  {_relative(finished.path)}" + (f" ({inside} figures inside)" if inside else "")
-    )
+    figures_inside = f" (figures inside: {inside})" if inside else ""
+    print(f"notebook  {_relative(finished.path)}{figures_inside}")
     if finished.record:
         print(f"record    {_relative(finished.record)}")
     if figures:

@@ -82,7 +82,7 @@ def run_single(
     feed = _PullFeed(board, batches)
     orders = [schedule.order(w, feed.numbers()) for w in range(schedule.workers)]
     ahead: dict[int, Task] = {}
-    with _operator_threads(threads):
+    with _operator_threads(threads), torch.enable_grad():
         while True:
             for worker, order in enumerate(orders):
                 if worker not in ahead and (task := next(order, None)) is not None:

@@ -1,7 +1,13 @@
 """Shared by all tests: seeds, the versions in the header, and small models."""
 
+import signal
+
 import pytest
 import torch
+
+# Whoever starts the tests in the background may have them ignore SIGINT, and the processes that
+# they start would inherit that; interrupts are among what is tested.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_report_header() -> str:

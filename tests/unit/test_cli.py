@@ -61,7 +61,7 @@ def test_run_prints_the_results_and_where_everything_lies(checkout, capfd):
     assert stem.startswith(name)
     assert out.startswith("line one\nline two of 10\n\n")
     assert "97.12" not in out  # the report stands for the rows
-    assert f"notebook  runs/10_x/{stem}.ipynb (1 figures inside)\n" in out
+    assert f"notebook  runs/10_x/{stem}.ipynb (figures inside: 1)\n" in out
     assert f"record    runs/records/10_x.{stem}.json\n" in out
     assert out.endswith("figures   figures/new.png\n")
     assert "10_x:" in err  # the progress bar

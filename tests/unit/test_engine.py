@@ -238,7 +238,8 @@ def test_back_pressure(capacity):
 def test_threads_and_grad_mode_of_the_caller_are_kept():
     torch.set_num_threads(2)
     with torch.no_grad():
-        train_epoch(dense_model(2), made_batches(3), "al_pipeline", 2)
+        for mode in ("al", "al_pipeline"):
+            train_epoch(dense_model(2), made_batches(3), mode, 2)
         assert not torch.is_grad_enabled()
     assert torch.get_num_threads() == 2
 
