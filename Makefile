@@ -32,7 +32,7 @@ notebooks: install
 	    --nbval-sanitize-with .ci/sanitize.cfg -n $(JOBS) --dist loadfile
 
 soak: install  ## the long tests: 10,000 random interleavings of the pipeline
-	@$(PYTHON_IN_VENV) -m pytest tests -m soak
+	@$(PYTHON_IN_VENV) -m pytest tests -n $(JOBS) -m soak
 
 install:  ## make the environment in VENV from environment.yml, if it is not there
 	@sh .ci/install "$(VENV)"

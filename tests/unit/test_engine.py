@@ -90,9 +90,10 @@ def test_bits_under_threads_with_random_delays(block):
 
 
 @pytest.mark.soak
-def test_bits_under_ten_thousand_interleavings():
-    assert all(not _interleaving(seed) for seed in range(9000))
-    assert all(not _threaded(seed) for seed in range(1000))
+@pytest.mark.parametrize("block", range(20))
+def test_bits_under_ten_thousand_interleavings(block):
+    assert all(not _interleaving(100_000 + 450 * block + at) for at in range(450))
+    assert all(not _threaded(200_000 + 50 * block + at) for at in range(50))
 
 
 @pytest.mark.parametrize("layers", range(2, 7))
