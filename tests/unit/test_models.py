@@ -1,0 +1,104 @@
+"""Shapes and parameter counts of the published networks, from the sheets."""
+
+import pytest
+import torch
+from torch import nn
+
+from alkit import to_al
+from alkit.models.lstm import BiLSTM, final_states, last_step, lstm_al
+from alkit.models.resnet import resnet18_al, resnet18_al_head
+from alkit.models.transformer import transformer
+from alkit.models.vgg import vgg_al, vgg_al_head
+
+
+def _count(*modules):
+    return sum(p.numel() for module in modules for p in module.parameters())
+
+
+@pytest.mark.parametrize(
+    ("blocks", "head", "counts", "total", "shapes"),
+    [
+        (
+            vgg_al(),
+            vgg_al_head(200),
+            [299_136, 1_771_008, 2_360_320, 2_360_320, 5_622_700],
+            12_413_484,
+            [(256, 16, 16), (512, 8, 8), (512, 4, 4), (512, 2, 2)],
+        ),
+        (
+            resnet18_al(),
+            resnet18_al_head(200),
+            [1_856, 147_968, 591_104, 2_361_856, 9_442_304, 102_600],
+            12_647_688,
+            [(64, 32, 32), (64, 32, 32), (128, 16, 16), (256, 8, 8), (512, 4, 4)],
+        ),
+    ],
+    ids=["vgg", "resnet18"],
+)
+def test_image_networks(blocks, head, counts, total, shapes):
+    assert [_count(block) for block in [*blocks, head]] == counts
+    assert _count(*blocks, head) == total
+    x = torch.randn(2, 3, 32, 32)
+    for block, shape in zip(blocks, shapes, strict=True):
+        x = block(x)
+        assert x.shape == (2, *shape)
+    assert head(x).shape == (2, 200)
+
+
+@pytest.mark.parametrize("build", [vgg_al, resnet18_al])
+def test_quarter_width_as_an_al_model(build):
+    sample = torch.randn(2, 3, 32, 32)
+    model = to_al(build(width=0.25), 40, sample, code_dim=16)
+    assert model.predict(sample).shape == (2, 40)
+
+
+def test_vgg_without_batch_norm_has_biases():
+    assert not any(isinstance(part, nn.BatchNorm2d) for part in vgg_al(batch_norm=False)[0])
+    assert vgg_al(batch_norm=False)[0][0].bias is not None
+
+
+@pytest.mark.parametrize(("classes", "total"), [(2, 13_297_730), (4, 13_298_756), (14, 13_303_886)])
+def test_lstm_counts(classes, total):
+    blocks = lstm_al(30_000)
+    assert [_count(block) for block in blocks] == [9_000_000, 1_142_784, 1_576_960, 1_576_960]
+    assert _count(*blocks, nn.Linear(512, classes)) == total
+
+
+def test_transformer_counts():
+    blocks = transformer(30_000, blocks=3, width=300, heads=6, ffn=256, dropout=0.3)
+    assert [_count(block) for block in blocks] == [9_000_000, *[517_156] * 3]
+    # the published code registers another 516,556 unused parameters a block
+    assert _count(*blocks, nn.Linear(300, 4)) + 3 * 516_556 == 12_102_340
+
+
+def _tokens():
+    short = torch.tensor([[5, 6, 7]])
+    return short, torch.tensor([[5, 6, 7, 0, 0]])
+
+
+def test_packed_lstm_does_not_see_padding_and_the_published_one_does():
+    short, long = _tokens()
+    for packed in (True, False):
+        torch.manual_seed(0)
+        model = to_al(
+            lstm_al(20, width=6, hidden=4, packed=packed),
+            3,
+            (short, short > 0),
+            code_dim=5,
+            pool=lambda s: final_states(s) if len(s) == 3 else s[0][:, 0],
+        )
+        same = torch.allclose(
+            model.predict((short, short > 0)), model.predict((long, long > 0)), atol=1e-6
+        )
+        assert same is packed
+
+
+def test_a_bilstm_starts_from_the_states_below():
+    layer = BiLSTM(6, 4)
+    x, mask = torch.randn(2, 3, 6), torch.ones(2, 3, dtype=torch.bool)
+    _, _, states = layer((x, mask))
+    y, _, _ = layer((x, mask, states))
+    expected, _ = layer.lstm(x, states)
+    torch.testing.assert_close(y, expected)
+    assert final_states((x, mask, states)).shape == (2, 4)
+    assert last_step((y, mask, states)).shape == (2, 8)
