@@ -180,7 +180,7 @@ def good_notebook() -> NotebookNode:
     """Return a small notebook without a fault."""
     v4 = nbformat.v4
     cells = [
-        v4.new_markdown_cell("# 05 A title\n\n[next](06_y.ipynb#1) [paper](https://x.org/work/1)"),
+        v4.new_markdown_cell("# 05 A title\n\n[next](06_y.ipynb#1) [paper](https://x.org/tmp/1)"),
         v4.new_code_cell('preset: str = "smoke"  # which\nlr: float = 0.1  # rate'),
         v4.new_markdown_cell('## 1 An idea\n\n<img src="06_y.ipynb"> and F/home, see [a](#idea)'),
         v4.new_code_cell("print(1)"),
