@@ -1,4 +1,4 @@
-"""The command `alkit`: run notebooks and sweeps, and print the committed results."""
+"""The command `alkit`: run notebooks and sweeps, print the committed results, fetch data."""
 
 import argparse
 import ast
@@ -14,7 +14,7 @@ from typing import Any
 
 import pandas as pd
 
-from alkit import paths, results, runs
+from alkit import catalog, download, paths, results, runs
 
 __all__ = ["main"]
 
@@ -73,6 +73,16 @@ def _parser() -> argparse.ArgumentParser:
     shown.add_argument("--notebook", help="only of this notebook")
     shown.add_argument("--preset", help="only of this preset")
     shown.set_defaults(command=_results)
+
+    data = commands.add_parser("data", help="say which data sets are here, and fetch others")
+    data_commands = data.add_subparsers(required=True, metavar="COMMAND")
+    listed = data_commands.add_parser("list", help="what there is, where it lies, how to get it")
+    listed.set_defaults(command=_data_list)
+    got = data_commands.add_parser("get", help="fetch the official archive of a data set")
+    got.add_argument("name", help="as in the list")
+    got.add_argument("--mirror", metavar="URL", help="take it from there (default: $ALKIT_MIRROR)")
+    got.add_argument("--out", type=Path, metavar="DIR", help="lay it there (default: data/NAME)")
+    got.set_defaults(command=_data_get)
     return parser
 
 
@@ -183,6 +193,34 @@ def _results(options: argparse.Namespace) -> int:
         raise runs.ParameterError(f"no record of that; there are: {', '.join(there)}")
     else:
         print(f"no records in {_relative(paths.records_dir())} yet: alkit run NOTEBOOK --record")
+    return OK
+
+
+def _data_list(options: argparse.Namespace) -> int:
+    rows = [("name", "state", "where", "size", "how to get")]
+    rows += [(name, "embedded", what, "", "") for name, what in catalog.EMBEDDED.items()]
+    for name, entry in catalog.ENTRIES.items():
+        state, path = catalog.look(name)
+        where = _relative(path) if path else ""
+        get = entry.how or f"alkit data get {name}"
+        size = catalog.size_text(entry.size)
+        rows.append((name, state, where, size, "" if state == "here" else get))
+    for row in zip(*map(_padded, zip(*rows, strict=True)), strict=True):
+        print("  ".join(row).rstrip())
+    return OK
+
+
+def _padded(column: Sequence[str]) -> list[str]:
+    return [text.ljust(max(map(len, column))) for text in column]
+
+
+def _data_get(options: argparse.Namespace) -> int:
+    try:
+        got = download.get(options.name, mirror=options.mirror, out=options.out)
+    except download.FetchError as error:
+        return _complain(str(error), FAILED)
+    for path, digest in got:
+        print(f"{_relative(path)}  {digest}".rstrip())
     return OK
 
 

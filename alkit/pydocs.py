@@ -21,7 +21,7 @@ from typing import NamedTuple
 import torch
 
 from alkit import paths
-from alkit.datasets import DataSet, Part, stratified_split
+from alkit.parts import DataSet, Part, stratified_split
 from alkit.text import Vocabulary, clean, encode
 
 __all__ = ["PACKAGES", "load_pydocs", "sentences"]

@@ -8,7 +8,9 @@ import torch
 from sklearn.datasets import load_digits
 from torch import Tensor
 
+from alkit import datasets
 from alkit.datasets import DataSet, Part, load, stratified_split
+from alkit.parts import hold_out
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +67,7 @@ def test_digits_are_a_function_of_the_seed(digits: DataSet) -> None:
 
 
 def test_unknown_data_sets_and_options_are_refused() -> None:
-    with pytest.raises(ValueError, match="no data set 'mnist'; there are digits, pydocs"):
+    with pytest.raises(ValueError, match="no data set 'mnist'; there are ag_news, .*, digits, "):
         load("mnist")
     with pytest.raises(TypeError, match="max_len"):
         load("digits", max_len=3)
@@ -172,7 +174,8 @@ def test_labels_become_int64() -> None:
         (torch.tensor([[1, 2], [0, 0]]), "text 1 is all padding"),
         (torch.tensor([[1, 2], [0, 3]]), "text 1 has padding before a token"),
         (torch.tensor([[1, 2], [1, 2]], dtype=torch.int32), r"got int32 \(2, 2\)"),
-        (torch.zeros(2, 1, 3, 3, dtype=torch.uint8), "x must be floats"),
+        (torch.zeros(2, 9, dtype=torch.uint8), r"x must be floats or uint8 \(N, C, H, W\)"),
+        (torch.zeros(2, 1, 3, 3, dtype=torch.uint8), "uint8 images of 1 channels need as many"),
     ],
 )
 def test_bad_samples_are_refused(x: Tensor, message: str) -> None:
@@ -187,3 +190,93 @@ def test_empty_parts_and_loaders_are_refused() -> None:
         numbered(4).batches(0)
     with pytest.raises(ValueError, match="4 samples do not fill one of 5 and drop_last is set"):
         numbered(4).batches(5, drop_last=True)
+
+
+BYTES = torch.zeros(2, 3, 4, 4, dtype=torch.uint8)
+
+
+@pytest.mark.parametrize(
+    ("mean", "std", "message"),
+    [
+        ((0.1, 0.2, 0.3), None, r"in std \(above 0\), got \(0.1, 0.2, 0.3\) and None"),
+        ((0.1, 0.2), (1, 1), "images of 3 channels need as many numbers"),
+        ((0.1, 0.2, 0.3), (1, 1, 0), r"and \(1, 1, 0\)"),
+    ],
+)
+def test_bytes_need_a_scale(mean: Any, std: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Part(BYTES, torch.tensor([0, 1]), 2, mean=mean, std=std)
+
+
+def test_other_samples_have_no_scale() -> None:
+    with pytest.raises(ValueError, match="mean and std are for uint8 images"):
+        Part(torch.zeros(2, 1, 4, 4), torch.tensor([0, 1]), 2, mean=(0.5,))
+
+
+def test_held_out_is_a_share_of_each_class() -> None:
+    labels = torch.arange(45) % 3
+    kept, held = hold_out(labels, 0.1, seed=2)
+    assert torch.cat([kept, held]).sort().values.tolist() == list(range(45))
+    assert Counter(labels[held].tolist()) == {0: 2, 1: 2, 2: 2}
+    assert torch.equal(held, hold_out(labels, 0.1, seed=2)[1])
+    assert not torch.equal(held, hold_out(labels, 0.1, seed=3)[1])
+
+
+@pytest.mark.parametrize(
+    ("share", "message"),
+    [
+        (0, "above 0 and below 1, got 0"),
+        (1.0, "above 0 and below 1"),
+        (0.1, "0.1 of 9 samples leaves 9 and 0"),
+        (0.9, "leaves 0 and 9"),
+    ],
+)
+def test_a_share_that_leaves_nothing_is_refused(share: float, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        hold_out(torch.arange(9) % 3, share, seed=0)
+
+
+def uneven() -> DataSet:
+    """Three classes of 50, 20 and 3 samples in each part."""
+    y = torch.tensor([0] * 50 + [1] * 20 + [2] * 3)
+    part = Part(torch.arange(73.0)[:, None], y, 3)
+    return DataSet("uneven", part, part, part, 3, ("a", "b", "c"))
+
+
+@pytest.mark.parametrize(
+    ("size", "counts"),
+    [(73, [50, 20, 3]), (30, [14, 13, 3]), (9, [3, 3, 3]), (3, [1, 1, 1])],
+)
+def test_a_subset_is_as_balanced_as_the_classes_allow(size: int, counts: list[int]) -> None:
+    got = torch.bincount(uneven().subset(train=size, seed=1).train.y, minlength=3).tolist()
+    assert got[2] == counts[2]
+    assert sorted(got, reverse=True) == counts
+    assert sum(got) == size
+
+
+def test_a_subset_is_a_function_of_the_seed_and_keeps_samples_with_their_labels() -> None:
+    data = uneven()
+    one, again, other = (data.subset(train=12, seed=seed).train for seed in (1, 1, 2))
+    assert torch.equal(one.x, again.x)
+    assert not torch.equal(one.x, other.x)
+    rows = one.x.flatten().long()
+    assert torch.equal(data.train.y[rows], one.y)
+    assert len(rows.unique()) == 12
+    assert data.subset() is data
+
+
+def test_a_subset_says_so_and_leaves_the_other_parts() -> None:
+    data = uneven().subset(validation=5)
+    assert data.describe().endswith("subset: 5 of 73 validation")
+    assert (len(data.train), len(data.validation), len(data.test)) == (73, 5, 73)
+    with pytest.raises(ValueError, match="test: 74 samples asked, there are 73"):
+        data.subset(test=74)
+    with pytest.raises(ValueError, match="train: 0 samples asked"):
+        data.subset(train=0)
+
+
+def test_the_old_names_stay() -> None:
+    import alkit.parts
+
+    assert datasets.Part is alkit.parts.Part
+    assert datasets.Batches is alkit.parts.Batches

@@ -5,6 +5,7 @@ import socket
 import ssl
 import subprocess
 import sys
+import zipfile
 from collections import Counter
 from pathlib import Path
 
@@ -13,7 +14,8 @@ import pytest
 import torch
 
 import alkit.text
-from alkit.text import Vocabulary, clean, encode, load_vectors
+from alkit import paths
+from alkit.text import Vocabulary, clean, encode, find_vectors, load_vectors, stop_words
 
 CORPUS = ["the cat saw the dog", "the dog ran", "a cat ran to the bird", "bird"]
 
@@ -277,3 +279,115 @@ def test_no_other_module_imports_torchtext() -> None:
             if any(name.split(".")[0] == "torchtext" for name in names):
                 importers.add(path.name)
     assert importers == {"text.py"}
+
+
+def test_stop_words_are_the_179_of_the_list() -> None:
+    words = stop_words()
+    assert len(words) == 179
+    assert {"i", "the", "don't", "don", "t", "wouldn't"} <= words
+    assert not {"#", "", "news", "english", "cannot"} & words
+    assert all(word == word.strip().lower() for word in words)
+
+
+def test_clean_drops_stop_words_after_all_else() -> None:
+    dropped = frozenset(["the", "don", "t"])
+    assert clean("The <b>cat</b>, don't!", drop=dropped) == ["cat"]
+    # the publication deletes the apostrophe first, so its list misses these words
+    assert clean("The cat, don't!", legacy=True, drop=dropped) == ["cat", "dont"]
+
+
+def test_a_shift_starts_a_word_from_the_vector_of_a_later_one(tmp_path: Path) -> None:
+    vocabulary = Vocabulary(CORPUS)
+    rows = {word: [float(row), 0.5] for row, word in enumerate(vocabulary.words[2:], start=2)}
+    path = write_vectors(tmp_path / "v.txt", rows)
+    straight_VE, _ = load_vectors(path, vocabulary)
+    shifted_VE, hits = load_vectors(path, vocabulary, shift=2)
+    assert hits == len(rows)
+    size = len(vocabulary)
+    for row in range(2, size):
+        assert straight_VE[row].tolist() == rows[vocabulary.words[row]]
+    # as the original: rows in the order of a dictionary whose last words are <pad> and <unk>
+    dictionary = [*vocabulary.words[2:], "<pad>", "<unk>"]
+    for row in range(size - 2):
+        assert shifted_VE[row].tolist() == rows[dictionary[row]]
+    assert shifted_VE[vocabulary.pad].tolist() == rows[vocabulary.words[2]]
+    assert not {tuple(row) for row in shifted_VE[-2:].tolist()} & set(map(tuple, rows.values()))
+    assert float(shifted_VE[-2].abs().sum()) > 0
+
+
+def make_zip(path: Path, members: dict[str, str]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, text in members.items():
+            archive.writestr(name, text)
+    return path
+
+
+def test_vectors_are_read_from_a_member_of_a_zip(tmp_path: Path) -> None:
+    path = write_vectors(tmp_path / "v.txt", VECTORS)
+    archive = make_zip(tmp_path / "v.zip", {"a.txt": "cat 1", "v.txt": path.read_text()})
+    vocabulary = Vocabulary(CORPUS)
+    got_VE, hits = load_vectors(archive, vocabulary, member="v.txt")
+    expected_VE, expected_hits = load_vectors(path, vocabulary)
+    assert torch.equal(got_VE, expected_VE)
+    assert hits == expected_hits
+    with pytest.raises(FileNotFoundError, match="v.zip holds no w.txt; it holds a.txt, v.txt"):
+        load_vectors(archive, vocabulary, member="w.txt")
+    archive.write_bytes(archive.read_bytes()[:60])
+    with pytest.raises(ValueError, match="v.zip: damaged or incomplete"):
+        load_vectors(archive, vocabulary, member="v.txt")
+
+
+def test_damage_in_a_member_names_archive_member_and_line(tmp_path: Path) -> None:
+    archive = make_zip(tmp_path / "v.zip", {"v.txt": "a 1 2\nb 1\n"})
+    with pytest.raises(ValueError, match=r"v.zip\[v.txt\], line 2: 1 numbers, expected 2"):
+        load_vectors(archive, Vocabulary(CORPUS), member="v.txt")
+
+
+def test_vectors_of_another_width_are_refused(tmp_path: Path) -> None:
+    path = write_vectors(tmp_path / "v.txt", VECTORS)
+    assert load_vectors(path, Vocabulary(CORPUS), width=3)[0].shape[1] == 3
+    with pytest.raises(ValueError, match="v.txt: vectors of 3 numbers, the model wants 300"):
+        load_vectors(path, Vocabulary(CORPUS), width=300)
+
+
+@pytest.fixture
+def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(paths, "root", lambda: tmp_path)
+    monkeypatch.setenv("ALKIT_DATA", str(tmp_path / "shared"))
+    (tmp_path / "glove").mkdir()
+    return tmp_path
+
+
+def test_vectors_are_found_as_files_and_in_zips(folders: Path) -> None:
+    archive = make_zip(folders / "shared" / "glove" / "glove.6B_subset.zip", {"g.50d.txt": "a 1"})
+    assert find_vectors("g.50d") == (archive, "g.50d.txt")
+    whole = make_zip(folders / "glove" / "g.zip", {"g.50d.txt": "a 1"})
+    assert find_vectors("g.50d") == (whole, "g.50d.txt")
+    plain = folders / "shared" / "glove" / "g.50d.txt"
+    plain.write_text("a 1")
+    assert find_vectors("g.50d") == (plain, None)
+    own = folders / "glove" / "g.50d.txt"
+    own.write_text("a 1")
+    assert find_vectors("g.50d") == (own, None)
+    fast = make_zip(folders / "glove" / "wiki.zip", {"wiki-news-300d-1M.vec": "1 1\na 1"})
+    assert find_vectors("wiki-news-300d-1M") == (fast, "wiki-news-300d-1M.vec")
+
+
+def test_missing_vectors_say_what_is_there_and_how_to_get_them(folders: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="there are none.*`alkit data get glove.6B`"):
+        find_vectors("glove.6B.300d")
+    make_zip(folders / "glove" / "x.zip", {"glove.6B.50d.txt": "a 1", "readme": ""})
+    (folders / "glove" / "broken.zip").write_bytes(b"PK")
+    with pytest.raises(FileNotFoundError) as caught:
+        find_vectors("glove.6B.300d")
+    assert "there are glove.6B.50d;" in str(caught.value)
+    assert str(folders / "shared" / "glove") in str(caught.value)
+
+
+@pytest.mark.parametrize("texts", [["a b c", "", "b"], ["a"] * 5_000, ["a b " * 30, "c"]])
+def test_encode_equals_padding_row_by_row(texts: list[str]) -> None:
+    vocabulary = Vocabulary(["a b"])
+    rows = [torch.tensor(vocabulary.encode(text.split()[:9])) for text in texts]
+    expected_NT = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=0)
+    assert torch.equal(encode(texts, vocabulary, 9), expected_NT)

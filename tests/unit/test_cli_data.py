@@ -1,0 +1,146 @@
+"""`alkit data`: what is here, and fetching the rest."""
+
+from pathlib import Path
+
+import pytest
+
+from alkit import catalog, cli, download, paths
+
+
+@pytest.fixture(autouse=True)
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(paths, "root", lambda: tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("ALKIT_DATA", raising=False)
+    return tmp_path
+
+
+def place(path: Path, content: bytes = b"x") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    return path
+
+
+def rows(capsys: pytest.CaptureFixture[str]) -> dict[str, list[str]]:
+    assert cli.main(["data", "list"]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    return {words[0]: words[1:] for words in lines if words}
+
+
+def test_list_says_what_is_here_a_part_or_missing(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shared = checkout / "shared"
+    monkeypatch.setenv("ALKIT_DATA", str(shared))
+    place(shared / "ag_news" / "ag_news_csv_train9995.tgz")
+    place(shared / "glue" / "SST-2.zip")
+    place(checkout / "data" / "rotten_tomatoes" / "train.csv")
+    place(checkout / "glove" / "glove.6B.50d.txt")
+    table = rows(capsys)
+    assert table["digits"][0] == "embedded"
+    assert table["ag_news"][:2] == ["part", "shared/ag_news/ag_news_csv_train9995.tgz"]
+    assert table["sst2"][:2] == ["here", "shared/glue/SST-2.zip"]
+    assert table["rotten_tomatoes"][:2] == ["here", "data/rotten_tomatoes"]
+    assert table["cifar10"][0] == "missing"
+    assert "alkit data get cifar10" in " ".join(table["cifar10"])
+    assert "163" in table["cifar10"]  # MiB
+    assert table["glove.6B"][0] == "part"
+    assert set(table) >= set(catalog.ENTRIES)
+
+
+def test_the_whole_set_is_taken_before_a_part(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ALKIT_DATA", str(checkout / "shared"))
+    part = place(checkout / "shared" / "cifar10" / "cifar-10-python_batch1.tar.gz")
+    assert catalog.find("cifar10") == part
+    whole = place(checkout / "data" / "cifar10" / "cifar-10-python.tar.gz")
+    assert catalog.find("cifar10") == whole
+    place(checkout / "data" / "cifar10" / "cifar-10-python.tar.gz.partial")
+    assert catalog.find("cifar10") == whole
+    first = place(checkout / "shared" / "cifar-10-batches-py" / "test_batch").parent
+    assert catalog.find("cifar10") == first  # what ALKIT_DATA points to comes first
+
+
+def test_a_download_on_its_way_is_not_the_set(checkout: Path) -> None:
+    place(checkout / "data" / "imdb" / "IMDB Dataset.csv.zip.partial")
+    assert catalog.look("imdb") == ("missing", None)
+
+
+def test_a_folder_without_its_marker_is_not_the_set(checkout: Path) -> None:
+    place(checkout / "data" / "tiny_imagenet" / "some-cache.npz")
+    with pytest.raises(FileNotFoundError):
+        catalog.find("tiny_imagenet")
+    place(checkout / "data" / "tiny-imagenet-200" / "wnids.txt")
+    assert catalog.find("tiny_imagenet") == checkout / "data" / "tiny-imagenet-200"
+
+
+def test_a_missing_set_says_where_was_looked_and_what_fetches_it(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ALKIT_DATA", str(checkout / "shared"))
+    with pytest.raises(FileNotFoundError) as caught:
+        catalog.find("dbpedia")
+    message = str(caught.value)
+    assert f"{checkout}/shared" in message
+    assert f"{checkout}/data" in message
+    assert "dbpedia_csv.tgz" in message
+    assert "`alkit data get dbpedia` fetches it (65 MiB)" in message
+    with pytest.raises(FileNotFoundError, match="put emotion/train.csv"):
+        catalog.find("emotion")
+
+
+def test_get_prints_the_files_and_their_sums(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = []
+
+    def get(*arguments, **options):
+        given.append((arguments, options))
+        return [(checkout / "data" / "x.zip", "sha256:12"), (checkout / "data" / "y", "")]
+
+    monkeypatch.setattr(download, "get", get)
+    assert cli.main("data get sst2 --mirror http://127.0.0.1:1 --out there".split()) == 0
+    assert given == [(("sst2",), {"mirror": "http://127.0.0.1:1", "out": Path("there")})]
+    assert capsys.readouterr().out == "data/x.zip  sha256:12\ndata/y\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        ("data get svhn", 2, "alkit: no data set 'svhn'; there are"),
+        ("data get emotion", 2, "alkit: emotion cannot be fetched"),
+        ("data get sst2 --mirror ftp://x", 2, "alkit: ftp://x/SST-2.zip: only http"),
+    ],
+)
+def test_bad_input_is_one_message(
+    words: str, code: int, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(words.split()) == code
+    err = capsys.readouterr().err
+    assert err.startswith(message)
+    assert err.count("\n") == 1
+
+
+def test_a_failed_fetch_is_code_1(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_, **__):
+        raise download.FetchError("http://x: 404 Not Found")
+
+    monkeypatch.setattr(download, "get", fail)
+    assert cli.main(["data", "get", "sst2"]) == 1
+    assert capsys.readouterr().err == "alkit: http://x: 404 Not Found\n"
+
+
+@pytest.mark.parametrize("entry", catalog.ENTRIES.values(), ids=lambda entry: entry.name)
+def test_the_catalogue_is_well_formed(entry: catalog.Entry) -> None:
+    assert catalog.ENTRIES[entry.name] is entry
+    assert entry.remotes or entry.how
+    for remote in entry.remotes:
+        assert remote.url.startswith(("https://", "http://"))
+        kind, _, digits = remote.checksum.partition(":")
+        assert (kind, len(digits)) in [("", 0), ("md5", 32), ("sha256", 64)]
+        assert remote.checksum or remote.size or entry.name == "banking77"
+    if len(entry.remotes) == 1 and not entry.unpack:
+        assert entry.archives[0] == entry.remotes[0].file
