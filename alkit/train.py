@@ -1,21 +1,18 @@
-"""Train for an epoch in any mode, fit with validation, evaluate."""
+"""Train for an epoch in any mode."""
 
-import copy
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any
 
-import pandas as pd
 import torch
 from torch import Tensor
-from tqdm.auto import tqdm
 
 from alkit import schedule as schedules
 from alkit import tree
 from alkit.backprop import BPModel
-from alkit.datasets import DataSet, Part
+from alkit.checkpoint import optimizers
 from alkit.device import cores, place, synchronize
 from alkit.engine import execute, run_single
 from alkit.layers import AL
@@ -25,7 +22,7 @@ from alkit.rng import random_from
 from alkit.schedule import Schedule
 from alkit.timeline import Timeline
 
-__all__ = ["EpochRecord", "Fit", "evaluate", "fit", "full_state", "schedule_for", "train_epoch"]
+__all__ = ["EpochRecord", "full_state", "schedule_for", "train_epoch"]
 
 AL_MODES = ("al", "al_m", "al_fm", "al_pipeline")
 PROBE_BATCHES = 2  # run in al's order to time the layers, before a pipeline of few workers is cut
@@ -164,7 +161,10 @@ class _LayerStage:
         self.epoch, self.layer, self.index = epoch, layer, index
 
     def forward(self, payload: tuple[Any, Tensor], batch: int, micro: int) -> tuple[Any, Tensor]:
-        x, y = place(payload, self.epoch.model.devices, self.index)
+        x, y = payload
+        if self.index == 0:
+            y = self.epoch.model.label_input(y)
+        x, y = place((x, y), self.epoch.model.devices, self.index)
         with self.epoch.noise(self.index, batch):
             handed_on = self.layer(x, y)
         self.epoch.note(self.index, batch, self.layer.losses)
@@ -247,92 +247,14 @@ def _check_mode(
         raise ValueError(f"cuts belong to mode al_pipeline, not to {mode}")
 
 
-def full_state(model: ALModel) -> dict[str, Tensor]:
+def full_state(model: ALModel | BPModel) -> dict[str, Tensor]:
     """Return all that training changes, by name: parameters, buffers and optimiser states.
 
     The tensors are the model's own, not copies.
     """
     state = dict(model.state_dict())
-    for index, layer in enumerate(model):
-        for group, optimizer in layer.optimizers.items():
-            states = optimizer.state_dict()["state"] if optimizer is not None else {}
-            for at, values in states.items():
-                state |= {f"{index}.{group}.{at}.{key}": value for key, value in values.items()}
+    for name, optimizer in optimizers(model).items():
+        states = optimizer.state_dict()["state"] if optimizer is not None else {}
+        for at, values in states.items():
+            state |= {f"{name}.{at}.{key}": value for key, value in values.items()}
     return state
-
-
-@torch.no_grad()
-def evaluate(
-    model: ALModel | BPModel, part: Part, *, depth: int | None = None, batch_size: int = 512
-) -> Tensor:
-    """Return which samples of `part` are classified correctly: float (N,), 0 or 1, in its order.
-
-    Args:
-        depth: leave an ALModel at this layer; default the full path.
-    """
-    correct = []
-    for x, y in part.batches(batch_size, shuffle=False):
-        scores = model.predict(x) if depth is None else model.predict(x, depth)
-        correct.append((scores.argmax(1).cpu() == y.argmax(1)).float())
-    return torch.cat(correct)
-
-
-@dataclass(frozen=True)
-class Fit:
-    """What `fit` leaves behind; the model has the weights of its best epoch.
-
-    Attributes:
-        history: a row an epoch: epoch, loss, val_acc, train_s, eval_s, step_s.
-        best_epoch: by validation accuracy, the first if several are equal; from 1.
-        test_correct: float (N,) on the test part, of the best epoch.
-    """
-
-    history: pd.DataFrame
-    best_epoch: int
-    test_correct: Tensor
-
-    @property
-    def test_acc(self) -> float:
-        """Share of the test part that is right."""
-        return self.test_correct.mean().item()
-
-
-def fit(
-    model: ALModel | BPModel,
-    data: DataSet,
-    *,
-    epochs: int,
-    batch_size: int = 64,
-    mode: str = "al",
-    workers: int | None = None,
-    threads: int = 1,
-    seed: int = 0,
-    progress: bool = True,
-) -> Fit:
-    """Train for some epochs, choose the best one on validation, and test that one, once."""
-    if epochs < 1:
-        raise ValueError(f"epochs is {epochs}: it must be at least 1")
-    rows: list[dict[str, float]] = []
-    best: dict[str, Any] = {}
-    bar = tqdm(range(epochs), desc=f"{mode}, seed {seed}", disable=not progress, leave=False)
-    for epoch in bar:
-        batches = data.train.batches(batch_size, seed=seed, epoch=epoch)
-        record = train_epoch(model, batches, mode, workers, threads, seed=seed)
-        start_s = time.perf_counter()
-        accuracy = evaluate(model, data.validation).mean().item()
-        eval_s = time.perf_counter() - start_s
-        rows.append(
-            {
-                "epoch": epoch + 1,
-                "loss": record.losses.mean().item(),
-                "val_acc": accuracy,
-                "train_s": record.seconds,
-                "eval_s": eval_s,
-                "step_s": record.timeline.step_s,
-            }
-        )
-        bar.set_postfix(val_acc=f"{accuracy:.3f}")
-        if accuracy > best.get("val_acc", -1.0):
-            best = rows[-1] | {"state": copy.deepcopy(model.state_dict())}
-    model.load_state_dict(best["state"])
-    return Fit(pd.DataFrame(rows), best["epoch"], evaluate(model, data.test))

@@ -1,13 +1,13 @@
-"""train_epoch, fit and evaluate: results that are right, and errors that say what to do."""
+"""train_epoch: results that are right, and errors that say what to do."""
 
 import pytest
 import torch
 from torch import nn
 
-from alkit import BPModel, evaluate, fit, to_al, to_bp, train_epoch
-from alkit.datasets import load
+from alkit import BPModel, to_al, to_bp, train_epoch
 from alkit.models.convnet import convnet
 from alkit.models.transformer import transformer
+from alkit.train import full_state
 from tests.helpers import CLASSES, WIDTH, dense_model, differences, made_batches, state_of
 
 
@@ -119,27 +119,29 @@ def test_bad_width_in_a_worker_is_named_with_layer_and_batch():
     assert "forward of stage 0, batch 2" in caught.value.__notes__[0]
 
 
-def test_fit_on_digits_keeps_the_best_epoch():
-    data = load("digits", seed=0)
-    sample = data.train.x[:2]
-    model = to_al(convnet(widths=(8, 8)), data.num_classes, sample, code_dim=16, lr=3e-3)
-    result = fit(
-        model, data, epochs=6, batch_size=32, mode="al_pipeline", workers=2, progress=False
-    )
-    assert len(result.history) == 6
-    best = result.history.val_acc.max()
-    assert result.history.val_acc[result.best_epoch - 1] == best > 0.6
-    assert evaluate(model, data.validation).mean().item() == pytest.approx(best)
-    assert torch.equal(evaluate(model, data.test), result.test_correct)
-    assert evaluate(model, data.test, depth=1).shape == result.test_correct.shape
-    with pytest.raises(ValueError, match="epochs is 0"):
-        fit(model, data, epochs=0)
+@pytest.mark.parametrize("model", [dense_model(2), _bp_model()])
+def test_full_state_is_all_that_training_changes(model):
+    """A copy that is given the full state's values trains on in the same bits."""
+    mode = "bp" if isinstance(model, BPModel) else "al"
+    train_epoch(model, made_batches(3), mode)
+    state, parameters = full_state(model), len(list(model.parameters()))
+    names = {name.rsplit(".", 1)[1] for name in state.keys() - model.state_dict().keys()}
+    assert names == {"step", "exp_avg", "exp_avg_sq"}
+    assert len(state) == len(model.state_dict()) + 3 * parameters
+    twin = dense_model(2, seed=1) if mode == "al" else _bp_model()
+    train_epoch(twin, made_batches(1, seed=2), mode)
+    assert differences(state_of(model), state_of(twin))
+    for name, value in full_state(twin).items():
+        value.copy_(state[name])
+    for each in (model, twin):
+        train_epoch(each, made_batches(3, seed=1), mode)
+    assert not differences(state_of(model), state_of(twin))
 
 
 def test_to_al_and_to_bp_find_shapes_and_change_no_buffer():
     blocks = convnet(widths=(4, 8))
     before = blocks[0][1].running_mean.clone()
-    model = to_al(blocks, 10, torch.randn(2, 1, 8, 8), code_dim=7)
+    model = to_al(blocks, 10, torch.randn(2, 1, 8, 8), recipe="mse", code_dim=7)
     assert torch.equal(before, blocks[0][1].running_mean)
     assert [layer.enc.b.body[0].in_features for layer in model] == [16, 32]
     assert model.predict(torch.randn(3, 1, 8, 8)).shape == (3, 10)

@@ -1,0 +1,187 @@
+"""Checkpoints: a file that is whole at any moment, and all that training changes in it.
+
+    write   .NAME.PID.partial  ->  fsync  ->  rename to NAME
+
+A process that is killed leaves the old file or the new one, never half of one; what it leaves of a
+partial file is removed by the next `clean`. Nothing but tensors, numbers, strings, lists and dicts
+is stored, and nothing else is ever loaded.
+"""
+
+import os
+import re
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import psutil
+import torch
+from torch import Tensor
+
+from alkit.backprop import BPModel
+from alkit.model import ALModel
+
+__all__ = ["check", "clean", "load", "optimizers", "restore", "save", "snapshot"]
+
+VERSION = 1
+RATE = "lr"  # a schedule changes it, so it is no mark of another optimiser
+
+
+def save(path: str | Path, state: Mapping[str, Any]) -> None:
+    """Write `state` to `path`, in one step for whoever reads or kills.
+
+    Args:
+        state: tensors, numbers, strings, None, and lists and dicts of these.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        with partial.open("wb") as file:
+            torch.save({"version": VERSION, "state": dict(state)}, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+    _sync_folder(path.parent)
+
+
+def load(path: str | Path) -> dict[str, Any]:
+    """Return what was saved, with all tensors on the CPU.
+
+    Raises:
+        ValueError: the file is damaged, no checkpoint, or one of another version of alkit.
+    """
+    try:
+        # torch leaves the checksums that it writes unread
+        with zipfile.ZipFile(path) as archive:
+            if (damaged := archive.testzip()) is not None:
+                raise zipfile.BadZipFile(f"wrong checksum of {damaged}")
+        stored = torch.load(path, map_location="cpu", weights_only=True)
+        version, state = stored["version"], stored["state"]
+    except OSError:
+        raise
+    except Exception as error:  # what a broken archive or pickle raises is of any type
+        text = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ValueError(
+            f"{path} is damaged or no checkpoint ({text}): delete it to start anew"
+        ) from error
+    if version != VERSION:
+        raise ValueError(f"{path} is a checkpoint of version {version}; this is version {VERSION}")
+    return state
+
+
+def clean(path: str | Path) -> None:
+    """Remove the partial files that killed processes have left beside `path`."""
+    path = Path(path)
+    ours = re.compile(re.escape(f".{path.name}.") + r"(\d+)\.partial")
+    for other in path.parent.glob(".*.partial"):
+        match = ours.fullmatch(other.name)
+        # one that is being written right now belongs to a process that lives
+        if match and (int(match[1]) == os.getpid() or not psutil.pid_exists(int(match[1]))):
+            other.unlink(missing_ok=True)
+
+
+def optimizers(model: ALModel | BPModel) -> dict[str, torch.optim.Optimizer | None]:
+    """Return all optimisers by name: "0.enc", "0.ae", "1.enc", ...; with BP "optimizer"."""
+    if isinstance(model, BPModel):
+        return {"optimizer": model.optimizer}
+    return {
+        f"{index}.{group}": optimizer
+        for index, layer in enumerate(model)
+        for group, optimizer in layer.optimizers.items()
+    }
+
+
+def snapshot(model: ALModel | BPModel) -> dict[str, Any]:
+    """Return all that training changes, ready to be saved; the tensors are the model's own."""
+    states = {
+        name: optimizer.state_dict() if optimizer is not None else None
+        for name, optimizer in optimizers(model).items()
+    }
+    return {"model": dict(model.state_dict()), "optimizers": states}
+
+
+def restore(model: ALModel | BPModel, saved: Mapping[str, Any]) -> None:
+    """Put a snapshot that has passed `check` back into the model and its optimisers."""
+    model.load_state_dict(saved["model"])
+    for name, optimizer in optimizers(model).items():
+        if optimizer is not None:
+            optimizer.load_state_dict(saved["optimizers"][name])
+
+
+def check(
+    path: str | Path,
+    saved: Mapping[str, Any],
+    model: ALModel | BPModel,
+    settings: Mapping[str, Any],
+) -> None:
+    """Say whether a saved run is this one, before anything is changed.
+
+    Raises:
+        ValueError: another model, optimiser or setting; names the first difference.
+    """
+    own = snapshot(model)
+    difference = (
+        _tensor_difference(saved["model"], own["model"])
+        or _optimizer_difference(saved["optimizers"], own["optimizers"])
+        or _setting_difference(saved["settings"], settings)
+    )
+    if difference:
+        raise ValueError(f"{path} is of another run: {difference}; give another path, or delete it")
+
+
+def _tensor_difference(saved: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> str:
+    for name in [*own, *saved]:
+        there, here = (_kind(side.get(name)) for side in (saved, own))
+        if there != here:
+            return f"{name} is {there} there and {here} in this model"
+    return ""
+
+
+def _optimizer_difference(saved: Mapping[str, Any], own: Mapping[str, Any]) -> str:
+    for name in [*own, *saved]:
+        there, here = (_options(side.get(name)) for side in (saved, own))
+        for key in [*here, *there]:
+            if there.get(key) != here.get(key):
+                return (
+                    f"optimiser {name} has {key} = {there.get(key)} there"
+                    f" and {here.get(key)} in this model"
+                )
+    return ""
+
+
+def _setting_difference(saved: Mapping[str, Any], own: Mapping[str, Any]) -> str:
+    for name in [*own, *saved]:
+        if saved.get(name) != own.get(name):
+            return f"{name} is {saved.get(name)!r} there and {own.get(name)!r} here"
+    return ""
+
+
+def _options(state: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return an optimiser's settings by parameter group, and how many parameters each has."""
+    if state is None:
+        return {}
+    made = {"groups": len(state["param_groups"])}
+    for at, group in enumerate(state["param_groups"]):
+        kept = group | {"params": len(group["params"])}
+        made |= {f"{at}.{key}": value for key, value in kept.items() if key != RATE}
+    return made
+
+
+def _kind(tensor: Any) -> str:
+    if not isinstance(tensor, Tensor):
+        return "missing" if tensor is None else type(tensor).__name__
+    return f"{str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)}"
+
+
+def _sync_folder(folder: Path) -> None:
+    """Have the rename itself on the disk, where the system knows how."""
+    if not hasattr(os, "O_DIRECTORY"):
+        return
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
