@@ -45,8 +45,8 @@ class Stack:
         torch.manual_seed(self.seed)
         sizes = (self.width, self.heads, self.ffn, self.dropout)
         blocks = [EncoderBlock(*sizes) for _ in range(self.layers)]
-        (sample, _), make = next(self.stream()), to_bp if kind == "bp" else to_al
-        return make(blocks, 4, sample)
+        sample, _ = next(self.stream())
+        return to_bp(blocks, 4, sample) if kind == "bp" else to_al(blocks, 4, sample, recipe="mse")
 
     def stream(self) -> Iterator[Batch]:
         """Yield the batches, the same ones every time: ((x_BTD, mask_BT), y one-hot (B, 4))."""

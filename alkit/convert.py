@@ -1,55 +1,23 @@
 """Any list of blocks as an AL model, or as its BP twin; shapes are found by a dry run."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from alkit import tree
 from alkit.backprop import BPModel
+from alkit.bridges import ConvPool, Pool, Pooled, UnitLength, activation, flat, pool
+from alkit.codes import FixedDecoder, FixedEncoder, code_table
 from alkit.layers import AE, AL, ENC, adam, evaluating
 from alkit.model import ALModel
+from alkit.recipes import Recipe, find_recipe
 
-__all__ = ["Pooled", "pool", "to_al", "to_bp"]
+__all__ = ["Pooled", "label_side", "pool", "to_al", "to_bp"]
 
-Pool = Callable[[Any], Tensor]
-
-
-def pool(s: Any) -> Tensor:
-    """Reduce a block's output to one row of features a sample.
-
-    (B, D) stays; (B, T, D) becomes its mean over positions, over the real ones if s is a tuple
-    whose second tensor is a boolean mask (B, T); (B, C, H, W) becomes 2 x 2 means, (B, 4 C). Of
-    any other tuple the first tensor counts.
-
-    Raises:
-        ValueError: a tensor of another rank.
-    """
-    x, *others = tree.tensors(s)
-    if x.dim() == 2:
-        return x
-    if x.dim() == 3:
-        if others and others[0].dtype == torch.bool and others[0].shape == x.shape[:2]:
-            weights = others[0].unsqueeze(2).to(x.dtype)
-            return (x * weights).sum(1) / weights.sum(1).clamp(min=1)
-        return x.mean(1)
-    if x.dim() == 4:
-        return F.adaptive_avg_pool2d(x, 2).flatten(1)
-    raise ValueError(f"no pooling for a tensor of shape {tuple(x.shape)}: give pool= of your own")
-
-
-class Pooled(nn.Module):
-    """Pooling, then a module on the features: a bridge, or the head of a BP twin."""
-
-    def __init__(self, body: nn.Module, pool: Pool = pool) -> None:
-        super().__init__()
-        self.pool, self.body = pool, body
-
-    def forward(self, s: Any) -> Tensor:
-        """Return body(pool(s))."""
-        return self.body(self.pool(s))
+Optimizer = Callable[..., torch.optim.Optimizer]
 
 
 def to_al(
@@ -57,33 +25,39 @@ def to_al(
     num_classes: int,
     sample: Any,
     *,
-    code_dim: int = 128,
-    lr: float | Mapping[str, float] = 1e-3,
-    pool: Pool = pool,
-    optimizer: Callable[..., torch.optim.Optimizer] = adam,
+    recipe: str | Recipe = "modern",
+    code_dim: int | None = None,
+    lr: float | Mapping[str, float] | None = None,
+    pool: Pool | Sequence[Pool] | None = None,
+    optimizer: Optimizer | None = None,
 ) -> ALModel:
     """Turn the blocks of a BP model into an AL model, one layer a block, without its head.
-
-    Every layer gets b = pool, linear, tanh; g = linear, tanh; h = linear. The first autoencoder
-    loss is cross-entropy against the class, on unbounded scores; the others, and the associated
-    losses, are mean squared errors.
 
     Args:
         blocks: modules, each taking what the one before returns; used as they are, not copied.
         sample: a batch that the first block takes; two samples are enough. It is run once, in
             evaluation mode, so buffers don't change.
-        code_dim: K, the width of the label code.
-        pool: reduces a block's output to (B, D).
+        recipe: bridges, codes and losses; "modern", "mse", "original" or a `Recipe`.
+        code_dim: K, the width of the label code; the recipe's by default.
+        lr: a number or {"enc": ..., "ae": ...}; the recipe's by default.
+        pool: reduces a block's output to (B, D), one for all blocks or one a block; the recipe's
+            by default.
     """
+    chosen = find_recipe(recipe, _kind(sample))
+    if code_dim is not None:
+        chosen = replace(chosen, code_dim=code_dim)
+    pairs = _dry_run(blocks, sample)
+    pools = list(pool) if isinstance(pool, Sequence) else [pool] * len(pairs)
     layers, width = [], num_classes
-    for block, features in _dry_run(blocks, sample, pool):
-        bridge = Pooled(nn.Sequential(nn.Linear(features, code_dim), nn.Tanh()), pool)
-        g = nn.Sequential(nn.Linear(width, code_dim), nn.Tanh())
-        h = nn.Linear(code_dim, width)
-        loss = F.mse_loss if layers else F.cross_entropy
-        layers.append(AL(ENC(block, bridge), AE(g, h, loss), lr, optimizer))
-        width = code_dim
-    return ALModel(layers)
+    for level, ((block, s), own_pool) in enumerate(_paired(pairs, pools)):
+        if chosen.channels_last:
+            block.to(memory_format=torch.channels_last)
+        enc = ENC(block, _bridge(chosen, s, own_pool), chosen.associated_loss())
+        ae = label_side(chosen, level, width)
+        rate = chosen.lr if lr is None else lr
+        layers.append(AL(enc, ae, rate, optimizer or chosen.optimizer))
+        width = chosen.code_dim
+    return ALModel(layers, label_shortcut=chosen.label_shortcut)
 
 
 def to_bp(
@@ -91,29 +65,92 @@ def to_bp(
     num_classes: int,
     sample: Any,
     *,
+    head: nn.Module | None = None,
     lr: float = 1e-3,
     pool: Pool = pool,
-    optimizer: Callable[..., torch.optim.Optimizer] = adam,
+    optimizer: Optimizer = adam,
+    channels_last: bool = True,
 ) -> BPModel:
-    """Close the blocks with a linear head on the pooled output: the BP twin of `to_al`."""
-    pairs = list(_dry_run(blocks, sample, pool))
-    head = Pooled(nn.Linear(pairs[-1][1], num_classes), pool)
-    return BPModel([*(block for block, _ in pairs), head], lr, optimizer=optimizer)
+    """Close the blocks with a head: the BP twin of `to_al`.
+
+    Args:
+        head: takes the last block's output; by default pooling and a linear layer.
+    """
+    pairs = list(_dry_run(blocks, sample))
+    if head is None:
+        head = Pooled(nn.Linear(_features(pairs[-1][1], pool), num_classes), pool)
+    stack = [*(block for block, _ in pairs), head]
+    if channels_last:
+        for block in stack:
+            block.to(memory_format=torch.channels_last)
+    return BPModel(stack, lr, optimizer=optimizer)
+
+
+def _bridge(recipe: Recipe, s: Any, pool_of_caller: Pool | None) -> nn.Module:
+    """Return b for a block that gives s."""
+    x = next(tree.tensors(s))
+    if recipe.bridge == "conv" and x.dim() == 4 and pool_of_caller is None:
+        width = recipe.hidden or x.shape[1]
+        body = [nn.Linear(4 * width, recipe.code_dim), *_ending(recipe)]
+        return nn.Sequential(ConvPool(x.shape[1], width, x.shape[2]), *body)
+    reduce = pool_of_caller or (flat if recipe.bridge == "flat" else pool)
+    widths = [_features(s, reduce), recipe.code_dim]
+    if recipe.hidden and x.dim() == 4:
+        widths.insert(1, recipe.hidden)
+    body = []
+    for before, after in zip(widths, widths[1:], strict=False):
+        body += [nn.Linear(before, after), *_ending(recipe)]
+    return Pooled(nn.Sequential(*body), reduce)
+
+
+def _ending(recipe: Recipe) -> list[nn.Module]:
+    if recipe.ending == "none":
+        return []
+    return [UnitLength() if recipe.ending == "unit" else activation(recipe.ending)]
+
+
+def label_side(recipe: Recipe, level: int, width: int) -> AE:
+    """Return the label side of a level, 0 and up, for codes `width` wide below it."""
+    loss = recipe.autoencoder_loss(level)
+    if recipe.codes == "fixed" and level:
+        return AE(nn.Identity(), nn.Identity(), loss)  # one table serves all levels
+    if recipe.codes == "fixed":
+        table = code_table(width, recipe.code_dim)
+        return AE(FixedEncoder(table), FixedDecoder(table, recipe.scale), loss)
+    g = nn.Sequential(nn.Linear(width, recipe.code_dim), activation(recipe.encoder))
+    decoder = recipe.decoders[min(level, 1)]
+    h = [nn.Linear(recipe.code_dim, width), *([] if decoder == "none" else [activation(decoder)])]
+    return AE(g, nn.Sequential(*h), loss)
+
+
+def _paired(pairs: list[tuple[nn.Module, Any]], pools: list[Pool | None]) -> Iterable[Any]:
+    if len(pools) != len(pairs):
+        raise ValueError(f"{len(pools)} pools for {len(pairs)} blocks: give one, or one a block")
+    return zip(pairs, pools, strict=True)
+
+
+def _features(s: Any, reduce: Pool) -> int:
+    features: Tensor = reduce(s)
+    if features.dim() != 2:
+        raise ValueError(f"pool gives {tuple(features.shape)}: wanted (B, D)")
+    return features.shape[1]
+
+
+def _kind(sample: Any) -> str:
+    """Say what a sample is; only pictures have four dimensions."""
+    return "images" if next(tree.tensors(sample)).dim() == 4 else "texts"
 
 
 @torch.no_grad()
-def _dry_run(blocks: Iterable[nn.Module], sample: Any, pool: Pool) -> list[tuple[nn.Module, int]]:
-    """Return every block with the number of features that pooling makes of its output."""
+def _dry_run(blocks: Iterable[nn.Module], sample: Any) -> list[tuple[nn.Module, Any]]:
+    """Return every block with what it makes of the sample."""
     pairs, x = [], sample
     for index, block in enumerate(blocks):
         if not isinstance(block, nn.Module):
             raise TypeError(f"block {index} must be a module, got {block!r}")
         with evaluating(block):
             x = block(x)
-        features = pool(x)
-        if features.dim() != 2:
-            raise ValueError(f"pool gives {tuple(features.shape)} for block {index}: wanted (B, D)")
-        pairs.append((block, features.shape[1]))
+        pairs.append((block, x))
     if not pairs:
         raise ValueError("there are no blocks")
     return pairs

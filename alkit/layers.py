@@ -23,6 +23,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from alkit import tree
+from alkit.codes import Codes, class_codes
+from alkit.losses import plain_target, takes_codes
 
 __all__ = ["AE", "AL", "ENC", "adam", "apply", "evaluating", "given", "one_hot"]
 
@@ -62,8 +64,8 @@ class ENC(nn.Module):
 
     To override, subclass and keep this contract: `forward(x)` returns `(s, m)`, s for the next
     layer (any tree of tensors, not detached), m a float (B, K) as wide as the label code; `loss(m,
-    target)` returns a scalar; the target arrives detached. `inference` by letter calls `self.f`
-    and `self.b`.
+    target)` returns a scalar; the target arrives detached, as rows (B, K) or as `Codes`.
+    `inference` by letter calls `self.f` and `self.b`.
 
     Args:
         f: the backbone's own block.
@@ -89,9 +91,9 @@ class ENC(nn.Module):
             )
         return s, apply("b", self.b, s)
 
-    def loss(self, m: Tensor, target: Tensor) -> Tensor:
+    def loss(self, m: Tensor, target: Tensor | Codes) -> Tensor:
         """Return the associated loss, a scalar."""
-        return self.loss_fn(m, target)
+        return self.loss_fn(m, plain_target(self.loss_fn, target))
 
 
 class AE(nn.Module):
@@ -161,25 +163,34 @@ class AL(nn.Module):
         self._ready = ""  # what may come next: backward, update or neither
         self._optimizers: dict[str, torch.optim.Optimizer | None] = {}
 
-    def forward(self, x: Any, y: Tensor) -> tuple[Any, Tensor]:
+    def forward(self, x: Any, y: Tensor | Codes) -> tuple[Any, Tensor | Codes]:
         """Run both sides, keep the losses, and return detached s and t.
 
         Args:
             x: what f takes; detached here, so nothing flows back to where it came from.
-            y: one-hot rows or label code, float (B, C).
+            y: one-hot rows or label code, float (B, C), or `Codes`: g and h then run once a class,
+                and t is `Codes` too.
         """
         _check_code(x, y)
-        x, y = tree.detach(x), y.detach()
-        t, r = self.ae(y)
+        x, y, once_a_sample = tree.detach(x), tree.detach(y), not isinstance(y, Codes)
+        if once_a_sample and takes_codes(self.enc.loss_fn):
+            y = class_codes(y)
+        t, r = self.ae(y.rows if isinstance(y, Codes) else y)
         s, m = self.enc(x)
-        if m.shape != t.shape:
+        target: Tensor | Codes = t.detach()
+        if isinstance(y, Codes):
+            # gathering sends each class's gradient back with the number of its samples as weight
+            target, r, y = Codes(target, y.index), r[y.index], y.gathered()
+        if m.shape != (len(y), *t.shape[1:]):
             raise ValueError(
-                f"the bridge gives {tuple(m.shape)} and the label code is {tuple(t.shape)}:"
-                " b must pool over positions and end in the width of g"
+                f"the bridge gives {tuple(m.shape)} and the label code is"
+                f" {(len(y), *t.shape[1:])}: b must pool over positions and end in the width of g"
             )
-        self.losses = self.enc.loss(m, t.detach()), self.ae.loss(r, y)
+        self.losses = self.enc.loss(m, target), self.ae.loss(r, y)
         self._ready = "backward"
-        return tree.detach(s), t.detach()
+        if once_a_sample and isinstance(target, Codes):
+            target = target.gathered()
+        return tree.detach(s), target
 
     def backward(self) -> None:
         """Compute the gradients of both losses; those of an earlier backward are dropped first."""
@@ -273,14 +284,15 @@ def apply(name: str, function: Callable[[Any], Any], argument: Any) -> Any:
         raise ValueError(f"{name} does not take an input of shape {given}: {text}") from error
 
 
-def _check_code(x: Any, y: Tensor) -> None:
-    if not isinstance(y, Tensor) or y.dim() != 2 or not y.dtype.is_floating_point:
+def _check_code(x: Any, y: Tensor | Codes) -> None:
+    rows, samples = (y.rows, y.index) if isinstance(y, Codes) else (y, y)
+    if not isinstance(rows, Tensor) or rows.dim() != 2 or not rows.dtype.is_floating_point:
         raise ValueError(
             f"y must be one-hot rows or a label code, float (B, C), got {given(y)}:"
             " alkit.one_hot(labels, num_classes) makes it"
         )
-    if tree.batch_size(x) != len(y):
-        raise ValueError(f"x holds {tree.batch_size(x)} samples and y {len(y)}")
+    if tree.batch_size(x) != len(samples):
+        raise ValueError(f"x holds {tree.batch_size(x)} samples and y {len(samples)}")
 
 
 def _pair(lr: float | Mapping[str, float]) -> dict[str, float]:

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from alkit.codes import Codes, shared
 from alkit.device import place
 from alkit.layers import AL, apply, evaluating, given
 
@@ -17,10 +18,13 @@ class ALModel(nn.Module):
 
     Args:
         layers: AL layers from the input side; no parameter may belong to two of them.
+        label_shortcut: run the label side once a class instead of once a sample, wherever labels
+            are one-hot; the same gradients up to rounding.
     """
 
-    def __init__(self, layers: Iterable[AL]) -> None:
+    def __init__(self, layers: Iterable[AL], *, label_shortcut: bool = False) -> None:
         super().__init__()
+        self.label_shortcut = label_shortcut
         self.layers = nn.ModuleList(layers)
         _check_layers(self.layers)
         self.devices: list[torch.device] | None = None  # see set_device
@@ -37,11 +41,16 @@ class ALModel(nn.Module):
         return self.layers[index]
 
     def forward(self, x: Any, y: Tensor) -> tuple[Any, Tensor]:
-        """Run all layers forward and return the last (s, t), detached."""
+        """Run all layers forward and return the last (s, t), detached, a row a sample."""
+        y = self.label_input(y)
         for index, layer in enumerate(self.layers):
             x, y = place((x, y), self.devices, index)
             x, y = layer(x, y)
-        return x, y
+        return x, y.gathered() if isinstance(y, Codes) else y
+
+    def label_input(self, y: Tensor) -> Tensor | Codes:
+        """Return what the first layer's label side takes: y, or one row a class of it."""
+        return shared(y) if self.label_shortcut else y
 
     @torch.no_grad()
     def predict(self, x: Any, depth: int | None = None) -> Tensor:

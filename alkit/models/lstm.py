@@ -48,11 +48,12 @@ def lstm_al(
     width: int = 300,
     hidden: int = 256,
     packed: bool = True,
+    vectors: Tensor | None = None,
 ) -> list[nn.Module]:
-    """Return the embedding block and `blocks` BiLSTMs."""
+    """Return the embedding block, which may start from `vectors` (V, D), and `blocks` BiLSTMs."""
     widths = [width, *[2 * hidden] * (blocks - 1)]
     stack = [BiLSTM(w, hidden, packed=packed) for w in widths]
-    return [TokenEmbedding(vocabulary, width), *stack]
+    return [TokenEmbedding(vocabulary, width, vectors=vectors), *stack]
 
 
 def final_states(s: Sequence) -> Tensor:

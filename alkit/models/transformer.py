@@ -3,9 +3,12 @@
 B batch, T tokens, D width, V vocabulary. The mask is true at real tokens.
 """
 
+import math
+
+import torch
 from torch import Tensor, nn
 
-__all__ = ["EncoderBlock", "TokenEmbedding", "transformer"]
+__all__ = ["EncoderBlock", "LegacyEncoderBlock", "TokenEmbedding", "sinusoids", "transformer"]
 
 Masked = tuple[Tensor, Tensor]
 
@@ -16,17 +19,54 @@ class TokenEmbedding(nn.Module):
     Args:
         vocabulary: V, ids 0 .. V - 1.
         pad: the id whose vector stays zero.
+        positions: "none", as published, or "sinusoid": a fixed wave a position is added.
+        vectors: float (V, D) to start from; random ones by default.
     """
 
-    def __init__(self, vocabulary: int, width: int, dropout: float = 0.0, pad: int = 0) -> None:
+    def __init__(
+        self,
+        vocabulary: int,
+        width: int,
+        dropout: float = 0.0,
+        pad: int = 0,
+        *,
+        positions: str = "none",
+        vectors: Tensor | None = None,
+    ) -> None:
         super().__init__()
-        self.table = nn.Embedding(vocabulary, width, padding_idx=pad)
+        if positions not in ("none", "sinusoid"):
+            raise ValueError(f"positions is {positions!r}: give none or sinusoid")
+        if vectors is not None and vectors.shape != (vocabulary, width):
+            raise ValueError(
+                f"vectors are {tuple(vectors.shape)}, the table is {(vocabulary, width)}:"
+                " set width to that of the vectors"
+            )
+        # a copy: training changes the table, and the caller may start several models from vectors
+        own = None if vectors is None else vectors.clone()
+        self.table = nn.Embedding(vocabulary, width, padding_idx=pad, _weight=own)
+        self.positions = positions
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, inputs: Masked) -> Masked:
         """Return the vectors and the mask."""
         tokens_BT, mask_BT = inputs
-        return self.dropout(self.table(tokens_BT)), mask_BT
+        x_BTD = self.table(tokens_BT)
+        if self.positions == "sinusoid":
+            x_BTD = x_BTD + sinusoids(*x_BTD.shape[1:]).to(x_BTD)
+        return self.dropout(x_BTD), mask_BT
+
+
+def sinusoids(tokens: int, width: int) -> Tensor:
+    """Return the waves of Vaswani et al. 2017 (3.5): sines in the even columns, cosines in the odd.
+
+    Float (T, D); wave lengths from 2 pi to 10,000 x 2 pi positions.
+    """
+    position_T1 = torch.arange(tokens, dtype=torch.float32).unsqueeze(1)
+    rate = torch.exp(torch.arange(0, width, 2) * (-math.log(10_000.0) / width))
+    waves_TD = torch.empty(tokens, width)
+    waves_TD[:, 0::2] = torch.sin(position_T1 * rate)
+    waves_TD[:, 1::2] = torch.cos(position_T1 * rate[: width // 2])
+    return waves_TD
 
 
 class EncoderBlock(nn.Module):
@@ -56,6 +96,20 @@ class EncoderBlock(nn.Module):
         return self.norms[2](x_BTD), mask_BT
 
 
+class LegacyEncoderBlock(EncoderBlock):
+    """The block as published: templates of attention, FFN and norm stay registered, never used.
+
+    They get no gradient. Half of the published parameter count is theirs.
+    """
+
+    def __init__(self, width: int, heads: int, ffn: int, dropout: float = 0.1) -> None:
+        super().__init__(width, heads, ffn, dropout)
+        attention = nn.MultiheadAttention(width, heads, dropout, batch_first=True)
+        expand, shrink = nn.Linear(width, ffn), nn.Linear(ffn, width)
+        norms = [nn.LayerNorm(width) for _ in range(2)]
+        self.unused = nn.ModuleList([attention, expand, shrink, *norms])
+
+
 def transformer(
     vocabulary: int,
     *,
@@ -64,13 +118,22 @@ def transformer(
     heads: int = 4,
     ffn: int = 128,
     dropout: float = 0.1,
+    positions: str = "none",
+    vectors: Tensor | None = None,
+    legacy: bool = False,
 ) -> list[nn.Module]:
     """Return an embedding block and `blocks` encoder blocks.
 
+    Args:
+        positions, vectors: of the embedding, see `TokenEmbedding`.
+        legacy: keep the published blocks' unused parameters, and no dropout on the embedding.
     Raises:
         ValueError: the width is not a multiple of the number of heads.
     """
     if width % heads:
         raise ValueError(f"width {width} is not a multiple of {heads} heads")
-    encoders = [EncoderBlock(width, heads, ffn, dropout) for _ in range(blocks)]
-    return [TokenEmbedding(vocabulary, width, dropout), *encoders]
+    kind = LegacyEncoderBlock if legacy else EncoderBlock
+    encoders = [kind(width, heads, ffn, dropout) for _ in range(blocks)]
+    first_dropout = 0.0 if legacy else dropout
+    table = TokenEmbedding(vocabulary, width, first_dropout, positions=positions, vectors=vectors)
+    return [table, *encoders]

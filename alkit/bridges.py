@@ -1,0 +1,113 @@
+"""Bridges b: from a block's output s to the width of the label code, (B, K).
+
+    s --pool--> features (B, D) --body--> m (B, K)
+
+B batch, T tokens, D features, C, H, W image, K width of the label code.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from alkit import tree
+
+__all__ = ["ACTIVATIONS", "ConvPool", "Pooled", "UnitLength", "activation", "flat", "pool"]
+
+Pool = Callable[[Any], Tensor]
+ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
+    "none": nn.Identity,
+    "relu": nn.ReLU,
+    "sigmoid": nn.Sigmoid,
+    "tanh": nn.Tanh,
+}
+GRID = 8  # a bridge with a convolution looks at a picture of at most 8 x 8
+
+
+def pool(s: Any) -> Tensor:
+    """Reduce a block's output to one row of features a sample.
+
+    (B, D) stays; (B, T, D) becomes its mean over positions, over the real ones if s is a tuple
+    whose second tensor is a boolean mask (B, T); (B, C, H, W) becomes 2 x 2 means, (B, 4 C). Of
+    any other tuple the first tensor counts.
+
+    Raises:
+        ValueError: a tensor of another rank.
+    """
+    x, *others = tree.tensors(s)
+    if x.dim() == 2:
+        return x
+    if x.dim() == 3:
+        if others and others[0].dtype == torch.bool and others[0].shape == x.shape[:2]:
+            weights = others[0].unsqueeze(2).to(x.dtype)
+            return (x * weights).sum(1) / weights.sum(1).clamp(min=1)
+        return x.mean(1)
+    if x.dim() == 4:
+        return F.adaptive_avg_pool2d(x, 2).flatten(1)
+    raise ValueError(f"no pooling for a tensor of shape {tuple(x.shape)}: give pool= of your own")
+
+
+def flat(s: Any) -> Tensor:
+    """Reduce as the publication did: pictures are flattened whole, all positions are averaged.
+
+    Padding counts like text: a text's features depend on the longest text of its batch.
+    """
+    x = next(tree.tensors(s))
+    return x.mean(1) if x.dim() == 3 else x.flatten(1)
+
+
+def activation(name: str) -> nn.Module:
+    """Return a new module of that name.
+
+    Raises:
+        ValueError: there is none of that name.
+    """
+    if name not in ACTIVATIONS:
+        raise ValueError(f"no activation {name!r}; there are {', '.join(ACTIVATIONS)}")
+    return ACTIVATIONS[name]()
+
+
+class Pooled(nn.Module):
+    """Pooling, then a module on the features: a bridge, or the head of a BP twin."""
+
+    def __init__(self, body: nn.Module, pool: Pool = pool) -> None:
+        super().__init__()
+        self.pool, self.body = pool, body
+
+    def forward(self, s: Any) -> Tensor:
+        """Return body(pool(s))."""
+        return self.body(self.pool(s))
+
+
+class ConvPool(nn.Module):
+    """Pool pictures with a small network of the bridge's own: (B, C, H, W) -> (B, 4 width).
+
+    Means over at most 8 x 8 fields, a 3 x 3 convolution (stride 2, if there are more than 2 x 2)
+    with batch norm and ReLU, then 2 x 2 means. A bridge that can do more asks less of its block,
+    whose features then serve the blocks above better.
+    """
+
+    def __init__(self, channels: int, width: int, size: int) -> None:
+        super().__init__()
+        self.grid = min(size, GRID)
+        self.body = nn.Sequential(
+            nn.Conv2d(channels, width, 3, 2 if size > 2 else 1, padding=1, bias=False),
+            nn.BatchNorm2d(width),
+            nn.ReLU(),
+            nn.AdaptiveAvgPool2d(2),
+            nn.Flatten(),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the features."""
+        return self.body(F.adaptive_avg_pool2d(x, self.grid))
+
+
+class UnitLength(nn.Module):
+    """Scale every row to length 1, as label codes have it."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, K) -> (B, K)."""
+        return F.normalize(x, dim=1)

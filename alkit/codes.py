@@ -1,0 +1,96 @@
+"""Labels as codes: one row a class, shared by all samples of the class.
+
+    one-hot y (B, C)  ->  Codes(rows (C, C), index (B,))  --g-->  Codes(rows (C, K), index (B,))
+
+What the label side of an AL layer computes depends on the class alone, so it is computed once a
+class and gathered by the samples' class numbers: the gradients are those of the plain form, whose
+rows repeat, up to rounding. It also shows the codes of *all* classes to losses that compare them.
+
+C classes, K width of the code, B batch size.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from alkit.rng import generator_for
+
+__all__ = ["Codes", "FixedDecoder", "FixedEncoder", "class_codes", "code_table", "shared"]
+
+
+class Codes(NamedTuple):
+    """The codes of all classes, and which class each sample is of.
+
+    Attributes:
+        rows: float (C, K), one code a class.
+        index: int64 (B,), the row of each sample.
+    """
+
+    rows: Tensor
+    index: Tensor
+
+    def gathered(self) -> Tensor:
+        """Return one row a sample, (B, K)."""
+        return self.rows[self.index]
+
+
+def shared(y: Tensor) -> Tensor | Codes:
+    """Return one-hot rows (B, C) as `Codes` of all C classes; other rows (soft labels) as given."""
+    top, index = y.max(1)
+    if not bool((top == 1).all()) or int(torch.count_nonzero(y)) != len(y):
+        return y
+    return Codes(torch.eye(y.shape[1], dtype=y.dtype, device=y.device), index)
+
+
+def class_codes(target: Tensor | Codes) -> Codes:
+    """Return `target` as `Codes`; of plain rows (B, K), the distinct ones count as the classes."""
+    if isinstance(target, Codes):
+        return target
+    return Codes(*torch.unique(target, dim=0, return_inverse=True))
+
+
+def code_table(num_classes: int, code_dim: int, seed: int = 0) -> Tensor:
+    """Return fixed codes of length 1, float (C, K): orthonormal if C <= K, else random directions.
+
+    A function of its arguments alone.
+    """
+    if num_classes < 1 or code_dim < 1:
+        raise ValueError(f"{num_classes} classes and codes {code_dim} wide: give 1 or more of each")
+    generator = generator_for("codes", seed, num_classes, code_dim)
+    directions = torch.randn(num_classes, code_dim, generator=generator)
+    if num_classes > code_dim:
+        return nn.functional.normalize(directions, dim=1)
+    return torch.linalg.qr(directions.T)[0].T.contiguous()
+
+
+class FixedEncoder(nn.Module):
+    """A g without parameters: multiply by a table of codes, (., C) -> (., K)."""
+
+    def __init__(self, table_CK: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("table", table_CK)
+
+    def forward(self, y: Tensor) -> Tensor:
+        """Return the code of each row."""
+        return y @ self.table
+
+
+class FixedDecoder(nn.Module):
+    """Its h: similarity to every class's code, (., K) -> (., C).
+
+    Codes have length 1, so the largest score is that of the nearest code; with orthonormal codes
+    this is the exact inverse.
+
+    Args:
+        scale: factor of the scores; that of the associated loss makes them its logits' size.
+    """
+
+    def __init__(self, table_CK: Tensor, scale: float = 1.0) -> None:
+        super().__init__()
+        self.register_buffer("table", table_CK)
+        self.scale = scale
+
+    def forward(self, code: Tensor) -> Tensor:
+        """Return a score a class."""
+        return self.scale * (code @ self.table.T)

@@ -1,0 +1,133 @@
+"""Recipes: how blocks become AL layers; losses, codes and bridges as plain data.
+
+original   the publication's, one for images and one for texts
+mse        learned codes and mean squared error, with unbounded scores at the first level
+modern     fixed codes, contrast of the bridge's output with the codes of all classes
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from alkit.bridges import ACTIVATIONS
+from alkit.layers import Loss, adam
+from alkit.losses import Contrast
+
+__all__ = ["RECIPES", "Recipe", "find_recipe"]
+
+
+FIRST_LOSSES: dict[str, Loss] = {
+    "mse": F.mse_loss,
+    "cross_entropy": F.cross_entropy,
+    "bce": F.binary_cross_entropy_with_logits,
+}
+
+
+def _check(what: str, value: str, allowed: Iterable[str]) -> None:
+    if value not in allowed:
+        raise ValueError(f"{what} is {value!r}: give {', '.join(allowed)}")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How every layer of an AL model is made from its block.
+
+    Attributes:
+        bridge: "pooled" (2 x 2 means, or means over tokens), "conv" (pictures: a small network,
+            then 2 x 2 means; texts as "pooled") or "flat" (the whole picture; padding counts too).
+        hidden: width of the bridge's hidden layer, or of its convolutions; None for no hidden layer
+            (with "conv": as many as the block has channels).
+        ending: activation after each layer of a flat or pooled bridge, or "unit" for length 1.
+        codes: "learned" (g and h are linear layers) or "fixed" (a table of directions).
+        encoder: activation after a learned g.
+        decoders: activations after a learned h, of the first level and of those above.
+        first_loss: of the first level's autoencoder: "mse", "cross_entropy" or "bce" (on scores).
+        associated: "mse" or "contrast".
+        scale: of the contrast.
+        code_dim: K, the width of the label code.
+        label_shortcut: run the label side once a class.
+        fused: Adam in one pass; off is torch's plain loop over the parameters.
+        channels_last: keep pictures with their channels innermost, which is faster on a CPU.
+        lr, cosine: learning rate, and whether it falls over the epochs.
+    """
+
+    name: str
+    bridge: str = "pooled"
+    hidden: int | None = None
+    ending: str = "tanh"
+    codes: str = "learned"
+    encoder: str = "tanh"
+    decoders: tuple[str, str] = ("none", "none")
+    first_loss: str = "cross_entropy"
+    associated: str = "mse"
+    scale: float = 10.0
+    code_dim: int = 128
+    label_shortcut: bool = True
+    fused: bool = True
+    channels_last: bool = True
+    lr: float = 1e-3
+    cosine: bool = False
+
+    def __post_init__(self) -> None:
+        _check("bridge", self.bridge, ("pooled", "conv", "flat"))
+        _check("ending", self.ending, (*ACTIVATIONS, "unit"))
+        _check("codes", self.codes, ("learned", "fixed"))
+        _check("first_loss", self.first_loss, FIRST_LOSSES)
+        _check("associated", self.associated, ("mse", "contrast"))
+        for name in (self.encoder, *self.decoders):
+            _check("encoder and decoders", name, ACTIVATIONS)
+
+    def associated_loss(self) -> Loss:
+        """Return the loss between bridge and code."""
+        return Contrast(self.scale) if self.associated == "contrast" else F.mse_loss
+
+    def autoencoder_loss(self, level: int) -> Loss:
+        """Return the loss between a decoded and a given label code, of level 0 and up."""
+        return F.mse_loss if level else FIRST_LOSSES[self.first_loss]
+
+    def optimizer(self, parameters: Iterable[nn.Parameter], lr: float) -> torch.optim.Optimizer:
+        """Return this recipe's Adam."""
+        return (adam if self.fused else torch.optim.Adam)(parameters, lr=lr)
+
+
+# al.md 1.3, 1.8, 2: what the recorded runs used
+_PUBLISHED = {"label_shortcut": False, "fused": False, "channels_last": False}
+_ORIGINAL_IMAGES = Recipe(
+    "original",
+    bridge="flat",
+    hidden=1000,
+    ending="sigmoid",
+    encoder="sigmoid",
+    decoders=("sigmoid", "sigmoid"),
+    first_loss="mse",
+    code_dim=700,
+    lr=1e-4,
+    cosine=True,
+    **_PUBLISHED,
+)
+_ORIGINAL_TEXTS = Recipe("original", decoders=("tanh", "none"), lr=2.5e-4, **_PUBLISHED)
+_MSE = Recipe("mse")
+_MODERN = Recipe(
+    "modern", bridge="conv", ending="unit", codes="fixed", associated="contrast", cosine=True
+)
+
+RECIPES: dict[str, dict[str, Recipe]] = {
+    "original": {"images": _ORIGINAL_IMAGES, "texts": _ORIGINAL_TEXTS},
+    "mse": {"images": _MSE, "texts": _MSE},
+    "modern": {"images": _MODERN, "texts": _MODERN},
+}
+
+
+def find_recipe(recipe: str | Recipe, kind: str) -> Recipe:
+    """Return a recipe by name, for "images" or "texts"; a recipe of your own passes.
+
+    Example:
+        dataclasses.replace(find_recipe("modern", "images"), scale=16.0)
+    """
+    if isinstance(recipe, Recipe):
+        return recipe
+    _check("recipe", recipe, RECIPES)
+    return RECIPES[recipe][kind]

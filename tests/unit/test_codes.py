@@ -1,0 +1,140 @@
+"""The label-side shortcut gives the gradients of the plain form; fixed codes are exact."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from alkit import AE, AL, ENC, ALModel, one_hot, to_al, train_epoch
+from alkit.codes import Codes, FixedDecoder, FixedEncoder, class_codes, code_table, shared
+from alkit.losses import Contrast, constant_prediction_loss
+from alkit.recipes import find_recipe
+from tests.helpers import CLASSES, WIDTH, dense_model, made_batches, state_of
+
+
+def _gradients(model, x, y):
+    for layer in model:
+        x, y = layer(x, y)
+        layer.backward()
+    return {name: p.grad for name, p in model.named_parameters()}
+
+
+@pytest.mark.parametrize("associated", [F.mse_loss, Contrast(5.0)], ids=["mse", "contrast"])
+@pytest.mark.parametrize("first", [F.cross_entropy, F.mse_loss, F.binary_cross_entropy_with_logits])
+def test_shortcut_gives_the_gradients_of_the_plain_form(associated, first):
+    model = dense_model(3, dropout=0.0, batch_norm=False)
+    model[0].ae.loss_fn = first
+    for layer in model:
+        layer.enc.loss_fn = associated
+    # every class occurs, with unequal counts: plain rows then show the contrast the same classes
+    x, y = torch.randn(9, WIDTH), one_hot(torch.tensor([0, 1, 2, 2, 2, 0, 2, 2, 1]), CLASSES)
+    plain = {name: g.clone() for name, g in _gradients(model, x, y).items()}
+    losses = model.loss()
+    short = _gradients(model, x, shared(y))
+    assert isinstance(shared(y), Codes)
+    torch.testing.assert_close(short, plain, rtol=1e-5, atol=1e-7)
+    torch.testing.assert_close(model.loss(), losses)
+
+
+def test_a_class_that_the_batch_lacks_gives_the_label_side_no_gradient():
+    model = dense_model(2, dropout=0.0, batch_norm=False)
+    x, y = torch.randn(4, WIDTH), one_hot(torch.tensor([0, 0, 2, 0]), CLASSES)
+    plain = {name: g.clone() for name, g in _gradients(model, x, y).items()}
+    torch.testing.assert_close(_gradients(model, x, shared(y)), plain, rtol=1e-5, atol=1e-7)
+
+
+def test_label_side_runs_once_a_class():
+    seen = []
+    model = dense_model(1)
+    model[0].ae.g.register_forward_hook(lambda module, given, out: seen.append(len(given[0])))
+    x, y = torch.randn(50, WIDTH), one_hot(torch.arange(50) % CLASSES, CLASSES)
+    _, t = model[0](x, shared(y))
+    assert seen == [CLASSES]
+    assert isinstance(t, Codes)
+    assert not t.rows.requires_grad
+    model.label_shortcut = True
+    assert model(x, y)[1].shape == (50, t.rows.shape[1])
+
+
+def test_soft_labels_take_the_plain_way():
+    soft = torch.tensor([[0.5, 0.5, 0.0], [0.0, 1.0, 0.0]])
+    assert shared(soft) is soft
+    doubled = torch.tensor([[1.0, 0.0, 1.0]])
+    assert shared(doubled) is doubled
+
+
+@pytest.mark.parametrize("mode", ["al_m", "al_fm", "al_pipeline"])
+def test_modes_end_in_the_same_bits_with_the_shortcut(mode):
+    states = []
+    for name in ("al", mode):
+        model = dense_model(3)
+        model.label_shortcut = True
+        train_epoch(model, made_batches(6), mode=name, workers=3)
+        states.append(state_of(model))
+    assert all(torch.equal(states[0][key], states[1][key]) for key in states[0])
+
+
+def test_code_table():
+    table = code_table(6, 16)
+    torch.testing.assert_close(table @ table.T, torch.eye(6), atol=1e-6, rtol=0)
+    assert torch.equal(table, code_table(6, 16))
+    assert not torch.equal(table, code_table(6, 16, seed=1))
+    many = code_table(30, 8)
+    torch.testing.assert_close(many.norm(dim=1), torch.ones(30))
+    with pytest.raises(ValueError, match="0 classes"):
+        code_table(0, 8)
+
+
+def test_fixed_codes_decode_to_their_class():
+    table = code_table(200, 64)
+    g, h = FixedEncoder(table), FixedDecoder(table, 10.0)
+    assert torch.equal(h(g(torch.eye(200))).argmax(1), torch.arange(200))
+    assert not list(g.parameters())
+
+
+def test_contrast_of_plain_rows_takes_the_distinct_rows_as_classes():
+    rows = torch.randn(3, 4)
+    index = torch.tensor([2, 0, 0, 1])
+    m = torch.randn(4, 4)
+    loss = Contrast()
+    torch.testing.assert_close(loss(m, rows[index]), loss(m, Codes(rows, index)))
+    assert class_codes(rows[index]).rows.shape == (3, 4)
+
+
+def test_contrast_is_cross_entropy_over_cosines():
+    rows, m = torch.randn(5, 4), torch.randn(2, 4)
+    index = torch.tensor([4, 1])
+    scores = 7 * F.cosine_similarity(m[:, None], rows[None], dim=2)
+    torch.testing.assert_close(Contrast(7.0)(m, Codes(rows, index)), F.cross_entropy(scores, index))
+    product = Contrast(1.0, cosine=False, smoothing=0.1)
+    expected = F.cross_entropy(m @ rows.T, index, label_smoothing=0.1)
+    torch.testing.assert_close(product(m, Codes(rows, index)), expected)
+
+
+def test_fixed_decoder_gives_the_logits_of_the_contrast():
+    recipe = find_recipe("modern", "texts")
+    model = to_al([nn.Linear(WIDTH, WIDTH)], CLASSES, torch.zeros(2, WIDTH), recipe=recipe)
+    x, labels = torch.randn(8, WIDTH), torch.arange(8) % CLASSES
+    model[0](x, shared(one_hot(labels, CLASSES)))
+    loss = F.cross_entropy(model.predict(x), labels)
+    assert model[0].loss()[0] == pytest.approx(loss.item(), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("classes", "loss"),
+    [(2, 0.25), (4, 0.1875), (10, 0.09), (14, 0.0663), (100, 0.0099), (200, 0.004975)],
+)
+def test_constant_prediction_loss(classes, loss):
+    assert constant_prediction_loss(classes) == pytest.approx(loss, abs=5e-5)
+    y = torch.eye(classes)
+    assert F.mse_loss(torch.full_like(y, 1 / classes), y).item() == pytest.approx(
+        constant_prediction_loss(classes)
+    )
+
+
+def test_an_al_layer_takes_codes_of_any_level():
+    layer = AL(ENC(nn.Linear(2, 2), nn.Linear(2, 3)), AE(nn.Linear(4, 3), nn.Linear(3, 4)))
+    with pytest.raises(ValueError, match="x holds 2 samples and y 3"):
+        layer(torch.zeros(2, 2), Codes(torch.eye(4), torch.zeros(3, dtype=torch.int64)))
+    _, t = ALModel([layer])[0](torch.zeros(2, 2), Codes(torch.eye(4), torch.tensor([3, 3])))
+    assert torch.equal(t.gathered()[0], t.rows[3])

@@ -1,0 +1,214 @@
+"""Families as BP and AL models: published totals, recipes, legacy defects, clear errors."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from alkit import families, set_device, to_al, train_epoch
+from alkit.bridges import flat, pool
+from alkit.models.lstm import final_states, lstm_al
+from alkit.models.resnet import resnet18_al
+from alkit.models.transformer import sinusoids, transformer
+from alkit.models.vgg import vgg_al
+from alkit.parts import DataSet, Part
+from alkit.recipes import RECIPES, Recipe, find_recipe
+
+TEXT_SIZES = {
+    "lstm": {"blocks": 2, "width": 8, "hidden": 6},
+    "transformer": {"blocks": 2, "width": 8, "heads": 2, "ffn": 8},
+}
+
+
+class _Words:
+    """A vocabulary of 30 rows, as far as models look at it."""
+
+    def __len__(self) -> int:
+        return 30
+
+
+def _texts(count=24, tokens=7):
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randint(2, 30, (count, tokens), generator=generator)
+    x[1::2, 4:] = 0
+    part = Part(x, torch.arange(count) % 3, 3)
+    return DataSet("made-up texts", part, part, part, 3, ("a", "b", "c"), _Words())
+
+
+def _images(count=24):
+    x = torch.randn(count, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    part = Part(x, torch.arange(count) % 3, 3)
+    return DataSet("made-up images", part, part, part, 3, ("a", "b", "c"))
+
+
+def _sizes(family):
+    return TEXT_SIZES.get(family, {"width": 0.0625})
+
+
+def _data(family):
+    return _texts() if family in TEXT_SIZES else _images()
+
+
+@pytest.mark.parametrize(
+    ("blocks", "counts"),
+    [
+        (vgg_al, {"effective": 11_152_784, "affiliated": 110_213_900, "total": 121_366_684}),
+        (resnet18_al, {"effective": 23_541_788, "affiliated": 185_134_300, "total": 208_676_088}),
+    ],
+    ids=["vgg", "resnet"],
+)
+def test_published_totals_of_image_models(blocks, counts):
+    with torch.device("meta"):  # shapes without numbers: these models are large
+        model = to_al(blocks(), 200, torch.zeros(2, 3, 32, 32), recipe="original")
+    assert model.parameter_counts() == counts
+    first = model[0].parameter_counts()
+    assert (first["b"], first["g"], first["h"]) == (66_237_700, 140_700, 140_200)
+
+
+@pytest.mark.parametrize(("classes", "total"), [(2, 13_533_634), (4, 13_534_148), (14, 13_536_718)])
+def test_published_totals_of_lstms(classes, total):
+    with torch.device("meta"):
+        sample = torch.ones(2, 5, dtype=torch.int64), torch.ones(2, 5, dtype=torch.bool)
+        pools = [pool, *[final_states] * 3]
+        blocks = lstm_al(30_000, packed=False)
+        model = to_al(blocks, classes, sample, recipe="original", pool=pools)
+    counts = model.parameter_counts()
+    assert counts["total"] == total
+    if classes == 4:
+        assert counts == {"effective": 13_379_652, "affiliated": 154_496, "total": 13_534_148}
+
+
+def test_published_totals_of_transformers_hold_with_the_unused_parameters():
+    sizes = {"blocks": 3, "width": 300, "heads": 6, "ffn": 256, "dropout": 0.3}
+    with torch.device("meta"):
+        sample = torch.ones(2, 5, dtype=torch.int64), torch.ones(2, 5, dtype=torch.bool)
+        models = [
+            to_al(transformer(30_000, legacy=legacy, **sizes), 4, sample, recipe="original")
+            for legacy in (True, False)
+        ]
+    legacy, ours = (model.parameter_counts() for model in models)
+    assert legacy == {"effective": 12_189_716, "affiliated": 165_760, "total": 12_355_476}
+    assert legacy["total"] - ours["total"] == 3 * 516_556
+
+
+@pytest.mark.parametrize("family", families.FAMILIES)
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_every_family_trains_with_every_recipe(family, recipe):
+    data = _data(family)
+    model = families.model(family, data, "al", recipe=recipe, **_sizes(family))
+    record = train_epoch(model, data.train.batches(12), "al")
+    assert torch.isfinite(record.losses).all()
+    x, y = next(iter(data.test.batches(4)))
+    for depth in range(1, len(model) + 1):
+        assert model.predict(x, depth).shape == y.shape
+
+
+@pytest.mark.parametrize("family", families.FAMILIES)
+def test_twins_start_from_the_same_blocks(family):
+    models = []
+    for method in ("bp", "al"):
+        torch.manual_seed(0)
+        models.append(families.model(family, _data(family), method, **_sizes(family)))
+    bp, al = models
+    for block, layer in zip(bp, al, strict=False):
+        pairs = zip(block.parameters(), layer.enc.f.parameters(), strict=True)
+        assert all(torch.equal(a, b) for a, b in pairs)
+    assert len(bp) == len(al) + 1
+
+
+@pytest.mark.parametrize("family", families.FAMILIES)
+def test_a_bp_twin_may_lie_on_several_devices(family):
+    data = _data(family)
+    model = families.model(family, data, "bp", **_sizes(family))
+    x, _ = next(iter(data.test.batches(4)))
+    before = model.predict(x)
+    set_device(model, ["cpu"] * len(model))
+    assert torch.equal(model.predict(x), before)
+
+
+@pytest.mark.parametrize("family", TEXT_SIZES)
+@pytest.mark.parametrize("method", ["bp", "al"])
+@pytest.mark.parametrize("legacy", [False, True])
+def test_padding_changes_nothing_unless_legacy(family, method, legacy):
+    torch.manual_seed(0)
+    model = families.model(family, _texts(), method, legacy=legacy, **_sizes(family))
+    short, long = torch.tensor([[5, 6, 7]]), torch.tensor([[5, 6, 7, 0, 0]])
+    depths = [None] if method == "bp" else range(1, len(model) + 1)
+    options = [{} if depth is None else {"depth": depth} for depth in depths]
+    same = [
+        torch.allclose(
+            model.predict((short, short > 0), **option),
+            model.predict((long, long > 0), **option),
+            atol=1e-6,
+        )
+        for option in options
+    ]
+    if not legacy:
+        assert all(same)
+    elif (family, method) != ("transformer", "bp"):  # its head and its blocks never saw padding
+        assert not same[0]
+
+
+def test_widths_of_the_original_recipe_follow_the_network():
+    model = families.model("vgg", _images(), "al", recipe="original", width=0.0625)
+    widths = [part.out_features for part in model[0].enc.b.body if isinstance(part, nn.Linear)]
+    assert widths == [62, 44]
+
+
+def test_embedding_starts_from_a_copy_of_the_vectors():
+    vectors = torch.randn(30, 8)
+    data = _texts()
+    model = families.model("lstm", data, "al", vectors=vectors, blocks=1, hidden=4)
+    assert torch.equal(model[0].enc.f.table.weight, vectors)
+    before = vectors.clone()
+    train_epoch(model, data.train.batches(12), "al")
+    assert torch.equal(vectors, before)
+    assert not torch.equal(model[0].enc.f.table.weight, vectors)
+
+
+def test_positions_tell_the_order_of_words():
+    torch.manual_seed(0)
+    for positions, same in (("none", True), ("sinusoid", False)):
+        blocks = transformer(30, blocks=1, width=8, heads=2, ffn=8, positions=positions)
+        model = to_al(blocks, 3, _sample())
+        tokens = torch.tensor([[5, 6, 7], [7, 6, 5]])
+        one, other = model.predict((tokens, tokens > 0))
+        assert torch.allclose(one, other, atol=1e-6) is same
+    waves = sinusoids(4, 6)
+    assert waves.shape == (4, 6)
+    torch.testing.assert_close(waves[:, 0], torch.sin(torch.arange(4.0)))
+    torch.testing.assert_close(waves[:, 1], torch.cos(torch.arange(4.0)))
+
+
+def _sample():
+    return torch.ones(2, 3, dtype=torch.int64), torch.ones(2, 3, dtype=torch.bool)
+
+
+def test_errors_name_what_is_allowed():
+    with pytest.raises(ValueError, match="no family 'cnn'; there are vgg, resnet"):
+        families.model("cnn", _images(), "al")
+    with pytest.raises(ValueError, match="lstm takes texts and made-up images holds images"):
+        families.model("lstm", _images(), "al")
+    with pytest.raises(ValueError, match="method is 'dtp'"):
+        families.model("vgg", _images(), "dtp", width=0.0625)
+    with pytest.raises(ValueError, match="recipe is 'best': give original, mse, modern"):
+        find_recipe("best", "images")
+    with pytest.raises(ValueError, match="codes is 'some'"):
+        Recipe("mine", codes="some")
+    with pytest.raises(ValueError, match=r"vectors are \(30, 8\), the table is \(30, 6\)"):
+        lstm_al(30, width=6, vectors=torch.zeros(30, 8))
+    with pytest.raises(ValueError, match="positions is 'rotary'"):
+        transformer(30, positions="rotary")
+    with pytest.raises(ValueError, match="2 pools for 3 blocks"):
+        to_al(transformer(30), 3, _sample(), pool=[flat, pool])
+
+
+def test_recipes_pick_their_losses():
+    modern = find_recipe("modern", "images")
+    assert modern.associated_loss().scale == 10.0
+    assert replace(modern, associated="mse").associated_loss() is nn.functional.mse_loss
+    original = find_recipe("original", "images")
+    assert original.autoencoder_loss(0) is nn.functional.mse_loss
+    assert find_recipe("original", "texts").autoencoder_loss(0) is nn.functional.cross_entropy
+    assert find_recipe(modern, "texts") is modern
