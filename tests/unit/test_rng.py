@@ -77,3 +77,28 @@ def test_seeds_are_spread_and_stable():
     assert torch.equal(
         torch.rand(2, generator=generator_for(1)), torch.rand(2, generator=generator_for(1))
     )
+
+
+@pytest.mark.parametrize("p", [0.0, 0.1, 0.5, 0.7, 1.0])
+def test_coins_are_fair_and_follow_the_key(p):
+    def draw(key):
+        with random_from(key):
+            return torch.empty(7, 100, 101).bernoulli_(p)
+
+    coins = draw(1)
+    assert set(coins.unique().tolist()) <= {0.0, 1.0}
+    spread = (p * (1 - p) / coins.numel()) ** 0.5
+    assert abs(coins.mean().item() - p) <= 5 * spread + 1e-5
+    # neighbours, also those cut from the same number, are independent
+    flat = coins.flatten()
+    for step in (1, 2, 3, 4):
+        both = (flat[:-step] * flat[step:]).mean().item()
+        assert abs(both - p * p) <= 6 * spread + 1e-4
+    assert torch.equal(coins, draw(1))
+    if 0 < p < 1:
+        assert not torch.equal(coins, draw(2))
+
+
+def test_coins_refuse_what_is_no_probability():
+    with random_from(0), pytest.raises(ValueError, match=r"p is 1\.5"):
+        torch.empty(3).bernoulli_(1.5)
