@@ -14,7 +14,18 @@ from matplotlib.patches import Patch
 from alkit.paths import root
 from alkit.timeline import Timeline
 
-__all__ = ["bars", "colour", "gantt", "gantts", "label", "marker", "save", "set_theme"]
+__all__ = [
+    "bars",
+    "colour",
+    "display",
+    "gantt",
+    "gantts",
+    "label",
+    "learning_curves",
+    "marker",
+    "save",
+    "set_theme",
+]
 
 SINGLE, WIDE, GRID = (5.0, 3.2), (8.0, 3.0), (8.0, 5.5)  # inches
 
@@ -26,6 +37,8 @@ _METHODS = {
     "al_fm": ("#029e73", "v", "AL-FM"),
     "al_pipeline": ("#de8f05", "D", "AL pipeline"),
 }
+# lines of AL's recipes: all AL, so all of its colour
+_RECIPE_LINES = {"modern": "-", "mse": "-.", "original": ":", "": "-"}
 _KINDS = {"forward": "#8ab6e1", "backward": "#e8a87c", "update": "#7fb685"}
 
 
@@ -135,6 +148,40 @@ def bars(
     ax.grid(visible=False, axis="y")
     ax.set(xlabel=xlabel, title=title)
     return fig
+
+
+def learning_curves(
+    curves: pd.DataFrame, title: str, *, chance: float | None = None, ax: Axes | None = None
+) -> Axes:
+    """Draw validation accuracy over the epochs: a line a label, a band from lowest to highest seed.
+
+    Args:
+        curves: rows of `alkit.study.curves`: label ("bp", "al modern", ...), epoch, val_acc.
+        chance: accuracy of guessing, drawn as a thin line.
+    """
+    if ax is None:
+        _, ax = plt.subplots(figsize=SINGLE)
+    for name, rows in curves.groupby("label", sort=False):
+        method, _, recipe = str(name).partition(" ")
+        by_epoch = rows.groupby("epoch").val_acc
+        mean = by_epoch.mean()
+        style = {"color": colour(method), "linestyle": _RECIPE_LINES.get(recipe, "--")}
+        ax.plot(mean.index, mean, marker=marker(method), ms=3, label=display(str(name)), **style)
+        ax.fill_between(
+            mean.index, by_epoch.min(), by_epoch.max(), color=colour(method), alpha=0.15, lw=0
+        )
+    if chance is not None:
+        ax.axhline(chance, color="0.6", lw=0.8)
+        ax.text(1, chance, "chance", fontsize=7, color="0.4", va="bottom")
+    ax.set(xlabel="epoch", ylabel="validation accuracy, %", title=title)
+    ax.legend(frameon=False)
+    return ax
+
+
+def display(name: str) -> str:
+    """Return a label such as "al modern" as plots show it: "AL, modern"."""
+    method, _, recipe = name.partition(" ")
+    return f"{label(method)}, {recipe}" if recipe else label(method)
 
 
 def save(fig: Figure, name: str, folder: str | Path | None = None) -> list[Path]:

@@ -3,18 +3,25 @@
 State is plain values, so a notebook can drive a dashboard and assert what it shows, also in batch.
 """
 
+import html
 import io
+from typing import Any
 
 import ipywidgets as W
 import matplotlib.pyplot as plt
+from torch import Tensor
 
+from alkit import tree
+from alkit.backprop import BPModel
 from alkit.clock import simulate
+from alkit.model import ALModel
 from alkit.partition import balanced_cuts
+from alkit.parts import DataSet
 from alkit.schedule import Schedule, al, al_fm, al_m, al_pipeline
 from alkit.timeline import Timeline
 from alkit.viz import gantts, label
 
-__all__ = ["ScheduleDashboard"]
+__all__ = ["SampleExits", "ScheduleDashboard"]
 
 BATCHES = 6
 
@@ -78,6 +85,74 @@ class ScheduleDashboard:
         fig.savefig(buffer, format="png", dpi=90)
         plt.close(fig)
         return buffer.getvalue()
+
+
+class SampleExits:
+    """Choose a test sample; see what the network says after each block.
+
+    Attributes:
+        sample: slider, the number of the sample in the test part.
+        guesses: (class, probability) at every exit; of a BP model the one it has.
+    """
+
+    def __init__(self, model: ALModel | BPModel, data: DataSet, samples: int = 100) -> None:
+        self.model, self.data = model, data
+        last = min(samples, len(data.test)) - 1
+        self.inputs = next(iter(data.test.batches(last + 1, shuffle=False)))
+        self.sample = W.IntSlider(0, 0, last, description="sample")
+        self.picture = W.Image(format="png", layout=W.Layout(width="160px"))
+        self.report = W.HTML()
+        self.guesses: list[tuple[int, float]] = []
+        self.sample.observe(self._redraw, "value")
+        parts = [self.report] if data.train.is_text else [self.picture, self.report]
+        self.view = W.VBox([self.sample, W.HBox(parts)])
+        self._redraw()
+
+    def _redraw(self, change: object = None) -> None:
+        x, y = self.inputs
+        at = slice(self.sample.value, self.sample.value + 1)
+        one = tree.map_tensors(lambda tensor: tensor[at], x)
+        self.guesses = [self._guess(scores) for scores in self._scores(one)]
+        truth = int(y[self.sample.value].argmax())
+        rows = [self._row(number, guess, truth) for number, guess in enumerate(self.guesses, 1)]
+        shown = self._words(one) if self.data.train.is_text else ""
+        self.report.value = (
+            f"<div class='alkit-ready'>{shown}<b>{self._name(truth)}</b>"
+            f"<table>{''.join(rows)}</table></div>"
+        )
+        if not self.data.train.is_text:
+            self.picture.value = _picture(one[0])
+
+    def _scores(self, one: Any) -> list[Tensor]:
+        if isinstance(self.model, BPModel):
+            return [self.model.predict(one)]
+        return [self.model.predict(one, depth) for depth in range(1, len(self.model) + 1)]
+
+    def _guess(self, scores: Tensor) -> tuple[int, float]:
+        top = scores.softmax(1).max(1)
+        return int(top.indices), float(top.values)
+
+    def _row(self, number: int, guess: tuple[int, float], truth: int) -> str:
+        mark = "✓" if guess[0] == truth else "✗"
+        name = self._name(guess[0])
+        return f"<tr><td>exit {number}</td><td>{mark} {name}</td><td>{guess[1]:.2f}</td></tr>"
+
+    def _name(self, number: int) -> str:
+        return html.escape(self.data.class_names[number])
+
+    def _words(self, one: Any) -> str:
+        tokens = one[0][0].tolist()
+        words = " ".join(self.data.vocabulary.words[token] for token in tokens)
+        return f"<p style='max-width:600px'>{html.escape(words)}</p>"
+
+
+def _picture(image_CHW: Tensor) -> bytes:
+    """Draw an image of any scale as PNG, stretched to its own darkest and lightest point."""
+    low, high = image_CHW.min(), image_CHW.max()
+    pixels = ((image_CHW - low) / (high - low).clamp(min=1e-6)).permute(1, 2, 0).numpy()
+    buffer = io.BytesIO()
+    plt.imsave(buffer, pixels.repeat(3 // pixels.shape[2], axis=2), format="png")
+    return buffer.getvalue()
 
 
 def _cost(value: float, name: str) -> W.FloatSlider:

@@ -1,0 +1,237 @@
+"""Runs of one family on one data set: which cases, how one is trained, what it records.
+
+A case is (method, recipe, seed). The family notebooks train their cases in a loop; a sweep gives
+every process one case. A killed case goes on from its checkpoint.
+"""
+
+import base64
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from alkit import families, paths, results
+from alkit.backprop import BPModel
+from alkit.fitting import Fit, evaluate, fit
+from alkit.losses import constant_prediction_loss
+from alkit.model import ALModel
+from alkit.parts import DataSet
+from alkit.recipes import find_recipe
+from alkit.text import find_vectors, load_vectors
+
+__all__ = [
+    "Case",
+    "Outcome",
+    "cases",
+    "curves",
+    "gap",
+    "pack",
+    "recipe_table",
+    "record",
+    "train_case",
+    "unpack",
+    "vectors_for",
+]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One training: method "bp" or "al", the recipe of AL ("" with bp), the seed."""
+
+    method: str
+    recipe: str
+    seed: int
+
+    @property
+    def label(self) -> str:
+        """Name the method in tables and figures: "bp", "al modern"."""
+        return f"{self.method} {self.recipe}".strip()
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a case came to.
+
+    Attributes:
+        exits: test accuracy at every depth, 1 to all; of BP the one it has.
+        plateau_epochs: epochs in which the first label autoencoder's loss was that of predicting
+            the same for every class (within 2 percent).
+    """
+
+    case: Case
+    model: ALModel | BPModel
+    fit: Fit
+    exits: list[float]
+    plateau_epochs: int
+
+
+def cases(methods: Iterable[str], recipes: Sequence[str], seeds: Iterable[int]) -> list[Case]:
+    """Return all cases, seed by seed, so that the methods of a seed run side by side."""
+    kinds = [(m, r) for m in methods for r in (recipes if m == "al" else [""])]
+    return [Case(method, recipe, seed) for seed in seeds for method, recipe in kinds]
+
+
+def train_case(
+    case: Case,
+    family: str,
+    data: DataSet,
+    *,
+    epochs: int,
+    batch_size: int,
+    lr: float | None = None,
+    sizes: Mapping[str, Any] | None = None,
+    vectors: Tensor | None = None,
+    legacy: bool = False,
+    resumable: str = "",
+    **options: Any,
+) -> Outcome:
+    """Train one case, the same blocks from the same seed for every method.
+
+    Args:
+        lr: the recipe's by default; BP without one takes that of "modern".
+        resumable: name of a notebook; its run then keeps a checkpoint under `runs/checkpoints/`
+            and goes on from it.
+        options: of `alkit.fit`.
+    """
+    kind = "texts" if data.train.is_text else "images"
+    recipe = find_recipe(case.recipe or "modern", kind)
+    torch.manual_seed(case.seed)
+    model = families.model(
+        family,
+        data,
+        case.method,
+        recipe=recipe,
+        lr=lr,
+        legacy=legacy,
+        vectors=vectors,
+        **(sizes or {}),
+    )
+    options = {"schedule": "cosine" if recipe.cosine else "constant"} | options
+    settings = {"epochs": epochs, "batch_size": batch_size, "seed": case.seed, **options}
+    if resumable:
+        described = [asdict(case), family, data.describe(), lr, dict(sizes or {}), legacy, settings]
+        settings["checkpoint"] = _checkpoint(resumable, described)
+    done = fit(model, data, **settings)
+    return Outcome(case, model, done, _exits(model, data, done), plateau_epochs(done, data))
+
+
+def vectors_for(
+    name: str, data: DataSet, *, seed: int = 0, legacy: bool = False
+) -> tuple[Tensor, int]:
+    """Return a text set's word vectors (V, E) by name ("glove.6B.50d"), and how many were found.
+
+    Args:
+        legacy: shift the rows by two, as the published loader did.
+    """
+    path, member = find_vectors(name)
+    shift = 2 if legacy else 0
+    return load_vectors(path, data.vocabulary, seed=seed, member=member, shift=shift)
+
+
+def recipe_table(recipes: Iterable[str], kind: str) -> pd.DataFrame:
+    """Return the recipes side by side: a row a setting in which they differ, a column a recipe."""
+    table = pd.DataFrame({name: vars(find_recipe(name, kind)) for name in recipes})
+    return table[table.astype(str).nunique(axis=1) > 1].drop(index="name", errors="ignore")
+
+
+def record(run: results.Run, family: str, data: str, outcome: Outcome) -> None:
+    """Write a case's values into a run's record, all that tables and figures are built from."""
+    case, done = outcome.case, outcome.fit
+    labels = {"method": case.method, "model": family, "data": data, "seed": case.seed}
+    extra = {"recipe": case.recipe}
+    n = len(done.test_correct)
+    rows: list[tuple[str, Any, str]] = [
+        ("accuracy", 100 * done.test_acc, "%"),
+        ("best_epoch", done.best_epoch, "epochs"),
+        ("val_curve", [round(100 * value, 3) for value in done.history.val_acc], "%"),
+        ("exits", [round(100 * value, 3) for value in outcome.exits], "%"),
+        ("plateau_epochs", outcome.plateau_epochs, "epochs"),
+        ("correct", pack(done.test_correct), ""),
+    ]
+    rows += [(name, float(done.history[name].sum()), "s") for name in ("data_s", "train_s")]
+    for metric, value, unit in rows:
+        run.record(metric, value, n=n, unit=unit, extra=extra, **labels)
+
+
+def plateau_epochs(done: Fit, data: DataSet, tolerance: float = 0.02) -> int:
+    """Count the epochs in which the first label autoencoder's MSE was a constant prediction's."""
+    if "autoencoder_1" not in done.history:
+        return 0
+    constant = constant_prediction_loss(data.num_classes)
+    return int((abs(done.history["autoencoder_1"] / constant - 1) <= tolerance).sum())
+
+
+def curves(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the validation curves of loaded records: label, seed, epoch, val_acc in percent."""
+    own = frame[frame["metric"] == "val_curve"]
+    rows = [
+        {"label": label(row), "data": row.data, "model": row.model, "seed": row.seed}
+        | {"epoch": epoch, "val_acc": value}
+        for row in own.itertuples()
+        for epoch, value in enumerate(row.value, start=1)
+    ]
+    return pd.DataFrame(rows)
+
+
+def label(row: Any) -> str:
+    """Return the label of a row of records, as `Case.label` does."""
+    recipe = getattr(row, "recipe", "")
+    return f"{row.method} {recipe if isinstance(recipe, str) else ''}".strip()
+
+
+def gap(frame: pd.DataFrame, better: str, worse: str) -> tuple[float, float, float]:
+    """Return accuracy of `better` minus that of `worse` in points, with its 95 % interval.
+
+    Test samples are drawn again, the seeds that both have are pooled.
+
+    Args:
+        frame: loaded records of one family and data set.
+        better, worse: labels such as "bp" or "al modern".
+    """
+    own = frame[frame["metric"] == "correct"]
+    tables: dict[str, dict[int, np.ndarray]] = {better: {}, worse: {}}
+    for row in own.itertuples():
+        if label(row) in tables:
+            tables[label(row)][row.seed] = unpack(row.value, int(row.n))
+    common = sorted(set(tables[better]) & set(tables[worse]))
+    if not common:
+        raise ValueError(
+            f"no seed has both {better} and {worse}: {sorted(tables[better])} and"
+            f" {sorted(tables[worse])} are there"
+        )
+    first, second = (np.stack([tables[name][s] for s in common]) for name in (better, worse))
+    difference, low, high = results.bootstrap_difference(first, second)
+    return 100 * difference, 100 * low, 100 * high
+
+
+def pack(correct: Tensor) -> str:
+    """Write 0/1 values as text, eight a byte."""
+    bits = correct.to(torch.bool).cpu().numpy()
+    return base64.b64encode(np.packbits(bits).tobytes()).decode("ascii")
+
+
+def unpack(text: str, n: int) -> np.ndarray:
+    """Read what `pack` wrote: float (n,)."""
+    bits = np.frombuffer(base64.b64decode(text), dtype=np.uint8)
+    return np.unpackbits(bits, count=n).astype(float)
+
+
+def _exits(model: ALModel | BPModel, data: DataSet, done: Fit) -> list[float]:
+    if isinstance(model, BPModel):
+        return [done.test_acc]
+    shallow = [evaluate(model, data.test, depth=depth) for depth in range(1, len(model))]
+    return [*(correct.mean().item() for correct in shallow), done.test_acc]
+
+
+def _checkpoint(notebook: str, described: Any) -> Path:
+    digest = hashlib.sha256(json.dumps(described, sort_keys=True, default=str).encode())
+    folder = paths.runs_dir() / "checkpoints"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / f"{notebook}.{digest.hexdigest()[:12]}.pt"
