@@ -136,6 +136,9 @@ def _print_rows(rows: pd.DataFrame) -> None:
     _print_table(rows.drop(columns=hidden))
 
 
+WIDEST = 60  # characters of a value in a printed table
+
+
 def _print_table(frame: pd.DataFrame) -> None:
     """Print a frame without the columns that say nothing."""
     empty = [name for name in frame if (frame[name].isna() | (frame[name] == "")).all()]
@@ -145,8 +148,9 @@ def _print_table(frame: pd.DataFrame) -> None:
 
 
 def _cell(value: Any) -> str:
-    if isinstance(value, list):
-        return str(value)
+    if isinstance(value, list | str):
+        text = str(value)
+        return text if len(text) <= WIDEST else f"{text[:WIDEST]} ..."
     if isinstance(value, float) and not pd.isna(value):
         return f"{value:.4g}"
     return "" if pd.isna(value) else str(value)

@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import Any
 
 import torch
+from torch.nn.functional import interpolate
 
 from alkit.parts import Batches, DataSet, Part, stratified_split
 
@@ -34,8 +35,8 @@ _READERS = {
 def load(name: str, *, seed: int = 0, **options: Any) -> DataSet:
     """Load a data set; nothing is fetched, and the split depends on the seed alone.
 
-    Embedded: "digits" (1,797 handwritten digits (1, 8, 8) of scikit-learn; no options) and "pydocs"
-    (6,000 sentences of docstrings, label = package; options in `alkit.pydocs.load_pydocs`).
+    Embedded: "digits" (1,797 handwritten digits (1, 8, 8) of scikit-learn; option size) and
+    "pydocs" (6,000 sentences of docstrings, label = package; options in `alkit.pydocs.load_pydocs`).
 
     Looked for under `ALKIT_DATA` and `data/`, as official archive, part of it or folder:
     "tiny_imagenet", "cifar10", "cifar100" (options in `alkit.images`); "ag_news", "dbpedia",
@@ -57,15 +58,21 @@ def load(name: str, *, seed: int = 0, **options: Any) -> DataSet:
     return getattr(import_module(f"alkit.{module}"), function)(seed=seed, **options)
 
 
-def load_digits(*, seed: int = 0) -> DataSet:
+def load_digits(*, seed: int = 0, size: int = 8) -> DataSet:
     """Load scikit-learn's digits: 1,078 training, 359 validation and 360 test images.
 
     Pixels are scaled to [0, 1], then standardised with mean and sd of the training part.
+
+    Args:
+        size: height and width; the 8 x 8 originals are stretched to it, for networks that shrink
+            a picture more than three times.
     """
     from sklearn import datasets  # lazily: it takes a second
 
     bunch = datasets.load_digits()
     x = torch.from_numpy(bunch.images).float().div(16.0).unsqueeze(1)
+    if size != x.shape[2]:
+        x = interpolate(x, (size, size), mode="bilinear")
     y = torch.from_numpy(bunch.target).long()
     rows = stratified_split(y, seed=seed)
     train_x = x[rows[0]]

@@ -6,7 +6,7 @@ modern     fixed codes, contrast of the bridge's output with the codes of all cl
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
@@ -46,7 +46,7 @@ class Recipe:
         decoders: activations after a learned h, of the first level and of those above.
         first_loss: of the first level's autoencoder: "mse", "cross_entropy" or "bce" (on scores).
         associated: "mse" or "contrast".
-        scale: of the contrast.
+        scale, smoothing: of the contrast.
         code_dim: K, the width of the label code.
         label_shortcut: run the label side once a class.
         fused: Adam in one pass; off is torch's plain loop over the parameters.
@@ -64,6 +64,7 @@ class Recipe:
     first_loss: str = "cross_entropy"
     associated: str = "mse"
     scale: float = 10.0
+    smoothing: float = 0.0
     code_dim: int = 128
     label_shortcut: bool = True
     fused: bool = True
@@ -82,7 +83,9 @@ class Recipe:
 
     def associated_loss(self) -> Loss:
         """Return the loss between bridge and code."""
-        return Contrast(self.scale) if self.associated == "contrast" else F.mse_loss
+        if self.associated == "mse":
+            return F.mse_loss
+        return Contrast(self.scale, smoothing=self.smoothing)
 
     def autoencoder_loss(self, level: int) -> Loss:
         """Return the loss between a decoded and a given label code, of level 0 and up."""
@@ -114,10 +117,13 @@ _MODERN = Recipe(
     "modern", bridge="conv", ending="unit", codes="fixed", associated="contrast", cosine=True
 )
 
+# chosen on the validation part of AG News, one seed
+_MODERN_TEXTS = replace(_MODERN, smoothing=0.1, lr=3e-3)
+
 RECIPES: dict[str, dict[str, Recipe]] = {
     "original": {"images": _ORIGINAL_IMAGES, "texts": _ORIGINAL_TEXTS},
     "mse": {"images": _MSE, "texts": _MSE},
-    "modern": {"images": _MODERN, "texts": _MODERN},
+    "modern": {"images": _MODERN, "texts": _MODERN_TEXTS},
 }
 
 

@@ -280,3 +280,10 @@ def test_the_old_names_stay() -> None:
 
     assert datasets.Part is alkit.parts.Part
     assert datasets.Batches is alkit.parts.Batches
+
+
+def test_digits_may_be_stretched():
+    small, large = load("digits"), load("digits", size=32)
+    assert large.train.x.shape == (1078, 1, 32, 32)
+    assert torch.equal(large.train.y, small.train.y)
+    assert abs(large.train.x.mean()) < 1e-4

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from alkit import to_al
 from alkit.models.lstm import BiLSTM, final_states, last_step, lstm_al
@@ -102,3 +103,24 @@ def test_a_bilstm_starts_from_the_states_below():
     torch.testing.assert_close(y, expected)
     assert final_states((x, mask, states)).shape == (2, 4)
     assert last_step((y, mask, states)).shape == (2, 8)
+
+
+@pytest.mark.parametrize("below", [False, True])
+def test_a_bilstm_equals_torchs_packed_one(below):
+    torch.manual_seed(0)
+    layer, lengths = BiLSTM(6, 4), torch.tensor([5, 1, 3, 5, 2])
+    x = torch.randn(5, 5, 6, requires_grad=True)
+    mask = torch.arange(5) < lengths[:, None]
+    states = [(torch.randn(2, 5, 4), torch.randn(2, 5, 4))] if below else []
+    packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+    expected, (h, c) = layer.lstm(packed, *states)
+    expected, _ = pad_packed_sequence(expected, batch_first=True, total_length=5)
+    wanted = torch.autograd.grad(
+        (expected.square().sum() + h.sum() + c.cos().sum()), [x, *layer.parameters()]
+    )
+    y, _, (own_h, own_c) = layer((x, mask, *states))
+    found = torch.autograd.grad(
+        (y.square().sum() + own_h.sum() + own_c.cos().sum()), [x, *layer.parameters()]
+    )
+    torch.testing.assert_close((y, own_h, own_c), (expected, h, c))
+    torch.testing.assert_close(found, wanted)
