@@ -114,7 +114,8 @@ def train_case(
         **(sizes or {}),
     )
     options = {"schedule": "cosine" if recipe.cosine else "constant"} | options
-    settings = {"epochs": epochs, "batch_size": batch_size, "seed": case.seed, **options}
+    settings = {"epochs": epochs, "batch_size": batch_size, "seed": case.seed}
+    settings |= {"mode": case.method, **options}
     if resumable:
         described = [asdict(case), family, data.describe(), lr, dict(sizes or {}), legacy, settings]
         settings["checkpoint"] = _checkpoint(resumable, described)
@@ -141,11 +142,21 @@ def recipe_table(recipes: Iterable[str], kind: str) -> pd.DataFrame:
     return table[table.astype(str).nunique(axis=1) > 1].drop(index="name", errors="ignore")
 
 
-def record(run: results.Run, family: str, data: str, outcome: Outcome) -> None:
-    """Write a case's values into a run's record, all that tables and figures are built from."""
+def record(
+    run: results.Run,
+    family: str,
+    data: str,
+    outcome: Outcome,
+    extra: Mapping[str, Any] | None = None,
+) -> None:
+    """Write a case's values into a run's record, all that tables and figures are built from.
+
+    Args:
+        extra: further fields of every row, beside the recipe.
+    """
     case, done = outcome.case, outcome.fit
     labels = {"method": case.method, "model": family, "data": data, "seed": case.seed}
-    extra = {"recipe": case.recipe}
+    fields = {"recipe": case.recipe, **(extra or {})}
     n = len(done.test_correct)
     rows: list[tuple[str, Any, str]] = [
         ("accuracy", 100 * done.test_acc, "%"),
@@ -157,7 +168,7 @@ def record(run: results.Run, family: str, data: str, outcome: Outcome) -> None:
     ]
     rows += [(name, float(done.history[name].sum()), "s") for name in ("data_s", "train_s")]
     for metric, value, unit in rows:
-        run.record(metric, value, n=n, unit=unit, extra=extra, **labels)
+        run.record(metric, value, n=n, unit=unit, extra=fields, **labels)
 
 
 def plateau_epochs(done: Fit, data: DataSet, tolerance: float = 0.02) -> int:

@@ -1,0 +1,127 @@
+"""Studies: cases, one trained and resumed, what is recorded, and what is read from records."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from alkit import datasets, families, paths, results, study
+from alkit.models.convnet import convnet
+from alkit.parts import DataSet, Part
+
+OPTIONS = {"epochs": 2, "batch_size": 32, "progress": False}
+
+
+@pytest.fixture
+def small(monkeypatch, tmp_path) -> DataSet:
+    """Return some digits, a family of a tiny network, and a place for checkpoints."""
+
+    def blocks(channels):
+        return convnet(channels, widths=(4, 4))
+
+    tiny = families.Family("images", blocks, head=lambda *_: None, pools=lambda count: None)
+    monkeypatch.setitem(families.FAMILIES, "tiny", tiny)
+    monkeypatch.setattr(paths, "runs_dir", lambda: tmp_path)
+    return datasets.load("digits").subset(train=100, validation=50, test=50)
+
+
+def test_cases_run_seed_by_seed():
+    found = study.cases(["bp", "al"], ["original", "modern"], [0, 1])
+    assert [case.label for case in found] == ["bp", "al original", "al modern"] * 2
+    assert [case.seed for case in found] == [0, 0, 0, 1, 1, 1]
+
+
+@pytest.mark.parametrize("count", [1, 7, 8, 9, 1000])
+def test_what_is_packed_is_read_again(count):
+    correct = (torch.rand(count) < 0.5).float()
+    text = study.pack(correct)
+    assert isinstance(text, str)
+    assert np.array_equal(study.unpack(text, count), correct.numpy())
+
+
+def _rows(method, recipe, seed, correct):
+    extra = {"metric": "correct", "value": study.pack(torch.tensor(correct)), "n": len(correct)}
+    return {"method": method, "recipe": recipe, "seed": seed, **extra}
+
+
+def test_the_gap_is_taken_over_the_seeds_that_both_have():
+    right, wrong = [1.0] * 40, [1.0] * 20 + [0.0] * 20
+    rows = [_rows("bp", float("nan"), seed, right) for seed in (0, 1)]
+    rows += [_rows("al", "modern", seed, wrong) for seed in (1, 2)]
+    difference, low, high = study.gap(pd.DataFrame(rows), "bp", "al modern")
+    assert difference == 50
+    assert 0 < low < 50 < high < 100
+    same = study.gap(pd.DataFrame(rows), "bp", "bp")
+    assert same == (0, 0, 0)
+    with pytest.raises(ValueError, match="no seed has both"):
+        study.gap(pd.DataFrame(rows), "bp", "al mse")
+
+
+def test_the_recipe_table_holds_what_differs():
+    table = study.recipe_table(["original", "mse"], "texts")
+    assert list(table.columns) == ["original", "mse"]
+    assert "name" not in table.index
+    assert "scale" not in table.index
+    assert table.loc["lr", "original"] == 2.5e-4
+    assert (table["original"].astype(str) != table["mse"].astype(str)).all()
+
+
+@pytest.mark.parametrize("method", ["bp", "al"])
+def test_a_case_goes_on_from_its_checkpoint(small, tmp_path, method, monkeypatch):
+    case = study.Case(method, "modern" if method == "al" else "", seed=1)
+    whole = study.train_case(case, "tiny", small, **OPTIONS)
+    begun = []
+    batches = Part.batches
+
+    def interrupted(part, *args, **options):
+        begun.extend([options["epoch"]] if "epoch" in options else [])
+        if "epoch" in options and begun == [0, 1]:
+            raise KeyboardInterrupt
+        return batches(part, *args, **options)
+
+    monkeypatch.setattr(Part, "batches", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        study.train_case(case, "tiny", small, resumable="99_x", **OPTIONS)
+    (file,) = (tmp_path / "checkpoints").iterdir()
+    assert file.name.startswith("99_x.")
+    resumed = study.train_case(case, "tiny", small, resumable="99_x", **OPTIONS)
+    assert begun == [0, 1, 1]
+    assert torch.equal(resumed.fit.test_correct, whole.fit.test_correct)
+    assert resumed.exits == whole.exits
+    assert len(whole.exits) == (2 if method == "al" else 1)
+    assert whole.fit.history.val_acc.tolist() == resumed.fit.history.val_acc.tolist()
+    other = replace(case, seed=2)
+    study.train_case(other, "tiny", small, resumable="99_x", **OPTIONS)
+    assert len(list((tmp_path / "checkpoints").iterdir())) == 2
+
+
+def test_what_is_recorded_can_be_read_again(small):
+    run = results.Run("99_x")
+    bp, al = (
+        study.train_case(case, "tiny", small, **OPTIONS)
+        for case in study.cases(["bp", "al"], ["modern"], [0])
+    )
+    study.record(run, "tiny", "digits", bp)
+    study.record(run, "tiny", "digits", al, extra={"table": "aligned"})
+    rows = pd.DataFrame(run.rows)
+    own = rows[rows.method == "al"]
+    assert set(own.table) == {"aligned"}
+    assert set(own.recipe) == {"modern"}
+    assert rows[rows.method == "bp"].table.isna().all()
+    accuracy = own[own.metric == "accuracy"].value.item()
+    assert accuracy == pytest.approx(100 * al.fit.test_acc)
+    difference, _, _ = study.gap(rows, "bp", "al modern")
+    assert difference == pytest.approx(100 * (bp.fit.test_acc - al.fit.test_acc))
+    curves = study.curves(rows)
+    assert curves.groupby("label", sort=False).epoch.max().to_dict() == {"bp": 2, "al modern": 2}
+    assert curves.val_acc.iloc[-1] == pytest.approx(100 * al.fit.history.val_acc.iloc[-1], abs=1e-3)
+
+
+def test_the_plateau_of_a_label_autoencoder_is_counted(small):
+    done = study.train_case(study.Case("bp", "", 0), "tiny", small, **OPTIONS).fit
+    assert study.plateau_epochs(done, small) == 0
+    losses = [0.25, 0.0901, 0.0899, 0.088]  # 10 classes: the constant's loss is 0.09
+    made = replace(done, history=pd.DataFrame({"autoencoder_1": losses}))
+    assert study.plateau_epochs(made, small) == 2
