@@ -36,7 +36,7 @@ def load(name: str, *, seed: int = 0, **options: Any) -> DataSet:
     """Load a data set; nothing is fetched, and the split depends on the seed alone.
 
     Embedded: "digits" (1,797 handwritten digits (1, 8, 8) of scikit-learn; option size) and
-    "pydocs" (6,000 sentences of docstrings, label = package; options in `alkit.pydocs.load_pydocs`).
+    "pydocs" (6,000 sentences of docstrings; options in `alkit.pydocs.load_pydocs`).
 
     Looked for under `ALKIT_DATA` and `data/`, as official archive, part of it or folder:
     "tiny_imagenet", "cifar10", "cifar100" (options in `alkit.images`); "ag_news", "dbpedia",

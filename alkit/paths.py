@@ -3,7 +3,15 @@
 import os
 from pathlib import Path
 
-__all__ = ["data_dir", "glove_dir", "records_dir", "root", "runs_dir", "shared_data_dir"]
+__all__ = [
+    "data_dir",
+    "glove_dir",
+    "published_dir",
+    "records_dir",
+    "root",
+    "runs_dir",
+    "shared_data_dir",
+]
 
 
 def root() -> Path:
@@ -35,3 +43,8 @@ def runs_dir() -> Path:
 def records_dir() -> Path:
     """Return the folder of committed records of runs: `notebooks/results/`."""
     return root() / "notebooks" / "results"
+
+
+def published_dir() -> Path:
+    """Return the folder of published numbers, tables with their sources: `alkit/published/`."""
+    return Path(__file__).resolve().parent / "published"

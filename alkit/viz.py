@@ -36,6 +36,7 @@ _METHODS = {
     "al_m": ("#56b4e9", "^", "AL-M"),
     "al_fm": ("#029e73", "v", "AL-FM"),
     "al_pipeline": ("#de8f05", "D", "AL pipeline"),
+    "tfidf": ("#949494", "P", "TF-IDF"),
 }
 # lines of AL's recipes: all AL, so all of its colour
 _RECIPE_LINES = {"modern": "-", "mse": "-.", "original": ":", "": "-"}

@@ -5,13 +5,14 @@ State is plain values, so a notebook can drive a dashboard and assert what it sh
 
 import html
 import io
+from collections.abc import Sequence
 from typing import Any
 
 import ipywidgets as W
 import matplotlib.pyplot as plt
 from torch import Tensor
 
-from alkit import tree
+from alkit import exits, tree
 from alkit.backprop import BPModel
 from alkit.clock import simulate
 from alkit.model import ALModel
@@ -19,9 +20,9 @@ from alkit.partition import balanced_cuts
 from alkit.parts import DataSet
 from alkit.schedule import Schedule, al, al_fm, al_m, al_pipeline
 from alkit.timeline import Timeline
-from alkit.viz import gantts, label
+from alkit.viz import colour, gantts, label
 
-__all__ = ["SampleExits", "ScheduleDashboard"]
+__all__ = ["ExitDashboard", "SampleExits", "ScheduleDashboard"]
 
 BATCHES = 6
 
@@ -144,6 +145,48 @@ class SampleExits:
         tokens = one[0][0].tolist()
         words = " ".join(self.data.vocabulary.words[token] for token in tokens)
         return f"<p style='max-width:600px'>{html.escape(words)}</p>"
+
+
+class ExitDashboard:
+    """Choose how sure an exit must be; see where samples leave, and what it saves.
+
+    Attributes:
+        threshold: slider, share of the largest entropy below which a sample leaves.
+        left: `alkit.exits.Leaving` at that threshold.
+    """
+
+    def __init__(self, scores_LNC: Tensor, labels_N: Tensor, costs_L: Sequence[float]) -> None:
+        self.scores, self.labels, self.costs = scores_LNC, labels_N, costs_L
+        thresholds = [step / 20 for step in range(21)]
+        self.curve = exits.sweep(scores_LNC, labels_N, costs_L, thresholds)
+        self.threshold = W.FloatSlider(0.3, min=0.0, max=1.0, step=0.05, description="entropy <")
+        self.report, self.picture = W.HTML(), W.Image(format="png")
+        self.threshold.observe(self._redraw, "value")
+        self.view = W.VBox([self.threshold, self.report, self.picture])
+        self._redraw()
+
+    def _redraw(self, change: object = None) -> None:
+        at = self.threshold.value
+        self.left = exits.leave(self.scores, self.labels, self.costs, at)
+        self.report.value = (
+            f"<b class='alkit-ready'>accuracy {100 * self.left.accuracy:.1f} %,"
+            f" cost {100 * self.left.cost:.0f} % of the full climb</b>"
+        )
+        self.picture.value = self._drawn()
+
+    def _drawn(self) -> bytes:
+        fig, (curve, bars) = plt.subplots(1, 2, figsize=(8.0, 2.8))
+        curve.plot(100 * self.curve.cost, 100 * self.curve.accuracy, color=colour("al"))
+        curve.plot(100 * self.left.cost, 100 * self.left.accuracy, "o", color="0.2")
+        curve.set(xlabel="cost, % of the full climb", ylabel="accuracy, %", title="All thresholds")
+        counts = self.left.counts(len(self.scores))
+        bars.bar(range(1, len(counts) + 1), counts, color=colour("al"))
+        bars.set(xlabel="exit", ylabel="samples", title="Where samples leave")
+        bars.set_xticks(range(1, len(counts) + 1))
+        buffer = io.BytesIO()
+        fig.savefig(buffer, format="png", dpi=90)
+        plt.close(fig)
+        return buffer.getvalue()
 
 
 def _picture(image_CHW: Tensor) -> bytes:

@@ -1,0 +1,164 @@
+"""Leave the network early: scores of every exit, what each exit costs, and when to stop.
+
+Every AL layer is an exit: up through f[1] .. f[k], across b[k], down through h[k] .. h[1]. A sample
+stops at the first exit whose prediction is sure enough; the others climb on, and what was computed
+below is not computed again.
+
+N samples, L exits, C classes.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
+
+from alkit.device import place
+from alkit.layers import apply, evaluating
+from alkit.model import ALModel
+from alkit.parts import Part
+
+__all__ = ["Leaving", "calibrated", "costs", "entropies", "leave", "scores", "sweep"]
+
+
+@dataclass(frozen=True)
+class Leaving:
+    """Where samples left, and what came of it.
+
+    Attributes:
+        depth: int64 (N,), the exit that each sample took, from 1.
+        correct: float (N,), 0 or 1.
+        cost: mean cost of a sample, in units of climbing to the last exit.
+    """
+
+    depth: Tensor
+    correct: Tensor
+    cost: float
+
+    @property
+    def accuracy(self) -> float:
+        """Share of the samples that are right."""
+        return self.correct.mean().item()
+
+    def counts(self, exits: int) -> list[int]:
+        """Return how many samples left at each exit."""
+        return torch.bincount(self.depth - 1, minlength=exits).tolist()
+
+
+@torch.no_grad()
+def scores(model: ALModel, part: Part, batch_size: int = 512) -> Tensor:
+    """Return the class scores of every exit, float (L, N, C), in the part's order.
+
+    Every block runs once a batch; the bridges and decoders of all exits read its output.
+    """
+    batches = []
+    with evaluating(model):
+        for x, _ in part.batches(batch_size, shuffle=False):
+            batches.append(torch.stack(_all_exits(model, x)).cpu())
+    return torch.cat(batches, dim=1)
+
+
+def _all_exits(model: ALModel, x: Any) -> list[Tensor]:
+    found = []
+    for index, layer in enumerate(model):
+        x = apply("f", layer.enc.f, place(x, model.devices, index))
+        code = apply("b", layer.enc.b, x)
+        for below in reversed(range(index + 1)):
+            code = apply("h", model[below].ae.h, place(code, model.devices, below))
+        found.append(code)
+    return found
+
+
+def entropies(scores_LNC: Tensor, temperatures: Sequence[float] | None = None) -> Tensor:
+    """Return how unsure each exit is of each sample: entropy over log C, 0 to 1, float (L, N).
+
+    Args:
+        temperatures: one an exit, by which scores are divided; 1 by default.
+    """
+    scale = torch.ones(len(scores_LNC)) if temperatures is None else torch.tensor(temperatures)
+    log_p = (scores_LNC / scale[:, None, None]).log_softmax(2)
+    return -(log_p.exp() * log_p).sum(2) / torch.log(torch.tensor(float(scores_LNC.shape[2])))
+
+
+def leave(
+    scores_LNC: Tensor,
+    labels_N: Tensor,
+    costs_L: Sequence[float],
+    threshold: float,
+    temperatures: Sequence[float] | None = None,
+) -> Leaving:
+    """Let every sample leave at the first exit with an entropy below `threshold`, or at the last.
+
+    Args:
+        threshold: share of the largest entropy, 0 to 1; 0 sends all to the last exit.
+        costs_L: of climbing to each exit, as `costs` gives them.
+    Raises:
+        ValueError: a threshold outside 0 to 1, or another number of costs than exits.
+    """
+    if not 0 <= threshold <= 1:
+        raise ValueError(f"threshold is {threshold}: give a share of the largest entropy, 0 to 1")
+    if len(costs_L) != len(scores_LNC):
+        raise ValueError(f"{len(costs_L)} costs for {len(scores_LNC)} exits: give one an exit")
+    sure_LN = entropies(scores_LNC, temperatures) < threshold
+    sure_LN[-1] = True
+    at_N = sure_LN.to(torch.uint8).argmax(0)  # the first exit that is sure
+    guess_N = scores_LNC.argmax(2).gather(0, at_N[None])[0]
+    correct_N = (guess_N == labels_N).float()
+    cost = torch.tensor(costs_L)[at_N].mean().item() / costs_L[-1]
+    return Leaving(at_N + 1, correct_N, cost)
+
+
+def sweep(
+    scores_LNC: Tensor,
+    labels_N: Tensor,
+    costs_L: Sequence[float],
+    thresholds: Sequence[float],
+    temperatures: Sequence[float] | None = None,
+) -> pd.DataFrame:
+    """Return a row a threshold: threshold, accuracy, cost, and exit_1, ... the samples leaving."""
+    rows = []
+    for threshold in thresholds:
+        left = leave(scores_LNC, labels_N, costs_L, threshold, temperatures)
+        counts = {f"exit_{k}": n for k, n in enumerate(left.counts(len(scores_LNC)), 1)}
+        rows.append(
+            {"threshold": threshold, "accuracy": left.accuracy, "cost": left.cost, **counts}
+        )
+    return pd.DataFrame(rows)
+
+
+def calibrated(scores_LNC: Tensor, labels_N: Tensor) -> list[float]:
+    """Return the temperature of each exit with the least cross-entropy, from a grid of 1/10 to 10.
+
+    Fit it on validation. It changes no prediction, only how sure an exit says it is.
+    """
+    grid = torch.logspace(-1, 1, 81).tolist()
+    best = []
+    for scores_NC in scores_LNC:
+        losses = [F.cross_entropy(scores_NC / t, labels_N).item() for t in grid]
+        best.append(grid[losses.index(min(losses))])
+    return best
+
+
+@torch.no_grad()
+def costs(model: ALModel, x: Any) -> list[float]:
+    """Return the floating-point operations of leaving at each exit, for a batch x.
+
+    A sample that climbs to exit k has asked every exit below: the bridges and decoders of all exits
+    up to k count. Counted are matrix products, convolutions and attention; an LSTM's inner products
+    are counted where the counter knows them.
+    """
+    total, found = 0.0, []
+    with evaluating(model):
+        for index, layer in enumerate(model):
+            with FlopCounterMode(display=False) as counter:
+                x = apply("f", layer.enc.f, place(x, model.devices, index))
+                code = apply("b", layer.enc.b, x)
+                for below in reversed(range(index + 1)):
+                    code = apply("h", model[below].ae.h, place(code, model.devices, below))
+            total += counter.get_total_flops()
+            found.append(total)
+    return found

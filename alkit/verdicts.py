@@ -1,0 +1,75 @@
+"""Ours beside theirs: recorded accuracies, published ones, and whether they say the same."""
+
+import pandas as pd
+
+from alkit import paths, study
+
+__all__ = ["accuracy_table", "published", "verdict"]
+
+
+def published(name: str) -> pd.DataFrame:
+    """Return a table of published numbers, `alkit/published/<name>.csv`; its source is a column.
+
+    Raises:
+        FileNotFoundError: there is none of that name; names those that there are.
+    """
+    folder = paths.published_dir()
+    path = folder / f"{name}.csv"
+    if not path.is_file():
+        there = ", ".join(sorted(file.stem for file in folder.glob("*.csv")))
+        raise FileNotFoundError(f"no published table {name!r}; there are {there}")
+    return pd.read_csv(path)
+
+
+def verdict(theirs: float, low: float, high: float) -> str:
+    """Compare a published difference (BP - AL, points) with our interval of it.
+
+    "yes": both say that the same method is ahead; "no": they say the opposite; "open": our interval
+    holds 0.
+    """
+    if low <= 0 <= high:
+        return "open"
+    return "yes" if (theirs > 0) == (low > 0) else "no"
+
+
+def accuracy_table(
+    recorded: pd.DataFrame, theirs: pd.DataFrame, tfidf: pd.DataFrame | None = None
+) -> pd.DataFrame:
+    """Return a row a data set and network, in percent of the test part.
+
+    Args:
+        recorded: rows of the family notebooks, as `results.load` gives them.
+        theirs: `published("al_accuracy")`.
+        tfidf: rows of the TF-IDF notebook; its accuracy stands in a column of its own.
+    """
+    rows = []
+    for (data, model), own in recorded.groupby(["data", "model"], sort=False):
+        other = theirs[(theirs.data == data) & (theirs.model == model)].set_index("method")
+        row = {"data": data, "network": model, "BP": _cell(own, "bp")}
+        row |= {"AL, modern": _cell(own, "al modern"), "AL, original": _cell(own, "al original")}
+        if {"bp", "al modern"} <= {study.label(one) for one in own.itertuples()}:
+            lead, low, high = study.gap(own, "bp", "al modern")
+            row["BP - AL modern, points"] = f"{lead:+.2f} [{low:+.2f}, {high:+.2f}]"
+            if {"bp", "al"} <= set(other.index):
+                row["same conclusion?"] = verdict(other.final["bp"] - other.final["al"], low, high)
+        for method in other.index:
+            row[f"published {method.upper()}"] = (
+                f"{other.final[method]:.2f} ± {other.final_sd[method]:.2f} ({other.n[method]})"
+            )
+        row["TF-IDF"] = "" if tfidf is None else _cell(tfidf[tfidf.data == data], "tfidf")
+        rows.append(row)
+    return pd.DataFrame(rows).fillna("")
+
+
+def _cell(rows: pd.DataFrame, label: str) -> str:
+    """Return "mean ± sd (seeds)" of a method's accuracy, or nothing if it was not run."""
+    own = [float(r.value) for r in rows.itertuples() if _is_accuracy(r) and study.label(r) == label]
+    if not own:
+        return ""
+    values = pd.Series(own)
+    spread = f" ± {values.std():.2f}" if len(own) > 1 else ""
+    return f"{values.mean():.2f}{spread} ({len(own)})"
+
+
+def _is_accuracy(row: object) -> bool:
+    return row.metric == "accuracy"

@@ -1,0 +1,45 @@
+"""TF-IDF with logistic regression, against scikit-learn's own pipeline on the same words."""
+
+import numpy as np
+import pytest
+import torch
+
+from alkit import baselines, datasets
+from alkit.parts import Part
+
+
+def test_word_counts_leave_padding_out():
+    part = Part(torch.tensor([[2, 3, 2], [4, 0, 0]]), torch.tensor([0, 1]), 2)
+    assert baselines.word_counts(part, 5).toarray().tolist() == [[0, 0, 2, 1, 0], [0, 0, 0, 0, 1]]
+
+
+def test_equals_scikit_learns_pipeline():
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+
+    data = datasets.load("pydocs").subset(train=600)
+
+    def texts(part):
+        return [" ".join(f"w{word}" for word in row if word) for row in part.x.tolist()]
+
+    pipeline = make_pipeline(
+        TfidfVectorizer(sublinear_tf=True), LogisticRegression(C=3.0, max_iter=1000)
+    )
+    pipeline.fit(texts(data.train), data.train.y.numpy())
+    expected = pipeline.predict(texts(data.test)) == data.test.y.numpy()
+    found = baselines.tfidf(data, strengths=[3.0])
+    assert np.mean(found.test_correct.numpy() == expected) > 0.995
+    assert found.test_acc > 0.5
+    assert found.strength == 3.0
+
+
+def test_the_penalty_is_chosen_on_validation():
+    data = datasets.load("pydocs").subset(train=300)
+    found = baselines.tfidf(data, strengths=[1e-6, 10.0])
+    assert found.strength == 10.0
+
+
+def test_images_are_refused():
+    with pytest.raises(ValueError, match="digits holds no texts"):
+        baselines.tfidf(datasets.load("digits"))

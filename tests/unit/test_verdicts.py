@@ -1,0 +1,72 @@
+"""Published tables hold what the sheet says, and verdicts follow the interval."""
+
+import pandas as pd
+import pytest
+import torch
+
+from alkit import study, verdicts
+from alkit.results import Run
+
+
+@pytest.mark.parametrize(
+    ("name", "rows"),
+    [
+        ("al_accuracy", 16),
+        ("al_curves", 60),
+        ("al_time", 16),
+        ("al_ablation", 10),
+        ("al_scale", 116),
+    ],
+)
+def test_published_tables(name, rows):
+    table = verdicts.published(name)
+    assert len(table) == rows
+    assert table.source.notna().all()
+
+
+def test_published_accuracies_are_those_of_the_recorded_runs():
+    table = verdicts.published("al_accuracy").set_index(["data", "model", "method"])
+    assert table.final["tiny_imagenet", "resnet", "al"] == 42.00
+    assert table.final_sd["imdb", "lstm", "bp"] == 0.38
+    assert set(table.n) == {10}
+    scale = verdicts.published("al_scale")
+    peak = scale[(scale.gpus == 4) & (scale.layers == 4) & (scale.placement == "round_robin")]
+    seconds = peak.set_index("method").seconds_an_epoch
+    assert seconds["bp"] / seconds["al_fm"] == pytest.approx(2.087, abs=5e-4)
+
+
+def test_an_unknown_table_is_named_with_those_that_there_are():
+    with pytest.raises(FileNotFoundError, match="al_accuracy"):
+        verdicts.published("nothing")
+
+
+@pytest.mark.parametrize(
+    ("theirs", "low", "high", "said"),
+    [(2.0, 0.5, 1.0, "yes"), (2.0, -1.0, -0.2, "no"), (-1.0, -2.0, -0.5, "yes"),
+     (2.0, -0.1, 0.1, "open")],
+)  # fmt: skip
+def test_verdicts(theirs, low, high, said):
+    assert verdicts.verdict(theirs, low, high) == said
+
+
+def _recorded():
+    run = Run("12_lstm_al", preset="cpu")
+    for method, recipe, right in (("bp", "", 50), ("al", "modern", 80)):
+        for seed in (0, 1):
+            correct = (torch.arange(100) < right).float()
+            labels = {"method": method, "model": "lstm", "data": "ag_news", "seed": seed, "n": 100}
+            extra = {"recipe": recipe}
+            run.record("accuracy", float(right + seed), unit="%", extra=extra, **labels)
+            run.record("correct", study.pack(correct), extra=extra, **labels)
+    return pd.DataFrame(run.rows)
+
+
+def test_accuracy_table():
+    table = verdicts.accuracy_table(_recorded(), verdicts.published("al_accuracy"))
+    row = table.iloc[0]
+    assert row["BP"] == "50.50 ± 0.71 (2)"
+    assert row["AL, modern"] == "80.50 ± 0.71 (2)"
+    assert row["AL, original"] == ""
+    assert row["BP - AL modern, points"].startswith("-30.00 [-39")
+    assert row["same conclusion?"] == "yes"
+    assert row["published AL"] == "91.40 ± 0.25 (10)"
