@@ -47,15 +47,16 @@ class TextOptions:
 
     Args:
         max_len: the most words kept of a text, from its beginning.
-        max_size: the most rows of the vocabulary, padding and unknown included.
+        max_size: the most rows of the vocabulary, padding and unknown included; None: all words.
         stop_words: drop the words of `alkit.text.stop_words`, as the AL publication does.
         legacy: clean as published, which glues words together (`alkit.text.clean`).
         validation: share of the official training part held out, class by class, by the seed.
         train_size, test_size: take only so many official rows, as many of each class; None: all.
+            Which rows of the training part depends on the seed, of the test part on the size alone.
     """
 
     max_len: int = 128
-    max_size: int = 30_000
+    max_size: int | None = 30_000
     stop_words: bool = True
     legacy: bool = False
     validation: float = 0.1
@@ -294,7 +295,7 @@ def _build(
 ) -> DataSet:
     """Clean, split, number."""
     train = _sized(train, options.train_size, "train_size", seed)
-    test = _sized(test, options.test_size, "test_size", seed)
+    test = _sized(test, options.test_size, "test_size", 0)  # runs of several seeds share a test
     cleaned = options.clean(train[0])
     long = [row for row, words in enumerate(cleaned) if len(words) > 1]
     if not long:

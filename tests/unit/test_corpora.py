@@ -348,3 +348,13 @@ def test_a_zip_of_something_else_is_named(shared: Path) -> None:
         archive.writestr("readme", "")
     with pytest.raises(ValueError, match="SST-2.zip: there is no train.tsv"):
         load("sst2")
+
+
+def test_runs_of_several_seeds_share_their_test(shared: Path) -> None:
+    make_tar(shared / "ag_news_csv.tgz", ag_news(rows(80), rows(40)))
+    first, second = (load("ag_news", seed=seed, train_size=60, test_size=8) for seed in (0, 1))
+    assert words(first, first.train) != words(second, second.train)
+    pairs = zip(words(first, first.test), words(second, second.test), strict=True)
+    for one, other in pairs:
+        both = zip(one, other, strict=True)
+        assert all(a == b or "<unk>" in (a, b) for a, b in both)
