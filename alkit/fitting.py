@@ -182,7 +182,7 @@ class _Run:
         if self.test_correct is None:
             self.test_correct = evaluate(self.model, test)
             self._save()
-        early = self.stale and len(self.rows) < self.settings["epochs"]
+        early = len(self.rows) < self.settings["epochs"]
         return Fit(pd.DataFrame(self.rows), self.best_epoch, self.test_correct, early)
 
     def _save(self) -> None:

@@ -79,6 +79,7 @@ def _fail_halfway(model):
         ("cosinus", 0.1, "unknown schedule 'cosinus': give constant or cosine"),
         ("cosine", -0.1, "end_factor is -0.1: it must be finite and not negative"),
         ("cosine", math.nan, "end_factor is nan"),
+        ("cosine", math.inf, "end_factor is inf"),
     ],
 )
 def test_bad_schedules(schedule, end_factor, message):
