@@ -5,7 +5,7 @@ published tiny ImageNet recipe sits at the constant prediction for sixteen epoch
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pandas as pd
 import torch
@@ -19,7 +19,16 @@ from alkit.model import ALModel
 from alkit.recipes import Recipe
 from alkit.rng import generator_for
 
-__all__ = ["Level", "constant_loss", "levels_of", "stack", "stalled", "train_labels"]
+__all__ = [
+    "Level",
+    "Variant",
+    "constant_loss",
+    "levels_of",
+    "milestones",
+    "stack",
+    "stalled",
+    "train_labels",
+]
 
 TOLERANCE = 0.02  # an autoencoder whose loss is within this share of the constant's is stalled
 
@@ -46,6 +55,32 @@ class Level:
     def stalled(self) -> bool:
         """Say whether it does no better than a constant."""
         return self.loss >= (1 - TOLERANCE) * self.constant
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A label side to compare with others.
+
+    Attributes:
+        init: changes a level's initial weights in place.
+    """
+
+    recipe: Recipe
+    lr: float = 1e-4
+    levels: int = 1
+    init: Callable[[nn.Module], None] | None = None
+
+    def build(
+        self, num_classes: int, code_dim: int, *, levels: int | None = None, seed: int = 0
+    ) -> list[AE]:
+        """Return its untrained autoencoders, the same ones for the same seed."""
+        recipe = replace(self.recipe, code_dim=code_dim)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            made = stack(recipe, num_classes, levels or self.levels)
+            for ae in made if self.init else ():
+                self.init(ae)
+        return made
 
 
 def constant_loss(loss: Callable[[Tensor, Tensor], Tensor], rows: Tensor) -> float:
@@ -113,6 +148,7 @@ def train_labels(
     batch_size: int,
     lr: Callable[[int], float] | float = 1e-3,
     seed: int = 0,
+    until_right: bool = False,
     progress: Callable[[Iterable[int]], Iterable[int]] = iter,
 ) -> pd.DataFrame:
     """Train label autoencoders on labels alone, each level on the detached code of the one below.
@@ -120,6 +156,8 @@ def train_labels(
     Args:
         steps: batches an epoch; labels are drawn class-balanced, in an order of (seed, epoch).
         lr: learning rate, a number or a function of the epoch (from 0).
+        until_right: end after the first epoch in which every level decodes all classes and none
+            is stalled.
     Returns: a row an epoch (from 1) and level, with the fields of `Level` and `stalled`.
     """
     rate = lr if callable(lr) else lambda epoch: lr
@@ -132,8 +170,26 @@ def train_labels(
             optimizer.param_groups[0]["lr"] = rate(epoch)
         for labels in _label_batches(num_classes, steps, batch_size, seed, epoch):
             _step(autoencoders, optimizers, shared(one_hot(labels, num_classes)))
-        for one in levels_of(autoencoders, num_classes):
-            rows.append({"epoch": epoch + 1, **vars(one), "stalled": one.stalled})
+        levels = levels_of(autoencoders, num_classes)
+        rows += [{"epoch": epoch + 1, **vars(one), "stalled": one.stalled} for one in levels]
+        if until_right and all(one.right == 1 and not one.stalled for one in levels):
+            break
+    return pd.DataFrame(rows)
+
+
+def milestones(history: pd.DataFrame) -> pd.DataFrame:
+    """Return when each level got where, from the rows of `train_labels`.
+
+    Returns: a row a level: escape, the epoch from which on neither it nor a level below is stalled;
+        perfect, the first in which all classes decode; NaN for what did not happen within `epochs`.
+    """
+    rows = []
+    held = 0
+    for level, own in history.groupby("level"):
+        held = max(held, own.epoch[own.stalled].max() if own.stalled.any() else 0)
+        escape = own.epoch[own.epoch > held].min()
+        perfect = own.epoch[own.right == 1].min()
+        rows.append({"level": level, "escape": escape, "perfect": perfect, "epochs": len(own)})
     return pd.DataFrame(rows)
 
 

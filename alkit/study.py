@@ -118,6 +118,7 @@ def train_case(
     settings |= {"mode": case.method, **options}
     if resumable:
         described = [asdict(case), family, data.describe(), lr, dict(sizes or {}), legacy, settings]
+        described.append(None if vectors is None else _digest(vectors))
         settings["checkpoint"] = _checkpoint(resumable, described)
     done = fit(model, data, **settings)
     return Outcome(case, model, done, _exits(model, data, done), plateau_epochs(done, data))
@@ -232,6 +233,10 @@ def unpack(text: str, n: int) -> np.ndarray:
     """Read what `pack` wrote: float (n,)."""
     bits = np.frombuffer(base64.b64decode(text), dtype=np.uint8)
     return np.unpackbits(bits, count=n).astype(float)
+
+
+def _digest(table: Tensor) -> str:
+    return hashlib.sha256(table.numpy().tobytes()).hexdigest()
 
 
 def _exits(model: ALModel | BPModel, data: DataSet, done: Fit) -> list[float]:

@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 
+import pandas as pd
 import pytest
 import torch
 import torch.nn.functional as F
@@ -65,3 +66,63 @@ def test_the_detector_names_the_layers():
     assert labels.stalled(model, 10) == [1, 2]
     modern = to_al(convnet(widths=(4, 4)), 10, torch.zeros(2, 1, 8, 8))
     assert labels.stalled(modern, 10) == []
+
+
+def test_until_right_ends_when_all_classes_decode():
+    cure = replace(ORIGINAL, codes="fixed", first_loss="cross_entropy", code_dim=32)
+    options = {"epochs": 5, "steps": 2, "batch_size": 8}
+    one = labels.train_labels(labels.stack(cure, 10), 10, until_right=True, **options)
+    assert one.epoch.tolist() == [1]
+    assert len(labels.train_labels(labels.stack(cure, 10), 10, **options)) == 5
+    stuck = labels.stack(replace(ORIGINAL, code_dim=32), 10, levels=2)
+    both = labels.train_labels(stuck, 10, until_right=True, lr=1e-4, **options)
+    assert both.epoch.max() == 5
+
+
+def test_until_right_waits_for_all_levels_and_does_not_change_the_run():
+    cure = labels.Variant(
+        replace(ORIGINAL, encoder="tanh", decoders=("none", "none"), first_loss="cross_entropy")
+    )
+    options = {"epochs": 12, "steps": 30, "batch_size": 32, "lr": 3e-3}
+    full = labels.train_labels(cure.build(10, 32, levels=2), 10, **options)
+    ended = labels.train_labels(cure.build(10, 32, levels=2), 10, until_right=True, **options)
+    last = ended[ended.epoch == ended.epoch.max()]
+    assert (last.right == 1).all()
+    assert not last.stalled.any()
+    assert len(ended) < len(full)
+    pd.testing.assert_frame_equal(ended, full.iloc[: len(ended)])
+
+
+def test_milestones():
+    rows = {
+        "epoch": [1, 2, 3, 4] * 3,
+        "level": [1] * 4 + [2] * 4 + [3] * 4,
+        "stalled": [True, False, True, False] + [False] * 4 + [True] * 4,
+        "right": [0.1, 1.0, 0.9, 1.0] + [0.1, 0.2, 0.3, 1.0] + [0.1] * 4,
+    }
+    first, second, third = labels.milestones(pd.DataFrame(rows)).to_dict("records")
+    assert first == {"level": 1, "escape": 4, "perfect": 2, "epochs": 4}
+    assert second == {"level": 2, "escape": 4, "perfect": 4, "epochs": 4}  # not before level 1
+    assert math.isnan(third["escape"])
+    assert math.isnan(third["perfect"])
+    never = pd.DataFrame({"epoch": [1], "level": [1], "stalled": [False], "right": [1.0]})
+    assert labels.milestones(never).escape.tolist() == [1]
+
+
+def test_a_variant_is_built_from_its_seed():
+    def halved(ae):
+        with torch.no_grad():
+            for parameter in ae.parameters():
+                parameter.mul_(0.5)
+
+    plain, scaled = labels.Variant(ORIGINAL), labels.Variant(ORIGINAL, levels=2, init=halved)
+    before = torch.get_rng_state()
+    (first,) = plain.build(10, 16, seed=3)
+    assert torch.equal(torch.get_rng_state(), before)
+    (again,), second = plain.build(10, 16, seed=3), scaled.build(10, 16, seed=3)
+    (other,) = plain.build(10, 16, seed=4)
+    assert torch.equal(first.g[0].weight, again.g[0].weight)
+    assert not torch.equal(first.g[0].weight, other.g[0].weight)
+    assert torch.equal(0.5 * first.g[0].weight, second[0].g[0].weight)
+    assert len(second) == 2
+    assert len(scaled.build(10, 16, levels=3)) == 3

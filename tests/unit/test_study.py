@@ -125,3 +125,14 @@ def test_the_plateau_of_a_label_autoencoder_is_counted(small):
     losses = [0.25, 0.0901, 0.0899, 0.088]  # 10 classes: the constant's loss is 0.09
     made = replace(done, history=pd.DataFrame({"autoencoder_1": losses}))
     assert study.plateau_epochs(made, small) == 2
+
+
+def test_another_starting_table_is_another_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(study.paths, "root", lambda: tmp_path)
+    data = datasets.load("pydocs").subset(train=60, validation=20, test=20)
+    rows = len(data.vocabulary)
+    options = {"epochs": 1, "batch_size": 30, "sizes": {"blocks": 1, "hidden": 4}}
+    for vectors in (torch.zeros(rows, 6), torch.ones(rows, 6), torch.ones(rows, 6)):
+        case = study.Case("al", "modern", 0)
+        study.train_case(case, "lstm", data, vectors=vectors, resumable="here", **options)
+    assert len(list((tmp_path / "runs" / "checkpoints").glob("*.pt"))) == 2
