@@ -10,6 +10,7 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator
 
 from alkit.paths import root
 from alkit.timeline import Timeline
@@ -174,6 +175,7 @@ def learning_curves(
     if chance is not None:
         ax.axhline(chance, color="0.6", lw=0.8)
         ax.text(1, chance, "chance", fontsize=7, color="0.4", va="bottom")
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.set(xlabel="epoch", ylabel="validation accuracy, %", title=title)
     ax.legend(frameon=False)
     return ax

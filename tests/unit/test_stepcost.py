@@ -1,0 +1,46 @@
+"""What a step costs: the right contenders, memory of a process of its own."""
+
+import pytest
+import torch
+
+from alkit import stepcost
+
+SIZES = {
+    "vgg": {"width": 0.0625},
+    "transformer": {"blocks": 1, "width": 12, "heads": 6, "ffn": 8},
+}
+
+
+@pytest.mark.parametrize("family", SIZES)
+@pytest.mark.parametrize("recipe", ["original", "modern", ""])
+def test_every_setting_trains(family, recipe):
+    options = {"classes": 5, "batch_size": 4, "steps": 2, "tokens": 6, "sizes": SIZES[family]}
+    setting = stepcost.Setting(family, recipe, recipe == "original", **options)
+    record = setting.run()
+    assert record.samples == 8
+    assert torch.isfinite(record.losses).all()
+    assert setting.label == (f"al {recipe}" if recipe else "bp")
+
+
+def test_memory_is_that_of_the_run_alone():
+    # 64 x 1024 x 1024 floats held here must not count there
+    ballast = torch.ones(64, 1024, 1024)
+    sizes = {"width": 0.0625}
+    small = stepcost.Setting("vgg", "modern", classes=5, batch_size=2, steps=1, sizes=sizes)
+    large = stepcost.Setting("vgg", "modern", classes=5, batch_size=256, steps=1, sizes=sizes)
+    few, many = stepcost.peak_mib(small), stepcost.peak_mib(large)
+    assert 0 < few < 1024
+    assert many > few + 50
+    assert ballast.numel() == 2**26
+
+
+def test_speedup_is_over_the_one_that_was_named():
+    sizes = {"width": 0.0625}
+    settings = [
+        stepcost.Setting("vgg", recipe, classes=5, batch_size=2, steps=1, sizes=sizes)
+        for recipe in ("original", "modern")
+    ]
+    table = stepcost.compare(settings, over="al original", repeats=2).set_index("label")
+    assert table.speedup["al original"] == 1.0
+    assert table.n.tolist() == [2, 2]
+    assert (table.peak_mib > 0).all()
