@@ -17,6 +17,7 @@ from tqdm.auto import tqdm
 from alkit import checkpoint as checkpoints
 from alkit.backprop import BPModel
 from alkit.datasets import DataSet, Part
+from alkit.labels import stalled
 from alkit.model import ALModel
 from alkit.rates import rates, scheduled
 from alkit.train import EpochRecord, train_epoch
@@ -49,9 +50,11 @@ class Fit:
     Attributes:
         history: a row an epoch. epoch, from 1; lr, of the first optimiser; loss, the mean of all;
             with AL associated_1, autoencoder_1, associated_2, ... by layer, from 1; val_acc, and
-            if asked for val_acc_1, ... by depth, and train_acc; data_s, train_s and eval_s: seconds
-            in which batches were waited for, the rest of training, and evaluation; step_s, median
-            seconds of a batch. In a pipeline the workers train on while the next batch is made.
+            if asked for val_acc_1, ... by depth, and train_acc; with AL stalled, how many label
+            autoencoders do no better than a constant (`alkit.labels.stalled` names them); data_s,
+            train_s and eval_s: seconds in which batches were waited for, the rest of training, and
+            evaluation; step_s, median seconds of a batch. In a pipeline the workers train on while
+            the next batch is made.
         best_epoch: by validation accuracy, the first if several are equal; from 1.
         test_correct: float (N,) on the test part, of the best epoch.
         stopped_early: whether patience ended before the epochs did.
@@ -129,7 +132,7 @@ def fit(
                 rate = start_epoch(epoch := len(run.rows))
                 batches = _Timed(data.train.batches(batch_size, seed=seed, epoch=epoch, **extra))
                 record = train_epoch(model, batches, mode, workers, threads, seed=seed)
-                measured = _measure(model, data, evaluate_train, exits)
+                measured = _measure(model, data, evaluate_train, exits) | _stalled(model, data)
                 row = _row(epoch + 1, rate, record, batches.seconds, measured)
                 write(row)
                 run.add(row)
@@ -243,6 +246,13 @@ def _row(epoch: int, rate: float, record: EpochRecord, data_s: float, measured: 
     eval_s = measured.pop("eval_s")
     times = {"data_s": data_s, "train_s": record.seconds - data_s, "eval_s": eval_s}
     return row | measured | times | {"step_s": record.timeline.step_s}
+
+
+def _stalled(model: ALModel | BPModel, data: DataSet) -> Row:
+    """Count the label autoencoders that do no better than a constant."""
+    if isinstance(model, BPModel):
+        return {}
+    return {"stalled": len(stalled(model, data.num_classes))}
 
 
 def _bar(name: str, epochs: int, done: int, progress: bool) -> tqdm:

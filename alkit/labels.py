@@ -6,6 +6,7 @@ published tiny ImageNet recipe sits at the constant prediction for sixteen epoch
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import pandas as pd
 import torch
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 
 from alkit.codes import Codes, shared
 from alkit.convert import label_side
-from alkit.layers import AE, adam, one_hot
+from alkit.layers import AE, adam, evaluating, one_hot
 from alkit.model import ALModel
 from alkit.recipes import Recipe
 from alkit.rng import generator_for
@@ -106,21 +107,26 @@ def levels_of(autoencoders: Iterable[AE], num_classes: int) -> list[Level]:
         autoencoders: from the input side: `[layer.ae for layer in model]`.
     """
     found: list[Level] = []
-    decoders: list[nn.Module] = []
-    device = next((p.device for ae in autoencoders for p in ae.parameters()), None)
-    rows = classes = torch.eye(num_classes, device=device)
-    for number, ae in enumerate(autoencoders, start=1):
-        code, decoded = ae(rows)
-        decoders.append(ae.h)
-        down = code
-        for h in reversed(decoders):
-            down = h(down)
-        right = (down.argmax(1) == classes.argmax(1)).float().mean().item()
-        loss, constant = ae.loss(decoded, rows).item(), constant_loss(ae.loss_fn, rows)
-        spread = rows.std(0).mean().item()
-        found.append(Level(number, loss, constant, right, spread))
-        rows = code
+    rows = classes = torch.eye(num_classes)
+    levels = nn.ModuleList(autoencoders)
+    with evaluating(levels):
+        for number, ae in enumerate(levels, start=1):
+            rows = _beside(ae, rows)
+            code, decoded = ae(rows)
+            down = code
+            for below in reversed(levels[:number]):
+                down = below.h(_beside(below, down))
+            right = (down.argmax(1).cpu() == classes.argmax(1)).float().mean().item()
+            loss, constant = ae.loss(decoded, rows).item(), constant_loss(ae.loss_fn, rows)
+            found.append(Level(number, loss, constant, right, rows.std(0).mean().item()))
+            rows = code
     return found
+
+
+def _beside(module: nn.Module, rows: Tensor) -> Tensor:
+    """Move rows to where a module's numbers are."""
+    held = next(chain(module.parameters(), module.buffers()), rows)
+    return rows.to(held.device)
 
 
 def stalled(model: ALModel, num_classes: int) -> list[int]:

@@ -20,7 +20,6 @@ from torch import Tensor
 from alkit import families, paths, results
 from alkit.backprop import BPModel
 from alkit.fitting import Fit, evaluate, fit
-from alkit.losses import constant_prediction_loss
 from alkit.model import ALModel
 from alkit.parts import DataSet
 from alkit.recipes import find_recipe
@@ -61,8 +60,7 @@ class Outcome:
 
     Attributes:
         exits: test accuracy at every depth, 1 to all; of BP the one it has.
-        plateau_epochs: epochs in which the first label autoencoder's loss was that of predicting
-            the same for every class (within 2 percent).
+        plateau_epochs: epochs after which some label autoencoder did no better than a constant.
     """
 
     case: Case
@@ -121,7 +119,8 @@ def train_case(
         described.append(None if vectors is None else _digest(vectors))
         settings["checkpoint"] = _checkpoint(resumable, described)
     done = fit(model, data, **settings)
-    return Outcome(case, model, done, _exits(model, data, done), plateau_epochs(done, data))
+    plateau = int((done.history["stalled"] > 0).sum()) if "stalled" in done.history else 0
+    return Outcome(case, model, done, _exits(model, data, done), plateau)
 
 
 def vectors_for(
@@ -170,14 +169,6 @@ def record(
     rows += [(name, float(done.history[name].sum()), "s") for name in ("data_s", "train_s")]
     for metric, value, unit in rows:
         run.record(metric, value, n=n, unit=unit, extra=fields, **labels)
-
-
-def plateau_epochs(done: Fit, data: DataSet, tolerance: float = 0.02) -> int:
-    """Count the epochs in which the first label autoencoder's MSE was a constant prediction's."""
-    if "autoencoder_1" not in done.history:
-        return 0
-    constant = constant_prediction_loss(data.num_classes)
-    return int((abs(done.history["autoencoder_1"] / constant - 1) <= tolerance).sum())
 
 
 def curves(frame: pd.DataFrame) -> pd.DataFrame:

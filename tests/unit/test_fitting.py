@@ -134,7 +134,7 @@ def test_columns_of_associated_learning():
     table = fit(model, data, epochs=2, batch_size=6, schedule="cosine", progress=False).history
     assert table.columns.tolist() == [
         *["epoch", "lr", "loss", "associated_1", "autoencoder_1", "associated_2", "autoencoder_2"],
-        *["val_acc", "data_s", "train_s", "eval_s", "step_s"],
+        *["val_acc", "stalled", "data_s", "train_s", "eval_s", "step_s"],
     ]
     assert table.epoch.tolist() == [1, 2]
     assert table.lr.tolist() == pytest.approx([1e-2, 0.55e-2])

@@ -126,3 +126,14 @@ def test_a_variant_is_built_from_its_seed():
     assert torch.equal(0.5 * first.g[0].weight, second[0].g[0].weight)
     assert len(second) == 2
     assert len(scaled.build(10, 16, levels=3)) == 3
+
+
+def test_looking_changes_nothing():
+    model = to_al(convnet(widths=(4,)), 10, torch.zeros(2, 1, 8, 8), recipe="mse")
+    model[0].ae.g = torch.nn.Sequential(model[0].ae.g, torch.nn.BatchNorm1d(128))
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    state = torch.get_rng_state()
+    labels.stalled(model, 10)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert torch.equal(torch.get_rng_state(), state)
+    assert model[0].ae.g.training
