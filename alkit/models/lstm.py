@@ -82,13 +82,20 @@ def lstm_al(
     blocks: int = 3,
     width: int = 300,
     hidden: int = 256,
+    dropout: float = 0.0,
     packed: bool = True,
     vectors: Tensor | None = None,
 ) -> list[nn.Module]:
-    """Return the embedding block, which may start from `vectors` (V, D), and `blocks` BiLSTMs."""
+    """Return the embedding block and `blocks` BiLSTMs.
+
+    Args:
+        dropout: of the embedding's output; the published network has none.
+        packed: see `BiLSTM`.
+        vectors: float (V, width) for the embedding to start from.
+    """
     widths = [width, *[2 * hidden] * (blocks - 1)]
     stack = [BiLSTM(w, hidden, packed=packed) for w in widths]
-    return [TokenEmbedding(vocabulary, width, vectors=vectors), *stack]
+    return [TokenEmbedding(vocabulary, width, dropout, vectors=vectors), *stack]
 
 
 def final_states(s: Sequence) -> Tensor:

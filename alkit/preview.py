@@ -1,0 +1,56 @@
+"""A look at a data set before anything is trained: some samples, and what they are like."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from alkit.parts import DataSet
+from alkit.viz import WIDE
+
+__all__ = ["preview"]
+
+
+def preview(data: DataSet, samples: int = 12) -> Figure:
+    """Draw the first training images with their classes, or how long texts are and of which class.
+
+    Args:
+        samples: images shown, at most.
+    """
+    return _texts(data) if data.train.is_text else _images(data, samples)
+
+
+def _images(data: DataSet, samples: int) -> Figure:
+    shown = min(samples, len(data.train))
+    images, y = next(iter(data.train.batches(shown, shuffle=False)))
+    fig, axes = plt.subplots(2, (shown + 1) // 2, figsize=(WIDE[0], 3.2), squeeze=False)
+    for ax in axes.flat:
+        ax.axis("off")
+    for ax, image, label in zip(axes.flat, images, y.argmax(1).tolist(), strict=False):
+        ax.imshow(_pixels(image), cmap="gray")
+        ax.set_title(data.class_names[label].split(",")[0][:14], fontsize=7, fontweight="normal")
+    size = "x".join(map(str, images.shape[2:]))
+    fig.suptitle(f"{data.name}: {len(data.train):,} training images of {size}", fontsize=10)
+    return fig
+
+
+def _texts(data: DataSet) -> Figure:
+    lengths = (data.train.x != data.train.pad).sum(1)
+    median, longest = int(lengths.median()), data.train.x.shape[1]
+    fig, (left, right) = plt.subplots(1, 2, figsize=WIDE)
+    left.hist(lengths.numpy(), bins=min(30, longest), color="0.5")
+    cut = (lengths == longest).float().mean().item()
+    title = f"{data.name}: half the texts have at most {median} words; {cut:.0%} are {longest} long"
+    left.set(xlabel="words of a training text", ylabel="texts", title=title)
+    counts = torch.bincount(data.train.y, minlength=data.num_classes)
+    right.barh(list(data.class_names), counts.numpy(), color="0.5")
+    right.invert_yaxis()
+    right.set(xlabel="training texts", title=f"{int(counts.min())} to {int(counts.max())} a class")
+    return fig
+
+
+def _pixels(image_CHW: Tensor) -> np.ndarray:
+    low, high = image_CHW.min(), image_CHW.max()
+    scaled = (image_CHW - low) / (high - low).clamp(min=1e-6)
+    return (scaled.permute(1, 2, 0) if len(scaled) == 3 else scaled[0]).numpy()
