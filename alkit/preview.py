@@ -41,12 +41,13 @@ def _texts(data: DataSet) -> Figure:
     fig, (left, right) = plt.subplots(1, 2, figsize=WIDE)
     left.hist(lengths.numpy(), bins=min(30, longest), color="0.5")
     cut = (lengths == longest).float().mean().item()
-    title = f"{data.name}: half the texts have at most {median} words; {cut:.0%} are {longest} long"
-    left.set(xlabel="words of a training text", ylabel="texts", title=title)
+    left.set(xlabel="words of a training text", ylabel="texts")
     counts = torch.bincount(data.train.y, minlength=data.num_classes)
     right.barh(list(data.class_names), counts.numpy(), color="0.5")
     right.invert_yaxis()
-    right.set(xlabel="training texts", title=f"{int(counts.min())} to {int(counts.max())} a class")
+    right.set(xlabel="training texts", xlim=(0, 1.1 * int(counts.max())))
+    finding = f"half the texts have at most {median} words, {cut:.0%} are {longest} long"
+    fig.suptitle(f"{data.name}: {finding}", fontsize=10)
     return fig
 
 
