@@ -9,6 +9,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +96,8 @@ def train_case(
     Args:
         lr: the recipe's by default; BP without one takes that of "modern".
         resumable: name of a notebook; its run then keeps a checkpoint under `runs/checkpoints/`
-            and goes on from it.
+            and goes on from it, as long as case, data, settings and the package's code are the
+            same.
         options: of `alkit.fit`.
     """
     kind = "texts" if data.train.is_text else "images"
@@ -116,7 +118,7 @@ def train_case(
     settings |= {"mode": case.method, **options}
     if resumable:
         described = [asdict(case), family, data.describe(), lr, dict(sizes or {}), legacy, settings]
-        described.append(None if vectors is None else _digest(vectors))
+        described += [asdict(recipe), None if vectors is None else _digest(vectors), _sources()]
         settings["checkpoint"] = _checkpoint(resumable, described)
     done = fit(model, data, **settings)
     plateau = int((done.history["stalled"] > 0).sum()) if "stalled" in done.history else 0
@@ -224,6 +226,15 @@ def unpack(text: str, n: int) -> np.ndarray:
     """Read what `pack` wrote: float (n,)."""
     bits = np.frombuffer(base64.b64decode(text), dtype=np.uint8)
     return np.unpackbits(bits, count=n).astype(float)
+
+
+@cache
+def _sources() -> str:
+    """Hash the package's own code: a result of other code must not be taken for this one's."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.rglob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 def _digest(table: Tensor) -> str:

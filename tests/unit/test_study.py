@@ -125,12 +125,15 @@ def test_epochs_on_the_plateau_are_counted(small):
         assert outcome.plateau_epochs == epochs
 
 
-def test_another_starting_table_is_another_run(tmp_path, monkeypatch):
+def test_another_starting_table_or_package_is_another_run(tmp_path, monkeypatch):
     monkeypatch.setattr(study.paths, "root", lambda: tmp_path)
     data = datasets.load("pydocs").subset(train=60, validation=20, test=20)
     rows = len(data.vocabulary)
     options = {"epochs": 1, "batch_size": 30, "sizes": {"blocks": 1, "hidden": 4}}
+    case, kept = study.Case("al", "modern", 0), tmp_path / "runs" / "checkpoints"
     for vectors in (torch.zeros(rows, 6), torch.ones(rows, 6), torch.ones(rows, 6)):
-        case = study.Case("al", "modern", 0)
         study.train_case(case, "lstm", data, vectors=vectors, resumable="here", **options)
-    assert len(list((tmp_path / "runs" / "checkpoints").glob("*.pt"))) == 2
+    assert len(list(kept.glob("*.pt"))) == 2
+    monkeypatch.setattr(study, "_sources", lambda: "another state of the package")
+    study.train_case(case, "lstm", data, vectors=vectors, resumable="here", **options)
+    assert len(list(kept.glob("*.pt"))) == 3
