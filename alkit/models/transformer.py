@@ -1,11 +1,12 @@
 """A Transformer encoder as a list of blocks; every block takes and returns (x_BTD, mask_BT).
 
-B batch, T tokens, D width, V vocabulary. The mask is true at real tokens.
+B batch, T tokens, N real tokens of a batch, D width, V vocabulary. The mask is true at real tokens.
 """
 
 import math
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 __all__ = ["EncoderBlock", "LegacyEncoderBlock", "TokenEmbedding", "sinusoids", "transformer"]
@@ -85,21 +86,43 @@ class EncoderBlock(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, inputs: Masked) -> Masked:
-        """Attend among the real tokens; padding is never looked at."""
+        """Attend among the real tokens; padding is left out of all work but attention's, and 0."""
         x_BTD, mask_BT = inputs
-        y_BTD = self.norms[0](x_BTD)
-        y_BTD, _ = self.attention(
-            y_BTD, y_BTD, y_BTD, key_padding_mask=~mask_BT, need_weights=False
+        places_N = mask_BT.flatten().nonzero().squeeze(1)
+        x_ND = _taken(x_BTD, places_N)
+        x_ND = x_ND + self.dropout(self._attend(self.norms[0](x_ND), places_N, mask_BT))
+        x_ND = x_ND + self.dropout(self.ffn(self.norms[1](x_ND)))
+        return _spread(self.norms[2](x_ND), places_N, mask_BT), mask_BT
+
+    def _attend(self, x_ND: Tensor, places_N: Tensor, mask_BT: Tensor) -> Tensor:
+        """Do what `nn.MultiheadAttention` does, with its weights."""
+        own = self.attention
+        qkv_ND = F.linear(x_ND, own.in_proj_weight, own.in_proj_bias)
+        qkv = _spread(qkv_ND, places_N, mask_BT).unflatten(2, (3, own.num_heads, own.head_dim))
+        q, k, v = qkv.permute(2, 0, 3, 1, 4)  # each (B, heads, T, D / heads)
+        dropout = own.dropout if self.training else 0.0
+        y = F.scaled_dot_product_attention(
+            q, k, v, attn_mask=mask_BT[:, None, None, :], dropout_p=dropout
         )
-        x_BTD = x_BTD + self.dropout(y_BTD)
-        x_BTD = x_BTD + self.dropout(self.ffn(self.norms[1](x_BTD)))
-        return self.norms[2](x_BTD), mask_BT
+        return own.out_proj(_taken(y.transpose(1, 2).flatten(2), places_N))
+
+
+def _taken(x_BTD: Tensor, places_N: Tensor) -> Tensor:
+    """Return the rows of the real tokens, (N, D)."""
+    return x_BTD.flatten(0, 1).index_select(0, places_N)
+
+
+def _spread(x_ND: Tensor, places_N: Tensor, mask_BT: Tensor) -> Tensor:
+    """Put the rows of the real tokens back to their places, (B, T, D), and zeros between them."""
+    padded = x_ND.new_zeros(mask_BT.numel(), x_ND.shape[1]).index_copy(0, places_N, x_ND)
+    return padded.view(*mask_BT.shape, -1)
 
 
 class LegacyEncoderBlock(EncoderBlock):
-    """The block as published: templates of attention, FFN and norm stay registered, never used.
+    """The block as published: it works on padding too, and half of its parameters are never used.
 
-    They get no gradient. Half of the published parameter count is theirs.
+    The templates of attention, FFN and norms that the published code copies stay registered; they
+    get no gradient.
     """
 
     def __init__(self, width: int, heads: int, ffn: int, dropout: float = 0.1) -> None:
@@ -108,6 +131,17 @@ class LegacyEncoderBlock(EncoderBlock):
         expand, shrink = nn.Linear(width, ffn), nn.Linear(ffn, width)
         norms = [nn.LayerNorm(width) for _ in range(2)]
         self.unused = nn.ModuleList([attention, expand, shrink, *norms])
+
+    def forward(self, inputs: Masked) -> Masked:
+        """Attend to the real tokens, at every position."""
+        x_BTD, mask_BT = inputs
+        y_BTD = self.norms[0](x_BTD)
+        y_BTD, _ = self.attention(
+            y_BTD, y_BTD, y_BTD, key_padding_mask=~mask_BT, need_weights=False
+        )
+        x_BTD = x_BTD + self.dropout(y_BTD)
+        x_BTD = x_BTD + self.dropout(self.ffn(self.norms[1](x_BTD)))
+        return self.norms[2](x_BTD), mask_BT
 
 
 def transformer(

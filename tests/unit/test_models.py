@@ -8,7 +8,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from alkit import to_al
 from alkit.models.lstm import BiLSTM, final_states, last_step, lstm_al
 from alkit.models.resnet import resnet18_al, resnet18_al_head
-from alkit.models.transformer import transformer
+from alkit.models.transformer import EncoderBlock, LegacyEncoderBlock, transformer
 from alkit.models.vgg import vgg_al, vgg_al_head
 
 
@@ -124,3 +124,19 @@ def test_a_bilstm_equals_torchs_packed_one(below):
     )
     torch.testing.assert_close((y, own_h, own_c), (expected, h, c))
     torch.testing.assert_close(found, wanted)
+
+
+def test_an_encoder_block_equals_the_published_one_that_works_on_padding_too():
+    torch.manual_seed(0)
+    block, published = EncoderBlock(12, 3, 8, 0.0), LegacyEncoderBlock(12, 3, 8, 0.0)
+    published.load_state_dict(block.state_dict(), strict=False)
+    x, lengths = torch.randn(4, 5, 12, requires_grad=True), torch.tensor([5, 1, 3, 4])
+    mask = torch.arange(5) < lengths[:, None]
+    (found, _), (expected, _) = block((x, mask)), published((x, mask))
+    torch.testing.assert_close(found[mask], expected[mask])
+    assert not found[~mask].any()
+    own = dict(published.named_parameters())
+    names = [name for name, _ in block.named_parameters()]
+    wanted = torch.autograd.grad(expected[mask].cos().sum(), [x, *(own[name] for name in names)])
+    got = torch.autograd.grad(found[mask].cos().sum(), [x, *block.parameters()])
+    torch.testing.assert_close(got, wanted)
