@@ -12,24 +12,27 @@ from typing import Any
 
 import pandas as pd
 import torch
-from torch import Tensor
 
-from alkit import bench, families
+from alkit import bench, datasets, families
 from alkit.parts import DataSet, Part
 from alkit.train import EpochRecord, train_epoch
 
 __all__ = ["Setting", "compare", "peak_mib"]
 
-WORDS = 20_000
-
 
 @dataclass(frozen=True)
 class Setting:
-    """A family on random data of real shapes; time does not depend on what the numbers are.
+    """A family on a batch to time its step with: random pictures, or texts of a real set.
+
+    Pictures may be random, for time does not depend on what the numbers are; but how long texts are
+    decides how much of a batch is padding.
 
     Attributes:
         recipe: of AL, or "" for BP.
-        legacy: texts with the published defects (no packing, unused parameters).
+        legacy: texts with the published defects (work on padding, unused parameters).
+        classes: of the pictures.
+        texts: name of the set that texts come from.
+        tokens: the most words of a text.
         sizes: of the blocks, as in `families.model`.
     """
 
@@ -39,6 +42,7 @@ class Setting:
     classes: int = 200
     batch_size: int = 32
     steps: int = 3
+    texts: str = "pydocs"
     tokens: int = 60
     threads: int = 1
     sizes: Mapping[str, Any] = field(default_factory=dict)
@@ -59,16 +63,13 @@ class Setting:
         return train_epoch(model, batches, method, threads=self.threads)
 
     def _data(self) -> DataSet:
-        y = torch.arange(self.batch_size) % self.classes
-        part = Part(self._inputs(), y, self.classes)
+        if self.family not in ("vgg", "resnet"):
+            full = datasets.load(self.texts, max_len=self.tokens)
+            return full.subset(train=self.batch_size)
+        pictures = torch.randn(self.batch_size, 3, 32, 32)
+        part = Part(pictures, torch.arange(self.batch_size) % self.classes, self.classes)
         names = tuple(map(str, range(self.classes)))
-        words = range(WORDS) if part.is_text else None
-        return DataSet("random", part, part, part, self.classes, names, words)
-
-    def _inputs(self) -> Tensor:
-        if self.family in ("vgg", "resnet"):
-            return torch.randn(self.batch_size, 3, 32, 32)
-        return torch.randint(2, WORDS, (self.batch_size, self.tokens))
+        return DataSet("random pictures", part, part, part, self.classes, names)
 
 
 def compare(settings: Sequence[Setting], over: str, repeats: int = 3) -> pd.DataFrame:

@@ -44,3 +44,10 @@ def test_speedup_is_over_the_one_that_was_named():
     assert table.speedup["al original"] == 1.0
     assert table.n.tolist() == [2, 2]
     assert (table.peak_mib > 0).all()
+
+
+def test_texts_are_as_long_as_those_of_their_set():
+    setting = stepcost.Setting("lstm", "modern", batch_size=32, tokens=30, sizes={"hidden": 4})
+    (_, mask), _ = next(iter(setting._data().train.batches(32)))
+    lengths = mask.sum(1)
+    assert 8 <= lengths.min() < lengths.float().mean() < lengths.max() <= 30
