@@ -38,7 +38,7 @@ def _pins() -> dict[str, str]:
 
 def _declared() -> dict[str, Requirement]:
     project = _pyproject()["project"]
-    extras = [one for group in project["optional-dependencies"].values() for one in group]
+    extras = project["optional-dependencies"]["test"]  # others are not part of the environment
     requirements = [Requirement(line) for line in [*project["dependencies"], *extras]]
     return {canonicalize_name(one.name): one for one in requirements}
 
