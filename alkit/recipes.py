@@ -96,7 +96,7 @@ class Recipe:
         return (adam if self.fused else torch.optim.Adam)(parameters, lr=lr)
 
 
-# al.md 1.3, 1.8, 2: what the recorded runs used
+# what the recorded runs of the publication used
 _PUBLISHED = {"label_shortcut": False, "fused": False, "channels_last": False}
 _ORIGINAL_IMAGES = Recipe(
     "original",
