@@ -1,27 +1,21 @@
-"""Checkpoints: a file that is whole at any moment, and all that training changes in it.
+"""Checkpoints: all that training changes, in a file that is whole at any moment.
 
-    write   .NAME.PID.partial  ->  fsync  ->  rename to NAME
-
-A process that is killed leaves the old file or the new one, never half of one; what it leaves of a
-partial file is removed by the next `clean`. Nothing but tensors, numbers, strings, lists and dicts
-is stored, and nothing else is ever loaded.
+Nothing but tensors, numbers, strings, lists and dicts is stored, and nothing else is ever loaded.
 """
 
-import os
-import re
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import psutil
 import torch
 from torch import Tensor
 
 from alkit.backprop import BPModel
+from alkit.files import replacing
 from alkit.model import ALModel
 
-__all__ = ["check", "clean", "load", "optimizers", "restore", "save", "snapshot"]
+__all__ = ["check", "load", "optimizers", "restore", "save", "snapshot"]
 
 VERSION = 1
 RATE = "lr"  # a schedule changes it, so it is no mark of another optimiser
@@ -33,18 +27,8 @@ def save(path: str | Path, state: Mapping[str, Any]) -> None:
     Args:
         state: tensors, numbers, strings, None, and lists and dicts of these.
     """
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        with partial.open("wb") as file:
-            torch.save({"version": VERSION, "state": dict(state)}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
-    _sync_folder(path.parent)
+    with replacing(path) as partial, partial.open("wb") as file:
+        torch.save({"version": VERSION, "state": dict(state)}, file)
 
 
 def load(path: str | Path) -> dict[str, Any]:
@@ -70,17 +54,6 @@ def load(path: str | Path) -> dict[str, Any]:
     if version != VERSION:
         raise ValueError(f"{path} is a checkpoint of version {version}; this is version {VERSION}")
     return state
-
-
-def clean(path: str | Path) -> None:
-    """Remove the partial files that killed processes have left beside `path`."""
-    path = Path(path)
-    ours = re.compile(re.escape(f".{path.name}.") + r"(\d+)\.partial")
-    for other in path.parent.glob(".*.partial"):
-        match = ours.fullmatch(other.name)
-        # one that is being written right now belongs to a process that lives
-        if match and (int(match[1]) == os.getpid() or not psutil.pid_exists(int(match[1]))):
-            other.unlink(missing_ok=True)
 
 
 def optimizers(model: ALModel | BPModel) -> dict[str, torch.optim.Optimizer | None]:
@@ -174,14 +147,3 @@ def _kind(tensor: Any) -> str:
     if not isinstance(tensor, Tensor):
         return "missing" if tensor is None else type(tensor).__name__
     return f"{str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)}"
-
-
-def _sync_folder(folder: Path) -> None:
-    """Have the rename itself on the disk, where the system knows how."""
-    if not hasattr(os, "O_DIRECTORY"):
-        return
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -15,6 +15,7 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from alkit import checkpoint as checkpoints
+from alkit import files
 from alkit.backprop import BPModel
 from alkit.datasets import DataSet, Part
 from alkit.labels import stalled
@@ -154,7 +155,7 @@ class _Run:
         self.resumed_at: int | None = None
         if path is None:
             return
-        checkpoints.clean(path)
+        files.clean(path)
         if Path(path).exists():
             self._resume(path)
         else:

@@ -3,10 +3,9 @@
 Images stay bytes (N, 3, H, W); the parts scale them when they make batches.
 """
 
+import contextlib
 import hashlib
 import io
-import os
-import tempfile
 import zipfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +18,7 @@ import torch
 from torch import Tensor
 
 from alkit import archives, catalog, paths
+from alkit.files import replacing
 from alkit.parts import DataSet, Part, hold_out
 
 __all__ = ["load_cifar10", "load_cifar100", "load_tiny_imagenet"]
@@ -233,16 +233,9 @@ def _read_cache(path: Path) -> _Arrays | None:
 
 def _write_cache(path: Path, arrays: _Arrays) -> None:
     """Write the file whole or not at all; a folder that cannot be written is no error."""
-    partial: str | None = None
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, partial = tempfile.mkstemp(suffix=".partial", dir=path.parent)
-        with open(handle, "wb") as file:
+    with contextlib.suppress(OSError):
+        with replacing(path) as partial, partial.open("wb") as file:
             np.savez(file, **arrays._asdict())
-        os.replace(partial, path)
-    except OSError:
-        if partial:
-            Path(partial).unlink(missing_ok=True)
 
 
 # CIFAR

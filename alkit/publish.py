@@ -1,9 +1,10 @@
 """Put tables that runs have written into a page that people have written."""
 
-import os
 from pathlib import Path
 
 import pandas as pd
+
+from alkit.files import replacing
 
 __all__ = ["markdown", "replace_section"]
 
@@ -22,9 +23,8 @@ def replace_section(page: str | Path, name: str, text: str) -> None:
         raise ValueError(f"{page.name} needs the marks {opening} and {closing}, once each")
     head, rest = content.split(opening)
     _, tail = rest.split(closing)
-    partial = page.with_suffix(".partial")
-    partial.write_text(f"{head}{opening}\n{text.strip()}\n{closing}{tail}", encoding="utf-8")
-    os.replace(partial, page)
+    with replacing(page) as partial:
+        partial.write_text(f"{head}{opening}\n{text.strip()}\n{closing}{tail}", encoding="utf-8")
 
 
 def markdown(frame: pd.DataFrame) -> str:

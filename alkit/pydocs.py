@@ -5,13 +5,12 @@ modules are listed in `pydocs_modules.txt`, whose header says how they were chos
 """
 
 import ast
+import contextlib
 import hashlib
 import importlib.metadata
 import importlib.util
 import json
-import os
 import re
-import tempfile
 import warnings
 from collections import defaultdict
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ from typing import NamedTuple
 import torch
 
 from alkit import paths
+from alkit.files import replacing
 from alkit.parts import DataSet, Part, stratified_split
 from alkit.text import Vocabulary, clean, encode
 
@@ -263,13 +263,7 @@ def _read_cache(path: Path) -> _Prepared | None:
 
 def _write_cache(path: Path, prepared: _Prepared) -> None:
     """Write the file whole or not at all; a folder that cannot be written is no error."""
-    partial: str | None = None
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, partial = tempfile.mkstemp(suffix=".partial", dir=path.parent)
-        with open(handle, "w", encoding="utf-8") as file:
-            json.dump(prepared._asdict() | {"sha256": prepared.digest()}, file)
-        os.replace(partial, path)
-    except OSError:
-        if partial:
-            Path(partial).unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        content = prepared._asdict() | {"sha256": prepared.digest()}
+        with replacing(path) as partial:
+            partial.write_text(json.dumps(content), encoding="utf-8")

@@ -22,6 +22,7 @@ import numpy as np
 import pandas as pd
 
 from alkit import paths
+from alkit.files import replacing
 
 __all__ = ["MIME", "Run", "bootstrap_difference", "load", "read", "record_path", "summary", "table"]
 
@@ -314,13 +315,8 @@ def _write(path: Path, content: dict[str, Any]) -> None:
     """Write a record whole or not at all; one line a row, so that a diff shows what changed."""
     head = json.dumps({k: v for k, v in content.items() if k != "rows"}, indent=1)
     rows = ",\n".join("  " + json.dumps(row, allow_nan=False) for row in content["rows"])
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.partial{os.getpid()}")
-    try:
+    with replacing(path) as partial:
         partial.write_text(f'{head[:-2]},\n "rows": [\n{rows}\n ]\n}}\n', encoding="utf-8")
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def _show(content: dict[str, Any]) -> None:

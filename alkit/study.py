@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -28,6 +28,7 @@ from alkit.text import find_vectors, load_vectors
 
 __all__ = [
     "Case",
+    "Gap",
     "Outcome",
     "cases",
     "curves",
@@ -191,8 +192,20 @@ def label(row: Any) -> str:
     return f"{row.method} {recipe if isinstance(recipe, str) else ''}".strip()
 
 
-def gap(frame: pd.DataFrame, better: str, worse: str) -> tuple[float, float, float]:
-    """Return accuracy of `better` minus that of `worse` in points, with its 95 % interval.
+class Gap(NamedTuple):
+    """A difference of accuracies in points, with its 95 % interval; `seeds` both methods have."""
+
+    points: float
+    low: float
+    high: float
+    seeds: int
+
+    def __str__(self) -> str:
+        return f"{self.points:+.2f} [{self.low:+.2f}, {self.high:+.2f}] ({self.seeds})"
+
+
+def gap(frame: pd.DataFrame, better: str, worse: str) -> Gap:
+    """Return accuracy of `better` minus that of `worse`.
 
     Test samples are drawn again, the seeds that both have are pooled.
 
@@ -213,7 +226,7 @@ def gap(frame: pd.DataFrame, better: str, worse: str) -> tuple[float, float, flo
         )
     first, second = (np.stack([tables[name][s] for s in common]) for name in (better, worse))
     difference, low, high = results.bootstrap_difference(first, second)
-    return 100 * difference, 100 * low, 100 * high
+    return Gap(100 * difference, 100 * low, 100 * high, len(common))
 
 
 def pack(correct: Tensor) -> str:

@@ -21,15 +21,15 @@ def published(name: str) -> pd.DataFrame:
     return pd.read_csv(path)
 
 
-def verdict(theirs: float, low: float, high: float) -> str:
-    """Compare a published difference (BP - AL, points) with our interval of it.
+def verdict(theirs: float, ours: study.Gap) -> str:
+    """Compare a published difference (BP - AL, points) with ours.
 
     "yes": both say that the same method is ahead; "no": they say the opposite; "open": our interval
-    holds 0.
+    holds 0, or there are fewer than two seeds.
     """
-    if low <= 0 <= high:
+    if ours.low <= 0 <= ours.high or ours.seeds < 2:
         return "open"
-    return "yes" if (theirs > 0) == (low > 0) else "no"
+    return "yes" if (theirs > 0) == (ours.low > 0) else "no"
 
 
 def accuracy_table(
@@ -48,10 +48,10 @@ def accuracy_table(
         row = {"data": data, "network": model, "BP": _cell(own, "bp")}
         row |= {"AL, modern": _cell(own, "al modern"), "AL, original": _cell(own, "al original")}
         if {"bp", "al modern"} <= {study.label(one) for one in own.itertuples()}:
-            lead, low, high = study.gap(own, "bp", "al modern")
-            row["BP - AL modern, points"] = f"{lead:+.2f} [{low:+.2f}, {high:+.2f}]"
+            lead = study.gap(own, "bp", "al modern")
+            row["BP - AL modern, points (n)"] = str(lead)
             if {"bp", "al"} <= set(other.index):
-                row["same conclusion?"] = verdict(other.final["bp"] - other.final["al"], low, high)
+                row["same conclusion?"] = verdict(other.final["bp"] - other.final["al"], lead)
         for method in other.index:
             row[f"published {method.upper()}"] = (
                 f"{other.final[method]:.2f} ± {other.final_sd[method]:.2f} ({other.n[method]})"

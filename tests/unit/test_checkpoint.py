@@ -5,8 +5,6 @@ import multiprocessing
 import os
 import pickle
 import random
-import subprocess
-import sys
 import threading
 import time
 
@@ -16,8 +14,8 @@ import torch
 from torch import nn
 from tqdm.auto import tqdm
 
-from alkit import BPModel, checkpoint, fit
-from alkit.checkpoint import clean, load, save
+from alkit import BPModel, files, fit
+from alkit.checkpoint import load, save
 from alkit.rates import rates
 from tests.helpers import CLASSES, WIDTH, dense_model, differences, state_of
 from tests.unit.test_fitting import MODELS, Spy, al_model, bp_model, spied, toy
@@ -118,26 +116,12 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path, monkeypatch, step):
     def full(*_):
         raise OSError("no space left on device")
 
-    monkeypatch.setattr(checkpoint.os, step, full)
+    monkeypatch.setattr(files.os, step, full)
     with pytest.raises(OSError, match="no space left"):
         save(path, {"n": 2})
     monkeypatch.undo()
     assert load(path) == {"n": 1}
     assert [file.name for file in tmp_path.iterdir()] == ["run.pt"]
-
-
-def test_leftovers_of_dead_processes_are_removed_and_nothing_else(tmp_path):
-    dead = subprocess.Popen([sys.executable, "-c", ""])
-    dead.wait()
-    parent = os.getppid()
-    left = [f".run.pt.{dead.pid}.partial", f".run.pt.{os.getpid()}.partial"]
-    kept = ["run.pt", f".run.pt.{parent}.partial", f".other.pt.{dead.pid}.partial"]
-    kept += [".run.pt.x.partial", f".runxpt.{dead.pid}.partial"]
-    for name in left + kept:
-        (tmp_path / name).write_bytes(b"half")
-    clean(tmp_path / "run.pt")
-    assert sorted(file.name for file in tmp_path.iterdir()) == sorted(kept)
-    clean(tmp_path / "no folder" / "run.pt")
 
 
 def test_fit_ignores_and_removes_a_leftover(tmp_path):

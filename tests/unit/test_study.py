@@ -50,11 +50,12 @@ def test_the_gap_is_taken_over_the_seeds_that_both_have():
     right, wrong = [1.0] * 40, [1.0] * 20 + [0.0] * 20
     rows = [_rows("bp", float("nan"), seed, right) for seed in (0, 1)]
     rows += [_rows("al", "modern", seed, wrong) for seed in (1, 2)]
-    difference, low, high = study.gap(pd.DataFrame(rows), "bp", "al modern")
+    difference, low, high, seeds = study.gap(pd.DataFrame(rows), "bp", "al modern")
+    assert seeds == 1
     assert difference == 50
     assert 0 < low < 50 < high < 100
     same = study.gap(pd.DataFrame(rows), "bp", "bp")
-    assert same == (0, 0, 0)
+    assert same == (0, 0, 0, 2)
     with pytest.raises(ValueError, match="no seed has both"):
         study.gap(pd.DataFrame(rows), "bp", "al mse")
 
@@ -112,7 +113,7 @@ def test_what_is_recorded_can_be_read_again(small):
     assert rows[rows.method == "bp"].table.isna().all()
     accuracy = own[own.metric == "accuracy"].value.item()
     assert accuracy == pytest.approx(100 * al.fit.test_acc)
-    difference, _, _ = study.gap(rows, "bp", "al modern")
+    difference, *_ = study.gap(rows, "bp", "al modern")
     assert difference == pytest.approx(100 * (bp.fit.test_acc - al.fit.test_acc))
     curves = study.curves(rows)
     assert curves.groupby("label", sort=False).epoch.max().to_dict() == {"bp": 2, "al modern": 2}

@@ -41,12 +41,17 @@ def test_an_unknown_table_is_named_with_those_that_there_are():
 
 
 @pytest.mark.parametrize(
-    ("theirs", "low", "high", "said"),
-    [(2.0, 0.5, 1.0, "yes"), (2.0, -1.0, -0.2, "no"), (-1.0, -2.0, -0.5, "yes"),
-     (2.0, -0.1, 0.1, "open")],
-)  # fmt: skip
-def test_verdicts(theirs, low, high, said):
-    assert verdicts.verdict(theirs, low, high) == said
+    ("theirs", "low", "high", "seeds", "said"),
+    [
+        (2.0, 0.5, 1.0, 3, "yes"),
+        (2.0, -1.0, -0.2, 2, "no"),
+        (-1.0, -2.0, -0.5, 3, "yes"),
+        (2.0, -0.1, 0.1, 3, "open"),
+        (2.0, 0.5, 1.0, 1, "open"),
+    ],
+)
+def test_verdicts(theirs, low, high, seeds, said):
+    assert verdicts.verdict(theirs, study.Gap((low + high) / 2, low, high, seeds)) == said
 
 
 def _recorded():
@@ -67,6 +72,7 @@ def test_accuracy_table():
     assert row["BP"] == "50.50 ± 0.71 (2)"
     assert row["AL, modern"] == "80.50 ± 0.71 (2)"
     assert row["AL, original"] == ""
-    assert row["BP - AL modern, points"].startswith("-30.00 [-39")
+    assert row["BP - AL modern, points (n)"].startswith("-30.00 [-39")
+    assert row["BP - AL modern, points (n)"].endswith("(2)")
     assert row["same conclusion?"] == "yes"
     assert row["published AL"] == "91.40 ± 0.25 (10)"
