@@ -7,6 +7,7 @@ every process one case. A killed case goes on from its checkpoint.
 import base64
 import hashlib
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -193,7 +194,11 @@ def label(row: Any) -> str:
 
 
 class Gap(NamedTuple):
-    """A difference of accuracies in points, with its 95 % interval; `seeds` both methods have."""
+    """A difference of accuracies in points, with its 95 % interval.
+
+    Attributes:
+        seeds: how many both methods have; with none the other numbers are NaN.
+    """
 
     points: float
     low: float
@@ -201,6 +206,8 @@ class Gap(NamedTuple):
     seeds: int
 
     def __str__(self) -> str:
+        if not self.seeds:
+            return "no seed has both yet"
         return f"{self.points:+.2f} [{self.low:+.2f}, {self.high:+.2f}] ({self.seeds})"
 
 
@@ -220,10 +227,7 @@ def gap(frame: pd.DataFrame, better: str, worse: str) -> Gap:
             tables[label(row)][row.seed] = unpack(row.value, int(row.n))
     common = sorted(set(tables[better]) & set(tables[worse]))
     if not common:
-        raise ValueError(
-            f"no seed has both {better} and {worse}: {sorted(tables[better])} and"
-            f" {sorted(tables[worse])} are there"
-        )
+        return Gap(math.nan, math.nan, math.nan, 0)
     first, second = (np.stack([tables[name][s] for s in common]) for name in (better, worse))
     difference, low, high = results.bootstrap_difference(first, second)
     return Gap(100 * difference, 100 * low, 100 * high, len(common))

@@ -47,8 +47,8 @@ def accuracy_table(
         other = theirs[(theirs.data == data) & (theirs.model == model)].set_index("method")
         row = {"data": data, "network": model, "BP": _cell(own, "bp")}
         row |= {"AL, modern": _cell(own, "al modern"), "AL, original": _cell(own, "al original")}
-        if {"bp", "al modern"} <= {study.label(one) for one in own.itertuples()}:
-            lead = study.gap(own, "bp", "al modern")
+        lead = study.gap(own, "bp", "al modern")
+        if lead.seeds:
             row["BP - AL modern, points (n)"] = str(lead)
             if {"bp", "al"} <= set(other.index):
                 row["same conclusion?"] = verdict(other.final["bp"] - other.final["al"], lead)

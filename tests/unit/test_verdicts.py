@@ -76,3 +76,12 @@ def test_accuracy_table():
     assert row["BP - AL modern, points (n)"].endswith("(2)")
     assert row["same conclusion?"] == "yes"
     assert row["published AL"] == "91.40 ± 0.25 (10)"
+
+
+def test_methods_without_a_common_seed_are_not_compared():
+    rows = _recorded()
+    rows = rows[(rows.method == "bp") == (rows.seed == 0)]
+    row = verdicts.accuracy_table(rows, verdicts.published("al_accuracy")).iloc[0]
+    assert row["BP"] == "50.00 (1)"
+    assert row["AL, modern"] == "81.00 (1)"
+    assert row.get("same conclusion?", "") == ""
