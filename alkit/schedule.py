@@ -31,7 +31,17 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-__all__ = ["Schedule", "ScheduleError", "Task", "al", "al_fm", "al_m", "al_pipeline", "bp"]
+__all__ = [
+    "Schedule",
+    "ScheduleError",
+    "Task",
+    "al",
+    "al_fm",
+    "al_m",
+    "al_pipeline",
+    "block_by_block",
+    "bp",
+]
 
 
 class ScheduleError(ValueError):
@@ -86,6 +96,24 @@ class Schedule:
 def bp() -> Schedule:
     """Backprop of a whole model as one stage: the baseline, on the same engine."""
     return Schedule("bp", stages=1, workers=1, order=_layer_by_layer(range(1)), after=_own_layer)
+
+
+def block_by_block(blocks: int) -> Schedule:
+    """Backprop with a stage a block, on one worker: F0 F1 F2 B2 B1 B0 U0 U1 U2."""
+    _check_positive(blocks=blocks)
+
+    def order(worker: int, batches: Iterable[int]) -> Iterator[Task]:
+        for batch in batches:
+            yield from (Task("forward", block, batch) for block in range(blocks))
+            yield from (Task("backward", block, batch) for block in reversed(range(blocks)))
+            yield from (Task("update", block, batch) for block in range(blocks))
+
+    def after(task: Task) -> tuple[Task, ...]:
+        if task.kind == "backward" and task.stage < blocks - 1:
+            return *_own_layer(task), Task("backward", task.stage + 1, task.batch)
+        return _own_layer(task)
+
+    return Schedule("bp", blocks, 1, order, after)
 
 
 def al(layers: int) -> Schedule:

@@ -6,20 +6,18 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from alkit import schedule as schedules
-from alkit import tree
 from alkit.backprop import BPModel
 from alkit.checkpoint import optimizers
-from alkit.device import cores, place, synchronize
+from alkit.device import cores, synchronize
 from alkit.engine import execute, run_single
-from alkit.layers import AL
+from alkit.ledger import Ledger
 from alkit.model import ALModel
 from alkit.partition import balanced_cuts
-from alkit.rng import random_from
 from alkit.schedule import Schedule
+from alkit.stages import Epoch
 from alkit.timeline import Timeline
 
 __all__ = ["EpochRecord", "full_state", "schedule_for", "train_epoch"]
@@ -58,6 +56,7 @@ def train_epoch(
     capacity: int = 2,
     seed: int = 0,
     check_finite: bool = True,
+    ledgers: Sequence[Ledger] | None = None,
 ) -> EpochRecord:
     """Train `model` once on every batch; all AL modes end in the same bits.
 
@@ -73,13 +72,15 @@ def train_epoch(
         capacity: al_pipeline: batches that may wait between two workers.
         seed: dropout and other noise are a function of it, the layer and the batch's number.
         check_finite: raise at a loss that is not finite.
+        ledgers: count the bytes that the forwards keep for their backwards, one a layer (with bp
+            one in all); layers may share one.
     Raises:
         ValueError: unknown mode, no batches, or a batch that doesn't fit.
         FloatingPointError: a loss is not finite; names layer and batch. The model is spoilt
             then: go back to a checkpoint.
     """
     _check_mode(model, mode, workers, threads, cuts)
-    run = _Epoch(model, seed, check_finite)
+    run = Epoch(model, seed, check_finite, ledgers)
     start_s, before = time.perf_counter(), int(model.batches_trained)
     stream = run.counted(batches)
     if mode == "al_pipeline" and cuts is None:
@@ -113,93 +114,9 @@ def schedule_for(
     return schedules.bp() if mode == "bp" else schedules.al(layers)
 
 
-class _Epoch:
-    """One epoch's stages, and what they write down."""
-
-    def __init__(self, model: ALModel | BPModel, seed: int, check_finite: bool) -> None:
-        self.model, self.seed, self.check_finite = model, seed, check_finite
-        self.first_batch = int(model.batches_trained)
-        self.offset = 0  # batches of this epoch that ran in an earlier part
-        self.batches = self.samples = 0
-        self.by_stage: list[list[tuple[Tensor, ...]]] = []
-        if isinstance(model, BPModel):
-            self.stages: list[_BPStage] | list[_LayerStage] = [_BPStage(self, model)]
-        else:
-            self.stages = [_LayerStage(self, layer, i) for i, layer in enumerate(model)]
-        self.by_stage = [[] for _ in self.stages]
-
-    def counted(self, batches: Iterable[tuple[Any, Tensor]]) -> Iterator[tuple[Any, Tensor]]:
-        for x, y in batches:
-            self.batches += 1
-            self.samples += tree.batch_size(x)
-            yield x, y
-
-    def note(self, stage: int, batch: int, losses: tuple[Tensor, ...]) -> None:
-        """Keep the losses of a forward, after a look at them."""
-        if self.check_finite:
-            for name, loss in zip(("associated", "autoencoder"), losses, strict=False):
-                if not torch.isfinite(loss):
-                    which = f"{name} loss of layer {stage}" if len(losses) == 2 else "loss"
-                    raise FloatingPointError(
-                        f"the {which} is {loss.item()} at batch {batch + self.offset}:"
-                        " lower the learning rate, or look at this batch"
-                    )
-        self.by_stage[stage].append(tuple(loss.detach() for loss in losses))
-
-    def losses(self) -> Tensor:
-        rows = [[torch.stack([v.cpu() for v in pair]) for pair in own] for own in self.by_stage]
-        return torch.stack([torch.stack(own) for own in rows], dim=1).float()
-
-    def noise(self, stage: int, batch: int) -> Any:
-        return random_from(self.seed, stage, self.first_batch + self.offset + batch)
-
-
-class _LayerStage:
-    """An AL layer as a stage of the engine."""
-
-    def __init__(self, epoch: _Epoch, layer: AL, index: int) -> None:
-        self.epoch, self.layer, self.index = epoch, layer, index
-
-    def forward(self, payload: tuple[Any, Tensor], batch: int, micro: int) -> tuple[Any, Tensor]:
-        x, y = payload
-        if self.index == 0:
-            y = self.epoch.model.label_input(y)
-        x, y = place((x, y), self.epoch.model.devices, self.index)
-        with self.epoch.noise(self.index, batch):
-            handed_on = self.layer(x, y)
-        self.epoch.note(self.index, batch, self.layer.losses)
-        return handed_on
-
-    def backward(self, payload: None, batch: int, micro: int) -> None:
-        self.layer.backward()
-
-    def update(self, payload: None, batch: int, micro: int) -> None:
-        self.layer.update()
-
-
-class _BPStage:
-    """A whole model under backprop, as the only stage."""
-
-    def __init__(self, epoch: _Epoch, model: BPModel) -> None:
-        self.epoch, self.model, self.loss = epoch, model, torch.zeros(())
-
-    def forward(self, payload: tuple[Any, Tensor], batch: int, micro: int) -> None:
-        with self.epoch.noise(0, batch):
-            self.loss = self.model.loss(*payload)
-        self.epoch.note(0, batch, (self.loss,))
-
-    def backward(self, payload: None, batch: int, micro: int) -> None:
-        self.model.zero_grad(set_to_none=True)
-        self.loss.backward()
-        self.loss = self.loss.detach()
-
-    def update(self, payload: None, batch: int, micro: int) -> None:
-        self.model.optimizer.step()
-
-
 def _probed_pipeline(
     model: ALModel,
-    run: _Epoch,
+    run: Epoch,
     stream: Iterator[tuple[Any, Tensor]],
     workers: int | None,
     threads: int,

@@ -13,7 +13,8 @@ import torch
 from alkit import schedule as schedules
 from alkit import train_epoch
 from alkit.engine import run_single, run_threads
-from alkit.train import _Epoch, schedule_for
+from alkit.stages import Epoch
+from alkit.train import schedule_for
 from tests.helpers import dense_model, differences, made_batches, random_cuts, state_of
 
 MODES = ("al_m", "al_fm", "al_pipeline")
@@ -45,7 +46,7 @@ class _Delayed:
 
 def _trained_single(layers, batches, seed):
     model = dense_model(layers)
-    epoch = _Epoch(model, seed, True)
+    epoch = Epoch(model, seed, True)
     run_single(schedules.al(layers), epoch.stages, batches)
     return state_of(model), epoch.losses()
 
@@ -61,7 +62,7 @@ def _interleaving(seed):
     layers, batches = rng.randint(2, 6), made_batches(rng.randint(1, 5), seed=seed)
     expected, losses = _trained_single(layers, batches, seed)
     model = dense_model(layers)
-    epoch = _Epoch(model, seed, True)
+    epoch = Epoch(model, seed, True)
     run_single(_random_schedule(layers, rng), epoch.stages, batches, choose=rng.randrange)
     return _unequal(expected, losses, model, epoch)
 
@@ -71,7 +72,7 @@ def _threaded(seed, longest_s=0.002):
     layers, batches = rng.randint(2, 6), made_batches(rng.randint(1, 5), seed=seed)
     expected, losses = _trained_single(layers, batches, seed)
     model = dense_model(layers)
-    epoch = _Epoch(model, seed, True)
+    epoch = Epoch(model, seed, True)
     stages = [
         _Delayed(stage, random.Random(seed + i), longest_s) for i, stage in enumerate(epoch.stages)
     ]
@@ -114,7 +115,7 @@ def test_four_modes_end_in_the_same_bits(layers, workers):
 def test_negative_control_one_generator_for_all(monkeypatch):
     """With dropout drawn from torch's shared generator, random orders do not end in the same
     bits."""
-    monkeypatch.setattr(_Epoch, "noise", lambda self, stage, batch: nullcontext())
+    monkeypatch.setattr(Epoch, "around_forward", lambda self, stage, batch: nullcontext())
     assert any(_interleaving(seed) for seed in range(20))
 
 
@@ -129,7 +130,7 @@ def test_negative_control_a_missing_edge():
 
     def differs(seed):
         model = dense_model(layers)
-        epoch = _Epoch(model, 0, True)
+        epoch = Epoch(model, 0, True)
         try:
             run_single(
                 replace(good, after=after),
@@ -172,7 +173,7 @@ class _Failing:
 @pytest.mark.parametrize("layer", range(3))
 def test_an_exception_of_any_worker_reaches_the_caller(mode, kind, layer):
     before = threading.active_count()
-    epoch = _Epoch(dense_model(3), 0, True)
+    epoch = Epoch(dense_model(3), 0, True)
     epoch.stages[layer] = _Failing(epoch.stages[layer], kind, 2)
     start_s = time.monotonic()
     with pytest.raises(ArithmeticError, match=f"injected into {kind} at batch 2") as caught:
@@ -229,7 +230,7 @@ def test_back_pressure(capacity):
             self.stage.update(payload, batch, micro)
             finished += 1
 
-    epoch = _Epoch(dense_model(2), 0, True)
+    epoch = Epoch(dense_model(2), 0, True)
     epoch.stages[1] = Slow(epoch.stages[1], random.Random(0), 0.0)
     run_threads(schedules.al_pipeline(2, capacity=capacity), epoch.stages, batches())
     # fed ahead of the first layer, in it, between the two, in the second
@@ -249,7 +250,7 @@ def test_the_mailbox_and_the_board_stay_small():
     from alkit.engine import _Board, _PullFeed
 
     schedule = schedules.al_pipeline(2)
-    epoch = _Epoch(dense_model(2), 0, True)
+    epoch = Epoch(dense_model(2), 0, True)
     board = _Board(schedule, epoch.stages)
     feed = _PullFeed(board, made_batches(1) * 50)
     orders = [schedule.order(w, feed.numbers()) for w in (0, 1)]

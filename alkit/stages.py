@@ -1,0 +1,178 @@
+"""What the engine runs: AL layers, whole models or single blocks, and the epoch they belong to.
+
+A stage knows the mathematics of a forward, a backward and an update; the schedule decides when.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from alkit import tree
+from alkit.backprop import BPModel
+from alkit.device import place
+from alkit.layers import AL
+from alkit.ledger import Ledger
+from alkit.model import ALModel
+from alkit.rng import random_from
+
+__all__ = ["BlockStage", "Epoch", "LayerStage", "ModelStage"]
+
+
+class Epoch:
+    """One epoch's stages, and what they write down.
+
+    Attributes:
+        stages: one a layer of an `ALModel`; a `BPModel` is one stage.
+        offset: batches of this epoch that ran in an earlier part.
+        batches, samples: counted as they are fed.
+    """
+
+    def __init__(
+        self,
+        model: ALModel | BPModel,
+        seed: int = 0,
+        check_finite: bool = True,
+        ledgers: Sequence[Ledger] | None = None,
+    ) -> None:
+        self.model, self.seed, self.check_finite = model, seed, check_finite
+        self.first_batch = int(model.batches_trained)
+        self.offset = self.batches = self.samples = 0
+        if isinstance(model, BPModel):
+            self.stages: list[ModelStage] | list[LayerStage] = [ModelStage(self, model)]
+        else:
+            self.stages = [LayerStage(self, layer, i) for i, layer in enumerate(model)]
+        self.by_stage: list[list[tuple[Tensor, ...]]] = [[] for _ in self.stages]
+        if ledgers is not None and len(ledgers) != len(self.stages):
+            raise ValueError(f"{len(ledgers)} ledgers for {len(self.stages)} stages: give one each")
+        self.ledgers = ledgers
+
+    def counted(self, batches: Iterable[tuple[Any, Tensor]]) -> Iterator[tuple[Any, Tensor]]:
+        """Pass the batches on, and count."""
+        for x, y in batches:
+            self.batches += 1
+            self.samples += tree.batch_size(x)
+            yield x, y
+
+    def note(self, stage: int, batch: int, losses: tuple[Tensor, ...]) -> None:
+        """Keep the losses of a forward, after a look at them."""
+        if self.check_finite:
+            for name, loss in zip(("associated", "autoencoder"), losses, strict=False):
+                if not torch.isfinite(loss):
+                    which = f"{name} loss of layer {stage}" if len(losses) == 2 else "loss"
+                    raise FloatingPointError(
+                        f"the {which} is {loss.item()} at batch {batch + self.offset}:"
+                        " lower the learning rate, or look at this batch"
+                    )
+        self.by_stage[stage].append(tuple(loss.detach() for loss in losses))
+
+    def losses(self) -> Tensor:
+        """Return what was noted, float (batches, stages, losses)."""
+        rows = [[torch.stack([v.cpu() for v in pair]) for pair in own] for own in self.by_stage]
+        return torch.stack([torch.stack(own) for own in rows], dim=1).float()
+
+    @contextmanager
+    def around_forward(self, stage: int, batch: int) -> Iterator[None]:
+        """Give a forward its own randomness, and let the stage's ledger count what it saves."""
+        with random_from(self.seed, stage, self.first_batch + self.offset + batch):
+            if self.ledgers is None:
+                yield
+            else:
+                with self.ledgers[stage].recording():
+                    yield
+
+
+class LayerStage:
+    """An AL layer as a stage."""
+
+    def __init__(self, epoch: Epoch, layer: AL, index: int) -> None:
+        self.epoch, self.layer, self.index = epoch, layer, index
+
+    def forward(self, payload: tuple[Any, Tensor], batch: int, micro: int) -> tuple[Any, Tensor]:
+        """Take (s, t) of the layer below, hand on the layer's own."""
+        x, y = payload
+        if self.index == 0:
+            y = self.epoch.model.label_input(y)
+        x, y = place((x, y), self.epoch.model.devices, self.index)
+        with self.epoch.around_forward(self.index, batch):
+            handed_on = self.layer(x, y)
+        self.epoch.note(self.index, batch, self.layer.losses)
+        return handed_on
+
+    def backward(self, payload: None, batch: int, micro: int) -> None:
+        """Compute the gradients of the layer's two losses."""
+        self.layer.backward()
+
+    def update(self, payload: None, batch: int, micro: int) -> None:
+        """Step the layer's optimisers."""
+        self.layer.update()
+
+
+class ModelStage:
+    """A whole model under backprop, as the only stage."""
+
+    def __init__(self, epoch: Epoch, model: BPModel) -> None:
+        self.epoch, self.model, self.loss = epoch, model, torch.zeros(())
+
+    def forward(self, payload: tuple[Any, Tensor], batch: int, micro: int) -> None:
+        """Take a batch (x, y) and keep its loss."""
+        with self.epoch.around_forward(0, batch):
+            self.loss = self.model.loss(*payload)
+        self.epoch.note(0, batch, (self.loss,))
+
+    def backward(self, payload: None, batch: int, micro: int) -> None:
+        """Back-propagate through all blocks."""
+        self.model.zero_grad(set_to_none=True)
+        self.loss.backward()
+        self.loss = self.loss.detach()
+
+    def update(self, payload: None, batch: int, micro: int) -> None:
+        """Step the optimiser."""
+        self.model.optimizer.step()
+
+
+class BlockStage:
+    """A block under backprop: takes the gradient of its output, hands on that of its input.
+
+    Args:
+        loss: of (output, y) for the last block; the others pass y on.
+        optimizer: of the block's own parameters; None if it has none.
+    """
+
+    def __init__(
+        self,
+        block: nn.Module,
+        optimizer: torch.optim.Optimizer | None,
+        loss: Callable[[Any, Tensor], Tensor] | None = None,
+    ) -> None:
+        self.block, self.optimizer, self.loss = block, optimizer, loss
+        self.kept: dict[tuple[int, int], tuple[Any, Any]] = {}
+
+    def forward(self, payload: tuple[Any, Tensor], batch: int, micro: int) -> Any:
+        """Take (x, y), keep the graph, hand on (output, y)."""
+        x, y = payload
+        x = tree.map_tensors(_leaf, x)
+        output = self.block(x)
+        if self.loss is not None:
+            output = self.loss(output, y)
+        self.kept[batch, micro] = x, output
+        return None if self.loss is not None else (tree.detach(output), y)
+
+    def backward(self, payload: list[Tensor] | None, batch: int, micro: int) -> list[Tensor]:
+        """Take the gradients of the output's floating tensors, return those of the input's."""
+        x, output = self.kept.pop((batch, micro))
+        roots = [tensor for tensor in tree.tensors(output) if tensor.requires_grad]
+        torch.autograd.backward(roots, payload)
+        return [tensor.grad for tensor in tree.tensors(x) if tensor.requires_grad]
+
+    def update(self, payload: None, batch: int, micro: int) -> None:
+        """Step and clear the gradients."""
+        if self.optimizer is not None:
+            self.optimizer.step()
+            self.optimizer.zero_grad(set_to_none=True)
+
+
+def _leaf(tensor: Tensor) -> Tensor:
+    return tensor.detach().requires_grad_(tensor.is_floating_point())
