@@ -1,0 +1,108 @@
+"""Pipelines of backprop as schedules: micro-batches flow up and their gradients down, then a flush.
+
+Three stages, four micro-batches (F, B = forward, backward; i, w = backward for the input and for
+the weights; digits are micro-batches; U = update, after which the next batch may start):
+
+    gpipe        F0F1F2F3............B0B0B1B1B2B2B3B3U
+                 ..F0F1F2F3......B0B0B1B1B2B2B3B3U
+                 ....F0F1F2F3B0B0B1B1B2B2B3B3U
+
+    1f1b         F0F1F2........B0B0F3B1B1..B2B2..B3B3U    as fast; stage k of K holds K - k
+                 ..F0F1....B0B0F2B1B1F3B2B2..B3B3U        micro-batches, not all
+                 ....F0B0B0F1B1B1F2B2B2F3B3B3U
+
+    zero_bubble  F0F1F2....i0w0F3i1w1i2w2i3w3U            i hands the gradient on at once; w can
+                 ..F0F1..i0F2i1w0F3i2w1i3w2w3U            wait and fills the gaps (ZB-H1 of Qi et
+                 ....F0i0F1i1F2i2w0F3i3w1w2w3U            al. 2023)
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+
+from alkit.schedule import Schedule, ScheduleError, Task
+
+__all__ = ["gpipe", "one_f_one_b", "zero_bubble"]
+
+Order = Callable[[int], Iterator[tuple[str, int]]]  # worker -> (kind, micro-batch), for one batch
+
+
+def gpipe(stages: int, micro: int) -> Schedule:
+    """All forwards, then all backwards (Huang et al. 2019).
+
+    Args:
+        micro: micro-batches a batch.
+    """
+
+    def order(worker: int) -> Iterator[tuple[str, int]]:
+        yield from (("forward", m) for m in range(micro))
+        yield from (("backward", m) for m in range(micro))
+
+    return _flushed("gpipe", stages, micro, order)
+
+
+def one_f_one_b(stages: int, micro: int) -> Schedule:
+    """One forward, one backward in turn, once as many forwards have run as there are stages left.
+
+    Narayanan et al. 2021, without weight versions; torch's `Schedule1F1B`.
+    """
+
+    def order(worker: int) -> Iterator[tuple[str, int]]:
+        ahead = min(stages - worker, micro)
+        yield from (("forward", m) for m in range(ahead))
+        for m in range(micro):
+            yield "backward", m
+            if m + ahead < micro:
+                yield "forward", m + ahead
+
+    return _flushed("1f1b", stages, micro, order)
+
+
+def zero_bubble(stages: int, micro: int) -> Schedule:
+    """1F1B with the backward in two: for the input at once, for the weights a little later.
+
+    Stage k lets k backwards for the weights wait, the last of them to the end, where 1F1B idles;
+    no stage holds more than 1F1B's first (ZB-H1, Qi et al. 2023).
+    """
+
+    def order(worker: int) -> Iterator[tuple[str, int]]:
+        ahead = min(stages - worker, micro)
+        yield from (("forward", m) for m in range(ahead))
+        for m in range(micro):
+            yield "backward_input", m
+            if m >= worker:
+                yield "backward_weight", m - worker
+            if m + ahead < micro:
+                yield "forward", m + ahead
+        yield from (("backward_weight", m) for m in range(max(0, micro - worker), micro))
+
+    return _flushed("zero_bubble", stages, micro, order)
+
+
+def _flushed(name: str, stages: int, micro: int, order_of_a_batch: Order) -> Schedule:
+    """Return the schedule that runs a worker's order for batch after batch, an update each."""
+    for what, value in (("stages", stages), ("micro", micro)):
+        if value < 1:
+            raise ScheduleError(f"{what} is {value}: it must be at least 1")
+
+    def order(worker: int, batches: Iterable[int]) -> Iterator[Task]:
+        for batch in batches:
+            for kind, m in order_of_a_batch(worker):
+                yield Task(kind, worker, batch, m)
+            yield Task("update", worker, batch)
+
+    return Schedule(name, stages, stages, order, partial(_after, stages, micro, name))
+
+
+def _after(stages: int, micro: int, name: str, task: Task) -> tuple[Task, ...]:
+    kind, stage, batch, m = task
+    back = "backward_input" if name == "zero_bubble" else "backward"
+    if kind == "forward":
+        weights = Task("update", stage, batch - 1)
+        return (weights, Task("forward", stage - 1, batch, m)) if stage else (weights,)
+    if kind == "update":
+        last = "backward_weight" if name == "zero_bubble" else "backward"
+        return tuple(Task(last, stage, batch, each) for each in range(micro))
+    if kind == "backward_weight":
+        return (Task("backward_input", stage, batch, m),)
+    own = Task("forward", stage, batch, m)
+    return (own, Task(back, stage + 1, batch, m)) if stage < stages - 1 else (own,)

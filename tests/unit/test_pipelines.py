@@ -1,0 +1,74 @@
+"""Pipelines of backprop: valid, their known makespans, and how much each stage holds."""
+
+import pytest
+
+from alkit.clock import simulate
+from alkit.pipelines import gpipe, one_f_one_b, zero_bubble
+from alkit.schedule import ScheduleError, Task
+from alkit.validate import validate
+
+MAKERS = [gpipe, one_f_one_b, zero_bubble]
+SIZES = [(1, 1), (1, 4), (2, 1), (2, 4), (3, 2), (3, 5), (4, 8), (5, 3)]
+SECONDS = {"forward": 1.0, "backward": 2.0, "backward_input": 1.0, "backward_weight": 1.0,
+           "update": 0.0}  # fmt: skip
+
+
+def _span(schedule, batches=1):
+    return simulate(schedule, lambda task: SECONDS[task.kind], batches).span_s
+
+
+@pytest.mark.parametrize("make", MAKERS)
+@pytest.mark.parametrize(("stages", "micro"), SIZES)
+def test_valid_and_without_staleness(make, stages, micro):
+    assert set(validate(make(stages, micro), 3).staleness) == {0}
+
+
+@pytest.mark.parametrize("make", [gpipe, one_f_one_b])
+@pytest.mark.parametrize(("stages", "micro"), SIZES)
+def test_makespan_is_that_of_the_papers(make, stages, micro):
+    """(M + K - 1) (f + b), for one batch and, with a flush after each, for several."""
+    expected = (micro + stages - 1) * 3.0
+    assert _span(make(stages, micro)) == pytest.approx(expected)
+    assert _span(make(stages, micro), 3) <= 3 * expected + 1e-9
+
+
+@pytest.mark.parametrize(("stages", "micro"), [(2, 4), (3, 5), (4, 8), (6, 12)])
+def test_zero_bubble_idles_a_third(stages, micro):
+    """The bubble of ZB-H1 is (K - 1) (f + b_input - b_weight); 1F1B's (K - 1) (f + b)."""
+    work = 3.0 * micro
+    assert _span(zero_bubble(stages, micro)) - work == pytest.approx(stages - 1)
+    assert _span(one_f_one_b(stages, micro)) - work == pytest.approx(3 * (stages - 1))
+
+
+@pytest.mark.parametrize(("make", "held"), [(gpipe, [8, 8, 8, 8]), (one_f_one_b, [4, 3, 2, 1]),
+                                            (zero_bubble, [4, 4, 4, 4])])  # fmt: skip
+def test_micro_batches_that_a_stage_holds(make, held):
+    last = "backward_weight" if make is zero_bubble else "backward"
+    for stage in range(4):
+        now = most = 0
+        for task in make(4, 8).order(stage, [0]):
+            now += (task.kind == "forward") - (task.kind == last)
+            most = max(most, now)
+        assert most == held[stage]
+
+
+def test_a_row_of_each_drawing():
+    def row(schedule, worker):
+        names = {"forward": "F", "backward": "B", "backward_input": "i", "backward_weight": "w"}
+        tasks = [t for t in schedule.order(worker, [0]) if t.kind != "update"]
+        return " ".join(f"{names[t.kind]}{t.micro}" for t in tasks)
+
+    assert row(gpipe(3, 4), 0) == "F0 F1 F2 F3 B0 B1 B2 B3"
+    assert row(one_f_one_b(3, 4), 1) == "F0 F1 B0 F2 B1 F3 B2 B3"
+    assert row(zero_bubble(3, 4), 1) == "F0 F1 i0 F2 i1 w0 F3 i2 w1 i3 w2 w3"
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_a_batch_starts_after_the_flush(make):
+    schedule = make(2, 3)
+    assert Task("update", 0, 0) in schedule.waits(Task("forward", 0, 1))
+
+
+def test_impossible_numbers():
+    with pytest.raises(ScheduleError, match="micro is 0"):
+        gpipe(2, 0)
