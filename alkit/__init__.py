@@ -15,6 +15,7 @@ _HOME = {
     "ENC": "layers",
     "evaluate": "fitting",
     "fit": "fitting",
+    "launch": "ranks",
     "one_hot": "layers",
     "set_device": "device",
     "to_al": "convert",

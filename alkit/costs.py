@@ -108,14 +108,16 @@ class _Profiled:
 
     def __init__(self, model: ALModel | BPModel) -> None:
         self.model = copy.deepcopy(model)
-        self.stages, self.schedule = _stages(self.model)
+        self.epoch = Epoch(self.model)
+        self.stages, self.schedule = self._stages()
 
     def train(self, batches: Iterable[Batch], threads: int) -> Timeline:
-        return run_single(self.schedule, self.stages, batches, threads=threads)
+        stream = self.epoch.counted(batches)
+        return run_single(self.schedule, self.stages, stream, threads=threads)
 
     def bytes(self, batch: Batch) -> list[tuple[int, int, int]]:
         """Return what each stage hands on, what it keeps for its backward, and its parameters."""
-        found, payload = [], batch
+        found, payload = [], next(self.epoch.counted([batch]))
         for block, stage in zip(self.model, self.stages, strict=True):
             ledger = Ledger(block)
             with ledger.recording(), torch.enable_grad():
@@ -128,17 +130,15 @@ class _Profiled:
             found.append(sizes)
         return found
 
-
-def _stages(model: ALModel | BPModel) -> tuple[list[Stage], Schedule]:
-    if isinstance(model, ALModel):
-        stages: list[Stage] = list(Epoch(model).stages)
-        return stages, al(len(stages))
-    last = len(model) - 1
-    stages = [
-        BlockStage(block, _adam(block), model.loss_fn if index == last else None)
-        for index, block in enumerate(model)
-    ]
-    return stages, block_by_block(len(stages))
+    def _stages(self) -> tuple[list[Stage], Schedule]:
+        if isinstance(self.model, ALModel):
+            return list(self.epoch.stages), al(len(self.model))
+        last = len(self.model) - 1
+        stages: list[Stage] = [
+            BlockStage(block, _adam(block), self.model.loss_fn if index == last else None)
+            for index, block in enumerate(self.model)
+        ]
+        return stages, block_by_block(len(stages))
 
 
 def _adam(block: nn.Module) -> torch.optim.Optimizer | None:

@@ -28,7 +28,7 @@ import torch
 from alkit.schedule import Schedule, Task
 from alkit.timeline import Interval, Timeline
 
-__all__ = ["Stage", "execute", "run_single", "run_threads"]
+__all__ = ["Stage", "execute", "operator_threads", "run_single", "run_threads"]
 
 FEED_AHEAD = 2  # batches that the loader may be ahead of the first stage
 
@@ -82,7 +82,7 @@ def run_single(
     feed = _PullFeed(board, batches)
     orders = [schedule.order(w, feed.numbers()) for w in range(schedule.workers)]
     ahead: dict[int, Task] = {}
-    with _operator_threads(threads), torch.enable_grad():
+    with operator_threads(threads), torch.enable_grad():
         while True:
             for worker, order in enumerate(orders):
                 if worker not in ahead and (task := next(order, None)) is not None:
@@ -102,7 +102,7 @@ def run_threads(
 ) -> Timeline:
     """Run every worker's tasks on a thread of its own; no thread outlives the call."""
     board = _Board(schedule, stages)
-    with _operator_threads(threads), _workers(board, threads):
+    with operator_threads(threads), _workers(board, threads):
         for batch, payload in enumerate(batches):
             board.put(payload, batch)
             board.wait_until(lambda wanted=batch - FEED_AHEAD + 1: board.started > wanted)
@@ -291,7 +291,7 @@ class _PullFeed:
 
 
 @contextmanager
-def _operator_threads(threads: int) -> Iterator[None]:
+def operator_threads(threads: int) -> Iterator[None]:
     """Set the operator threads of the calling thread, and give it back its own at the end."""
     before = torch.get_num_threads()
     torch.set_num_threads(threads)

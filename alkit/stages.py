@@ -50,11 +50,11 @@ class Epoch:
         self.ledgers = ledgers
 
     def counted(self, batches: Iterable[tuple[Any, Tensor]]) -> Iterator[tuple[Any, Tensor]]:
-        """Pass the batches on, and count."""
+        """Pass the batches on with labels as the first stage takes them, and count."""
         for x, y in batches:
             self.batches += 1
             self.samples += tree.batch_size(x)
-            yield x, y
+            yield x, self.model.label_input(y) if isinstance(self.model, ALModel) else y
 
     def note(self, stage: int, batch: int, losses: tuple[Tensor, ...]) -> None:
         """Keep the losses of a forward, after a look at them."""
@@ -92,10 +92,7 @@ class LayerStage:
 
     def forward(self, payload: tuple[Any, Tensor], batch: int, micro: int) -> tuple[Any, Tensor]:
         """Take (s, t) of the layer below, hand on the layer's own."""
-        x, y = payload
-        if self.index == 0:
-            y = self.epoch.model.label_input(y)
-        x, y = place((x, y), self.epoch.model.devices, self.index)
+        x, y = place(payload, self.epoch.model.devices, self.index)
         with self.epoch.around_forward(self.index, batch):
             handed_on = self.layer(x, y)
         self.epoch.note(self.index, batch, self.layer.losses)

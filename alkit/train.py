@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from alkit import schedule as schedules
+from alkit import train_ranks
 from alkit.backprop import BPModel
 from alkit.checkpoint import optimizers
 from alkit.device import cores, synchronize
@@ -57,6 +58,7 @@ def train_epoch(
     seed: int = 0,
     check_finite: bool = True,
     ledgers: Sequence[Ledger] | None = None,
+    executor: str = "threads",
 ) -> EpochRecord:
     """Train `model` once on every batch; all AL modes end in the same bits.
 
@@ -74,20 +76,31 @@ def train_epoch(
         check_finite: raise at a loss that is not finite.
         ledgers: count the bytes that the forwards keep for their backwards, one a layer (with bp
             one in all); layers may share one.
+        executor: "threads", or with al_pipeline "ranks": call it on every rank with the same model
+            and batches (see `alkit.launch`); all ranks end with all that was trained.
     Raises:
         ValueError: unknown mode, no batches, or a batch that doesn't fit.
         FloatingPointError: a loss is not finite; names layer and batch. The model is spoilt
             then: go back to a checkpoint.
     """
-    _check_mode(model, mode, workers, threads, cuts)
+    _check_mode(model, mode, workers, threads, cuts, executor)
+    if executor == "ranks":
+        workers = train_ranks.check_group(workers)
     run = Epoch(model, seed, check_finite, ledgers)
     start_s, before = time.perf_counter(), int(model.batches_trained)
     stream = run.counted(batches)
+    parts: list[Timeline] = []
     if mode == "al_pipeline" and cuts is None:
-        parts, cuts = _probed_pipeline(model, run, stream, workers, threads, capacity)
-    else:
+        parts, cuts, stream = _measured_cuts(model, run, stream, workers, threads)
+        if executor == "ranks":
+            cuts = train_ranks.agreed(cuts)
+    if stream is not None:
         schedule = schedule_for(mode, len(run.stages), workers, cuts, capacity)
-        parts = [execute(schedule, run.stages, stream, threads=threads)]
+        if executor == "ranks":
+            options = {"threads": threads, "capacity": capacity}
+            parts.append(train_ranks.execute_on_ranks(run, schedule, stream, **options))
+        else:
+            parts.append(execute(schedule, run.stages, stream, threads=threads))
     synchronize(model.devices)
     model.batches_trained.fill_(before + run.batches)
     timeline = Timeline.joined(parts)
@@ -114,15 +127,14 @@ def schedule_for(
     return schedules.bp() if mode == "bp" else schedules.al(layers)
 
 
-def _probed_pipeline(
+def _measured_cuts(
     model: ALModel,
     run: Epoch,
     stream: Iterator[tuple[Any, Tensor]],
     workers: int | None,
     threads: int,
-    capacity: int,
-) -> tuple[list[Timeline], list[int]]:
-    """Cut the layers by measured time and run the pipeline.
+) -> tuple[list[Timeline], list[int], Iterator[tuple[Any, Tensor]] | None]:
+    """Cut the layers by measured time: what has run for that, the cuts, and the batches left.
 
     AL has no staleness, so the batches that are timed in al's order are training like any other.
     """
@@ -138,11 +150,8 @@ def _probed_pipeline(
     cuts = balanced_cuts(seconds or [1.0] * layers, workers)
     following = next(stream, None)
     if following is None and parts:
-        return parts, cuts  # no more batches than the probe took
-    rest = stream if following is None else chain([following], stream)
-    schedule = schedules.al_pipeline(layers, cuts, capacity)
-    parts.append(execute(schedule, run.stages, rest, threads=threads))
-    return parts, cuts
+        return parts, cuts, None  # no more batches than the probe took
+    return parts, cuts, stream if following is None else chain([following], stream)
 
 
 def _check_mode(
@@ -151,6 +160,7 @@ def _check_mode(
     workers: int | None,
     threads: int,
     cuts: Sequence[int] | None,
+    executor: str,
 ) -> None:
     allowed = ("bp",) if isinstance(model, BPModel) else AL_MODES
     if mode not in allowed:
@@ -162,6 +172,10 @@ def _check_mode(
             raise ValueError(f"{name} is {value}: it must be at least 1")
     if cuts is not None and mode != "al_pipeline":
         raise ValueError(f"cuts belong to mode al_pipeline, not to {mode}")
+    if executor not in ("threads", "ranks"):
+        raise ValueError(f"executor is {executor!r}: give threads or ranks")
+    if executor == "ranks" and mode != "al_pipeline":
+        raise ValueError(f"mode {mode} runs on threads; ranks run al_pipeline")
 
 
 def full_state(model: ALModel | BPModel) -> dict[str, Tensor]:

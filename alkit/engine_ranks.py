@@ -1,0 +1,223 @@
+r"""Execute a schedule over processes: every rank runs one worker's tasks, in that worker's order.
+
+    rank 0   F0 B0 U0 F0 B0 U0 ...            every rank goes through the same batches itself;
+                 \        \                   what a stage makes for the next one travels
+    rank 1        F1 B1 U1  F1 B1 U1 ...
+
+What a task waits for is either its own rank's, and then it has run before; or the neighbour's
+output, and then it comes through an inbox; or room at the neighbour, which the channel sees to.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from alkit import tree
+from alkit.channel import Inbox, Outbox, broadcast, fingerprint
+from alkit.engine import Stage, operator_threads
+from alkit.heartbeat import beat, waiting
+from alkit.schedule import Schedule, Task
+from alkit.timeline import Interval, Timeline
+
+__all__ = ["merged", "owners", "run_ranks"]
+
+STEPS = {"forward": 1, "backward": -1}  # from which stage to which a task hands its output
+STREAMS = {"forward": 0, "backward": 1}
+
+
+def owners(schedule: Schedule) -> list[int]:
+    """Return the worker of each stage.
+
+    Raises:
+        ValueError: a stage's tasks are shared by several workers, as al_m and al_fm do.
+    """
+    found: dict[int, set[int]] = {}
+    for worker in range(schedule.workers):
+        for task in schedule.order(worker, [0]):
+            found.setdefault(task.stage, set()).add(worker)
+    if any(len(workers) > 1 for workers in found.values()):
+        raise ValueError(
+            f"{schedule.name} shares a stage among workers, which ranks can't: take al_pipeline, or"
+            " threads"
+        )
+    return [found[stage].pop() for stage in range(schedule.stages)]
+
+
+def run_ranks(
+    schedule: Schedule,
+    stages: Sequence[Stage],
+    batches: Iterable[Any],
+    *,
+    threads: int = 1,
+    capacity: int = 2,
+) -> Timeline:
+    """Run this rank's worker; call it on every rank of the default group, with the same batches.
+
+    Args:
+        stages: all of them; this rank runs its own.
+        batches: what stage 0's forward takes, a pair (x, y).
+        capacity: outputs that may wait between two ranks.
+    Returns:
+        This rank's timeline; time 0 is a barrier.
+    Raises:
+        ValueError: another number of workers than ranks, or ranks with different batches.
+    """
+    if dist.get_world_size() != schedule.workers:
+        raise ValueError(
+            f"{schedule.name} has {schedule.workers} workers and there are {dist.get_world_size()}"
+            " ranks: give as many"
+        )
+    run = _Rank(schedule, stages, batches, capacity)
+    with operator_threads(threads), torch.enable_grad():
+        dist.barrier()
+        start_s = time.perf_counter()
+        for task in schedule.order(run.rank, run.numbers()):
+            run.receive(task)
+            run.perform(task)
+            run.forget(task.batch)
+        run.close()
+    own = f"worker {run.rank}"
+    return Timeline(tuple(run.intervals(own, start_s)), (own,))
+
+
+def merged(timeline: Timeline) -> Timeline:
+    """Return the timelines of all ranks as one, on every rank."""
+    intervals: list[Interval] = []
+    kinds = sorted({i.kind for i in timeline.intervals})
+    own = {
+        "kinds": kinds,
+        "numbers": torch.tensor(
+            [[kinds.index(i.kind), i.stage, i.batch, i.micro] for i in timeline.intervals]
+        ),
+        "times": torch.tensor(
+            [[i.start_s, i.end_s] for i in timeline.intervals], dtype=torch.float64
+        ),
+    }
+    ranks = range(dist.get_world_size())
+    for rank in ranks:
+        one = broadcast(own, rank)
+        rows = zip(one["numbers"].tolist(), one["times"].tolist(), strict=True)
+        intervals += (
+            Interval(f"worker {rank}", one["kinds"][kind], *place, *times)
+            for (kind, *place), times in rows
+        )
+    return Timeline.of(intervals, [f"worker {rank}" for rank in ranks])
+
+
+class _Rank:
+    """One rank's side of a run."""
+
+    def __init__(
+        self, schedule: Schedule, stages: Sequence[Stage], batches: Iterable[Any], capacity: int
+    ) -> None:
+        self.schedule, self.stages, self.capacity = schedule, stages, capacity
+        self.rank, self.owner = dist.get_rank(), owners(schedule)
+        self.loader = iter(batches)
+        self.contexts: dict[int, tuple[list[Tensor], int]] = {}  # what every rank knows of a batch
+        self.tasks_per_batch = len(list(schedule.order(self.rank, [0])))
+        self.left: dict[int, int] = {}  # tasks of a batch that this rank has still to run
+        self.mail: dict[Task, Any] = {}
+        self.times: list[tuple[Task, float, float]] = []
+        self.inboxes: dict[tuple[str, int], Inbox] = {}
+        self.outboxes: dict[tuple[str, int], Outbox] = {}
+        self._connect()
+
+    def numbers(self) -> Iterator[int]:
+        """Yield the numbers of this rank's batches, as its loader gives them."""
+        for number, payload in enumerate(self.loader):
+            self.contexts[number] = list(tree.tensors(payload)), fingerprint(payload[1])
+            self.left[number] = self.tasks_per_batch
+            if self.owner[0] == self.rank:
+                self.mail[Task("forward", 0, number)] = payload
+            yield number
+
+    def receive(self, task: Task) -> None:
+        """Wait for what the neighbours owe this task."""
+        for other in self.schedule.waits(task):
+            if self.owner[other.stage] == self.rank or _is_room(task, other):
+                continue
+            inbox = self.inboxes[other.kind, self.owner[other.stage]]
+            with waiting(f"{other} of rank {inbox.peer}"):
+                message = inbox.take()
+            if message is None or (message.batch, message.micro) != (task.batch, task.micro):
+                raise _unequal(inbox.peer, self.rank)
+            self.mail[task] = message.payload
+
+    def perform(self, task: Task) -> None:
+        """Run a task and hand on what it makes."""
+        payload = self.mail.pop(task, None)
+        beat(str(task))
+        start_s = time.perf_counter()
+        try:
+            output = getattr(self.stages[task.stage], task.kind)(payload, task.batch, task.micro)
+        except BaseException as error:
+            error.add_note(f"alkit: in {task} (rank {self.rank} of {self.schedule.name})")
+            raise
+        self.times.append((task, start_s, time.perf_counter()))
+        receiver = task.stage + STEPS.get(task.kind, 0)
+        if output is None or task.kind not in STEPS or not 0 <= receiver < self.schedule.stages:
+            return
+        if self.owner[receiver] == self.rank:
+            self.mail[task._replace(stage=receiver)] = output
+            return
+        outbox = self.outboxes[task.kind, self.owner[receiver]]
+        with waiting(f"room at rank {outbox.peer}"):
+            outbox.send(task.batch, task.micro, output, *self.contexts[task.batch])
+
+    def close(self) -> None:
+        """End the streams; a neighbour that has more batches is told so."""
+        with waiting("the other ranks to end"):
+            for outbox in self.outboxes.values():
+                outbox.close()
+            for inbox in self.inboxes.values():
+                if inbox.take() is not None:
+                    raise _unequal(inbox.peer, self.rank)
+
+    def intervals(self, name: str, start_s: float) -> Iterator[Interval]:
+        for task, begin_s, end_s in self.times:
+            yield Interval(name, *task, begin_s - start_s, end_s - start_s)
+
+    def _connect(self) -> None:
+        """Open a stream wherever a task waits for the output of a stage on another rank."""
+        for kind, step in STEPS.items():
+            for receiver, worker in enumerate(self.owner):
+                stage = receiver - step
+                waits = self.schedule.waits(Task(kind, receiver, 1))
+                if Task(kind, stage, 1) not in waits or self.owner[stage] == worker:
+                    continue
+                if self.owner[stage] == self.rank:
+                    box = Outbox(worker, self.capacity, STREAMS[kind])
+                    self.outboxes[kind, worker] = box
+                if worker == self.rank:
+                    sender = self.owner[stage]
+                    inbox = Inbox(sender, self._known(sender), self.capacity, STREAMS[kind])
+                    self.inboxes[kind, sender] = inbox
+
+    def _known(self, peer: int) -> Callable[[int], tuple[list[Tensor], int]]:
+        def known(batch: int) -> tuple[list[Tensor], int]:
+            if batch not in self.contexts:
+                raise _unequal(peer, self.rank)
+            return self.contexts[batch]
+
+        return known
+
+    def forget(self, batch: int) -> None:
+        """Drop what is kept of a batch once its last task has run here."""
+        self.left[batch] -= 1
+        if not self.left[batch]:
+            del self.left[batch], self.contexts[batch]
+
+
+def _is_room(task: Task, other: Task) -> bool:
+    """Whether `other` only says that the next stage has taken an earlier batch."""
+    return other.kind == "forward" and other.stage == task.stage + 1 and other.batch < task.batch
+
+
+def _unequal(peer: int, rank: int) -> ValueError:
+    return ValueError(
+        f"ranks {peer} and {rank} have different numbers of batches: give every rank the same"
+    )

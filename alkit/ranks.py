@@ -1,0 +1,237 @@
+"""Start a function in several processes that know each other, and never lose one of them.
+
+    caller   launch(f, ranks=2) ──► rank 0: f()  ◄──gloo──►  rank 1: f()
+                 ▲   ▲                 │                        │
+                 │   └── signs of life, printed lines, result or traceback, through a pipe each
+                 └────── the first fault: named with its traceback, and every rank is stopped
+
+A rank fails by raising, by dying, or by a missed heartbeat: its process says nothing any more, or
+it is in one task for too long. Ranks that only wait for another one don't count as hanging. If the
+caller dies, its ranks end themselves.
+"""
+
+import itertools
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+import cloudpickle
+
+__all__ = ["RankFailed", "launch"]
+
+GRACE_S = 1.0  # for the other ranks' reports after the first fault, and to end when asked to
+LINES = 40  # of a rank's output that an error shows
+DISCONNECTED = ("Connection closed", "Connection reset", "Connection refused", "Broken pipe")
+
+
+class RankFailed(RuntimeError):
+    """A rank raised, died or hung.
+
+    Attributes:
+        rank: which one.
+        reason: "raised ...", "died of SIGKILL", "hangs in ...".
+        details: its traceback, or the last lines that it printed.
+    """
+
+    def __init__(self, rank: int, reason: str, details: str) -> None:
+        super().__init__(f"rank {rank} {reason}\n{details}".rstrip())
+        self.rank, self.reason, self.details = rank, reason, details
+
+
+def launch(
+    function: Callable[..., Any],
+    *arguments: Any,
+    ranks: int = 2,
+    threads: int = 1,
+    heartbeat_s: float = 60.0,
+    environment: Mapping[str, str] | None = None,
+) -> list[Any]:
+    """Run `function(*arguments)` in `ranks` new processes, joined by gloo over the loopback device.
+
+    In each, `torch.distributed` is initialised. The function may be defined in a notebook. It and
+    its arguments are copied; what it returns comes back, so return what you want to keep.
+
+    Args:
+        threads: operator threads of each rank.
+        heartbeat_s: the longest that one task of the engine may take before its rank counts as
+            hanging. Code that runs no task is not judged by it.
+        environment: variables to set in the ranks.
+    Returns:
+        What each rank returned, in order.
+    Raises:
+        RankFailed: the first rank that failed. None is left running then.
+        ValueError: fewer than one rank.
+    """
+    if ranks < 1:
+        raise ValueError(f"ranks is {ranks}: it must be at least 1")
+    task = cloudpickle.dumps((function, arguments))
+    with tempfile.TemporaryDirectory(prefix="alkit-ranks-") as folder:
+        crew: list[_Child] = []
+        try:
+            for rank in range(ranks):
+                setup = {"rank": rank, "ranks": ranks, "threads": threads, "folder": folder}
+                crew.append(_Child(setup, task, environment or {}))
+            return _watch(crew, heartbeat_s)
+        finally:
+            _stop(crew)
+
+
+class _Child:
+    """The caller's side of one rank."""
+
+    def __init__(self, setup: dict[str, Any], task: bytes, environment: Mapping[str, str]) -> None:
+        self.rank = setup["rank"]
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "alkit.rank", str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                start_new_session=True,  # so that what it starts can be stopped with it
+                env={**os.environ, "PYTHONUNBUFFERED": "1", **_paths(), **environment},
+            )
+        self.pipe = Connection(ours.detach())
+        self.printed: deque[str] = deque(maxlen=LINES)
+        self.printer = threading.Thread(target=self._print, daemon=True)
+        self.printer.start()
+        self.heard_s = time.monotonic()
+        self.label, self.waits, self.task_s = "", True, 0.0
+        self.ended = False
+        self.result: Any = None
+        self.fault: tuple[str, str] | None = None
+        self.secondary = False  # the fault only says that another rank has gone
+        try:
+            self.pipe.send(setup)
+            self.pipe.send_bytes(task)
+        except OSError:
+            self.died()
+
+    def read(self) -> None:
+        """Take a message from the pipe: a sign of life, the result, or an error."""
+        try:
+            kind, *content = self.pipe.recv()
+        except (EOFError, OSError):
+            self.died()
+            return
+        self.heard_s = time.monotonic()
+        if kind == "beat":
+            self.label, self.waits, self.task_s = content
+        elif kind == "result":
+            self.result, self.ended = pickle.loads(content[0]), True
+        else:
+            text, details = content
+            self.secondary = any(words in text for words in DISCONNECTED)
+            self.fault = f"raised {text}", details
+
+    def died(self) -> None:
+        """Note that the process has gone."""
+        if self.ended or self.fault:
+            return
+        try:
+            code = self.process.wait(GRACE_S)
+        except subprocess.TimeoutExpired:
+            code = -signal.SIGKILL  # it has closed its pipe and lives on: it will be stopped
+        name = signal.Signals(-code).name if code < 0 else f"exit status {code}"
+        self.printer.join(GRACE_S)
+        self.fault = f"died of {name}", self._tail()
+
+    def look(self, heartbeat_s: float) -> None:
+        """Note a missed heartbeat."""
+        silent_s = time.monotonic() - self.heard_s
+        if silent_s > heartbeat_s:
+            self.fault = f"has been silent for {silent_s:.0f} s", self._traceback()
+        elif not self.waits and self.task_s > heartbeat_s:
+            self.fault = f"hangs in {self.label}, for {self.task_s:.0f} s now", self._traceback()
+
+    def _traceback(self) -> str:
+        """Ask the process where it is; a stopped one does not say."""
+        before = len(self.printed)
+        self.process.send_signal(signal.SIGUSR1)
+        time.sleep(0.5)
+        return "".join(itertools.islice(self.printed, before, None)) or self._tail()
+
+    def _tail(self) -> str:
+        return "".join(self.printed)
+
+    def _print(self) -> None:
+        with self.process.stdout as lines:
+            for line in lines:
+                self.printed.append(line)
+                print(f"[rank {self.rank}] {line}", end="", flush=True)
+
+
+def _watch(crew: Sequence[_Child], heartbeat_s: float) -> list[Any]:
+    """Read what the ranks say until all have ended, or one has failed."""
+    while not all(child.ended for child in crew):
+        _read(crew, 0.25)
+        for child in _running(crew):
+            child.look(heartbeat_s)
+        if any(child.fault for child in crew):
+            raise _first_fault(crew)
+    return [child.result for child in crew]
+
+
+def _first_fault(crew: Sequence[_Child]) -> RankFailed:
+    """Name the rank that failed by itself: its neighbours' lost connections may be heard first."""
+    until_s = time.monotonic() + GRACE_S
+    while time.monotonic() < until_s and _running(crew):
+        if any(child.fault and not child.secondary for child in crew):
+            break
+        _read(crew, 0.1)
+    failed = [child for child in crew if child.fault]
+    first = next((child for child in failed if not child.secondary), failed[0])
+    return RankFailed(first.rank, *first.fault)
+
+
+def _read(crew: Sequence[_Child], timeout_s: float) -> None:
+    pipes = {child.pipe: child for child in _running(crew)}
+    for pipe in wait(list(pipes), timeout_s):
+        pipes[pipe].read()
+
+
+def _running(crew: Sequence[_Child]) -> list[_Child]:
+    return [child for child in crew if not child.ended and not child.fault]
+
+
+def _stop(crew: Sequence[_Child]) -> None:
+    """Leave no process behind, nor any that a rank has started."""
+    for ask in (signal.SIGTERM, signal.SIGKILL):
+        until_s = time.monotonic() + GRACE_S
+        for child in crew:
+            if not child.ended or ask is signal.SIGKILL:
+                _signal_group(child.process, ask)
+        for child in crew:
+            try:
+                child.process.wait(max(0.0, until_s - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                continue
+    for child in crew:
+        child.process.wait()
+        child.printer.join(GRACE_S)
+        child.pipe.close()
+
+
+def _signal_group(process: subprocess.Popen[str], number: signal.Signals) -> None:
+    try:
+        os.killpg(process.pid, number)
+    except (ProcessLookupError, PermissionError):
+        pass  # all of it has ended
+
+
+def _paths() -> dict[str, str]:
+    """Let a rank import what the caller can."""
+    return {"PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}

@@ -1,0 +1,78 @@
+"""What an epoch over ranks needs beside the engine: one cut for all, and what each has trained."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from alkit.channel import broadcast
+from alkit.engine_ranks import merged, owners, run_ranks
+from alkit.layers import AL
+from alkit.schedule import Schedule
+from alkit.stages import Epoch
+from alkit.timeline import Timeline
+
+__all__ = ["agreed", "check_group", "execute_on_ranks"]
+
+
+def check_group(workers: int | None) -> int:
+    """Return the number of ranks.
+
+    Raises:
+        RuntimeError: this process belongs to no group.
+        ValueError: `workers` is another number.
+    """
+    if not (dist.is_available() and dist.is_initialized()):
+        raise RuntimeError(
+            'executor="ranks" runs inside alkit.launch(function, ranks=2), or under torchrun after'
+            ' torch.distributed.init_process_group("gloo")'
+        )
+    ranks = dist.get_world_size()
+    if workers not in (None, ranks):
+        raise ValueError(f"workers is {workers} and there are {ranks} ranks: a worker is a rank")
+    return ranks
+
+
+def agreed(cuts: Sequence[int]) -> list[int]:
+    """Return rank 0's cuts: every rank has measured its own."""
+    return broadcast(list(cuts), 0)
+
+
+def execute_on_ranks(
+    epoch: Epoch, schedule: Schedule, batches: Iterable[Any], *, threads: int, capacity: int
+) -> Timeline:
+    """Run this rank's part, then give every rank what the others have trained.
+
+    Returns:
+        The timeline of all ranks.
+    """
+    timeline = run_ranks(schedule, epoch.stages, batches, threads=threads, capacity=capacity)
+    for stage, (layer, rank) in enumerate(zip(epoch.model, owners(schedule), strict=True)):
+        mine = rank == dist.get_rank()
+        trained = broadcast(_trained(epoch, layer, stage) if mine else None, rank)
+        if not mine:
+            _take_over(epoch, layer, stage, trained)
+    return merged(timeline)
+
+
+def _trained(epoch: Epoch, layer: AL, stage: int) -> dict[str, Any]:
+    """Return all that training this layer has changed."""
+    optimizers = {
+        name: None if optimizer is None else optimizer.state_dict()
+        for name, optimizer in layer.optimizers.items()
+    }
+    losses = [torch.stack(pair) for pair in epoch.by_stage[stage]]
+    return {
+        "weights": dict(layer.state_dict()),
+        "optimizers": optimizers,
+        "losses": torch.stack(losses),
+    }
+
+
+def _take_over(epoch: Epoch, layer: AL, stage: int, trained: dict[str, Any]) -> None:
+    layer.load_state_dict(trained["weights"])
+    for name, optimizer in layer.optimizers.items():
+        if optimizer is not None:
+            optimizer.load_state_dict(trained["optimizers"][name])
+    epoch.by_stage[stage] = [tuple(pair.unbind()) for pair in trained["losses"]]

@@ -1,0 +1,141 @@
+"""Processes: the bits of one thread, and a rank that fails is named and leaves nobody behind."""
+
+import os
+import signal
+import time
+
+import psutil
+import pytest
+import torch
+import torch.distributed as dist
+
+from alkit import launch, train_epoch
+from alkit.heartbeat import beat, waiting
+from alkit.ranks import RankFailed
+from tests.helpers import dense_model, differences, made_batches, state_of
+
+LAYERS, BATCHES = 4, 6
+
+
+def _trained(ranks, cuts, shorter=0, other=False, **options):
+    """Train on ranks; return this rank's state, losses and timeline."""
+    rank = dist.get_rank() if dist.is_initialized() else 0
+    batches = made_batches(BATCHES - shorter * rank, seed=rank if other else 0)
+    model = dense_model(LAYERS, **options)
+    executor = "ranks" if ranks > 1 else "threads"
+    mode = "al_pipeline" if ranks > 1 else "al"
+    record = train_epoch(model, batches, mode, cuts=cuts, seed=3, executor=executor)
+    return state_of(model), record.losses, record.timeline, record.cuts
+
+
+@pytest.mark.parametrize(("ranks", "cuts"), [(2, [1]), (2, None), (3, [1, 3])])
+def test_the_bits_of_one_thread_on_every_rank(ranks, cuts):
+    expected, losses, _, _ = _trained(1, None)
+    for state, own, timeline, used in launch(_trained, ranks, cuts, ranks=ranks):
+        assert not differences(expected, state)
+        assert torch.equal(losses, own)
+        assert len(used) == ranks - 1
+        kinds = [(i.kind, i.stage, i.batch) for i in timeline.intervals]
+        assert len(set(kinds)) == len(kinds) == 3 * LAYERS * BATCHES
+
+
+@pytest.mark.parametrize(("options", "text"), [
+    ({"shorter": 2}, "different numbers of batches"),
+    ({"shorter": -2}, "different numbers of batches"),
+    ({"other": True}, "other labels"),
+])  # fmt: skip
+def test_ranks_with_different_batches_are_told(options, text):
+    with pytest.raises(RankFailed, match=text):
+        launch(lambda: _trained(2, [2], **options))
+
+
+def _family():
+    return {process.pid for process in psutil.Process().children(recursive=True)}
+
+
+def _fails(how):
+    """Rank 1 fails in its third task; rank 0 waits for it."""
+    if dist.get_rank() == 0:
+        with waiting("rank 1"):
+            dist.recv(torch.zeros(1), 1)
+    beat("its third task")
+    if how == "raise":
+        raise ZeroDivisionError("by design")
+    if how == "hang":
+        time.sleep(600)
+    os.kill(os.getpid(), {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}[how])
+    time.sleep(600)
+
+
+@pytest.mark.parametrize(("how", "reason", "details"), [
+    ("raise", "raised ZeroDivisionError: by design", "in _fails"),
+    ("kill", "died of SIGKILL", ""),
+    ("hang", "hangs in its third task", "in _fails"),
+    ("stop", "has been silent", ""),
+])  # fmt: skip
+def test_a_fault_is_named_and_nobody_is_left(how, reason, details):
+    before = _family()
+    with pytest.raises(RankFailed) as failed:
+        launch(_fails, how, heartbeat_s=3.0)
+    assert failed.value.rank == 1
+    assert reason in failed.value.reason
+    assert details in failed.value.details
+    assert _family() <= before
+
+
+def test_what_a_rank_starts_ends_with_it():
+    def starts():
+        import subprocess
+
+        child = subprocess.Popen(["sleep", "600"])
+        print(f"started {child.pid}")
+        raise RuntimeError("after that")
+
+    before = _family()
+    with pytest.raises(RankFailed, match="after that"):
+        launch(starts, ranks=1)
+    assert _family() <= before
+
+
+def test_ranks_end_when_the_caller_dies(tmp_path):
+    script = tmp_path / "caller.py"
+    script.write_text(
+        "import os, time\n"
+        "from alkit import launch\n"
+        "def task(folder):\n"
+        "    open(f'{folder}/{os.getpid()}', 'w').close()\n"
+        "    time.sleep(600)\n"
+        f"launch(task, {str(tmp_path)!r})\n"
+    )
+    import subprocess
+    import sys
+
+    caller = subprocess.Popen([sys.executable, str(script)], cwd=tmp_path)
+    names = _until(lambda: [int(p.name) for p in tmp_path.iterdir() if p.name.isdecimal()], 2)
+    caller.kill()
+    caller.wait()
+    assert _until(lambda: [pid for pid in names if not psutil.pid_exists(pid)], 2)
+
+
+def _until(look, count, limit_s=60.0):
+    end_s = time.monotonic() + limit_s
+    while len(found := look()) < count:
+        assert time.monotonic() < end_s
+        time.sleep(0.1)
+    return found
+
+
+def test_the_caller_s_notebook_functions_and_results_travel():
+    offset = 5
+    assert launch(lambda x: (dist.get_rank(), x + offset), 1, ranks=2) == [(0, 6), (1, 6)]
+
+
+def test_bad_requests():
+    with pytest.raises(ValueError, match="ranks is 0"):
+        launch(print, ranks=0)
+    with pytest.raises(RuntimeError, match="runs inside alkit.launch"):
+        _trained(2, [1])
+    with pytest.raises(ValueError, match="ranks run al_pipeline"):
+        train_epoch(dense_model(2), made_batches(1), "al_fm", executor="ranks")
+    with pytest.raises(ValueError, match="executor is 'rank'"):
+        train_epoch(dense_model(2), made_batches(1), executor="rank")
