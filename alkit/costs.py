@@ -65,15 +65,20 @@ def profile(
     """Measure every layer of an AL model, or every block of a BP model.
 
     Args:
-        batches: a few of equal shape; the first `warmup` are not timed.
+        batches: a few of equal shape; the first `warmup` are not timed, nor, with busy neighbours,
+            the last one, when a neighbour may have ended.
         threads: operator threads.
         busy: cores at work meanwhile, this one included.
     Raises:
-        ValueError: not more batches than `warmup`.
+        ValueError: too few batches.
     """
     batches = list(batches)
-    if len(batches) <= warmup:
-        raise ValueError(f"{len(batches)} batches with {warmup} of warm-up: give more batches")
+    last = len(batches) - (2 if busy > 1 else 1)
+    if last < warmup:
+        raise ValueError(
+            f"{len(batches)} batches leave none to time after {warmup} of warm-up: give"
+            f" {len(batches) + warmup - last} or more"
+        )
     runs = [_Profiled(model) for _ in range(busy)]
     with ThreadPoolExecutor(busy) as pool:
         shown = tqdm(batches, desc="profiling blocks", disable=not progress, leave=False)
@@ -83,8 +88,7 @@ def profile(
             for run, stream in zip(runs, streams, strict=True)
         ]
         timelines = [future.result() for future in futures]
-    # when a neighbour has ended, the last batches have the machine to themselves
-    seconds = timelines[0].between(warmup, len(batches) - (2 if busy > 1 else 1)).task_s()
+    seconds = timelines[0].between(warmup, last).task_s()
     return [
         BlockCost(
             *(seconds.get((kind, stage), 0.0) for kind in ("forward", "backward", "update")),

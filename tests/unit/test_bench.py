@@ -4,12 +4,10 @@ import pandas as pd
 import pytest
 import torch
 
-from alkit import train_epoch
-from alkit.bench import Stack, busy_task_s, compare, interleaved, recorded_rates
+from alkit.bench import Stack, compare, interleaved, recorded_rates
 from alkit.publish import replace_section
 from alkit.timeline import Timeline
 from alkit.train import EpochRecord
-from tests.helpers import dense_model, made_batches
 
 
 def _fake(order, name, seconds):
@@ -37,20 +35,29 @@ def test_rounds_are_interleaved_and_ratios_are_taken_within_a_round():
     assert table.loc["fast", "samples_s"] == 5.0
 
 
-def test_busy_times_cover_all_tasks():
-    seconds = busy_task_s(lambda: train_epoch(dense_model(2), made_batches(4), "al"))
-    assert set(seconds) == {(k, i) for k in ("forward", "backward", "update") for i in (0, 1)}
-    assert min(seconds.values()) > 0
+SMALL = {
+    "transformer": {"layers": 2, "width": 12, "heads": 2, "ffn": 8},
+    "lstm": {"layers": 2, "width": 12},
+    "vgg": {"width": 8},
+}
 
 
-def test_a_stack_is_made_and_fed_the_same_every_time():
-    stack = Stack(layers=2, width=12, heads=2, ffn=8, texts=4, tokens=5, batches=3)
+@pytest.mark.parametrize("kind", SMALL)
+def test_a_stack_is_made_and_fed_the_same_every_time(kind):
+    stack = Stack(kind=kind, texts=4, tokens=5, batches=3, **SMALL[kind])
     one, other = (stack.train(mode).losses for mode in ("al", "al_pipeline"))
     assert torch.equal(one, other)
     assert stack.train("bp").samples == 12
     predicted = stack.predict(cuts=[1])
     assert predicted.samples == 12
     assert predicted.seconds == predicted.timeline.span_s > 0
+
+
+def test_a_stack_that_can_t_be():
+    with pytest.raises(ValueError, match="give transformer, lstm, vgg"):
+        Stack(kind="mlp")
+    with pytest.raises(ValueError, match="VGG has 4 blocks, not 5"):
+        Stack(kind="vgg", layers=5)
 
 
 def test_recorded_rates_are_sorted():

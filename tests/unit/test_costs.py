@@ -79,5 +79,5 @@ def test_costs_feed_the_clock():
 
 def test_too_few_batches():
     model = to_bp(_blocks((0.0,)), 3, torch.zeros(2, 5))
-    with pytest.raises(ValueError, match="2 batches with 2 of warm-up"):
+    with pytest.raises(ValueError, match="give 3 or more"):
         profile(model, _batches(2), progress=False)
