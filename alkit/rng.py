@@ -55,7 +55,7 @@ class _Redirect(TorchDispatchMode):
         kwargs = kwargs or {}
         if func is torch.ops.aten.bernoulli_.float and _is_plain(args[0]):
             return _fill_with_coins(*args, generator=self._generator(args, kwargs))
-        if torch.Tag.nondeterministic_seeded in func.tags and kwargs.get("generator") is None:
+        if _draws(func, args, kwargs) and kwargs.get("generator") is None:
             func, kwargs = (
                 _with_generator(func),
                 kwargs | {"generator": self._generator(args, kwargs)},
@@ -67,6 +67,17 @@ class _Redirect(TorchDispatchMode):
         if self.generator is None:
             self.generator = generator_for(*self.key, device=_device_of(args, kwargs))
         return self.generator
+
+
+def _draws(func: Any, args: tuple, kwargs: dict) -> bool:
+    """Say whether an operator draws random numbers: fused attention does not without dropout."""
+    if torch.Tag.nondeterministic_seeded not in func.tags:
+        return False
+    for place, argument in enumerate(func._schema.arguments):
+        if argument.name == "dropout_p":
+            given = args[place] if place < len(args) else kwargs.get("dropout_p", 0.0)
+            return given > 0
+    return True
 
 
 def _is_plain(tensor: Tensor) -> bool:

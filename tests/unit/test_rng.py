@@ -5,6 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from alkit.models.transformer import EncoderBlock
 from alkit.rng import generator_for, random_from, seed_for
 
 X = torch.randn(4, 5, 8)
@@ -55,6 +56,21 @@ def test_dropout_inside_attention_is_caught():
     with random_from(0, 2):
         other = layer(X, X, X)[0]
     assert not torch.equal(one, other)
+
+
+def test_fused_attention_without_dropout_draws_nothing():
+    q = torch.randn(2, 1, 4, 8)
+    expected = torch.nn.functional.scaled_dot_product_attention(q, q, q)
+    with random_from(0):
+        made = torch.nn.functional.scaled_dot_product_attention(q, q, q, dropout_p=0.0)
+    assert torch.equal(made, expected)
+
+
+def test_a_transformer_trains_without_dropout():
+    block = EncoderBlock(8, 2, 16, dropout=0.0)
+    x, mask = torch.randn(2, 3, 8), torch.ones(2, 3, dtype=torch.bool)
+    with random_from(0):
+        block((x, mask))[0].sum().backward()
 
 
 def test_a_caller_s_own_generator_is_left_alone():
