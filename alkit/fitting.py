@@ -22,6 +22,7 @@ from alkit.labels import stalled
 from alkit.model import ALModel
 from alkit.rates import rates, scheduled
 from alkit.train import EpochRecord, train_epoch
+from alkit.train_ranks import first_rank
 
 __all__ = ["Fit", "evaluate", "fit"]
 
@@ -81,6 +82,7 @@ def fit(
     mode: str = "al",
     workers: int | None = None,
     threads: int = 1,
+    executor: str = "threads",
     seed: int = 0,
     schedule: str = "constant",
     end_factor: float = 0.1,
@@ -95,13 +97,15 @@ def fit(
     """Train for some epochs, choose the best one on validation, and test that one, once.
 
     Args:
+        executor: "threads" or "ranks", as in `train_epoch`. On ranks every rank evaluates and
+            returns the same; only rank 0 writes the checkpoint, and shows progress.
         schedule: "constant", or "cosine" from each optimiser's rate to `end_factor` of it; the
             model has its own rates back afterwards.
         augment: how training images are changed; see `Part.batches`.
         checkpoint: file to keep the run in, written before the first and after every epoch. If it
             is there, the run goes on from it and ends in the bits of an uninterrupted one; the
-            result of a finished run is returned as it is. Mode, workers, tensorboard and progress
-            may differ from the run that wrote it; all else may not.
+            result of a finished run is returned as it is. Mode, workers, executor, tensorboard and
+            progress may differ from the run that wrote it; all else may not.
         patience: stop after so many epochs in a row without a better validation accuracy.
         evaluate_train: also measure the accuracy on the training part, not augmented.
         exits: also measure the validation accuracy of every exit of an ALModel.
@@ -124,15 +128,17 @@ def fit(
     }
     extra = {} if augment == "none" else {"augment": augment}
     with scheduled(model, schedule, epochs, end_factor) as start_epoch:
-        run = _Run(model, settings, checkpoint)
+        first = executor != "ranks" or first_rank()
+        run = _Run(model, settings, checkpoint, writes=first)
         with (
-            _board(tensorboard, run.resumed_at) as write,
-            _bar(f"{mode}, seed {seed}", epochs, len(run.rows), progress) as bar,
+            _board(tensorboard if first else None, run.resumed_at) as write,
+            _bar(f"{mode}, seed {seed}", epochs, len(run.rows), progress and first) as bar,
         ):
             while not run.ended:
                 rate = start_epoch(epoch := len(run.rows))
                 batches = _Timed(data.train.batches(batch_size, seed=seed, epoch=epoch, **extra))
-                record = train_epoch(model, batches, mode, workers, threads, seed=seed)
+                options = {"seed": seed, "executor": executor}
+                record = train_epoch(model, batches, mode, workers, threads, **options)
                 measured = _measure(model, data, evaluate_train, exits) | _stalled(model, data)
                 row = _row(epoch + 1, rate, record, batches.seconds, measured)
                 write(row)
@@ -145,9 +151,13 @@ class _Run:
     """What a run has come to: its rows, its best epoch, and the file that keeps them."""
 
     def __init__(
-        self, model: ALModel | BPModel, settings: dict[str, Any], path: str | Path | None
+        self,
+        model: ALModel | BPModel,
+        settings: dict[str, Any],
+        path: str | Path | None,
+        writes: bool = True,
     ) -> None:
-        self.model, self.settings, self.path = model, settings, path
+        self.model, self.settings, self.path = model, settings, path if writes else None
         self.rows: list[Row] = []
         self.best_epoch = 0
         self.best: dict[str, Tensor] = {}
@@ -155,7 +165,8 @@ class _Run:
         self.resumed_at: int | None = None
         if path is None:
             return
-        files.clean(path)
+        if writes:
+            files.clean(path)
         if Path(path).exists():
             self._resume(path)
         else:

@@ -13,7 +13,7 @@ from alkit.schedule import Schedule
 from alkit.stages import Epoch
 from alkit.timeline import Timeline
 
-__all__ = ["agreed", "check_group", "execute_on_ranks"]
+__all__ = ["agreed", "check_group", "execute_on_ranks", "first_rank"]
 
 
 def check_group(workers: int | None) -> int:
@@ -32,6 +32,11 @@ def check_group(workers: int | None) -> int:
     if workers not in (None, ranks):
         raise ValueError(f"workers is {workers} and there are {ranks} ranks: a worker is a rank")
     return ranks
+
+
+def first_rank() -> bool:
+    """Say whether this is rank 0, or no rank at all."""
+    return not (dist.is_available() and dist.is_initialized()) or dist.get_rank() == 0
 
 
 def agreed(cuts: Sequence[int]) -> list[int]:

@@ -44,11 +44,16 @@ def toy(samples=60, seed=0):
     return DataSet("toy", *parts, CLASSES, tuple("abc"))
 
 
-class Spy:
-    """A part that writes down how its batches are asked for; `fail_at` = (epoch, batch) raises."""
+def interrupted():
+    raise KeyboardInterrupt
 
-    def __init__(self, part, fail_at=None, wait_s=0.0):
-        self.part, self.fail_at, self.wait_s, self.asked = part, fail_at, wait_s, []
+
+class Spy:
+    """A part that writes down how its batches are asked for; at (epoch, batch) it may fail."""
+
+    def __init__(self, part, fail_at=None, wait_s=0.0, fail=interrupted):
+        self.part, self.fail_at, self.wait_s, self.fail = part, fail_at, wait_s, fail
+        self.asked = []
 
     def __len__(self):
         return len(self.part)
@@ -61,7 +66,7 @@ class Spy:
         options.pop("augment", None)
         for at, batch in enumerate(self.part.batches(batch_size, **options)):
             if (options.get("epoch"), at) == self.fail_at:
-                raise KeyboardInterrupt
+                self.fail()
             time.sleep(self.wait_s)
             yield batch
 

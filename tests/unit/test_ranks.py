@@ -9,10 +9,11 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from alkit import launch, train_epoch
+from alkit import fit, launch, train_epoch
 from alkit.heartbeat import beat, waiting
 from alkit.ranks import RankFailed
 from tests.helpers import dense_model, differences, made_batches, state_of
+from tests.unit.test_fitting import Spy, al_model, spied, toy
 
 LAYERS, BATCHES = 4, 6
 
@@ -115,6 +116,36 @@ def test_ranks_end_when_the_caller_dies(tmp_path):
     caller.kill()
     caller.wait()
     assert _until(lambda: [pid for pid in names if not psutil.pid_exists(pid)], 2)
+
+
+def _fitted(path=None, executor="threads", killed_at=None):
+    """Fit; if told so, rank 1 dies before a batch of an epoch."""
+    data = toy()
+    rank = dist.get_rank() if dist.is_initialized() else 0
+    if killed_at is not None and rank == 1:
+        data = spied(data, Spy(data.train, fail_at=killed_at, fail=_die))
+    model = al_model()
+    mode = "al_pipeline" if executor == "ranks" else "al"
+    options = {"epochs": 3, "batch_size": 8, "seed": 1, "progress": False}
+    done = fit(model, data, mode=mode, checkpoint=path, executor=executor, **options)
+    return state_of(model), done.history.val_acc.tolist(), done.best_epoch, done.test_correct
+
+
+def _die():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_killed_rank_s_run_goes_on_to_the_same_bits(tmp_path):
+    path = tmp_path / "run.pt"
+    with pytest.raises(RankFailed, match="rank 1 died of SIGKILL"):
+        launch(_fitted, path, "ranks", (1, 2))
+    assert path.exists()
+    expected, curve, best, correct = _fitted()
+    for state, own_curve, own_best, own_correct in launch(_fitted, path, "ranks"):
+        assert not differences(expected, state)
+        assert (own_curve, own_best) == (curve, best)
+        assert torch.equal(own_correct, correct)
+    assert [file.name for file in tmp_path.iterdir()] == ["run.pt"]
 
 
 def _until(look, count, limit_s=60.0):
