@@ -20,15 +20,16 @@ in.
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, Protocol
 
 import torch
+from torch.profiler import record_function
 
 from alkit.schedule import Schedule, Task
 from alkit.timeline import Interval, Timeline
 
-__all__ = ["Stage", "execute", "operator_threads", "run_single", "run_threads"]
+__all__ = ["Stage", "execute", "operator_threads", "run_single", "run_task", "run_threads"]
 
 FEED_AHEAD = 2  # batches that the loader may be ahead of the first stage
 
@@ -111,6 +112,22 @@ def run_threads(
     return board.timeline()
 
 
+def run_task(stages: Sequence[Stage], task: Task, payload: Any) -> Any:
+    """Run a task; torch's profiler, if it is at work, sees it as a range.
+
+    It follows the calling thread; for the workers' as well, give it
+    `experimental_config=torch._C._profiler._ExperimentalConfig(profile_all_threads=True)`.
+    """
+    # a range takes microseconds, also when nobody looks
+    seen = record_function(f"alkit {task.kind} {task.stage}") if _profiled() else nullcontext()
+    with seen:
+        return getattr(stages[task.stage], task.kind)(payload, task.batch, task.micro)
+
+
+def _profiled() -> bool:
+    return torch.autograd.profiler._is_profiler_enabled
+
+
 @contextmanager
 def _workers(board: "_Board", threads: int) -> Iterator[None]:
     """Start the workers; at the end, or at any exception, stop and join them."""
@@ -176,7 +193,7 @@ class _Board:
         payload = self.mail.pop(task, None)
         start_s = time.perf_counter()
         try:
-            output = getattr(self.stages[task.stage], task.kind)(payload, task.batch, task.micro)
+            output = run_task(self.stages, task, payload)
         except BaseException as error:
             error.add_note(f"alkit: in {task} (worker {worker} of {self.schedule.name})")
             raise

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from alkit import tree
 from alkit.channel import Inbox, Outbox, broadcast, fingerprint
-from alkit.engine import Stage, operator_threads
+from alkit.engine import Stage, operator_threads, run_task
 from alkit.heartbeat import beat, waiting
 from alkit.schedule import Schedule, Task
 from alkit.timeline import Interval, Timeline
@@ -153,7 +153,7 @@ class _Rank:
         beat(str(task))
         start_s = time.perf_counter()
         try:
-            output = getattr(self.stages[task.stage], task.kind)(payload, task.batch, task.micro)
+            output = run_task(self.stages, task, payload)
         except BaseException as error:
             error.add_note(f"alkit: in {task} (rank {self.rank} of {self.schedule.name})")
             raise
