@@ -2,14 +2,20 @@
 
 Every worker takes its tasks in its order; a task starts when its worker is free and all that it
 waits for has ended. With `cores`, at most so many tasks run at a time, first come first served: L
-+ 1 threads on a two-core machine.
++ 1 threads on a two-core machine. With `link_s`, what a stage hands to one on another worker takes
+time, one transfer after the other on the link between the two, beside their work:
+
+    worker 0   F0 B0 U0 F0 B0 U0
+    link 0-1     s0       s0
+    worker 1        F1 B1 U1 F1 ...
 """
 
 import heapq
+import itertools
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 
-from alkit.schedule import Schedule, Task
+from alkit.schedule import HAND_OVER, Schedule, Task
 from alkit.timeline import Interval, Timeline
 
 __all__ = ["simulate"]
@@ -18,19 +24,25 @@ Durations = Mapping[tuple[str, int], float] | Callable[[Task], float]
 
 
 def simulate(
-    schedule: Schedule, durations: Durations, batches: int, cores: int | None = None
+    schedule: Schedule,
+    durations: Durations,
+    batches: int,
+    cores: int | None = None,
+    link_s: Callable[[Task], float] | None = None,
 ) -> Timeline:
     """Return the timeline of `batches` batches in virtual time.
 
     Args:
         durations: seconds by (kind, stage), or a function of the task.
         cores: tasks that may run at the same time; default as many as there are workers.
+        link_s: seconds that the output of a task takes to another worker; default none.
     Raises:
         ValueError: no batches, no cores, or a (kind, stage) without a duration.
     """
     if batches < 1 or (cores is not None and cores < 1):
         raise ValueError(f"batches is {batches} and cores is {cores}: both must be at least 1")
-    return _Clock(schedule, _as_function(durations), batches, cores or schedule.workers).run()
+    seconds = _as_function(durations)
+    return _Clock(schedule, seconds, batches, cores or schedule.workers, link_s).run()
 
 
 def _as_function(durations: Durations) -> Callable[[Task], float]:
@@ -46,42 +58,65 @@ def _as_function(durations: Durations) -> Callable[[Task], float]:
 
 
 class _Clock:
-    """The state of one simulation: an event queue over the ends of running tasks."""
+    """The state of one simulation: an event queue over the ends of tasks and of transfers."""
 
     def __init__(
-        self, schedule: Schedule, seconds: Callable[[Task], float], batches: int, cores: int
+        self,
+        schedule: Schedule,
+        seconds: Callable[[Task], float],
+        batches: int,
+        cores: int,
+        link_s: Callable[[Task], float] | None,
     ) -> None:
         self.schedule, self.seconds, self.free_cores = schedule, seconds, cores
+        self.link_s = link_s
         self.orders: list[Iterator[Task]] = [
             schedule.order(worker, range(batches)) for worker in range(schedule.workers)
         ]
         self.next: list[Task | None] = [next(order, None) for order in self.orders]
         self.queue: deque[int] = deque()  # workers whose task may start, first come first served
         self.queued: set[int] = set()
-        self.running: list[tuple[float, int]] = []
+        # (end, number, worker, None) of a running task; (end, number, receiver, task) of a transfer
+        self.events: list[tuple[float, int, int, Task | None]] = []
+        self.count = itertools.count()
         self.done: set[Task] = set()
+        self.arrived: set[Task] = set()
+        self.link_free_s: dict[tuple[int, int], float] = {}
         self.intervals: list[Interval] = []
+        self.owner = {
+            task[:2]: worker
+            for worker in range(schedule.workers)
+            for task in schedule.order(worker, [0])
+        }
 
     def run(self) -> Timeline:
         now = 0.0
         while True:
             self._queue_ready()
             self._start(now)
-            if not self.running:
+            if not self.events:
                 break
-            now, worker = heapq.heappop(self.running)
-            self._finish(worker)
+            now, _, worker, sent = heapq.heappop(self.events)
+            if sent is None:
+                self._finish(worker, now)
+            else:
+                self.arrived.add(sent)
         if any(task is not None for task in self.next):
             raise ValueError(f"{self.schedule.name} deadlocks: see alkit.validate.validate")
-        return Timeline.of(self.intervals, map(_name, range(self.schedule.workers)))
+        links = [_link(*pair) for pair in sorted(self.link_free_s)]
+        return Timeline.of(self.intervals, [*map(_name, range(self.schedule.workers)), *links])
 
     def _queue_ready(self) -> None:
         for worker, task in enumerate(self.next):
             if task is None or worker in self.queued:
                 continue
-            if all(other in self.done for other in self.schedule.waits(task)):
+            if all(self._is_met(other, task) for other in self.schedule.waits(task)):
                 self.queued.add(worker)
                 self.queue.append(worker)
+
+    def _is_met(self, other: Task, task: Task) -> bool:
+        crosses = self.link_s is not None and self._receiver(other) == task
+        return other in (self.arrived if crosses else self.done)
 
     def _start(self, now: float) -> None:
         while self.queue and self.free_cores:
@@ -90,14 +125,35 @@ class _Clock:
             end = now + self.seconds(task)
             self.free_cores -= 1
             self.intervals.append(Interval(_name(worker), *task, now, end))
-            heapq.heappush(self.running, (end, worker))
+            heapq.heappush(self.events, (end, next(self.count), worker, None))
 
-    def _finish(self, worker: int) -> None:
-        self.done.add(self.next[worker])
+    def _finish(self, worker: int, now: float) -> None:
+        task = self.next[worker]
+        self.done.add(task)
         self.next[worker] = next(self.orders[worker], None)
         self.queued.discard(worker)
         self.free_cores += 1
+        if self.link_s is not None and (receiver := self._receiver(task)) is not None:
+            self._send(task, worker, self.owner[receiver[:2]], now)
+
+    def _receiver(self, task: Task) -> Task | None:
+        """Return the task on another worker that takes the output of `task`, if there is one."""
+        receiver = task._replace(stage=task.stage + HAND_OVER.get(task.kind, 0))
+        if self.owner.get(receiver[:2], self.owner[task[:2]]) == self.owner[task[:2]]:
+            return None
+        return receiver if task in self.schedule.waits(receiver) else None
+
+    def _send(self, task: Task, worker: int, receiver: int, now: float) -> None:
+        link = worker, receiver
+        start = max(now, self.link_free_s.get(link, 0.0))
+        self.link_free_s[link] = end = start + self.link_s(task)
+        self.intervals.append(Interval(_link(*link), "send", *task[1:], start, end))
+        heapq.heappush(self.events, (end, next(self.count), receiver, task))
 
 
 def _name(worker: int) -> str:
     return f"worker {worker}"
+
+
+def _link(sender: int, receiver: int) -> str:
+    return f"link {sender}-{receiver}"

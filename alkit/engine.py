@@ -26,7 +26,7 @@ from typing import Any, Protocol
 import torch
 from torch.profiler import record_function
 
-from alkit.schedule import Schedule, Task
+from alkit.schedule import HAND_OVER, Schedule, Task
 from alkit.timeline import Interval, Timeline
 
 __all__ = ["Stage", "execute", "operator_threads", "run_single", "run_task", "run_threads"]
@@ -267,7 +267,7 @@ class _Board:
         return task.batch < self.finished_below or task in self.done.get(task.batch, ())
 
     def _hand_over(self, task: Task, output: Any) -> None:
-        step = {"forward": 1, "backward": -1}.get(task.kind, 0)
+        step = HAND_OVER.get(task.kind, 0)
         receiver = task._replace(stage=task.stage + step)
         if step and output is not None and 0 <= receiver.stage < self.schedule.stages:
             self.mail[receiver] = output

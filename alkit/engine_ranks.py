@@ -20,13 +20,12 @@ from alkit import tree
 from alkit.channel import Inbox, Outbox, broadcast, fingerprint
 from alkit.engine import Stage, operator_threads, run_task
 from alkit.heartbeat import beat, waiting
-from alkit.schedule import Schedule, Task
+from alkit.schedule import HAND_OVER, Schedule, Task
 from alkit.timeline import Interval, Timeline
 
 __all__ = ["merged", "owners", "run_ranks"]
 
-STEPS = {"forward": 1, "backward": -1}  # from which stage to which a task hands its output
-STREAMS = {"forward": 0, "backward": 1}
+STREAMS = {kind: number for number, kind in enumerate(HAND_OVER)}
 
 
 def owners(schedule: Schedule) -> list[int]:
@@ -158,8 +157,8 @@ class _Rank:
             error.add_note(f"alkit: in {task} (rank {self.rank} of {self.schedule.name})")
             raise
         self.times.append((task, start_s, time.perf_counter()))
-        receiver = task.stage + STEPS.get(task.kind, 0)
-        if output is None or task.kind not in STEPS or not 0 <= receiver < self.schedule.stages:
+        receiver = task.stage + HAND_OVER.get(task.kind, 0)
+        if output is None or task.kind not in HAND_OVER or not 0 <= receiver < self.schedule.stages:
             return
         if self.owner[receiver] == self.rank:
             self.mail[task._replace(stage=receiver)] = output
@@ -183,7 +182,7 @@ class _Rank:
 
     def _connect(self) -> None:
         """Open a stream wherever a task waits for the output of a stage on another rank."""
-        for kind, step in STEPS.items():
+        for kind, step in HAND_OVER.items():
             for receiver, worker in enumerate(self.owner):
                 stage = receiver - step
                 waits = self.schedule.waits(Task(kind, receiver, 1))

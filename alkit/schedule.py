@@ -32,6 +32,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 __all__ = [
+    "HAND_OVER",
     "Schedule",
     "ScheduleError",
     "Task",
@@ -42,6 +43,10 @@ __all__ = [
     "block_by_block",
     "bp",
 ]
+
+
+# the stage, counted from a task's own, that takes what the task makes
+HAND_OVER = {"forward": 1, "backward": -1, "backward_input": -1}
 
 
 class ScheduleError(ValueError):

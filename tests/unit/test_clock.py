@@ -5,6 +5,7 @@ import random
 import pytest
 
 from alkit.clock import simulate
+from alkit.pipelines import one_f_one_b
 from alkit.schedule import al, al_fm, al_m, al_pipeline
 from alkit.timeline import Interval, Timeline
 
@@ -102,3 +103,35 @@ def test_figures_of_a_timeline():
     assert len(timeline.between(1, 1).intervals) == 2
     assert list(timeline.to_frame().columns)[:2] == ["resource", "kind"]
     assert timeline.summary()["idle_share"].tolist() == [0.5, 0.25, 1.0]
+
+
+def test_links_take_their_time_beside_the_work():
+    """Three layers a worker each, f = b = u = 1: a batch reaches layer k after k (1 + link)."""
+    seconds = simulate(al_pipeline(3), lambda task: 1.0, 1, link_s=lambda task: 0.5)
+    assert seconds.span_s == pytest.approx(2 * 1.5 + 3)
+    sends = [i for i in seconds.intervals if i.kind == "send"]
+    assert [(i.resource, i.start_s, i.end_s) for i in sends] == [
+        ("link 0-1", 1.0, 1.5),
+        ("link 1-2", 2.5, 3.0),
+    ]
+    assert simulate(al_pipeline(3), lambda task: 1.0, 9, link_s=lambda task: 0.5).step_s == 3.0
+
+
+def test_a_slow_link_sets_the_pace():
+    timeline = simulate(al_pipeline(2, capacity=4), lambda task: 1.0, 12, link_s=lambda task: 5.0)
+    assert timeline.step_s == pytest.approx(5.0)
+    assert timeline.busy_s("link 0-1") == pytest.approx(60.0)
+
+
+def test_layers_of_one_worker_send_nothing():
+    timeline = simulate(al_pipeline(4, [2]), lambda task: 1.0, 2, link_s=lambda task: 0.5)
+    assert {i.resource for i in timeline.intervals if i.kind == "send"} == {"link 0-1"}
+
+
+def test_gradients_travel_back():
+    schedule = one_f_one_b(2, 2)
+    timeline = simulate(schedule, lambda task: 1.0, 1, link_s=lambda task: 0.25)
+    assert {i.resource for i in timeline.intervals} >= {"link 0-1", "link 1-0"}
+    free = simulate(schedule, lambda task: 1.0, 1)
+    assert timeline.span_s > free.span_s
+    assert simulate(schedule, lambda task: 1.0, 1, link_s=lambda task: 0.0).span_s == free.span_s
