@@ -17,6 +17,7 @@ from alkit.recipes import Recipe, find_recipe
 
 __all__ = ["Pooled", "label_side", "pool", "to_al", "to_bp"]
 
+LEAST = 64  # channels of a "conv" bridge: a narrower one holds back what its block learns
 Optimizer = Callable[..., torch.optim.Optimizer]
 
 
@@ -90,7 +91,7 @@ def _bridge(recipe: Recipe, s: Any, pool_of_caller: Pool | None) -> nn.Module:
     """Return b for a block that gives s."""
     x = next(tree.tensors(s))
     if recipe.bridge == "conv" and x.dim() == 4 and pool_of_caller is None:
-        width = recipe.hidden or x.shape[1]
+        width = recipe.hidden or max(LEAST, x.shape[1])
         body = [nn.Linear(4 * width, recipe.code_dim), *_ending(recipe)]
         return nn.Sequential(ConvPool(x.shape[1], width, x.shape[2]), *body)
     reduce = pool_of_caller or (flat if recipe.bridge == "flat" else pool)

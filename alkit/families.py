@@ -84,6 +84,7 @@ def model(
     sample, _ = next(iter(data.train.batches(2, shuffle=False)))
     rate = scheme.lr if lr is None else lr
     if method == "bp":
+        rate = scheme.bp_lr if lr is None and scheme.bp_lr is not None else rate
         head = chosen.head(blocks, data.num_classes, sizes)
         layout = {"channels_last": scheme.channels_last}
         optimizer = adam if scheme.fused else scheme.optimizer

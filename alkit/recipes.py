@@ -39,7 +39,7 @@ class Recipe:
         bridge: "pooled" (2 x 2 means, or means over tokens), "conv" (pictures: a small network,
             then 2 x 2 means; texts as "pooled") or "flat" (the whole picture; padding counts too).
         hidden: width of the bridge's hidden layer, or of its convolutions; None for no hidden layer
-            (with "conv": as many as the block has channels).
+            (with "conv": as many as the block has channels, but at least 64).
         ending: activation after each layer of a flat or pooled bridge, or "unit" for length 1.
         codes: "learned" (g and h are linear layers) or "fixed" (a table of directions).
         encoder: activation after a learned g.
@@ -52,6 +52,7 @@ class Recipe:
         fused: Adam in one pass; off is torch's plain loop over the parameters.
         channels_last: keep pictures with their channels innermost, which is faster on a CPU.
         lr, cosine: learning rate, and whether it falls over the epochs.
+        bp_lr: learning rate of the BP twin; that of AL if None.
     """
 
     name: str
@@ -71,6 +72,7 @@ class Recipe:
     channels_last: bool = True
     lr: float = 1e-3
     cosine: bool = False
+    bp_lr: float | None = None
 
     def __post_init__(self) -> None:
         _check("bridge", self.bridge, ("pooled", "conv", "flat"))

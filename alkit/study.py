@@ -19,9 +19,9 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from alkit import families, paths, results
+from alkit import exits, families, paths, results
 from alkit.backprop import BPModel
-from alkit.fitting import Fit, evaluate, fit
+from alkit.fitting import Fit, fit
 from alkit.model import ALModel
 from alkit.parts import DataSet
 from alkit.recipes import find_recipe
@@ -63,6 +63,7 @@ class Outcome:
 
     Attributes:
         exits: test accuracy at every depth, 1 to all; of BP the one it has.
+        mean_of_exits: test accuracy of the mean of all exits' scores.
         plateau_epochs: epochs after which some label autoencoder did no better than a constant.
     """
 
@@ -70,6 +71,7 @@ class Outcome:
     model: ALModel | BPModel
     fit: Fit
     exits: list[float]
+    mean_of_exits: float
     plateau_epochs: int
 
 
@@ -124,7 +126,7 @@ def train_case(
         settings["checkpoint"] = _checkpoint(resumable, described)
     done = fit(model, data, **settings)
     plateau = int((done.history["stalled"] > 0).sum()) if "stalled" in done.history else 0
-    return Outcome(case, model, done, _exits(model, data, done), plateau)
+    return Outcome(case, model, done, *_exits(model, data, done), plateau)
 
 
 def vectors_for(
@@ -166,6 +168,7 @@ def record(
         ("accuracy", 100 * done.test_acc, "%"),
         ("best_epoch", done.best_epoch, "epochs"),
         ("val_curve", [round(100 * value, 3) for value in done.history.val_acc], "%"),
+        ("mean_of_exits", 100 * outcome.mean_of_exits, "%"),
         ("exits", [round(100 * value, 3) for value in outcome.exits], "%"),
         ("plateau_epochs", outcome.plateau_epochs, "epochs"),
         ("correct", pack(done.test_correct), ""),
@@ -258,11 +261,14 @@ def _digest(table: Tensor) -> str:
     return hashlib.sha256(table.numpy().tobytes()).hexdigest()
 
 
-def _exits(model: ALModel | BPModel, data: DataSet, done: Fit) -> list[float]:
+def _exits(model: ALModel | BPModel, data: DataSet, done: Fit) -> tuple[list[float], float]:
+    """Return the test accuracy of every exit, and that of the mean of their scores."""
     if isinstance(model, BPModel):
-        return [done.test_acc]
-    shallow = [evaluate(model, data.test, depth=depth) for depth in range(1, len(model))]
-    return [*(correct.mean().item() for correct in shallow), done.test_acc]
+        return [done.test_acc], done.test_acc
+    scores_LNC = exits.scores(model, data.test)
+    guesses = [*scores_LNC, scores_LNC.mean(0)]
+    *each, mean = ((s.argmax(1) == data.test.y).float().mean().item() for s in guesses)
+    return each, mean
 
 
 def _checkpoint(notebook: str, described: Any) -> Path:
