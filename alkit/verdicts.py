@@ -47,6 +47,8 @@ def accuracy_table(
         other = theirs[(theirs.data == data) & (theirs.model == model)].set_index("method")
         row = {"data": data, "network": model, "BP": _cell(own, "bp")}
         row |= {"AL, modern": _cell(own, "al modern"), "AL, original": _cell(own, "al original")}
+        if mean := _cell(own, "al modern", "mean_of_exits"):
+            row["AL, mean of exits"] = mean
         lead = study.gap(own, "bp", "al modern")
         if lead.seeds:
             row["BP - AL modern, points (n)"] = str(lead)
@@ -61,15 +63,15 @@ def accuracy_table(
     return pd.DataFrame(rows).fillna("")
 
 
-def _cell(rows: pd.DataFrame, label: str) -> str:
-    """Return "mean ± sd (seeds)" of a method's accuracy, or nothing if it was not run."""
-    own = [float(r.value) for r in rows.itertuples() if _is_accuracy(r) and study.label(r) == label]
+def _cell(rows: pd.DataFrame, label: str, metric: str = "accuracy") -> str:
+    """Return "mean ± sd (seeds)" of a method's metric, or nothing if it was not run."""
+    own = [
+        float(row.value)
+        for row in rows.itertuples()
+        if row.metric == metric and study.label(row) == label
+    ]
     if not own:
         return ""
     values = pd.Series(own)
     spread = f" ± {values.std():.2f}" if len(own) > 1 else ""
     return f"{values.mean():.2f}{spread} ({len(own)})"
-
-
-def _is_accuracy(row: object) -> bool:
-    return row.metric == "accuracy"

@@ -63,6 +63,7 @@ def _recorded():
             extra = {"recipe": recipe}
             run.record("accuracy", float(right + seed), unit="%", extra=extra, **labels)
             run.record("correct", study.pack(correct), extra=extra, **labels)
+    run.record("mean_of_exits", 82.0, unit="%", extra={"recipe": "modern"}, **labels)
     return pd.DataFrame(run.rows)
 
 
@@ -71,6 +72,7 @@ def test_accuracy_table():
     row = table.iloc[0]
     assert row["BP"] == "50.50 ± 0.71 (2)"
     assert row["AL, modern"] == "80.50 ± 0.71 (2)"
+    assert row["AL, mean of exits"] == "82.00 (1)"
     assert row["AL, original"] == ""
     assert row["BP - AL modern, points (n)"].startswith("-30.00 [-39")
     assert row["BP - AL modern, points (n)"].endswith("(2)")
