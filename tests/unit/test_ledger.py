@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+from alkit import one_hot, to_al, to_bp, train_epoch
 from alkit.ledger import Ledger
 
 
@@ -63,3 +64,45 @@ def test_a_chain_keeps_an_input_a_layer(depth):
     assert ledger.peak == depth * 2 * 4 * 4
     del loss
     assert ledger.now == 0
+
+
+def _blocks(depth, width=16):
+    return [nn.Sequential(nn.Linear(width, width), nn.Tanh()) for _ in range(depth)]
+
+
+def _batches(width=16):
+    y = one_hot(torch.arange(8) % 4, 4)
+    return [(torch.randn(8, width), y) for _ in range(3)]
+
+
+def _peaks(make, depth, mode, shared, **options):
+    torch.manual_seed(0)
+    model = make(_blocks(depth), 4, torch.zeros(2, 16))
+    stages = 1 if mode == "bp" else depth
+    ledgers = [Ledger(model)] * stages if shared else [Ledger(model) for _ in range(stages)]
+    train_epoch(model, _batches(), mode, ledgers=ledgers, **options)
+    assert all(ledger.now == 0 for ledger in ledgers)
+    return [ledger.peak for ledger in ledgers]
+
+
+def test_al_keeps_one_layer_s_activations_whatever_the_depth():
+    peaks = [_peaks(to_al, depth, "al", shared=True)[0] for depth in (1, 2, 4, 8)]
+    assert len(set(peaks[1:])) == 1
+
+
+def test_backprop_keeps_every_block_s_activations():
+    one, two, four = (_peaks(to_bp, depth, "bp", shared=True)[0] for depth in (2, 4, 6))
+    assert four - two == two - one > 0
+
+
+def test_a_pipeline_worker_keeps_its_own_layer_s():
+    for depth in (2, 4):
+        peaks = _peaks(to_al, depth, "al_pipeline", shared=False, cuts=list(range(1, depth)))
+        alone = _peaks(to_al, depth, "al", shared=False)
+        assert peaks == alone
+
+
+def test_a_ledger_a_stage():
+    model = to_al(_blocks(2), 4, torch.zeros(2, 16))
+    with pytest.raises(ValueError, match="1 ledgers for 2 stages"):
+        train_epoch(model, _batches(), "al", ledgers=[Ledger()])
