@@ -231,6 +231,12 @@ def gap(frame: pd.DataFrame, better: str, worse: str) -> Gap:
     common = sorted(set(tables[better]) & set(tables[worse]))
     if not common:
         return Gap(math.nan, math.nan, math.nan, 0)
+    sizes = {len(tables[name][seed]) for name in tables for seed in common}
+    if len(sizes) > 1:
+        raise ValueError(
+            f"{better} and {worse} were tested on parts of {', '.join(map(str, sorted(sizes)))}"
+            " samples: compare records of the same test part"
+        )
     first, second = (np.stack([tables[name][s] for s in common]) for name in (better, worse))
     difference, low, high = results.bootstrap_difference(first, second)
     return Gap(100 * difference, 100 * low, 100 * high, len(common))

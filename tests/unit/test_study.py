@@ -59,6 +59,9 @@ def test_the_gap_is_taken_over_the_seeds_that_both_have():
     none = study.gap(pd.DataFrame(rows), "bp", "al mse")
     assert none.seeds == 0
     assert str(none) == "no seed has both yet"
+    other = [_rows("bp", "", 0, right), _rows("al", "modern", 0, right[:30])]
+    with pytest.raises(ValueError, match="on parts of 30, 40 samples"):
+        study.gap(pd.DataFrame(other), "bp", "al modern")
 
 
 def test_the_recipe_table_holds_what_differs():
