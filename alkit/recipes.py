@@ -115,12 +115,20 @@ _ORIGINAL_IMAGES = Recipe(
 )
 _ORIGINAL_TEXTS = Recipe("original", decoders=("tanh", "none"), lr=2.5e-4, **_PUBLISHED)
 _MSE = Recipe("mse")
+# chosen on the validation part of tiny ImageNet, one seed: at 2e-3 BP is worse than at 1e-3
 _MODERN = Recipe(
-    "modern", bridge="conv", ending="unit", codes="fixed", associated="contrast", cosine=True
+    "modern",
+    bridge="conv",
+    ending="unit",
+    codes="fixed",
+    associated="contrast",
+    lr=2e-3,
+    bp_lr=1e-3,
+    cosine=True,
 )
 
-# chosen on the validation part of AG News, one seed
-_MODERN_TEXTS = replace(_MODERN, smoothing=0.1, lr=3e-3)
+# chosen on the validation part of AG News, one seed; BP takes the same
+_MODERN_TEXTS = replace(_MODERN, smoothing=0.1, lr=3e-3, bp_lr=None)
 
 RECIPES: dict[str, dict[str, Recipe]] = {
     "original": {"images": _ORIGINAL_IMAGES, "texts": _ORIGINAL_TEXTS},
