@@ -13,6 +13,7 @@ from alkit.models.resnet import resnet18_al
 from alkit.models.transformer import sinusoids, transformer
 from alkit.models.vgg import vgg_al
 from alkit.parts import DataSet, Part
+from alkit.rates import rates
 from alkit.recipes import RECIPES, Recipe, find_recipe
 
 TEXT_SIZES = {
@@ -211,3 +212,11 @@ def test_recipes_pick_their_losses():
     assert original.autoencoder_loss(0) is nn.functional.mse_loss
     assert find_recipe("original", "texts").autoencoder_loss(0) is nn.functional.cross_entropy
     assert find_recipe(modern, "texts") is modern
+
+
+@pytest.mark.parametrize(("method", "expected"), [("al", 2e-3), ("bp", 1e-3)])
+def test_bp_has_a_rate_of_its_own_beside_modern(method, expected):
+    model = families.model("vgg", _images(), method, width=0.0625)
+    assert set(rates(model).values()) == {expected}
+    model = families.model("vgg", _images(), method, width=0.0625, lr=0.5)
+    assert set(rates(model).values()) == {0.5}
