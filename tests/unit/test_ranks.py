@@ -111,7 +111,8 @@ def test_ranks_end_when_the_caller_dies(tmp_path):
     import subprocess
     import sys
 
-    caller = subprocess.Popen([sys.executable, str(script)], cwd=tmp_path)
+    own = {**os.environ, "TMPDIR": str(tmp_path)}  # a killed caller can't tidy up
+    caller = subprocess.Popen([sys.executable, str(script)], cwd=tmp_path, env=own)
     names = _until(lambda: [int(p.name) for p in tmp_path.iterdir() if p.name.isdecimal()], 2)
     caller.kill()
     caller.wait()
