@@ -112,16 +112,20 @@ def run_threads(
     return board.timeline()
 
 
-def run_task(stages: Sequence[Stage], task: Task, payload: Any) -> Any:
-    """Run a task; torch's profiler, if it is at work, sees it as a range.
+def run_task(stages: Sequence[Stage], task: Task, payload: Any, where: str) -> Any:
+    """Run a task; an error is noted with `where`, and torch's profiler sees the task as a range.
 
     It follows the calling thread; for the workers' as well, give it
     `experimental_config=torch._C._profiler._ExperimentalConfig(profile_all_threads=True)`.
     """
     # a range takes microseconds, also when nobody looks
     seen = record_function(f"alkit {task.kind} {task.stage}") if _profiled() else nullcontext()
-    with seen:
-        return getattr(stages[task.stage], task.kind)(payload, task.batch, task.micro)
+    try:
+        with seen:
+            return getattr(stages[task.stage], task.kind)(payload, task.batch, task.micro)
+    except BaseException as error:
+        error.add_note(f"alkit: in {task} ({where})")
+        raise
 
 
 def _profiled() -> bool:
@@ -192,11 +196,7 @@ class _Board:
         """Run a task whose waits are met; hand over what it returns and post that it is done."""
         payload = self.mail.pop(task, None)
         start_s = time.perf_counter()
-        try:
-            output = run_task(self.stages, task, payload)
-        except BaseException as error:
-            error.add_note(f"alkit: in {task} (worker {worker} of {self.schedule.name})")
-            raise
+        output = run_task(self.stages, task, payload, f"worker {worker} of {self.schedule.name}")
         interval = Interval(f"worker {worker}", *task, start_s, time.perf_counter())
         with self.changed:
             self.intervals.append(interval)

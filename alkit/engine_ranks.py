@@ -151,11 +151,7 @@ class _Rank:
         payload = self.mail.pop(task, None)
         beat(str(task))
         start_s = time.perf_counter()
-        try:
-            output = run_task(self.stages, task, payload)
-        except BaseException as error:
-            error.add_note(f"alkit: in {task} (rank {self.rank} of {self.schedule.name})")
-            raise
+        output = run_task(self.stages, task, payload, f"rank {self.rank} of {self.schedule.name}")
         self.times.append((task, start_s, time.perf_counter()))
         receiver = task.stage + HAND_OVER.get(task.kind, 0)
         if output is None or task.kind not in HAND_OVER or not 0 <= receiver < self.schedule.stages:
