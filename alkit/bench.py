@@ -23,8 +23,8 @@ def interleaved(
     Args:
         contenders: by name, a function that makes what it needs, trains, and returns its record.
     Returns:
-        A row a run: round, name, seconds (whole, fill and drain included), step_s, samples_s,
-        bubble.
+        A row a run: round, name, seconds (whole, fill and drain included), steady_s (of a batch,
+        after fill), samples_s of the whole, bubble.
     """
     rows = []
     next(iter(contenders.values()))()
@@ -37,7 +37,7 @@ def interleaved(
                     "round": turn,
                     "name": name,
                     "seconds": record.seconds,
-                    "step_s": record.timeline.step_s,
+                    "steady_s": record.timeline.steady_s,
                     "samples_s": record.samples / record.seconds,
                     "bubble": record.timeline.bubble,
                 }
@@ -47,15 +47,19 @@ def interleaved(
     return pd.DataFrame(rows)
 
 
-def compare(runs: pd.DataFrame, over: str) -> pd.DataFrame:
+def compare(runs: pd.DataFrame, over: str, by: str = "seconds") -> pd.DataFrame:
     """Return medians by name, and how many times faster each is than `over`, round by round.
 
+    Args:
+        by: "seconds" of the whole run, or "steady_s" of a batch after fill.
     Returns:
-        Columns name, step_s and samples_s (medians), and speedup with its lowest and highest round.
+        Columns name, seconds, steady_s, samples_s and bubble (medians), speedup with its lowest and
+        highest round, n rounds.
     """
-    seconds = runs.pivot(index="round", columns="name", values="seconds")
+    seconds = runs.pivot(index="round", columns="name", values=by)
     ratios = seconds[[over]].to_numpy() / seconds
-    table = runs.groupby("name", sort=False)[["seconds", "samples_s", "bubble"]].median()
+    values = ["seconds", "steady_s", "samples_s", "bubble"]
+    table = runs.groupby("name", sort=False)[values].median()
     table["speedup"], table["lowest"] = ratios.median(), ratios.min()
     table["highest"], table["n"] = ratios.max(), len(ratios)
     return table.reset_index()

@@ -106,10 +106,14 @@ class Stack:
         some = list(islice(self.stream(), batches))
         return profile(self.model(kind), some, warmup=1, busy=busy, progress=False)
 
-    def predict(self, cuts: Sequence[int]) -> EpochRecord:
-        """Return what al_pipeline should take, a worker a core: the clock, fed with busy times."""
+    def predict(self, cuts: Sequence[int], costs: Sequence[BlockCost] | None = None) -> EpochRecord:
+        """Return what al_pipeline should take, a worker a core: the clock, fed with busy times.
+
+        Args:
+            costs: of the layers; by default measured now, with as many cores at work as workers.
+        """
         schedule = al_pipeline(self.layers, cuts)
-        seconds = durations(self.costs(busy=schedule.workers, batches=self.batches))
-        timeline = simulate(schedule, seconds, self.batches)
+        costs = costs or self.costs(busy=schedule.workers, batches=self.batches)
+        timeline = simulate(schedule, durations(costs), self.batches)
         samples = self.batches * self.texts
         return EpochRecord(torch.empty(0), timeline, samples, timeline.span_s, tuple(cuts))

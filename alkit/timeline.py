@@ -101,6 +101,15 @@ class Timeline:
             return self.span_s
         return median(later - earlier for earlier, later in zip(ends, ends[1:], strict=False))
 
+    @cached_property
+    def steady_s(self) -> float:
+        """Mean seconds a batch once a quarter of them has ended: neither fill nor start-up."""
+        ends = self.batch_ends_s
+        first = len(ends) // 4
+        if len(ends) - first < 2:
+            return self.span_s / max(1, len(ends))
+        return (ends[-1] - ends[first]) / (len(ends) - 1 - first)
+
     def task_s(self) -> dict[tuple[str, int], float]:
         """Median seconds of each (kind, stage)."""
         seconds: dict[tuple[str, int], list[float]] = {}

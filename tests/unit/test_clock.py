@@ -95,7 +95,7 @@ def test_figures_of_a_timeline():
     assert timeline.idle_share("a") == 0.5
     assert timeline.bubble == pytest.approx((0.5 + 0.25 + 1.0) / 3)
     assert timeline.batch_ends_s == (3.0, 4.0)
-    assert timeline.step_s == 1.0
+    assert timeline.step_s == timeline.steady_s == 1.0
     assert timeline.task_s() == {("forward", 0): 1.0}
     joined = Timeline.joined([timeline, timeline])
     assert joined.span_s == 8.0

@@ -1,0 +1,148 @@
+"""Who runs in the race: every way to train a stack that a user could pick, each at its best.
+
+    one worker     al, bp                      one operator thread, or all cores
+    as published   al_fm                       a thread a layer, or as many workers as cores
+    ours           al_pipeline                 threads, or ranks
+    torch's own    1f1b, gpipe, ddp            ranks; the best cut and number of micro-batches
+
+All train the same blocks on the same batches and cores. Compare them after fill (`steady_s`):
+ranks set up their libraries in the first batches.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from statistics import fmean
+
+import torch.distributed as dist
+
+from alkit import rivals
+from alkit.costs import BlockCost
+from alkit.device import cores
+from alkit.partition import straight_cuts
+from alkit.ranks import launch
+from alkit.stacks import Stack
+from alkit.train import EpochRecord
+
+__all__ = [
+    "NAMES",
+    "best_cuts",
+    "contenders",
+    "costs_on_ranks",
+    "fastest_micro",
+    "on_ranks",
+    "predicted",
+]
+
+# by the name that the tables show; "N" is the number of cores
+NAMES = (
+    "al",
+    "al_pipeline, threads",
+    "al_pipeline, ranks",
+    "al_fm",
+    "al_fm, N workers",
+    "bp",
+    "al, N threads",
+    "bp, N threads",
+    "1f1b",
+    "gpipe",
+    "ddp",
+    "clock, threads",
+    "clock, ranks",
+)
+
+
+def contenders(
+    stack: Stack, names: Sequence[str] = NAMES, micro: Sequence[int] = (2, 4, 8, 16)
+) -> Mapping[str, Callable[[], EpochRecord]]:
+    """Return, by name, functions that train the stack anew and return the record.
+
+    Cuts are balanced by costs that are measured now, with all cores at work; so are torch's
+    pipelines tried now with each number of micro-batches, and the fastest is taken. The two clocks
+    don't train: they predict what al_pipeline should take from costs measured in that round.
+
+    Args:
+        names: of NAMES.
+        micro: numbers of micro-batches to try.
+    Raises:
+        ValueError: an unknown name.
+    """
+    unknown = [name for name in names if name not in NAMES]
+    if unknown:
+        raise ValueError(f"unknown contenders {unknown}: give some of {', '.join(NAMES)}")
+    count = cores()
+    al_cuts = best_cuts(stack, "al", count)
+    made: dict[str, Callable[[], EpochRecord]] = {
+        "al_pipeline, threads": partial(stack.train, "al_pipeline", cuts=al_cuts),
+        "al_pipeline, ranks": partial(on_ranks, stack, al_cuts),
+        "al_fm, N workers": partial(stack.train, "al_fm", workers=max(2, count)),
+        "al, N threads": partial(stack.train, "al", threads=count),
+        "bp, N threads": partial(stack.train, "bp", threads=count),
+        "ddp": partial(rivals.data_parallel, stack, ranks=count),
+        "clock, threads": partial(stack.predict, al_cuts),
+        "clock, ranks": partial(predicted, stack, al_cuts),
+    }
+    made |= {mode: partial(stack.train, mode) for mode in ("al", "al_fm", "bp")}
+    for schedule in ("1f1b", "gpipe"):
+        if schedule in names:
+            bp_cuts = best_cuts(stack, "bp", count)
+            best = fastest_micro(stack, schedule, bp_cuts, micro)
+            made[schedule] = partial(rivals.torch_pipeline, stack, schedule, best, bp_cuts)
+    return {name.replace("N", str(count)): made[name] for name in names}
+
+
+def best_cuts(stack: Stack, kind: str, groups: int) -> list[int]:
+    """Return the cuts of the shortest step, from costs measured with all cores at work."""
+    measured = stack.costs(kind, busy=groups)
+    return straight_cuts(measured, groups, there_and_back=kind == "bp")
+
+
+def on_ranks(stack: Stack, cuts: Sequence[int], threads: int = 1) -> EpochRecord:
+    """Train with al_pipeline on a rank a worker; return what all of them recorded."""
+    return launch(_trained, stack, list(cuts), ranks=len(cuts) + 1, threads=threads)[0]
+
+
+def fastest_micro(stack: Stack, schedule: str, cuts: Sequence[int], choices: Sequence[int]) -> int:
+    """Return the number of micro-batches with which torch's pipeline is the fastest here.
+
+    Raises:
+        ValueError: no choice divides the batch.
+    """
+    allowed = [micro for micro in choices if stack.texts % micro == 0]
+    if not allowed:
+        raise ValueError(f"none of {list(choices)} divides a batch of {stack.texts}")
+    if len(allowed) == 1:
+        return allowed[0]
+    steps = {
+        micro: rivals.torch_pipeline(stack, schedule, micro, cuts).timeline.steady_s
+        for micro in allowed
+    }
+    return min(steps, key=steps.__getitem__)
+
+
+def costs_on_ranks(stack: Stack, ranks: int) -> list[BlockCost]:
+    """Profile the AL layers on a rank a core, all at the same time; the mean over the ranks."""
+    found = launch(_profiled, stack, ranks=ranks)
+    return [_mean(costs) for costs in zip(*found, strict=True)]
+
+
+def predicted(stack: Stack, cuts: Sequence[int]) -> EpochRecord:
+    """Return what al_pipeline should take on ranks: the clock, fed with costs of busy ranks."""
+    return stack.predict(cuts, costs_on_ranks(stack, len(cuts) + 1))
+
+
+def _trained(stack: Stack, cuts: Sequence[int]) -> EpochRecord:
+    return stack.train("al_pipeline", cuts=cuts, executor="ranks")
+
+
+def _profiled(stack: Stack) -> list[BlockCost]:
+    dist.barrier()
+    return stack.costs(busy=1, batches=stack.batches)
+
+
+def _mean(costs: Sequence[BlockCost]) -> BlockCost:
+    one = costs[0]
+    seconds = (
+        fmean(getattr(cost, name) for cost in costs)
+        for name in ("forward_s", "backward_s", "update_s")
+    )
+    return BlockCost(*seconds, one.output_bytes, one.saved_bytes, one.parameter_bytes)

@@ -1,0 +1,43 @@
+"""Contenders of a race train the same stack; predictions and choices are made from measurements."""
+
+import pytest
+import torch
+
+from alkit import contenders
+from alkit.device import cores
+from alkit.stacks import Stack
+from alkit.timeline import Interval, Timeline
+from alkit.train import EpochRecord
+
+SMALL = Stack(layers=2, width=12, heads=2, ffn=8, texts=4, tokens=5, batches=4)
+
+
+def test_on_ranks_and_threads_the_stack_learns_the_same():
+    one, other = SMALL.train("al"), contenders.on_ranks(SMALL, [1])
+    assert torch.equal(one.losses, other.losses)
+    assert other.timeline.resources == ("worker 0", "worker 1")
+
+
+def test_the_race_has_who_was_asked_for():
+    made = contenders.contenders(SMALL, ["al", "al_fm, N workers", "clock, threads"])
+    assert list(made) == ["al", f"al_fm, {cores()} workers", "clock, threads"]
+    assert torch.equal(made["al"]().losses, made[f"al_fm, {cores()} workers"]().losses)
+    assert made["clock, threads"]().samples == 16
+
+
+def test_the_fastest_number_of_micro_batches_is_taken(monkeypatch):
+    def fake(stack, schedule, micro, cuts):
+        step_s = {2: 3.0, 4: 1.0}[micro]
+        ends = [Interval("worker 0", "step", 0, t, 0, t * step_s, (t + 1) * step_s) for t in (0, 1)]
+        return EpochRecord(torch.empty(0), Timeline.of(ends, ["worker 0"]), 8, 1.0)
+
+    monkeypatch.setattr(contenders.rivals, "torch_pipeline", fake)
+    assert contenders.fastest_micro(SMALL, "1f1b", [1], [2, 3, 4, 8]) == 4
+    assert contenders.fastest_micro(SMALL, "1f1b", [1], [2, 3]) == 2
+    with pytest.raises(ValueError, match=r"none of \[3, 8\] divides a batch of 4"):
+        contenders.fastest_micro(SMALL, "1f1b", [1], [3, 8])
+
+
+def test_unknown_contenders_are_named():
+    with pytest.raises(ValueError, match=r"\['tp'\]: give some of al, "):
+        contenders.contenders(SMALL, ["al", "tp"])
