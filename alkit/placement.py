@@ -10,7 +10,7 @@ from itertools import combinations
 __all__ = ["Placement", "best", "contiguous", "round_robin"]
 
 Placement = tuple[int, ...]
-EVERY = 5_000  # so many placements are all looked at; of more, the neighbours of the best so far
+EVERY = 5_000
 
 
 def contiguous(layers: int, devices: int) -> Placement:
@@ -26,7 +26,7 @@ def round_robin(layers: int, devices: int) -> Placement:
 
 
 def best(
-    step_s: Callable[[Placement], float], layers: int, devices: int
+    step_s: Callable[[Placement], float], layers: int, devices: int, every: int = EVERY
 ) -> tuple[Placement, float]:
     """Return the placement with the shortest step, and that step.
 
@@ -36,9 +36,10 @@ def best(
 
     Args:
         step_s: of a placement; simulated, say.
+        every: so many placements are all tried; of more, neighbours.
     """
     _check(layers, devices)
-    if devices**layers <= EVERY:
+    if devices**layers <= every:
         return min(((p, step_s(p)) for p in _every(layers, devices)), key=lambda one: one[1])
     starts = (contiguous(layers, devices), round_robin(layers, devices))
     found = min(((p, step_s(p)) for p in starts), key=lambda one: one[1])

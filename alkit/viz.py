@@ -37,11 +37,16 @@ _METHODS = {
     "al_m": ("#56b4e9", "^", "AL-M"),
     "al_fm": ("#029e73", "v", "AL-FM"),
     "al_pipeline": ("#de8f05", "D", "AL pipeline"),
+    "gpipe": ("#cc78bc", "<", "GPipe"),
+    "1f1b": ("#cc78bc", ">", "1F1B"),
+    "zero_bubble": ("#cc78bc", "*", "zero bubble"),
+    "ddp": ("#ca9161", "p", "data parallel"),
     "tfidf": ("#949494", "P", "TF-IDF"),
 }
 # lines of AL's recipes: all AL, so all of its colour
 _RECIPE_LINES = {"modern": "-", "mse": "-.", "original": ":", "": "-"}
 _KINDS = {"forward": "#8ab6e1", "backward": "#e8a87c", "update": "#7fb685"}
+_HALVES = {"backward_input": "#e8a87c", "backward_weight": "#f2cfb3"}
 
 
 def set_theme() -> None:
@@ -93,7 +98,7 @@ def gantt(timeline: Timeline, title: str, ax: Axes | None = None) -> Axes:
             width,
             left=i.start_s,
             height=0.8,
-            color=_KINDS.get(i.kind, "0.7"),
+            color=(_KINDS | _HALVES).get(i.kind, "0.7"),
             alpha=1.0 if i.batch % 2 == 0 else 0.6,
             edgecolor="white",
             linewidth=0.5,

@@ -1,0 +1,149 @@
+"""A dashboard of placements: which device should hold which layer, under which schedule?"""
+
+import io
+from collections.abc import Callable
+
+import ipywidgets as W
+import matplotlib.pyplot as plt
+
+from alkit import placement
+from alkit.pipelines import gpipe, one_f_one_b, zero_bubble
+from alkit.placement import Placement
+from alkit.schedule import Schedule, Task, al, al_fm, al_m, al_pipeline
+from alkit.shared_clock import ALL_KINDS, by_device, simulate
+from alkit.timeline import Timeline
+from alkit.viz import gantts, label
+
+__all__ = ["PlacementDashboard", "peak_kept"]
+
+MICRO = 4  # micro-batches of the pipelines of backprop
+SCHEDULES: dict[str, Callable[[int], Schedule]] = {
+    "al": al,
+    "al_m": al_m,
+    "al_fm": al_fm,
+    "al_pipeline": al_pipeline,
+    "gpipe": lambda layers: gpipe(layers, MICRO),
+    "1f1b": lambda layers: one_f_one_b(layers, MICRO),
+    "zero_bubble": lambda layers: zero_bubble(layers, MICRO),
+}
+FLUSHED = ("gpipe", "1f1b", "zero_bubble")
+BATCHES, SHOWN = 12, 3  # simulated; in the picture
+EVERY = 300  # placements that are all tried for the best one; of more, neighbours
+
+
+class PlacementDashboard:
+    """Choose schedule, layers, devices and costs; compare contiguous, round robin and best.
+
+    A layer's tasks need its device, first come first served; layers have a thread each.
+
+    Attributes:
+        schedule: menu; layers, devices, f, b, u: sliders. `.value` may be set in code.
+        placements: by name, the device of every layer.
+        timelines: by name of a placement, a row a device.
+    """
+
+    def __init__(
+        self, layers: int = 8, devices: int = 4, f: float = 1.0, b: float = 2.0, u: float = 0.5
+    ) -> None:
+        options = [(label(name), name) for name in SCHEDULES]
+        self.schedule = W.Dropdown(options=options, value="al_pipeline", description="schedule")
+        self.layers = W.IntSlider(layers, 1, 12, description="layers")
+        self.devices = W.IntSlider(devices, 1, 8, description="devices")
+        self.f, self.b, self.u = (
+            W.FloatSlider(value, min=0.1, max=4.0, step=0.1, description=name)
+            for value, name in ((f, "forward"), (b, "backward"), (u, "update"))
+        )
+        self.report, self.picture = W.HTML(), W.Image(format="png")
+        self.placements: dict[str, Placement] = {}
+        self.timelines: dict[str, Timeline] = {}
+        controls = (self.schedule, self.layers, self.devices, self.f, self.b, self.u)
+        for control in controls:
+            control.observe(self._redraw, "value")
+        rows = [W.HBox(controls[:3]), W.HBox(controls[3:])]
+        self.view = W.VBox([*rows, self.report, self.picture])
+        self._redraw()
+
+    def step_s(self, name: str) -> float:
+        """Return the time of a batch after fill under the placement of that name."""
+        return self.timelines[name].steady_s
+
+    def kept(self, name: str) -> float:
+        """Return the most layers' activations of a whole batch that a device keeps at a time."""
+        return max(peak_kept(self.timelines[name], self._micro()).values())
+
+    def _redraw(self, change: object = None) -> None:
+        layers, devices = self.layers.value, self.devices.value
+        self.placements = {
+            "contiguous": placement.contiguous(layers, devices),
+            "round_robin": placement.round_robin(layers, devices),
+            "best": placement.best(self._step_s, layers, devices, every=EVERY)[0],
+        }
+        self.timelines = {name: self._timeline(own) for name, own in self.placements.items()}
+        lines = "".join(map(self._line, self.placements))
+        heads = "".join(f"<th>{head}</th>" for head in ("", "step", "idle", "kept", "devices"))
+        self.report.value = f"<table class='alkit-ready'><tr>{heads}</tr>{lines}</table>"
+        self.picture.value = self._drawn()
+
+    def _line(self, name: str) -> str:
+        timeline = self.timelines[name]
+        places = " ".join(map(str, self.placements[name]))
+        step, idle, kept = timeline.steady_s, 100 * timeline.bubble, self.kept(name)
+        cells = (name.replace("_", " "), f"{step:.1f}", f"{idle:.0f} %", f"{kept:.1f}", places)
+        return (
+            "<tr>" + "".join(f"<td style='padding:0 8px'>{cell}</td>" for cell in cells) + "</tr>"
+        )
+
+    def _timeline(self, own: Placement) -> Timeline:
+        schedule = SCHEDULES[self.schedule.value](self.layers.value)
+        timeline = simulate(schedule, own, self._seconds, BATCHES, on_device=ALL_KINDS)
+        return by_device(timeline, own)
+
+    def _step_s(self, own: Placement) -> float:
+        schedule = SCHEDULES[self.schedule.value](self.layers.value)
+        return simulate(schedule, own, self._seconds, BATCHES, on_device=ALL_KINDS).steady_s
+
+    def _seconds(self, task: Task) -> float:
+        costs = {"forward": self.f.value, "backward": self.b.value, "update": self.u.value}
+        if task.kind.startswith("backward_"):
+            return costs["backward"] / 2 / self._micro()
+        return costs[task.kind] / (1 if task.kind == "update" else self._micro())
+
+    def _micro(self) -> int:
+        return MICRO if self.schedule.value in FLUSHED else 1
+
+    def _drawn(self) -> bytes:
+        titles = {
+            f"{name.replace('_', ' ')}: a step takes {line.steady_s:.1f}": line.between(
+                0, SHOWN - 1
+            )
+            for name, line in self.timelines.items()
+        }
+        fig = gantts(titles, f"{label(self.schedule.value)}: the first {SHOWN} batches")
+        buffer = io.BytesIO()
+        fig.savefig(buffer, format="png", dpi=80)
+        plt.close(fig)
+        return buffer.getvalue()
+
+
+def peak_kept(timeline: Timeline, micro: int = 1) -> dict[str, float]:
+    """Return for each resource the most activations that wait for their backward at a time.
+
+    Counted in layers of a whole batch, from the end of a forward to the end of the backward.
+
+    Args:
+        micro: micro-batches a batch; each counts as its part.
+    """
+    last = {"backward", "backward_weight"}
+    events: dict[str, list[tuple[float, int]]] = {name: [] for name in timeline.resources}
+    for i in timeline.intervals:
+        change = (i.kind == "forward") - (i.kind in last)
+        if change:
+            events[i.resource].append((i.end_s, change))
+    peaks = {}
+    for name, changes in events.items():
+        held = peak = 0
+        for _, change in sorted(changes):  # at the same moment, what goes goes first
+            held += change
+            peak = max(peak, held)
+        peaks[name] = peak / micro
+    return peaks
