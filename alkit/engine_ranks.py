@@ -70,10 +70,9 @@ def run_ranks(
             f"{schedule.name} has {schedule.workers} workers and there are {dist.get_world_size()}"
             " ranks: give as many"
         )
-    run = _Rank(schedule, stages, batches, capacity)
+    dist.barrier()  # before any stream is open: a barrier is not to meet a neighbour's message
+    run, start_s = _Rank(schedule, stages, batches, capacity), time.perf_counter()
     with operator_threads(threads), torch.enable_grad():
-        dist.barrier()
-        start_s = time.perf_counter()
         for task in schedule.order(run.rank, run.numbers()):
             run.receive(task)
             run.perform(task)
