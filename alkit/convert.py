@@ -91,7 +91,8 @@ def _bridge(recipe: Recipe, s: Any, pool_of_caller: Pool | None) -> nn.Module:
     """Return b for a block that gives s."""
     x = next(tree.tensors(s))
     if recipe.bridge == "conv" and x.dim() == 4 and pool_of_caller is None:
-        width = recipe.hidden or max(LEAST, x.shape[1])
+        # wider than the code that it makes, a bridge only costs time
+        width = recipe.hidden or max(LEAST, min(x.shape[1], recipe.code_dim))
         body = [nn.Linear(4 * width, recipe.code_dim), *_ending(recipe)]
         return nn.Sequential(ConvPool(x.shape[1], width, x.shape[2]), *body)
     reduce = pool_of_caller or (flat if recipe.bridge == "flat" else pool)

@@ -39,7 +39,7 @@ class Recipe:
         bridge: "pooled" (2 x 2 means, or means over tokens), "conv" (pictures: a small network,
             then 2 x 2 means; texts as "pooled") or "flat" (the whole picture; padding counts too).
         hidden: width of the bridge's hidden layer, or of its convolutions; None for no hidden layer
-            (with "conv": as many as the block has channels, but at least 64).
+            (with "conv": as many as the block has channels, but at least 64 and at most code_dim).
         ending: activation after each layer of a flat or pooled bridge, or "unit" for length 1.
         codes: "learned" (g and h are linear layers) or "fixed" (a table of directions).
         encoder: activation after a learned g.
