@@ -1,4 +1,4 @@
-"""Bridges of convolutions are neither narrow where blocks are, nor wider than the code they make."""
+"""Bridges of convolutions: not narrow where blocks are, not wider than the code they make."""
 
 import pytest
 import torch
