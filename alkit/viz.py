@@ -1,5 +1,6 @@
 """One look for all figures: theme, a colour and marker a method, Gantt charts, saving."""
 
+import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -24,6 +25,7 @@ __all__ = [
     "label",
     "learning_curves",
     "marker",
+    "png",
     "save",
     "set_theme",
 ]
@@ -190,6 +192,14 @@ def display(name: str) -> str:
     """Return a label such as "al modern" as plots show it: "AL, modern"."""
     method, _, recipe = name.partition(" ")
     return f"{label(method)}, {recipe}" if recipe else label(method)
+
+
+def png(fig: Figure) -> bytes:
+    """Return the figure as a picture for a widget, and close it."""
+    buffer = io.BytesIO()
+    fig.savefig(buffer, format="png", dpi=90)
+    plt.close(fig)
+    return buffer.getvalue()
 
 
 def save(fig: Figure, name: str, folder: str | Path | None = None) -> list[Path]:

@@ -20,7 +20,7 @@ from alkit.partition import balanced_cuts
 from alkit.parts import DataSet
 from alkit.schedule import Schedule, al, al_fm, al_m, al_pipeline
 from alkit.timeline import Timeline
-from alkit.viz import colour, gantts, label
+from alkit.viz import colour, gantts, label, png
 
 __all__ = ["ExitDashboard", "SampleExits", "ScheduleDashboard"]
 
@@ -81,11 +81,7 @@ class ScheduleDashboard:
             f"{label(mode)}: a step takes {timeline.step_s:.1f}": timeline
             for mode, timeline in self.timelines.items()
         }
-        fig = gantts(titles, f"{BATCHES} batches in virtual time")
-        buffer = io.BytesIO()
-        fig.savefig(buffer, format="png", dpi=90)
-        plt.close(fig)
-        return buffer.getvalue()
+        return png(gantts(titles, f"{BATCHES} batches in virtual time"))
 
 
 class SampleExits:
@@ -183,10 +179,7 @@ class ExitDashboard:
         bars.bar(range(1, len(counts) + 1), counts, color=colour("al"))
         bars.set(xlabel="exit", ylabel="samples", title="Where samples leave")
         bars.set_xticks(range(1, len(counts) + 1))
-        buffer = io.BytesIO()
-        fig.savefig(buffer, format="png", dpi=90)
-        plt.close(fig)
-        return buffer.getvalue()
+        return png(fig)
 
 
 def _picture(image_CHW: Tensor) -> bytes:

@@ -1,7 +1,6 @@
 """A dashboard of label autoencoders: when does one sit at the constant prediction?"""
 
 import html
-import io
 from collections.abc import Mapping
 
 import ipywidgets as W
@@ -10,7 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from alkit.labels import TOLERANCE, Variant, levels_of, milestones, train_labels
-from alkit.viz import WIDE, colour
+from alkit.viz import WIDE, colour, png
 
 __all__ = ["LabelPlateau"]
 
@@ -90,10 +89,7 @@ class LabelPlateau:
         right.bar(numbers, self.spreads, color=colour("al"))
         right.set(xlabel="level", yscale="log", ylim=(1e-6, 1), xticks=numbers)
         right.set_title("Spread of the codes before training")
-        buffer = io.BytesIO()
-        fig.savefig(buffer, format="png", dpi=90)
-        plt.close(fig)
-        return buffer.getvalue()
+        return png(fig)
 
     def _draw_losses(self, ax: Axes) -> None:
         ratio = self.history.loss / self.history.constant

@@ -1,10 +1,8 @@
 """A dashboard of placements: which device should hold which layer, under which schedule?"""
 
-import io
 from collections.abc import Callable
 
 import ipywidgets as W
-import matplotlib.pyplot as plt
 
 from alkit import placement
 from alkit.pipelines import gpipe, one_f_one_b, zero_bubble
@@ -12,7 +10,7 @@ from alkit.placement import Placement
 from alkit.schedule import Schedule, Task, al, al_fm, al_m, al_pipeline
 from alkit.shared_clock import ALL_KINDS, by_device, simulate
 from alkit.timeline import Timeline
-from alkit.viz import gantts, label
+from alkit.viz import gantts, label, png
 
 __all__ = ["PlacementDashboard", "peak_kept"]
 
@@ -118,11 +116,7 @@ class PlacementDashboard:
             )
             for name, line in self.timelines.items()
         }
-        fig = gantts(titles, f"{label(self.schedule.value)}: the first {SHOWN} batches")
-        buffer = io.BytesIO()
-        fig.savefig(buffer, format="png", dpi=80)
-        plt.close(fig)
-        return buffer.getvalue()
+        return png(gantts(titles, f"{label(self.schedule.value)}: the first {SHOWN} batches"))
 
 
 def peak_kept(timeline: Timeline, micro: int = 1) -> dict[str, float]:
