@@ -112,7 +112,7 @@ def fit(rows: pd.DataFrame) -> Machine:
         found = np.log([step_ms(machine, *case) for case in cases])
         return float(np.sqrt(np.mean((found - logs) ** 2)))
 
-    options = {"maxiter": 2000, "xatol": 1e-2, "fatol": 1e-4}
+    options = {"maxiter": 2000, "xatol": 3e-3, "fatol": 1e-5}
     found = minimize(error, START, method="Nelder-Mead", options=options)
     return Machine(*(float(value) for value in found.x))
 
