@@ -32,6 +32,7 @@ DASHBOARDS = {
     "placement": "from alkit.widgets_placement import PlacementDashboard\n"
     "PlacementDashboard(4, 2).view",
 }
+KERNEL = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
 CONFIG = """
 from jupyterlab.galata import configure_jupyter_server
 
@@ -50,7 +51,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Start JupyterLab on a folder with a notebook a dashboard; give its address."""
     folder = tmp_path_factory.mktemp("lab")
     for name, code in DASHBOARDS.items():
-        node = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)])
+        node = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)], metadata=KERNEL)
         nbformat.write(node, folder / f"{name}.ipynb")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -111,7 +112,8 @@ def _open_and_run(page: Any, address: str) -> None:
     page.goto(address)
     idle = ".jp-Notebook-ExecutionIndicator[data-status='idle']"
     page.wait_for_selector(idle, state="attached", timeout=1000 * START_S)
-    page.evaluate("window.jupyterapp.commands.execute('notebook:run-all-cells')")
+    # not awaited: the command's promise has no time limit
+    page.evaluate("() => { void window.jupyterapp.commands.execute('notebook:run-all-cells') }")
     page.wait_for_selector(READY, timeout=1000 * RUN_S)
 
 
