@@ -73,16 +73,17 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         server.wait(START_S)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def page() -> Iterator[Any]:
-    """Give a page of a browser, or skip."""
+    """Give a page of a browser of its own, or skip."""
     if CHROMIUM is None:
         pytest.skip("no Chromium here: install your distribution's, or name one in ALKIT_CHROMIUM")
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=sandbox)
+        options = ["--disable-gpu", "--disable-dev-shm-usage"]
+        options += ["--no-sandbox"] if os.geteuid() == 0 else []
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=options)
         yield browser.new_page(viewport={"width": 1400, "height": 1200})
         browser.close()
 
@@ -109,7 +110,7 @@ def test_a_dashboard_follows_its_slider(page: Any, lab: str, name: str, tmp_path
 
 
 def _open_and_run(page: Any, address: str) -> None:
-    page.goto(address)
+    page.goto(address, wait_until="domcontentloaded")
     idle = ".jp-Notebook-ExecutionIndicator[data-status='idle']"
     page.wait_for_selector(idle, state="attached", timeout=1000 * START_S)
     # not awaited: the command's promise has no time limit
