@@ -25,6 +25,10 @@ pytestmark = pytest.mark.browser
 CHROMIUM = os.environ.get("ALKIT_CHROMIUM") or next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
 )
+CONNECTED = (
+    "() => window.jupyterapp?.shell.currentWidget?.sessionContext?.session?.kernel"
+    "?.connectionStatus === 'connected'"
+)
 START_S, RUN_S = 60, 120
 READY = ".alkit-ready"
 DASHBOARDS = {
@@ -92,7 +96,7 @@ def page() -> Iterator[Any]:
 def test_a_dashboard_follows_its_slider(page: Any, lab: str, name: str, tmp_path: Path) -> None:
     errors: list[str] = []
     page.on("pageerror", lambda error: errors.append(str(error)))
-    _open_and_run(page, f"{lab}/lab/tree/{name}.ipynb")
+    _open_and_run(page, f"{lab}/lab/tree/{name}.ipynb?reset")
     before = page.locator(READY).inner_text()
     handle = page.locator(".noUi-handle").first
     handle.focus()
@@ -111,8 +115,8 @@ def test_a_dashboard_follows_its_slider(page: Any, lab: str, name: str, tmp_path
 
 def _open_and_run(page: Any, address: str) -> None:
     page.goto(address, wait_until="domcontentloaded")
-    idle = ".jp-Notebook-ExecutionIndicator[data-status='idle']"
-    page.wait_for_selector(idle, state="attached", timeout=1000 * START_S)
+    # run before the kernel is connected, and JupyterLab asks which kernel is meant
+    page.wait_for_function(CONNECTED, timeout=1000 * START_S)
     # not awaited: the command's promise has no time limit
     page.evaluate("() => { void window.jupyterapp.commands.execute('notebook:run-all-cells') }")
     page.wait_for_selector(READY, timeout=1000 * RUN_S)
