@@ -25,7 +25,7 @@ SCHEDULES: dict[str, Callable[[int], Schedule]] = {
     "zero_bubble": lambda layers: zero_bubble(layers, MICRO),
 }
 FLUSHED = ("gpipe", "1f1b", "zero_bubble")
-BATCHES, SHOWN = 12, 3  # simulated; in the picture
+BATCHES, SHOWN = 18, 3  # simulated; in the picture
 EVERY = 300  # placements that are all tried for the best one; of more, neighbours
 
 
@@ -63,7 +63,7 @@ class PlacementDashboard:
 
     def step_s(self, name: str) -> float:
         """Return the time of a batch after fill under the placement of that name."""
-        return self.timelines[name].steady_s
+        return _middle_s(self.timelines[name])
 
     def kept(self, name: str) -> float:
         """Return the most layers' activations of a whole batch that a device keeps at a time."""
@@ -85,7 +85,7 @@ class PlacementDashboard:
     def _line(self, name: str) -> str:
         timeline = self.timelines[name]
         places = " ".join(map(str, self.placements[name]))
-        step, idle, kept = timeline.steady_s, 100 * timeline.bubble, self.kept(name)
+        step, idle, kept = _middle_s(timeline), 100 * timeline.bubble, self.kept(name)
         cells = (name.replace("_", " "), f"{step:.1f}", f"{idle:.0f} %", f"{kept:.1f}", places)
         return (
             "<tr>" + "".join(f"<td style='padding:0 8px'>{cell}</td>" for cell in cells) + "</tr>"
@@ -98,7 +98,7 @@ class PlacementDashboard:
 
     def _step_s(self, own: Placement) -> float:
         schedule = SCHEDULES[self.schedule.value](self.layers.value)
-        return simulate(schedule, own, self._seconds, BATCHES, on_device=ALL_KINDS).steady_s
+        return _middle_s(simulate(schedule, own, self._seconds, BATCHES, on_device=ALL_KINDS))
 
     def _seconds(self, task: Task) -> float:
         costs = {"forward": self.f.value, "backward": self.b.value, "update": self.u.value}
@@ -111,12 +111,18 @@ class PlacementDashboard:
 
     def _drawn(self) -> bytes:
         titles = {
-            f"{name.replace('_', ' ')}: a step takes {line.steady_s:.1f}": line.between(
+            f"{name.replace('_', ' ')}: a step takes {_middle_s(line):.1f}": line.between(
                 0, SHOWN - 1
             )
             for name, line in self.timelines.items()
         }
         return png(gantts(titles, f"{label(self.schedule.value)}: the first {SHOWN} batches"))
+
+
+def _middle_s(timeline: Timeline) -> float:
+    """Return the time of a batch in the middle third: neither fill nor drain."""
+    ends, third = timeline.batch_ends_s, BATCHES // 3
+    return (ends[2 * third] - ends[third]) / third
 
 
 def peak_kept(timeline: Timeline, micro: int = 1) -> dict[str, float]:
