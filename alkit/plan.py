@@ -53,11 +53,11 @@ def plan(networks: Sequence[Network], devices: Sequence[int], bandwidth: float) 
             highest, the value their median.
         bandwidth: bytes a second between neighbours, beside the computation.
     Returns:
-        Columns method, devices, samples_s, low, high.
+        Columns method, devices, samples_s, low, high; no row where a method can't use so many.
     """
     rows = []
     for method in METHODS:
-        for count in devices:
+        for count in (c for c in devices if c <= _most(method, networks[0])):
             steps = [step_s(method, network, count, bandwidth) for network in networks]
             rates = pd.Series(
                 [network.samples / s for network, s in zip(networks, steps, strict=True)]
@@ -74,7 +74,7 @@ def step_s(method: str, network: Network, devices: int, bandwidth: float) -> flo
     """
     if method not in METHODS:
         raise ValueError(f"unknown method {method!r}: give one of {', '.join(METHODS)}")
-    limit = network.samples if method == "ddp" else network.blocks
+    limit = _most(method, network)
     if not 1 <= devices <= limit:
         what = "samples" if method == "ddp" else "blocks"
         raise ValueError(f"{devices} devices for {limit} {what}: give 1 to {limit}")
@@ -83,6 +83,11 @@ def step_s(method: str, network: Network, devices: int, bandwidth: float) -> flo
     if method in PIPELINES:
         return min(_flushed_s(method, network, devices, m, bandwidth) for m in _micro(network))
     return _local_s(method, network, devices, bandwidth)
+
+
+def _most(method: str, network: Network) -> int:
+    """Return the most devices that a method can use."""
+    return network.samples if method == "ddp" else network.blocks
 
 
 def _local_s(method: str, network: Network, devices: int, bandwidth: float) -> float:

@@ -3,7 +3,7 @@
 import pytest
 
 from alkit.costs import BlockCost
-from alkit.plan import Network, plan, step_s
+from alkit.plan import METHODS, Network, plan, step_s
 
 AL = BlockCost(1.0, 1.5, 0.5, output_bytes=100, parameter_bytes=1000)
 BP = BlockCost(1.0, 2.0, 0.5, output_bytes=100, parameter_bytes=1000)
@@ -49,6 +49,13 @@ def test_bands_come_from_several_measurements():
     row = table[(table.method == "al_pipeline") & (table.devices == 2)].iloc[0]
     assert row.samples_s == row.high == pytest.approx(2 * row.low)
     assert len(table) == 6 * 2
+
+
+def test_a_method_that_can_t_use_so_many_devices_has_no_row():
+    few = Network(8, AL, BP, samples=4)
+    table = plan([few], [4, 8], FAST)
+    assert sorted(table[table.devices == 8].method) == sorted(set(METHODS) - {"ddp"})
+    assert "ddp" in set(table[table.devices == 4].method)
 
 
 def test_bad_requests():
