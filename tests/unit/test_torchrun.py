@@ -115,7 +115,7 @@ def test_torchrun_on_one_machine(script, alone):
     assert _loss(done.stdout) == alone
 
 
-@pytest.mark.soak  # one in ten ends in an abort of torch's own teardown, or hangs there
+@pytest.mark.soak  # about one in six fails or hangs at its end, cause not found
 def test_torchrun_on_two_machines(script, alone):
     if not _namespaces_can_be_made():
         pytest.skip("no right to make network namespaces here, so no two machines")
