@@ -13,7 +13,7 @@ time, one transfer after the other on the link between the two, beside their wor
 import heapq
 import itertools
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from alkit.schedule import HAND_OVER, Schedule, Task
 from alkit.timeline import Interval, Timeline
@@ -75,12 +75,12 @@ class _Clock:
         ]
         self.next: list[Task | None] = [next(order, None) for order in self.orders]
         self.queue: deque[int] = deque()  # workers whose task may start, first come first served
-        self.queued: set[int] = set()
+        # a task, and whether its arrival at another worker is meant or its end
+        self.happened: set[tuple[Task, bool]] = set()
+        self.waiting: dict[tuple[Task, bool], list[int]] = {}  # each worker at most once
         # (end, number, worker, None) of a running task; (end, number, receiver, task) of a transfer
         self.events: list[tuple[float, int, int, Task | None]] = []
         self.count = itertools.count()
-        self.done: set[Task] = set()
-        self.arrived: set[Task] = set()
         self.link_free_s: dict[tuple[int, int], float] = {}
         self.intervals: list[Interval] = []
         self.owner = {
@@ -91,8 +91,8 @@ class _Clock:
 
     def run(self) -> Timeline:
         now = 0.0
+        self._look(range(self.schedule.workers))
         while True:
-            self._queue_ready()
             self._start(now)
             if not self.events:
                 break
@@ -100,23 +100,32 @@ class _Clock:
             if sent is None:
                 self._finish(worker, now)
             else:
-                self.arrived.add(sent)
+                self._look(self._happen(sent, arrived=True))
         if any(task is not None for task in self.next):
             raise ValueError(f"{self.schedule.name} deadlocks: see alkit.validate.validate")
         links = [_link(*pair) for pair in sorted(self.link_free_s)]
         return Timeline.of(self.intervals, [*map(_name, range(self.schedule.workers)), *links])
 
-    def _queue_ready(self) -> None:
-        for worker, task in enumerate(self.next):
-            if task is None or worker in self.queued:
+    def _look(self, workers: Iterable[int]) -> None:
+        """Queue the workers whose next task may start; the others wait for the first hindrance."""
+        for worker in sorted(workers):
+            task = self.next[worker]
+            if task is None:
                 continue
-            if all(self._is_met(other, task) for other in self.schedule.waits(task)):
-                self.queued.add(worker)
+            keys = ((other, self._crosses(other, task)) for other in self.schedule.waits(task))
+            hindrance = next((key for key in keys if key not in self.happened), None)
+            if hindrance is None:
                 self.queue.append(worker)
+            else:
+                self.waiting.setdefault(hindrance, []).append(worker)
 
-    def _is_met(self, other: Task, task: Task) -> bool:
-        crosses = self.link_s is not None and self._receiver(other) == task
-        return other in (self.arrived if crosses else self.done)
+    def _happen(self, task: Task, *, arrived: bool) -> list[int]:
+        """Note it, and return the workers that waited for it."""
+        self.happened.add((task, arrived))
+        return self.waiting.pop((task, arrived), [])
+
+    def _crosses(self, other: Task, task: Task) -> bool:
+        return self.link_s is not None and self._receiver(other) == task
 
     def _start(self, now: float) -> None:
         while self.queue and self.free_cores:
@@ -129,10 +138,9 @@ class _Clock:
 
     def _finish(self, worker: int, now: float) -> None:
         task = self.next[worker]
-        self.done.add(task)
         self.next[worker] = next(self.orders[worker], None)
-        self.queued.discard(worker)
         self.free_cores += 1
+        self._look([worker, *self._happen(task, arrived=False)])
         if self.link_s is not None and (receiver := self._receiver(task)) is not None:
             self._send(task, worker, self.owner[receiver[:2]], now)
 

@@ -177,7 +177,8 @@ class _Board:
         if len(stages) != schedule.stages:
             raise ValueError(f"{schedule.name} has {schedule.stages} stages, got {len(stages)}")
         self.schedule, self.stages = schedule, stages
-        self.changed = threading.Condition()
+        self.lock = threading.Lock()
+        self.waiters: list[tuple[Callable[[], bool], threading.Condition]] = []
         self.mail: dict[Task, Any] = {}
         self.fed, self.closed = 0, False
         self.started = 0  # batches that stage 0 has run forward
@@ -198,44 +199,44 @@ class _Board:
         start_s = time.perf_counter()
         output = run_task(self.stages, task, payload, f"worker {worker} of {self.schedule.name}")
         interval = Interval(f"worker {worker}", *task, start_s, time.perf_counter())
-        with self.changed:
+        with self.lock:
             self.intervals.append(interval)
             self._hand_over(task, output)
             self._post(task)
-            self.changed.notify_all()
+            self._wake()
 
     def wait_for(self, task: Task, worker: int) -> None:
-        with self.changed:
-            self.changed.wait_for(lambda: self.stopped or not self.missing(task))
+        with self.lock:
+            self._wait(lambda: not self.missing(task))
             self._check_stopped()
 
     def wait_until(self, condition: Callable[[], bool]) -> None:
         """Wait on the caller's side; raises the first exception of a worker."""
-        with self.changed:
-            self.changed.wait_for(lambda: self.stopped or condition())
+        with self.lock:
+            self._wait(condition)
             if self.failure is not None:
                 raise self.failure
 
     def put(self, payload: Any, batch: int) -> None:
-        with self.changed:
+        with self.lock:
             self.mail[Task("forward", 0, batch)] = payload
             self.fed = batch + 1
-            self.changed.notify_all()
+            self._wake()
 
     def close(self) -> None:
         """No batch comes any more."""
-        with self.changed:
+        with self.lock:
             if not self.fed:
                 raise ValueError("there are no batches: the loader is empty")
             self.closed = True
-            self.changed.notify_all()
+            self._wake()
 
     def numbers(self) -> Iterator[int]:
         """Yield the batch numbers as batches are fed; waits for the next one, or for the end."""
         batch = 0
         while True:
-            with self.changed:
-                self.changed.wait_for(lambda b=batch: self.stopped or self.closed or b < self.fed)
+            with self.lock:
+                self._wait(lambda wanted=batch: self.closed or wanted < self.fed)
                 self._check_stopped()
                 if batch >= self.fed:
                     return
@@ -244,24 +245,41 @@ class _Board:
 
     def rest(self) -> None:
         """A worker has done all of its tasks."""
-        with self.changed:
+        with self.lock:
             self.idle += 1
-            self.changed.notify_all()
+            self._wake()
 
     def fail(self, error: BaseException) -> None:
-        with self.changed:
+        with self.lock:
             self.failure = self.failure or error
             self.stopped = True
-            self.changed.notify_all()
+            self._wake()
 
     def stop(self) -> None:
-        with self.changed:
+        with self.lock:
             self.stopped = True
-            self.changed.notify_all()
+            self._wake()
 
     def timeline(self) -> Timeline:
         names = (f"worker {worker}" for worker in range(self.schedule.workers))
         return Timeline.of(self.intervals, names)
+
+    def _wait(self, condition: Callable[[], bool]) -> None:
+        """Wait, holding the lock, until `condition` or a stop."""
+        if self.stopped or condition():
+            return
+        waiter = condition, threading.Condition(self.lock)
+        self.waiters.append(waiter)
+        try:
+            waiter[1].wait_for(lambda: self.stopped or condition())
+        finally:
+            self.waiters.remove(waiter)
+
+    def _wake(self) -> None:
+        """Wake whose condition holds, and nobody else: who wakes for nothing takes a core."""
+        for condition, waiter in self.waiters:
+            if self.stopped or condition():
+                waiter.notify()
 
     def _is_done(self, task: Task) -> bool:
         return task.batch < self.finished_below or task in self.done.get(task.batch, ())

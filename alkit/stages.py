@@ -157,11 +157,20 @@ class BlockStage:
         self.kept[batch, micro] = x, output
         return None if self.loss is not None else (tree.detach(output), y)
 
-    def backward(self, payload: list[Tensor] | None, batch: int, micro: int) -> list[Tensor]:
-        """Take the gradients of the output's floating tensors, return those of the input's."""
+    def backward(
+        self, payload: list[Tensor | None] | None, batch: int, micro: int
+    ) -> list[Tensor | None]:
+        """Take the gradients of the output's floating tensors, return those of the input's.
+
+        A tensor that the next block leaves alone, such as an LSTM's last states, has None.
+        """
         x, output = self.kept.pop((batch, micro))
         roots = [tensor for tensor in tree.tensors(output) if tensor.requires_grad]
-        torch.autograd.backward(roots, payload)
+        if payload is None:
+            torch.autograd.backward(roots)  # the loss
+        else:
+            found = [pair for pair in zip(roots, payload, strict=True) if pair[1] is not None]
+            torch.autograd.backward(*zip(*found, strict=True))
         return [tensor.grad for tensor in tree.tensors(x) if tensor.requires_grad]
 
     def update(self, payload: None, batch: int, micro: int) -> None:

@@ -10,6 +10,7 @@ from alkit import one_hot, to_al, to_bp
 from alkit.clock import simulate
 from alkit.costs import BlockCost, _Profiled, durations, profile
 from alkit.schedule import al, block_by_block
+from alkit.stacks import Stack
 from alkit.train import full_state
 from alkit.validate import validate
 
@@ -57,12 +58,22 @@ def test_bytes_by_hand():
     assert head.output_bytes == 0  # the loss goes nowhere
 
 
-def test_block_by_block_is_backprop():
-    assert validate(block_by_block(3)).staleness == (0, 0, 0)
+def _plain():
     torch.manual_seed(0)
-    model = to_bp(_blocks((0.0, 0.0)), 3, torch.zeros(2, 5), lr=0.0)
+    return to_bp(_blocks((0.0, 0.0)), 3, torch.zeros(2, 5)), _batches(1)[0]
+
+
+def _recurrent():
+    """The last block's states are left alone by the head: they have no gradient."""
+    stack = Stack(kind="lstm", layers=2, width=6, texts=4, tokens=5)
+    return stack.model("bp"), next(stack.stream())
+
+
+@pytest.mark.parametrize("make", [_plain, _recurrent])
+def test_block_by_block_is_backprop(make):
+    assert validate(block_by_block(3)).staleness == (0, 0, 0)
+    model, batch = make()
     copied = _Profiled(model)
-    batch = _batches(1)[0]
     for stage in copied.stages:
         stage.update = lambda *_: None
     copied.train([batch], 1)
