@@ -151,6 +151,11 @@ _ALL = (
         ),
     ),
     Entry(
+        "wikitext", "WikiText-103, running text",
+        ("wikitext-103-v1.zip", "wikitext-103*.zip"), ("wikitext-103", "."), "wiki.valid.tokens",
+        how="put the official wikitext-103-v1.zip into data/wikitext/",
+    ),
+    Entry(
         "banking77", "Banking77, 77 intents", (), (".",), "train.csv",
         remotes=(Remote(f"{_BANKING}/train.csv"), Remote(f"{_BANKING}/test.csv")),
     ),

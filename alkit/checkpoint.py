@@ -57,9 +57,14 @@ def load(path: str | Path) -> dict[str, Any]:
 
 
 def optimizers(model: ALModel | BPModel) -> dict[str, torch.optim.Optimizer | None]:
-    """Return all optimisers by name: "0.enc", "0.ae", "1.enc", ...; with BP "optimizer"."""
+    """Return all optimisers by name: "0.enc", "0.ae", "1.enc", ...; with BP "optimizer".
+
+    Another kind of model names its own: `named_optimizers()`.
+    """
     if isinstance(model, BPModel):
         return {"optimizer": model.optimizer}
+    if hasattr(model, "named_optimizers"):
+        return model.named_optimizers()
     return {
         f"{index}.{group}": optimizer
         for index, layer in enumerate(model)

@@ -69,7 +69,7 @@ class _Clock:
         link_s: Callable[[Task], float] | None,
     ) -> None:
         self.schedule, self.seconds, self.free_cores = schedule, seconds, cores
-        self.link_s = link_s
+        self.batches, self.link_s = batches, link_s
         self.orders: list[Iterator[Task]] = [
             schedule.order(worker, range(batches)) for worker in range(schedule.workers)
         ]
@@ -86,7 +86,7 @@ class _Clock:
         self.owner = {
             task[:2]: worker
             for worker in range(schedule.workers)
-            for task in schedule.order(worker, [0])
+            for task in schedule.one_batch(worker)
         }
 
     def run(self) -> Timeline:
@@ -112,7 +112,8 @@ class _Clock:
             task = self.next[worker]
             if task is None:
                 continue
-            keys = ((other, self._crosses(other, task)) for other in self.schedule.waits(task))
+            waits = (o for o in self.schedule.waits(task) if o.batch < self.batches)
+            keys = ((other, self._crosses(other, task)) for other in waits)
             hindrance = next((key for key in keys if key not in self.happened), None)
             if hindrance is None:
                 self.queue.append(worker)

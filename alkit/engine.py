@@ -282,6 +282,8 @@ class _Board:
                 waiter.notify()
 
     def _is_done(self, task: Task) -> bool:
+        if self.closed and task.batch >= self.fed:
+            return True  # there is no such batch
         return task.batch < self.finished_below or task in self.done.get(task.batch, ())
 
     def _hand_over(self, task: Task, output: Any) -> None:

@@ -21,6 +21,7 @@ from alkit.channel import Inbox, Outbox, broadcast, fingerprint
 from alkit.engine import Stage, operator_threads, run_task
 from alkit.heartbeat import beat, waiting
 from alkit.schedule import HAND_OVER, Schedule, Task
+from alkit.signals import Signals, hands_over
 from alkit.timeline import Interval, Timeline
 
 __all__ = ["merged", "owners", "run_ranks"]
@@ -36,7 +37,7 @@ def owners(schedule: Schedule) -> list[int]:
     """
     found: dict[int, set[int]] = {}
     for worker in range(schedule.workers):
-        for task in schedule.order(worker, [0]):
+        for task in schedule.one_batch(worker):
             found.setdefault(task.stage, set()).add(worker)
     if any(len(workers) > 1 for workers in found.values()):
         raise ValueError(
@@ -116,27 +117,31 @@ class _Rank:
         self.rank, self.owner = dist.get_rank(), owners(schedule)
         self.loader = iter(batches)
         self.contexts: dict[int, tuple[list[Tensor], int]] = {}  # what every rank knows of a batch
-        self.tasks_per_batch = len(list(schedule.order(self.rank, [0])))
+        self.tasks_per_batch = len(schedule.one_batch(self.rank))
         self.left: dict[int, int] = {}  # tasks of a batch that this rank has still to run
         self.mail: dict[Task, Any] = {}
         self.times: list[tuple[Task, float, float]] = []
         self.inboxes: dict[tuple[str, int], Inbox] = {}
         self.outboxes: dict[tuple[str, int], Outbox] = {}
+        self.signals = Signals(schedule, self.owner, self.rank)
+        self.batches: int | None = None  # how many there are, once the loader has ended
         self._connect()
 
     def numbers(self) -> Iterator[int]:
         """Yield the numbers of this rank's batches, as its loader gives them."""
+        number = -1
         for number, payload in enumerate(self.loader):
             self.contexts[number] = list(tree.tensors(payload)), fingerprint(payload[1])
             self.left[number] = self.tasks_per_batch
             if self.owner[0] == self.rank:
                 self.mail[Task("forward", 0, number)] = payload
             yield number
+        self.batches = number + 1
 
     def receive(self, task: Task) -> None:
         """Wait for what the neighbours owe this task."""
         for other in self.schedule.waits(task):
-            if self.owner[other.stage] == self.rank or _is_room(task, other):
+            if self.owner[other.stage] == self.rank or not hands_over(other, task):
                 continue
             inbox = self.inboxes[other.kind, self.owner[other.stage]]
             with waiting(f"{other} of rank {inbox.peer}"):
@@ -144,6 +149,7 @@ class _Rank:
             if message is None or (message.batch, message.micro) != (task.batch, task.micro):
                 raise _unequal(inbox.peer, self.rank)
             self.mail[task] = message.payload
+        self.signals.wait(task, self.batches)
 
     def perform(self, task: Task) -> None:
         """Run a task and hand on what it makes."""
@@ -152,6 +158,7 @@ class _Rank:
         start_s = time.perf_counter()
         output = run_task(self.stages, task, payload, f"rank {self.rank} of {self.schedule.name}")
         self.times.append((task, start_s, time.perf_counter()))
+        self.signals.send(task)
         receiver = task.stage + HAND_OVER.get(task.kind, 0)
         if output is None or task.kind not in HAND_OVER or not 0 <= receiver < self.schedule.stages:
             return
@@ -168,8 +175,10 @@ class _Rank:
             for outbox in self.outboxes.values():
                 outbox.close()
             for inbox in self.inboxes.values():
-                if inbox.take() is not None:
-                    raise _unequal(inbox.peer, self.rank)
+                while inbox.take() is not None:
+                    if not self.left:  # a schedule without a drain leaves some
+                        raise _unequal(inbox.peer, self.rank)
+        self.signals.close(self.batches)
 
     def intervals(self, name: str, start_s: float) -> Iterator[Interval]:
         for task, begin_s, end_s in self.times:
@@ -204,11 +213,6 @@ class _Rank:
         self.left[batch] -= 1
         if not self.left[batch]:
             del self.left[batch], self.contexts[batch]
-
-
-def _is_room(task: Task, other: Task) -> bool:
-    """Whether `other` only says that the next stage has taken an earlier batch."""
-    return other.kind == "forward" and other.stage == task.stage + 1 and other.batch < task.batch
 
 
 def _unequal(peer: int, rank: int) -> ValueError:

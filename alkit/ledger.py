@@ -8,8 +8,9 @@ workspace of a fused LSTM) is not seen.
 """
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -39,14 +40,20 @@ class Ledger:
         self._lock = threading.RLock()  # freeing a tensor may run inside an allocation of ours
 
     @contextmanager
-    def recording(self) -> Iterator[None]:
-        """Count what the forwards of the calling thread save in this block."""
-        with torch.autograd.graph.saved_tensors_hooks(self._pack, _unpack):
+    def recording(self, *own: Iterable[Tensor]) -> Iterator[None]:
+        """Count what the forwards of the calling thread save in this block.
+
+        Args:
+            own: tensors that are not to be counted, such as a version of the weights.
+        """
+        addresses = self._own | {_storage(tensor)[0] for tensors in own for tensor in tensors}
+        pack = partial(self._pack, addresses)
+        with torch.autograd.graph.saved_tensors_hooks(pack, _unpack):
             yield
 
-    def _pack(self, tensor: Tensor) -> "Tensor | _Kept":
+    def _pack(self, own: Collection[int], tensor: Tensor) -> "Tensor | _Kept":
         address, size = _storage(tensor)
-        if not size or address in self._own:
+        if not size or address in own:
             return tensor
         with self._lock:
             held = self._holders.get(address, 0)

@@ -91,7 +91,12 @@ class Schedule:
     @cached_property
     def tasks_per_batch(self) -> int:
         """Number of tasks that all workers together run for one batch."""
-        return sum(len(list(self.order(worker, [0]))) for worker in range(self.workers))
+        return sum(len(self.one_batch(worker)) for worker in range(self.workers))
+
+    def one_batch(self, worker: int) -> list[Task]:
+        """Return the worker's tasks for batch 0, in a run that is long enough to have them all."""
+        run = range(self.staleness + 1)
+        return [task for task in self.order(worker, run) if task.batch == 0]
 
     def waits(self, task: Task) -> tuple[Task, ...]:
         """Return `after(task)` without the tasks of batches below 0."""

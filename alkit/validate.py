@@ -37,7 +37,7 @@ def validate(schedule: Schedule, batches: int = 6) -> Report:
     """
     orders = [list(schedule.order(w, range(batches))) for w in range(schedule.workers)]
     _check_tasks(schedule, orders, batches)
-    ancestors = _ancestors(schedule, orders)
+    ancestors = _ancestors(schedule, orders, batches)
     _check_actors(schedule, ancestors)
     report = Report(
         tasks=len(ancestors.masks),
@@ -78,7 +78,7 @@ def _check_tasks(schedule: Schedule, orders: list[list[Task]], batches: int) -> 
         raise ScheduleError(f"{schedule.name} runs twice: {twice}")
     for task in tasks:
         for other in schedule.waits(task):
-            if other not in known:
+            if other not in known and other.batch < batches:
                 raise ScheduleError(f"{schedule.name}: {task} waits for {other}, which nobody runs")
     for stage in range(schedule.stages):
         updates = [t.batch for order in orders for t in order if t[:2] == ("update", stage)]
@@ -89,7 +89,7 @@ def _check_tasks(schedule: Schedule, orders: list[list[Task]], batches: int) -> 
             )
 
 
-def _ancestors(schedule: Schedule, orders: list[list[Task]]) -> _Ancestors:
+def _ancestors(schedule: Schedule, orders: list[list[Task]], batches: int) -> _Ancestors:
     """Walk the graph from its start; what can't be reached is a deadlock."""
     ancestors, place = _Ancestors(), [0] * schedule.workers
     moved = True
@@ -98,7 +98,8 @@ def _ancestors(schedule: Schedule, orders: list[list[Task]]) -> _Ancestors:
         for worker, order in enumerate(orders):
             while place[worker] < len(order):
                 task = order[place[worker]]
-                parents = [*order[place[worker] - 1 : place[worker]], *schedule.waits(task)]
+                waits = (other for other in schedule.waits(task) if other.batch < batches)
+                parents = [*order[place[worker] - 1 : place[worker]], *waits]
                 if any(parent not in ancestors.masks for parent in parents):
                     break
                 ancestors.add(task, parents)

@@ -43,6 +43,18 @@ _METHODS = {
     "1f1b": ("#cc78bc", ">", "1F1B"),
     "zero_bubble": ("#cc78bc", "*", "zero bubble"),
     "ddp": ("#ca9161", "p", "data parallel"),
+    "seq": ("0.35", "o", "sequential"),
+    "ddg": ("#d55e00", "s", "DDG"),
+    "ddg_barrier": ("#d55e00", "X", "DDG, barrier"),
+    "ddg_inplace": ("#d55e00", "1", "DDG, in place"),
+    "fr": ("#949494", "^", "FR"),
+    "fr_barrier": ("#949494", "v", "FR, barrier"),
+    "fr_1f1b": ("#949494", "d", "FR, 1F1B order"),
+    "pipedream": ("#0173b2", "D", "PipeDream"),
+    "pipedream_recompute": ("#0173b2", "h", "PipeDream, recompute"),
+    "pipedream_sync": ("#0173b2", "H", "PipeDream, vertical sync"),
+    "pipedream_inplace": ("#0173b2", "2", "PipeDream, in place"),
+    "2bw": ("#56b4e9", "8", "PipeDream-2BW"),
     "tfidf": ("#949494", "P", "TF-IDF"),
 }
 # lines of AL's recipes: all AL, so all of its colour

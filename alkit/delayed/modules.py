@@ -1,0 +1,158 @@
+"""What delayed gradients train: blocks cut into modules, each with an optimiser of its own.
+
+blocks     0   1   2   3   4          cuts [2, 3]
+modules    [ 0  1 ][ 2 ][ 3  4 ]      module k of K has delay K - 1 - k; the last one has the loss
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from alkit.rng import random_from
+
+__all__ = ["Module", "Pipeline", "even_cuts", "sgd"]
+
+Loss = Callable[[Any, Any], Tensor]
+Optimizer = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
+
+
+class Module(nn.Module):
+    """Neighbouring blocks that run as one stage.
+
+    Args:
+        first: number of the first block in the whole network: noise is a function of it, so that
+            cuts don't change it.
+    """
+
+    def __init__(self, blocks: Iterable[nn.Module], first: int) -> None:
+        super().__init__()
+        self.blocks, self.first = nn.ModuleList(blocks), first
+
+    def forward(self, x: Any, key: tuple[int | str, ...]) -> Any:
+        """Run the blocks; random operators draw by (key, number of the block)."""
+        for number, block in enumerate(self.blocks, self.first):
+            with random_from(*key, number):
+                x = block(x)
+        return x
+
+
+def sgd(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+    """Make SGD as in the published ResNet-20 runs: rate 0.1, Nesterov momentum, weight decay."""
+    return torch.optim.SGD(parameters, lr=0.1, momentum=0.9, nesterov=True, weight_decay=1e-4)
+
+
+class Pipeline(nn.Module):
+    """Modules in a row, a loss, and an optimiser a module.
+
+    Iterate it for its modules. `alkit.set_device` places them.
+
+    Args:
+        blocks: each takes what the one before returns: tensors, in tuples, lists or dicts.
+        loss: of (output of the last block, y), a mean over the samples.
+        cuts: the first block of every module but the first.
+        optimizer: makes an optimiser from a module's parameters; called once a module.
+        rates: factors of the learning rate, one a module.
+
+    Raises:
+        ValueError: cuts that aren't between blocks, a parameter that two modules share, or another
+            number of rates than modules.
+    """
+
+    def __init__(
+        self,
+        blocks: Iterable[nn.Module],
+        loss: Loss,
+        cuts: Sequence[int] = (),
+        optimizer: Optimizer = sgd,
+        rates: Sequence[float] | None = None,
+    ) -> None:
+        super().__init__()
+        blocks = list(blocks)
+        _check_cuts(cuts, len(blocks))
+        bounds = [0, *cuts, len(blocks)]
+        self.modules_in_row = nn.ModuleList(
+            Module(blocks[low:high], low) for low, high in zip(bounds, bounds[1:], strict=False)
+        )
+        self.loss_fn, self.cuts = loss, tuple(cuts)
+        self.devices: list[torch.device] | None = None  # see set_device
+        _check_shared(self)
+        self.rates = [1.0] * len(self) if rates is None else list(rates)
+        if len(self.rates) != len(self):
+            raise ValueError(f"{len(self.rates)} rates for {len(self)} modules: give one each")
+        self.optimizers = [_made(optimizer, module) for module in self]
+        # rates as the optimisers were made with; a schedule's factor applies to these
+        self.base_rates = [_rates(each) for each in self.optimizers]
+        self.register_buffer("batches_trained", torch.zeros((), dtype=torch.int64))
+
+    def __len__(self) -> int:
+        return len(self.modules_in_row)
+
+    def __iter__(self) -> Iterator[Module]:
+        return iter(self.modules_in_row)
+
+    def __getitem__(self, index: int) -> Module:
+        return self.modules_in_row[index]
+
+    def named_optimizers(self) -> dict[str, torch.optim.Optimizer | None]:
+        """Return the optimisers by the number of their module, for `alkit.checkpoint`."""
+        return {str(k): optimizer for k, optimizer in enumerate(self.optimizers)}
+
+    def forward(self, x: Any) -> Any:
+        """Return the output of the last block; noise, if any, is that of batch 0."""
+        for module in self:
+            x = module(x, (0, 0))
+        return x
+
+
+def even_cuts(blocks: int, modules: int) -> list[int]:
+    """Return cuts into modules of as equal a number of blocks as can be, the larger ones first.
+
+    ceil(blocks / modules) blocks each, the last one what is left, if that gives so many modules.
+
+    Raises:
+        ValueError: more modules than blocks, or none.
+    """
+    if not 1 <= modules <= blocks:
+        raise ValueError(f"{modules} modules for {blocks} blocks: give 1 to {blocks}")
+    size = -(-blocks // modules)
+    if -(-blocks // size) == modules:
+        return list(range(size, blocks, size))
+    more = blocks % modules
+    sizes = [blocks // modules + (k < more) for k in range(modules)]
+    return [sum(sizes[: k + 1]) for k in range(modules - 1)]
+
+
+def _check_cuts(cuts: Sequence[int], blocks: int) -> None:
+    if not blocks:
+        raise ValueError("there are no blocks: give at least one")
+    bounds = [0, *cuts, blocks]
+    whole = all(isinstance(cut, int) for cut in cuts)
+    if not whole or any(low >= high for low, high in zip(bounds, bounds[1:], strict=False)):
+        raise ValueError(
+            f"cuts {list(cuts)} for {blocks} blocks: a cut falls between blocks, so give rising"
+            f" block numbers between 1 and {blocks - 1}, the first of every module but the first"
+        )
+
+
+def _check_shared(pipeline: Pipeline) -> None:
+    """Two modules that shared a parameter would each update it, at different moments."""
+    owner: dict[int, tuple[int, str]] = {}
+    for k, module in enumerate(pipeline):
+        for name, parameter in module.named_parameters():
+            other, its_name = owner.setdefault(id(parameter), (k, name))
+            if other != k:
+                raise ValueError(
+                    f"modules {other} and {k} share a parameter ({its_name} and {name}): untie it,"
+                    " or cut so that both uses are in one module"
+                )
+
+
+def _made(optimizer: Optimizer, module: Module) -> torch.optim.Optimizer | None:
+    parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    return optimizer(parameters) if parameters else None
+
+
+def _rates(optimizer: torch.optim.Optimizer | None) -> list[float]:
+    return [] if optimizer is None else [group["lr"] for group in optimizer.param_groups]

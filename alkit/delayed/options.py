@@ -1,0 +1,66 @@
+"""What a run of delayed gradients may vary beside its method."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from alkit.ledger import Ledger
+
+__all__ = ["BATCH_NORM", "Options"]
+
+BATCH_NORM = ("play", "replay", "both")
+
+
+class _NoLedger:
+    """Counts nothing."""
+
+    @contextmanager
+    def recording(self, *own: Iterable[Tensor]) -> Iterator[None]:
+        yield
+
+
+@dataclass(frozen=True)
+class Options:
+    """Settings of a run, the same for all modules.
+
+    Attributes:
+        seed: dropout and other noise are a function of it, the block and the batch's number.
+        rate: factor of the learning rate by the number of the batch that is applied, counted over
+            all epochs.
+        clip: largest norm of each tensor's gradient; None for no limit.
+        replay_noise: a forward that is run again draws the same noise as the first time.
+        batch_norm: which forwards move running statistics: the first ("play"), the one that is run
+            again ("replay"), or "both", as the published FR code does.
+        check_finite: raise at a loss that is not finite.
+        ledgers: count what the graphs keep, one a module.
+    """
+
+    seed: int = 0
+    rate: Callable[[int], float] | None = None
+    clip: float | None = None
+    replay_noise: bool = True
+    batch_norm: str = "play"
+    check_finite: bool = True
+    ledgers: Sequence[Ledger] | None = None
+
+    def __post_init__(self) -> None:
+        if self.batch_norm not in BATCH_NORM:
+            raise ValueError(f"batch_norm is {self.batch_norm!r}: give {', '.join(BATCH_NORM)}")
+        if self.clip is not None and self.clip <= 0:
+            raise ValueError(f"clip is {self.clip}: give a positive norm, or None")
+
+    @property
+    def play_moves(self) -> bool:
+        """Whether the first forward moves buffers, if another one follows."""
+        return self.batch_norm != "replay"
+
+    @property
+    def replay_moves(self) -> bool:
+        """Whether the forward that is run again moves buffers."""
+        return self.batch_norm != "play"
+
+    def ledger_of(self, index: int) -> Ledger | _NoLedger:
+        """Return the ledger of a module, or one that counts nothing."""
+        return _NoLedger() if self.ledgers is None else self.ledgers[index]

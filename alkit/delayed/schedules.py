@@ -1,0 +1,133 @@
+"""Schedules of delayed gradients: a worker a module, and a module a stage.
+
+Three modules; digits are batches; F, B, U = forward, backward, update; BU is one letter here.
+
+    seq             F0........B0F1........B1      nothing of batch 1 starts before batch 0 has ended
+                    ..F0....B0....F1....B1..
+                    ....F0B0........F1B1....
+
+    barrier         F0|    F1|    F2|    B0|..    an iteration: all forwards, one after the other,
+                      F0|    F1|    B0  |         then all backwards at the same time
+                        F0B0|  F1B1|  F2B2|
+
+    gradient_first  F(t) of a module starts when the gradient that its next backward needs is there
+
+    1f1b            F0F1F2....B0F3B1F4B2..        no rule but data: a module has K - k batches in
+                    ..F0F1..B0F2B1F3B2F4..        flight and does one forward, one backward
+                    ....F0B0F1B1F2B2F3B3..
+
+All but seq have one and the same order on every worker: forwards until K - k batches are in flight,
+then a backward, its update, and a forward in turn. They differ in edges:
+
+    data            F(k, m) after F(k - 1, m);  B(k, m) after B(k + 1, m)
+    gradient_first  F(k, t) after B(k + 1, t - d)             d = K - 1 - k, the delay of module k
+    barrier         F(0, t) after U(k, t - 1 - d) of all k;  B(k, t - d) after F(K - 1, t)
+
+With micro-batches (2bw) a worker counts them through, and updates after the last one of a batch.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+
+from alkit.delayed.methods import METHODS, Method
+from alkit.pipelines import gpipe, one_f_one_b
+from alkit.schedule import Schedule, ScheduleError, Task
+
+__all__ = ["schedule_for"]
+
+FLUSHED = {"gpipe": gpipe, "1f1b": one_f_one_b}
+
+
+def schedule_for(method: str, stages: int, micro: int = 1, *, drain: bool = True) -> Schedule:
+    """Return the schedule of a method.
+
+    Args:
+        method: of METHODS.
+        stages: modules, each with a worker of its own.
+        micro: micro-batches a batch, for the methods that accumulate.
+        drain: run the backwards that are left when the batches have ended; without it they are
+            lost, as in the published DDG and FR code.
+    Raises:
+        ScheduleError: an unknown method, or numbers that don't fit it.
+    """
+    if method not in METHODS:
+        raise ScheduleError(f"unknown method {method!r}: give {', '.join(METHODS)}")
+    _check(METHODS[method], stages, micro, drain)
+    chosen = METHODS[method]
+    if chosen.order == "flushed":
+        return FLUSHED[method](stages, micro)
+    order = _one_by_one if chosen.order == "seq" else _in_flight(stages, micro, drain)
+    late = {"seq": 0}.get(chosen.order, 1 if method == "2bw" else stages - 1)
+    return Schedule(method, stages, stages, order, _after(chosen.order, stages, drain), late)
+
+
+def _check(method: Method, stages: int, micro: int, drain: bool) -> None:
+    for what, value in (("stages", stages), ("micro", micro)):
+        if value < 1:
+            raise ScheduleError(f"{what} is {value}: it must be at least 1")
+    if micro > 1 and not method.accumulates:
+        names = ", ".join(name for name, each in METHODS.items() if each.accumulates)
+        raise ScheduleError(
+            f"{method.name} updates after every batch: micro-batches are for {names}"
+        )
+    if method.name == "2bw" and micro < stages:
+        raise ScheduleError(
+            f"2bw with {micro} micro-batches and {stages} stages: give at least as many as stages,"
+            " so that two versions of the weights are enough"
+        )
+    if not drain and method.order in ("seq", "flushed"):
+        raise ScheduleError(f"{method.name} has nothing left to drain: leave drain on")
+
+
+def _one_by_one(worker: int, batches: Iterable[int]) -> Iterator[Task]:
+    for batch in batches:
+        for kind in ("forward", "backward", "update"):
+            yield Task(kind, worker, batch)
+
+
+def _in_flight(
+    stages: int, micro: int, drain: bool
+) -> Callable[[int, Iterable[int]], Iterator[Task]]:
+    """Keep K - k (micro-)batches in flight: the order of DDG, FR, PipeDream and 2BW."""
+
+    def order(worker: int, batches: Iterable[int]) -> Iterator[Task]:
+        flying: deque[tuple[int, int]] = deque()
+        for batch in batches:
+            for m in range(micro):
+                yield Task("forward", worker, batch, m)
+                flying.append((batch, m))
+                if len(flying) == stages - worker:
+                    yield from back(worker, *flying.popleft())
+        for place in flying if drain else ():
+            yield from back(worker, *place)
+
+    def back(worker: int, batch: int, m: int) -> Iterator[Task]:
+        yield Task("backward", worker, batch, m)
+        if m == micro - 1:
+            yield Task("update", worker, batch)
+
+    return order
+
+
+def _after(order: str, stages: int, drain: bool) -> Callable[[Task], tuple[Task, ...]]:
+    last = stages - 1
+
+    def after(task: Task) -> tuple[Task, ...]:
+        return *data(task), *more(task)
+
+    def data(task: Task) -> Iterator[Task]:
+        if task.kind == "forward" and task.stage > 0:
+            yield task._replace(stage=task.stage - 1)
+        if task.kind == "backward" and task.stage < last:
+            yield task._replace(stage=task.stage + 1)
+
+    def more(task: Task) -> Iterator[Task]:
+        kind, stage, batch, _ = task
+        if order == "gradient_first" and kind == "forward" and stage < last:
+            yield Task("backward", stage + 1, batch - (last - stage))
+        if order == "barrier" and kind == "forward" and stage == 0:
+            yield from (Task("update", k, batch - 1 - (last - k)) for k in range(1, stages))
+        if order == "barrier" and kind == "backward" and stage < last:
+            yield Task("forward", last, batch + last - stage)
+
+    return after

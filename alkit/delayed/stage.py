@@ -1,0 +1,216 @@
+"""The mathematics of one module: forward, backward and update, with the weights its method says.
+
+    forward    with the newest weights, or an older version; keeps its graph, or its input only
+    backward   through that graph, or through a forward that is run again now
+    update     after the backward of a batch's last micro-batch: one step of the newest weights
+
+A stage knows nothing of its neighbours; orders and waits are the schedule's. Buffers (the running
+statistics of BatchNorm) have no versions: forwards move them, a forward that is run again gets
+copies.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.func import functional_call
+
+from alkit import tree
+from alkit.delayed.methods import Method
+from alkit.delayed.modules import Pipeline
+from alkit.delayed.options import Options
+from alkit.delayed.weights import Versions
+from alkit.device import place
+
+__all__ = ["ModuleStage"]
+
+Place = tuple[int, int]  # batch, micro-batch
+
+
+@dataclass
+class _Flight:
+    """What is kept between a (micro-)batch's forward and its backward."""
+
+    x: Any
+    y: Any
+    version: int
+    output: Any = None  # with its graph, unless the forward is run again
+    leaves: dict[str, Tensor] | None = None
+
+
+class ModuleStage:
+    """Module `index` of a pipeline.
+
+    Attributes:
+        losses: of the last module, a scalar a batch.
+        flights: what is in flight, by (batch, micro-batch).
+        peak_flights: the most at a time.
+        input_bytes: of one (micro-)batch's input.
+        versions: of the weights.
+    """
+
+    def __init__(
+        self, pipeline: Pipeline, index: int, method: Method, options: Options, micro: int
+    ) -> None:
+        self.pipeline, self.index, self.method, self.options = pipeline, index, method, options
+        self.micro = micro
+        self.module, self.optimizer = pipeline[index], pipeline.optimizers[index]
+        self.stages = len(pipeline)
+        self.is_last = index == self.stages - 1
+        # the last module's backward follows its forward at once: there is nothing to run again
+        again = method.backward in ("replay", "recompute")
+        self.runs_again = again and not self.is_last
+        self.versions = Versions(self.module, stash=method.backward != "inplace")
+        self.first_batch = int(pipeline.batches_trained)
+        self.flights: dict[Place, _Flight] = {}
+        self.peak_flights = self.input_bytes = 0
+        self.forwarded = -1
+        self.gradients: dict[str, Tensor] = {}
+        self.losses: list[Tensor] = []
+        self.rest: list[tuple[Any, Any]] = []  # micro-batches of the batch that is being fed
+
+    def forward(self, payload: tuple[Any, Any] | None, batch: int, micro: int) -> Any:
+        """Take (x, y), hand on (output, y); the last module keeps the loss and hands on nothing."""
+        x, y = self._next(payload, micro)
+        x = place(x, self.pipeline.devices, self.index)
+        version = self.method.version(batch, self.stages)
+        version = self.versions.number if version is None else version
+        flight = _Flight(tree.detach(x), y, version)
+        self.forwarded = batch
+        if self.runs_again:
+            with torch.no_grad():
+                weights = self.versions.plain(version)
+                output = self._call(
+                    weights, flight.x, (batch, micro), moves=self.options.play_moves
+                )
+        else:
+            output = self._graph(flight, (batch, micro), moves=True)
+        self.flights[batch, micro] = flight
+        self.input_bytes = sum(t.numel() * t.element_size() for t in tree.tensors(flight.x))
+        self.peak_flights = max(self.peak_flights, len(self.flights))
+        return None if self.is_last else (tree.detach(output), y)
+
+    def backward(self, payload: list[Tensor | None] | None, batch: int, micro: int) -> Any:
+        """Take the gradients of the output's tensors, hand on those of the input's."""
+        flight = self.flights.pop((batch, micro))
+        if self.runs_again:
+            flight.version = flight.version if self.method.backward == "recompute" else -1
+            self._graph(flight, (batch, micro), moves=self.options.replay_moves, again=True)
+        roots = [t for t in tree.tensors(flight.output) if t.is_floating_point()]
+        if payload is None:
+            payload = [torch.ones_like(root) for root in roots]
+        # a frozen module's output, and what the next module leaves alone, have no part in it
+        pairs = [
+            (root, gradient)
+            for root, gradient in zip(roots, payload, strict=True)
+            if root.requires_grad and gradient is not None
+        ]
+        inputs = [t for t in tree.tensors(flight.x) if t.requires_grad]
+        weights = {n: leaf for n, leaf in flight.leaves.items() if leaf.requires_grad}
+        wanted = [*weights.values(), *inputs]
+        if not wanted:
+            return None
+        outputs, above = zip(*pairs, strict=True)
+        found = torch.autograd.grad(outputs, wanted, above, allow_unused=True)
+        self._accumulate(dict(zip(weights, found, strict=False)))
+        return list(found[len(weights) :]) if inputs else None
+
+    def update(self, payload: None, batch: int, micro: int) -> None:
+        """Step with the gradients of `batch`, at that batch's learning rate."""
+        for name, parameter in self.versions.parameters.items():
+            parameter.grad = self.gradients.get(name)
+        self.gradients = {}
+        if self.optimizer is not None:
+            self._set_rate(self.first_batch + batch)
+            self._clip()
+        self.versions.step(self.optimizer, self._needed())
+
+    def _next(self, payload: tuple[Any, Any] | None, micro: int) -> tuple[Any, Any]:
+        """Return the micro-batch: the first module gets whole batches and cuts them itself."""
+        if self.index or self.micro == 1:
+            return payload
+        if micro == 0:
+            self.rest = list(_split(payload, self.micro))
+        return self.rest.pop(0)
+
+    def _graph(self, flight: _Flight, at: Place, *, moves: bool, again: bool = False) -> Any:
+        """Run the module on new leaves, and keep what a backward needs."""
+        flight.x = tree.map_tensors(_leaf, flight.x) if self.index else flight.x
+        version = None if flight.version < 0 else flight.version
+        flight.leaves = self.versions.leaves(version)
+        output = self._call(flight.leaves, flight.x, at, moves=moves, again=again)
+        if self.is_last:
+            output = self.pipeline.loss_fn(output, flight.y) / self.micro
+            self._note(output.detach(), *at)
+        flight.output = output
+        return output
+
+    def _call(
+        self, weights: dict[str, Tensor], x: Any, at: Place, *, moves: bool, again: bool = False
+    ) -> Any:
+        """Run the module with these weights; its buffers move, or copies of them do."""
+        buffers = dict(self.module.named_buffers())
+        if not moves:
+            buffers = {name: buffer.clone() for name, buffer in buffers.items()}
+        noise = "again" if again and not self.options.replay_noise else "once"
+        key = (self.options.seed, noise, self.first_batch + at[0], at[1])
+        ledger = self.options.ledger_of(self.index)
+        with ledger.recording(weights.values(), buffers.values()):
+            return functional_call(self.module, weights | buffers, (x, key))
+
+    def _accumulate(self, found: dict[str, Tensor | None]) -> None:
+        for name, gradient in found.items():
+            if gradient is not None:
+                before = self.gradients.get(name)
+                self.gradients[name] = gradient if before is None else before + gradient
+
+    def _note(self, loss: Tensor, batch: int, micro: int) -> None:
+        if self.options.check_finite and not torch.isfinite(loss):
+            raise FloatingPointError(
+                f"the loss is {loss.item()} at batch {self.first_batch + batch}: lower the learning"
+                " rate, or take fewer modules"
+            )
+        if micro:
+            self.losses[-1] = self.losses[-1] + loss
+        else:
+            self.losses.append(loss)
+
+    def _set_rate(self, batch: int) -> None:
+        factor = self.pipeline.rates[self.index]
+        if self.options.rate is not None:
+            factor *= self.options.rate(batch)
+        base = self.pipeline.base_rates[self.index]
+        for group, rate in zip(self.optimizer.param_groups, base, strict=True):
+            group["lr"] = rate * factor
+
+    def _clip(self) -> None:
+        """Clip each tensor by its own norm: a norm over all modules would have to be waited for."""
+        if self.options.clip is not None:
+            for parameter in self.versions.parameters.values():
+                if parameter.grad is not None:
+                    torch.nn.utils.clip_grad_norm_(parameter, self.options.clip)
+
+    def _needed(self) -> set[int]:
+        """Return the versions that batches in flight, or to come, will ask for."""
+        needed = set()
+        if self.method.backward != "replay":
+            needed = {flight.version for flight in self.flights.values()}
+        following = self.method.version(self.forwarded + 1, self.stages)
+        if following is not None:
+            needed |= set(range(following, self.versions.number + 1))
+        return needed
+
+
+def _leaf(tensor: Tensor) -> Tensor:
+    return tensor.detach().requires_grad_(tensor.is_floating_point())
+
+
+def _split(payload: tuple[Any, Any], micro: int) -> Any:
+    """Yield `micro` equal parts of a batch."""
+    size = tree.batch_size(payload[0])
+    if size % micro:
+        raise ValueError(f"a batch of {size} does not divide into {micro} micro-batches")
+    step = size // micro
+    for start in range(0, size, step):
+        yield tree.map_tensors(lambda tensor, at=start: tensor[at : at + step], payload)

@@ -1,0 +1,130 @@
+"""What happens when, in words: the tables of the methods, and their exchange with other tools.
+
+    F5@1      forward of batch 5 with the weights after 1 update
+    B2@0→2    backward of batch 2 evaluated with version 0; its update makes version 2
+    R2@1→2    the same with the forward run again, with version 1
+
+Batches and devices are counted from 1 here, as in the publications, and from 0 everywhere else.
+"""
+
+from collections.abc import Iterator
+
+import pandas as pd
+
+from alkit.clock import simulate
+from alkit.delayed.methods import METHODS
+from alkit.delayed.schedules import schedule_for
+from alkit.schedule import Schedule, Task
+
+__all__ = ["by_iteration", "by_slot", "cells", "from_ir", "staleness", "to_ir"]
+
+LETTERS = {"forward": "F", "backward": "B"}
+IDLE = "."
+
+
+def cells(method: str, stages: int, batches: int) -> dict[Task, str]:
+    """Return the words of every forward and backward of a method without micro-batches."""
+    schedule, chosen = schedule_for(method, stages), METHODS[method]
+    found: dict[Task, str] = {}
+    for worker in range(stages):
+        updates, used = 0, {}
+        for task in schedule.order(worker, range(batches)):
+            number = task.batch + 1
+            if task.kind == "forward":
+                asked = chosen.version(task.batch, stages)
+                used[task.batch] = updates if asked is None else asked
+                found[task] = f"F{number}@{used[task.batch]}"
+            elif task.kind == "backward":
+                again = chosen.backward == "replay" and worker < stages - 1
+                version = updates if again else used.pop(task.batch)
+                found[task] = f"{'R' if again else 'B'}{number}@{version}→{number}"
+            else:
+                updates += 1
+    return found
+
+
+def by_iteration(method: str, stages: int, batches: int) -> pd.DataFrame:
+    """Return a row an iteration: the forwards of a batch, then each module's backward."""
+    rows: dict[int, list[str]] = {}
+    for task, words in cells(method, stages, batches).items():
+        late = stages - 1 - task.stage if task.kind == "backward" else 0
+        row = rows.setdefault(task.batch + 1 + late, [""] * stages)
+        row[task.stage] = f"{row[task.stage]} {words}".strip()
+    return _frame(rows, "t")
+
+
+def by_slot(method: str, stages: int, batches: int) -> pd.DataFrame:
+    """Return a row a slot of time, forward and backward taking one slot each."""
+    rows: dict[int, list[str]] = {}
+    seconds = {"forward": 1.0, "backward": 1.0, "update": 0.0}
+    words = cells(method, stages, batches)
+    timeline = simulate(schedule_for(method, stages), lambda task: seconds[task.kind], batches)
+    for interval in timeline.intervals:
+        if interval.kind in LETTERS:
+            task = Task(interval.kind, interval.stage, interval.batch, interval.micro)
+            row = rows.setdefault(round(interval.start_s) + 1, [""] * stages)
+            row[task.stage] = words[task]
+    return _frame(rows, "slot")
+
+
+def staleness(method: str, stages: int, batches: int = 12) -> pd.DataFrame:
+    """Return, for each module once the pipeline is full, how many updates its weights lack.
+
+    Columns: forward and backward (updates missed), and whether both use the same weights.
+    """
+    words, rows = cells(method, stages, batches), []
+    for stage in range(stages):
+        batch = batches - 1
+        forward = words[Task("forward", stage, batch)].split("@")[1]
+        backward = words[Task("backward", stage, batch)].split("@")[1].split("→")[0]
+        rows.append((stage + 1, batch - int(forward), batch - int(backward), forward == backward))
+    return pd.DataFrame(rows, columns=["module", "forward", "backward", "same weights"])
+
+
+def to_ir(schedule: Schedule, batches: int = 1) -> str:
+    """Return a line a worker, such as `0F0,0F1,0B0,...`: stage, what, (micro-)batch, from 0.
+
+    It is the form that torch.distributed.pipelining reads and writes; updates are left out there.
+    Micro-batches of several batches are counted through.
+    """
+    lines = []
+    for worker in range(schedule.workers):
+        tasks = list(schedule.order(worker, range(batches)))
+        micro = 1 + max(task.micro for task in tasks)
+        lines.append(
+            ",".join(
+                f"{task.stage}{LETTERS[task.kind]}{task.batch * micro + task.micro}"
+                for task in tasks
+                if task.kind in LETTERS
+            )
+        )
+    return "\n".join(lines)
+
+
+def from_ir(text: str) -> list[list[Task]]:
+    """Return the tasks that `to_ir` wrote, a list a worker; the batch is what was counted.
+
+    Raises:
+        ValueError: an entry that is no forward or backward.
+    """
+    return [[_task(word) for word in line.split(",") if word] for line in text.splitlines()]
+
+
+def _task(word: str) -> Task:
+    kinds = {letter: kind for kind, letter in LETTERS.items()}
+    for letter, kind in kinds.items():
+        stage, found, number = word.strip().partition(letter)
+        if found and stage.isdigit() and number.isdigit():
+            return Task(kind, int(stage), int(number))
+    raise ValueError(f"{word!r} is no task: give stage, F or B, and batch, such as 0F3")
+
+
+def _frame(rows: dict[int, list[str]], name: str) -> pd.DataFrame:
+    def filled() -> Iterator[list[str]]:
+        for number in range(1, max(rows) + 1):
+            yield [words or IDLE for words in rows.get(number, [""] * len(rows[1]))]
+
+    made = pd.DataFrame(list(filled()))
+    made.columns = [f"dev {k + 1}" for k in range(made.shape[1])]
+    made.index = pd.RangeIndex(1, len(made) + 1, name=name)
+    return made

@@ -1,0 +1,155 @@
+"""Train by delayed gradients: one call for an epoch of any method, on any executor."""
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from alkit import tree
+from alkit.delayed.methods import Method, method_named
+from alkit.delayed.modules import Loss, Optimizer, Pipeline, sgd
+from alkit.delayed.options import Options
+from alkit.delayed.schedules import schedule_for
+from alkit.delayed.share import execute_on_ranks
+from alkit.delayed.stage import ModuleStage
+from alkit.device import synchronize
+from alkit.engine import run_single, run_threads
+from alkit.timeline import Timeline
+
+__all__ = ["EXECUTORS", "Record", "train", "train_epoch"]
+
+EXECUTORS = ("single", "threads", "ranks")
+
+
+@dataclass(frozen=True)
+class Record:
+    """What an epoch left behind.
+
+    Attributes:
+        losses: float (batches,), each at the weights that the last module had then.
+        timeline: measured.
+        samples: samples seen.
+        seconds: wall time, loading included.
+        pipeline: what was trained; give it to `train_epoch` to go on.
+        flights: for each module, the most batches (micro-batches) that were in flight.
+        versions: for each module, the most versions of its weights right after an update.
+        input_bytes: for each module, the bytes of one batch's (micro-batch's) input.
+    """
+
+    losses: Tensor
+    timeline: Timeline
+    samples: int
+    seconds: float
+    pipeline: Pipeline
+    flights: tuple[int, ...]
+    versions: tuple[int, ...]
+    input_bytes: tuple[int, ...]
+
+
+def train(
+    blocks: Iterable[nn.Module],
+    loss: Loss,
+    batches: Iterable[tuple[Any, Any]],
+    *,
+    method: str = "pipedream",
+    cuts: Sequence[int] = (),
+    executor: str = "single",
+    optimizer: Optimizer = sgd,
+    rates: Sequence[float] | None = None,
+    **settings: Any,
+) -> Record:
+    """Cut `blocks` into modules and train them, in place, once on every batch.
+
+    Args:
+        blocks, loss, cuts, optimizer, rates: see `Pipeline`.
+        method: of `alkit.delayed.METHODS`.
+        executor, settings: see `train_epoch`.
+    Raises:
+        ValueError: cuts, methods, batches or settings that don't fit; says what would.
+    """
+    pipeline = Pipeline(blocks, loss, cuts, optimizer, rates)
+    return train_epoch(pipeline, batches, method, executor, **settings)
+
+
+def train_epoch(
+    pipeline: Pipeline,
+    batches: Iterable[tuple[Any, Any]],
+    method: str = "pipedream",
+    executor: str = "single",
+    *,
+    micro: int = 1,
+    threads: int = 1,
+    drain: bool = True,
+    **settings: Any,
+) -> Record:
+    """Train once on every batch; all executors end in the same bits.
+
+    Args:
+        batches: pairs (x, y) of equal shapes; y goes to the loss.
+        executor: "single", on the calling thread; "threads", one a module; "ranks", to be called on
+            every rank with the same pipeline and batches (see `alkit.launch`), a rank a module.
+        micro: micro-batches a batch, for 2bw, gpipe and 1f1b.
+        threads: operator threads of each worker. Bits are equal at equal numbers.
+        drain: empty the pipeline at the end. Without it the last batches' gradients are lost.
+        settings: see `Options`.
+    Raises:
+        ValueError: an unknown method or executor, no batches, or batches of unequal shapes.
+        FloatingPointError: a loss is not finite. The pipeline is spoilt then.
+    """
+    if executor not in EXECUTORS:
+        raise ValueError(f"executor is {executor!r}: give {', '.join(EXECUTORS)}")
+    chosen, options = method_named(method), Options(**settings)
+    schedule = schedule_for(method, len(pipeline), micro, drain=drain)
+    stages = _stages(pipeline, chosen, options, micro)
+    feed, start_s = _Feed(batches), time.perf_counter()
+    if executor == "ranks":
+        timeline = execute_on_ranks(pipeline, schedule, stages, feed, threads=threads)
+    else:
+        run = run_single if executor == "single" else run_threads
+        timeline = run(schedule, stages, feed, threads=threads)
+    synchronize(pipeline.devices)
+    pipeline.batches_trained += feed.batches
+    return Record(
+        losses=torch.stack([loss.cpu() for loss in stages[-1].losses]).float(),
+        timeline=timeline,
+        samples=feed.samples,
+        seconds=time.perf_counter() - start_s,
+        pipeline=pipeline,
+        flights=tuple(stage.peak_flights for stage in stages),
+        versions=tuple(stage.versions.peak for stage in stages),
+        input_bytes=tuple(stage.input_bytes for stage in stages),
+    )
+
+
+def _stages(pipeline: Pipeline, method: Method, options: Options, micro: int) -> list[ModuleStage]:
+    if options.ledgers is not None and len(options.ledgers) != len(pipeline):
+        raise ValueError(
+            f"{len(options.ledgers)} ledgers for {len(pipeline)} modules: give one each"
+        )
+    count = range(len(pipeline))
+    return [ModuleStage(pipeline, index, method, options, micro) for index in count]
+
+
+class _Feed:
+    """Passes batches on, counts them, and sees that they are of one shape."""
+
+    def __init__(self, batches: Iterable[tuple[Any, Any]]) -> None:
+        self.source = batches
+        self.batches = self.samples = 0
+        self.shapes: list[tuple[int, ...]] = []
+
+    def __iter__(self) -> Iterator[tuple[Any, Any]]:
+        for payload in self.source:
+            shapes = [tuple(tensor.shape) for tensor in tree.tensors(payload)]
+            if self.batches and shapes != self.shapes:
+                raise ValueError(
+                    f"batch {self.batches} has the shapes {shapes} and those before"
+                    f" {self.shapes}: drop the last, smaller batch, or pad it"
+                )
+            self.shapes = shapes
+            self.batches += 1
+            self.samples += tree.batch_size(payload[0])
+            yield payload

@@ -1,0 +1,68 @@
+"""The weights of one module at several moments: what stashing is about.
+
+    updates      0        1        2
+    newest                         w2      the module's own parameters
+    held         w0       w1       w2      as long as a batch that is in flight needs them
+
+A version is not copied when it is made but when it would be lost: before a step, if the version is
+still needed, the parameters move to fresh storage, and the old storage lives on in `held`. A step
+in place would change the tensors that older graphs have saved; torch notices that only for tensors
+that share a version counter, and a leaf made from `.data` does not. So forgetting the copy gives
+wrong gradients silently; a test holds it.
+"""
+
+from collections.abc import Collection
+
+import torch
+from torch import Tensor, nn
+
+__all__ = ["Versions"]
+
+
+class Versions:
+    """Versions of a module's parameters by the number of updates since this object was made.
+
+    Args:
+        stash: keep what is needed; off, all graphs share the newest storage, whatever it holds.
+
+    Attributes:
+        number: updates so far.
+        held: by version, the tensors by name.
+        peak: the most versions held right after an update.
+    """
+
+    def __init__(self, module: nn.Module, *, stash: bool = True) -> None:
+        self.parameters = dict(module.named_parameters())
+        self.stash = stash
+        self.number = 0
+        self.held = {0: self._newest()}
+        self.peak = 1
+
+    def leaves(self, version: int | None = None) -> dict[str, Tensor]:
+        """Return a version's parameters as new leaves of a graph; None for the newest."""
+        found = self.held[self.number if version is None else version]
+        return {
+            name: tensor.data.requires_grad_(self.parameters[name].requires_grad)
+            for name, tensor in found.items()
+        }
+
+    def plain(self, version: int | None = None) -> dict[str, Tensor]:
+        """Return a version's parameters, for a forward without a graph."""
+        return self.held[self.number if version is None else version]
+
+    def step(self, optimizer: torch.optim.Optimizer | None, needed: Collection[int]) -> None:
+        """Update the newest version, and let go of all others but those that are `needed`."""
+        if self.stash and self.number in needed:
+            for parameter in self.parameters.values():
+                parameter.data = parameter.data.clone()
+        if optimizer is not None:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+        self.number += 1
+        kept = self.held if self.stash else {}
+        self.held = {version: kept[version] for version in kept if version in needed}
+        self.held[self.number] = self._newest()
+        self.peak = max(self.peak, len(self.held))
+
+    def _newest(self) -> dict[str, Tensor]:
+        return {name: parameter.data for name, parameter in self.parameters.items()}

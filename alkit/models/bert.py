@@ -1,0 +1,154 @@
+"""BERT as a list of units, with heads for masked words and next sentences (Devlin et al. 2018).
+
+    embedding | encoder layer | encoder layer | ... | heads
+
+Units hand on (h_BTD, mask_BT, places_BM): the vectors, true at real tokens, and the positions of
+the words to predict. B batch, T tokens, D width, H heads, M predicted words, V vocabulary.
+"""
+
+import math
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+__all__ = ["BertSizes", "EncoderLayer", "Heads", "bert", "pretraining_loss"]
+
+IGNORED = -100  # a row of places_BM that predicts nothing
+
+Hidden = tuple[Tensor, Tensor, Tensor]
+
+
+class BertSizes(NamedTuple):
+    """Sizes; those of BERT-base with three layers by default."""
+
+    layers: int = 3
+    width: int = 768
+    heads: int = 12
+    ffn: int = 3072
+    vocabulary: int = 30_522
+    tokens: int = 512
+    segments: int = 2
+    dropout: float = 0.1
+
+
+class Embedding(nn.Module):
+    """Words, positions and segments: (tokens_BT, segments_BT, mask_BT, places_BM) -> hidden."""
+
+    def __init__(self, sizes: BertSizes) -> None:
+        super().__init__()
+        self.words = nn.Embedding(sizes.vocabulary, sizes.width)
+        self.positions = nn.Embedding(sizes.tokens, sizes.width)
+        self.segments = nn.Embedding(sizes.segments, sizes.width)
+        self.norm = nn.LayerNorm(sizes.width, eps=1e-12)
+        self.dropout = nn.Dropout(sizes.dropout)
+
+    def forward(self, inputs: tuple[Tensor, Tensor, Tensor, Tensor]) -> Hidden:
+        """Return the sum of the three, normalised."""
+        tokens_BT, segments_BT, mask_BT, places_BM = inputs
+        at_T = torch.arange(tokens_BT.shape[1], device=tokens_BT.device)
+        h_BTD = self.words(tokens_BT) + self.segments(segments_BT) + self.positions(at_T)
+        return self.dropout(self.norm(h_BTD)), mask_BT, places_BM
+
+
+class EncoderLayer(nn.Module):
+    """Attention and a feed-forward network, each followed by a norm (post-norm)."""
+
+    def __init__(self, sizes: BertSizes) -> None:
+        super().__init__()
+        width = sizes.width
+        self.heads = sizes.heads
+        self.query, self.key, self.value = (nn.Linear(width, width) for _ in range(3))
+        self.mix = nn.Linear(width, width)
+        self.first_norm = nn.LayerNorm(width, eps=1e-12)
+        self.up, self.down = nn.Linear(width, sizes.ffn), nn.Linear(sizes.ffn, width)
+        self.second_norm = nn.LayerNorm(width, eps=1e-12)
+        self.dropout = nn.Dropout(sizes.dropout)
+
+    def forward(self, inputs: Hidden) -> Hidden:
+        """(B, T, D) -> (B, T, D)."""
+        h_BTD, mask_BT, places_BM = inputs
+        mixed_BTD = self.mix(self._attend(h_BTD, mask_BT))
+        h_BTD = self.first_norm(h_BTD + self.dropout(mixed_BTD))
+        fed_BTD = self.down(F.gelu(self.up(h_BTD)))
+        return self.second_norm(h_BTD + self.dropout(fed_BTD)), mask_BT, places_BM
+
+    def _attend(self, h_BTD: Tensor, mask_BT: Tensor) -> Tensor:
+        q, k, v = (self._split(each(h_BTD)) for each in (self.query, self.key, self.value))
+        scores_BHTT = q @ k.transpose(2, 3) / math.sqrt(q.shape[-1])
+        scores_BHTT = scores_BHTT.masked_fill(~mask_BT[:, None, None], float("-inf"))
+        shares_BHTT = self.dropout(scores_BHTT.softmax(dim=-1))
+        return (shares_BHTT @ v).transpose(1, 2).flatten(2)
+
+    def _split(self, x_BTD: Tensor) -> Tensor:
+        return x_BTD.unflatten(2, (self.heads, -1)).transpose(1, 2)
+
+
+class Heads(nn.Module):
+    """Scores of the words at the chosen places, (B, M, V), and of "next or not", (B, 2).
+
+    Only at those places: over all of them the vocabulary would outweigh the encoder.
+
+    Args:
+        words: an embedding whose matrix the word scores share; None for a matrix of their own, as
+            two modules must not share one.
+    """
+
+    def __init__(self, sizes: BertSizes, words: nn.Embedding | None = None) -> None:
+        super().__init__()
+        width = sizes.width
+        self.pooler, self.next = nn.Linear(width, width), nn.Linear(width, 2)
+        self.dense = nn.Linear(width, width)
+        self.norm = nn.LayerNorm(width, eps=1e-12)
+        self.decoder = nn.Linear(width, sizes.vocabulary)
+        if words is not None:
+            self.decoder.weight = words.weight
+
+    def forward(self, inputs: Hidden) -> tuple[Tensor, Tensor]:
+        """Return word scores and next-sentence scores."""
+        h_BTD, _, places_BM = inputs
+        rows_BMD = places_BM[..., None].expand(-1, -1, h_BTD.shape[2])
+        chosen_BMD = self.norm(F.gelu(self.dense(h_BTD.gather(1, rows_BMD))))
+        return self.decoder(chosen_BMD), self.next(torch.tanh(self.pooler(h_BTD[:, 0])))
+
+
+def bert(sizes: BertSizes | None = None, *, tied: bool = False, seed: int = 0) -> list[nn.Module]:
+    """Return the units: embedding, encoder layers, heads.
+
+    Weights are drawn from a normal distribution with standard deviation 0.02, as published.
+
+    Args:
+        tied: word scores share the embedding's matrix; first and last unit must then be in one
+            module.
+    """
+    sizes = sizes or BertSizes()
+    if sizes.width % sizes.heads:
+        raise ValueError(f"width {sizes.width} does not divide into {sizes.heads} heads")
+    torch.manual_seed(seed)
+    embedding = Embedding(sizes)
+    layers = [EncoderLayer(sizes) for _ in range(sizes.layers)]
+    units = [embedding, *layers, Heads(sizes, embedding.words if tied else None)]
+    for unit in units:
+        unit.apply(_initialise)
+    return units
+
+
+def pretraining_loss(scores: tuple[Tensor, Tensor], y: tuple[Tensor, Tensor]) -> Tensor:
+    """Return the mean over predicted words plus that over pairs of sentences.
+
+    Args:
+        scores: (B, M, V) and (B, 2), see `Heads`.
+        y: words_BM, -100 where nothing is to be predicted, and is_next_B, 1 for the true next.
+    """
+    words_BMV, next_B2 = scores
+    words_BM, is_next_B = y
+    word_loss = F.cross_entropy(words_BMV.flatten(0, 1), words_BM.flatten(), ignore_index=IGNORED)
+    return word_loss + F.cross_entropy(next_B2, is_next_B)
+
+
+def _initialise(module: nn.Module) -> None:
+    if isinstance(module, (nn.Linear, nn.Embedding)):
+        nn.init.normal_(module.weight, std=0.02)
+    if isinstance(module, nn.Linear):
+        nn.init.zeros_(module.bias)

@@ -1,0 +1,131 @@
+"""BERT's units: sizes as published, and the same numbers as Hugging Face's."""
+
+import pytest
+import torch
+
+from alkit.delayed import Pipeline, train_epoch
+from alkit.models.bert import BertSizes, bert, pretraining_loss
+
+TINY = BertSizes(3, 16, 4, 32, 50, 12, dropout=0.0)
+
+
+def _count(module):
+    return sum(p.numel() for p in module.parameters())
+
+
+def test_parameters_as_published():
+    with torch.device("meta"):
+        embedding, *layers, heads = bert()
+    assert _count(embedding) == 23_837_184
+    assert [_count(layer) for layer in layers] == [7_087_872] * 3
+    decoder = 768 * 30_522
+    assert _count(heads) - decoder == 590_592 + 622_650 + 1_538
+    assert _count(embedding) + 3 * 7_087_872 + _count(heads) == 69_756_476
+
+
+def _batch(size=4, tokens=12, places=2, vocabulary=50):
+    generator = torch.Generator().manual_seed(0)
+    words = torch.randint(5, vocabulary, (size, tokens), generator=generator)
+    segments = (torch.arange(tokens) > 5).long().expand(size, -1).contiguous()
+    mask = torch.ones(size, tokens, dtype=torch.bool)
+    mask[0, 9:] = False
+    chosen = torch.tensor([[2, 7]] * size)
+    hidden = words.gather(1, chosen)
+    hidden[1, 1] = -100
+    return (words, segments, mask, chosen), (hidden, torch.arange(size) % 2)
+
+
+def _run(units, x):
+    for unit in units:
+        x = unit(x)
+    return x
+
+
+def test_the_same_scores_as_hugging_face():
+    transformers = pytest.importorskip("transformers")
+    config = transformers.BertConfig(
+        vocab_size=50,
+        hidden_size=16,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        intermediate_size=32,
+        max_position_embeddings=12,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+        tie_word_embeddings=False,
+    )
+    theirs = transformers.BertForPreTraining(config).eval()
+    ours = bert(TINY)
+    _copy(theirs, ours)
+    (words, segments, mask, chosen), _ = _batch()
+    with torch.no_grad():
+        seen = theirs(words, attention_mask=mask.long(), token_type_ids=segments)
+        scores, following = _run(ours, (words, segments, mask, chosen))
+    rows = chosen[..., None].expand(-1, -1, 50)
+    torch.testing.assert_close(scores, seen.prediction_logits.gather(1, rows))
+    torch.testing.assert_close(following, seen.seq_relationship_logits)
+
+
+def _copy(theirs, ours):
+    """Give ours the weights of theirs, name by name."""
+    embedding, *layers, heads = ours
+    body, tops = theirs.bert, theirs.cls
+    pairs = [
+        (embedding.words, body.embeddings.word_embeddings),
+        (embedding.positions, body.embeddings.position_embeddings),
+        (embedding.segments, body.embeddings.token_type_embeddings),
+        (embedding.norm, body.embeddings.LayerNorm),
+        (heads.pooler, body.pooler.dense),
+        (heads.next, tops.seq_relationship),
+        (heads.dense, tops.predictions.transform.dense),
+        (heads.norm, tops.predictions.transform.LayerNorm),
+        (heads.decoder, tops.predictions.decoder),
+    ]
+    for layer, other in zip(layers, body.encoder.layer, strict=True):
+        own = other.attention.self
+        pairs += [
+            (layer.query, own.query),
+            (layer.key, own.key),
+            (layer.value, own.value),
+            (layer.mix, other.attention.output.dense),
+            (layer.first_norm, other.attention.output.LayerNorm),
+            (layer.up, other.intermediate.dense),
+            (layer.down, other.output.dense),
+            (layer.second_norm, other.output.LayerNorm),
+        ]
+    for mine, other in pairs:
+        mine.load_state_dict(
+            {k: v for k, v in other.state_dict().items() if k in ("weight", "bias")}
+        )
+
+
+def test_padding_and_ignored_places_count_for_nothing():
+    units = bert(TINY)
+    x, y = _batch()
+    loss = pretraining_loss(_run(units, x), y)
+    changed = x[0].clone()
+    changed[0, 9:] = 7
+    other = (changed, *x[1:])
+    assert torch.allclose(pretraining_loss(_run(units, other), y), loss)
+
+
+@pytest.mark.parametrize("method", ["seq", "pipedream", "fr"])
+def test_it_trains_in_a_pipeline(method):
+    def adam(parameters):
+        return torch.optim.AdamW(parameters, lr=1e-2)
+
+    pipeline = Pipeline(bert(TINY), pretraining_loss, [2, 3], adam)
+    record = train_epoch(pipeline, [_batch()] * 30, method, clip=1.0)
+    assert record.losses[-1] < 0.5 * record.losses[0]
+
+
+def test_tied_words_need_one_module():
+    units = bert(TINY, tied=True)
+    assert units[-1].decoder.weight is units[0].words.weight
+    with pytest.raises(ValueError, match="modules 0 and 1 share a parameter"):
+        Pipeline(units, pretraining_loss, [2])
+
+
+def test_bad_sizes():
+    with pytest.raises(ValueError, match="does not divide into 5 heads"):
+        bert(BertSizes(width=16, heads=5))

@@ -1,0 +1,102 @@
+"""Bytes that runs really keep: ResNet-20 at batch 128 against the published table."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from alkit.backprop import BPModel
+from alkit.costs import profile
+from alkit.delayed import Pipeline, even_cuts, train_epoch
+from alkit.delayed.memory import memory
+from alkit.ledger import Ledger
+from alkit.models.resnet_cifar import resnet_cifar
+
+MIB = 2**20
+
+# MiB by module: saved graphs of DDG and PipeDream; stored inputs and one graph of FR
+PUBLISHED = {
+    2: ([363, 52], [185, 56]),
+    3: ([413, 152, 20], [142, 92, 22]),
+    4: ([390, 252, 84, 10], [104, 108, 50, 12]),
+    6: ([345, 400, 176, 96, 40, 0], [67, 120, 76, 44, 24, 2]),
+    11: (
+        [193, 400, 360, 320, 168, 120, 100, 48, 30, 20, 0],
+        [34, 120, 112, 104, 80, 44, 40, 28, 16, 14, 2],
+    ),
+}
+ONE_GRAPH = 234
+
+
+SMALL = 16  # samples: an eighth of the published batch, so every graph is an eighth
+
+
+def _costs():
+    """Profile the units of ResNet-20: the bytes that each saves, its own input included."""
+    torch.manual_seed(0)
+    model = BPModel(resnet_cifar(20))
+    y = F.one_hot(torch.arange(SMALL) % 10, 10).float()
+    batches = [(torch.randn(SMALL, 3, 32, 32), y)] * 3
+    return profile(model, batches, warmup=1, progress=False)
+
+
+@pytest.mark.parametrize("modules", sorted(PUBLISHED))
+def test_the_published_table(modules):
+    """It adds up units: a tensor that two units of a module save is counted twice."""
+    costs, cuts = _costs(), even_cuts(11, modules)
+    given = SMALL * 3 * 32 * 32 * 4
+    for method, published in zip(("pipedream", "fr"), PUBLISHED[modules], strict=True):
+        books = memory(method, costs, cuts, given)
+        seen = 8 * (books["activations"] + books["inputs"]) / MIB
+        assert seen.tolist() == pytest.approx(published, rel=0.01, abs=0.5)
+    assert 8 * sum(cost.saved_bytes for cost in costs) / MIB == pytest.approx(ONE_GRAPH, abs=0.5)
+
+
+def _peaks(method, modules):
+    """Return MiB by module that a run really keeps: graphs, and with FR stored inputs."""
+    torch.manual_seed(0)
+    units = resnet_cifar(20)
+    pipeline = Pipeline(units, F.cross_entropy, even_cuts(len(units), modules))
+    ledgers = [Ledger(module) for module in pipeline]
+    y = torch.arange(SMALL) % 10
+    batches = [(torch.randn(SMALL, 3, 32, 32), y) for _ in range(modules + 1)]
+    record = train_epoch(pipeline, batches, method, ledgers=ledgers)
+    inputs = record.input_bytes if "fr" in method else [0] * modules
+    return [
+        8 * (ledger.peak + flights * held) / MIB
+        for ledger, flights, held in zip(ledgers, record.flights, inputs, strict=True)
+    ]
+
+
+def test_a_run_with_a_unit_a_module_keeps_what_is_published():
+    for method, published in zip(("pipedream", "fr"), PUBLISHED[11], strict=True):
+        assert _peaks(method, 11) == pytest.approx(published, rel=0.01, abs=0.5)
+
+
+@pytest.mark.parametrize("modules", [2, 4])
+def test_a_run_keeps_a_graph_for_each_batch_in_flight(modules):
+    one, delayed = _peaks("seq", modules), _peaks("pipedream", modules)
+    assert delayed == pytest.approx([(modules - k) * mib for k, mib in enumerate(one)], rel=1e-3)
+    published = PUBLISHED[modules][0]
+    assert all(seen <= 1.01 * known + 0.5 for seen, known in zip(delayed, published, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("depth", "classes", "shortcut", "parameters"),
+    [(20, 10, "A", 269_722), (20, 10, "B", 272_474), (110, 100, "A", 1_733_812)],
+)
+def test_parameters_of_the_networks(depth, classes, shortcut, parameters):
+    units = resnet_cifar(depth, classes, shortcut=shortcut)
+    assert len(units) == (depth - 2) // 2 + 2
+    assert sum(p.numel() for unit in units for p in unit.parameters()) == parameters
+
+
+def test_parameters_by_unit():
+    counts = [sum(p.numel() for p in unit.parameters()) for unit in resnet_cifar(20)]
+    assert counts == [464, *[4672] * 3, 13_952, *[18_560] * 2, 55_552, *[73_984] * 2, 650]
+
+
+def test_bad_requests():
+    with pytest.raises(ValueError, match=r"give 6 n \+ 2"):
+        resnet_cifar(21)
+    with pytest.raises(ValueError, match="give 'A' or 'B'"):
+        resnet_cifar(20, shortcut="C")

@@ -1,0 +1,144 @@
+"""Cuts against brute force; the books of memory against hand counts; PipeDream's own planner."""
+
+import random
+
+import pytest
+
+from alkit.costs import BlockCost
+from alkit.delayed import METHODS, even_cuts
+from alkit.delayed.memory import memory
+from alkit.delayed.planner import (
+    Replicated,
+    best_cuts,
+    brute_force,
+    grids,
+    pipedream_plan,
+    seconds_a_batch,
+)
+from alkit.delayed.times import cycle_s
+
+PLANNED = [name for name, method in METHODS.items() if not method.accumulates]
+
+
+def _costs(blocks, seed):
+    draw = random.Random(seed)
+    return [
+        BlockCost(
+            draw.random(), 2 * draw.random(), 0.1, *(draw.randrange(1, 100) for _ in range(3))
+        )
+        for _ in range(blocks)
+    ]
+
+
+@pytest.mark.parametrize("method", PLANNED)
+@pytest.mark.parametrize("modules", [1, 2, 3, 4, 7])
+def test_best_cuts_are_the_best(method, modules):
+    for seed in range(4):
+        costs = _costs(8, seed)
+        for limits in ({}, {"bandwidth": 80.0}, {"memory": 900.0}):
+            least = brute_force(method, costs, modules, **limits)
+            if least == float("inf"):
+                with pytest.raises(ValueError, match="fits no cut"):
+                    best_cuts(method, costs, modules, **limits)
+                continue
+            cuts = best_cuts(method, costs, modules, **limits)
+            assert len(cuts) == modules - 1
+            if not limits:
+                assert seconds_a_batch(method, costs, cuts) == pytest.approx(least)
+
+
+@pytest.mark.parametrize("method", PLANNED)
+@pytest.mark.parametrize("modules", [1, 2, 3, 6])
+def test_equal_blocks_take_what_the_closed_forms_say(method, modules):
+    costs = [BlockCost(1.0, 2.0, 0.0)] * 6
+    f, b = 6 / modules, 12 / modules
+    found = seconds_a_batch(method, costs, even_cuts(6, modules))
+    assert found == pytest.approx(cycle_s(method, modules, f, b))
+
+
+def test_little_memory_pushes_cuts_to_the_front():
+    costs = [BlockCost(1.0, 2.0, 0.0, 0, 100, 0)] * 8
+    assert best_cuts("pipedream", costs, 2) == [4]
+    assert best_cuts("pipedream", costs, 2, memory=700) == [3]
+    assert best_cuts("fr", costs, 2, memory=700) == [4]
+
+
+def test_memory_by_hand():
+    """Three modules of two blocks: 10 bytes of weights, 100 saved and 7 handed on a block."""
+    costs = [BlockCost(1.0, 2.0, 0.0, 7, 100, 10)] * 6
+    rows = {name: memory(name, costs, [2, 4], 50) for name in METHODS if name != "2bw"}
+    assert rows["pipedream"]["activations"].tolist() == [600, 400, 200]
+    assert rows["pipedream"]["weights"].tolist() == [60, 40, 20]
+    assert rows["pipedream_sync"]["weights"].tolist() == [60, 60, 60]
+    assert rows["pipedream_inplace"]["weights"].tolist() == [20, 20, 20]
+    assert rows["fr"]["activations"].tolist() == [200, 200, 200]
+    assert rows["fr"]["inputs"].tolist() == [150, 14, 7]
+    assert rows["seq"]["total"].tolist() == [260] * 3
+    assert memory("1f1b", costs, [2, 4], 50, micro=4)["activations"].tolist() == [150, 100, 50]
+    assert memory("2bw", costs, [2, 4], 50, micro=4)["weights"].tolist() == [40] * 3
+
+
+def test_pipedream_s_planner_against_all_plans():
+    for seed in range(3):
+        costs = _costs(5, seed)
+        seconds, stages = pipedream_plan(costs, 4, 300.0)
+        assert seconds == pytest.approx(_least(costs, 4, 300.0))
+        assert stages[0].low == 0
+        assert stages[-1].high == 5
+        assert sum(stage.workers for stage in stages) == 4
+
+
+def _least(costs, workers, bandwidth):
+    """Try every way to cut and to share workers."""
+    n = len(costs)
+
+    def plans(low, left):
+        for high in range(low + 1, n + 1):
+            for own in range(1, left + 1):
+                if high == n and own == left:
+                    yield [(low, high, own)]
+                elif high < n and own < left:
+                    yield from ([(low, high, own), *rest] for rest in plans(high, left - own))
+
+    def slowest(plan):
+        found = []
+        for low, high, m in plan:
+            compute = sum(c.seconds for c in costs[low:high])
+            reduce = 4 * (m - 1) * sum(c.parameter_bytes for c in costs[low:high]) / (m * bandwidth)
+            found.append(max(compute, reduce) / m)
+            if low:
+                found.append(2 * costs[low - 1].output_bytes / bandwidth)
+        return max(found)
+
+    return min(slowest(plan) for plan in plans(0, workers))
+
+
+def test_replication_where_it_pays():
+    """A heavy layer with few weights is replicated, one with many weights stands alone."""
+    costs = [BlockCost(3.0, 6.0, 0.0, 1, 1, 1), BlockCost(1.0, 2.0, 0.0, 1, 1, 10**9)]
+    seconds, stages = pipedream_plan(costs, 4, 1e3)
+    assert stages == [Replicated(0, 1, 3), Replicated(1, 2, 1)]
+    assert seconds == pytest.approx(3.0)
+    added, _ = pipedream_plan(costs, 4, 1e3, published_code=True)
+    assert added > seconds
+
+
+def test_grids():
+    costs = [BlockCost(1.0, 2.0, 0.0, 10, 10, 10)] * 4
+    made = grids(costs, 4, 1e9, 32)
+    assert set(zip(made["R"], made["K"], strict=True)) == {(4, 1), (2, 2), (1, 4)}
+    assert made["samples_s"].is_monotonic_decreasing
+
+
+def test_bad_requests():
+    costs = _costs(3, 0)
+    with pytest.raises(ValueError, match="4 modules for 3 blocks"):
+        best_cuts("ddg", costs, 4)
+    with pytest.raises(ValueError, match="works in micro-batches"):
+        best_cuts("gpipe", costs, 2)
+    with pytest.raises(ValueError, match="both must be positive"):
+        pipedream_plan(costs, 0, 1.0)
+
+
+def test_even_cuts_are_what_uniform_means():
+    assert even_cuts(11, 4) == [3, 6, 9]

@@ -1,0 +1,127 @@
+"""Processes: the same bits as the single executor, for all methods; barriers; failures."""
+
+import os
+import signal
+import time
+
+import pytest
+import torch
+from torch import nn
+
+from alkit.delayed import METHODS
+from alkit.ranks import RankFailed, launch
+from tests.unit.delayed.nets import bits, images, mlp, resnet, trained, vectors
+
+BATCHES = 20
+
+
+def _trained(modules, methods):
+    """Train with each method; run by every rank."""
+    found = {}
+    for method in methods:
+        micro = {"micro": 4} if METHODS[method].accumulates else {}
+        record = trained(mlp(dropout=0.2), modules, vectors(BATCHES), method, "ranks", **micro)
+        found[method] = record.losses, bits(record.pipeline), record.versions
+    return found
+
+
+@pytest.mark.parametrize("modules", [2, 3, 4])
+def test_e8_ranks_end_in_the_same_bits(modules):
+    methods = sorted(METHODS)
+    ranks = launch(_trained, modules, methods, ranks=modules)
+    for method in methods:
+        micro = {"micro": 4} if METHODS[method].accumulates else {}
+        expected = trained(mlp(dropout=0.2), modules, vectors(BATCHES), method, **micro)
+        for found in ranks:
+            losses, tensors, versions = found[method]
+            assert torch.equal(losses, expected.losses), method
+            pairs = zip(tensors, bits(expected.pipeline), strict=True)
+            assert all(torch.equal(a, b) for a, b in pairs), method
+            assert versions == expected.versions
+
+
+def _resnet():
+    record = trained(resnet(), 2, images(6), "pipedream", "ranks")
+    return record.losses
+
+
+def test_e8_on_resnet_20():
+    expected = trained(resnet(), 2, images(6), "pipedream").losses
+    assert all(torch.equal(losses, expected) for losses in launch(_resnet, ranks=2))
+
+
+def _without_drain():
+    record = trained(mlp(), 3, vectors(9), "ddg_barrier", "ranks", drain=False)
+    return bits(record.pipeline)
+
+
+def test_ranks_without_a_drain():
+    expected = bits(trained(mlp(), 3, vectors(9), "ddg_barrier", drain=False).pipeline)
+    for found in launch(_without_drain, ranks=3):
+        assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+
+
+class _Slow(nn.Module):
+    """Takes longer than the clocks of processes, which start at a barrier, can disagree."""
+
+    def forward(self, x):
+        time.sleep(0.05)
+        return x
+
+
+def _timeline():
+    return trained([*mlp(5), _Slow()], 3, vectors(8), "fr_barrier", "ranks").timeline.intervals
+
+
+def test_a_barrier_holds_between_processes():
+    """No module's backward of an iteration starts before the iteration's last forward has ended."""
+    intervals = launch(_timeline, ranks=3)[0]
+    forwards = {i.batch: i.end_s for i in intervals if i.kind == "forward" and i.stage == 2}
+    for one in intervals:
+        if one.kind == "backward" and one.stage < 2:
+            last = forwards.get(one.batch + 2 - one.stage)
+            assert last is None or one.start_s > last - 0.03
+
+
+def _failing(how):
+    import torch.distributed as dist
+
+    def batches():
+        for number, batch in enumerate(vectors(200)):
+            if number == 5 and dist.get_rank() == 1:
+                if how == "raise":
+                    raise OSError("disk on fire")
+                if how == "kill":
+                    os.kill(os.getpid(), signal.SIGKILL)
+                time.sleep(3600)
+            yield batch
+
+    return trained(mlp(), 3, batches(), "pipedream", "ranks").losses
+
+
+@pytest.mark.parametrize(
+    ("how", "words"), [("raise", "rank 1 raised OSError"), ("kill", "rank 1 died of SIGKILL")]
+)
+def test_a_rank_that_fails_is_named(how, words):
+    before = time.monotonic()
+    with pytest.raises(RankFailed, match=words):
+        launch(_failing, how, ranks=3)
+    assert time.monotonic() - before < 60  # the start included; alkit.launch's tests time the fault
+
+
+def _hanging():
+    class Hangs(nn.Module):
+        count = 0
+
+        def forward(self, x):
+            Hangs.count += 1
+            if Hangs.count == 4:
+                time.sleep(3600)
+            return x
+
+    return trained([*mlp(3), Hangs()], 2, vectors(9), "fr", "ranks").losses
+
+
+def test_a_rank_that_hangs_is_named():
+    with pytest.raises(RankFailed, match="rank 1 hangs in forward of stage 1"):
+        launch(_hanging, ranks=2, heartbeat_s=3)
