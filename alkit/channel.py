@@ -58,8 +58,10 @@ def describe(payload: Any, known: Sequence[Tensor] = ()) -> tuple[Any, list[Tens
         if isinstance(branch, Tensor):
             if (at := places.get(_identity(branch))) is not None:
                 return ["known", at]
-            travelling.append(branch)
-            return ["tensor", str(branch.dtype).removeprefix("torch."), list(branch.shape)]
+            order = ["last"] if _is_channels_last(branch) else []
+            travelling.append(branch.permute(0, 2, 3, 1) if order else branch)
+            kind = str(branch.dtype).removeprefix("torch.")
+            return ["tensor", kind, list(travelling[-1].shape), *order]
         if isinstance(branch, Codes):
             return ["codes", *map(walk, branch)]
         if type(branch) in (tuple, list):
@@ -83,7 +85,8 @@ def rebuild(description: Any, tensors: Sequence[Tensor], known: Sequence[Tensor]
     def walk(branch: Any) -> Any:
         kind, *rest = branch
         if kind == "tensor":
-            return waiting.popleft()
+            taken = waiting.popleft()
+            return taken.permute(0, 3, 1, 2) if rest[-1] == "last" else taken
         if kind == "known":
             return known[rest[0]]
         if kind == "dict":
@@ -242,6 +245,16 @@ def _shapes(description: Any) -> list[tuple[torch.dtype, list[int]]]:
         return []
     branches = (value for _, value in rest) if kind == "dict" else rest
     return [each for branch in branches for each in _shapes(branch)]
+
+
+def _is_channels_last(tensor: Tensor) -> bool:
+    """Whether channels lie next to each other in memory: kept, or the receiver would reorder."""
+    last = torch.channels_last
+    return (
+        tensor.dim() == 4
+        and not tensor.is_contiguous()
+        and tensor.is_contiguous(memory_format=last)
+    )
 
 
 def _identity(tensor: Tensor) -> tuple[Any, ...]:

@@ -18,7 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from alkit.layers import adam
 from alkit.ranks import launch
-from alkit.stacks import Stack
+from alkit.stacks import PICTURES, Stack
 from alkit.timeline import Interval, Timeline
 from alkit.train import EpochRecord
 
@@ -136,7 +136,7 @@ class _Chain(nn.Module):
         """Return the last block's output: x, for an LSTM x, h and c, or at the end the scores."""
         x, *states = (_Plain.apply(tensor) for tensor in (x, *states))
         payload: Any = x
-        if self.kind != "vgg":
+        if self.kind not in PICTURES:
             mask_BT = torch.ones(x.shape[:2], dtype=torch.bool)
             payload = (x, mask_BT, tuple(states)) if states else (x, mask_BT)
         for block in self.blocks:

@@ -19,6 +19,7 @@ from alkit.costs import BlockCost, durations, profile
 from alkit.layers import one_hot
 from alkit.model import ALModel
 from alkit.models.lstm import BiLSTM
+from alkit.models.resnet_cifar import resnet_cifar
 from alkit.models.transformer import EncoderBlock
 from alkit.models.vgg import vgg_al
 from alkit.schedule import al_pipeline
@@ -26,7 +27,9 @@ from alkit.train import EpochRecord, train_epoch
 
 __all__ = ["KINDS", "Stack"]
 
-KINDS = ("transformer", "lstm", "vgg")
+KINDS = ("transformer", "lstm", "vgg", "resnet20")
+PICTURES = ("vgg", "resnet20")
+FIXED = {"vgg": 4, "resnet20": 10}  # blocks, beside the BP twin's head
 CLASSES = 4
 Batch = tuple[Any, Tensor]
 
@@ -36,10 +39,10 @@ class Stack:
     """Blocks and batches of random numbers.
 
     Attributes:
-        layers: equal blocks; VGG has four, not equal.
-        width: features of a token; of VGG, the channels of its first convolution.
+        layers: equal blocks; VGG has four and ResNet-20 ten, not equal.
+        width: features of a token; of VGG and ResNet, the channels of the first convolution.
         heads, ffn: of the Transformer.
-        texts: samples a batch; pictures of 32 x 32 for VGG.
+        texts: samples a batch; pictures of 32 x 32 for VGG and ResNet.
         tokens: of a text.
         kind: one of KINDS.
     """
@@ -58,14 +61,16 @@ class Stack:
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise ValueError(f"kind is {self.kind!r}: give {', '.join(KINDS)}")
-        if self.kind == "vgg" and self.layers != 4:
-            raise ValueError(f"VGG has 4 blocks, not {self.layers}")
+        if self.kind in FIXED and self.layers != FIXED[self.kind]:
+            raise ValueError(f"{self.kind} has {FIXED[self.kind]} blocks, not {self.layers}")
 
     def blocks(self) -> list[nn.Module]:
         """Make the blocks, with the same weights every time."""
         torch.manual_seed(self.seed)
         if self.kind == "vgg":
             return list(vgg_al(self.width / 128))
+        if self.kind == "resnet20":
+            return resnet_cifar(20, width=self.width)[:-1]  # the twin brings a head
         if self.kind == "lstm":
             return [BiLSTM(self.width, self.width // 2) for _ in range(self.layers)]
         sizes = (self.width, self.heads, self.ffn, self.dropout)
@@ -87,7 +92,7 @@ class Stack:
         mask_BT = torch.ones(self.texts, self.tokens, dtype=torch.bool)
         y = one_hot(torch.arange(self.texts) % CLASSES, CLASSES)
         for _ in range(self.batches):
-            if self.kind == "vgg":
+            if self.kind in PICTURES:
                 yield torch.randn(self.texts, 3, 32, 32, generator=generator), y
                 continue
             x_BTD = torch.randn(self.texts, self.tokens, self.width, generator=generator)

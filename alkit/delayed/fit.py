@@ -22,7 +22,7 @@ class Fitted:
     Attributes:
         history: a row an epoch: epoch from 1, loss (mean), val_acc, seconds.
         test_correct: float (N,) on the test part after the epoch that is best on validation.
-        best_epoch: from 1; 0 if the first epoch did not end.
+        best_epoch: from 1; 0, the untrained network, if the first epoch did not end.
         diverged: whether a loss was not finite; the run ends there.
     """
 
@@ -56,7 +56,8 @@ def fit(
         data: images; its training part's last, smaller batch is dropped.
         rate, executor: see `alkit.delayed.train_epoch`.
     """
-    rows, best, correct, best_epoch = [], -1.0, torch.zeros(len(data.test)), 0
+    rows, best, kept, best_epoch = [], -1.0, _copied(pipeline), 0
+    diverged = False
     bar = tqdm(range(1, epochs + 1), desc=method, disable=not progress, leave=False)
     for epoch in bar:
         batches = data.train.batches(
@@ -65,13 +66,18 @@ def fit(
         try:
             record = train_epoch(pipeline, batches, method, executor, seed=seed, rate=rate)
         except FloatingPointError:
-            return Fitted(_history(rows), correct, best_epoch, diverged=True)
+            diverged = True
+            break
         accuracy = evaluate(pipeline, data.validation).mean().item()
         rows.append((epoch, record.losses.mean().item(), accuracy, record.seconds))
         bar.set_postfix(val=f"{100 * accuracy:.1f} %")
         if accuracy > best:
-            best, best_epoch, correct = accuracy, epoch, evaluate(pipeline, data.test)
-    return Fitted(_history(rows), correct, best_epoch, diverged=False)
+            best, best_epoch, kept = accuracy, epoch, _copied(pipeline)
+    last = _copied(pipeline)
+    pipeline.load_state_dict(kept)
+    correct = evaluate(pipeline, data.test)
+    pipeline.load_state_dict(last)
+    return Fitted(_history(rows), correct, best_epoch, diverged)
 
 
 @torch.no_grad()
@@ -87,6 +93,10 @@ def evaluate(pipeline: Pipeline, part: Part, batch_size: int = 500) -> Tensor:
     finally:
         pipeline.train(before)
     return torch.cat(found)
+
+
+def _copied(pipeline: Pipeline) -> dict[str, Tensor]:
+    return {name: tensor.clone() for name, tensor in pipeline.state_dict().items()}
 
 
 def _history(rows: list[tuple[int, float, float, float]]) -> pd.DataFrame:
