@@ -29,8 +29,10 @@ __all__ = [
     "contenders",
     "costs_on_ranks",
     "fastest_micro",
+    "mean",
     "on_ranks",
     "predicted",
+    "profiled",
 ]
 
 # by the name that the tables show; "N" is the number of cores
@@ -121,8 +123,23 @@ def fastest_micro(stack: Stack, schedule: str, cuts: Sequence[int], choices: Seq
 
 def costs_on_ranks(stack: Stack, ranks: int) -> list[BlockCost]:
     """Profile the AL layers on a rank a core, all at the same time; the mean over the ranks."""
-    found = launch(_profiled, stack, ranks=ranks)
-    return [_mean(costs) for costs in zip(*found, strict=True)]
+    found = launch(_together, stack, ranks=ranks)
+    return [mean(costs) for costs in zip(*found, strict=True)]
+
+
+def profiled(stack: Stack, kind: str = "al") -> list[BlockCost]:
+    """Profile the AL layers, or with "bp" the blocks, over all batches, on one core."""
+    return stack.costs(kind, busy=1, batches=stack.batches)
+
+
+def mean(costs: Sequence[BlockCost]) -> BlockCost:
+    """Return the mean times of one block as several ranks have measured it."""
+    one = costs[0]
+    seconds = (
+        fmean(getattr(cost, name) for cost in costs)
+        for name in ("forward_s", "backward_s", "update_s")
+    )
+    return BlockCost(*seconds, one.output_bytes, one.saved_bytes, one.parameter_bytes)
 
 
 def predicted(stack: Stack, cuts: Sequence[int]) -> EpochRecord:
@@ -134,15 +151,6 @@ def _trained(stack: Stack, cuts: Sequence[int]) -> EpochRecord:
     return stack.train("al_pipeline", cuts=cuts, executor="ranks")
 
 
-def _profiled(stack: Stack) -> list[BlockCost]:
+def _together(stack: Stack) -> list[BlockCost]:
     dist.barrier()
-    return stack.costs(busy=1, batches=stack.batches)
-
-
-def _mean(costs: Sequence[BlockCost]) -> BlockCost:
-    one = costs[0]
-    seconds = (
-        fmean(getattr(cost, name) for cost in costs)
-        for name in ("forward_s", "backward_s", "update_s")
-    )
-    return BlockCost(*seconds, one.output_bytes, one.saved_bytes, one.parameter_bytes)
+    return profiled(stack)

@@ -54,6 +54,7 @@ def run_ranks(
     *,
     threads: int = 1,
     capacity: int = 2,
+    pipelines: int = 1,
 ) -> Timeline:
     """Run this rank's worker; call it on every rank of the default group, with the same batches.
 
@@ -61,15 +62,16 @@ def run_ranks(
         stages: all of them; this rank runs its own.
         batches: what stage 0's forward takes, a pair (x, y).
         capacity: outputs that may wait between two ranks.
+        pipelines: equal ones side by side, of neighbouring ranks; each may have its own batches.
     Returns:
         This rank's timeline; time 0 is a barrier.
     Raises:
         ValueError: another number of workers than ranks, or ranks with different batches.
     """
-    if dist.get_world_size() != schedule.workers:
+    if dist.get_world_size() != schedule.workers * pipelines:
         raise ValueError(
-            f"{schedule.name} has {schedule.workers} workers and there are {dist.get_world_size()}"
-            " ranks: give as many"
+            f"{pipelines} x {schedule.name} with {schedule.workers} workers and"
+            f" {dist.get_world_size()} ranks: give as many"
         )
     dist.barrier()  # before any stream is open: a barrier is not to meet a neighbour's message
     run, start_s = _Rank(schedule, stages, batches, capacity), time.perf_counter()
@@ -114,7 +116,9 @@ class _Rank:
         self, schedule: Schedule, stages: Sequence[Stage], batches: Iterable[Any], capacity: int
     ) -> None:
         self.schedule, self.stages, self.capacity = schedule, stages, capacity
-        self.rank, self.owner = dist.get_rank(), owners(schedule)
+        # from here on ranks are those of this pipeline; only streams know of others
+        self.rank, self.owner = dist.get_rank() % schedule.workers, owners(schedule)
+        self.first = dist.get_rank() - self.rank
         self.loader = iter(batches)
         self.contexts: dict[int, tuple[list[Tensor], int]] = {}  # what every rank knows of a batch
         self.tasks_per_batch = len(schedule.one_batch(self.rank))
@@ -123,7 +127,7 @@ class _Rank:
         self.times: list[tuple[Task, float, float]] = []
         self.inboxes: dict[tuple[str, int], Inbox] = {}
         self.outboxes: dict[tuple[str, int], Outbox] = {}
-        self.signals = Signals(schedule, self.owner, self.rank)
+        self.signals = Signals(schedule, self.owner, self.rank, self.first)
         self.batches: int | None = None  # how many there are, once the loader has ended
         self._connect()
 
@@ -147,7 +151,7 @@ class _Rank:
             with waiting(f"{other} of rank {inbox.peer}"):
                 message = inbox.take()
             if message is None or (message.batch, message.micro) != (task.batch, task.micro):
-                raise _unequal(inbox.peer, self.rank)
+                raise _unequal(inbox.peer)
             self.mail[task] = message.payload
         self.signals.wait(task, self.batches)
 
@@ -177,7 +181,7 @@ class _Rank:
             for inbox in self.inboxes.values():
                 while inbox.take() is not None:
                     if not self.left:  # a schedule without a drain leaves some
-                        raise _unequal(inbox.peer, self.rank)
+                        raise _unequal(inbox.peer)
         self.signals.close(self.batches)
 
     def intervals(self, name: str, start_s: float) -> Iterator[Interval]:
@@ -193,17 +197,18 @@ class _Rank:
                 if Task(kind, stage, 1) not in waits or self.owner[stage] == worker:
                     continue
                 if self.owner[stage] == self.rank:
-                    box = Outbox(worker, self.capacity, STREAMS[kind])
+                    box = Outbox(self.first + worker, self.capacity, STREAMS[kind])
                     self.outboxes[kind, worker] = box
                 if worker == self.rank:
                     sender = self.owner[stage]
-                    inbox = Inbox(sender, self._known(sender), self.capacity, STREAMS[kind])
+                    known = self._known(self.first + sender)
+                    inbox = Inbox(self.first + sender, known, self.capacity, STREAMS[kind])
                     self.inboxes[kind, sender] = inbox
 
     def _known(self, peer: int) -> Callable[[int], tuple[list[Tensor], int]]:
         def known(batch: int) -> tuple[list[Tensor], int]:
             if batch not in self.contexts:
-                raise _unequal(peer, self.rank)
+                raise _unequal(peer)
             return self.contexts[batch]
 
         return known
@@ -215,7 +220,8 @@ class _Rank:
             del self.left[batch], self.contexts[batch]
 
 
-def _unequal(peer: int, rank: int) -> ValueError:
+def _unequal(peer: int) -> ValueError:
     return ValueError(
-        f"ranks {peer} and {rank} have different numbers of batches: give every rank the same"
+        f"ranks {peer} and {dist.get_rank()} have different numbers of batches: give every rank"
+        " the same"
     )

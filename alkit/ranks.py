@@ -21,17 +21,38 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
 import cloudpickle
 
-__all__ = ["RankFailed", "launch"]
+__all__ = ["RankFailed", "launch", "torchrun_group"]
 
 GRACE_S = 1.0  # for the other ranks' reports after the first fault, and to end when asked to
 LINES = 40  # of a rank's output that an error shows
 DISCONNECTED = ("Connection closed", "Connection reset", "Connection refused", "Broken pipe")
+
+
+@contextmanager
+def torchrun_group() -> Iterator[None]:
+    """Join the ranks that torchrun has started, over gloo; leave them together at the end.
+
+    torch.distributed's own calls do the same but for one thing: what optimisers import on first use
+    takes the default group of that moment as a default argument, and keeps it and its threads alive
+    to the end of the interpreter, where they may abort or hang (pytorch issue 190489). So that is
+    imported before there is a group.
+    """
+    import torch._dynamo  # noqa: F401
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo")
+    try:
+        yield
+        dist.barrier()  # nobody hangs up while another one still reads
+    finally:
+        dist.destroy_process_group()
 
 
 class RankFailed(RuntimeError):

@@ -43,10 +43,11 @@ class Signals:
     Args:
         owner: the rank of each stage.
         rank: this one.
+        first: what to add for the number of a rank in the whole group.
     """
 
-    def __init__(self, schedule: Schedule, owner: Sequence[int], rank: int) -> None:
-        self.schedule, self.owner = schedule, owner
+    def __init__(self, schedule: Schedule, owner: Sequence[int], rank: int, first: int = 0) -> None:
+        self.schedule, self.owner, self.first = schedule, owner, first
         self.out: dict[tuple[str, int, int], list[tuple[int, int]]] = {}  # peer, stream
         self.taken: dict[_Edge, int] = {}  # words so far
         self.streams: dict[_Edge, int] = {}
@@ -54,7 +55,7 @@ class Signals:
         for stream, edge in enumerate(_edges(schedule, owner), FIRST_STREAM):
             sender, receiver = owner[edge.earlier[1]], owner[edge.later[1]]
             if sender == rank:
-                self.out.setdefault(edge.earlier, []).append((receiver, stream))
+                self.out.setdefault(edge.earlier, []).append((first + receiver, stream))
             if receiver == rank:
                 self.taken[edge], self.streams[edge] = 0, stream
 
@@ -93,7 +94,7 @@ class Signals:
             self.pending.popleft()[0].wait()
 
     def _take(self, edge: _Edge, count: int) -> None:
-        peer = self.owner[edge.earlier[1]]
+        peer = self.first + self.owner[edge.earlier[1]]
         while self.taken[edge] < count:
             batch, word = self.taken[edge], torch.empty(1, dtype=torch.int64)
             with waiting(f"{edge.earlier[0]} of rank {peer}"):

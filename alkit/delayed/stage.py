@@ -9,6 +9,7 @@ statistics of BatchNorm) have no versions: forwards move them, a forward that is
 copies.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,6 +69,7 @@ class ModuleStage:
         self.forwarded = -1
         self.gradients: dict[str, Tensor] = {}
         self.losses: list[Tensor] = []
+        self.reduce: Callable[[Tensor], Tensor] | None = None  # over replicas, see share.py
         self.rest: list[tuple[Any, Any]] = []  # micro-batches of the batch that is being fed
 
     def forward(self, payload: tuple[Any, Any] | None, batch: int, micro: int) -> Any:
@@ -118,6 +120,8 @@ class ModuleStage:
 
     def update(self, payload: None, batch: int, micro: int) -> None:
         """Step with the gradients of `batch`, at that batch's learning rate."""
+        if self.reduce is not None:
+            self._reduce_gradients()
         for name, parameter in self.versions.parameters.items():
             parameter.grad = self.gradients.get(name)
         self.gradients = {}
@@ -164,6 +168,16 @@ class ModuleStage:
             if gradient is not None:
                 before = self.gradients.get(name)
                 self.gradients[name] = gradient if before is None else before + gradient
+
+    def _reduce_gradients(self) -> None:
+        """Take the mean of all replicas, all tensors in one message."""
+        if self.gradients:
+            flat = self.reduce(torch.cat([g.flatten() for g in self.gradients.values()]))
+            parts = flat.split([g.numel() for g in self.gradients.values()])
+            self.gradients = {
+                name: part.view_as(gradient)
+                for (name, gradient), part in zip(self.gradients.items(), parts, strict=True)
+            }
 
     def _note(self, loss: Tensor, batch: int, micro: int) -> None:
         if self.options.check_finite and not torch.isfinite(loss):

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from alkit import tree
@@ -83,6 +84,7 @@ def train_epoch(
     micro: int = 1,
     threads: int = 1,
     drain: bool = True,
+    replicas: int = 1,
     **settings: Any,
 ) -> Record:
     """Train once on every batch; all executors end in the same bits.
@@ -94,6 +96,9 @@ def train_epoch(
         micro: micro-batches a batch, for 2bw, gpipe and 1f1b.
         threads: operator threads of each worker. Bits are equal at equal numbers.
         drain: empty the pipeline at the end. Without it the last batches' gradients are lost.
+        replicas: on ranks, equal pipelines side by side: each takes its part of every batch, and
+            modules average their gradients before an update. R x K ranks; running statistics are
+            those of the first pipeline.
         settings: see `Options`.
     Raises:
         ValueError: an unknown method or executor, no batches, or batches of unequal shapes.
@@ -104,9 +109,12 @@ def train_epoch(
     chosen, options = method_named(method), Options(**settings)
     schedule = schedule_for(method, len(pipeline), micro, drain=drain)
     stages = _stages(pipeline, chosen, options, micro)
-    feed, start_s = _Feed(batches), time.perf_counter()
+    if replicas < 1 or (replicas > 1 and executor != "ranks"):
+        raise ValueError(f"{replicas} replicas on {executor}: replicas are for ranks, 1 or more")
+    feed, start_s = _Feed(batches, replicas, len(pipeline)), time.perf_counter()
     if executor == "ranks":
-        timeline = execute_on_ranks(pipeline, schedule, stages, feed, threads=threads)
+        options = {"threads": threads, "replicas": replicas}
+        timeline = execute_on_ranks(pipeline, schedule, stages, feed, **options)
     else:
         run = run_single if executor == "single" else run_threads
         timeline = run(schedule, stages, feed, threads=threads)
@@ -134,10 +142,15 @@ def _stages(pipeline: Pipeline, method: Method, options: Options, micro: int) ->
 
 
 class _Feed:
-    """Passes batches on, counts them, and sees that they are of one shape."""
+    """Passes batches on, counts them, and sees that they are of one shape.
 
-    def __init__(self, batches: Iterable[tuple[Any, Any]]) -> None:
-        self.source = batches
+    With replicas it passes on this rank's pipeline's part.
+    """
+
+    def __init__(
+        self, batches: Iterable[tuple[Any, Any]], replicas: int = 1, modules: int = 1
+    ) -> None:
+        self.source, self.replicas, self.modules = batches, replicas, modules
         self.batches = self.samples = 0
         self.shapes: list[tuple[int, ...]] = []
 
@@ -152,4 +165,14 @@ class _Feed:
             self.shapes = shapes
             self.batches += 1
             self.samples += tree.batch_size(payload[0])
-            yield payload
+            yield self._part(payload)
+
+    def _part(self, payload: tuple[Any, Any]) -> tuple[Any, Any]:
+        if self.replicas == 1:
+            return payload
+        size = tree.batch_size(payload[0])
+        if size % self.replicas:
+            raise ValueError(f"a batch of {size} does not divide among {self.replicas} replicas")
+        start = dist.get_rank() // self.modules * (size // self.replicas)
+        rows = slice(start, start + size // self.replicas)
+        return tree.map_tensors(lambda tensor: tensor[rows], payload)

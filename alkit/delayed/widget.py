@@ -50,7 +50,8 @@ class ScheduleDashboard:
     @property
     def cycle_s(self) -> float:
         """The time of a batch once the pipeline is full."""
-        return self._simulated(LONG).steady_s
+        spans = [self._simulated(count).span_s for count in (LONG, 2 * LONG)]
+        return (spans[1] - spans[0]) / LONG
 
     def _redraw(self, change: object = None) -> None:
         self.timeline = self._simulated(BATCHES)

@@ -28,7 +28,7 @@ def _page() -> str:
 def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Write train.py as the README has it."""
     codes = re.findall(r"```python\n(.*?)```", _page(), re.DOTALL)
-    (code,) = [code for code in codes if "init_process_group" in code]
+    (code,) = [code for code in codes if "torchrun_group" in code]
     path = tmp_path_factory.mktemp("torchrun") / "train.py"
     path.write_text(code)
     return path
@@ -37,8 +37,8 @@ def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def alone(script: Path) -> str:
     """Return the loss of the same script in one process, on threads."""
-    code = re.sub(r"^(dist\.|if dist).*\n", "", script.read_text(), flags=re.MULTILINE)
-    code = code.replace("    print", "print").replace('executor="ranks"', "workers=2")
+    code = script.read_text().replace("with torchrun_group():", "if True:")
+    code = code.replace("dist.get_rank()", "0").replace('executor="ranks"', "workers=2")
     (script.parent / "alone.py").write_text(code)
     command = [sys.executable, str(script.parent / "alone.py")]
     done = subprocess.run(
@@ -115,7 +115,6 @@ def test_torchrun_on_one_machine(script, alone):
     assert _loss(done.stdout) == alone
 
 
-@pytest.mark.soak  # about one in six fails or hangs at its end, cause not found
 def test_torchrun_on_two_machines(script, alone):
     if not _namespaces_can_be_made():
         pytest.skip("no right to make network namespaces here, so no two machines")

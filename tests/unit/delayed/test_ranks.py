@@ -50,6 +50,31 @@ def test_e8_on_resnet_20():
     assert all(torch.equal(losses, expected) for losses in launch(_resnet, ranks=2))
 
 
+def _two_pipelines(method):
+    record = trained(_without_norm(), 2, vectors(BATCHES), method, "ranks", replicas=2)
+    return record.losses, bits(record.pipeline)
+
+
+def _without_norm():
+    torch.manual_seed(0)
+    return [
+        nn.Sequential(nn.Linear(6, 6), nn.Tanh()),
+        nn.Sequential(nn.Linear(6, 6), nn.Tanh()),
+        nn.Linear(6, 3),
+    ]
+
+
+@pytest.mark.parametrize("method", ["pipedream", "fr_barrier"])
+def test_e19_two_pipelines_are_one_with_the_whole_batch(method):
+    expected = trained(_without_norm(), 2, vectors(BATCHES), method)
+    half = trained(_without_norm(), 2, [(x[:4], y[:4]) for x, y in vectors(BATCHES)], method)
+    for losses, tensors in launch(_two_pipelines, method, ranks=4):
+        torch.testing.assert_close(losses, expected.losses)
+        for one, other in zip(tensors, bits(expected.pipeline), strict=True):
+            torch.testing.assert_close(one, other)
+        assert not torch.allclose(losses, half.losses)
+
+
 def _without_drain():
     record = trained(mlp(), 3, vectors(9), "ddg_barrier", "ranks", drain=False)
     return bits(record.pipeline)

@@ -169,6 +169,7 @@ def _tied():
         (lambda: trained(mlp(), 2, [], "ddg"), "there are no batches"),
         (lambda: trained(mlp(), 2, [*vectors(2), *vectors(1, 7)], "ddg"), "drop the last"),
         (lambda: trained(mlp(), 2, vectors(2), "2bw", micro=3), "8 does not divide into 3"),
+        (lambda: trained(mlp(), 2, vectors(2), "ddg", replicas=2), "replicas are for ranks"),
         (lambda: trained(mlp(), 2, vectors(2), "ddg", batch_norm="off"), "give play, replay"),
         (lambda: trained(mlp(), 2, vectors(2), "ddg", clip=0.0), "give a positive norm"),
         (lambda: trained(mlp(), 2, vectors(2), "ddg", ledgers=[Ledger()]), "1 ledgers for 2"),

@@ -1,0 +1,140 @@
+"""Fits, cases, chosen rates, divergence, directions and the dashboard."""
+
+from functools import partial
+
+import pandas as pd
+import pytest
+import torch
+import torch.nn.functional as F
+
+from alkit import datasets, results
+from alkit.delayed import Pipeline, even_cuts, study
+from alkit.delayed.divergence import directions, diverged_at
+from alkit.delayed.fit import evaluate, fit
+from alkit.delayed.rate import linear, multistep, polynomial
+from alkit.delayed.widget import ScheduleDashboard
+from alkit.models.resnet_cifar import resnet_cifar
+from tests.unit.delayed.nets import mlp, momentum, pipeline, vectors
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return datasets.load("digits").subset(train=320, validation=100, test=100)
+
+
+def _pipeline(lr=0.05, modules=2):
+    torch.manual_seed(0)
+    units = resnet_cifar(8, 10, width=4, channels=1)
+    sgd = partial(torch.optim.SGD, lr=lr, momentum=0.9)
+    return Pipeline(units, F.cross_entropy, even_cuts(len(units), modules), sgd)
+
+
+def test_fit_learns_and_looks_at_test_once(digits):
+    made = _pipeline()
+    done = fit(made, digits, "pipedream", epochs=6, batch_size=32, progress=False)
+    assert done.history.epoch.tolist() == [1, 2, 3, 4, 5, 6]
+    assert done.test_acc > 0.3
+    assert done.best_epoch == done.history.val_acc.idxmax() + 1
+    assert not done.diverged
+    assert made.training
+    last = evaluate(made, digits.validation).mean().item()
+    assert last == pytest.approx(done.history.val_acc.iloc[-1])
+
+
+def test_the_tested_weights_are_those_of_the_best_epoch(digits):
+    """With a rate of 0 after the first epoch all epochs are the same but for statistics."""
+    done = fit(_pipeline(), digits, "seq", epochs=1, batch_size=32, progress=False)
+    again = fit(_pipeline(), digits, "seq", epochs=1, batch_size=32, progress=False)
+    assert torch.equal(done.test_correct, again.test_correct)
+
+
+def test_a_run_that_diverges_ends(digits):
+    done = fit(_pipeline(1e6), digits, "pipedream", epochs=3, batch_size=32, progress=False)
+    assert done.diverged
+    assert len(done.history) < 3
+    assert len(done.test_correct) == 100
+
+
+def test_rates():
+    rate = multistep([4, 6], 0.1, warmup=2)
+    assert [rate(m) for m in range(8)] == pytest.approx([0.5, 1, 1, 1, 0.1, 0.1, 0.01, 0.01])
+    assert [linear(10)(m) for m in (0, 1, 5, 10)] == pytest.approx([1.0, 1.0, 5 / 9, 0.0])
+    assert polynomial(10)(5) == 0.25
+
+
+def _recorded(tmp_path, accuracies):
+    run = results.Run("32_resnet_accuracy", preset="cpu")
+    for (method, modules, lr, seed), value in accuracies.items():
+        done = type("Done", (), {})()
+        done.test_correct = (torch.arange(100) < value).float()
+        done.test_acc, done.diverged = value / 100, False
+        done.history = pd.DataFrame({"val_acc": [value / 100], "seconds": [1.0]})
+        study.record(run, study.Case(method, modules, lr, seed), done, "resnet20", "cifar10")
+    return pd.DataFrame(run.rows)
+
+
+def test_rates_are_chosen_with_seed_0_and_used_for_all(tmp_path):
+    frame = _recorded(
+        tmp_path,
+        {
+            ("seq", 1, 0.1, 0): 60,
+            ("seq", 1, 0.2, 0): 50,
+            ("seq", 1, 0.1, 1): 62,
+            ("seq", 1, 0.2, 1): 99,
+            ("fr", 4, 0.1, 0): 30,
+            ("fr", 4, 0.2, 0): 40,
+            ("fr", 4, 0.2, 1): 42,
+        },
+    )
+    assert study.best_rates(frame) == {("seq", 1): 0.1, ("fr", 4): 0.2}
+    table = study.accuracies(frame).set_index("method")
+    assert table.loc["seq", "mean"] == 61
+    assert table.loc["fr", ["lr", "n"]].tolist() == [0.2, 2]
+    (gap,) = study.gaps(frame).itertuples()
+    assert (gap.method, gap.modules, gap.n) == ("fr", 4, 2)
+    assert gap.points == pytest.approx(20)
+    assert gap.low < 20 < gap.high
+
+
+def test_cases():
+    made = study.cases(["fr"], [2, 3], [0.1, 0.2], [0])
+    assert [case.name for case in made][:2] == ["fr K=2 lr=0.1 seed=0", "fr K=2 lr=0.2 seed=0"]
+    chosen = study.cases(["fr"], [2], [], [0, 1], lambda method, count: 0.05)
+    assert [case.lr for case in chosen] == [0.05, 0.05]
+    with pytest.raises(ValueError, match="no rate has been chosen for fr with 2 modules"):
+        study.cases(["fr"], [2], [], [0])
+    assert study.best_rates(pd.DataFrame()) == {}
+
+
+def test_divergence():
+    steady = torch.full((50,), 2.0)
+    assert diverged_at(steady) is None
+    broken = steady.clone()
+    broken[20] = float("nan")
+    assert diverged_at(broken) == 20
+    rising = torch.cat([steady, torch.full((50,), 9.0)])
+    assert diverged_at(rising, smooth=0.5, lasting=10) == 59
+    assert diverged_at(rising, smooth=0.5, lasting=60) is None
+
+
+@pytest.mark.parametrize("method", ["pipedream", "fr"])
+def test_directions_are_true_at_frozen_weights(method):
+    frozen = pipeline(mlp(), 3, lambda parameters: torch.optim.SGD(parameters, lr=0.0))
+    found = directions(frozen, vectors(6), method)
+    assert len(found) == 18
+    assert found.cosine.min() > 1 - 1e-6
+    assert (found.sigma - 1).abs().max() < 1e-5
+    moving = directions(pipeline(mlp(), 3, momentum), vectors(12), method)
+    late = moving[moving.batch > 4].groupby("module").cosine.median()
+    assert late[0] < 0.999
+
+
+def test_the_dashboard():
+    dashboard = ScheduleDashboard()
+    assert dashboard.cycle_s == pytest.approx(3.0)
+    assert "4.00 times as fast" in dashboard.report.value
+    dashboard.method.value = "ddg_barrier"
+    assert dashboard.cycle_s == pytest.approx(6.0)
+    dashboard.modules.value = 1
+    assert "1.00 times" in dashboard.report.value
+    assert bytes(dashboard.picture.value).startswith(b"\x89PNG")
