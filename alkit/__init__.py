@@ -23,14 +23,18 @@ _HOME = {
     "train_epoch": "train",
 }
 
-__all__ = [*_HOME]
+_METHODS = ("delayed",)  # packages of other methods
+
+__all__ = [*_HOME, *_METHODS]
 
 
 def __getattr__(name: str) -> Any:
+    if name in _METHODS:
+        return import_module(f"alkit.{name}")
     if name not in _HOME:
-        raise AttributeError(f"alkit has no {name!r}: it has {', '.join(_HOME)}")
+        raise AttributeError(f"alkit has no {name!r}: it has {', '.join(__all__)}")
     return getattr(import_module(f"alkit.{_HOME[name]}"), name)
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOME])
+    return sorted([*globals(), *__all__])

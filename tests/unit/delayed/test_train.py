@@ -11,6 +11,13 @@ from alkit.ledger import Ledger
 from tests.unit.delayed.nets import bits, mlp, momentum, pipeline, same, trained, vectors
 
 
+def test_it_is_found_where_alkit_is():
+    import alkit
+
+    assert alkit.delayed.train is delayed.train
+    assert "delayed" in dir(alkit)
+
+
 def test_train_in_one_call():
     blocks = mlp()
     record = delayed.train(blocks, F.cross_entropy, vectors(30), method="ddg", cuts=[2, 4])
