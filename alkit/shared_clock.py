@@ -115,6 +115,7 @@ class _Clock:
     ) -> None:
         self.schedule, self.placement, self.seconds = schedule, placement, seconds
         self.on_device, self.sharing, self.hop_s = on_device, sharing, hop_s
+        self.batches = batches
         self.orders: list[Iterator[Task]] = [
             schedule.order(worker, range(batches)) for worker in range(schedule.workers)
         ]
@@ -156,7 +157,8 @@ class _Clock:
         for worker, task in enumerate(self.next):
             if worker in self.busy or task is None:
                 continue
-            if all(other in self.done for other in self.schedule.waits(task)):
+            waits = (other for other in self.schedule.waits(task) if other.batch < self.batches)
+            if all(other in self.done for other in waits):
                 yield worker, task
 
     def _hop(self, task: Task) -> float:

@@ -56,7 +56,7 @@ def test_a_stack_is_made_and_fed_the_same_every_time(kind):
 def test_a_stack_that_can_t_be():
     with pytest.raises(ValueError, match="give transformer, lstm, vgg"):
         Stack(kind="mlp")
-    with pytest.raises(ValueError, match="VGG has 4 blocks, not 5"):
+    with pytest.raises(ValueError, match="vgg has 4 blocks, not 5"):
         Stack(kind="vgg", layers=5)
 
 

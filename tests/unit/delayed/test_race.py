@@ -3,29 +3,37 @@
 import pytest
 import torch
 
-from alkit.costs import BlockCost
 from alkit.delayed import race
 from alkit.stacks import Stack
 
-SMALL = Stack(kind="resnet20", layers=10, width=2, texts=4, batches=4)
-COSTS = race.Costs(
-    [BlockCost(1.0, 2.0, 0.0, 100, 0, 0)] * 4, [BlockCost(2.0, 4.0, 0.0, 100, 0, 0)] * 4, 1e9
-)
+SMALL = Stack(kind="resnet20", layers=10, width=2, texts=4, batches=12)
+SECONDS = {
+    (kind, stage): seconds
+    for stage in range(2)
+    for kind, seconds in (("forward", 1.0), ("backward", 2.0), ("update", 0.0))
+}
 
 
 @pytest.mark.parametrize(
-    ("method", "seconds"),
-    [("seq", 12), ("ddg_barrier", 4 + 8), ("fr_barrier", 4 + 8 + 4), ("pipedream", 12)],
+    ("method", "alone", "slowed"),
+    [
+        ("seq", 6, 6),  # never beside another
+        ("pipedream", 3, 4.5),
+        ("ddg_barrier", 2 + 2, 2 + 3),  # backwards beside each other
+        ("fr_barrier", 2 + 3, 2 + 3 + 1),  # one of them is a forward longer
+    ],
 )
-def test_predictions_take_costs_alone_or_busy(method, seconds):
-    """Two modules of two blocks: 2 and 4 seconds alone, 4 and 8 beside a busy neighbour."""
-    spans = [race.predicted(method, COSTS, [2], count, links=False).span_s for count in (20, 30)]
-    assert (spans[1] - spans[0]) / 10 == pytest.approx(seconds)
+def test_tasks_slow_down_beside_each_other(method, alone, slowed):
+    for slowdown, seconds in ((1.0, alone), (1.5, slowed)):
+        costs = race.Costs(SECONDS, slowdown)
+        spans = [race.predicted(method, costs, count).span_s for count in (20, 30)]
+        assert (spans[1] - spans[0]) / 10 == pytest.approx(seconds)
 
 
-def test_links_take_time():
-    slow = race.Costs(COSTS.alone, COSTS.busy, 100.0)
-    assert race.predicted("seq", slow, [2], 12).steady_s == pytest.approx(12 + 2)
+def test_the_bound():
+    assert race.Costs(SECONDS, 1.0).bound == 2.0
+    uneven = {**SECONDS, ("backward", 0): 5.0}
+    assert race.Costs(uneven, 1.2).bound == pytest.approx(9 / 6 / 1.2)
 
 
 def test_ranks_train_what_one_process_does():
@@ -36,15 +44,15 @@ def test_ranks_train_what_one_process_does():
 
 
 def test_costs_are_measured():
-    found = race.measure(SMALL)
-    assert len(found.alone) == len(found.busy) == 11
-    assert found.bytes_s > 1e6
+    costs = race.measure(SMALL, [5])
+    assert len(costs.seconds) == 6
+    assert costs.slowdown >= 1
+    assert 0 < costs.bound <= 2
+    assert len(race.unit_costs(SMALL)) == 11
 
 
 def test_contenders(monkeypatch):
     monkeypatch.setattr(race, "fastest_micro", lambda *given: 2)
-    made = race.contenders(
-        SMALL, ["seq", "pipedream"], {m: [5] for m in ("seq", "pipedream", "1f1b")}
-    )
+    made = race.contenders(SMALL, ["seq", "pipedream"], [5])
     assert list(made) == ["seq", "pipedream", "1f1b"]
     assert made["1f1b"].args[2] == 2
