@@ -40,10 +40,7 @@ def seconds_a_batch(method: str, costs: Sequence[BlockCost], cuts: Sequence[int]
     Raises:
         ValueError: a method that flushes: simulate it.
     """
-    plan = _Plan(method, costs, len(cuts) + 1)
-    bounds = [0, *cuts, len(costs)]
-    pairs = zip([None, *bounds], bounds, bounds[1:], strict=False)
-    return plan.always + max(plan.step(*three, stage) for stage, three in enumerate(pairs))
+    return _Plan(method, costs, len(cuts) + 1).seconds(cuts)
 
 
 def best_cuts(
@@ -99,12 +96,7 @@ def best_cuts(
 def brute_force(method: str, costs: Sequence[BlockCost], modules: int, **limits: float) -> float:
     """Return the shortest time a batch over all cuts, one by one: the oracle for few blocks."""
     plan = _Plan(method, costs, modules, **limits)
-    n, found = len(costs), []
-    for cuts in combinations(range(1, n), modules - 1):
-        bounds = [0, *cuts, n]
-        pairs = zip([None, *bounds], bounds, bounds[1:], strict=False)
-        found.append(max(plan.step(*three, stage) for stage, three in enumerate(pairs)))
-    return plan.always + min(found)
+    return min(map(plan.seconds, combinations(range(1, len(costs)), modules - 1)))
 
 
 class _Plan:
@@ -134,6 +126,12 @@ class _Plan:
             "barrier": self.forward[-1],
             "seq": self.forward[-1] + self.rest[-1],
         }.get(self.order, 0.0)
+
+    def seconds(self, cuts: Sequence[int]) -> float:
+        """Return what a batch takes with these cuts."""
+        bounds = [0, *cuts, len(self.costs)]
+        modules = zip([None, *bounds], bounds, bounds[1:], strict=False)
+        return self.always + max(self.step(*one, stage) for stage, one in enumerate(modules))
 
     def step(self, before: int | None, low: int, high: int, stage: int) -> float:
         """Return what module `stage`, blocks low .. high - 1, adds: a bound on the seconds.

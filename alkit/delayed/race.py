@@ -55,7 +55,7 @@ class Costs(NamedTuple):
             sum(own for (_, at), own in self.seconds.items() if at == stage)
             for stage in range(stages)
         ]
-        return sum(loads) / max(loads) / self.slowdown
+        return sum(loads) / max(loads)
 
 
 def measure(stack: Stack, cuts: Sequence[int]) -> Costs:
