@@ -23,7 +23,7 @@ _HOME = {
     "train_epoch": "train",
 }
 
-_METHODS = ("delayed",)  # packages of other methods
+_METHODS = ("delayed", "split")  # packages of other methods
 
 __all__ = [*_HOME, *_METHODS]
 

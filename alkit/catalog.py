@@ -84,6 +84,8 @@ class Entry:
 
 
 _TORONTO = "https://www.cs.toronto.edu/~kriz"
+_MNIST = "https://ossci-datasets.s3.amazonaws.com/mnist"
+_SVHN = "https://ufldl.stanford.edu/housenumbers"
 _ZHANG = "https://s3.amazonaws.com/fast-ai-nlp"  # a copy; the author's is behind a web page
 _BANKING = "https://raw.githubusercontent.com/PolyAI-LDN/task-specific-datasets/master/banking_data"
 
@@ -117,6 +119,26 @@ _ALL = (
                 f"{_TORONTO}/cifar-100-python.tar.gz", 169_001_437,
                 "md5:eb9058c3a382ffc7106e4002c42a8d85",
             ),
+        ),
+    ),
+    Entry(
+        "mnist", "MNIST, handwritten digits", (), ("raw", "."), "train-images-idx3-ubyte.gz",
+        near=("MNIST",),
+        remotes=tuple(
+            Remote(f"{_MNIST}/{name}-ubyte.gz", size, f"md5:{checksum}")
+            for name, size, checksum in (
+                ("train-images-idx3", 9_912_422, "f68b3c2dcbeaaa9fbdd348bbdeb94873"),
+                ("train-labels-idx1", 28_881, "d53e105ee54ea40749a09fcbcd1e9432"),
+                ("t10k-images-idx3", 1_648_877, "9fb629c4189551a2d022fa330f9573f3"),
+                ("t10k-labels-idx1", 4_542, "ec29112dd5afa0611ce80d1b7f02629c"),
+            )
+        ),
+    ),
+    Entry(
+        "svhn", "SVHN, cropped digits", (), (".",), "train_32x32.mat",
+        remotes=(
+            Remote(f"{_SVHN}/train_32x32.mat", 182_040_794, "md5:e26dedcc434d2e4c54c9b2d4a06d8373"),
+            Remote(f"{_SVHN}/test_32x32.mat", 64_275_384, "md5:eb5a983be6a315427106f1b164d9cef3"),
         ),
     ),
     Entry(

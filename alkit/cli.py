@@ -1,4 +1,4 @@
-"""The command `alkit`: run notebooks and sweeps, print the committed results, fetch data."""
+"""The command `alkit`: notebooks and sweeps, the committed results, data, split learning."""
 
 import argparse
 import ast
@@ -14,7 +14,7 @@ from typing import Any
 
 import pandas as pd
 
-from alkit import catalog, download, paths, results, runs
+from alkit import catalog, cli_split, download, paths, results, runs
 
 __all__ = ["main"]
 
@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         return options.command(options)
-    except runs.RunFailed as error:
+    except (runs.RunFailed, ConnectionError) as error:
         return _complain(str(error), FAILED)
     except (ValueError, OSError) as error:
         return _complain(str(error), BAD_INPUT)
@@ -83,6 +83,7 @@ def _parser() -> argparse.ArgumentParser:
     got.add_argument("--mirror", metavar="URL", help="take it from there (default: $ALKIT_MIRROR)")
     got.add_argument("--out", type=Path, metavar="DIR", help="lay it there (default: data/NAME)")
     got.set_defaults(command=_data_get)
+    cli_split.add(commands)
     return parser
 
 

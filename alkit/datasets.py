@@ -21,6 +21,8 @@ _READERS = {
     "tiny_imagenet": "images.load_tiny_imagenet",
     "cifar10": "images.load_cifar10",
     "cifar100": "images.load_cifar100",
+    "mnist": "digit_images.load_mnist",
+    "svhn": "digit_images.load_svhn",
     "ag_news": "corpora.load_ag_news",
     "dbpedia": "corpora.load_dbpedia",
     "imdb": "corpora.load_imdb",
@@ -39,7 +41,8 @@ def load(name: str, *, seed: int = 0, **options: Any) -> DataSet:
     "pydocs" (6,000 sentences of docstrings; options in `alkit.pydocs.load_pydocs`).
 
     Looked for under `ALKIT_DATA` and `data/`, as official archive, part of it or folder:
-    "tiny_imagenet", "cifar10", "cifar100" (options in `alkit.images`); "ag_news", "dbpedia",
+    "tiny_imagenet", "cifar10", "cifar100" (options in `alkit.images`); "mnist", "svhn" (options
+    in `alkit.digit_images`); "ag_news", "dbpedia",
     "imdb", "sst2", "banking77", "emotion", "rotten_tomatoes", "yelp" (options in
     `alkit.corpora`). Their validation part is held out of the official training part; the note
     says how much of the official set was found.

@@ -55,11 +55,18 @@ _METHODS = {
     "pipedream_sync": ("#0173b2", "H", "PipeDream, vertical sync"),
     "pipedream_inplace": ("#0173b2", "2", "PipeDream, in place"),
     "2bw": ("#56b4e9", "8", "PipeDream-2BW"),
+    "central": ("0.35", "X", "central"),
+    "fed": ("#949494", "o", "federated"),
+    "split": ("#ca9161", "^", "split learning"),
+    "splitfed": ("#cc78bc", "s", "SplitFed"),
+    "splitfed2": ("#cc78bc", "d", "SplitFed v2"),
+    "pipelearn": ("#029e73", "D", "PipeLearn"),
     "tfidf": ("#949494", "P", "TF-IDF"),
 }
 # lines of AL's recipes: all AL, so all of its colour
 _RECIPE_LINES = {"modern": "-", "mse": "-.", "original": ":", "": "-"}
 _KINDS = {"forward": "#8ab6e1", "backward": "#e8a87c", "update": "#7fb685"}
+_LANES = {"send": "#c9b3e0", "load": "0.85"}
 _HALVES = {"backward_input": "#e8a87c", "backward_weight": "#f2cfb3"}
 
 
@@ -112,7 +119,7 @@ def gantt(timeline: Timeline, title: str, ax: Axes | None = None) -> Axes:
             width,
             left=i.start_s,
             height=0.8,
-            color=(_KINDS | _HALVES).get(i.kind, "0.7"),
+            color=(_KINDS | _HALVES | _LANES).get(i.kind, "0.7"),
             alpha=1.0 if i.batch % 2 == 0 else 0.6,
             edgecolor="white",
             linewidth=0.5,
@@ -142,8 +149,10 @@ def gantts(timelines: Mapping[str, Timeline], title: str) -> Figure:
     axes[-1, 0].set(
         xlabel="seconds", xlim=(0, max(timeline.span_s for timeline in timelines.values()))
     )
-    handles = [Patch(color=color, label=kind) for kind, color in _KINDS.items()]
-    fig.legend(handles=handles, loc="outside lower right", ncols=3, frameon=False)
+    seen = {i.kind for timeline in timelines.values() for i in timeline.intervals}
+    kinds = _KINDS | {kind: color for kind, color in _LANES.items() if kind in seen}
+    handles = [Patch(color=color, label=kind) for kind, color in kinds.items()]
+    fig.legend(handles=handles, loc="outside lower right", ncols=len(kinds), frameon=False)
     fig.suptitle(title, x=0.01, ha="left", fontsize=11, fontweight="bold")
     return fig
 

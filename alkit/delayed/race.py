@@ -1,8 +1,8 @@
 """Time methods on ranks beside torch's own pipeline, and predict them in the clock.
 
-Two short runs on the same ranks tell what a prediction needs: `seq`, in which one module works at a
-time, says what every task takes alone, and `pipedream`, in which all do, how much tasks slow down
-beside each other. From then on a task runs at full speed while it is alone, and at
+Two runs on the same ranks tell what a prediction needs: `seq`, in which one module works at a time,
+says what every task takes alone, and `pipedream`, in which all do, how much tasks slow down beside
+each other. From then on a task runs at full speed while it is alone, and at
 
     1 / slowdown        while another one runs, too.
 
@@ -31,7 +31,7 @@ from alkit.shared_clock import Sharing, simulate
 from alkit.stacks import Stack
 from alkit.timeline import Timeline
 
-__all__ = ["Costs", "contenders", "measure", "on_ranks", "predicted", "unit_costs"]
+__all__ = ["Costs", "contenders", "costs_of", "on_ranks", "predicted", "unit_costs"]
 
 FILL = 4  # batches that are not counted
 
@@ -58,11 +58,9 @@ class Costs(NamedTuple):
         return sum(loads) / max(loads)
 
 
-def measure(stack: Stack, cuts: Sequence[int]) -> Costs:
-    """Measure now, on a rank a module."""
-    alone, beside = (on_ranks(stack, method, cuts).timeline for method in ("seq", "pipedream"))
-    alone, beside = (line.between(FILL, stack.batches - FILL) for line in (alone, beside))
-    seconds, busy = alone.task_s(), beside.task_s()
+def costs_of(alone: Timeline, beside: Timeline) -> Costs:
+    """Return what two runs of a round tell: `seq`'s, and `pipedream`'s."""
+    seconds, busy = _mean_s(alone), _mean_s(beside)
     return Costs(seconds, max(1.0, sum(busy.values()) / sum(seconds.values())))
 
 
@@ -119,3 +117,13 @@ def _trained(stack: Stack, method: str, cuts: Sequence[int]) -> Record:
 def _profiled(stack: Stack) -> list[BlockCost]:
     dist.barrier()
     return profiled(stack, "bp")
+
+
+def _mean_s(timeline: Timeline) -> dict[tuple[str, int], float]:
+    """Return the mean seconds of each (kind, stage) after fill, as a mean batch has them."""
+    last = max(i.batch for i in timeline.intervals)
+    kept = timeline.between(FILL, max(FILL, last - FILL)).intervals
+    found: dict[tuple[str, int], list[float]] = {}
+    for i in kept:
+        found.setdefault((i.kind, i.stage), []).append(i.end_s - i.start_s)
+    return {key: sum(own) / len(own) for key, own in found.items()}

@@ -43,8 +43,15 @@ def test_ranks_train_what_one_process_does():
     assert record.pipeline is None
 
 
+def test_costs_of_two_runs():
+    alone, beside = (race.predicted(m, race.Costs(SECONDS, 1.5), 20) for m in ("seq", "pipedream"))
+    costs = race.costs_of(alone, beside)
+    assert costs.seconds == pytest.approx(SECONDS)
+    assert costs.slowdown == pytest.approx(1.5)
+
+
 def test_costs_are_measured():
-    costs = race.measure(SMALL, [5])
+    costs = race.costs_of(*(race.on_ranks(SMALL, m, [5]).timeline for m in ("seq", "pipedream")))
     assert len(costs.seconds) == 6
     assert costs.slowdown >= 1
     assert 0 < costs.bound <= 2

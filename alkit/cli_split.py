@@ -1,0 +1,64 @@
+"""The command `alkit split`: certificates, server, device."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+__all__ = ["add"]
+
+
+def add(commands: Any) -> None:
+    """Add `split` to the parsers of `alkit`."""
+    parser = commands.add_parser("split", help="split learning between devices and a server")
+    parts = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    certs = parts.add_parser("certs", help="make a small authority for a lab, and certificates")
+    certs.add_argument("folder", type=Path, help="a new folder for them")
+    certs.add_argument("--devices", type=int, default=1, metavar="K", help="how many (1)")
+    certs.add_argument(
+        "--hosts", nargs="*", default=[], metavar="NAME", help="names, addresses of the server"
+    )
+    certs.add_argument("--days", type=int, default=365, metavar="D", help="valid so long (365)")
+    certs.set_defaults(command=_certs)
+
+    server = parts.add_parser("server", help="run the server of a configuration")
+    server.set_defaults(command=_server)
+    device = parts.add_parser("device", help="run one device of a configuration")
+    device.add_argument("--index", type=int, required=True, metavar="I", help="its number, from 0")
+    device.set_defaults(command=_device)
+    for part in (server, device):
+        part.add_argument("--config", type=Path, required=True, metavar="F", help="TOML or JSON")
+        part.add_argument(
+            "--folder", metavar="DIR", help="for results and checkpoints, instead of the file's"
+        )
+    server.add_argument("--quiet", action="store_true", help="no progress bar")
+
+
+def _certs(options: argparse.Namespace) -> int:
+    from alkit.split.certs import make
+
+    for path in make(options.folder, options.devices, options.hosts, options.days):
+        print(path)
+    return 0
+
+
+def _server(options: argparse.Namespace) -> int:
+    from alkit.split import program
+
+    print(program.serve(_read(options), progress=not options.quiet))
+    return 0
+
+
+def _device(options: argparse.Namespace) -> int:
+    from alkit.split import program
+
+    program.device(_read(options), options.index)
+    print(f"device {options.index} is done")
+    return 0
+
+
+def _read(options: argparse.Namespace) -> Any:
+    from alkit.split.config import read
+
+    changes = {} if options.folder is None else {"folder": options.folder}
+    return read(options.config, **changes)

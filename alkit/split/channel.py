@@ -1,0 +1,166 @@
+"""Channels between a device and the server: four methods, whatever carries the bytes.
+
+    send(message)       hand over; waits while too many are on their way
+    receive(timeout)    the next message, in order
+    close()             end the stream, after what was sent
+    stats()             bytes and messages, both ways
+
+`local_pair` is the twin that needs no network: the same bytes go through two queues.
+"""
+
+import queue
+import threading
+import time
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from alkit.split.wire import Message, WireError, decode, encode, stamped
+
+__all__ = ["LIMIT", "Channel", "ChannelLost", "LocalChannel", "Numbers", "Stats", "local_pair"]
+
+LIMIT = 1 << 30  # bytes of a message that a channel takes before it knows the plan
+CAPACITY = 256  # messages on their way
+
+
+class ChannelLost(ConnectionError):
+    """The other side has gone, without saying so or with an error."""
+
+
+@dataclass
+class Stats:
+    """What went through a channel, seen from one side."""
+
+    sent_bytes: int = 0
+    received_bytes: int = 0
+    sent: int = 0
+    received: int = 0
+
+
+class Channel(Protocol):
+    """One side of a stream of messages."""
+
+    peer: str
+
+    def send(self, message: Message) -> None:
+        """Hand a message over, in order.
+
+        Raises:
+            ChannelLost: the other side has gone.
+        """
+
+    def receive(self, timeout: float | None = None) -> Message:
+        """Wait for the next message.
+
+        Raises:
+            ChannelLost: the other side has gone, or nothing came within `timeout` seconds.
+            WireError: it sent what is no message.
+        """
+
+    def close(self) -> None:
+        """End the stream: what was sent arrives; who waits on this side gets `ChannelLost`."""
+
+    def stats(self) -> Stats:
+        """Return what went through so far."""
+
+
+class Numbers:
+    """Numbers a stream's messages, and sees that the other side's are in order and of this run.
+
+    A message that is sent twice has a number of the past: it is refused.
+    """
+
+    def __init__(self) -> None:
+        self.stats = Stats()
+        self.limit = LIMIT
+
+    def pack(self, message: Message) -> bytes:
+        """Return the bytes of the next message."""
+        frame = encode(replace(message, number=self.stats.sent))
+        self.stats.sent += 1
+        self.stats.sent_bytes += len(frame)
+        return frame
+
+    def check(self, message: Message) -> Message:
+        """Return the message if it is the next one.
+
+        Raises:
+            WireError: it has come before, or one before it is missing.
+        """
+        if message.number != self.stats.received:
+            raise WireError(
+                f"message {message.number} came where {self.stats.received} was due: repeated, or"
+                " one was lost"
+            )
+        self.stats.received += 1
+        self.stats.received_bytes += message.size
+        return message
+
+
+class LocalChannel:
+    """One side of a pair in this process; the bytes are those that gRPC would carry."""
+
+    def __init__(
+        self, peer: str, outbox: "queue.Queue[bytes | None]", inbox: "queue.Queue[bytes | None]"
+    ) -> None:
+        self.peer = peer
+        self.outbox, self.inbox = outbox, inbox
+        self.numbers = Numbers()
+        self.cut = threading.Event()  # shared by both sides: the link is gone
+        self.ended = False
+
+    def send(self, message: Message) -> None:
+        """See `Channel`."""
+        frame = stamped(self.numbers.pack(message), time.perf_counter())
+        while True:
+            if self.cut.is_set() or self.ended:
+                raise ChannelLost(f"the link to {self.peer} is cut")
+            try:
+                return self.outbox.put(frame, timeout=0.1)
+            except queue.Full:
+                continue
+
+    def receive(self, timeout: float | None = None) -> Message:
+        """See `Channel`."""
+        end_s = None if timeout is None else time.monotonic() + timeout
+        while True:
+            if self.cut.is_set() or self.ended:
+                raise ChannelLost(f"the link to {self.peer} is cut, or was closed here")
+            try:
+                frame = self.inbox.get(timeout=0.1)
+                break
+            except queue.Empty:
+                if end_s is not None and time.monotonic() > end_s:
+                    raise ChannelLost(f"nothing came from {self.peer} in {timeout} s") from None
+        if frame is None:
+            self.ended = True
+            raise ChannelLost(f"{self.peer} has ended the stream")
+        message = decode(frame, self.numbers.limit)
+        # a queue takes no time: what a message waits in it is no transfer
+        return self.numbers.check(
+            replace(message, first_s=message.sent_s, arrived_s=message.sent_s)
+        )
+
+    def close(self) -> None:
+        """See `Channel`."""
+        if self.ended or self.cut.is_set():
+            return
+        self.ended = True
+        try:
+            self.outbox.put(None, timeout=1.0)
+        except queue.Full:  # the other side does not read any more
+            self.cut.set()
+
+    def stats(self) -> Stats:
+        """See `Channel`."""
+        return self.numbers.stats
+
+
+def local_pair(
+    device: str = "device", server: str = "server", capacity: int = CAPACITY
+) -> tuple[LocalChannel, LocalChannel]:
+    """Return both sides: the device's, whose peer is the server, and the server's."""
+    up: queue.Queue[bytes | None] = queue.Queue(capacity)
+    down: queue.Queue[bytes | None] = queue.Queue(capacity)
+    near, far = LocalChannel(server, up, down), LocalChannel(device, down, up)
+    far.cut = near.cut
+    return near, far

@@ -1,0 +1,214 @@
+"""A run's configuration as a file, TOML or JSON; the server's is the one that counts.
+
+The key names of the published configuration are understood as well (`layer_num_on_client` is
+`cut`, `pipe_batch_num` is `micro`, ...). Unknown keys are refused. Tables `[[device]]` set values of
+single devices, in their order:
+
+    model = "VGG5"
+    devices = 2
+    cut = 1
+    micro = 10
+
+    [[device]]            # device 0 is as above
+
+    [[device]]            # device 1
+    cut = 2
+"""
+
+import difflib
+import hashlib
+import json
+import tomllib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from alkit.split.networks import NETWORKS
+from alkit.split.settings import METHODS
+from alkit.split.shares import STRATEGIES
+
+__all__ = ["ALL", "Config", "ConfigError", "read"]
+
+ALL = -1  # a cut: all units on the device
+OWN = ("cut", "micro", "data_size", "threads", "uplink_mbit", "downlink_mbit")  # of a device
+
+# the published names
+ALIASES = {
+    "experiment_name": "name",
+    "client_num": "devices",
+    "dataset_name": "data",
+    "model_name": "model",
+    "test_data_size": "test_size",
+    "epoch_num": "epochs",
+    "aggregation_frequency": "aggregate_every",
+    "batch_size": "batch",
+    "enable_val": "validate",
+    "enable_test": "test",
+    "layer_num_on_client": "cut",
+    "pipe_batch_num": "micro",
+    "profile_iter_num": "profile",
+    "uplink_bandwidth": "uplink_mbit",
+    "downlink_bandwidth": "downlink_mbit",
+    "immediate_update": "immediate",
+    "duplicate_pipe_batch": "duplicate",
+    "thread_num": "threads",
+}
+DATA = {"cifar-10": "cifar10", "mnist": "mnist", "svhn": "svhn", "digits": "digits"}
+
+
+class ConfigError(ValueError):
+    """A configuration that can't be used; says which key, and what is allowed."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """One run.
+
+    Attributes:
+        name: of the experiment, in results.
+        server_address, port: where the server listens, and where devices find it.
+        certificates: folder, see `alkit split certs`; empty only on loopback, with `plain`.
+        plain: no certificates; allowed on loopback only.
+        devices: how many.
+        data, data_size, test_size: the set, training samples of each device (0: all, shared out),
+            test samples (0: all).
+        partition, alpha, shards: who has what, see `alkit.split.shares`.
+        model, norm: network, and "batch" or "group".
+        method, epochs, batch, aggregate_every, duplicate, immediate, lr, momentum, seed, augment,
+            threads, quorum, grace_s, join_s, step_s: see `Settings`.
+        cut: units on the device; -1 all of them.
+        micro: micro-batches an iteration.
+        validate, test: accuracy of the averaged network on samples held out of training, and on the
+            test part, after each round.
+        profile: iterations of the profiler, which then chooses cut and micro; 0 to take those
+            given.
+        uplink_mbit, downlink_mbit: the links' speeds, if the profiler is to believe these and not
+            its own probes; 0 to probe.
+        patience_s: seconds without a sign of life after which the other side is lost.
+        folder: for results, checkpoints and the devices' states.
+        device: what is different for single devices.
+    """
+
+    name: str = "experiment"
+    server_address: str = "127.0.0.1"
+    port: int = 50000
+    certificates: str = ""
+    plain: bool = False
+    devices: int = 1
+    data: str = "cifar10"
+    data_size: int = 0
+    test_size: int = 0
+    partition: str = "iid"
+    alpha: float = 0.5
+    shards: int = 2
+    model: str = "VGG5"
+    norm: str = "batch"
+    method: str = "pipelearn"
+    epochs: int = 1
+    batch: int = 100
+    aggregate_every: int = -1
+    cut: int = 1
+    micro: int = 1
+    duplicate: bool = False
+    immediate: bool = False
+    lr: float = 0.01
+    momentum: float = 0.9
+    seed: int = 1994
+    augment: str = "weak"
+    threads: int = 1
+    quorum: int = 1
+    grace_s: float = 5.0
+    join_s: float = 60.0
+    step_s: float = 120.0
+    validate: bool = False
+    test: bool = True
+    profile: int = 0
+    uplink_mbit: float = 0.0
+    downlink_mbit: float = 0.0
+    patience_s: float = 5.0
+    folder: str = "runs/split"
+    device: tuple[Mapping[str, Any], ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        choices = {"model": tuple(NETWORKS), "partition": STRATEGIES, "method": METHODS,
+                   "data": tuple(DATA.values()), "norm": ("batch", "group")}  # fmt: skip
+        for key, allowed in choices.items():
+            if getattr(self, key) not in allowed:
+                raise ConfigError(f"{key} is {getattr(self, key)!r}: give {', '.join(allowed)}")
+        for key in ("devices", "epochs", "batch", "micro", "threads", "quorum"):
+            if getattr(self, key) < 1:
+                raise ConfigError(f"{key} is {getattr(self, key)}: it must be at least 1")
+        for key in ("data_size", "test_size", "profile", "uplink_mbit", "downlink_mbit"):
+            if getattr(self, key) < 0:
+                raise ConfigError(f"{key} is {getattr(self, key)}: it must not be below 0")
+        if not 0 < self.port < 65536:
+            raise ConfigError(f"port is {self.port}: give 1 to 65535")
+        if self.cut < ALL:
+            raise ConfigError(f"cut is {self.cut}: give -1 (all units on the device) or more")
+        if len(self.device) > self.devices:
+            raise ConfigError(f"{len(self.device)} tables [[device]] for {self.devices} devices")
+
+    def of(self, index: int) -> "Config":
+        """Return the configuration as device `index` has it."""
+        own = self.device[index] if index < len(self.device) else {}
+        return replace(self, device=(), **own)
+
+    @property
+    def digest(self) -> str:
+        """Name what all parties must agree on; where they are and how they wait is not part."""
+        own = ("server_address", "port", "certificates", "plain", "folder", "patience_s", "name")
+        told = {key: value for key, value in asdict(self).items() if key not in own}
+        return hashlib.blake2b(json.dumps(told, sort_keys=True).encode(), digest_size=8).hexdigest()
+
+
+def read(path: str | Path, **changes: Any) -> Config:
+    """Read a file, `.toml` or `.json`.
+
+    Args:
+        changes: values that count instead of the file's.
+    Raises:
+        ConfigError: it can't be read, a key is unknown or set twice, or a value is of another type.
+        FileNotFoundError: there is no such file.
+    """
+    path = Path(path)
+    text = path.read_text(encoding="utf-8")
+    try:
+        found = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
+    except ValueError as error:
+        raise ConfigError(f"{path}: {error}") from error
+    if not isinstance(found, dict):
+        raise ConfigError(f"{path} holds no table of keys")
+    tables = found.pop("device", [])
+    if not isinstance(tables, list) or not all(isinstance(own, dict) for own in tables):
+        raise ConfigError(f"{path}: write [[device]] for the values of one device")
+    values = _named(found, path)
+    own = tuple(_named(table, path, OWN) for table in tables)
+    return Config(**values | changes, device=own)
+
+
+def _named(found: Mapping[str, Any], path: Path, allowed: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Return the values by our names, of the right types."""
+    types = {each.name: each.type for each in fields(Config) if each.name != "device"}
+    values: dict[str, Any] = {}
+    for key, value in found.items():
+        name = ALIASES.get(key, key)
+        known = [*(allowed or types), *ALIASES]
+        if name not in types or (allowed and name not in allowed):
+            near = difflib.get_close_matches(key, known, 1)
+            hint = f"; did you mean {near[0]}?" if near else f"; there are {', '.join(known)}"
+            raise ConfigError(f"{path}: no key {key!r}{hint}")
+        if name in values:
+            raise ConfigError(f"{path}: {name} is set twice")
+        values[name] = _typed(path, key, value, types[name])
+    if "data" in values:
+        values["data"] = DATA.get(values["data"].lower(), values["data"])
+    return values
+
+
+def _typed(path: Path, key: str, value: Any, wanted: Any) -> Any:
+    if wanted is float and type(value) is int:
+        return float(value)
+    if type(value) is not wanted:
+        raise ConfigError(f"{path}: {key} is {value!r}, which is no {wanted.__name__}")
+    return value

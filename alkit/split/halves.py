@@ -1,0 +1,220 @@
+"""The mathematics of the two sides: the head on a device, the tail on the server.
+
+    head   forward(x)  -> activations     ...     backward(gradient)            update
+    tail                  forward_backward(activations, labels) -> gradient     update
+
+Gradients of micro-batches add up, each weighted by its share of the batch, so an update is that of
+the whole batch, whatever the micro-batches' sizes (with BatchNorm up to its statistics). Until the
+update nothing but running statistics has changed, so an iteration can be dropped.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from alkit.rng import random_from
+
+__all__ = ["Half", "Head", "Outcome", "Tail", "average", "sgd"]
+
+Optimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
+
+
+def sgd(
+    parameters: Iterable[nn.Parameter], lr: float = 0.01, momentum: float = 0.9
+) -> torch.optim.Optimizer:
+    """Return the optimiser of the experiments: SGD with momentum, no weight decay."""
+    return torch.optim.SGD(parameters, lr=lr, momentum=momentum)
+
+
+class Outcome(NamedTuple):
+    """What the tail made of a micro-batch.
+
+    Attributes:
+        gradient: of the batch's mean loss, by the activations; None without a head.
+        loss: this micro-batch's part of the batch's mean loss.
+        right: samples whose highest score is their label's.
+    """
+
+    gradient: Tensor | None
+    loss: float
+    right: int
+
+
+class Half:
+    """Consecutive units with their own optimiser.
+
+    Args:
+        units: of the network; the half trains them in place.
+        first: number of the first of them in the network, which seeds their randomness.
+        seed: of dropout: a function of (seed, unit, device, step, micro).
+        device: number of the device whose data passes through.
+    """
+
+    def __init__(
+        self,
+        units: Sequence[nn.Module],
+        optimizer: Optimizer = sgd,
+        *,
+        first: int = 0,
+        seed: int = 0,
+        device: int = 0,
+    ) -> None:
+        self.units = nn.ModuleList(units).train()
+        self.first, self.seed, self.device = first, seed, device
+        self.make_optimizer = optimizer
+        self.optimizer = self._fresh()
+        self.buffers: list[Tensor] | None = None  # running statistics before the open iteration
+
+    def run(self, x: Tensor, step: int, micro: int) -> Tensor:
+        """Return the last unit's output."""
+        if self.buffers is None:
+            self.buffers = [buffer.clone() for buffer in self.units.buffers()]
+        for at, unit in enumerate(self.units, self.first):
+            with random_from(self.seed, "unit", at, self.device, step, micro):
+                x = unit(x)
+        return x
+
+    def update(self) -> None:
+        """Step with what has added up; the iteration is closed."""
+        if self.optimizer is not None:
+            self.optimizer.step()
+        self._close()
+
+    def drop(self) -> None:
+        """Forget the open iteration, as if it had never begun."""
+        if self.buffers is not None:
+            with torch.no_grad():
+                for buffer, before in zip(self.units.buffers(), self.buffers, strict=True):
+                    buffer.copy_(before)
+        self._close()
+
+    def state(self) -> dict[str, Tensor]:
+        """Return weights and buffers by the names that the whole network gives them."""
+        return {
+            f"{int(at) + self.first}.{name}": tensor.detach().clone()
+            for key, tensor in self.units.state_dict().items()
+            for at, _, name in [key.partition(".")]
+        }
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Take this half's part of a network's state; the optimiser keeps its own.
+
+        Raises:
+            RuntimeError: tensors are missing, or of other shapes.
+        """
+        own = {}
+        for key in self.units.state_dict():
+            at, _, name = key.partition(".")
+            whole = f"{int(at) + self.first}.{name}"
+            if whole not in state:
+                raise RuntimeError(f"the state has no {whole}: it is of another network or cut")
+            own[key] = state[whole]
+        self.units.load_state_dict(own)
+
+    def optimizer_state(self) -> dict[str, Any]:
+        """Return a copy of the optimiser's state, such as momentum; empty without parameters."""
+        return _copied(self.optimizer.state_dict()) if self.optimizer is not None else {}
+
+    def load_optimizer(self, state: Mapping[str, Any] | None) -> None:
+        """Put a state back; None for a fresh optimiser."""
+        self.optimizer = self._fresh()
+        if state and self.optimizer is not None:
+            self.optimizer.load_state_dict(_copied(state))
+
+    def _fresh(self) -> torch.optim.Optimizer | None:
+        parameters = list(self.units.parameters())
+        return self.make_optimizer(parameters) if parameters else None
+
+    def _close(self) -> None:
+        self.units.zero_grad(set_to_none=True)
+        self.buffers = None
+
+
+class Head(Half):
+    """The units of a device."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.open: dict[int, Tensor] = {}
+
+    def forward(self, x: Tensor, step: int, micro: int) -> Tensor:
+        """Return the activations (B, ...) to send, without their graph."""
+        out = self.run(x, step, micro)
+        if len(self.units):
+            self.open[micro] = out
+        return out.detach()
+
+    def backward(self, gradient: Tensor, micro: int) -> None:
+        """Add a micro-batch's gradients."""
+        out = self.open.pop(micro)
+        if out.requires_grad:
+            out.backward(gradient)
+
+    def drop(self) -> None:
+        """Forget the open iteration, graphs included."""
+        self.open.clear()
+        super().drop()
+
+
+class Tail(Half):
+    """The units of the server for one device, or for all of them."""
+
+    def forward_backward(
+        self,
+        x: Tensor,
+        y: Tensor,
+        share: float,
+        step: int,
+        micro: int,
+        *,
+        returns: bool = True,
+    ) -> Outcome:
+        """Add a micro-batch's gradients, and return what the device needs.
+
+        Args:
+            x, y: activations (B, ...) and labels (B).
+            share: of the batch's samples in this micro-batch, 0 to 1.
+            returns: the gradient is wanted.
+        """
+        if returns:
+            x = x.detach().requires_grad_()
+        scores = self.run(x, step, micro)
+        loss = F.cross_entropy(scores, y) * share
+        loss.backward()
+        right = int((scores.detach().argmax(1) == y).sum())
+        return Outcome(x.grad, float(loss.detach()), right)
+
+
+def average(states: Sequence[Mapping[str, Tensor]], weights: Sequence[float]) -> dict[str, Tensor]:
+    """Return the weighted mean of complete networks' states (FedAvg, McMahan et al. 2017).
+
+    Whole numbers, such as BatchNorm's counters, are rounded; sums are in float64.
+
+    Raises:
+        ValueError: no states, other weights than states, or weights that don't add up to more
+            than 0.
+    """
+    if not states or len(states) != len(weights) or sum(weights) <= 0 or min(weights) < 0:
+        raise ValueError(f"{len(states)} states with the weights {list(weights)}: give one each")
+    if len(states) == 1:
+        return {name: tensor.clone() for name, tensor in states[0].items()}
+    total, made = sum(weights), {}
+    for name, first in states[0].items():
+        mean = sum(
+            state[name].double() * (weight / total)
+            for state, weight in zip(states, weights, strict=True)
+        )
+        made[name] = (mean if first.is_floating_point() else mean.round()).to(first.dtype)
+    return made
+
+
+def _copied(state: Any) -> Any:
+    """Copy an optimiser's state: torch hands out its own tensors."""
+    if isinstance(state, Tensor):
+        return state.clone()
+    if isinstance(state, Mapping):
+        return {key: _copied(value) for key, value in state.items()}
+    return [_copied(value) for value in state] if isinstance(state, list) else state

@@ -1,0 +1,51 @@
+"""The networks of split learning by name, as units; every party builds them by itself.
+
+A name, a few options and a seed cross the network, never code.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from alkit.models.imagenet import mobilenet_v3, resnet_imagenet
+from alkit.models.vgg_split import vgg_split
+from alkit.rng import seed_for
+
+__all__ = ["NETWORKS", "build", "has_batch_norm"]
+
+NETWORKS: dict[str, Callable[..., list[nn.Module]]] = {
+    **{f"VGG{depth}": partial(vgg_split, depth) for depth in (5, 8, 11, 16)},
+    **{f"ResNet{depth}": partial(resnet_imagenet, depth) for depth in (18, 50)},
+    "MobileNetSmall": partial(mobilenet_v3, "small"),
+    "MobileNetLarge": partial(mobilenet_v3, "large"),
+}
+
+
+def build(
+    name: str,
+    classes: int = 10,
+    *,
+    channels: int = 3,
+    side: int = 32,
+    norm: str = "batch",
+    seed: int = 1994,
+) -> list[nn.Module]:
+    """Return the units of a network; the same seed gives the same weights, wherever it is cut.
+
+    Raises:
+        ValueError: an unknown name, or options that the network does not take.
+    """
+    if name not in NETWORKS:
+        raise ValueError(f"no network {name!r}; there are {', '.join(NETWORKS)}")
+    options = {"side": side} if name.startswith("VGG") else {}
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed_for(seed, "weights"))
+        return NETWORKS[name](classes, channels=channels, norm=norm, **options)
+
+
+def has_batch_norm(units: Sequence[nn.Module]) -> bool:
+    """Whether any unit looks at more than one sample at a time."""
+    return any(isinstance(part, _BatchNorm) for unit in units for part in unit.modules())

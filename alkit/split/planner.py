@@ -1,0 +1,175 @@
+"""Choose where to cut and how many micro-batches to take, before anything is trained.
+
+Every cut, from all units on the server to all on the device (federated learning), and every number
+of micro-batches is a candidate; its epoch is the recurrence of `times` for each iteration, and the
+exchange of the device's weights. Candidates that need more memory than there is are kept in the
+table and not chosen.
+
+    epoch = iterations * T(cut, micro) + averages * (weights of the device's units up and down)
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+from alkit.split.profile import Link, Machine, Unit
+from alkit.split.schedule import split_sizes
+from alkit.split.times import Line, Times, hiding_micro, iteration_s, lower_bound_s
+
+__all__ = ["Candidate", "Task", "best", "candidates", "moved", "times_at"]
+
+LABEL_BYTES = 8  # a sample
+FRAME_BYTES = 300  # a message: header, names, shapes
+COPIES = 3  # weights, gradients, momentum
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is to be trained.
+
+    Attributes:
+        batch, samples: of the device.
+        input_bytes: a sample.
+        averages: an epoch.
+        least: samples a micro-batch must have.
+        most: micro-batches.
+        contention: how many times as long the server takes, for it serves several devices: devices
+            over cores if that is more than 1.
+    """
+
+    batch: int
+    samples: int
+    input_bytes: float
+    averages: float = 1.0
+    least: int = 1
+    most: int = 100
+    contention: float = 1.0
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One cut with one number of micro-batches.
+
+    Attributes:
+        iteration_s, epoch_s: predicted.
+        bound_s: of an iteration, whatever the number of micro-batches.
+        device_bytes, server_bytes: of memory that training takes.
+        fits: both are there.
+    """
+
+    cut: int
+    micro: int
+    iteration_s: float
+    epoch_s: float
+    bound_s: float
+    device_bytes: float
+    server_bytes: float
+    fits: bool
+
+
+def candidates(device: Machine, server: Machine, link: Link, task: Task) -> list[Candidate]:
+    """Return all candidates, the fastest first.
+
+    Raises:
+        ValueError: profiles of different networks.
+    """
+    units = len(device.units)
+    if units != len(server.units):
+        raise ValueError(f"{units} units on the device and {len(server.units)} on the server")
+    found = [
+        _candidate(device, server, link, task, cut, micro)
+        for cut in range(units + 1)
+        for micro in (_numbers(task) if 0 < cut < units else [1])
+    ]
+    return sorted(found, key=lambda each: (each.epoch_s, each.cut, each.micro))
+
+
+def best(found: Sequence[Candidate]) -> Candidate:
+    """Return the fastest that fits.
+
+    Raises:
+        ValueError: none does.
+    """
+    for each in sorted(found, key=lambda own: (own.epoch_s, own.cut, own.micro)):
+        if each.fits:
+            return each
+    raise ValueError("no cut fits the memory of device and server: give a smaller batch or network")
+
+
+def published(device: Machine, server: Machine, link: Link, task: Task) -> tuple[int, int]:
+    """Return cut and micro-batches as published: 1 to all but one unit, and the number of
+    micro-batches by `hiding_micro` alone."""
+    found = []
+    for cut in range(1, len(device.units)):
+        times = times_at(device, server, link, task, cut)
+        micro = hiding_micro(times, task.batch)
+        sizes = split_sizes(task.batch, micro, task.least)
+        found.append((iteration_s(times, sizes), cut, len(sizes)))
+    _, cut, micro = min(found)
+    return cut, micro
+
+
+def times_at(device: Machine, server: Machine, link: Link, task: Task, cut: int) -> Times:
+    """Return the lines of a cut."""
+    head, tail = device.units[:cut], server.units[cut:]
+    carried = device.units[cut - 1].output_bytes if cut else task.input_bytes
+    on_server = _sum(own.forward + own.backward for own in tail).scaled(task.contention)
+    alone = not tail
+    return Times(
+        forward=_sum(own.forward for own in head),
+        up=Line() if alone else Line(link.up_s(FRAME_BYTES), link.up_s(carried + LABEL_BYTES)),
+        server=on_server,
+        down=Line() if alone or not head else Line(
+            link.down_s(FRAME_BYTES), link.down_s(carried)
+        ),
+        backward=_sum(own.backward for own in head),
+        update=sum(own.update_s for own in head),
+        server_update=sum(own.update_s for own in tail) * task.contention,
+        latency_up_s=0.0 if alone else link.latency_up_s,
+        latency_down_s=0.0 if alone or not head else link.latency_down_s,
+    )  # fmt: skip
+
+
+def moved(before: Link, now: Link, by: float = 0.1) -> bool:
+    """Whether a link's speed has changed by more than `by`, so that planning anew may pay."""
+    pairs = (before.up_bps, now.up_bps), (before.down_bps, now.down_bps)
+    return any(abs(new / old - 1) > by for old, new in pairs)
+
+
+def _candidate(
+    device: Machine, server: Machine, link: Link, task: Task, cut: int, micro: int
+) -> Candidate:
+    times = times_at(device, server, link, task, cut)
+    whole, rest = divmod(task.samples, task.batch)
+    sizes = split_sizes(task.batch, micro, task.least)
+    one = iteration_s(times, sizes)
+    epoch = whole * one
+    if rest:
+        epoch += iteration_s(times, split_sizes(rest, micro, task.least))
+    weights = sum(own.parameter_bytes for own in device.units[:cut])
+    epoch += task.averages * (link.up_s(weights) + link.down_s(weights))
+    on_device = _memory(device.units[:cut], task.batch)
+    on_server = _memory(server.units[cut:], max(sizes))
+    fits = all(
+        machine.memory_bytes is None or needed <= machine.memory_bytes
+        for machine, needed in ((device, on_device), (server, on_server))
+    )
+    bound = lower_bound_s(times, task.batch)
+    return Candidate(cut, len(sizes), one, epoch, bound, on_device, on_server, fits)
+
+
+def _numbers(task: Task) -> list[int]:
+    """Numbers of micro-batches that give different sizes."""
+    most = min(task.most, task.batch // task.least)
+    seen = {len(split_sizes(task.batch, -(-task.batch // size), task.least))
+            for size in range(1, task.batch + 1)}  # fmt: skip
+    return sorted(number for number in seen if number <= most)
+
+
+def _memory(units: Sequence[Unit], samples: int) -> float:
+    weights = COPIES * sum(own.parameter_bytes for own in units)
+    return weights + samples * sum(own.saved_bytes for own in units)
+
+
+def _sum(lines: "Sequence[Line] | object") -> Line:
+    return reduce(Line.__add__, lines, Line())  # type: ignore[call-overload]

@@ -1,0 +1,180 @@
+"""The programs of split learning: a server, and devices, each a process of its own.
+
+alkit split certs lab --devices 2 --hosts 192.168.1.10
+alkit split server --config run.toml          on the server, with lab/authority.* and server.*
+alkit split device --config run.toml --index 0    on a device, with device-0.* and authority.pem
+"""
+
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import safetensors.torch
+import torch
+from torch import Tensor
+from tqdm.auto import tqdm
+
+from alkit.files import replacing
+from alkit.split import data as samples_of
+from alkit.split import results
+from alkit.split.certs import certificates_in
+from alkit.split.config import ALL, Config, ConfigError
+from alkit.split.device import Device, Job, Refused
+from alkit.split.grpc_channel import Certificates, Listener, connect
+from alkit.split.networks import has_batch_norm
+from alkit.split.rounds import RoundRecord
+from alkit.split.server import Server
+from alkit.split.settings import Settings
+from alkit.split.stream import Stream
+from alkit.timeline import Interval
+
+__all__ = ["device", "serve", "settings_of"]
+
+log = logging.getLogger(__name__)
+
+
+def serve(config: Config, *, progress: bool = True) -> Path:
+    """Run the server to the end; return the table of results; the model lies beside it.
+
+    It begins where a checkpoint in the configuration's folder says, if one is there.
+
+    Raises:
+        QuorumLost: too few devices came, or are left.
+    """
+    units = samples_of.network(config)
+    settings = settings_of(config, len(units))
+    counts = [len(rows) for rows in samples_of.shares(config)]
+    folder = Path(config.folder)
+    which = "test" if config.test else "validation"
+    evaluate = samples_of.evaluator(config, which) if config.test or config.validate else None
+    bar = tqdm(desc="rounds", unit="round", disable=not progress)
+    server = Server(
+        units, settings, counts, name=config.digest, evaluate=evaluate,
+        path=folder / "server.pt", report=lambda record: _show(bar, record),
+    )  # fmt: skip
+    bar.total, bar.n = server.rounds, server.round
+    bar.refresh()
+    listener = Listener(
+        server.join, f"{config.server_address}:{config.port}", _certificates(config, "server"),
+        streams=2 * settings.devices + 2, capacity=2 * max(settings.micros) + 4,
+        patience_s=config.patience_s,
+    )  # fmt: skip
+    log.info("listening at %s:%d for %d devices", config.server_address, listener.port,
+             settings.devices)  # fmt: skip
+    start_s = time.perf_counter()
+    try:
+        server.run()
+        total_s = time.perf_counter() - start_s
+        _say_goodbye(server)
+    finally:
+        bar.close()
+        listener.close()
+    frame = results.table(config.name, settings, server.records, total_s)
+    plain = {
+        "config": asdict(config) | {"device": [dict(own) for own in config.device]},
+        "rounds": [record.plain() for record in server.records],
+        "total_s": total_s,
+    }
+    path = results.write(folder, frame, plain)
+    seen = [interval for record in server.records for interval in record.intervals]
+    with replacing(folder / "events.csv") as partial:
+        pd.DataFrame(seen, columns=Interval._fields).to_csv(partial, index=False)
+    with replacing(folder / "model.safetensors") as partial:
+        safetensors.torch.save_file(server.state, partial)
+    (folder / "server.pt").unlink(missing_ok=True)  # the run is over
+    return path
+
+
+def device(config: Config, index: int) -> dict[str, Tensor]:
+    """Run a device to the end; return the final weights of its units.
+
+    Raises:
+        ConfigError: there is no such device.
+        ChannelLost, Refused: see `Device.run`.
+    """
+    if index not in range(config.devices):
+        raise ConfigError(f"no device {index}: there are 0 to {config.devices - 1}")
+    own = config.of(index)
+
+    def prepare(told: dict[str, Any]) -> Job:
+        units = samples_of.network(config)
+        settings = Settings.read(dict(told["settings"]))
+        if settings != settings_of(config, len(units)):
+            raise Refused("the server's settings differ from this file's: give both the same file")
+        torch.set_num_threads(own.threads)
+        part = samples_of.part_of(config, index)
+        stream = Stream(part.x, part.y, settings, index, samples_of.normal_of(part))
+        return Job(settings, units, stream)
+
+    certificates = _certificates(config, f"device-{index}")
+    address = f"{config.server_address}:{config.port}"
+    runner = Device(index, prepare, name=config.digest, folder=Path(config.folder))
+    return runner.run(
+        lambda: connect(
+            address, certificates, capacity=2 * own.micro + 4, patience_s=config.patience_s
+        )
+    )
+
+
+def settings_of(config: Config, units: int) -> Settings:
+    """Return the settings that a configuration means.
+
+    Raises:
+        ConfigError: values that don't fit together.
+    """
+    own = [config.of(at) for at in range(config.devices)]
+    cuts = tuple(units if each.cut == ALL else each.cut for each in own)
+    if config.method in ("central", "fed"):
+        cuts = (0 if config.method == "central" else units,) * config.devices
+    micros = tuple(
+        1 if cut in (0, units) else each.micro for cut, each in zip(cuts, own, strict=True)
+    )
+    same = ("method", "epochs", "batch", "duplicate", "immediate", "aggregate_every", "lr",
+            "momentum", "seed", "augment", "threads", "quorum", "grace_s", "join_s",
+            "step_s")  # fmt: skip
+    values = {key: getattr(config, key) for key in same}
+    if config.data in ("mnist", "svhn", "digits") and config.augment == "weak":
+        values["augment"] = "none"  # a digit in a mirror is another sign
+    least = 2 if config.norm == "batch" and has_batch_norm(_any_units(config)) else 1
+    try:
+        return Settings(units, cuts, micros=micros, least=least, **values)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+
+
+def _any_units(config: Config) -> Sequence[torch.nn.Module]:
+    return samples_of.network(config)
+
+
+def _certificates(config: Config, who: str) -> Certificates | None:
+    if config.plain and config.certificates:
+        raise ConfigError("plain is set and certificates are given: leave one of them out")
+    if config.certificates:
+        return certificates_in(config.certificates, who)
+    if not config.plain:
+        raise ConfigError(
+            "no certificates: make some with `alkit split certs`, or set plain = true on loopback"
+        )
+    return None
+
+
+def _show(bar: tqdm, record: RoundRecord) -> None:
+    losses = [loss for own in record.losses.values() for loss in own]
+    shown = {"loss": f"{sum(losses) / len(losses):.3f}"} if losses else {}
+    if record.accuracy is not None:
+        shown["accuracy"] = f"{record.accuracy:.3f}"
+    bar.set_postfix(shown, refresh=False)
+    bar.update(1)
+
+
+def _say_goodbye(server: Server, wait_s: float = 10.0) -> None:
+    """Wait until the devices have got the final weights, or for a while."""
+    end_s = time.monotonic() + wait_s
+    with server.condition:
+        server.condition.wait_for(
+            lambda: not server.channels, timeout=max(0.0, end_s - time.monotonic())
+        )

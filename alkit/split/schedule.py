@@ -1,0 +1,100 @@
+"""One iteration of split learning as a schedule of four lanes, and the splitting of a batch.
+
+Stage 0 is the head on the device, stage 1 the tail on the server; `send` carries what a forward or
+backward made. Three micro-batches:
+
+    device     F F F . . . B B B U
+    uplink       s s s
+    server         FB FB FB            the update waits for the device's next message: until then
+    downlink         s  s  s           an iteration that was cut off can be dropped on both sides
+
+One micro-batch is plain split learning, in which one lane works at a time. The device and the
+server take their tasks from `order`; the links see theirs happen.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from alkit.schedule import Schedule, ScheduleError, Task
+
+__all__ = [
+    "DEVICE",
+    "DOWNLINK",
+    "LANES",
+    "SERVER",
+    "UPLINK",
+    "one_iteration",
+    "split",
+    "split_sizes",
+]
+
+LANES = ("device", "uplink", "server", "downlink")
+DEVICE, UPLINK, SERVER, DOWNLINK = range(4)
+
+
+def split(micro: int, *, returns: bool = True) -> Schedule:
+    """Return the schedule of iterations of `micro` micro-batches each.
+
+    Args:
+        returns: gradients come back; without a head (cut 0) they don't.
+    Raises:
+        ScheduleError: no micro-batches.
+    """
+    if micro < 1:
+        raise ScheduleError(f"micro is {micro}: it must be at least 1")
+
+    def order(lane: int, batches: Iterable[int]) -> Iterator[Task]:
+        before = None
+        for batch in batches:
+            if lane == SERVER and before is not None:
+                yield Task("update", 1, before)
+            yield from one_iteration(lane, batch, micro, returns=returns)
+            before = batch
+        if lane == SERVER and before is not None:
+            yield Task("update", 1, before)
+
+    def after(task: Task) -> tuple[Task, ...]:
+        kind, stage, batch, at = task
+        if kind == "update":
+            return (Task("backward", stage, batch, micro - 1),) if stage or returns else ()
+        if kind == "send":
+            return (Task("backward" if stage else "forward", stage, batch, at),)
+        if kind == "forward":
+            return (Task("send", 0, batch, at),) if stage else (Task("update", 0, batch - 1),)
+        return (Task("forward", 1, batch, at),) if stage else (Task("send", 1, batch, at),)
+
+    return Schedule("split" if micro == 1 else "pipelearn", 2, 4, order, after)
+
+
+def one_iteration(lane: int, batch: int, micro: int, *, returns: bool = True) -> Iterator[Task]:
+    """Yield a lane's tasks of one iteration; the server's update is not among them."""
+    numbers = range(micro)
+    if lane == DEVICE:
+        yield from (Task("forward", 0, batch, at) for at in numbers)
+        if returns:
+            yield from (Task("backward", 0, batch, at) for at in numbers)
+        yield Task("update", 0, batch)
+    elif lane == UPLINK:
+        yield from (Task("send", 0, batch, at) for at in numbers)
+    elif lane == SERVER:
+        for at in numbers:
+            yield Task("forward", 1, batch, at)
+            yield Task("backward", 1, batch, at)
+    elif returns:
+        yield from (Task("send", 1, batch, at) for at in numbers)
+
+
+def split_sizes(samples: int, micro: int, least: int = 1) -> list[int]:
+    """Cut a batch into at most `micro` micro-batches of near-equal sizes; none is lost.
+
+    Args:
+        least: samples that each must have: 2 where BatchNorm stands. A batch of fewer stays whole.
+
+    Example:
+        >>> split_sizes(10, 4)
+        [3, 3, 2, 2]
+    """
+    if samples < 1 or micro < 1:
+        raise ScheduleError(f"{samples} samples in {micro} micro-batches: both must be at least 1")
+    count = max(1, min(micro, samples // least))
+    small, larger = divmod(samples, count)
+    return [small + 1] * larger + [small] * (count - larger)

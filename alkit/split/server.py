@@ -1,0 +1,412 @@
+"""The server as a state machine: who is there, which round is open, who has done it.
+
+    a connection's thread          join -> hello, welcome -> [start -> iterations -> done] -> bye
+                                                |                              |
+    shared, under one lock         connected, lost        open round        contributions
+                                                |                              |
+    the run's thread               open a round -> wait for all, or for who is left -> average ->
+                                   checkpoint -> next round
+
+A device that is lost keeps its place in the open round: it may come back and go on from the last
+step that both sides have, or from the round's beginning. When all others are done and `grace_s`
+has passed, the round is averaged without it, if a quorum is there; it may join the next one.
+"""
+
+import copy
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from alkit import checkpoint
+from alkit.engine import operator_threads
+from alkit.rng import generator_for
+from alkit.split.channel import Channel, ChannelLost
+from alkit.split.device import STATE
+from alkit.split.greeting import welcome
+from alkit.split.halves import Tail, average, sgd
+from alkit.split.replica import Contribution, Order, Replica
+from alkit.split.rounds import Attendance, RoundRecord
+from alkit.split.settings import Settings
+from alkit.split.stream import round_count, round_steps
+from alkit.split.turns import Turnstile
+from alkit.split.wire import Message, WireError
+
+__all__ = ["QuorumLost", "Server"]
+
+log = logging.getLogger(__name__)
+
+
+class QuorumLost(ConnectionError):
+    """Too few devices are left."""
+
+
+class Server:
+    """The server of one run.
+
+    Args:
+        units: the whole network with its initial weights, which stay as they are.
+        samples: of each device.
+        name: of the job; a device must say the same.
+        job: what devices are told, names and numbers only.
+        evaluate: gives the accuracy of a network's state, after each round.
+        path: of a checkpoint, written at each round's beginning; read if it is there.
+        plan: attendances of a recorded run: who takes part is taken from there, and whoever is not
+            in it is not waited for.
+        replan: gives cut and number of micro-batches of a device for the next round from what has
+            been seen, or None to leave them.
+        report: called with each round's record.
+    """
+
+    def __init__(
+        self,
+        units: Sequence[nn.Module],
+        settings: Settings,
+        samples: Sequence[int],
+        *,
+        name: str = "",
+        job: Mapping[str, Any] | None = None,
+        evaluate: Callable[[dict[str, Tensor]], float] | None = None,
+        path: Path | None = None,
+        plan: Sequence[Attendance] | None = None,
+        replan: Callable[[int, RoundRecord], tuple[int, int] | None] | None = None,
+        report: Callable[[RoundRecord], None] | None = None,
+    ) -> None:
+        if len(samples) != settings.devices:
+            raise ValueError(f"{len(samples)} sizes for {settings.devices} devices: give one each")
+        self.units, self.settings, self.samples = list(units), settings, list(samples)
+        self.name, self.job, self.path = name, dict(job or {}), path
+        self.evaluate, self.plan, self.replan, self.report = evaluate, plan, replan, report
+        self.condition = threading.Condition()
+        self.state = _state(units)
+        self.rounds = round_count(settings, self.samples)
+        self.round, self.over = 0, False
+        self.choices = list(zip(settings.cuts, settings.micros, strict=True))
+        self.shared: Tail | None = None  # the tail of `split` and `splitfed2`
+        self.shared_optimizer: Any = None  # as of the last turn that came to its end
+        self.turnstile: Turnstile | None = None
+        self.replicas = [
+            Replica(at, own, settings, self._tail) for at, own in enumerate(self.samples)
+        ]
+        self.channels: dict[int, Channel] = {}
+        self.known: dict[int, set[tuple[int, int]]] = {}  # optimisers that the devices have
+        self.live: dict[int, tuple[int, int]] = {}  # round and step that came with a hello
+        self.lost_s: dict[int, float] = {}
+        self.orders = Attendance()
+        self.contributions: dict[int, Contribution] = {}
+        self.records: list[RoundRecord] = []
+        self.failure: BaseException | None = None
+        if path is not None and path.exists():
+            self._restore(checkpoint.load(path))
+
+    # ---- the run's thread
+
+    def run(self) -> dict[str, Tensor]:
+        """Train to the end, and return the network's state.
+
+        Raises:
+            QuorumLost: too few devices came, or are left.
+        """
+        try:
+            while self.round < self.rounds:
+                self._run_round()
+        except BaseException as error:
+            self.stop(error)
+            raise
+        with self.condition:
+            self.over = True
+            self.condition.notify_all()
+        return self.state
+
+    def stop(self, error: BaseException) -> None:
+        """End all connections: the run is over for a reason."""
+        with self.condition:
+            self.failure, self.over = self.failure or error, True
+            self.condition.notify_all()
+            if self.turnstile is not None:
+                self.turnstile.stop()
+            for channel in self.channels.values():
+                channel.close()
+
+    def _run_round(self) -> None:
+        start_s = time.perf_counter()
+        self._save()
+        with self.condition:
+            self._open()
+            self._wait_for_all()
+            done = dict(sorted(self.contributions.items()))
+            attendance = Attendance({at: self.orders[at] for at in done})
+        state = self._averaged(done)
+        seconds = time.perf_counter() - start_s
+        accuracy = self.evaluate(state) if self.evaluate is not None else None
+        record = RoundRecord(
+            attendance, {at: own.samples for at, own in done.items()},
+            {at: own.losses for at, own in done.items()},
+            sum(own.right for own in done.values()), accuracy, seconds,
+            [interval for own in done.values() for interval in own.intervals],
+        )  # fmt: skip
+        if self.replan is not None:
+            for at in done:
+                self.choices[at] = self.replan(at, record) or self.choices[at]
+        with self.condition:
+            self.records.append(record)
+            self.state, self.round = state, self.round + 1
+            self.orders, self.contributions = Attendance(), {}
+            self.condition.notify_all()
+        if self.report is not None:
+            self.report(record)
+
+    def _open(self) -> None:
+        """Say who is to do what in this round."""
+        for at, (cut, micro) in enumerate(self.choices):
+            steps = round_steps(self.settings, self.samples[at], micro, self.round)
+            if self.plan is not None:
+                if at not in self.plan[self.round]:
+                    continue
+                order = self.plan[self.round][at]
+            else:
+                order = Order(cut, micro, steps, fresh=True)
+            if len(order.steps):
+                self.orders[at] = order
+        if self.settings.method == "splitfed2":
+            self._tail(0, self.settings.cuts[0]).load(self.state)
+            steps = {at: order.steps for at, order in self.orders.items()}
+            self.turnstile = Turnstile(steps, self._drawn_order)
+        self.opened_s = time.monotonic()
+        self.condition.notify_all()
+
+    def _drawn_order(self, at: int) -> list[int]:
+        draw = generator_for(self.settings.seed, "turns", self.round, at)
+        return torch.randperm(self.settings.devices, generator=draw).tolist()
+
+    def _wait_for_all(self) -> None:
+        """Wait until everybody is done, or the rest has been waited for long enough.
+
+        Raises:
+            QuorumLost: see `Settings.join_s`.
+        """
+        while True:
+            if self.failure is not None:
+                raise self.failure
+            missing = [at for at in self.orders if at not in self.contributions]
+            if not missing:
+                return
+            now, left = time.monotonic(), self._deadline(missing)
+            if left is not None and now >= left:
+                if len(self.contributions) >= self.settings.quorum:
+                    return self._leave_out(missing)
+                raise QuorumLost(
+                    f"round {self.round}: {len(self.contributions)} of {len(self.orders)} devices"
+                    f" are done and {missing} are gone; the quorum is {self.settings.quorum}"
+                )
+            self.condition.wait(None if left is None else max(0.05, left - now))
+
+    def _deadline(self, missing: Sequence[int]) -> float | None:
+        """Return when waiting ends; None while somebody is still at work."""
+        if any(at in self.channels for at in missing):
+            return None
+        enough = len(self.contributions) >= self.settings.quorum
+        late = [at for at in missing if at not in self.lost_s]  # never seen
+        if late or not enough:
+            start = max([self.opened_s, *(self.lost_s.get(at, 0.0) for at in missing)])
+            return start + self.settings.join_s
+        return max(self.lost_s[at] for at in missing) + self.settings.grace_s
+
+    def _leave_out(self, missing: Sequence[int]) -> None:
+        log.warning("round %d is averaged without device %s", self.round, missing)
+        for at in missing:
+            del self.orders[at]
+
+    def _averaged(self, done: Mapping[int, Contribution]) -> dict[str, Tensor]:
+        """Return the state that the next round begins with."""
+        if not done or self.settings.method == "split":
+            return self.state  # which was handed on from device to device
+        weights = [own.samples for own in done.values()]
+        state = average([own.state for own in done.values()], weights)
+        return state if self.shared is None else state | self.shared.state()
+
+    # ---- the connections' threads
+
+    def join(self, channel: Channel, identity: int | None = None) -> None:
+        """Serve one connection to its end; returns, whatever the device does.
+
+        Args:
+            identity: number of the device that the transport has made sure of; None if it can't.
+        """
+        index = None
+        try:
+            index = self._admit(channel, identity)
+            with operator_threads(self.settings.threads):
+                self._serve(channel, index)
+        except WireError as error:
+            log.warning("refused %s: %s", channel.peer, error)
+            _tell(channel, str(error))
+        except ChannelLost as error:
+            log.info("lost %s: %s", channel.peer, error)
+        except BaseException as error:  # a fault of ours: the run's thread raises it
+            self.stop(error)
+        finally:
+            self._gone(index, channel)
+            channel.close()
+
+    def _admit(self, channel: Channel, identity: int | None) -> int:
+        job = self.job | {"settings": self.settings.plain()}
+        hello = welcome(channel, job, self.name, self.settings.devices, identity)
+        with self.condition:
+            if (before := self.channels.get(hello.device)) is not None:
+                before.close()  # its thread may be at work on the tail: wait until it has left
+                self.condition.wait_for(lambda: self.channels.get(hello.device) is not before)
+            self.channels[hello.device] = channel
+            self.known[hello.device] = set(hello.saved)
+            self.live[hello.device] = hello.round, hello.step
+            self.replicas[hello.device].offset_s = hello.offset_s
+            self.condition.notify_all()
+        return hello.device
+
+    def _serve(self, channel: Channel, index: int) -> None:
+        while True:
+            with self.condition:
+                self.condition.wait_for(lambda: self._may_start(channel, index))
+                if self.channels.get(index) is not channel:
+                    raise ChannelLost(f"device {index} has connected anew")
+                if self.over:
+                    break
+                order, resumes = self._order(index)
+            self._start(channel, index, order, resumes)
+            turns = {} if self.turnstile is None else {"turns": self.turnstile.of(index)}
+            contribution = self.replicas[index].serve(channel, **turns)
+            with self.condition:
+                if self.channels.get(index) is not channel:
+                    raise ChannelLost(f"device {index} has connected anew")
+                self.contributions[index] = contribution
+                self.known[index].add((self.round + 1, order.cut))
+                if self.settings.method == "split":
+                    self.state = contribution.state
+                    self.shared_optimizer = self.shared.optimizer_state()
+                self.condition.notify_all()
+        if self.failure is not None:
+            return _tell(channel, f"the server ends: {self.failure}")
+        final = {STATE + key: tensor for key, tensor in self.state.items()}
+        channel.send(Message("bye", round=self.round, tensors=final))
+
+    def _may_start(self, channel: Channel, index: int) -> bool:
+        if self.over or self.channels.get(index) is not channel:
+            return True
+        if index not in self.orders or index in self.contributions:
+            return False
+        if self.settings.method != "split":
+            return True
+        before = [at for at in self.orders if at < index]
+        return all(at in self.contributions for at in before)
+
+    def _order(self, index: int) -> tuple[Order, bool]:
+        """Return what the device is to do, and whether it goes on where it was."""
+        order, replica = self.orders[index], self.replicas[index]
+        round_, step = self.live.pop(index, (-1, -1))
+        if round_ == self.round == replica.round and replica.can_resume(round_, step):
+            replica.resume(step)
+            return self.orders[index], True
+        if self.plan is None:
+            key = self.round, order.cut
+            both = key in self.known[index] and (self.settings.shared_tail or key in replica.saved)
+            self.orders[index] = order = Order(order.cut, order.micro, order.steps, not both)
+        return order, False
+
+    def _start(self, channel: Channel, index: int, order: Order, resumes: bool) -> None:
+        replica = self.replicas[index]
+        tensors = {}
+        if not resumes:
+            replica.begin(self.round, order, self.state, self.shared_optimizer)
+            tensors = {
+                STATE + key: tensor
+                for key, tensor in self.state.items()
+                if int(key.partition(".")[0]) < order.cut
+            }
+        values = {
+            "cut": order.cut, "micro": order.micro, "fresh": order.fresh, "resume": resumes,
+            "first": order.steps.start, "last": order.steps.stop, "step": replica.steps_done,
+        }  # fmt: skip
+        channel.send(Message("start", round=self.round, values=values, tensors=tensors))
+
+    def _gone(self, index: int | None, channel: Channel) -> None:
+        with self.condition:
+            if index is not None and self.channels.get(index) is channel:
+                del self.channels[index]
+                self.lost_s[index] = time.monotonic()
+                if self.turnstile is not None and index not in self.contributions:
+                    self.turnstile.leave(index)
+                    self.orders.pop(index, None)  # the others don't wait for it
+            self.condition.notify_all()
+
+    # ---- parts
+
+    def _tail(self, device: int, cut: int) -> Tail:
+        if self.settings.shared_tail and self.shared is not None:
+            return self.shared
+        units = copy.deepcopy(self.units)[cut:]
+        settings = self.settings
+
+        def optimizer(parameters: Any) -> torch.optim.Optimizer:
+            return sgd(parameters, settings.lr, settings.momentum)
+
+        tail = Tail(units, optimizer, first=cut, seed=settings.seed, device=device)
+        if settings.shared_tail:
+            self.shared = tail
+        return tail
+
+    def _save(self) -> None:
+        if self.path is None:
+            return
+        optimizers = [
+            [[list(key), state] for key, state in replica.saved.items() if key[0] == self.round]
+            for replica in self.replicas
+        ]
+        shared = self.shared.optimizer_state() if self.shared is not None else None
+        state = {
+            "job": self.name,
+            "settings": self.settings.plain(),
+            "round": self.round,
+            "state": self.state,
+            "optimizers": optimizers,
+            "shared": shared,
+            "choices": [list(choice) for choice in self.choices],
+            "records": [record.plain() for record in self.records],
+        }
+        checkpoint.save(self.path, state)
+
+    def _restore(self, saved: Mapping[str, Any]) -> None:
+        if saved["job"] != self.name or saved["settings"] != self.settings.plain():
+            raise ValueError(f"{self.path} is of another run: give another path, or delete it")
+        self.state, self.round = dict(saved["state"]), saved["round"]
+        self.choices = [tuple(choice) for choice in saved["choices"]]
+        for replica, rows in zip(self.replicas, saved["optimizers"], strict=True):
+            replica.saved = {tuple(key): state for key, state in rows}
+        if saved["shared"] is not None:
+            self._tail(0, self.settings.cuts[0]).load_optimizer(saved["shared"])
+            self.shared_optimizer = saved["shared"]
+        self.records = [RoundRecord.read(record) for record in saved["records"]]
+
+
+def _state(units: Sequence[nn.Module]) -> dict[str, Tensor]:
+    return {
+        f"{at}.{name}": tensor.detach().clone()
+        for at, unit in enumerate(units)
+        for name, tensor in unit.state_dict().items()
+    }
+
+
+def _tell(channel: Channel, text: str) -> None:
+    try:
+        channel.send(Message("error", values={"text": text}))
+    except (ChannelLost, WireError):
+        log.info("could not tell %s: %s", channel.peer, text)
+
+
+def _same_clock(difference_s: float) -> float:
+    """On one machine the clocks are one: what is left is the way itself."""
+    return 0.0 if abs(difference_s) < 1.0 else difference_s

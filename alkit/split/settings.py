@@ -1,0 +1,146 @@
+"""What a run of split learning is, beside network and data.
+
+The published systems are settings of one engine:
+
+    method       cut          micro    tail                       averaged
+    central      0            1        one a device               everything
+    fed          all units    -        none                       everything (FedAvg)
+    split        any          1        one, devices take turns    nothing: both are handed on
+    splitfed     any          1        one a device               everything (SplitFed v1)
+    splitfed2    any          1        one for all, in an order   heads (SplitFed v2)
+                                       drawn for every step
+    pipelearn    any          N        one a device               everything
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+__all__ = ["METHODS", "Settings"]
+
+METHODS = ("central", "fed", "split", "splitfed", "splitfed2", "pipelearn")
+SHARED_TAIL = ("split", "splitfed2")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Numbers that all parties must agree on.
+
+    Attributes:
+        units: of the network.
+        cuts: for each device, how many units it has itself.
+        method: of `METHODS`.
+        micros: micro-batches an iteration, for each device.
+        epochs, batch: as a device counts them: samples are its own.
+        duplicate: micro-batches are whole batches, so an iteration takes N of them; otherwise they
+            are parts of one, and N changes nothing but the time.
+        immediate: the tail steps after every micro-batch. Other mathematics: faster per sample, and
+            head and tail no longer see the same weights throughout an iteration.
+        aggregate_every: iterations; -1 once an epoch of the device, 0 once at the end.
+        lr, momentum: of SGD, on both sides.
+        seed: of weights, order, augmentation and dropout.
+        least: samples a micro-batch must have; 2 where BatchNorm stands.
+        augment: "none" or "weak" (crop and flip).
+        threads: operator threads of each device, and of the server for each.
+        quorum: devices without which a round is not averaged.
+        grace_s: seconds that the others wait for a lost device at the end of a round.
+        join_s: seconds that the server waits for devices to come, or to come back to a quorum.
+        step_s: seconds that a device may take for one message.
+    """
+
+    units: int
+    cuts: tuple[int, ...]
+    method: str = "pipelearn"
+    micros: tuple[int, ...] = field(default=(1,))
+    epochs: int = 1
+    batch: int = 100
+    duplicate: bool = False
+    immediate: bool = False
+    aggregate_every: int = -1
+    lr: float = 0.01
+    momentum: float = 0.9
+    seed: int = 1994
+    least: int = 1
+    augment: str = "none"
+    threads: int = 1
+    quorum: int = 1
+    grace_s: float = 5.0
+    join_s: float = 60.0
+    step_s: float = 120.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "cuts", _each(self.cuts, len(self.cuts)))
+        object.__setattr__(self, "micros", _each(self.micros, len(self.cuts)))
+        if self.method not in METHODS:
+            raise ValueError(f"method is {self.method!r}: give {', '.join(METHODS)}")
+        self._check_cuts()
+        for name in ("epochs", "batch", "threads", "quorum", "least"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}: it must be at least 1")
+        if self.aggregate_every < -1:
+            raise ValueError(f"aggregate_every is {self.aggregate_every}: give -1, 0 or more")
+        if self.quorum > self.devices:
+            raise ValueError(f"a quorum of {self.quorum} of {self.devices} devices can't be met")
+        if self.shared_tail and self.immediate:
+            raise ValueError(f"{self.method} has one tail: immediate is for one tail a device")
+
+    @property
+    def devices(self) -> int:
+        """Number of devices."""
+        return len(self.cuts)
+
+    @property
+    def shared_tail(self) -> bool:
+        """Whether all devices share one tail."""
+        return self.method in SHARED_TAIL
+
+    def plain(self) -> dict[str, Any]:
+        """Return the settings as JSON can hold them."""
+        return {**asdict(self), "cuts": list(self.cuts), "micros": list(self.micros)}
+
+    @staticmethod
+    def read(plain: dict[str, Any]) -> "Settings":
+        """Return what `plain` gave.
+
+        Raises:
+            ValueError: a setting that there is not, or a value of another type.
+        """
+        fields = Settings.__dataclass_fields__
+        for key, value in plain.items():
+            if key not in fields:
+                raise ValueError(f"no setting {key!r}; there are {', '.join(fields)}")
+            if key in ("cuts", "micros"):
+                right = isinstance(value, list) and all(type(each) is int for each in value)
+            else:
+                wanted = fields[key].type
+                right = type(value) is wanted or (wanted is float and type(value) is int)
+            if not right:
+                raise ValueError(f"{key} is {value!r}: another type is wanted")
+        return Settings(**plain)
+
+    def _check_cuts(self) -> None:
+        if not self.cuts:
+            raise ValueError("no devices: give one cut a device")
+        fixed = {"central": 0, "fed": self.units}.get(self.method)
+        allowed = range(self.units + 1) if fixed is None else (fixed,)
+        if bad := [cut for cut in self.cuts if cut not in allowed]:
+            said = f"0 to {self.units}" if fixed is None else f"{fixed} for {self.method}"
+            raise ValueError(f"cut {bad[0]} of {self.units} units: give {said}")
+        if min(self.micros) < 1:
+            raise ValueError(f"micros is {list(self.micros)}: each must be at least 1")
+        if self.method != "pipelearn" and max(self.micros) > 1:
+            raise ValueError(f"{self.method} has one micro-batch: several are for pipelearn")
+        if self.shared_tail and (len(set(self.cuts)) > 1 or self.cuts[0] == self.units):
+            raise ValueError(
+                f"{self.method} has one tail: give all devices one cut below all units"
+            )
+
+
+def _each(values: Sequence[int], devices: int) -> tuple[int, ...]:
+    """One value a device; a single one is for all."""
+    values = tuple(values)
+    if len(values) == 1:
+        return values * devices
+    if len(values) != devices:
+        raise ValueError(f"{len(values)} values for {devices} devices: give one, or one each")
+    return values

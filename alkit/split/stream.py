@@ -1,0 +1,138 @@
+"""A device's samples as a row of batches, each a function of (seed, device, step).
+
+Steps count on over epochs. Rounds, between which the server averages, are ranges of steps:
+
+    aggregate_every -1    round 0 = epoch 0 | round 1 = epoch 1 | ...
+    aggregate_every 10    steps 0..9 | 10..19 | ...; who has fewer steps in all stops taking part
+    aggregate_every 0     all steps: averaged once, at the end
+"""
+
+from collections.abc import Iterator
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from alkit.augment import crop_and_flip
+from alkit.rng import generator_for
+from alkit.split.schedule import split_sizes
+from alkit.split.settings import Settings
+
+__all__ = ["MicroBatch", "Stream", "round_count", "round_steps", "step_sizes", "steps_an_epoch"]
+
+
+class MicroBatch:
+    """A part of a batch: its inputs (n, ...), labels (n) and share of the batch's samples."""
+
+    def __init__(self, x: Tensor, y: Tensor, share: float) -> None:
+        self.x, self.y, self.share = x, y, share
+
+
+class Stream:
+    """The batches of one device.
+
+    Args:
+        x, y: its samples (N, ...) and labels (N); uint8 images are scaled to 0..1.
+        device: its number.
+        micro: micro-batches an iteration.
+        normal: mean and standard deviation of each channel, taken off.
+    Raises:
+        ValueError: no samples, or fewer than a micro-batch must have.
+    """
+
+    def __init__(
+        self,
+        x: Tensor,
+        y: Tensor,
+        settings: Settings,
+        device: int,
+        normal: tuple[Tensor, Tensor] | None = None,
+    ) -> None:
+        if len(x) != len(y) or len(x) < settings.least:
+            raise ValueError(
+                f"device {device} has {len(x)} samples and {len(y)} labels: give as many of both,"
+                f" {settings.least} or more"
+            )
+        self.x, self.y, self.settings, self.device = x, y, settings, device
+        self.normal = normal
+
+    def step(self, step: int, micro: int) -> Iterator[MicroBatch]:
+        """Yield the micro-batches of a step."""
+        chosen = self._indices(step)
+        x, y = self._inputs(chosen, step), self.y[chosen]
+        start = 0
+        for size in step_sizes(self.settings, len(self.x), step, micro):
+            rows = slice(start, start + size)
+            yield MicroBatch(x[rows], y[rows], size / len(chosen))
+            start += size
+
+    def _indices(self, step: int) -> Tensor:
+        epoch, at = divmod(step, steps_an_epoch(self.settings, len(self.x), self._micro))
+        ends = _ends(self.settings, len(self.x), self._micro)
+        return self._order(epoch)[ends[at] : ends[at + 1]]
+
+    @property
+    def _micro(self) -> int:
+        return self.settings.micros[self.device]
+
+    @lru_cache(maxsize=2)  # noqa: B019  (a stream lives as long as its device)
+    def _order(self, epoch: int) -> Tensor:
+        draw = generator_for(self.settings.seed, "order", self.device, epoch)
+        return torch.randperm(len(self.x), generator=draw)
+
+    def _inputs(self, chosen: Tensor, step: int) -> Tensor:
+        x = self.x[chosen]
+        if self.settings.augment == "weak":
+            x = crop_and_flip(x, generator_for(self.settings.seed, "augment", self.device, step))
+        if x.dtype == torch.uint8:
+            x = x.float() / 255
+        if self.normal is not None:
+            mean, deviation = (each.view(-1, 1, 1) for each in self.normal)
+            x = (x - mean) / deviation
+        return x
+
+
+def steps_an_epoch(settings: Settings, samples: int, micro: int) -> int:
+    """Return the iterations that a device needs to see its samples once."""
+    return len(_ends(settings, samples, micro)) - 1
+
+
+def step_sizes(settings: Settings, samples: int, step: int, micro: int) -> list[int]:
+    """Return the sizes of a step's micro-batches, as every party knows them.
+
+    Args:
+        samples: of the device.
+        micro: micro-batches at present, which a plan may have changed.
+    """
+    ends = _ends(settings, samples, micro)
+    at = step % (len(ends) - 1)
+    return split_sizes(ends[at + 1] - ends[at], micro, settings.least)
+
+
+def round_count(settings: Settings, samples: list[int]) -> int:
+    """Return the number of rounds; `samples` of each device."""
+    if settings.aggregate_every < 1:
+        return settings.epochs if settings.aggregate_every else 1
+    totals = (
+        settings.epochs * steps_an_epoch(settings, own, micro)
+        for own, micro in zip(samples, settings.micros, strict=True)
+    )
+    return -(-max(totals) // settings.aggregate_every)
+
+
+def round_steps(settings: Settings, samples: int, micro: int, number: int) -> range:
+    """Return the steps of a device in a round; none if it has done all of its own."""
+    an_epoch = steps_an_epoch(settings, samples, micro)
+    total = settings.epochs * an_epoch
+    length = {-1: an_epoch, 0: total}.get(settings.aggregate_every, settings.aggregate_every)
+    return range(min(number * length, total), min((number + 1) * length, total))
+
+
+@lru_cache(maxsize=64)
+def _ends(settings: Settings, samples: int, micro: int) -> list[int]:
+    """Where batches end in an epoch's order; a rest that is too small joins the batch before."""
+    size = settings.batch * (micro if settings.duplicate else 1)
+    ends = [*range(0, samples, size), samples]
+    if len(ends) > 2 and ends[-1] - ends[-2] < settings.least:
+        del ends[-2]
+    return ends

@@ -1,0 +1,141 @@
+"""How long an iteration takes: the longest path through its four lanes, by a short recurrence.
+
+For micro-batch i, with F, U, S, D, R the ends of the device's forward, upload, server, download and
+the device's backward (PiPar, Zhang et al. 2024, in our notation):
+
+    F_i = F_(i-1) + f                       forwards run back to back
+    U_i = max(F_i, U_(i-1)) + u             the uplink carries one after the other
+    S_i = max(U_i + latency, S_(i-1)) + s   forward and backward of the tail
+    D_i = max(S_i, D_(i-1)) + d
+    R_i = max(D_i + latency, R_(i-1)) + b   with R_0 = F_N
+
+Each of them is a line in the number of samples: small micro-batches cost more a sample.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from alkit.schedule import Task
+
+__all__ = ["Line", "Times", "fitted", "hiding_micro", "iteration_s", "lower_bound_s", "seconds_of"]
+
+
+class Line(NamedTuple):
+    """Seconds of n samples: fixed + each * n."""
+
+    fixed: float = 0.0
+    each: float = 0.0
+
+    def at(self, samples: int) -> float:
+        """Return the seconds that `samples` samples take."""
+        return self.fixed + self.each * samples
+
+    def __add__(self, other: "Line") -> "Line":  # type: ignore[override]
+        return Line(self.fixed + other.fixed, self.each + other.each)
+
+    def scaled(self, factor: float) -> "Line":
+        """Return the line of a machine that takes `factor` times as long."""
+        return Line(self.fixed * factor, self.each * factor)
+
+
+class Times(NamedTuple):
+    """The lines of one cut.
+
+    Attributes:
+        forward, backward: of the head, on the device.
+        up, down: of activations and labels, and of their gradients.
+        server: forward and backward of the tail.
+        update, server_update: seconds of an optimiser step on each side.
+        latency_up_s, latency_down_s: seconds from the last byte sent to the last received.
+    """
+
+    forward: Line
+    up: Line
+    server: Line
+    down: Line
+    backward: Line
+    update: float = 0.0
+    server_update: float = 0.0
+    latency_up_s: float = 0.0
+    latency_down_s: float = 0.0
+
+
+def iteration_s(times: Times, sizes: Sequence[int]) -> float:
+    """Return the seconds of an iteration with micro-batches of these sizes."""
+    forward = up = down = 0.0
+    server = times.server_update  # of the iteration before: see `schedule`
+    downs = []
+    for size in sizes:
+        forward += times.forward.at(size)
+        up = max(forward, up) + times.up.at(size)
+        server = max(up + times.latency_up_s, server) + times.server.at(size)
+        down = max(server, down) + times.down.at(size)
+        downs.append(down + times.latency_down_s)
+    end = forward
+    for size, arrived in zip(sizes, downs, strict=True):
+        end = max(arrived, end) + times.backward.at(size)
+    return end + times.update
+
+
+def lower_bound_s(times: Times, samples: int) -> float:
+    """Return what no number of micro-batches can beat: the busiest lane's own work.
+
+    Fixed costs count once, so for large fixed costs the bound is loose.
+    """
+    device = times.forward.at(samples) + times.backward.at(samples) + times.update
+    server = times.server.at(samples) + times.server_update
+    return max(device, times.up.at(samples), server, times.down.at(samples))
+
+
+def hiding_micro(times: Times, samples: int, most: int = 100) -> int:
+    """Return the number of micro-batches that hides the first one's round trip, as published.
+
+        N_0 = ceil((u + s + d) / min(f, b)) + 1,   at most half the batch, at most `most`
+
+    lowered so that all are of equal size. It hides latency and cannot remove a slow lane.
+    """
+    trip = sum(line.at(samples) for line in (times.up, times.server, times.down))
+    own = min(times.forward.at(samples), times.backward.at(samples))
+    wanted = math.ceil(trip / own) + 1 if own > 0 else most
+    micro = max(1, min(wanted, samples // 2, most))
+    return samples // (samples // micro)
+
+
+def seconds_of(times: Times, sizes: Sequence[int], returns: bool = True) -> "dict[Task, float]":
+    """Return the seconds of every task of batch 0, for `alkit.clock.simulate`.
+
+    The tail's forward has them all and its backward none: they follow each other at once. Latency
+    lies on the links here, where it also delays what follows.
+    """
+    found: dict[Task, float] = {Task("update", 0, 0): times.update}
+    found[Task("update", 1, 0)] = times.server_update
+    for at, size in enumerate(sizes):
+        found[Task("forward", 0, 0, at)] = times.forward.at(size)
+        found[Task("send", 0, 0, at)] = times.up.at(size)
+        found[Task("forward", 1, 0, at)] = times.server.at(size)
+        found[Task("backward", 1, 0, at)] = 0.0
+        if returns:
+            found[Task("send", 1, 0, at)] = times.down.at(size)
+            found[Task("backward", 0, 0, at)] = times.backward.at(size)
+    return found
+
+
+def fitted(samples: Sequence[int], seconds: Sequence[float]) -> Line:
+    """Fit a line by least squares; neither part is below 0.
+
+    Raises:
+        ValueError: no measurements, or as many samples as seconds are not given.
+    """
+    if not samples or len(samples) != len(seconds):
+        raise ValueError(f"{len(samples)} sizes and {len(seconds)} times: give as many of both")
+    mean_n, mean_s = sum(samples) / len(samples), sum(seconds) / len(seconds)
+    spread = sum((n - mean_n) ** 2 for n in samples)
+    together = sum((n - mean_n) * (s - mean_s) for n, s in zip(samples, seconds, strict=True))
+    each = max(0.0, together / spread) if spread else mean_s / mean_n
+    fixed = mean_s - each * mean_n
+    if fixed >= 0:
+        return Line(fixed, each)
+    # through the origin: the best line without a fixed part
+    squares = sum(n * n for n in samples)
+    return Line(0.0, sum(n * s for n, s in zip(samples, seconds, strict=True)) / squares)

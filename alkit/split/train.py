@@ -1,0 +1,184 @@
+"""Split learning from a notebook or a test: server and devices on threads of this process.
+
+    alkit.split.train(blocks, parts, cut=2, micro=4)
+
+The same server and devices run as programs on machines of their own, see `alkit split`.
+"""
+
+import copy
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from alkit.split.channel import Channel, local_pair
+from alkit.split.device import Device, Job
+from alkit.split.networks import has_batch_norm
+from alkit.split.rounds import Attendance, RoundRecord
+from alkit.split.schedule import LANES
+from alkit.split.server import Server
+from alkit.split.settings import Settings
+from alkit.split.stream import Stream
+from alkit.timeline import Timeline
+
+__all__ = ["TRANSPORTS", "Record", "run", "train"]
+
+TRANSPORTS = ("local", "grpc")
+Part = tuple[Tensor, Tensor]
+
+
+@dataclass(frozen=True)
+class Record:
+    """What a run gave.
+
+    Attributes:
+        state: of the whole network.
+        losses: of each device, in the order of its steps.
+        rounds: one record each.
+        timeline: four lanes a device; its batches are steps.
+        sent_bytes, received_bytes: by the devices' last connections, in messages.
+    """
+
+    state: dict[str, Tensor]
+    losses: dict[int, Tensor]
+    rounds: tuple[RoundRecord, ...]
+    timeline: Timeline
+    sent_bytes: int
+    received_bytes: int
+
+    @property
+    def plan(self) -> list[Attendance]:
+        """Who took part in which round, and how: what `train(plan=)` takes to do it again."""
+        return [record.attendance for record in self.rounds]
+
+    @property
+    def accuracy(self) -> list[float | None]:
+        """Of the averaged network after each round, if `evaluate` was given."""
+        return [record.accuracy for record in self.rounds]
+
+
+def train(
+    blocks: Sequence[nn.Module],
+    parts: Sequence[Part],
+    *,
+    cut: int | Sequence[int] = 1,
+    micro: int | Sequence[int] = 1,
+    transport: str = "local",
+    normal: tuple[Tensor, Tensor] | None = None,
+    evaluate: Callable[[dict[str, Tensor]], float] | None = None,
+    plan: Sequence[Attendance] | None = None,
+    path: Path | None = None,
+    **settings: Any,
+) -> Record:
+    """Train a network whose head runs on devices and whose tail on a server; `blocks` stay as they
+    are.
+
+    Args:
+        blocks: the units; a cut falls between them.
+        parts: samples and labels of each device.
+        cut: units on the device: 0 all on the server, all of them federated learning; one value,
+            or one a device.
+        micro: micro-batches an iteration, likewise.
+        transport: "local", through queues, or "grpc", through loopback; the bits are the same.
+        normal: mean and standard deviation of channels, taken off images.
+        evaluate: gives the accuracy of a state after each round.
+        plan: of a record, to repeat it: devices take part where they did.
+        path: of a checkpoint, see `Server`.
+        settings: see `Settings`.
+    Raises:
+        ValueError: settings that don't fit; says what would.
+        QuorumLost, ChannelLost: devices are gone.
+    """
+    least = 2 if has_batch_norm(blocks) else 1
+    cuts = (cut,) * len(parts) if isinstance(cut, int) else tuple(cut)
+    micros = (micro,) if isinstance(micro, int) else tuple(micro)
+    chosen = Settings(len(blocks), cuts, micros=micros, **{"least": least} | settings)
+    if len(cuts) != len(parts):
+        raise ValueError(f"{len(parts)} parts and {len(cuts)} cuts: give one cut, or one a part")
+    samples = [len(y) for _, y in parts]
+    server = Server(blocks, chosen, samples, evaluate=evaluate, plan=plan, path=path)
+
+    def device(index: int) -> Device:
+        own = Stream(*parts[index], chosen, index, normal)
+        job = Job(chosen, copy.deepcopy(list(blocks)), own)
+        return Device(index, lambda told: job)
+
+    return run(server, [device(index) for index in range(len(parts))], transport)
+
+
+def run(server: Server, devices: Sequence[Device], transport: str = "local") -> Record:
+    """Run a server and its devices on threads of this process.
+
+    Raises:
+        Exception: the first one of any of them.
+    """
+    if transport not in TRANSPORTS:
+        raise ValueError(f"transport is {transport!r}: give {', '.join(TRANSPORTS)}")
+    links: list[Channel] = []
+    with _listening(server, transport) as connect, ThreadPoolExecutor(len(devices) + 1) as pool:
+
+        def connected(index: int) -> Channel:
+            links.append(connect(index))
+            return links[-1]
+
+        jobs: list[Future[Any]] = [pool.submit(server.run)]
+        jobs += [
+            pool.submit(device.run, lambda at=device.index: connected(at)) for device in devices
+        ]
+        done, _ = wait(jobs, return_when=FIRST_EXCEPTION)
+        failed = [job.exception() for job in jobs if job in done and job.exception()]
+        if failed:
+            server.stop(failed[0])
+            raise failed[0]
+    return _record(server, links)
+
+
+def _record(server: Server, links: Sequence[Channel]) -> Record:
+    losses: dict[int, list[float]] = {at: [] for at in range(server.settings.devices)}
+    for record in server.records:
+        for at, own in record.losses.items():
+            losses[at] += own
+    lanes = [f"{lane} {at}" for at in losses for lane in LANES]
+    seen = [interval for record in server.records for interval in record.intervals]
+    return Record(
+        state=server.state,
+        losses={at: torch.tensor(own) for at, own in losses.items()},
+        rounds=tuple(server.records),
+        timeline=Timeline.of(seen, lanes),
+        sent_bytes=sum(link.stats().sent_bytes for link in links),
+        received_bytes=sum(link.stats().received_bytes for link in links),
+    )
+
+
+def _listening(server: Server, transport: str) -> AbstractContextManager[Callable[[int], Channel]]:
+    if transport == "local":
+        return _local(server)
+    from alkit.split.grpc_channel import loopback
+
+    return loopback(server)
+
+
+@contextmanager
+def _local(server: Server) -> Iterator[Callable[[int], Channel]]:
+    """Give a function that connects a device by queues; all threads have ended at the end."""
+    threads: list[threading.Thread] = []
+    capacity = 2 * max(server.settings.micros) + 4
+
+    def connect(index: int) -> Channel:
+        near, far = local_pair(f"device {index}", "server", capacity)
+        thread = threading.Thread(target=server.join, args=(far,), name=f"alkit-join-{index}")
+        threads.append(thread)
+        thread.start()
+        return near
+
+    try:
+        yield connect
+    finally:
+        for thread in threads:
+            thread.join()

@@ -1,0 +1,79 @@
+"""A dashboard of the four lanes: what a cut, micro-batches, links and a slow device do."""
+
+import ipywidgets as W
+
+from alkit.clock import simulate
+from alkit.schedule import Task as Step
+from alkit.split.planner import Task, times_at
+from alkit.split.profile import Link, Machine
+from alkit.split.schedule import LANES, split, split_sizes
+from alkit.split.times import Times, iteration_s, lower_bound_s, seconds_of
+from alkit.timeline import Timeline
+from alkit.viz import gantts, png
+
+__all__ = ["LaneDashboard", "iteration"]
+
+
+def iteration(times: Times, sizes: list[int], *, returns: bool = True) -> Timeline:
+    """Return one iteration in virtual time, with a resource a lane."""
+    seconds = seconds_of(times, sizes, returns)
+
+    def of(task: Step) -> float:
+        return seconds[task]
+
+    found = simulate(split(len(sizes), returns=returns), of, 1)
+    names = {f"worker {at}": lane for at, lane in enumerate(LANES)}
+    kept = (i for i in found.intervals if i.end_s > i.start_s)
+    return Timeline.of((i._replace(resource=names[i.resource]) for i in kept), LANES)
+
+
+class LaneDashboard:
+    """Choose cut, micro-batches, links and the device's speed; see who works when.
+
+    Args:
+        machine: profile of the network on this machine, which plays the server.
+
+    Attributes:
+        cut, micro, up, down, slower: sliders. `.value` may be set in code.
+        timeline: of one iteration, in virtual time.
+    """
+
+    def __init__(
+        self, machine: Machine, task: Task, *, cut: int = 1, up: float = 10.0, down: float = 25.0
+    ) -> None:
+        self.machine, self.task = machine, task
+        units = len(machine.units)
+        self.cut = W.IntSlider(cut, 1, units - 1, description="cut")
+        self.micro = W.IntSlider(4, 1, min(20, task.batch // task.least), description="micro")
+        self.up, self.down = (
+            W.FloatLogSlider(value, min=0, max=3, step=0.1, description=f"{name} Mbit/s")
+            for value, name in ((up, "up"), (down, "down"))
+        )
+        self.slower = W.FloatLogSlider(10.0, min=0, max=2, step=0.1, description="device slower")
+        self.report, self.picture = W.HTML(), W.Image(format="png")
+        self.timeline = Timeline((), ())
+        controls = (self.cut, self.micro, self.slower, self.up, self.down)
+        for control in controls:
+            control.observe(self._redraw, "value")
+        self.view = W.VBox([W.HBox(controls[:3]), W.HBox(controls[3:]), self.report, self.picture])
+        self._redraw()
+
+    @property
+    def times(self) -> Times:
+        """The lines of what is chosen."""
+        link = Link(1e6 * self.up.value, 1e6 * self.down.value)
+        device = self.machine.scaled(self.slower.value)
+        return times_at(device, self.machine, link, self.task, self.cut.value)
+
+    def _redraw(self, change: object = None) -> None:
+        times, batch = self.times, self.task.batch
+        sizes = split_sizes(batch, self.micro.value, self.task.least)
+        one, now = iteration_s(times, [batch]), iteration_s(times, sizes)
+        self.timeline = iteration(times, sizes)
+        self.report.value = (
+            f"<p class='alkit-ready'>An iteration takes {now:.3f} s with {len(sizes)}"
+            f" micro-batches and {one:.3f} s with one: {one / now:.2f} times as fast. The busiest"
+            f" lane alone needs {lower_bound_s(times, batch):.3f} s.</p>"
+        )
+        title = f"{len(sizes)} micro-batches, cut after unit {self.cut.value}"
+        self.picture.value = png(gantts({"one iteration": self.timeline}, title))

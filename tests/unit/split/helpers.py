@@ -1,0 +1,62 @@
+"""Small networks and samples for split learning."""
+
+import torch
+from torch import Tensor, nn
+
+import alkit.split
+from alkit.rng import generator_for
+from alkit.split.train import Record
+
+
+def units(norm: str = "none", double: bool = False, dropout: float = 0.0) -> list[nn.Module]:
+    """Four units for (B, 3, 6, 6): two convolutions, two linears."""
+    torch.manual_seed(0)
+    norms = {"batch": nn.BatchNorm2d, "group": lambda c: nn.GroupNorm(2, c)}
+
+    def unit(channels: int, out: int) -> nn.Module:
+        more = [norms[norm](out)] if norm in norms else []
+        return nn.Sequential(nn.Conv2d(channels, out, 3, padding=1), *more, nn.Tanh())
+
+    made = [
+        unit(3, 4),
+        nn.Sequential(unit(4, 6), nn.MaxPool2d(2)),
+        nn.Sequential(nn.Flatten(), nn.Linear(54, 16), nn.Tanh(), nn.Dropout(dropout)),
+        nn.Linear(16, 4),
+    ]
+    return [part.double() for part in made] if double else made
+
+
+def samples(count: int, device: int = 0, double: bool = False) -> tuple[Tensor, Tensor]:
+    """Inputs with a little to learn in them, and labels."""
+    draw = generator_for("samples", device)
+    x = torch.randn(count, 3, 6, 6, generator=draw, dtype=torch.float64)
+    y = (x[:, 0, :3, :3].sum((1, 2)) > 0).long() + 2 * (x[:, 1].sum((1, 2)) > 0).long()
+    return (x if double else x.float()), y
+
+
+def parts(sizes: list[int], double: bool = False) -> list[tuple[Tensor, Tensor]]:
+    return [samples(size, device, double) for device, size in enumerate(sizes)]
+
+
+def trained(sizes=(20,), *, norm="none", double=False, dropout=0.0, **options) -> Record:
+    """Train the small network on devices with so many samples."""
+    options = {"batch": 8, "epochs": 2, "lr": 0.1} | options
+    return alkit.split.train(units(norm, double, dropout), parts(list(sizes), double), **options)
+
+
+def same_bits(first: Record, second: Record) -> bool:
+    """Whether states and losses are equal to the last bit."""
+    states = all(torch.equal(first.state[key], second.state[key]) for key in first.state)
+    return (
+        states
+        and first.state.keys() == second.state.keys()
+        and all(torch.equal(first.losses[at], second.losses[at]) for at in first.losses)
+    )
+
+
+def difference(first: Record, second: Record) -> float:
+    """Return the largest difference of any weight."""
+    return max(
+        float((first.state[key].double() - second.state[key].double()).abs().max())
+        for key in first.state
+    )

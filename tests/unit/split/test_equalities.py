@@ -1,0 +1,215 @@
+"""Cutting, pipelining and distributing change nothing, except where the mathematics says so."""
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from alkit.split.halves import average
+from alkit.split.settings import Settings
+from alkit.split.stream import Stream
+from tests.unit.split.helpers import difference, parts, same_bits, samples, trained, units
+
+
+def by_hand(sizes, norm="none", double=False, **options):
+    """FedAvg of ordinary training, written as one would without any of this."""
+    options = {"batch": 8, "epochs": 2, "lr": 0.1} | options
+    settings = Settings(4, (1,) * len(sizes), "splitfed", **options)
+    nets = [torch.nn.Sequential(*units(norm, double)) for _ in sizes]
+    steppers = [
+        torch.optim.SGD(net.parameters(), lr=settings.lr, momentum=settings.momentum)
+        for net in nets
+    ]
+    losses = {at: [] for at in range(len(sizes))}
+    steps = [0] * len(sizes)
+    for _ in range(settings.epochs):
+        for at, (net, stepper) in enumerate(zip(nets, steppers, strict=True)):
+            x, y = samples(sizes[at], at, double)
+            stream = Stream(x, y, settings, at)
+            for _ in range(0, sizes[at], settings.batch):
+                [part] = stream.step(steps[at], 1)
+                steps[at] += 1
+                loss = F.cross_entropy(net(part.x), part.y)
+                losses[at].append(float(loss.detach()))
+                stepper.zero_grad()
+                loss.backward()
+                stepper.step()
+        mean = average([net.state_dict() for net in nets], sizes)
+        for net in nets:
+            net.load_state_dict(mean)
+    return nets[0].state_dict(), losses
+
+
+@pytest.mark.parametrize("norm", ["none", "batch", "group"])
+@pytest.mark.parametrize("cut", [0, 1, 2, 3, 4])
+def test_one_device_one_micro_batch_is_ordinary_training(cut, norm):
+    record = trained([20], cut=cut, method="pipelearn", norm=norm)
+    state, losses = by_hand([20], norm)
+    assert all(torch.equal(state[key], record.state[key]) for key in state)
+    assert torch.equal(record.losses[0], torch.tensor(losses[0]))
+
+
+@pytest.mark.parametrize(
+    ("method", "cut"), [("central", 0), ("fed", 4), ("splitfed", 2), ("pipelearn", 3)]
+)
+def test_devices_are_federated_averaging(method, cut):
+    sizes = [20, 12, 9]
+    record = trained(sizes, cut=cut, method=method)
+    state, losses = by_hand(sizes)
+    assert all(torch.equal(state[key], record.state[key]) for key in state)
+    assert all(torch.equal(record.losses[at], torch.tensor(losses[at])) for at in losses)
+
+
+@pytest.mark.parametrize("cut", [0, 1, 2, 3, 4])
+@pytest.mark.parametrize("micro", [2, 3, 5, 8, 20])
+def test_micro_batches_are_one_batch(cut, micro):
+    """Batches of 8 and a last one of 4: 3 and 5 micro-batches are of unequal sizes."""
+    whole, cut_up = (trained([20], cut=cut, micro=n, double=True) for n in (1, micro))
+    assert difference(whole, cut_up) < 1e-12
+    single = trained([20], cut=cut, micro=micro)
+    assert difference(trained([20], cut=cut), single) < 1e-5
+
+
+def test_group_norm_is_exact_and_batch_norm_is_not():
+    exact = [trained([20], micro=n, norm="group", double=True) for n in (1, 4)]
+    other = [trained([20], micro=n, norm="batch", double=True) for n in (1, 4)]
+    assert difference(*exact) < 1e-12
+    assert difference(*other) > 1e-3
+
+
+@pytest.mark.parametrize("micro", [1, 4])
+@pytest.mark.parametrize("norm", ["none", "batch"])
+def test_cuts_change_nothing(norm, micro):
+    records = [trained([20, 13], cut=cut, micro=micro, norm=norm, dropout=0.5) for cut in range(5)]
+    assert all(same_bits(records[0], other) for other in records[1:])
+
+
+def test_devices_may_have_cuts_of_their_own():
+    one = trained([20, 13, 16], cut=2, micro=4, dropout=0.3)
+    mixed = trained([20, 13, 16], cut=[1, 4, 3], micro=4, dropout=0.3)
+    assert same_bits(one, mixed)
+
+
+def test_runs_are_repeatable():
+    assert same_bits(trained([20, 13], micro=3), trained([20, 13], micro=3))
+
+
+def test_duplicate_takes_several_batches_a_step():
+    record = trained([32], micro=4, duplicate=True)
+    assert len(record.losses[0]) == 2  # one step of 4 x 8 an epoch
+    large = trained([32], micro=1, batch=32)
+    assert difference(record, large) < 1e-6
+
+
+def test_immediate_is_other_mathematics():
+    assert difference(trained([20], micro=4), trained([20], micro=4, immediate=True)) > 1e-3
+    assert same_bits(trained([20], micro=1), trained([20], micro=1, immediate=True))
+
+
+@pytest.mark.parametrize("every", [1, 2, 5, 0, 100])
+def test_averaging_every_so_many_steps(every):
+    """20 and 12 samples are 3 and 2 steps an epoch: 6 and 4 in all."""
+    record = trained([20, 12], aggregate_every=every)
+    assert [len(record.losses[at]) for at in (0, 1)] == [6, 4]
+    assert len(record.rounds) == {1: 6, 2: 3, 5: 2, 0: 1, 100: 1}[every]
+    if every == 1:  # the second device has nothing left to do
+        assert [sorted(r.weights) for r in record.rounds] == [[0, 1]] * 4 + [[0]] * 2
+
+
+def test_weights_of_the_average_are_samples():
+    record = trained([20, 12], epochs=1)
+    assert record.rounds[0].weights == {0: 20, 1: 12}
+
+
+def test_split_learning_hands_the_head_on():
+    """Vanilla split learning is one network that sees one device's samples after the other's."""
+    record = trained([16, 8], method="split", cut=2, momentum=0.0)
+    net = torch.nn.Sequential(*units())
+    stepper = torch.optim.SGD(net.parameters(), lr=0.1)
+    settings = Settings(4, (2, 2), "split", epochs=2, batch=8, lr=0.1, momentum=0.0)
+    streams = [Stream(*part, settings, at) for at, part in enumerate(parts([16, 8]))]
+    for epoch in range(2):
+        for at, count in ((0, 2), (1, 1)):
+            for step in range(epoch * count, (epoch + 1) * count):
+                [part] = streams[at].step(step, 1)
+                stepper.zero_grad()
+                F.cross_entropy(net(part.x), part.y).backward()
+                stepper.step()
+    assert all(torch.equal(value, record.state[key]) for key, value in net.state_dict().items())
+
+
+def test_splitfed2_shares_one_tail_in_a_drawn_order():
+    first, again = (trained([16, 16, 8], method="splitfed2", cut=2) for _ in range(2))
+    assert same_bits(first, again)
+    other = trained([16, 16, 8], method="splitfed2", cut=2, seed=7)
+    assert difference(first, other) > 0
+    # with one device there is nothing to share
+    assert same_bits(trained([20], method="splitfed2", cut=2), trained([20], cut=2))
+
+
+def test_average_rounds_counters_and_keeps_types():
+    states = [{"w": torch.tensor([1.0]), "n": torch.tensor(n)} for n in (3, 6)]
+    mean = average(states, [1, 3])
+    assert mean["n"] == 5
+    assert mean["n"].dtype == torch.int64
+    states = [{"w": torch.tensor([w], dtype=torch.float16)} for w in (1.0, 2.0)]
+    assert average(states, [1, 1])["w"].dtype == torch.float16
+    with pytest.raises(ValueError, match="one each"):
+        average(states, [1])
+
+
+def test_the_given_blocks_stay_as_they_are():
+    made = units()
+    before = copy.deepcopy(made)
+    import alkit.split
+
+    alkit.split.train(made, parts([8]), batch=4)
+    assert all(
+        torch.equal(a, b)
+        for one, other in zip(made, before, strict=True)
+        for a, b in zip(one.parameters(), other.parameters(), strict=True)
+    )
+
+
+@pytest.mark.parametrize(
+    ("sizes", "options"),
+    [
+        ([1], {}),  # one sample
+        ([3], {"micro": 8}),  # more micro-batches than samples
+        ([9], {"norm": "batch", "micro": 8}),  # a last batch of one sample, with BatchNorm
+        ([64], {"batch": 64, "micro": 40, "norm": "batch"}),  # micro-batches of at least two
+    ],
+)
+def test_odd_sizes(sizes, options):
+    record = trained(sizes, **options)
+    assert all(torch.isfinite(losses).all() for losses in record.losses.values())
+
+
+def test_large_batches_do_not_deadlock():
+    record = trained([1024], batch=1024, micro=8, epochs=1)
+    assert len(record.losses[0]) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"cut": 5}, "give 0 to 4"),
+        ({"method": "fed", "cut": 2}, "give 4 for fed"),
+        ({"method": "splitfed", "micro": 2}, "several are for pipelearn"),
+        ({"micro": 0}, "at least 1"),
+        ({"cut": [1, 2]}, "give one"),
+        ({"method": "sl"}, "central, fed"),
+        ({"quorum": 2}, "can't be met"),
+        ({"transport": "pigeon"}, "local, grpc"),
+        ({"method": "split", "cut": 4}, "below all units"),
+    ],
+)
+def test_bad_settings_say_what_is_allowed(options, words):
+    with pytest.raises(ValueError, match=words):
+        trained([8], **options)
+
+
+def test_no_samples():
+    with pytest.raises(ValueError, match="or more"):
+        trained([0])

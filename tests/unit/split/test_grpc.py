@@ -1,0 +1,154 @@
+"""gRPC gives the same bits as queues, finds losses, and lets nobody in who has no certificate."""
+
+import threading
+import time
+
+import pytest
+
+from alkit.split.certs import certificates_in, make
+from alkit.split.channel import ChannelLost
+from alkit.split.grpc_channel import Listener, connect
+from alkit.split.wire import Message
+from tests.unit.split.helpers import same_bits, trained
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"cut": 2, "micro": 3, "dropout": 0.3},
+        {"cut": [1, 3], "micro": [4, 2], "norm": "batch"},
+        {"cut": 4, "method": "fed"},
+        {"cut": 0, "method": "central"},
+        {"cut": 2, "method": "splitfed2"},
+        {"cut": 2, "method": "split"},
+    ],
+)
+def test_same_bits_as_queues(options):
+    local, network = (trained([20, 13], transport=way, **options) for way in ("local", "grpc"))
+    assert same_bits(local, network)
+    # but for the digits of a clock
+    assert abs(local.sent_bytes - network.sent_bytes) < 100
+
+
+def test_lanes_are_seen():
+    record = trained([40], transport="grpc", cut=1, micro=4)
+    for lane in ("device 0", "uplink 0", "server 0", "downlink 0"):
+        assert record.timeline.busy_s(lane) > 0
+    ends = [i.end_s for i in record.timeline.intervals if i.resource == "uplink 0"]
+    assert ends == sorted(ends)
+
+
+class Echo:
+    """A server that sends back what comes, and remembers who came."""
+
+    def __init__(self, **options):
+        self.seen, self.lost = [], []
+        self.listener = Listener(self.accept, **options)
+        self.address = f"127.0.0.1:{self.listener.port}"
+
+    def accept(self, channel, identity):
+        self.seen.append(identity)
+        try:
+            while True:
+                channel.send(channel.receive())
+        except Exception as error:
+            self.lost.append((time.monotonic(), error))
+            channel.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.listener.close()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    made = tmp_path_factory.mktemp("lab")
+    make(made, 2, hosts=["127.0.0.1"])
+    return made
+
+
+def test_certificates_say_who_is_who(folder):
+    with Echo(certificates=certificates_in(folder, "server")) as echo:
+        for at in (1, 0):
+            channel = connect(echo.address, certificates_in(folder, f"device-{at}"))
+            channel.send(Message("probe"))
+            assert channel.receive(5).kind == "probe"
+            channel.close()
+        assert echo.seen == [1, 0]
+
+
+def test_keys_are_for_their_owner(folder):
+    assert all((path.stat().st_mode & 0o077) == 0 for path in folder.glob("*.key"))
+    with pytest.raises(FileExistsError, match="authority"):
+        make(folder, 2)
+    with pytest.raises(FileNotFoundError, match="alkit split certs"):
+        certificates_in(folder, "device-7")
+
+
+def test_strangers_do_not_get_in(folder, tmp_path):
+    make(tmp_path / "other", 1)
+    with Echo(certificates=certificates_in(folder, "server")) as echo:
+        for stranger in (certificates_in(tmp_path / "other", "device-0"), None):
+            with pytest.raises(ChannelLost, match="no server"):
+                connect(echo.address, stranger, wait_s=1.0)
+        assert echo.seen == []
+
+
+def test_a_false_server_is_not_believed(folder, tmp_path):
+    make(tmp_path / "false", 1)
+    with (
+        Echo(certificates=certificates_in(tmp_path / "false", "server")) as echo,
+        pytest.raises(ChannelLost, match="no server"),
+    ):
+        connect(echo.address, certificates_in(folder, "device-0"), wait_s=1.0)
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0:0", "192.0.2.1:5000", "[::]:0", "example.org:1"])
+def test_plain_is_for_loopback(address):
+    with pytest.raises(ValueError, match="give certificates"):
+        Listener(lambda *_: None, address)
+    with pytest.raises(ValueError, match="give certificates"):
+        connect(address)
+
+
+def test_bytes_that_are_no_message_end_the_stream():
+    with Echo() as echo:
+        channel = connect(echo.address)
+        channel.outbox.put(b"GET / HTTP/1.1\r\n\r\n" + bytes(100))
+        with pytest.raises(ChannelLost):
+            channel.receive(5)
+        assert "no message of alkit" in str(echo.lost[0][1])
+
+
+def test_a_closed_side_is_seen_at_once():
+    with Echo() as echo:
+        channel = connect(echo.address)
+        channel.send(Message("probe"))
+        channel.receive(5)
+        start = time.monotonic()
+        channel.cancel()
+        for _ in range(100):
+            if echo.lost:
+                break
+            time.sleep(0.05)
+        assert echo.lost[0][0] - start < 4
+        with pytest.raises(ChannelLost):
+            channel.receive(5)
+
+
+def test_a_taken_address():
+    with Echo() as echo, pytest.raises(OSError, match="can't listen"):
+        Listener(lambda *_: None, echo.address)
+
+
+def test_no_thread_is_left():
+    before = {thread.name for thread in threading.enumerate()}
+    trained([8], transport="grpc", epochs=1)
+    for _ in range(100):
+        left = {t.name for t in threading.enumerate()} - before
+        if not any(name.startswith("alkit") for name in left):
+            return
+        time.sleep(0.05)
+    pytest.fail(f"still there: {left}")

@@ -1,0 +1,90 @@
+"""The networks have the published numbers of parameters and shapes at every cut."""
+
+import pytest
+import torch
+
+from alkit.split.networks import NETWORKS, build, has_batch_norm
+
+COUNTS = {
+    "VGG5": (5, 582_346), "VGG8": (8, 1_337_898), "VGG11": (11, 28_149_514),
+    "VGG16": (16, 33_646_666), "ResNet18": (10, 11_181_642), "ResNet50": (18, 23_528_522),
+    "MobileNetSmall": (15, 1_528_106), "MobileNetLarge": (19, 4_214_842),
+}  # fmt: skip
+KIB = {
+    "VGG5": [32, 16, 16, 0.5],
+    "VGG11": [64, 32, 64, 16, 32, 8, 8, 2, 16, 16],
+    "VGG16": [256, 64, 128, 32, 64, 64, 16, 32, 32, 8, 8, 8, 2, 16, 16],
+    "ResNet18": [16, 16, 16, 8, 8, 4, 4, 2, 2],
+    "ResNet50": [16, *[64] * 3, *[32] * 4, *[16] * 6, *[8] * 3],
+    "MobileNetSmall": [16, 4, 1.5, 1.5, *[0.625] * 3, 0.75, 0.75, *[0.375] * 3, 2.25, 4],
+    "MobileNetLarge": [16, 16, 6, 6, *[2.5] * 3, *[1.25] * 4, 1.75, 1.75, *[0.625] * 3, 3.75, 5],
+}  # fmt: skip
+CUMULATIVE = {
+    "VGG5": [960, 19_584, 56_640, 581_056],
+    "ResNet18": [
+        9_536, 83_520, 157_504, 387_648, 683_072, 1_602_112, 2_782_784, 6_455_872, 11_176_512
+    ],
+}  # fmt: skip
+
+
+def parameters(units) -> int:
+    return sum(p.numel() for unit in units for p in unit.parameters())
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_units_and_parameters(name):
+    units = build(name)
+    assert (len(units), parameters(units)) == COUNTS[name]
+
+
+def test_digits_take_fewer():
+    assert parameters(build("VGG5", channels=1, side=28)) == 458_890
+
+
+@pytest.mark.parametrize("name", KIB)
+def test_bytes_at_every_cut(name):
+    units, x, sizes = build(name), torch.zeros(2, 3, 32, 32), []
+    with torch.no_grad():
+        for unit in units:
+            x = unit.eval()(x)
+            sizes.append(x[0].numel() * 4 / 1024)
+    assert sizes[:-1] == KIB[name]
+    assert x.shape == (2, 10)
+
+
+@pytest.mark.parametrize("name", CUMULATIVE)
+def test_parameters_on_the_device(name):
+    units = build(name)
+    assert [parameters(units[:cut]) for cut in range(1, len(units))] == CUMULATIVE[name]
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_group_norm_leaves_no_batch_norm(name):
+    assert has_batch_norm(build(name))
+    assert not has_batch_norm(build(name, norm="group"))
+
+
+@pytest.mark.parametrize("name", ["VGG5", "ResNet18", "MobileNetSmall"])
+def test_one_channel(name):
+    units, x = build(name, channels=1), torch.zeros(2, 1, 32, 32)
+    for unit in units:
+        x = unit.eval()(x)
+    assert x.shape == (2, 10)
+
+
+def test_weights_depend_on_the_seed_alone():
+    torch.manual_seed(1)
+    first = build("VGG5", seed=3)
+    torch.manual_seed(2)
+    again, other = build("VGG5", seed=3), build("VGG5", seed=4)
+    assert torch.equal(first[0][0].weight, again[0][0].weight)
+    assert not torch.equal(first[0][0].weight, other[0][0].weight)
+
+
+def test_bad_names_say_what_there_is():
+    with pytest.raises(ValueError, match="there are VGG5"):
+        build("VGG7")
+    with pytest.raises(ValueError, match="pad them to 32"):
+        build("VGG11", channels=1, side=28)
+    with pytest.raises(ValueError, match="batch, group, none"):
+        build("VGG5", norm="layer")

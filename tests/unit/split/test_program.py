@@ -1,0 +1,182 @@
+"""Server and devices as processes: the command, its files, and what happens when one is killed."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import pandas as pd
+import pytest
+import safetensors.torch
+import torch
+
+import alkit.split
+from alkit.cli import main
+from alkit.split import data, program
+from alkit.split.config import ConfigError, read
+
+CONFIG = """
+name = "digits"
+plain = true
+port = PORT
+devices = 2
+data = "digits"
+model = "VGG5"
+norm = "group"
+batch = 50
+epochs = EPOCHS
+cut = 2
+micro = 4
+join_s = 60
+"""
+LIMIT_S = 120
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Run:
+    """The processes of one run; none outlives the test."""
+
+    def __init__(self, folder, epochs=2, **changes):
+        self.folder = folder
+        text = CONFIG.replace("PORT", str(free_port())).replace("EPOCHS", str(epochs))
+        for key, value in ({"grace_s": 30} | changes).items():
+            text += f"{key} = {value}\n"
+        self.path = folder / "run.toml"
+        self.path.write_text(text)
+        self.processes = []
+
+    def start(self, who, *more):
+        command = [sys.executable, "-m", "alkit", "split", who, "--config", str(self.path)]
+        command += ["--folder", str(self.folder / "out"), *map(str, more)]
+        quiet = ["--quiet"] if who == "server" else []
+        process = subprocess.Popen(
+            [*command, *quiet], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            env=os.environ | {"OMP_NUM_THREADS": "1"},
+        )  # fmt: skip
+        self.processes.append(process)
+        return process
+
+    def __enter__(self):
+        self.server = self.start("server")
+        self.devices = [self.start("device", "--index", at) for at in (0, 1)]
+        return self
+
+    def __exit__(self, *_):
+        for process in self.processes:
+            process.kill()
+            process.communicate()
+
+    def wait(self, *processes):
+        said = [process.communicate(timeout=LIMIT_S)[0] for process in processes]
+        assert not any(process.returncode for process in processes), "\n".join(said)
+
+    def after_rounds(self, count):
+        """Wait until so many rounds are in the checkpoint."""
+        end_s = time.monotonic() + LIMIT_S
+        path = self.folder / "out" / "server.pt"
+        while time.monotonic() < end_s:
+            if path.exists():
+                try:
+                    if torch.load(path, weights_only=True)["state"]["round"] >= count:
+                        return
+                except FileNotFoundError:
+                    pass
+            time.sleep(0.05)
+        pytest.fail(f"no {count} rounds in {LIMIT_S} s")
+
+    def model(self):
+        return safetensors.torch.load_file(self.folder / "out" / "model.safetensors")
+
+    def in_process(self):
+        config = read(self.path)
+        units = data.network(config)
+        settings = program.settings_of(config, len(units))
+        parts = [data.part_of(config, at) for at in (0, 1)]
+        options = {key: getattr(settings, key) for key in ("epochs", "batch", "least", "seed")}
+        return alkit.split.train(
+            units, [(part.x, part.y) for part in parts], cut=settings.cuts, micro=settings.micros,
+            **options,
+        )  # fmt: skip
+
+
+def same(first, second) -> bool:
+    return all(torch.equal(first[key], second[key]) for key in first)
+
+
+def test_processes_end_in_the_bits_of_threads(tmp_path):
+    with Run(tmp_path) as run:
+        run.wait(run.server, *run.devices)
+        assert same(run.model(), run.in_process().state)
+    table = pd.read_csv(tmp_path / "out" / "results.csv")
+    assert list(table["client_index"]) == [0, 1]
+    assert (table["test_accuracy"] > 0.2).all()
+    assert (table["comm amount"] > 1).all()
+    assert (table["upload"] > 0).all()
+    plain = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert len(plain["rounds"]) == 2
+    assert plain["config"]["model"] == "VGG5"
+    left = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert left == ["events.csv", "model.safetensors", "results.csv", "results.json"]
+
+
+def test_a_killed_device_comes_back_and_nothing_has_happened(tmp_path):
+    with Run(tmp_path, epochs=6) as run:
+        run.after_rounds(2)
+        run.devices[1].send_signal(signal.SIGKILL)
+        again = run.start("device", "--index", 1)
+        run.wait(run.server, run.devices[0], again)
+        assert same(run.model(), run.in_process().state)
+
+
+def test_a_killed_server_comes_back_and_nothing_has_happened(tmp_path):
+    with Run(tmp_path, epochs=6) as run:
+        run.after_rounds(2)
+        run.server.send_signal(signal.SIGKILL)
+        run.server.wait()
+        again = run.start("server")
+        run.wait(again, *run.devices)
+        assert same(run.model(), run.in_process().state)
+
+
+def test_the_others_go_on_within_ten_seconds(tmp_path):
+    """Counted from the kill: the open round is averaged without it after the time of grace."""
+    with Run(tmp_path, epochs=60, grace_s=1) as run:
+        run.after_rounds(2)
+        run.devices[1].send_signal(signal.SIGKILL)
+        killed_s = time.monotonic()
+        known = torch.load(tmp_path / "out" / "server.pt", weights_only=True)["state"]["round"]
+        run.after_rounds(known + 2)
+        assert time.monotonic() - killed_s < 10
+
+
+def test_certificates_by_the_command(tmp_path, capsys):
+    assert main(["split", "certs", str(tmp_path / "lab"), "--devices", "2"]) == 0
+    assert "device-1.key" in capsys.readouterr().out
+    assert main(["split", "certs", str(tmp_path / "lab")]) == 2
+    assert "has an authority" in capsys.readouterr().err
+
+
+def test_without_certificates_nothing_starts(tmp_path, capsys):
+    path = tmp_path / "run.toml"
+    path.write_text('data = "digits"\n')
+    for who in (["server"], ["device", "--index", "0"]):
+        assert main(["split", *who, "--config", str(path)]) == 2
+        assert "no certificates" in capsys.readouterr().err
+    path.write_text('data = "digits"\nplain = true\nserver_address = "0.0.0.0"\n')
+    assert main(["split", "server", "--config", str(path)]) == 2
+    assert "open to others" in capsys.readouterr().err
+
+
+def test_a_device_that_there_is_not(tmp_path):
+    path = tmp_path / "run.toml"
+    path.write_text('data = "digits"\nplain = true\n')
+    with pytest.raises(ConfigError, match="0 to 0"):
+        program.device(read(path), 1)

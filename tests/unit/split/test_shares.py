@@ -1,0 +1,62 @@
+"""Partitions: no sample has two owners, sizes and skews are as asked for."""
+
+import pytest
+import torch
+
+from alkit.split.shares import STRATEGIES, partition
+
+Y = torch.arange(1000) % 10
+
+
+def classes(rows) -> int:
+    return len(set(Y[rows].tolist()))
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_partition(strategy):
+    parts = partition(Y, 5, strategy)
+    rows = torch.cat(parts)
+    assert len(set(rows.tolist())) == len(rows)
+    assert len(parts) == 5
+    again, other = partition(Y, 5, strategy), partition(Y, 5, strategy, seed=2)
+    assert all(map(torch.equal, parts, again))
+    assert not all(
+        len(a) == len(b) and torch.equal(a, b) for a, b in zip(parts, other, strict=True)
+    )
+
+
+@pytest.mark.parametrize("strategy", ["dirichlet", "shards", "quantity"])
+def test_nothing_is_left_over(strategy):
+    assert sum(map(len, partition(Y, 5, strategy))) == 1000
+
+
+def test_sizes_of_single_devices():
+    assert list(map(len, partition(Y, 3, sizes=[100, 50, 7]))) == [100, 50, 7]
+    assert list(map(len, partition(Y, 3))) == [333] * 3
+
+
+def test_skews():
+    assert all(classes(rows) == 10 for rows in partition(Y, 5))
+    assert all(classes(rows) <= 4 for rows in partition(Y, 5, "shards"))
+    few = [classes(rows) for rows in partition(Y, 5, "dirichlet", alpha=0.05)]
+    assert min(few) < 6
+    sizes = list(map(len, partition(Y, 5, "quantity", alpha=0.3)))
+    assert max(sizes) > 2 * min(sizes)
+    assert min(sizes) >= 2
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"strategy": "fair"}, "iid, dirichlet"),
+        ({"devices": 600}, "too few"),
+        ({"sizes": [900, 200]}, "not more in all"),
+        ({"sizes": [10]}, "one each"),
+        ({"strategy": "shards", "sizes": [1, 1]}, "draws its own"),
+        ({"strategy": "dirichlet", "alpha": 0.0}, "above 0"),
+        ({"strategy": "quantity", "alpha": 1e-6, "devices": 50}, "raise alpha"),
+    ],
+)
+def test_bad_partitions(options, words):
+    with pytest.raises(ValueError, match=words):
+        partition(Y, **{"devices": 2} | options)
