@@ -28,6 +28,7 @@ __all__ = [
     "png",
     "save",
     "set_theme",
+    "shades",
 ]
 
 SINGLE, WIDE, GRID = (5.0, 3.2), (8.0, 3.0), (8.0, 5.5)  # inches
@@ -99,6 +100,11 @@ def marker(method: str) -> str:
 def label(method: str) -> str:
     """Return the name of a method as plots show it."""
     return _of(method)[2]
+
+
+def shades(count: int) -> list[str]:
+    """Return colours for lines that are no methods: cuts, links, sizes."""
+    return list(sns.color_palette("colorblind", count).as_hex())
 
 
 def gantt(timeline: Timeline, title: str, ax: Axes | None = None) -> Axes:

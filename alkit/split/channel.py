@@ -16,10 +16,20 @@ from typing import Protocol
 
 from alkit.split.wire import Message, WireError, decode, encode, stamped
 
-__all__ = ["LIMIT", "Channel", "ChannelLost", "LocalChannel", "Numbers", "Stats", "local_pair"]
+__all__ = [
+    "LIMIT",
+    "PIECE",
+    "Channel",
+    "ChannelLost",
+    "LocalChannel",
+    "Numbers",
+    "Stats",
+    "local_pair",
+]
 
 LIMIT = 1 << 30  # bytes of a message that a channel takes before it knows the plan
 CAPACITY = 256  # messages on their way
+PIECE = 1 << 16  # bytes in which a network channel sends a message
 
 
 class ChannelLost(ConnectionError):

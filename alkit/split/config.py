@@ -1,7 +1,7 @@
 """A run's configuration as a file, TOML or JSON; the server's is the one that counts.
 
 The key names of the published configuration are understood as well (`layer_num_on_client` is
-`cut`, `pipe_batch_num` is `micro`, ...). Unknown keys are refused. Tables `[[device]]` set values of
+`cut`, `pipe_batch_num` is `micro`, ...). Unknown keys are refused. Tables `[[device]]` are for
 single devices, in their order:
 
     model = "VGG5"
@@ -31,7 +31,15 @@ from alkit.split.shares import STRATEGIES
 __all__ = ["ALL", "Config", "ConfigError", "read"]
 
 ALL = -1  # a cut: all units on the device
-OWN = ("cut", "micro", "data_size", "threads", "uplink_mbit", "downlink_mbit")  # of a device
+OWN = (
+    "cut",
+    "micro",
+    "data_size",
+    "threads",
+    "memory_mib",
+    "uplink_mbit",
+    "downlink_mbit",
+)
 
 # the published names
 ALIASES = {
@@ -83,6 +91,8 @@ class Config:
             test part, after each round.
         profile: iterations of the profiler, which then chooses cut and micro; 0 to take those
             given.
+        memory_mib, server_memory_mib: that training may take on a device, and on the server for one
+            device; the profiler keeps to it. 0 for enough.
         uplink_mbit, downlink_mbit: the links' speeds, if the profiler is to believe these and not
             its own probes; 0 to probe.
         patience_s: seconds without a sign of life after which the other side is lost.
@@ -124,6 +134,8 @@ class Config:
     validate: bool = False
     test: bool = True
     profile: int = 0
+    memory_mib: float = 0.0
+    server_memory_mib: float = 0.0
     uplink_mbit: float = 0.0
     downlink_mbit: float = 0.0
     patience_s: float = 5.0
@@ -139,7 +151,15 @@ class Config:
         for key in ("devices", "epochs", "batch", "micro", "threads", "quorum"):
             if getattr(self, key) < 1:
                 raise ConfigError(f"{key} is {getattr(self, key)}: it must be at least 1")
-        for key in ("data_size", "test_size", "profile", "uplink_mbit", "downlink_mbit"):
+        for key in (
+            "data_size",
+            "test_size",
+            "profile",
+            "memory_mib",
+            "server_memory_mib",
+            "uplink_mbit",
+            "downlink_mbit",
+        ):
             if getattr(self, key) < 0:
                 raise ConfigError(f"{key} is {getattr(self, key)}: it must not be below 0")
         if not 0 < self.port < 65536:

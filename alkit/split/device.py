@@ -21,8 +21,10 @@ from torch import Tensor, nn
 from alkit import checkpoint
 from alkit.engine import operator_threads
 from alkit.split.channel import Channel, ChannelLost
+from alkit.split.greeting import LOAD_BYTES, speed
 from alkit.split.halves import Head, Tail, sgd
 from alkit.split.log import LaneLog
+from alkit.split.profile import Machine, measure
 from alkit.split.schedule import DEVICE, DOWNLINK, one_iteration
 from alkit.split.settings import Settings
 from alkit.split.stream import Stream
@@ -64,6 +66,7 @@ class Device:
         retries: attempts to connect again before it gives up; the count starts anew with each
             round that is done.
         pause_s: seconds between attempts.
+        memory_bytes: that training may take, for the planner; None for enough.
     """
 
     def __init__(
@@ -75,10 +78,11 @@ class Device:
         folder: Path | None = None,
         retries: int = 20,
         pause_s: float = 0.5,
+        memory_bytes: int | None = None,
     ) -> None:
         self.index, self.prepare, self.name = index, prepare, name
         self.path = None if folder is None else Path(folder) / f"device-{index}.pt"
-        self.retries, self.pause_s = retries, pause_s
+        self.retries, self.pause_s, self.memory_bytes = retries, pause_s, memory_bytes
         self.job: Job | None = None
         self.half: Head | Tail | None = None  # a tail if it has the whole network
         self.round, self.steps_done = -1, -1
@@ -89,6 +93,7 @@ class Device:
         self.right = self.samples = 0
         self.log = LaneLog()
         self.tries = 0
+        self.machine: Machine | None = None  # measured when it is asked for
 
     def run(self, connect: Callable[[], Channel]) -> dict[str, Tensor]:
         """Train to the end, and return the final weights of the own units.
@@ -131,6 +136,8 @@ class Device:
             self.job = self.prepare(dict(welcome.values["job"]))
         with operator_threads(self.job.settings.threads):
             self._compare_clocks(channel, int(welcome.values["probes"]))
+            if repeats := int(welcome.values["profile"]):
+                self._profile(channel, repeats)
             while True:
                 order = _expect(channel.receive(), "start", "bye")
                 if order.kind == "bye":
@@ -150,6 +157,20 @@ class Device:
             t1, t2, t3 = reply.values["t1"], reply.values["t2"], time.perf_counter()
             best = min(best, (t3 - t0 - (t2 - t1), (t1 - t0 + t2 - t3) / 2))
         channel.send(Message("clock", values={"offset_s": best[1]}))
+
+    def _profile(self, channel: Channel, repeats: int) -> None:
+        """Send a load, receive one, and tell what units and downlink take."""
+        assert self.job is not None
+        load = torch.zeros(LOAD_BYTES, dtype=torch.uint8)
+        channel.send(Message("load", tensors={"load": load}))
+        down_bps = speed(_expect(channel.receive(60.0), "load"))
+        if self.machine is None:
+            [part] = self.job.stream.step(0, 1)
+            threads = self.job.settings.threads
+            options = {"repeats": repeats, "threads": threads, "memory_bytes": self.memory_bytes}
+            self.machine = measure(self.job.units, part.x, part.y, **options)
+        values = {"text": self.machine.plain(), "down_bps": down_bps}
+        channel.send(Message("profile", values=values))
 
     def _begin(self, order: Message) -> None:
         values = order.values
@@ -173,6 +194,7 @@ class Device:
         self._save(key)
         self.losses, self.right, self.samples = [], 0, 0
         self.log.take()
+        self.log.arrival(DOWNLINK, order)
 
     def _build(self, cut: int) -> None:
         assert self.job is not None

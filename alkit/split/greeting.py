@@ -1,20 +1,27 @@
-"""The first words of a connection, on the server's side: who comes, and how its clock runs.
+"""The first words of a connection, on the server's side.
 
-device   hello                  probe        probe   ...   clock
-server          welcome (job)         reply        reply
+They tell who comes, how its clock runs and, for the planner, how fast it and its link are:
+
+    device   hello                  probe        probe   ...   clock   [load         profile]
+    server          welcome (job)         reply        reply               [    load        ]
 """
 
 import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from alkit.split.channel import Channel
+import torch
+
+from alkit.split.channel import PIECE, Channel
+from alkit.split.profile import Link, Machine
 from alkit.split.wire import Message, WireError
 
-__all__ = ["Greeting", "welcome"]
+__all__ = ["LOAD_BYTES", "Greeting", "speed", "welcome"]
 
 PROBES = 6
-PATIENCE_S = 30.0  # for each of these messages
+PATIENCE_S = 60.0  # for each of these messages
+LOAD_BYTES = 1 << 20
+FAST_BPS = 1e10  # of a link that takes no time
 
 
 class Greeting(NamedTuple):
@@ -24,6 +31,7 @@ class Greeting(NamedTuple):
         round, step: where its live head is; -1 without one.
         saved: rounds and cuts at whose beginning its optimiser is known.
         offset_s: server's clock minus the device's, as the device has found it.
+        machine, link: its profile and what the link carried, if they were asked for.
     """
 
     device: int
@@ -31,10 +39,17 @@ class Greeting(NamedTuple):
     step: int
     saved: list[tuple[int, int]]
     offset_s: float
+    machine: Machine | None = None
+    link: Link | None = None
 
 
 def welcome(
-    channel: Channel, job: Mapping[str, Any], name: str, devices: int, identity: int | None
+    channel: Channel,
+    job: Mapping[str, Any],
+    name: str,
+    devices: int,
+    identity: int | None,
+    profile: int = 0,
 ) -> Greeting:
     """Receive a hello, answer it, and answer the probes.
 
@@ -42,6 +57,7 @@ def welcome(
         job: what the device is told.
         name: of the job that it must be of.
         identity: device that the transport has made sure of; None if it can't.
+        profile: repetitions of the device's profile; 0 for none.
     Raises:
         WireError: it is not wanted; says why.
         ChannelLost: it has gone.
@@ -55,14 +71,34 @@ def welcome(
     if identity is not None and identity != index:
         raise WireError(f"the certificate is of device {identity}, not of {index}")
     saved = [tuple(key) for key in hello.values["saved"] if _is_key(key)]
-    channel.send(Message("welcome", values={"job": dict(job), "probes": PROBES}))
+    told = {"job": dict(job), "probes": PROBES, "profile": profile}
+    channel.send(Message("welcome", values=told))
     for _ in range(PROBES):
         probe = _due(channel, "probe")
         values = {"t1": probe.arrived_s, "t2": time.perf_counter()}
         channel.send(Message("probe_reply", values=values))
     offset_s = float(_due(channel, "clock").values["offset_s"])
     place = int(hello.values["round"]), int(hello.values["step"])
-    return Greeting(index, *place, saved, offset_s)
+    found = _profiled(channel) if profile else (None, None)
+    return Greeting(index, *place, saved, offset_s, *found)
+
+
+def speed(message: Message) -> float:
+    """Return the bit/s at which a load came: what followed its first piece, and the time of it."""
+    seconds = message.arrived_s - message.first_s
+    return 8 * (message.size - PIECE) / seconds if seconds > 1e-4 else FAST_BPS
+
+
+def _profiled(channel: Channel) -> tuple[Machine, Link]:
+    """Time a load upwards, send one downwards, and receive what the device made of itself."""
+    up_bps = speed(_due(channel, "load"))
+    channel.send(Message("load", tensors={"load": torch.zeros(LOAD_BYTES, dtype=torch.uint8)}))
+    found = _due(channel, "profile")
+    try:
+        machine = Machine.read(str(found.values["text"]))
+    except ValueError as error:
+        raise WireError(str(error)) from error
+    return machine, Link(up_bps, max(1.0, float(found.values["down_bps"])))
 
 
 def _due(channel: Channel, kind: str) -> Message:

@@ -20,13 +20,12 @@ from typing import Any
 
 import grpc
 
-from alkit.split.channel import ChannelLost, Numbers, Stats
+from alkit.split.channel import PIECE, ChannelLost, Numbers, Stats
 from alkit.split.wire import Assembler, Message, WireError, stamped
 
 __all__ = ["Certificates", "GrpcChannel", "Listener", "connect", "loopback"]
 
 log = logging.getLogger(__name__)
-PIECE = 1 << 16  # bytes
 SERVICE, METHOD = "alkit.split", "Train"
 NAME = "alkit-server"  # in the server's certificate
 

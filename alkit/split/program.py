@@ -18,18 +18,23 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
+from alkit.device import cores
 from alkit.files import replacing
 from alkit.split import data as samples_of
 from alkit.split import results
 from alkit.split.certs import certificates_in
+from alkit.split.choosing import Choosing
 from alkit.split.config import ALL, Config, ConfigError
 from alkit.split.device import Device, Job, Refused
 from alkit.split.grpc_channel import Certificates, Listener, connect
+from alkit.split.links import GOODPUT
 from alkit.split.networks import has_batch_norm
+from alkit.split.planner import Task
+from alkit.split.profile import Link, measure
 from alkit.split.rounds import RoundRecord
 from alkit.split.server import Server
 from alkit.split.settings import Settings
-from alkit.split.stream import Stream
+from alkit.split.stream import Stream, steps_an_epoch
 from alkit.timeline import Interval
 
 __all__ = ["device", "serve", "settings_of"]
@@ -51,10 +56,12 @@ def serve(config: Config, *, progress: bool = True) -> Path:
     folder = Path(config.folder)
     which = "test" if config.test else "validation"
     evaluate = samples_of.evaluator(config, which) if config.test or config.validate else None
+    choosing = _choosing(config, units, settings, counts) if config.profile else None
     bar = tqdm(desc="rounds", unit="round", disable=not progress)
     server = Server(
         units, settings, counts, name=config.digest, evaluate=evaluate,
         path=folder / "server.pt", report=lambda record: _show(bar, record),
+        choosing=choosing, profile=config.profile,
     )  # fmt: skip
     bar.total, bar.n = server.rounds, server.round
     bar.refresh()
@@ -112,7 +119,10 @@ def device(config: Config, index: int) -> dict[str, Tensor]:
 
     certificates = _certificates(config, f"device-{index}")
     address = f"{config.server_address}:{config.port}"
-    runner = Device(index, prepare, name=config.digest, folder=Path(config.folder))
+    runner = Device(
+        index, prepare, name=config.digest, folder=Path(config.folder),
+        memory_bytes=_bytes(own.memory_mib),
+    )  # fmt: skip
     return runner.run(
         lambda: connect(
             address, certificates, capacity=2 * own.micro + 4, patience_s=config.patience_s
@@ -144,6 +154,47 @@ def settings_of(config: Config, units: int) -> Settings:
         return Settings(units, cuts, micros=micros, least=least, **values)
     except ValueError as error:
         raise ConfigError(str(error)) from error
+
+
+def _choosing(
+    config: Config, units: Sequence[torch.nn.Module], settings: Settings, counts: Sequence[int]
+) -> Choosing:
+    """Profile this machine as the server, and say what each device has to train."""
+    if config.method != "pipelearn" or config.duplicate:
+        raise ConfigError("profile is for method 'pipelearn' without duplicate: it chooses a cut")
+    part = samples_of.part_of(config, 0)
+    [first] = Stream(part.x, part.y, settings, 0, samples_of.normal_of(part)).step(0, 1)
+    server = measure(
+        units, first.x, first.y, repeats=config.profile, threads=config.threads,
+        memory_bytes=_bytes(config.server_memory_mib),
+    )  # fmt: skip
+    crowd = max(1.0, settings.devices * settings.threads / cores())
+    tasks = [
+        Task(
+            min(settings.batch, count), count, first.x[0].numel() * first.x.element_size(),
+            averages=_averages(settings, count), least=settings.least, contention=crowd,
+        )
+        for count in counts
+    ]  # fmt: skip
+    speeds = [config.of(at) for at in range(config.devices)]
+    given = [
+        Link(GOODPUT * 1e6 * own.uplink_mbit, GOODPUT * 1e6 * own.downlink_mbit)
+        if own.uplink_mbit and own.downlink_mbit
+        else None
+        for own in speeds
+    ]
+    return Choosing(server, tasks, given)
+
+
+def _averages(settings: Settings, samples: int) -> float:
+    """Return how often the networks are averaged in an epoch of a device."""
+    if settings.aggregate_every > 0:
+        return steps_an_epoch(settings, samples, 1) / settings.aggregate_every
+    return 1.0 if settings.aggregate_every else 1.0 / settings.epochs
+
+
+def _bytes(mib: float) -> int | None:
+    return int(mib * 2**20) if mib else None
 
 
 def _any_units(config: Config) -> Sequence[torch.nn.Module]:

@@ -157,6 +157,7 @@ class Replica:
                 with turns(step):
                     self._iteration(channel, step)
         done = self._due(channel, "done", self.order.steps.stop, 0)
+        self.log.arrival(UPLINK, done, self.offset_s)
         if self.pending:
             self._count()
         return self._contribution(done)

@@ -24,7 +24,7 @@ class RoundRecord:
         losses: by device, of its steps.
         right: samples classified correctly while training.
         accuracy: of the averaged network, if it was looked at.
-        seconds: from the round's opening to its average.
+        seconds: from the first device's start to the average.
     """
 
     attendance: Attendance

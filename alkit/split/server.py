@@ -27,9 +27,11 @@ from alkit import checkpoint
 from alkit.engine import operator_threads
 from alkit.rng import generator_for
 from alkit.split.channel import Channel, ChannelLost
+from alkit.split.choosing import Choosing
 from alkit.split.device import STATE
 from alkit.split.greeting import welcome
 from alkit.split.halves import Tail, average, sgd
+from alkit.split.profile import Link, Machine
 from alkit.split.replica import Contribution, Order, Replica
 from alkit.split.rounds import Attendance, RoundRecord
 from alkit.split.settings import Settings
@@ -58,8 +60,8 @@ class Server:
         path: of a checkpoint, written at each round's beginning; read if it is there.
         plan: attendances of a recorded run: who takes part is taken from there, and whoever is not
             in it is not waited for.
-        replan: gives cut and number of micro-batches of a device for the next round from what has
-            been seen, or None to leave them.
+        choosing: chooses cuts and micro-batches, which are the settings' without it.
+        profile: repetitions of the devices' profiles, for `choosing`.
         report: called with each round's record.
     """
 
@@ -74,18 +76,21 @@ class Server:
         evaluate: Callable[[dict[str, Tensor]], float] | None = None,
         path: Path | None = None,
         plan: Sequence[Attendance] | None = None,
-        replan: Callable[[int, RoundRecord], tuple[int, int] | None] | None = None,
+        choosing: Choosing | None = None,
+        profile: int = 0,
         report: Callable[[RoundRecord], None] | None = None,
     ) -> None:
         if len(samples) != settings.devices:
             raise ValueError(f"{len(samples)} sizes for {settings.devices} devices: give one each")
         self.units, self.settings, self.samples = list(units), settings, list(samples)
         self.name, self.job, self.path = name, dict(job or {}), path
-        self.evaluate, self.plan, self.replan, self.report = evaluate, plan, replan, report
+        self.evaluate, self.plan, self.report = evaluate, plan, report
+        self.choosing, self.profile = choosing, profile if choosing else 0
         self.condition = threading.Condition()
         self.state = _state(units)
         self.rounds = round_count(settings, self.samples)
         self.round, self.over = 0, False
+        self.opened_s = self.started_s = 0.0  # of the open round: when, and its first device
         self.choices = list(zip(settings.cuts, settings.micros, strict=True))
         self.shared: Tail | None = None  # the tail of `split` and `splitfed2`
         self.shared_optimizer: Any = None  # as of the last turn that came to its end
@@ -134,7 +139,6 @@ class Server:
                 channel.close()
 
     def _run_round(self) -> None:
-        start_s = time.perf_counter()
         self._save()
         with self.condition:
             self._open()
@@ -142,7 +146,7 @@ class Server:
             done = dict(sorted(self.contributions.items()))
             attendance = Attendance({at: self.orders[at] for at in done})
         state = self._averaged(done)
-        seconds = time.perf_counter() - start_s
+        seconds = time.perf_counter() - self.started_s
         accuracy = self.evaluate(state) if self.evaluate is not None else None
         record = RoundRecord(
             attendance, {at: own.samples for at, own in done.items()},
@@ -150,9 +154,9 @@ class Server:
             sum(own.right for own in done.values()), accuracy, seconds,
             [interval for own in done.values() for interval in own.intervals],
         )  # fmt: skip
-        if self.replan is not None:
+        if self.choosing is not None:
             for at in done:
-                self.choices[at] = self.replan(at, record) or self.choices[at]
+                self.choices[at] = self.choosing.again(at, record) or self.choices[at]
         with self.condition:
             self.records.append(record)
             self.state, self.round = state, self.round + 1
@@ -177,7 +181,7 @@ class Server:
             self._tail(0, self.settings.cuts[0]).load(self.state)
             steps = {at: order.steps for at, order in self.orders.items()}
             self.turnstile = Turnstile(steps, self._drawn_order)
-        self.opened_s = time.monotonic()
+        self.opened_s, self.started_s = time.monotonic(), 0.0
         self.condition.notify_all()
 
     def _drawn_order(self, at: int) -> list[int]:
@@ -256,8 +260,11 @@ class Server:
 
     def _admit(self, channel: Channel, identity: int | None) -> int:
         job = self.job | {"settings": self.settings.plain()}
-        hello = welcome(channel, job, self.name, self.settings.devices, identity)
+        options = self.name, self.settings.devices, identity, self.profile
+        hello = welcome(channel, job, *options)
         with self.condition:
+            if hello.machine is not None and hello.link is not None:
+                self._choose(hello.device, hello.machine, hello.link)
             if (before := self.channels.get(hello.device)) is not None:
                 before.close()  # its thread may be at work on the tail: wait until it has left
                 self.condition.wait_for(lambda: self.channels.get(hello.device) is not before)
@@ -267,6 +274,16 @@ class Server:
             self.replicas[hello.device].offset_s = hello.offset_s
             self.condition.notify_all()
         return hello.device
+
+    def _choose(self, index: int, machine: Machine, link: Link) -> None:
+        """Set what a device that has come does, unless it is at work on the open round already."""
+        assert self.choosing is not None
+        if self.replicas[index].round == self.round:
+            return
+        cut, micro = self.choices[index] = self.choosing.first(index, machine, link)
+        if index in self.orders:
+            order = self.orders[index]
+            self.orders[index] = Order(cut, micro, order.steps, order.fresh)
 
     def _serve(self, channel: Channel, index: int) -> None:
         while True:
@@ -320,6 +337,7 @@ class Server:
     def _start(self, channel: Channel, index: int, order: Order, resumes: bool) -> None:
         replica = self.replicas[index]
         tensors = {}
+        self.started_s = self.started_s or time.perf_counter()
         if not resumes:
             replica.begin(self.round, order, self.state, self.shared_optimizer)
             tensors = {

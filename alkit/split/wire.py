@@ -33,10 +33,12 @@ DTYPES = (
 _NUMBER = (int, float)
 _SCHEMA: dict[str, tuple[dict[str, Any], bool]] = {
     "hello": ({"device": int, "job": str, "round": int, "step": int, "saved": list}, False),
-    "welcome": ({"job": dict, "probes": int}, False),
+    "welcome": ({"job": dict, "probes": int, "profile": int}, False),
     "probe": ({}, True),
     "probe_reply": ({"t1": _NUMBER, "t2": _NUMBER}, True),
     "clock": ({"offset_s": _NUMBER}, False),
+    "load": ({}, True),
+    "profile": ({"text": str, "down_bps": _NUMBER}, False),
     "start": (
         {"cut": int, "micro": int, "first": int, "last": int, "step": int, "fresh": bool}
         | {"resume": bool},
