@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import lru_cache
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from alkit import datasets
@@ -17,7 +18,7 @@ from alkit.split.config import Config, ConfigError
 from alkit.split.networks import build
 from alkit.split.shares import partition
 
-__all__ = ["evaluator", "network", "normal_of", "part_of", "shares"]
+__all__ = ["evaluator", "message_limit", "network", "normal_of", "part_of", "shares"]
 
 EVALUATED = 500  # samples at a time
 WIDE = ("VGG11", "VGG16", "ResNet18", "ResNet50", "MobileNetSmall", "MobileNetLarge")
@@ -63,6 +64,19 @@ def network(config: Config) -> list[nn.Module]:
     return build(config.model, found.num_classes, **options)
 
 
+def message_limit(config: Config) -> int:
+    """Return the bytes that no message of this run exceeds: all weights, or a batch's activations,
+    half as much again, and 16 MiB for the log of a round."""
+    units, x = network(config), _loaded(config.data, config.model).test.x[:1].float()
+    weights = sum(t.numel() * t.element_size() for u in units for t in u.state_dict().values())
+    widest = x.numel()
+    with torch.no_grad():
+        for unit in units:
+            x = unit.eval()(x)
+            widest = max(widest, x.numel())
+    return int(1.5 * max(weights, 4 * widest * config.batch)) + (1 << 24)
+
+
 def normal_of(part: Part) -> tuple[Tensor, Tensor] | None:
     """Return mean and standard deviation to take off, of images of bytes."""
     if part.mean is None or part.std is None:
@@ -70,27 +84,36 @@ def normal_of(part: Part) -> tuple[Tensor, Tensor] | None:
     return torch.tensor(part.mean), torch.tensor(part.std)
 
 
-def evaluator(config: Config, which: str = "test") -> Callable[[dict[str, Tensor]], float]:
-    """Return what gives the accuracy of a network's state, from 0 to 1.
+def evaluator(config: Config) -> Callable[[dict[str, Tensor]], dict[str, float]]:
+    """Return what gives the scores of a network's state.
 
-    Args:
-        which: "test", of `test_size` samples drawn by the seed, or "validation", held out of
-            training.
+    "accuracy" (0 to 1) on `test_size` samples of the test part, drawn by the seed, if `test` is
+    set; "val_loss" and "val_acc" on samples held out of training, if `validate` is.
     """
     found = _loaded(config.data, config.model)
-    part = found.test if which == "test" else found.validation
-    if which == "test" and 0 < config.test_size < len(part):
+    test = found.test
+    if 0 < config.test_size < len(test):
         draw = generator_for(config.seed, "test")
-        part = part.take(torch.randperm(len(part), generator=draw)[: config.test_size])
+        test = test.take(torch.randperm(len(test), generator=draw)[: config.test_size])
     net = nn.Sequential(*network(config))
 
-    @torch.no_grad()
-    def accuracy(state: dict[str, Tensor]) -> float:
+    def scores(state: dict[str, Tensor]) -> dict[str, float]:
         net.load_state_dict(state)
-        right = 0
-        with evaluating(net):
-            for x, y in part.batches(EVALUATED, shuffle=False):
-                right += int((net(x).argmax(1) == y.argmax(1)).sum())
-        return right / len(part)
+        made = {"accuracy": _score(net, test)[1]} if config.test else {}
+        if config.validate:
+            made["val_loss"], made["val_acc"] = _score(net, found.validation)
+        return made
 
-    return accuracy
+    return scores
+
+
+@torch.no_grad()
+def _score(net: nn.Module, part: Part) -> tuple[float, float]:
+    """Return mean loss and accuracy."""
+    loss, right = 0.0, 0
+    with evaluating(net):
+        for x, y in part.batches(EVALUATED, shuffle=False):
+            out = net(x)
+            loss += float(F.cross_entropy(out, y, reduction="sum"))
+            right += int((out.argmax(1) == y.argmax(1)).sum())
+    return loss / len(part), right / len(part)

@@ -222,10 +222,9 @@ class Device:
     def _alone(self, whole: Tail, parts: list[Any], step: int) -> None:
         loss = 0.0
         for micro, part in enumerate(parts):
-            with self.log.task(DEVICE, "forward", step, micro):
-                made = whole.forward_backward(
-                    part.x, part.y, part.share, step, micro, returns=False
-                )
+            start_s = time.perf_counter()
+            made = whole.forward_backward(part.x, part.y, part.share, step, micro, returns=False)
+            self.log.forward_backward(DEVICE, step, micro, start_s, made.forward_s)
             loss, self.right = loss + made.loss, self.right + made.right
         with self.log.task(DEVICE, "update", step):
             whole.update()

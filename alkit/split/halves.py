@@ -8,6 +8,7 @@ the whole batch, whatever the micro-batches' sizes (with BatchNorm up to its sta
 update nothing but running statistics has changed, so an iteration can be dropped.
 """
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -36,11 +37,13 @@ class Outcome(NamedTuple):
         gradient: of the batch's mean loss, by the activations; None without a head.
         loss: this micro-batch's part of the batch's mean loss.
         right: samples whose highest score is their label's.
+        forward_s: seconds that the forward took; the backward had the rest.
     """
 
     gradient: Tensor | None
     loss: float
     right: int
+    forward_s: float = 0.0
 
 
 class Half:
@@ -181,11 +184,13 @@ class Tail(Half):
         """
         if returns:
             x = x.detach().requires_grad_()
+        start_s = time.perf_counter()
         scores = self.run(x, step, micro)
         loss = F.cross_entropy(scores, y) * share
+        forward_s = time.perf_counter() - start_s
         loss.backward()
         right = int((scores.detach().argmax(1) == y).sum())
-        return Outcome(x.grad, float(loss.detach()), right)
+        return Outcome(x.grad, float(loss.detach()), right, forward_s)
 
 
 def average(states: Sequence[Mapping[str, Tensor]], weights: Sequence[float]) -> dict[str, Tensor]:

@@ -31,6 +31,14 @@ class LaneLog:
         yield
         self._note(lane, kind, step, micro, start_s, time.perf_counter(), 0)
 
+    def forward_backward(
+        self, lane: int, step: int, micro: int, start_s: float, forward_s: float
+    ) -> None:
+        """Note a forward and the backward that followed it, up to now."""
+        middle_s = start_s + forward_s
+        self._note(lane, "forward", step, micro, start_s, middle_s, 0)
+        self._note(lane, "backward", step, micro, middle_s, time.perf_counter(), 0)
+
     def arrival(self, lane: int, message: Message, offset_s: float = 0.0) -> None:
         """Note a transfer.
 

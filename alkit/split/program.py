@@ -54,8 +54,7 @@ def serve(config: Config, *, progress: bool = True) -> Path:
     settings = settings_of(config, len(units))
     counts = [len(rows) for rows in samples_of.shares(config)]
     folder = Path(config.folder)
-    which = "test" if config.test else "validation"
-    evaluate = samples_of.evaluator(config, which) if config.test or config.validate else None
+    evaluate = samples_of.evaluator(config)
     choosing = _choosing(config, units, settings, counts) if config.profile else None
     bar = tqdm(desc="rounds", unit="round", disable=not progress)
     server = Server(
@@ -68,7 +67,7 @@ def serve(config: Config, *, progress: bool = True) -> Path:
     listener = Listener(
         server.join, f"{config.server_address}:{config.port}", _certificates(config, "server"),
         streams=2 * settings.devices + 2, capacity=2 * max(settings.micros) + 4,
-        patience_s=config.patience_s,
+        patience_s=config.patience_s, limit=samples_of.message_limit(config),
     )  # fmt: skip
     log.info("listening at %s:%d for %d devices", config.server_address, listener.port,
              settings.devices)  # fmt: skip
@@ -118,6 +117,7 @@ def device(config: Config, index: int) -> dict[str, Tensor]:
         return Job(settings, units, stream)
 
     certificates = _certificates(config, f"device-{index}")
+    limit = samples_of.message_limit(config)
     address = f"{config.server_address}:{config.port}"
     runner = Device(
         index, prepare, name=config.digest, folder=Path(config.folder),
@@ -125,7 +125,11 @@ def device(config: Config, index: int) -> dict[str, Tensor]:
     )  # fmt: skip
     return runner.run(
         lambda: connect(
-            address, certificates, capacity=2 * own.micro + 4, patience_s=config.patience_s
+            address,
+            certificates,
+            limit=limit,
+            capacity=2 * own.micro + 4,
+            patience_s=config.patience_s,
         )
     )
 
@@ -224,8 +228,5 @@ def _show(bar: tqdm, record: RoundRecord) -> None:
 
 def _say_goodbye(server: Server, wait_s: float = 10.0) -> None:
     """Wait until the devices have got the final weights, or for a while."""
-    end_s = time.monotonic() + wait_s
     with server.condition:
-        server.condition.wait_for(
-            lambda: not server.channels, timeout=max(0.0, end_s - time.monotonic())
-        )
+        server.condition.wait_for(lambda: not server.channels, timeout=wait_s)

@@ -7,6 +7,7 @@ the device's next message shows that the device has it: until then both sides ca
                     link cut here: the device says which step it has done, and both go on from there
 """
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -190,10 +191,11 @@ class Replica:
         assert self.order is not None
         x, y = _checked(message, size)
         share, micro, step = size / whole, message.micro, message.step
-        with self.log.task(SERVER, "forward", step, micro):
-            returns = self.order.cut > 0
-            weight = 1.0 if self.settings.immediate else share
-            made = self.tail.forward_backward(x, y, weight, step, micro, returns=returns)
+        start_s = time.perf_counter()
+        returns = self.order.cut > 0
+        weight = 1.0 if self.settings.immediate else share
+        made = self.tail.forward_backward(x, y, weight, step, micro, returns=returns)
+        self.log.forward_backward(SERVER, step, micro, start_s, made.forward_s)
         if self.settings.immediate:
             made = self._step_now(made, share)
         if returns:

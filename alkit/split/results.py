@@ -32,7 +32,6 @@ def table(
         total_s: seconds of the run on the server's clock.
     """
     seen = [interval for record in records for interval in record.intervals]
-    accuracy = [round(r.accuracy, 4) for r in records if r.accuracy is not None]
     rows = []
     for at in range(settings.devices):
         own = [record for record in records if at in record.attendance]
@@ -44,9 +43,8 @@ def table(
                 **_seconds(seen, at),
                 "total": total_s,
                 "comm amount": sum(i.bytes for i in _of(seen, at)) / 2**20,
-                "test_accuracy": accuracy[-1] if accuracy else None,
-                "train_loss": [_mean(record.losses[at]) for record in own],
-                "accuracy by round": accuracy,
+                **_scores(records, own, at),
+                "aggregate": sum(record.averaging_s for record in own),
                 "cut": order.cut if order else None,
                 "micro": order.micro if order else None,
                 "rounds": len(own),
@@ -72,7 +70,8 @@ def write(folder: Path, frame: pd.DataFrame, plain: dict[str, Any]) -> Path:
 def _seconds(seen: Sequence[Interval], at: int) -> dict[str, float]:
     """Return the published sums."""
     columns = {
-        "server_forward": ("server", ("forward", "backward")),
+        "server_forward": ("server", ("forward",)),
+        "server_backward": ("server", ("backward",)),
         "server_update": ("server", ("update",)),
         "client_data_load": ("device", ("load",)),
         "client_forward": ("device", ("forward",)),
@@ -89,11 +88,34 @@ def _seconds(seen: Sequence[Interval], at: int) -> dict[str, float]:
     }
 
 
+def _scores(
+    records: Sequence[RoundRecord], own: Sequence[RoundRecord], at: int
+) -> dict[str, object]:
+    """Return losses and accuracies by round; the last accuracy on the test part by itself."""
+    tested = [record.scores["accuracy"] for record in records if "accuracy" in record.scores]
+    shown = {
+        key: [round(r.scores[key], 4) for r in records if key in r.scores]
+        for key in ("val_loss", "val_acc")
+    }
+    return {
+        "test_accuracy": tested[-1] if tested else None,
+        "train_loss": [_mean(record.losses[at]) for record in own],
+        "train_acc": [round(r.right[at] / max(1, r.weights[at]), 4) for r in own],
+        **shown,
+        "accuracy by round": [round(value, 4) for value in tested],
+    }
+
+
 def _lanes(seen: Sequence[Interval], at: int) -> dict[str, float]:
-    """Return the idle share of each lane, and what the links carried a second."""
+    """Return seconds and shares that lanes were idle, and what the links carried a second."""
     names = [f"{lane} {at}" for lane in LANES]
     timeline = Timeline.of(_of(seen, at), names)
-    found = {f"{lane} idle": timeline.idle_share(f"{lane} {at}") for lane in LANES}
+    shares = {lane: timeline.idle_share(f"{lane} {at}") for lane in LANES}
+    found = {
+        "server_idle": shares["server"] * timeline.span_s,
+        "client_idle": shares["device"] * timeline.span_s,
+        **{f"{lane} idle": share for lane, share in shares.items()},
+    }
     for lane in ("uplink", "downlink"):
         own = [i for i in timeline.intervals if i.resource == f"{lane} {at}"]
         busy, bits = timeline.busy_s(f"{lane} {at}"), 8 * sum(i.bytes for i in own)

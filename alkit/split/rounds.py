@@ -22,18 +22,25 @@ class RoundRecord:
         attendance: who took part, and how.
         weights: samples by which each was weighted.
         losses: by device, of its steps.
-        right: samples classified correctly while training.
-        accuracy: of the averaged network, if it was looked at.
+        right: by device, samples classified correctly while training.
+        scores: of the averaged network, by name, if it was looked at.
         seconds: from the first device's start to the average.
+        averaging_s: of them, for the average itself.
     """
 
     attendance: Attendance
     weights: dict[int, int]
     losses: dict[int, list[float]]
-    right: int
-    accuracy: float | None
+    right: dict[int, int]
+    scores: dict[str, float]
     seconds: float
     intervals: list[Interval] = field(default_factory=list)
+    averaging_s: float = 0.0
+
+    @property
+    def accuracy(self) -> float | None:
+        """Of the averaged network, from 0 to 1, if it was looked at."""
+        return self.scores.get("accuracy")
 
     def plain(self) -> dict[str, Any]:
         """Return it without its intervals, as a checkpoint can hold it."""
@@ -41,7 +48,7 @@ class RoundRecord:
             [at, order.cut, order.micro, order.steps.start, order.steps.stop, order.fresh]
             for at, order in self.attendance.items()
         ]
-        values = ("weights", "losses", "right", "accuracy", "seconds")
+        values = ("weights", "losses", "right", "scores", "seconds")
         return {"orders": orders, **{name: getattr(self, name) for name in values}}
 
     @staticmethod
@@ -50,5 +57,5 @@ class RoundRecord:
         orders = Attendance()
         for at, cut, micro, first, last, fresh in plain["orders"]:
             orders[at] = Order(cut, micro, range(first, last), fresh)
-        values = ("weights", "losses", "right", "accuracy", "seconds")
+        values = ("weights", "losses", "right", "scores", "seconds")
         return RoundRecord(orders, *(plain[name] for name in values))

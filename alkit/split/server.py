@@ -56,7 +56,7 @@ class Server:
         samples: of each device.
         name: of the job; a device must say the same.
         job: what devices are told, names and numbers only.
-        evaluate: gives the accuracy of a network's state, after each round.
+        evaluate: gives scores of a network's state, after each round: "accuracy", ...
         path: of a checkpoint, written at each round's beginning; read if it is there.
         plan: attendances of a recorded run: who takes part is taken from there, and whoever is not
             in it is not waited for.
@@ -73,7 +73,7 @@ class Server:
         *,
         name: str = "",
         job: Mapping[str, Any] | None = None,
-        evaluate: Callable[[dict[str, Tensor]], float] | None = None,
+        evaluate: Callable[[dict[str, Tensor]], dict[str, float]] | None = None,
         path: Path | None = None,
         plan: Sequence[Attendance] | None = None,
         choosing: Choosing | None = None,
@@ -145,15 +145,20 @@ class Server:
             self._wait_for_all()
             done = dict(sorted(self.contributions.items()))
             attendance = Attendance({at: self.orders[at] for at in done})
+        average_s = time.perf_counter()
         state = self._averaged(done)
-        seconds = time.perf_counter() - self.started_s
-        accuracy = self.evaluate(state) if self.evaluate is not None else None
+        end_s = time.perf_counter()
+        scores = self.evaluate(state) if self.evaluate is not None else {}
         record = RoundRecord(
-            attendance, {at: own.samples for at, own in done.items()},
-            {at: own.losses for at, own in done.items()},
-            sum(own.right for own in done.values()), accuracy, seconds,
-            [interval for own in done.values() for interval in own.intervals],
-        )  # fmt: skip
+            attendance=attendance,
+            weights={at: own.samples for at, own in done.items()},
+            losses={at: own.losses for at, own in done.items()},
+            right={at: own.right for at, own in done.items()},
+            scores=scores,
+            seconds=end_s - self.started_s,
+            intervals=[interval for own in done.values() for interval in own.intervals],
+            averaging_s=end_s - average_s,
+        )
         if self.choosing is not None:
             for at in done:
                 self.choices[at] = self.choosing.again(at, record) or self.choices[at]

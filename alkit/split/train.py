@@ -102,7 +102,8 @@ def train(
     if len(cuts) != len(parts):
         raise ValueError(f"{len(parts)} parts and {len(cuts)} cuts: give one cut, or one a part")
     samples = [len(y) for _, y in parts]
-    server = Server(blocks, chosen, samples, evaluate=evaluate, plan=plan, path=path)
+    score = None if evaluate is None else lambda state: {"accuracy": evaluate(state)}
+    server = Server(blocks, chosen, samples, evaluate=score, plan=plan, path=path)
 
     def device(index: int) -> Device:
         own = Stream(*parts[index], chosen, index, normal)

@@ -33,7 +33,7 @@ def seen(up_bps: float, down_bps: float, size: int = 1 << 20) -> RoundRecord:
         Interval(f"{lane} 0", "send", 0, 0, 0, 0.0, 8 * size / speed, size)
         for lane, speed in (("uplink", up_bps), ("downlink", down_bps))
     ]
-    return RoundRecord(Attendance(), {}, {}, 0, None, 1.0, intervals)
+    return RoundRecord(Attendance(), {}, {}, {}, {}, 1.0, intervals)
 
 
 def choosing(**options) -> Choosing:

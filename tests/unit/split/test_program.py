@@ -14,9 +14,12 @@ import safetensors.torch
 import torch
 
 import alkit.split
+from alkit import checkpoint
 from alkit.cli import main
 from alkit.split import data, program
+from alkit.split.certs import make
 from alkit.split.config import ConfigError, read
+from alkit.split.links import SERVER_ADDRESS
 
 CONFIG = """
 name = "digits"
@@ -44,9 +47,15 @@ def free_port() -> int:
 class Run:
     """The processes of one run; none outlives the test."""
 
-    def __init__(self, folder, epochs=2, **changes):
-        self.folder = folder
-        text = CONFIG.replace("PORT", str(free_port())).replace("EPOCHS", str(epochs))
+    def __init__(self, folder, epochs=2, links=None, **changes):
+        self.folder, self.links = folder, links
+        if links is not None:
+            make(folder / "lab", 2)
+            text = CONFIG.replace("plain = true", f'certificates = "{folder / "lab"}"')
+            text += f'server_address = "{SERVER_ADDRESS}"\n'
+        else:
+            text = CONFIG
+        text = text.replace("PORT", str(free_port())).replace("EPOCHS", str(epochs))
         for key, value in ({"grace_s": 30} | changes).items():
             text += f"{key} = {value}\n"
         self.path = folder / "run.toml"
@@ -57,8 +66,12 @@ class Run:
         command = [sys.executable, "-m", "alkit", "split", who, "--config", str(self.path)]
         command += ["--folder", str(self.folder / "out"), *map(str, more)]
         quiet = ["--quiet"] if who == "server" else []
+        command += quiet
+        if self.links is not None:
+            place = "server" if who == "server" else int(more[-1])
+            command = self.links.inside(place, command)
         process = subprocess.Popen(
-            [*command, *quiet], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             env=os.environ | {"OMP_NUM_THREADS": "1"},
         )  # fmt: skip
         self.processes.append(process)
@@ -78,17 +91,25 @@ class Run:
         said = [process.communicate(timeout=LIMIT_S)[0] for process in processes]
         assert not any(process.returncode for process in processes), "\n".join(said)
 
+    def checkpoint(self):
+        """What the server has written, or None."""
+        path = self.folder / "out" / "server.pt"
+        return checkpoint.load(path) if path.exists() else None
+
+    def round(self):
+        found = self.checkpoint()
+        return found["round"] if found else 0
+
+    def took_part(self, device):
+        """Whether a device was in the last round that is done."""
+        return device in self.checkpoint()["records"][-1]["weights"]
+
     def after_rounds(self, count):
         """Wait until so many rounds are in the checkpoint."""
         end_s = time.monotonic() + LIMIT_S
-        path = self.folder / "out" / "server.pt"
         while time.monotonic() < end_s:
-            if path.exists():
-                try:
-                    if torch.load(path, weights_only=True)["state"]["round"] >= count:
-                        return
-                except FileNotFoundError:
-                    pass
+            if self.round() >= count:
+                return
             time.sleep(0.05)
         pytest.fail(f"no {count} rounds in {LIMIT_S} s")
 
@@ -152,7 +173,7 @@ def test_the_others_go_on_within_ten_seconds(tmp_path):
         run.after_rounds(2)
         run.devices[1].send_signal(signal.SIGKILL)
         killed_s = time.monotonic()
-        known = torch.load(tmp_path / "out" / "server.pt", weights_only=True)["state"]["round"]
+        known = run.round()
         run.after_rounds(known + 2)
         assert time.monotonic() - killed_s < 10
 

@@ -1,0 +1,77 @@
+"""Long tests of split learning: kills and cuts at random moments, on queues and on real links."""
+
+import random
+import signal
+import time
+
+import pytest
+import torch
+
+from alkit.split.links import Links, LinksUnavailable
+from tests.unit.split.helpers import same_bits
+from tests.unit.split.test_faults import Lab, repeated, whole
+from tests.unit.split.test_program import Run
+
+pytestmark = pytest.mark.soak
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_random_kills_change_nothing(tmp_path, seed):
+    draw = random.Random(seed)
+    hurts = [
+        (draw.randint(0, 1), draw.randint(1, 60), draw.choice(("cut", "kill")))
+        for _ in range(draw.randint(1, 5))
+    ]
+    assert same_bits(Lab(tmp_path, hurts).run(), whole())
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_random_kills_without_patience_end_in_the_recorded_plan(tmp_path, seed):
+    """Who is late is left out, and the record of who took part gives the same bits again."""
+    draw = random.Random(seed)
+    hurts = [(draw.randint(0, 1), draw.randint(1, 200), "kill") for _ in range(6)]
+    lab = Lab(tmp_path, hurts, grace_s=0.0, late_s=0.1, epochs=20)
+    record = lab.run()
+    assert same_bits(record, repeated(record, epochs=20))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_processes_killed_at_random(tmp_path, seed):
+    draw = random.Random(seed)
+    with Run(tmp_path, epochs=12) as run:
+        for _ in range(3):
+            time.sleep(draw.uniform(1, 4))
+            who = draw.choice((0, 1, "server"))
+            old = run.server if who == "server" else run.devices[who]
+            if old.poll() is not None:
+                break
+            old.send_signal(signal.SIGKILL)
+            old.wait()
+            again = run.start("server") if who == "server" else run.start("device", "--index", who)
+            if who == "server":
+                run.server = again
+            else:
+                run.devices[who] = again
+        run.wait(run.server, *run.devices)
+        state, expected = run.model(), run.in_process().state
+        assert all(torch.equal(state[key], expected[key]) for key in state)
+
+
+def test_a_cut_link(tmp_path):
+    """The kernel takes the link away: pings find out, and the others go on within ten seconds."""
+    try:
+        links = Links(2, 50, 50)
+    except LinksUnavailable as error:
+        pytest.skip(f"no real links here: {error}")
+    with links, Run(tmp_path, epochs=400, grace_s=1, patience_s=4, links=links) as run:
+        run.after_rounds(3)
+        links.cut(1)
+        cut_s = time.monotonic()
+        known = run.round()
+        run.after_rounds(known + 2)
+        assert time.monotonic() - cut_s < 10
+        links.mend(1)
+        end_s = time.monotonic() + 60
+        while time.monotonic() < end_s and not run.took_part(1):
+            time.sleep(0.2)
+        assert run.took_part(1)  # it is back
