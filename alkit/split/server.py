@@ -334,10 +334,18 @@ class Server:
             replica.resume(step)
             return self.orders[index], True
         if self.plan is None:
-            key = self.round, order.cut
-            both = key in self.known[index] and (self.settings.shared_tail or key in replica.saved)
-            self.orders[index] = order = Order(order.cut, order.micro, order.steps, not both)
+            fresh = not self._both_know(index, order.cut)
+            self.orders[index] = order = Order(order.cut, order.micro, order.steps, fresh)
         return order, False
+
+    def _both_know(self, index: int, cut: int) -> bool:
+        """Whether both sides have the optimisers with which the last round ended."""
+        before = self.records[-1].attendance.get(index) if self.records else None
+        if before is None or before.cut != cut:
+            return False  # what a side may have belongs to a round that was averaged without it
+        key = self.round, cut
+        there = self.settings.shared_tail or key in self.replicas[index].saved
+        return there and key in self.known[index]
 
     def _start(self, channel: Channel, index: int, order: Order, resumes: bool) -> None:
         replica = self.replicas[index]

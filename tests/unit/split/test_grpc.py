@@ -7,7 +7,7 @@ import pytest
 
 from alkit.split.certs import certificates_in, make
 from alkit.split.channel import ChannelLost
-from alkit.split.grpc_channel import Listener, connect
+from alkit.split.grpc_channel import Certificates, Listener, connect
 from alkit.split.wire import Message
 from tests.unit.split.helpers import same_bits, trained
 
@@ -89,8 +89,11 @@ def test_keys_are_for_their_owner(folder):
 
 def test_strangers_do_not_get_in(folder, tmp_path):
     make(tmp_path / "other", 1)
+    other = certificates_in(tmp_path / "other", "device-0")
+    # knows whom to believe, and has no certificate that the server believes
+    informed = Certificates(folder / "authority.pem", other.certificate, other.key)
     with Echo(certificates=certificates_in(folder, "server")) as echo:
-        for stranger in (certificates_in(tmp_path / "other", "device-0"), None):
+        for stranger in (other, informed, None):
             with pytest.raises(ChannelLost, match="no server"):
                 connect(echo.address, stranger, wait_s=1.0)
         assert echo.seen == []

@@ -1,0 +1,87 @@
+"""A device's row of batches: all samples once an epoch, in an order of its own, whatever is cut."""
+
+import pytest
+import torch
+
+from alkit.split.settings import Settings
+from alkit.split.stream import Stream, round_count, round_steps, step_sizes, steps_an_epoch
+
+
+def settings(**options) -> Settings:
+    return Settings(3, (1,), **{"batch": 8, "epochs": 2} | options)
+
+
+def stream(count: int, chosen: Settings, device: int = 0) -> Stream:
+    x = torch.arange(count, dtype=torch.float32)[:, None]
+    return Stream(x, torch.arange(count), chosen, device)
+
+
+def samples_of(own: Stream, step: int, micro: int = 1) -> list[int]:
+    return [int(value) for part in own.step(step, micro) for value in part.y]
+
+
+@pytest.mark.parametrize("micro", [1, 3, 8])
+def test_an_epoch_has_every_sample_once(micro):
+    own = stream(20, settings())
+    first, second = (
+        [one for step in range(3 * epoch, 3 * epoch + 3) for one in samples_of(own, step, micro)]
+        for epoch in (0, 1)
+    )
+    assert sorted(first) == sorted(second) == list(range(20))
+    assert first != second
+
+
+def test_micro_batches_are_of_the_same_batch():
+    own = stream(20, settings())
+    assert samples_of(own, 1, 1) == samples_of(own, 1, 5)
+    assert sum(part.share for part in own.step(2, 3)) == pytest.approx(1.0)
+
+
+def test_devices_have_orders_of_their_own():
+    chosen = Settings(3, (1, 1), batch=8)
+    assert samples_of(stream(20, chosen, 0), 0) != samples_of(stream(20, chosen, 1), 0)
+
+
+@pytest.mark.parametrize(
+    ("samples", "least", "sizes"),
+    [(20, 1, [8, 8, 4]), (17, 1, [8, 8, 1]), (17, 2, [8, 9]), (9, 2, [9]), (3, 2, [3])],
+)
+def test_a_rest_that_is_too_small_joins_the_batch_before(samples, least, sizes):
+    chosen = settings(least=least)
+    steps = steps_an_epoch(chosen, samples, 1)
+    assert [sum(step_sizes(chosen, samples, step, 1)) for step in range(steps)] == sizes
+    own = stream(samples, chosen)
+    assert [len(samples_of(own, step)) for step in range(steps)] == sizes
+
+
+def test_duplicate_steps_are_longer():
+    chosen = settings(duplicate=True, micros=(2,))
+    assert step_sizes(chosen, 40, 0, 2) == [8, 8]
+    assert steps_an_epoch(chosen, 40, 2) == 3
+
+
+def test_rounds():
+    each_epoch, each_two, once = (settings(aggregate_every=every) for every in (-1, 2, 0))
+    assert round_count(each_epoch, [20]) == 2
+    assert [round_steps(each_epoch, 20, 1, at) for at in (0, 1)] == [range(3), range(3, 6)]
+    assert [round_steps(each_two, 20, 1, at) for at in range(4)] == [
+        range(2), range(2, 4), range(4, 6), range(6, 6)
+    ]  # fmt: skip
+    assert round_count(once, [20]) == 1
+    assert round_steps(once, 20, 1, 0) == range(6)
+
+
+def test_images_are_scaled_and_normalised():
+    x = torch.full((4, 1, 2, 2), 255, dtype=torch.uint8)
+    normal = torch.tensor([0.5]), torch.tensor([0.25])
+    [part] = Stream(x, torch.zeros(4, dtype=torch.int64), settings(), 0, normal).step(0, 1)
+    assert part.x.unique().tolist() == [2.0]
+
+
+def test_augmentation_depends_on_the_step_alone():
+    x = torch.randint(256, (16, 3, 8, 8), dtype=torch.uint8)
+    own = Stream(x, torch.arange(16), settings(augment="weak"), 0)
+    again, first = (list(own.step(0, 1))[0].x for _ in range(2))
+    assert torch.equal(first, again)
+    plain = Stream(x, torch.arange(16), settings(), 0)
+    assert not torch.equal(first, list(plain.step(0, 1))[0].x)
