@@ -57,7 +57,7 @@ _METHODS = {
     "pipedream_inplace": ("#0173b2", "2", "PipeDream, in place"),
     "2bw": ("#56b4e9", "8", "PipeDream-2BW"),
     "central": ("0.35", "X", "central"),
-    "fed": ("#949494", "o", "federated"),
+    "fed": ("#0173b2", "o", "federated"),
     "split": ("#ca9161", "^", "split learning"),
     "splitfed": ("#cc78bc", "s", "SplitFed"),
     "splitfed2": ("#cc78bc", "d", "SplitFed v2"),

@@ -23,10 +23,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from alkit import checkpoint
 from alkit.engine import operator_threads
 from alkit.rng import generator_for
 from alkit.split.channel import Channel, ChannelLost
+from alkit.split.checkpoints import restore, save
 from alkit.split.choosing import Choosing
 from alkit.split.device import STATE
 from alkit.split.greeting import welcome
@@ -90,13 +90,14 @@ class Server:
         self.state = _state(units)
         self.rounds = round_count(settings, self.samples)
         self.round, self.over = 0, False
+        self.gate = False  # shut until the devices of the first round have come
         self.opened_s = self.started_s = 0.0  # of the open round: when, and its first device
         self.choices = list(zip(settings.cuts, settings.micros, strict=True))
         self.shared: Tail | None = None  # the tail of `split` and `splitfed2`
         self.shared_optimizer: Any = None  # as of the last turn that came to its end
         self.turnstile: Turnstile | None = None
         self.replicas = [
-            Replica(at, own, settings, self._tail) for at, own in enumerate(self.samples)
+            Replica(at, own, settings, self.tail_of) for at, own in enumerate(self.samples)
         ]
         self.channels: dict[int, Channel] = {}
         self.known: dict[int, set[tuple[int, int]]] = {}  # optimisers that the devices have
@@ -107,7 +108,7 @@ class Server:
         self.records: list[RoundRecord] = []
         self.failure: BaseException | None = None
         if path is not None and path.exists():
-            self._restore(checkpoint.load(path))
+            restore(self, path)
 
     # ---- the run's thread
 
@@ -139,9 +140,12 @@ class Server:
                 channel.close()
 
     def _run_round(self) -> None:
-        self._save()
+        if self.path is not None:
+            save(self, self.path)
         with self.condition:
             self._open()
+            if not self.gate:
+                self._gather()
             self._wait_for_all()
             done = dict(sorted(self.contributions.items()))
             attendance = Attendance({at: self.orders[at] for at in done})
@@ -183,7 +187,7 @@ class Server:
             if len(order.steps):
                 self.orders[at] = order
         if self.settings.method == "splitfed2":
-            self._tail(0, self.settings.cuts[0]).load(self.state)
+            self.tail_of(0, self.settings.cuts[0]).load(self.state)
             steps = {at: order.steps for at, order in self.orders.items()}
             self.turnstile = Turnstile(steps, self._drawn_order)
         self.opened_s, self.started_s = time.monotonic(), 0.0
@@ -192,6 +196,16 @@ class Server:
     def _drawn_order(self, at: int) -> list[int]:
         draw = generator_for(self.settings.seed, "turns", self.round, at)
         return torch.randperm(self.settings.devices, generator=draw).tolist()
+
+    def _gather(self) -> None:
+        """Let the first round begin for all at once; who is late does not stop the others."""
+        wait_s = self.settings.grace_s if self.records else self.settings.join_s
+        self.condition.wait_for(
+            lambda: self.failure is not None or all(at in self.channels for at in self.orders),
+            timeout=wait_s,
+        )
+        self.gate = True
+        self.condition.notify_all()
 
     def _wait_for_all(self) -> None:
         """Wait until everybody is done, or the rest has been waited for long enough.
@@ -319,7 +333,7 @@ class Server:
     def _may_start(self, channel: Channel, index: int) -> bool:
         if self.over or self.channels.get(index) is not channel:
             return True
-        if index not in self.orders or index in self.contributions:
+        if not self.gate or index not in self.orders or index in self.contributions:
             return False
         if self.settings.method != "split":
             return True
@@ -376,7 +390,8 @@ class Server:
 
     # ---- parts
 
-    def _tail(self, device: int, cut: int) -> Tail:
+    def tail_of(self, device: int, cut: int) -> Tail:
+        """Return a tail for a device: one of its own, or the one that all share."""
         if self.settings.shared_tail and self.shared is not None:
             return self.shared
         units = copy.deepcopy(self.units)[cut:]
@@ -389,38 +404,6 @@ class Server:
         if settings.shared_tail:
             self.shared = tail
         return tail
-
-    def _save(self) -> None:
-        if self.path is None:
-            return
-        optimizers = [
-            [[list(key), state] for key, state in replica.saved.items() if key[0] == self.round]
-            for replica in self.replicas
-        ]
-        shared = self.shared.optimizer_state() if self.shared is not None else None
-        state = {
-            "job": self.name,
-            "settings": self.settings.plain(),
-            "round": self.round,
-            "state": self.state,
-            "optimizers": optimizers,
-            "shared": shared,
-            "choices": [list(choice) for choice in self.choices],
-            "records": [record.plain() for record in self.records],
-        }
-        checkpoint.save(self.path, state)
-
-    def _restore(self, saved: Mapping[str, Any]) -> None:
-        if saved["job"] != self.name or saved["settings"] != self.settings.plain():
-            raise ValueError(f"{self.path} is of another run: give another path, or delete it")
-        self.state, self.round = dict(saved["state"]), saved["round"]
-        self.choices = [tuple(choice) for choice in saved["choices"]]
-        for replica, rows in zip(self.replicas, saved["optimizers"], strict=True):
-            replica.saved = {tuple(key): state for key, state in rows}
-        if saved["shared"] is not None:
-            self._tail(0, self.settings.cuts[0]).load_optimizer(saved["shared"])
-            self.shared_optimizer = saved["shared"]
-        self.records = [RoundRecord.read(record) for record in saved["records"]]
 
 
 def _state(units: Sequence[nn.Module]) -> dict[str, Tensor]:
