@@ -13,7 +13,7 @@ from alkit import results
 from alkit.delayed.fit import Fitted
 from alkit.study import gap, pack
 
-__all__ = ["Case", "accuracies", "best_rates", "cases", "gaps", "record"]
+__all__ = ["Case", "accuracies", "best_rates", "between", "cases", "gaps", "record"]
 
 
 class Case(NamedTuple):
@@ -110,6 +110,20 @@ def gaps(recorded: pd.DataFrame, against: str = "seq") -> pd.DataFrame:
         found = gap(pd.concat([base, part]), against, label)
         rows.append((method, int(modules), found.points, found.low, found.high, found.seeds))
     return pd.DataFrame(rows, columns=["method", "modules", "points", "low", "high", "n"])
+
+
+def between(recorded: pd.DataFrame, first: str, second: str) -> pd.DataFrame:
+    """Return by how many points a method is ahead of another with as many modules, likewise."""
+    at, rows = _chosen(recorded), []
+    for modules in sorted(
+        set(at[at.method == first].modules) & set(at[at.method == second].modules)
+    ):
+        own = at[at.modules == modules]
+        base = own[own.method == first].assign(recipe="")
+        label = f"{second} K={int(modules)}"
+        found = gap(pd.concat([base, own[own.method == second]]), first, label)
+        rows.append((int(modules), found.points, found.low, found.high, found.seeds))
+    return pd.DataFrame(rows, columns=["modules", "points", "low", "high", "n"])
 
 
 def _chosen(recorded: pd.DataFrame) -> pd.DataFrame:
