@@ -28,7 +28,6 @@ from alkit.split.config import ALL, Config, ConfigError
 from alkit.split.device import Device, Job, Refused
 from alkit.split.grpc_channel import Certificates, Listener, connect
 from alkit.split.links import GOODPUT
-from alkit.split.networks import has_batch_norm
 from alkit.split.planner import Task
 from alkit.split.profile import Link, measure
 from alkit.split.rounds import RoundRecord
@@ -153,7 +152,7 @@ def settings_of(config: Config, units: int) -> Settings:
     values = {key: getattr(config, key) for key in same}
     if config.data in ("mnist", "svhn", "digits") and config.augment == "weak":
         values["augment"] = "none"  # a digit in a mirror is another sign
-    least = 2 if config.norm == "batch" and has_batch_norm(_any_units(config)) else 1
+    least = 2 if config.norm == "batch" else 1
     try:
         return Settings(units, cuts, micros=micros, least=least, **values)
     except ValueError as error:
@@ -199,10 +198,6 @@ def _averages(settings: Settings, samples: int) -> float:
 
 def _bytes(mib: float) -> int | None:
     return int(mib * 2**20) if mib else None
-
-
-def _any_units(config: Config) -> Sequence[torch.nn.Module]:
-    return samples_of.network(config)
 
 
 def _certificates(config: Config, who: str) -> Certificates | None:

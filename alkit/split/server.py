@@ -90,6 +90,7 @@ class Server:
         self.state = _state(units)
         self.rounds = round_count(settings, self.samples)
         self.round, self.over = 0, False
+        self.needed = 0  # contributions without which the open round is not averaged
         self.gate = False  # shut until the devices of the first round have come
         self.opened_s = self.started_s = 0.0  # of the open round: when, and its first device
         self.choices = list(zip(settings.cuts, settings.micros, strict=True))
@@ -159,7 +160,7 @@ class Server:
             losses={at: own.losses for at, own in done.items()},
             right={at: own.right for at, own in done.items()},
             scores=scores,
-            seconds=end_s - self.started_s,
+            seconds=end_s - (self.started_s or end_s),
             intervals=[interval for own in done.values() for interval in own.intervals],
             averaging_s=end_s - average_s,
         )
@@ -190,6 +191,7 @@ class Server:
             self.tail_of(0, self.settings.cuts[0]).load(self.state)
             steps = {at: order.steps for at, order in self.orders.items()}
             self.turnstile = Turnstile(steps, self._drawn_order)
+        self.needed = min(self.settings.quorum, len(self.orders))
         self.opened_s, self.started_s = time.monotonic(), 0.0
         self.condition.notify_all()
 
@@ -217,23 +219,25 @@ class Server:
             if self.failure is not None:
                 raise self.failure
             missing = [at for at in self.orders if at not in self.contributions]
-            if not missing:
+            enough = len(self.contributions) >= self.needed
+            if not missing and enough:
                 return
-            now, left = time.monotonic(), self._deadline(missing)
+            now, left = time.monotonic(), self._deadline(missing, enough)
             if left is not None and now >= left:
-                if len(self.contributions) >= self.settings.quorum:
+                if enough:
                     return self._leave_out(missing)
                 raise QuorumLost(
-                    f"round {self.round}: {len(self.contributions)} of {len(self.orders)} devices"
-                    f" are done and {missing} are gone; the quorum is {self.settings.quorum}"
+                    f"round {self.round}: {len(self.contributions)} devices are done and the others"
+                    f" are gone; the quorum is {self.settings.quorum}"
                 )
             self.condition.wait(None if left is None else max(0.05, left - now))
 
-    def _deadline(self, missing: Sequence[int]) -> float | None:
+    def _deadline(self, missing: Sequence[int], enough: bool) -> float | None:
         """Return when waiting ends; None while somebody is still at work."""
         if any(at in self.channels for at in missing):
             return None
-        enough = len(self.contributions) >= self.settings.quorum
+        if not missing:
+            return self.opened_s  # they can't come back into this round
         late = [at for at in missing if at not in self.lost_s]  # never seen
         if late or not enough:
             start = max([self.opened_s, *(self.lost_s.get(at, 0.0) for at in missing)])

@@ -230,6 +230,12 @@ def test_one_tail_and_a_lost_device(tmp_path, method, message):
         assert same_bits(record, whole(micro=1, method=method))
 
 
+def test_one_tail_and_nobody_left(tmp_path):
+    hurts = [(0, 10, "gone"), (1, 10, "gone")]
+    with pytest.raises(QuorumLost, match="0 devices are done"):
+        Lab(tmp_path, hurts, micro=1, method="splitfed2").run()
+
+
 # ---- what a server refuses
 
 
