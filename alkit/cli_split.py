@@ -31,7 +31,7 @@ def add(commands: Any) -> None:
         part.add_argument(
             "--folder", metavar="DIR", help="for results and checkpoints, instead of the file's"
         )
-    server.add_argument("--quiet", action="store_true", help="no progress bar")
+        part.add_argument("--quiet", action="store_true", help="no progress bar")
 
 
 def _certs(options: argparse.Namespace) -> int:
@@ -52,7 +52,7 @@ def _server(options: argparse.Namespace) -> int:
 def _device(options: argparse.Namespace) -> int:
     from alkit.split import program
 
-    program.device(_read(options), options.index)
+    program.device(_read(options), options.index, progress=not options.quiet)
     print(f"device {options.index} is done")
     return 0
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from tqdm.auto import tqdm
 
 from alkit import checkpoint
 from alkit.engine import operator_threads
@@ -67,6 +68,8 @@ class Device:
             round that is done.
         pause_s: seconds between attempts.
         memory_bytes: that training may take, for the planner; None for enough.
+        threads: operator threads; default the settings'.
+        progress: show a bar a round.
     """
 
     def __init__(
@@ -79,10 +82,13 @@ class Device:
         retries: int = 20,
         pause_s: float = 0.5,
         memory_bytes: int | None = None,
+        threads: int | None = None,
+        progress: bool = False,
     ) -> None:
         self.index, self.prepare, self.name = index, prepare, name
         self.path = None if folder is None else Path(folder) / f"device-{index}.pt"
         self.retries, self.pause_s, self.memory_bytes = retries, pause_s, memory_bytes
+        self.threads, self.progress = threads, progress
         self.job: Job | None = None
         self.half: Head | Tail | None = None  # a tail if it has the whole network
         self.round, self.steps_done = -1, -1
@@ -134,7 +140,7 @@ class Device:
         welcome = _expect(channel.receive(60.0), "welcome")
         if self.job is None:
             self.job = self.prepare(dict(welcome.values["job"]))
-        with operator_threads(self.job.settings.threads):
+        with operator_threads(self._threads):
             self._compare_clocks(channel, int(welcome.values["probes"]))
             if repeats := int(welcome.values["profile"]):
                 self._profile(channel, repeats)
@@ -143,7 +149,9 @@ class Device:
                 if order.kind == "bye":
                     return self._final(order)
                 self._begin(order)
-                for step in range(self.steps_done, self.last):
+                steps = range(self.steps_done, self.last)
+                name = f"device {self.index}, round {order.round}"
+                for step in tqdm(steps, desc=name, disable=not self.progress, leave=False):
                     self._iteration(channel, step)
                 self._end_round(channel)
 
@@ -166,8 +174,8 @@ class Device:
         down_bps = speed(_expect(channel.receive(60.0), "load"))
         if self.machine is None:
             [part] = self.job.stream.step(0, 1)
-            threads = self.job.settings.threads
-            options = {"repeats": repeats, "threads": threads, "memory_bytes": self.memory_bytes}
+            options = {"repeats": repeats, "threads": self._threads}
+            options["memory_bytes"] = self.memory_bytes
             self.machine = measure(self.job.units, part.x, part.y, **options)
         values = {"text": self.machine.plain(), "down_bps": down_bps}
         channel.send(Message("profile", values=values))
@@ -248,6 +256,11 @@ class Device:
             else:
                 with self.log.task(DEVICE, "update", step):
                     head.update()
+
+    @property
+    def _threads(self) -> int:
+        assert self.job is not None
+        return self.threads or self.job.settings.threads
 
     @property
     def _patience(self) -> float:

@@ -89,7 +89,7 @@ def run(
     start_s = time.perf_counter()
     count = int(config.get("devices", 1))
     commands = [("server", ["server", "--quiet"])]
-    commands += [(at, ["device", "--index", str(at)]) for at in range(count)]
+    commands += [(at, ["device", "--quiet", "--index", str(at)]) for at in range(count)]
     processes = [_start(words, who, path, folder, links) for who, words in commands]
     try:
         _wait(processes, folder, limit_s)

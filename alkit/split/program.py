@@ -78,23 +78,28 @@ def serve(config: Config, *, progress: bool = True) -> Path:
     finally:
         bar.close()
         listener.close()
-    frame = results.table(config.name, settings, server.records, total_s)
+    _write(folder, config, server, total_s)
+    (folder / "server.pt").unlink(missing_ok=True)  # the run is over
+    return folder / "results.csv"
+
+
+def _write(folder: Path, config: Config, server: Server, total_s: float) -> None:
+    """Write the table, the rounds, the events of all lanes and the model."""
+    frame = results.table(config.name, server.settings, server.records, total_s)
     plain = {
         "config": asdict(config) | {"device": [dict(own) for own in config.device]},
         "rounds": [record.plain() for record in server.records],
         "total_s": total_s,
     }
-    path = results.write(folder, frame, plain)
+    results.write(folder, frame, plain)
     seen = [interval for record in server.records for interval in record.intervals]
     with replacing(folder / "events.csv") as partial:
         pd.DataFrame(seen, columns=Interval._fields).to_csv(partial, index=False)
     with replacing(folder / "model.safetensors") as partial:
         safetensors.torch.save_file(server.state, partial)
-    (folder / "server.pt").unlink(missing_ok=True)  # the run is over
-    return path
 
 
-def device(config: Config, index: int) -> dict[str, Tensor]:
+def device(config: Config, index: int, *, progress: bool = True) -> dict[str, Tensor]:
     """Run a device to the end; return the final weights of its units.
 
     Raises:
@@ -110,7 +115,6 @@ def device(config: Config, index: int) -> dict[str, Tensor]:
         settings = Settings.read(dict(told["settings"]))
         if settings != settings_of(config, len(units)):
             raise Refused("the server's settings differ from this file's: give both the same file")
-        torch.set_num_threads(own.threads)
         part = samples_of.part_of(config, index)
         stream = Stream(part.x, part.y, settings, index, samples_of.normal_of(part))
         return Job(settings, units, stream)
@@ -120,7 +124,7 @@ def device(config: Config, index: int) -> dict[str, Tensor]:
     address = f"{config.server_address}:{config.port}"
     runner = Device(
         index, prepare, name=config.digest, folder=Path(config.folder),
-        memory_bytes=_bytes(own.memory_mib),
+        memory_bytes=_bytes(own.memory_mib), threads=own.threads, progress=progress,
     )  # fmt: skip
     return runner.run(
         lambda: connect(

@@ -58,13 +58,12 @@ def table(
     return pd.DataFrame(rows)
 
 
-def write(folder: Path, frame: pd.DataFrame, plain: dict[str, Any]) -> Path:
-    """Write `results.csv`, and `results.json` with everything else; return the table's path."""
+def write(folder: Path, frame: pd.DataFrame, plain: dict[str, Any]) -> None:
+    """Write `results.csv`, and `results.json` with everything else."""
     with replacing(folder / "results.csv") as partial:
         frame.to_csv(partial, index=False)
     with replacing(folder / "results.json") as partial:
         partial.write_text(json.dumps(plain, indent=1), encoding="utf-8")
-    return folder / "results.csv"
 
 
 def _seconds(seen: Sequence[Interval], at: int) -> dict[str, float]:

@@ -65,8 +65,7 @@ class Run:
     def start(self, who, *more):
         command = [sys.executable, "-m", "alkit", "split", who, "--config", str(self.path)]
         command += ["--folder", str(self.folder / "out"), *map(str, more)]
-        quiet = ["--quiet"] if who == "server" else []
-        command += quiet
+        command.append("--quiet")
         if self.links is not None:
             place = "server" if who == "server" else int(more[-1])
             command = self.links.inside(place, command)
