@@ -108,7 +108,7 @@ def test_get_prints_the_files_and_their_sums(
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        ("data get svhn", 2, "alkit: no data set 'svhn'; there are"),
+        ("data get fashion", 2, "alkit: no data set 'fashion'; there are"),
         ("data get emotion", 2, "alkit: emotion cannot be fetched"),
         ("data get sst2 --mirror ftp://x", 2, "alkit: ftp://x/SST-2.zip: only http"),
     ],

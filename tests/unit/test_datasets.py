@@ -67,8 +67,8 @@ def test_digits_are_a_function_of_the_seed(digits: DataSet) -> None:
 
 
 def test_unknown_data_sets_and_options_are_refused() -> None:
-    with pytest.raises(ValueError, match="no data set 'mnist'; there are ag_news, .*, digits, "):
-        load("mnist")
+    with pytest.raises(ValueError, match="no data set 'fashion'; there are ag_news, .*, digits, "):
+        load("fashion")
     with pytest.raises(TypeError, match="max_len"):
         load("digits", max_len=3)
 

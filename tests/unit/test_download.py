@@ -301,8 +301,8 @@ def test_get_unpacks_nothing_outside(
 
 
 def test_get_says_what_cannot_be_fetched(checkout: Path) -> None:
-    with pytest.raises(ValueError, match="no data set 'svhn'; there are ag_news, "):
-        download.get("svhn")
+    with pytest.raises(ValueError, match="no data set 'fashion'; there are ag_news, "):
+        download.get("fashion")
     with pytest.raises(ValueError, match="emotion cannot be fetched: .*emotion/train.csv"):
         download.get("emotion")
     with pytest.raises(ValueError, match="digits comes with the packages"):

@@ -38,7 +38,8 @@ def _pins() -> dict[str, str]:
 
 def _declared() -> dict[str, Requirement]:
     project = _pyproject()["project"]
-    extras = project["optional-dependencies"]["test"]  # others are not part of the environment
+    optional = project["optional-dependencies"]
+    extras = [*optional["test"], *optional["split"]]  # others are not part of the environment
     requirements = [Requirement(line) for line in [*project["dependencies"], *extras]]
     return {canonicalize_name(one.name): one for one in requirements}
 
