@@ -49,23 +49,28 @@ def test_the_other_way_round():
     assert set(found) == {"no"}
 
 
-def made_bert(losses: dict[tuple[str, int], float], diverged: float) -> pd.DataFrame:
+def made_bert(losses: dict[tuple[str, int], float], too_large: float) -> pd.DataFrame:
+    """Runs at two rates; at the larger one stale methods end at `too_large`."""
     rows = []
     for (method, modules), loss in losses.items():
         for lr in (0.1, 1.0):
             labels = {"method": method, "modules": modules, "lr": lr}
-            lost = lr == 1.0 and method != "seq" and diverged > 0
-            rows.append(labels | {"metric": "final_loss", "value": loss + lr})
-            rows.append(labels | {"metric": "diverged", "value": lost})
+            ends = too_large if lr == 1.0 and method != "seq" else loss
+            rows.append(labels | {"metric": "final_loss", "value": ends})
+            rows.append(labels | {"metric": "diverged", "value": False})
     return pd.DataFrame(rows)
 
 
+LOSSES = {("seq", 1): 5.0, ("pipedream", 3): 5.05, ("fr", 3): 5.0, ("fr, new noise", 3): 6.0}
+
+
 def test_bert():
-    losses = {("seq", 1): 5.0, ("pipedream", 3): 5.0, ("fr", 3): 5.0, ("fr, new noise", 3): 6.0}
-    found = conclusions.bert(made_bert(losses, 1.0))
-    assert list(found["same?"]) == ["yes", "with new noise: yes; replayed: no", "yes"]
-    assert conclusions.bert(made_bert(losses, 0.0))["same?"].iloc[2] == "no"
+    found = conclusions.bert(made_bert(LOSSES, 7.0))
+    same = list(found["same?"])
+    assert same == ["yes", "with new noise: yes; replayed: not shown", "yes"]
+    assert found.ours.iloc[2].startswith("at 1 it ends at 5.00, 3 of 3 stale runs at 7.00")
+    assert conclusions.bert(made_bert(LOSSES, 5.0))["same?"].iloc[2] == "no"
 
 
 def test_bert_before_all_have_run():
-    assert not len(conclusions.bert(made_bert({("seq", 1): 5.0, ("fr", 3): 5.0}, 0.0)))
+    assert not len(conclusions.bert(made_bert({("seq", 1): 5.0, ("fr", 3): 5.0}, 7.0)))
