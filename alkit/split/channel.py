@@ -74,7 +74,7 @@ class Channel(Protocol):
 
 
 class Numbers:
-    """Numbers a stream's messages, and sees that the other side's are in order and of this run.
+    """Numbers a stream's messages, and sees that the other side's are in order.
 
     A message that is sent twice has a number of the past: it is refused.
     """

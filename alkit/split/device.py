@@ -12,6 +12,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -208,10 +209,7 @@ class Device:
         assert self.job is not None
         settings, units = self.job.settings, list(self.job.units)
         whole = cut == len(units)
-
-        def optimizer(parameters: Any) -> torch.optim.Optimizer:
-            return sgd(parameters, settings.lr, settings.momentum)
-
+        optimizer = partial(sgd, lr=settings.lr, momentum=settings.momentum)
         options = {"seed": settings.seed, "device": self.index}
         self.half = (Tail if whole else Head)(units[:cut], optimizer, **options)
         self.cut = cut

@@ -6,17 +6,20 @@ They tell who comes, how its clock runs and, for the planner, how fast it and it
     server          welcome (job)         reply        reply               [    load        ]
 """
 
+import logging
 import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
 
-from alkit.split.channel import PIECE, Channel
+from alkit.split.channel import PIECE, Channel, ChannelLost
 from alkit.split.profile import Link, Machine
 from alkit.split.wire import Message, WireError
 
-__all__ = ["LOAD_BYTES", "Greeting", "speed", "welcome"]
+__all__ = ["LOAD_BYTES", "Greeting", "refuse", "speed", "welcome"]
+
+log = logging.getLogger(__name__)
 
 PROBES = 6
 PATIENCE_S = 60.0  # for each of these messages
@@ -81,6 +84,14 @@ def welcome(
     place = int(hello.values["round"]), int(hello.values["step"])
     found = _profiled(channel) if profile else (None, None)
     return Greeting(index, *place, saved, offset_s, *found)
+
+
+def refuse(channel: Channel, text: str) -> None:
+    """Tell a peer why it is not served, if it still listens."""
+    try:
+        channel.send(Message("error", values={"text": text}))
+    except (ChannelLost, WireError):
+        log.info("could not tell %s: %s", channel.peer, text)
 
 
 def speed(message: Message) -> float:

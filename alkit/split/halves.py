@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from alkit.rng import random_from
 
-__all__ = ["Half", "Head", "Outcome", "Tail", "average", "sgd"]
+__all__ = ["Half", "Head", "Outcome", "Tail", "average", "sgd", "state_of"]
 
 Optimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 
@@ -191,6 +191,15 @@ class Tail(Half):
         loss.backward()
         right = int((scores.detach().argmax(1) == y).sum())
         return Outcome(x.grad, float(loss.detach()), right, forward_s)
+
+
+def state_of(units: Sequence[nn.Module]) -> dict[str, Tensor]:
+    """Return a copy of a whole network's weights and buffers, named as `Half.state` names them."""
+    return {
+        f"{at}.{name}": tensor.detach().clone()
+        for at, unit in enumerate(units)
+        for name, tensor in unit.state_dict().items()
+    }
 
 
 def average(states: Sequence[Mapping[str, Tensor]], weights: Sequence[float]) -> dict[str, Tensor]:

@@ -17,6 +17,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +30,8 @@ from alkit.split.channel import Channel, ChannelLost
 from alkit.split.checkpoints import restore, save
 from alkit.split.choosing import Choosing
 from alkit.split.device import STATE
-from alkit.split.greeting import welcome
-from alkit.split.halves import Tail, average, sgd
+from alkit.split.greeting import refuse, welcome
+from alkit.split.halves import Tail, average, sgd, state_of
 from alkit.split.profile import Link, Machine
 from alkit.split.replica import Contribution, Order, Replica
 from alkit.split.rounds import Attendance, RoundRecord
@@ -87,7 +88,7 @@ class Server:
         self.evaluate, self.plan, self.report = evaluate, plan, report
         self.choosing, self.profile = choosing, profile if choosing else 0
         self.condition = threading.Condition()
-        self.state = _state(units)
+        self.state = state_of(units)
         self.rounds = round_count(settings, self.samples)
         self.round, self.over = 0, False
         self.needed = 0  # contributions without which the open round is not averaged
@@ -272,7 +273,7 @@ class Server:
                 self._serve(channel, index)
         except WireError as error:
             log.warning("refused %s: %s", channel.peer, error)
-            _tell(channel, str(error))
+            refuse(channel, str(error))
         except ChannelLost as error:
             log.info("lost %s: %s", channel.peer, error)
         except BaseException as error:  # a fault of ours: the run's thread raises it
@@ -330,7 +331,7 @@ class Server:
                     self.shared_optimizer = self.shared.optimizer_state()
                 self.condition.notify_all()
         if self.failure is not None:
-            return _tell(channel, f"the server ends: {self.failure}")
+            return refuse(channel, f"the server ends: {self.failure}")
         final = {STATE + key: tensor for key, tensor in self.state.items()}
         channel.send(Message("bye", round=self.round, tensors=final))
 
@@ -398,33 +399,10 @@ class Server:
         """Return a tail for a device: one of its own, or the one that all share."""
         if self.settings.shared_tail and self.shared is not None:
             return self.shared
-        units = copy.deepcopy(self.units)[cut:]
         settings = self.settings
-
-        def optimizer(parameters: Any) -> torch.optim.Optimizer:
-            return sgd(parameters, settings.lr, settings.momentum)
-
+        optimizer = partial(sgd, lr=settings.lr, momentum=settings.momentum)
+        units = copy.deepcopy(self.units)[cut:]
         tail = Tail(units, optimizer, first=cut, seed=settings.seed, device=device)
         if settings.shared_tail:
             self.shared = tail
         return tail
-
-
-def _state(units: Sequence[nn.Module]) -> dict[str, Tensor]:
-    return {
-        f"{at}.{name}": tensor.detach().clone()
-        for at, unit in enumerate(units)
-        for name, tensor in unit.state_dict().items()
-    }
-
-
-def _tell(channel: Channel, text: str) -> None:
-    try:
-        channel.send(Message("error", values={"text": text}))
-    except (ChannelLost, WireError):
-        log.info("could not tell %s: %s", channel.peer, text)
-
-
-def _same_clock(difference_s: float) -> float:
-    """On one machine the clocks are one: what is left is the way itself."""
-    return 0.0 if abs(difference_s) < 1.0 else difference_s

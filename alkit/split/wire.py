@@ -1,6 +1,6 @@
 """Messages between a device and the server as bytes, and back, without trusting whoever sent them.
 
-    magic version kind | run | number round step micro | sent_s | lengths | crc     60 bytes, fixed
+    magic version kind | number round step micro | sent_s | lengths | crc     52 bytes, fixed
     values      JSON: only the names and types that the kind allows
     tensors     safetensors: types, shapes and raw little-endian numbers
 
@@ -21,8 +21,8 @@ from torch import Tensor
 __all__ = ["KINDS", "Assembler", "Message", "WireError", "decode", "encode", "stamped"]
 
 MAGIC, VERSION = b"ALKS", 1
-HEADER = struct.Struct("<4sHBxQIIIIdIQI4x")
-SENT_AT = struct.calcsize("<4sHBxQIIII")
+HEADER = struct.Struct("<4sHBxIIIIdIQI4x")
+SENT_AT = struct.calcsize("<4sHBxIIII")
 MOST_VALUES = 1 << 16  # bytes of JSON
 DTYPES = (
     torch.float16, torch.bfloat16, torch.float32, torch.float64,
@@ -47,7 +47,6 @@ _SCHEMA: dict[str, tuple[dict[str, Any], bool]] = {
     "act": ({"share": _NUMBER}, True),
     "grad": ({}, True),
     "done": ({"samples": int, "loss": _NUMBER, "right": int}, True),
-    "heartbeat": ({}, False),
     "error": ({"text": str}, False),
     "bye": ({}, True),
 }
@@ -64,7 +63,6 @@ class Message:
 
     Attributes:
         kind: of `KINDS`.
-        run: number of the training run; a message of another run is refused.
         round, step, micro: what it belongs to.
         values: by the names of its kind.
         tensors: by name.
@@ -75,7 +73,6 @@ class Message:
     """
 
     kind: str
-    run: int = 0
     round: int = 0
     step: int = 0
     micro: int = 0
@@ -107,7 +104,7 @@ def encode(message: Message) -> bytes:
     payload = safetensors.torch.save(tensors) if tensors else b""
     body = values + payload
     kind = KINDS.index(message.kind)
-    places = message.run, message.number, message.round, message.step, message.micro
+    places = message.number, message.round, message.step, message.micro
     lengths = len(values), len(payload), zlib.crc32(body)
     return HEADER.pack(MAGIC, VERSION, kind, *places, message.sent_s, *lengths) + body
 
@@ -128,14 +125,14 @@ def decode(frame: bytes, limit: int) -> Message:
     length = frame_length(frame, limit)
     if len(frame) != length:
         raise WireError(f"a frame of {len(frame)} bytes says that it has {length}")
-    _, _, kind, run, number, round_, step, micro, sent_s, values_length, _, crc = HEADER.unpack(
+    _, _, kind, number, round_, step, micro, sent_s, values_length, _, crc = HEADER.unpack(
         frame[: HEADER.size]
     )
     body = memoryview(frame)[HEADER.size :]
     if zlib.crc32(body) != crc:
         raise WireError("the check sum is wrong: bytes were changed on the way")
     message = Message(
-        KINDS[kind], run, round_, step, micro,
+        KINDS[kind], round_, step, micro,
         values=_read_values(bytes(body[:values_length])),
         tensors=_read_tensors(bytes(body[values_length:])),
         number=number, sent_s=sent_s, size=length,

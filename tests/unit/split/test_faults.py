@@ -251,7 +251,7 @@ def hello(**changes):
         ([hello(device=-1)], "no device -1"),
         ([hello(job="other")], "job 'other'"),
         ([Message("probe")], "where a hello was due"),
-        ([hello(), Message("heartbeat")], "where a probe was due"),
+        ([hello(), Message("load")], "where a probe was due"),
     ],
 )
 def test_strangers_are_refused(tmp_path, messages, words):
