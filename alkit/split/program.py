@@ -31,7 +31,7 @@ from alkit.split.links import GOODPUT
 from alkit.split.planner import Task
 from alkit.split.profile import Link, measure
 from alkit.split.rounds import RoundRecord
-from alkit.split.server import Server
+from alkit.split.server import GOODBYE_S, Server
 from alkit.split.settings import Settings
 from alkit.split.stream import Stream, steps_an_epoch
 from alkit.timeline import Interval
@@ -225,7 +225,7 @@ def _show(bar: tqdm, record: RoundRecord) -> None:
     bar.update(1)
 
 
-def _say_goodbye(server: Server, wait_s: float = 10.0) -> None:
+def _say_goodbye(server: Server) -> None:
     """Wait until the devices have got the final weights, or for a while."""
     with server.condition:
-        server.condition.wait_for(lambda: not server.channels, timeout=wait_s)
+        server.condition.wait_for(lambda: not server.channels, timeout=GOODBYE_S)

@@ -17,6 +17,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,8 @@ from alkit.split.wire import Message, WireError
 __all__ = ["QuorumLost", "Server"]
 
 log = logging.getLogger(__name__)
+
+GOODBYE_S = 60.0  # for the final weights to reach a device
 
 
 class QuorumLost(ConnectionError):
@@ -334,6 +337,8 @@ class Server:
             return refuse(channel, f"the server ends: {self.failure}")
         final = {STATE + key: tensor for key, tensor in self.state.items()}
         channel.send(Message("bye", round=self.round, tensors=final))
+        with suppress(ChannelLost):
+            channel.receive(GOODBYE_S)  # the device ends the stream once it has got all of it
 
     def _may_start(self, channel: Channel, index: int) -> bool:
         if self.over or self.channels.get(index) is not channel:

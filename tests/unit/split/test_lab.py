@@ -3,6 +3,7 @@
 import pytest
 
 from alkit.split import lab
+from alkit.split.links import Links, LinksUnavailable
 from alkit.split.schedule import LANES
 
 
@@ -29,3 +30,16 @@ def test_a_run(tmp_path):
 def test_a_failed_run_says_why(tmp_path):
     with pytest.raises(RuntimeError, match="give VGG5"):
         lab.run({"model": "VGG7"}, tmp_path)
+
+
+def test_final_weights_arrive_over_a_slow_link(tmp_path):
+    """They take longer than the grace that a server gives its streams at the end."""
+    try:
+        links = Links(1, 20, 4)
+    except LinksUnavailable as error:
+        pytest.skip(f"no real links here: {error}")
+    config = {"data": "digits", "model": "VGG5", "cut": 1, "data_size": 20, "batch": 20,
+              "epochs": 1, "test": False}  # fmt: skip
+    with links:
+        found = lab.run(config, tmp_path / "run", links, limit_s=100)
+    assert len(found.table)
