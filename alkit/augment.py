@@ -19,7 +19,9 @@ __all__ = [
     "check",
     "colours",
     "crop_and_flip",
+    "draw_windows",
     "greyscale",
+    "windows",
 ]
 
 KINDS = ("none", "weak", "strong")
@@ -49,9 +51,18 @@ def check(kind: str, x: Tensor) -> None:
 
 def crop_and_flip(x_BCHW: Tensor, generator: torch.Generator) -> Tensor:
     """Cut a window of the old size out of each image padded by 4 zeros; flip every second one."""
-    count, channels, height, width = x_BCHW.shape
+    return windows(x_BCHW, *draw_windows(len(x_BCHW), generator))
+
+
+def draw_windows(count: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
+    """Draw the windows of images: (top_B1, left_B1, flip_B1)."""
     top_B, left_B = torch.randint(2 * PADDING + 1, (2, count, 1), generator=generator)
-    flip_B = torch.rand(count, 1, generator=generator) < 0.5
+    return top_B, left_B, torch.rand(count, 1, generator=generator) < 0.5
+
+
+def windows(x_BCHW: Tensor, top_B: Tensor, left_B: Tensor, flip_B: Tensor) -> Tensor:
+    """Cut these windows out of images padded by 4 zeros, each (B, 1)."""
+    count, channels, height, width = x_BCHW.shape
     rows_BH = top_B + torch.arange(height)
     columns_W = torch.arange(width)
     columns_BW = left_B + torch.where(flip_B, columns_W.flip(0), columns_W)

@@ -27,6 +27,7 @@ __all__ = [
     "load_sst2",
     "load_yelp",
     "read_csv",
+    "sst2_sentences",
 ]
 
 _AG_NEWS = ("World", "Sports", "Business", "Sci/Tech")
@@ -118,14 +119,25 @@ def load_sst2(*, seed: int = 0, **options: object) -> DataSet:
         options: of `TextOptions`.
     Raises: what `load_ag_news` raises.
     """
-    path = catalog.find("sst2")
-    parts = []
-    for source, content in _files(path, "train.tsv", "dev.tsv"):
-        table = Table(source, content, delimiter="\t", quoting=csv.QUOTE_NONE)
-        parts.append(_numbered(table, "sentence", "label", len(_POLARITY)))
+    parts = sst2_sentences()
     note = _found(*parts, (67_349, 872))
     made = TextOptions(**options)  # type: ignore[arg-type]
     return _build("sst2", *parts, _POLARITY, note, made, seed)
+
+
+def sst2_sentences() -> tuple[Rows, Rows]:
+    """Return SST-2's training and dev part as they are: sentences and labels, 0 negative.
+
+    Raises: what `load_ag_news` raises.
+    """
+    train, dev = (
+        _numbered(
+            Table(source, content, delimiter="\t", quoting=csv.QUOTE_NONE),
+            "sentence", "label", len(_POLARITY),
+        )
+        for source, content in _files(catalog.find("sst2"), "train.tsv", "dev.tsv")
+    )  # fmt: skip
+    return train, dev
 
 
 def load_banking77(*, seed: int = 0, **options: object) -> DataSet:

@@ -55,6 +55,7 @@ def run_ranks(
     threads: int = 1,
     capacity: int = 2,
     pipelines: int = 1,
+    spare: bool = False,
 ) -> Timeline:
     """Run this rank's worker; call it on every rank of the default group, with the same batches.
 
@@ -63,17 +64,21 @@ def run_ranks(
         batches: what stage 0's forward takes, a pair (x, y).
         capacity: outputs that may wait between two ranks.
         pipelines: equal ones side by side, of neighbouring ranks; each may have its own batches.
+        spare: there may be more ranks than workers; the last ones have nothing to do.
     Returns:
         This rank's timeline; time 0 is a barrier.
     Raises:
         ValueError: another number of workers than ranks, or ranks with different batches.
     """
-    if dist.get_world_size() != schedule.workers * pipelines:
+    used = schedule.workers * pipelines
+    if dist.get_world_size() < used or (dist.get_world_size() > used and not spare):
         raise ValueError(
             f"{pipelines} x {schedule.name} with {schedule.workers} workers and"
             f" {dist.get_world_size()} ranks: give as many"
         )
     dist.barrier()  # before any stream is open: a barrier is not to meet a neighbour's message
+    if dist.get_rank() >= used:
+        return Timeline((), (f"worker {dist.get_rank()}",))
     run, start_s = _Rank(schedule, stages, batches, capacity), time.perf_counter()
     with operator_threads(threads), torch.enable_grad():
         for task in schedule.order(run.rank, run.numbers()):

@@ -45,12 +45,14 @@ class MaskedPairs:
         documents: sentences by document, see `alkit.prose`.
         tokens: length of an example, special pieces included.
         seed: of all choices.
+        pairs: two texts an example; False for one, as long as fits, with nothing that follows.
     """
 
     documents: Documents
     tokenizer: Tokenizer
     tokens: int = 128
     seed: int = 0
+    pairs: bool = True
 
     def __post_init__(self) -> None:
         if self.tokens < 8:
@@ -106,7 +108,9 @@ class MaskedPairs:
             length += len(sentence)
             if length < room and number < len(sentences) - 1:
                 continue
-            if len(chunk) > 1:
+            if not self.pairs:
+                yield _joined(chunk), [], False
+            elif len(chunk) > 1:
                 cut = int(rng.integers(1, len(chunk)))
                 follows = bool(rng.random() < 0.5)
                 second = _joined(chunk[cut:]) if follows else self._elsewhere(document, rng)
@@ -127,7 +131,7 @@ class MaskedPairs:
         # the longer of the two gives way
         keep = min(len(first), max(half, room - len(second)))
         first, second = first[:keep], second[: room - keep]
-        written = [CLS, *first, SEP, *second, SEP]
+        written = [CLS, *first, SEP, *second, SEP] if self.pairs else [CLS, *first, SEP]
         tokens = np.zeros(self.tokens, np.int64)
         tokens[: len(written)] = written
         segments = np.zeros(self.tokens, np.int64)

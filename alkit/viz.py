@@ -62,6 +62,11 @@ _METHODS = {
     "splitfed": ("#cc78bc", "s", "SplitFed"),
     "splitfed2": ("#cc78bc", "d", "SplitFed v2"),
     "pipelearn": ("#029e73", "D", "PipeLearn"),
+    "freeze": ("#949494", "o", "freeze only"),
+    "freeze_pipe_cache": ("#56b4e9", "^", "freeze, pipe, cache"),
+    "freeze_pipe_dp": ("#0173b2", "s", "freeze, pipe, dp"),
+    "elastic": ("#d55e00", "D", "all four switches"),
+    "fsdp": ("#ca9161", "h", "FSDP"),
     "tfidf": ("#949494", "P", "TF-IDF"),
 }
 # lines of AL's recipes: all AL, so all of its colour

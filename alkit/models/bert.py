@@ -3,21 +3,37 @@
     embedding | encoder layer | encoder layer | ... | heads
 
 Units hand on (h_BTD, mask_BT, places_BM): the vectors, true at real tokens, and the positions of
-the words to predict. B batch, T tokens, D width, H heads, M predicted words, V vocabulary.
+the words to predict; for tasks without such words they hand on (h_BTD, mask_BT). B batch, T tokens,
+D width, H heads, M predicted words, V vocabulary.
+
+`bert_for_classes` and `bert_for_spans` cut every encoder layer in two:
+
+    embedding | attention | feed-forward | attention | feed-forward | ... | pooler | scores
+    embedding | attention | feed-forward | attention | feed-forward | ... | spans
 """
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-__all__ = ["BertSizes", "EncoderLayer", "Heads", "bert", "pretraining_loss"]
+__all__ = [
+    "BertSizes",
+    "EncoderLayer",
+    "Heads",
+    "bert",
+    "bert_for_classes",
+    "bert_for_spans",
+    "pretraining_loss",
+    "span_loss",
+]
 
 IGNORED = -100  # a row of places_BM that predicts nothing
 
-Hidden = tuple[Tensor, Tensor, Tensor]
+Hidden = tuple[Tensor, ...]
 
 
 class BertSizes(NamedTuple):
@@ -34,7 +50,7 @@ class BertSizes(NamedTuple):
 
 
 class Embedding(nn.Module):
-    """Words, positions and segments: (tokens_BT, segments_BT, mask_BT, places_BM) -> hidden."""
+    """Words, positions and segments: (tokens_BT, segments_BT, mask_BT, ...) -> hidden."""
 
     def __init__(self, sizes: BertSizes) -> None:
         super().__init__()
@@ -44,16 +60,16 @@ class Embedding(nn.Module):
         self.norm = nn.LayerNorm(sizes.width, eps=1e-12)
         self.dropout = nn.Dropout(sizes.dropout)
 
-    def forward(self, inputs: tuple[Tensor, Tensor, Tensor, Tensor]) -> Hidden:
+    def forward(self, inputs: tuple[Tensor, ...]) -> Hidden:
         """Return the sum of the three, normalised."""
-        tokens_BT, segments_BT, mask_BT, places_BM = inputs
+        tokens_BT, segments_BT, *more = inputs
         at_T = torch.arange(tokens_BT.shape[1], device=tokens_BT.device)
         h_BTD = self.words(tokens_BT) + self.segments(segments_BT) + self.positions(at_T)
-        return self.dropout(self.norm(h_BTD)), mask_BT, places_BM
+        return self.dropout(self.norm(h_BTD)), *more
 
 
-class EncoderLayer(nn.Module):
-    """Attention and a feed-forward network, each followed by a norm (post-norm)."""
+class Attention(nn.Module):
+    """norm(h + attention(h)): the first half of an encoder layer (post-norm)."""
 
     def __init__(self, sizes: BertSizes) -> None:
         super().__init__()
@@ -61,18 +77,14 @@ class EncoderLayer(nn.Module):
         self.heads = sizes.heads
         self.query, self.key, self.value = (nn.Linear(width, width) for _ in range(3))
         self.mix = nn.Linear(width, width)
-        self.first_norm = nn.LayerNorm(width, eps=1e-12)
-        self.up, self.down = nn.Linear(width, sizes.ffn), nn.Linear(sizes.ffn, width)
-        self.second_norm = nn.LayerNorm(width, eps=1e-12)
+        self.norm = nn.LayerNorm(width, eps=1e-12)
         self.dropout = nn.Dropout(sizes.dropout)
 
     def forward(self, inputs: Hidden) -> Hidden:
         """(B, T, D) -> (B, T, D)."""
-        h_BTD, mask_BT, places_BM = inputs
+        h_BTD, mask_BT, *more = inputs
         mixed_BTD = self.mix(self._attend(h_BTD, mask_BT))
-        h_BTD = self.first_norm(h_BTD + self.dropout(mixed_BTD))
-        fed_BTD = self.down(F.gelu(self.up(h_BTD)))
-        return self.second_norm(h_BTD + self.dropout(fed_BTD)), mask_BT, places_BM
+        return self.norm(h_BTD + self.dropout(mixed_BTD)), mask_BT, *more
 
     def _attend(self, h_BTD: Tensor, mask_BT: Tensor) -> Tensor:
         q, k, v = (self._split(each(h_BTD)) for each in (self.query, self.key, self.value))
@@ -83,6 +95,29 @@ class EncoderLayer(nn.Module):
 
     def _split(self, x_BTD: Tensor) -> Tensor:
         return x_BTD.unflatten(2, (self.heads, -1)).transpose(1, 2)
+
+
+class FeedForward(nn.Module):
+    """norm(h + network(h)): the second half of an encoder layer (post-norm)."""
+
+    def __init__(self, sizes: BertSizes) -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(sizes.width, sizes.ffn), nn.Linear(sizes.ffn, sizes.width)
+        self.norm = nn.LayerNorm(sizes.width, eps=1e-12)
+        self.dropout = nn.Dropout(sizes.dropout)
+
+    def forward(self, inputs: Hidden) -> Hidden:
+        """(B, T, D) -> (B, T, D)."""
+        h_BTD, *more = inputs
+        fed_BTD = self.down(F.gelu(self.up(h_BTD)))
+        return self.norm(h_BTD + self.dropout(fed_BTD)), *more
+
+
+class EncoderLayer(nn.Sequential):
+    """Attention and a feed-forward network."""
+
+    def __init__(self, sizes: BertSizes) -> None:
+        super().__init__(Attention(sizes), FeedForward(sizes))
 
 
 class Heads(nn.Module):
@@ -134,6 +169,54 @@ def bert(sizes: BertSizes | None = None, *, tied: bool = False, seed: int = 0) -
     return units
 
 
+class Pooler(nn.Module):
+    """tanh of a linear map of the first token: (B, T, D) -> (B, D)."""
+
+    def __init__(self, sizes: BertSizes) -> None:
+        super().__init__()
+        self.dense, self.dropout = nn.Linear(sizes.width, sizes.width), nn.Dropout(sizes.dropout)
+
+    def forward(self, inputs: Hidden) -> Tensor:
+        """Return the pooled vectors."""
+        return self.dropout(torch.tanh(self.dense(inputs[0][:, 0])))
+
+
+class Spans(nn.Module):
+    """Scores of every token as an answer's first and last one: (B, T, D) -> (B, T, 2).
+
+    Tokens that are padding get the lowest score there is.
+    """
+
+    def __init__(self, sizes: BertSizes) -> None:
+        super().__init__()
+        self.scores = nn.Linear(sizes.width, 2)
+
+    def forward(self, inputs: Hidden) -> Tensor:
+        """Return the scores."""
+        h_BTD, mask_BT, *_ = inputs
+        scores_BT2 = self.scores(h_BTD)
+        return scores_BT2.masked_fill(~mask_BT[..., None], torch.finfo(scores_BT2.dtype).min)
+
+
+def bert_for_classes(sizes: BertSizes, classes: int, *, seed: int = 0) -> list[nn.Module]:
+    """Return the units of a classifier of texts; they take (tokens_BT, segments_BT, mask_BT)."""
+    return _halves(sizes, seed, lambda: [Pooler(sizes), nn.Linear(sizes.width, classes)])
+
+
+def bert_for_spans(sizes: BertSizes, *, seed: int = 0) -> list[nn.Module]:
+    """Return the units that mark answers; they take (tokens_BT, segments_BT, mask_BT)."""
+    return _halves(sizes, seed, lambda: [Spans(sizes)])
+
+
+def _halves(sizes: BertSizes, seed: int, tail: Callable[[], list[nn.Module]]) -> list[nn.Module]:
+    """Return embedding, both halves of every layer, and the tail, as units of their own."""
+    embedding, *layers, _ = bert(sizes, seed=seed)
+    units = tail()
+    for unit in units:
+        unit.apply(_initialise)
+    return [embedding, *(half for layer in layers for half in layer), *units]
+
+
 def pretraining_loss(scores: tuple[Tensor, Tensor], y: tuple[Tensor, Tensor]) -> Tensor:
     """Return the mean over predicted words plus that over pairs of sentences.
 
@@ -145,6 +228,12 @@ def pretraining_loss(scores: tuple[Tensor, Tensor], y: tuple[Tensor, Tensor]) ->
     words_BM, is_next_B = y
     word_loss = F.cross_entropy(words_BMV.flatten(0, 1), words_BM.flatten(), ignore_index=IGNORED)
     return word_loss + F.cross_entropy(next_B2, is_next_B)
+
+
+def span_loss(scores_BT2: Tensor, places_B2: Tensor) -> Tensor:
+    """Return the mean cross-entropy of the answers' first and last tokens."""
+    first, last = (F.cross_entropy(scores_BT2[..., end], places_B2[:, end]) for end in (0, 1))
+    return (first + last) / 2
 
 
 def _initialise(module: nn.Module) -> None:

@@ -50,9 +50,10 @@ def mobilenet_v3(
     net = built[size](num_classes=classes, norm_layer=_norm_layer(norm))
     if channels != 3:
         net.features[0][0] = _with_channels(net.features[0][0], channels)
-    expand, activation, *rest = net.classifier
+    expand, activation, dropout, scores = net.classifier
+    dropout.inplace = False  # it may be the first of a stage, and a stage's input is a leaf
     last = nn.Sequential(net.avgpool, nn.Flatten(), expand, activation)
-    return [*net.features, last, nn.Sequential(*rest)]
+    return [*net.features, last, nn.Sequential(dropout, scores)]
 
 
 def _norm_layer(norm: str) -> Callable[[int], nn.Module] | None:

@@ -88,3 +88,15 @@ def test_bad_names_say_what_there_is():
         build("VGG11", channels=1, side=28)
     with pytest.raises(ValueError, match="batch, group, none"):
         build("VGG5", norm="layer")
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_every_unit_can_be_the_first_of_a_stage(name):
+    """Its input is a leaf with a gradient, which nothing may overwrite."""
+    units, x = build(name), torch.randn(2, 3, 32, 32)
+    for unit in units:
+        x = x.detach().requires_grad_()
+        out = unit(x)
+        out.sum().backward()
+        assert x.grad is not None
+        x = out

@@ -1,0 +1,102 @@
+"""Whether to store features: three ways, the cheapest by measured times.
+
+    none       V F(b)                                      run the frozen layers at every visit
+    fill       F(b) + W + (V - 1) R                        run them once, store, read from then on
+    advance    R + F(a..b) + W + (V - 1) R                 read older features, run what is new
+
+F: forward of frozen layers; R, W: reading and writing that training waits for; V: visits of a
+sample that are still to come, this one included. Layers that will be frozen later change nothing:
+whatever is stored now saves what lies below it then, too.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from statistics import median
+from typing import Any
+
+import torch
+
+from alkit.elastic.cache import with_features
+from alkit.elastic.network import Network
+
+__all__ = ["Choice", "Times", "choose", "measure"]
+
+
+@dataclass(frozen=True)
+class Times:
+    """Seconds of a batch.
+
+    Attributes:
+        forward_s: of all frozen layers.
+        new_s: of those that the older features have not seen; None without older features.
+        read_s, write_s: of features.
+    """
+
+    forward_s: float
+    new_s: float | None
+    read_s: float
+    write_s: float
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What to do, and the seconds that each way would take for all visits of a batch."""
+
+    way: str
+    seconds: dict[str, float]
+
+    @property
+    def stores(self) -> bool:
+        """Whether features are stored."""
+        return self.way != "none"
+
+    def line(self, times: Times, visits: int) -> str:
+        """Return it for people."""
+        known = " ".join(f"{k} {v:.4f}" for k, v in asdict(times).items() if v is not None)
+        ways = " ".join(f"{k} {v:.4f}" for k, v in self.seconds.items())
+        return f"CACHE decision={self.way}  {known} visits {visits}  ways in s: {ways}"
+
+
+def choose(times: Times, visits: int) -> Choice:
+    """Return the cheapest way for `visits` visits of each sample."""
+    later = (visits - 1) * times.read_s
+    seconds = {
+        "none": visits * times.forward_s,
+        "fill": times.forward_s + times.write_s + later,
+    }
+    if times.new_s is not None:
+        seconds["advance"] = times.read_s + times.new_s + times.write_s + later
+    return Choice(min(seconds, key=lambda way: seconds[way]), seconds)
+
+
+def measure(network: Network, x: Any, *, before: int = 0, repeats: int = 5) -> Times:
+    """Return the median times of a batch; reading and writing are copies in memory.
+
+    Args:
+        x: raw inputs of a batch.
+        before: layers whose features are stored already; 0 for none.
+    """
+    made = network.prefix(x)
+    features = made if isinstance(made, torch.Tensor) else made[0]
+    rows = torch.randperm(len(features))
+    place = torch.empty_like(features)
+    forward_s = _median(lambda: network.prefix(x), repeats)
+    new_s = None
+    if before:
+        low = network.first(before)
+        old = network.prefix(x, 0, low)
+        entry = with_features(old if isinstance(old, torch.Tensor) else old[0], x)
+        new_s = _median(lambda: network.prefix(entry, low), repeats)
+    read_s = _median(lambda: features[rows], repeats)
+    write_s = _median(lambda: place.index_copy_(0, rows, features), repeats)
+    return Times(forward_s, new_s, read_s, write_s)
+
+
+def _median(run: Callable[[], Any], repeats: int) -> float:
+    seconds = []
+    for _ in range(repeats):
+        start_s = time.perf_counter()
+        run()
+        seconds.append(time.perf_counter() - start_s)
+    return median(seconds)

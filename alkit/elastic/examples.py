@@ -1,0 +1,69 @@
+"""Samples by number, in an order that depends on the seed and the epoch alone.
+
+Step b of an epoch takes positions [b G, (b + 1) G) of the epoch's order, and replica r the r-th of
+R equal parts of them: a change of R leaves every global batch as it was.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from alkit.augment import draw_windows, windows
+from alkit.rng import generator_for
+
+__all__ = ["Examples", "order", "part_of"]
+
+
+@dataclass(frozen=True, eq=False)
+class Examples:
+    """The samples of one part of a data set.
+
+    Attributes:
+        x: a tensor (N, ...) or a tuple of such tensors.
+        y: labels, (N,), or (N, 2) for answers.
+        variants: of an image; 0: as they are. With v variants an image is cut and flipped in v
+            ways, variant (epoch mod v) in an epoch: stored features need a fixed number of them.
+        seed: of the variants.
+    """
+
+    x: Any
+    y: Tensor
+    variants: int = 0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        parts = (self.x,) if isinstance(self.x, Tensor) else self.x
+        if any(len(part) != len(self.y) for part in parts):
+            raise ValueError(
+                f"inputs of {[len(part) for part in parts]} samples and {len(self.y)} labels: give"
+                " as many"
+            )
+        if self.variants and not (isinstance(self.x, Tensor) and self.x.dim() == 4):
+            raise ValueError("variants are for images (N, C, H, W): set variants to 0")
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def inputs(self, rows: Tensor, variant: int = 0) -> Any:
+        """Return the inputs of samples."""
+        if not isinstance(self.x, Tensor):
+            return tuple(part[rows] for part in self.x)
+        x = self.x[rows]
+        if not self.variants:
+            return x
+        generator = generator_for(self.seed, "variant", variant % self.variants)
+        top_N, left_N, flip_N = draw_windows(len(self), generator)
+        return windows(x, top_N[rows], left_N[rows], flip_N[rows])
+
+
+def order(samples: int, seed: int, epoch: int) -> Tensor:
+    """Return the epoch's permutation, int64 (N,)."""
+    return torch.randperm(samples, generator=generator_for(seed, "order", epoch))
+
+
+def part_of(rows: Tensor, replica: int, replicas: int) -> Tensor:
+    """Return a replica's part of a global batch, which must divide."""
+    size = len(rows) // replicas
+    return rows[replica * size : (replica + 1) * size]

@@ -1,0 +1,210 @@
+"""When to stop training a layer: rules that say how many layers, counted from below, are frozen.
+
+    evaluation T   1    2    3    4    5         schedule with alpha = 1/3, 12 layers
+    frozen         4    7    9   10   11         ceil(12 (1 - (2/3)^T))
+
+A rule is a pure function of a `Moment`; it never thaws a layer. `Moment.norms` is what the gradient
+rules look at: for every evaluation so far, one norm a layer over the steps since the last one.
+
+Sources: PipeTransformer (He et al. 2021), AutoFreeze (Liu et al. 2021), FreezeOut (Brock et al.
+2017). The published PipeTransformer code runs `schedule` only; `gradnorm` is its paper's rule.
+"""
+
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from alkit.rng import seed_for
+
+__all__ = ["POLICIES", "Moment", "Policy", "cap", "kept", "policy"]
+
+GUARD = 1e-9  # ceil(4.0000000001) is to be 4
+
+
+@dataclass(frozen=True)
+class Moment:
+    """What a rule knows.
+
+    Attributes:
+        layers: of the network.
+        frozen: of them, so far.
+        evaluation: T, 1 at the first.
+        norms: a row an evaluation, a gradient norm a layer; frozen layers have 0. The last row is
+            of the steps since the last evaluation.
+        progress: share of all steps that is done, 0 to 1.
+    """
+
+    layers: int
+    frozen: int
+    evaluation: int
+    norms: tuple[tuple[float, ...], ...] = ()
+    progress: float = 0.0
+
+
+Policy = Callable[[Moment], int]
+
+
+def cap(layers: int, alpha: float, evaluation: int) -> int:
+    """Return the most layers that may be frozen: ceil(L (1 - (1 - alpha)^T)).
+
+    The closed form of u(T) = u(T - 1) + alpha (L - u(T - 1)); rounding inside the recurrence would
+    give another, faster sequence.
+    """
+    return math.ceil(layers * (1 - (1 - alpha) ** evaluation) - GUARD)
+
+
+def none() -> Policy:
+    """Freeze nothing: the baseline."""
+    return lambda moment: 0
+
+
+def schedule(alpha: float = 1 / 3) -> Policy:
+    """Freeze by the clock, whatever the gradients: what the published runs did."""
+    _check_alpha(alpha)
+    return lambda moment: cap(moment.layers, alpha, moment.evaluation)
+
+
+def gradnorm(alpha: float = 1 / 3) -> Policy:
+    """Freeze up to the active layer with the smallest gradient norm, or to the cap if it is less.
+
+    The paper's rule; layers are counted, so an argmin at the lowest active layer freezes it.
+    """
+    _check_alpha(alpha)
+
+    def decide(moment: Moment) -> int:
+        most = cap(moment.layers, alpha, moment.evaluation)
+        active = _active(moment.norms[-1] if moment.norms else (), moment)
+        if active is None:
+            return moment.frozen
+        return min(most, moment.frozen + int(np.argmin(active)) + 1)
+
+    return decide
+
+
+def autofreeze(
+    percentile: float = 50.0, alpha: float | None = None, *, inclusive: bool = False
+) -> Policy:
+    """Freeze the layers below the first one whose gradient still changes as much as the others'.
+
+    The change is |n(T - 1) - n(T)| / n(T - 1); "as much" is the percentile over active layers.
+
+    Args:
+        alpha: of the cap; None for none.
+        inclusive: freeze that first layer, too, as the published code does.
+    """
+    if alpha is not None:
+        _check_alpha(alpha)
+    if not 0 <= percentile <= 100:
+        raise ValueError(f"percentile is {percentile}: give 0 to 100")
+
+    def decide(moment: Moment) -> int:
+        if len(moment.norms) < 2:
+            return moment.frozen
+        before, now = (_active(row, moment) for row in moment.norms[-2:])
+        if before is None or now is None or not before.all():
+            return moment.frozen
+        change = abs(before - now) / before
+        first = int(np.argmax(change >= np.percentile(change, percentile)))
+        found = moment.frozen + first + inclusive
+        most = moment.layers if alpha is None else cap(moment.layers, alpha, moment.evaluation)
+        return min(found, most)
+
+    return decide
+
+
+def linear(step: int = 1) -> Policy:
+    """Freeze `step` layers more at each evaluation."""
+    if step < 0:
+        raise ValueError(f"step is {step}: give 0 or more layers")
+    return lambda moment: step * moment.evaluation
+
+
+def table(counts: Sequence[int]) -> Policy:
+    """Freeze counts[T - 1] layers at evaluation T, then what the last one says."""
+    counts = list(counts)
+    if not counts or any(low > high for low, high in zip(counts, counts[1:], strict=False)):
+        raise ValueError(f"counts are {counts}: give at least one, none below the one before")
+    return lambda moment: counts[min(moment.evaluation, len(counts)) - 1]
+
+
+def random(alpha: float = 1 / 3, seed: int = 0) -> Policy:
+    """Freeze a random number of layers up to the cap: the control for the gradient rules."""
+    _check_alpha(alpha)
+
+    def decide(moment: Moment) -> int:
+        room = cap(moment.layers, alpha, moment.evaluation) - moment.frozen
+        if room <= 0:
+            return moment.frozen
+        return moment.frozen + seed_for(seed, "freeze", moment.evaluation) % (room + 1)
+
+    return decide
+
+
+def freezeout(start: float = 0.8, *, cubic: bool = True) -> Policy:
+    """Freeze layer i when a share t_i of training is done, t_i from `start` to 1 in equal steps.
+
+    Args:
+        cubic: of t_i ** 3 instead. FreezeOut's own learning rates a layer are not part of it.
+    """
+    if not 0 < start <= 1:
+        raise ValueError(f"start is {start}: give a share above 0 and up to 1")
+
+    def decide(moment: Moment) -> int:
+        times = np.linspace(start, 1, moment.layers) ** (3 if cubic else 1)
+        return int((times <= moment.progress + GUARD).sum())
+
+    return decide
+
+
+POLICIES: dict[str, Callable[..., Policy]] = {
+    "none": none, "schedule": schedule, "gradnorm": gradnorm, "autofreeze": autofreeze,
+    "linear": linear, "table": table, "random": random, "freezeout": freezeout,
+}  # fmt: skip
+
+
+def policy(name: str, *, most: int | None = None, **options: object) -> Policy:
+    """Return a rule by name, kept monotone and within 0 to `most` layers.
+
+    Args:
+        most: of the layers; default all.
+        options: of the rule: alpha, percentile, ...
+    Raises:
+        ValueError: an unknown name, or options out of range.
+    """
+    if name not in POLICIES:
+        raise ValueError(f"freeze is {name!r}: give {', '.join(POLICIES)}")
+    try:
+        rule = POLICIES[name](**options)
+    except TypeError as error:
+        raise ValueError(f"freeze={name!r} does not take these options: {error}") from error
+
+    return kept(rule, most)
+
+
+def kept(rule: Policy, most: int | None = None) -> Policy:
+    """Keep a rule monotone, and within 0 to `most` layers; default all."""
+
+    def decide(moment: Moment) -> int:
+        limit = moment.layers if most is None else min(most, moment.layers)
+        return min(limit, max(moment.frozen, rule(moment)))
+
+    return decide
+
+
+def _active(norms: Sequence[float], moment: Moment) -> np.ndarray | None:
+    """Return the norms of the active layers; None if there are none, or one is not finite."""
+    own = np.asarray(norms[moment.frozen :], dtype=float)
+    if not np.isfinite(own).all():
+        bad = moment.frozen + int(np.argmin(np.isfinite(own)))
+        warnings.warn(f"gradient norm of layer {bad} is {norms[bad]}: nothing is frozen this time",
+                      stacklevel=2)  # fmt: skip
+        return None
+    return own if len(own) else None
+
+
+def _check_alpha(alpha: float) -> None:
+    if not 0 < alpha < 1:
+        raise ValueError(f"alpha is {alpha}: give a share between 0 and 1, both excluded")

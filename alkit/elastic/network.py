@@ -1,0 +1,137 @@
+"""A network as units, a prefix of which can be frozen.
+
+    units    embedding | attention 0 | mlp 0 | attention 1 | mlp 1 | ... | norm | head
+    layers              [ ---- 0 ---------- ][ ---- 1 ---------- ]        never frozen
+
+As soon as a layer is frozen the embedding is, too. What is frozen is not trained, and runs in
+evaluation mode: dropout in front of a stored output would make no sense.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from alkit.models.bert import BertSizes, bert_for_classes, bert_for_spans, span_loss
+from alkit.models.vit import ViTSizes, vit
+from alkit.rng import random_from
+
+__all__ = ["Network", "bert_classifier", "bert_reader", "vit_classifier"]
+
+Loss = Callable[[Any, Any], Tensor]
+UNITS_A_LAYER = 2
+
+
+class Network(nn.Module):
+    """Units in a row and a loss.
+
+    Args:
+        units: an embedding, two units a layer, then the tail; each takes what the one before
+            returns.
+        layers: how many.
+        loss: of (output, y), a mean over the samples.
+        seed: noise is a function of it, the step, the micro-batch and the unit.
+    """
+
+    def __init__(
+        self, units: Sequence[nn.Module], layers: int, loss: Loss, *, seed: int = 0
+    ) -> None:
+        super().__init__()
+        if layers < 1 or len(units) < 2 + UNITS_A_LAYER * layers:
+            raise ValueError(
+                f"{len(units)} units for {layers} layers: give an embedding, {UNITS_A_LAYER} units"
+                " a layer and at least one unit after them"
+            )
+        self.units = nn.ModuleList(units)
+        self.layers, self.loss, self.seed = layers, loss, seed
+        self.frozen = 0
+        self.noisy = [_draws(unit) for unit in units]
+
+    def first(self, frozen: int | None = None) -> int:
+        """Return the number of the first unit that is active with so many frozen layers."""
+        frozen = self.frozen if frozen is None else frozen
+        return 1 + UNITS_A_LAYER * frozen if frozen else 0
+
+    def layer_of(self, unit: int) -> int | None:
+        """Return the layer that a unit belongs to; None for the embedding and the tail."""
+        layer = (unit - 1) // UNITS_A_LAYER
+        return layer if unit and layer < self.layers else None
+
+    def name_of(self, unit: int) -> str:
+        """Return how messages call a unit, as in "layer 3, Attention"."""
+        layer, kind = self.layer_of(unit), type(self.units[unit]).__name__
+        return kind if layer is None else f"layer {layer}, {kind}"
+
+    def freeze(self, frozen: int) -> None:
+        """Freeze this many layers; none is thawed.
+
+        Raises:
+            ValueError: fewer than are frozen, or more than there are.
+        """
+        if not self.frozen <= frozen <= self.layers:
+            raise ValueError(
+                f"{frozen} of {self.layers} layers to freeze, and {self.frozen} are: freezing goes"
+                " one way"
+            )
+        self.frozen = frozen
+        for parameter in self.units[: self.first()].parameters():
+            parameter.requires_grad_(False)
+            parameter.grad = None
+        self.train(self.training)
+
+    def train(self, mode: bool = True) -> "Network":
+        """Set the mode; frozen units stay in evaluation mode."""
+        super().train(mode)
+        self.units[: self.first()].eval()
+        return self
+
+    def sizes(self) -> list[float]:
+        """Return the millions of parameters of every unit."""
+        return [sum(p.numel() for p in unit.parameters()) / 1e6 for unit in self.units]
+
+    def run(self, x: Any, low: int, high: int, key: tuple[int, ...] | None = None) -> Any:
+        """Return the output of the units low .. high - 1.
+
+        Args:
+            key: of their noise; units without noise don't need it.
+        """
+        for number in range(low, high):
+            unit = self.units[number]
+            if key is not None and self.noisy[number] and unit.training:
+                with random_from(self.seed, *key, number):
+                    x = unit(x)
+            else:
+                x = unit(x)
+        return x
+
+    def forward(self, x: Any) -> Any:
+        """Return the scores."""
+        return self.run(x, 0, len(self.units), (0,))
+
+    @torch.no_grad()
+    def prefix(self, x: Any, low: int = 0, high: int | None = None) -> Any:
+        """Return the output of frozen units: of all of them, or from unit `low` on."""
+        return self.run(x, low, self.first() if high is None else high)
+
+
+def vit_classifier(sizes: ViTSizes | None = None, *, seed: int = 0) -> Network:
+    """Return a vision transformer with cross-entropy; x is (B, C, H, W), y int64 (B,)."""
+    sizes = sizes or ViTSizes()
+    return Network(vit(sizes, seed=seed), sizes.layers, nn.functional.cross_entropy, seed=seed)
+
+
+def bert_classifier(sizes: BertSizes, classes: int = 2, *, seed: int = 0) -> Network:
+    """Return BERT for classes; x is (tokens_BT, segments_BT, mask_BT), y int64 (B,)."""
+    units = bert_for_classes(sizes, classes, seed=seed)
+    return Network(units, sizes.layers, nn.functional.cross_entropy, seed=seed)
+
+
+def bert_reader(sizes: BertSizes, *, seed: int = 0) -> Network:
+    """Return BERT that marks answers; x as above, y int64 (B, 2): first and last token."""
+    return Network(bert_for_spans(sizes, seed=seed), sizes.layers, span_loss, seed=seed)
+
+
+def _draws(unit: nn.Module) -> bool:
+    """Whether a unit draws random numbers in training."""
+    return any(isinstance(each, nn.Dropout) and each.p > 0 for each in unit.modules())

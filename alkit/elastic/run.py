@@ -1,0 +1,428 @@
+"""The loop: decide, change the layout, train until the next decision.
+
+    rank 0     norms, progress -> rule -> plan -> message ──► all ranks
+    all ranks  freeze · regroup · store of features · run the segment · share what was trained
+
+Weights, moments, the task head and the position in the data survive every change, for none of them
+is made anew: units keep their optimisers, only the cuts move.
+"""
+
+import logging
+import math
+import shutil
+import tempfile
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from torch import Tensor
+from tqdm.auto import tqdm
+
+from alkit.elastic import choice, saving
+from alkit.elastic.cache import Cache
+from alkit.elastic.evaluate import correct
+from alkit.elastic.examples import Examples, order
+from alkit.elastic.freeze import Moment
+from alkit.elastic.message import Transform
+from alkit.elastic.network import Network
+from alkit.elastic.optim import Optimizers
+from alkit.elastic.plan import Plan
+from alkit.elastic.segment import Steps, run_segment
+from alkit.elastic.settings import Settings
+from alkit.elastic.sync import check_equal, share
+from alkit.elastic.world import Alone, Group
+from alkit.heartbeat import beat
+from alkit.timeline import Timeline
+
+__all__ = ["Progress", "Record", "run"]
+
+log = logging.getLogger(__name__)
+
+SHOWN = 3  # steps of a segment whose timeline is kept
+
+
+@dataclass(frozen=True)
+class Record:
+    """What training left, the same on all ranks.
+
+    Attributes:
+        losses: double (steps,).
+        history: a row a segment; an epoch is one, unless decisions are made every few steps.
+        messages: all decisions.
+        lines: the log of rank 0.
+        timeline: of the last segment.
+        beginnings: the first steps of every segment's timeline.
+        skipped: steps that were left out, because their gradients were not finite.
+        test_correct: float (N,) on the test part, after the last step; None without one.
+        state: of the trained network, by its names, whatever the layout was.
+    """
+
+    losses: Tensor
+    history: pd.DataFrame
+    messages: list[Transform]
+    lines: list[str]
+    timeline: Timeline
+    beginnings: list[Timeline]
+    skipped: list[int]
+    test_correct: Tensor | None
+    state: dict[str, Tensor]
+
+
+@dataclass
+class Progress:
+    """How far training has come: what a checkpoint holds beside weights and moments."""
+
+    epoch: int = 0
+    position: int = 0  # samples of the epoch that are done
+    step: int = 0
+    samples: int = 0
+    evaluation: int = 0
+    losses: list[float] = field(default_factory=list)
+    norms: list[list[float]] = field(default_factory=list)
+    messages: list[Transform] = field(default_factory=list)
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
+    skipped: list[int] = field(default_factory=list)
+    squares: list[float] = field(default_factory=list)  # of gradients, since the last decision
+    since: int = 0  # steps
+
+
+def run(
+    network: Network,
+    train: Examples,
+    settings: Settings,
+    *,
+    validation: Examples | None = None,
+    test: Examples | None = None,
+    checkpoint: Path | None = None,
+    progress: bool = True,
+) -> Record:
+    """Train on this process, or as one of the ranks of a group.
+
+    Args:
+        checkpoint: written after each segment; training goes on from it if it is there.
+    Raises:
+        ValueError: settings that don't fit network, data or ranks, or another run's checkpoint.
+        NotFinite: a loss or gradient is not finite; see `Settings.skip`.
+        RanksDiffer: ranks began with different weights.
+    """
+    world = Group() if settings.executor == "ranks" else Alone()
+    if settings.executor == "ranks" and world.ranks != settings.devices:
+        raise ValueError(
+            f"devices is {settings.devices} and there are {world.ranks} ranks: a device is a rank"
+        )
+    loop = _Loop(network, train, settings, world)
+    try:
+        loop.begin(checkpoint)
+        loop.go(validation, checkpoint, progress=progress and world.rank == 0)
+        right = None if test is None else correct(network, test, world)
+    finally:
+        loop.close()
+    made = loop.progress
+    state = {name: tensor.detach().clone() for name, tensor in network.state_dict().items()}
+    return Record(
+        torch.tensor(made.losses, dtype=torch.float64), pd.DataFrame(made.rows), made.messages,
+        made.lines, loop.timeline, loop.beginnings, made.skipped, right, state,
+    )  # fmt: skip
+
+
+class _Loop:
+    """The state of one run."""
+
+    def __init__(self, network: Network, data: Examples, settings: Settings, world: Alone) -> None:
+        self.network, self.data, self.settings, self.world = network, data, settings, world
+        self.optimizers = Optimizers(network, settings.recipe)
+        self.planner = settings.planner(network.sizes(), network.layers)
+        self.policy = settings.policy()
+        self.cache = Cache(network, data.inputs)
+        self.stored = False  # whether features are stored now
+        self.generation = 0
+        self.progress = Progress()
+        self.plan: Plan | None = None
+        self.timeline = Timeline((), ())
+        self.beginnings: list[Timeline] = []
+        self.progress.squares = [0.0] * network.layers
+        if len(data) < settings.batch:
+            raise ValueError(f"{len(data)} samples do not fill a batch of {settings.batch}")
+        self.total = settings.epochs * (len(data) // settings.batch) * settings.batch
+
+    def begin(self, checkpoint: Path | None) -> None:
+        """Make sure that all ranks begin alike, or go on from a checkpoint."""
+        self.network.train()
+        check_equal(self.network, self.world)
+        if checkpoint is not None and checkpoint.exists():
+            self.progress = saving.load(
+                checkpoint, self.network, self.optimizers, self.settings.plain()
+            )
+        if self.settings.cache:
+            self.cache.folder = self._folder()
+
+    def go(self, validation: Examples | None, checkpoint: Path | None, *, progress: bool) -> None:
+        """Train to the end."""
+        bar = tqdm(total=self.settings.epochs, initial=self.progress.epoch, desc="epochs",
+                   disable=not progress, leave=False)  # fmt: skip
+        with bar:
+            while self.progress.epoch < self.settings.epochs:
+                before = self.progress.epoch
+                row = self._segment(validation)
+                bar.set_postfix({"frozen": row["frozen"], "loss": f"{row['loss']:.3f}"})
+                bar.update(self.progress.epoch - before)
+                if checkpoint is not None and self.world.rank == 0:
+                    saving.save(
+                        checkpoint, self.network, self.optimizers, self.progress,
+                        self.settings.plain(),
+                    )  # fmt: skip
+
+    def close(self) -> None:
+        """Leave nothing behind."""
+        self.cache.close()
+        self.world.close()
+        if self.cache.folder is not None and self.world.rank == 0:
+            shutil.rmtree(self.cache.folder, ignore_errors=True)
+
+    # ---- one segment
+
+    def _segment(self, validation: Examples | None) -> dict[str, Any]:
+        beat("a decision")
+        start_s = time.perf_counter()
+        message = self._decided()
+        self._obey(message)
+        changed_s = time.perf_counter() - start_s
+        at = self.progress
+        steps = self._steps()
+        epoch = at.epoch
+        start_s = time.perf_counter()
+        outcome = run_segment(
+            self.network, self.optimizers, self.data, self.cache, self.plan, steps, self.settings,
+            self.world,
+        )  # fmt: skip
+        self.cache.settle()
+        train_s = time.perf_counter() - start_s
+        start_s = time.perf_counter()
+        share(self.network, self.optimizers, self.plan, self.world)
+        check_equal(self.network, self.world)
+        shared_s = time.perf_counter() - start_s
+        self._count(steps, outcome.losses, outcome.squares, outcome.skipped)
+        self.timeline = outcome.timeline
+        self.beginnings.append(outcome.timeline.between(0, SHOWN - 1))
+        row = self._row(epoch, message, outcome.losses, train_s, changed_s + shared_s)
+        row |= self._looked(validation, epoch)
+        at.rows.append(row)
+        self._say(self._line(row, outcome.timeline))
+        return row
+
+    def _decided(self) -> Transform:
+        """Return rank 0's decision, which all ranks get."""
+        at, plain = self.progress, None
+        first = not at.messages
+        due = not first and (self.settings.every > 0 or at.position == 0)
+        if due:
+            at.evaluation += 1
+            norms = self._norms()
+            at.norms.append(norms)
+        if self.world.rank == 0:
+            before = at.messages[-1].frozen if at.messages else self.network.frozen
+            frozen = self._frozen(at) if due else before
+            plan = self.planner.at(frozen, self.plan)
+            plain = self._message(plan).plain()
+        return Transform.read(self.world.told(plain))
+
+    def _frozen(self, at: Progress) -> int:
+        moment = Moment(
+            self.network.layers, at.messages[-1].frozen, at.evaluation,
+            tuple(tuple(row) for row in at.norms), at.samples / self.total,
+        )  # fmt: skip
+        return self.policy(moment)
+
+    def _norms(self) -> list[float]:
+        """Return each layer's root mean squared gradient since the last decision."""
+        found = []
+        for layer in range(self.network.layers):
+            low = self.network.first(layer + 1) - 2
+            count = sum(
+                p.numel() for u in self.network.units[low : low + 2] for p in u.parameters()
+            )
+            mean = self.progress.squares[layer] / max(1, self.progress.since)
+            found.append(math.sqrt(mean / count))
+        self.progress.squares, self.progress.since = [0.0] * self.network.layers, 0
+        return found
+
+    def _message(self, plan: Plan) -> Transform:
+        at = self.progress
+        before = at.messages[-1] if at.messages else None
+        changed = plan.frozen > 0 and (before is None or before.frozen != plan.frozen)
+        stored = self.stored
+        if plan.frozen == 0 or not self.settings.cache or plan.start == 0:
+            stored = False
+        elif changed or self.plan is None:
+            stored = self._stores(plan, before)
+        generation = self.generation + (stored and (changed or not self.stored))
+        return Transform(
+            "transform", len(at.messages), at.epoch, at.step, at.samples, plan.frozen,
+            list(plan.counts), plan.start, plan.replicas, plan.micro, plan.batch, plan.lr_scale,
+            stored, generation, at.norms,
+        )  # fmt: skip
+
+    def _stores(self, plan: Plan, before: Transform | None) -> bool:
+        """Decide whether features are stored, by the clock or by the number of layers."""
+        if self.settings.cache_from:
+            return plan.frozen >= self.settings.cache_from
+        visits = self.settings.epochs - self.progress.epoch
+        rows = order(len(self.data), self.settings.seed, self.progress.epoch)
+        x = self.data.inputs(rows[: plan.batch // plan.replicas])
+        older = before.frozen if before is not None and self.stored else 0
+        frozen, self.network.frozen = self.network.frozen, plan.frozen
+        mode = self.network.training
+        try:
+            self.network.eval()
+            times = choice.measure(self.network, x, before=older)
+        finally:
+            self.network.frozen = frozen
+            self.network.train(mode)
+        made = choice.choose(times, visits)
+        self._say(f"[epoch {self.progress.epoch} step {self.progress.step}] "
+                  + made.line(times, visits))  # fmt: skip
+        return made.stores
+
+    def _obey(self, message: Transform) -> None:
+        """Change what the message changes."""
+        at = self.progress
+        before = at.messages[-1] if at.messages else None
+        self.plan = Plan(
+            message.frozen, tuple(message.counts), message.start, message.replicas, message.micro,
+            message.batch, message.lr_scale,
+        )  # fmt: skip
+        self.network.freeze(message.frozen)
+        self.optimizers.drop_frozen()
+        self.world.regroup(self.plan)
+        if not message.cached:
+            self.cache.leave()
+        elif message.generation != self.generation or not self.stored:
+            self._new_store(message)
+        self.stored, self.generation = message.cached, message.generation
+        same = before is not None and _layout(before) == _layout(message)
+        at.messages.append(message)
+        if not same:
+            self._say(message.line(before, self.network.layers))
+
+    def _new_store(self, message: Transform) -> None:
+        """Begin a generation of features; the one before the last is deleted."""
+        trouble = ""
+        if self.world.rank == 0:
+            one = self.cache.raw(torch.zeros(1, dtype=torch.int64), 0)
+            made = self.network.prefix(one)
+            features = made if isinstance(made, Tensor) else made[0]
+            try:
+                self.cache.make(
+                    message.generation, message.frozen, features, samples=len(self.data),
+                    variants=max(1, self.data.variants),
+                    dtype=self.settings.cache_dtype or str(features.dtype).removeprefix("torch."),
+                    quota_bytes=self.settings.cache_quota,
+                )  # fmt: skip
+            except OSError as error:
+                trouble = str(error)
+        trouble = self.world.told({"trouble": trouble})["trouble"]
+        if trouble:
+            raise OSError(trouble)
+        self.cache.join(message.generation, message.frozen)
+        if self.world.rank == 0 and message.generation > 2:
+            old = self.cache.folder / f"generation-{message.generation - 2}"
+            shutil.rmtree(old, ignore_errors=True)
+
+    def _steps(self) -> Steps:
+        at, batch = self.progress, self.plan.batch
+        if len(self.data) - at.position < batch:  # it has grown
+            at.epoch, at.position = at.epoch + 1, 0
+        rows = order(len(self.data), self.settings.seed, at.epoch)[at.position :]
+        count = len(rows) // batch
+        if self.settings.every:
+            count = min(count, self.settings.every)
+        if not count:
+            raise ValueError(f"{len(self.data)} samples do not fill a batch of {batch}")
+        first, samples, scale = at.step, at.samples, self.plan.lr_scale
+
+        def factor(step: int) -> float:
+            done = samples + (step - first + 1) * batch
+            return scale * self.settings.recipe.factor(done, self.total)
+
+        return Steps(rows[: count * batch].split(batch), first, at.epoch, factor)
+
+    def _count(self, steps: Steps, losses: Tensor, squares: Tensor, skipped: list[int]) -> None:
+        at, count, batch = self.progress, len(steps.rows), self.plan.batch
+        at.step += count
+        at.samples += count * batch
+        at.position += count * batch
+        if len(self.data) - at.position < batch:
+            at.epoch, at.position = at.epoch + 1, 0
+        at.losses += losses.tolist()
+        at.skipped += skipped
+        at.squares = [a + b for a, b in zip(at.squares, squares.tolist(), strict=True)]
+        at.since += count
+
+    def _row(
+        self, epoch: int, message: Transform, losses: Tensor, train_s: float, change_s: float
+    ) -> dict[str, Any]:
+        plan, counters = self.plan, self.cache.taken_counters()
+        counted = torch.tensor(list(counters.plain().values()), dtype=torch.float64)
+        names = list(asdict(counters))
+        totals = dict(zip(names, self.world.total(counted).tolist(), strict=True))
+        samples = len(losses) * plan.batch
+        return {
+            "epoch": epoch, "step": self.progress.step, "frozen": plan.frozen,
+            "stages": plan.stages, "replicas": plan.replicas, "micro": plan.micro,
+            "batch": plan.batch, "cached": message.cached, "loss": float(losses.mean()),
+            "train_s": train_s, "change_s": change_s, "samples_per_s": samples / train_s, **totals,
+        }  # fmt: skip
+
+    def _looked(self, validation: Examples | None, epoch: int) -> dict[str, float]:
+        """Evaluate at the end of an epoch, if it is one's turn."""
+        last = self.progress.epoch == self.settings.epochs
+        ended = self.progress.position == 0
+        if (
+            validation is None
+            or not ended
+            or not (last or (epoch + 1) % self.settings.eval_every == 0)
+        ):
+            return {"val_acc": math.nan, "eval_s": 0.0}
+        start_s = time.perf_counter()
+        right = correct(self.network, validation, self.world)
+        return {"val_acc": float(right.mean()), "eval_s": time.perf_counter() - start_s}
+
+    def _line(self, row: dict[str, Any], timeline: Timeline) -> str:
+        seen = row["hits"] + row["advanced"] + row["misses"]
+        hit = f"  cache hit {row['hits'] / seen:.2f}" if seen else ""
+        return (
+            f"[epoch {row['epoch']} step {row['step']}] TRAIN loss {row['loss']:.4f}"
+            f"  samples_per_s {row['samples_per_s']:.0f}  train_s {row['train_s']:.2f}"
+            f" (frozen layers {row['compute_s']:.2f}, reading {row['read_s']:.2f})"
+            f"  change_s {row['change_s']:.2f}{hit}"
+        )
+
+    def _say(self, line: str) -> None:
+        self.progress.lines.append(line)
+        if self.world.rank == 0:
+            log.info("%s", line)
+
+    def _folder(self) -> Path:
+        """Make a folder for this run's features; all ranks use rank 0's."""
+        made, trouble = "", ""
+        if self.world.rank == 0:
+            try:
+                made = tempfile.mkdtemp(prefix="alkit-cache-", dir=self.settings.cache_folder)
+            except OSError as error:
+                trouble = (
+                    f"no folder for features in {self.settings.cache_folder}: {error}; give"
+                    " another cache_folder, or switch the cache off"
+                )
+        told = self.world.told({"made": made, "trouble": trouble})
+        if told["trouble"]:
+            raise OSError(told["trouble"])
+        return Path(told["made"])
+
+
+def _layout(message: Transform) -> tuple[Any, ...]:
+    return (message.frozen, message.counts, message.start, message.replicas, message.batch,
+            message.cached)  # fmt: skip

@@ -1,0 +1,109 @@
+"""What a run of elastic training is told."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from alkit.elastic.freeze import Policy, kept, policy
+from alkit.elastic.optim import Recipe
+from alkit.elastic.plan import Planner, Switches
+
+__all__ = ["EXECUTORS", "SCHEDULES", "Settings"]
+
+EXECUTORS = ("single", "threads", "ranks")
+SCHEDULES = ("1f1b", "gpipe")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Settings of a run; all ranks have the same.
+
+    Attributes:
+        freeze: a rule of `alkit.elastic.freeze.POLICIES`, with `freeze_options` (alpha, ...), or a
+            function of a `Moment`.
+        pipe, dp, cache: the other three switches, see `alkit.elastic.plan`.
+        devices: in all; with executor "ranks" the number of ranks.
+        stages: of a replica at first; 0 for as many as devices.
+        epochs: all of them, those before a checkpoint included.
+        batch: samples of a step; a last, smaller batch of an epoch is dropped.
+        micro: micro-batches at most; 0 for the published table.
+        every: steps between two decisions; 0: one before each epoch but the first.
+        executor: "single", on the calling thread; "threads", one a stage; "ranks".
+        schedule: of a batch: "1f1b", or "gpipe" as published.
+        threads: operator threads of each worker.
+        seed: of the order of the samples.
+        recipe: optimiser, rate, clipping.
+        partition, budget, batch_policy, lr_rule: see `Planner`.
+        cache_folder: for a folder of this run's features; None for the system's temporary one.
+        cache_from: store features from so many frozen layers on; 0: when measured times say so.
+        cache_quota: bytes of all features at most; None for no limit.
+        cache_dtype: of stored features; none: their own, which changes no bit.
+        skip: leave out steps whose gradients are not finite, instead of raising.
+        eval_every: epochs between two looks at the validation part.
+    """
+
+    freeze: str | Policy = "schedule"
+    freeze_options: Mapping[str, Any] = field(default_factory=dict)
+    pipe: bool = True
+    dp: bool = True
+    cache: bool = True
+    devices: int = 1
+    stages: int = 0
+    epochs: int = 10
+    batch: int = 64
+    micro: int = 0
+    every: int = 0
+    executor: str = "single"
+    schedule: str = "1f1b"
+    threads: int = 1
+    seed: int = 0
+    recipe: Recipe = field(default_factory=Recipe)
+    partition: str = "minmax"
+    budget: float | None = None
+    batch_policy: str = "fixed_global"
+    lr_rule: str = "none"
+    cache_folder: str | None = None
+    cache_from: int = 0
+    cache_quota: int | None = None
+    cache_dtype: str = ""
+    skip: bool = False
+    eval_every: int = 1
+
+    def __post_init__(self) -> None:
+        for what, value, allowed in (("executor", self.executor, EXECUTORS),
+                                     ("schedule", self.schedule, SCHEDULES)):  # fmt: skip
+            if value not in allowed:
+                raise ValueError(f"{what} is {value!r}: give {', '.join(allowed)}")
+        least = {"devices": 1, "epochs": 1, "batch": 1, "threads": 1, "eval_every": 1,
+                 "stages": 0, "micro": 0, "every": 0, "cache_from": 0}  # fmt: skip
+        for name, low in least.items():
+            if getattr(self, name) < low:
+                raise ValueError(f"{name} is {getattr(self, name)}: give at least {low}")
+        self.policy()  # says now what is wrong with it
+
+    def policy(self) -> Policy:
+        """Return the rule that freezes."""
+        if callable(self.freeze):
+            return kept(self.freeze)
+        return policy(self.freeze, **self.freeze_options)
+
+    def planner(self, sizes: list[float], layers: int) -> Planner:
+        """Return what makes the layouts of a network with units of these sizes."""
+        return Planner(
+            sizes, layers, devices=self.devices, stages=self.stages or self.devices,
+            batch=self.batch, micro=self.micro, switches=Switches(self.pipe, self.dp, self.cache),
+            partition=self.partition, budget=self.budget, batch_policy=self.batch_policy,
+            lr_rule=self.lr_rule,
+        )  # fmt: skip
+
+    def plain(self) -> dict[str, Any]:
+        """Return what a checkpoint must agree with, as names and numbers."""
+        recipe = self.recipe
+        return {
+            "freeze": self.freeze if isinstance(self.freeze, str) else "a function",
+            "freeze_options": {k: str(v) for k, v in sorted(self.freeze_options.items())},
+            "batch": self.batch, "seed": self.seed, "epochs": self.epochs, "every": self.every,
+            "optimizer": recipe.optimizer, "lr": recipe.lr, "weight_decay": recipe.weight_decay,
+            "momentum": recipe.momentum, "clip": recipe.clip, "warmup": recipe.warmup,
+            "shape": recipe.shape, "batch_policy": self.batch_policy, "lr_rule": self.lr_rule,
+        }  # fmt: skip

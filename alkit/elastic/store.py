@@ -1,0 +1,154 @@
+"""A file of features, one record a sample, that all processes of a machine share.
+
+    header.json     what determines a feature: layers, shape, type, variants, hash of the weights
+    states          a byte a slot: 0 empty, 1 being written, 2 valid
+    features        records of a fixed size, mapped into memory
+
+The page cache is the memory level, the file the disk level. A record is valid only once it has been
+written whole: first the record, then its state. Room on the disk is taken when the store is made,
+so a full disk is an error then, and not a crash in the middle of a write.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from alkit.files import replacing
+
+__all__ = ["EMPTY", "VALID", "WRITING", "Store", "StoreError", "weights_hash"]
+
+EMPTY, WRITING, VALID = 0, 1, 2
+TYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16,
+         "float64": torch.float64}  # fmt: skip
+
+
+class StoreError(OSError):
+    """A store that can't be made or used."""
+
+
+class Store:
+    """Features of frozen layers.
+
+    Make one with `Store.create`, on one process; others `Store.open` it.
+    """
+
+    def __init__(self, folder: Path, header: dict[str, Any]) -> None:
+        self.folder, self.header = folder, header
+        self.samples, self.variants = header["samples"], header["variants"]
+        self.shape, self.dtype = tuple(header["shape"]), TYPES[header["dtype"]]
+        slots = header["slots"]
+        count = int(np.prod(self.shape))
+        self.features = torch.from_file(
+            str(folder / "features"), shared=True, size=slots * count, dtype=self.dtype
+        ).view(slots, *self.shape)
+        self.states = np.memmap(folder / "states", np.uint8, "r+", shape=(slots,))
+
+    @staticmethod
+    def create(
+        folder: Path,
+        *,
+        layers: int,
+        samples: int,
+        shape: Sequence[int],
+        weights: str,
+        dtype: str = "float32",
+        variants: int = 1,
+        quota_bytes: int | None = None,
+    ) -> "Store":
+        """Make a store in a new folder, for the first `slots` samples that fit into the quota.
+
+        Raises:
+            StoreError: the folder exists, cannot be written, or the disk is full.
+            ValueError: an unknown type of numbers.
+        """
+        if dtype not in TYPES:
+            raise ValueError(f"dtype is {dtype!r}: give {', '.join(TYPES)}")
+        record = int(np.prod(shape)) * TYPES[dtype].itemsize
+        slots = samples * variants
+        if quota_bytes is not None:
+            slots = min(slots, max(1, quota_bytes // record))
+        header = {
+            "layers": layers, "samples": samples, "shape": list(shape), "dtype": dtype,
+            "variants": variants, "slots": slots, "weights": weights,
+        }  # fmt: skip
+        try:
+            folder.mkdir(parents=True)
+            for name, size in (("features", slots * record), ("states", slots)):
+                with (folder / name).open("wb") as file:
+                    os.posix_fallocate(file.fileno(), 0, size)
+            with replacing(folder / "header.json") as partial:
+                partial.write_text(json.dumps(header))
+        except OSError as error:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise StoreError(
+                f"no feature store of {slots * record / 2**20:.0f} MiB at {folder}"
+                f" ({error.strerror or error}): give another cache folder or a smaller quota, or"
+                " switch the cache off"
+            ) from error
+        return Store(folder, header)
+
+    @staticmethod
+    def open(folder: Path, *, layers: int, weights: str) -> "Store":
+        """Open a store that holds what these frozen layers make.
+
+        Raises:
+            StoreError: there is none, or one of other layers or weights.
+        """
+        try:
+            header = json.loads((folder / "header.json").read_text())
+        except (OSError, ValueError) as error:
+            raise StoreError(f"no feature store at {folder}: {error}") from error
+        if (header.get("layers"), header.get("weights")) != (layers, weights):
+            raise StoreError(
+                f"the feature store at {folder} is of {header.get('layers')} layers with other"
+                f" weights than these {layers} frozen layers have"
+            )
+        return Store(folder, header)
+
+    def slots_of(self, rows: Tensor, variant: int = 0) -> np.ndarray:
+        """Return the slots of samples; one past the last means that there is none."""
+        slots = rows.numpy() * self.variants + variant % self.variants
+        return np.where(slots < len(self.states), slots, len(self.states))
+
+    def valid(self, slots: np.ndarray) -> np.ndarray:
+        """Return which slots can be read, as bool."""
+        found = np.zeros(len(slots), dtype=bool)
+        inside = slots < len(self.states)
+        found[inside] = self.states[slots[inside]] == VALID
+        return found
+
+    def read(self, slots: np.ndarray) -> Tensor:
+        """Return the features of valid slots, as float32 or float64."""
+        found = self.features[torch.from_numpy(slots)]
+        return found if found.dtype in (torch.float32, torch.float64) else found.float()
+
+    def write(self, slots: np.ndarray, features: Tensor) -> int:
+        """Write features; those without a slot are left out. Return how many bytes were written."""
+        inside = slots < len(self.states)
+        slots, features = slots[inside], features[torch.from_numpy(inside)]
+        self.states[slots] = WRITING
+        self.features[torch.from_numpy(slots)] = features.to(self.dtype)
+        self.states[slots] = VALID
+        return features.numel() * self.dtype.itemsize
+
+    def remove(self) -> None:
+        """Delete the files; what is mapped stays readable until it is let go."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def weights_hash(units: Iterable[nn.Module]) -> str:
+    """Return a hash of all tensors of the units: what the features depend on."""
+    digest = hashlib.blake2b(digest_size=16)
+    for unit in units:
+        for name, tensor in unit.state_dict().items():
+            digest.update(name.encode())
+            digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,162 @@
+"""The rows of the ablation: which switches are on, and what is measured of each."""
+
+from dataclasses import replace
+from typing import Any
+
+import pandas as pd
+
+from alkit import results
+from alkit.elastic.network import Network, bert_classifier, vit_classifier
+from alkit.elastic.rivals import RIVALS, rival
+from alkit.elastic.run import Record
+from alkit.elastic.settings import Settings
+from alkit.elastic.tasks import Task
+from alkit.elastic.train import train
+from alkit.models.bert import BertSizes
+from alkit.models.vit import ViTSizes
+from alkit.study import gap, pack
+from alkit.verdicts import published
+
+__all__ = [
+    "VARIANTS",
+    "ablation",
+    "alphas",
+    "beside_published",
+    "measured",
+    "network_for",
+    "record",
+    "seconds",
+]
+
+# the published rows; the first is the pipeline that nothing changes
+VARIANTS: dict[str, dict[str, Any]] = {
+    "1f1b": {"freeze": "none", "freeze_options": {}, "pipe": False, "dp": False, "cache": False},
+    "freeze": {"pipe": False, "dp": False, "cache": False},
+    "freeze_pipe_cache": {"dp": False},
+    "freeze_pipe_dp": {"cache": False},
+    "elastic": {},
+}
+
+
+def network_for(
+    task: Task, *, layers: int = 12, width: int = 64, heads: int = 4, patch: int = 8, seed: int = 0
+) -> Network:
+    """Return a ViT for pictures or a BERT for texts, both without dropout."""
+    if task.tokenizer is None:
+        channels, side = task.image
+        sizes = ViTSizes(layers, width, heads, 2 * width, patch, side, channels, task.classes, 0.0)
+        return vit_classifier(sizes, seed=seed)
+    tokens = task.train.x[0].shape[1]
+    vocabulary = task.tokenizer.get_vocab_size()
+    made = BertSizes(layers, width, heads, 2 * width, vocabulary, tokens, dropout=0.0)
+    return bert_classifier(made, task.classes, seed=seed)
+
+
+def measured(
+    variant: str, network: Network, task: Task, settings: Settings, *, ranks: int = 2
+) -> Record:
+    """Train one row: a name of VARIANTS, "ddp" or "fsdp"."""
+    parts = {"validation": task.validation, "test": task.test}
+    if variant in RIVALS:
+        return rival(variant, network, task.train, ranks=ranks, settings=settings, **parts)
+    if variant not in VARIANTS:
+        raise ValueError(f"variant is {variant!r}: give {', '.join([*VARIANTS, *RIVALS])}")
+    settings = replace(settings, **VARIANTS[variant])
+    return train(network, task.train, ranks=ranks, settings=settings, progress=False, **parts)
+
+
+def seconds(record: Record) -> float:
+    """Return the seconds of training and of all changes; evaluation is not counted."""
+    return float(record.history.train_s.sum() + record.history.change_s.sum())
+
+
+def record(
+    run: results.Run, variant: str, alpha: float, seed: int, made: Record, task: Task
+) -> None:
+    """Write one row's values into a run's record, all that tables and figures are built from."""
+    right = made.test_correct
+    assert right is not None
+    rows = [
+        ("seconds", seconds(made), "s"),
+        ("accuracy", 100 * float(right.mean()), "%"),
+        ("val_acc", 100 * float(made.history.val_acc.iloc[-1]), "%"),
+        ("correct", pack(right), ""),
+        ("epoch_s", [round(float(value), 4) for value in made.history.train_s], "s"),
+    ]
+    model = "vit" if task.tokenizer is None else "bert"
+    about = {"method": variant, "model": model, "data": task.name, "seed": seed, "n": len(right)}
+    extra = {"alpha": round(alpha, 4)}
+    if VARIANTS.get(variant, {}).get("freeze") != "none" and variant not in RIVALS:
+        extra["recipe"] = f"alpha={alpha:.2f}"
+    for metric, value, unit in rows:
+        run.record(metric, value, unit=unit, extra=extra, **about)
+
+
+def ablation(recorded: pd.DataFrame, alpha: float = 1 / 3) -> pd.DataFrame:
+    """Return a row a data set and variant: seconds, times as fast as 1f1b, accuracy, seeds.
+
+    Seconds and ratios are medians over seeds, a ratio within a seed; accuracy is a mean.
+
+    Args:
+        alpha: of the variants that freeze.
+    """
+    at = recorded[(recorded.alpha - alpha).abs() < 1e-3]
+    wide = _wide(at)
+    base = wide[wide.method == "1f1b"].set_index(["data", "seed"]).seconds
+    keys = pd.MultiIndex.from_frame(wide[["data", "seed"]])
+    wide = wide.assign(gain=base.reindex(keys).to_numpy() / wide.seconds.to_numpy())
+    made = wide.groupby(["data", "method"], sort=False).agg(
+        seconds=("seconds", "median"), gain=("gain", "median"), low=("gain", "min"),
+        high=("gain", "max"), accuracy=("accuracy", "mean"), sd=("accuracy", "std"),
+        n=("seed", "nunique"),
+    )  # fmt: skip
+    return made.rename(columns={"gain": "times as fast"})
+
+
+def alphas(recorded: pd.DataFrame) -> pd.DataFrame:
+    """Return a row a data set and alpha of all four switches, next to never freezing.
+
+    Columns: seconds, times as fast as 1f1b, val_acc, accuracy, points lost to 1f1b with their
+    interval, and whether this alpha is the best on validation.
+    """
+    rows = []
+    for name, own in recorded.groupby("data", sort=False):
+        wide = _wide(own)
+        still = wide[wide.method == "1f1b"]
+        full = wide[wide.method == "elastic"]
+        if not len(still) or not len(full):
+            continue
+        best = full.groupby("alpha").val_acc.mean().idxmax()
+        for alpha, part in full.groupby("alpha"):
+            lost = gap(own, "1f1b", f"elastic alpha={alpha:.2f}")
+            both = part.merge(still, on="seed", suffixes=("", "_still"))
+            rows.append((name, alpha, part.seconds.median(),
+                         (both.seconds_still / both.seconds).median(), part.val_acc.mean(),
+                         part.accuracy.mean(), lost.points, lost.low, lost.high, lost.seeds,
+                         "*" if alpha == best else ""))  # fmt: skip
+    names = ["data", "alpha", "seconds", "times as fast", "val_acc", "accuracy", "points lost",
+             "low", "high", "n", "best on validation"]  # fmt: skip
+    return pd.DataFrame(rows, columns=names).set_index(["data", "alpha"])
+
+
+def beside_published(chosen: pd.DataFrame) -> pd.DataFrame:
+    """Return the published ratios beside ours: the same order of rows, by pairs that we have."""
+    theirs = published("elastic_speed")
+    names = ["1f1b", "freeze", "freeze_pipe_cache", "freeze_pipe_dp", "elastic"]
+    made = pd.DataFrame({"published": theirs.times_as_fast.to_numpy()}, index=names)
+    for name, own in chosen.groupby(level="data", sort=False):
+        made[name] = own.droplevel("data")["times as fast"].reindex(names)
+        both = made[["published", name]].dropna()
+        order = both.published.rank().tolist() == both[name].rank().tolist()
+        made[f"{name}: same order?"] = "yes" if order else "no"
+    return made
+
+
+def _wide(recorded: pd.DataFrame) -> pd.DataFrame:
+    """Return a row a run: data, method, alpha, seed, seconds, accuracy, val_acc."""
+    own = recorded[recorded.metric.isin(["seconds", "accuracy", "val_acc"])]
+    own = own.assign(value=own.value.astype(float))
+    keys = ["data", "method", "alpha", "seed"]
+    order = own[keys].drop_duplicates()
+    wide = own.pivot_table(index=keys, columns="metric", values="value", aggfunc="last")
+    return order.merge(wide.reset_index(), on=keys)

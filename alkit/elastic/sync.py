@@ -1,0 +1,68 @@
+"""Every rank ends a segment with all that was trained, and makes sure of it."""
+
+import hashlib
+from typing import Any
+
+import torch
+
+from alkit.elastic.network import Network
+from alkit.elastic.optim import Optimizers
+from alkit.elastic.plan import Plan
+from alkit.elastic.world import Alone
+
+__all__ = ["RanksDiffer", "check_equal", "share"]
+
+
+class RanksDiffer(RuntimeError):
+    """Two ranks have different weights."""
+
+
+def share(network: Network, optimizers: Optimizers, plan: Plan, world: Alone) -> None:
+    """Give every rank the weights and moments of the first replica's stages, bit for bit.
+
+    Without a pipeline and without spare ranks, all have them already.
+    """
+    if world.ranks == 1 or (plan.stages == 1 and plan.ranks == world.ranks):
+        return
+    first = network.first()
+    for stage, (low, high) in enumerate(plan.bounds):
+        numbers = range(max(low, first), max(high, first))
+        mine = world.rank == stage
+        trained = world.told(
+            {str(n): _trained(network, optimizers, n) for n in numbers} if mine else None, stage
+        )
+        if not mine:
+            for number in numbers:
+                own = trained[str(number)]
+                network.units[number].load_state_dict(own["weights"])
+                optimizers.restore(number, own["optimizer"])
+
+
+def check_equal(network: Network, world: Alone) -> None:
+    """Compare all ranks' weights.
+
+    Raises:
+        RanksDiffer: names the first unit that differs.
+    """
+    if world.ranks == 1:
+        return
+    own = torch.tensor([_digest(unit) for unit in network.units])
+    differ = world.total((own != world.told(own)).long())
+    if differ.any():
+        number = int(differ.nonzero()[0])
+        raise RanksDiffer(
+            f"{int(differ[number])} of {world.ranks} ranks have other weights of"
+            f" {network.name_of(number)} than rank 0: give all ranks the same network and data"
+        )
+
+
+def _trained(network: Network, optimizers: Optimizers, number: int) -> dict[str, Any]:
+    weights = dict(network.units[number].state_dict())
+    return {"weights": weights, "optimizer": optimizers.state(number)}
+
+
+def _digest(unit: torch.nn.Module) -> int:
+    digest = hashlib.blake2b(digest_size=7)
+    for tensor in unit.state_dict().values():
+        digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+    return int.from_bytes(digest.digest(), "little")

@@ -1,0 +1,122 @@
+"""What is fine-tuned: pictures for the ViT, sentences for BERT, by name.
+
+digits, cifar10, cifar100, tiny_imagenet    (N, C, H, W)                        -> class
+pydocs, sst2                                (tokens_NT, segments_NT, mask_NT)   -> class
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer
+from torch import Tensor
+
+from alkit.corpora import sst2_sentences
+from alkit.datasets import load
+from alkit.elastic.examples import Examples
+from alkit.parts import Part, balanced_rows, hold_out, stratified_split
+from alkit.wordpiece import CLS, PAD, SEP, load_wordpiece, wordpiece
+
+__all__ = ["PICTURES", "TEXTS", "Task", "encoded", "load_task"]
+
+PICTURES = ("digits", "cifar10", "cifar100", "tiny_imagenet")
+TEXTS = ("pydocs", "sst2")
+
+
+@dataclass(frozen=True)
+class Task:
+    """Three parts of a data set.
+
+    Attributes:
+        classes: how many.
+        tokenizer: of texts; None for pictures.
+    """
+
+    name: str
+    train: Examples
+    validation: Examples
+    test: Examples
+    classes: int
+    tokenizer: Tokenizer | None = None
+
+    @property
+    def image(self) -> tuple[int, int]:
+        """Channels and side of the pictures."""
+        return self.train.x.shape[1], self.train.x.shape[2]
+
+
+def load_task(
+    name: str,
+    *,
+    train: int | None = None,
+    seed: int = 0,
+    tokens: int = 32,
+    tokenizer: str | Path | None = None,
+    vocabulary: int = 4096,
+    variants: int = 0,
+) -> Task:
+    """Return a task by name.
+
+    Args:
+        train: training samples to keep, as many of each class; None for all.
+        seed: of what is held out for validation.
+        tokens: of a text.
+        tokenizer: a file; default one made from the training texts, of `vocabulary` pieces.
+        variants: of training pictures, see `Examples`.
+    Raises:
+        ValueError: an unknown name.
+        FileNotFoundError: the data is not here; says how to get it.
+    """
+    if name in PICTURES:
+        found = _pictures(name, seed)
+    elif name in TEXTS:
+        found = _texts(name, seed, tokens, tokenizer, vocabulary)
+    else:
+        raise ValueError(f"data is {name!r}: give {', '.join(PICTURES + TEXTS)}")
+    if train is not None:
+        rows = balanced_rows(found.train.y, train, seed=seed)
+        found = replace(found, train=replace(found.train, x=found.train.inputs(rows),
+                                             y=found.train.y[rows]))  # fmt: skip
+    return replace(found, train=replace(found.train, variants=variants, seed=seed))
+
+
+def encoded(
+    texts: Sequence[str], tokenizer: Tokenizer, tokens: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return (tokens_NT, segments_NT, mask_NT): [CLS] pieces [SEP], then padding."""
+    rows = torch.full((len(texts), tokens), PAD)
+    for at, found in enumerate(tokenizer.encode_batch(list(texts))):
+        ids = [CLS, *found.ids[: tokens - 2], SEP]
+        rows[at, : len(ids)] = torch.tensor(ids)
+    return rows, torch.zeros_like(rows), rows != PAD
+
+
+def _pictures(name: str, seed: int) -> Task:
+    found = load(name, seed=seed)
+    parts = (found.train, found.validation, found.test)
+    return Task(name, *(Examples(_floats(part), part.y) for part in parts), found.num_classes)
+
+
+def _floats(part: Part) -> Tensor:
+    """Bytes become -1 to 1, which suits pretrained vision transformers; floats stay."""
+    return part.x.float().div_(127.5).sub_(1.0) if part.is_bytes else part.x
+
+
+def _texts(
+    name: str, seed: int, tokens: int, tokenizer: str | Path | None, vocabulary: int
+) -> Task:
+    if name == "sst2":
+        (texts, labels), (test_texts, test_labels) = sst2_sentences()
+        kept, held = hold_out(torch.tensor(labels), 0.02, seed=seed)
+        parts = [([texts[i] for i in rows], [labels[i] for i in rows]) for rows in (kept, held)]
+        parts.append((test_texts, test_labels))
+    else:
+        from alkit.pydocs import sentences
+
+        texts, labels, _ = sentences()
+        rows_of = stratified_split(torch.tensor(labels), seed=seed)
+        parts = [([texts[i] for i in rows], [labels[i] for i in rows]) for rows in rows_of]
+    made = wordpiece(parts[0][0], vocabulary) if tokenizer is None else load_wordpiece(tokenizer)
+    examples = (Examples(encoded(t, made, tokens), torch.tensor(k)) for t, k in parts)
+    return Task(name, *examples, 1 + max(labels), made)

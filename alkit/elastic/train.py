@@ -1,0 +1,64 @@
+"""Elastic training as one call, in this process or over ranks that it starts."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from alkit.elastic.examples import Examples
+from alkit.elastic.network import Network
+from alkit.elastic.run import Record, run
+from alkit.elastic.settings import Settings
+from alkit.ranks import launch
+
+__all__ = ["train"]
+
+
+def train(
+    network: Network,
+    data: Examples | tuple[Any, Tensor],
+    *,
+    ranks: int = 1,
+    validation: Examples | None = None,
+    test: Examples | None = None,
+    checkpoint: str | Path | None = None,
+    progress: bool = True,
+    settings: Settings | None = None,
+    **changes: Any,
+) -> Record:
+    """Train a network in place: freeze, pipeline, replicate, cache.
+
+    Args:
+        data: the training part.
+        ranks: processes to start, each one device; 1: train in this process.
+        checkpoint: written after each epoch; training goes on from it if it is there.
+        settings, changes: see `Settings`: freeze="schedule", pipe=True, dp=True, cache=True, ...
+    Raises:
+        RankFailed: a rank failed; names it, and none is left running.
+        ValueError, NotFinite: see `alkit.elastic.run.run`.
+    """
+    data = data if isinstance(data, Examples) else Examples(*data)
+    settings = replace(settings or Settings(), **changes)
+    path = None if checkpoint is None else Path(checkpoint)
+    parts = {"validation": validation, "test": test, "checkpoint": path}
+    if ranks == 1:
+        return run(network, data, settings, progress=progress, **parts)
+    settings = replace(settings, devices=ranks, executor="ranks")
+    settings.planner(network.sizes(), network.layers).at(0)  # what is wrong is said before a start
+    record = launch(_on_rank, network, data, settings, parts, ranks=ranks,
+                    threads=settings.threads)[0]  # fmt: skip
+    assert isinstance(record, Record)
+    network.load_state_dict(record.state)
+    network.freeze(record.messages[-1].frozen)
+    return record
+
+
+def _on_rank(
+    network: Network, data: Examples, settings: Settings, parts: dict[str, Any]
+) -> Record | None:
+    """Run one rank; only rank 0's record travels."""
+    import torch.distributed as dist
+
+    record = run(network, data, settings, progress=False, **parts)
+    return record if dist.get_rank() == 0 else None

@@ -1,0 +1,73 @@
+"""A dashboard of elastic layouts: what freezing does to stages, replicas and speed."""
+
+import ipywidgets as W
+import matplotlib.pyplot as plt
+import pandas as pd
+from matplotlib.figure import Figure
+
+from alkit.elastic.freeze import policy
+from alkit.elastic.plan import Switches
+from alkit.elastic.whatif import what_if
+from alkit.viz import colour, png
+
+__all__ = ["ElasticDashboard", "picture"]
+
+
+class ElasticDashboard:
+    """Choose alpha, devices and stages; see layouts and speed of every epoch.
+
+    Attributes:
+        alpha, devices, stages: menus and sliders; pipe, dp, cache: switches. `.value` may be set
+            in code.
+        table: what is drawn, see `alkit.elastic.whatif.what_if`.
+        gain: how many times as fast as the same without freezing.
+    """
+
+    def __init__(self, alpha: float = 1 / 3, devices: int = 16, stages: int = 8) -> None:
+        self.alpha = W.FloatSlider(alpha, min=0.05, max=0.95, step=0.05, description="alpha")
+        self.devices = W.Dropdown(options=[8, 16, 32, 64], value=devices, description="devices")
+        self.stages = W.Dropdown(options=[1, 2, 4, 8], value=stages, description="stages")
+        self.pipe, self.dp, self.cache = (
+            W.Checkbox(value=True, description=name) for name in ("pipe", "dp", "cache")
+        )
+        self.report, self.picture = W.HTML(), W.Image(format="png")
+        self.table, self.gain = pd.DataFrame(), 1.0
+        sliders = (self.alpha, self.devices, self.stages)
+        switches = (self.pipe, self.dp, self.cache)
+        for control in (*sliders, *switches):
+            control.observe(self._redraw, "value")
+        self.view = W.VBox([W.HBox(sliders), W.HBox(switches), self.report, self.picture])
+        self._redraw()
+
+    def _redraw(self, change: object = None) -> None:
+        switches = Switches(self.pipe.value, self.dp.value, self.cache.value)
+        options = {"devices": self.devices.value, "stages": self.stages.value}
+        self.table = what_if(
+            policy("schedule", alpha=self.alpha.value), switches=switches, **options
+        )
+        still = what_if(policy("none"), switches=Switches(False, False, False), **options)
+        seconds = (1 / still.samples_per_s).sum(), (1 / self.table.samples_per_s).sum()
+        self.gain = seconds[0] / seconds[1]
+        last = self.table.iloc[-1]
+        self.report.value = (
+            f"<p class='alkit-ready'>Reckoned, not measured: {self.gain:.2f} times as fast as"
+            f" {self.stages.value} stages without freezing. At the end {last.frozen} of 12 layers"
+            f" are frozen, and {last.replicas} replicas of {last.stages} stages take"
+            f" {last.batch:,} samples a step.</p>"
+        )
+        title = f"alpha {self.alpha.value:.2f}: layouts and reckoned speed"
+        self.picture.value = png(picture(self.table, title))
+
+
+def picture(table: pd.DataFrame, title: str) -> Figure:
+    """Draw layouts over epochs: stages and replicas, frozen layers, samples a second."""
+    fig, (left, right) = plt.subplots(1, 2, figsize=(8.0, 3.0))
+    left.step(table.epoch, table.stages, where="mid", color="0.35", label="stages")
+    left.step(table.epoch, table.replicas, where="mid", color=colour("elastic"), label="replicas")
+    left.plot(table.epoch, table.frozen, "o:", color="0.6", ms=3, label="frozen layers")
+    left.set(xlabel="epoch", ylabel="number", title="Layout")
+    left.legend(frameon=False, fontsize=8)
+    right.bar(table.epoch, table.samples_per_s, color=colour("elastic"))
+    right.set(xlabel="epoch", ylabel="samples a second", title="Reckoned speed")
+    fig.suptitle(title, x=0.01, ha="left", fontweight="bold")
+    return fig

@@ -1,0 +1,107 @@
+"""Small networks and data in float64, and the plain loop that all else is compared with."""
+
+import copy
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from alkit.elastic import Examples, Network, Recipe, Settings, bert_classifier, vit_classifier
+from alkit.elastic.examples import order
+from alkit.elastic.freeze import cap
+from alkit.models.bert import BertSizes
+from alkit.models.vit import ViTSizes
+
+LAYERS = 4
+
+
+def make_vit(dropout: float = 0.0) -> Network:
+    sizes = ViTSizes(LAYERS, 16, 2, 32, patch=4, image=8, channels=1, classes=3, dropout=dropout)
+    return vit_classifier(sizes, seed=3).double()
+
+
+def make_bert(dropout: float = 0.0) -> Network:
+    sizes = BertSizes(LAYERS, 16, 2, 32, vocabulary=30, tokens=7, dropout=dropout)
+    return bert_classifier(sizes, 2, seed=3).double()
+
+
+def images(samples: int = 24, **options: Any) -> Examples:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(samples, 1, 8, 8, generator=generator, dtype=torch.float64)
+    return Examples(x, torch.arange(samples) % 3, **options)
+
+
+def texts(samples: int = 24) -> Examples:
+    generator = torch.Generator().manual_seed(0)
+    tokens = torch.randint(1, 30, (samples, 7), generator=generator)
+    lengths = torch.randint(2, 8, (samples, 1), generator=generator)
+    mask = torch.arange(7) < lengths
+    segments = (torch.arange(7) >= lengths // 2).long()
+    return Examples((tokens * mask, segments, mask), torch.arange(samples) % 2)
+
+
+@dataclass
+class Plain:
+    """What the plain loop left."""
+
+    losses: list[float]
+    state: dict[str, Tensor]
+
+
+def plain(network: Network, data: Examples, settings: Settings, alpha: float = 1 / 3) -> Plain:
+    """Train in one process without pipeline, replicas or cache: freezing only, one optimiser."""
+    network = copy.deepcopy(network).train()
+    recipe, own = settings.recipe, list(network.parameters())
+    decays = [p for p in own if p.dim() > 1 and p.shape[0] > 1]
+    others = [p for p in own if not (p.dim() > 1 and p.shape[0] > 1)]
+    groups = [{"params": decays, "weight_decay": recipe.weight_decay},
+              {"params": others, "weight_decay": 0.0}]  # fmt: skip
+    if recipe.optimizer == "sgd":
+        optimizer = torch.optim.SGD(groups, lr=recipe.lr, momentum=recipe.momentum)
+    else:
+        optimizer = torch.optim.AdamW(groups, lr=recipe.lr)
+    losses, done = [], 0
+    steps = len(data) // settings.batch
+    total = settings.epochs * steps * settings.batch
+    for epoch in range(settings.epochs):
+        frozen = cap(LAYERS, alpha, epoch) if settings.freeze == "schedule" else 0
+        for unit in list(network.units)[: 1 + 2 * frozen if frozen else 0]:
+            unit.requires_grad_(False).eval()
+        rows = order(len(data), settings.seed, epoch)
+        for b in range(steps):
+            batch = rows[b * settings.batch : (b + 1) * settings.batch]
+            x = data.inputs(batch, epoch)
+            for unit in network.units:
+                x = unit(x)
+            loss = network.loss(x, data.y[batch])
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            trained = [p for p in own if p.grad is not None]
+            if recipe.clip is not None:
+                nn.utils.clip_grad_norm_(trained, recipe.clip)
+            done += settings.batch
+            for group in optimizer.param_groups:
+                group["lr"] = recipe.lr * rate(recipe, done, total)
+            optimizer.step()
+            losses.append(loss.item())
+    return Plain(losses, network.state_dict())
+
+
+def rate(recipe: Recipe, done: int, total: int) -> float:
+    rising = recipe.warmup * total
+    if done < rising:
+        return done / rising
+    return (1 + math.cos(math.pi * (done - rising) / (total - rising))) / 2
+
+
+def close(found: dict[str, Tensor], expected: dict[str, Tensor], tolerance: float) -> None:
+    assert found.keys() == expected.keys()
+    for name, tensor in expected.items():
+        torch.testing.assert_close(found[name], tensor, rtol=0, atol=tolerance, msg=name)
+
+
+SETTINGS = Settings(
+    epochs=4, batch=8, micro=2, recipe=Recipe(lr=3e-3, weight_decay=0.01, clip=0.5, warmup=0.1)
+)

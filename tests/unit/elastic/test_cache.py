@@ -1,0 +1,199 @@
+"""The store: never a wrong hit, whatever happens to files, disks and writers."""
+
+import errno
+import os
+from concurrent.futures import Future
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from alkit.elastic import store as store_module
+from alkit.elastic import train
+from alkit.elastic.cache import Cache
+from alkit.elastic.choice import Times, choose
+from alkit.elastic.store import VALID, WRITING, Store, StoreError, weights_hash
+from tests.unit.elastic.helpers import images, make_bert, make_vit, texts
+
+
+def made(folder: Path, **options) -> Store:
+    values = {"layers": 2, "samples": 6, "shape": (3, 2), "weights": "abc"} | options
+    return Store.create(folder, **values)
+
+
+def test_what_is_written_is_read(tmp_path):
+    store = made(tmp_path / "s")
+    rows = torch.tensor([4, 1])
+    features = torch.randn(2, 3, 2)
+    slots = store.slots_of(rows)
+    assert not store.valid(slots).any()
+    assert store.write(slots, features) == features.nbytes
+    other = Store.open(tmp_path / "s", layers=2, weights="abc")  # as another process does
+    assert other.valid(other.slots_of(torch.arange(6))).tolist() == [0, 1, 0, 0, 1, 0]
+    assert torch.equal(other.read(slots), features)
+    store.remove()
+    assert not (tmp_path / "s").exists()
+    assert torch.equal(other.read(slots), features)
+
+
+@pytest.mark.parametrize(("dtype", "error"), [("bfloat16", 8e-3), ("float16", 1e-3)])
+def test_smaller_numbers_are_near(dtype, error, tmp_path):
+    store, rows = made(tmp_path / "s", dtype=dtype, samples=500), torch.arange(500)
+    features = torch.randn(500, 3, 2, generator=torch.Generator().manual_seed(0))
+    store.write(store.slots_of(rows), features)
+    found = store.read(store.slots_of(rows))
+    assert found.dtype == torch.float32
+    assert 0 < float((found - features).abs().max() / features.abs().max()) < error
+
+
+def test_a_record_that_was_not_finished_is_a_miss(tmp_path):
+    store = made(tmp_path / "s")
+    slots = store.slots_of(torch.tensor([2]))
+    store.states[slots] = WRITING  # a writer was killed here
+    assert not store.valid(slots).any()
+
+
+def test_variants_have_slots_of_their_own(tmp_path):
+    store, rows = made(tmp_path / "s", variants=2), torch.arange(6)
+    store.write(store.slots_of(rows, 1), torch.ones(6, 3, 2))
+    assert not store.valid(store.slots_of(rows, 0)).any()
+    assert store.valid(store.slots_of(rows, 3)).all()  # epoch 3 has variant 1
+
+
+def test_a_quota_leaves_samples_out(tmp_path):
+    store, rows = made(tmp_path / "s", quota_bytes=4 * 24), torch.arange(6)
+    assert store.write(store.slots_of(rows), torch.ones(6, 3, 2)) == 4 * 24
+    assert store.valid(store.slots_of(rows)).tolist() == [1, 1, 1, 1, 0, 0]
+
+
+def test_other_layers_weights_or_no_store(tmp_path):
+    made(tmp_path / "s")
+    for layers, weights in ((3, "abc"), (2, "abd")):
+        with pytest.raises(StoreError, match="of 2 layers with other weights"):
+            Store.open(tmp_path / "s", layers=layers, weights=weights)
+    with pytest.raises(StoreError, match="no feature store"):
+        Store.open(tmp_path / "none", layers=2, weights="abc")
+    with pytest.raises(StoreError, match="no feature store of 0 MiB"):
+        made(tmp_path / "s")  # another job's: never shared, never overwritten
+    with pytest.raises(ValueError, match="give float32"):
+        made(tmp_path / "t", dtype="int8")
+
+
+def test_a_full_disk(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(store_module.os, "posix_fallocate", full)
+    with pytest.raises(StoreError, match="No space left on device.*smaller quota"):
+        made(tmp_path / "s")
+    assert not (tmp_path / "s").exists()
+    with pytest.raises(OSError, match="No space left"):
+        train(make_vit(), images(), epochs=2, batch=8, cache_from=1, progress=False)
+
+
+def test_a_folder_that_cannot_be_written(tmp_path):
+    path = tmp_path / "file"
+    path.touch()
+    with pytest.raises(OSError, match="give another cache_folder"):
+        train(make_vit(), images(), epochs=2, batch=8, cache_folder=str(path), progress=False)
+
+
+def test_the_hash_sees_every_weight():
+    network = make_vit()
+    before = weights_hash(network.units[:3])
+    assert before == weights_hash(make_vit().units[:3])
+    with torch.no_grad():
+        network.units[2].down.bias[0] += 1e-9
+    assert before != weights_hash(network.units[:3])
+
+
+def cache_of(network, data, folder, frozen=2) -> Cache:
+    network.freeze(frozen)
+    cache = Cache(network, data.inputs, folder)
+    features = network.prefix(data.inputs(torch.arange(2)))
+    features = features if isinstance(features, torch.Tensor) else features[0]
+    cache.make(0, frozen, features, samples=len(data), dtype="float64")
+    cache.join(0, frozen)
+    return cache
+
+
+@pytest.mark.parametrize(("make", "data"), [(make_vit, images), (make_bert, texts)])
+def test_part_of_a_batch_is_there(make, data, tmp_path):
+    network, data = make(), data()
+    cache = cache_of(network, data, tmp_path)
+    cache.features(torch.tensor([3, 5, 7]))
+    cache.settle()
+    rows = torch.tensor([5, 6, 3, 8])
+    found, expected = cache.features(rows), network.prefix(data.inputs(rows))
+    if isinstance(expected, torch.Tensor):
+        found, expected = (found,), (expected,)
+    for own, other in zip(found, expected, strict=True):
+        # the batch's size may change the last bits in double precision
+        torch.testing.assert_close(own, other, rtol=0, atol=1e-13)
+    counters = cache.taken_counters()
+    assert (counters.hits, counters.misses) == (2, 5)
+    cache.close()
+
+
+def test_reading_ahead_is_for_the_batch_that_was_named(tmp_path):
+    network, data = make_vit(), images()
+    cache = cache_of(network, data, tmp_path)
+    rows, others = torch.tensor([1, 2]), torch.tensor([3, 4])
+    for each in (rows, others):
+        cache.features(each)
+    cache.settle()
+    cache.read_ahead(rows)
+    assert torch.equal(cache.features(others), network.prefix(data.x[others]))
+    cache.read_ahead(rows)
+    assert torch.equal(cache.features(rows), network.prefix(data.x[rows]))
+    cache.close()
+
+
+def test_training_goes_on_when_writing_fails(tmp_path, caplog):
+    network, data = make_vit(), images()
+    cache = cache_of(network, data, tmp_path)
+    failed: Future[int] = Future()
+    failed.set_exception(OSError("the disk is gone"))
+    cache.writing.append(failed)
+    rows = torch.tensor([1, 2])
+    for _ in range(3):
+        assert torch.equal(cache.features(rows), network.prefix(data.x[rows]))
+    cache.settle()
+    assert [r.message for r in caplog.records].count(
+        "the feature store fails (the disk is gone): training goes on without it"
+    ) == 1
+    assert cache.now is None
+    cache.close()
+
+
+def test_samples_are_not_confused_in_any_order(tmp_path):
+    """Every sample's features are its own: rows in random batches, some seen, some not."""
+    network, data = make_vit(), images()
+    cache = cache_of(network, data, tmp_path)
+    expected = network.prefix(data.x)
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        rows = torch.from_numpy(rng.choice(24, 7, replace=False))
+        torch.testing.assert_close(cache.features(rows), expected[rows], rtol=0, atol=1e-13)
+    assert (cache.now.states == VALID).sum() <= 24
+    cache.close()
+
+
+def test_the_run_leaves_no_file(tmp_path):
+    train(make_vit(), images(), epochs=3, batch=8, cache_from=1, cache_folder=str(tmp_path),
+          progress=False)  # fmt: skip
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_cheapest_way():
+    fast, slow = Times(1.0, None, 0.1, 0.2), Times(0.1, None, 0.5, 0.2)
+    assert choose(fast, 5).way == "fill"
+    assert choose(slow, 5).way == "none"
+    assert choose(fast, 1).way == "none"  # nobody comes again
+    found = choose(Times(1.0, 0.3, 0.1, 0.2), 5)
+    assert found.way == "advance"
+    assert found.seconds == pytest.approx({"none": 5.0, "fill": 1.6, "advance": 1.0})
+    # better than none if and only if W < (V - 1) (F - R)
+    for write_s in (0.79, 0.81):
+        assert choose(Times(0.3, None, 0.1, write_s), 5).stores == (write_s < 4 * 0.2)

@@ -1,0 +1,253 @@
+"""Whatever the layout, the executor and the store: the same training as a plain loop."""
+
+import copy
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from alkit.elastic import Network, Recipe, train
+from alkit.elastic.cache import Cache
+from alkit.elastic.examples import order, part_of
+from alkit.elastic.optim import Optimizers
+from alkit.elastic.run import run
+from alkit.elastic.segment import schedule_of
+from alkit.validate import validate
+from tests.unit.elastic.helpers import LAYERS, close, images, make_bert, make_vit, plain, texts
+
+TASKS = {"vit": (make_vit, images), "bert": (make_bert, texts)}
+
+
+@pytest.mark.parametrize("executor", ["single", "threads"])
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize(
+    ("pipe", "dp", "cache"),
+    [(False, False, False), (False, False, True), (False, True, False), (True, False, False),
+     (True, False, True), (True, True, False), (True, True, True), (False, True, True)],
+)  # fmt: skip
+def test_elastic_training_is_plain_training(executor, task, pipe, dp, cache, settings):
+    make, data = TASKS[task]
+    network, expected = make(), plain(make(), data(), settings)
+    found = train(
+        network, data(), settings=settings, devices=4, stages=4, pipe=pipe, dp=dp, cache=cache,
+        cache_from=1, executor=executor, progress=False,
+    )  # fmt: skip
+    assert found.losses.tolist() == pytest.approx(expected.losses, abs=1e-12)
+    close(found.state, expected.state, 1e-12)
+    assert [m.frozen for m in found.messages] == [0, 2, 3, 3]
+
+
+def test_without_freezing(settings):
+    settings = replace(settings, freeze="none")
+    expected = plain(make_vit(), images(), settings)
+    found = train(make_vit(), images(), settings=settings, devices=2, progress=False)
+    close(found.state, expected.state, 1e-12)
+    assert set(found.history.stages) == {2}
+
+
+def test_the_oracle_is_not_blind(settings):
+    """One layer more frozen, or decay where none belongs, is far outside the tolerance."""
+    expected = plain(make_vit(), images(), settings).state
+    for changes in ({"freeze_options": {"alpha": 0.5}},
+                    {"recipe": replace(settings.recipe, weight_decay=0.02)},
+                    {"recipe": replace(settings.recipe, clip=None)}, {"seed": 1}):  # fmt: skip
+        other = train(make_vit(), images(), settings=settings, devices=2, progress=False, **changes)
+        with pytest.raises(AssertionError):
+            close(other.state, expected, 1e-6)
+
+
+def test_sgd_with_momentum(settings):
+    settings = replace(settings, recipe=Recipe("sgd", lr=0.05, weight_decay=0.01, clip=None))
+    expected = plain(make_vit(), images(), settings)
+    found = train(make_vit(), images(), settings=settings, devices=2, progress=False)
+    close(found.state, expected.state, 1e-12)
+
+
+@pytest.mark.parametrize("micro", [1, 2, 4, 8])
+@pytest.mark.parametrize("stages", [1, 2, 4])
+def test_micro_batches_and_stages_change_nothing(micro, stages, settings):
+    expected = plain(make_vit(), images(), settings)
+    found = train(make_vit(), images(), settings=settings, devices=stages, micro=micro,
+                  schedule="gpipe", progress=False)  # fmt: skip
+    close(found.state, expected.state, 1e-12)
+
+
+def test_micro_batches_in_single_precision(settings):
+    states = [
+        train(make_vit().float(), _single(images()), settings=settings, devices=2, micro=micro,
+              batch=8, progress=False).state
+        for micro in (1, 8)
+    ]  # fmt: skip
+    close(states[1], states[0], 1e-5)
+
+
+def test_stored_features_change_no_bit(settings):
+    """Single precision, the same micro-batches on both sides."""
+    options = {"settings": settings, "devices": 2, "pipe": True, "progress": False, "epochs": 6}
+    with_store = train(make_vit().float(), _single(images()), cache_from=1, **options)
+    without = train(make_vit().float(), _single(images()), cache=False, **options)
+    assert with_store.history.hits.sum() > 0
+    assert with_store.history.advanced.sum() > 0
+    assert torch.equal(with_store.losses, without.losses)
+    assert all(torch.equal(with_store.state[name], without.state[name]) for name in without.state)
+
+
+def test_what_is_frozen_stays_bit_for_bit():
+    """With momentum, decay and old gradients around."""
+    network = make_vit()
+    optimizers = Optimizers(network, Recipe("sgd", lr=0.1, weight_decay=0.04))
+    for _ in range(3):
+        network(images().x).sum().backward()
+        for number in optimizers.by_unit:
+            optimizers.step(number, 1.0)
+    network(images().x).sum().backward()
+    network.freeze(2)
+    optimizers.drop_frozen()
+    before = copy.deepcopy(network.state_dict())
+    found = train(network, images(), epochs=3, batch=8, freeze="table",
+                  freeze_options={"counts": [2]}, progress=False,
+                  recipe=Recipe("sgd", lr=0.1, weight_decay=0.04))  # fmt: skip
+    last = network.first() - 1
+    for name, tensor in before.items():
+        number = int(name.split(".")[1])
+        if number <= last:
+            assert torch.equal(tensor, found.state[name]), name
+    assert not torch.equal(before["units.6.up.weight"], found.state["units.6.up.weight"])
+
+
+def test_advanced_features_are_those_of_all_units(tmp_path):
+    network, data = make_vit(), images()
+    rows = torch.arange(len(data))
+    cache = Cache(network, data.inputs, tmp_path)
+    for generation, frozen in enumerate((1, 3, 4)):
+        network.freeze(frozen)
+        expected = network.prefix(data.x)
+        cache.make(generation, frozen, expected, samples=len(data), dtype="float64")
+        cache.join(generation, frozen)
+        assert torch.equal(cache.features(rows), expected)
+        cache.settle()
+        assert torch.equal(cache.features(rows), expected)
+        counters = cache.taken_counters()
+        assert counters.hits == len(data)
+        assert (counters.misses, counters.advanced) == ((24, 0) if generation == 0 else (0, 24))
+    cache.close()
+
+
+def test_moments_and_head_survive_a_change_of_the_layout(settings):
+    """The state before the last segment, by a checkpoint, and after a decision that changes all."""
+    network = make_vit()
+    optimizers = Optimizers(network, settings.recipe)
+    network(images().x).sum().backward()
+    for number in optimizers.by_unit:
+        optimizers.step(number, 1.0)
+    before = copy.deepcopy({n: optimizers.state(n) for n in optimizers.by_unit})
+    head = copy.deepcopy(network.units[-1].state_dict())
+    network.freeze(3)
+    optimizers.drop_frozen()
+    assert min(optimizers.by_unit) == network.first() == 7
+    for number in optimizers.by_unit:
+        for at, values in before[number]["state"].items():
+            own = optimizers.state(number)["state"][at]
+            assert all(torch.equal(own[key], value) for key, value in values.items())
+    assert all(
+        torch.equal(head[key], value) for key, value in network.units[-1].state_dict().items()
+    )
+
+
+def test_training_goes_on_from_a_checkpoint(settings, tmp_path):
+    path = tmp_path / "run.pt"
+    options = {"settings": settings, "devices": 2, "cache_from": 1, "progress": False}
+    whole = train(make_vit(), images(), **options)
+    cut = _Cut(2)
+    with pytest.raises(KeyboardInterrupt):
+        train(make_vit(), images(), checkpoint=path, **options, freeze=cut, freeze_options={})
+    with pytest.raises(ValueError, match="was trained with freeze"):
+        train(make_vit(), images(), checkpoint=path, **options)
+    cut.left = 99
+    # another layout: what it holds does not depend on one
+    found = train(make_vit(), images(), checkpoint=path, **options | {"devices": 4}, freeze=cut)
+    close(found.state, whole.state, 1e-12)
+    assert found.losses.tolist() == pytest.approx(whole.losses.tolist(), abs=1e-12)
+
+
+class _Cut:
+    """The published schedule, and Ctrl-C after some decisions."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+    def __call__(self, moment):
+        from alkit.elastic.freeze import cap
+
+        self.left -= 1
+        if self.left < 0:
+            raise KeyboardInterrupt
+        return cap(moment.layers, 1 / 3, moment.evaluation)
+
+
+def test_norms_are_those_of_the_gradients(settings):
+    """One step an epoch: what the rule sees is the gradient of that step, before clipping."""
+    seen = []
+
+    def look(moment):
+        seen.append(moment.norms[-1])
+        return 0
+
+    network, data = make_vit(), images(8)
+    settings = replace(settings, epochs=2, freeze=look)
+    run(copy.deepcopy(network), data, replace(settings, devices=2), progress=False)
+    rows = order(8, 0, 0)
+    network.loss(network(data.x[rows]), data.y[rows]).backward()
+    expected = []
+    for layer in range(LAYERS):
+        units = network.units[1 + 2 * layer : 3 + 2 * layer]
+        flat = torch.cat([p.grad.flatten() for p in units.parameters()])
+        expected.append(float(flat.square().mean().sqrt()))
+    assert seen[0] == pytest.approx(expected, rel=1e-9)
+
+
+def test_dropout_does_not_depend_on_the_executor(settings):
+    states = [
+        train(make_vit(0.3), images(), settings=settings, devices=2, executor=executor,
+              progress=False).state
+        for executor in ("single", "threads")
+    ]  # fmt: skip
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+
+
+def test_steps_between_decisions(settings):
+    found = train(make_vit(), images(), settings=settings, every=2, devices=2, progress=False)
+    assert list(found.history.step)[:4] == [2, 3, 5, 6]
+    assert [m.frozen for m in found.messages][:4] == [0, 2, 3, 3]
+
+
+def test_orders_are_permutations_that_do_not_depend_on_replicas():
+    epochs = [order(24, 0, epoch) for epoch in range(3)]
+    assert all(sorted(rows.tolist()) == list(range(24)) for rows in epochs)
+    assert not torch.equal(epochs[0], epochs[1])
+    batch = epochs[0][:8]
+    for replicas in (1, 2, 4):
+        parts = [part_of(batch, replica, replicas) for replica in range(replicas)]
+        assert torch.equal(torch.cat(parts), batch)
+
+
+@pytest.mark.parametrize("kind", ["1f1b", "gpipe"])
+@pytest.mark.parametrize("joint", [False, True])
+def test_schedules_are_sound(kind, joint):
+    validate(schedule_of(kind, 3, 4, joint=joint))
+
+
+def test_bad_networks_and_data():
+    with pytest.raises(ValueError, match="give an embedding, 2 units a layer"):
+        Network([nn.Identity()] * 5, 2, nn.functional.mse_loss)
+    network = make_vit()
+    network.freeze(2)
+    with pytest.raises(ValueError, match="freezing goes one way"):
+        network.freeze(1)
+    with pytest.raises(ValueError, match="do not fill a batch of 64"):
+        train(make_vit(), images(), batch=64, progress=False)
+
+
+def _single(data):
+    return replace(data, x=data.x.float())

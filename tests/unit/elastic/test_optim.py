@@ -1,0 +1,101 @@
+"""Rates in samples, decay where it belongs, and the guards of training."""
+
+import math
+
+import pytest
+import torch
+
+from alkit.elastic import Recipe, train
+from alkit.elastic.optim import Optimizers
+from alkit.elastic.stage import NotFinite
+from tests.unit.elastic.helpers import images, make_bert, make_vit
+
+
+@pytest.mark.parametrize("shape", ["linear", "cosine"])
+def test_rates_rise_once_and_reach_their_end_once(shape):
+    recipe = Recipe(shape=shape, warmup=0.1)
+    rates = [recipe.factor(samples, 1000) for samples in range(1, 1001)]
+    assert rates[:100] == sorted(rates[:100])
+    assert rates[99:] == sorted(rates[99:], reverse=True)
+    assert rates[99] == pytest.approx(1.0)
+    assert [n for n, rate in enumerate(rates, 1) if rate == 0] == [1000]
+
+
+def test_rates_count_samples_not_steps():
+    recipe = Recipe(warmup=0.0)
+    assert recipe.factor(500, 1000) == pytest.approx((1 + math.cos(math.pi / 2)) / 2)
+    small = [recipe.factor(n, 1000) for n in range(100, 1001, 100)]
+    large = [recipe.factor(n, 1000) for n in range(200, 1001, 200)]
+    assert small[1::2] == large
+
+
+def test_biases_norms_and_positions_do_not_decay():
+    for network in (make_vit(), make_bert()):
+        optimizers = Optimizers(network, Recipe(weight_decay=0.01))
+        for number, optimizer in optimizers.by_unit.items():
+            decayed = {
+                id(p) for g in optimizer.param_groups if g["weight_decay"] for p in g["params"]
+            }
+            for name, parameter in network.units[number].named_parameters():
+                free = "bias" in name or "norm" in name or name in ("token", "positions")
+                free = free or type(network.units[number]).__name__ == "LayerNorm"
+                assert (id(parameter) in decayed) != free, name
+
+
+def test_decay_that_kills_is_warned_of():
+    with pytest.warns(UserWarning, match="training will collapse to zero"):
+        Recipe("sgd", lr=0.1, weight_decay=0.3)
+    Recipe("sgd", lr=0.03, weight_decay=0.0)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"optimizer": "lamb"}, "give adamw or sgd"),
+        ({"shape": "step"}, "give constant, linear, cosine"),
+        ({"warmup": 1.0}, "give a share from 0"),
+        ({"clip": 0.0}, "give a positive norm"),
+        ({"lr": 0.0}, "lr must"),
+        ({"momentum": 1.0}, "momentum from 0"),
+    ],
+)
+def test_bad_recipes(options, said):
+    with pytest.raises(ValueError, match=said):
+        Recipe(**options)
+
+
+def test_a_rate_that_blows_up_is_reported():
+    recipe = Recipe("sgd", lr=1e200, clip=None, warmup=0.0)
+    with pytest.raises(NotFinite, match="step 1.*rate is .*skip=True"):
+        train(make_vit(), images(), epochs=2, batch=8, recipe=recipe, progress=False)
+
+
+def test_a_gradient_that_is_not_finite_names_its_unit():
+    network = make_vit()
+    network.units[2].register_full_backward_hook(
+        lambda module, above, below: tuple(torch.full_like(g, math.nan) for g in above)
+    )
+    with pytest.raises(NotFinite, match=r"gradient is not finite at step 0.*Embedding|layer 0"):
+        train(network, images(), epochs=1, batch=8, progress=False)
+
+
+def test_such_steps_can_be_skipped():
+    data = images()
+    data.x[int(torch.arange(24)[5])] = math.inf
+    before = make_vit()
+    found = train(make_vit(), data, epochs=1, batch=24, skip=True, progress=False)
+    assert found.skipped == [0]
+    assert all(torch.equal(found.state[name], own) for name, own in before.state_dict().items())
+
+
+def test_published_decay_shrinks_a_network_and_the_shipped_recipe_does_not():
+    """Learning rate 0.1 with decay 0.3 and momentum 0.9, as the published configuration has it."""
+    norms = {}
+    with pytest.warns(UserWarning, match="collapse"):
+        published = Recipe("sgd", lr=0.1, weight_decay=0.3, warmup=0.0, shape="constant")
+    for name, recipe in (("published", published), ("ours", Recipe("sgd", lr=0.03))):
+        found = train(make_vit(), images(), epochs=40, batch=24, freeze="none", recipe=recipe,
+                      progress=False)  # fmt: skip
+        matrices = [t for t in found.state.values() if t.dim() == 2]
+        norms[name] = float(sum(t.square().sum() for t in matrices)) ** 0.5
+    assert norms["published"] < 0.2 * norms["ours"]

@@ -1,0 +1,137 @@
+"""Elastic training over processes: the same training, and what becomes of a rank that dies."""
+
+import os
+import signal
+import time
+from dataclasses import replace
+
+import pytest
+import torch
+
+from alkit import launch
+from alkit.elastic import train
+from alkit.elastic.rivals import RIVALS, rival
+from alkit.elastic.run import run
+from alkit.ranks import RankFailed
+from tests.unit.elastic.helpers import close, images, make_bert, make_vit, plain, texts
+
+TASKS = {"vit": (make_vit, images), "bert": (make_bert, texts)}
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_two_ranks_from_pipeline_to_replicas(task, settings):
+    """Pipeline 2 -> 1, replicas 1 -> 2, with a store and AdamW."""
+    make, data = TASKS[task]
+    expected, network = plain(make(), data(), settings), make()
+    found = train(network, data(), settings=settings, ranks=2, cache_from=1, progress=False,
+                  test=data(10))  # fmt: skip
+    close(found.state, expected.state, 1e-12)
+    close(network.state_dict(), expected.state, 1e-12)
+    assert found.losses.tolist() == pytest.approx(expected.losses, abs=1e-12)
+    layouts = list(zip(found.history.stages, found.history.replicas, strict=True))
+    assert layouts[0] == (2, 1)
+    assert layouts[-1] == (1, 2)
+    assert found.history.hits.sum() + found.history.advanced.sum() > 0
+    network.eval()
+    with torch.no_grad():
+        right = network(data(10).x).argmax(1) == data(10).y
+    assert torch.equal(found.test_correct.bool(), right)
+    # what the trained network knows of freezing came along
+    assert network.frozen == 3
+    assert not next(network.units[0].parameters()).requires_grad
+
+
+@pytest.mark.parametrize(("pipe", "dp", "cache"), [(False, False, False), (True, False, True)])
+def test_other_switches_over_two_ranks(pipe, dp, cache, settings):
+    expected = plain(make_vit(), images(), settings)
+    found = train(make_vit(), images(), settings=settings, ranks=2, pipe=pipe, dp=dp, cache=cache,
+                  cache_from=1, progress=False)  # fmt: skip
+    close(found.state, expected.state, 1e-12)
+
+
+def test_four_ranks_in_two_replicas(settings):
+    expected = plain(make_vit(), images(), settings)
+    found = train(make_vit(), images(), settings=settings, ranks=4, stages=2, progress=False)
+    close(found.state, expected.state, 1e-12)
+    assert set(found.history.replicas) == {2, 4}
+
+
+def _with_another_seed(settings):
+    import torch.distributed as dist
+
+    network = make_vit()
+    if dist.get_rank() == 1:
+        with torch.no_grad():
+            network.units[3].mix.weight[0, 0] += 1e-9
+    run(network, images(), settings, progress=False)
+
+
+def test_ranks_that_begin_with_different_weights(settings):
+    settings = replace(settings, devices=2, executor="ranks")
+    with pytest.raises(RankFailed, match="1 of 2 ranks have other weights of layer 1, Attention"):
+        launch(_with_another_seed, settings, ranks=2)
+
+
+def _dies_while_regrouping(settings, path):
+    import torch.distributed as dist
+
+    from alkit.elastic import world
+
+    regroup = world.Group.regroup
+
+    def deadly(self, plan):
+        if dist.get_rank() == 1 and plan.stages == 1:
+            (path.parent / "died").write_text(str(time.time()))
+            os.kill(os.getpid(), signal.SIGKILL)
+        regroup(self, plan)
+
+    world.Group.regroup = deadly
+    run(make_vit(), images(), settings, checkpoint=path, progress=False)
+
+
+def test_a_rank_that_dies_in_a_transformation(settings, tmp_path):
+    """It is named within ten seconds, nothing is left over, and the checkpoint goes on."""
+    path = tmp_path / "run.pt"
+    ours = replace(settings, devices=2, executor="ranks", cache_folder=str(tmp_path))
+    with pytest.raises(RankFailed, match="rank 1 died of SIGKILL"):
+        launch(_dies_while_regrouping, ours, path, ranks=2)
+    assert time.time() - float((tmp_path / "died").read_text()) < 10
+    found = train(make_vit(), images(), settings=ours, ranks=2, checkpoint=path, progress=False)
+    close(found.state, plain(make_vit(), images(), settings).state, 1e-12)
+    assert found.messages[0].step == 0
+
+
+def _rank_count(settings):
+    run(make_vit(), images(), settings, progress=False)
+
+
+def test_another_number_of_ranks_than_devices(settings):
+    with pytest.raises(RankFailed, match="devices is 4 and there are 2 ranks"):
+        launch(_rank_count, replace(settings, devices=4, executor="ranks"), ranks=2)
+    with pytest.raises(RuntimeError, match="runs inside alkit.launch"):
+        run(make_vit(), images(), replace(settings, devices=2, executor="ranks"))
+    with pytest.raises(ValueError, match="stages is 4 and there are 2 devices"):
+        train(make_vit(), images(), settings=settings, ranks=2, stages=4)
+    with pytest.raises(ValueError, match="stages is 3: give a power of two"):
+        train(make_vit(), images(), settings=settings, ranks=3)
+
+
+@pytest.mark.parametrize("kind", RIVALS)
+@pytest.mark.parametrize("task", TASKS)
+def test_what_a_user_would_take_instead_trains_alike(kind, task, settings):
+    """Nothing frozen: DDP and FSDP end where the plain loop does."""
+    make, data = TASKS[task]
+    settings = replace(settings, freeze="none")
+    expected = plain(make(), data(), settings)
+    found = rival(kind, make(), data(), settings=settings, validation=data(10), test=data(10))
+    close(found.state, expected.state, 1e-12)
+    assert found.losses.tolist() == pytest.approx(expected.losses, abs=1e-12)
+    assert len(found.history) == settings.epochs
+    assert len(found.test_correct) == 10
+
+
+def test_rivals_that_do_not_exist(settings):
+    with pytest.raises(ValueError, match="give ddp, fsdp"):
+        rival("dp", make_vit(), images(), settings=settings)
+    with pytest.raises(ValueError, match="among 3 ranks"):
+        rival("ddp", make_vit(), images(), settings=settings, ranks=3)
