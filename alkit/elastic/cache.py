@@ -69,7 +69,10 @@ class Cache:
         self.now: Store | None = None
         self.before: Store | None = None
         self.counters = Counters()
-        self.thread = ThreadPoolExecutor(1, thread_name_prefix="alkit-cache")
+        # a new thread begins with torch's default number of operator threads: one will do
+        self.thread = ThreadPoolExecutor(
+            1, "alkit-cache", initializer=torch.set_num_threads, initargs=(1,)
+        )
         self.writing: list[Future[int]] = []
         self.ahead: tuple[tuple[int, ...], int, Future[_Read]] | None = None
 

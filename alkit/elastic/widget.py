@@ -4,6 +4,7 @@ import ipywidgets as W
 import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from alkit.elastic.freeze import policy
 from alkit.elastic.plan import Switches
@@ -59,7 +60,7 @@ class ElasticDashboard:
         self.picture.value = png(picture(self.table, title))
 
 
-def picture(table: pd.DataFrame, title: str) -> Figure:
+def picture(table: pd.DataFrame, title: str, speed: str = "Reckoned speed") -> Figure:
     """Draw layouts over epochs: stages and replicas, frozen layers, samples a second."""
     fig, (left, right) = plt.subplots(1, 2, figsize=(8.0, 3.0))
     left.step(table.epoch, table.stages, where="mid", color="0.35", label="stages")
@@ -68,6 +69,8 @@ def picture(table: pd.DataFrame, title: str) -> Figure:
     left.set(xlabel="epoch", ylabel="number", title="Layout")
     left.legend(frameon=False, fontsize=8)
     right.bar(table.epoch, table.samples_per_s, color=colour("elastic"))
-    right.set(xlabel="epoch", ylabel="samples a second", title="Reckoned speed")
+    right.set(xlabel="epoch", ylabel="samples a second", title=speed)
+    for ax in (left, right):
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     fig.suptitle(title, x=0.01, ha="left", fontweight="bold")
     return fig
