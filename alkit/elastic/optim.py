@@ -1,7 +1,8 @@
-"""An optimiser a unit, a learning rate that counts samples, and one norm to clip by.
+"""The optimiser of all active units, and a learning rate that counts samples.
 
-A unit keeps its optimiser wherever it runs, so moments survive every change of the layout; a frozen
-unit's is dropped, for moments and decay would go on moving it.
+There is one for the whole network, whatever the layout: it steps what has a gradient, and on a rank
+that is its own stage. So moments survive every change of the layout; those of a frozen unit are
+dropped, for moments and decay would go on moving it.
 """
 
 import math
@@ -15,7 +16,7 @@ from torch import nn
 
 from alkit.elastic.network import Network
 
-__all__ = ["Optimizers", "Recipe"]
+__all__ = ["Optimizer", "Recipe"]
 
 SHAPES = ("constant", "linear", "cosine")
 MOST_DECAY = 0.05  # of a weight by one step's decay, momentum included, before it is a mistake
@@ -77,57 +78,51 @@ class Recipe:
             return 1.0
         return max(0.0, 1 - done) if self.shape == "linear" else (1 + math.cos(math.pi * done)) / 2
 
-    def make(self, unit: nn.Module) -> torch.optim.Optimizer | None:
-        """Return an optimiser for a unit's parameters; None if it has none to train."""
-        own = [p for p in unit.parameters() if p.requires_grad]
+    def make(self, module: nn.Module) -> torch.optim.Optimizer:
+        """Return an optimiser for a module's parameters."""
+        own = [p for p in module.parameters() if p.requires_grad]
         groups = [
             {"params": [p for p in own if _decays(p)], "weight_decay": self.weight_decay},
             {"params": [p for p in own if not _decays(p)], "weight_decay": 0.0},
         ]
-        groups = [group for group in groups if group["params"]]
-        if not groups:
-            return None
         if self.optimizer == "sgd":
             return torch.optim.SGD(groups, lr=self.lr, momentum=self.momentum)
         return torch.optim.AdamW(groups, lr=self.lr, fused=True)
 
 
-class Optimizers:
-    """The optimisers of a network's active units."""
+class Optimizer:
+    """The optimiser of a network's active units, whose state can be had unit by unit."""
 
     def __init__(self, network: Network, recipe: Recipe) -> None:
         self.network, self.recipe = network, recipe
-        self.by_unit = {
-            number: recipe.make(unit)
-            for number, unit in enumerate(network.units)
-            if number >= network.first()
-        }
+        self.made = recipe.make(network.units[network.first() :])
 
     def drop_frozen(self) -> None:
-        """Forget the optimisers of what has been frozen."""
-        first = self.network.first()
-        self.by_unit = {n: each for n, each in self.by_unit.items() if n >= first}
+        """Forget what has been frozen."""
+        frozen = {id(p) for u in self.network.units[: self.network.first()] for p in u.parameters()}
+        for group in self.made.param_groups:
+            for parameter in group["params"]:
+                if id(parameter) in frozen:
+                    self.made.state.pop(parameter, None)
+            group["params"] = [p for p in group["params"] if id(p) not in frozen]
 
-    def step(self, number: int, factor: float) -> None:
-        """Update a unit at the recipe's rate times `factor`, and clear its gradients."""
-        optimizer = self.by_unit[number]
-        if optimizer is None:
-            return
-        for group in optimizer.param_groups:
+    def step(self, factor: float) -> None:
+        """Update what has a gradient at the recipe's rate times `factor`; clear the gradients."""
+        for group in self.made.param_groups:
             group["lr"] = self.recipe.lr * factor
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
+        self.made.step()
+        self.made.zero_grad(set_to_none=True)
 
-    def state(self, number: int) -> dict[str, Any] | None:
-        """Return the state of a unit's optimiser."""
-        optimizer = self.by_unit[number]
-        return None if optimizer is None else optimizer.state_dict()
+    def state(self, number: int) -> dict[str, dict[str, Any]]:
+        """Return the state of a unit, by the names of its parameters."""
+        named = self.network.units[number].named_parameters()
+        return {name: dict(self.made.state[p]) for name, p in named if p in self.made.state}
 
-    def restore(self, number: int, state: Mapping[str, Any] | None) -> None:
-        """Take a state over."""
-        optimizer = self.by_unit[number]
-        if optimizer is not None and state is not None:
-            optimizer.load_state_dict(dict(state))
+    def restore(self, number: int, state: Mapping[str, Mapping[str, Any]]) -> None:
+        """Take a unit's state over."""
+        named = dict(self.network.units[number].named_parameters())
+        for name, values in state.items():
+            self.made.state[named[name]] = dict(values)
 
 
 def _decays(parameter: nn.Parameter) -> bool:

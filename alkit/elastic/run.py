@@ -28,7 +28,7 @@ from alkit.elastic.examples import Examples, order
 from alkit.elastic.freeze import Moment
 from alkit.elastic.message import Transform
 from alkit.elastic.network import Network
-from alkit.elastic.optim import Optimizers
+from alkit.elastic.optim import Optimizer
 from alkit.elastic.plan import Plan
 from alkit.elastic.segment import Steps, run_segment
 from alkit.elastic.settings import Settings
@@ -134,7 +134,7 @@ class _Loop:
 
     def __init__(self, network: Network, data: Examples, settings: Settings, world: Alone) -> None:
         self.network, self.data, self.settings, self.world = network, data, settings, world
-        self.optimizers = Optimizers(network, settings.recipe)
+        self.optimizer = Optimizer(network, settings.recipe)
         self.planner = settings.planner(network.sizes(), network.layers)
         self.policy = settings.policy()
         self.cache = Cache(network, data.inputs)
@@ -155,7 +155,7 @@ class _Loop:
         check_equal(self.network, self.world)
         if checkpoint is not None and checkpoint.exists():
             self.progress = saving.load(
-                checkpoint, self.network, self.optimizers, self.settings.plain()
+                checkpoint, self.network, self.optimizer, self.settings.plain()
             )
         if self.settings.cache:
             self.cache.folder = self._folder()
@@ -172,7 +172,7 @@ class _Loop:
                 bar.update(self.progress.epoch - before)
                 if checkpoint is not None and self.world.rank == 0:
                     saving.save(
-                        checkpoint, self.network, self.optimizers, self.progress,
+                        checkpoint, self.network, self.optimizer, self.progress,
                         self.settings.plain(),
                     )  # fmt: skip
 
@@ -196,13 +196,13 @@ class _Loop:
         epoch = at.epoch
         start_s = time.perf_counter()
         outcome = run_segment(
-            self.network, self.optimizers, self.data, self.cache, self.plan, steps, self.settings,
+            self.network, self.optimizer, self.data, self.cache, self.plan, steps, self.settings,
             self.world,
         )  # fmt: skip
         self.cache.settle()
         train_s = time.perf_counter() - start_s
         start_s = time.perf_counter()
-        share(self.network, self.optimizers, self.plan, self.world)
+        share(self.network, self.optimizer, self.plan, self.world)
         check_equal(self.network, self.world)
         shared_s = time.perf_counter() - start_s
         self._count(steps, outcome.losses, outcome.squares, outcome.skipped)
@@ -296,7 +296,7 @@ class _Loop:
             message.batch, message.lr_scale,
         )  # fmt: skip
         self.network.freeze(message.frozen)
-        self.optimizers.drop_frozen()
+        self.optimizer.drop_frozen()
         self.world.regroup(self.plan)
         if not message.cached:
             self.cache.leave()

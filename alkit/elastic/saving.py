@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from alkit import checkpoint
 from alkit.elastic.message import Transform
 from alkit.elastic.network import Network
-from alkit.elastic.optim import Optimizers
+from alkit.elastic.optim import Optimizer
 
 if TYPE_CHECKING:
     from alkit.elastic.run import Progress
@@ -19,7 +19,7 @@ __all__ = ["load", "save"]
 def save(
     path: Path,
     network: Network,
-    optimizers: Optimizers,
+    optimizer: Optimizer,
     progress: "Progress",
     settings: Mapping[str, Any],
 ) -> None:
@@ -28,14 +28,14 @@ def save(
     plain["messages"] = [message.plain() for message in progress.messages]
     checkpoint.save(path, {
         "network": dict(network.state_dict()),
-        "optimizers": {str(n): optimizers.state(n) for n in optimizers.by_unit},
+        "optimizer": {str(n): optimizer.state(n) for n in range(len(network.units))},
         "progress": plain,
         "settings": dict(settings),
     })  # fmt: skip
 
 
 def load(
-    path: Path, network: Network, optimizers: Optimizers, settings: Mapping[str, Any]
+    path: Path, network: Network, optimizer: Optimizer, settings: Mapping[str, Any]
 ) -> "Progress":
     """Put a checkpoint into network and optimisers, and return how far it is.
 
@@ -57,7 +57,7 @@ def load(
     network.load_state_dict(saved["network"])
     if progress.messages:
         network.freeze(progress.messages[-1].frozen)
-        optimizers.drop_frozen()
-    for number, state in saved["optimizers"].items():
-        optimizers.restore(int(number), state)
+        optimizer.drop_frozen()
+    for number, state in saved["optimizer"].items():
+        optimizer.restore(int(number), state)
     return progress

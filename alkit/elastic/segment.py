@@ -14,7 +14,7 @@ from torch import Tensor
 from alkit.elastic.cache import Cache, with_features
 from alkit.elastic.examples import Examples, part_of
 from alkit.elastic.network import Network
-from alkit.elastic.optim import Optimizers
+from alkit.elastic.optim import Optimizer
 from alkit.elastic.plan import Plan
 from alkit.elastic.settings import Settings
 from alkit.elastic.stage import Shared, UnitStage
@@ -86,7 +86,7 @@ def schedule_of(kind: str, stages: int, micro: int, *, joint: bool = True) -> Sc
 
 def run_segment(
     network: Network,
-    optimizers: Optimizers,
+    optimizer: Optimizer,
     data: Examples,
     cache: Cache,
     plan: Plan,
@@ -98,7 +98,7 @@ def run_segment(
     ranks = settings.executor == "ranks"
     micro = plan.micro if ranks else plan.micro * plan.replicas
     shared = Shared(
-        network, optimizers, micro, steps.first, steps.factor, world.replica if ranks else 0,
+        network, optimizer, micro, steps.first, steps.factor, world.replica if ranks else 0,
         world.reduce, world.add_up, settings.skip,
     )  # fmt: skip
     stages = _stages(shared, plan, network, world.stage if ranks else None)

@@ -8,17 +8,18 @@
 The engine decides when. Gradients are those of the mean loss over the global batch.
 """
 
+import math
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from alkit import tree
 from alkit.elastic.network import Network
-from alkit.elastic.optim import Optimizers
+from alkit.elastic.optim import Optimizer
 
 __all__ = ["NotFinite", "Shared", "UnitStage", "micro_batches"]
 
@@ -46,7 +47,7 @@ class Shared:
     """
 
     network: Network
-    optimizers: Optimizers
+    optimizer: Optimizer
     micro: int
     first_step: int
     factor: Callable[[int], float]
@@ -57,7 +58,7 @@ class Shared:
     losses: list[Tensor] = field(default_factory=list)
     squares: dict[int, float] = field(default_factory=dict)
     skipped: list[int] = field(default_factory=list)
-    scales: dict[int, float | None] = field(default_factory=dict)
+    updated: int = -1  # the last step that was
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
@@ -72,7 +73,7 @@ class UnitStage:
 
     Args:
         wants_input_gradient: whether a unit below trains.
-        all_units: the units whose gradients the norm takes in, in this process.
+        all_units: the active units that this process trains.
     """
 
     def __init__(
@@ -87,7 +88,10 @@ class UnitStage:
     ) -> None:
         self.shared, self.bounds = shared, bounds
         self.is_first, self.is_last = is_first, is_last
-        self.wants_input_gradient, self.all_units = wants_input_gradient, all_units
+        self.wants_input_gradient = wants_input_gradient
+        self.parameters = [
+            (number, p) for number in all_units for p in shared.network.units[number].parameters()
+        ]
         self.flights: dict[tuple[int, int], _Flight] = {}
         self.rest: Iterator[tuple[Any, Any]] = iter(())
 
@@ -125,20 +129,18 @@ class UnitStage:
         return [t.grad for t in floats] if self.wants_input_gradient else []
 
     def update(self, payload: None, batch: int, micro: int) -> None:
-        """Step the own units at this step's rate."""
-        step = self.shared.first_step + batch
-        if self.shared.reduce is not None:
-            self._reduce()
-        scale = self._scale(step)
-        factor = self.shared.factor(step)
-        for number in self._own():
-            if scale is None:
-                self.shared.network.units[number].zero_grad(set_to_none=True)
-                continue
-            if scale != 1.0:
-                for parameter in self._trained(number):
-                    parameter.grad.mul_(scale)
-            self.shared.optimizers.step(number, factor)
+        """Step at this step's rate; in one process the first stage that comes steps for all.
+
+        The schedule lets no update begin there before all gradients are made.
+        """
+        step, shared = self.shared.first_step + batch, self.shared
+        if shared.reduce is not None:
+            self._reduce(shared.reduce)
+        with shared.lock:
+            if step == shared.updated:
+                return
+            shared.updated = step
+            self._update(step)
 
     def _next(self, payload: tuple[Any, Any] | None, micro: int) -> tuple[Any, Any]:
         """Return the micro-batch: the first stage gets whole batches and cuts them itself."""
@@ -148,76 +150,76 @@ class UnitStage:
             self.rest = micro_batches(payload, self.shared.micro)
         return next(self.rest)
 
-    def _own(self) -> Iterator[int]:
-        first = self.shared.network.first()
-        return (number for number in range(*self.bounds) if number >= first)
+    def _trained(self) -> list[tuple[int, nn.Parameter]]:
+        """Return the parameters that have a gradient, with the numbers of their units."""
+        return [pair for pair in self.parameters if pair[1].grad is not None]
 
-    def _trained(self, number: int) -> list[Any]:
-        unit = self.shared.network.units[number]
-        return [p for p in unit.parameters() if p.grad is not None]
-
-    def _reduce(self) -> None:
+    def _reduce(self, reduce: Callable[[Tensor], Tensor]) -> None:
         """Take the mean over all replicas, all tensors in one message."""
-        own = [p for number in self._own() for p in self._trained(number)]
+        own = [p for _, p in self._trained()]
         if own:
-            flat = self.shared.reduce(torch.cat([p.grad.flatten() for p in own]))
+            flat = reduce(torch.cat([p.grad.flatten() for p in own]))
             for parameter, part in zip(own, flat.split([p.numel() for p in own]), strict=True):
-                parameter.grad.copy_(part.view_as(parameter))
+                parameter.grad = part.view_as(parameter)
 
-    def _scale(self, step: int) -> float | None:
-        """Return what to multiply gradients by, so that their norm is at most `clip`.
-
-        None if the step is to be left out. In one process the first stage that comes reckons for
-        all: the schedule lets no update begin before all gradients are there.
-        """
-        shared = self.shared
-        with shared.lock:
-            if step in shared.scales:
-                return shared.scales[step]
-            squares = {number: self._square(number) for number in self.all_units}
-            total = sum(squares.values())
-            if shared.add_up is not None:
-                total = shared.add_up(total)
-            scale = self._judged(step, total**0.5, squares)
-            shared.scales = {step: scale}
-            for number, square in squares.items():
-                layer = shared.network.layer_of(number)
-                if layer is not None and scale is not None:
-                    shared.squares[layer] = shared.squares.get(layer, 0.0) + square
-            return scale
-
-    def _square(self, number: int) -> float:
-        grads = [p.grad for p in self._trained(number)]
-        if not grads:
-            return 0.0
-        return float(torch.stack(torch._foreach_norm(grads)).square().sum())
+    def _update(self, step: int) -> None:
+        """Clip all gradients by the norm over all stages, and step; or leave the step out."""
+        shared, trained = self.shared, self._trained()
+        grads = [p.grad for _, p in trained]
+        norms = torch.stack(torch._foreach_norm(grads)).tolist() if grads else []
+        squares: dict[int, float] = {}
+        for (number, _), norm in zip(trained, norms, strict=True):
+            squares[number] = squares.get(number, 0.0) + norm * norm
+        total = sum(squares.values())
+        if shared.add_up is not None:
+            total = shared.add_up(total)
+        scale = self._judged(step, total**0.5, squares)
+        if scale is None:
+            for _, parameter in trained:
+                parameter.grad = None
+            return
+        for number, square in squares.items():
+            layer = shared.network.layer_of(number)
+            if layer is not None:
+                shared.squares[layer] = shared.squares.get(layer, 0.0) + square
+        if scale != 1.0 and grads:
+            torch._foreach_mul_(grads, scale)
+        shared.optimizer.step(shared.factor(step))
 
     def _judged(self, step: int, norm: float, squares: dict[int, float]) -> float | None:
-        if not torch.isfinite(torch.tensor(norm)):
-            where = max(squares, key=lambda n: (squares[n] != squares[n], squares[n]))
+        """Return what to multiply gradients by, so that their norm is at most the recipe's.
+
+        None if the step is to be left out.
+        """
+        if not math.isfinite(norm):
             if not self.shared.skip:
+                where = max(squares, key=lambda n: (squares[n] != squares[n], squares[n]))
+                largest = f"{squares[where] ** 0.5} of {self.shared.network.name_of(where)}"
                 raise NotFinite(
-                    f"the gradient is not finite at step {step}: its norm is {norm}, that of"
-                    f" {self.shared.network.name_of(where)} {squares[where] ** 0.5}; the learning"
-                    f" rate is {self.shared.optimizers.recipe.lr * self.shared.factor(step):.3g}."
-                    " Lower it, or set skip=True to leave such steps out"
+                    f"the gradient is not finite at step {step}: its norm is {norm}, and the"
+                    f" largest here is {largest}; {self._advice(step)}"
                 )
             self.shared.skipped.append(step)
             return None
-        clip = self.shared.optimizers.recipe.clip
+        clip = self.shared.optimizer.recipe.clip
         return 1.0 if clip is None or norm <= clip else clip / (norm + 1e-6)
 
     def _note(self, loss: Tensor, step: int, micro: int) -> None:
         if not torch.isfinite(loss) and not self.shared.skip:
             raise NotFinite(
-                f"the loss is {loss.item()} at step {step}, micro-batch {micro}; the learning rate"
-                f" is {self.shared.optimizers.recipe.lr * self.shared.factor(step):.3g}. Lower it,"
-                " or set skip=True to leave such steps out"
+                f"the loss is {loss.item()} at step {step}, micro-batch {micro};"
+                f" {self._advice(step)}"
             )
         if micro:
             self.shared.losses[-1] = self.shared.losses[-1] + loss
         else:
             self.shared.losses.append(loss)
+
+    def _advice(self, step: int) -> str:
+        rate = self.shared.optimizer.recipe.lr * self.shared.factor(step)
+        return (
+            f"the learning rate is {rate:.3g}. Lower it, or set skip=True to leave such steps out"
+        )
 
 
 def micro_batches(payload: tuple[Any, Any], micro: int) -> Iterator[tuple[Any, Any]]:

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from alkit.elastic.network import Network
-from alkit.elastic.optim import Optimizers
+from alkit.elastic.optim import Optimizer
 from alkit.elastic.plan import Plan
 from alkit.elastic.world import Alone
 
@@ -17,7 +17,7 @@ class RanksDiffer(RuntimeError):
     """Two ranks have different weights."""
 
 
-def share(network: Network, optimizers: Optimizers, plan: Plan, world: Alone) -> None:
+def share(network: Network, optimizer: Optimizer, plan: Plan, world: Alone) -> None:
     """Give every rank the weights and moments of the first replica's stages, bit for bit.
 
     Without a pipeline and without spare ranks, all have them already.
@@ -29,13 +29,13 @@ def share(network: Network, optimizers: Optimizers, plan: Plan, world: Alone) ->
         numbers = range(max(low, first), max(high, first))
         mine = world.rank == stage
         trained = world.told(
-            {str(n): _trained(network, optimizers, n) for n in numbers} if mine else None, stage
+            {str(n): _trained(network, optimizer, n) for n in numbers} if mine else None, stage
         )
         if not mine:
             for number in numbers:
                 own = trained[str(number)]
                 network.units[number].load_state_dict(own["weights"])
-                optimizers.restore(number, own["optimizer"])
+                optimizer.restore(number, own["optimizer"])
 
 
 def check_equal(network: Network, world: Alone) -> None:
@@ -56,9 +56,9 @@ def check_equal(network: Network, world: Alone) -> None:
         )
 
 
-def _trained(network: Network, optimizers: Optimizers, number: int) -> dict[str, Any]:
+def _trained(network: Network, optimizer: Optimizer, number: int) -> dict[str, Any]:
     weights = dict(network.units[number].state_dict())
-    return {"weights": weights, "optimizer": optimizers.state(number)}
+    return {"weights": weights, "optimizer": optimizer.state(number)}
 
 
 def _digest(unit: torch.nn.Module) -> int:

@@ -10,7 +10,7 @@ from torch import nn
 from alkit.elastic import Network, Recipe, train
 from alkit.elastic.cache import Cache
 from alkit.elastic.examples import order, part_of
-from alkit.elastic.optim import Optimizers
+from alkit.elastic.optim import Optimizer
 from alkit.elastic.run import run
 from alkit.elastic.segment import schedule_of
 from alkit.validate import validate
@@ -96,19 +96,23 @@ def test_stored_features_change_no_bit(settings):
 def test_what_is_frozen_stays_bit_for_bit():
     """With momentum, decay and old gradients around."""
     network = make_vit()
-    optimizers = Optimizers(network, Recipe("sgd", lr=0.1, weight_decay=0.04))
+    optimizer = Optimizer(network, Recipe("sgd", lr=0.1, weight_decay=0.04))
     for _ in range(3):
         network(images().x).sum().backward()
-        for number in optimizers.by_unit:
-            optimizers.step(number, 1.0)
+        optimizer.step(1.0)
     network(images().x).sum().backward()
     network.freeze(2)
-    optimizers.drop_frozen()
+    optimizer.drop_frozen()
+    still = copy.deepcopy(network.state_dict())
+    optimizer.step(1.0)
+    last = network.first() - 1
+    for name, tensor in still.items():
+        same = torch.equal(tensor, network.state_dict()[name])
+        assert same or int(name.split(".")[1]) > last, name
     before = copy.deepcopy(network.state_dict())
     found = train(network, images(), epochs=3, batch=8, freeze="table",
                   freeze_options={"counts": [2]}, progress=False,
                   recipe=Recipe("sgd", lr=0.1, weight_decay=0.04))  # fmt: skip
-    last = network.first() - 1
     for name, tensor in before.items():
         number = int(name.split(".")[1])
         if number <= last:
@@ -137,18 +141,18 @@ def test_advanced_features_are_those_of_all_units(tmp_path):
 def test_moments_and_head_survive_a_change_of_the_layout(settings):
     """The state before the last segment, by a checkpoint, and after a decision that changes all."""
     network = make_vit()
-    optimizers = Optimizers(network, settings.recipe)
+    optimizer = Optimizer(network, settings.recipe)
     network(images().x).sum().backward()
-    for number in optimizers.by_unit:
-        optimizers.step(number, 1.0)
-    before = copy.deepcopy({n: optimizers.state(n) for n in optimizers.by_unit})
+    optimizer.step(1.0)
+    before = copy.deepcopy([optimizer.state(n) for n in range(len(network.units))])
     head = copy.deepcopy(network.units[-1].state_dict())
     network.freeze(3)
-    optimizers.drop_frozen()
-    assert min(optimizers.by_unit) == network.first() == 7
-    for number in optimizers.by_unit:
-        for at, values in before[number]["state"].items():
-            own = optimizers.state(number)["state"][at]
+    optimizer.drop_frozen()
+    assert network.first() == 7
+    for number, states in enumerate(before):
+        assert bool(optimizer.state(number)) == (number >= 7)
+        for name, values in states.items() if number >= 7 else ():
+            own = optimizer.state(number)[name]
             assert all(torch.equal(own[key], value) for key, value in values.items())
     assert all(
         torch.equal(head[key], value) for key, value in network.units[-1].state_dict().items()

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from alkit.elastic import Recipe, train
-from alkit.elastic.optim import Optimizers
+from alkit.elastic.optim import Optimizer
 from alkit.elastic.stage import NotFinite
 from tests.unit.elastic.helpers import images, make_bert, make_vit
 
@@ -31,14 +31,12 @@ def test_rates_count_samples_not_steps():
 
 def test_biases_norms_and_positions_do_not_decay():
     for network in (make_vit(), make_bert()):
-        optimizers = Optimizers(network, Recipe(weight_decay=0.01))
-        for number, optimizer in optimizers.by_unit.items():
-            decayed = {
-                id(p) for g in optimizer.param_groups if g["weight_decay"] for p in g["params"]
-            }
-            for name, parameter in network.units[number].named_parameters():
+        groups = Optimizer(network, Recipe(weight_decay=0.01)).made.param_groups
+        decayed = {id(p) for group in groups if group["weight_decay"] for p in group["params"]}
+        for unit in network.units:
+            for name, parameter in unit.named_parameters():
                 free = "bias" in name or "norm" in name or name in ("token", "positions")
-                free = free or type(network.units[number]).__name__ == "LayerNorm"
+                free = free or type(unit).__name__ == "LayerNorm"
                 assert (id(parameter) in decayed) != free, name
 
 
