@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+from alkit import checkpoint
 from alkit.elastic import Network, Recipe, train
 from alkit.elastic.cache import Cache
 from alkit.elastic.examples import order, part_of
@@ -168,6 +169,8 @@ def test_training_goes_on_from_a_checkpoint(settings, tmp_path):
         train(make_vit(), images(), checkpoint=path, **options, freeze=cut, freeze_options={})
     with pytest.raises(ValueError, match="was trained with freeze"):
         train(make_vit(), images(), checkpoint=path, **options)
+    held = checkpoint.load(path)["optimizer"]
+    assert [bool(held[str(n)]) for n in range(len(make_vit().units))] == [False] * 7 + [True] * 4
     cut.left = 99
     # another layout: what it holds does not depend on one
     found = train(make_vit(), images(), checkpoint=path, **options | {"devices": 4}, freeze=cut)
@@ -218,6 +221,21 @@ def test_dropout_does_not_depend_on_the_executor(settings):
         for executor in ("single", "threads")
     ]  # fmt: skip
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+
+
+def test_frozen_units_do_not_drop_out(settings):
+    """So their output can be stored; what is active goes on dropping out."""
+    network, x = make_vit(0.3), images().x
+    network.train()
+    assert not torch.equal(network.run(x, 0, 3, (0,)), network.run(x, 0, 3, (1,)))
+    network.freeze(1)
+    network.train()
+    assert torch.equal(network.run(x, 0, 3, (0,)), network.run(x, 0, 3, (1,)))
+    assert network.units[3].training
+    options = {"settings": settings, "devices": 2, "progress": False}
+    stored = train(make_vit(0.3), images(), cache_from=1, **options)
+    computed = train(make_vit(0.3), images(), cache=False, **options)
+    close(stored.state, computed.state, 1e-12)
 
 
 def test_steps_between_decisions(settings):
