@@ -11,6 +11,7 @@ caller dies, its ranks end themselves.
 """
 
 import itertools
+import logging
 import os
 import pickle
 import signal
@@ -28,7 +29,11 @@ from typing import Any
 
 import cloudpickle
 
+from alkit.interface import VARIABLE, choose_interface
+
 __all__ = ["RankFailed", "launch", "torchrun_group"]
+
+log = logging.getLogger(__name__)
 
 GRACE_S = 1.0  # for the other ranks' reports after the first fault, and to end when asked to
 LINES = 40  # of a rank's output that an error shows
@@ -43,10 +48,16 @@ def torchrun_group() -> Iterator[None]:
     takes the default group of that moment as a default argument, and keeps it and its threads alive
     to the end of the interpreter, where they may abort or hang (pytorch issue 190489). So that is
     imported before there is a group.
+
+    Raises:
+        InterfaceError: no network device fits; lists those there are.
     """
     import torch._dynamo  # noqa: F401
     import torch.distributed as dist
 
+    device = os.environ[VARIABLE] = choose_interface()
+    if os.environ.get("RANK", "0") == "0":
+        log.info("gloo on %s, %s ranks", device, os.environ.get("WORLD_SIZE", "1"))
     dist.init_process_group("gloo")
     try:
         yield

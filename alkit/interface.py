@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 import psutil
 
-__all__ = ["InterfaceError", "choose_interface"]
+__all__ = ["VARIABLE", "InterfaceError", "choose_interface"]
 
 VARIABLE = "GLOO_SOCKET_IFNAME"
 

@@ -1,0 +1,42 @@
+"""The dashboard and what it reckons with."""
+
+import pytest
+
+from alkit.elastic.freeze import policy
+from alkit.elastic.plan import Switches
+from alkit.elastic.whatif import fitted, what_if
+from alkit.elastic.widget import ElasticDashboard
+
+
+def test_the_dashboard_follows_its_controls():
+    made = ElasticDashboard(alpha=0.35)
+    first, shown = made.gain, made.picture.value
+    assert list(made.table.stages)[:3] == [8, 4, 4]
+    made.cache.value = False
+    assert made.gain < first
+    assert made.picture.value != shown
+    made.devices.value, made.stages.value = 8, 1
+    assert set(made.table.stages) == {1}
+    assert "Reckoned, not measured" in made.report.value
+
+
+def test_a_run_on_sixteen_devices():
+    constants, log = fitted()
+    assert log.error.abs().max() < 0.061
+    assert constants.tau == pytest.approx(5.2e-4, rel=0.05)
+    run = what_if(policy("schedule"), constants=constants)
+    assert list(run.frozen) == [0, 4, 7, 9, 10, 11, 11, 12, 12, 12]
+    assert list(run.stages) == [8, 8, 4, 2, 2, 1, 1, 1, 1, 1]
+    assert list(run.replicas) == [2, 2, 4, 8, 8, 16, 16, 16, 16, 16]
+    assert list(run.cached) == [False] * 6 + [True, False, True, True]
+    assert run.batch.iloc[-1] == 6400
+    fixed = what_if(policy("schedule"), growing=False)
+    assert set(fixed.batch) == {800}
+
+
+@pytest.mark.parametrize("pipe", [False, True])
+@pytest.mark.parametrize("dp", [False, True])
+@pytest.mark.parametrize("cache", [False, True])
+def test_all_combinations_are_reckoned(pipe, dp, cache):
+    run = what_if(policy("schedule"), switches=Switches(pipe, dp, cache))
+    assert (run.samples_per_s > 0).all()
