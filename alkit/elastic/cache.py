@@ -13,7 +13,7 @@ import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -47,10 +47,6 @@ class Counters:
     written_bytes: int = 0
     read_s: float = 0.0
     compute_s: float = 0.0
-
-    def plain(self) -> dict[str, float]:
-        """Return the numbers by name."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
 class Cache:

@@ -12,7 +12,7 @@ import math
 import shutil
 import tempfile
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ from alkit.elastic.message import Transform
 from alkit.elastic.network import Network
 from alkit.elastic.optim import Optimizer
 from alkit.elastic.plan import Plan
-from alkit.elastic.segment import Steps, run_segment
+from alkit.elastic.segment import Outcome, Steps, run_segment
 from alkit.elastic.settings import Settings
 from alkit.elastic.sync import check_equal, share
 from alkit.elastic.world import Alone, Group
@@ -51,6 +51,8 @@ class Record:
     Attributes:
         losses: double (steps,).
         history: a row a segment; an epoch is one, unless decisions are made every few steps.
+            Seconds: train_s, which frozen_s, read_s, pipe_s, reduce_s and update_s of rank 0 add up
+            to, change_s of decisions, eval_s.
         messages: all decisions.
         lines: the log of rank 0.
         timeline: of the last segment.
@@ -208,10 +210,10 @@ class _Loop:
         self._count(steps, outcome.losses, outcome.squares, outcome.skipped)
         self.timeline = outcome.timeline
         self.beginnings.append(outcome.timeline.between(0, SHOWN - 1))
-        row = self._row(epoch, message, outcome.losses, train_s, changed_s + shared_s)
+        row = self._row(epoch, message, outcome, train_s, changed_s + shared_s)
         row |= self._looked(validation, epoch)
         at.rows.append(row)
-        self._say(self._line(row, outcome.timeline))
+        self._say(self._line(row))
         return row
 
     def _decided(self) -> Transform:
@@ -363,18 +365,28 @@ class _Loop:
         at.since += count
 
     def _row(
-        self, epoch: int, message: Transform, losses: Tensor, train_s: float, change_s: float
+        self, epoch: int, message: Transform, outcome: Outcome, train_s: float, change_s: float
     ) -> dict[str, Any]:
+        """Return the segment's row: phases are rank 0's and add up, samples those of all ranks."""
         plan, counters = self.plan, self.cache.taken_counters()
-        counted = torch.tensor(list(counters.plain().values()), dtype=torch.float64)
-        names = list(asdict(counters))
-        totals = dict(zip(names, self.world.total(counted).tolist(), strict=True))
-        samples = len(losses) * plan.batch
+        phases = {
+            "frozen_s": counters.compute_s, "read_s": counters.read_s,
+            "reduce_s": outcome.reduce_s, "update_s": outcome.update_s,
+        }  # fmt: skip
+        phases["pipe_s"] = train_s - sum(phases.values())
+        seen = torch.tensor([
+            counters.hits, counters.advanced, counters.misses, counters.read_bytes,
+            counters.written_bytes,
+        ])  # fmt: skip
+        names = ("hits", "advanced", "misses", "read_bytes", "written_bytes")
+        totals = dict(zip(names, self.world.total(seen).tolist(), strict=True))
+        samples = len(outcome.losses) * plan.batch
         return {
             "epoch": epoch, "step": self.progress.step, "frozen": plan.frozen,
             "stages": plan.stages, "replicas": plan.replicas, "micro": plan.micro,
-            "batch": plan.batch, "cached": message.cached, "loss": float(losses.mean()),
-            "train_s": train_s, "change_s": change_s, "samples_per_s": samples / train_s, **totals,
+            "batch": plan.batch, "cached": message.cached, "loss": float(outcome.losses.mean()),
+            "train_s": train_s, "change_s": change_s, "samples_per_s": samples / train_s,
+            **phases, **totals,
         }  # fmt: skip
 
     def _looked(self, validation: Examples | None, epoch: int) -> dict[str, float]:
@@ -391,13 +403,14 @@ class _Loop:
         right = correct(self.network, validation, self.world)
         return {"val_acc": float(right.mean()), "eval_s": time.perf_counter() - start_s}
 
-    def _line(self, row: dict[str, Any], timeline: Timeline) -> str:
+    def _line(self, row: dict[str, Any]) -> str:
         seen = row["hits"] + row["advanced"] + row["misses"]
         hit = f"  cache hit {row['hits'] / seen:.2f}" if seen else ""
+        names = ("frozen_s", "read_s", "pipe_s", "reduce_s", "update_s")
+        phases = " ".join(f"{name} {row[name]:.2f}" for name in names)
         return (
             f"[epoch {row['epoch']} step {row['step']}] TRAIN loss {row['loss']:.4f}"
-            f"  samples_per_s {row['samples_per_s']:.0f}  train_s {row['train_s']:.2f}"
-            f" (frozen layers {row['compute_s']:.2f}, reading {row['read_s']:.2f})"
+            f"  samples_per_s {row['samples_per_s']:.0f}  train_s {row['train_s']:.2f} ({phases})"
             f"  change_s {row['change_s']:.2f}{hit}"
         )
 

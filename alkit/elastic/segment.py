@@ -56,12 +56,15 @@ class Outcome:
         squares: for each layer, the sum over steps of its gradient's squared norm.
         timeline: of all workers.
         skipped: steps that were left out.
+        reduce_s, update_s: of this rank, see `Shared`.
     """
 
     losses: Tensor
     squares: Tensor
     timeline: Timeline
     skipped: list[int]
+    reduce_s: float
+    update_s: float
 
 
 def schedule_of(kind: str, stages: int, micro: int, *, joint: bool = True) -> Schedule:
@@ -175,4 +178,7 @@ def _outcome(
     if shared.losses and world.reduce is not None:
         losses = world.reduce(losses)
     told = world.told({"losses": losses, "skipped": shared.skipped}, plan.stages - 1)
-    return Outcome(told["losses"], world.total(squares), timeline, list(told["skipped"]))
+    return Outcome(
+        told["losses"], world.total(squares), timeline, list(told["skipped"]), shared.reduce_s,
+        shared.update_s,
+    )  # fmt: skip

@@ -10,6 +10,7 @@ The engine decides when. Gradients are those of the mean loss over the global ba
 
 import math
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -44,6 +45,7 @@ class Shared:
         squares: for each layer, the sum over the segment's steps of its gradient's squared norm,
             before clipping; of the own units only.
         skipped: steps whose update was left out.
+        reduce_s, update_s: seconds in the means over replicas, and in updates beside them.
     """
 
     network: Network
@@ -58,6 +60,8 @@ class Shared:
     losses: list[Tensor] = field(default_factory=list)
     squares: dict[int, float] = field(default_factory=dict)
     skipped: list[int] = field(default_factory=list)
+    reduce_s: float = 0.0
+    update_s: float = 0.0
     updated: int = -1  # the last step that was
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -134,13 +138,17 @@ class UnitStage:
         The schedule lets no update begin there before all gradients are made.
         """
         step, shared = self.shared.first_step + batch, self.shared
+        start_s = time.perf_counter()
         if shared.reduce is not None:
             self._reduce(shared.reduce)
+            shared.reduce_s += time.perf_counter() - start_s
         with shared.lock:
             if step == shared.updated:
                 return
             shared.updated = step
+            start_s = time.perf_counter()
             self._update(step)
+            shared.update_s += time.perf_counter() - start_s
 
     def _next(self, payload: tuple[Any, Any] | None, micro: int) -> tuple[Any, Any]:
         """Return the micro-batch: the first stage gets whole batches and cuts them itself."""

@@ -238,6 +238,18 @@ def test_frozen_units_do_not_drop_out(settings):
     close(stored.state, computed.state, 1e-12)
 
 
+def test_phases_add_up_and_lines_name_their_units(settings):
+    found = train(make_vit(), images(), settings=settings, devices=2, cache_from=1, progress=False)
+    phases = found.history[["frozen_s", "read_s", "pipe_s", "reduce_s", "update_s"]]
+    assert phases.sum(axis=1).tolist() == pytest.approx(found.history.train_s.tolist())
+    assert (phases >= 0).all().all()
+    trained = [line for line in found.lines if "TRAIN" in line]
+    assert len(trained) == settings.epochs
+    assert "[epoch 1 step 6] TRAIN loss" in trained[1]
+    assert "samples_per_s" in trained[1]
+    assert "TRANSFORM frozen 0->2/4  pipeline 2->1  replicas 1->2" in found.lines[2]
+
+
 def test_steps_between_decisions(settings):
     found = train(make_vit(), images(), settings=settings, every=2, devices=2, progress=False)
     assert list(found.history.step)[:4] == [2, 3, 5, 6]

@@ -62,19 +62,6 @@ def test_mask_and_segments_reach_every_layer(tmp_path):
     assert not torch.equal(through(units, (tokens, 1 - segments, mask)), before)
 
 
-def test_pretrained_heads_are_read_too(tmp_path):
-    theirs = their_bert(tmp_path)
-    units, (tokens, segments, mask) = bert(SIZES), batch()
-    load_bert(units, tmp_path)
-    places = torch.tensor([[1, 3]] * 3)
-    with torch.no_grad():
-        seen = theirs(tokens, attention_mask=mask.long(), token_type_ids=segments)
-    words, following = through(units, (tokens, segments, mask, places))
-    rows = places[..., None].expand(-1, -1, 50)
-    torch.testing.assert_close(words, seen.prediction_logits.gather(1, rows))
-    torch.testing.assert_close(following, seen.seq_relationship_logits)
-
-
 def test_weights_that_do_not_fit(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no model\.safetensors"):
         load_bert(bert(SIZES), tmp_path / "none")
