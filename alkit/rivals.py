@@ -22,7 +22,7 @@ from alkit.stacks import PICTURES, Stack
 from alkit.timeline import Interval, Timeline
 from alkit.train import EpochRecord
 
-__all__ = ["data_parallel", "torch_pipeline"]
+__all__ = ["PlainGradient", "data_parallel", "torch_pipeline"]
 
 WARMUP = 2  # steps
 TORCH_NAMES = {"gpipe": "GPipe", "1f1b": "1F1B"}
@@ -134,7 +134,7 @@ class _Chain(nn.Module):
 
     def forward(self, x: Tensor, *states: Tensor) -> Tensor | tuple[Tensor, ...]:
         """Return the last block's output: x, for an LSTM x, h and c, or at the end the scores."""
-        x, *states = (_Plain.apply(tensor) for tensor in (x, *states))
+        x, *states = (PlainGradient.apply(tensor) for tensor in (x, *states))
         payload: Any = x
         if self.kind not in PICTURES:
             mask_BT = torch.ones(x.shape[:2], dtype=torch.bool)
@@ -145,7 +145,7 @@ class _Chain(nn.Module):
         return flat[0] if len(flat) == 1 else tuple(flat)
 
 
-class _Plain(torch.autograd.Function):
+class PlainGradient(torch.autograd.Function):
     """Pass a tensor on, and its gradient in plain memory order: gloo sends no other."""
 
     @staticmethod

@@ -66,6 +66,7 @@ _METHODS = {
     "freeze_pipe_cache": ("#56b4e9", "^", "freeze, pipe, cache"),
     "freeze_pipe_dp": ("#0173b2", "s", "freeze, pipe, dp"),
     "elastic": ("#d55e00", "D", "all four switches"),
+    "torch_1f1b": ("#cc78bc", "X", "torch's 1F1B"),
     "fsdp": ("#ca9161", "h", "FSDP"),
     "tfidf": ("#949494", "P", "TF-IDF"),
 }

@@ -32,7 +32,7 @@ class Transform:
         counts, start, replicas, micro, batch, lr_scale: see `alkit.elastic.plan.Plan`.
         cached: whether outputs of the frozen layers are stored.
         generation: of the store: how often the frozen layers have changed.
-        norms: gradient norms of all layers, a row an evaluation so far.
+        norms: gradient norms of all layers since the decision before; none at the first.
     """
 
     kind: str
@@ -49,7 +49,7 @@ class Transform:
     lr_scale: float
     cached: bool
     generation: int
-    norms: list[list[float]]
+    norms: list[float]
     version: int = VERSION
 
     def plain(self) -> dict[str, Any]:

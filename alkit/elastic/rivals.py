@@ -1,17 +1,23 @@
-"""What a user would take instead: torch's DistributedDataParallel, and its FSDP.
+"""What a user would take instead, by torch's own means, with nothing frozen.
 
-The same samples in the same order, recipe and loss as elastic training, nothing frozen; each rank
-has the whole network (DDP) or a part of every unit's weights (FSDP).
+    ddp           DistributedDataParallel: every rank has the whole network
+    fsdp          every rank has a part of every unit's weights
+    torch_1f1b    torch.distributed.pipelining: every rank has a stage, cut where ours is
+
+Samples, their order, recipe and loss are those of elastic training.
 """
 
 import time
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import pandas as pd
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from alkit.elastic.evaluate import correct
@@ -22,11 +28,12 @@ from alkit.elastic.settings import Settings
 from alkit.elastic.world import Group
 from alkit.heartbeat import beat
 from alkit.ranks import launch
+from alkit.rivals import PlainGradient
 from alkit.timeline import Timeline
 
 __all__ = ["RIVALS", "rival"]
 
-RIVALS = ("ddp", "fsdp")
+RIVALS = ("ddp", "fsdp", "torch_1f1b")
 
 
 def rival(
@@ -42,21 +49,38 @@ def rival(
     """Train with torch's own means over ranks; the network here is left as it was.
 
     Args:
-        kind: "ddp" or "fsdp".
-        settings: epochs, batch, seed, threads and recipe of them count.
+        kind: of RIVALS.
+        settings: epochs, batch, micro, seed, threads and recipe of them count.
     Raises:
         ValueError: another kind, or a batch that does not divide among the ranks.
         RankFailed: a rank failed.
     """
     if kind not in RIVALS:
         raise ValueError(f"kind is {kind!r}: give {', '.join(RIVALS)}")
-    if settings.batch % ranks:
+    if kind != "torch_1f1b" and settings.batch % ranks:
         raise ValueError(f"a batch of {settings.batch} does not divide among {ranks} ranks")
     settings = replace(settings, devices=ranks, executor="ranks")
     made = launch(_on_rank, kind, network, data, validation, test, settings, ranks=ranks,
                   threads=settings.threads)[0]  # fmt: skip
     assert isinstance(made, Record)
     return made
+
+
+@dataclass(frozen=True)
+class _Rival:
+    """How one of them trains.
+
+    Attributes:
+        model: what the optimiser steps on this rank.
+        step: of rows and an epoch: makes all gradients, clips them, returns this rank's loss.
+        gather: makes the network whole on every rank.
+        shares: losses that add up to one global loss.
+    """
+
+    model: nn.Module
+    step: Callable[[Tensor, int], Tensor]
+    gather: Callable[[], None]
+    shares: int
 
 
 class _WithLoss(nn.Module):
@@ -78,65 +102,127 @@ def _on_rank(
     test: Examples | None,
     settings: Settings,
 ) -> Record | None:
-    world, recipe = Group(), settings.recipe
-    model = _wrapped(kind, network.train())
-    optimizer = recipe.make(model)
-    steps = len(data) // settings.batch
-    total, done, losses, rows = settings.epochs * steps * settings.batch, 0, [], []
+    world = Group()
+    make = _pipelined if kind == "torch_1f1b" else partial(_parallel, sharded=kind == "fsdp")
+    own = make(network.train(), data, settings, world)
+    optimizer = settings.recipe.make(own.model)
+    # with FSDP all ranks run all samples, for they share units
+    looks = partial(correct, network, world=None if kind == "fsdp" else world)
+    per_epoch = len(data) // settings.batch * settings.batch
+    total, done, losses, rows = settings.epochs * per_epoch, 0, [], []
     for epoch in range(settings.epochs):
         start_s = time.perf_counter()
-        for batch in order(len(data), settings.seed, epoch)[: steps * settings.batch].split(
-            settings.batch
-        ):
+        for batch in order(len(data), settings.seed, epoch)[:per_epoch].split(settings.batch):
             beat("a step")
-            own = part_of(batch, world.rank, world.ranks)
-            loss = model(data.inputs(own, epoch), data.y[own])
-            loss.backward()
-            if recipe.clip is not None:
-                nn.utils.clip_grad_norm_(model.parameters(), recipe.clip)
+            losses.append(own.step(batch, epoch))
             done += settings.batch
             for group in optimizer.param_groups:
-                group["lr"] = recipe.lr * recipe.factor(done, total)
+                group["lr"] = settings.recipe.lr * settings.recipe.factor(done, total)
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
-            losses.append(loss.detach())
         train_s = time.perf_counter() - start_s
-        accuracy = float("nan")
+        found = {"epoch": epoch, "train_s": train_s, "change_s": 0.0, "val_acc": float("nan")}
+        own.gather()
         if validation is not None:
-            accuracy = float(_correct(network, validation, world, kind).mean())
-        rows.append({"epoch": epoch, "train_s": train_s, "change_s": 0.0, "val_acc": accuracy,
-                     "samples_per_s": steps * settings.batch / train_s})  # fmt: skip
-    right = None if test is None else _correct(network, test, world, kind)
-    mean = world.total(torch.stack(losses)) / world.ranks
-    state = _whole_state(network, kind)
+            found["val_acc"] = float(looks(data=validation).mean())
+        rows.append(found | {"samples_per_s": per_epoch / train_s})
+    right = None if test is None else looks(data=test)
+    mean = world.total(torch.stack(losses)) / own.shares
+    state = {name: _plain(tensor) for name, tensor in network.state_dict().items()}
     if world.rank:
         return None
     return Record(mean, pd.DataFrame(rows), [], [], Timeline((), ()), [], [], right, state)
 
 
-def _wrapped(kind: str, network: Network) -> nn.Module:
-    model = _WithLoss(network)
-    if kind == "ddp":
-        return DistributedDataParallel(model)
+def _parallel(
+    network: Network, data: Examples, settings: Settings, world: Group, *, sharded: bool
+) -> _Rival:
+    """Make DDP or FSDP."""
+    model = _sharded(network) if sharded else DistributedDataParallel(_WithLoss(network))
+
+    def step(batch: Tensor, epoch: int) -> Tensor:
+        own = part_of(batch, world.rank, world.ranks)
+        loss = model(data.inputs(own, epoch), data.y[own])
+        loss.backward()
+        if settings.recipe.clip is not None:
+            nn.utils.clip_grad_norm_(model.parameters(), settings.recipe.clip)
+        return loss.detach()
+
+    return _Rival(model, step, lambda: None, world.ranks)
+
+
+def _sharded(network: Network) -> nn.Module:
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     for unit in network.units:
         fully_shard(unit, mesh=mesh)
+    model = _WithLoss(network)
     fully_shard(model, mesh=mesh)
     return model
 
 
-def _correct(network: Network, data: Examples, world: Group, kind: str) -> Tensor:
-    """Evaluate; with FSDP all ranks must run as many batches, so each takes all samples."""
-    if kind == "ddp":
-        return correct(network, data, world)
-    return correct(network, data)
+def _pipelined(network: Network, data: Examples, settings: Settings, world: Group) -> _Rival:
+    """Make torch's pipeline: this rank's stage of it."""
+    from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+
+    plan = settings.planner(network.sizes(), network.layers).at(0)
+    world.regroup(plan)
+    last, kind = world.rank == world.ranks - 1, next(network.parameters()).dtype
+    own = _Units(network, *plan.bounds[world.rank])
+    stage = PipelineStage(own, world.rank, world.ranks, torch.device("cpu"))
+    schedule = Schedule1F1B(stage, plan.micro, loss_fn=network.loss)
+
+    def step(batch: Tensor, epoch: int) -> Tensor:
+        x, losses = data.inputs(batch, epoch), []
+        inputs = ((x,) if isinstance(x, Tensor) else x) if world.rank == 0 else ()
+        known = {} if isinstance(x, Tensor) or world.rank == 0 else {"mask": x[2]}
+        ends = {"target": data.y[batch], "losses": losses} if last else {}
+        schedule.step(*inputs, **known, **ends)
+        _clip(own, settings.recipe.clip, world)
+        return torch.stack(losses).mean().detach() if last else torch.zeros((), dtype=kind)
+
+    def gather() -> None:
+        for rank, (low, high) in enumerate(plan.bounds):
+            for tensor in network.units[low:high].state_dict().values():
+                dist.broadcast(tensor, rank)
+
+    return _Rival(own, step, gather, 1)
 
 
-def _whole_state(network: Network, kind: str) -> dict[str, Tensor]:
-    state = network.state_dict()
-    if kind == "ddp":
-        return {name: tensor.detach().clone() for name, tensor in state.items()}
-    return {name: tensor.full_tensor().detach().clone() for name, tensor in state.items()}
+class _Units(nn.Module):
+    """Neighbouring units that take and return plain tensors, as torch's stages must."""
+
+    def __init__(self, network: Network, low: int, high: int) -> None:
+        super().__init__()
+        self.units = network.units[low:high]
+        self.is_first = low == 0
+
+    def forward(self, *x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Return the last unit's output; a text's mask comes from this rank's own batch."""
+        if self.is_first:
+            payload: Any = x[0] if len(x) == 1 else x
+        else:
+            first = PlainGradient.apply(x[0])
+            payload = first if mask is None else (first, mask)
+        for unit in self.units:
+            payload = unit(payload)
+        return payload if isinstance(payload, Tensor) else payload[0].contiguous()
+
+
+def _clip(own: nn.Module, most: float | None, world: Group) -> None:
+    """Clip by the norm over all stages."""
+    if most is None:
+        return
+    grads = [p.grad for p in own.parameters() if p.grad is not None]
+    square = sum(float(grad.square().sum()) for grad in grads)
+    norm = (world.add_up(square) if world.add_up is not None else square) ** 0.5
+    for grad in grads if norm > most else ():
+        grad.mul_(most / (norm + 1e-6))
+
+
+def _plain(tensor: Tensor) -> Tensor:
+    """Return a copy on this rank of what FSDP may have spread."""
+    whole = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+    return whole.detach().clone()

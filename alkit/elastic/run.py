@@ -4,7 +4,7 @@
     all ranks  freeze · regroup · store of features · run the segment · share what was trained
 
 Weights, moments, the task head and the position in the data survive every change, for none of them
-is made anew: units keep their optimisers, only the cuts move.
+is made anew: only the cuts move.
 """
 
 import logging
@@ -12,7 +12,7 @@ import math
 import shutil
 import tempfile
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +21,16 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from alkit.elastic import choice, saving
+from alkit.elastic import saving
 from alkit.elastic.cache import Cache
+from alkit.elastic.decide import Decider
 from alkit.elastic.evaluate import correct
 from alkit.elastic.examples import Examples, order
-from alkit.elastic.freeze import Moment
 from alkit.elastic.message import Transform
 from alkit.elastic.network import Network
 from alkit.elastic.optim import Optimizer
 from alkit.elastic.plan import Plan
+from alkit.elastic.progress import Progress
 from alkit.elastic.segment import Outcome, Steps, run_segment
 from alkit.elastic.settings import Settings
 from alkit.elastic.sync import check_equal, share
@@ -37,7 +38,7 @@ from alkit.elastic.world import Alone, Group
 from alkit.heartbeat import beat
 from alkit.timeline import Timeline
 
-__all__ = ["Progress", "Record", "run"]
+__all__ = ["Record", "no_folder", "run"]
 
 log = logging.getLogger(__name__)
 
@@ -71,25 +72,6 @@ class Record:
     skipped: list[int]
     test_correct: Tensor | None
     state: dict[str, Tensor]
-
-
-@dataclass
-class Progress:
-    """How far training has come: what a checkpoint holds beside weights and moments."""
-
-    epoch: int = 0
-    position: int = 0  # samples of the epoch that are done
-    step: int = 0
-    samples: int = 0
-    evaluation: int = 0
-    losses: list[float] = field(default_factory=list)
-    norms: list[list[float]] = field(default_factory=list)
-    messages: list[Transform] = field(default_factory=list)
-    rows: list[dict[str, Any]] = field(default_factory=list)
-    lines: list[str] = field(default_factory=list)
-    skipped: list[int] = field(default_factory=list)
-    squares: list[float] = field(default_factory=list)  # of gradients, since the last decision
-    since: int = 0  # steps
 
 
 def run(
@@ -137,8 +119,6 @@ class _Loop:
     def __init__(self, network: Network, data: Examples, settings: Settings, world: Alone) -> None:
         self.network, self.data, self.settings, self.world = network, data, settings, world
         self.optimizer = Optimizer(network, settings.recipe)
-        self.planner = settings.planner(network.sizes(), network.layers)
-        self.policy = settings.policy()
         self.cache = Cache(network, data.inputs)
         self.stored = False  # whether features are stored now
         self.generation = 0
@@ -150,6 +130,7 @@ class _Loop:
         if len(data) < settings.batch:
             raise ValueError(f"{len(data)} samples do not fill a batch of {settings.batch}")
         self.total = settings.epochs * (len(data) // settings.batch) * settings.batch
+        self.decider = Decider(network, data, settings, self.total, self._say)
 
     def begin(self, checkpoint: Path | None) -> None:
         """Make sure that all ranks begin alike, or go on from a checkpoint."""
@@ -190,7 +171,11 @@ class _Loop:
     def _segment(self, validation: Examples | None) -> dict[str, Any]:
         beat("a decision")
         start_s = time.perf_counter()
-        message = self._decided()
+        due, plain = self.decider.look(self.progress), None
+        if self.world.rank == 0:
+            now = (self.progress, self.plan, due, self.stored, self.generation)
+            plain = self.decider.decide(*now).plain()
+        message = Transform.read(self.world.told(plain))
         self._obey(message)
         changed_s = time.perf_counter() - start_s
         at = self.progress
@@ -216,83 +201,10 @@ class _Loop:
         self._say(self._line(row))
         return row
 
-    def _decided(self) -> Transform:
-        """Return rank 0's decision, which all ranks get."""
-        at, plain = self.progress, None
-        first = not at.messages
-        due = not first and (self.settings.every > 0 or at.position == 0)
-        if due:
-            at.evaluation += 1
-            norms = self._norms()
-            at.norms.append(norms)
-        if self.world.rank == 0:
-            before = at.messages[-1].frozen if at.messages else self.network.frozen
-            frozen = self._frozen(at) if due else before
-            plan = self.planner.at(frozen, self.plan)
-            plain = self._message(plan).plain()
-        return Transform.read(self.world.told(plain))
-
-    def _frozen(self, at: Progress) -> int:
-        moment = Moment(
-            self.network.layers, at.messages[-1].frozen, at.evaluation,
-            tuple(tuple(row) for row in at.norms), at.samples / self.total,
-        )  # fmt: skip
-        return self.policy(moment)
-
-    def _norms(self) -> list[float]:
-        """Return each layer's root mean squared gradient since the last decision."""
-        found = []
-        for layer in range(self.network.layers):
-            low = self.network.first(layer + 1) - 2
-            count = sum(
-                p.numel() for u in self.network.units[low : low + 2] for p in u.parameters()
-            )
-            mean = self.progress.squares[layer] / max(1, self.progress.since)
-            found.append(math.sqrt(mean / count))
-        self.progress.squares, self.progress.since = [0.0] * self.network.layers, 0
-        return found
-
-    def _message(self, plan: Plan) -> Transform:
-        at = self.progress
-        before = at.messages[-1] if at.messages else None
-        changed = plan.frozen > 0 and (before is None or before.frozen != plan.frozen)
-        stored = self.stored
-        if plan.frozen == 0 or not self.settings.cache or plan.start == 0:
-            stored = False
-        elif changed or self.plan is None:
-            stored = self._stores(plan, before)
-        generation = self.generation + (stored and (changed or not self.stored))
-        return Transform(
-            "transform", len(at.messages), at.epoch, at.step, at.samples, plan.frozen,
-            list(plan.counts), plan.start, plan.replicas, plan.micro, plan.batch, plan.lr_scale,
-            stored, generation, at.norms,
-        )  # fmt: skip
-
-    def _stores(self, plan: Plan, before: Transform | None) -> bool:
-        """Decide whether features are stored, by the clock or by the number of layers."""
-        if self.settings.cache_from:
-            return plan.frozen >= self.settings.cache_from
-        visits = self.settings.epochs - self.progress.epoch
-        rows = order(len(self.data), self.settings.seed, self.progress.epoch)
-        x = self.data.inputs(rows[: plan.batch // plan.replicas])
-        older = before.frozen if before is not None and self.stored else 0
-        frozen, self.network.frozen = self.network.frozen, plan.frozen
-        mode = self.network.training
-        try:
-            self.network.eval()
-            times = choice.measure(self.network, x, before=older)
-        finally:
-            self.network.frozen = frozen
-            self.network.train(mode)
-        made = choice.choose(times, visits)
-        self._say(f"[epoch {self.progress.epoch} step {self.progress.step}] "
-                  + made.line(times, visits))  # fmt: skip
-        return made.stores
-
     def _obey(self, message: Transform) -> None:
         """Change what the message changes."""
         at = self.progress
-        before = at.messages[-1] if at.messages else None
+        before = at.last
         self.plan = Plan(
             message.frozen, tuple(message.counts), message.start, message.replicas, message.micro,
             message.batch, message.lr_scale,
@@ -426,14 +338,19 @@ class _Loop:
             try:
                 made = tempfile.mkdtemp(prefix="alkit-cache-", dir=self.settings.cache_folder)
             except OSError as error:
-                trouble = (
-                    f"no folder for features in {self.settings.cache_folder}: {error}; give"
-                    " another cache_folder, or switch the cache off"
-                )
+                trouble = no_folder(self.settings.cache_folder, error)
         told = self.world.told({"made": made, "trouble": trouble})
         if told["trouble"]:
             raise OSError(told["trouble"])
         return Path(told["made"])
+
+
+def no_folder(where: str | None, error: OSError) -> str:
+    """Return what to say when features have no place."""
+    return (
+        f"no folder for features in {where or tempfile.gettempdir()}: {error}; give another"
+        " cache_folder, or switch the cache off"
+    )
 
 
 def _layout(message: Transform) -> tuple[Any, ...]:

@@ -3,15 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from alkit import checkpoint
 from alkit.elastic.message import Transform
 from alkit.elastic.network import Network
 from alkit.elastic.optim import Optimizer
-
-if TYPE_CHECKING:
-    from alkit.elastic.run import Progress
+from alkit.elastic.progress import Progress
 
 __all__ = ["load", "save"]
 
@@ -20,7 +18,7 @@ def save(
     path: Path,
     network: Network,
     optimizer: Optimizer,
-    progress: "Progress",
+    progress: Progress,
     settings: Mapping[str, Any],
 ) -> None:
     """Write all that training changes."""
@@ -36,14 +34,12 @@ def save(
 
 def load(
     path: Path, network: Network, optimizer: Optimizer, settings: Mapping[str, Any]
-) -> "Progress":
+) -> Progress:
     """Put a checkpoint into network and optimisers, and return how far it is.
 
     Raises:
         ValueError: damaged, or of a run with other settings; names the first that differs.
     """
-    from alkit.elastic.run import Progress
-
     saved = checkpoint.load(path)
     for name, value in settings.items():
         if saved["settings"].get(name) != value:

@@ -16,6 +16,7 @@ from alkit.models.bert import BertSizes
 from alkit.models.vit import ViTSizes
 from alkit.study import gap, pack
 from alkit.verdicts import published
+from alkit.viz import label
 
 __all__ = [
     "VARIANTS",
@@ -24,6 +25,7 @@ __all__ = [
     "beside_published",
     "measured",
     "network_for",
+    "readable",
     "record",
     "seconds",
 ]
@@ -111,6 +113,21 @@ def ablation(recorded: pd.DataFrame, alpha: float = 1 / 3) -> pd.DataFrame:
         n=("seed", "nunique"),
     )  # fmt: skip
     return made.rename(columns={"gain": "times as fast"})
+
+
+def readable(chosen: pd.DataFrame) -> pd.DataFrame:
+    """Return `ablation`'s rows with names and spreads for people."""
+    rows = [
+        {
+            "data": data,
+            "what runs": label(method),
+            "seconds": round(row.seconds, 1),
+            "times as fast": f"{row['times as fast']:.2f} [{row.low:.2f}, {row.high:.2f}]",
+            "accuracy, % (n seeds)": f"{row.accuracy:.2f} ± {row.sd:.2f} ({row.n:.0f})",
+        }
+        for (data, method), row in chosen.iterrows()
+    ]
+    return pd.DataFrame(rows)
 
 
 def alphas(recorded: pd.DataFrame) -> pd.DataFrame:

@@ -1,5 +1,8 @@
 """Elastic training as one call, in this process or over ranks that it starts."""
 
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,7 +11,7 @@ from torch import Tensor
 
 from alkit.elastic.examples import Examples
 from alkit.elastic.network import Network
-from alkit.elastic.run import Record, run
+from alkit.elastic.run import Record, no_folder, run
 from alkit.elastic.settings import Settings
 from alkit.ranks import launch
 
@@ -46,8 +49,9 @@ def train(
         return run(network, data, settings, progress=progress, **parts)
     settings = replace(settings, devices=ranks, executor="ranks")
     settings.planner(network.sizes(), network.layers).at(0)  # what is wrong is said before a start
-    record = launch(_on_rank, network, data, settings, parts, ranks=ranks,
-                    threads=settings.threads)[0]  # fmt: skip
+    with _features_home(settings) as home:
+        given = (network, data, replace(settings, cache_folder=home), parts)
+        record = launch(_on_rank, *given, ranks=ranks, threads=settings.threads)[0]
     assert isinstance(record, Record)
     network.load_state_dict(record.state)
     network.freeze(record.messages[-1].frozen)
@@ -62,3 +66,17 @@ def _on_rank(
 
     record = run(network, data, settings, progress=False, **parts)
     return record if dist.get_rank() == 0 else None
+
+
+@contextmanager
+def _features_home(settings: Settings) -> Iterator[str | None]:
+    """Give the ranks a folder that goes away with this call, even if they are killed."""
+    if not settings.cache:
+        yield None
+        return
+    try:
+        home = tempfile.TemporaryDirectory(prefix="alkit-cache-", dir=settings.cache_folder)
+    except OSError as error:
+        raise OSError(no_folder(settings.cache_folder, error)) from error
+    with home as folder:
+        yield folder

@@ -6,9 +6,7 @@ import pytest
 
 from alkit.elastic.message import MessageError, Transform
 
-MESSAGE = Transform(
-    "transform", 2, 2, 320, 20_480, 7, [5], 15, 2, 1, 64, 1.0, True, 2, [[0.5] * 12]
-)
+MESSAGE = Transform("transform", 2, 2, 320, 20_480, 7, [5], 15, 2, 1, 64, 1.0, True, 2, [0.5] * 12)
 
 
 def test_round_trip_through_json():
@@ -17,9 +15,7 @@ def test_round_trip_through_json():
 
 def test_a_large_cluster_fits():
     """24 layers and 64 ranks overflow the published 50 floats."""
-    large = Transform(
-        "transform", 9, 9, 9, 9, 20, [6], 41, 64, 4, 4096, 1.0, True, 5, [[0.1] * 24] * 9
-    )
+    large = Transform("transform", 9, 9, 9, 9, 20, [6], 41, 64, 4, 4096, 1.0, True, 5, [0.1] * 24)
     assert Transform.read(large.plain()).ranks == 64
 
 

@@ -101,6 +101,20 @@ def test_a_rank_that_dies_in_a_transformation(settings, tmp_path):
     assert found.messages[0].step == 0
 
 
+def _deadly(moment):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_no_features_are_left_when_ranks_are_killed(settings, tmp_path):
+    """The rank that has made the folder dies; a rule is asked on rank 0."""
+    options = {"settings": settings, "ranks": 2, "cache_folder": str(tmp_path), "progress": False}
+    with pytest.raises(RankFailed, match="rank 0 died of SIGKILL"):
+        train(make_vit(), images(), freeze=_deadly, **options)
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(OSError, match="give another cache_folder"):
+        train(make_vit(), images(), **options | {"cache_folder": str(tmp_path / "none")})
+
+
 def _rank_count(settings):
     run(make_vit(), images(), settings, progress=False)
 
