@@ -16,3 +16,12 @@ def test_your_own_model():
     exec(code, seen)  # the page's own words
     accuracy = (seen["model"].predict(seen["x"]).argmax(1) == seen["y"].argmax(1)).float().mean()
     assert abs(accuracy.item() - named) < 0.05
+
+
+def test_a_transformer_that_freezes(capsys):
+    blocks = re.findall(r"```python\n(.*?)```", (root() / "README.md").read_text(), re.DOTALL)
+    (code,) = [block for block in blocks if "alkit.elastic" in block]
+    seen: dict = {}
+    exec(code, seen)
+    assert len(seen["record"].losses) == 9
+    assert "TRANSFORM frozen 0->2/4" in capsys.readouterr().out
