@@ -117,13 +117,17 @@ def ablation(recorded: pd.DataFrame, alpha: float = 1 / 3) -> pd.DataFrame:
 
 def readable(chosen: pd.DataFrame) -> pd.DataFrame:
     """Return `ablation`'s rows with names and spreads for people."""
+
+    def spread(sd: float) -> str:
+        return f" ± {sd:.2f}" if sd == sd else ""
+
     rows = [
         {
             "data": data,
             "what runs": label(method),
             "seconds": round(row.seconds, 1),
             "times as fast": f"{row['times as fast']:.2f} [{row.low:.2f}, {row.high:.2f}]",
-            "accuracy, % (n seeds)": f"{row.accuracy:.2f} ± {row.sd:.2f} ({row.n:.0f})",
+            "accuracy, % (n seeds)": f"{row.accuracy:.2f}{spread(row.sd)} ({row.n:.0f})",
         }
         for (data, method), row in chosen.iterrows()
     ]
