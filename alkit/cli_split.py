@@ -62,8 +62,8 @@ def _device(options: argparse.Namespace) -> NoReturn:
 def _leave() -> NoReturn:
     """End the process with 0, without taking the interpreter down around gRPC's own threads.
 
-    One that is inside C++ at that moment aborts a process whose work is done and written; seen
-    once in some hundreds of runs ("terminate called without an active exception").
+    One that is inside C++ at that moment would abort a process whose work is done and written:
+    "terminate called without an active exception" was seen once, on a loaded machine.
     """
     sys.stdout.flush()
     sys.stderr.flush()

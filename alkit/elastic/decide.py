@@ -71,7 +71,7 @@ class Decider:
         else:
             stores = stored
         return Transform(
-            "transform", len(at.messages), at.epoch, at.step, at.samples, frozen,
+            len(at.messages), at.epoch, at.step, at.samples, frozen,
             list(made.counts), made.start, made.replicas, made.micro, made.batch, made.lr_scale,
             stores, generation + (stores and (changed or not stored)),
             at.norms[-1] if due else [],

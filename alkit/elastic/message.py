@@ -13,7 +13,6 @@ from typing import Any
 __all__ = ["VERSION", "MessageError", "Transform"]
 
 VERSION = 1
-KINDS = ("transform", "finish", "abort")
 
 
 class MessageError(ValueError):
@@ -25,7 +24,6 @@ class Transform:
     """One decision.
 
     Attributes:
-        kind: "transform"; "finish", when training has ended; "abort".
         number: of the decision, from 0.
         epoch, step, samples: when.
         frozen: layers, now.
@@ -35,7 +33,6 @@ class Transform:
         norms: gradient norms of all layers since the decision before; none at the first.
     """
 
-    kind: str
     number: int
     epoch: int
     step: int
@@ -73,8 +70,6 @@ class Transform:
             odd = ", ".join(sorted(set(plain) ^ names))
             raise MessageError(f"a control message with other fields than this one's: {odd}")
         made = Transform(**plain)
-        if made.kind not in KINDS:
-            raise MessageError(f"kind is {made.kind!r}: give {', '.join(KINDS)}")
         low = {"frozen": 0, "start": 0, "replicas": 1, "micro": 1, "batch": 1, "number": 0}
         for name, least in low.items():
             value = getattr(made, name)
@@ -105,7 +100,7 @@ class Transform:
             "units " + "+".join(map(str, self.counts)),
             "cache " + ("on" if self.cached else "off"),
         ]
-        return f"[epoch {self.epoch} step {self.step}] {self.kind.upper()} " + "  ".join(parts)
+        return f"[epoch {self.epoch} step {self.step}] TRANSFORM " + "  ".join(parts)
 
     def _new_ranks(self, before: "Transform | None") -> str:
         if before is None or before.ranks >= self.ranks:
