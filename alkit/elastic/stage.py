@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from alkit import tree
+from alkit.elastic.examples import part_of
 from alkit.elastic.network import Network
 from alkit.elastic.optim import Optimizer
 
@@ -97,10 +98,11 @@ class UnitStage:
             (number, p) for number in all_units for p in shared.network.units[number].parameters()
         ]
         self.flights: dict[tuple[int, int], _Flight] = {}
-        self.rest: Iterator[tuple[Any, Any]] = iter(())
+        self.rest: Iterator[Any] = iter(())  # micro-batches of the batch that the first stage cuts
+        self.labels: Any = None  # its labels
 
     def forward(self, payload: tuple[Any, Any] | None, batch: int, micro: int) -> Any:
-        """Take (x, y), hand on (output, y); the last stage keeps the loss."""
+        """Take (x, labels), hand on (output, labels); the last stage keeps the loss."""
         x, y = self._next(payload, micro)
         if not self.is_first:
             wants = self.wants_input_gradient
@@ -109,7 +111,7 @@ class UnitStage:
         part = self.shared.replica * self.shared.micro + micro
         output = network.run(x, *self.bounds, key=(step, part))
         if self.is_last:
-            output = network.loss(output, y) / self.shared.micro
+            output = network.loss(output, part_of(y, micro, self.shared.micro)) / self.shared.micro
             self._note(output.detach(), step, micro)
         self.flights[batch, micro] = _Flight(x, output)
         return None if self.is_last else (tree.detach(output), y)
@@ -151,12 +153,16 @@ class UnitStage:
             shared.update_s += time.perf_counter() - start_s
 
     def _next(self, payload: tuple[Any, Any] | None, micro: int) -> tuple[Any, Any]:
-        """Return the micro-batch: the first stage gets whole batches and cuts them itself."""
+        """Return a micro-batch's inputs and the whole batch's labels.
+
+        Labels go from stage to stage uncut: every rank has them, so they need not travel.
+        """
         if not self.is_first:
             return payload
         if micro == 0:
-            self.rest = micro_batches(payload, self.shared.micro)
-        return next(self.rest)
+            x, self.labels = payload
+            self.rest = micro_batches(x, self.shared.micro)
+        return next(self.rest), self.labels
 
     def _trained(self) -> list[tuple[int, nn.Parameter]]:
         """Return the parameters that have a gradient, with the numbers of their units."""
@@ -230,18 +236,18 @@ class UnitStage:
         )
 
 
-def micro_batches(payload: tuple[Any, Any], micro: int) -> Iterator[tuple[Any, Any]]:
-    """Yield `micro` equal parts of a batch (x, y).
+def micro_batches(x: Any, micro: int) -> Iterator[Any]:
+    """Yield `micro` equal parts of a batch's inputs.
 
     Raises:
         ValueError: it does not divide.
     """
-    size = tree.batch_size(payload)
+    size = tree.batch_size(x)
     if size % micro:
         raise ValueError(f"a batch of {size} does not divide into {micro} micro-batches")
     step = size // micro
     for start in range(0, size, step):
-        yield tree.map_tensors(lambda tensor, at=start: tensor[at : at + step], payload)
+        yield tree.map_tensors(lambda tensor, at=start: tensor[at : at + step], x)
 
 
 def _leaf(tensor: Tensor, wants: bool) -> Tensor:
