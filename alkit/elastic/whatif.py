@@ -10,10 +10,10 @@ import pandas as pd
 import torch
 
 from alkit.elastic.balance import greedy, loads
-from alkit.elastic.costmodel import Constants, Observed, calibrate, epoch_plans, step_s
+from alkit.elastic.costmodel import Constants, Observed, calibrate, epoch_plans, event_s, step_s
 from alkit.elastic.freeze import Moment, Policy
 from alkit.elastic.network import vit_classifier
-from alkit.elastic.plan import Planner, Switches, table_micro
+from alkit.elastic.plan import Plan, Planner, Switches, table_micro
 from alkit.models.vit import PUBLISHED
 from alkit.verdicts import published
 
@@ -33,11 +33,16 @@ def log_rows() -> pd.DataFrame:
     log = published("elastic_log")
     largest = []
     for row in log.itertuples():
-        active = _sizes(10)[1 + 2 * row.frozen if row.frozen else 0 :]
+        active = _active(row.frozen)
         largest.append(max(loads(active, greedy(active, row.stages))) / LAYER)
     step = 320 * log.replicas / log.samples_per_s
     micro = [table_micro(stages) for stages in log.stages]
     return log.assign(largest=largest, micro=micro, seconds=step)
+
+
+def _active(frozen: int) -> tuple[float, ...]:
+    """Return the sizes of the units above `frozen` layers: two a layer, after the embedding."""
+    return _sizes(10)[1 + 2 * frozen if frozen else 0 :]
 
 
 def _observed(rows: pd.DataFrame) -> list[Observed]:
@@ -48,12 +53,27 @@ def _observed(rows: pd.DataFrame) -> list[Observed]:
 
 
 def fitted() -> tuple[Constants, pd.DataFrame]:
-    """Return the constants, and the log beside what they say."""
+    """Return the constants, and the log beside what they say.
+
+    `model_s` by the formula, where every stage is as slow as the slowest; `clock_s` on the virtual
+    clock, where each stage has its own load.
+    """
     rows = log_rows()
     observed = _observed(rows)
     constants = calibrate(observed)
     model = [step_s(constants, row) for row in observed]
-    return constants, rows.assign(model_s=model, error=pd.Series(model) / rows.seconds - 1)
+    clock = [second - _slack(constants, row) for second, row in zip(model, observed, strict=True)]
+    error = pd.Series(model) / rows.seconds - 1
+    return constants, rows.assign(model_s=model, clock_s=clock, error=error)
+
+
+def _slack(constants: Constants, row: Observed) -> float:
+    """Return the seconds by which the formula's pipe is longer than the virtual clock's."""
+    active = _active(row.frozen)
+    plan = Plan(0, tuple(greedy(active, row.stages)), 0, 1, row.micro, row.batch)
+    sizes = [size / LAYER for size in active]
+    formula = step_s(constants, row._replace(frozen=0)) - constants.fixed
+    return formula - event_s(constants, plan, sizes, row.batch)
 
 
 def what_if(

@@ -22,6 +22,7 @@ def test_the_dashboard_follows_its_controls():
 
 def test_a_run_on_sixteen_devices():
     constants, log = fitted()
+    assert (log.clock_s <= log.model_s + 1e-9).all()  # no stage is slower than the slowest
     assert log.error.abs().max() < 0.061
     assert constants.tau == pytest.approx(5.2e-4, rel=0.05)
     run = what_if(policy("schedule"), constants=constants)
