@@ -24,7 +24,7 @@ __all__ = [
     "windows",
 ]
 
-KINDS = ("none", "weak", "strong")
+KINDS = ("none", "weak", "strong", "edge", "edge_crop")
 PADDING = 4
 JITTER = 0.4, 0.4, 0.4, 0.1  # most change of brightness, contrast, saturation, hue
 JITTER_SHARE, GREY_SHARE = 0.8, 0.2
@@ -38,7 +38,7 @@ def check(kind: str, x: Tensor) -> None:
         ValueError: no such kind; texts; no images (N, C, H, W); "strong" for other than uint8 RGB.
     """
     if kind not in KINDS:
-        raise ValueError(f"augment is none, weak or strong, not {kind!r}")
+        raise ValueError(f"augment is {kind!r}: give {', '.join(KINDS)}")
     if kind == "none":
         return
     if x.dtype == torch.int64:
@@ -49,9 +49,16 @@ def check(kind: str, x: Tensor) -> None:
         raise ValueError("augment='strong' needs uint8 images of 3 channels: it changes colours")
 
 
-def crop_and_flip(x_BCHW: Tensor, generator: torch.Generator) -> Tensor:
-    """Cut a window of the old size out of each image padded by 4 zeros; flip every second one."""
-    return windows(x_BCHW, *draw_windows(len(x_BCHW), generator))
+def crop_and_flip(x_BCHW: Tensor, generator: torch.Generator, kind: str = "weak") -> Tensor:
+    """Cut a window of the old size out of each image padded by 4 pixels; flip every second one.
+
+    Padding is 0; of the kinds "edge" and "edge_crop" the border repeated. "edge_crop" flips none:
+    a mirrored digit is no digit.
+    """
+    top_B, left_B, flip_B = draw_windows(len(x_BCHW), generator)
+    if kind in ("edge", "edge_crop"):
+        return _edge_windows(x_BCHW, top_B, left_B, flip_B & (kind == "edge"))
+    return windows(x_BCHW, top_B, left_B, flip_B)
 
 
 def draw_windows(count: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
@@ -62,15 +69,30 @@ def draw_windows(count: int, generator: torch.Generator) -> tuple[Tensor, Tensor
 
 def windows(x_BCHW: Tensor, top_B: Tensor, left_B: Tensor, flip_B: Tensor) -> Tensor:
     """Cut these windows out of images padded by 4 zeros, each (B, 1)."""
-    count, channels, height, width = x_BCHW.shape
+    height, width = x_BCHW.shape[2:]
     rows_BH = top_B + torch.arange(height)
     columns_W = torch.arange(width)
     columns_BW = left_B + torch.where(flip_B, columns_W.flip(0), columns_W)
-    padded = pad(x_BCHW, (PADDING,) * 4).flatten(2)
-    # one gather moves all pixels; indexing each image takes seven times as long
-    pixels = rows_BH[:, :, None] * (width + 2 * PADDING) + columns_BW[:, None, :]
+    padded = pad(x_BCHW, (PADDING,) * 4)
+    return _gathered(padded, rows_BH, columns_BW)
+
+
+def _edge_windows(x_BCHW: Tensor, top_B: Tensor, left_B: Tensor, flip_B: Tensor) -> Tensor:
+    """The same with the border repeated: what lies outside is taken from the nearest pixel."""
+    height, width = x_BCHW.shape[2:]
+    columns_W = torch.arange(width)
+    rows_BH = top_B - PADDING + torch.arange(height)
+    columns_BW = left_B - PADDING + torch.where(flip_B, columns_W.flip(0), columns_W)
+    return _gathered(x_BCHW, rows_BH.clamp(0, height - 1), columns_BW.clamp(0, width - 1))
+
+
+def _gathered(x_BCHW: Tensor, rows_BH: Tensor, columns_BW: Tensor) -> Tensor:
+    """Take pixels: one gather moves all, indexing each image takes seven times as long."""
+    count, channels, _, wide = x_BCHW.shape
+    pixels = rows_BH[:, :, None] * wide + columns_BW[:, None, :]
     pixels = pixels.reshape(count, 1, -1).expand(-1, channels, -1)
-    return padded.gather(2, pixels).view(count, channels, height, width)
+    shape = count, channels, rows_BH.shape[1], columns_BW.shape[1]
+    return x_BCHW.flatten(2).gather(2, pixels).view(shape)
 
 
 def colours(x_BCHW: Tensor, generator: torch.Generator) -> Tensor:

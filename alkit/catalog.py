@@ -85,6 +85,7 @@ class Entry:
 
 _TORONTO = "https://www.cs.toronto.edu/~kriz"
 _MNIST = "https://ossci-datasets.s3.amazonaws.com/mnist"
+_FASHION = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com"
 _SVHN = "https://ufldl.stanford.edu/housenumbers"
 _ZHANG = "https://s3.amazonaws.com/fast-ai-nlp"  # a copy; the author's is behind a web page
 _BANKING = "https://raw.githubusercontent.com/PolyAI-LDN/task-specific-datasets/master/banking_data"
@@ -133,6 +134,25 @@ _ALL = (
                 ("t10k-labels-idx1", 4_542, "ec29112dd5afa0611ce80d1b7f02629c"),
             )
         ),
+    ),
+    Entry(
+        "fashion_mnist", "Fashion-MNIST, clothes", (), ("raw", "."), "train-images-idx3-ubyte.gz",
+        near=("FashionMNIST",),
+        remotes=tuple(
+            Remote(f"{_FASHION}/{name}-ubyte.gz", size, f"md5:{checksum}")
+            for name, size, checksum in (
+                ("train-images-idx3", 26_421_880, "8d4fb7e6c68d591d4c3dfef9ec88bf0d"),
+                ("train-labels-idx1", 29_515, "25c81989df183df01b3e8a0aad5dffbe"),
+                ("t10k-images-idx3", 4_422_102, "bef4ecab320f06d8554ea6380940ec79"),
+                ("t10k-labels-idx1", 5_148, "bb300cfdad3c16e7a12a480ee83cd310"),
+            )
+        ),
+    ),
+    Entry(
+        "imagenet32", "ImageNet at 32 x 32, 1,000 classes", (), ("out_data_train", "."),
+        "train_data_batch_1",
+        how="put the files of Imagenet32_train.zip and Imagenet32_val.zip, which image-net.org"
+        " gives after a login, into data/imagenet32/",
     ),
     Entry(
         "svhn", "SVHN, cropped digits", (), (".",), "train_32x32.mat",

@@ -25,6 +25,8 @@ _READERS = {
     "cifar10": "images.load_cifar10",
     "cifar100": "images.load_cifar100",
     "mnist": "digit_images.load_mnist",
+    "fashion_mnist": "digit_images.load_fashion_mnist",
+    "imagenet32": "imagenet32.load_imagenet32",
     "svhn": "digit_images.load_svhn",
     "ag_news": "corpora.load_ag_news",
     "dbpedia": "corpora.load_dbpedia",
@@ -44,9 +46,9 @@ def load(name: str, *, seed: int = 0, **options: Any) -> DataSet:
     "pydocs" (6,000 sentences of docstrings; options in `alkit.pydocs.load_pydocs`).
 
     Looked for under `ALKIT_DATA` and `data/`, as official archive, part of it or folder:
-    "tiny_imagenet", "cifar10", "cifar100" (options in `alkit.images`); "mnist", "svhn" (options
-    in `alkit.digit_images`); "ag_news", "dbpedia",
-    "imdb", "sst2", "banking77", "emotion", "rotten_tomatoes", "yelp" (options in
+    "tiny_imagenet", "cifar10", "cifar100" (options in `alkit.images`); "mnist", "fashion_mnist",
+    "svhn" (options in `alkit.digit_images`); "imagenet32" (in `alkit.imagenet32`); "ag_news",
+    "dbpedia", "imdb", "sst2", "banking77", "emotion", "rotten_tomatoes", "yelp" (options in
     `alkit.corpora`). Their validation part is held out of the official training part; the note
     says how much of the official set was found.
 

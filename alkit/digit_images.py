@@ -1,4 +1,4 @@
-"""Read MNIST (IDX files) and SVHN (MATLAB files), as their owners publish them.
+"""Read MNIST, Fashion-MNIST (IDX files) and SVHN (MATLAB files), as their owners publish them.
 
 Neither holds anything but numbers; sizes are compared with what the headers say before they are
 believed.
@@ -15,9 +15,14 @@ from scipy.io import loadmat
 from alkit import catalog
 from alkit.parts import DataSet, Part, hold_out
 
-__all__ = ["load_mnist", "load_svhn", "read_idx"]
+__all__ = ["load_fashion_mnist", "load_mnist", "load_svhn", "read_idx"]
 
 _MNIST_SCALE = (0.1307,), (0.3081,)
+_FASHION_SCALE = (0.2860,), (0.3530,)
+_FASHION = (
+    "T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag",
+    "ankle boot",
+)  # fmt: skip
 _SVHN_SCALE = (0.4377, 0.4438, 0.4728), (0.1980, 0.2010, 0.1970)
 _IDX_BYTES = 0x08  # the type byte of unsigned bytes
 _MOST = 1 << 28  # bytes of one file, unpacked: five times the largest official one
@@ -32,17 +37,16 @@ def load_mnist(*, seed: int = 0, validation: float = 0.1, side: int = 28) -> Dat
         FileNotFoundError: it is not here; says how to get it.
         ValueError: a file is damaged, or `side` is another number.
     """
-    if side not in (28, 32):
-        raise ValueError(f"side is {side}: give 28, or 32 for a border of two pixels")
-    folder = catalog.find("mnist")
-    border = (side - 28) // 2
-    arrays = []
-    for part in ("train", "t10k"):
-        x = read_idx(_file(folder, f"{part}-images-idx3-ubyte"), dims=3)
-        y = read_idx(_file(folder, f"{part}-labels-idx1-ubyte"), dims=1)
-        x = np.pad(x, ((0, 0), (border, border), (border, border)))
-        arrays.append((x[:, None], y.astype(np.int64)))
-    return _digits("mnist", arrays, _MNIST_SCALE, seed, validation)
+    return _digits("mnist", _idx_pairs("mnist", side), _MNIST_SCALE, seed, validation)
+
+
+def load_fashion_mnist(*, seed: int = 0, validation: float = 0.1, side: int = 28) -> DataSet:
+    """Load Fashion-MNIST: clothes in the files and sizes of MNIST.
+
+    Args, raises: those of `load_mnist`.
+    """
+    pairs = _idx_pairs("fashion_mnist", side)
+    return _digits("fashion_mnist", pairs, _FASHION_SCALE, seed, validation, _FASHION)
 
 
 def load_svhn(*, seed: int = 0, validation: float = 0.1) -> DataSet:
@@ -53,6 +57,21 @@ def load_svhn(*, seed: int = 0, validation: float = 0.1) -> DataSet:
     folder = catalog.find("svhn")
     arrays = [_svhn(folder / f"{part}_32x32.mat") for part in ("train", "test")]
     return _digits("svhn", arrays, _SVHN_SCALE, seed, validation)
+
+
+def _idx_pairs(name: str, side: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Return images (N, 1, side, side) and labels of the training and the test files."""
+    if side not in (28, 32):
+        raise ValueError(f"side is {side}: give 28, or 32 for a border of two pixels")
+    folder = catalog.find(name)
+    border = (side - 28) // 2
+    arrays = []
+    for part in ("train", "t10k"):
+        x = read_idx(_file(folder, f"{part}-images-idx3-ubyte"), dims=3)
+        y = read_idx(_file(folder, f"{part}-labels-idx1-ubyte"), dims=1)
+        x = np.pad(x, ((0, 0), (border, border), (border, border)))
+        arrays.append((x[:, None], y.astype(np.int64)))
+    return arrays
 
 
 def read_idx(path: Path, dims: int) -> np.ndarray:
@@ -103,6 +122,7 @@ def _digits(
     scale: tuple[tuple[float, ...], tuple[float, ...]],
     seed: int,
     validation: float,
+    names: tuple[str, ...] = tuple("0123456789"),
 ) -> DataSet:
     mean, std = scale
     official, test = (
@@ -110,5 +130,4 @@ def _digits(
     )
     kept, held = hold_out(official.y, validation, seed=seed)
     note = f"{len(official):,} training and {len(test):,} test images"
-    names = tuple(str(digit) for digit in range(10))
     return DataSet(name, official.take(kept), official.take(held), test, 10, names, note=note)

@@ -85,8 +85,9 @@ class Part:
         """Return the mini-batches of one epoch; their order depends on (seed, epoch) alone.
 
         Args:
-            augment: for images, "weak" (crop after padding by 4, horizontal flip) or "strong"
-                (weak, colour jitter, grey); a function of (seed, epoch, number of the batch).
+            augment: for images, "weak" (crop after padding by 4, horizontal flip), "strong" (weak,
+                colour jitter, grey), "edge" (weak, the border repeated instead of zeros) or
+                "edge_crop" (that without flips); a function of (seed, epoch, number of the batch).
         Raises:
             ValueError: `batch_size` below 1, no batch left because of `drop_last`, or an `augment`
                 that such samples cannot have.
@@ -146,7 +147,7 @@ class Batches:
         """Augment and scale; cropping bytes before they become floats moves a quarter as much."""
         if self.augment != "none":
             generator = generator_for("augment", int(self.seed), int(self.epoch), number)
-            x = augmentation.crop_and_flip(x, generator)
+            x = augmentation.crop_and_flip(x, generator, self.augment)
         if not self.part.is_bytes:
             return x
         x = x.float().div_(255)

@@ -68,12 +68,24 @@ _METHODS = {
     "elastic": ("#d55e00", "D", "all four switches"),
     "torch_1f1b": ("#cc78bc", "X", "torch's 1F1B"),
     "fsdp": ("#ca9161", "h", "FSDP"),
+    "dtp": ("#0173b2", "D", "DTP"),
+    "dtp_exact": ("#029e73", "*", "DTP, exact"),
+    "dtp_matched": ("#56b4e9", "^", "DTP, matched"),
+    "dtp_frozen": ("#56b4e9", "v", "DTP, frozen places"),
+    "dtp_fused": ("#0173b2", "P", "DTP, fused"),
+    "dtp_fixed": ("#949494", "x", "fixed feedback"),
+    "vanilla_dtp": ("#de8f05", "s", "vanilla DTP"),
+    "tp": ("#d55e00", "o", "TP"),
+    "ddtp": ("#cc78bc", "h", "DDTP"),
     "tfidf": ("#949494", "P", "TF-IDF"),
 }
 # lines of AL's recipes: all AL, so all of its colour
 _RECIPE_LINES = {"modern": "-", "mse": "-.", "original": ":", "": "-"}
 _KINDS = {"forward": "#8ab6e1", "backward": "#e8a87c", "update": "#7fb685"}
-_LANES = {"send": "#c9b3e0", "load": "0.85"}
+_LANES = {
+    "send": "#c9b3e0", "receive": "#c9b3e0", "load": "0.85", "feedback": "#f0d58c",
+    "targets": "#b9a0d0",
+}  # fmt: skip
 _HALVES = {"backward_input": "#e8a87c", "backward_weight": "#f2cfb3"}
 
 

@@ -144,7 +144,7 @@ def test_what_cannot_be_augmented_is_refused() -> None:
     texts = Part(torch.ones(4, 3, dtype=torch.int64), torch.zeros(4), 2)
     with pytest.raises(ValueError, match="augment='weak' is for images, not for texts"):
         texts.batches(2, augment="weak")
-    with pytest.raises(ValueError, match="augment is none, weak or strong, not 'hard'"):
+    with pytest.raises(ValueError, match="augment is 'hard': give none, weak, strong, edge"):
         part().batches(2, augment="hard")
     floats = Part(torch.rand(4, 3, 8, 8), torch.zeros(4), 2)
     with pytest.raises(ValueError, match="augment='strong' needs uint8 images of 3 channels"):
@@ -157,3 +157,18 @@ def test_what_cannot_be_augmented_is_refused() -> None:
         vectors.batches(2, augment="weak")
     assert len(list(floats.batches(2, augment="weak"))) == 2
     assert len(list(grey.batches(2, augment="weak"))) == 2
+
+
+def test_edges_are_repeated() -> None:
+    """The same windows as of an image padded by its own border."""
+    x_BCHW = torch.rand(16, 3, 8, 8)
+    got = augment.crop_and_flip(x_BCHW, generator(), "edge")
+    padded = torch.nn.functional.pad(x_BCHW, (4, 4, 4, 4), mode="replicate")
+    top_B, left_B, flip_B = augment.draw_windows(16, generator())
+    for at in range(16):
+        top, left = int(top_B[at]), int(left_B[at])
+        window = padded[at, :, top : top + 8, left : left + 8]
+        assert torch.equal(got[at], window.flip(2) if flip_B[at] else window)
+    plain = augment.crop_and_flip(x_BCHW, generator(), "edge_crop")
+    assert not torch.equal(plain, got)
+    assert torch.equal(plain[~flip_B[:, 0]], got[~flip_B[:, 0]])

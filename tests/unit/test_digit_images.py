@@ -20,9 +20,12 @@ def idx(array: np.ndarray) -> bytes:
 def data(tmp_path, monkeypatch):
     monkeypatch.setenv("ALKIT_DATA", str(tmp_path))
     draw = np.random.default_rng(0)
-    folder = tmp_path / "MNIST" / "raw"
-    folder.mkdir(parents=True)
-    for part, count in (("train", 200), ("t10k", 50)):
+    for home, part, count in (
+        ("MNIST", "train", 200), ("MNIST", "t10k", 50),
+        ("FashionMNIST", "train", 100), ("FashionMNIST", "t10k", 30),
+    ):  # fmt: skip
+        folder = tmp_path / home / "raw"
+        folder.mkdir(parents=True, exist_ok=True)
         x = draw.integers(0, 256, (count, 28, 28), dtype=np.uint8)
         y = (np.arange(count) % 10).astype(np.uint8)
         for name, array in (("images-idx3", x), ("labels-idx1", y)):
@@ -45,6 +48,12 @@ def test_made_mnist(data):
     assert wide.test.x[:, :, 0].sum() == 0
     with pytest.raises(ValueError, match="give 28, or 32"):
         datasets.load("mnist", side=30)
+
+
+def test_made_fashion_mnist(data):
+    found = datasets.load("fashion_mnist")
+    assert (found.name, len(found.train), len(found.test)) == ("fashion_mnist", 90, 30)
+    assert found.class_names[9] == "ankle boot"
 
 
 def test_made_svhn(data):

@@ -1,0 +1,27 @@
+"""Difference target propagation with learned backprop targets, and layer-parallel feedback.
+
+net = alkit.dtp.network("tiny", channels=1)
+record = alkit.dtp.train(net, data, method="dtp", ranks=2)
+"""
+
+from alkit.dtp.block import Block
+from alkit.dtp.compare import compare
+from alkit.dtp.networks import EXACT, NETWORKS, Net, Switches, network
+from alkit.dtp.presets import PRESETS, Preset
+from alkit.dtp.settings import METHODS, Settings
+from alkit.dtp.train import train
+
+__all__ = [
+    "EXACT",
+    "METHODS",
+    "NETWORKS",
+    "PRESETS",
+    "Block",
+    "Net",
+    "Preset",
+    "Settings",
+    "Switches",
+    "compare",
+    "network",
+    "train",
+]

@@ -1,0 +1,78 @@
+"""Which process runs which feedback loop, and what that can gain at most.
+
+    sequential      T_f + sum over all blocks of K_n c_n
+    layer-parallel  T_f + the largest sum of one process + T_c
+
+c_n seconds of an iteration, T_f of forward pass, targets and update, T_c of broadcasts.
+"""
+
+import copy
+import time
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from alkit.dtp.feedback import BlockFeedback
+from alkit.dtp.networks import Pass
+
+__all__ = ["bound", "longest_first", "measured_loads", "time_of"]
+
+
+def longest_first(loads: Sequence[float], workers: int) -> list[int]:
+    """Return each loop's process: the longest first, always to the one with the least to do.
+
+    Raises:
+        ValueError: no process.
+    """
+    if workers < 1:
+        raise ValueError(f"workers is {workers}: it must be at least 1")
+    owners, busy = [0] * len(loads), [0.0] * workers
+    for at in sorted(range(len(loads)), key=lambda at: -loads[at]):
+        owners[at] = min(range(workers), key=lambda worker: busy[worker])
+        busy[owners[at]] += loads[at]
+    return owners
+
+
+def time_of(loads: Sequence[float], owners: Sequence[int], *, rest: float = 0.0) -> float:
+    """Return the seconds of a step, without broadcasts.
+
+    Args:
+        rest: T_f, which every process has.
+    """
+    busy: dict[int, float] = {}
+    for load, owner in zip(loads, owners, strict=True):
+        busy[owner] = busy.get(owner, 0.0) + load
+    return rest + max(busy.values(), default=0.0)
+
+
+def bound(loads: Sequence[float], workers: int | None = None, *, rest: float = 0.0) -> float:
+    """Return how many times as fast a step is at most; default as many processes as loops."""
+    owners = longest_first(loads, workers or len(loads))
+    return (rest + sum(loads)) / time_of(loads, owners, rest=rest)
+
+
+def measured_loads(feedback: BlockFeedback, run: Pass) -> list[float]:
+    """Return the seconds of each block's loop for a batch: one iteration, the better of two.
+
+    Weights and momentum are put back.
+    """
+    found = []
+    for n in feedback.layers:
+        kept = [p.detach().clone() for p in feedback.parameters(n)]
+        state = copy.deepcopy(feedback.optimizers[n].state_dict())
+        one = min(_seconds(feedback, n, run) for _ in range(2))
+        for parameter, value in zip(feedback.parameters(n), kept, strict=True):
+            _put(parameter, value)
+        feedback.optimizers[n].load_state_dict(state)
+        found.append(one * feedback.iterations(n))
+    return found
+
+
+def _seconds(feedback: BlockFeedback, n: int, run: Pass) -> float:
+    start_s = time.perf_counter()
+    feedback.learn(n, run, step=-1, iterations=1)
+    return time.perf_counter() - start_s
+
+
+def _put(parameter: Tensor, value: Tensor) -> None:
+    parameter.data.copy_(value)

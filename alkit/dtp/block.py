@@ -1,0 +1,112 @@
+"""Block n of a network: the forward map F_n and the feedback map G_n, in one place.
+
+    s_n = F_n(s_(n-1))         pieces, first to last
+    G_n(s_n)                   their inverses, last to first
+
+In most blocks G is linear in its one weight: G(y) = R B psi(y), with psi all that comes before B in
+the feedback (unpooling, activation) and R a reshape. The closed-form gradients rest on that.
+"""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch import Generator, Tensor, nn
+
+from alkit.dtp.pieces import NoInverse, Piece, Reshape, _Affine
+
+__all__ = ["Block", "Linear"]
+
+Notes = list[Any]
+
+
+class Linear(NamedTuple):
+    """Where the one weight of a feedback stands among the pieces."""
+
+    piece: _Affine
+    at: int
+
+
+class Block(nn.Module):
+    """Pieces in the order of the forward map.
+
+    Raises:
+        NoInverse: a part is no `Piece`; names it.
+    """
+
+    def __init__(self, *pieces: nn.Module) -> None:
+        super().__init__()
+        for piece in pieces:
+            if not isinstance(piece, Piece):
+                raise NoInverse(
+                    f"{type(piece).__name__} has no feedback: take Conv, Dense, Activation,"
+                    " MaxPool, AvgPool, Reshape or Residual, or write a Piece with a feedback"
+                )
+        self.pieces = nn.ModuleList(pieces)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Notes]:
+        """Return (y, notes), the notes that `feedback` needs."""
+        notes: Notes = []
+        for piece in self.pieces:
+            x, note = piece(x)
+            notes.append(note)
+        return x, notes
+
+    def feedback(self, y: Tensor, notes: Notes) -> Tensor:
+        """Return G(y), in the space of the input; the notes say which forward pass it inverts."""
+        return self._back(y, notes, len(self.pieces), 0)
+
+    @property
+    def linear(self) -> Linear | None:
+        """The weight that the feedback is linear in; None if there are several or other parts."""
+        own = [at for at, piece in enumerate(self.pieces) if any(True for _ in piece.parameters())]
+        if len(own) != 1 or not isinstance(self.pieces[own[0]], _Affine):
+            return None
+        if any(not isinstance(piece, Reshape) for piece in self.pieces[: own[0]]):
+            return None
+        return Linear(self.pieces[own[0]], own[0])
+
+    def psi(self, y: Tensor, notes: Notes) -> Tensor:
+        """Return what the feedback's weight is applied to."""
+        return self._back(y, notes, len(self.pieces), self._at() + 1)
+
+    def weigh(self, inner: Tensor, notes: Notes) -> Tensor:
+        """Apply the feedback's weight to what `psi` gives; the result is not reshaped yet."""
+        at = self._at()
+        return self._back(inner, notes, at + 1, at)
+
+    def forward_parameters(self) -> list[nn.Parameter]:
+        """Return W and b."""
+        return [p for name, p in self.named_parameters() if "feedback" not in name]
+
+    def feedback_parameters(self) -> list[nn.Parameter]:
+        """Return B."""
+        return [p for name, p in self.named_parameters() if "feedback" in name]
+
+    def affine(self) -> Iterator[_Affine]:
+        """Yield all parts with weights."""
+        return (part for part in self.modules() if isinstance(part, _Affine))
+
+    def initialise(self, generator: Generator) -> None:
+        """Draw all weights."""
+        for part in self.affine():
+            part.initialise(generator)
+
+    @torch.no_grad()
+    def make_symmetric(self, *, zero_biases: bool = True) -> None:
+        """Copy forward weights into the feedback, transposed; biases become 0, as published."""
+        for part in self.affine():
+            part.feedback_weight.copy_(part.transposed())
+            if zero_biases and part.bias is not None:
+                part.bias.zero_()
+
+    def _back(self, y: Tensor, notes: Notes, high: int, low: int) -> Tensor:
+        for at in reversed(range(low, high)):
+            y = self.pieces[at].feedback(y, notes[at])
+        return y
+
+    def _at(self) -> int:
+        found = self.linear
+        if found is None:
+            raise NoInverse("this block's feedback has no single weight: take form='autograd'")
+        return found.at

@@ -1,0 +1,78 @@
+r"""What ranks say to each other: trained feedback weights, momenta, and that they still agree.
+
+rank 0    loop 1 .......  loop 4 ...            one broadcast a loop, posted in the same order by
+           \ B_1            \ B_4               all ranks, and waited for before the targets
+rank 1    loop 2 .... loop 3 ..... loop 5
+               \ B_2        \ B_3       \ B_5
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from alkit.channel import broadcast, fingerprint
+from alkit.heartbeat import waiting
+
+__all__ = ["Crew", "RanksDiffer"]
+
+
+class RanksDiffer(RuntimeError):
+    """Two ranks have different weights or batches."""
+
+
+class Crew:
+    """This rank among all; one process alone is rank 0 of 1."""
+
+    def __init__(self) -> None:
+        joined = dist.is_available() and dist.is_initialized()
+        self.rank = dist.get_rank() if joined else 0
+        self.ranks = dist.get_world_size() if joined else 1
+        self.posted: list[Any] = []
+
+    def told(self, payload: Any, source: int = 0) -> Any:
+        """Return what rank `source` says."""
+        if self.ranks == 1:
+            return payload
+        with waiting(f"word from rank {source}"):
+            return broadcast(payload, source)
+
+    def post(self, parameters: Sequence[nn.Parameter], owner: int) -> None:
+        """Begin to hand a loop's weights from its owner to all; every rank calls it."""
+        if self.ranks > 1:
+            self.posted += [dist.broadcast(p.detach(), owner, async_op=True) for p in parameters]
+
+    def wait(self) -> None:
+        """Wait until all that was posted has come."""
+        with waiting("feedback weights of the other ranks"):
+            for work in self.posted:
+                work.wait()
+        self.posted = []
+
+    def total(self, tensor: Tensor) -> Tensor:
+        """Return the sum over all ranks."""
+        if self.ranks > 1:
+            with waiting("the sum over all ranks"):
+                dist.all_reduce(tensor)
+        return tensor
+
+    def check_equal(self, net: nn.Module, seen: Tensor, step: int) -> None:
+        """Compare all ranks' weights, and the labels they have seen.
+
+        Raises:
+            RanksDiffer: names what differs.
+        """
+        if self.ranks == 1:
+            return
+        state = net.state_dict()
+        own = torch.tensor([*map(fingerprint, state.values()), fingerprint(seen)])
+        differ = self.total((own != self.told(own)).long())
+        if differ.any():
+            at = int(differ.nonzero()[0])
+            what = [*state, "the batches"][at]
+            raise RanksDiffer(
+                f"after step {step} {int(differ[at])} of {self.ranks} ranks differ from rank 0 in"
+                f" {what}: give all ranks the same network, data, seed and number of threads"
+            )

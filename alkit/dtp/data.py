@@ -1,0 +1,81 @@
+"""Pictures as the presets want them: another scale, another side, another protocol.
+
+protocol="validation"   a share of the training images is held out; the test part is for the end
+protocol="original"     trains on all of them, and looks at the test images after each epoch
+"""
+
+from dataclasses import replace
+
+import torch
+from torch.nn.functional import avg_pool2d
+
+from alkit.datasets import load
+from alkit.parts import DataSet, Part
+
+__all__ = ["NORMALISATIONS", "PROTOCOLS", "pictures"]
+
+Scale = tuple[tuple[float, ...], tuple[float, ...]]
+
+# mean and standard deviation; "cifar10_3xstd" is what the first runs of the original had
+NORMALISATIONS: dict[str, Scale] = {
+    "cifar10": ((125.3 / 255, 123.0 / 255, 113.9 / 255), (63.0 / 255, 62.1 / 255, 66.7 / 255)),
+    "cifar10_3xstd": ((0.4914, 0.4822, 0.4465), (3 * 0.2023, 3 * 0.1994, 3 * 0.2010)),
+    "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+    "half": ((0.5,), (0.5,)),
+}
+PROTOCOLS = ("validation", "original")
+
+
+def pictures(
+    name: str,
+    *,
+    normalisation: str = "",
+    side: int | None = None,
+    protocol: str = "validation",
+    train: int | None = None,
+    test: int | None = None,
+    seed: int = 0,
+) -> DataSet:
+    """Return a data set of pictures.
+
+    Args:
+        normalisation: of `NORMALISATIONS`; none: the set's own.
+        side: means over squares make pictures so small; digits are stretched to it.
+        train, test: samples to keep, as many of each class; None for all.
+        seed: of what is held out and kept.
+    Raises:
+        ValueError: an unknown name, or a side that does not divide.
+        FileNotFoundError: the set is not here; says how to get it.
+    """
+    if protocol not in PROTOCOLS:
+        raise ValueError(f"protocol is {protocol!r}: give {', '.join(PROTOCOLS)}")
+    if normalisation and normalisation not in NORMALISATIONS:
+        raise ValueError(
+            f"normalisation is {normalisation!r}: give {', '.join(NORMALISATIONS)}, or none"
+        )
+    options = {"size": side} if name == "digits" and side else {}
+    data = load(name, seed=seed, **options)
+    if protocol == "original":
+        parts = data.train, data.validation
+        x, y = (torch.cat([getattr(part, field) for part in parts]) for field in ("x", "y"))
+        note = f"{data.note}; trains on all, looks at the test images".removeprefix("; ")
+        data = replace(data, train=replace(data.train, x=x, y=y), validation=data.test, note=note)
+    data = data.subset(train=train, test=test, seed=seed)
+    parts = (_made(part, normalisation, side) for part in (data.train, data.validation, data.test))
+    return replace(data, **dict(zip(("train", "validation", "test"), parts, strict=True)))
+
+
+def _made(part: Part, normalisation: str, side: int | None) -> Part:
+    if normalisation and part.is_bytes:
+        mean, std = NORMALISATIONS[normalisation]
+        part = replace(part, mean=mean, std=std)
+    own = part.x.shape[2]
+    if side is None or side == own:
+        return part
+    if own % side:
+        raise ValueError(f"side is {side}: the pictures have {own}, which it must divide")
+    x = part.x
+    if part.is_bytes:
+        mean, std = (torch.tensor(scale)[:, None, None] for scale in (part.mean, part.std))
+        x = (x.float() / 255 - mean) / std
+    return replace(part, x=avg_pool2d(x, own // side), mean=None, std=None)

@@ -1,0 +1,71 @@
+"""DDTP: a linear map from the output straight back to each hidden block (Meulemans et al., 2020).
+
+    learn     dh ~ N(0, sigma^2), pushed through all later blocks to the output:
+              mean | dh - Q_n (out(s_n + dh) - out(s_n)) |^2
+    targets   delta_n = Q_n delta_(N-1)
+
+The minimum is the damped pseudo-inverse of the Jacobian of all later blocks: targets of Gauss and
+Newton instead of gradients, and no loop is local to its block.
+"""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from alkit.dtp.feedback import BlockFeedback
+from alkit.dtp.networks import Net, Pass
+from alkit.dtp.noise import draw
+from alkit.dtp.settings import Settings
+from alkit.rng import generator_for
+
+__all__ = ["DirectFeedback"]
+
+
+class DirectFeedback(BlockFeedback):
+    """Maps Q_n of shape (features of s_n, classes) for all blocks but the last.
+
+    They are parameters `direct_0`, `direct_1`, ... of the network, so that its state holds them.
+    """
+
+    def __init__(self, net: Net, settings: Settings, sample: Tensor) -> None:
+        with torch.no_grad():
+            outputs = net.locally(sample[:1]).s
+        bound = 1 / math.sqrt(outputs[-1].shape[1])
+        for n, s in enumerate(outputs[:-1]):
+            if not hasattr(net, f"direct_{n}"):
+                made = torch.empty(s[0].numel(), outputs[-1].shape[1], dtype=s.dtype)
+                made.uniform_(-bound, bound, generator=generator_for(settings.seed, "direct", n))
+                net.register_parameter(f"direct_{n}", nn.Parameter(made))
+        super().__init__(net, settings)
+
+    def parameters(self, n: int) -> list[nn.Parameter]:
+        """Return Q_n."""
+        return [getattr(self.net, f"direct_{n}")]
+
+    def targets(self, run: Pass, last: Tensor) -> list[Tensor]:
+        """Return all blocks' deltas from the output's."""
+        with torch.no_grad():
+            found = [
+                (last @ getattr(self.net, f"direct_{n}").T).view_as(run.s[n]) for n in self.layers
+            ]
+        return [*found, last]
+
+    def _layers(self) -> list[int]:
+        return list(range(len(self.net) - 1))
+
+    def _batch(self, n: int, run: Pass) -> tuple[Tensor, Tensor]:
+        return run.s[n].detach(), run.s[-1].detach()
+
+    @torch.no_grad()
+    def _gradient(
+        self, n: int, batch: tuple[Tensor, Tensor], generator: torch.Generator
+    ) -> tuple[Tensor, list[Tensor]]:
+        s, out = batch
+        dh = draw(s, self.sigma(n), generator)
+        noisy = s + dh
+        for block in self.net.blocks[n + 1 :]:
+            noisy, _ = block(noisy)
+        change = noisy - out
+        error = change @ getattr(self.net, f"direct_{n}").T - dh.flatten(1)
+        return error.square().sum() / len(s), [error.T @ change * (2 / len(s))]

@@ -1,0 +1,142 @@
+"""Learning of the feedback, block by block: each loop touches its own block's B alone.
+
+    for each trained block n, in any order, on any process
+        K_n times:  noise -> gradient of the block's loss by B_n -> a step of its optimiser
+
+Forward weights and activations stand still meanwhile. The optimisers' momentum goes on from batch
+to batch.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from alkit.dtp import closed, losses
+from alkit.dtp.block import Block, Notes
+from alkit.dtp.networks import Net, Pass
+from alkit.dtp.noise import draw, noise_for
+from alkit.dtp.settings import METHODS, Lists, Settings
+from alkit.dtp.targets import targets
+from alkit.heartbeat import beat
+
+__all__ = ["BlockFeedback", "NotFinite"]
+
+
+class NotFinite(FloatingPointError):
+    """A loss is not finite."""
+
+
+class BlockFeedback:
+    """The feedback maps G_n of a network's blocks, and how they learn.
+
+    Attributes:
+        layers: numbers of the blocks whose feedback learns.
+        lists: iterations, noise and rate of each of them.
+        optimizers: of each block.
+    """
+
+    def __init__(self, net: Net, settings: Settings) -> None:
+        self.net, self.settings = net, settings
+        self.loss, self.rule = METHODS[settings.method]
+        self.layers = self._layers()
+        self.lists: Lists = settings.lists([net.label(n) for n in self.layers])
+        self.optimizers = {
+            n: self._optimizer(n, rate)
+            for n, rate in zip(self.layers, self.lists.feedback_lr, strict=True)
+        }
+
+    def parameters(self, n: int) -> list[nn.Parameter]:
+        """Return what block n's loop changes."""
+        return self.net.blocks[n].feedback_parameters()
+
+    def iterations(self, n: int) -> int:
+        """Return K_n."""
+        return self.lists.iterations[self.layers.index(n)]
+
+    def learn(self, n: int, run: Pass, step: int, iterations: int | None = None) -> Tensor:
+        """Run block n's loop on one batch, and return the loss of each iteration, (K_n,).
+
+        Args:
+            step: number of the batch, which the noise depends on.
+            iterations: instead of the block's own number.
+        Raises:
+            NotFinite: a loss is not; says what to lower.
+        """
+        count = self.iterations(n) if iterations is None else iterations
+        optimizer, parameters = self.optimizers[n], self.parameters(n)
+        generator = noise_for(self.settings.seed, step, n, run.inputs[n].device)
+        batch = self._batch(n, run)
+        found = []
+        for _ in range(count):
+            beat(f"feedback of {self.net.label(n)}, step {step}")
+            loss, gradients = self._gradient(n, batch, generator)
+            for parameter, gradient in zip(parameters, gradients, strict=True):
+                parameter.grad = gradient
+            optimizer.step()
+            found.append(loss.detach())
+        made = torch.stack(found) if found else torch.zeros(0)
+        self._check(n, made, step)
+        return made
+
+    def targets(self, run: Pass, last: Tensor) -> list[Tensor]:
+        """Return all blocks' deltas from the output's."""
+        return targets(self.net, run, last, self.rule)
+
+    def sigma(self, n: int) -> float:
+        """Return the noise of block n."""
+        return self.lists.sigma[self.layers.index(n)]
+
+    def _layers(self) -> list[int]:
+        return self.net.trained
+
+    def _optimizer(self, n: int, rate: float) -> torch.optim.Optimizer:
+        if self.settings.feedback_optimizer == "adam":
+            return torch.optim.Adam(self.parameters(n), lr=rate)
+        momentum = self.settings.feedback_momentum
+        return torch.optim.SGD(self.parameters(n), lr=rate, momentum=momentum)
+
+    @torch.no_grad()
+    def _batch(self, n: int, run: Pass) -> Any:
+        """Return what stays the same over a loop: x, y, notes and psi(y)."""
+        block, x = self.net.blocks[n], run.inputs[n]
+        y, notes = run.s[n].detach(), run.notes[n]
+        if self.settings.samples > 1:  # as many draws at once as there are copies
+            x = x.repeat_interleave(self.settings.samples, 0)
+            y, notes = block(x)
+        return x, y, notes, block.psi(y, notes) if self._closed(block) else None
+
+    def _closed(self, block: Block) -> bool:
+        return self.settings.form == "closed" and block.linear is not None
+
+    def _gradient(
+        self, n: int, batch: tuple[Tensor, Tensor, Notes, Tensor | None], generator: torch.Generator
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Return loss and gradients for one draw of noise."""
+        block, sigma, index = self.net.blocks[n], self.sigma(n), self.settings.index
+        x, y, notes, base = batch
+        dx = draw(x, sigma, generator)
+        if self.loss == "reconstruction":
+            if self._closed(block):
+                loss, gradient = closed.reconstruction_gradient(block, x, notes, dx, index=index)
+                return loss, [gradient]
+            return self._differentiated(n, losses.reconstruction(block, x, notes, dx, index=index))
+        dy = draw(y, sigma, generator)
+        if self._closed(block):
+            loss, gradient = closed.l_drl_gradient(
+                block, x, y, notes, dx, dy, index=index, base=base
+            )
+            return loss, [gradient]
+        return self._differentiated(n, losses.l_drl(block, x, y, notes, dx, dy, index=index))
+
+    def _differentiated(self, n: int, loss: Tensor) -> tuple[Tensor, list[Tensor]]:
+        return loss, list(torch.autograd.grad(loss, self.parameters(n)))
+
+    def _check(self, n: int, made: Tensor, step: int) -> None:
+        if not torch.isfinite(made).all():
+            at = self.layers.index(n)
+            raise NotFinite(
+                f"the feedback loss of {self.net.label(n)} is not finite at step {step}: lower"
+                f" feedback_lr ({self.lists.feedback_lr[at]:g}) or sigma ({self.sigma(n):g}), or,"
+                f" if activations grow, lr ({self.settings.lr:g})"
+            )

@@ -1,0 +1,237 @@
+"""The networks, as lists of blocks, and what they are made with.
+
+    simple_vgg    5 blocks conv-act-pool, 32 x 32 -> 1 x 1, and a linear head        published
+    simple_vgg2   the first block keeps its size: the head sees 2 x 2
+    lenet         2 blocks conv 5 x 5 with overlapping pools, 2 linear ones
+    resnet18, 34  a stage is a block; published without any result
+    tiny          3 blocks for pictures of 16 x 16, 24 32 48 channels                the suite's own
+
+Sizes and counts: section "Networks" of the notebook 50, checked by the tests.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from alkit.dtp.block import Block, Notes
+from alkit.dtp.pieces import Activation, AvgPool, Conv, Dense, MaxPool, NoInverse, Piece, Reshape
+from alkit.dtp.residual import Residual
+from alkit.rng import generator_for
+
+__all__ = ["EXACT", "NETWORKS", "Net", "Pass", "Switches", "network"]
+
+
+@dataclass(frozen=True)
+class Switches:
+    """How feedback is built; the defaults are as published.
+
+    Attributes:
+        activation: of `alkit.dtp.pieces.ACTIVATIONS`; none: the network's own.
+        matched: the feedback's activation has the forward's Jacobian.
+        add: unpooling adds where windows overlap, and average pooling has its transpose.
+    """
+
+    activation: str = ""
+    matched: bool = False
+    add: bool = False
+
+
+EXACT = Switches(matched=True, add=True)
+
+
+class Pass(NamedTuple):
+    """One forward pass.
+
+    Attributes:
+        s: of every block, without history of the block before.
+        inputs: of every block, detached.
+        notes: of every block.
+    """
+
+    s: list[Tensor]
+    inputs: list[Tensor]
+    notes: list[Notes]
+
+
+class Net(nn.Module):
+    """Blocks 0 .. N - 1; the last one's output are the logits.
+
+    Block 0's feedback, to the pixels, is never trained or used, and draws no random numbers that
+    others would see: every block has a generator of its own.
+    """
+
+    def __init__(self, name: str, blocks: Sequence[Block], *, seed: int = 0) -> None:
+        super().__init__()
+        self.name = name
+        self.blocks = nn.ModuleList(blocks)
+        for at, block in enumerate(blocks):
+            block.initialise(generator_for(int(seed), "weights", at))
+
+    def __len__(self) -> int:
+        return len(self.blocks)
+
+    def __iter__(self) -> Iterator[Block]:
+        return iter(self.blocks)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the logits (B, C), differentiable from end to end."""
+        for block in self.blocks:
+            x, _ = block(x)
+        return x
+
+    def locally(self, x: Tensor) -> Pass:
+        """Run all blocks, each on a detached input: gradients stay inside a block."""
+        s, inputs, notes = [], [], []
+        for block in self.blocks:
+            x = x.detach()
+            inputs.append(x)
+            x, note = block(x)
+            s.append(x)
+            notes.append(note)
+        return Pass(s, inputs, notes)
+
+    @torch.no_grad()
+    def predict(self, x: Tensor) -> Tensor:
+        """Return the logits without gradient."""
+        return self(x)
+
+    @property
+    def trained(self) -> list[int]:
+        """Numbers of the blocks whose feedback learns: all with weights but block 0."""
+        return [n for n, block in enumerate(self.blocks) if n and block.feedback_parameters()]
+
+    def label(self, block: int) -> str:
+        """Return a block's name as tables show it: conv_0, fc, stage_1."""
+        kinds = [type(piece) for piece in self.blocks[block].pieces]
+        if Residual in kinds:
+            return f"stage_{block}"
+        return f"conv_{block}" if Conv in kinds else f"fc_{block}"
+
+    def make_symmetric(self) -> None:
+        """Copy all forward weights into the feedback and set biases to 0."""
+        for block in self.blocks:
+            block.make_symmetric()
+
+
+def network(
+    name: str,
+    *,
+    classes: int = 10,
+    channels: int = 3,
+    side: int | None = None,
+    seed: int = 0,
+    switches: Switches | None = None,
+    **options: int,
+) -> Net:
+    """Return a network by name.
+
+    Args:
+        channels, side: of the pictures; default side 32, for "tiny" 16.
+        seed: of all weights.
+        options: of a network: `padding` of lenet's pools (1; 0 as in the published code).
+    Raises:
+        ValueError: an unknown name, or pictures that are too small; says what is allowed.
+    """
+    if name not in NETWORKS:
+        raise ValueError(f"network is {name!r}: give {', '.join(NETWORKS)}")
+    made, own_side, own_activation = NETWORKS[name]
+    side = own_side if side is None else side
+    switches = switches or Switches()
+    switches = replace(switches, activation=switches.activation or own_activation)
+    blocks = made(channels, side, classes, switches, **options)
+    return Net(name, blocks, seed=seed)
+
+
+def _conv_block(
+    inputs: int, outputs: int, switches: Switches, kernel: int = 3, pool: MaxPool | None = None
+) -> Block:
+    """conv, activation, pool.
+
+    With `add` the pool comes before the activation: for a growing function that is the same forward
+    map, and in the feedback the activation comes before what overlaps is added.
+    """
+    conv = Conv(inputs, outputs, kernel, padding=kernel // 2)
+    act = Activation(switches.activation, matched=switches.matched)
+    after: tuple[Piece, ...] = (act,) if pool is None else (act, pool)
+    return Block(conv, *(reversed(after) if switches.add else after))
+
+
+def _pooled(channels: int, side: int, widths: Sequence[int], switches: Switches) -> list[Block]:
+    """Blocks that each halve the side."""
+    if side >> len(widths) < 1:
+        raise ValueError(f"pictures of side {side}: {len(widths)} pools need {2 ** len(widths)}")
+    return [
+        _conv_block(a, b, switches, pool=MaxPool(add=switches.add))
+        for a, b in zip((channels, *widths), widths, strict=False)
+    ]
+
+
+def _head(features: int, classes: int) -> Block:
+    return Block(Reshape(), Dense(features, classes))
+
+
+def _simple_vgg(channels: int, side: int, classes: int, switches: Switches) -> list[Block]:
+    widths = (128, 128, 256, 256, 512)
+    last = (side >> 5) ** 2 * widths[-1]
+    return [*_pooled(channels, side, widths, switches), _head(last, classes)]
+
+
+def _simple_vgg2(channels: int, side: int, classes: int, switches: Switches) -> list[Block]:
+    widths = (128, 256, 256, 512)
+    first = _conv_block(channels, 128, switches)
+    last = (side >> 4) ** 2 * widths[-1]
+    return [first, *_pooled(128, side, widths, switches), _head(last, classes)]
+
+
+def _tiny(channels: int, side: int, classes: int, switches: Switches) -> list[Block]:
+    widths = (24, 32, 48)
+    last = (side >> 3) ** 2 * widths[-1]
+    return [*_pooled(channels, side, widths, switches), _head(last, classes)]
+
+
+def _lenet(
+    channels: int, side: int, classes: int, switches: Switches, padding: int = 1
+) -> list[Block]:
+    blocks, inputs = [], channels
+    for outputs in (32, 64):
+        pool = MaxPool(3, 2, padding, add=switches.add)
+        blocks.append(_conv_block(inputs, outputs, switches, 5, pool))
+        inputs, side = outputs, (side + 2 * padding - 3) // 2 + 1
+    if side < 1:
+        raise ValueError("pictures are too small for two pools")
+    act = Activation(switches.activation, matched=switches.matched)
+    hidden = Block(Reshape(), Dense(64 * side * side, 512), act)
+    return [*blocks, hidden, Block(Dense(512, classes))]
+
+
+def _resnet(counts: Sequence[int]) -> Callable[..., list[Block]]:
+    def made(channels: int, side: int, classes: int, switches: Switches) -> list[Block]:
+        if switches.matched:
+            raise NoInverse("a residual block's feedback can't be matched: set matched=False")
+        act = switches.activation
+        blocks, inputs = [Block(Conv(channels, 64, bias=False), Activation(act))], 64
+        for stage, count in enumerate(counts):
+            width = 64 << stage
+            strides = [1 + (stage > 0)] + [1] * (count - 1)
+            blocks.append(Block(*(
+                Residual(inputs if not at else width, width, stride, activation=act)
+                for at, stride in enumerate(strides)
+            )))  # fmt: skip
+            inputs = width
+        return [*blocks, Block(AvgPool(transpose=switches.add), Reshape(), Dense(512, classes))]
+
+    return made
+
+
+# how it is made, the side of its pictures, its activation
+NETWORKS: dict[str, tuple[Callable[..., list[Block]], int, str]] = {
+    "simple_vgg": (_simple_vgg, 32, "elu"),
+    "simple_vgg2": (_simple_vgg2, 32, "elu"),
+    "lenet": (_lenet, 32, "elu"),
+    "resnet18": (_resnet((2, 2, 2, 2)), 32, "relu"),
+    "resnet34": (_resnet((3, 4, 6, 3)), 32, "relu"),
+    "tiny": (_tiny, 16, "elu"),
+}

@@ -1,0 +1,119 @@
+"""The published configurations, and the suite's own for two cores.
+
+Numbers of the six `reproduce` files and their history are told in notebook 54; where the files of
+one data set disagree, ours agree with the last corrected one; `cifar10_legacy` keeps the rest.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from alkit.dtp.data import pictures
+from alkit.dtp.networks import EXACT, Net, Switches, network
+from alkit.dtp.settings import Settings
+from alkit.parts import DataSet
+
+__all__ = ["PRESETS", "Preset", "feedback_rates"]
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A network, its data and settings.
+
+    Attributes:
+        classes, channels, side: of the network.
+        ranks: processes, as published; any other number gives the same bits.
+        note: where the values come from.
+    """
+
+    network: str
+    data: str
+    settings: Settings
+    normalisation: str = ""
+    classes: int = 10
+    channels: int = 3
+    side: int = 32
+    ranks: int = 1
+    switches: Switches = Switches()
+    note: str = ""
+
+    def net(self, seed: int = 0) -> Net:
+        """Make the network."""
+        return network(
+            self.network, classes=self.classes, channels=self.channels, side=self.side, seed=seed,
+            switches=self.switches,
+        )  # fmt: skip
+
+    def load(self, **options: Any) -> DataSet:
+        """Load the data; options are those of `alkit.dtp.data.pictures`."""
+        return pictures(
+            self.data, **{"normalisation": self.normalisation, "side": self.side, **options}
+        )
+
+
+def feedback_rates(net: Net, x: Tensor, sigma: Sequence[float], kappa: float) -> list[float]:
+    """Return rates at which a plain step brings B nearer to its minimum by the share kappa.
+
+    lr_n = kappa / (2 sigma_n^2 P_n), P_n the positions of a block's output: the published rates
+    have kappa 2e-3, of all but one block.
+    """
+    with torch.no_grad():
+        outputs = net.locally(x[:1]).s
+    positions = [outputs[n][0, 0].numel() for n in net.trained]
+    return [kappa / (2 * s * s * p) for s, p in zip(sigma, positions, strict=True)]
+
+
+_PUBLISHED = Settings(
+    epochs=90, batch=128, beta=0.7, iterations=(20, 30, 35, 55, 20),
+    sigma=(0.4, 0.4, 0.2, 0.2, 0.08), feedback_lr=(1e-4, 3.5e-4, 8e-3, 8e-3, 0.18), lr=0.05,
+    schedule="cosine_published", augment="edge", seed=123,
+)  # fmt: skip
+_IMAGENET = replace(_PUBLISHED, batch=256, iterations=(25, 35, 40, 60, 25), lr=0.01)
+_LENET = Settings(
+    epochs=90, batch=256, beta=0.4655, iterations=(41, 51, 24),
+    sigma=(0.416402, 0.382626, 0.139538), feedback_lr=(7.18843e-4, 1.25103e-4, 3.54147e-2),
+    lr=0.03618, schedule="cosine_published", augment="edge", seed=123,
+)  # fmt: skip
+_ALIGNMENT = Settings(
+    batch=256, beta=0.4655, iterations=5000, sigma=(0.2, 0.2, 0.1),
+    feedback_lr=(1e-4, 2.5e-3, 0.01), schedule="none", seed=123,
+)  # fmt: skip
+# lr by `feedback_rates` with kappa 5e-3
+_TINY = Settings(
+    epochs=8, batch=64, iterations=(10, 14, 10), sigma=(0.3, 0.2, 0.08),
+    feedback_lr=(5e-3 / 2.88, 5e-3 / 0.32, 5e-3 / 0.0128), lr=0.05,
+)  # fmt: skip
+_CIFAR = Preset("simple_vgg", "cifar10", _PUBLISHED, "cifar10")
+_TINY_CIFAR = Preset("tiny", "cifar10", _TINY, "cifar10", side=16)
+
+PRESETS: dict[str, Preset] = {
+    "cifar10_dtp": replace(_CIFAR, note="file: rate 0.08, ImageNet's scale"),
+    "cifar10_ranks": replace(_CIFAR, ranks=6, note="file: this one"),
+    "cifar10_bp": replace(
+        _CIFAR, settings=replace(_PUBLISHED, method="bp"), note="file: ImageNet's scale"
+    ),
+    "imagenet32_dtp": Preset("simple_vgg", "imagenet32", _IMAGENET, "imagenet", 1000),
+    "imagenet32_ranks": Preset("simple_vgg", "imagenet32", _IMAGENET, "imagenet", 1000, ranks=6),
+    "imagenet32_bp": Preset(
+        "simple_vgg", "imagenet32", replace(_IMAGENET, method="bp", schedule="step"), "imagenet",
+        1000,
+    ),
+    "cifar10_legacy": replace(
+        _CIFAR, settings=replace(_PUBLISHED, lr=0.08), normalisation="cifar10_3xstd",
+        note="what rate 0.08 was found for",
+    ),
+    "lenet": Preset("lenet", "cifar10", _LENET, "cifar10"),
+    "alignment": Preset("lenet", "cifar10", _ALIGNMENT, "cifar10", note="one batch, then angles"),
+    "tiny": _TINY_CIFAR,
+    "tiny_exact": replace(
+        _TINY_CIFAR, settings=replace(_TINY, index="frozen"), switches=EXACT
+    ),
+    "tiny_digits": replace(_TINY_CIFAR, data="digits", normalisation="", channels=1),
+    "smoke": replace(
+        _TINY_CIFAR, data="digits", normalisation="", channels=1,
+        settings=replace(_TINY, epochs=1, iterations=2),
+    ),
+}  # fmt: skip

@@ -1,0 +1,66 @@
+r"""Targets, as the differences delta_n = t_n - s_n that they are used as.
+
+    delta_(N-1) = -beta (softmax(s_(N-1)) - onehot(y))          against the loss gradient
+    difference    delta_(n-1) = G_n(s_n + delta_n) - G_n(s_n)   DTP
+    plain         delta_(n-1) = G_n(s_n + delta_n) - s_(n-1)    TP: no correction
+
+    block n learns from  1/2 mean |s_n - t_n|^2, whose gradient is -(ds_n / dtheta)^T delta_n / b
+
+Carrying the difference instead of the target loses no digits where beta is small, and gives exactly
+0 where it is 0. Gradients are beta times those of the mean cross-entropy.
+"""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+from torch.nn.functional import softmax
+
+from alkit.dtp.networks import Net, Pass
+
+__all__ = ["RULES", "first", "forward_gradients", "local_losses", "targets"]
+
+
+def first(logits: Tensor, y_onehot: Tensor, beta: float) -> Tensor:
+    """Return the output's delta, (B, C)."""
+    return -beta * (softmax(logits.detach(), dim=1) - y_onehot)
+
+
+@torch.no_grad()
+def targets(net: Net, run: Pass, last: Tensor, rule: str = "difference") -> list[Tensor]:
+    """Return the deltas of all blocks, from the last one down."""
+    step = RULES[rule]
+    deltas = [last]
+    for n in reversed(range(1, len(net))):
+        deltas.append(step(net, run, n, deltas[-1]))
+    return deltas[::-1]
+
+
+def _difference(net: Net, run: Pass, n: int, delta: Tensor) -> Tensor:
+    feedback, notes = net.blocks[n].feedback, run.notes[n]
+    return feedback(run.s[n] + delta, notes) - feedback(run.s[n], notes)
+
+
+def _plain(net: Net, run: Pass, n: int, delta: Tensor) -> Tensor:
+    return net.blocks[n].feedback(run.s[n] + delta, run.notes[n]) - run.s[n - 1]
+
+
+RULES: dict[str, Callable[[Net, Pass, int, Tensor], Tensor]] = {
+    "difference": _difference,
+    "plain": _plain,
+}
+
+
+def forward_gradients(net: Net, run: Pass, deltas: Sequence[Tensor]) -> list[list[Tensor]]:
+    """Return for each block the gradients of its local loss by its forward weights."""
+    found = []
+    for block, s, delta in zip(net, run.s, deltas, strict=True):
+        own = block.forward_parameters()
+        grads = torch.autograd.grad(s, own, -delta / len(s)) if own else ()
+        found.append(list(grads))
+    return found
+
+
+def local_losses(deltas: Sequence[Tensor]) -> list[Tensor]:
+    """Return each block's loss, 1/2 mean |delta|^2."""
+    return [delta.square().sum() / (2 * len(delta)) for delta in deltas]

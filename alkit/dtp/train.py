@@ -1,0 +1,74 @@
+"""Target propagation as one call, in this process or over ranks that it starts."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from alkit.dtp.crew import Crew
+from alkit.dtp.networks import Net
+from alkit.dtp.run import Record, run
+from alkit.dtp.settings import Settings
+from alkit.dtp.step import Stepper
+from alkit.parts import DataSet
+from alkit.ranks import launch
+
+__all__ = ["train"]
+
+
+def train(
+    net: Net,
+    data: DataSet,
+    method: str | None = None,
+    *,
+    ranks: int = 1,
+    owners: list[int] | None = None,
+    checkpoint: str | Path | None = None,
+    progress: bool = True,
+    settings: Settings | None = None,
+    **changes: Any,
+) -> Record:
+    """Train a network in place.
+
+    Args:
+        method: "dtp", "vanilla_dtp", "tp", "ddtp" or "bp"; default that of the settings.
+        ranks: processes to share the feedback loops; the result has the same bits for any number.
+        owners: rank of each loop; default the longest first, by measured seconds.
+        checkpoint: written after each epoch; training goes on from it if it is there.
+        settings, changes: see `Settings`.
+    Raises:
+        RankFailed: a rank failed; names it, and none is left running.
+        ValueError, NotFinite: see `alkit.dtp.run.run`.
+
+    Example:
+        >>> import alkit.dtp, alkit.datasets
+        >>> data = alkit.datasets.load("digits", size=16)
+        >>> net = alkit.dtp.network("tiny", channels=1)
+        >>> record = alkit.dtp.train(net, data, iterations=2, progress=False)
+        >>> record.losses.shape
+        torch.Size([9])
+    """
+    if method is not None:
+        changes["method"] = method
+    settings = replace(settings or Settings(), **changes)
+    path = None if checkpoint is None else Path(checkpoint)
+    if ranks == 1:
+        return run(net, data, settings, owners=owners, checkpoint=path, progress=progress)
+    if settings.method == "bp":
+        raise ValueError("bp has no feedback loops to share: set ranks to 1")
+    # what is wrong is said before a start, and DDTP's maps are made
+    Stepper(net, settings, Crew(), next(iter(data.train.batches(1)))[0])
+    given = (net, data, settings, owners, path)
+    record = launch(_on_rank, *given, ranks=ranks, threads=settings.threads)[0]
+    assert isinstance(record, Record)
+    net.load_state_dict(record.state)
+    return record
+
+
+def _on_rank(
+    net: Net, data: DataSet, settings: Settings, owners: list[int] | None, path: Path | None
+) -> Record | None:
+    """Run one rank; only rank 0's record travels."""
+    import torch.distributed as dist
+
+    record = run(net, data, settings, owners=owners, checkpoint=path, progress=False)
+    return record if dist.get_rank() == 0 else None

@@ -1,0 +1,281 @@
+"""Blocks, networks, lists, metrics, rates: what training is put together from."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from alkit import dtp
+from alkit.dtp import metrics
+from alkit.dtp.block import Block
+from alkit.dtp.pieces import (
+    Activation,
+    AvgPool,
+    Conv,
+    Dense,
+    MaxPool,
+    NoInverse,
+    Reshape,
+)
+from alkit.dtp.presets import PRESETS, feedback_rates
+from alkit.dtp.rates import rate
+from alkit.dtp.residual import Residual
+from alkit.dtp.settings import Settings, aligned
+from tests.unit.dtp.helpers import made_set
+
+NAMES = ["conv_1", "conv_2", "fc_3"]
+
+
+@pytest.mark.parametrize(
+    ("name", "forward", "feedback", "trained"),
+    [
+        ("simple_vgg", 2_221_706, 2_216_960, 5),
+        ("lenet", 2_156_490, None, 3),
+        ("resnet18", 11_164_362, None, 5),
+        ("resnet34", None, None, 5),
+        ("simple_vgg2", None, None, 5),
+        ("tiny", None, None, 3),
+    ],
+)
+def test_counts_of_parameters(name, forward, feedback, trained):
+    net = dtp.network(name)
+    own = sum(p.numel() for block in net for p in block.forward_parameters())
+    back = sum(p.numel() for n in net.trained for p in net.blocks[n].feedback_parameters())
+    assert forward in (None, own)
+    assert feedback in (None, back)
+    assert len(net.trained) == trained
+
+
+def test_counts_of_each_block():
+    found = [sum(p.numel() for p in b.forward_parameters()) for b in dtp.network("simple_vgg")]
+    assert found == [3_584, 147_584, 295_168, 590_080, 1_180_160, 5_130]
+    large = dtp.network("simple_vgg", classes=1000)
+    assert sum(p.numel() for b in large for p in b.forward_parameters()) == 2_729_576
+    assert dtp.network("simple_vgg2").blocks[-1].pieces[1].weight.shape == (10, 2048)
+    sides = {0: 3136, 1: 4096}
+    for padding, features in sides.items():
+        made = dtp.network("lenet", padding=padding)
+        assert made.blocks[2].pieces[1].weight.shape == (512, features)
+    assert dtp.network("lenet", channels=1, side=28).blocks[2].pieces[1].weight.shape[1] == 3136
+
+
+@pytest.mark.parametrize("name", list(dtp.NETWORKS))
+def test_feedback_gives_the_shape_back(name):
+    net = dtp.network(name)
+    side = 16 if name == "tiny" else 32
+    run = net.locally(torch.randn(2, 3, side, side))
+    for block, x, s, notes in zip(net, run.inputs, run.s, run.notes, strict=True):
+        assert block.feedback(s, notes).shape == x.shape
+    assert run.s[-1].shape == (2, 10)
+
+
+PIECES = [
+    (Conv(3, 5), (2, 3, 8, 8)),
+    (Conv(3, 5, stride=2), (2, 3, 8, 8)),
+    (Conv(3, 5, stride=2), (2, 3, 9, 9)),
+    (Conv(3, 5, 1, stride=2, padding=0), (2, 3, 8, 8)),
+    (Conv(3, 5, 5, padding=2), (2, 3, 7, 7)),
+    (Dense(6, 4), (2, 6)),
+    (MaxPool(), (2, 3, 8, 8)),
+    (MaxPool(), (2, 3, 9, 9)),
+    (MaxPool(3, 2, 1), (2, 3, 8, 8)),
+    (AvgPool(), (2, 3, 4, 4)),
+    (AvgPool(2), (2, 3, 8, 8)),
+    (Reshape(), (2, 3, 4, 4)),
+    (Activation("elu"), (2, 3)),
+    (Residual(3, 3), (2, 3, 8, 8)),
+    (Residual(3, 6, 2), (2, 3, 8, 8)),
+]
+
+
+@pytest.mark.parametrize(("piece", "shape"), PIECES, ids=lambda v: str(v)[:30])
+def test_each_piece_maps_back(piece, shape):
+    Block(piece).initialise(torch.Generator().manual_seed(0))
+    y, note = piece(torch.randn(shape))
+    assert piece.feedback(y, note).shape == shape
+
+
+@pytest.mark.parametrize(
+    ("piece", "shape"),
+    [*PIECES[:6], (MaxPool(add=True), (2, 3, 8, 8)), (MaxPool(3, 2, 1, add=True), (2, 3, 9, 9)),
+     (AvgPool(transpose=True), (2, 3, 4, 4)), (AvgPool(2, transpose=True), (2, 3, 8, 8)),
+     (Reshape(), (2, 3, 4, 4)), (MaxPool(), (2, 3, 8, 8))],
+    ids=lambda v: str(v)[:30],
+)  # fmt: skip
+def test_copied_feedback_is_the_transpose(piece, shape):
+    """What backprop would send down."""
+    piece = piece.double()
+    block = Block(piece)
+    block.initialise(torch.Generator().manual_seed(0))
+    block.make_symmetric()
+    x = torch.randn(shape, dtype=torch.float64, requires_grad=True)
+    y, note = piece(x)
+    v = torch.randn_like(y)
+    torch.testing.assert_close(piece.feedback(v, note), torch.autograd.grad(y, x, v)[0])
+
+
+def test_what_was_published_is_not_the_transpose():
+    for piece, x in (
+        (AvgPool(), torch.randn(1, 1, 2, 2)),
+        (MaxPool(3, 2, 1), torch.arange(25.0).view(1, 1, 5, 5).sin()),
+    ):
+        y, note = piece(x)
+        jacobian = torch.autograd.functional.jacobian(lambda v, p=piece: p(v)[0], x)
+        transposed = jacobian.reshape(y.numel(), -1).T @ y.flatten()
+        assert not torch.allclose(piece.feedback(y, note).flatten(), transposed)
+
+
+def test_a_part_without_inverse():
+    with pytest.raises(NoInverse, match="LayerNorm has no feedback: take Conv"):
+        Block(Dense(3, 3), nn.LayerNorm(3))
+    with pytest.raises(NoInverse, match="no feedback matches relu: take elu, tanh"):
+        Activation("relu", matched=True)
+    with pytest.raises(NoInverse, match="can't be matched"):
+        dtp.network("resnet18", switches=dtp.EXACT)
+    with pytest.raises(NoInverse, match="form='autograd'"):
+        dtp.network("resnet18").blocks[1].psi(torch.zeros(1), [])
+
+
+@pytest.mark.parametrize("name", ["elu", "tanh", "leaky_relu", "identity"])
+def test_matched_activations(name):
+    act = Activation(name, matched=True).double()
+    z = torch.linspace(-3, 3, 41, dtype=torch.float64).requires_grad_()
+    h, _ = act(z)
+    slope = torch.autograd.grad(h.sum(), z)[0]
+    back = h.detach().requires_grad_()
+    found = torch.autograd.grad(act.feedback(back, None).sum(), back)[0]
+    torch.testing.assert_close(found, slope)
+
+
+def test_copies_share_no_memory():
+    net = dtp.network("lenet")
+    net.make_symmetric()
+    for block in net:
+        for part in block.affine():
+            assert torch.equal(part.feedback_weight, part.transposed())
+            assert part.feedback_weight.data_ptr() != part.weight.data_ptr()
+            assert part.bias is None or not part.bias.any()
+    assert metrics.weight_symmetry(net).distance.max() == 0
+
+
+def test_weights_are_those_of_torch():
+    """The same bounds, in both directions."""
+    net = dtp.network("simple_vgg", seed=3)
+    conv, fc = net.blocks[1].pieces[0], net.blocks[-1].pieces[1]
+    for tensor, fan_in in (
+        (conv.weight, 9 * 128), (conv.feedback_weight, 9 * 128), (fc.weight, 512),
+        (fc.feedback_weight, 10),
+    ):  # fmt: skip
+        assert float(tensor.detach().abs().max()) == pytest.approx(fan_in**-0.5, rel=0.01)
+    assert not torch.equal(conv.weight, conv.feedback_weight)
+    again = dtp.network("simple_vgg", seed=3)
+    assert torch.equal(again.blocks[4].pieces[0].weight, net.blocks[4].pieces[0].weight)
+
+
+# ---- lists and settings
+
+
+def test_lists():
+    assert aligned("sigma", 0.1, NAMES) == [0.1] * 3
+    assert aligned("sigma", (1, 2, 3), NAMES) == [1, 2, 3]
+    for wrong, lenient in (((1, 2), [1, 2, 2]), ((1, 2, 3, 4), [1, 2, 3])):
+        with pytest.raises(ValueError, match=f"sigma has {len(wrong)} numbers and there are 3"):
+            aligned("sigma", wrong, NAMES)
+        with pytest.warns(UserWarning, match="it becomes"):
+            assert aligned("sigma", wrong, NAMES, lenient=True) == lenient
+    with pytest.raises(ValueError, match="none may be negative"):
+        aligned("iterations", -1, NAMES)
+    with pytest.raises(ValueError, match=r"0 numbers .* \(conv_1, conv_2, fc_3\)"):
+        aligned("sigma", (), NAMES, lenient=True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"method": "gradient"}, "method is 'gradient': give dtp, vanilla_dtp, tp, ddtp, bp"),
+        ({"form": "fast"}, "form is 'fast': give closed, autograd"),
+        ({"index": "both"}, "index is 'both': give own, frozen"),
+        ({"schedule": "linear"}, "schedule is 'linear'"),
+        ({"batch": 0}, "batch is 0: it must be at least 1"),
+        ({"iterations": (1, 2)}, "iterations has 2 numbers and there are 3 trained feedbacks"),
+        ({"owners": [0, 1, 0]}, "owners is .*: give the rank, 0 to 0"),
+        ({"owners": [0]}, r"of each of 3 loops \(conv_1, conv_2, fc_3\)"),
+    ],
+)
+def test_bad_settings(changes, words):
+    with pytest.raises(ValueError, match=words):
+        dtp.train(dtp.network("tiny"), made_set(), progress=False, **changes)
+
+
+def test_bad_networks():
+    with pytest.raises(ValueError, match="network is 'vgg': give simple_vgg"):
+        dtp.network("vgg")
+    with pytest.raises(ValueError, match="pictures of side 16: 5 pools need 32"):
+        dtp.network("simple_vgg", side=16)
+    with pytest.raises(ValueError, match="bp has no feedback loops"):
+        dtp.train(dtp.network("tiny"), made_set(), "bp", ranks=2)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_what_is_not_finite_is_named():
+    with pytest.raises(FloatingPointError, match="feedback loss of conv_1 .* lower feedback_lr"):
+        dtp.train(
+            dtp.network("tiny"), made_set(), feedback_lr=1e6, iterations=30, sigma=1.0,
+            progress=False,
+        )  # fmt: skip
+
+
+# ---- rates, metrics, presets
+
+
+def test_rates():
+    cosine = Settings(schedule="cosine", lr=0.05)
+    assert [rate(cosine, s, 0, 100) for s in (0, 50, 100)] == pytest.approx([0.05, 0.025, 0])
+    published = Settings(schedule="cosine_published", lr=0.05)
+    found = [rate(published, 0, epoch, 1) for epoch in (0, 85, 89)]
+    assert found == pytest.approx([0.05, 1e-5, 2.8e-4], rel=0.01)
+    steps = Settings(schedule="step", lr=0.01)
+    assert [rate(steps, 0, e, 1) for e in (29, 30, 60)] == pytest.approx([0.01, 1e-3, 1e-4])
+    assert rate(Settings(schedule="none", lr=0.3), 5, 5, 9) == 0.3
+
+
+def test_metrics():
+    x = torch.randn(4, 5)
+    assert metrics.angle(x, x) == pytest.approx(0, abs=1e-5)
+    assert metrics.angle(x, -3 * x) == pytest.approx(180, abs=1e-5)
+    assert metrics.angle(x, 7 * x) == pytest.approx(0, abs=1e-5)
+    assert metrics.angle(torch.zeros(3), torch.ones(3)) == 90
+    assert not math.isnan(metrics.angle(torch.full((7,), 0.1), torch.full((7,), 0.1)))
+    rows = torch.tensor([[1.0, 0], [0, 1]]), torch.tensor([[1.0, 0], [1, 0]])
+    assert metrics.row_angle(*rows) == pytest.approx(45)
+    assert metrics.distance(torch.tensor([3.0, 4]), torch.zeros(2)) == 1
+    assert metrics.norm_ratio(torch.tensor([3.0, 4]), torch.tensor([1.0, 0])) == 5
+
+
+def test_jacobians_of_a_copied_block_match():
+    net = dtp.network("tiny", switches=dtp.EXACT).double()
+    x = torch.randn(1, 24, 8, 8, dtype=torch.float64)
+    block = net.blocks[1]
+    assert metrics.jacobian_angle(block, x) > 45
+    block.make_symmetric()
+    assert metrics.jacobian_angle(block, x) == pytest.approx(0, abs=1e-3)
+
+
+def test_published_rates_follow_the_rule():
+    net, own = dtp.network("simple_vgg"), PRESETS["cifar10_dtp"].settings
+    rates = feedback_rates(net, torch.zeros(1, 3, 32, 32), own.sigma, 1.0)
+    shares = [lr / unit for lr, unit in zip(own.feedback_lr, rates, strict=True)]
+    assert shares == pytest.approx([2.0e-3, 1.8e-3, 2.6e-3, 6.4e-4, 2.3e-3], rel=0.05)
+    tiny = PRESETS["tiny"]
+    found = feedback_rates(tiny.net(), torch.zeros(1, 3, 16, 16), tiny.settings.sigma, 5e-3)
+    assert found == pytest.approx(list(tiny.settings.feedback_lr))
+
+
+@pytest.mark.parametrize("name", list(PRESETS))
+def test_presets_fit_their_networks(name):
+    preset = PRESETS[name]
+    net = preset.net()
+    own = preset.settings
+    assert len(own.lists([net.label(n) for n in net.trained]).sigma) == len(net.trained)
+    assert (own.batch, own.beta) == (256, 0.4655) or own.beta == 0.7

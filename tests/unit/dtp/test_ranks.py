@@ -1,0 +1,216 @@
+"""Layer-parallel training has the bits of one process, whoever runs what; and what goes wrong."""
+
+import copy
+import os
+import signal
+
+import pytest
+import torch
+
+from alkit import dtp
+from alkit.dtp import assign
+from alkit.dtp.crew import Crew, RanksDiffer
+from alkit.dtp.feedback import BlockFeedback
+from alkit.dtp.run import digest, run
+from alkit.dtp.settings import Settings
+from alkit.ranks import RankFailed, launch
+from tests.unit.dtp.helpers import made_set
+
+SETTINGS = Settings(
+    epochs=2, batch=32, iterations=(2, 3, 4), sigma=(0.3, 0.2, 0.08), feedback_lr=(2e-3, 1e-2, 0.3),
+    check_every=2,
+)  # fmt: skip
+
+
+def trained(ranks=1, owners=None, seed=0, **changes):
+    net = dtp.network("tiny", seed=seed)
+    record = dtp.train(
+        net, made_set(), settings=SETTINGS, ranks=ranks, owners=owners, progress=False, **changes
+    )
+    assert record.digest == digest(net)
+    return record
+
+
+@pytest.fixture(scope="module")
+def alone():
+    return trained()
+
+
+def test_two_ranks_have_the_bits_of_one_process(alone):
+    both = trained(2)
+    assert both.digest == alone.digest
+    assert torch.equal(both.losses, alone.losses)
+    assert list(both.feedback_losses) == [1, 2, 3]
+    for n, losses in alone.feedback_losses.items():
+        assert losses.shape == (6, SETTINGS.iterations[n - 1])
+        assert torch.equal(both.feedback_losses[n], losses)
+    assert torch.equal(both.test_correct, alone.test_correct)
+    assert set(both.seconds["rank"]) == {0, 1}
+    assert sorted(set(both.owners)) == [0, 1]
+    kinds = {(i.resource, i.kind) for i in both.timeline.intervals}
+    assert {("worker 0", "feedback"), ("worker 1", "feedback"), ("worker 1", "update")} <= kinds
+
+
+@pytest.mark.parametrize(("ranks", "owners"), [(2, [1, 1, 0]), (3, [2, 0, 1])])
+def test_any_assignment_has_the_same_bits(alone, ranks, owners):
+    assert trained(ranks, owners).digest == alone.digest
+
+
+@pytest.mark.parametrize("method", ["vanilla_dtp", "tp", "ddtp"])
+def test_other_methods_have_too(method):
+    changes = {"method": method, "feedback_lr": 1e-4, "lr": 1e-3, "sigma": 0.1}
+    assert trained(2, [0, 1, 0], **changes).digest == trained(**changes).digest
+
+
+def test_other_seeds_and_forms_have_other_bits(alone):
+    assert trained(seed=1).digest != alone.digest
+    other = trained(form="autograd")
+    torch.testing.assert_close(other.losses, alone.losses, rtol=1e-3, atol=1e-4)
+    assert trained(form="autograd", ranks=2).digest == other.digest
+
+
+def test_the_order_of_loops_changes_nothing():
+    ends = []
+    for order in ((1, 2, 3), (3, 1, 2)):
+        net = dtp.network("tiny")
+        feedback = BlockFeedback(net, SETTINGS)
+        x = made_set().train.x[:32]
+        for step in range(3):
+            passed = net.locally(x)
+            for n in order:
+                feedback.learn(n, passed, step)
+        ends.append(digest(net))
+    assert ends[0] == ends[1]
+
+
+def _with_own_seed(kind):
+    """Train on a rank that has other batches, or other weights, than the others."""
+    import torch.distributed as dist
+
+    rank = dist.get_rank()
+    net = dtp.network("tiny", seed=rank if kind == "weights" else 0)
+    data = made_set()
+    if kind == "batches":
+        data = made_set(96 + 32 * rank)
+    run(net, data, SETTINGS, owners=[0, 1, 0], progress=False)
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"), [("weights", "blocks.0.pieces.0.weight"), ("batches", "after step 2")]
+)
+def test_ranks_that_differ_are_told(kind, words):
+    with pytest.raises(RankFailed, match=f"RanksDiffer.*{words}"):
+        launch(_with_own_seed, kind, ranks=2)
+
+
+def _killed():
+    import torch.distributed as dist
+
+    if dist.get_rank() == 1:
+        plain = BlockFeedback.learn
+
+        def learn(self, n, passed, step, iterations=None):
+            if step == 2:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return plain(self, n, passed, step, iterations)
+
+        BlockFeedback.learn = learn
+    run(dtp.network("tiny"), made_set(), SETTINGS, owners=[0, 1, 0], progress=False)
+
+
+def test_a_rank_that_dies_is_named():
+    with pytest.raises(RankFailed, match="rank 1 died of SIGKILL"):
+        launch(_killed, ranks=2)
+
+
+def test_training_goes_on_from_a_checkpoint(tmp_path, alone):
+    """With another number of ranks: momenta are kept, wherever they were."""
+    path = tmp_path / "run.pt"
+    changes = {"checkpoint": path}
+    net = dtp.network("tiny")
+    whole = dtp.train(net, made_set(), settings=SETTINGS, progress=False, **changes)
+    assert whole.digest == alone.digest
+    again = dtp.train(dtp.network("tiny"), made_set(), settings=SETTINGS, progress=False, **changes)
+    assert again.digest == alone.digest  # nothing was left to do
+
+    def stopped(ranks, **more):
+        return dtp.train(dtp.network("tiny"), made_set(), settings=SETTINGS, ranks=ranks,
+                         progress=False, checkpoint=tmp_path / "other.pt", **more)  # fmt: skip
+
+    _stop_after_one_epoch(tmp_path / "other.pt")
+    resumed = stopped(2)
+    assert resumed.digest == alone.digest
+    assert torch.equal(resumed.losses, alone.losses)
+    with pytest.raises(ValueError, match="trained with beta = 0.7, not 0.5"):
+        stopped(1, beta=0.5)
+
+
+def _stop_after_one_epoch(path):
+    from alkit.dtp import run as module
+
+    loop = module._Loop(dtp.network("tiny"), made_set(), SETTINGS, None)
+    loop.begin(path)
+    plain = loop._save
+
+    class Stop(Exception):
+        pass
+
+    def save(where):
+        plain(where)
+        raise Stop
+
+    loop._save = save
+    with pytest.raises(Stop):
+        loop.go(path, progress=False)
+
+
+# ---- the time model
+
+
+def test_longest_first():
+    assert assign.longest_first([1, 5, 3, 3], 2) == [0, 0, 1, 1]
+    assert assign.longest_first([1.0, 2.0], 4) == [1, 0]
+    with pytest.raises(ValueError, match="workers is 0"):
+        assign.longest_first([1.0], 0)
+
+
+@pytest.mark.parametrize(
+    ("iterations", "unit", "workers", "wanted"),
+    [
+        ((20, 30, 35, 55, 20), (37.75, 18.87, 9.44, 4.72, 0.005), None, 2.53),
+        ((20, 30, 35, 55, 20), (37.75, 18.87, 9.44, 4.72, 0.005), 2, 1.88),
+        ((20, 30, 35, 55, 20), (1, 1, 1, 1, 1), None, 2.91),
+        ((25, 35, 40, 60, 25), (37.75, 18.87, 9.44, 4.72, 0.5), None, 2.41),
+    ],
+)
+def test_bounds_of_the_published_network(iterations, unit, workers, wanted):
+    loads = [k * c for k, c in zip(iterations, unit, strict=True)]
+    assert assign.bound(loads, workers) == pytest.approx(wanted, abs=0.01)
+
+
+def test_what_does_not_split_lowers_the_bound():
+    assert assign.bound([1.0, 1.0], 2, rest=0.0) == 2
+    assert assign.bound([1.0, 1.0], 2, rest=1.0) == 1.5
+    assert assign.time_of([3.0, 1.0, 1.0], [0, 1, 1], rest=0.5) == 3.5
+
+
+def test_measuring_loads_changes_nothing():
+    net = dtp.network("tiny")
+    feedback = BlockFeedback(net, SETTINGS)
+    passed = net.locally(made_set().train.x[:32])
+    feedback.learn(1, passed, 0)
+    before = digest(net), copy.deepcopy(feedback.optimizers[1].state_dict())
+    loads = assign.measured_loads(feedback, passed)
+    assert len(loads) == 3
+    assert min(loads) > 0
+    assert digest(net) == before[0]
+    after = feedback.optimizers[1].state_dict()["state"][0]["momentum_buffer"]
+    assert torch.equal(after, before[1]["state"][0]["momentum_buffer"])
+    assert not feedback.optimizers[2].state_dict()["state"]
+
+
+def test_one_process_needs_nobody():
+    crew = Crew()
+    assert (crew.rank, crew.ranks) == (0, 1)
+    crew.check_equal(dtp.network("tiny"), torch.zeros(1), 0)
+    assert issubclass(RanksDiffer, RuntimeError)
