@@ -72,6 +72,7 @@ _METHODS = {
     "dtp_exact": ("#029e73", "*", "DTP, exact"),
     "dtp_matched": ("#56b4e9", "^", "DTP, matched"),
     "dtp_frozen": ("#56b4e9", "v", "DTP, frozen places"),
+    "dtp_orthogonal": ("#56b4e9", "<", "DTP, orthogonal noise"),
     "dtp_fused": ("#0173b2", "P", "DTP, fused"),
     "dtp_fixed": ("#949494", "x", "fixed feedback"),
     "vanilla_dtp": ("#de8f05", "s", "vanilla DTP"),

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from alkit.dtp.feedback import BlockFeedback
 from alkit.dtp.networks import Net, Pass
-from alkit.dtp.noise import draw
+from alkit.dtp.noise import Noise
 from alkit.dtp.settings import Settings
 from alkit.rng import generator_for
 
@@ -59,10 +59,10 @@ class DirectFeedback(BlockFeedback):
 
     @torch.no_grad()
     def _gradient(
-        self, n: int, batch: tuple[Tensor, Tensor], generator: torch.Generator
+        self, n: int, batch: tuple[Tensor, Tensor], noise: Noise
     ) -> tuple[Tensor, list[Tensor]]:
         s, out = batch
-        dh = draw(s, self.sigma(n), generator)
+        dh = noise.draw(s, self.sigma(n), "x")
         noisy = s + dh
         for block in self.net.blocks[n + 1 :]:
             noisy, _ = block(noisy)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from alkit.dtp import closed, losses
 from alkit.dtp.block import Block, Notes
 from alkit.dtp.networks import Net, Pass
-from alkit.dtp.noise import draw, noise_for
+from alkit.dtp.noise import Noise, noise_for
 from alkit.dtp.settings import METHODS, Lists, Settings
 from alkit.dtp.targets import targets
 from alkit.heartbeat import beat
@@ -66,11 +66,12 @@ class BlockFeedback:
         count = self.iterations(n) if iterations is None else iterations
         optimizer, parameters = self.optimizers[n], self.parameters(n)
         generator = noise_for(self.settings.seed, step, n, run.inputs[n].device)
+        noise = Noise(generator, self.settings.noise)
         batch = self._batch(n, run)
         found = []
         for _ in range(count):
             beat(f"feedback of {self.net.label(n)}, step {step}")
-            loss, gradients = self._gradient(n, batch, generator)
+            loss, gradients = self._gradient(n, batch, noise)
             for parameter, gradient in zip(parameters, gradients, strict=True):
                 parameter.grad = gradient
             optimizer.step()
@@ -110,18 +111,18 @@ class BlockFeedback:
         return self.settings.form == "closed" and block.linear is not None
 
     def _gradient(
-        self, n: int, batch: tuple[Tensor, Tensor, Notes, Tensor | None], generator: torch.Generator
+        self, n: int, batch: tuple[Tensor, Tensor, Notes, Tensor | None], noise: Noise
     ) -> tuple[Tensor, list[Tensor]]:
         """Return loss and gradients for one draw of noise."""
         block, sigma, index = self.net.blocks[n], self.sigma(n), self.settings.index
         x, y, notes, base = batch
-        dx = draw(x, sigma, generator)
+        dx = noise.draw(x, sigma, "x")
         if self.loss == "reconstruction":
             if self._closed(block):
                 loss, gradient = closed.reconstruction_gradient(block, x, notes, dx, index=index)
                 return loss, [gradient]
             return self._differentiated(n, losses.reconstruction(block, x, notes, dx, index=index))
-        dy = draw(y, sigma, generator)
+        dy = noise.draw(y, sigma, "y")
         if self._closed(block):
             loss, gradient = closed.l_drl_gradient(
                 block, x, y, notes, dx, dy, index=index, base=base

@@ -27,6 +27,8 @@ from alkit.timeline import Timeline
 
 __all__ = ["Record", "digest", "run"]
 
+COMPARED = 256  # validation samples at most, for gradients beside backprop's
+
 
 @dataclass(frozen=True)
 class Record:
@@ -203,8 +205,7 @@ class _Loop:
     def _compare(self) -> None:
         if self.stepper.feedback is None:
             return
-        size = min(self.settings.batch, len(self.data.validation))
-        x, y_onehot = next(iter(self.data.validation.batches(size, shuffle=False)))
+        x, y_onehot = next(iter(self.data.validation.batches(COMPARED, shuffle=False)))
         made = compare(
             self.net, x, y_onehot, self.settings.compare_beta, feedback=self.stepper.feedback
         )

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from alkit.dtp.losses import INDEX_MODES
+from alkit.dtp.noise import KINDS
 
 __all__ = ["FORMS", "METHODS", "SCHEDULES", "Settings", "aligned"]
 
@@ -42,6 +43,7 @@ class Settings:
             goes on from batch to batch.
         form: of feedback gradients: "closed", where a block's feedback has one weight, or
             "autograd".
+        noise: "normal", or "orthogonal", which averages out sooner; see `alkit.dtp.noise`.
         index: places for unpooling in the loss: "own" of the noisy pass, as published, or "frozen".
         symmetric: begin with feedback weights that are copies of the forward's, and no biases.
         optimizer, lr, momentum, weight_decay: of the forward weights.
@@ -70,6 +72,7 @@ class Settings:
     samples: int = 1
     form: str = "closed"
     index: str = "own"
+    noise: str = "normal"
     symmetric: bool = False
     optimizer: str = "sgd"
     lr: float = 0.05
@@ -86,8 +89,8 @@ class Settings:
 
     def __post_init__(self) -> None:
         allowed = {
-            "method": METHODS, "form": FORMS, "index": INDEX_MODES, "schedule": SCHEDULES,
-            "optimizer": OPTIMIZERS, "feedback_optimizer": OPTIMIZERS,
+            "method": METHODS, "form": FORMS, "index": INDEX_MODES, "noise": KINDS,
+            "schedule": SCHEDULES, "optimizer": OPTIMIZERS, "feedback_optimizer": OPTIMIZERS,
         }  # fmt: skip
         for name, names in allowed.items():
             if getattr(self, name) not in names:

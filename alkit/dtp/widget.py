@@ -7,9 +7,9 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from alkit.dtp.networks import EXACT, Net, Switches, network
+from alkit.dtp.onebatch import trace
 from alkit.dtp.presets import feedback_rates
 from alkit.dtp.settings import Settings
-from alkit.dtp.study import trace
 from alkit.viz import png, shades
 
 __all__ = ["InverseDashboard", "picture"]
@@ -20,7 +20,7 @@ class InverseDashboard:
 
     Attributes:
         sigma, rate, iterations, index, exact: controls. `.value` may be set in code.
-        table: what is drawn, see `alkit.dtp.study.trace`.
+        table: what is drawn, see `alkit.dtp.onebatch.trace`.
     """
 
     def __init__(self, x: Tensor, *, seed: int = 0, iterations: int = 100) -> None:

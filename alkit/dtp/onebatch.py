@@ -1,0 +1,126 @@
+"""What one batch shows: feedback that learns, angles over beta, lengths, the alignment figure."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+import torch
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+from alkit.dtp.compare import compare
+from alkit.dtp.data import pictures
+from alkit.dtp.feedback import BlockFeedback
+from alkit.dtp.metrics import weight_symmetry
+from alkit.dtp.networks import EXACT, Net, Switches, network
+from alkit.dtp.noise import draw, noise_for
+from alkit.dtp.presets import feedback_rates
+from alkit.dtp.settings import Settings
+
+__all__ = ["alignment", "angles_of_betas", "best_multiple", "doubles", "multiples", "trace"]
+
+
+def trace(
+    net: Net, x: Tensor, settings: Settings, iterations: int, every: int = 10
+) -> pd.DataFrame:
+    """Train every feedback on one batch; return angle, distance, norm_ratio and loss as it goes."""
+    feedback = BlockFeedback(net, settings)
+    run, rows = net.locally(x), [weight_symmetry(net).assign(iteration=0, loss=float("nan"))]
+    for done in range(0, iterations, every):
+        means = [
+            float(feedback.learn(n, run, step=done, iterations=every).mean())
+            for n in feedback.layers
+        ]
+        rows.append(weight_symmetry(net).assign(iteration=done + every, loss=means))
+    return pd.concat(rows, ignore_index=True)
+
+
+def angles_of_betas(
+    name: str,
+    x: Tensor,
+    y_onehot: Tensor,
+    betas: Sequence[float],
+    *,
+    seed: int = 0,
+    **switches: Any,
+) -> pd.DataFrame:
+    """Return angles and errors against backprop of a network with copied weights, by beta."""
+    net = network(
+        name, channels=x.shape[1], side=x.shape[2], seed=seed, switches=Switches(**switches)
+    ).to(x.dtype)
+    net.make_symmetric()
+    found = [compare(net, x, y_onehot, beta).assign(beta=beta) for beta in betas]
+    return pd.concat(found, ignore_index=True)
+
+
+def best_multiple(net: Net, n: int, x: Tensor, sigma: float, index: str, draws: int = 4) -> float:
+    """Return the multiple of the copied weight that L-DRL likes best as block n's feedback."""
+    run, generator = net.locally(x), noise_for(0, 0, n)
+    block, inputs, s, notes = net.blocks[n], run.inputs[n], run.s[n].detach(), run.notes[n]
+    top = bottom = 0.0
+    with torch.no_grad():
+        base = block.feedback(s, notes)
+        for _ in range(draws):
+            dx, dy = draw(inputs, sigma, generator), draw(s, sigma, generator)
+            noisy, own = block(inputs + dx)
+            forward = block.feedback(noisy, own if index == "own" else notes) - base
+            top += float((dx * forward).sum())
+            bottom += float((block.feedback(s + dy, notes) - base).square().sum())
+    return top / bottom
+
+
+def multiples(x: Tensor, seed: int, sigmas: Sequence[float]) -> pd.DataFrame:
+    """Return simple_vgg's `best_multiple` by places, share of the noise and block."""
+    rows = []
+    for index, switches in {"own": Switches(), "frozen": EXACT}.items():
+        net = network("simple_vgg", seed=seed, switches=switches).to(x.dtype)
+        net.make_symmetric()
+        for share in (1.0, 0.1):
+            for n, sigma in enumerate(sigmas, 1):
+                found = best_multiple(net, n, x, share * sigma, index, draws=1)
+                rows.append((index, share, net.label(n), seed, found))
+    return pd.DataFrame(rows, columns=["places", "noise", "block", "seed", "multiple"])
+
+
+def doubles(data: str, size: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Return one batch (x, y one-hot) in double precision: of a data set, or "random" pictures."""
+    if data != "random":
+        found = pictures(data, normalisation="cifar10" if data == "cifar10" else "")
+        x, y_onehot = next(iter(found.train.batches(size, seed=seed)))
+        return x.double(), y_onehot.double()
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(size, 3, 32, 32, generator=generator, dtype=torch.float64)
+    return x, one_hot(torch.arange(size) % 10, 10).double()
+
+
+def alignment(
+    x: Tensor,
+    y_onehot: Tensor,
+    *,
+    iterations: int,
+    seed: int,
+    exact: bool = False,
+    sigma: Sequence[float] = (0.2, 0.2, 0.1),
+    kappa: float = 2e-2,
+    beta: float = 0.4655,
+) -> pd.DataFrame:
+    """Return LeNet's angles to backprop on one batch: random, trained and copied feedback.
+
+    As in the authors' figure, with padding 0, but with fewer iterations at higher rates.
+    """
+    switches = EXACT if exact else Switches()
+    options = {"channels": x.shape[1], "side": x.shape[2], "seed": seed, "switches": switches}
+    net = network("lenet", padding=0, **options)
+    found = [compare(net, x, y_onehot, beta).assign(feedback="random")]
+    rates = feedback_rates(net, x, sigma, kappa)
+    settings = Settings(
+        sigma=tuple(sigma), feedback_lr=tuple(rates), seed=seed, beta=beta,
+        index="frozen" if exact else "own",
+    )  # fmt: skip
+    feedback, run = BlockFeedback(net, settings), net.locally(x)
+    for n in feedback.layers:
+        feedback.learn(n, run, step=0, iterations=iterations)
+    found.append(compare(net, x, y_onehot, beta).assign(feedback="trained"))
+    net.make_symmetric()
+    found.append(compare(net, x, y_onehot, beta).assign(feedback="copied"))
+    return pd.concat(found, ignore_index=True).assign(seed=seed)
