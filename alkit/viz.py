@@ -85,7 +85,7 @@ _RECIPE_LINES = {"modern": "-", "mse": "-.", "original": ":", "": "-"}
 _KINDS = {"forward": "#8ab6e1", "backward": "#e8a87c", "update": "#7fb685"}
 _LANES = {
     "send": "#c9b3e0", "receive": "#c9b3e0", "load": "0.85", "feedback": "#f0d58c",
-    "targets": "#b9a0d0",
+    "targets": "#9fd0c8",
 }  # fmt: skip
 _HALVES = {"backward_input": "#e8a87c", "backward_weight": "#f2cfb3"}
 

@@ -10,7 +10,7 @@ from alkit.dtp.block import Block
 from alkit.dtp.compare import compare, gradients
 from alkit.dtp.feedback import BlockFeedback
 from alkit.dtp.networks import network
-from alkit.dtp.noise import draw, noise_for
+from alkit.dtp.noise import Noise, draw, noise_for
 from alkit.dtp.onebatch import best_multiple
 from alkit.dtp.pieces import Activation, Dense
 from alkit.dtp.settings import Settings
@@ -253,7 +253,7 @@ def test_own_places_make_feedback_too_large(index):
     """The best multiple of W as B: nearly 2 with the noisy pass' places, 1 with the clean ones."""
     net = exact_net("simple_vgg", matched=index == "frozen")
     net.make_symmetric()
-    x, _ = batch(size=16)
+    x, _ = batch(size=6)
     for n, sigma in ((1, 0.4), (2, 0.4), (3, 0.2), (4, 0.2)):
         for share in (1.0, 0.1):
             found = best_multiple(net, n, x, sigma * share, index)
@@ -274,3 +274,21 @@ def test_feedback_learning_leaves_forward_weights_alone():
         assert not torch.equal(net.blocks[n].feedback_parameters()[0], kept[n])
     after = [p for block in net for p in block.forward_parameters()]
     assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
+
+
+def test_samples_are_averaged():
+    """A batch repeated three times with noise of its own is the mean over three draws."""
+    net = exact_net("lenet")
+    x, _ = batch()
+    for form in ("closed", "autograd"):
+        settings = Settings(form=form, samples=3, iterations=1, sigma=0.2, feedback_lr=1e-3)
+        feedback = BlockFeedback(net, settings)
+        repeated = feedback._batch(1, net.locally(x))
+        _, found = feedback._gradient(1, repeated, Noise(noise_for(0, 0, 1)))
+        draws, (inputs, y, _, _) = Noise(noise_for(0, 0, 1)), repeated
+        dx, dy = draws.draw(inputs, 0.2, "x"), draws.draw(y, 0.2, "y")
+        run, mean = net.locally(x), torch.zeros_like(found[0])
+        for at in range(3):
+            own = (run.inputs[1], run.s[1].detach(), run.notes[1], dx[at::3], dy[at::3])
+            mean += closed.l_drl_gradient(net.blocks[1], *own)[1] / 3
+        torch.testing.assert_close(found[0], mean, rtol=1e-9, atol=1e-12)
