@@ -30,6 +30,13 @@ def test_a_round_has_exactly_the_covariance(size):
     assert set(drawn.abs().flatten().tolist()) == {0.3}
 
 
+def test_rounds_differ():
+    """Sylvester's first column is all ones: without signs of its own it would be a shift."""
+    noise, like = Noise(noise_for(0, 0, 0), "orthogonal"), torch.zeros(4, 4)
+    drawn = torch.stack([noise.draw(like, 1.0, "x") for _ in range(20)])
+    assert drawn[:, :, 0].unique().tolist() == [-1, 1]
+
+
 def test_a_round_gives_the_mean_gradient_of_a_linear_map():
     draws = torch.Generator().manual_seed(0)
     w, b = (torch.randn(s, generator=draws, dtype=torch.float64) for s in ((4, 8), (8, 4)))
