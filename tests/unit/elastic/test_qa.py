@@ -52,6 +52,11 @@ def test_every_window_holds_its_piece_and_its_answer(tokenizer):
     for window in cut:
         question = questions[window.question]
         assert len(window.ids) <= 20
+        # the paragraph's pieces begin where `context` says
+        text = tokenizer.encode(question.context, add_special_tokens=False)
+        start = text.offsets.index(window.offsets[0])
+        pieces = text.ids[start : start + len(window.offsets)]
+        assert list(window.ids[window.context : -1]) == pieces
         first, last = window.span
         if (first, last) != (0, 0):
             low = window.offsets[first - window.context][0]
