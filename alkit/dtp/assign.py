@@ -47,20 +47,25 @@ def time_of(loads: Sequence[float], owners: Sequence[int], *, rest: float = 0.0)
 
 def bound(loads: Sequence[float], workers: int | None = None, *, rest: float = 0.0) -> float:
     """Return how many times as fast a step is at most; default as many processes as loops."""
-    owners = longest_first(loads, workers or len(loads))
-    return (rest + sum(loads)) / time_of(loads, owners, rest=rest)
+    owners = longest_first(loads, len(loads) if workers is None else workers)
+    together = time_of(loads, owners, rest=rest)
+    return (rest + sum(loads)) / together if together else 1.0
 
 
 def measured_loads(feedback: BlockFeedback, run: Pass) -> list[float]:
-    """Return the seconds of each block's loop for a batch: one iteration, the better of two.
+    """Return the seconds of each block's loop for a batch, from loops of 1 and of 3 iterations.
 
     Weights and momentum are put back.
     """
     found = []
-    for n in feedback.layers:
+    for n in feedback.loops:
         kept = [p.detach().clone() for p in feedback.parameters(n)]
         state = copy.deepcopy(feedback.optimizers[n].state_dict())
-        one = min(_seconds(feedback, n, run) for _ in range(2))
+        one = 0.0
+        if feedback.iterations(n):
+            _seconds(feedback, n, run, 1)  # warm
+            short, long = (_seconds(feedback, n, run, count) for count in (1, 3))
+            one = max(long - short, 0.0) / 2 or short
         for parameter, value in zip(feedback.parameters(n), kept, strict=True):
             _put(parameter, value)
         feedback.optimizers[n].load_state_dict(state)
@@ -68,9 +73,9 @@ def measured_loads(feedback: BlockFeedback, run: Pass) -> list[float]:
     return found
 
 
-def _seconds(feedback: BlockFeedback, n: int, run: Pass) -> float:
+def _seconds(feedback: BlockFeedback, n: int, run: Pass, iterations: int) -> float:
     start_s = time.perf_counter()
-    feedback.learn(n, run, step=-1, iterations=1)
+    feedback.learn(n, run, step=-1, iterations=iterations)
     return time.perf_counter() - start_s
 
 

@@ -8,14 +8,15 @@ the feedback (unpooling, activation) and R a reshape. The closed-form gradients 
 """
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
 from torch import Generator, Tensor, nn
 
-from alkit.dtp.pieces import NoInverse, Piece, Reshape, _Affine
+from alkit.dtp.pieces import Affine, NoInverse, Piece, Reshape
 
-__all__ = ["Block", "Linear"]
+__all__ = ["Block", "Linear", "Notes"]
 
 Notes = list[Any]
 
@@ -23,7 +24,7 @@ Notes = list[Any]
 class Linear(NamedTuple):
     """Where the one weight of a feedback stands among the pieces."""
 
-    piece: _Affine
+    piece: Affine
     at: int
 
 
@@ -56,15 +57,25 @@ class Block(nn.Module):
         """Return G(y), in the space of the input; the notes say which forward pass it inverts."""
         return self._back(y, notes, len(self.pieces), 0)
 
-    @property
+    @cached_property
     def linear(self) -> Linear | None:
         """The weight that the feedback is linear in; None if there are several or other parts."""
         own = [at for at, piece in enumerate(self.pieces) if any(True for _ in piece.parameters())]
-        if len(own) != 1 or not isinstance(self.pieces[own[0]], _Affine):
+        if len(own) != 1 or not isinstance(self.pieces[own[0]], Affine):
             return None
         if any(not isinstance(piece, Reshape) for piece in self.pieces[: own[0]]):
             return None
         return Linear(self.pieces[own[0]], own[0])
+
+    def weighed(self) -> Linear:
+        """Return `linear`.
+
+        Raises:
+            NoInverse: the feedback is not linear in one weight.
+        """
+        if self.linear is None:
+            raise NoInverse("this block's feedback has no single weight: take form='autograd'")
+        return self.linear
 
     def psi(self, y: Tensor, notes: Notes) -> Tensor:
         """Return what the feedback's weight is applied to."""
@@ -75,6 +86,10 @@ class Block(nn.Module):
         at = self._at()
         return self._back(inner, notes, at + 1, at)
 
+    def flat(self, x: Tensor, notes: Notes) -> Tensor:
+        """Give an input the shape that the weight of the feedback returns."""
+        return x.flatten(1) if self._at() else x
+
     def forward_parameters(self) -> list[nn.Parameter]:
         """Return W and b."""
         return [p for name, p in self.named_parameters() if "feedback" not in name]
@@ -83,9 +98,9 @@ class Block(nn.Module):
         """Return B."""
         return [p for name, p in self.named_parameters() if "feedback" in name]
 
-    def affine(self) -> Iterator[_Affine]:
+    def affine(self) -> Iterator[Affine]:
         """Yield all parts with weights."""
-        return (part for part in self.modules() if isinstance(part, _Affine))
+        return (part for part in self.modules() if isinstance(part, Affine))
 
     def initialise(self, generator: Generator) -> None:
         """Draw all weights."""
@@ -93,11 +108,11 @@ class Block(nn.Module):
             part.initialise(generator)
 
     @torch.no_grad()
-    def make_symmetric(self, *, zero_biases: bool = True) -> None:
+    def make_symmetric(self) -> None:
         """Copy forward weights into the feedback, transposed; biases become 0, as published."""
         for part in self.affine():
             part.feedback_weight.copy_(part.transposed())
-            if zero_biases and part.bias is not None:
+            if part.bias is not None:
                 part.bias.zero_()
 
     def _back(self, y: Tensor, notes: Notes, high: int, low: int) -> Tensor:
@@ -106,7 +121,4 @@ class Block(nn.Module):
         return y
 
     def _at(self) -> int:
-        found = self.linear
-        if found is None:
-            raise NoInverse("this block's feedback has no single weight: take form='autograd'")
-        return found.at
+        return self.weighed().at

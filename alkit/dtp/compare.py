@@ -49,7 +49,8 @@ def compare(
 ) -> pd.DataFrame:
     """Return a row a block: angle, row_angle, distance and norm_ratio of its weight gradients.
 
-    All weights of a block together, without biases; the ratio is DTP's norm over backprop's.
+    All weights of a block together, without biases; row_angle is the mean over its weights. The
+    ratio is DTP's norm over backprop's.
     Nothing of the network changes.
     """
     rows: list[dict[str, Any]] = []
@@ -60,7 +61,8 @@ def compare(
             continue
         a, b = (torch.cat([pair[side].flatten() for pair in pairs]) for side in (0, 1))
         rows.append({
-            "block": net.label(n), "angle": angle(a, b), "row_angle": row_angle(*pairs[0]),
+            "block": net.label(n), "angle": angle(a, b),
+            "row_angle": sum(row_angle(*pair) for pair in pairs) / len(pairs),
             "distance": distance(b, a), "norm_ratio": norm_ratio(a, b),
         })  # fmt: skip
     return pd.DataFrame(rows)

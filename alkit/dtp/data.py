@@ -33,6 +33,7 @@ def pictures(
     side: int | None = None,
     protocol: str = "validation",
     train: int | None = None,
+    validation: int | None = None,
     test: int | None = None,
     seed: int = 0,
 ) -> DataSet:
@@ -41,7 +42,7 @@ def pictures(
     Args:
         normalisation: of `NORMALISATIONS`; none: the set's own.
         side: means over squares make pictures so small; digits are stretched to it.
-        train, test: samples to keep, as many of each class; None for all.
+        train, validation, test: samples to keep, as many of each class; None for all.
         seed: of what is held out and kept.
     Raises:
         ValueError: an unknown name, or a side that does not divide.
@@ -60,13 +61,19 @@ def pictures(
         x, y = (torch.cat([getattr(part, field) for part in parts]) for field in ("x", "y"))
         note = f"{data.note}; trains on all, looks at the test images".removeprefix("; ")
         data = replace(data, train=replace(data.train, x=x, y=y), validation=data.test, note=note)
-    data = data.subset(train=train, test=test, seed=seed)
+    if protocol == "original":
+        validation = test
+    data = data.subset(train=train, validation=validation, test=test, seed=seed)
     parts = (_made(part, normalisation, side) for part in (data.train, data.validation, data.test))
     return replace(data, **dict(zip(("train", "validation", "test"), parts, strict=True)))
 
 
 def _made(part: Part, normalisation: str, side: int | None) -> Part:
-    if normalisation and part.is_bytes:
+    if normalisation:
+        if not part.is_bytes:
+            raise ValueError(
+                f"normalisation is {normalisation!r}: these pictures have none, leave it out"
+            )
         mean, std = NORMALISATIONS[normalisation]
         part = replace(part, mean=mean, std=std)
     own = part.x.shape[2]

@@ -4,8 +4,9 @@
               mean | dh - Q_n (out(s_n + dh) - out(s_n)) |^2
     targets   delta_n = Q_n delta_(N-1)
 
-The minimum is the damped pseudo-inverse of the Jacobian of all later blocks: targets of Gauss and
-Newton instead of gradients, and no loop is local to its block.
+The minimum is the pseudo-inverse of the Jacobian of all later blocks: targets of Gauss and Newton
+instead of gradients, and no loop is local to its block. Loops are those of blocks 0 to N - 2, so
+lists of settings begin with block 0.
 """
 
 import math
@@ -29,6 +30,8 @@ class DirectFeedback(BlockFeedback):
     """
 
     def __init__(self, net: Net, settings: Settings, sample: Tensor) -> None:
+        if settings.samples != 1:
+            raise ValueError(f"samples is {settings.samples}: ddtp draws one sample, set it to 1")
         with torch.no_grad():
             outputs = net.locally(sample[:1]).s
         bound = 1 / math.sqrt(outputs[-1].shape[1])
@@ -47,11 +50,11 @@ class DirectFeedback(BlockFeedback):
         """Return all blocks' deltas from the output's."""
         with torch.no_grad():
             found = [
-                (last @ getattr(self.net, f"direct_{n}").T).view_as(run.s[n]) for n in self.layers
+                (last @ getattr(self.net, f"direct_{n}").T).view_as(run.s[n]) for n in self.loops
             ]
         return [*found, last]
 
-    def _layers(self) -> list[int]:
+    def _loops(self) -> list[int]:
         return list(range(len(self.net) - 1))
 
     def _batch(self, n: int, run: Pass) -> tuple[Tensor, Tensor]:

@@ -31,7 +31,7 @@ class BlockFeedback:
     """The feedback maps G_n of a network's blocks, and how they learn.
 
     Attributes:
-        layers: numbers of the blocks whose feedback learns.
+        loops: numbers of the blocks whose feedback learns.
         lists: iterations, noise and rate of each of them.
         optimizers: of each block.
     """
@@ -39,11 +39,11 @@ class BlockFeedback:
     def __init__(self, net: Net, settings: Settings) -> None:
         self.net, self.settings = net, settings
         self.loss, self.rule = METHODS[settings.method]
-        self.layers = self._layers()
-        self.lists: Lists = settings.lists([net.label(n) for n in self.layers])
+        self.loops = self._loops()
+        self.lists: Lists = settings.lists([net.label(n) for n in self.loops])
         self.optimizers = {
             n: self._optimizer(n, rate)
-            for n, rate in zip(self.layers, self.lists.feedback_lr, strict=True)
+            for n, rate in zip(self.loops, self.lists.feedback_lr, strict=True)
         }
 
     def parameters(self, n: int) -> list[nn.Parameter]:
@@ -52,7 +52,7 @@ class BlockFeedback:
 
     def iterations(self, n: int) -> int:
         """Return K_n."""
-        return self.lists.iterations[self.layers.index(n)]
+        return self.lists.iterations[self.loops.index(n)]
 
     def learn(self, n: int, run: Pass, step: int, iterations: int | None = None) -> Tensor:
         """Run block n's loop on one batch, and return the loss of each iteration, (K_n,).
@@ -65,7 +65,7 @@ class BlockFeedback:
         """
         count = self.iterations(n) if iterations is None else iterations
         optimizer, parameters = self.optimizers[n], self.parameters(n)
-        generator = noise_for(self.settings.seed, step, n, run.inputs[n].device)
+        generator = noise_for(self.settings.seed, step, n)
         noise = Noise(generator, self.settings.noise)
         batch = self._batch(n, run)
         found = []
@@ -86,9 +86,9 @@ class BlockFeedback:
 
     def sigma(self, n: int) -> float:
         """Return the noise of block n."""
-        return self.lists.sigma[self.layers.index(n)]
+        return self.lists.sigma[self.loops.index(n)]
 
-    def _layers(self) -> list[int]:
+    def _loops(self) -> list[int]:
         return self.net.trained
 
     def _optimizer(self, n: int, rate: float) -> torch.optim.Optimizer:
@@ -108,7 +108,7 @@ class BlockFeedback:
         return x, y, notes, block.psi(y, notes) if self._closed(block) else None
 
     def _closed(self, block: Block) -> bool:
-        return self.settings.form == "closed" and block.linear is not None
+        return self.settings.form in ("closed", "expected") and block.linear is not None
 
     def _gradient(
         self, n: int, batch: tuple[Tensor, Tensor, Notes, Tensor | None], noise: Noise
@@ -116,6 +116,9 @@ class BlockFeedback:
         """Return loss and gradients for one draw of noise."""
         block, sigma, index = self.net.blocks[n], self.sigma(n), self.settings.index
         x, y, notes, base = batch
+        if self.settings.form == "published":
+            with torch.no_grad():
+                y, notes = block(x)
         dx = noise.draw(x, sigma, "x")
         if self.loss == "reconstruction":
             if self._closed(block):
@@ -124,9 +127,9 @@ class BlockFeedback:
             return self._differentiated(n, losses.reconstruction(block, x, notes, dx, index=index))
         dy = noise.draw(y, sigma, "y")
         if self._closed(block):
-            loss, gradient = closed.l_drl_gradient(
-                block, x, y, notes, dx, dy, index=index, base=base
-            )
+            expected = self.settings.form == "expected"
+            made = closed.expected_gradient if expected else closed.l_drl_gradient
+            loss, gradient = made(block, x, y, notes, dx, dy, index=index, base=base)
             return loss, [gradient]
         return self._differentiated(n, losses.l_drl(block, x, y, notes, dx, dy, index=index))
 
@@ -135,7 +138,7 @@ class BlockFeedback:
 
     def _check(self, n: int, made: Tensor, step: int) -> None:
         if not torch.isfinite(made).all():
-            at = self.layers.index(n)
+            at = self.loops.index(n)
             raise NotFinite(
                 f"the feedback loss of {self.net.label(n)} is not finite at step {step}: lower"
                 f" feedback_lr ({self.lists.feedback_lr[at]:g}) or sigma ({self.sigma(n):g}), or,"

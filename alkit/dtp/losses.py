@@ -6,7 +6,7 @@ x, y = F(x) are constants, dx and dy noise of their shapes; b samples.
     reconstruction   mean   |(x + dx) - G(F(x + dx))|^2                         vanilla DTP and TP
 
 L-DRL's minimum over B, for small noise or a linear block, is the transposed Jacobian of F, that of
-reconstruction its (damped) inverse.
+reconstruction its inverse where it has one.
 """
 
 import torch

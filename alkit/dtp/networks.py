@@ -1,12 +1,12 @@
 """The networks, as lists of blocks, and what they are made with.
 
-    simple_vgg    5 blocks conv-act-pool, 32 x 32 -> 1 x 1, and a linear head        published
+    simple_vgg    5 blocks conv-pool-act, 32 x 32 -> 1 x 1, and a linear head        published
     simple_vgg2   the first block keeps its size: the head sees 2 x 2
     lenet         2 blocks conv 5 x 5 with overlapping pools, 2 linear ones
     resnet18, 34  a stage is a block; published without any result
     tiny          3 blocks for pictures of 16 x 16, 24 32 48 channels                the suite's own
 
-Sizes and counts: section "Networks" of the notebook 50, checked by the tests.
+Sizes and counts stand in notebook 50 and are checked by the tests.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -139,6 +139,8 @@ def network(
         raise ValueError(f"network is {name!r}: give {', '.join(NETWORKS)}")
     made, own_side, own_activation = NETWORKS[name]
     side = own_side if side is None else side
+    if options and (name != "lenet" or set(options) != {"padding"}):
+        raise ValueError(f"{name} has no {', '.join(options)}: lenet alone has an option, padding")
     switches = switches or Switches()
     switches = replace(switches, activation=switches.activation or own_activation)
     blocks = made(channels, side, classes, switches, **options)
@@ -148,15 +150,16 @@ def network(
 def _conv_block(
     inputs: int, outputs: int, switches: Switches, kernel: int = 3, pool: MaxPool | None = None
 ) -> Block:
-    """conv, activation, pool.
+    """conv, pool, activation: of a growing function the same map as the published conv, act, pool.
 
-    With `add` the pool comes before the activation: for a growing function that is the same forward
-    map, and in the feedback the activation comes before what overlaps is added.
+    The activation then runs on a quarter of the values; in the feedback, where it comes first, the
+    same holds, and what overlaps is added after it. ReLU's zeros are ties between which the pool
+    would choose otherwise, so it keeps the published order.
     """
     conv = Conv(inputs, outputs, kernel, padding=kernel // 2)
     act = Activation(switches.activation, matched=switches.matched)
     after: tuple[Piece, ...] = (act,) if pool is None else (act, pool)
-    return Block(conv, *(reversed(after) if switches.add else after))
+    return Block(conv, *(after if act.name == "relu" else reversed(after)))
 
 
 def _pooled(channels: int, side: int, widths: Sequence[int], switches: Switches) -> list[Block]:
@@ -201,7 +204,7 @@ def _lenet(
         blocks.append(_conv_block(inputs, outputs, switches, 5, pool))
         inputs, side = outputs, (side + 2 * padding - 3) // 2 + 1
     if side < 1:
-        raise ValueError("pictures are too small for two pools")
+        raise ValueError("pictures are too small for two pools: give a side of at least 5")
     act = Activation(switches.activation, matched=switches.matched)
     hidden = Block(Reshape(), Dense(64 * side * side, 512), act)
     return [*blocks, hidden, Block(Dense(512, classes))]

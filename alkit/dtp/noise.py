@@ -18,9 +18,9 @@ __all__ = ["KINDS", "Noise", "draw", "noise_for"]
 KINDS = ("normal", "orthogonal")
 
 
-def noise_for(seed: int, step: int, block: int, device: torch.device | str = "cpu") -> Generator:
+def noise_for(seed: int, step: int, block: int) -> Generator:
     """Return the generator of a block's loop in one step."""
-    return generator_for(int(seed), "feedback noise", int(step), int(block), device=device)
+    return generator_for(int(seed), "feedback noise", int(step), int(block))
 
 
 def draw(like: Tensor, sigma: float, generator: Generator) -> Tensor:

@@ -1,6 +1,7 @@
 """What one batch shows: feedback that learns, angles over beta, lengths, the alignment figure."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -11,10 +12,11 @@ from torch.nn.functional import one_hot
 from alkit.dtp.compare import compare
 from alkit.dtp.data import pictures
 from alkit.dtp.feedback import BlockFeedback
+from alkit.dtp.losses import INDEX_MODES
 from alkit.dtp.metrics import weight_symmetry
 from alkit.dtp.networks import EXACT, Net, Switches, network
 from alkit.dtp.noise import draw, noise_for
-from alkit.dtp.presets import feedback_rates
+from alkit.dtp.presets import PRESETS, feedback_rates
 from alkit.dtp.settings import Settings
 
 __all__ = ["alignment", "angles_of_betas", "best_multiple", "doubles", "multiples", "trace"]
@@ -27,11 +29,13 @@ def trace(
     feedback = BlockFeedback(net, settings)
     run, rows = net.locally(x), [weight_symmetry(net).assign(iteration=0, loss=float("nan"))]
     for done in range(0, iterations, every):
-        means = [
-            float(feedback.learn(n, run, step=done, iterations=every).mean())
-            for n in feedback.layers
-        ]
-        rows.append(weight_symmetry(net).assign(iteration=done + every, loss=means))
+        count = min(every, iterations - done)
+        means = {
+            net.label(n): float(feedback.learn(n, run, step=done, iterations=count).mean())
+            for n in feedback.loops
+        }
+        now = weight_symmetry(net).assign(iteration=done + count)
+        rows.append(now.assign(loss=now.block.map(means)))
     return pd.concat(rows, ignore_index=True)
 
 
@@ -72,9 +76,9 @@ def best_multiple(net: Net, n: int, x: Tensor, sigma: float, index: str, draws: 
 def multiples(x: Tensor, seed: int, sigmas: Sequence[float]) -> pd.DataFrame:
     """Return simple_vgg's `best_multiple` by places, share of the noise and block."""
     rows = []
-    for index, switches in {"own": Switches(), "frozen": EXACT}.items():
-        net = network("simple_vgg", seed=seed, switches=switches).to(x.dtype)
-        net.make_symmetric()
+    net = network("simple_vgg", seed=seed, switches=EXACT).to(x.dtype)
+    net.make_symmetric()
+    for index in INDEX_MODES:
         for share in (1.0, 0.1):
             for n, sigma in enumerate(sigmas, 1):
                 found = best_multiple(net, n, x, share * sigma, index, draws=1)
@@ -100,25 +104,30 @@ def alignment(
     iterations: int,
     seed: int,
     exact: bool = False,
-    sigma: Sequence[float] = (0.2, 0.2, 0.1),
     kappa: float = 2e-2,
-    beta: float = 0.4655,
+    **changes: Any,
 ) -> pd.DataFrame:
     """Return LeNet's angles to backprop on one batch: random, trained and copied feedback.
 
-    As in the authors' figure, with padding 0, but with fewer iterations at higher rates.
+    As in the authors' figure, the preset "alignment": pools without padding and no biases; but with
+    fewer iterations at higher rates.
+
+    Args:
+        kappa: sets the rates, see `alkit.dtp.presets.feedback_rates`.
+        changes: of the preset's settings.
     """
-    switches = EXACT if exact else Switches()
-    options = {"channels": x.shape[1], "side": x.shape[2], "seed": seed, "switches": switches}
-    net = network("lenet", padding=0, **options)
+    preset = replace(PRESETS["alignment"], channels=x.shape[1], side=x.shape[2])
+    net = replace(preset, switches=EXACT if exact else Switches()).net(seed)
+    for parameter in net.parameters():
+        if parameter.dim() == 1:
+            parameter.data.zero_()
+    settings = replace(preset.settings, seed=seed, index="frozen" if exact else "own", **changes)
+    beta, sigma = settings.beta, settings.lists([net.label(n) for n in net.trained]).sigma
     found = [compare(net, x, y_onehot, beta).assign(feedback="random")]
-    rates = feedback_rates(net, x, sigma, kappa)
-    settings = Settings(
-        sigma=tuple(sigma), feedback_lr=tuple(rates), seed=seed, beta=beta,
-        index="frozen" if exact else "own",
-    )  # fmt: skip
-    feedback, run = BlockFeedback(net, settings), net.locally(x)
-    for n in feedback.layers:
+    rates = tuple(feedback_rates(net, x, sigma, kappa))
+    feedback = BlockFeedback(net, replace(settings, feedback_lr=rates))
+    run = net.locally(x)
+    for n in feedback.loops:
         feedback.learn(n, run, step=0, iterations=iterations)
     found.append(compare(net, x, y_onehot, beta).assign(feedback="trained"))
     net.make_symmetric()

@@ -21,8 +21,8 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
-__all__ = ["ACTIVATIONS", "Activation", "AvgPool", "Conv", "Dense", "MaxPool", "NoInverse", "Piece",
-           "Reshape"]  # fmt: skip
+__all__ = ["ACTIVATIONS", "Activation", "Affine", "AvgPool", "Conv", "Dense", "MaxPool",
+           "NoInverse", "Piece", "Reshape"]  # fmt: skip
 
 
 class NoInverse(ValueError):
@@ -41,7 +41,7 @@ class Piece(nn.Module):
         raise NotImplementedError
 
 
-class _Affine(Piece):
+class Affine(Piece):
     """A map with a weight W forward and a weight B of its own in the feedback."""
 
     weight: nn.Parameter
@@ -71,8 +71,15 @@ class _Affine(Piece):
         """
         raise NotImplementedError
 
+    def feedback_squares(self, inner: Tensor, note: Any) -> Tensor:
+        """Return S, which broadcasts to B, with E |B v|^2 = <B^2, S>.
 
-class Conv(_Affine):
+        v has independent elements of mean 0 and squares `inner`^2.
+        """
+        raise NotImplementedError
+
+
+class Conv(Affine):
     """A square convolution.
 
     Args:
@@ -111,13 +118,19 @@ class Conv(_Affine):
         return F.conv_transpose2d(y, weight, None, self.stride, self.padding, short)
 
     def feedback_gradient(self, outer: Tensor, inner: Tensor) -> Tensor:
-        """See `_Affine`: the weight gradient of a convolution of `outer`."""
+        """See `Affine`: the weight gradient of a convolution of `outer`."""
         return nn.grad.conv2d_weight(
             outer, self.feedback_weight.shape, inner, self.stride, self.padding
         )
 
+    def feedback_squares(self, inner: Tensor, note: torch.Size) -> Tensor:
+        """See `Affine`: for each kernel place the squares whose product lies inside the image."""
+        ones = inner.new_ones(len(inner), 1, *note[2:])
+        shape = (len(self.feedback_weight), 1, *self.feedback_weight.shape[2:])
+        return nn.grad.conv2d_weight(ones, shape, inner.square(), self.stride, self.padding)
 
-class Dense(_Affine):
+
+class Dense(Affine):
     """A linear map of rows."""
 
     def __init__(self, inputs: int, outputs: int, *, bias: bool = True) -> None:
@@ -135,12 +148,16 @@ class Dense(_Affine):
         return F.linear(y, self.feedback_weight)
 
     def transposed(self) -> Tensor:
-        """See `_Affine`."""
+        """See `Affine`."""
         return self.weight.T
 
     def feedback_gradient(self, outer: Tensor, inner: Tensor) -> Tensor:
-        """See `_Affine`."""
+        """See `Affine`."""
         return outer.T @ inner
+
+    def feedback_squares(self, inner: Tensor, note: None) -> Tensor:
+        """See `Affine`."""
+        return inner.square().sum(0)
 
 
 def _identity(x: Tensor) -> Tensor:
@@ -232,6 +249,10 @@ class MaxPool(Piece):
         wide = y.new_zeros((*y.shape[:2], shape[2] * shape[3]))
         put = wide.scatter_add if self.add else wide.scatter
         return put(2, places.flatten(2), y.flatten(2)).view(*y.shape[:2], *shape[2:])
+
+    def extra_repr(self) -> str:
+        """Say which."""
+        return f"{self.kernel}, {self.stride}, {self.padding}, add={self.add}"
 
 
 class AvgPool(Piece):

@@ -4,8 +4,8 @@ Numbers of the six `reproduce` files and their history are told in notebook 54; 
 one data set disagree, ours agree with the last corrected one; `cifar10_legacy` keeps the rest.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -25,6 +25,8 @@ class Preset:
 
     Attributes:
         classes, channels, side: of the network.
+        options: of the network, see `alkit.dtp.network`.
+        samples: of the training part, if not all.
         ranks: processes, as published; any other number gives the same bits.
         note: where the values come from.
     """
@@ -36,6 +38,8 @@ class Preset:
     classes: int = 10
     channels: int = 3
     side: int = 32
+    options: Mapping[str, int] = field(default_factory=dict)
+    samples: int | None = None
     ranks: int = 1
     switches: Switches = Switches()
     note: str = ""
@@ -44,21 +48,20 @@ class Preset:
         """Make the network."""
         return network(
             self.network, classes=self.classes, channels=self.channels, side=self.side, seed=seed,
-            switches=self.switches,
+            switches=self.switches, **self.options,
         )  # fmt: skip
 
     def load(self, **options: Any) -> DataSet:
         """Load the data; options are those of `alkit.dtp.data.pictures`."""
-        return pictures(
-            self.data, **{"normalisation": self.normalisation, "side": self.side, **options}
-        )
+        own = {"normalisation": self.normalisation, "side": self.side, "train": self.samples}
+        return pictures(self.data, **(own | options))
 
 
 def feedback_rates(net: Net, x: Tensor, sigma: Sequence[float], kappa: float) -> list[float]:
     """Return rates at which a plain step brings B nearer to its minimum by the share kappa.
 
     lr_n = kappa / (2 sigma_n^2 P_n), P_n the positions of a block's output: the published rates
-    have kappa 2e-3, of all but one block.
+    of simple_vgg have kappa 2e-3 in all but one block.
     """
     with torch.no_grad():
         outputs = net.locally(x[:1]).s
@@ -106,7 +109,10 @@ PRESETS: dict[str, Preset] = {
         note="what rate 0.08 was found for",
     ),
     "lenet": Preset("lenet", "cifar10", _LENET, "cifar10"),
-    "alignment": Preset("lenet", "cifar10", _ALIGNMENT, "cifar10", note="one batch, then angles"),
+    "alignment": Preset(
+        "lenet", "cifar10", _ALIGNMENT, "cifar10", options={"padding": 0},
+        note="one batch, then angles; without biases",
+    ),
     "tiny": _TINY_CIFAR,
     "tiny_exact": replace(
         _TINY_CIFAR, settings=replace(_TINY, index="frozen", noise="orthogonal"), switches=EXACT
@@ -118,6 +124,6 @@ PRESETS: dict[str, Preset] = {
     ),
     "smoke": replace(
         _TINY_CIFAR, data="digits", normalisation="", channels=1,
-        settings=replace(_TINY, epochs=1, iterations=2),
+        settings=replace(_TINY, epochs=1, iterations=2), samples=128,
     ),
 }  # fmt: skip

@@ -16,12 +16,14 @@ from alkit import checkpoint as checkpoints
 from alkit.dtp.assign import longest_first, measured_loads
 from alkit.dtp.compare import compare
 from alkit.dtp.crew import Crew
+from alkit.dtp.feedback import NotFinite
 from alkit.dtp.networks import Net
 from alkit.dtp.rates import rate
 from alkit.dtp.settings import Settings
 from alkit.dtp.step import Stepper
 from alkit.engine import operator_threads
 from alkit.engine_ranks import merged
+from alkit.heartbeat import beat
 from alkit.parts import DataSet, Part
 from alkit.timeline import Timeline
 
@@ -41,8 +43,8 @@ class Record:
             (feedback_s) and waiting for others' (receive_s).
         angles: rows of `alkit.dtp.compare`, by epoch.
         loads: seconds of each loop for a batch, as assigned by; owners: each loop's rank.
-        seconds: by rank, kind and block, of all steps.
-        timeline: of the first steps.
+        seconds: by rank, kind and block, of all steps of this call.
+        timeline: of its first steps.
         test_correct: float (N,) on the test part after the last step.
         state: of the network; digest: SHA-256 of all its bits.
     """
@@ -129,9 +131,10 @@ class _Loop:
 
     def begin(self, checkpoint: Path | None) -> None:
         """Make sure that all ranks begin alike, or go on from a checkpoint."""
-        self.crew.check_equal(self.net, torch.zeros(1), 0)
-        if checkpoint is not None and checkpoint.exists():
+        # rank 0 says whether there is one: the others might not see it yet
+        if checkpoint is not None and self.crew.told(checkpoint.exists()):
             self._restore(checkpoint)
+        self.crew.check_equal(self.net, torch.tensor([self.now.epoch, self.now.step]), 0)
         if self.crew.ranks > 1:
             dist.barrier()  # the clocks of all ranks begin here
         self.stepper.zero_s = time.perf_counter()
@@ -181,6 +184,7 @@ class _Loop:
                 self.crew.check_equal(self.net, y_onehot, now.step)
         train_s = time.perf_counter() - start_s
         self.crew.check_equal(self.net, y_onehot, now.step)
+        self._check_finite()
         now.losses += losses
         self._gather()
         spent = {
@@ -198,6 +202,11 @@ class _Loop:
         if settings.compare_every and now.epoch % settings.compare_every == 0:
             self._compare()
 
+    def _check_finite(self) -> None:
+        for name, value in self.net.state_dict().items():
+            if not torch.isfinite(value).all():
+                raise NotFinite(f"{name} is not finite after step {self.now.step}: lower lr")
+
     def _batches(self, epoch: int) -> Any:
         own = self.settings
         return self.data.train.batches(own.batch, seed=own.seed, epoch=epoch, augment=own.augment)
@@ -214,7 +223,7 @@ class _Loop:
     def _gather(self) -> None:
         """Hand the epoch's feedback losses from their owners to all."""
         stepper = self.stepper
-        for n, owner in zip(stepper.layers, stepper.owners, strict=True):
+        for n, owner in zip(stepper.loops, stepper.owners, strict=True):
             own = stepper.feedback_losses[n]
             told = self.crew.told(torch.stack(own) if own else None, owner)
             self.now.feedback_losses.setdefault(str(n), []).append(told)
@@ -226,6 +235,7 @@ class _Loop:
         size = 256
         for at, (x, y_onehot) in enumerate(part.batches(size, shuffle=False)):
             if at % self.crew.ranks == self.crew.rank:
+                beat("evaluation")
                 right = self.net.predict(x).argmax(1) == y_onehot.argmax(1)
                 found[at * size : at * size + len(x)] = right.float()
         return self.crew.total(found)
@@ -237,11 +247,11 @@ class _Loop:
         if feedback is None:
             return [], []
         if owners is not None:
-            if len(owners) != len(feedback.layers) or not set(owners) <= set(range(ranks)):
-                names = ", ".join(self.net.label(n) for n in feedback.layers)
+            if len(owners) != len(feedback.loops) or not set(owners) <= set(range(ranks)):
+                names = ", ".join(self.net.label(n) for n in feedback.loops)
                 raise ValueError(
                     f"owners is {owners}: give the rank, 0 to {ranks - 1}, of each of"
-                    f" {len(feedback.layers)} loops ({names})"
+                    f" {len(feedback.loops)} loops ({names})"
                 )
             return [], owners
         loads = None
@@ -257,22 +267,28 @@ class _Loop:
         stepper = self.stepper
         momenta = {
             str(n): self.crew.told(stepper.feedback.optimizers[n].state_dict(), owner)
-            for n, owner in zip(stepper.layers, stepper.owners, strict=True)
+            for n, owner in zip(stepper.loops, stepper.owners, strict=True)
         }
         if self.crew.rank == 0:
             checkpoints.save(path, {
                 "net": dict(self.net.state_dict()), "optimizer": stepper.optimizer.state_dict(),
-                "feedback": momenta, "settings": self.settings.plain(),
+                "feedback": momenta, "settings": self._identity(),
                 "progress": {f.name: getattr(self.now, f.name) for f in fields(self.now)},
             })  # fmt: skip
 
+    def _identity(self) -> dict[str, Any]:
+        """Return what makes a run another one."""
+        own = {"network": str(self.net.blocks), "data": self.data.name}
+        return self.settings.plain() | own | {"samples": len(self.data.train)}
+
     def _restore(self, path: Path) -> None:
         saved = checkpoints.load(path)
-        for name, value in self.settings.plain().items():
-            if saved["settings"].get(name) != value:
+        before = saved.get("settings", {})
+        for name, value in self._identity().items():
+            if before.get(name) != value:
                 raise ValueError(
-                    f"{path} was trained with {name} = {saved['settings'].get(name)!r}, not"
-                    f" {value!r}: delete it to start anew"
+                    f"{path} was trained with {name} = {before.get(name)!r}, not {value!r}: give"
+                    " another path, or delete it"
                 )
         self.net.load_state_dict(saved["net"])
         self.stepper.optimizer.load_state_dict(saved["optimizer"])

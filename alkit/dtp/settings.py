@@ -8,7 +8,7 @@ from typing import Any
 from alkit.dtp.losses import INDEX_MODES
 from alkit.dtp.noise import KINDS
 
-__all__ = ["FORMS", "METHODS", "SCHEDULES", "Settings", "aligned"]
+__all__ = ["FORMS", "METHODS", "SCHEDULES", "Lists", "Settings", "aligned"]
 
 # what the feedback learns, and how targets come down
 METHODS = {
@@ -18,7 +18,7 @@ METHODS = {
     "ddtp": ("direct", "difference"),
     "bp": ("", ""),
 }
-FORMS = ("closed", "autograd")
+FORMS = ("closed", "expected", "autograd", "published")
 SCHEDULES = ("cosine", "cosine_published", "step", "none")
 OPTIMIZERS = ("sgd", "adam")
 
@@ -41,8 +41,9 @@ class Settings:
         samples: of noise an iteration; the batch is repeated so often.
         feedback_optimizer, feedback_lr, feedback_momentum: of each feedback's own optimiser, which
             goes on from batch to batch.
-        form: of feedback gradients: "closed", where a block's feedback has one weight, or
-            "autograd".
+        form: of feedback gradients: "closed" or "expected" (of L-DRL: less noise, less work), see
+            `alkit.dtp.closed`, where a block's feedback has one weight; "autograd"; or "published",
+            which also runs the clean forward pass in every iteration. Not of ddtp, nor is `index`.
         noise: "normal", or "orthogonal", which averages out sooner; see `alkit.dtp.noise`.
         index: places for unpooling in the loss: "own" of the noisy pass, as published, or "frozen".
         symmetric: begin with feedback weights that are copies of the forward's, and no biases.
@@ -95,6 +96,11 @@ class Settings:
         for name, names in allowed.items():
             if getattr(self, name) not in names:
                 raise ValueError(f"{name} is {getattr(self, name)!r}: give {', '.join(names)}")
+        if self.compare_beta <= 0 or min(self.lr, self.compare_every) < 0:
+            raise ValueError(
+                f"compare_beta is {self.compare_beta}, lr {self.lr}, compare_every"
+                f" {self.compare_every}: give a compare_beta above 0, the others at least 0"
+            )
         for name in ("epochs", "batch", "samples", "threads", "check_every"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}: it must be at least 1")
@@ -109,6 +115,8 @@ class Settings:
             aligned(name, getattr(self, name), names, lenient=self.lenient)
             for name in ("iterations", "sigma", "feedback_lr")
         ]
+        if any(value != int(value) for value in found[0]):
+            raise ValueError(f"iterations is {found[0]}: give whole numbers")
         return Lists([int(value) for value in found[0]], found[1], found[2])
 
     def plain(self) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from alkit.parts import DataSet
 
 __all__ = ["RATIOS", "readable", "speeds", "timed"]
 
-RATIOS = ("over one process", "bound", "share of bound", "over autograd, one process")
+RATIOS = ("over one process", "bound", "share of bound", "over published form")
 
 
 def timed(
@@ -38,7 +38,7 @@ def speeds(made: Mapping[tuple[str, int], Sequence[Record]], steps: int) -> pd.D
         made: records of the rounds, by (form, ranks).
         steps: that each record's run had.
     """
-    base = [r.history.train_s.sum() / steps for r in made["autograd", 1]]
+    base = [r.history.train_s.sum() / steps for r in made["published", 1]]
     rows = []
     for (form, ranks), records in made.items():
         own = pd.Series([r.history.train_s.sum() / steps for r in records])
@@ -49,7 +49,7 @@ def speeds(made: Mapping[tuple[str, int], Sequence[Record]], steps: int) -> pd.D
             "form": form, "ranks": ranks, "n": len(own), "step_s": own.median(),
             "over one process": over_one.median(), "bound": reached.median(),
             "share of bound": (over_one / reached).median(),
-            "over autograd, one process": over_slow.median(),
+            "over published form": over_slow.median(),
             "least": over_slow.min(), "most": over_slow.max(),
         })  # fmt: skip
     return pd.DataFrame(rows)

@@ -34,7 +34,7 @@ class Stepper:
     """What a step needs: optimisers, who owns which loop, a clock.
 
     Attributes:
-        owners: the rank of each loop, in the order of `feedback.layers`; set before the first step.
+        owners: the rank of each loop, in the order of `feedback.loops`; set before the first step.
         feedback_losses: for each of this rank's blocks, (K_n,) a step.
         intervals: of the first steps of this process, on its own clock.
         seconds: by (kind, block), of all steps.
@@ -49,17 +49,17 @@ class Stepper:
             self.feedback = BlockFeedback(net, settings)
         self.parameters = [p for block in net for p in block.forward_parameters()]
         self.optimizer = self._optimizer()
-        self.owners: Sequence[int] = [0] * len(self.layers)
-        self.feedback_losses: dict[int, list[Tensor]] = {n: [] for n in self.layers}
+        self.owners: Sequence[int] = [0] * len(self.loops)
+        self.feedback_losses: dict[int, list[Tensor]] = {n: [] for n in self.loops}
         self.intervals: list[Interval] = []
         self.seconds: dict[tuple[str, int], float] = {}
         self.zero_s = 0.0  # where this process' clock stood at the beginning
         self.steps = 0
 
     @property
-    def layers(self) -> list[int]:
+    def loops(self) -> list[int]:
         """Numbers of the blocks that have a loop."""
-        return self.feedback.layers if self.feedback else []
+        return self.feedback.loops if self.feedback else []
 
     def step(self, x: Tensor, y_onehot: Tensor, number: int, lr: float) -> Tensor:
         """Train on one batch; return its cross-entropy.
@@ -101,7 +101,7 @@ class Stepper:
 
     def _learn(self, feedback: BlockFeedback, run: object, number: int) -> None:
         """Run the own loops; all ranks go through all loops in one order."""
-        for n, owner in zip(feedback.layers, self.owners, strict=True):
+        for n, owner in zip(feedback.loops, self.owners, strict=True):
             if owner == self.crew.rank:
                 with self._timed("feedback", n, number):
                     self.feedback_losses[n].append(feedback.learn(n, run, number))

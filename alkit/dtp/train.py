@@ -24,6 +24,7 @@ def train(
     owners: list[int] | None = None,
     checkpoint: str | Path | None = None,
     progress: bool = True,
+    heartbeat_s: float = 60.0,
     settings: Settings | None = None,
     **changes: Any,
 ) -> Record:
@@ -33,11 +34,14 @@ def train(
         method: "dtp", "vanilla_dtp", "tp", "ddtp" or "bp"; default that of the settings.
         ranks: processes to share the feedback loops; the result has the same bits for any number.
         owners: rank of each loop; default the longest first, by measured seconds.
+        progress: show a bar, in one process.
+        heartbeat_s: see `alkit.launch`.
         checkpoint: written after each epoch; training goes on from it if it is there.
         settings, changes: see `Settings`.
     Raises:
-        RankFailed: a rank failed; names it, and none is left running.
         ValueError, NotFinite: see `alkit.dtp.run.run`.
+        RankFailed: a rank failed, for one of these reasons or another; names it, and none is left
+            running.
 
     Example:
         >>> import alkit.dtp, alkit.datasets
@@ -58,7 +62,8 @@ def train(
     # what is wrong is said before a start, and DDTP's maps are made
     Stepper(net, settings, Crew(), next(iter(data.train.batches(1)))[0])
     given = (net, data, settings, owners, path)
-    record = launch(_on_rank, *given, ranks=ranks, threads=settings.threads)[0]
+    options = {"threads": settings.threads, "heartbeat_s": heartbeat_s}
+    record = launch(_on_rank, *given, ranks=ranks, **options)[0]
     assert isinstance(record, Record)
     net.load_state_dict(record.state)
     return record

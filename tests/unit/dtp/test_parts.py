@@ -194,7 +194,7 @@ def test_lists():
     ("changes", "words"),
     [
         ({"method": "gradient"}, "method is 'gradient': give dtp, vanilla_dtp, tp, ddtp, bp"),
-        ({"form": "fast"}, "form is 'fast': give closed, autograd"),
+        ({"form": "fast"}, "form is 'fast': give closed, expected, autograd"),
         ({"index": "both"}, "index is 'both': give own, frozen"),
         ({"schedule": "linear"}, "schedule is 'linear'"),
         ({"batch": 0}, "batch is 0: it must be at least 1"),
@@ -213,6 +213,8 @@ def test_bad_networks():
         dtp.network("vgg")
     with pytest.raises(ValueError, match="pictures of side 16: 5 pools need 32"):
         dtp.network("simple_vgg", side=16)
+    with pytest.raises(ValueError, match="tiny has no padding: lenet alone"):
+        dtp.network("tiny", padding=0)
     with pytest.raises(ValueError, match="bp has no feedback loops"):
         dtp.train(dtp.network("tiny"), made_set(), "bp", ranks=2)
 

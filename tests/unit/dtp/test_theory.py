@@ -90,11 +90,17 @@ def test_overlapping_windows_must_be_added():
     assert worst(net, 0.5) < 1e-10
 
 
-def test_both_orders_of_pool_and_activation_are_one_forward_map():
+def test_both_orders_of_pool_and_activation_are_one_map():
+    """As published the activation comes before the pool; forward and feedback are the same."""
     x, _ = batch()
-    for name in ("simple_vgg", "lenet"):
-        published, exact = exact_net(name), exact_net(name, matched=True, add=True)
-        assert torch.equal(published(x), exact(x))
+    for name, n in (("simple_vgg", 0), ("lenet", 0)):
+        block = exact_net(name).blocks[n]
+        conv, pool, act = block.pieces
+        published = Block(conv, act, pool)
+        (y, notes), (other, others) = block(x), published(x)
+        assert torch.equal(y, other)
+        v = torch.randn_like(y)
+        assert torch.equal(block.feedback(v, notes), published.feedback(v, others))
 
 
 # ---- the losses
@@ -251,7 +257,7 @@ def test_a_bias_in_the_feedback_would_learn_nothing():
 @pytest.mark.parametrize("index", ["own", "frozen"])
 def test_own_places_make_feedback_too_large(index):
     """The best multiple of W as B: nearly 2 with the noisy pass' places, 1 with the clean ones."""
-    net = exact_net("simple_vgg", matched=index == "frozen")
+    net = exact_net("simple_vgg", matched=True)
     net.make_symmetric()
     x, _ = batch(size=6)
     for n, sigma in ((1, 0.4), (2, 0.4), (3, 0.2), (4, 0.2)):
@@ -267,9 +273,9 @@ def test_feedback_learning_leaves_forward_weights_alone():
     net = exact_net("lenet")
     before = copy.deepcopy([p for block in net for p in block.forward_parameters()])
     feedback = BlockFeedback(net, Settings(iterations=3, feedback_lr=1e-3))
-    kept = {n: net.blocks[n].feedback_parameters()[0].detach().clone() for n in feedback.layers}
+    kept = {n: net.blocks[n].feedback_parameters()[0].detach().clone() for n in feedback.loops}
     run = net.locally(batch()[0])
-    for n in feedback.layers:
+    for n in feedback.loops:
         assert feedback.learn(n, run, 0).shape == (3,)
         assert not torch.equal(net.blocks[n].feedback_parameters()[0], kept[n])
     after = [p for block in net for p in block.forward_parameters()]
@@ -292,3 +298,24 @@ def test_samples_are_averaged():
             own = (run.inputs[1], run.s[1].detach(), run.notes[1], dx[at::3], dy[at::3])
             mean += closed.l_drl_gradient(net.blocks[1], *own)[1] / 3
         torch.testing.assert_close(found[0], mean, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_the_expected_form_has_the_closed_form_s_mean(n):
+    net = exact_net("tiny", matched=True, add=True)
+    run = net.locally(batch(16, size=2)[0])
+    x, y, notes = run.inputs[n], run.s[n].detach(), run.notes[n]
+    block, draws = net.blocks[n], noise_for(0, 0, n)
+    dx, parts = draw(x, 0.01, draws), {"closed": [], "expected": []}
+    for _ in range(300):
+        dy = draw(y, 0.01, draws)
+        _, exact = closed.l_drl_gradient(block, x, y, notes, dx, dy)
+        _, found = closed.expected_gradient(block, x, y, notes, dx, dy)
+        parts["closed"].append(exact)
+        parts["expected"].append(found)
+    made = {kind: torch.stack(own) for kind, own in parts.items()}
+    spread = {kind: own.std(0).mean() for kind, own in made.items()}
+    assert spread["expected"] < 0.5 * spread["closed"]
+    difference = made["closed"].mean(0) - made["expected"].mean(0)
+    noise = made["closed"].std(0) / 300**0.5
+    assert float((difference / noise).square().mean()) == pytest.approx(1, abs=0.25)
