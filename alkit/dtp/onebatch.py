@@ -104,7 +104,7 @@ def alignment(
     iterations: int,
     seed: int,
     exact: bool = False,
-    kappa: float = 2e-2,
+    kappa: float = 1e-3,
     **changes: Any,
 ) -> pd.DataFrame:
     """Return LeNet's angles to backprop on one batch: random, trained and copied feedback.
@@ -121,7 +121,8 @@ def alignment(
     for parameter in net.parameters():
         if parameter.dim() == 1:
             parameter.data.zero_()
-    settings = replace(preset.settings, seed=seed, index="frozen" if exact else "own", **changes)
+    options = {"index": "frozen", "noise": "orthogonal"} if exact else {}
+    settings = replace(preset.settings, seed=seed, **(options | changes))
     beta, sigma = settings.beta, settings.lists([net.label(n) for n in net.trained]).sigma
     found = [compare(net, x, y_onehot, beta).assign(feedback="random")]
     rates = tuple(feedback_rates(net, x, sigma, kappa))
