@@ -16,6 +16,7 @@ from alkit.corpora import sst2_sentences
 from alkit.datasets import load
 from alkit.elastic.examples import Examples
 from alkit.parts import Part, balanced_rows, hold_out, stratified_split
+from alkit.paths import root
 from alkit.wordpiece import CLS, PAD, SEP, load_wordpiece, wordpiece
 
 __all__ = ["PICTURES", "TEXTS", "Task", "encoded", "load_task"]
@@ -62,11 +63,12 @@ def load_task(
         train: training samples to keep, as many of each class; None for all.
         seed: of what is held out for validation.
         tokens: of a text.
-        tokenizer: a file; default one made from the training texts, of `vocabulary` pieces.
+        tokenizer: a file, whose relative path begins in the checkout; default one made from the
+            training texts, of `vocabulary` pieces.
         variants: of training pictures, see `Examples`.
     Raises:
         ValueError: an unknown name.
-        FileNotFoundError: the data is not here; says how to get it.
+        FileNotFoundError: the data is not here, and says how to get it; or the tokenizer's file.
     """
     if name in PICTURES:
         found = _pictures(name, seed)
@@ -117,6 +119,13 @@ def _texts(
         texts, labels, _ = sentences()
         rows_of = stratified_split(torch.tensor(labels), seed=seed)
         parts = [([texts[i] for i in rows], [labels[i] for i in rows]) for rows in rows_of]
-    made = wordpiece(parts[0][0], vocabulary) if tokenizer is None else load_wordpiece(tokenizer)
+    made = wordpiece(parts[0][0], vocabulary) if tokenizer is None else _read(tokenizer)
     examples = (Examples(encoded(t, made, tokens), torch.tensor(k)) for t, k in parts)
     return Task(name, *examples, 1 + max(labels), made)
+
+
+def _read(tokenizer: str | Path) -> Tokenizer:
+    path = root() / tokenizer  # an absolute path stays as it is
+    if not path.exists():
+        raise FileNotFoundError(f"no tokenizer at {path}: give a file, or none to make one")
+    return load_wordpiece(path)

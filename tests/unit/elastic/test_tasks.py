@@ -109,3 +109,12 @@ def test_variants_of_the_ablation_are_the_same_training():
     assert any(not torch.equal(states["1f1b"][k], v) for k, v in freezing[0].items())
     with pytest.raises(ValueError, match="give 1f1b, freeze, .*ddp, fsdp"):
         study.measured("all", network, task, settings)
+
+
+def test_a_tokenizer_is_found_from_the_checkout(monkeypatch, tmp_path):
+    """As in a notebook, which runs in another folder."""
+    monkeypatch.chdir(tmp_path)
+    found = load_task("pydocs", tokenizer="notebooks/results/weights/tokenizer.json", train=20)
+    assert found.tokenizer.get_vocab_size() == 4096
+    with pytest.raises(FileNotFoundError, match="no tokenizer at .*missing.json: give a file"):
+        load_task("pydocs", tokenizer="missing.json")
