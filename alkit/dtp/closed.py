@@ -43,10 +43,7 @@ def l_drl_gradient(
         base: psi(y), if it is known already.
     """
     piece, _ = block.weighed()
-    base = block.psi(y, notes) if base is None else base
-    noisy, own = block(x + dx)
-    first = block.psi(noisy, own if index == "own" else notes) - base
-    second = block.psi(y + dy, notes) - base
+    first, second = _differences(block, x, y, notes, dx, dy, index, base)
     error = block.weigh(second, notes)
     outer = torch.cat([error, block.flat(dx, notes)])
     gradient = piece.feedback_gradient(outer, torch.cat([second, -first])).mul_(2 / len(x))
@@ -73,10 +70,8 @@ def expected_gradient(
     gradient  =  2/b [ B S - corr(D1, dx) ],    <B^2, S> the mean of |B D2|^2
     """
     piece, at = block.weighed()
-    base = block.psi(y, notes) if base is None else base
-    noisy, own = block(x + dx)
-    first = block.psi(noisy, own if index == "own" else notes) - base
-    squares = piece.feedback_squares(block.psi(y + dy, notes) - base, notes[at])
+    first, second = _differences(block, x, y, notes, dx, dy, index, base)
+    squares = piece.feedback_squares(second, notes[at])
     outer = block.flat(dx, notes)
     weight, corr = piece.feedback_weight, piece.feedback_gradient(outer, first)
     scaled = weight * squares
@@ -97,3 +92,20 @@ def reconstruction_gradient(
     error = rebuilt - block.flat(x + dx, used)
     gradient = piece.feedback_gradient(error, inner).mul_(2 / len(x))
     return error.square().sum() / len(x), gradient
+
+
+def _differences(
+    block: Block,
+    x: Tensor,
+    y: Tensor,
+    notes: Notes,
+    dx: Tensor,
+    dy: Tensor,
+    index: str,
+    base: Tensor | None,
+) -> tuple[Tensor, Tensor]:
+    """Return (D1, D2)."""
+    base = block.psi(y, notes) if base is None else base
+    noisy, own = block(x + dx)
+    first = block.psi(noisy, own if index == "own" else notes) - base
+    return first, block.psi(y + dy, notes) - base

@@ -1,10 +1,10 @@
 """Every rank ends a segment with all that was trained, and makes sure of it."""
 
-import hashlib
 from typing import Any
 
 import torch
 
+from alkit.channel import fingerprint
 from alkit.elastic.network import Network
 from alkit.elastic.optim import Optimizer
 from alkit.elastic.plan import Plan
@@ -46,7 +46,7 @@ def check_equal(network: Network, world: Alone) -> None:
     """
     if world.ranks == 1:
         return
-    own = torch.tensor([_digest(unit) for unit in network.units])
+    own = torch.tensor([fingerprint(unit.state_dict()) for unit in network.units])
     differ = world.total((own != world.told(own)).long())
     if differ.any():
         number = int(differ.nonzero()[0])
@@ -59,10 +59,3 @@ def check_equal(network: Network, world: Alone) -> None:
 def _trained(network: Network, optimizer: Optimizer, number: int) -> dict[str, Any]:
     weights = dict(network.units[number].state_dict())
     return {"weights": weights, "optimizer": optimizer.state(number)}
-
-
-def _digest(unit: torch.nn.Module) -> int:
-    digest = hashlib.blake2b(digest_size=7)
-    for tensor in unit.state_dict().values():
-        digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
-    return int.from_bytes(digest.digest(), "little")
