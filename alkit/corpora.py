@@ -18,6 +18,7 @@ from alkit.tables import Table, read_csv
 
 __all__ = [
     "TextOptions",
+    "imdb_reviews",
     "load_ag_news",
     "load_banking77",
     "load_dbpedia",
@@ -100,9 +101,8 @@ def load_imdb(*, seed: int = 0, **options: object) -> DataSet:
         options: of `TextOptions`.
     Raises: what `load_ag_news` raises.
     """
-    path = catalog.find("imdb")
-    table = path.suffix in (".csv", ".zip")
-    train, test = _imdb_table(path) if table else _imdb_folders(path)
+    train, test = imdb_reviews()
+    table = _is_table(catalog.find("imdb"))
     note = _found(train, test, (25_000, 25_000))
     if table:
         note += "; halves by row order"
@@ -110,6 +110,15 @@ def load_imdb(*, seed: int = 0, **options: object) -> DataSet:
             note += " (not balanced, so hardly the official halves)"
     made = TextOptions(**{"max_len": 256} | options)  # type: ignore[arg-type]
     return _build("imdb", train, test, _POLARITY, note, made, seed)
+
+
+def imdb_reviews() -> tuple[Rows, Rows]:
+    """Return IMDb's training and test half as they are: reviews and labels, 0 negative.
+
+    Raises: what `load_ag_news` raises.
+    """
+    path = catalog.find("imdb")
+    return _imdb_table(path) if _is_table(path) else _imdb_folders(path)
 
 
 def load_sst2(*, seed: int = 0, **options: object) -> DataSet:
@@ -195,6 +204,10 @@ def _load_zhang(
         parts.append(rows)
     note = _found(*parts, official)
     return _build(name, *parts, class_names, note, made, seed)
+
+
+def _is_table(path: Path) -> bool:
+    return path.suffix in (".csv", ".zip")
 
 
 def _imdb_table(path: Path) -> tuple[Rows, Rows]:

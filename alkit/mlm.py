@@ -46,6 +46,7 @@ class MaskedPairs:
         tokens: length of an example, special pieces included.
         seed: of all choices.
         pairs: two texts an example; False for one, as long as fits, with nothing that follows.
+        labels: of texts that are no pairs, by document: they stand in the place of `is_next_N`.
     """
 
     documents: Documents
@@ -53,12 +54,18 @@ class MaskedPairs:
     tokens: int = 128
     seed: int = 0
     pairs: bool = True
+    labels: Sequence[int] | None = None
 
     def __post_init__(self) -> None:
         if self.tokens < 8:
             raise ValueError(f"tokens is {self.tokens}: an example needs 8 or more")
         if len(self.documents) < 2:
             raise ValueError("one document: a second one is needed for texts that do not follow")
+        if self.labels is not None and (self.pairs or len(self.labels) != len(self.documents)):
+            raise ValueError(
+                f"{len(self.labels)} labels for {len(self.documents)} documents: give one each, and"
+                " pairs=False"
+            )
         encoded = [self.tokenizer.encode_batch(sentences) for sentences in self.documents]
         self.pieces = [[each.ids for each in sentences] for sentences in encoded]
         self.most = max(1, round(SHARE * (self.tokens - 3)))
@@ -99,8 +106,11 @@ class MaskedPairs:
 
     def _cuts(
         self, document: int, rng: np.random.Generator
-    ) -> Iterator[tuple[list[int], list[int], bool]]:
-        """Yield (first text, second text, whether it follows) from a document's sentences."""
+    ) -> Iterator[tuple[list[int], list[int], int]]:
+        """Yield (first text, second text, whether it follows) from a document's sentences.
+
+        Or, without pairs, (text, nothing, label).
+        """
         room, chunk, length = self.tokens - 3, [], 0
         sentences = self.pieces[document]
         for number, sentence in enumerate(sentences):
@@ -109,7 +119,7 @@ class MaskedPairs:
             if length < room and number < len(sentences) - 1:
                 continue
             if not self.pairs:
-                yield _joined(chunk), [], False
+                yield _joined(chunk), [], self.labels[document] if self.labels else 0
             elif len(chunk) > 1:
                 cut = int(rng.integers(1, len(chunk)))
                 follows = bool(rng.random() < 0.5)
@@ -124,7 +134,7 @@ class MaskedPairs:
         return _joined(sentences[int(rng.integers(len(sentences))) :])
 
     def _example(
-        self, first: list[int], second: list[int], follows: bool, rng: np.random.Generator
+        self, first: list[int], second: list[int], follows: int, rng: np.random.Generator
     ) -> tuple[np.ndarray, ...]:
         room = self.tokens - 3
         half = room // 2

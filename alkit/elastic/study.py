@@ -12,7 +12,7 @@ from alkit.elastic.run import Record
 from alkit.elastic.settings import Settings
 from alkit.elastic.tasks import Task
 from alkit.elastic.train import train
-from alkit.models.bert import BertSizes
+from alkit.models.bert import BertSizes, initial_std
 from alkit.models.vit import ViTSizes
 from alkit.study import gap, pack
 from alkit.verdicts import published
@@ -28,6 +28,7 @@ __all__ = [
     "readable",
     "record",
     "seconds",
+    "text_sizes",
 ]
 
 # the published rows; the first is the pipeline that nothing changes
@@ -50,8 +51,15 @@ def network_for(
         return vit_classifier(sizes, seed=seed)
     tokens = task.train.x[0].shape[1]
     vocabulary = task.tokenizer.get_vocab_size()
-    made = BertSizes(layers, width, heads, 2 * width, vocabulary, tokens, dropout=0.0)
-    return bert_classifier(made, task.classes, seed=seed)
+    return bert_classifier(
+        text_sizes(layers, width, heads, vocabulary, tokens), task.classes, seed=seed
+    )
+
+
+def text_sizes(layers: int, width: int, heads: int, vocabulary: int, tokens: int) -> BertSizes:
+    """Return the sizes of the BERT that is pretrained and fine-tuned here."""
+    std = initial_std(width)
+    return BertSizes(layers, width, heads, 2 * width, vocabulary, tokens, dropout=0.0, std=std)
 
 
 def measured(

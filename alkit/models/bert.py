@@ -27,6 +27,7 @@ __all__ = [
     "bert",
     "bert_for_classes",
     "bert_for_spans",
+    "initial_std",
     "pretraining_loss",
     "span_loss",
 ]
@@ -34,6 +35,18 @@ __all__ = [
 IGNORED = -100  # a row of places_BM that predicts nothing
 
 Hidden = tuple[Tensor, ...]
+
+
+PUBLISHED_WIDTH, PUBLISHED_STD = 768, 0.02
+
+
+def initial_std(width: int) -> float:
+    """Return the published spread of initial weights, 0.02, scaled from its width of 768.
+
+    A sum of `width` terms keeps its size with 1/sqrt(width). With 0.02 at width 64 a layer adds
+    next to nothing to its input, and learns for long before it does.
+    """
+    return PUBLISHED_STD * math.sqrt(PUBLISHED_WIDTH / width)
 
 
 class BertSizes(NamedTuple):
@@ -47,6 +60,7 @@ class BertSizes(NamedTuple):
     tokens: int = 512
     segments: int = 2
     dropout: float = 0.1
+    std: float = 0.02  # of initial weights; see `initial_std` for narrow networks
 
 
 class Embedding(nn.Module):
@@ -121,19 +135,24 @@ class EncoderLayer(nn.Sequential):
 
 
 class Heads(nn.Module):
-    """Scores of the words at the chosen places, (B, M, V), and of "next or not", (B, 2).
+    """Scores of the words at the chosen places, (B, M, V), and of the whole text, (B, 2).
+
+    The latter are of "next or not", as published, or of classes that the corpus has.
 
     Only at those places: over all of them the vocabulary would outweigh the encoder.
 
     Args:
         words: an embedding whose matrix the word scores share; None for a matrix of their own, as
             two modules must not share one.
+        classes: of the whole text.
     """
 
-    def __init__(self, sizes: BertSizes, words: nn.Embedding | None = None) -> None:
+    def __init__(
+        self, sizes: BertSizes, words: nn.Embedding | None = None, classes: int = 2
+    ) -> None:
         super().__init__()
         width = sizes.width
-        self.pooler, self.next = nn.Linear(width, width), nn.Linear(width, 2)
+        self.pooler, self.next = nn.Linear(width, width), nn.Linear(width, classes)
         self.dense = nn.Linear(width, width)
         self.norm = nn.LayerNorm(width, eps=1e-12)
         self.decoder = nn.Linear(width, sizes.vocabulary)
@@ -141,21 +160,24 @@ class Heads(nn.Module):
             self.decoder.weight = words.weight
 
     def forward(self, inputs: Hidden) -> tuple[Tensor, Tensor]:
-        """Return word scores and next-sentence scores."""
+        """Return the words' scores and the text's."""
         h_BTD, _, places_BM = inputs
         rows_BMD = places_BM[..., None].expand(-1, -1, h_BTD.shape[2])
         chosen_BMD = self.norm(F.gelu(self.dense(h_BTD.gather(1, rows_BMD))))
         return self.decoder(chosen_BMD), self.next(torch.tanh(self.pooler(h_BTD[:, 0])))
 
 
-def bert(sizes: BertSizes | None = None, *, tied: bool = False, seed: int = 0) -> list[nn.Module]:
+def bert(
+    sizes: BertSizes | None = None, *, tied: bool = False, classes: int = 2, seed: int = 0
+) -> list[nn.Module]:
     """Return the units: embedding, encoder layers, heads.
 
-    Weights are drawn from a normal distribution with standard deviation 0.02, as published.
+    Weights are drawn from a normal distribution with standard deviation `sizes.std`.
 
     Args:
         tied: word scores share the embedding's matrix; first and last unit must then be in one
             module.
+        classes: of the whole text, see `Heads`.
     """
     sizes = sizes or BertSizes()
     if sizes.width % sizes.heads:
@@ -163,10 +185,8 @@ def bert(sizes: BertSizes | None = None, *, tied: bool = False, seed: int = 0) -
     torch.manual_seed(seed)
     embedding = Embedding(sizes)
     layers = [EncoderLayer(sizes) for _ in range(sizes.layers)]
-    units = [embedding, *layers, Heads(sizes, embedding.words if tied else None)]
-    for unit in units:
-        unit.apply(_initialise)
-    return units
+    units = [embedding, *layers, Heads(sizes, embedding.words if tied else None, classes)]
+    return _initialised(units, sizes.std)
 
 
 class Pooler(nn.Module):
@@ -211,9 +231,7 @@ def bert_for_spans(sizes: BertSizes, *, seed: int = 0) -> list[nn.Module]:
 def _halves(sizes: BertSizes, seed: int, tail: Callable[[], list[nn.Module]]) -> list[nn.Module]:
     """Return embedding, both halves of every layer, and the tail, as units of their own."""
     embedding, *layers, _ = bert(sizes, seed=seed)
-    units = tail()
-    for unit in units:
-        unit.apply(_initialise)
+    units = _initialised(tail(), sizes.std)
     return [embedding, *(half for layer in layers for half in layer), *units]
 
 
@@ -236,8 +254,11 @@ def span_loss(scores_BT2: Tensor, places_B2: Tensor) -> Tensor:
     return (first + last) / 2
 
 
-def _initialise(module: nn.Module) -> None:
-    if isinstance(module, (nn.Linear, nn.Embedding)):
-        nn.init.normal_(module.weight, std=0.02)
-    if isinstance(module, nn.Linear):
-        nn.init.zeros_(module.bias)
+def _initialised(units: list[nn.Module], std: float) -> list[nn.Module]:
+    """Draw the weights of the units, one after the other."""
+    for module in (module for unit in units for module in unit.modules()):
+        if isinstance(module, (nn.Linear, nn.Embedding)):
+            nn.init.normal_(module.weight, std=std)
+        if isinstance(module, nn.Linear):
+            nn.init.zeros_(module.bias)
+    return units

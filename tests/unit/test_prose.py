@@ -117,7 +117,26 @@ def test_wikitext_is_cut_into_articles():
     assert sum(map(len, documents)) > 5_000
 
 
+def test_labels_are_those_of_the_documents(documents, tokenizer):
+    classes = list(range(len(documents)))
+    made = MaskedPairs(documents, tokenizer, TOKENS, pairs=False, labels=classes)
+    plain = MaskedPairs(documents, tokenizer, TOKENS, pairs=False)
+    own, other = made.epoch(0), plain.epoch(0)
+    assert all(torch.equal(a, b) for a, b in zip(own[:-1], other[:-1], strict=True))
+    assert not other.is_next_N.any()
+    texts = [" ".join(document) for document in documents]
+    for row, label in enumerate(own.is_next_N.tolist()):
+        ids = own.tokens_NT[row].clone()
+        words = own.words_NM[row]
+        ids[own.places_NM[row][words >= 0]] = words[words >= 0]
+        first = tokenizer.decode(ids[own.mask_NT[row]].tolist()).split()[0]
+        assert first in texts[label].lower()
+
+
 def test_bad_requests(documents, tokenizer, tmp_path):
+    for pairs, labels in ((False, [0]), (True, [0] * len(documents))):
+        with pytest.raises(ValueError, match="give one each, and pairs=False"):
+            MaskedPairs(documents, tokenizer, TOKENS, pairs=pairs, labels=labels)
     with pytest.raises(ValueError, match="needs 8 or more"):
         MaskedPairs(documents, tokenizer, 4)
     with pytest.raises(ValueError, match="a second one is needed"):

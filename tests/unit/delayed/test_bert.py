@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from alkit.delayed import Pipeline, train_epoch
-from alkit.models.bert import BertSizes, bert, pretraining_loss
+from alkit.models.bert import BertSizes, bert, initial_std, pretraining_loss
 from alkit.models.bert_weights import load_bert
 
 TINY = BertSizes(3, 16, 4, 32, 50, 12, dropout=0.0)
@@ -93,6 +93,18 @@ def test_tied_words_need_one_module():
     assert units[-1].decoder.weight is units[0].words.weight
     with pytest.raises(ValueError, match="modules 0 and 1 share a parameter"):
         Pipeline(units, pretraining_loss, [2])
+
+
+def test_initial_weights():
+    """As wide as published, or wider where the network is narrower."""
+    assert initial_std(768) == pytest.approx(0.02)
+    assert initial_std(192) == pytest.approx(0.04)
+    for std in (0.02, 0.2):
+        units = bert(TINY._replace(std=std), classes=5)
+        words, scores = units[0].words.weight, units[-1].next.weight
+        assert words.std().item() == pytest.approx(std, rel=0.1)
+        assert scores.shape == (5, 16)
+        assert scores.std().item() == pytest.approx(std, rel=0.3)
 
 
 def test_bad_sizes():

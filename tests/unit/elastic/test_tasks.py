@@ -10,7 +10,7 @@ from alkit.elastic.pretrain import corpus, masked_examples, masked_words
 from alkit.elastic.pretrained import begin, save_body
 from alkit.elastic.tasks import load_task
 from alkit.elastic.train import train
-from alkit.models.bert import BertSizes
+from alkit.mlm import IGNORED
 from alkit.wordpiece import CLS, SEP, wordpiece
 from tests.unit.elastic.helpers import make_vit
 
@@ -78,18 +78,79 @@ def test_weights_that_are_not_there_or_do_not_fit(tmp_path):
         begin(other, path)
 
 
-def test_words_are_restored():
-    documents = corpus("pydocs", 60)
-    tokenizer = wordpiece([line for d in documents for line in d], 300)
-    data = masked_examples(documents, tokenizer, tokens=16, passes=2, seed=0)
-    one = masked_examples(documents, tokenizer, tokens=16, passes=1, seed=0)
-    assert len(data) > 1.5 * len(one)
-    sizes = BertSizes(2, 16, 2, 32, tokenizer.get_vocab_size(), 16, dropout=0.0)
-    found = train(masked_words(sizes), data, freeze="none", cache=False, epochs=6, batch=8,
-                  recipe=Recipe(lr=3e-3), progress=False)  # fmt: skip
-    assert found.losses[-5:].mean() < found.losses[:5].mean() - 0.5
-    with pytest.raises(ValueError, match="give pydocs or wikitext"):
+@pytest.fixture(scope="module")
+def docstrings():
+    """Return a corpus of five classes and its tokenizer."""
+    found = corpus("pydocs", 300)
+    assert sorted(set(found.labels)) == [0, 1, 2, 3, 4]
+    assert found.classes == 5
+    return found, wordpiece([line for d in found.documents for line in d], 300)
+
+
+def test_words_are_restored_and_texts_named(docstrings):
+    found, tokenizer = docstrings
+    options = {"tokens": 16, "seed": 0, "labels": found.labels}
+    data = masked_examples(found.documents, tokenizer, passes=2, **options)
+    one = masked_examples(found.documents, tokenizer, passes=1, **options)
+    assert len(data) == 2 * len(one)
+    assert torch.equal(data.y[: len(one)], one.y)
+    assert not torch.equal(data.y[len(one) :, :-1], one.y[:, :-1])  # other words are hidden
+    assert torch.equal(data.y[len(one) :, -1], one.y[:, -1])
+    sizes = study.text_sizes(2, 16, 2, tokenizer.get_vocab_size(), 16)
+    network = masked_words(sizes, found.classes)
+    made = train(network, data, freeze="none", cache=False, epochs=6, batch=8,
+                 recipe=Recipe(lr=3e-3), progress=False)  # fmt: skip
+    assert made.losses[-5:].mean() < made.losses[:5].mean() - 1.0
+    scores_BC = network(one.inputs(torch.arange(len(one))))[1]
+    assert (scores_BC.argmax(1) == one.y[:, -1]).double().mean() > 0.5  # by chance 0.2
+
+
+def test_the_loss_of_pretraining(docstrings):
+    """Words and classes, each a mean over what there is; texts without a class only have words."""
+    found, tokenizer = docstrings
+    sizes = study.text_sizes(2, 16, 2, tokenizer.get_vocab_size(), 16)
+    network = masked_words(sizes, found.classes)
+    data = masked_examples(found.documents, tokenizer, tokens=16, passes=1, seed=0)
+    assert (data.y[:, -1] == IGNORED).all()
+    scores = network(data.inputs(torch.arange(6)))
+    words_BM, none_B = data.y[:6, :-1], data.y[:6, -1]
+    words = pretraining_words(scores[0], words_BM)
+    assert torch.allclose(network.loss(scores, data.y[:6]), words)
+    label_B = none_B.clone()
+    label_B[2], label_B[4] = 1, 3
+    both = network.loss(scores, torch.cat([words_BM, label_B[:, None]], 1))
+    log_BC = scores[1].log_softmax(1)
+    assert torch.allclose(both, words - (log_BC[2, 1] + log_BC[4, 3]) / 2)
+
+
+def pretraining_words(scores_BMV, words_BM):
+    logs = scores_BMV.log_softmax(2)
+    rows = [-logs[b, m, w] for b, m, w in _hidden(words_BM)]
+    return sum(rows) / len(rows)
+
+
+def _hidden(words_BM):
+    return [(b, m, int(words_BM[b, m])) for b, m in (words_BM != IGNORED).nonzero().tolist()]
+
+
+def test_a_corpus_that_cannot_be():
+    with pytest.raises(ValueError, match="'bible' is none of pydocs, wikitext, sst2, imdb"):
         corpus("bible")
+
+
+def test_texts_to_pretrain_on():
+    """SST-2 keeps its classes back, for it is what the weights are tried on."""
+    try:
+        found = corpus("wikitext+sst2+imdb", 400)
+    except FileNotFoundError as error:
+        pytest.skip(str(error))
+    texts = [" ".join(document) for document in found.documents]
+    assert {IGNORED, 0, 1} == set(found.labels)
+    assert found.classes == 2
+    assert all(label == IGNORED for label in corpus("sst2", 400).labels)
+    assert not any("<br" in text for text in texts)
+    with pytest.raises(ValueError, match="its parts have other classes"):
+        corpus("pydocs+imdb", 50)
 
 
 def test_variants_of_the_ablation_are_the_same_training():
