@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -83,8 +84,22 @@ def _parser() -> argparse.ArgumentParser:
     got.add_argument("--mirror", metavar="URL", help="take it from there (default: $ALKIT_MIRROR)")
     got.add_argument("--out", type=Path, metavar="DIR", help="lay it there (default: data/NAME)")
     got.set_defaults(command=_data_get)
+    cleared = commands.add_parser("clear", help="remove stored features that killed runs left")
+    cleared.add_argument("folder", nargs="?", help="a run's cache_folder (the temporary folder)")
+    cleared.set_defaults(command=_clear)
     cli_split.add(commands)
     return parser
+
+
+def _clear(options: argparse.Namespace) -> int:
+    from alkit.elastic import folders  # here, for it takes torch along
+
+    removed = folders.clear(options.folder)
+    for path, size in removed.items():
+        print(f"removed   {path} ({size / 2**20:.1f} MiB)")
+    if not removed:
+        print(f"nothing to remove in {options.folder or tempfile.gettempdir()}")
+    return OK
 
 
 def _run(options: argparse.Namespace) -> int:

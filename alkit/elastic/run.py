@@ -10,7 +10,6 @@ is made anew: only the cuts move.
 import logging
 import math
 import shutil
-import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +25,7 @@ from alkit.elastic.cache import Cache
 from alkit.elastic.decide import Decider
 from alkit.elastic.evaluate import correct
 from alkit.elastic.examples import Examples, order
+from alkit.elastic.folders import Home
 from alkit.elastic.message import Transform
 from alkit.elastic.network import Network
 from alkit.elastic.optim import Optimizer
@@ -38,7 +38,7 @@ from alkit.elastic.world import Alone, Group
 from alkit.heartbeat import beat
 from alkit.timeline import Timeline
 
-__all__ = ["Record", "no_folder", "run"]
+__all__ = ["Record", "run"]
 
 log = logging.getLogger(__name__)
 
@@ -127,6 +127,7 @@ class _Loop:
         self.timeline = Timeline((), ())
         self.beginnings: list[Timeline] = []
         self.progress.squares = [0.0] * network.layers
+        self.home: Home | None = None  # rank 0's, for stored features
         if len(data) < settings.batch:
             raise ValueError(f"{len(data)} samples do not fill a batch of {settings.batch}")
         self.total = settings.epochs * (len(data) // settings.batch) * settings.batch
@@ -163,8 +164,8 @@ class _Loop:
         """Leave nothing behind."""
         self.cache.close()
         self.world.close()
-        if self.cache.folder is not None and self.world.rank == 0:
-            shutil.rmtree(self.cache.folder, ignore_errors=True)
+        if self.home is not None:
+            self.home.close()
 
     # ---- one segment
 
@@ -336,21 +337,14 @@ class _Loop:
         made, trouble = "", ""
         if self.world.rank == 0:
             try:
-                made = tempfile.mkdtemp(prefix="alkit-cache-", dir=self.settings.cache_folder)
+                self.home = Home(self.settings.cache_folder)
+                made = str(self.home.path)
             except OSError as error:
-                trouble = no_folder(self.settings.cache_folder, error)
+                trouble = str(error)
         told = self.world.told({"made": made, "trouble": trouble})
         if told["trouble"]:
             raise OSError(told["trouble"])
         return Path(told["made"])
-
-
-def no_folder(where: str | None, error: OSError) -> str:
-    """Return what to say when features have no place."""
-    return (
-        f"no folder for features in {where or tempfile.gettempdir()}: {error}; give another"
-        " cache_folder, or switch the cache off"
-    )
 
 
 def _layout(message: Transform) -> tuple[Any, ...]:

@@ -1,8 +1,6 @@
 """Elastic training as one call, in this process or over ranks that it starts."""
 
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,8 +8,9 @@ from typing import Any
 from torch import Tensor
 
 from alkit.elastic.examples import Examples
+from alkit.elastic.folders import Home
 from alkit.elastic.network import Network
-from alkit.elastic.run import Record, no_folder, run
+from alkit.elastic.run import Record, run
 from alkit.elastic.settings import Settings
 from alkit.ranks import launch
 
@@ -50,7 +49,8 @@ def train(
     settings = replace(settings, devices=ranks, executor="ranks")
     settings.planner(network.sizes(), network.layers).at(0)  # what is wrong is said before a start
     with _features_home(settings) as home:
-        given = (network, data, replace(settings, cache_folder=home), parts)
+        folder = None if home is None else str(home.path)
+        given = (network, data, replace(settings, cache_folder=folder), parts)
         record = launch(_on_rank, *given, ranks=ranks, threads=settings.threads)[0]
     assert isinstance(record, Record)
     network.load_state_dict(record.state)
@@ -68,15 +68,6 @@ def _on_rank(
     return record if dist.get_rank() == 0 else None
 
 
-@contextmanager
-def _features_home(settings: Settings) -> Iterator[str | None]:
+def _features_home(settings: Settings) -> AbstractContextManager[Home | None]:
     """Give the ranks a folder that goes away with this call, even if they are killed."""
-    if not settings.cache:
-        yield None
-        return
-    try:
-        home = tempfile.TemporaryDirectory(prefix="alkit-cache-", dir=settings.cache_folder)
-    except OSError as error:
-        raise OSError(no_folder(settings.cache_folder, error)) from error
-    with home as folder:
-        yield folder
+    return Home(settings.cache_folder) if settings.cache else nullcontext()

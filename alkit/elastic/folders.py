@@ -1,0 +1,91 @@
+"""Folders of stored features, and what a killed process leaves of them.
+
+    alkit-cache-x1y2z3/
+        lock             held by the process that made the folder; the system frees it at its end
+        generation-0/    ...
+
+A folder goes away with its run. Killed runs leave theirs: its lock is free, and `clear` removes it.
+"""
+
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+
+__all__ = ["Home", "clear", "left_behind"]
+
+PREFIX = "alkit-cache-"
+LOCK = "lock"
+
+
+class Home:
+    """A new folder, until `close`, the end of a `with` block or that of the process.
+
+    Args:
+        where: the folder that it is made in; None for the system's temporary one.
+    Raises:
+        OSError: it cannot be made there; says what to do.
+    """
+
+    def __init__(self, where: str | Path | None = None) -> None:
+        try:
+            self.path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=where))
+            self.lock = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT)
+        except OSError as error:
+            raise OSError(
+                f"no folder for features in {where or tempfile.gettempdir()}: {error}; give another"
+                " cache_folder, or switch the cache off"
+            ) from error
+        fcntl.flock(self.lock, fcntl.LOCK_EX)
+
+    def close(self) -> None:
+        """Remove the folder with all that is in it."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        os.close(self.lock)
+
+    def __enter__(self) -> "Home":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def left_behind(where: str | Path | None = None) -> Iterator[Path]:
+    """Yield the own folders in `where` whose process is gone; default the temporary folder."""
+    for path in sorted(Path(where or tempfile.gettempdir()).glob(f"{PREFIX}*")):
+        if path.is_symlink() or not (path / LOCK).is_file() or path.stat().st_uid != os.getuid():
+            continue
+        lock = os.open(path / LOCK, os.O_RDWR)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            continue  # in use
+        else:
+            yield path
+        finally:
+            os.close(lock)
+
+
+def clear(where: str | Path | None = None) -> dict[Path, int]:
+    """Remove what killed runs left in `where`; return the bytes of each folder.
+
+    Raises:
+        NotADirectoryError: there is no such folder.
+        OSError: one of them cannot be removed.
+    """
+    if where is not None and not Path(where).is_dir():
+        raise NotADirectoryError(f"no folder {where}: give one that was a cache_folder")
+    removed = {}
+    for path in left_behind(where):
+        size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+        shutil.rmtree(path)
+        removed[path] = size
+    return removed

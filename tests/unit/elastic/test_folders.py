@@ -1,0 +1,66 @@
+"""Folders of stored features: gone with their run, cleared if the run was killed."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from alkit import cli
+from alkit.elastic.folders import Home, clear, left_behind
+
+KEEPS_ONE = """
+import sys, time
+from alkit.elastic.folders import Home
+home = Home(sys.argv[1])
+(home.path / "features").write_bytes(bytes(1000))
+print(home.path, flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_folder_goes_with_its_block(tmp_path):
+    with Home(tmp_path) as home:
+        (home.path / "features").write_bytes(b"x")
+        assert list(tmp_path.iterdir()) == [home.path]
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_killed_run_leaves_a_folder_and_it_is_cleared(tmp_path, capsys):
+    child = subprocess.Popen(
+        [sys.executable, "-c", KEEPS_ONE, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    )
+    with child, Home(tmp_path) as own:
+        assert child.stdout is not None
+        left = Path(child.stdout.readline().strip())
+        assert not list(left_behind(tmp_path))  # both are in use
+        child.kill()
+        child.wait()
+        assert list(left_behind(tmp_path)) == [left]
+        assert cli.main(["clear", str(tmp_path)]) == 0
+        assert f"removed   {left} (0.0 MiB)" in capsys.readouterr().out
+        assert not left.exists()
+        assert own.path.exists()
+    assert cli.main(["clear", str(tmp_path)]) == 0
+    assert "nothing to remove" in capsys.readouterr().out
+
+
+def test_what_is_no_folder_of_features_stays(tmp_path):
+    with Home(tmp_path) as home:
+        path = home.path
+        (tmp_path / "alkit-cache-link").symlink_to(path)
+    for name in ("alkit-cache-notes", "other"):
+        (tmp_path / name).mkdir()  # no lock in it
+    assert clear(tmp_path) == {}
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_sizes_and_errors(tmp_path, capsys):
+    (tmp_path / "alkit-cache-a" / "generation-0").mkdir(parents=True)
+    (tmp_path / "alkit-cache-a" / "lock").touch()
+    (tmp_path / "alkit-cache-a" / "generation-0" / "features").write_bytes(bytes(300))
+    assert clear(tmp_path) == {tmp_path / "alkit-cache-a": 300}
+    assert cli.main(["clear", str(tmp_path / "none")]) == 2
+    assert "give one that was a cache_folder" in capsys.readouterr().err
+    with pytest.raises(OSError, match="give another cache_folder"):
+        Home(tmp_path / "none")
