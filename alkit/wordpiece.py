@@ -16,6 +16,10 @@ def wordpiece(sentences: Iterable[str], size: int) -> Tokenizer:
 
     Words are lowered and freed of accents, as in BERT's uncased vocabulary.
 
+    The library numbers pieces in another order each time, and where counts are equal it may choose
+    other ones. So they are numbered by the alphabet here; keep the tokenizer with what was trained
+    on it all the same.
+
     Raises:
         ValueError: room for fewer pieces than there are letters.
     """
@@ -31,6 +35,9 @@ def wordpiece(sentences: Iterable[str], size: int) -> Tokenizer:
         raise ValueError(
             f"size is {size} and the letters alone are {made.get_vocab_size()}: give more"
         )
+    pieces = [*SPECIAL, *sorted(set(made.get_vocab()) - set(SPECIAL))]
+    numbers = {piece: number for number, piece in enumerate(pieces)}
+    made.model = models.WordPiece(numbers, unk_token=SPECIAL[UNKNOWN])
     return made
 
 

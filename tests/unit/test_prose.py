@@ -41,6 +41,15 @@ def test_the_vocabulary_is_of_the_corpus(tokenizer, tmp_path):
         wordpiece(["the quick brown fox"], 8)
 
 
+def test_pieces_are_numbered_by_the_alphabet(documents):
+    """However the library numbers them: the same pieces are the same numbers in every run."""
+    made = wordpiece((s for d in documents for s in d), 80)
+    pieces = [made.id_to_token(number) for number in range(5, made.get_vocab_size())]
+    assert pieces == sorted(pieces)
+    assert made.encode("a wave [MASK]").ids[-1] == MASK
+    assert made.decode(made.encode("the old moon").ids) == "the old moon"
+
+
 def test_an_example_is_two_texts_between_marks(pairs):
     made = pairs.epoch(0)
     assert (made.tokens_NT[:, 0] == CLS).all()
