@@ -31,14 +31,18 @@ class Home:
     """
 
     def __init__(self, where: str | Path | None = None) -> None:
+        made = None
         try:
-            self.path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=where))
-            self.lock = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT)
+            made = tempfile.mkdtemp(prefix=PREFIX, dir=where)
+            self.lock = os.open(Path(made) / LOCK, os.O_RDWR | os.O_CREAT)
         except OSError as error:
+            if made is not None:
+                shutil.rmtree(made, ignore_errors=True)
             raise OSError(
                 f"no folder for features in {where or tempfile.gettempdir()}: {error}; give another"
                 " cache_folder, or switch the cache off"
             ) from error
+        self.path = Path(made)
         fcntl.flock(self.lock, fcntl.LOCK_EX)
 
     def close(self) -> None:

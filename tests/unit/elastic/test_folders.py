@@ -1,5 +1,7 @@
 """Folders of stored features: gone with their run, cleared if the run was killed."""
 
+import errno
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -43,6 +45,21 @@ def test_a_killed_run_leaves_a_folder_and_it_is_cleared(tmp_path, capsys):
         assert own.path.exists()
     assert cli.main(["clear", str(tmp_path)]) == 0
     assert "nothing to remove" in capsys.readouterr().out
+
+
+def test_a_full_disk_leaves_no_folder(tmp_path, monkeypatch):
+    before = os.open
+
+    def full(path, flags, *more, **options):
+        if flags & os.O_CREAT:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return before(path, flags, *more, **options)
+
+    monkeypatch.setattr(os, "open", full)
+    with pytest.raises(OSError, match="No space left.*give another cache_folder"):
+        Home(tmp_path)
+    monkeypatch.undo()
+    assert not list(tmp_path.iterdir())
 
 
 def test_what_is_no_folder_of_features_stays(tmp_path):
