@@ -26,6 +26,7 @@ from typing import Any, Protocol
 import torch
 from torch.profiler import record_function
 
+from alkit.caller import CallerState
 from alkit.schedule import HAND_OVER, Schedule, Task
 from alkit.timeline import Interval, Timeline
 
@@ -83,7 +84,7 @@ def run_single(
     feed = _PullFeed(board, batches)
     orders = [schedule.order(w, feed.numbers()) for w in range(schedule.workers)]
     ahead: dict[int, Task] = {}
-    with operator_threads(threads), torch.enable_grad():
+    with operator_threads(threads), CallerState.here().training():
         while True:
             for worker, order in enumerate(orders):
                 if worker not in ahead and (task := next(order, None)) is not None:
@@ -135,8 +136,11 @@ def _profiled() -> bool:
 @contextmanager
 def _workers(board: "_Board", threads: int) -> Iterator[None]:
     """Start the workers; at the end, or at any exception, stop and join them."""
+    caller = CallerState.here()
     crew = [
-        threading.Thread(target=_work, args=(board, worker, threads), name=f"alkit-worker-{worker}")
+        threading.Thread(
+            target=_work, args=(board, worker, threads, caller), name=f"alkit-worker-{worker}"
+        )
         for worker in range(board.schedule.workers)
     ]
     try:
@@ -150,15 +154,14 @@ def _workers(board: "_Board", threads: int) -> Iterator[None]:
                 thread.join()
 
 
-def _work(board: "_Board", worker: int, threads: int) -> None:
+def _work(board: "_Board", worker: int, threads: int, caller: CallerState) -> None:
     """Take this worker's tasks in its order until they end, fail or are stopped."""
     try:
-        # both belong to a thread: a new one starts with torch's defaults, whatever the caller set
         torch.set_num_threads(threads)
-        torch.set_grad_enabled(True)
-        for task in board.schedule.order(worker, board.numbers()):
-            board.wait_for(task, worker)
-            board.perform(task, worker)
+        with caller.training():
+            for task in board.schedule.order(worker, board.numbers()):
+                board.wait_for(task, worker)
+                board.perform(task, worker)
         board.rest()
     except _Stopped:
         pass

@@ -17,6 +17,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from alkit import tree
+from alkit.caller import CallerState
 from alkit.channel import Inbox, Outbox, broadcast, fingerprint
 from alkit.engine import Stage, operator_threads, run_task
 from alkit.heartbeat import beat, waiting
@@ -80,7 +81,7 @@ def run_ranks(
     if dist.get_rank() >= used:
         return Timeline((), (f"worker {dist.get_rank()}",))
     run, start_s = _Rank(schedule, stages, batches, capacity), time.perf_counter()
-    with operator_threads(threads), torch.enable_grad():
+    with operator_threads(threads), CallerState.here().training():
         for task in schedule.order(run.rank, run.numbers()):
             run.receive(task)
             run.perform(task)

@@ -209,6 +209,7 @@ class AL(nn.Module):
         for optimizer in self.optimizers.values():
             if optimizer is not None:
                 optimizer.step()
+        torch.clear_autocast_cache()  # a context around the loop holds casts of old weights
         self._ready = ""
 
     def backward_and_update(self) -> None:

@@ -106,7 +106,7 @@ def launch(
     """
     if ranks < 1:
         raise ValueError(f"ranks is {ranks}: it must be at least 1")
-    task = cloudpickle.dumps((function, arguments))
+    task = cloudpickle.dumps(_as_here(function, *arguments))
     with tempfile.TemporaryDirectory(prefix="alkit-ranks-") as folder:
         crew: list[_Child] = []
         try:
@@ -116,6 +116,15 @@ def launch(
             return _watch(crew, heartbeat_s)
         finally:
             _stop(crew)
+
+
+def _as_here(function: Callable[..., Any], *arguments: Any) -> tuple[Callable[..., Any], tuple]:
+    """Return what a rank calls: with the caller's autocast and defaults, if torch has any yet."""
+    if "torch" not in sys.modules:
+        return function, arguments
+    from alkit.caller import CallerState
+
+    return CallerState.here().run, (function, *arguments)
 
 
 class _Child:

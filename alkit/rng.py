@@ -49,6 +49,11 @@ class _Redirect(TorchDispatchMode):
         self.key = key
         self.generator: Generator | None = None
 
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """Let compiled blocks run compiled; what they draw still comes through here."""
+        return True
+
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None
     ) -> Any:
@@ -106,12 +111,14 @@ def _with_generator(func: Any) -> Any:
     if _takes_generator(func):
         return func
     packet, name = func.overloadpacket, func._overloadname
-    for twin in ("generator", f"generator_{name}", f"{name}_generator"):
+    between = name.replace("_out", "_generator_out")  # what compiled dropout asks for its seeds
+    for twin in ("generator", f"generator_{name}", f"{name}_generator", between):
         if (twin == "generator") == (name == "default") and twin in packet.overloads():
             return getattr(packet, twin)
     raise RuntimeError(
         f"{func} draws random numbers and takes no generator, so its result would depend on timing;"
-        " use an operator that takes one (torch.bernoulli, torch.rand, nn.Dropout on the CPU, ...)"
+        " use an operator that takes one (torch.bernoulli, torch.rand, nn.Dropout on the CPU, ...);"
+        " in a compiled block, leave out of torch.compile what draws"
     )
 
 

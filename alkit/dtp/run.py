@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from tqdm.auto import tqdm
 
 from alkit import checkpoint as checkpoints
+from alkit.caller import CallerState
 from alkit.dtp.assign import longest_first, measured_loads
 from alkit.dtp.compare import compare
 from alkit.dtp.crew import Crew
@@ -106,7 +107,7 @@ def run(
         NotFinite: a loss is not.
         RanksDiffer: ranks have different weights or batches.
     """
-    with operator_threads(settings.threads):
+    with operator_threads(settings.threads), CallerState.here().training():
         loop = _Loop(net, data, settings, owners)
         loop.begin(checkpoint)
         loop.go(checkpoint, progress=progress and loop.crew.rank == 0)

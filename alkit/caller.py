@@ -1,0 +1,82 @@
+"""What workers begin with: the state that torch keeps a thread, as it is where a call is made.
+
+A new thread starts with torch's defaults for autocast, grad and inference mode and the default
+device; a new process also for the default dtype and deterministic algorithms.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+__all__ = ["CallerState"]
+
+
+@dataclass(frozen=True)
+class CallerState:
+    """The calling thread's state, to be entered by another thread or process.
+
+    Attributes:
+        autocast: the dtype by kind of device, of those where it is on.
+        grad, inference: modes.
+        device, dtype: defaults of what makes tensors.
+        deterministic: whether algorithms must be deterministic, and whether others only warn.
+    """
+
+    autocast: dict[str, torch.dtype]
+    grad: bool
+    inference: bool
+    device: torch.device
+    dtype: torch.dtype
+    deterministic: tuple[bool, bool]
+
+    @classmethod
+    def here(cls) -> "CallerState":
+        """Read the state of the calling thread."""
+        accelerator = torch.accelerator.current_accelerator()
+        kinds = {"cpu"} | ({accelerator.type} if accelerator else set())
+        return cls(
+            {k: torch.get_autocast_dtype(k) for k in sorted(kinds) if torch.is_autocast_enabled(k)},
+            torch.is_grad_enabled(),
+            torch.is_inference_mode_enabled(),
+            torch.get_default_device(),
+            torch.get_default_dtype(),
+            (
+                torch.are_deterministic_algorithms_enabled(),
+                torch.is_deterministic_algorithms_warn_only_enabled(),
+            ),
+        )
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """Have this state in the calling thread.
+
+        Autocast keeps no casts of weights: its cache is one for all threads, so what a thread finds
+        there would depend on timing, and an epoch in one context would go on with its first cast.
+        """
+        with ExitStack() as stack:
+            stack.enter_context(torch.inference_mode(self.inference))
+            stack.enter_context(torch.set_grad_enabled(self.grad))
+            if self.device != torch.get_default_device():
+                stack.enter_context(self.device)
+            for kind, dtype in self.autocast.items():
+                stack.enter_context(torch.autocast(kind, dtype, cache_enabled=False))
+            if self.autocast:
+                stack.callback(torch.clear_autocast_cache)  # an outer context holds old weights'
+            yield
+
+    @contextmanager
+    def training(self) -> Iterator[None]:
+        """Have this state, but with gradients: where stages run."""
+        with self.entered(), torch.inference_mode(False), torch.enable_grad():
+            yield
+
+    def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a function in a process of its own as if it were here."""
+        torch.set_default_dtype(self.dtype)
+        required, warn_only = self.deterministic
+        torch.use_deterministic_algorithms(required, warn_only=warn_only)
+        with self.entered():
+            return function(*arguments)

@@ -1,0 +1,203 @@
+"""Workers begin with the caller's state, so that all modes and executors end in the same bits."""
+
+import threading
+from contextlib import ExitStack, nullcontext
+
+import pytest
+import torch
+from torch import nn
+from torch._dynamo.testing import CompileCounterWithBackend
+
+from alkit import datasets, delayed, dtp, launch, train_epoch
+from alkit import schedule as schedules
+from alkit.caller import CallerState
+from alkit.engine import run_single, run_threads
+from tests.helpers import dense_model, differences, made_batches, state_of
+from tests.unit.delayed.nets import bits, mlp, momentum, vectors
+
+MODES = (("al", None), ("al_m", 3), ("al_fm", None), ("al_pipeline", 2), ("al_pipeline", 3))
+CONTEXTS = {
+    "autocast": lambda: torch.autocast("cpu", torch.bfloat16),
+    "no_grad": torch.no_grad,
+    "inference_mode": torch.inference_mode,
+}
+
+
+def _trained(mode, workers, executor="threads", context=nullcontext):
+    model, batches = dense_model(4), made_batches(5)
+    with context():
+        record = train_epoch(model, batches, mode, workers, executor=executor)
+    return state_of(model) | {"losses": record.losses}
+
+
+@pytest.mark.parametrize("context", CONTEXTS)
+def test_the_bits_of_all_modes_under_the_callers_state(context):
+    states = [_trained(mode, workers, context=CONTEXTS[context]) for mode, workers in MODES]
+    for other in states[1:]:
+        assert not differences(states[0], other)
+    plain = _trained("al", None)
+    assert bool(differences(states[0], plain)) == (context == "autocast")
+
+
+def test_ranks_begin_with_the_callers_autocast():
+    with CONTEXTS["autocast"]():
+        expected = _trained("al", None)
+        ranks = launch(lambda: _trained("al_pipeline", 2, "ranks"))
+    assert all(not differences(expected, own) for own in ranks)
+
+
+def _delayed(executor, method="pipedream"):
+    options = {"method": method, "cuts": [2, 4], "optimizer": momentum}
+    record = delayed.train(
+        mlp(dropout=0.3), nn.functional.cross_entropy, vectors(6), executor=executor, **options
+    )
+    tensors = [*bits(record.pipeline), record.losses]
+    return {str(place): tensor for place, tensor in enumerate(tensors)}
+
+
+@pytest.mark.parametrize("method", ["pipedream", "fr"])
+def test_delayed_gradients_under_autocast_on_all_executors(method):
+    plain = _delayed("single", method)
+    with CONTEXTS["autocast"]():
+        expected, threads = _delayed("single", method), _delayed("threads", method)
+        ranks = launch(lambda: _delayed("ranks", method), ranks=3)
+    assert differences(plain, expected)
+    for other in (threads, *ranks):
+        assert not differences(expected, other)
+
+
+@pytest.mark.parametrize("context", CONTEXTS)
+def test_dtps_loop_has_gradients_and_no_old_casts(context):
+    data = datasets.load("digits", size=16)
+
+    def digest(*contexts):
+        net = dtp.network("tiny", channels=1)
+        with ExitStack() as stack:
+            for each in contexts:
+                stack.enter_context(each())
+            return dtp.train(net, data, "bp", batch=512, progress=False).digest
+
+    uncached = lambda: torch.autocast("cpu", torch.bfloat16, cache_enabled=False)  # noqa: E731
+    if context == "autocast":
+        assert digest(CONTEXTS[context]) == digest(uncached) != digest()
+    else:
+        assert digest(CONTEXTS[context]) == digest()
+
+
+@pytest.mark.parametrize("mode", ["al", "al_pipeline"])
+def test_autocast_around_an_epoch_follows_the_weights(mode):
+    """Its cache would hand out the casts of the first batch's weights; around each batch it
+    can't."""
+    around, within = dense_model(3), dense_model(3)
+    with CONTEXTS["autocast"]():
+        before = around.predict(made_batches(1)[0][0])
+        train_epoch(around, made_batches(4), mode)
+        assert not torch.equal(before, around.predict(made_batches(1)[0][0]))
+    for batch in made_batches(4):
+        with CONTEXTS["autocast"]():
+            train_epoch(within, [batch], mode)
+    assert not differences(state_of(around), state_of(within))
+
+
+def test_layers_by_hand_under_one_autocast_follow_the_weights():
+    around, within = dense_model(2), dense_model(2)
+
+    def step(model, x, y):
+        for layer in model:
+            x, y = layer(x, y)
+            thread = threading.Thread(target=layer.backward_and_update)
+            thread.start()
+            thread.join()
+
+    torch.manual_seed(3)
+    with CONTEXTS["autocast"]():
+        for x, y in made_batches(3):
+            step(around, x, y)
+    torch.manual_seed(3)
+    for x, y in made_batches(3):
+        with CONTEXTS["autocast"]():
+            step(within, x, y)
+    assert not differences(state_of(around), state_of(within))
+
+
+class _Spy:
+    """A stage that writes down the state in which it runs."""
+
+    def __init__(self):
+        self.seen = []
+
+    def forward(self, payload, batch, micro):
+        self.seen.append(CallerState.here())
+        return payload
+
+    backward = update = forward
+
+
+@pytest.mark.parametrize("run", [run_single, run_threads])
+def test_stages_run_in_the_callers_state_with_gradients(run):
+    stages = [_Spy(), _Spy()]
+    with torch.autocast("cpu", torch.bfloat16), torch.device("meta"), torch.no_grad():
+        expected = CallerState.here()
+        run(schedules.al_pipeline(2, [1]), stages, [1, 2])
+        assert CallerState.here() == expected
+    seen = [*stages[0].seen, *stages[1].seen]
+    assert len(seen) == 12
+    for state in seen:
+        assert state == CallerState(
+            expected.autocast, True, False, expected.device, expected.dtype, expected.deterministic
+        )
+
+
+def test_ranks_begin_with_the_callers_defaults():
+    before = torch.get_default_dtype()
+    try:
+        torch.set_default_dtype(torch.float64)
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        with torch.no_grad():
+            expected = CallerState.here()
+            assert launch(CallerState.here, ranks=1) == [expected]
+    finally:
+        torch.use_deterministic_algorithms(False)
+        torch.set_default_dtype(before)
+
+
+def _compiled(model, backend):
+    for layer in model:
+        layer.enc.f = torch.compile(layer.enc.f, backend=backend)
+    return model
+
+
+@pytest.mark.parametrize("mode", ["al", "al_pipeline"])
+def test_compiled_blocks_train_compiled(mode):
+    torch._dynamo.reset()
+    counter = CompileCounterWithBackend("aot_eager")
+    plain, model = (dense_model(2, dropout=0.0) for _ in range(2))
+    train_epoch(_compiled(model, counter), made_batches(3), mode, 2)
+    train_epoch(plain, made_batches(3), mode, 2)
+    assert counter.frame_count >= 1
+    for own, other in zip(model.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(own, other)
+
+
+def test_a_compiled_block_that_draws_says_what_to_do():
+    torch._dynamo.reset()
+    model = _compiled(dense_model(1), "aot_eager")
+    with pytest.raises(RuntimeError, match="leave out of torch.compile what draws"):
+        train_epoch(model, made_batches(1), "al")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_dropout_that_inductor_compiles_draws_by_batch():
+    """Its seeds are drawn by an operator that takes a generator, so bits depend on no timing."""
+    torch._dynamo.reset()
+    states = []
+    for mode, workers in (("al", None), ("al_pipeline", 2)):
+        model = _compiled(dense_model(2), "inductor")
+        try:
+            train_epoch(model, made_batches(2), mode, workers, cuts=[1] if workers else None)
+        except Exception as error:
+            if "compiler" in str(error).lower():
+                pytest.skip("no C++ compiler")
+            raise
+        states.append(state_of(model))
+    assert not differences(*states)
