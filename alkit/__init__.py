@@ -23,13 +23,13 @@ _HOME = {
     "train_epoch": "train",
 }
 
-_METHODS = ("delayed", "split")  # packages of other methods
+_MODULES = ("datasets", "delayed", "dtp", "elastic", "split")
 
-__all__ = [*_HOME, *_METHODS]
+__all__ = [*_HOME, *_MODULES]
 
 
 def __getattr__(name: str) -> Any:
-    if name in _METHODS:
+    if name in _MODULES:
         return import_module(f"alkit.{name}")
     if name not in _HOME:
         raise AttributeError(f"alkit has no {name!r}: it has {', '.join(__all__)}")

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from alkit.device import place
-from alkit.layers import adam, evaluating
+from alkit.layers import adam, evaluating, one_hot
 
 __all__ = ["BPModel"]
 
@@ -59,6 +59,9 @@ class BPModel(nn.Module):
             return self(x)
 
     def loss(self, x: Any, y: Tensor) -> Tensor:
-        """Return the loss of a batch, a scalar with its graph."""
+        """Return the loss of a batch, a scalar with its graph; y: class numbers or rows (B, C)."""
         scores = self(x)
-        return self.loss_fn(scores, y.to(scores.device))
+        if y.dim() == 1 and not y.is_floating_point():
+            y = one_hot(y, scores.shape[1])
+        dtype = torch.promote_types(scores.dtype, y.dtype)
+        return self.loss_fn(scores.to(dtype), y.to(scores.device, dtype))

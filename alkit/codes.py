@@ -24,30 +24,65 @@ class Codes(NamedTuple):
 
     Attributes:
         rows: float (C, K), one code a class.
-        index: int64 (B,), the row of each sample.
+        index: int64 (B,), the row of each sample; of soft labels float (B, C), its share of each.
     """
 
     rows: Tensor
     index: Tensor
 
+    def of(self, rows: Tensor) -> Tensor:
+        """Return for each sample what `rows` (C, .) has for its class, or the mean by its shares.
+
+        The code of a soft label is the mixture of its classes' codes.
+        """
+        return self.index @ rows if self.index.is_floating_point() else rows[self.index]
+
     def gathered(self) -> Tensor:
         """Return one row a sample, (B, K)."""
-        return self.rows[self.index]
+        return self.of(self.rows)
 
 
-def shared(y: Tensor) -> Tensor | Codes:
-    """Return one-hot rows (B, C) as `Codes` of all C classes; other rows (soft labels) as given."""
+def shared(y: Tensor, *, soft: bool = False) -> Tensor | Codes:
+    """Return one-hot rows (B, C) as `Codes` of all C classes; other rows as given.
+
+    Args:
+        soft: soft labels, too, become `Codes`, as losses that compare with all classes need them.
+    Raises:
+        ValueError: with `soft`, rows that are no shares of classes.
+    """
     top, index = y.max(1)
     if not bool((top == 1).all()) or int(torch.count_nonzero(y)) != len(y):
-        return y
+        if not soft:
+            return y
+        if not _are_shares(y):
+            raise ValueError(
+                "labels must be class numbers, one-hot rows or soft labels (rows of shares that add"
+                f" up to 1) for a loss that compares classes; row 0 is {y[0].tolist()[:5]}: for"
+                " numbers to predict, take a recipe with mean squared errors"
+            )
+        index = y
     return Codes(torch.eye(y.shape[1], dtype=y.dtype, device=y.device), index)
 
 
 def class_codes(target: Tensor | Codes) -> Codes:
-    """Return `target` as `Codes`; of plain rows (B, K), the distinct ones count as the classes."""
+    """Return `target` as `Codes`; of plain rows (B, K), the distinct ones count as the classes.
+
+    Raises:
+        ValueError: soft labels, which would become a class each.
+    """
     if isinstance(target, Codes):
         return target
+    if isinstance(shared(target), Tensor) and _are_shares(target):
+        raise ValueError(
+            "these rows look like soft labels, and this loss compares with the codes of all"
+            " classes: give alkit.codes.shared(y, soft=True), as ALModel does"
+        )
     return Codes(*torch.unique(target, dim=0, return_inverse=True))
+
+
+def _are_shares(rows: Tensor) -> bool:
+    whole = torch.ones(len(rows), dtype=torch.float32, device=rows.device)
+    return bool((rows >= 0).all()) and torch.allclose(rows.sum(1).float(), whole, atol=1e-2)
 
 
 def code_table(num_classes: int, code_dim: int, seed: int = 0) -> Tensor:

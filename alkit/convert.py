@@ -1,8 +1,10 @@
 """Any list of blocks as an AL model, or as its BP twin; shapes are found by a dry run."""
 
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
+from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor, nn
@@ -11,8 +13,9 @@ from alkit import tree
 from alkit.backprop import BPModel
 from alkit.bridges import ConvPool, Pool, Pooled, UnitLength, activation, flat, pool
 from alkit.codes import FixedDecoder, FixedEncoder, code_table
-from alkit.layers import AE, AL, ENC, adam, evaluating
+from alkit.layers import AE, AL, ENC, adam, evaluating, given
 from alkit.model import ALModel
+from alkit.models.blocks import as_blocks
 from alkit.recipes import Recipe, find_recipe
 
 __all__ = ["Pooled", "label_side", "pool", "to_al", "to_bp"]
@@ -34,8 +37,14 @@ def to_al(
 ) -> ALModel:
     """Turn the blocks of a BP model into an AL model, one layer a block, without its head.
 
+    A block without parameters (ReLU, pooling, flattening) has nothing to learn and joins the block
+    before it; a last block whose only parameters are a linear map to `num_classes` is a head and is
+    left off.
+
     Args:
-        blocks: modules, each taking what the one before returns; used as they are, not copied.
+        blocks: modules, each taking what the one before returns, or an `nn.Sequential` of them;
+            used as they are, not copied, with a warning if another model trains them too.
+        num_classes: C, 2 or more; 1 only for numbers to predict, with a recipe of squared errors.
         sample: a batch that the first block takes; two samples are enough. It is run once, in
             evaluation mode, so buffers don't change.
         recipe: bridges, codes and losses; "modern", "mse", "original" or a `Recipe`.
@@ -43,22 +52,26 @@ def to_al(
         lr: a number or {"enc": ..., "ae": ...}; the recipe's by default.
         pool: reduces a block's output to (B, D), one for all blocks or one a block; the recipe's
             by default.
+    Raises:
+        ValueError: no blocks, a recipe that does not suit one class, or a pool that gives no rows.
     """
     chosen = find_recipe(recipe, _kind(sample))
+    _check_classes(num_classes, chosen)
     if code_dim is not None:
         chosen = replace(chosen, code_dim=code_dim)
-    pairs = _dry_run(blocks, sample)
+    pairs = _dry_run(_body(blocks, num_classes), sample)
     pools = list(pool) if isinstance(pool, Sequence) else [pool] * len(pairs)
     layers, width = [], num_classes
     for level, ((block, s), own_pool) in enumerate(_paired(pairs, pools)):
         if chosen.channels_last:
             block.to(memory_format=torch.channels_last)
-        enc = ENC(block, _bridge(chosen, s, own_pool), chosen.associated_loss())
-        ae = label_side(chosen, level, width)
+        own = next((t.dtype for t in tree.tensors(s) if t.is_floating_point()), None)
+        enc = ENC(block, _bridge(chosen, s, own_pool).to(own), chosen.associated_loss())
+        ae = label_side(chosen, level, width).to(own)
         rate = chosen.lr if lr is None else lr
         layers.append(AL(enc, ae, rate, optimizer or chosen.optimizer))
         width = chosen.code_dim
-    return ALModel(layers, label_shortcut=chosen.label_shortcut)
+    return _noted(ALModel(layers, label_shortcut=chosen.label_shortcut))
 
 
 def to_bp(
@@ -77,14 +90,68 @@ def to_bp(
     Args:
         head: takes the last block's output; by default pooling and a linear layer.
     """
-    pairs = list(_dry_run(blocks, sample))
+    pairs = _dry_run(blocks if head is not None else _body(blocks, num_classes), sample)
     if head is None:
-        head = Pooled(nn.Linear(_features(pairs[-1][1], pool), num_classes), pool)
+        s = next(tree.tensors(pairs[-1][1]))
+        head = Pooled(nn.Linear(_features(pairs[-1][1], pool), num_classes).to(s.dtype), pool)
     stack = [*(block for block, _ in pairs), head]
     if channels_last:
         for block in stack:
             block.to(memory_format=torch.channels_last)
-    return BPModel(stack, lr, optimizer=optimizer)
+    return _noted(BPModel(stack, lr, optimizer=optimizer))
+
+
+# parameters by id, and the model that trains them; it holds them, so an id is not given anew
+_TRAINED_BY: WeakValueDictionary[int, nn.Module] = WeakValueDictionary()
+
+
+def _noted(model: Any) -> Any:
+    """Return the model, after a warning if another one that is still in use trains its blocks."""
+    ids = [id(parameter) for parameter in model.parameters()]
+    if any(key in _TRAINED_BY for key in ids):
+        warnings.warn(
+            "these blocks belong to another model that is still in use, and both now train the same"
+            " weights: give copy.deepcopy(blocks) where they are to differ",
+            stacklevel=3,
+        )
+    _TRAINED_BY.update(dict.fromkeys(ids, model))
+    return model
+
+
+def _check_classes(num_classes: int, recipe: Recipe) -> None:
+    squared = recipe.codes == "learned" and recipe.first_loss == recipe.associated == "mse"
+    if num_classes < 1 or (num_classes == 1 and not squared):
+        raise ValueError(
+            f"num_classes is {num_classes}, and recipe {recipe.name!r} compares classes: give 2 or"
+            " more; for numbers to predict, give targets (B, 1) and a recipe of squared errors,"
+            " dataclasses.replace(find_recipe('mse', 'images'), first_loss='mse')"
+        )
+
+
+def _body(blocks: Iterable[nn.Module], num_classes: int) -> list[nn.Module]:
+    """Return blocks with parameters, the others joined to those before, and no head."""
+    groups: list[list[nn.Module]] = []
+    for block in as_blocks(blocks):
+        if groups and (not _learns(block) or not any(map(_learns, groups[-1]))):
+            groups[-1].append(block)
+        else:
+            groups.append([block])
+    if len(groups) > 1 and _is_head(groups[-1], num_classes):
+        groups.pop()
+    return [group[0] if len(group) == 1 else nn.Sequential(*group) for group in groups]
+
+
+def _learns(block: nn.Module) -> bool:
+    return next(block.parameters(), None) is not None
+
+
+def _is_head(group: list[nn.Module], num_classes: int) -> bool:
+    leaves = [part for block in group for part in block.modules() if _own(part)]
+    return [type(leaf) for leaf in leaves] == [nn.Linear] and leaves[0].out_features == num_classes
+
+
+def _own(part: nn.Module) -> bool:
+    return next(part.parameters(recurse=False), None) is not None
 
 
 def _bridge(recipe: Recipe, s: Any, pool_of_caller: Pool | None) -> nn.Module:
@@ -140,19 +207,21 @@ def _features(s: Any, reduce: Pool) -> int:
 
 def _kind(sample: Any) -> str:
     """Say what a sample is; only pictures have four dimensions."""
-    return "images" if next(tree.tensors(sample)).dim() == 4 else "texts"
+    first = next(tree.tensors(sample), None)
+    if first is None:
+        raise ValueError(
+            f"sample must be a batch that the first block takes, a tensor or a tuple of them, got"
+            f" {given(sample)}"
+        )
+    return "images" if first.dim() == 4 else "texts"
 
 
 @torch.no_grad()
 def _dry_run(blocks: Iterable[nn.Module], sample: Any) -> list[tuple[nn.Module, Any]]:
     """Return every block with what it makes of the sample."""
     pairs, x = [], sample
-    for index, block in enumerate(blocks):
-        if not isinstance(block, nn.Module):
-            raise TypeError(f"block {index} must be a module, got {block!r}")
+    for block in as_blocks(blocks):
         with evaluating(block):
             x = block(x)
         pairs.append((block, x))
-    if not pairs:
-        raise ValueError("there are no blocks")
     return pairs

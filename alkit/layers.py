@@ -16,6 +16,7 @@ import math
 import numbers
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any
 
 import torch
@@ -26,7 +27,7 @@ from alkit import tree
 from alkit.codes import Codes, class_codes
 from alkit.losses import plain_target, takes_codes
 
-__all__ = ["AE", "AL", "ENC", "adam", "apply", "evaluating", "given", "one_hot"]
+__all__ = ["AE", "AL", "ENC", "adam", "apply", "evaluating", "given", "label_rows", "one_hot"]
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 OptimizerFactory = Callable[..., torch.optim.Optimizer]
@@ -57,6 +58,33 @@ def one_hot(labels: Tensor, num_classes: int) -> Tensor:
             f" labels are 0 to {num_classes - 1}"
         )
     return F.one_hot(labels.long(), num_classes).float()
+
+
+def label_rows(y: Tensor, label_side: nn.Module | Callable) -> Tensor:
+    """Return class numbers (B,) as one-hot rows of the label side's width and dtype.
+
+    Anything else passes as it is.
+
+    Raises:
+        ValueError: a label out of range, or a label side that does not show its width.
+    """
+    if not isinstance(y, Tensor) or y.dim() != 1 or y.is_floating_point():
+        return y
+    for module in label_side.modules() if isinstance(label_side, nn.Module) else ():
+        table = getattr(module, "table", None)  # of fixed codes, (C, K)
+        width = getattr(module, "in_features", None) if table is None else len(table)
+        if width:
+            return one_hot(y, width).to(dtype_of(label_side))
+    raise ValueError(
+        "y holds class numbers and g does not show how many classes there are: give one-hot rows,"
+        " alkit.one_hot(y, num_classes)"
+    )
+
+
+def dtype_of(module: nn.Module) -> torch.dtype:
+    """Return the dtype of a module's first floating-point parameter or buffer; else the default."""
+    held = (t.dtype for t in chain(module.parameters(), module.buffers()) if t.is_floating_point())
+    return next(held, torch.get_default_dtype())
 
 
 class ENC(nn.Module):
@@ -168,9 +196,11 @@ class AL(nn.Module):
 
         Args:
             x: what f takes; detached here, so nothing flows back to where it came from.
-            y: one-hot rows or label code, float (B, C), or `Codes`: g and h then run once a class,
-                and t is `Codes` too.
+            y: class numbers (B,), one-hot rows or label code, float (B, C), or `Codes`: g and h
+                then run once a class, and t is `Codes` too.
         """
+        if not isinstance(y, Codes):
+            y = label_rows(y, self.ae.g)
         _check_code(x, y)
         x, y, once_a_sample = tree.detach(x), tree.detach(y), not isinstance(y, Codes)
         if once_a_sample and takes_codes(self.enc.loss_fn):
@@ -180,7 +210,7 @@ class AL(nn.Module):
         target: Tensor | Codes = t.detach()
         if isinstance(y, Codes):
             # gathering sends each class's gradient back with the number of its samples as weight
-            target, r, y = Codes(target, y.index), r[y.index], y.gathered()
+            target, r, y = Codes(target, y.index), y.of(r), y.gathered()
         if m.shape != (len(y), *t.shape[1:]):
             raise ValueError(
                 f"the bridge gives {tuple(m.shape)} and the label code is"

@@ -8,7 +8,8 @@ from torch import Tensor, nn
 
 from alkit.codes import Codes, shared
 from alkit.device import place
-from alkit.layers import AL, apply, evaluating, given
+from alkit.layers import AL, apply, evaluating, given, label_rows
+from alkit.losses import takes_codes
 
 __all__ = ["ALModel"]
 
@@ -49,8 +50,10 @@ class ALModel(nn.Module):
         return x, y.gathered() if isinstance(y, Codes) else y
 
     def label_input(self, y: Tensor) -> Tensor | Codes:
-        """Return what the first layer's label side takes: y, or one row a class of it."""
-        return shared(y) if self.label_shortcut else y
+        """Return what the first layer's label side takes: rows of y, or one row a class of it."""
+        y = label_rows(y, self.layers[0].ae.g)
+        soft = any(takes_codes(layer.enc.loss_fn) for layer in self.layers)
+        return shared(y, soft=soft) if self.label_shortcut else y
 
     @torch.no_grad()
     def predict(self, x: Any, depth: int | None = None) -> Tensor:

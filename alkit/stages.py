@@ -71,7 +71,8 @@ class Epoch:
     def losses(self) -> Tensor:
         """Return what was noted, float (batches, stages, losses)."""
         rows = [[torch.stack([v.cpu() for v in pair]) for pair in own] for own in self.by_stage]
-        return torch.stack([torch.stack(own) for own in rows], dim=1).float()
+        losses = torch.stack([torch.stack(own) for own in rows], dim=1)
+        return losses.to(torch.promote_types(losses.dtype, torch.float32))
 
     @contextmanager
     def around_forward(self, stage: int, batch: int) -> Iterator[None]:

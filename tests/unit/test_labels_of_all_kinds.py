@@ -1,0 +1,193 @@
+"""Labels as class numbers, one-hot, soft or numbers to predict; blocks of any dtype."""
+
+import copy
+from dataclasses import replace
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import alkit
+from alkit import AE, AL, ENC, ALModel, one_hot, to_al, to_bp, train_epoch
+from alkit.codes import Codes, shared
+from alkit.losses import Contrast
+from alkit.recipes import find_recipe
+from tests.helpers import CLASSES, WIDTH, dense_model, differences, made_batches, state_of
+
+
+def _blocks(dtype=torch.float32, count=2):
+    torch.manual_seed(0)
+    made = [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU()) for _ in range(count)]
+    return [block.to(dtype) for block in made]
+
+
+def _soft(count=8):
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(count, WIDTH, generator=generator)
+    share = torch.rand(count, 1, generator=generator)
+    classes = torch.arange(count) % CLASSES
+    y = share * one_hot(classes, CLASSES) + (1 - share) * one_hot(classes.roll(1), CLASSES)
+    return x, y
+
+
+@pytest.mark.parametrize("mode", ["al", "al_pipeline"])
+def test_soft_labels_under_fixed_codes_are_soft_cross_entropy(mode):
+    model = to_al(_blocks(), CLASSES, torch.zeros(2, WIDTH))
+    x, y = _soft()
+    expected, s = [], x
+    for layer in copy.deepcopy(model):
+        s, m = layer.enc(s)
+        table = model[0].ae.g.table
+        loss = layer.enc.loss_fn
+        log_p = (loss.scale * F.normalize(m, dim=1) @ F.normalize(table, dim=1).T).log_softmax(1)
+        target = (1 - loss.smoothing) * y + loss.smoothing / CLASSES
+        expected.append(-(target * log_p).sum(1).mean())
+    found = train_epoch(model, [(x, y)], mode, 1).losses[0, :, 0]
+    torch.testing.assert_close(found, torch.stack(expected).detach())
+
+
+def test_soft_labels_of_one_class_each_are_hard_ones():
+    """The mixture of codes that the layers hand on has the gradients of one-hot rows."""
+    x, y = made_batches(1, size=8)[0]
+    grads = []
+    for index in (y.argmax(1), y):
+        model = dense_model(2, dropout=0.0)
+        for layer in model:
+            layer.enc.loss_fn = Contrast(5.0)
+        s, t = x, Codes(torch.eye(CLASSES), index)
+        for layer in model:
+            s, t = layer(s, t)
+            layer.backward()
+        grads.append({name: p.grad for name, p in model.named_parameters()})
+    torch.testing.assert_close(grads[0], grads[1], rtol=1e-4, atol=1e-6)
+
+
+def test_soft_labels_by_hand_say_what_to_do():
+    model = to_al(_blocks(), CLASSES, torch.zeros(2, WIDTH))
+    x, y = _soft()
+    with pytest.raises(ValueError, match="shared.y, soft=True."):
+        model[0](x, y)
+    _, t = model[0](x, shared(y, soft=True))
+    torch.testing.assert_close(t.gathered(), y @ model[0].ae.g.table)
+
+
+def test_rows_that_are_no_shares_are_refused():
+    model = to_al(_blocks(), CLASSES, torch.zeros(2, WIDTH))
+    with pytest.raises(ValueError, match="for numbers to predict, take a recipe with mean squared"):
+        train_epoch(model, [(torch.zeros(2, WIDTH), torch.randn(2, CLASSES))], "al")
+
+
+def test_regression_is_refused_by_recipes_of_classes():
+    with pytest.raises(ValueError, match="num_classes is 1, and recipe 'modern' compares classes"):
+        to_al(_blocks(), 1, torch.zeros(2, WIDTH))
+    with pytest.raises(ValueError, match="first_loss='mse'"):
+        to_al(_blocks(), 1, torch.zeros(2, WIDTH), recipe="mse")
+
+
+def test_regression_by_squared_errors_learns():
+    recipe = replace(find_recipe("mse", "images"), first_loss="mse", code_dim=16, lr=1e-2)
+    torch.manual_seed(0)
+    blocks = [
+        nn.Sequential(nn.Linear(WIDTH, 32), nn.ReLU()),
+        nn.Sequential(nn.Linear(32, 32), nn.ReLU()),
+    ]
+    model = to_al(blocks, 1, torch.zeros(2, WIDTH), recipe=recipe)
+    x = torch.randn(256, WIDTH)
+    y = torch.tanh(x[:, :1] - x[:, 1:2])
+    for _ in range(40):
+        train_epoch(model, list(zip(x.split(32), y.split(32), strict=True)), "al")
+    unexplained = F.mse_loss(model.predict(x), y) / y.var()
+    assert unexplained < 0.2
+
+
+@pytest.mark.parametrize("recipe", ["modern", "mse", "original"])
+@pytest.mark.parametrize("mode", ["al", "al_pipeline"])
+def test_class_numbers_are_one_hot_rows(recipe, mode):
+    states = []
+    for numbers in (True, False):
+        blocks = _blocks()
+        model = to_al(blocks, CLASSES, torch.zeros(2, WIDTH), recipe=recipe)
+        batches = [(x, y.argmax(1) if numbers else y) for x, y in made_batches(4)]
+        record = train_epoch(model, batches, mode, 2)
+        states.append(state_of(model) | {"losses": record.losses})
+    assert not differences(*states)
+
+
+def test_class_numbers_by_hand_and_for_backprop():
+    by_number, by_row = dense_model(2), dense_model(2)
+    x, y = made_batches(1)[0]
+    torch.manual_seed(1)
+    numbered = by_number[0](x, y.argmax(1))
+    torch.manual_seed(1)
+    for one, other in zip(numbered, by_row[0](x, y), strict=True):
+        assert torch.equal(one, other)
+    twins = [to_bp(_blocks(), CLASSES, torch.zeros(2, WIDTH)) for _ in range(2)]
+    twins[1].load_state_dict(twins[0].state_dict())
+    train_epoch(twins[0], made_batches(3), "bp")
+    train_epoch(twins[1], [(x, y.argmax(1)) for x, y in made_batches(3)], "bp")
+    assert not differences(state_of(twins[0]), state_of(twins[1]))
+
+
+def test_class_numbers_out_of_range_or_of_unknown_width():
+    model = dense_model(1)
+    with pytest.raises(ValueError, match="label 3 at position 1 is out of range"):
+        train_epoch(model, [(torch.zeros(2, WIDTH), torch.tensor([0, 3]))], "al")
+    own = AL(ENC(nn.Linear(WIDTH, 4), nn.Identity()), AE(lambda y: y, lambda t: t))
+    with pytest.raises(ValueError, match="does not show how many classes"):
+        ALModel([own]).label_input(torch.tensor([0, 1]))
+
+
+@pytest.mark.parametrize("recipe", ["modern", "mse"])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_bridges_and_label_sides_have_the_blocks_dtype(recipe, dtype):
+    model = to_al(_blocks(dtype), CLASSES, torch.zeros(2, WIDTH, dtype=dtype), recipe=recipe)
+    assert {t.dtype for t in model.state_dict().values() if t.is_floating_point()} == {dtype}
+    batches = [(x.to(dtype), y.argmax(1)) for x, y in made_batches(3)]
+    record = train_epoch(model, batches, "al_pipeline", 2)
+    assert record.losses.dtype == torch.promote_types(dtype, torch.float32)
+    twin = to_bp(_blocks(dtype), CLASSES, torch.zeros(2, WIDTH, dtype=dtype))
+    assert torch.isfinite(train_epoch(twin, batches, "bp").losses).all()
+
+
+def _sequential():
+    torch.manual_seed(0)
+    parts = [nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(4, 4, 3)]
+    return nn.Sequential(*parts, nn.ReLU(), nn.Flatten(), nn.Linear(4, 5))
+
+
+def test_a_sequential_becomes_layers_that_learn_without_its_head():
+    network = _sequential()
+    model = to_al(network, 5, torch.zeros(2, 1, 8, 8))
+    kinds = [[type(part).__name__ for part in layer.enc.f.modules()][1:] for layer in model]
+    assert kinds == [[], ["BatchNorm2d", "ReLU", "MaxPool2d"], ["Conv2d", "ReLU", "Flatten"]]
+    assert model[0].enc.f is network[0]
+    twin = to_bp(_sequential(), 5, torch.zeros(2, 1, 8, 8))
+    assert len(twin) == 4
+    assert not any(part is twin[2] for part in twin[3].modules())
+    assert len(to_al(_sequential(), 7, torch.zeros(2, 1, 8, 8))) == 4  # 5 is not 7: no head
+
+
+def test_blocks_of_another_model_are_told():
+    blocks = _blocks()
+    first = to_al(blocks, CLASSES, torch.zeros(2, WIDTH))
+    with pytest.warns(UserWarning, match="both now train the same weights"):
+        to_bp(blocks, CLASSES, torch.zeros(2, WIDTH))
+    to_al(copy.deepcopy(blocks), CLASSES, torch.zeros(2, WIDTH))
+    del first
+
+
+def test_a_whole_network_or_a_sample_without_a_tensor():
+    class Own(nn.Module):
+        pass
+
+    with pytest.raises(TypeError, match="blocks is a whole Own: give a list of its blocks"):
+        to_al(Own(), 3, torch.zeros(2, WIDTH))
+    with pytest.raises(ValueError, match=r"sample must be a batch .* got \[1, 2\]"):
+        to_al(_blocks(), 3, [1, 2])
+
+
+@pytest.mark.parametrize("name", ["datasets", "delayed", "dtp", "elastic", "split"])
+def test_modules_resolve_after_import(name):
+    assert getattr(alkit, name).__name__ == f"alkit.{name}"
+    assert name in dir(alkit)
