@@ -29,7 +29,7 @@ def to_al(
     num_classes: int,
     sample: Any,
     *,
-    recipe: str | Recipe = "modern",
+    recipe: str | Recipe = "fixed_codes",
     code_dim: int | None = None,
     lr: float | Mapping[str, float] | None = None,
     pool: Pool | Sequence[Pool] | None = None,
@@ -47,7 +47,7 @@ def to_al(
         num_classes: C, 2 or more; 1 only for numbers to predict, with a recipe of squared errors.
         sample: a batch that the first block takes; two samples are enough. It is run once, in
             evaluation mode, so buffers don't change.
-        recipe: bridges, codes and losses; "modern", "mse", "original" or a `Recipe`.
+        recipe: bridges, codes and losses; "fixed_codes", "mse", "original" or a `Recipe`.
         code_dim: K, the width of the label code; the recipe's by default.
         lr: a number or {"enc": ..., "ae": ...}; the recipe's by default.
         pool: reduces a block's output to (B, D), one for all blocks or one a block; the recipe's

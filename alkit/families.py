@@ -1,6 +1,6 @@
 """The four families as model builders: vgg and resnet for images, lstm and transformer for texts.
 
-    model = families.model("lstm", data, "al", recipe="modern", hidden=128, vectors=vectors)
+    model = families.model("lstm", data, "al", recipe="fixed_codes", hidden=128, vectors=vectors)
     twin  = families.model("lstm", data, "bp", hidden=128, vectors=vectors)
 
 Both are made of the same blocks; with the same torch seed they start from the same weights.
@@ -49,7 +49,7 @@ def model(
     data: DataSet,
     method: str,
     *,
-    recipe: str | Recipe = "modern",
+    recipe: str | Recipe = "fixed_codes",
     lr: float | None = None,
     legacy: bool = False,
     vectors: Tensor | None = None,

@@ -18,19 +18,19 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from alkit import paths
 from alkit.files import replacing
 
-__all__ = ["MIME", "Run", "bootstrap_difference", "load", "read", "record_path", "summary", "table"]
+__all__ = ["MIME", "Run", "load", "read", "record_path", "summary", "table"]
 
 MIME = "application/vnd.alkit.result+json"
 FIELDS = "notebook preset method model data seed metric value n unit".split()
 COLUMNS = (*FIELDS, "slug", "commit", "versions", "threads", "machine", "date")
 BY = ("notebook", "preset", "metric", "method", "model", "data", "unit")
 VERSIONS = ("python", "torch", "numpy", "alkit")
+RENAMED = {"modern": "fixed_codes"}  # recipes of earlier records
 STATISTICS = ("n", "mean", "sd", "min", "max", "median")
 log = logging.getLogger("alkit")
 
@@ -197,49 +197,6 @@ def table(
     return "\n".join(f"| {' | '.join(map(str, r))} |" for r in [[*labels, *heads], rule, *body])
 
 
-def bootstrap_difference(
-    a: Any,
-    b: Any,
-    *,
-    pairs: Sequence[tuple[int, int]] | None = None,
-    resamples: int = 10_000,
-    seed: int = 0,
-    level: float = 0.95,
-) -> tuple[float, float, float]:
-    """Return mean(a) - mean(b) with its percentile bootstrap interval: difference, low, high.
-
-    The test items are drawn again, the same ones for both and for all seeds; the seeds are
-    averaged, not drawn, so the interval speaks about other items and these trained networks.
-
-    Args:
-        a, b: 0/1 correctness of shape (seeds, test items), or (test items,) of one seed.
-        pairs: which seed (row) of a goes with which of b; row i with row i by default.
-    """
-    a, b = _correctness(a, "a"), _correctness(b, "b")
-    if pairs is None and len(a) != len(b):
-        raise ValueError(f"a has {len(a)} seeds and b has {len(b)}: say with pairs= which belong")
-    if a.shape[1] != b.shape[1]:
-        raise ValueError(
-            f"a has {a.shape[1]} test items and b has {b.shape[1]}: give the same ones"
-        )
-    first, second = np.array(pairs if pairs is not None else [(i, i) for i in range(len(a))]).T
-    gain = (a[first] - b[second]).sum(axis=0)
-    # Items differ only in their gain, a small whole number: drawing how often each gain occurs
-    # is drawing the items, at a memory that does not depend on how many there are.
-    gains, counts = np.unique(gain, return_counts=True)
-    drawn = np.random.default_rng(seed).multinomial(gain.size, counts / gain.size, size=resamples)
-    means = drawn @ gains / (gain.size * len(first))
-    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
-    return float(gain.mean() / len(first)), float(low), float(high)
-
-
-def _correctness(values: Any, name: str) -> np.ndarray:
-    array = np.atleast_2d(np.asarray(values))
-    if array.ndim != 2 or array.size == 0 or not np.isin(array, (0, 1)).all():
-        raise ValueError(f"{name} must hold 0 and 1 in the shape (seeds, items), not {array.shape}")
-    return array.astype(int)
-
-
 def _plain(value: Any, name: str) -> Any:
     """Return the value as what JSON can hold, or say why it cannot be recorded."""
     if getattr(value, "shape", None) == () and hasattr(value, "item"):
@@ -285,6 +242,9 @@ def _mean_and_spread(mean: float, sd: float) -> str:
 def _frame(records: Iterable[dict[str, Any]]) -> pd.DataFrame:
     """Return the rows of records as one tidy frame with `COLUMNS` first and extra fields after."""
     rows = [row | _origin(record) for record in records for row in record["rows"]]
+    for row in rows:
+        if (recipe := row.get("recipe")) in RENAMED:
+            row["recipe"] = RENAMED[recipe]
     extra = dict.fromkeys(name for row in rows for name in row if name not in COLUMNS)
     frame = pd.DataFrame(rows, columns=[*COLUMNS, *extra])
     return frame.astype({"value": object, "seed": "Int64", "n": "Int64", "threads": "Int64"})

@@ -49,14 +49,14 @@ class Setting:
 
     @property
     def label(self) -> str:
-        """Name it as tables do: "bp", "al modern"."""
+        """Name it as tables do: "bp", "al fixed_codes"."""
         return f"al {self.recipe}" if self.recipe else "bp"
 
     def run(self) -> EpochRecord:
         """Make the model anew and train it for the steps; only these are timed."""
         torch.manual_seed(0)
         data, method = self._data(), "al" if self.recipe else "bp"
-        recipe = self.recipe or "modern"
+        recipe = self.recipe or "fixed_codes"
         options = {"recipe": recipe, "legacy": self.legacy, **self.sizes}
         model = families.model(self.family, data, method, **options)
         batches = list(data.train.batches(self.batch_size)) * self.steps

@@ -7,12 +7,11 @@ every process one case. A killed case goes on from its checkpoint.
 import base64
 import hashlib
 import json
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -29,11 +28,9 @@ from alkit.text import find_vectors, load_vectors
 
 __all__ = [
     "Case",
-    "Gap",
     "Outcome",
     "cases",
     "curves",
-    "gap",
     "pack",
     "recipe_table",
     "record",
@@ -53,7 +50,7 @@ class Case:
 
     @property
     def label(self) -> str:
-        """Name the method in tables and figures: "bp", "al modern"."""
+        """Name the method in tables and figures: "bp", "al fixed_codes"."""
         return f"{self.method} {self.recipe}".strip()
 
 
@@ -98,14 +95,14 @@ def train_case(
     """Train one case, the same blocks from the same seed for every method.
 
     Args:
-        lr: the recipe's by default; BP without one takes that of "modern".
+        lr: the recipe's by default; BP without one takes that of "fixed_codes".
         resumable: name of a notebook; its run then keeps a checkpoint under `runs/checkpoints/`
             and goes on from it, as long as case, data, settings and the package's code are the
             same.
         options: of `alkit.fit`.
     """
     kind = "texts" if data.train.is_text else "images"
-    recipe = find_recipe(case.recipe or "modern", kind)
+    recipe = find_recipe(case.recipe or "fixed_codes", kind)
     torch.manual_seed(case.seed)
     model = families.model(
         family,
@@ -194,52 +191,6 @@ def label(row: Any) -> str:
     """Return the label of a row of records, as `Case.label` does."""
     recipe = getattr(row, "recipe", "")
     return f"{row.method} {recipe if isinstance(recipe, str) else ''}".strip()
-
-
-class Gap(NamedTuple):
-    """A difference of accuracies in points, with its 95 % interval.
-
-    Attributes:
-        seeds: how many both methods have; with none the other numbers are NaN.
-    """
-
-    points: float
-    low: float
-    high: float
-    seeds: int
-
-    def __str__(self) -> str:
-        if not self.seeds:
-            return "no seed has both yet"
-        return f"{self.points:+.2f} [{self.low:+.2f}, {self.high:+.2f}] ({self.seeds})"
-
-
-def gap(frame: pd.DataFrame, better: str, worse: str) -> Gap:
-    """Return accuracy of `better` minus that of `worse`.
-
-    Test samples are drawn again, the seeds that both have are pooled.
-
-    Args:
-        frame: loaded records of one family and data set.
-        better, worse: labels such as "bp" or "al modern".
-    """
-    own = frame[frame["metric"] == "correct"]
-    tables: dict[str, dict[int, np.ndarray]] = {better: {}, worse: {}}
-    for row in own.itertuples():
-        if label(row) in tables:
-            tables[label(row)][row.seed] = unpack(row.value, int(row.n))
-    common = sorted(set(tables[better]) & set(tables[worse]))
-    if not common:
-        return Gap(math.nan, math.nan, math.nan, 0)
-    sizes = {len(tables[name][seed]) for name in tables for seed in common}
-    if len(sizes) > 1:
-        raise ValueError(
-            f"{better} and {worse} were tested on parts of {', '.join(map(str, sorted(sizes)))}"
-            " samples: compare records of the same test part"
-        )
-    first, second = (np.stack([tables[name][s] for s in common]) for name in (better, worse))
-    difference, low, high = results.bootstrap_difference(first, second)
-    return Gap(100 * difference, 100 * low, 100 * high, len(common))
 
 
 def pack(correct: Tensor) -> str:

@@ -3,6 +3,7 @@
 import pandas as pd
 
 from alkit import paths, study
+from alkit.comparisons import Gap, gap
 
 __all__ = ["accuracy_table", "published", "verdict"]
 
@@ -21,15 +22,15 @@ def published(name: str) -> pd.DataFrame:
     return pd.read_csv(path)
 
 
-def verdict(theirs: float, ours: study.Gap) -> str:
+def verdict(theirs: float, ours: Gap) -> str:
     """Compare a published difference (BP - AL, points) with ours.
 
-    "yes": both say that the same method is ahead; "no": they say the opposite; "open": our interval
-    holds 0, or there are fewer than two seeds.
+    "yes": both say that the same method is ahead; "no": they say the opposite; "open": ours does
+    not decide (see `alkit.comparisons.Gap.decided`).
     """
-    if ours.low <= 0 <= ours.high or ours.seeds < 2:
+    if not ours.decided:
         return "open"
-    return "yes" if (theirs > 0) == (ours.low > 0) else "no"
+    return "yes" if (theirs > 0) == (ours.points > 0) else "no"
 
 
 def accuracy_table(
@@ -46,12 +47,16 @@ def accuracy_table(
     for (data, model), own in recorded.groupby(["data", "model"], sort=False):
         other = theirs[(theirs.data == data) & (theirs.model == model)].set_index("method")
         row = {"data": data, "network": model, "BP": _cell(own, "bp")}
-        row |= {"AL, modern": _cell(own, "al modern"), "AL, original": _cell(own, "al original")}
-        if mean := _cell(own, "al modern", "mean_of_exits"):
+        row |= {
+            "AL, fixed codes": _cell(own, "al fixed_codes"),
+            "AL, original": _cell(own, "al original"),
+        }
+        if mean := _cell(own, "al fixed_codes", "mean_of_exits"):
             row["AL, mean of exits"] = mean
-        lead = study.gap(own, "bp", "al modern")
+        lead = gap(own, "bp", "al fixed_codes")
         if lead.seeds:
-            row["BP - AL modern, points (n)"] = str(lead)
+            row["BP - AL fixed codes, points (n)"] = str(lead)
+            row["bootstrap"] = lead.bootstrap
             if {"bp", "al"} <= set(other.index):
                 row["same conclusion?"] = verdict(other.final["bp"] - other.final["al"], lead)
         for method in other.index:

@@ -81,7 +81,7 @@ _METHODS = {
     "tfidf": ("#949494", "P", "TF-IDF"),
 }
 # lines of AL's recipes: all AL, so all of its colour
-_RECIPE_LINES = {"modern": "-", "mse": "-.", "original": ":", "": "-"}
+_RECIPE_LINES = {"fixed_codes": "-", "mse": "-.", "original": ":", "": "-"}
 _KINDS = {"forward": "#8ab6e1", "backward": "#e8a87c", "update": "#7fb685"}
 _LANES = {
     "send": "#c9b3e0", "receive": "#c9b3e0", "load": "0.85", "feedback": "#f0d58c",
@@ -211,7 +211,7 @@ def learning_curves(
     """Draw validation accuracy over the epochs: a line a label, a band from lowest to highest seed.
 
     Args:
-        curves: rows of `alkit.study.curves`: label ("bp", "al modern", ...), epoch, val_acc.
+        curves: rows of `alkit.study.curves`: label ("bp", "al fixed_codes", ...), epoch, val_acc.
         chance: accuracy of guessing, drawn as a thin line.
     """
     if ax is None:
@@ -235,9 +235,9 @@ def learning_curves(
 
 
 def display(name: str) -> str:
-    """Return a label such as "al modern" as plots show it: "AL, modern"."""
+    """Return a label such as "al fixed_codes" as plots show it: "AL, fixed codes"."""
     method, _, recipe = name.partition(" ")
-    return f"{label(method)}, {recipe}" if recipe else label(method)
+    return f"{label(method)}, {recipe.replace('_', ' ')}" if recipe else label(method)
 
 
 def png(fig: Figure) -> bytes:

@@ -10,10 +10,20 @@ from typing import NamedTuple
 import pandas as pd
 
 from alkit import results
+from alkit.comparisons import Gap, gap
 from alkit.delayed.fit import Fitted
-from alkit.study import gap, pack
+from alkit.study import pack
 
-__all__ = ["Case", "accuracies", "best_rates", "between", "cases", "gaps", "record"]
+__all__ = [
+    "Case",
+    "accuracies",
+    "at_chosen_rates",
+    "best_rates",
+    "between",
+    "cases",
+    "gaps",
+    "record",
+]
 
 
 class Case(NamedTuple):
@@ -92,7 +102,7 @@ def accuracies(recorded: pd.DataFrame) -> pd.DataFrame:
 
     Columns: method, modules, lr, n (seeds), mean, sd (of n - 1), diverged (runs that did).
     """
-    at = _chosen(recorded)
+    at = at_chosen_rates(recorded)
     values = at[at.metric == "accuracy"].assign(value=lambda t: t.value.astype(float))
     lost = at[at.metric == "diverged"].assign(value=lambda t: t.value.astype(bool).astype(int))
     by = ["method", "modules", "lr"]
@@ -102,19 +112,19 @@ def accuracies(recorded: pd.DataFrame) -> pd.DataFrame:
 
 
 def gaps(recorded: pd.DataFrame, against: str = "seq") -> pd.DataFrame:
-    """Return what each method loses against sequential training, with 95 % intervals, in points."""
-    at, rows = _chosen(recorded), []
+    """Return what each method loses against sequential training, in points: a `Gap` a row."""
+    at, rows = at_chosen_rates(recorded), []
     base = at[at.method == against].assign(recipe="")
     for (method, modules), part in at[at.method != against].groupby(["method", "modules"]):
         label = f"{method} K={modules}"
         found = gap(pd.concat([base, part]), against, label)
-        rows.append((method, int(modules), found.points, found.low, found.high, found.seeds))
-    return pd.DataFrame(rows, columns=["method", "modules", "points", "low", "high", "n"])
+        rows.append((method, int(modules), *found, found.decided))
+    return pd.DataFrame(rows, columns=["method", "modules", *Gap._fields, "decided"])
 
 
 def between(recorded: pd.DataFrame, first: str, second: str) -> pd.DataFrame:
     """Return by how many points a method is ahead of another with as many modules, likewise."""
-    at, rows = _chosen(recorded), []
+    at, rows = at_chosen_rates(recorded), []
     for modules in sorted(
         set(at[at.method == first].modules) & set(at[at.method == second].modules)
     ):
@@ -122,11 +132,11 @@ def between(recorded: pd.DataFrame, first: str, second: str) -> pd.DataFrame:
         base = own[own.method == first].assign(recipe="")
         label = f"{second} K={int(modules)}"
         found = gap(pd.concat([base, own[own.method == second]]), first, label)
-        rows.append((int(modules), found.points, found.low, found.high, found.seeds))
-    return pd.DataFrame(rows, columns=["modules", "points", "low", "high", "n"])
+        rows.append((int(modules), *found, found.decided))
+    return pd.DataFrame(rows, columns=["modules", *Gap._fields, "decided"])
 
 
-def _chosen(recorded: pd.DataFrame) -> pd.DataFrame:
+def at_chosen_rates(recorded: pd.DataFrame) -> pd.DataFrame:
     """Return the rows at each case's chosen rate."""
     best = best_rates(recorded)
     keys = zip(recorded.method, recorded.modules, strict=True)

@@ -8,13 +8,14 @@ from typing import Any
 import pandas as pd
 
 from alkit import results
+from alkit.comparisons import Gap, gap
 from alkit.dtp.feedback import NotFinite
 from alkit.dtp.networks import EXACT, Switches
 from alkit.dtp.presets import PRESETS
 from alkit.dtp.run import Record
 from alkit.dtp.train import train
 from alkit.parts import DataSet
-from alkit.study import gap, pack
+from alkit.study import pack
 from alkit.viz import label
 
 __all__ = [
@@ -132,14 +133,14 @@ def accuracies(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def gaps(rows: pd.DataFrame, against: str = "bp") -> pd.DataFrame:
-    """Return the points that each variant loses, test samples of all seeds drawn again."""
+    """Return the points that each variant loses, a `Gap` a row; none where runs diverged."""
     found = []
     for data, own in rows.groupby("data", sort=False):
         for name in dict.fromkeys(own.method):
             if name != against and against in set(own.method):
                 each = gap(own.drop(columns="recipe", errors="ignore"), against, name)
-                found.append((data, name, each.points, each.low, each.high, each.seeds))
-    return pd.DataFrame(found, columns=["data", "method", "points", "low", "high", "n"])
+                found.append((data, name, *each, each.decided))
+    return pd.DataFrame(found, columns=["data", "method", *Gap._fields, "decided"])
 
 
 def angles(rows: pd.DataFrame, metric: str = "angle", how: str = "mean") -> pd.DataFrame:
@@ -157,8 +158,7 @@ def readable(rows: pd.DataFrame, against: str = "bp") -> pd.DataFrame:
     for (data, method), row in made.iterrows():
         behind = "-"
         if (data, method) in lost.index:
-            at = lost.loc[(data, method)]
-            behind = f"{at.points:+.2f} [{at.low:+.2f}, {at.high:+.2f}]"
+            behind = Gap(*lost.loc[(data, method), list(Gap._fields)])
         spread = f" ± {row.sd:.2f}" if row.sd == row.sd else ""
         cell = f"{row['mean']:.2f}{spread} ({row.n:.0f})" if row.n else "-"
         cell += f", {row.diverged:.0f} diverged" if row.diverged else ""
@@ -166,7 +166,8 @@ def readable(rows: pd.DataFrame, against: str = "bp") -> pd.DataFrame:
         found.append({
             "data": data, "method": label(method),
             "accuracy, % (n seeds)": cell,
-            "behind BP, points": behind,
+            "behind BP, points (n)": str(behind),
+            "bootstrap": getattr(behind, "bootstrap", ""),
             "largest angle to BP": "-" if angle is None else f"{angle:.0f}°",
         })  # fmt: skip
     return pd.DataFrame(found)

@@ -6,6 +6,7 @@ from typing import Any
 import pandas as pd
 
 from alkit import results
+from alkit.comparisons import gap
 from alkit.elastic.network import Network, bert_classifier, vit_classifier
 from alkit.elastic.rivals import RIVALS, rival
 from alkit.elastic.run import Record
@@ -14,7 +15,7 @@ from alkit.elastic.tasks import Task
 from alkit.elastic.train import train
 from alkit.models.bert import BertSizes, initial_std
 from alkit.models.vit import ViTSizes
-from alkit.study import gap, pack
+from alkit.study import pack
 from alkit.verdicts import published
 from alkit.viz import label
 
@@ -145,8 +146,8 @@ def readable(chosen: pd.DataFrame) -> pd.DataFrame:
 def alphas(recorded: pd.DataFrame) -> pd.DataFrame:
     """Return a row a data set and alpha of all four switches, next to never freezing.
 
-    Columns: seconds, times as fast as 1f1b, val_acc, accuracy, points lost to 1f1b with their
-    interval, and whether this alpha is the best on validation.
+    Columns: seconds, times as fast as 1f1b, val_acc, accuracy, points lost to 1f1b with their two
+    intervals, and whether this alpha is the best on validation.
     """
     rows = []
     for name, own in recorded.groupby("data", sort=False):
@@ -159,12 +160,12 @@ def alphas(recorded: pd.DataFrame) -> pd.DataFrame:
         for alpha, part in full.groupby("alpha"):
             lost = gap(own, "1f1b", f"elastic alpha={alpha:.2f}")
             both = part.merge(still, on="seed", suffixes=("", "_still"))
-            rows.append((name, alpha, part.seconds.median(),
-                         (both.seconds_still / both.seconds).median(), part.val_acc.mean(),
-                         part.accuracy.mean(), lost.points, lost.low, lost.high, lost.seeds,
-                         "*" if alpha == best else ""))  # fmt: skip
-    names = ["data", "alpha", "seconds", "times as fast", "val_acc", "accuracy", "points lost",
-             "low", "high", "n", "best on validation"]  # fmt: skip
+            faster = (both.seconds_still / both.seconds).median()
+            row = (name, alpha, part.seconds.median(), faster, part.val_acc.mean())
+            mark = "*" if alpha == best else ""
+            rows.append((*row, part.accuracy.mean(), str(lost), lost.bootstrap, mark))
+    names = ["data", "alpha", "seconds", "times as fast", "val_acc", "accuracy"]
+    names += ["points lost (n)", "bootstrap", "best on validation"]
     return pd.DataFrame(rows, columns=names).set_index(["data", "alpha"])
 
 

@@ -1,5 +1,7 @@
 """The label-side shortcut gives the gradients of the plain form; fixed codes are exact."""
 
+import copy
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -112,7 +114,7 @@ def test_contrast_is_cross_entropy_over_cosines():
 
 
 def test_fixed_decoder_gives_the_logits_of_the_contrast():
-    recipe = find_recipe("modern", "images")  # that of texts smooths the labels
+    recipe = find_recipe("fixed_codes", "images")  # that of texts smooths the labels
     model = to_al([nn.Linear(WIDTH, WIDTH)], CLASSES, torch.zeros(2, WIDTH), recipe=recipe)
     x, labels = torch.randn(8, WIDTH), torch.arange(8) % CLASSES
     model[0](x, shared(one_hot(labels, CLASSES)))
@@ -138,3 +140,26 @@ def test_an_al_layer_takes_codes_of_any_level():
         layer(torch.zeros(2, 2), Codes(torch.eye(4), torch.zeros(3, dtype=torch.int64)))
     _, t = ALModel([layer])[0](torch.zeros(2, 2), Codes(torch.eye(4), torch.tensor([3, 3])))
     assert torch.equal(t.gathered()[0], t.rows[3])
+
+
+def test_fixed_codes_are_local_classifiers():
+    """Plain Adam on each block's own cosine cross-entropy ends in the same bits: no label side."""
+    torch.manual_seed(0)
+    blocks = [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()) for _ in range(3)]
+    model = to_al(blocks, CLASSES, torch.zeros(2, WIDTH))
+    twins = [copy.deepcopy(layer.enc) for layer in model]
+    table = model[0].ae.g.table.clone()
+    optimizers = [torch.optim.Adam(t.parameters(), lr=3e-3, fused=True) for t in twins]
+    batches = made_batches(15, size=8)
+    train_epoch(model, batches, "al")
+    for x, y in batches:
+        for twin, optimizer in zip(twins, optimizers, strict=True):
+            x, m = twin(x.detach())
+            scores = 10.0 * (F.normalize(m, dim=1) @ F.normalize(table, dim=1).T)
+            optimizer.zero_grad()
+            F.cross_entropy(scores, y.argmax(1), label_smoothing=0.1).backward()
+            optimizer.step()
+    assert [len([*layer.ae.parameters()]) for layer in model] == [0, 0, 0]
+    for layer, twin in zip(model, twins, strict=True):
+        for own, other in zip(layer.enc.parameters(), twin.parameters(), strict=True):
+            assert torch.equal(own, other)

@@ -192,7 +192,7 @@ def test_errors_name_what_is_allowed():
         families.model("lstm", _images(), "al")
     with pytest.raises(ValueError, match="method is 'dtp'"):
         families.model("vgg", _images(), "dtp", width=0.0625)
-    with pytest.raises(ValueError, match="recipe is 'best': give original, mse, modern"):
+    with pytest.raises(ValueError, match="recipe is 'best': give original, mse, fixed_codes"):
         find_recipe("best", "images")
     with pytest.raises(ValueError, match="codes is 'some'"):
         Recipe("mine", codes="some")
@@ -205,13 +205,13 @@ def test_errors_name_what_is_allowed():
 
 
 def test_recipes_pick_their_losses():
-    modern = find_recipe("modern", "images")
-    assert modern.associated_loss().scale == 10.0
-    assert replace(modern, associated="mse").associated_loss() is nn.functional.mse_loss
+    fixed = find_recipe("fixed_codes", "images")
+    assert fixed.associated_loss().scale == 10.0
+    assert replace(fixed, associated="mse").associated_loss() is nn.functional.mse_loss
     original = find_recipe("original", "images")
     assert original.autoencoder_loss(0) is nn.functional.mse_loss
     assert find_recipe("original", "texts").autoencoder_loss(0) is nn.functional.cross_entropy
-    assert find_recipe(modern, "texts") is modern
+    assert find_recipe(fixed, "texts") is fixed
 
 
 @pytest.mark.parametrize(("method", "expected"), [("al", 2e-3), ("bp", 1e-3)])

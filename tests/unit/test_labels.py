@@ -64,8 +64,8 @@ def test_the_detector_names_the_layers():
     for layer in model:  # untrained biases are at 0.5, worse than the constant
         assert layer.ae.h[-1](torch.zeros(1)).item() == 0.5
     assert labels.stalled(model, 10) == [1, 2]
-    modern = to_al(convnet(widths=(4, 4)), 10, torch.zeros(2, 1, 8, 8))
-    assert labels.stalled(modern, 10) == []
+    fixed = to_al(convnet(widths=(4, 4)), 10, torch.zeros(2, 1, 8, 8))
+    assert labels.stalled(fixed, 10) == []
 
 
 def test_until_right_ends_when_all_classes_decode():

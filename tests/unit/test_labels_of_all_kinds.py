@@ -79,7 +79,9 @@ def test_rows_that_are_no_shares_are_refused():
 
 
 def test_regression_is_refused_by_recipes_of_classes():
-    with pytest.raises(ValueError, match="num_classes is 1, and recipe 'modern' compares classes"):
+    with pytest.raises(
+        ValueError, match="num_classes is 1, and recipe 'fixed_codes' compares classes"
+    ):
         to_al(_blocks(), 1, torch.zeros(2, WIDTH))
     with pytest.raises(ValueError, match="first_loss='mse'"):
         to_al(_blocks(), 1, torch.zeros(2, WIDTH), recipe="mse")
@@ -101,7 +103,7 @@ def test_regression_by_squared_errors_learns():
     assert unexplained < 0.2
 
 
-@pytest.mark.parametrize("recipe", ["modern", "mse", "original"])
+@pytest.mark.parametrize("recipe", ["fixed_codes", "mse", "original"])
 @pytest.mark.parametrize("mode", ["al", "al_pipeline"])
 def test_class_numbers_are_one_hot_rows(recipe, mode):
     states = []
@@ -138,7 +140,7 @@ def test_class_numbers_out_of_range_or_of_unknown_width():
         ALModel([own]).label_input(torch.tensor([0, 1]))
 
 
-@pytest.mark.parametrize("recipe", ["modern", "mse"])
+@pytest.mark.parametrize("recipe", ["fixed_codes", "mse"])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 def test_bridges_and_label_sides_have_the_blocks_dtype(recipe, dtype):
     model = to_al(_blocks(dtype), CLASSES, torch.zeros(2, WIDTH, dtype=dtype), recipe=recipe)

@@ -313,7 +313,7 @@ def test_batches_that_do_not_fit():
     with pytest.raises(ValueError, match="x holds 4 samples and y 3"):
         model(x, y[:3])
     with pytest.raises(ValueError, match="y must be one-hot"):
-        model(x, y.argmax(1))
+        model(x, y.argmax(1).float())
     model[0].enc.b = nn.Linear(WIDTH, CODE + 1)
     with pytest.raises(ValueError, match="b must pool"):
         model(x, y)

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from alkit import datasets, families, paths, results, study
+from alkit.comparisons import gap
 from alkit.models.convnet import convnet
 from alkit.parts import DataSet, Part
 
@@ -28,8 +29,8 @@ def small(monkeypatch, tmp_path) -> DataSet:
 
 
 def test_cases_run_seed_by_seed():
-    found = study.cases(["bp", "al"], ["original", "modern"], [0, 1])
-    assert [case.label for case in found] == ["bp", "al original", "al modern"] * 2
+    found = study.cases(["bp", "al"], ["original", "fixed_codes"], [0, 1])
+    assert [case.label for case in found] == ["bp", "al original", "al fixed_codes"] * 2
     assert [case.seed for case in found] == [0, 0, 0, 1, 1, 1]
 
 
@@ -49,19 +50,19 @@ def _rows(method, recipe, seed, correct):
 def test_the_gap_is_taken_over_the_seeds_that_both_have():
     right, wrong = [1.0] * 40, [1.0] * 20 + [0.0] * 20
     rows = [_rows("bp", float("nan"), seed, right) for seed in (0, 1)]
-    rows += [_rows("al", "modern", seed, wrong) for seed in (1, 2)]
-    difference, low, high, seeds = study.gap(pd.DataFrame(rows), "bp", "al modern")
-    assert seeds == 1
-    assert difference == 50
-    assert 0 < low < 50 < high < 100
-    same = study.gap(pd.DataFrame(rows), "bp", "bp")
-    assert same == (0, 0, 0, 2)
-    none = study.gap(pd.DataFrame(rows), "bp", "al mse")
+    rows += [_rows("al", "fixed_codes", seed, wrong) for seed in (1, 2)]
+    found = gap(pd.DataFrame(rows), "bp", "al fixed_codes")
+    assert (found.seeds, found.points) == (1, 50)
+    assert 0 < found.boot_low < 50 < found.boot_high < 100
+    assert np.isnan(found.low)
+    same = gap(pd.DataFrame(rows), "bp", "bp")
+    assert same[:6] == (0, 0, 0, 0, 0, 2)
+    none = gap(pd.DataFrame(rows), "bp", "al mse")
     assert none.seeds == 0
     assert str(none) == "no seed has both yet"
-    other = [_rows("bp", "", 0, right), _rows("al", "modern", 0, right[:30])]
+    other = [_rows("bp", "", 0, right), _rows("al", "fixed_codes", 0, right[:30])]
     with pytest.raises(ValueError, match="on parts of 30, 40 samples"):
-        study.gap(pd.DataFrame(other), "bp", "al modern")
+        gap(pd.DataFrame(other), "bp", "al fixed_codes")
 
 
 def test_the_recipe_table_holds_what_differs():
@@ -75,7 +76,7 @@ def test_the_recipe_table_holds_what_differs():
 
 @pytest.mark.parametrize("method", ["bp", "al"])
 def test_a_case_goes_on_from_its_checkpoint(small, tmp_path, method, monkeypatch):
-    case = study.Case(method, "modern" if method == "al" else "", seed=1)
+    case = study.Case(method, "fixed_codes" if method == "al" else "", seed=1)
     whole = study.train_case(case, "tiny", small, **OPTIONS)
     begun = []
     batches = Part.batches
@@ -106,26 +107,29 @@ def test_what_is_recorded_can_be_read_again(small):
     run = results.Run("99_x")
     bp, al = (
         study.train_case(case, "tiny", small, **OPTIONS)
-        for case in study.cases(["bp", "al"], ["modern"], [0])
+        for case in study.cases(["bp", "al"], ["fixed_codes"], [0])
     )
     study.record(run, "tiny", "digits", bp)
     study.record(run, "tiny", "digits", al, extra={"table": "aligned"})
     rows = pd.DataFrame(run.rows)
     own = rows[rows.method == "al"]
     assert set(own.table) == {"aligned"}
-    assert set(own.recipe) == {"modern"}
+    assert set(own.recipe) == {"fixed_codes"}
     assert rows[rows.method == "bp"].table.isna().all()
     accuracy = own[own.metric == "accuracy"].value.item()
     assert accuracy == pytest.approx(100 * al.fit.test_acc)
-    difference, *_ = study.gap(rows, "bp", "al modern")
+    difference, *_ = gap(rows, "bp", "al fixed_codes")
     assert difference == pytest.approx(100 * (bp.fit.test_acc - al.fit.test_acc))
     curves = study.curves(rows)
-    assert curves.groupby("label", sort=False).epoch.max().to_dict() == {"bp": 2, "al modern": 2}
+    assert curves.groupby("label", sort=False).epoch.max().to_dict() == {
+        "bp": 2,
+        "al fixed_codes": 2,
+    }
     assert curves.val_acc.iloc[-1] == pytest.approx(100 * al.fit.history.val_acc.iloc[-1], abs=1e-3)
 
 
 def test_epochs_on_the_plateau_are_counted(small):
-    for method, recipe, epochs in (("bp", "", 0), ("al", "original", 2), ("al", "modern", 0)):
+    for method, recipe, epochs in (("bp", "", 0), ("al", "original", 2), ("al", "fixed_codes", 0)):
         outcome = study.train_case(study.Case(method, recipe, 0), "tiny", small, **OPTIONS)
         assert outcome.plateau_epochs == epochs
 
@@ -135,7 +139,7 @@ def test_another_starting_table_or_package_is_another_run(tmp_path, monkeypatch)
     data = datasets.load("pydocs").subset(train=60, validation=20, test=20)
     rows = len(data.vocabulary)
     options = {"epochs": 1, "batch_size": 30, "sizes": {"blocks": 1, "hidden": 4}}
-    case, kept = study.Case("al", "modern", 0), tmp_path / "runs" / "checkpoints"
+    case, kept = study.Case("al", "fixed_codes", 0), tmp_path / "runs" / "checkpoints"
     for vectors in (torch.zeros(rows, 6), torch.ones(rows, 6), torch.ones(rows, 6)):
         study.train_case(case, "lstm", data, vectors=vectors, resumable="here", **options)
     assert len(list(kept.glob("*.pt"))) == 2

@@ -1,5 +1,7 @@
 """train_epoch: results that are right, and errors that say what to do."""
 
+import copy
+
 import pytest
 import torch
 from torch import nn
@@ -145,7 +147,7 @@ def test_to_al_and_to_bp_find_shapes_and_change_no_buffer():
     assert torch.equal(before, blocks[0][1].running_mean)
     assert [layer.enc.b.body[0].in_features for layer in model] == [16, 32]
     assert model.predict(torch.randn(3, 1, 8, 8)).shape == (3, 10)
-    twin = to_bp(blocks, 10, torch.randn(2, 1, 8, 8))
+    twin = to_bp(copy.deepcopy(blocks), 10, torch.randn(2, 1, 8, 8))
     assert twin.predict(torch.randn(3, 1, 8, 8)).shape == (3, 10)
     assert len(twin) == 3
 

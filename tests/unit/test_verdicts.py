@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from alkit import study, verdicts
+from alkit.comparisons import Gap
 from alkit.results import Run
 
 
@@ -43,27 +44,29 @@ def test_an_unknown_table_is_named_with_those_that_there_are():
 @pytest.mark.parametrize(
     ("theirs", "low", "high", "seeds", "said"),
     [
-        (2.0, 0.5, 1.0, 3, "yes"),
-        (2.0, -1.0, -0.2, 2, "no"),
-        (-1.0, -2.0, -0.5, 3, "yes"),
-        (2.0, -0.1, 0.1, 3, "open"),
+        (2.0, 0.5, 1.0, 5, "yes"),
+        (2.0, -1.0, -0.2, 5, "no"),
+        (-1.0, -2.0, -0.5, 5, "yes"),
+        (-1.0, -2.0, -0.5, 3, "open"),
+        (2.0, -0.1, 0.1, 5, "open"),
         (2.0, 0.5, 1.0, 1, "open"),
     ],
 )
 def test_verdicts(theirs, low, high, seeds, said):
-    assert verdicts.verdict(theirs, study.Gap((low + high) / 2, low, high, seeds)) == said
+    found = Gap((low + high) / 2, low, high, low, high, seeds)
+    assert verdicts.verdict(theirs, found) == said
 
 
 def _recorded():
     run = Run("12_lstm_al", preset="cpu")
-    for method, recipe, right in (("bp", "", 50), ("al", "modern", 80)):
+    for method, recipe, right in (("bp", "", 50), ("al", "fixed_codes", 80)):
         for seed in (0, 1):
             correct = (torch.arange(100) < right).float()
             labels = {"method": method, "model": "lstm", "data": "ag_news", "seed": seed, "n": 100}
             extra = {"recipe": recipe}
             run.record("accuracy", float(right + seed), unit="%", extra=extra, **labels)
             run.record("correct", study.pack(correct), extra=extra, **labels)
-    run.record("mean_of_exits", 82.0, unit="%", extra={"recipe": "modern"}, **labels)
+    run.record("mean_of_exits", 82.0, unit="%", extra={"recipe": "fixed_codes"}, **labels)
     return pd.DataFrame(run.rows)
 
 
@@ -71,11 +74,11 @@ def test_accuracy_table():
     table = verdicts.accuracy_table(_recorded(), verdicts.published("al_accuracy"))
     row = table.iloc[0]
     assert row["BP"] == "50.50 ± 0.71 (2)"
-    assert row["AL, modern"] == "80.50 ± 0.71 (2)"
+    assert row["AL, fixed codes"] == "80.50 ± 0.71 (2)"
     assert row["AL, mean of exits"] == "82.00 (1)"
     assert row["AL, original"] == ""
-    assert row["BP - AL modern, points (n)"].startswith("-30.00 [-39")
-    assert row["BP - AL modern, points (n)"].endswith("(2)")
+    assert row["BP - AL fixed codes, points (n)"] == "-30.00 [-30.00, -30.00] (2)"
+    assert row["bootstrap"].startswith("[-39")
     assert row["same conclusion?"] == "yes"
     assert row["published AL"] == "91.40 ± 0.25 (10)"
 
@@ -85,5 +88,5 @@ def test_methods_without_a_common_seed_are_not_compared():
     rows = rows[(rows.method == "bp") == (rows.seed == 0)]
     row = verdicts.accuracy_table(rows, verdicts.published("al_accuracy")).iloc[0]
     assert row["BP"] == "50.00 (1)"
-    assert row["AL, modern"] == "81.00 (1)"
+    assert row["AL, fixed codes"] == "81.00 (1)"
     assert row.get("same conclusion?", "") == ""

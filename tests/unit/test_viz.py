@@ -71,14 +71,18 @@ def test_dashboard_is_driven_by_value():
 def test_learning_curves_have_a_line_a_label_and_whole_epochs():
     rows = [
         {"label": label, "seed": seed, "epoch": epoch, "val_acc": 10.0 * epoch + seed}
-        for label in ("bp", "al modern", "al original")
+        for label in ("bp", "al fixed_codes", "al original")
         for seed in (0, 1)
         for epoch in (1, 2, 3)
     ]
     ax = viz.learning_curves(pd.DataFrame(rows), "finding", chance=10.0)
     lines = {line.get_label(): line for line in ax.lines}
-    assert {"BP", "AL, modern", "AL, original"} <= set(lines)
+    assert {"BP", "AL, fixed codes", "AL, original"} <= set(lines)
     assert lines["BP"].get_ydata().tolist() == [10.5, 20.5, 30.5]
-    assert lines["AL, modern"].get_color() == lines["AL, original"].get_color() == viz.colour("al")
-    assert lines["AL, modern"].get_linestyle() != lines["AL, original"].get_linestyle()
+    assert (
+        lines["AL, fixed codes"].get_color()
+        == lines["AL, original"].get_color()
+        == viz.colour("al")
+    )
+    assert lines["AL, fixed codes"].get_linestyle() != lines["AL, original"].get_linestyle()
     assert all(float(tick).is_integer() for tick in ax.get_xticks())

@@ -91,9 +91,9 @@ def test_rates_are_chosen_with_seed_0_and_used_for_all(tmp_path):
     assert table.loc["seq", "mean"] == 61
     assert table.loc["fr", ["lr", "n"]].tolist() == [0.2, 2]
     (gap,) = study.gaps(frame).itertuples()
-    assert (gap.method, gap.modules, gap.n) == ("fr", 4, 2)
+    assert (gap.method, gap.modules, gap.seeds) == ("fr", 4, 2)
     assert gap.points == pytest.approx(20)
-    assert gap.low < 20 < gap.high
+    assert gap.boot_low < 20 < gap.boot_high
 
 
 def test_cases():

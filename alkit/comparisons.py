@@ -1,0 +1,166 @@
+"""Differences between methods, with the seed as the unit, and what may be concluded from them.
+
+Two intervals stand beside each other, both at 95 %. *Paired t*: over the differences of the seeds
+alone, each on its own. *Bootstrap*: seeds and test samples are drawn again, crossed, so it knows
+how far single samples decide, and is too narrow for few seeds.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from alkit.study import label, unpack
+
+__all__ = ["ENOUGH", "Gap", "bootstrap_difference", "gap", "of_seeds", "paired_t"]
+
+ENOUGH = 5  # seeds for a verdict, where not all of them agree
+
+
+class Gap(NamedTuple):
+    """A difference in points, with its intervals; NaN where there is none.
+
+    Attributes:
+        low, high: of the paired t over seeds.
+        boot_low, boot_high: of the bootstrap over seeds and test samples.
+        seeds: how many both methods have.
+        least, most: of the seeds' own differences.
+        diverged: seeds in which one of both has no accuracy; what is left of the others would
+            flatter it, so there is no interval then.
+    """
+
+    points: float
+    low: float
+    high: float
+    boot_low: float
+    boot_high: float
+    seeds: int
+    least: float = math.nan
+    most: float = math.nan
+    diverged: int = 0
+
+    @property
+    def decided(self) -> bool:
+        """Whether one method is ahead: no interval holds 0, with 5 seeds or all of them agreeing.
+
+        One seed alone never decides.
+        """
+        if math.isnan(self.low):
+            return False
+        ends = [end for end in self[1:5] if not math.isnan(end)]
+        agree = self.least > 0 or self.most < 0
+        return (min(ends) > 0 or max(ends) < 0) and (self.seeds >= ENOUGH or agree)
+
+    def less(self, margin: float) -> "Gap":
+        """Return the gap to a margin of so many points: decided if it is on one side of that."""
+        moved = {name: getattr(self, name) - margin for name in MOVED}
+        return self._replace(**moved)
+
+    @property
+    def bootstrap(self) -> str:
+        """The second interval as tables show it."""
+        return "" if math.isnan(self.boot_low) else f"[{self.boot_low:+.2f}, {self.boot_high:+.2f}]"
+
+    def __str__(self) -> str:
+        if self.diverged:
+            return f"{self.diverged:.0f} of {self.seeds + self.diverged:.0f} diverged"
+        if not self.seeds:
+            return "no seed has both yet"
+        t = "" if math.isnan(self.low) else f" [{self.low:+.2f}, {self.high:+.2f}]"
+        return f"{self.points:+.2f}{t} ({self.seeds:.0f})"
+
+
+MOVED = ("points", "low", "high", "boot_low", "boot_high", "least", "most")
+NOTHING = Gap(*[math.nan] * 5, 0)
+
+
+def gap(frame: pd.DataFrame, better: str, worse: str) -> Gap:
+    """Return accuracy of `better` minus that of `worse` over the seeds that both have.
+
+    Args:
+        frame: loaded records of one family and data set.
+        better, worse: labels such as "bp" or "al fixed_codes".
+    Raises:
+        ValueError: they were tested on parts of different sizes.
+    """
+    tables: dict[str, dict[int, np.ndarray]] = {better: {}, worse: {}}
+    lost: set[int] = set()
+    for row in frame[frame["metric"].isin(["correct", "diverged"])].itertuples():
+        if label(row) not in tables:
+            continue
+        if row.metric == "correct":
+            tables[label(row)][row.seed] = unpack(row.value, int(row.n))
+        elif row.value:
+            lost.add(row.seed)
+    common = sorted(set(tables[better]) & set(tables[worse]))
+    if lost := lost - set(common):
+        return NOTHING._replace(seeds=len(common), diverged=len(lost))
+    if not common:
+        return NOTHING
+    sizes = {len(tables[name][seed]) for name in tables for seed in common}
+    if len(sizes) > 1:
+        raise ValueError(
+            f"{better} and {worse} were tested on parts of {', '.join(map(str, sorted(sizes)))}"
+            " samples: compare records of the same test part"
+        )
+    first, second = (np.stack([tables[name][s] for s in common]) for name in (better, worse))
+    _, *ends = bootstrap_difference(first, second)
+    low, high = (100 * end for end in ends)
+    return of_seeds(100 * (first - second).mean(1))._replace(boot_low=low, boot_high=high)
+
+
+def of_seeds(differences: Any) -> Gap:
+    """Return the gap that one difference a seed makes, without test samples."""
+    values = np.asarray(differences, dtype=float)
+    ends = float(values.min()), float(values.max())
+    return Gap(*paired_t(values), math.nan, math.nan, len(values), *ends)
+
+
+def paired_t(differences: np.ndarray, level: float = 0.95) -> tuple[float, float, float]:
+    """Return the mean and its t interval; NaN ends for a single difference."""
+    count, mean = len(differences), float(np.mean(differences))
+    if count < 2:
+        return mean, math.nan, math.nan
+    half = stats.t.ppf((1 + level) / 2, count - 1) * np.std(differences, ddof=1) / count**0.5
+    return mean, float(mean - half), float(mean + half)
+
+
+def bootstrap_difference(
+    a: Any, b: Any, *, resamples: int = 10_000, seed: int = 0, level: float = 0.95
+) -> tuple[float, float, float]:
+    """Return mean(a) - mean(b) with its percentile bootstrap interval: difference, low, high.
+
+    Seeds and test items are drawn again, the same ones for both methods, and the drawn items serve
+    all drawn seeds.
+
+    Args:
+        a, b: 0/1 correctness of shape (seeds, test items), or (test items,) of one seed; row i of
+            both belongs to one seed.
+    """
+    a, b = _correctness(a, "a"), _correctness(b, "b")
+    if a.shape != b.shape:
+        raise ValueError(
+            f"a has {a.shape[0]} seeds and {a.shape[1]} test items, b {b.shape[0]} and"
+            f" {b.shape[1]}: give the same ones"
+        )
+    gain = a - b
+    seeds, items = gain.shape
+    # Items that have the same gain in every seed are alike: drawing how often each kind occurs is
+    # drawing the items, at a memory that does not depend on how many there are.
+    kinds, counts = np.unique(gain.T, axis=0, return_counts=True)
+    rng = np.random.default_rng(seed)
+    drawn = rng.multinomial(items, counts / items, size=resamples)
+    by_seed = drawn @ kinds / items  # (resamples, seeds)
+    which = rng.integers(seeds, size=(resamples, seeds))
+    means = np.take_along_axis(by_seed, which, axis=1).mean(axis=1)
+    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
+    return float(gain.mean()), float(low), float(high)
+
+
+def _correctness(values: Any, name: str) -> np.ndarray:
+    array = np.atleast_2d(np.asarray(values))
+    if array.ndim != 2 or array.size == 0 or not np.isin(array, (0, 1)).all():
+        raise ValueError(f"{name} must hold 0 and 1 in the shape (seeds, items), not {array.shape}")
+    return array.astype(int)
