@@ -12,7 +12,7 @@ import platform
 import re
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -88,6 +88,7 @@ class Run:
         if key in self._rows:
             log.warning("%s %s was recorded before and is replaced", metric, labels | free)
         measured = {"metric": metric, "value": _plain(value, metric), "n": _whole(n, "n")}
+        _check_row(measured | {"unit": unit})
         row = {"notebook": self.notebook, "preset": self.preset, **labels, **measured}
         self._rows[key] = row | {"unit": unit} | free
 
@@ -156,11 +157,14 @@ def read(path: str | Path) -> pd.DataFrame:
     return _frame({(b["notebook"], b["preset"], b.get("slug")): b for b in bundles}.values())
 
 
-def summary(frame: pd.DataFrame, by: Sequence[str] = BY) -> pd.DataFrame:
+def summary(frame: pd.DataFrame, by: Sequence[str] | None = None) -> pd.DataFrame:
     """Return n, mean, sd (n - 1), min, max and median of the numbers in each group.
 
-    Rows with extra fields (an epoch, a depth) are pooled unless `by` names the field.
+    Args:
+        by: what makes a group; by default all that distinguishes rows but the seed, the extra
+            fields (an epoch, a contender) included.
     """
+    by = [*BY, *(name for name in frame if name not in COLUMNS)] if by is None else by
     numbers = frame[frame["value"].map(_is_number).astype(bool)]
     values = numbers.assign(value=numbers["value"].astype(float))
     groups = values.groupby(list(by), dropna=False, sort=False)["value"]
@@ -178,8 +182,12 @@ def table(
 
     Labels that no row has are left out; one value alone stands without a spread. Units stand in
     the heads of metrics.
+
+    Raises:
+        ValueError: a cell would hold the mean of unlike things; names in what they differ.
     """
     labels = [name for name in rows if frame[name].notna().any()]
+    _check_alike(frame, [*labels, columns, "unit"])
     stats = summary(frame, by=[*labels, columns, "unit"])
     if columns == "metric":
         named = [
@@ -195,6 +203,39 @@ def table(
     body = [[*key, *(cells.get(head, "") for head in heads)] for key, cells in lines.items()]
     rule = ["---"] * len(labels) + ["---:"] * len(heads)
     return "\n".join(f"| {' | '.join(map(str, r))} |" for r in [[*labels, *heads], rule, *body])
+
+
+def _check_alike(frame: pd.DataFrame, by: list[str]) -> None:
+    """See that the rows of a group differ in their seeds alone."""
+    extra = [name for name in frame if name not in COLUMNS]
+    free = [n for n in ("notebook", "preset", "method", "model", "data", *extra) if n not in by]
+    for key, own in frame.groupby(by, dropna=False):
+        several = [name for name in free if own[name].astype(str).nunique() > 1]
+        if own.seed.astype(str).duplicated().any() and several:
+            raise ValueError(
+                f"{', '.join(map(str, key))}: rows differ in {', '.join(several)}, and their mean"
+                " says nothing: name these among the rows, or select one of them"
+            )
+
+
+def _check_row(row: dict[str, Any]) -> None:
+    metric, value = row["metric"], row["value"]
+    if not isinstance(metric, str) or not metric:
+        raise ValueError(f"metric is {metric!r}: it must be a name")
+    words = not row.get("unit")
+    for one in _leaves(value):
+        if (words and isinstance(one, bool | str)) or (_is_number(one) and math.isfinite(one)):
+            continue
+        said = repr(value)[:60]
+        raise ValueError(f"{metric} is {said}: it must be a number, or a text without a unit")
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    if not isinstance(value, list):
+        yield value
+    else:
+        for one in value:
+            yield from _leaves(one)
 
 
 def _plain(value: Any, name: str) -> Any:
@@ -266,6 +307,8 @@ def _read_json(path: Path) -> dict[str, Any]:
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
         _ = record["notebook"], record["preset"], _origin(record), _frame([record])
+        for row in record["rows"]:
+            _check_row(row)
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path.name} is not a record of a run: {error!r}") from error
     return record

@@ -251,3 +251,58 @@ def test_a_spread_shows_at_least_one_digit(values, text):
     for seed, value in enumerate(values):
         run.record("m", value, method="al", seed=seed)
     assert results.table(results.read(run.save())).endswith(f"| al | {text} |")
+
+
+def _file(tmp_path, change):
+    run = results.Run("x")
+    run.record("accuracy", 97.2, method="al", seed=0, unit="%")
+    content = json.loads(run.save().read_text())
+    change(content["rows"][0])
+    path = tmp_path / "x.smoke.json"
+    path.write_text(json.dumps(content))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (lambda row: row.update(value="abc"), "accuracy is 'abc': it must be a number"),
+        (lambda row: row.update(value=None), "accuracy is None"),
+        (lambda row: row.update(value=None, unit=""), "accuracy is None"),
+        (lambda row: row.update(value=[1.0, "x"]), "it must be a number"),
+        (lambda row: row.update(value={"a": 1}, unit=""), "it must be a number"),
+        (lambda row: row.pop("value"), "KeyError"),
+        (lambda row: row.pop("metric"), "KeyError"),
+        (lambda row: row.update(metric=None), "metric is None"),
+        (lambda row: row.update(metric=""), "metric is ''"),
+    ],
+)
+def test_a_record_with_a_value_that_is_none_names_its_file(tmp_path, change, text):
+    with pytest.raises(ValueError, match="x.smoke.json is not a record") as caught:
+        results.read(_file(tmp_path, change))
+    assert text in str(caught.value)
+
+
+def test_a_text_with_a_unit_is_not_recorded():
+    with pytest.raises(ValueError, match="accuracy is 'abc'"):
+        results.Run("x").record("accuracy", "abc", unit="%")
+
+
+def _contenders():
+    run = results.Run("x")
+    for contender, value in (("al", 1.0), ("bp", 9.0)):
+        for seed in (0, 1):
+            extra = {"contender": contender}
+            run.record("rate", value + seed, method="m", seed=seed, unit="/s", extra=extra)
+    return results.read(run.save())
+
+
+def test_a_summary_keeps_unlike_things_apart():
+    stats = results.summary(_contenders())
+    assert stats[["contender", "n", "mean"]].values.tolist() == [["al", 2, 1.5], ["bp", 2, 9.5]]
+
+
+def test_a_table_refuses_the_mean_of_unlike_things():
+    with pytest.raises(ValueError, match="rows differ in contender"):
+        results.table(_contenders())
+    assert "| al | 1.5 ± 0.7 |" in results.table(_contenders(), rows=("contender",))
