@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from alkit.device import place
 from alkit.layers import adam, evaluating, one_hot
+from alkit.models.blocks import as_blocks
 
 __all__ = ["BPModel"]
 
@@ -31,7 +32,7 @@ class BPModel(nn.Module):
         optimizer: Callable[..., torch.optim.Optimizer] = adam,
     ) -> None:
         super().__init__()
-        self.blocks = nn.ModuleList(blocks)
+        self.blocks = nn.ModuleList(as_blocks(blocks))
         self.loss_fn = loss
         self.devices: list[torch.device] | None = None  # see set_device
         self.optimizer = optimizer(self.blocks.parameters(), lr=lr)

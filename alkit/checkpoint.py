@@ -3,8 +3,10 @@
 Nothing but tensors, numbers, strings, lists and dicts is stored, and nothing else is ever loaded.
 """
 
+import pickle
 import zipfile
 from collections.abc import Mapping
+from errno import ENOSPC
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +29,15 @@ def save(path: str | Path, state: Mapping[str, Any]) -> None:
     Args:
         state: tensors, numbers, strings, None, and lists and dicts of these.
     """
-    with replacing(path) as partial, partial.open("wb") as file:
-        torch.save({"version": VERSION, "state": dict(state)}, file)
+    try:
+        with replacing(path) as partial, partial.open("wb") as file:
+            torch.save({"version": VERSION, "state": dict(state)}, file)
+    except (OSError, RuntimeError) as error:  # torch's own writer says only where it stopped
+        full = any(getattr(each, "errno", 0) == ENOSPC for each in (error, error.__context__))
+        why = "there is no space left on its disk" if full else str(error)
+        raise OSError(
+            f"{path} could not be written: {why}; what stood there before still does"
+        ) from error
 
 
 def load(path: str | Path) -> dict[str, Any]:
@@ -47,7 +56,9 @@ def load(path: str | Path) -> dict[str, Any]:
     except OSError:
         raise
     except Exception as error:  # what a broken archive or pickle raises is of any type
-        text = str(error).splitlines()[0] if str(error) else type(error).__name__
+        # torch's own words for the second advise to load without the check
+        other = isinstance(error, pickle.UnpicklingError)
+        text = "it holds more than tensors, numbers and texts" if other else str(error)[:80]
         raise ValueError(
             f"{path} is damaged or no checkpoint ({text}): delete it to start anew"
         ) from error

@@ -10,10 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from alkit import tree
+from alkit.arguments import given
 from alkit.backprop import BPModel
 from alkit.bridges import ConvPool, Pool, Pooled, UnitLength, activation, flat, pool
 from alkit.codes import FixedDecoder, FixedEncoder, code_table
-from alkit.layers import AE, AL, ENC, adam, evaluating, given
+from alkit.layers import AE, AL, ENC, adam, evaluating
 from alkit.model import ALModel
 from alkit.models.blocks import as_blocks
 from alkit.recipes import Recipe, find_recipe

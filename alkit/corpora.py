@@ -283,7 +283,14 @@ def _table_rows(source: str, content: bytes) -> list[tuple[str, str, str]]:
         return [(w, t, k) for w, t, k in Table(source, content).rows("text", label)]
     # as Zhang et al. publish Yelp: class from 1, then the text with its line ends escaped
     rows = Table(source, content, header=False, width=2).rows(0, 1)
-    return [(w, t.replace("\\n", " "), str(int(k) - 1) if k.isdigit() else k) for w, k, t in rows]
+    found = [(where, text.replace("\\n", " "), number) for where, number, text in rows]
+    for where, _, number in found:
+        if not number.isdigit():
+            raise ValueError(
+                f"{where}: class {number!r}: without a header the first column is the class, from"
+                " 1, and the second the text; or give the columns the header text,label"
+            )
+    return [(where, text, str(int(number) - 1)) for where, text, number in found]
 
 
 def _numbered(table: Table, text: str, label: str, num_classes: int) -> Rows:

@@ -16,6 +16,7 @@ from tqdm.auto import tqdm
 
 from alkit import checkpoint as checkpoints
 from alkit import files
+from alkit.arguments import Brief, check_whole
 from alkit.backprop import BPModel
 from alkit.datasets import DataSet, Part
 from alkit.labels import stalled
@@ -45,8 +46,8 @@ def evaluate(
     return torch.cat(correct)
 
 
-@dataclass(frozen=True)
-class Fit:
+@dataclass(frozen=True, repr=False)
+class Fit(Brief):
     """What `fit` leaves behind; the model has the weights of its best epoch.
 
     Attributes:
@@ -113,9 +114,7 @@ def fit(
     Raises:
         ValueError: an option that doesn't fit, or a checkpoint that is damaged or of another run.
     """
-    for name, value in (("epochs", epochs), ("patience", patience)):
-        if value is not None and value < 1:
-            raise ValueError(f"{name} is {value}: it must be at least 1")
+    check_whole(epochs=epochs, patience=patience, batch_size=batch_size)
     if exits and not isinstance(model, ALModel):
         raise ValueError(f"exits=True needs an ALModel, got a {type(model).__name__}")
     # what may not differ when a run is resumed

@@ -24,10 +24,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from alkit import tree
+from alkit.arguments import given
 from alkit.codes import Codes, class_codes
 from alkit.losses import plain_target, takes_codes
 
-__all__ = ["AE", "AL", "ENC", "adam", "apply", "evaluating", "given", "label_rows", "one_hot"]
+__all__ = ["AE", "AL", "ENC", "adam", "apply", "evaluating", "label_rows", "one_hot"]
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 OptimizerFactory = Callable[..., torch.optim.Optimizer]
@@ -354,10 +355,3 @@ def _versions(x: Any) -> list[int]:
 
 def _count(function: Any) -> int:
     return sum(p.numel() for p in function.parameters()) if isinstance(function, nn.Module) else 0
-
-
-def given(value: Any) -> str:
-    """Describe a wrong argument in a message."""
-    if isinstance(value, Tensor):
-        return f"{value.dtype} of {tuple(value.shape)}"
-    return value.__name__ + " (a class)" if isinstance(value, type) else repr(value)[:80]

@@ -6,9 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from alkit.arguments import given
 from alkit.codes import Codes, shared
 from alkit.device import place
-from alkit.layers import AL, apply, evaluating, given, label_rows
+from alkit.layers import AL, apply, evaluating, label_rows
 from alkit.losses import takes_codes
 
 __all__ = ["ALModel"]

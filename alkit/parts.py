@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from alkit import augment as augmentation
+from alkit.arguments import Brief
 from alkit.rng import generator_for
 from alkit.text import Vocabulary
 
@@ -19,8 +20,8 @@ __all__ = ["Batches", "DataSet", "Part", "balanced_rows", "hold_out", "stratifie
 Inputs = Tensor | tuple[Tensor, Tensor]
 
 
-@dataclass(frozen=True, eq=False)
-class Part:
+@dataclass(frozen=True, eq=False, repr=False)
+class Part(Brief):
     """Hold the samples of one split.
 
     Args:
@@ -95,8 +96,8 @@ class Part:
         return Batches(self, batch_size, seed, epoch, shuffle, drop_last, augment)
 
 
-@dataclass(frozen=True, eq=False)
-class Batches:
+@dataclass(frozen=True, eq=False, repr=False)
+class Batches(Brief):
     """Yield (inputs, y_onehot) of a part's mini-batches, the same ones at each iteration.
 
     Inputs are float (B, C, H, W) for images; for texts (tokens_BT, mask_BT), the mask true at
@@ -157,7 +158,7 @@ class Batches:
         return x.sub_(mean).div_(std)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class DataSet:
     """Hold the three parts of a data set and what its labels mean.
 
@@ -197,6 +198,9 @@ class DataSet:
         cut = ", ".join(f"{len(part)} of {len(getattr(self, n))} {n}" for n, part in parts.items())
         note = f"{self.note}; subset: {cut}" if self.note else f"subset: {cut}"
         return replace(self, note=note, **parts)
+
+    def __repr__(self) -> str:
+        return f"<{self.describe()}>"
 
     def describe(self) -> str:
         """Return one line with the sizes."""

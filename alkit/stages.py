@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from alkit import tree
+from alkit.arguments import as_pair
 from alkit.backprop import BPModel
 from alkit.device import place
 from alkit.layers import AL
@@ -51,7 +52,8 @@ class Epoch:
 
     def counted(self, batches: Iterable[tuple[Any, Tensor]]) -> Iterator[tuple[Any, Tensor]]:
         """Pass the batches on with labels as the first stage takes them, and count."""
-        for x, y in batches:
+        for number, batch in enumerate(batches):
+            x, y = as_pair(batch, number)
             self.batches += 1
             self.samples += tree.batch_size(x)
             yield x, self.model.label_input(y) if isinstance(self.model, ALModel) else y

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
+from alkit.arguments import Brief
 from alkit.files import replacing
 
 __all__ = ["Interval", "Timeline"]
@@ -31,8 +32,8 @@ class Interval(NamedTuple):
     bytes: int = 0
 
 
-@dataclass(frozen=True)
-class Timeline:
+@dataclass(frozen=True, repr=False)
+class Timeline(Brief):
     """The intervals of a run, and what they say.
 
     Attributes:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from alkit import schedule as schedules
 from alkit import train_ranks
+from alkit.arguments import Brief, check_whole
 from alkit.backprop import BPModel
 from alkit.checkpoint import optimizers
 from alkit.device import cores, synchronize
@@ -27,8 +28,8 @@ AL_MODES = ("al", "al_m", "al_fm", "al_pipeline")
 PROBE_BATCHES = 2  # run in al's order to time the layers, before a pipeline of few workers is cut
 
 
-@dataclass(frozen=True)
-class EpochRecord:
+@dataclass(frozen=True, repr=False)
+class EpochRecord(Brief):
     """What an epoch left behind.
 
     Attributes:
@@ -167,9 +168,7 @@ def _check_mode(
         raise ValueError(
             f"unknown mode {mode!r} for {type(model).__name__}: give {', '.join(allowed)}"
         )
-    for name, value in (("workers", workers), ("threads", threads)):
-        if value is not None and value < 1:
-            raise ValueError(f"{name} is {value}: it must be at least 1")
+    check_whole(workers=workers, threads=threads)
     if cuts is not None and mode != "al_pipeline":
         raise ValueError(f"cuts belong to mode al_pipeline, not to {mode}")
     if executor not in ("threads", "ranks"):

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from alkit.models.blocks import as_blocks
 from alkit.rng import random_from
 
 __all__ = ["Module", "Pipeline", "even_cuts", "sgd"]
@@ -69,7 +70,7 @@ class Pipeline(nn.Module):
         rates: Sequence[float] | None = None,
     ) -> None:
         super().__init__()
-        blocks = list(blocks)
+        blocks = as_blocks(blocks)
         _check_cuts(cuts, len(blocks))
         bounds = [0, *cuts, len(blocks)]
         self.modules_in_row = nn.ModuleList(
@@ -125,8 +126,6 @@ def even_cuts(blocks: int, modules: int) -> list[int]:
 
 
 def _check_cuts(cuts: Sequence[int], blocks: int) -> None:
-    if not blocks:
-        raise ValueError("there are no blocks: give at least one")
     bounds = [0, *cuts, blocks]
     whole = all(isinstance(cut, int) for cut in cuts)
     if not whole or any(low >= high for low, high in zip(bounds, bounds[1:], strict=False)):

@@ -10,6 +10,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from alkit import tree
+from alkit.arguments import Brief, as_pair, changed
 from alkit.delayed.methods import Method, method_named
 from alkit.delayed.modules import Loss, Optimizer, Pipeline, sgd
 from alkit.delayed.options import Options
@@ -25,8 +26,8 @@ __all__ = ["EXECUTORS", "Record", "train", "train_epoch"]
 EXECUTORS = ("single", "threads", "ranks")
 
 
-@dataclass(frozen=True)
-class Record:
+@dataclass(frozen=True, repr=False)
+class Record(Brief):
     """What an epoch left behind.
 
     Attributes:
@@ -106,7 +107,7 @@ def train_epoch(
     """
     if executor not in EXECUTORS:
         raise ValueError(f"executor is {executor!r}: give {', '.join(EXECUTORS)}")
-    chosen, options = method_named(method), Options(**settings)
+    chosen, options = method_named(method), changed(Options, settings)
     schedule = schedule_for(method, len(pipeline), micro, drain=drain)
     stages = _stages(pipeline, chosen, options, micro)
     if replicas < 1 or (replicas > 1 and executor != "ranks"):
@@ -155,7 +156,8 @@ class _Feed:
         self.shapes: list[tuple[int, ...]] = []
 
     def __iter__(self) -> Iterator[tuple[Any, Any]]:
-        for payload in self.source:
+        for number, batch in enumerate(self.source):
+            payload = as_pair(batch, number)
             shapes = [tuple(tensor.shape) for tensor in tree.tensors(payload)]
             if self.batches and shapes != self.shapes:
                 raise ValueError(

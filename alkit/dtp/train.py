@@ -1,9 +1,9 @@
 """Target propagation as one call, in this process or over ranks that it starts."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from alkit.arguments import changed
 from alkit.dtp.crew import Crew
 from alkit.dtp.networks import Net
 from alkit.dtp.run import Record, run
@@ -53,7 +53,7 @@ def train(
     """
     if method is not None:
         changes["method"] = method
-    settings = replace(settings or Settings(), **changes)
+    settings = changed(settings or Settings, changes)
     path = None if checkpoint is None else Path(checkpoint)
     if ranks == 1:
         return run(net, data, settings, owners=owners, checkpoint=path, progress=progress)

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
+from alkit.arguments import changed
 from alkit.elastic.examples import Examples
 from alkit.elastic.folders import Home
 from alkit.elastic.network import Network
@@ -41,7 +42,7 @@ def train(
         ValueError, NotFinite: see `alkit.elastic.run.run`.
     """
     data = data if isinstance(data, Examples) else Examples(*data)
-    settings = replace(settings or Settings(), **changes)
+    settings = changed(settings or Settings, changes)
     path = None if checkpoint is None else Path(checkpoint)
     parts = {"validation": validation, "test": test, "checkpoint": path}
     if ranks == 1:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from torch import nn
 
-from alkit.layers import given
+from alkit.arguments import given
 
 __all__ = ["as_blocks"]
 
