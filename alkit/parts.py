@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from alkit import augment as augmentation
-from alkit.arguments import Brief
+from alkit.arguments import Brief, check_whole
 from alkit.rng import generator_for
 from alkit.text import Vocabulary
 
@@ -113,8 +113,7 @@ class Batches(Brief):
     augment: str = "none"
 
     def __post_init__(self) -> None:
-        if self.batch_size < 1:
-            raise ValueError(f"batch_size must be at least 1, got {self.batch_size}")
+        check_whole(batch_size=self.batch_size)
         augmentation.check(self.augment, self.part.x)
         if not len(self):
             raise ValueError(

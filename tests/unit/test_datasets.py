@@ -186,7 +186,7 @@ def test_bad_samples_are_refused(x: Tensor, message: str) -> None:
 def test_empty_parts_and_loaders_are_refused() -> None:
     with pytest.raises(ValueError, match="N >= 1"):
         Part(torch.zeros(0, 1, 2, 2), torch.zeros(0, dtype=torch.int64), 2)
-    with pytest.raises(ValueError, match="batch_size must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="batch_size is 0: it must be at least 1"):
         numbered(4).batches(0)
     with pytest.raises(ValueError, match="4 samples do not fill one of 5 and drop_last is set"):
         numbered(4).batches(5, drop_last=True)

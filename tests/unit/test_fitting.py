@@ -337,7 +337,7 @@ def test_without_tensorboard_the_message_says_what_to_install(monkeypatch):
         ({"schedule": "linear"}, "unknown schedule 'linear'"),
         ({"end_factor": -1.0}, "end_factor is -1.0"),
         ({"mode": "bp"}, "unknown mode 'bp' for ALModel"),
-        ({"batch_size": 0}, "batch_size must be at least 1"),
+        ({"batch_size": 0}, "batch_size is 0: it must be at least 1"),
     ],
 )
 def test_bad_options(options, message):
