@@ -40,7 +40,7 @@ def recursion(
     rate: Callable[[int], float] | None = None,
     watch: Watch | None = None,
 ) -> Tensor:
-    """Train the pipeline's modules in place on every batch; return the losses, float (batches,).
+    """Train the modules in place on every batch; return the losses, float or double (batches,).
 
     Args:
         method: one without micro-batches and without `inplace`.
@@ -56,12 +56,13 @@ def recursion(
     run = _Recursion(pipeline, chosen, seed)
     losses = []
     for batch, (x, y) in enumerate(batches):
-        loss, gradients = run.step(batch, x, y)
+        # a copy: what works in place on it would spoil the batch for the true gradients
+        loss, gradients = run.step(batch, tree.map_tensors(torch.clone, x), y)
         if watch is not None:
             watch(batch, gradients, run.true(batch, x, y))
         run.apply(batch, gradients, rate)
         losses.append(loss)
-    return torch.stack(losses).float()
+    return torch.stack(losses).to(torch.promote_types(losses[0].dtype, torch.float32))
 
 
 class _Recursion:
@@ -130,7 +131,7 @@ class _Recursion:
         inputs = []
         for k, shadow in enumerate(self.shadows[:-1]):
             _load(shadow, self.history[k][versions[k]])
-            inputs.append(tree.map_tensors(_leaf, x) if k else x)
+            inputs.append(tree.map_tensors(_leaf if k else torch.clone, x))
             with torch.no_grad():
                 x = shadow(x, key)
         inputs.append(tree.map_tensors(_leaf, x) if last else x)
@@ -144,7 +145,8 @@ class _Recursion:
             roots = [t for t in tree.tensors(again(inputs[k], key)) if t.requires_grad]
             above = [t.grad for t in tree.tensors(inputs[k + 1]) if t.requires_grad]
             pairs = [pair for pair in zip(roots, above, strict=True) if pair[1] is not None]
-            torch.autograd.backward(*zip(*pairs, strict=True))
+            if pairs:
+                torch.autograd.backward(*zip(*pairs, strict=True))
             gradients.append(_gradients(again))
         return loss.detach(), gradients[::-1]
 

@@ -9,7 +9,7 @@ statistics of BatchNorm) have no versions: forwards move them, a forward that is
 copies.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,6 +69,7 @@ class ModuleStage:
         self.forwarded = -1
         self.gradients: dict[str, Tensor] = {}
         self.losses: list[Tensor] = []
+        self.writes: bool | None = None  # on its input, where it runs again; not known yet
         self.reduce: Callable[[Tensor], Tensor] | None = None  # over replicas, see share.py
         self.rest: list[tuple[Any, Any]] = []  # micro-batches of the batch that is being fed
 
@@ -81,11 +82,7 @@ class ModuleStage:
         flight = _Flight(tree.detach(x), y, version)
         self.forwarded = batch
         if self.runs_again:
-            with torch.no_grad():
-                weights = self.versions.plain(version)
-                output = self._call(
-                    weights, flight.x, (batch, micro), moves=self.options.play_moves
-                )
+            output = self._first_run(flight, (batch, micro))
         else:
             output = self._graph(flight, (batch, micro), moves=True)
         self.flights[batch, micro] = flight
@@ -100,7 +97,7 @@ class ModuleStage:
             flight.version = flight.version if self.method.backward == "recompute" else -1
             self._graph(flight, (batch, micro), moves=self.options.replay_moves, again=True)
         roots = [t for t in tree.tensors(flight.output) if t.is_floating_point()]
-        if payload is None:
+        if self.is_last:
             payload = [torch.ones_like(root) for root in roots]
         # a frozen module's output, and what the next module leaves alone, have no part in it
         pairs = [
@@ -111,12 +108,19 @@ class ModuleStage:
         inputs = [t for t in tree.tensors(flight.x) if t.requires_grad]
         weights = {n: leaf for n, leaf in flight.leaves.items() if leaf.requires_grad}
         wanted = [*weights.values(), *inputs]
-        if not wanted:
-            return None
-        outputs, above = zip(*pairs, strict=True)
-        found = torch.autograd.grad(outputs, wanted, above, allow_unused=True)
-        self._accumulate(dict(zip(weights, found, strict=False)))
-        return list(found[len(weights) :]) if inputs else None
+        if wanted and not pairs and self.is_last:
+            raise ValueError(
+                f"the loss depends on nothing that module {self.index} trains or is given: a"
+                " detach() or no_grad() cuts it off; take it out"
+            )
+        found: Sequence[Tensor | None] = [None] * len(wanted)  # a detach may leave no pair
+        if wanted and pairs:
+            outputs, above = zip(*pairs, strict=True)
+            found = torch.autograd.grad(outputs, wanted, above, allow_unused=True)
+        own, handed = found[: len(weights)], list(found[len(weights) :])
+        own = _apart(own, [*handed, *flight.leaves.values()])
+        self._accumulate(dict(zip(weights, own, strict=True)))
+        return handed  # a list even if it is empty: the module below waits for a word
 
     def update(self, payload: None, batch: int, micro: int) -> None:
         """Step with the gradients of `batch`, at that batch's learning rate."""
@@ -137,6 +141,26 @@ class ModuleStage:
         if micro == 0:
             self.rest = list(_split(payload, self.micro))
         return self.rest.pop(0)
+
+    def _first_run(self, flight: _Flight, at: Place) -> Any:
+        """Run the module without a graph; what it is given stays as it is, for the run to come.
+
+        The first batch shows whether the module writes on its input; if so, it gets copies.
+        """
+        given = tree.map_tensors(torch.clone, flight.x) if self.writes is not False else flight.x
+        before = [tensor._version for tensor in tree.tensors(given)]
+        with torch.no_grad():
+            weights = self.versions.plain(flight.version)
+            output = self._call(weights, given, at, moves=self.options.play_moves)
+        wrote = before != [tensor._version for tensor in tree.tensors(given)]
+        if wrote and self.writes is False:
+            raise RuntimeError(
+                f"module {self.index} changes its input in place, from batch"
+                f" {self.first_batch + at[0]} on and not before: {self.method.name} needs that"
+                " input again, so let the module's first operator work out of place"
+            )
+        self.writes = wrote if self.writes is None else self.writes
+        return output
 
     def _graph(self, flight: _Flight, at: Place, *, moves: bool, again: bool = False) -> Any:
         """Run the module on new leaves, and keep what a backward needs."""
@@ -214,6 +238,24 @@ class ModuleStage:
         if following is not None:
             needed |= set(range(following, self.versions.number + 1))
         return needed
+
+
+def _apart(
+    gradients: Sequence[Tensor | None], others: Sequence[Tensor | None]
+) -> list[Tensor | None]:
+    """Return gradients that clipping and optimisers may change in place; copy as few as can be.
+
+    One tensor may be the gradient of a weight and of the input (of x + p), or a number expanded.
+    """
+    taken, apart = {t.untyped_storage().data_ptr() for t in others if t is not None}, []
+    for gradient in gradients:
+        if gradient is not None:
+            memory = gradient.untyped_storage()
+            if memory.data_ptr() in taken or memory.nbytes() < gradient.nbytes:
+                gradient = gradient.clone(memory_format=torch.contiguous_format)
+            taken.add(gradient.untyped_storage().data_ptr())
+        apart.append(gradient)
+    return apart
 
 
 def _leaf(tensor: Tensor) -> Tensor:

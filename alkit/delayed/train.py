@@ -31,7 +31,7 @@ class Record(Brief):
     """What an epoch left behind.
 
     Attributes:
-        losses: float (batches,), each at the weights that the last module had then.
+        losses: float or double (batches,), each at the weights that the last module had then.
         timeline: measured.
         samples: samples seen.
         seconds: wall time, loading included.
@@ -120,9 +120,10 @@ def train_epoch(
         run = run_single if executor == "single" else run_threads
         timeline = run(schedule, stages, feed, threads=threads)
     synchronize(pipeline.devices)
+    losses = torch.stack([loss.cpu() for loss in stages[-1].losses])
     pipeline.batches_trained += feed.batches
     return Record(
-        losses=torch.stack([loss.cpu() for loss in stages[-1].losses]).float(),
+        losses=losses.to(torch.promote_types(losses.dtype, torch.float32)),
         timeline=timeline,
         samples=feed.samples,
         seconds=time.perf_counter() - start_s,
