@@ -62,8 +62,9 @@ def model(
         method: "bp" or "al".
         recipe: of AL; widths of "original" on images follow the network's width. BP takes its
             learning rate from it.
-        legacy: texts with the published defects: padding leaks into the embedding's bridge and the
-            LSTM, BP's LSTM head reads the last position, unused parameters in the Transformer.
+        legacy: texts with the published networks, defects included: padding has a vector of its own
+            and leaks into the embedding's bridge and the LSTM, BP's LSTM head reads the last
+            position, the Transformer has another norm and unused parameters.
         vectors: texts: word vectors (V, E) to start the embedding from; E becomes the width.
         sizes: of the blocks: width for images; blocks, width, hidden, ... for texts.
     Raises:

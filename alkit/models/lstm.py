@@ -117,12 +117,13 @@ def lstm_al(
 
     Args:
         dropout: of the embedding's output; the published network has none.
-        packed: see `BiLSTM`.
+        packed: see `BiLSTM`; off, padding has a vector that is trained, as published.
         vectors: float (V, width) for the embedding to start from.
     """
     widths = [width, *[2 * hidden] * (blocks - 1)]
     stack = [BiLSTM(w, hidden, packed=packed) for w in widths]
-    return [TokenEmbedding(vocabulary, width, dropout, vectors=vectors), *stack]
+    pad = 0 if packed else None
+    return [TokenEmbedding(vocabulary, width, dropout, pad, vectors=vectors), *stack]
 
 
 def final_states(s: Sequence) -> Tensor:

@@ -19,7 +19,7 @@ class TokenEmbedding(nn.Module):
 
     Args:
         vocabulary: V, ids 0 .. V - 1.
-        pad: the id whose vector stays zero.
+        pad: the id whose vector stays zero; None: all are trained, as published.
         positions: "none", as published, or "sinusoid": a fixed wave a position is added.
         vectors: float (V, D) to start from; random ones by default.
     """
@@ -29,7 +29,7 @@ class TokenEmbedding(nn.Module):
         vocabulary: int,
         width: int,
         dropout: float = 0.0,
-        pad: int = 0,
+        pad: int | None = 0,
         *,
         positions: str = "none",
         vectors: Tensor | None = None,
@@ -118,30 +118,58 @@ def _spread(x_ND: Tensor, places_N: Tensor, mask_BT: Tensor) -> Tensor:
     return padded.view(*mask_BT.shape, -1)
 
 
+class LegacyNorm(nn.Module):
+    """The published layer norm, (..., D) -> (..., D): over the unbiased deviation plus eps."""
+
+    def __init__(self, width: int, eps: float = 1e-6) -> None:
+        super().__init__()
+        self.normalized_shape, self.eps = (width,), eps
+        self.weight, self.bias = nn.Parameter(torch.ones(width)), nn.Parameter(torch.zeros(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the normalised x."""
+        centred = x - x.mean(-1, keepdim=True)
+        return self.weight * centred / (x.std(-1, keepdim=True) + self.eps) + self.bias
+
+
 class LegacyEncoderBlock(EncoderBlock):
     """The block as published: it works on padding too, and half of its parameters are never used.
 
-    The templates of attention, FFN and norms that the published code copies stay registered; they
-    get no gradient.
+    Matrices begin with Xavier's uniform numbers, each of its own size; biases as `nn.Linear` makes
+    them. The templates of attention, FFN and norms that the published code copies stay registered;
+    they get no gradient.
     """
 
     def __init__(self, width: int, heads: int, ffn: int, dropout: float = 0.1) -> None:
         super().__init__(width, heads, ffn, dropout)
+        self.norms = nn.ModuleList(LegacyNorm(width) for _ in range(3))
+        own = self.attention
+        matrices = [*own.in_proj_weight.detach().chunk(3), own.out_proj.weight]
+        for matrix in (*matrices, self.ffn[0].weight, self.ffn[3].weight):
+            nn.init.xavier_uniform_(matrix)
+        for bias in (own.in_proj_bias, own.out_proj.bias):
+            nn.init.uniform_(bias, -(width**-0.5), width**-0.5)
         attention = nn.MultiheadAttention(width, heads, dropout, batch_first=True)
         expand, shrink = nn.Linear(width, ffn), nn.Linear(ffn, width)
-        norms = [nn.LayerNorm(width) for _ in range(2)]
+        norms = [LegacyNorm(width) for _ in range(2)]
         self.unused = nn.ModuleList([attention, expand, shrink, *norms])
 
     def forward(self, inputs: Masked) -> Masked:
         """Attend to the real tokens, at every position."""
         x_BTD, mask_BT = inputs
-        y_BTD = self.norms[0](x_BTD)
-        y_BTD, _ = self.attention(
-            y_BTD, y_BTD, y_BTD, key_padding_mask=~mask_BT, need_weights=False
-        )
-        x_BTD = x_BTD + self.dropout(y_BTD)
+        x_BTD = x_BTD + self.dropout(self._attend_all(self.norms[0](x_BTD), mask_BT))
         x_BTD = x_BTD + self.dropout(self.ffn(self.norms[1](x_BTD)))
         return self.norms[2](x_BTD), mask_BT
+
+    def _attend_all(self, x_BTD: Tensor, mask_BT: Tensor) -> Tensor:
+        """Do what the published attention does: without a real token all positions count alike."""
+        own = self.attention
+        qkv = F.linear(x_BTD, own.in_proj_weight, own.in_proj_bias)
+        q, k, v = qkv.unflatten(2, (3, own.num_heads, own.head_dim)).permute(2, 0, 3, 1, 4)
+        scores = q @ k.transpose(2, 3) / own.head_dim**0.5
+        shares = scores.masked_fill(~mask_BT[:, None, None, :], -1e9).softmax(-1)
+        y = F.dropout(shares, own.dropout, self.training) @ v
+        return own.out_proj(y.transpose(1, 2).flatten(2))
 
 
 def transformer(
@@ -160,7 +188,8 @@ def transformer(
 
     Args:
         positions, vectors: of the embedding, see `TokenEmbedding`.
-        legacy: keep the published blocks' unused parameters, and no dropout on the embedding.
+        legacy: the published blocks, see `LegacyEncoderBlock`; padding has a trained vector, and there
+            is no dropout on the embedding.
     Raises:
         ValueError: the width is not a multiple of the number of heads.
     """
@@ -168,6 +197,8 @@ def transformer(
         raise ValueError(f"width {width} is not a multiple of {heads} heads")
     kind = LegacyEncoderBlock if legacy else EncoderBlock
     encoders = [kind(width, heads, ffn, dropout) for _ in range(blocks)]
-    first_dropout = 0.0 if legacy else dropout
-    table = TokenEmbedding(vocabulary, width, first_dropout, positions=positions, vectors=vectors)
+    first_dropout, pad = (0.0, None) if legacy else (dropout, 0)
+    table = TokenEmbedding(
+        vocabulary, width, first_dropout, pad, positions=positions, vectors=vectors
+    )
     return [table, *encoders]

@@ -1,0 +1,268 @@
+"""`legacy=True` is the publication's network: forward and one step against one written anew here.
+
+Everything below "theirs" is made from the description alone: attention of four linear maps with
+-1e9 at padding, a layer norm over the unbiased deviation plus 1e-6, embeddings whose pad row is a
+word like any other, LSTMs that run over the padding.
+"""
+
+import copy
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from alkit import families
+from alkit.models.transformer import LegacyEncoderBlock, transformer
+from alkit.parts import DataSet, Part
+
+CLASSES, WIDTH, HEADS, FFN, HIDDEN, CODE, RATE = 3, 12, 3, 10, 7, 128, 2.5e-4
+
+
+class _Words:
+    def __len__(self) -> int:
+        return 30
+
+
+def _data():
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randint(2, 30, (8, 6), generator=generator)
+    x[1, 4:] = x[3, 1:] = x[4, 5:] = 0
+    part = Part(x, torch.arange(8) % CLASSES, CLASSES)
+    return DataSet("made-up texts", part, part, part, CLASSES, ("a", "b", "c"), _Words())
+
+
+def _batch():
+    part = _data().train
+    return part.x, part.y
+
+
+# ---- theirs
+
+
+class TheirNorm(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.scale, self.shift = nn.Parameter(torch.ones(width)), nn.Parameter(torch.zeros(width))
+
+    def forward(self, x):
+        mean = x.mean(-1, keepdim=True)
+        deviation = ((x - mean).square().sum(-1, keepdim=True) / (x.shape[-1] - 1)).sqrt()
+        return self.scale * (x - mean) / (deviation + 1e-6) + self.shift
+
+
+class TheirEncoder(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.q, self.k, self.v, self.o = (nn.Linear(WIDTH, WIDTH) for _ in range(4))
+        self.up, self.down = nn.Linear(WIDTH, FFN), nn.Linear(FFN, WIDTH)
+        self.norms = nn.ModuleList(TheirNorm(WIDTH) for _ in range(3))
+
+    def forward(self, x, mask):
+        y = self.norms[0](x)
+        size = WIDTH // HEADS
+        heads = []
+        for head in range(HEADS):
+            own = slice(head * size, (head + 1) * size)
+            q, k, v = (part(y)[..., own] for part in (self.q, self.k, self.v))
+            scores = (q @ k.transpose(1, 2) / math.sqrt(size)).masked_fill(~mask[:, None], -1e9)
+            heads.append(scores.softmax(-1) @ v)
+        x = x + self.o(torch.cat(heads, -1))
+        x = x + self.down(self.up(self.norms[1](x)).relu())
+        return self.norms[2](x)
+
+
+class Theirs:
+    """The published network of a family, with the weights of one of ours."""
+
+    def __init__(self, family, blocks):
+        self.family = family
+        table, *others = blocks
+        self.table = nn.Parameter(table.table.weight.detach().clone())
+        self.blocks = [self._copied(block) for block in others]
+
+    def _copied(self, block):
+        if self.family == "lstm":
+            return copy.deepcopy(block.lstm)
+        made = TheirEncoder().double()
+        own = block.attention
+        with torch.no_grad():
+            for part, weight, bias in zip(
+                (made.q, made.k, made.v), own.in_proj_weight.chunk(3), own.in_proj_bias.chunk(3),
+                strict=True,
+            ):  # fmt: skip
+                part.weight.copy_(weight)
+                part.bias.copy_(bias)
+            for part, other in ((made.o, own.out_proj), (made.up, block.ffn[0]),
+                                (made.down, block.ffn[3])):  # fmt: skip
+                part.load_state_dict(other.state_dict())
+            for norm, other in zip(made.norms, block.norms, strict=True):
+                norm.scale.copy_(other.weight)
+                norm.shift.copy_(other.bias)
+        return made
+
+    def parts(self):
+        """Return the parameters of each block, in the order of `ours`."""
+        found = [[self.table]]
+        for block in self.blocks:
+            found.append(list(block.parameters()))
+        return found
+
+    def climb(self, tokens, *, detached):
+        """Yield what each block hands on, and its features."""
+        mask = tokens != 0
+        x, states = self.table[tokens], None
+        yield x, x.mean(1)
+        for block in self.blocks:
+            if detached:
+                x = x.detach()
+                states = None if states is None else tuple(each.detach() for each in states)
+            if self.family == "lstm":
+                x, states = block(x, states)
+                yield x, states[0][0] + states[0][1]
+            else:
+                x = block(x, mask)
+                weights = mask[..., None].double()
+                yield x, (x * weights).sum(1) / weights.sum(1)
+
+
+def ours_in_their_order(family, blocks):
+    """Return our parameters, block by block, cut and ordered as theirs are."""
+    table, *others = blocks
+    found = [[table.table.weight]]
+    for block in others:
+        if family == "lstm":
+            found.append(list(block.lstm.parameters()))
+            continue
+        own = block.attention
+        weights, biases = own.in_proj_weight.chunk(3), own.in_proj_bias.chunk(3)
+        parts = [each for pair in zip(weights, biases, strict=True) for each in pair]
+        parts += [*own.out_proj.parameters(), *block.ffn[0].parameters()]
+        parts += [*block.ffn[3].parameters()]
+        parts += [p for norm in block.norms for p in norm.parameters()]
+        found.append(parts)
+    return found
+
+
+def _model(family, method):
+    torch.manual_seed(1)
+    sizes = {"blocks": 2, "width": WIDTH}
+    more = {"hidden": HIDDEN} if family == "lstm" else {"heads": HEADS, "ffn": FFN, "dropout": 0.0}
+    made = families.model(
+        family, _data(), method, recipe="original", legacy=True, **sizes, **more
+    ).double()
+    with torch.no_grad():  # norms and biases that could be mixed up
+        for block in made if method == "bp" else (layer.enc.f for layer in made):
+            for name, parameter in block.named_parameters():
+                if "norm" in name or "bias" in name:
+                    parameter.add_(0.1 * torch.randn_like(parameter))
+    return made
+
+
+FAMILIES = ("transformer", "lstm")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_al_equals_the_published_network_over_a_step(family):
+    model = _model(family, "al")
+    blocks = [layer.enc.f for layer in model]
+    theirs = Theirs(family, blocks)
+    tokens, labels = _batch()
+    # bridges and label sides: plain linear maps
+    b, g, h = (
+        [copy.deepcopy(_linear(part)) for part in parts]
+        for parts in (
+            [layer.enc.b for layer in model],
+            [layer.ae.g for layer in model],
+            [layer.ae.h for layer in model],
+        )
+    )
+    code = F.one_hot(labels, CLASSES).double()
+    x = tokens, tokens != 0
+    y = code
+    climbed = list(theirs.climb(tokens, detached=True))
+    for level, ((handed, features), own) in enumerate(zip(climbed, theirs.parts(), strict=True)):
+        layer = model[level]
+        x, y = layer(x, y)
+        torch.testing.assert_close(next(iter(x)), handed.detach(), rtol=0, atol=1e-12)
+        t = g[level](code).tanh()
+        r = h[level](t).tanh() if level == 0 else h[level](t)
+        autoencoder = F.cross_entropy(r, labels) if level == 0 else F.mse_loss(r, code)
+        associated = F.mse_loss(b[level](features).tanh(), t.detach())
+        assert layer.loss() == pytest.approx((associated.item(), autoencoder.item()), abs=1e-12)
+        _step([*own, *b[level].parameters()], associated)
+        _step([*g[level].parameters(), *h[level].parameters()], autoencoder)
+        layer.backward_and_update()
+        code = t.detach()
+        torch.testing.assert_close(y, code, rtol=0, atol=1e-12)
+        pairs = ((layer.enc.b, b), (layer.ae.g, g), (layer.ae.h, h))
+        for found, expected in pairs:
+            _close(_linear(found).parameters(), expected[level].parameters())
+    for found, expected in zip(ours_in_their_order(family, blocks), theirs.parts(), strict=True):
+        _close(found, expected)
+    assert not torch.equal(blocks[0].table.weight[0], torch.zeros(WIDTH))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_bp_equals_the_published_network_over_a_step(family):
+    model = _model(family, "bp")
+    *blocks, head = model
+    theirs, linear = Theirs(family, blocks), copy.deepcopy(_linear(head))
+    tokens, labels = _batch()
+    last, pooled = list(theirs.climb(tokens, detached=False))[-1]
+    scores = linear(last[:, -1] if family == "lstm" else pooled)
+    loss = F.nll_loss(F.log_softmax(scores, 1), labels)
+    torch.testing.assert_close(model((tokens, tokens != 0)), scores, rtol=0, atol=1e-12)
+    own = model.loss((tokens, tokens != 0), F.one_hot(labels, CLASSES).double())
+    torch.testing.assert_close(own, loss, rtol=0, atol=1e-12)
+    own.backward()
+    model.optimizer.step()
+    _step([p for part in theirs.parts() for p in part] + list(linear.parameters()), loss)
+    for found, expected in zip(ours_in_their_order(family, blocks), theirs.parts(), strict=True):
+        _close(found, expected)
+    _close(_linear(head).parameters(), linear.parameters())
+
+
+def _linear(part):
+    return next(module for module in part.modules() if isinstance(module, nn.Linear))
+
+
+def _step(parameters, loss):
+    """Adam's first step, by hand: the corrected moments are g and g squared."""
+    gradients = torch.autograd.grad(loss, parameters)
+    with torch.no_grad():
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            parameter -= RATE * gradient / (gradient.abs() + 1e-8)
+
+
+def _close(found, expected):
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
+
+
+def test_the_published_block_begins_with_xavier():
+    torch.manual_seed(0)
+    own = LegacyEncoderBlock(300, 6, 256).requires_grad_(requires_grad=False)
+    for matrix in (*own.attention.in_proj_weight.chunk(3), own.attention.out_proj.weight):
+        assert float(matrix.std()) == pytest.approx(0.1 / math.sqrt(3), rel=0.01)  # 0.058
+        assert 0.099 < float(matrix.abs().max()) <= 0.1
+    for matrix in (own.ffn[0].weight, own.ffn[3].weight):
+        assert float(matrix.abs().max()) == pytest.approx(math.sqrt(6 / 556), rel=0.01)
+    # biases stay as linear maps are made
+    for bias in (*own.attention.in_proj_bias.chunk(3), own.attention.out_proj.bias):
+        assert float(bias.abs().max()) == pytest.approx(300**-0.5, rel=0.05)
+
+
+def test_a_text_without_a_word_is_looked_at_as_published():
+    """Scores of -1e9 everywhere: equal shares of all positions."""
+    model = _model("transformer", "bp")
+    theirs = Theirs("transformer", list(model)[:-1])
+    x, mask = torch.randn(2, 4, WIDTH).double(), torch.zeros(2, 4, dtype=torch.bool)
+    y, _ = model[1]((x, mask))
+    torch.testing.assert_close(y, theirs.blocks[0](x, mask), rtol=0, atol=1e-12)
+
+
+def test_the_modern_table_keeps_its_pad_row_at_zero():
+    assert not transformer(30, width=8, heads=2)[0].table.weight[0].any()
+    assert transformer(30, width=8, heads=2, legacy=True)[0].table.weight[0].all()
