@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-__all__ = ["batch_size", "detach", "map_tensors", "tensors", "to_device"]
+__all__ = ["batch_size", "detach", "map_tensors", "micro_batches", "tensors", "to_device"]
 
 
 def map_tensors(fn: Callable[[Tensor], Any], tree: Any) -> Any:
@@ -53,3 +53,13 @@ def batch_size(tree: Any) -> int:
             f"a batch must hold a tensor with a batch dimension, got {type(tree).__name__}"
         )
     return first.shape[0]
+
+
+def micro_batches(tree: Any, micro: int) -> Iterator[Any]:
+    """Yield `micro` equal parts of a batch; raises a ValueError if it does not divide."""
+    size = batch_size(tree)
+    if size % micro:
+        raise ValueError(f"a batch of {size} does not divide into {micro} micro-batches")
+    step = size // micro
+    for start in range(0, size, step):
+        yield map_tensors(lambda tensor, at=start: tensor[at : at + step], tree)

@@ -1,7 +1,7 @@
 """What a run of delayed gradients may vary beside its method."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -11,14 +11,6 @@ from alkit.ledger import Ledger
 __all__ = ["BATCH_NORM", "Options"]
 
 BATCH_NORM = ("play", "replay", "both")
-
-
-class _NoLedger:
-    """Counts nothing."""
-
-    @contextmanager
-    def recording(self, *own: Iterable[Tensor]) -> Iterator[None]:
-        yield
 
 
 @dataclass(frozen=True)
@@ -61,6 +53,6 @@ class Options:
         """Whether the forward that is run again moves buffers."""
         return self.batch_norm != "play"
 
-    def ledger_of(self, index: int) -> Ledger | _NoLedger:
-        """Return the ledger of a module, or one that counts nothing."""
-        return _NoLedger() if self.ledgers is None else self.ledgers[index]
+    def recording(self, index: int, *own: Iterable[Tensor]) -> AbstractContextManager[None]:
+        """Count in the ledger of a module, if there is one."""
+        return nullcontext() if self.ledgers is None else self.ledgers[index].recording(*own)

@@ -175,18 +175,9 @@ def _gradients(module: Module) -> list[Tensor | None]:
 
 
 def _share_buffers(live: Module, shadow: Module) -> None:
-    for (path, buffer), (_, owner) in zip(
-        live.named_buffers(), _owners_of_buffers(shadow), strict=True
-    ):
-        owner._buffers[path.rsplit(".", 1)[-1]] = buffer
-
-
-def _owners_of_buffers(module: Module) -> list[tuple[str, Any]]:
-    found = []
-    for name, _ in module.named_buffers():
-        path, _, leaf = name.rpartition(".")
-        found.append((leaf, module.get_submodule(path)))
-    return found
+    for path, buffer in live.named_buffers():
+        owner, _, leaf = path.rpartition(".")
+        shadow.get_submodule(owner)._buffers[leaf] = buffer
 
 
 def _leaf(tensor: Tensor) -> Tensor:

@@ -69,7 +69,7 @@ class ModuleStage:
         self.forwarded = -1
         self.gradients: dict[str, Tensor] = {}
         self.losses: list[Tensor] = []
-        self.writes: bool | None = None  # on its input, where it runs again; not known yet
+        self.writes = True  # whether a module that runs again changed its last input in place
         self.reduce: Callable[[Tensor], Tensor] | None = None  # over replicas, see share.py
         self.rest: list[tuple[Any, Any]] = []  # micro-batches of the batch that is being fed
 
@@ -110,16 +110,14 @@ class ModuleStage:
         wanted = [*weights.values(), *inputs]
         if wanted and not pairs and self.is_last:
             raise ValueError(
-                f"the loss depends on nothing that module {self.index} trains or is given: a"
-                " detach() or no_grad() cuts it off; take it out"
+                f"the loss depends on nothing that module {self.index} trains: take detach() out"
             )
         found: Sequence[Tensor | None] = [None] * len(wanted)  # a detach may leave no pair
         if wanted and pairs:
             outputs, above = zip(*pairs, strict=True)
             found = torch.autograd.grad(outputs, wanted, above, allow_unused=True)
-        own, handed = found[: len(weights)], list(found[len(weights) :])
-        own = _apart(own, [*handed, *flight.leaves.values()])
-        self._accumulate(dict(zip(weights, own, strict=True)))
+        handed = list(found[len(weights) :])
+        self._accumulate(dict(zip(weights, found, strict=False)), [*handed, *weights.values()])
         return handed  # a list even if it is empty: the module below waits for a word
 
     def update(self, payload: None, batch: int, micro: int) -> None:
@@ -139,27 +137,26 @@ class ModuleStage:
         if self.index or self.micro == 1:
             return payload
         if micro == 0:
-            self.rest = list(_split(payload, self.micro))
+            self.rest = list(tree.micro_batches(payload, self.micro))
         return self.rest.pop(0)
 
     def _first_run(self, flight: _Flight, at: Place) -> Any:
-        """Run the module without a graph; what it is given stays as it is, for the run to come.
+        """Run the module without a graph; its input stays as it is, for the run to come.
 
-        The first batch shows whether the module writes on its input; if so, it gets copies.
+        The first batch, of which it gets a copy, shows whether it needs copies.
         """
-        given = tree.map_tensors(torch.clone, flight.x) if self.writes is not False else flight.x
+        given = tree.map_tensors(torch.clone, flight.x) if self.writes else flight.x
         before = [tensor._version for tensor in tree.tensors(given)]
         with torch.no_grad():
             weights = self.versions.plain(flight.version)
             output = self._call(weights, given, at, moves=self.options.play_moves)
         wrote = before != [tensor._version for tensor in tree.tensors(given)]
-        if wrote and self.writes is False:
+        if wrote and not self.writes:
             raise RuntimeError(
-                f"module {self.index} changes its input in place, from batch"
-                f" {self.first_batch + at[0]} on and not before: {self.method.name} needs that"
-                " input again, so let the module's first operator work out of place"
+                f"module {self.index} changes its input in place at batch {at[0]} and not before;"
+                f" {self.method.name} needs it again: let the first operator work out of place"
             )
-        self.writes = wrote if self.writes is None else self.writes
+        self.writes = wrote
         return output
 
     def _graph(self, flight: _Flight, at: Place, *, moves: bool, again: bool = False) -> Any:
@@ -183,15 +180,25 @@ class ModuleStage:
             buffers = {name: buffer.clone() for name, buffer in buffers.items()}
         noise = "again" if again and not self.options.replay_noise else "once"
         key = (self.options.seed, noise, self.first_batch + at[0], at[1])
-        ledger = self.options.ledger_of(self.index)
-        with ledger.recording(weights.values(), buffers.values()):
+        with self.options.recording(self.index, weights.values(), buffers.values()):
             return functional_call(self.module, weights | buffers, (x, key))
 
-    def _accumulate(self, found: dict[str, Tensor | None]) -> None:
+    def _accumulate(self, found: dict[str, Tensor | None], others: list[Tensor | None]) -> None:
+        """Add to the gradients; copy what shares memory, for an update may change it in place.
+
+        One tensor may be the gradient of a weight and of the input (of x + p), or one number.
+        """
+        taken = {t.untyped_storage().data_ptr() for t in others if t is not None}
         for name, gradient in found.items():
-            if gradient is not None:
-                before = self.gradients.get(name)
-                self.gradients[name] = gradient if before is None else before + gradient
+            if gradient is None:
+                continue
+            if gradient.layout is torch.strided:  # sparse ones are made anew
+                memory = gradient.untyped_storage()
+                if memory.data_ptr() in taken or memory.nbytes() < gradient.nbytes:
+                    gradient = gradient.clone(memory_format=torch.contiguous_format)
+                taken.add(memory.data_ptr())
+            before = self.gradients.get(name)
+            self.gradients[name] = gradient if before is None else before + gradient
 
     def _reduce_gradients(self) -> None:
         """Take the mean of all replicas, all tensors in one message."""
@@ -240,33 +247,5 @@ class ModuleStage:
         return needed
 
 
-def _apart(
-    gradients: Sequence[Tensor | None], others: Sequence[Tensor | None]
-) -> list[Tensor | None]:
-    """Return gradients that clipping and optimisers may change in place; copy as few as can be.
-
-    One tensor may be the gradient of a weight and of the input (of x + p), or a number expanded.
-    """
-    taken, apart = {t.untyped_storage().data_ptr() for t in others if t is not None}, []
-    for gradient in gradients:
-        if gradient is not None:
-            memory = gradient.untyped_storage()
-            if memory.data_ptr() in taken or memory.nbytes() < gradient.nbytes:
-                gradient = gradient.clone(memory_format=torch.contiguous_format)
-            taken.add(gradient.untyped_storage().data_ptr())
-        apart.append(gradient)
-    return apart
-
-
 def _leaf(tensor: Tensor) -> Tensor:
     return tensor.detach().requires_grad_(tensor.is_floating_point())
-
-
-def _split(payload: tuple[Any, Any], micro: int) -> Any:
-    """Yield `micro` equal parts of a batch."""
-    size = tree.batch_size(payload[0])
-    if size % micro:
-        raise ValueError(f"a batch of {size} does not divide into {micro} micro-batches")
-    step = size // micro
-    for start in range(0, size, step):
-        yield tree.map_tensors(lambda tensor, at=start: tensor[at : at + step], payload)

@@ -88,11 +88,15 @@ class EncoderBlock(nn.Module):
     def forward(self, inputs: Masked) -> Masked:
         """Attend among the real tokens; padding is left out of all work but attention's, and 0."""
         x_BTD, mask_BT = inputs
-        places_N = mask_BT.flatten().nonzero().squeeze(1)
+        places_N = self._places(mask_BT)
         x_ND = _taken(x_BTD, places_N)
         x_ND = x_ND + self.dropout(self._attend(self.norms[0](x_ND), places_N, mask_BT))
         x_ND = x_ND + self.dropout(self.ffn(self.norms[1](x_ND)))
         return _spread(self.norms[2](x_ND), places_N, mask_BT), mask_BT
+
+    def _places(self, mask_BT: Tensor) -> Tensor:
+        """Return the positions that are worked on."""
+        return mask_BT.flatten().nonzero().squeeze(1)
 
     def _attend(self, x_ND: Tensor, places_N: Tensor, mask_BT: Tensor) -> Tensor:
         """Do what `nn.MultiheadAttention` does, with its weights."""
@@ -118,18 +122,13 @@ def _spread(x_ND: Tensor, places_N: Tensor, mask_BT: Tensor) -> Tensor:
     return padded.view(*mask_BT.shape, -1)
 
 
-class LegacyNorm(nn.Module):
+class LegacyNorm(nn.LayerNorm):
     """The published layer norm, (..., D) -> (..., D): over the unbiased deviation plus eps."""
-
-    def __init__(self, width: int, eps: float = 1e-6) -> None:
-        super().__init__()
-        self.normalized_shape, self.eps = (width,), eps
-        self.weight, self.bias = nn.Parameter(torch.ones(width)), nn.Parameter(torch.zeros(width))
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the normalised x."""
-        centred = x - x.mean(-1, keepdim=True)
-        return self.weight * centred / (x.std(-1, keepdim=True) + self.eps) + self.bias
+        deviation = x.std(-1, keepdim=True) + self.eps
+        return self.weight * (x - x.mean(-1, keepdim=True)) / deviation + self.bias
 
 
 class LegacyEncoderBlock(EncoderBlock):
@@ -142,7 +141,7 @@ class LegacyEncoderBlock(EncoderBlock):
 
     def __init__(self, width: int, heads: int, ffn: int, dropout: float = 0.1) -> None:
         super().__init__(width, heads, ffn, dropout)
-        self.norms = nn.ModuleList(LegacyNorm(width) for _ in range(3))
+        self.norms = nn.ModuleList(LegacyNorm(width, eps=1e-6) for _ in range(3))
         own = self.attention
         matrices = [*own.in_proj_weight.detach().chunk(3), own.out_proj.weight]
         for matrix in (*matrices, self.ffn[0].weight, self.ffn[3].weight):
@@ -154,22 +153,9 @@ class LegacyEncoderBlock(EncoderBlock):
         norms = [LegacyNorm(width) for _ in range(2)]
         self.unused = nn.ModuleList([attention, expand, shrink, *norms])
 
-    def forward(self, inputs: Masked) -> Masked:
-        """Attend to the real tokens, at every position."""
-        x_BTD, mask_BT = inputs
-        x_BTD = x_BTD + self.dropout(self._attend_all(self.norms[0](x_BTD), mask_BT))
-        x_BTD = x_BTD + self.dropout(self.ffn(self.norms[1](x_BTD)))
-        return self.norms[2](x_BTD), mask_BT
-
-    def _attend_all(self, x_BTD: Tensor, mask_BT: Tensor) -> Tensor:
-        """Do what the published attention does: without a real token all positions count alike."""
-        own = self.attention
-        qkv = F.linear(x_BTD, own.in_proj_weight, own.in_proj_bias)
-        q, k, v = qkv.unflatten(2, (3, own.num_heads, own.head_dim)).permute(2, 0, 3, 1, 4)
-        scores = q @ k.transpose(2, 3) / own.head_dim**0.5
-        shares = scores.masked_fill(~mask_BT[:, None, None, :], -1e9).softmax(-1)
-        y = F.dropout(shares, own.dropout, self.training) @ v
-        return own.out_proj(y.transpose(1, 2).flatten(2))
+    def _places(self, mask_BT: Tensor) -> Tensor:
+        """Return all positions: padding is worked on, but not attended to."""
+        return torch.arange(mask_BT.numel(), device=mask_BT.device)
 
 
 def transformer(
@@ -188,8 +174,8 @@ def transformer(
 
     Args:
         positions, vectors: of the embedding, see `TokenEmbedding`.
-        legacy: the published blocks, see `LegacyEncoderBlock`; padding has a trained vector, and there
-            is no dropout on the embedding.
+        legacy: the published blocks, see `LegacyEncoderBlock`; padding has a trained vector, and
+            the embedding has no dropout.
     Raises:
         ValueError: the width is not a multiple of the number of heads.
     """

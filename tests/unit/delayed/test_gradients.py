@@ -156,6 +156,20 @@ def test_nothing_is_copied_where_memory_is_not_shared(monkeypatch):
     assert not copies
 
 
+def test_sparse_gradients_pass():
+    def blocks(sparse):
+        torch.manual_seed(0)
+        return [nn.EmbeddingBag(9, WIDTH, sparse=sparse), nn.Linear(WIDTH, CLASSES)]
+
+    ids = torch.arange(12).view(4, 3) % 9
+    batches = [(ids, torch.arange(4) % CLASSES)] * 3
+    seen = []
+    for sparse in (True, False):
+        model = Pipeline(blocks(sparse), F.cross_entropy, [1], plain_sgd)
+        seen.append([train_epoch(model, batches, "pipedream").losses, *bits(model)])
+    assert all(torch.equal(a, b) for a, b in zip(*seen, strict=True))
+
+
 class Shift(nn.Module):
     """Adds to its input in place, as a careless normalisation of pictures does."""
 
@@ -180,7 +194,7 @@ class Out(nn.Module):
 
 
 def plain_sgd(parameters):
-    return torch.optim.SGD(parameters, lr=0.1, momentum=0.9)
+    return torch.optim.SGD(parameters, lr=0.1)
 
 
 @pytest.mark.parametrize("method", [*REPLAYS, "pipedream", "seq"])
