@@ -15,7 +15,7 @@ from typing import Any
 
 import pandas as pd
 
-from alkit import catalog, cli_split, download, paths, results, runs
+from alkit import catalog, cli_split, download, folders, paths, results, runs
 
 __all__ = ["main"]
 
@@ -84,7 +84,7 @@ def _parser() -> argparse.ArgumentParser:
     got.add_argument("--mirror", metavar="URL", help="take it from there (default: $ALKIT_MIRROR)")
     got.add_argument("--out", type=Path, metavar="DIR", help="lay it there (default: data/NAME)")
     got.set_defaults(command=_data_get)
-    cleared = commands.add_parser("clear", help="remove stored features that killed runs left")
+    cleared = commands.add_parser("clear", help="remove the folders that killed runs left")
     cleared.add_argument("folder", nargs="?", help="a run's cache_folder (the temporary folder)")
     cleared.set_defaults(command=_clear)
     cli_split.add(commands)
@@ -92,8 +92,6 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _clear(options: argparse.Namespace) -> int:
-    from alkit.elastic import folders  # here, for it takes torch along
-
     removed = folders.clear(options.folder)
     for path, size in removed.items():
         print(f"removed   {path} ({size / 2**20:.1f} MiB)")

@@ -18,7 +18,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections import deque
@@ -29,6 +28,7 @@ from typing import Any
 
 import cloudpickle
 
+from alkit.folders import Home
 from alkit.interface import VARIABLE, choose_interface
 
 __all__ = ["RankFailed", "launch", "torchrun_group"]
@@ -107,11 +107,11 @@ def launch(
     if ranks < 1:
         raise ValueError(f"ranks is {ranks}: it must be at least 1")
     task = cloudpickle.dumps(_as_here(function, *arguments))
-    with tempfile.TemporaryDirectory(prefix="alkit-ranks-") as folder:
+    with Home(kind="ranks") as home:  # `alkit clear` knows it, should this process be killed
         crew: list[_Child] = []
         try:
             for rank in range(ranks):
-                setup = {"rank": rank, "ranks": ranks, "threads": threads, "folder": folder}
+                setup = {"rank": rank, "ranks": ranks, "threads": threads, "folder": str(home.path)}
                 crew.append(_Child(setup, task, environment or {}))
             return _watch(crew, heartbeat_s)
         finally:

@@ -21,10 +21,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from alkit import tree
+from alkit.channel import describe, rebuild
 from alkit.elastic.network import Network
-from alkit.elastic.store import Store, weights_hash
+from alkit.elastic.store import Store, StoreError, weights_hash
 
-__all__ = ["Cache", "Counters", "with_features"]
+__all__ = ["Cache", "Counters"]
 
 log = logging.getLogger(__name__)
 
@@ -72,19 +74,27 @@ class Cache:
         self.writing: list[Future[int]] = []
         self.ahead: tuple[tuple[int, ...], int, Future[_Read]] | None = None
 
-    def make(self, generation: int, layers: int, features: Tensor, **options: Any) -> None:
+    def make(self, generation: int, layers: int, *, dtype: str = "", **options: Any) -> None:
         """Make the store of a generation; call it on one process, before the others `join` it.
 
         Args:
             layers: frozen ones.
-            features: of one batch, for shape and type.
-            options: samples, variants, dtype, quota_bytes, see `Store.create`.
+            dtype: of stored features; none: their own.
+            options: samples, variants, quota_bytes, see `Store.create`.
         """
         assert self.folder is not None
+        one = self.raw(torch.zeros(1, dtype=torch.int64), 0)
+        layout, made = describe(self.network.prefix(one), list(tree.tensors(one)))
+        if len(made) != 1:
+            raise StoreError(
+                f"the frozen layers make {len(made)} tensors that are none of their inputs, and a"
+                " store holds one: let the first unit hand its mask on as it is given"
+            )
         weights = weights_hash(self.network.units[: self.network.first(layers)])
+        own = str(made[0].dtype).removeprefix("torch.")
         Store.create(
-            self.folder / f"generation-{generation}", layers=layers,
-            shape=features.shape[1:], weights=weights, **options,
+            self.folder / f"generation-{generation}", layers=layers, shape=made[0].shape[1:],
+            weights=weights, layout=layout, dtype=dtype or own, reads=own, **options,
         )  # fmt: skip
 
     def join(self, generation: int, layers: int) -> None:
@@ -113,7 +123,8 @@ class Cache:
         start_s = time.perf_counter()
         found = self._taken(rows, variant)
         self.counters.read_s += time.perf_counter() - start_s
-        return with_features(self._completed(rows, variant, x, found), x)
+        layout = self.now.header["layout"]  # a write that has failed lets go of the store
+        return rebuild(layout, [self._completed(rows, variant, x, found)], list(tree.tensors(x)))
 
     def read_ahead(self, rows: Tensor, variant: int = 0) -> None:
         """Begin to read what `features` will be asked for next."""
@@ -147,8 +158,10 @@ class Cache:
             if not at.any():
                 continue
             part = _rows_of(x, at)
-            entry = part if features is None else with_features(features, part)
-            parts.append((at, _first_tensor(self._computed(entry, low))))
+            entry, known = part, list(tree.tensors(part))
+            if features is not None and self.before is not None:
+                entry = rebuild(self.before.header["layout"], [features], known)
+            parts.append((at, *describe(self._computed(entry, low), known)[1]))
         new = found.old | found.missing
         self.counters.hits += int(found.hit.sum())
         self.counters.advanced += int(found.old.sum())
@@ -223,18 +236,6 @@ class _Read:
     old_features: Tensor | None
     missing: np.ndarray
     bytes: int
-
-
-def with_features(features: Any, x: Any) -> Any:
-    """Return features as an active unit takes them: a text's mask stays beside them.
-
-    The embedding takes a tensor, or (tokens, segments, more): of these `more` goes on.
-    """
-    return features if isinstance(x, Tensor) else (features, *x[2:])
-
-
-def _first_tensor(output: Any) -> Tensor:
-    return output if isinstance(output, Tensor) else output[0]
 
 
 def _rows_of(x: Any, at: np.ndarray) -> Any:

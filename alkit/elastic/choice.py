@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from alkit.elastic.cache import with_features
+from alkit import tree
 from alkit.elastic.network import Network
 
 __all__ = ["Choice", "Times", "choose", "measure"]
@@ -77,8 +77,7 @@ def measure(network: Network, x: Any, *, before: int = 0, repeats: int = 5) -> T
         x: raw inputs of a batch.
         before: layers whose features are stored already; 0 for none.
     """
-    made = network.prefix(x)
-    features = made if isinstance(made, torch.Tensor) else made[0]
+    features = next(tree.tensors(network.prefix(x)))
     rows = torch.randperm(len(features))
     place = torch.empty_like(features)
     forward_s = _median(lambda: network.prefix(x), repeats)
@@ -86,8 +85,7 @@ def measure(network: Network, x: Any, *, before: int = 0, repeats: int = 5) -> T
     if before:
         low = network.first(before)
         old = network.prefix(x, 0, low)
-        entry = with_features(old if isinstance(old, torch.Tensor) else old[0], x)
-        new_s = _median(lambda: network.prefix(entry, low), repeats)
+        new_s = _median(lambda: network.prefix(old, low), repeats)
     read_s = _median(lambda: features[rows], repeats)
     write_s = _median(lambda: place.index_copy_(0, rows, features), repeats)
     return Times(forward_s, new_s, read_s, write_s)

@@ -12,7 +12,23 @@ from alkit.elastic.plan import Plan
 from alkit.elastic.progress import Progress
 from alkit.elastic.settings import Settings
 
-__all__ = ["Decider"]
+__all__ = ["Decider", "foresee"]
+
+
+def foresee(network: Network, data: Examples, settings: Settings) -> None:
+    """Make every layout that may come, so that what does not fit is said before the first step.
+
+    Raises a ValueError for a batch that won't divide or fill, and for weights that stages share.
+    """
+    steps = math.ceil(len(data) // settings.batch / settings.every) if settings.every else 1
+    most = settings.most_frozen(network.layers, network.frozen, settings.epochs * steps - 1)
+    planner, plan = settings.planner(network.sizes(), network.layers), None
+    for frozen in range(network.frozen, most + 1):
+        plan = planner.at(frozen, plan)
+        network.check_cuts(plan.bounds)
+        if plan.batch > len(data):
+            samples = f"{len(data)} samples do not fill a batch of {plan.batch}"
+            raise ValueError(f"{samples}, which it is with {frozen} frozen layers")
 
 
 class Decider:

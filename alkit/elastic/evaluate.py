@@ -15,9 +15,9 @@ __all__ = ["correct"]
 def correct(
     network: Network, data: Examples, world: Alone | None = None, batch: int = 256
 ) -> Tensor:
-    """Return which samples are right, float (N,), the same on all ranks; the mode is restored.
+    """Return the network's metric of every sample, float (N,), the same on all ranks.
 
-    A class is right if its score is the highest; an answer, if its first and its last token are.
+    The mode is restored.
     """
     world = world or Alone()
     found = torch.zeros(len(data))
@@ -26,9 +26,7 @@ def correct(
     try:
         for rows in torch.arange(world.rank, len(data), world.ranks).split(batch):
             beat("evaluation")
-            chosen = network(data.inputs(rows)).argmax(1)
-            right = chosen == data.y[rows]
-            found[rows] = (right if right.dim() == 1 else right.all(1)).float()
+            found[rows] = network.metric(network(data.inputs(rows)), data.y[rows]).float()
     finally:
         network.train(before)
     return world.total(found)

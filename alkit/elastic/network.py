@@ -17,10 +17,26 @@ from alkit.models.bert import BertSizes, bert_for_classes, bert_for_spans, span_
 from alkit.models.vit import ViTSizes, vit
 from alkit.rng import random_from
 
-__all__ = ["Network", "bert_classifier", "bert_reader", "vit_classifier"]
+__all__ = ["Network", "bert_classifier", "bert_reader", "right", "vit_classifier"]
 
 Loss = Callable[[Any, Any], Tensor]
 UNITS_A_LAYER = 2
+
+
+def right(output: Tensor, y: Tensor) -> Tensor:
+    """Return which samples are right, float (N,).
+
+    A class is right if its score is the highest; an answer, if its first and its last token are.
+    Raises a ValueError for other labels.
+    """
+    chosen = output.argmax(1)
+    if y.is_floating_point() or chosen.shape != y.shape:
+        raise ValueError(
+            f"labels {tuple(y.shape)} of {y.dtype} are no class numbers: set network.metric to a"
+            " function of (output, y) that returns a number a sample"
+        )
+    same = chosen == y
+    return (same if same.dim() == 1 else same.all(1)).float()
 
 
 class Network(nn.Module):
@@ -32,7 +48,12 @@ class Network(nn.Module):
         layers: how many.
         loss: of (output, y), a mean over the samples.
         seed: noise is a function of it, the step, the micro-batch and the unit.
+
+    Attributes:
+        metric: of (output, y), a number a sample (N,), whose mean is reported; set your own.
     """
+
+    metric: Loss = staticmethod(right)
 
     def __init__(
         self, units: Sequence[nn.Module], layers: int, loss: Loss, *, seed: int = 0
@@ -62,6 +83,20 @@ class Network(nn.Module):
         """Return how messages call a unit, as in "layer 3, Attention"."""
         layer, kind = self.layer_of(unit), type(self.units[unit]).__name__
         return kind if layer is None else f"layer {layer}, {kind}"
+
+    def check_cuts(self, bounds: Sequence[tuple[int, int]]) -> None:
+        """Raise a ValueError if two stages would share a parameter, each with its own copy."""
+        owner: dict[int, tuple[int, str]] = {}
+        for stage, units in enumerate(bounds):
+            for number in range(*units):
+                for name, parameter in self.units[number].named_parameters():
+                    own = stage, f"{name} of {self.name_of(number)}"
+                    other = owner.setdefault(id(parameter), own)
+                    if other[0] != stage:
+                        raise ValueError(
+                            f"stages {other[0]} and {stage} would share a parameter ({other[1]} and"
+                            f" {own[1]}): untie it, or take fewer stages"
+                        )
 
     def freeze(self, frozen: int) -> None:
         """Freeze this many layers; none is thawed.

@@ -96,6 +96,7 @@ class Optimizer:
     def __init__(self, network: Network, recipe: Recipe) -> None:
         self.network, self.recipe = network, recipe
         self.made = recipe.make(network.units[network.first() :])
+        self.rates = [group["lr"] for group in self.made.param_groups]
 
     def drop_frozen(self) -> None:
         """Forget what has been frozen."""
@@ -107,9 +108,9 @@ class Optimizer:
             group["params"] = [p for p in group["params"] if id(p) not in frozen]
 
     def step(self, factor: float) -> None:
-        """Update what has a gradient at the recipe's rate times `factor`; clear the gradients."""
-        for group in self.made.param_groups:
-            group["lr"] = self.recipe.lr * factor
+        """Update what has a gradient at its group's rate times `factor`; clear the gradients."""
+        for group, rate in zip(self.made.param_groups, self.rates, strict=True):
+            group["lr"] = rate * factor
         self.made.step()
         self.made.zero_grad(set_to_none=True)
 

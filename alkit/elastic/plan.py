@@ -153,7 +153,8 @@ class Planner:
             batch = self.batch * replicas // (self.devices // self.stages)
         if batch % replicas:
             raise ValueError(
-                f"a batch of {batch} does not divide among {replicas} replicas: give a multiple"
+                f"a batch of {batch} does not divide among {replicas} replicas, which there are"
+                f" with {frozen} frozen layers: give a multiple"
             )
         grown = batch / self.batch
         scale = {"none": 1.0, "linear": grown, "sqrt": grown**0.5}[self.lr_rule]

@@ -106,6 +106,7 @@ def _on_rank(
     make = _pipelined if kind == "torch_1f1b" else partial(_parallel, sharded=kind == "fsdp")
     own = make(network.train(), data, settings, world)
     optimizer = settings.recipe.make(own.model)
+    rates = [group["lr"] for group in optimizer.param_groups]
     # with FSDP all ranks run all samples, for they share units
     looks = partial(correct, network, world=None if kind == "fsdp" else world)
     per_epoch = len(data) // settings.batch * settings.batch
@@ -116,8 +117,8 @@ def _on_rank(
             beat("a step")
             losses.append(own.step(batch, epoch))
             done += settings.batch
-            for group in optimizer.param_groups:
-                group["lr"] = settings.recipe.lr * settings.recipe.factor(done, total)
+            for group, rate in zip(optimizer.param_groups, rates, strict=True):
+                group["lr"] = rate * settings.recipe.factor(done, total)
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
         train_s = time.perf_counter() - start_s

@@ -11,7 +11,8 @@ import logging
 import math
 import shutil
 import time
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,9 @@ from tqdm.auto import tqdm
 
 from alkit.elastic import saving
 from alkit.elastic.cache import Cache
-from alkit.elastic.decide import Decider
+from alkit.elastic.decide import Decider, foresee
 from alkit.elastic.evaluate import correct
 from alkit.elastic.examples import Examples, order
-from alkit.elastic.folders import Home
 from alkit.elastic.message import Transform
 from alkit.elastic.network import Network
 from alkit.elastic.optim import Optimizer
@@ -35,6 +35,7 @@ from alkit.elastic.segment import Outcome, Steps, run_segment
 from alkit.elastic.settings import Settings
 from alkit.elastic.sync import check_equal, share
 from alkit.elastic.world import Alone, Group
+from alkit.folders import Home
 from alkit.heartbeat import beat
 from alkit.timeline import Timeline
 
@@ -59,7 +60,8 @@ class Record:
         timeline: of the last segment.
         beginnings: the first steps of every segment's timeline.
         skipped: steps that were left out, because their gradients were not finite.
-        test_correct: float (N,) on the test part, after the last step; None without one.
+        test_correct: the network's metric, float (N,), on the test part, after the last step; None
+            without one.
         state: of the trained network, by its names, whatever the layout was.
     """
 
@@ -98,6 +100,9 @@ def run(
         raise ValueError(
             f"devices is {settings.devices} and there are {world.ranks} ranks: a device is a rank"
         )
+    for part in (validation, test):
+        if part is not None:  # what a metric cannot judge is said before the first step
+            correct(network, Examples(part.inputs(torch.arange(1)), part.y[:1]))
     loop = _Loop(network, train, settings, world)
     try:
         loop.begin(checkpoint)
@@ -124,12 +129,12 @@ class _Loop:
         self.generation = 0
         self.progress = Progress()
         self.plan: Plan | None = None
+        self.unshared = False  # whether ranks have weights that the others have not
         self.timeline = Timeline((), ())
         self.beginnings: list[Timeline] = []
         self.progress.squares = [0.0] * network.layers
         self.home: Home | None = None  # rank 0's, for stored features
-        if len(data) < settings.batch:
-            raise ValueError(f"{len(data)} samples do not fill a batch of {settings.batch}")
+        foresee(network, data, settings)
         self.total = settings.epochs * (len(data) // settings.batch) * settings.batch
         self.decider = Decider(network, data, settings, self.total, self._say)
 
@@ -142,7 +147,7 @@ class _Loop:
                 checkpoint, self.network, self.optimizer, self.settings.plain()
             )
         if self.settings.cache:
-            self.cache.folder = self._folder()
+            self.cache.folder = Path(self._made(self._folder))
 
     def go(self, validation: Examples | None, checkpoint: Path | None, *, progress: bool) -> None:
         """Train to the end."""
@@ -154,11 +159,15 @@ class _Loop:
                 row = self._segment(validation)
                 bar.set_postfix({"frozen": row["frozen"], "loss": f"{row['loss']:.3f}"})
                 bar.update(self.progress.epoch - before)
-                if checkpoint is not None and self.world.rank == 0:
+                if checkpoint is None:
+                    continue
+                self._share()
+                if self.world.rank == 0:
                     saving.save(
                         checkpoint, self.network, self.optimizer, self.progress,
                         self.settings.plain(),
                     )  # fmt: skip
+        self._share()
 
     def close(self) -> None:
         """Leave nothing behind."""
@@ -188,15 +197,12 @@ class _Loop:
             self.world,
         )  # fmt: skip
         self.cache.settle()
+        self.unshared = True
         train_s = time.perf_counter() - start_s
-        start_s = time.perf_counter()
-        share(self.network, self.optimizer, self.plan, self.world)
-        check_equal(self.network, self.world)
-        shared_s = time.perf_counter() - start_s
         self._count(steps, outcome.losses, outcome.squares, outcome.skipped)
         self.timeline = outcome.timeline
         self.beginnings.append(outcome.timeline.between(0, SHOWN - 1))
-        row = self._row(epoch, message, outcome, train_s, changed_s + shared_s)
+        row = self._row(epoch, outcome, train_s, changed_s)
         row |= self._looked(validation, epoch)
         at.rows.append(row)
         self._say(self._line(row))
@@ -206,6 +212,9 @@ class _Loop:
         """Change what the message changes."""
         at = self.progress
         before = at.last
+        same = before is not None and _layout(before) == _layout(message)
+        if not same:
+            self._share()
         self.plan = Plan(
             message.frozen, tuple(message.counts), message.start, message.replicas, message.micro,
             message.batch, message.lr_scale,
@@ -216,36 +225,56 @@ class _Loop:
         if not message.cached:
             self.cache.leave()
         elif message.generation != self.generation or not self.stored:
-            self._new_store(message)
+            message = replace(message, cached=self._new_store(message))
         self.stored, self.generation = message.cached, message.generation
-        same = before is not None and _layout(before) == _layout(message)
         at.messages.append(message)
         if not same:
             self._say(message.line(before, self.network.layers))
 
-    def _new_store(self, message: Transform) -> None:
-        """Begin a generation of features; the one before the last is deleted."""
-        trouble = ""
-        if self.world.rank == 0:
-            one = self.cache.raw(torch.zeros(1, dtype=torch.int64), 0)
-            made = self.network.prefix(one)
-            features = made if isinstance(made, Tensor) else made[0]
-            try:
-                self.cache.make(
-                    message.generation, message.frozen, features, samples=len(self.data),
-                    variants=max(1, self.data.variants),
-                    dtype=self.settings.cache_dtype or str(features.dtype).removeprefix("torch."),
-                    quota_bytes=self.settings.cache_quota,
-                )  # fmt: skip
-            except OSError as error:
-                trouble = str(error)
-        trouble = self.world.told({"trouble": trouble})["trouble"]
-        if trouble:
-            raise OSError(trouble)
+    def _share(self) -> None:
+        """Give every rank what was trained since the last time; nobody has needed it before."""
+        if self.unshared:
+            share(self.network, self.optimizer, self.plan, self.world)
+            check_equal(self.network, self.world)
+        self.unshared = False
+
+    def _new_store(self, message: Transform) -> bool:
+        """Begin a generation of features, if it can be; the one before the last is deleted."""
+
+        def make() -> str:
+            self.cache.make(
+                message.generation, message.frozen, samples=len(self.data),
+                variants=max(1, self.data.variants), dtype=self.settings.cache_dtype,
+                quota_bytes=self.settings.cache_quota,
+            )  # fmt: skip
+            return "made"
+
+        if not self._made(make):
+            return False
         self.cache.join(message.generation, message.frozen)
         if self.world.rank == 0 and message.generation > 2:
             old = self.cache.folder / f"generation-{message.generation - 2}"
             shutil.rmtree(old, ignore_errors=True)
+        return True
+
+    def _made(self, make: Callable[[], str]) -> str:
+        """Have rank 0 make what stored features need, and return its word on all ranks.
+
+        If it cannot, training goes on without, which changes no result; no decision asks again.
+        """
+        word, trouble = "", ""
+        if self.world.rank == 0:
+            try:
+                word = make()
+            except OSError as error:
+                trouble = str(error)
+                log.warning("no features are stored, and training goes on: %s", trouble)
+        word, trouble = self.world.told((word, trouble))
+        if trouble:
+            self._say(f"CACHE off  {trouble}")
+            self.cache.leave()
+            self.decider.settings = replace(self.settings, cache=False)
+        return word
 
     def _steps(self) -> Steps:
         at, batch = self.progress, self.plan.batch
@@ -255,8 +284,6 @@ class _Loop:
         count = len(rows) // batch
         if self.settings.every:
             count = min(count, self.settings.every)
-        if not count:
-            raise ValueError(f"{len(self.data)} samples do not fill a batch of {batch}")
         first, samples, scale = at.step, at.samples, self.plan.lr_scale
 
         def factor(step: int) -> float:
@@ -277,9 +304,7 @@ class _Loop:
         at.squares = [a + b for a, b in zip(at.squares, squares.tolist(), strict=True)]
         at.since += count
 
-    def _row(
-        self, epoch: int, message: Transform, outcome: Outcome, train_s: float, change_s: float
-    ) -> dict[str, Any]:
+    def _row(self, epoch: int, outcome: Outcome, train_s: float, change_s: float) -> dict[str, Any]:
         """Return the segment's row: phases are rank 0's and add up, samples those of all ranks."""
         plan, counters = self.plan, self.cache.taken_counters()
         phases = {
@@ -297,7 +322,7 @@ class _Loop:
         return {
             "epoch": epoch, "step": self.progress.step, "frozen": plan.frozen,
             "stages": plan.stages, "replicas": plan.replicas, "micro": plan.micro,
-            "batch": plan.batch, "cached": message.cached, "loss": float(outcome.losses.mean()),
+            "batch": plan.batch, "cached": self.stored, "loss": float(outcome.losses.mean()),
             "train_s": train_s, "change_s": change_s, "samples_per_s": samples / train_s,
             **phases, **totals,
         }  # fmt: skip
@@ -313,6 +338,7 @@ class _Loop:
         ):
             return {"val_acc": math.nan, "eval_s": 0.0}
         start_s = time.perf_counter()
+        self._share()
         right = correct(self.network, validation, self.world)
         return {"val_acc": float(right.mean()), "eval_s": time.perf_counter() - start_s}
 
@@ -332,19 +358,10 @@ class _Loop:
         if self.world.rank == 0:
             log.info("%s", line)
 
-    def _folder(self) -> Path:
+    def _folder(self) -> str:
         """Make a folder for this run's features; all ranks use rank 0's."""
-        made, trouble = "", ""
-        if self.world.rank == 0:
-            try:
-                self.home = Home(self.settings.cache_folder)
-                made = str(self.home.path)
-            except OSError as error:
-                trouble = str(error)
-        told = self.world.told({"made": made, "trouble": trouble})
-        if told["trouble"]:
-            raise OSError(told["trouble"])
-        return Path(told["made"])
+        self.home = Home(self.settings.cache_folder)
+        return str(self.home.path)
 
 
 def _layout(message: Transform) -> tuple[Any, ...]:

@@ -1,17 +1,17 @@
 """The steps between two decisions: one layout, one schedule, one set of frozen layers.
 
 first stage's process     features of the batch (stored, or by the frozen layers), then F B ...
-other processes           labels and masks only; what they work on comes through the pipeline
+other processes           labels only; what they work on comes through the pipeline
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from types import SimpleNamespace
 
 import torch
 from torch import Tensor
 
-from alkit.elastic.cache import Cache, with_features
+from alkit.elastic.cache import Cache
 from alkit.elastic.examples import Examples, part_of
 from alkit.elastic.network import Network
 from alkit.elastic.optim import Optimizer
@@ -37,13 +37,13 @@ class Steps:
     Attributes:
         rows: of each step's global batch.
         first: number of the first step in the run.
-        variant: of the images.
+        epoch: also the variant of images.
         factor: of the learning rate, by the number of the step.
     """
 
     rows: Sequence[Tensor]
     first: int
-    variant: int
+    epoch: int
     factor: Callable[[int], float]
 
 
@@ -101,12 +101,12 @@ def run_segment(
     ranks = settings.executor == "ranks"
     micro = plan.micro if ranks else plan.micro * plan.replicas
     shared = Shared(
-        network, optimizer, micro, steps.first, steps.factor, world.replica if ranks else 0,
-        world.reduce, world.add_up, settings.skip,
+        network, optimizer, micro, steps.epoch, steps.first, steps.factor,
+        world.replica if ranks else 0, world.reduce, world.add_up, settings.skip,
     )  # fmt: skip
     stages = _stages(shared, plan, network, world.stage if ranks else None)
     schedule = schedule_of(settings.schedule, plan.stages, micro, joint=not ranks)
-    feed = _feed(data, cache, plan, steps, world, network, ranks=ranks)
+    feed = _feed(data, cache, plan, steps, world, ranks=ranks)
     if not ranks:
         run = run_single if settings.executor == "single" else run_threads
         timeline = run(schedule, stages, feed, threads=settings.threads)
@@ -141,29 +141,21 @@ def _feed(
     plan: Plan,
     steps: Steps,
     world: Alone,
-    network: Network,
     *,
     ranks: bool,
-) -> Iterator[tuple[Any, Tensor]]:
+) -> Iterator[tuple[SimpleNamespace, Tensor]]:
+    """Yield (inputs, labels); inputs are wrapped, for what every process has are labels only."""
     parts = [part_of(rows, world.replica, plan.replicas) if ranks else rows for rows in steps.rows]
     first_stage = not ranks or world.stage == 0
     for at, rows in enumerate(parts):
         y = data.y[rows]
         if not first_stage:
-            yield _light(data, rows, plan), y
+            yield SimpleNamespace(x=None), y
             continue
-        x = cache.features(rows, steps.variant) if plan.start else cache.raw(rows, steps.variant)
+        x = cache.features(rows, steps.epoch) if plan.start else cache.raw(rows, steps.epoch)
         if plan.start and at + 1 < len(parts):
-            cache.read_ahead(parts[at + 1], steps.variant)
-        yield x, y
-
-
-def _light(data: Examples, rows: Tensor, plan: Plan) -> Any:
-    """Return a batch's inputs as a later stage knows them: as many tensors, no features."""
-    if isinstance(data.x, Tensor):
-        return torch.empty(0)
-    x = data.inputs(rows)
-    return with_features(torch.empty(0), x) if plan.start else x
+            cache.read_ahead(parts[at + 1], steps.epoch)
+        yield SimpleNamespace(x=x), y
 
 
 def _outcome(

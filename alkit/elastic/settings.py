@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from alkit.elastic.freeze import Policy, kept, policy
+from alkit.elastic.freeze import Moment, Policy, kept, policy
 from alkit.elastic.optim import Recipe
 from alkit.elastic.plan import Planner, Switches
 
@@ -86,6 +86,16 @@ class Settings:
         if callable(self.freeze):
             return kept(self.freeze)
         return policy(self.freeze, **self.freeze_options)
+
+    def most_frozen(self, layers: int, frozen: int, decisions: int) -> int:
+        """Return the most layers that so many decisions may freeze; all, if gradients decide."""
+        name, options = self.freeze, dict(self.freeze_options)
+        if callable(name) or name == "autofreeze":
+            name, options = "linear", {"step": layers, "most": options.get("most")}
+        rule = policy("schedule" if name == "gradnorm" else name, **options)
+        for number in range(1, decisions + 1):
+            frozen = rule(Moment(layers, frozen, number, (), number / (decisions + 1)))
+        return frozen
 
     def planner(self, sizes: list[float], layers: int) -> Planner:
         """Return what makes the layouts of a network with units of these sizes."""

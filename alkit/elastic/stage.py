@@ -23,7 +23,7 @@ from alkit.elastic.examples import part_of
 from alkit.elastic.network import Network
 from alkit.elastic.optim import Optimizer
 
-__all__ = ["NotFinite", "Shared", "UnitStage", "micro_batches"]
+__all__ = ["NotFinite", "Shared", "UnitStage"]
 
 
 class NotFinite(FloatingPointError):
@@ -36,6 +36,7 @@ class Shared:
 
     Attributes:
         micro: micro-batches a batch.
+        epoch: that the segment is in.
         first_step: number of the segment's first step in the run.
         factor: of the learning rate, by the number of the step.
         replica: number of this one; noise differs between replicas.
@@ -52,6 +53,7 @@ class Shared:
     network: Network
     optimizer: Optimizer
     micro: int
+    epoch: int
     first_step: int
     factor: Callable[[int], float]
     replica: int = 0
@@ -94,9 +96,9 @@ class UnitStage:
         self.shared, self.bounds = shared, bounds
         self.is_first, self.is_last = is_first, is_last
         self.wants_input_gradient = wants_input_gradient
-        self.parameters = [
-            (number, p) for number in all_units for p in shared.network.units[number].parameters()
-        ]
+        units = shared.network.units
+        own = {id(p): (number, p) for number in all_units for p in units[number].parameters()}
+        self.parameters = list(own.values())  # each once, also what two units share
         self.flights: dict[tuple[int, int], _Flight] = {}
         self.rest: Iterator[Any] = iter(())  # micro-batches of the batch that the first stage cuts
         self.labels: Any = None  # its labels
@@ -112,7 +114,9 @@ class UnitStage:
         output = network.run(x, *self.bounds, key=(step, part))
         if self.is_last:
             output = network.loss(output, part_of(y, micro, self.shared.micro)) / self.shared.micro
-            self._note(output.detach(), step, micro)
+        self._check_finite(output, x, (step, part), micro)
+        if self.is_last:
+            self._note(output.detach(), micro)
         self.flights[batch, micro] = _Flight(x, output)
         return None if self.is_last else (tree.detach(output), y)
 
@@ -160,8 +164,8 @@ class UnitStage:
         if not self.is_first:
             return payload
         if micro == 0:
-            x, self.labels = payload
-            self.rest = micro_batches(x, self.shared.micro)
+            wrapped, self.labels = payload
+            self.rest = tree.micro_batches(wrapped.x, self.shared.micro)
         return next(self.rest), self.labels
 
     def _trained(self) -> list[tuple[int, nn.Parameter]]:
@@ -210,20 +214,31 @@ class UnitStage:
                 where = max(squares, key=lambda n: (squares[n] != squares[n], squares[n]))
                 largest = f"{squares[where] ** 0.5} of {self.shared.network.name_of(where)}"
                 raise NotFinite(
-                    f"the gradient is not finite at step {step}: its norm is {norm}, and the"
-                    f" largest here is {largest}; {self._advice(step)}"
+                    f"the gradient is not finite at step {step} in epoch {self.shared.epoch}: its"
+                    f" norm is {norm}, and the largest here is {largest}; {self._advice(step)}"
                 )
             self.shared.skipped.append(step)
             return None
         clip = self.shared.optimizer.recipe.clip
         return 1.0 if clip is None or norm <= clip else clip / (norm + 1e-6)
 
-    def _note(self, loss: Tensor, step: int, micro: int) -> None:
-        if not torch.isfinite(loss) and not self.shared.skip:
-            raise NotFinite(
-                f"the loss is {loss.item()} at step {step}, micro-batch {micro};"
-                f" {self._advice(step)}"
-            )
+    def _check_finite(self, output: Any, x: Any, key: tuple[int, int], micro: int) -> None:
+        """Raise at a loss that is not finite, or at a NaN in what this stage hands on."""
+        bad = not torch.isfinite(output) if self.is_last else _has_nan(output)
+        if not bad or self.shared.skip:
+            return
+        network, where = self.shared.network, "in the loss itself"
+        with torch.no_grad():
+            for number in reversed(range(*self.bounds)):
+                if _has_nan(network.run(x, self.bounds[0], number + 1, key)):
+                    where = f"the first NaN is made by {network.name_of(number)}"
+        what = f"loss is {output.item()}" if self.is_last else "output of a stage is nan"
+        raise NotFinite(
+            f"the {what} in epoch {self.shared.epoch}, at step {key[0]}, micro-batch {micro}:"
+            f" {where}; {self._advice(key[0])}"
+        )
+
+    def _note(self, loss: Tensor, micro: int) -> None:
         if micro:
             self.shared.losses[-1] = self.shared.losses[-1] + loss
         else:
@@ -236,18 +251,9 @@ class UnitStage:
         )
 
 
-def micro_batches(x: Any, micro: int) -> Iterator[Any]:
-    """Yield `micro` equal parts of a batch's inputs.
-
-    Raises:
-        ValueError: it does not divide.
-    """
-    size = tree.batch_size(x)
-    if size % micro:
-        raise ValueError(f"a batch of {size} does not divide into {micro} micro-batches")
-    step = size // micro
-    for start in range(0, size, step):
-        yield tree.map_tensors(lambda tensor, at=start: tensor[at : at + step], x)
+def _has_nan(x: Any) -> bool:
+    """Whether a number is none; infinite ones mask scores."""
+    return any(t.is_floating_point() and bool(t.isnan().any()) for t in tree.tensors(x))
 
 
 def _leaf(tensor: Tensor, wants: bool) -> Tensor:

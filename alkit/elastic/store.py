@@ -1,6 +1,7 @@
 """A file of features, one record a sample, that all processes of a machine share.
 
-    header.json     what determines a feature: layers, shape, type, variants, hash of the weights
+    header.json     what determines a feature: layers, shape, type, variants, hash of the weights,
+                    and its place in what the layers return (`channel.describe`)
     states          a byte a slot: 0 empty, 1 being written, 2 valid
     features        records of a fixed size, mapped into memory
 
@@ -62,9 +63,13 @@ class Store:
         dtype: str = "float32",
         variants: int = 1,
         quota_bytes: int | None = None,
+        reads: str | None = None,
+        layout: Any = None,
     ) -> "Store":
         """Make a store in a new folder, for the first `slots` samples that fit into the quota.
 
+        Args:
+            reads: type of what is read; by default that of double, else of single precision.
         Raises:
             StoreError: the folder exists, cannot be written, or the disk is full.
             ValueError: an unknown type of numbers.
@@ -77,7 +82,8 @@ class Store:
             slots = min(slots, max(1, quota_bytes // record))
         header = {
             "layers": layers, "samples": samples, "shape": list(shape), "dtype": dtype,
-            "variants": variants, "slots": slots, "weights": weights,
+            "variants": variants, "slots": slots, "weights": weights, "layout": layout,
+            "reads": reads or ("float64" if dtype == "float64" else "float32"),
         }  # fmt: skip
         try:
             folder.mkdir(parents=True)
@@ -126,9 +132,8 @@ class Store:
         return found
 
     def read(self, slots: np.ndarray) -> Tensor:
-        """Return the features of valid slots, as float32 or float64."""
-        found = self.features[torch.from_numpy(slots)]
-        return found if found.dtype in (torch.float32, torch.float64) else found.float()
+        """Return the features of valid slots, in the type that the layers made."""
+        return self.features[torch.from_numpy(slots)].to(TYPES[self.header["reads"]])
 
     def write(self, slots: np.ndarray, features: Tensor) -> int:
         """Write features; those without a slot are left out. Return how many bytes were written."""
@@ -150,5 +155,5 @@ def weights_hash(units: Iterable[nn.Module]) -> str:
     for unit in units:
         for name, tensor in unit.state_dict().items():
             digest.update(name.encode())
-            digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+            digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
     return digest.hexdigest()

@@ -1,4 +1,4 @@
-"""Every rank ends a segment with all that was trained, and makes sure of it."""
+"""Every rank gets what the others have trained, and makes sure of it."""
 
 from typing import Any
 
@@ -20,13 +20,15 @@ class RanksDiffer(RuntimeError):
 def share(network: Network, optimizer: Optimizer, plan: Plan, world: Alone) -> None:
     """Give every rank the weights and moments of the first replica's stages, bit for bit.
 
-    Without a pipeline and without spare ranks, all have them already.
+    Without a pipeline and without spare ranks, all have them but for running statistics.
     """
-    if world.ranks == 1 or (plan.stages == 1 and plan.ranks == world.ranks):
+    if world.ranks == 1:
         return
-    first = network.first()
+    first, alike = network.first(), plan.stages == 1 and plan.ranks == world.ranks
     for stage, (low, high) in enumerate(plan.bounds):
         numbers = range(max(low, first), max(high, first))
+        if alike:
+            numbers = [n for n in numbers if next(network.units[n].buffers(), None) is not None]
         mine = world.rank == stage
         trained = world.told(
             {str(n): _trained(network, optimizer, n) for n in numbers} if mine else None, stage

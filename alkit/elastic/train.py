@@ -8,11 +8,12 @@ from typing import Any
 from torch import Tensor
 
 from alkit.arguments import changed
+from alkit.elastic.decide import foresee
 from alkit.elastic.examples import Examples
-from alkit.elastic.folders import Home
 from alkit.elastic.network import Network
 from alkit.elastic.run import Record, run
 from alkit.elastic.settings import Settings
+from alkit.folders import Home
 from alkit.ranks import launch
 
 __all__ = ["train"]
@@ -48,10 +49,11 @@ def train(
     if ranks == 1:
         return run(network, data, settings, progress=progress, **parts)
     settings = replace(settings, devices=ranks, executor="ranks")
-    settings.planner(network.sizes(), network.layers).at(0)  # what is wrong is said before a start
+    foresee(network, data, settings)  # what is wrong is said before a start
     with _features_home(settings) as home:
-        folder = None if home is None else str(home.path)
-        given = (network, data, replace(settings, cache_folder=folder), parts)
+        if home is not None:
+            settings = replace(settings, cache_folder=str(home.path))
+        given = (network, data, settings, parts)
         record = launch(_on_rank, *given, ranks=ranks, threads=settings.threads)[0]
     assert isinstance(record, Record)
     network.load_state_dict(record.state)
@@ -71,4 +73,7 @@ def _on_rank(
 
 def _features_home(settings: Settings) -> AbstractContextManager[Home | None]:
     """Give the ranks a folder that goes away with this call, even if they are killed."""
-    return Home(settings.cache_folder) if settings.cache else nullcontext()
+    try:
+        return Home(settings.cache_folder) if settings.cache else nullcontext()
+    except OSError:
+        return nullcontext()  # rank 0 will meet the same, and say so

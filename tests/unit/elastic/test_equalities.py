@@ -128,7 +128,7 @@ def test_advanced_features_are_those_of_all_units(tmp_path):
     for generation, frozen in enumerate((1, 3, 4)):
         network.freeze(frozen)
         expected = network.prefix(data.x)
-        cache.make(generation, frozen, expected, samples=len(data), dtype="float64")
+        cache.make(generation, frozen, samples=len(data), dtype="float64")
         cache.join(generation, frozen)
         assert torch.equal(cache.features(rows), expected)
         cache.settle()

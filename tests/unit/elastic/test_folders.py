@@ -4,16 +4,17 @@ import errno
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from alkit import cli
-from alkit.elastic.folders import Home, clear, left_behind
+from alkit.folders import Home, clear, left_behind
 
 KEEPS_ONE = """
 import sys, time
-from alkit.elastic.folders import Home
+from alkit.folders import Home
 home = Home(sys.argv[1])
 (home.path / "features").write_bytes(bytes(1000))
 print(home.path, flush=True)
@@ -45,6 +46,38 @@ def test_a_killed_run_leaves_a_folder_and_it_is_cleared(tmp_path, capsys):
         assert own.path.exists()
     assert cli.main(["clear", str(tmp_path)]) == 0
     assert "nothing to remove" in capsys.readouterr().out
+
+
+LAUNCHES = """
+import time
+from alkit import launch
+
+def waits():
+    print("rank runs", flush=True)
+    time.sleep(60)
+
+if __name__ == "__main__":
+    launch(waits, ranks=1)
+"""
+
+
+def test_a_killed_caller_leaves_its_ranks_folder_and_it_is_cleared(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    child = subprocess.Popen(
+        [sys.executable, "-c", LAUNCHES], stdout=subprocess.PIPE, text=True,
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+    )  # fmt: skip
+    with child:
+        assert child.stdout is not None
+        assert "rank runs" in child.stdout.readline()
+        assert cli.main(["clear"]) == 0
+        assert "nothing to remove" in capsys.readouterr().out
+        child.kill()
+        child.wait()
+        (left,) = tmp_path.glob("alkit-ranks-*")
+        assert cli.main(["clear"]) == 0
+        assert f"removed   {left}" in capsys.readouterr().out
+    assert not left.exists()
 
 
 def test_a_full_disk_leaves_no_folder(tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""Folders of stored features, and what a killed process leaves of them.
+"""Temporary folders, of stored features and of ranks, and what a killed process leaves of them.
 
     alkit-cache-x1y2z3/
         lock             held by the process that made the folder; the system frees it at its end
@@ -17,7 +17,7 @@ from types import TracebackType
 
 __all__ = ["Home", "clear", "left_behind"]
 
-PREFIX = "alkit-cache-"
+PREFIXES = ("alkit-cache-", "alkit-ranks-")
 LOCK = "lock"
 
 
@@ -26,21 +26,23 @@ class Home:
 
     Args:
         where: the folder that it is made in; None for the system's temporary one.
+        kind: "cache" or "ranks".
     Raises:
         OSError: it cannot be made there; says what to do.
     """
 
-    def __init__(self, where: str | Path | None = None) -> None:
+    def __init__(self, where: str | Path | None = None, kind: str = "cache") -> None:
         made = None
         try:
-            made = tempfile.mkdtemp(prefix=PREFIX, dir=where)
+            made = tempfile.mkdtemp(prefix=f"alkit-{kind}-", dir=where)
             self.lock = os.open(Path(made) / LOCK, os.O_RDWR | os.O_CREAT)
         except OSError as error:
             if made is not None:
                 shutil.rmtree(made, ignore_errors=True)
+            advice = {"cache": "give another cache_folder, or switch the cache off",
+                      "ranks": "set TMPDIR to a folder with room"}[kind]  # fmt: skip
             raise OSError(
-                f"no folder for features in {where or tempfile.gettempdir()}: {error}; give another"
-                " cache_folder, or switch the cache off"
+                f"no folder for {kind} in {where or tempfile.gettempdir()}: {error}; {advice}"
             ) from error
         self.path = Path(made)
         fcntl.flock(self.lock, fcntl.LOCK_EX)
@@ -64,8 +66,9 @@ class Home:
 
 def left_behind(where: str | Path | None = None) -> Iterator[Path]:
     """Yield the own folders in `where` whose process is gone; default the temporary folder."""
-    for path in sorted(Path(where or tempfile.gettempdir()).glob(f"{PREFIX}*")):
-        if path.is_symlink() or not (path / LOCK).is_file() or path.stat().st_uid != os.getuid():
+    for path in sorted(Path(where or tempfile.gettempdir()).iterdir()):
+        own = path.name.startswith(PREFIXES) and not path.is_symlink()
+        if not own or not (path / LOCK).is_file() or path.stat().st_uid != os.getuid():
             continue
         lock = os.open(path / LOCK, os.O_RDWR)
         try:
