@@ -167,7 +167,7 @@ def test_sparse_gradients_pass():
     for sparse in (True, False):
         model = Pipeline(blocks(sparse), F.cross_entropy, [1], plain_sgd)
         seen.append([train_epoch(model, batches, "pipedream").losses, *bits(model)])
-    assert all(torch.equal(a, b) for a, b in zip(*seen, strict=True))
+    torch.testing.assert_close(*seen)  # a sparse gradient adds equal rows up in another order
 
 
 class Shift(nn.Module):
