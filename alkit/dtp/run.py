@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from tqdm.auto import tqdm
 
 from alkit import checkpoint as checkpoints
+from alkit.arguments import Brief
 from alkit.caller import CallerState
 from alkit.dtp.assign import longest_first, measured_loads
 from alkit.dtp.compare import compare
@@ -33,8 +34,8 @@ __all__ = ["Record", "digest", "run"]
 COMPARED = 256  # validation samples at most, for gradients beside backprop's
 
 
-@dataclass(frozen=True)
-class Record:
+@dataclass(frozen=True, repr=False)
+class Record(Brief):
     """What training left, the same on all ranks.
 
     Attributes:
@@ -84,7 +85,7 @@ def digest(net: nn.Module) -> str:
     """Return the SHA-256 of all weights, forward and feedback."""
     made = hashlib.sha256()
     for tensor in net.state_dict().values():
-        made.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+        made.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
     return made.hexdigest()
 
 

@@ -10,14 +10,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from alkit.arguments import Brief
 from alkit.augment import draw_windows, windows
 from alkit.rng import generator_for
 
 __all__ = ["Examples", "order", "part_of"]
 
 
-@dataclass(frozen=True, eq=False)
-class Examples:
+@dataclass(frozen=True, eq=False, repr=False)
+class Examples(Brief):
     """The samples of one part of a data set.
 
     Attributes:

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
+from alkit.arguments import Brief
 from alkit.elastic import saving
 from alkit.elastic.cache import Cache
 from alkit.elastic.decide import Decider, foresee
@@ -46,8 +47,8 @@ log = logging.getLogger(__name__)
 SHOWN = 3  # steps of a segment whose timeline is kept
 
 
-@dataclass(frozen=True)
-class Record:
+@dataclass(frozen=True, repr=False)
+class Record(Brief):
     """What training left, the same on all ranks.
 
     Attributes:
