@@ -16,7 +16,7 @@ def as_blocks(blocks: Iterable[nn.Module]) -> list[nn.Module]:
         TypeError: a whole network, or something that is no module.
         ValueError: there are none.
     """
-    if isinstance(blocks, nn.Module) and not isinstance(blocks, nn.Sequential | nn.ModuleList):
+    if isinstance(blocks, nn.Module) and not isinstance(blocks, Iterable):
         raise TypeError(
             f"blocks is a whole {type(blocks).__name__}: give a list of its blocks or an"
             " nn.Sequential, each taking what the one before returns"

@@ -1,0 +1,154 @@
+"""Golden losses: what every method and executor ends in, with fixed seeds, in double precision.
+
+    python -m tests.golden        writes tests/golden.json anew; say in the commit why
+
+A change of the code that changes none of these numbers has kept every key of randomness.
+"""
+
+import json
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from alkit import delayed, dtp, elastic, launch, split, to_bp, train_epoch
+from alkit.datasets import DataSet
+from alkit.dtp.networks import EXACT
+from tests.helpers import CLASSES, WIDTH, dense_model, made_batches, state_of
+from tests.unit.delayed.nets import bits, mlp, momentum, vectors
+from tests.unit.dtp.helpers import made_set
+from tests.unit.elastic.helpers import SETTINGS, images, make_bert, make_vit, texts
+from tests.unit.split.helpers import parts, units
+
+FILE = Path(__file__).with_suffix(".json")
+FIRST = 5  # losses
+Summary = dict[str, list[float]]
+
+
+def summary(losses: Iterable[float], tensors: Iterable[Tensor]) -> Summary:
+    """Return the first losses, and two numbers that no exchange of weights leaves alone."""
+    flat = torch.cat([t.detach().double().flatten() for t in tensors if t.is_floating_point()])
+    waves = torch.arange(len(flat), dtype=torch.float64).mul(0.37).sin()
+    return {
+        "losses": [float(loss) for loss in losses][:FIRST],
+        "weights": [float(flat.abs().sum()), float(flat @ waves)],
+    }
+
+
+def al(mode: str, workers: int | None = None, executor: str = "threads") -> Summary:
+    """Train four layers with dropout and batch norm."""
+    model = dense_model(4).double()
+    batches = [(x.double(), y.double()) for x, y in made_batches(6, size=8)]
+    record = train_epoch(model, batches, mode, workers, seed=5, executor=executor)
+    return summary(record.losses.sum((1, 2)).tolist(), state_of(model).values())
+
+
+def bp() -> Summary:
+    """Train the twin of three blocks with dropout."""
+    torch.manual_seed(0)
+    blocks = [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Dropout(0.3)).double() for _ in range(3)]
+    model = to_bp(blocks, CLASSES, torch.zeros(2, WIDTH, dtype=torch.float64))
+    batches = [(x.double(), y.double()) for x, y in made_batches(6, size=8)]
+    record = train_epoch(model, batches, "bp", seed=5)
+    return summary(record.losses.flatten().tolist(), state_of(model).values())
+
+
+def late(method: str, executor: str) -> Summary:
+    """Train three modules with delayed gradients."""
+    blocks = [block.double() for block in mlp(dropout=0.3)]
+    batches = [(x.double(), y) for x, y in vectors(8)]
+    several = delayed.METHODS[method].accumulates
+    options = {"method": method, "cuts": [2, 4], "optimizer": momentum, "executor": executor}
+    options |= {"micro": 4} if several else {}
+    loss = nn.functional.cross_entropy
+    record = delayed.train(blocks, loss, batches, seed=5, **options)
+    return summary(record.losses.tolist(), bits(record.pipeline))
+
+
+def parted(**options: object) -> Summary:
+    """Train two devices and a server."""
+    made = parts([24, 16], double=True)
+    options = {"batch": 8, "epochs": 2, "lr": 0.1, "seed": 5} | options
+    record = split.train(units("group", double=True, dropout=0.3), made, **options)
+    losses = torch.cat([record.losses[at] for at in sorted(record.losses)])
+    return summary(losses.tolist(), [record.state[name] for name in sorted(record.state)])
+
+
+def frozen(network: str = "vit", **options: object) -> Summary:
+    """Train while layers freeze; two devices on this process."""
+    made, data = (make_vit(0.2), images()) if network == "vit" else (make_bert(0.2), texts())
+    settings = {"settings": SETTINGS, "devices": 2, "progress": False}
+    record = elastic.train(made, data, **settings, **options)
+    return summary(record.losses.tolist(), [record.state[name] for name in sorted(record.state)])
+
+
+def targets(method: str, switches: dtp.Switches | None = None, **options: object) -> Summary:
+    """Train a small network with target propagation."""
+    made = made_set()
+    wide = (part.__class__(part.x.double(), part.y, 10) for part in (made.train, made.validation))
+    train, validation = wide
+    data = DataSet(made.name, train, validation, validation, 10, made.class_names)
+    net = dtp.network("tiny", channels=made.train.x.shape[1], switches=switches or dtp.Switches())
+    options = {"iterations": 2, "batch": 16, "seed": 5, "lr": 1e-3} | options
+    record = dtp.train(net.double(), data, method, progress=False, **options)
+    return summary(record.losses.tolist(), record.state.values())
+
+
+CASES: dict[str, Callable[[], Summary]] = {
+    "al": lambda: al("al"),
+    "al_m": lambda: al("al_m", 3),
+    "al_fm": lambda: al("al_fm"),
+    "al_pipeline": lambda: al("al_pipeline", 2),
+    "bp": bp,
+    "split": lambda: parted(cut=2, micro=2),
+    "splitfed": lambda: parted(cut=2, micro=1),
+    "split immediate": lambda: parted(cut=2, micro=2, immediate=True),
+    "fed": lambda: parted(cut=4),
+    "elastic": frozen,
+    "elastic threads": lambda: frozen(executor="threads"),
+    "elastic bert": lambda: frozen("bert"),
+    "elastic plain": lambda: frozen(freeze="none", cache=False, dp=False),
+    "dtp exact": lambda: targets("dtp", EXACT, index="frozen", noise="orthogonal"),
+    "dtp autograd": lambda: targets("dtp", form="autograd"),
+    **{f"dtp {m}": lambda m=m: targets(m) for m in ("dtp", "vanilla_dtp", "tp", "ddtp", "bp")},
+    **{f"{m} {e}": lambda m=m, e=e: late(m, e)
+       for m in delayed.METHODS for e in ("single", "threads")},
+}  # fmt: skip
+
+
+def on_two_ranks() -> dict[str, Summary]:
+    """Return what two ranks end in."""
+    return {"al_pipeline ranks": al("al_pipeline", 2, "ranks")}
+
+
+def on_three_ranks() -> dict[str, Summary]:
+    """Return what three ranks end in, every delayed method."""
+    return {f"{method} ranks": late(method, "ranks") for method in delayed.METHODS}
+
+
+def elastic_and_dtp_ranks() -> dict[str, Summary]:
+    """Return what the methods that start ranks themselves end in."""
+    found = {"dtp ranks": targets("dtp", ranks=2)}
+    made, data = make_vit(0.2), images()
+    record = elastic.train(made, data, settings=SETTINGS, ranks=2, progress=False)
+    state = [record.state[name] for name in sorted(record.state)]
+    return found | {"elastic ranks": summary(record.losses.tolist(), state)}
+
+
+def all_ranks() -> dict[str, Summary]:
+    """Return every case that needs processes."""
+    two, three = launch(on_two_ranks, ranks=2)[0], launch(on_three_ranks, ranks=3)[0]
+    return two | three | elastic_and_dtp_ranks()
+
+
+def main() -> None:
+    """Write what all cases end in."""
+    torch.set_num_threads(1)
+    found = {name: case() for name, case in CASES.items()} | all_ranks()
+    lines = (f'"{name}": {json.dumps(value)}' for name, value in found.items())
+    FILE.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
