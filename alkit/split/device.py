@@ -11,6 +11,7 @@ of it can be used.
 import logging
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -23,20 +24,19 @@ from tqdm.auto import tqdm
 from alkit import checkpoint
 from alkit.engine import operator_threads
 from alkit.split.channel import Channel, ChannelLost
-from alkit.split.greeting import LOAD_BYTES, speed
+from alkit.split.greeting import speed
 from alkit.split.halves import Head, Tail, sgd
 from alkit.split.log import LaneLog
-from alkit.split.profile import Machine, measure
+from alkit.split.profile import LOAD_BYTES, Machine, measure
 from alkit.split.schedule import DEVICE, DOWNLINK, one_iteration
 from alkit.split.settings import Settings
 from alkit.split.stream import Stream
-from alkit.split.wire import Message, WireError
+from alkit.split.wire import KINDS, STATE, Message, WireError
 
 __all__ = ["Device", "Job", "Refused"]
 
 log = logging.getLogger(__name__)
 KEPT = 2  # rounds at whose beginning the optimiser is kept
-STATE = "state."  # marks the tensors of a message that are weights
 
 
 class Refused(ConnectionError):
@@ -117,6 +117,9 @@ class Device:
                 channel = connect()
                 try:
                     return self._session(channel)
+                except ChannelLost:
+                    _told_why(channel)
+                    raise
                 finally:
                     channel.close()
             except WireError as error:
@@ -313,6 +316,17 @@ def weights(message: Message) -> dict[str, Tensor]:
         for name, tensor in message.tensors.items()
         if name.startswith(STATE)
     }
+
+
+def _told_why(channel: Channel) -> None:
+    """Raise what the server said before the stream ended, which may still wait to be read.
+
+    Raises:
+        Refused: the server does not want this device.
+    """
+    with suppress(ChannelLost):
+        while True:
+            _expect(channel.receive(0.0), *KINDS)
 
 
 def _expect(message: Message, *kinds: str) -> Message:

@@ -14,17 +14,21 @@ from typing import Any, NamedTuple
 import torch
 
 from alkit.split.channel import PIECE, Channel, ChannelLost
-from alkit.split.profile import Link, Machine
+from alkit.split.expect import Due, Expect
+from alkit.split.profile import LOAD_BYTES, Link, Machine
 from alkit.split.wire import Message, WireError
 
-__all__ = ["LOAD_BYTES", "Greeting", "refuse", "speed", "welcome"]
+__all__ = ["Greeting", "Unwanted", "refuse", "speed", "welcome"]
 
 log = logging.getLogger(__name__)
 
 PROBES = 6
 PATIENCE_S = 60.0  # for each of these messages
-LOAD_BYTES = 1 << 20
 FAST_BPS = 1e10  # of a link that takes no time
+
+
+class Unwanted(WireError):
+    """A device of another run: what it says is right, and it may come back as another one."""
 
 
 class Greeting(NamedTuple):
@@ -48,6 +52,7 @@ class Greeting(NamedTuple):
 
 def welcome(
     channel: Channel,
+    expect: Expect,
     job: Mapping[str, Any],
     name: str,
     devices: int,
@@ -62,27 +67,27 @@ def welcome(
         identity: device that the transport has made sure of; None if it can't.
         profile: repetitions of the device's profile; 0 for none.
     Raises:
-        WireError: it is not wanted; says why.
+        Unwanted, WireError: it is not wanted, or sends nonsense; says why.
         ChannelLost: it has gone.
     """
-    hello = _due(channel, "hello")
+    hello = expect.receive(channel, Due("hello"), PATIENCE_S)
     index = int(hello.values["device"])
     if hello.values["job"] != name:
-        raise WireError(f"device {index} is of job {hello.values['job']!r}; this is {name!r}")
+        raise Unwanted(f"device {index} is of job {hello.values['job']!r}; this is {name!r}")
     if index not in range(devices):
-        raise WireError(f"no device {index}: there are 0 to {devices - 1}")
+        raise Unwanted(f"no device {index}: there are 0 to {devices - 1}")
     if identity is not None and identity != index:
-        raise WireError(f"the certificate is of device {identity}, not of {index}")
-    saved = [tuple(key) for key in hello.values["saved"] if _is_key(key)]
+        raise Unwanted(f"the certificate is of device {identity}, not of {index}")
+    saved = [tuple(key) for key in hello.values["saved"]]
     told = {"job": dict(job), "probes": PROBES, "profile": profile}
     channel.send(Message("welcome", values=told))
     for _ in range(PROBES):
-        probe = _due(channel, "probe")
+        probe = expect.receive(channel, Due("probe"), PATIENCE_S)
         values = {"t1": probe.arrived_s, "t2": time.perf_counter()}
         channel.send(Message("probe_reply", values=values))
-    offset_s = float(_due(channel, "clock").values["offset_s"])
+    offset_s = float(expect.receive(channel, Due("clock"), PATIENCE_S).values["offset_s"])
     place = int(hello.values["round"]), int(hello.values["step"])
-    found = _profiled(channel) if profile else (None, None)
+    found = _profiled(channel, expect) if profile else (None, None)
     return Greeting(index, *place, saved, offset_s, *found)
 
 
@@ -100,24 +105,11 @@ def speed(message: Message) -> float:
     return 8 * (message.size - PIECE) / seconds if seconds > 1e-4 else FAST_BPS
 
 
-def _profiled(channel: Channel) -> tuple[Machine, Link]:
+def _profiled(channel: Channel, expect: Expect) -> tuple[Machine, Link]:
     """Time a load upwards, send one downwards, and receive what the device made of itself."""
-    up_bps = speed(_due(channel, "load"))
+    up_bps = speed(expect.receive(channel, Due("load"), PATIENCE_S))
     channel.send(Message("load", tensors={"load": torch.zeros(LOAD_BYTES, dtype=torch.uint8)}))
-    found = _due(channel, "profile")
-    try:
-        machine = Machine.read(str(found.values["text"]))
-    except ValueError as error:
-        raise WireError(str(error)) from error
-    return machine, Link(up_bps, max(1.0, float(found.values["down_bps"])))
-
-
-def _due(channel: Channel, kind: str) -> Message:
-    message = channel.receive(PATIENCE_S)
-    if message.kind != kind:
-        raise WireError(f"{message.name} came where a {kind} was due")
-    return message
-
-
-def _is_key(key: Any) -> bool:
-    return isinstance(key, list) and len(key) == 2 and all(type(each) is int for each in key)
+    found = expect.receive(channel, Due("profile"), PATIENCE_S)
+    return Machine.read(found.values["text"]), Link(
+        up_bps, max(1.0, float(found.values["down_bps"]))
+    )

@@ -18,9 +18,10 @@ from alkit.costs import profile
 from alkit.split.halves import sgd
 from alkit.split.times import Line, fitted
 
-__all__ = ["Link", "Machine", "Unit", "measure"]
+__all__ = ["LOAD_BYTES", "Link", "Machine", "Unit", "measure"]
 
 WARMUP = 2
+LOAD_BYTES = 1 << 20  # sent each way, to time a link
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ class Machine:
                 for own in plain["units"]
             )
             return Machine(units, plain["memory_bytes"])
-        except (KeyError, TypeError) as error:
+        except (AttributeError, KeyError, RecursionError, TypeError) as error:
             raise ValueError(f"no machine's profile: {error}") from error
 
 

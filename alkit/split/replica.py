@@ -13,17 +13,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from alkit.split.channel import Channel
 from alkit.split.device import weights
+from alkit.split.expect import Due, Expect, sound
 from alkit.split.halves import Outcome, Tail
 from alkit.split.log import LaneLog, intervals
 from alkit.split.schedule import SERVER, UPLINK
 from alkit.split.settings import Settings
 from alkit.split.stream import step_sizes
-from alkit.split.wire import Message, WireError
+from alkit.split.wire import Message
 from alkit.timeline import Interval
 
 __all__ = ["Contribution", "Order", "Replica", "Turns"]
@@ -70,14 +70,21 @@ class Replica:
     Args:
         index: number of the device.
         samples: that it has.
+        expect: what its messages are measured by.
         tail: makes a tail for a cut; a shared one is the same for all devices.
         offset_s: server's clock minus the device's.
     """
 
     def __init__(
-        self, index: int, samples: int, settings: Settings, tail: Callable[[int, int], Tail]
+        self,
+        index: int,
+        samples: int,
+        settings: Settings,
+        expect: Expect,
+        tail: Callable[[int, int], Tail],
     ) -> None:
         self.index, self.samples, self.settings, self.make_tail = index, samples, settings, tail
+        self.expect = expect
         self.tail: Tail | None = None
         self.cut = -1
         self.offset_s = 0.0
@@ -149,7 +156,7 @@ class Replica:
             turns: for a shared tail, see `Turns`.
         Raises:
             ChannelLost: the device has gone; `can_resume` tells from where it may go on.
-            WireError: it sent what is not due.
+            WireError: it sent what is not due, or nonsense; see `Expect`.
         """
         assert self.tail is not None
         assert self.order is not None
@@ -157,7 +164,10 @@ class Replica:
             for step in range(self.steps_done, self.order.steps.stop):
                 with turns(step):
                     self._iteration(channel, step)
-        done = self._due(channel, "done", self.order.steps.stop, 0)
+        steps, micro = self.order.steps, self.order.micro
+        count = sum(sum(step_sizes(self.settings, self.samples, at, micro)) for at in steps)
+        due = Due("done", self.round, steps.stop, samples=count, steps=len(steps), cut=self.cut)
+        done = self.expect.receive(channel, due, self.settings.step_s)
         self.log.arrival(UPLINK, done, self.offset_s)
         if self.pending:
             self._count()
@@ -171,11 +181,13 @@ class Replica:
         self.tail.device = self.index
         try:
             for micro, size in enumerate(sizes):
-                message = self._due(channel, "act", step, micro)
+                due = Due("act", self.round, step, micro, self.cut, size, size / sum(sizes))
+                message = self.expect.receive(channel, due, self.settings.step_s)
                 self.log.arrival(UPLINK, message, self.offset_s)
                 if micro == 0 and self.pending:
                     self._count()
-                self._micro_batch(channel, message, size, sum(sizes))
+                self._micro_batch(channel, message, due.share)
+            sound(self.tail, self.losses[step])
         except BaseException:
             if self.settings.shared_tail:
                 self.tail.drop()  # before it is somebody else's turn
@@ -186,11 +198,11 @@ class Replica:
         else:
             self.pending = True
 
-    def _micro_batch(self, channel: Channel, message: Message, size: int, whole: int) -> None:
+    def _micro_batch(self, channel: Channel, message: Message, share: float) -> None:
         assert self.tail is not None
         assert self.order is not None
-        x, y = _checked(message, size)
-        share, micro, step = size / whole, message.micro, message.step
+        x, y = message.tensors["x"], message.tensors["y"]
+        micro, step = message.micro, message.step
         start_s = time.perf_counter()
         returns = self.order.cut > 0
         weight = 1.0 if self.settings.immediate else share
@@ -208,6 +220,7 @@ class Replica:
     def _step_now(self, made: Outcome, share: float) -> Outcome:
         """Step with a micro-batch's mean loss; the device still gets its share of the batch's."""
         assert self.tail is not None
+        sound(self.tail, made.loss)
         self.tail.update()
         gradient = None if made.gradient is None else made.gradient * share
         return made._replace(gradient=gradient, loss=made.loss * share)
@@ -220,17 +233,6 @@ class Replica:
         self.steps_done += 1
         self.pending = False
         self.seen += intervals(self.log.take(), self.index)
-
-    def _due(self, channel: Channel, kind: str, step: int, micro: int) -> Message:
-        message = channel.receive(self.settings.step_s)
-        if (message.kind, message.round, message.step, message.micro) != (
-            kind, self.round, step, micro,
-        ):  # fmt: skip
-            raise WireError(
-                f"{message.name} came where {kind} of round {self.round}, step {step}.{micro}"
-                " was due"
-            )
-        return message
 
     def _contribution(self, done: Message) -> Contribution:
         assert self.tail is not None
@@ -245,20 +247,3 @@ class Replica:
             self.save((self.round + 1, self.order.cut))
         state = {**weights(done), **self.tail.state()}
         return Contribution(state, int(done.values["samples"]), right, losses, seen)
-
-
-def _checked(message: Message, size: int) -> tuple[Tensor, Tensor]:
-    """Return activations and labels if they are of this size.
-
-    Raises:
-        WireError: they are not.
-    """
-    x, y = message.tensors.get("x"), message.tensors.get("y")
-    if x is None or y is None or y.dtype != torch.int64 or len(message.tensors) != 2:
-        raise WireError(f"{message.name} must carry activations x and whole labels y")
-    if not x.dim() or len(x) != size or tuple(y.shape) != (size,):
-        raise WireError(
-            f"{message.name} has {tuple(x.shape)} activations and {tuple(y.shape)} labels where"
-            f" {size} samples are due"
-        )
-    return x, y

@@ -30,8 +30,8 @@ from alkit.rng import generator_for
 from alkit.split.channel import Channel, ChannelLost
 from alkit.split.checkpoints import restore, save
 from alkit.split.choosing import Choosing
-from alkit.split.device import STATE
-from alkit.split.greeting import refuse, welcome
+from alkit.split.expect import Expect
+from alkit.split.greeting import Unwanted, refuse, welcome
 from alkit.split.halves import Tail, average, sgd, state_of
 from alkit.split.profile import Link, Machine
 from alkit.split.replica import Contribution, Order, Replica
@@ -39,7 +39,8 @@ from alkit.split.rounds import Attendance, RoundRecord
 from alkit.split.settings import Settings
 from alkit.split.stream import round_count, round_steps
 from alkit.split.turns import Turnstile
-from alkit.split.wire import Message, WireError
+from alkit.split.waiting import QuorumLost, gather, wait_for_all
+from alkit.split.wire import STATE, Message, WireError
 
 __all__ = ["QuorumLost", "Server"]
 
@@ -48,16 +49,13 @@ log = logging.getLogger(__name__)
 GOODBYE_S = 60.0  # for the final weights to reach a device
 
 
-class QuorumLost(ConnectionError):
-    """Too few devices are left."""
-
-
 class Server:
     """The server of one run.
 
     Args:
         units: the whole network with its initial weights, which stay as they are.
         samples: of each device.
+        example: the input of one of them (1, ...), as the network takes it.
         name: of the job; a device must say the same.
         job: what devices are told, names and numbers only.
         evaluate: gives scores of a network's state, after each round: "accuracy", ...
@@ -75,6 +73,7 @@ class Server:
         settings: Settings,
         samples: Sequence[int],
         *,
+        example: Tensor,
         name: str = "",
         job: Mapping[str, Any] | None = None,
         evaluate: Callable[[dict[str, Tensor]], dict[str, float]] | None = None,
@@ -101,13 +100,16 @@ class Server:
         self.shared: Tail | None = None  # the tail of `split` and `splitfed2`
         self.shared_optimizer: Any = None  # as of the last turn that came to its end
         self.turnstile: Turnstile | None = None
+        self.expect = Expect(units, example)
         self.replicas = [
-            Replica(at, own, settings, self.tail_of) for at, own in enumerate(self.samples)
+            Replica(at, own, settings, self.expect, self.tail_of)
+            for at, own in enumerate(self.samples)
         ]
         self.channels: dict[int, Channel] = {}
         self.known: dict[int, set[tuple[int, int]]] = {}  # optimisers that the devices have
         self.live: dict[int, tuple[int, int]] = {}  # round and step that came with a hello
         self.lost_s: dict[int, float] = {}
+        self.dropped: dict[int, str] = {}  # why, until they come again
         self.orders = Attendance()
         self.contributions: dict[int, Contribution] = {}
         self.records: list[RoundRecord] = []
@@ -150,8 +152,8 @@ class Server:
         with self.condition:
             self._open()
             if not self.gate:
-                self._gather()
-            self._wait_for_all()
+                gather(self)
+            wait_for_all(self)
             done = dict(sorted(self.contributions.items()))
             attendance = Attendance({at: self.orders[at] for at in done})
         average_s = time.perf_counter()
@@ -191,6 +193,10 @@ class Server:
                 order = Order(cut, micro, steps, fresh=True)
             if len(order.steps):
                 self.orders[at] = order
+        gone = [at for at in self.orders if at in self.dropped and at not in self.channels]
+        if len(self.orders) - len(gone) >= self.settings.quorum:
+            for at in gone:
+                del self.orders[at]
         if self.settings.method == "splitfed2":
             self.tail_of(0, self.settings.cuts[0]).load(self.state)
             steps = {at: order.steps for at, order in self.orders.items()}
@@ -202,56 +208,6 @@ class Server:
     def _drawn_order(self, at: int) -> list[int]:
         draw = generator_for(self.settings.seed, "turns", self.round, at)
         return torch.randperm(self.settings.devices, generator=draw).tolist()
-
-    def _gather(self) -> None:
-        """Let the first round begin for all at once; who is late does not stop the others."""
-        wait_s = self.settings.grace_s if self.records else self.settings.join_s
-        self.condition.wait_for(
-            lambda: self.failure is not None or all(at in self.channels for at in self.orders),
-            timeout=wait_s,
-        )
-        self.gate = True
-        self.condition.notify_all()
-
-    def _wait_for_all(self) -> None:
-        """Wait until everybody is done, or the rest has been waited for long enough.
-
-        Raises:
-            QuorumLost: see `Settings.join_s`.
-        """
-        while True:
-            if self.failure is not None:
-                raise self.failure
-            missing = [at for at in self.orders if at not in self.contributions]
-            enough = len(self.contributions) >= self.needed
-            if not missing and enough:
-                return
-            now, left = time.monotonic(), self._deadline(missing, enough)
-            if left is not None and now >= left:
-                if enough:
-                    return self._leave_out(missing)
-                raise QuorumLost(
-                    f"round {self.round}: {len(self.contributions)} devices are done and the others"
-                    f" are gone; the quorum is {self.settings.quorum}"
-                )
-            self.condition.wait(None if left is None else max(0.05, left - now))
-
-    def _deadline(self, missing: Sequence[int], enough: bool) -> float | None:
-        """Return when waiting ends; None while somebody is still at work."""
-        if any(at in self.channels for at in missing):
-            return None
-        if not missing:
-            return self.opened_s  # they can't come back into this round
-        late = [at for at in missing if at not in self.lost_s]  # never seen
-        if late or not enough:
-            start = max([self.opened_s, *(self.lost_s.get(at, 0.0) for at in missing)])
-            return start + self.settings.join_s
-        return max(self.lost_s[at] for at in missing) + self.settings.grace_s
-
-    def _leave_out(self, missing: Sequence[int]) -> None:
-        log.warning("round %d is averaged without device %s", self.round, missing)
-        for at in missing:
-            del self.orders[at]
 
     def _averaged(self, done: Mapping[int, Contribution]) -> dict[str, Tensor]:
         """Return the state that the next round begins with."""
@@ -274,8 +230,11 @@ class Server:
             index = self._admit(channel, identity)
             with operator_threads(self.settings.threads):
                 self._serve(channel, index)
-        except WireError as error:
+        except Unwanted as error:
             log.warning("refused %s: %s", channel.peer, error)
+            refuse(channel, str(error))
+        except WireError as error:
+            self._drop(identity if index is None else index, channel, error)
             refuse(channel, str(error))
         except ChannelLost as error:
             log.info("lost %s: %s", channel.peer, error)
@@ -288,7 +247,7 @@ class Server:
     def _admit(self, channel: Channel, identity: int | None) -> int:
         job = self.job | {"settings": self.settings.plain()}
         options = self.name, self.settings.devices, identity, self.profile
-        hello = welcome(channel, job, *options)
+        hello = welcome(channel, self.expect, job, *options)
         with self.condition:
             if hello.machine is not None and hello.link is not None:
                 self._choose(hello.device, hello.machine, hello.link)
@@ -296,6 +255,7 @@ class Server:
                 before.close()  # its thread may be at work on the tail: wait until it has left
                 self.condition.wait_for(lambda: self.channels.get(hello.device) is not before)
             self.channels[hello.device] = channel
+            self.dropped.pop(hello.device, None)
             self.known[hello.device] = set(hello.saved)
             self.live[hello.device] = hello.round, hello.step
             self.replicas[hello.device].offset_s = hello.offset_s
@@ -307,7 +267,10 @@ class Server:
         assert self.choosing is not None
         if self.replicas[index].round == self.round:
             return
-        cut, micro = self.choices[index] = self.choosing.first(index, machine, link)
+        try:
+            cut, micro = self.choices[index] = self.choosing.first(index, machine, link)
+        except ValueError as error:  # what it says of itself leaves no choice
+            raise WireError(f"device {index} can't be planned for: {error}") from error
         if index in self.orders:
             order = self.orders[index]
             self.orders[index] = Order(cut, micro, order.steps, order.fresh)
@@ -391,12 +354,28 @@ class Server:
     def _gone(self, index: int | None, channel: Channel) -> None:
         with self.condition:
             if index is not None and self.channels.get(index) is channel:
-                del self.channels[index]
-                self.lost_s[index] = time.monotonic()
-                if self.turnstile is not None and index not in self.contributions:
-                    self.turnstile.leave(index)
-                    self.orders.pop(index, None)  # the others don't wait for it
+                self.lose(index)
             self.condition.notify_all()
+
+    def _drop(self, index: int | None, channel: Channel, error: WireError) -> None:
+        """Leave a device that sends nonsense out of the open round."""
+        log.warning(
+            "%s is dropped: %s", channel.peer if index is None else f"device {index}", error
+        )
+        with self.condition:
+            if index is not None and self.channels.get(index, channel) is channel:
+                self.lose(index, str(error))
+
+    def lose(self, index: int, reason: str = "") -> None:
+        """A device has gone; for a reason nobody waits for it in the open round."""
+        self.channels.pop(index, None)
+        self.lost_s[index] = time.monotonic()
+        if index not in self.contributions and (reason or self.turnstile is not None):
+            self.orders.pop(index, None)
+            self.dropped |= {index: reason} if reason else {}
+            if self.turnstile is not None:
+                self.turnstile.leave(index)
+        self.condition.notify_all()
 
     # ---- parts
 

@@ -103,7 +103,9 @@ def train(
         raise ValueError(f"{len(parts)} parts and {len(cuts)} cuts: give one cut, or one a part")
     samples = [len(y) for _, y in parts]
     score = None if evaluate is None else lambda state: {"accuracy": evaluate(state)}
-    server = Server(blocks, chosen, samples, evaluate=score, plan=plan, path=path)
+    [example, *_] = Stream(*parts[0], chosen, 0, normal).step(0, 1)
+    options = {"example": example.x[:1], "evaluate": score, "plan": plan, "path": path}
+    server = Server(blocks, chosen, samples, **options)
 
     def device(index: int) -> Device:
         own = Stream(*parts[index], chosen, index, normal)

@@ -18,12 +18,13 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-__all__ = ["KINDS", "Assembler", "Message", "WireError", "decode", "encode", "stamped"]
+__all__ = ["KINDS", "STATE", "Assembler", "Message", "WireError", "decode", "encode", "stamped"]
 
 MAGIC, VERSION = b"ALKS", 1
 HEADER = struct.Struct("<4sHBxIIIIdIQI4x")
 SENT_AT = struct.calcsize("<4sHBxIIII")
 MOST_VALUES = 1 << 16  # bytes of JSON
+STATE = "state."  # marks the tensors of a message that are weights
 DTYPES = (
     torch.float16, torch.bfloat16, torch.float32, torch.float64,
     torch.uint8, torch.int32, torch.int64, torch.bool,

@@ -84,7 +84,9 @@ class Scripted(Choosing):
 def test_choices_become_a_plan_that_can_be_repeated(transport):
     settings = Settings(4, (1, 1), epochs=3, batch=8, lr=0.1)
     script = Scripted({0: [(2, 3), (3, 2), (3, 2)], 1: [(1, 1), (1, 4), (4, 1)]})
-    server = Server(units(), settings, SIZES, choosing=script, profile=1)
+    server = Server(
+        units(), settings, SIZES, example=parts(SIZES)[0][0][:1], choosing=script, profile=1
+    )
 
     def device(at):
         own = Stream(*parts(SIZES)[at], settings, at)

@@ -49,14 +49,15 @@ class Lab:
 
     def new_server(self):
         made = units(**self.net)
-        return Server(made, self.settings, SIZES, path=self.folder / "server.pt")
+        options = {"example": parts(SIZES)[0][0][:1], "path": self.folder / "server.pt"}
+        return Server(made, self.settings, SIZES, **options)
 
     def device(self, index):
         stream = Stream(*parts(SIZES)[index], self.settings, index)
         job = Job(self.settings, copy.deepcopy(units(**self.net)), stream)
         return Device(index, lambda told: job, folder=self.folder, pause_s=0.02, retries=200)
 
-    def connect(self, index):
+    def connect(self, index, identity=None):
         server = self.server
         if server is None:
             raise ChannelLost("no server")
@@ -73,7 +74,7 @@ class Lab:
             send(message)
 
         near.send = hurting
-        thread = threading.Thread(target=server.join, args=(far,))
+        thread = threading.Thread(target=server.join, args=(far, identity))
         self.threads.append(thread)
         thread.start()
         return near
