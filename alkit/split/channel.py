@@ -1,9 +1,10 @@
-"""Channels between a device and the server: four methods, whatever carries the bytes.
+"""Channels between a device and the server: five methods, whatever carries the bytes.
 
     send(message)       hand over; waits while too many are on their way
     receive(timeout)    the next message, in order
     close()             end the stream, after what was sent
     stats()             bytes and messages, both ways
+    beat()              show that this side is alive, see `beating`
 
 `local_pair` is the twin that needs no network: the same bytes go through two queues.
 """
@@ -11,6 +12,8 @@
 import queue
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -24,6 +27,7 @@ __all__ = [
     "LocalChannel",
     "Numbers",
     "Stats",
+    "beating",
     "local_pair",
 ]
 
@@ -72,6 +76,9 @@ class Channel(Protocol):
     def stats(self) -> Stats:
         """Return what went through so far."""
 
+    def beat(self) -> None:
+        """Send a heartbeat if nothing else waits to be sent; never waits."""
+
 
 class Numbers:
     """Numbers a stream's messages, and sees that the other side's are in order.
@@ -82,6 +89,7 @@ class Numbers:
     def __init__(self) -> None:
         self.stats = Stats()
         self.limit = LIMIT
+        self.lock = threading.Lock()  # messages are handed over in the order of their numbers
 
     def pack(self, message: Message) -> bytes:
         """Return the bytes of the next message."""
@@ -89,6 +97,16 @@ class Numbers:
         self.stats.sent += 1
         self.stats.sent_bytes += len(frame)
         return frame
+
+    def beat(self, outbox: "queue.Queue[bytes | None]") -> None:
+        """Put a heartbeat in an empty queue: what waits in one is a sign of life already."""
+        if self.lock.acquire(blocking=False):
+            try:
+                if outbox.empty():
+                    frame = self.pack(Message("heartbeat"))
+                    outbox.put_nowait(stamped(frame, time.perf_counter()))
+            finally:
+                self.lock.release()
 
     def check(self, message: Message) -> Message:
         """Return the message if it is the next one.
@@ -120,14 +138,15 @@ class LocalChannel:
 
     def send(self, message: Message) -> None:
         """See `Channel`."""
-        frame = stamped(self.numbers.pack(message), time.perf_counter())
-        while True:
-            if self.cut.is_set() or self.ended:
-                raise ChannelLost(f"the link to {self.peer} is cut")
-            try:
-                return self.outbox.put(frame, timeout=0.1)
-            except queue.Full:
-                continue
+        with self.numbers.lock:
+            frame = stamped(self.numbers.pack(message), time.perf_counter())
+            while True:
+                if self.cut.is_set() or self.ended:
+                    raise ChannelLost(f"the link to {self.peer} is cut")
+                try:
+                    return self.outbox.put(frame, timeout=0.1)
+                except queue.Full:
+                    continue
 
     def receive(self, timeout: float | None = None) -> Message:
         """See `Channel`."""
@@ -163,6 +182,28 @@ class LocalChannel:
     def stats(self) -> Stats:
         """See `Channel`."""
         return self.numbers.stats
+
+    def beat(self) -> None:
+        """See `Channel`."""
+        self.numbers.beat(self.outbox)
+
+
+@contextmanager
+def beating(channel: Channel, limit_s: float) -> Iterator[None]:
+    """Send heartbeats while this block runs, five in the time after which a silent side is lost."""
+    end = threading.Event()
+
+    def beat() -> None:
+        while not end.wait(limit_s / 5):
+            channel.beat()
+
+    thread = threading.Thread(target=beat, name="alkit-heartbeat", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        end.set()
+        thread.join()
 
 
 def local_pair(

@@ -61,6 +61,7 @@ ALIASES = {
     "immediate_update": "immediate",
     "duplicate_pipe_batch": "duplicate",
     "thread_num": "threads",
+    "step_s": "heartbeat_s",  # what it was before there were heartbeats
 }
 DATA = {"cifar-10": "cifar10", "mnist": "mnist", "svhn": "svhn", "digits": "digits"}
 
@@ -84,7 +85,7 @@ class Config:
         partition, alpha, shards: who has what, see `alkit.split.shares`.
         model, norm: network, and "batch" or "group".
         method, epochs, batch, aggregate_every, duplicate, immediate, lr, momentum, seed, augment,
-            threads, quorum, grace_s, join_s, step_s: see `Settings`.
+            threads, quorum, grace_s, join_s, heartbeat_s, round_s: see `Settings`.
         cut: units on the device; -1 all of them.
         micro: micro-batches an iteration.
         validate, test: accuracy of the averaged network on samples held out of training, and on the
@@ -130,7 +131,8 @@ class Config:
     quorum: int = 1
     grace_s: float = 5.0
     join_s: float = 60.0
-    step_s: float = 120.0
+    heartbeat_s: float = 60.0
+    round_s: float = 0.0
     validate: bool = False
     test: bool = True
     profile: int = 0

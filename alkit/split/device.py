@@ -23,7 +23,7 @@ from tqdm.auto import tqdm
 
 from alkit import checkpoint
 from alkit.engine import operator_threads
-from alkit.split.channel import Channel, ChannelLost
+from alkit.split.channel import Channel, ChannelLost, beating
 from alkit.split.greeting import speed
 from alkit.split.halves import Head, Tail, sgd
 from alkit.split.log import LaneLog
@@ -146,18 +146,23 @@ class Device:
             self.job = self.prepare(dict(welcome.values["job"]))
         with operator_threads(self._threads):
             self._compare_clocks(channel, int(welcome.values["probes"]))
-            if repeats := int(welcome.values["profile"]):
-                self._profile(channel, repeats)
-            while True:
-                order = _expect(channel.receive(), "start", "bye")
-                if order.kind == "bye":
-                    return self._final(order)
-                self._begin(order)
-                steps = range(self.steps_done, self.last)
-                name = f"device {self.index}, round {order.round}"
-                for step in tqdm(steps, desc=name, disable=not self.progress, leave=False):
-                    self._iteration(channel, step)
-                self._end_round(channel)
+            with beating(channel, self.job.settings.heartbeat_s):
+                return self._rounds(channel, int(welcome.values["profile"]))
+
+    def _rounds(self, channel: Channel, repeats: int) -> dict[str, Tensor]:
+        """Do what the server says, to the end; `repeats` of the profile before, if it wants one."""
+        if repeats:
+            self._profile(channel, repeats)
+        while True:
+            order = _receive(channel, None, "start", "bye")
+            if order.kind == "bye":
+                return self._final(order)
+            self._begin(order)
+            steps = range(self.steps_done, self.last)
+            name = f"device {self.index}, round {order.round}"
+            for step in tqdm(steps, desc=name, disable=not self.progress, leave=False):
+                self._iteration(channel, step)
+            self._end_round(channel)
 
     def _compare_clocks(self, channel: Channel, probes: int) -> None:
         """Tell the server its clock minus ours, as the fastest exchange of four times has it."""
@@ -249,7 +254,7 @@ class Device:
                     out = head.forward(part.x, step, task.micro)
                 self._send(channel, "act", task, {"x": out, "y": part.y}, share=part.share)
             elif task.kind == "backward":
-                message = _expect(channel.receive(self._patience), "grad")
+                message = _receive(channel, self._patience, "grad")
                 _check_place(message, self.round, step, task.micro)
                 self.log.arrival(DOWNLINK, message)
                 with self.log.task(DEVICE, "backward", step, task.micro):
@@ -266,7 +271,7 @@ class Device:
     @property
     def _patience(self) -> float:
         assert self.job is not None
-        return self.job.settings.step_s
+        return self.job.settings.heartbeat_s
 
     def _send(self, channel: Channel, kind: str, task: Any, tensors: Any, **values: Any) -> None:
         place = {"round": self.round, "step": task.batch, "micro": task.micro}
@@ -327,6 +332,13 @@ def _told_why(channel: Channel) -> None:
     with suppress(ChannelLost):
         while True:
             _expect(channel.receive(0.0), *KINDS)
+
+
+def _receive(channel: Channel, limit_s: float | None, *kinds: str) -> Message:
+    """Return the next message that is no heartbeat, see `_expect`; any may take `limit_s`."""
+    while (message := channel.receive(limit_s)).kind == "heartbeat":
+        pass
+    return _expect(message, *kinds)
 
 
 def _expect(message: Message, *kinds: str) -> Message:

@@ -28,6 +28,7 @@ __all__ = ["Due", "Expect", "sound"]
 MOST = 2**31  # of a number of rounds, steps or micro-batches
 LONG_S = 1e10  # of a clock
 LARGE = 1e15  # of seconds, bytes and bit/s in a profile
+ALIVE = ("load", "profile", "act", "done")  # a device that computes may show that it lives
 DIVERGED = "is not finite: nonsense, or the training has diverged, then lower lr"
 
 
@@ -74,12 +75,14 @@ class Expect:
         """Return the message that is due.
 
         Args:
-            limit_s: seconds to wait for it.
+            limit_s: seconds to wait for it, or for the next heartbeat where they are allowed.
         Raises:
             WireError: another one came, or one that is wrong; says what, and what was due.
             ChannelLost: the device has gone.
         """
         message = channel.receive(limit_s)
+        while message.kind == "heartbeat" and due.kind in ALIVE:
+            message = channel.receive(limit_s)
         self.check(message, due)
         return message
 

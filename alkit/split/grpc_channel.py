@@ -64,28 +64,30 @@ class GrpcChannel:
         self.numbers = Numbers()
         self.assembler = Assembler(limit)
         self.ended = threading.Event()
+        self.heard_s = 0.0  # when the last piece came: a long message is a sign of life
         self.reason: BaseException = ChannelLost(f"the stream to {peer} is closed")
 
     def send(self, message: Message) -> None:
         """See `Channel`."""
-        frame = self.numbers.pack(message)
-        while not self.ended.is_set():
-            try:
-                return self.outbox.put(frame, timeout=0.1)
-            except queue.Full:
-                continue
+        with self.numbers.lock:
+            frame = self.numbers.pack(message)
+            while not self.ended.is_set():
+                try:
+                    return self.outbox.put(frame, timeout=0.1)
+                except queue.Full:
+                    continue
         raise ChannelLost(str(self.reason)) from self.reason
 
     def receive(self, timeout: float | None = None) -> Message:
         """See `Channel`."""
-        end_s = None if timeout is None else time.monotonic() + timeout
+        end_s = time.monotonic() + (timeout or 0.0)
         while True:
             try:
                 found = self.inbox.get(timeout=0.1)
             except queue.Empty:
                 if self.ended.is_set() and self.inbox.empty():
                     raise ChannelLost(str(self.reason)) from self.reason
-                if end_s is not None and time.monotonic() > end_s:
+                if timeout is not None and time.monotonic() > max(end_s, self.heard_s + timeout):
                     raise ChannelLost(f"nothing came from {self.peer} in {timeout} s") from None
                 continue
             if isinstance(found, BaseException):
@@ -105,6 +107,10 @@ class GrpcChannel:
     def stats(self) -> Stats:
         """See `Channel`."""
         return self.numbers.stats
+
+    def beat(self) -> None:
+        """See `Channel`."""
+        self.numbers.beat(self.outbox)
 
     # ---- gRPC's side
 
@@ -127,6 +133,7 @@ class GrpcChannel:
         """Put what comes together, until the stream ends; runs on a thread of its own."""
         try:
             for piece in pieces:
+                self.heard_s = time.monotonic()
                 for message in self.assembler.feed(piece, time.perf_counter()):
                     self._put(message)
             self.fail(ChannelLost(f"{self.peer} has ended the stream"))

@@ -153,7 +153,7 @@ def settings_of(config: Config, units: int) -> Settings:
     )
     same = ("method", "epochs", "batch", "duplicate", "immediate", "aggregate_every", "lr",
             "momentum", "seed", "augment", "threads", "quorum", "grace_s", "join_s",
-            "step_s")  # fmt: skip
+            "heartbeat_s", "round_s")  # fmt: skip
     values = {key: getattr(config, key) for key in same}
     if config.data in ("mnist", "svhn", "digits") and config.augment == "weak":
         values["augment"] = "none"  # a digit in a mirror is another sign

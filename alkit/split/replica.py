@@ -167,7 +167,7 @@ class Replica:
         steps, micro = self.order.steps, self.order.micro
         count = sum(sum(step_sizes(self.settings, self.samples, at, micro)) for at in steps)
         due = Due("done", self.round, steps.stop, samples=count, steps=len(steps), cut=self.cut)
-        done = self.expect.receive(channel, due, self.settings.step_s)
+        done = self.expect.receive(channel, due, self.settings.heartbeat_s)
         self.log.arrival(UPLINK, done, self.offset_s)
         if self.pending:
             self._count()
@@ -182,7 +182,7 @@ class Replica:
         try:
             for micro, size in enumerate(sizes):
                 due = Due("act", self.round, step, micro, self.cut, size, size / sum(sizes))
-                message = self.expect.receive(channel, due, self.settings.step_s)
+                message = self.expect.receive(channel, due, self.settings.heartbeat_s)
                 self.log.arrival(UPLINK, message, self.offset_s)
                 if micro == 0 and self.pending:
                     self._count()

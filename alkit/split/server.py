@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from alkit.engine import operator_threads
 from alkit.rng import generator_for
-from alkit.split.channel import Channel, ChannelLost
+from alkit.split.channel import Channel, ChannelLost, beating
 from alkit.split.checkpoints import restore, save
 from alkit.split.choosing import Choosing
 from alkit.split.expect import Expect
@@ -228,7 +228,10 @@ class Server:
         index = None
         try:
             index = self._admit(channel, identity)
-            with operator_threads(self.settings.threads):
+            with (
+                operator_threads(self.settings.threads),
+                beating(channel, self.settings.heartbeat_s),
+            ):
                 self._serve(channel, index)
         except Unwanted as error:
             log.warning("refused %s: %s", channel.peer, error)
@@ -301,7 +304,8 @@ class Server:
         final = {STATE + key: tensor for key, tensor in self.state.items()}
         channel.send(Message("bye", round=self.round, tensors=final))
         with suppress(ChannelLost):
-            channel.receive(GOODBYE_S)  # the device ends the stream once it has got all of it
+            while True:  # the device ends the stream once it has got all of it
+                channel.receive(GOODBYE_S)
 
     def _may_start(self, channel: Channel, index: int) -> bool:
         if self.over or self.channels.get(index) is not channel:
@@ -354,7 +358,7 @@ class Server:
     def _gone(self, index: int | None, channel: Channel) -> None:
         with self.condition:
             if index is not None and self.channels.get(index) is channel:
-                self.lose(index)
+                self.lose(index, self.dropped.get(index, ""))
             self.condition.notify_all()
 
     def _drop(self, index: int | None, channel: Channel, error: WireError) -> None:

@@ -45,7 +45,10 @@ class Settings:
         quorum: devices without which a round is not averaged.
         grace_s: seconds that the others wait for a lost device at the end of a round.
         join_s: seconds that the server waits for devices to come, or to come back to a quorum.
-        step_s: seconds that a device may take for one message.
+        heartbeat_s: seconds without a message or a heartbeat after which the other side is lost;
+            whoever computes sends five of them in that time.
+        round_s: seconds after which a round goes on without those who are still at work, if the
+            quorum is there; of the methods with one tail, seconds of each turn. 0 for no limit.
     """
 
     units: int
@@ -66,7 +69,8 @@ class Settings:
     quorum: int = 1
     grace_s: float = 5.0
     join_s: float = 60.0
-    step_s: float = 120.0
+    heartbeat_s: float = 60.0
+    round_s: float = 0.0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "cuts", _each(self.cuts, len(self.cuts)))

@@ -54,6 +54,11 @@ class Turnstile:
 
         return turn
 
+    @property
+    def now(self) -> int | None:
+        """The device whose turn it is; None after the last one."""
+        return self.turns[self.next][1] if self.next < len(self.turns) else None
+
     def leave(self, device: int) -> None:
         """A device has gone: nobody waits for it any more."""
         with self.condition:

@@ -20,7 +20,7 @@ from torch import Tensor
 
 __all__ = ["KINDS", "STATE", "Assembler", "Message", "WireError", "decode", "encode", "stamped"]
 
-MAGIC, VERSION = b"ALKS", 1
+MAGIC, VERSION = b"ALKS", 2
 HEADER = struct.Struct("<4sHBxIIIIdIQI4x")
 SENT_AT = struct.calcsize("<4sHBxIIII")
 MOST_VALUES = 1 << 16  # bytes of JSON
@@ -50,6 +50,7 @@ _SCHEMA: dict[str, tuple[dict[str, Any], bool]] = {
     "done": ({"samples": int, "loss": _NUMBER, "right": int}, True),
     "error": ({"text": str}, False),
     "bye": ({}, True),
+    "heartbeat": ({}, False),
 }
 KINDS = tuple(_SCHEMA)
 
