@@ -11,6 +11,7 @@ import logging
 import queue
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -28,6 +29,7 @@ __all__ = ["Certificates", "GrpcChannel", "Listener", "connect", "loopback"]
 log = logging.getLogger(__name__)
 SERVICE, METHOD = "alkit.split", "Train"
 NAME = "alkit-server"  # in the server's certificate
+EACH = 2  # streams of an identity: the old one may not know yet that it is cut
 
 
 @dataclass(frozen=True)
@@ -166,7 +168,8 @@ class Listener:
         accept: called with the channel and the device that its certificate names, if it has one.
         address: host and port; port 0 takes a free one, see `port`.
         certificates: without them only loopback is allowed, and everybody there is let in.
-        streams: at most so many at a time.
+        streams: at most so many at a time, two of each certificate among them.
+        hello_s: seconds in which the first message must come.
         limit, capacity: see `GrpcChannel`.
         patience_s: seconds without a sign of life after which a device is lost.
     Raises:
@@ -181,11 +184,13 @@ class Listener:
         certificates: Certificates | None = None,
         *,
         streams: int = 16,
+        hello_s: float = 5.0,
         limit: int = 1 << 30,
         capacity: int = 64,
         patience_s: float = 5.0,
     ) -> None:
         self.accept, self.limit, self.capacity = accept, limit, capacity
+        self.hello_s, self.open, self.lock = hello_s, Counter[int | None](), threading.Lock()
         self.secure = certificates is not None
         self.threads: list[threading.Thread] = []
         self.server = grpc.server(
@@ -223,11 +228,32 @@ class Listener:
     def _stream(self, pieces: Iterator[bytes], context: Any) -> Iterator[bytes]:
         identity = _identity(context) if self.secure else None
         peer = context.peer() if identity is None else f"device {identity}"
+        with self.lock:
+            full = identity is not None and self.open[identity] >= EACH
+            self.open[identity] += not full
+        if full:
+            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{peer} has {EACH} streams already")
         channel = GrpcChannel(peer, self.limit, self.capacity, context.cancel)
-        context.add_callback(lambda: channel.fail(ChannelLost(f"{peer} has gone")))
+        strict = threading.Timer(self.hello_s, self._heard, (channel,))
+        strict.daemon = True
+        strict.start()
+
+        def gone() -> None:
+            strict.cancel()
+            channel.fail(ChannelLost(f"{peer} has gone"))
+            with self.lock:
+                self.open[identity] -= 1
+
+        if not context.add_callback(gone):
+            return gone()
         self._start(channel.read, pieces)
         self._start(self.accept, channel, identity)
         yield from channel.pieces()
+
+    def _heard(self, channel: GrpcChannel) -> None:
+        """End a stream on which no message has come, not even one that is no message."""
+        if not channel.numbers.stats.received:
+            channel.fail(ChannelLost(f"{channel.peer} sent no hello in {self.hello_s:g} s"))
 
     def _start(self, work: Callable[..., None], *arguments: Any) -> None:
         thread = threading.Thread(target=work, args=arguments, daemon=True, name="alkit-stream")

@@ -66,7 +66,7 @@ def serve(config: Config, *, progress: bool = True) -> Path:
     bar.refresh()
     listener = Listener(
         server.join, f"{config.server_address}:{config.port}", _certificates(config, "server"),
-        streams=2 * settings.devices + 2, capacity=2 * max(settings.micros) + 4,
+        streams=2 * settings.devices + 8, capacity=2 * max(settings.micros) + 4,
         patience_s=config.patience_s, limit=samples_of.message_limit(config),
     )  # fmt: skip
     log.info("listening at %s:%d for %d devices", config.server_address, listener.port,

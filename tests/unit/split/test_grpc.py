@@ -10,6 +10,7 @@ from alkit.split.channel import ChannelLost
 from alkit.split.grpc_channel import Certificates, Listener, connect
 from alkit.split.wire import Message
 from tests.unit.split.helpers import same_bits, trained
+from tests.unit.split.test_faults import wait_until
 
 
 @pytest.mark.parametrize(
@@ -42,12 +43,13 @@ class Echo:
     """A server that sends back what comes, and remembers who came."""
 
     def __init__(self, **options):
-        self.seen, self.lost = [], []
+        self.seen, self.lost, self.channels = [], [], []
         self.listener = Listener(self.accept, **options)
         self.address = f"127.0.0.1:{self.listener.port}"
 
     def accept(self, channel, identity):
         self.seen.append(identity)
+        self.channels.append(channel)
         try:
             while True:
                 channel.send(channel.receive())
@@ -155,3 +157,50 @@ def test_no_thread_is_left():
             return
         time.sleep(0.05)
     pytest.fail(f"still there: {left}")
+
+
+def opened(echo, own, count):
+    """Open streams that say nothing."""
+    return [connect(echo.address, own) for _ in range(count)]
+
+
+def test_idle_streams_of_one_certificate_lock_nobody_out(folder):
+    """Two of them are open at a time; the others end with a sentence."""
+    with Echo(certificates=certificates_in(folder, "server"), streams=6) as echo:
+        idle = opened(echo, certificates_in(folder, "device-1"), 6)
+        wait_until(lambda: len(echo.seen) == 2 and sum(each.ended.is_set() for each in idle) == 4)
+        said = [str(each.reason) for each in idle if each.ended.is_set()]
+        assert all("device 1 has 2 streams already" in each for each in said)
+        honest = connect(echo.address, certificates_in(folder, "device-0"))
+        honest.send(Message("probe"))
+        assert honest.receive(20).kind == "probe"
+        for channel in [honest, *idle]:
+            channel.cancel()
+        wait_until(lambda: not echo.listener.open[1])
+        again = connect(echo.address, certificates_in(folder, "device-1"))  # there is room again
+        again.send(Message("probe"))
+        assert again.receive(20).kind == "probe"
+        again.cancel()
+
+
+@pytest.mark.parametrize("said", [b"", b"ALKS"])
+def test_who_says_no_hello_is_sent_away(said):
+    with Echo(hello_s=0.2) as echo:
+        channel = connect(echo.address)
+        if said:
+            channel.outbox.put(said)
+        wait_until(lambda: echo.lost)
+        assert "sent no hello in 0.2 s" in str(echo.lost[0][1])
+        with pytest.raises(ChannelLost):
+            channel.receive(20)
+
+
+def test_who_has_said_hello_may_be_silent():
+    with Echo(hello_s=600) as echo:
+        channel = connect(echo.address)
+        channel.send(Message("probe"))
+        assert channel.receive(20).kind == "probe"
+        echo.listener._heard(echo.channels[0])  # the time is over
+        channel.send(Message("probe"))
+        assert channel.receive(20).kind == "probe"
+        channel.cancel()
