@@ -1,7 +1,8 @@
 """A run's configuration as a file, TOML or JSON; the server's is the one that counts.
 
 The key names of the published configuration are understood as well (`layer_num_on_client` is
-`cut`, `pipe_batch_num` is `micro`, ...). Unknown keys are refused. Tables `[[device]]` are for
+`cut`, `pipe_batch_num` is `micro`, ...; what has no counterpart is explained, see `PUBLISHED`).
+Unknown keys are refused. Tables `[[device]]` are for
 single devices, in their order:
 
     model = "VGG5"
@@ -18,6 +19,7 @@ single devices, in their order:
 import difflib
 import hashlib
 import json
+import logging
 import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -25,12 +27,14 @@ from pathlib import Path
 from typing import Any
 
 from alkit.split.networks import NETWORKS
-from alkit.split.settings import METHODS
+from alkit.split.settings import AUGMENTS, METHODS, check_numbers
 from alkit.split.shares import STRATEGIES
 
 __all__ = ["ALL", "Config", "ConfigError", "read"]
 
+log = logging.getLogger(__name__)
 ALL = -1  # a cut: all units on the device
+SHARED_SIZE = "same_data_size_for_each_client"  # false: data_size is shared out among them
 OWN = (
     "cut",
     "micro",
@@ -62,6 +66,12 @@ ALIASES = {
     "duplicate_pipe_batch": "duplicate",
     "thread_num": "threads",
     "step_s": "heartbeat_s",  # what it was before there were heartbeats
+}
+# published switches that are none here: the value that changes nothing, and what is so here
+PUBLISHED = {
+    "async_comm": (True, "sending and computing always overlap; micro = 1 is one after the other"),
+    "half_duplex": (False, "both directions of a link are used at once"),
+    "enable_profiler": (False, "the times of all lanes are always written, to events.csv"),
 }
 DATA = {"cifar-10": "cifar10", "mnist": "mnist", "svhn": "svhn", "digits": "digits"}
 
@@ -146,30 +156,31 @@ class Config:
 
     def __post_init__(self) -> None:
         choices = {"model": tuple(NETWORKS), "partition": STRATEGIES, "method": METHODS,
-                   "data": tuple(DATA.values()), "norm": ("batch", "group")}  # fmt: skip
+                   "data": tuple(DATA.values()), "norm": ("batch", "group"),
+                   "augment": AUGMENTS}  # fmt: skip
         for key, allowed in choices.items():
             if getattr(self, key) not in allowed:
                 raise ConfigError(f"{key} is {getattr(self, key)!r}: give {', '.join(allowed)}")
-        for key in ("devices", "epochs", "batch", "micro", "threads", "quorum"):
+        for key in ("devices", "epochs", "batch", "micro", "threads", "quorum", "shards"):
             if getattr(self, key) < 1:
                 raise ConfigError(f"{key} is {getattr(self, key)}: it must be at least 1")
-        for key in (
-            "data_size",
-            "test_size",
-            "profile",
-            "memory_mib",
-            "server_memory_mib",
-            "uplink_mbit",
-            "downlink_mbit",
-        ):
+        for key in ("data_size", "test_size", "profile"):
             if getattr(self, key) < 0:
                 raise ConfigError(f"{key} is {getattr(self, key)}: it must not be below 0")
+        try:
+            check_numbers(self)
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
+        if self.aggregate_every < -1:
+            raise ConfigError(f"aggregate_every is {self.aggregate_every}: give -1, 0 or more")
         if not 0 < self.port < 65536:
             raise ConfigError(f"port is {self.port}: give 1 to 65535")
         if self.cut < ALL:
             raise ConfigError(f"cut is {self.cut}: give -1 (all units on the device) or more")
         if len(self.device) > self.devices:
             raise ConfigError(f"{len(self.device)} tables [[device]] for {self.devices} devices")
+        for at in range(len(self.device)):
+            self.of(at)  # its own values are checked, too
 
     def of(self, index: int) -> "Config":
         """Return the configuration as device `index` has it."""
@@ -204,9 +215,33 @@ def read(path: str | Path, **changes: Any) -> Config:
     tables = found.pop("device", [])
     if not isinstance(tables, list) or not all(isinstance(own, dict) for own in tables):
         raise ConfigError(f"{path}: write [[device]] for the values of one device")
-    values = _named(found, path)
+    values = _named(_explained(found, path), path)
     own = tuple(_named(table, path, OWN) for table in tables)
     return Config(**values | changes, device=own)
+
+
+def _explained(found: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """Return the values with those that mean something else in a published file taken over.
+
+    What a value asks for and does not get is said in the log; no result depends on it.
+    """
+    left = dict(found)
+    for key, (usual, what) in PUBLISHED.items():
+        if _typed(path, key, left.pop(key, usual), bool) is not usual:
+            log.warning("%s: %s = %s: here %s", path, key, found[key], what)
+    if left.get("profile_iter_num") == -1:
+        left["profile_iter_num"] = 0  # the published default: cut and micro-batches are given
+    if left.get("thread_num") in (0, -1):
+        left["thread_num"] = 1
+        log.warning(
+            "%s: thread_num = %s: published, that is all cores; bits depend on it, so here it is a"
+            " number that is the same everywhere, 1", path, found["thread_num"],
+        )  # fmt: skip
+    if not _typed(path, SHARED_SIZE, left.pop(SHARED_SIZE, True), bool):
+        size, devices = left.get("data_size", 0), left.get("client_num", left.get("devices", 1))
+        if type(size) is int and type(devices) is int and size and devices > 0:
+            left["data_size"] = max(1, size // devices)  # of all devices together
+    return left
 
 
 def _named(found: Mapping[str, Any], path: Path, allowed: tuple[str, ...] = ()) -> dict[str, Any]:

@@ -12,14 +12,39 @@ The published systems are settings of one engine:
     pipelearn    any          N        one a device               everything
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-__all__ = ["METHODS", "Settings"]
+__all__ = ["AUGMENTS", "METHODS", "Settings", "check_numbers"]
 
 METHODS = ("central", "fed", "split", "splitfed", "splitfed2", "pipelearn")
+AUGMENTS = ("none", "weak")
 SHARED_TAIL = ("split", "splitfed2")
+
+
+# numbers that a run can have: from, below (or up to, where it is the same)
+RANGES = {
+    "lr": (0.0, math.inf), "momentum": (0.0, 1.0), "alpha": (1e-9, math.inf),
+    "grace_s": (0.0, math.inf), "join_s": (0.0, math.inf), "heartbeat_s": (1e-3, math.inf),
+    "round_s": (0.0, math.inf), "patience_s": (1e-3, math.inf),
+    "memory_mib": (0.0, math.inf), "server_memory_mib": (0.0, math.inf),
+    "uplink_mbit": (0.0, math.inf), "downlink_mbit": (0.0, math.inf),
+}  # fmt: skip
+
+
+def check_numbers(own: Any) -> None:
+    """Compare the attributes that are rates, times and sizes with what they may be.
+
+    Raises:
+        ValueError: one is no finite number, too small, or too large.
+    """
+    for name, (low, below) in RANGES.items():
+        value = getattr(own, name, low)
+        if not low <= value < below:
+            limit = "a finite number" if below == math.inf else f"less than {below:g}"
+            raise ValueError(f"{name} is {value}: give {limit}, {low:g} or more")
 
 
 @dataclass(frozen=True)
@@ -77,7 +102,10 @@ class Settings:
         object.__setattr__(self, "micros", _each(self.micros, len(self.cuts)))
         if self.method not in METHODS:
             raise ValueError(f"method is {self.method!r}: give {', '.join(METHODS)}")
+        if self.augment not in AUGMENTS:
+            raise ValueError(f"augment is {self.augment!r}: give {', '.join(AUGMENTS)}")
         self._check_cuts()
+        check_numbers(self)
         for name in ("epochs", "batch", "threads", "quorum", "least"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}: it must be at least 1")

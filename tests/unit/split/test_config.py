@@ -5,6 +5,7 @@ import json
 import pytest
 
 from alkit.split.config import Config, ConfigError, read
+from alkit.split.settings import Settings
 
 PUBLISHED = {
     "experiment_name": "test", "server_address": "127.0.0.1", "port": 50000, "client_num": 4,
@@ -70,6 +71,27 @@ def test_digest_is_of_what_all_must_agree_on(tmp_path):
         ("[[device]]\n[[device]]", "2 tables"),
         ("device = 3", "write .*device"),
         ("= 3", "run.toml"),
+        ("lr = -0.1", "lr is -0.1: give a finite number, 0 or more"),
+        ("lr = nan", "lr is nan"),
+        ("lr = inf", "lr is inf"),
+        ("momentum = 5", "momentum is 5.0: give less than 1, 0 or more"),
+        ("momentum = 1.0", "less than 1"),
+        ("momentum = -0.5", "less than 1"),
+        ("grace_s = -1", "grace_s is -1"),
+        ("join_s = nan", "join_s is nan"),
+        ("heartbeat_s = 0", "heartbeat_s is 0"),
+        ("round_s = -3", "round_s is -3"),
+        ("patience_s = -1", "patience_s is -1"),
+        ("augment = 'strong'", "augment is 'strong': give none, weak"),
+        ("alpha = 0", "alpha is 0"),
+        ("shards = 0", "shards is 0"),
+        ("memory_mib = nan", "memory_mib is nan"),
+        ("uplink_mbit = inf", "uplink_mbit is inf"),
+        ("aggregate_every = -2", "give -1, 0 or more"),
+        ("[[device]]\nuplink_mbit = -1", "uplink_mbit is -1"),
+        ("async_comm = 1", "async_comm is 1, which is no bool"),
+        ("same_data_size_for_each_client = 'no'", "no bool"),
+        ("[[device]]\nasync_comm = true", "no key 'async_comm'"),
     ],
 )
 def test_bad_files(tmp_path, text, words):
@@ -84,3 +106,68 @@ def test_missing_file(tmp_path):
 
 def test_defaults_fit():
     assert Config().of(0) == Config()
+
+
+CLASS_DEFAULTS = {
+    "layer_num_on_client": -1, "profile_iter_num": -1, "aggregation_frequency": -1,
+    "thread_num": 0, "async_comm": False, "half_duplex": False, "enable_profiler": False,
+    "duplicate_pipe_batch": False, "immediate_update": False, "batch_size": 100,
+    "client_num": 4, "data_size": 10000, "same_data_size_for_each_client": False,
+}  # fmt: skip
+
+
+def test_the_published_class_defaults(tmp_path, caplog):
+    """All on the device, no profiler, one average an epoch; and what differs here is said."""
+    config = read(written(tmp_path, json.dumps(CLASS_DEFAULTS), "config.json"))
+    assert (config.cut, config.profile, config.aggregate_every, config.threads) == (-1, 0, -1, 1)
+    assert config.data_size == 2500  # of each device
+    said = " ".join(caplog.messages)
+    assert "async_comm = False: here sending and computing always overlap" in said
+    assert "thread_num = 0: published, that is all cores" in said
+    assert "half_duplex" not in said
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("half_duplex = true", "both directions"),
+        ("enable_profiler = true", "events.csv"),
+        ("thread_num = -1", "all cores"),
+    ],
+)
+def test_published_switches_that_are_none_here(tmp_path, caplog, text, words):
+    assert read(written(tmp_path, text)) == Config()
+    assert words in " ".join(caplog.messages)
+
+
+@pytest.mark.parametrize(
+    "text", ["async_comm = true", "half_duplex = false", "enable_profiler = false", "step_s = 60",
+             "same_data_size_for_each_client = true", "profile_iter_num = -1"],
+)  # fmt: skip
+def test_published_values_that_are_so_here(tmp_path, caplog, text):
+    assert read(written(tmp_path, text)) == Config()
+    assert not caplog.messages
+
+
+def test_a_size_is_of_each_device_unless_the_file_says_otherwise(tmp_path):
+    text = "client_num = 4\ndata_size = 1000\n"
+    sizes = [
+        read(written(tmp_path, text + more)).data_size
+        for more in ("", "same_data_size_for_each_client = true",
+                     "same_data_size_for_each_client = false")
+    ]  # fmt: skip
+    assert sizes == [1000, 1000, 250]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"lr": float("nan")}, "lr is nan"),
+        ({"momentum": 5.0}, "momentum is 5.0"),
+        ({"grace_s": -1.0}, "grace_s"),
+        ({"augment": "strong"}, "give none, weak"),
+    ],
+)
+def test_settings_refuse_the_same(change, words):
+    with pytest.raises(ValueError, match=words):
+        Settings(4, (1,), **change)
