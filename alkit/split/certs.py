@@ -11,10 +11,12 @@ device can speak for another one.
 import datetime
 import ipaddress
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -23,6 +25,8 @@ from alkit.split.grpc_channel import NAME, Certificates
 
 __all__ = ["certificates_in", "make"]
 
+LOCAL = ("localhost", "127.0.0.1")
+
 
 def make(
     folder: str | Path, devices: int, hosts: Sequence[str] = (), days: int = 365
@@ -30,7 +34,7 @@ def make(
     """Make an authority, and certificates for a server and devices; return the files.
 
     Args:
-        hosts: names and addresses of the server, beside its fixed name.
+        hosts: names and addresses at which devices find the server, beside this machine's own.
         days: that they are valid.
     Raises:
         ValueError: no devices, or no days.
@@ -48,7 +52,7 @@ def make(
     for name in ("server", *(f"device-{at}" for at in range(devices))):
         own = _new_key()
         common = NAME if name == "server" else name
-        names = [common, *hosts] if name == "server" else [common]
+        names = [common, *dict.fromkeys([*LOCAL, *hosts])] if name == "server" else [common]
         made = _certificate(common, own, "alkit lab", key, days, names)
         written += _write(folder, name, made, own)
     return written
@@ -59,13 +63,53 @@ def certificates_in(folder: str | Path, who: str) -> Certificates:
 
     Raises:
         FileNotFoundError: one of them is missing.
+        ValueError: one is broken or out of date, or they don't belong together.
     """
     folder = Path(folder)
     found = Certificates(folder / "authority.pem", folder / f"{who}.pem", folder / f"{who}.key")
     for path in (found.authority, found.certificate, found.key):
         if not path.exists():
             raise FileNotFoundError(f"{path} is missing: alkit split certs makes it")
+    _check(found, NAME if who == "server" else who, datetime.datetime.now(datetime.UTC))
     return found
+
+
+def _check(found: Certificates, name: str, now: datetime.datetime) -> None:
+    """See that the other side has no reason to refuse these files.
+
+    Raises:
+        ValueError: it has; says which file, and why.
+    """
+    authority = _loaded(found.authority, x509.load_pem_x509_certificate)
+    own = _loaded(found.certificate, x509.load_pem_x509_certificate)
+    key = _loaded(found.key, lambda pem: serialization.load_pem_private_key(pem, None))
+    for path, each in ((found.authority, authority), (found.certificate, own)):
+        first, last = each.not_valid_before_utc, each.not_valid_after_utc
+        if not first <= now <= last:
+            raise ValueError(
+                f"{path} is valid from {first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M}, and this"
+                f" machine's clock says {now:%Y-%m-%d %H:%M} UTC: set it, or make new ones"
+            )
+    if key.public_key() != own.public_key():
+        raise ValueError(f"{found.key} is not the key of {found.certificate}: copy both anew")
+    try:
+        own.verify_directly_issued_by(authority)
+    except (InvalidSignature, TypeError, ValueError) as error:
+        raise ValueError(
+            f"{found.certificate} is of another authority than {found.authority}: copy both from"
+            " one folder of `alkit split certs`"
+        ) from error
+    if own.subject != _named(name):
+        raise ValueError(f"{found.certificate} is for {own.subject.rfc4514_string()}, not {name}")
+
+
+def _loaded(path: Path, load: Callable[[bytes], Any]) -> Any:
+    try:
+        return load(path.read_bytes())
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"{path} can't be read as PEM: copy it again, or make new certificates"
+        ) from error
 
 
 def _new_key() -> ec.EllipticCurvePrivateKey:

@@ -24,6 +24,7 @@ __all__ = [
     "PIECE",
     "Channel",
     "ChannelLost",
+    "HandshakeFailed",
     "LocalChannel",
     "Numbers",
     "Stats",
@@ -38,6 +39,10 @@ PIECE = 1 << 16  # bytes in which a network channel sends a message
 
 class ChannelLost(ConnectionError):
     """The other side has gone, without saying so or with an error."""
+
+
+class HandshakeFailed(ChannelLost):
+    """The other side is there, and one does not believe the other: trying again does not help."""
 
 
 @dataclass

@@ -23,7 +23,7 @@ from tqdm.auto import tqdm
 
 from alkit import checkpoint
 from alkit.engine import operator_threads
-from alkit.split.channel import Channel, ChannelLost, beating
+from alkit.split.channel import Channel, ChannelLost, HandshakeFailed, beating
 from alkit.split.greeting import speed
 from alkit.split.halves import Head, Tail, sgd
 from alkit.split.log import LaneLog
@@ -109,7 +109,8 @@ class Device:
             connect: opens a channel to the server.
         Raises:
             ChannelLost: no server after all retries.
-            Refused: the server does not want this device, or sent what is no message.
+            Refused, HandshakeFailed: the server does not want this device, or sent what is no
+                message; or one side does not believe the other.
         """
         self._load()
         while True:
@@ -124,7 +125,7 @@ class Device:
                     channel.close()
             except WireError as error:
                 raise Refused(f"device {self.index}: the server sent nonsense: {error}") from error
-            except Refused:
+            except (Refused, HandshakeFailed):
                 raise
             except (ChannelLost, OSError) as error:
                 if self.half is not None:

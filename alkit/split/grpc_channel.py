@@ -8,6 +8,7 @@ certificates both sides show who they are (mutual TLS); without, only loopback i
 """
 
 import logging
+import os
 import queue
 import threading
 import time
@@ -19,9 +20,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+# else every connection that is no TLS is a line in the log; `handshake` tells who should know
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+
 import grpc
 
 from alkit.split.channel import PIECE, ChannelLost, Numbers, Stats
+from alkit.split.handshake import diagnose
 from alkit.split.wire import Assembler, Message, WireError, stamped
 
 __all__ = ["Certificates", "GrpcChannel", "Listener", "connect", "loopback"]
@@ -275,6 +280,7 @@ def connect(
     Raises:
         ValueError: an open address without certificates.
         ChannelLost: nobody is there within `wait_s` seconds.
+        HandshakeFailed: somebody is, and one side does not believe the other; says why.
     """
     options = _options(patience_s)
     if certificates is None:
@@ -283,13 +289,12 @@ def connect(
     else:
         authority, certificate, key = certificates.read()
         credentials = grpc.ssl_channel_credentials(authority, key, certificate)
-        named = [*options, ("grpc.ssl_target_name_override", NAME)]
-        base = grpc.secure_channel(address, credentials, named)
+        base = grpc.secure_channel(address, credentials, options)
     try:
-        grpc.channel_ready_future(base).result(timeout=wait_s)
-    except grpc.FutureTimeoutError:
+        _wait(base, address, certificates, wait_s)
+    except ChannelLost:
         base.close()
-        raise ChannelLost(f"no server at {address} within {wait_s} s") from None
+        raise
     channel = GrpcChannel(f"server at {address}", limit, capacity, base.close)
     call = base.stream_stream(f"/{SERVICE}/{METHOD}")(channel.pieces())
 
@@ -299,6 +304,20 @@ def connect(
 
     threading.Thread(target=read, daemon=True, name="alkit-stream").start()
     return channel
+
+
+def _wait(base: Any, address: str, certificates: Certificates | None, wait_s: float) -> None:
+    """Wait until the other side is ready, and look every second why it is not."""
+    own = certificates
+    files = own and (str(own.authority), str(own.certificate), str(own.key))
+    end_s, ready = time.monotonic() + wait_s, grpc.channel_ready_future(base)
+    while True:
+        try:
+            return ready.result(timeout=min(1.0, max(0.0, end_s - time.monotonic())))
+        except grpc.FutureTimeoutError:
+            diagnose(address, files)
+            if time.monotonic() >= end_s:
+                raise ChannelLost(f"no server at {address} within {wait_s} s") from None
 
 
 @contextmanager

@@ -109,6 +109,7 @@ class Server:
         self.known: dict[int, set[tuple[int, int]]] = {}  # optimisers that the devices have
         self.live: dict[int, tuple[int, int]] = {}  # round and step that came with a hello
         self.lost_s: dict[int, float] = {}
+        self.said: set[tuple[str, str]] = set()  # in the log
         self.dropped: dict[int, str] = {}  # why, until they come again
         self.orders = Attendance()
         self.contributions: dict[int, Contribution] = {}
@@ -234,7 +235,7 @@ class Server:
             ):
                 self._serve(channel, index)
         except Unwanted as error:
-            log.warning("refused %s: %s", channel.peer, error)
+            self._warn("refused", identity, channel, error)
             refuse(channel, str(error))
         except WireError as error:
             self._drop(identity if index is None else index, channel, error)
@@ -363,12 +364,16 @@ class Server:
 
     def _drop(self, index: int | None, channel: Channel, error: WireError) -> None:
         """Leave a device that sends nonsense out of the open round."""
-        log.warning(
-            "%s is dropped: %s", channel.peer if index is None else f"device {index}", error
-        )
+        self._warn("dropped", index, channel, error)
         with self.condition:
             if index is not None and self.channels.get(index, channel) is channel:
                 self.lose(index, str(error))
+
+    def _warn(self, what: str, index: int | None, channel: Channel, error: WireError) -> None:
+        """Write a line once: who comes again and again does not fill the log."""
+        who, key = channel.peer if index is None else f"device {index}", (what, str(error))
+        log.log(logging.DEBUG if key in self.said else logging.WARNING, "%s is %s: %s", who, *key)
+        self.said = {*list(self.said)[-999:], key}
 
     def lose(self, index: int, reason: str = "") -> None:
         """A device has gone; for a reason nobody waits for it in the open round."""

@@ -1,16 +1,24 @@
 """gRPC gives the same bits as queues, finds losses, and lets nobody in who has no certificate."""
 
+import datetime
+import socket
+import subprocess
+import sys
+import tempfile
 import threading
 import time
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from alkit.split.certs import certificates_in, make
-from alkit.split.channel import ChannelLost
+from alkit.split.channel import ChannelLost, HandshakeFailed, local_pair
+from alkit.split.device import Device
 from alkit.split.grpc_channel import Certificates, Listener, connect
 from alkit.split.wire import Message
 from tests.unit.split.helpers import same_bits, trained
-from tests.unit.split.test_faults import wait_until
+from tests.unit.split.test_faults import Lab, wait_until
 
 
 @pytest.mark.parametrize(
@@ -89,15 +97,24 @@ def test_keys_are_for_their_owner(folder):
         certificates_in(folder, "device-7")
 
 
+def raw(folder, who):
+    """Return files without a look at them."""
+    return Certificates(folder / "authority.pem", folder / f"{who}.pem", folder / f"{who}.key")
+
+
 def test_strangers_do_not_get_in(folder, tmp_path):
     make(tmp_path / "other", 1)
     other = certificates_in(tmp_path / "other", "device-0")
     # knows whom to believe, and has no certificate that the server believes
     informed = Certificates(folder / "authority.pem", other.certificate, other.key)
     with Echo(certificates=certificates_in(folder, "server")) as echo:
-        for stranger in (other, informed, None):
-            with pytest.raises(ChannelLost, match="no server"):
-                connect(echo.address, stranger, wait_s=1.0)
+        for stranger, words in [
+            (other, "can't be believed"),
+            (informed, "does not accept .*device-0.pem"),
+            (None, "wants certificates"),
+        ]:
+            with pytest.raises(HandshakeFailed, match=words):
+                connect(echo.address, stranger, wait_s=20)
         assert echo.seen == []
 
 
@@ -105,9 +122,155 @@ def test_a_false_server_is_not_believed(folder, tmp_path):
     make(tmp_path / "false", 1)
     with (
         Echo(certificates=certificates_in(tmp_path / "false", "server")) as echo,
-        pytest.raises(ChannelLost, match="no server"),
+        pytest.raises(HandshakeFailed, match="can't be believed: certificate signature failure"),
     ):
-        connect(echo.address, certificates_in(folder, "device-0"), wait_s=1.0)
+        connect(echo.address, certificates_in(folder, "device-0"), wait_s=20)
+
+
+def test_a_device_is_no_server(folder):
+    with (
+        Echo(certificates=raw(folder, "device-1")) as echo,
+        pytest.raises(HandshakeFailed, match="is for device-1: whoever answers is not the server"),
+    ):
+        connect(echo.address, certificates_in(folder, "device-0"), wait_s=20)
+
+
+def test_a_plain_server_is_told_from_one_with_certificates(folder):
+    with Echo() as echo, pytest.raises(HandshakeFailed, match="does not speak TLS"):
+        connect(echo.address, certificates_in(folder, "device-0"), wait_s=20)
+
+
+def test_a_certificate_out_of_date_is_not_believed(folder, tmp_path, monkeypatch):
+    """Of a server; one's own is seen before, see below."""
+    make_at(tmp_path / "lab", monkeypatch, -400)
+    fresh = raw(folder, "device-0")
+    late = Certificates(tmp_path / "lab" / "authority.pem", fresh.certificate, fresh.key)
+    with (
+        Echo(certificates=raw(tmp_path / "lab", "server")) as echo,
+        pytest.raises(HandshakeFailed, match="can't be believed: certificate has expired"),
+    ):
+        connect(echo.address, late, wait_s=20)
+
+
+def test_a_server_of_another_name_is_not_believed(folder, monkeypatch):
+    """The name is checked: it is what --hosts is for."""
+    monkeypatch.setattr("alkit.split.certs.LOCAL", ())
+    with tempfile.TemporaryDirectory() as lab:
+        made = Path(lab) / "lab"
+        make(made, 1, hosts=["192.0.2.7", "server.lab"])
+        with Echo(certificates=certificates_in(made, "server")) as echo:
+            words = "is for alkit-server, 192.0.2.7, server.lab: .* --hosts 127.0.0.1"
+            with pytest.raises(HandshakeFailed, match=words):
+                connect(echo.address, certificates_in(made, "device-0"), wait_s=20)
+            assert echo.seen == []
+
+
+def test_nobody_is_there(folder):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
+        with pytest.raises(ChannelLost, match="no server at .* within 0.5 s") as found:
+            connect(address, certificates_in(folder, "device-0"), wait_s=0.5)
+    assert not isinstance(found.value, HandshakeFailed)
+
+
+def test_a_handshake_that_failed_is_not_tried_again(tmp_path):
+    def fail():
+        calls.append(1)
+        raise HandshakeFailed("no")
+
+    calls = []
+    with pytest.raises(HandshakeFailed):
+        Device(0, lambda told: None, retries=20, pause_s=60).run(fail)
+    assert len(calls) == 1
+
+
+def make_at(folder, monkeypatch, days):
+    """Make certificates on another day."""
+
+    class Then(datetime.datetime):
+        @classmethod
+        def now(cls, zone=None):
+            return datetime.datetime.now(zone) + datetime.timedelta(days=days)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("alkit.split.certs.datetime", SimpleNamespace(
+            datetime=Then, UTC=datetime.UTC, timedelta=datetime.timedelta))  # fmt: skip
+        make(folder, 2)
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ("expired", "authority.pem is valid from .* make new ones"),
+        ("of tomorrow", "authority.pem is valid from .* clock says"),
+        ("another authority", "device-0.pem is of another authority than .*authority.pem"),
+        ("another's key", "device-0.key is not the key of .*device-0.pem"),
+        ("another's pair", "device-0.pem is for CN=device-1, not device-0"),
+        ("no certificate", "device-0.pem is missing: alkit split certs makes it"),
+        ("broken certificate", "device-0.pem can't be read as PEM"),
+        ("broken key", "device-0.key can't be read as PEM"),
+        ("broken authority", "authority.pem can't be read as PEM"),
+    ],
+)
+def test_ones_own_files_are_looked_at_first(tmp_path, monkeypatch, fault, words):
+    days = {"expired": -400, "of tomorrow": 2}.get(fault)
+    if days is not None:
+        make_at(tmp_path / "lab", monkeypatch, days)
+    else:
+        make(tmp_path / "lab", 2)
+    own = tmp_path / "lab"
+    if fault == "another authority":
+        make(tmp_path / "other", 1)
+        (own / "authority.pem").write_bytes((tmp_path / "other" / "authority.pem").read_bytes())
+    if fault in ("another's key", "another's pair"):
+        (own / "device-0.key").write_bytes((own / "device-1.key").read_bytes())
+    if fault == "another's pair":
+        (own / "device-0.pem").write_bytes((own / "device-1.pem").read_bytes())
+    if fault == "no certificate":
+        (own / "device-0.pem").unlink()
+    if fault.startswith("broken"):
+        file = {"certificate": "device-0.pem", "key": "device-0.key"}.get(fault.split()[1])
+        path = own / (file or "authority.pem")
+        path.write_text(path.read_text()[: len(path.read_text()) // 2])
+    with pytest.raises((ValueError, FileNotFoundError), match=words):
+        certificates_in(own, "device-0")
+
+
+def test_garbage_is_no_line_in_the_log(folder, tmp_path):
+    """Neither in TLS, where gRPC would write one, nor in what is no message, said once."""
+    program = """if True:
+        import logging, socket, sys, time
+        from pathlib import Path
+        from alkit.split.certs import certificates_in
+        from alkit.split.grpc_channel import Listener
+        logging.basicConfig(level=logging.INFO)
+        files = certificates_in(sys.argv[1], "server")
+        listener = Listener(lambda *_: None, certificates=files)
+        for number in range(20):
+            with socket.create_connection(("127.0.0.1", listener.port)) as link:
+                link.sendall(b"GET / HTTP/1.1" if number % 2 else bytes(300))
+                link.settimeout(5)
+                try:
+                    link.recv(1)
+                except OSError:
+                    pass
+        listener.close()
+    """
+    said = subprocess.run(
+        [sys.executable, "-c", program, str(folder)], capture_output=True, text=True, timeout=120
+    )
+    assert said.returncode == 0, said.stderr
+    assert said.stderr == ""
+
+
+def test_who_is_refused_again_and_again_is_one_line(tmp_path, caplog):
+    server = Lab(tmp_path).server
+    for _ in range(10):
+        near, far = local_pair()
+        near.send(Message("probe"))
+        server.join(far, identity=1)
+    assert len([line for line in caplog.messages if "a hello was due" in line]) == 1
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0:0", "192.0.2.1:5000", "[::]:0", "example.org:1"])

@@ -50,7 +50,7 @@ class Run:
     def __init__(self, folder, epochs=2, links=None, **changes):
         self.folder, self.links = folder, links
         if links is not None:
-            make(folder / "lab", 2)
+            make(folder / "lab", 2, hosts=[SERVER_ADDRESS])
             text = CONFIG.replace("plain = true", f'certificates = "{folder / "lab"}"')
             text += f'server_address = "{SERVER_ADDRESS}"\n'
         else:
