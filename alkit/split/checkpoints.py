@@ -30,6 +30,7 @@ def save(server: "Server", path: Path) -> None:
         "optimizers": optimizers,
         "shared": shared,
         "choices": [list(choice) for choice in server.choices],
+        "planned": sorted(server.planned),
         "records": [record.plain() for record in server.records],
     }
     checkpoint.save(path, state)
@@ -46,6 +47,7 @@ def restore(server: "Server", path: Path) -> None:
         raise ValueError(f"{path} is of another run: give another path, or delete it")
     server.state, server.round = dict(saved["state"]), saved["round"]
     server.choices = [tuple(choice) for choice in saved["choices"]]
+    server.planned = set(saved.get("planned", ()))
     for replica, rows in zip(server.replicas, saved["optimizers"], strict=True):
         replica.saved = {tuple(key): state for key, state in rows}
     if saved["shared"] is not None:

@@ -40,9 +40,13 @@ class Choosing:
 
     def first(self, device: int, machine: Machine, probed: Link) -> tuple[int, int]:
         """Return cut and micro-batches for a device that has come."""
+        self.meet(device, machine, probed)
+        return self._plan(device)
+
+    def meet(self, device: int, machine: Machine, probed: Link) -> None:
+        """Remember what a device says; its choice stays as it is until its link changes."""
         self.machines[device] = machine
         self.links[device] = self.given[device] or probed
-        return self._plan(device)
 
     def again(self, device: int, record: RoundRecord) -> tuple[int, int] | None:
         """Return another choice if the device's link has changed, else None."""

@@ -126,8 +126,8 @@ class Replica:
     def save(self, key: tuple[int, int]) -> None:
         """Keep the optimiser as of a round's beginning."""
         assert self.tail is not None
-        self.saved[key] = self.tail.optimizer_state()
-        self.saved = {k: v for k, v in self.saved.items() if k[0] >= key[0] - 1}
+        saved = self.saved | {key: self.tail.optimizer_state()}  # a checkpoint may be reading it
+        self.saved = {k: v for k, v in saved.items() if k[0] >= key[0] - 1}
 
     def can_resume(self, round_: int, step: int) -> bool:
         """Whether a device that has done `step` steps of a round can go on from there."""

@@ -97,6 +97,7 @@ class Server:
         self.gate = False  # shut until the devices of the first round have come
         self.opened_s = self.started_s = 0.0  # of the open round: when, and its first device
         self.choices = list(zip(settings.cuts, settings.micros, strict=True))
+        self.planned: set[int] = set()  # devices whose choice is made, and stays after a restart
         self.shared: Tail | None = None  # the tail of `split` and `splitfed2`
         self.shared_optimizer: Any = None  # as of the last turn that came to its end
         self.turnstile: Turnstile | None = None
@@ -148,9 +149,9 @@ class Server:
                 channel.close()
 
     def _run_round(self) -> None:
-        if self.path is not None:
-            save(self, self.path)
         with self.condition:
+            if self.path is not None:
+                save(self, self.path)
             self._open()
             if not self.gate:
                 gather(self)
@@ -267,14 +268,17 @@ class Server:
         return hello.device
 
     def _choose(self, index: int, machine: Machine, link: Link) -> None:
-        """Set what a device that has come does, unless it is at work on the open round already."""
+        """Set what a device does that has come for the first time in this run."""
         assert self.choosing is not None
-        if self.replicas[index].round == self.round:
-            return
+        if index in self.planned:
+            return self.choosing.meet(index, machine, link)
         try:
             cut, micro = self.choices[index] = self.choosing.first(index, machine, link)
         except ValueError as error:  # what it says of itself leaves no choice
             raise WireError(f"device {index} can't be planned for: {error}") from error
+        self.planned.add(index)
+        if self.path is not None:
+            save(self, self.path)
         if index in self.orders:
             order = self.orders[index]
             self.orders[index] = Order(cut, micro, order.steps, order.fresh)

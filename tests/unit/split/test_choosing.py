@@ -105,3 +105,58 @@ def test_choices_become_a_plan_that_can_be_repeated(transport):
 
 def test_an_order_knows_its_steps():
     assert len(Order(1, 1, range(3, 6), False).steps) == 3
+
+
+class Moody(Choosing):
+    """Would choose otherwise each time it is asked, as measured times do."""
+
+    made = 0
+
+    def _plan(self, device):
+        Moody.made += 1
+        return [(2, 3), (1, 2), (3, 4)][Moody.made % 3]
+
+    def again(self, device, record):
+        return None
+
+
+@pytest.mark.parametrize("rounds", [0, 1])
+def test_a_restarted_server_keeps_its_plan(tmp_path, rounds):
+    """Also in the first round: the choice is on disk before anybody acts on it."""
+    Moody.made = 0
+    settings = Settings(4, (1, 1), epochs=3, batch=8, lr=0.1, join_s=30, grace_s=30)
+
+    def made():
+        own = Machine((machine(0.1).units[0],) * 4)
+        choosing = Moody(own, [Task(8, size, 432.0) for size in SIZES])
+        return Server(
+            units(), settings, SIZES, example=parts(SIZES)[0][0][:1], choosing=choosing,
+            profile=1, path=tmp_path / "server.pt",
+        )  # fmt: skip
+
+    def device(at):
+        own = Stream(*parts(SIZES)[at], settings, at)
+        return Device(at, lambda told: Job(settings, copy.deepcopy(units()), own), retries=0)
+
+    first = made()
+
+    class Ended(ConnectionError):
+        pass
+
+    def end(*_):
+        raise Ended("the end of the server's process")
+
+    if rounds:
+        first.report = end
+    else:
+        average = first._averaged
+        first._averaged = lambda done: end() if done else average(done)
+    with pytest.raises(ConnectionError):
+        run(first, [device(0), device(1)])
+    chosen = list(first.choices)
+    assert len(set(chosen)) == 2
+    second = made()
+    record = run(second, [device(0), device(1)])
+    assert second.choices == chosen
+    assert [(one[0].cut, one[1].cut) for one in record.plan] == [(chosen[0][0], chosen[1][0])] * 3
+    assert Moody.made == 2
