@@ -141,7 +141,7 @@ def _mutated(data: st.DataObject) -> bytes:
     return bytes(bytes_)
 
 
-@settings(max_examples=1500, deadline=2000)
+@settings(max_examples=1500, deadline=None)
 @given(st.data())
 def test_mutated_frames(data):
     try:
@@ -153,7 +153,7 @@ def test_mutated_frames(data):
 
 
 @pytest.mark.soak
-@settings(max_examples=100_000, deadline=2000)
+@settings(max_examples=100_000, deadline=None)
 @given(st.data())
 def test_many_mutated_frames(data):
     try:
