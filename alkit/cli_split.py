@@ -18,11 +18,7 @@ def add(commands: Any) -> None:
     certs.add_argument("folder", type=Path, help="a new folder for them")
     certs.add_argument("--devices", type=int, default=1, metavar="K", help="how many (1)")
     certs.add_argument(
-        "--hosts",
-        nargs="*",
-        default=[],
-        metavar="NAME",
-        help="names, addresses at which devices find the server",
+        "--hosts", nargs="*", default=[], metavar="NAME", help="names, addresses of the server"
     )
     certs.add_argument("--days", type=int, default=365, metavar="D", help="valid so long (365)")
     certs.set_defaults(command=_certs)

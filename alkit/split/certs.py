@@ -70,11 +70,11 @@ def certificates_in(folder: str | Path, who: str) -> Certificates:
     for path in (found.authority, found.certificate, found.key):
         if not path.exists():
             raise FileNotFoundError(f"{path} is missing: alkit split certs makes it")
-    _check(found, NAME if who == "server" else who, datetime.datetime.now(datetime.UTC))
+    _check(found, NAME if who == "server" else who)
     return found
 
 
-def _check(found: Certificates, name: str, now: datetime.datetime) -> None:
+def _check(found: Certificates, name: str) -> None:
     """See that the other side has no reason to refuse these files.
 
     Raises:
@@ -83,22 +83,19 @@ def _check(found: Certificates, name: str, now: datetime.datetime) -> None:
     authority = _loaded(found.authority, x509.load_pem_x509_certificate)
     own = _loaded(found.certificate, x509.load_pem_x509_certificate)
     key = _loaded(found.key, lambda pem: serialization.load_pem_private_key(pem, None))
+    now = datetime.datetime.now(datetime.UTC)
     for path, each in ((found.authority, authority), (found.certificate, own)):
         first, last = each.not_valid_before_utc, each.not_valid_after_utc
         if not first <= now <= last:
-            raise ValueError(
-                f"{path} is valid from {first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M}, and this"
-                f" machine's clock says {now:%Y-%m-%d %H:%M} UTC: set it, or make new ones"
-            )
+            said = f"{path} is valid from {first} to {last}, and this machine's clock says {now}"
+            raise ValueError(f"{said}: set it, or make new ones")
     if key.public_key() != own.public_key():
         raise ValueError(f"{found.key} is not the key of {found.certificate}: copy both anew")
     try:
         own.verify_directly_issued_by(authority)
     except (InvalidSignature, TypeError, ValueError) as error:
-        raise ValueError(
-            f"{found.certificate} is of another authority than {found.authority}: copy both from"
-            " one folder of `alkit split certs`"
-        ) from error
+        said = f"{found.certificate} is of another authority than {found.authority}"
+        raise ValueError(f"{said}: copy both from one folder of `alkit split certs`") from error
     if own.subject != _named(name):
         raise ValueError(f"{found.certificate} is for {own.subject.rfc4514_string()}, not {name}")
 
@@ -107,9 +104,7 @@ def _loaded(path: Path, load: Callable[[bytes], Any]) -> Any:
     try:
         return load(path.read_bytes())
     except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"{path} can't be read as PEM: copy it again, or make new certificates"
-        ) from error
+        raise ValueError(f"{path} can't be read as PEM: copy it again, or make anew") from error
 
 
 def _new_key() -> ec.EllipticCurvePrivateKey:

@@ -161,18 +161,10 @@ class Config:
         for key, allowed in choices.items():
             if getattr(self, key) not in allowed:
                 raise ConfigError(f"{key} is {getattr(self, key)!r}: give {', '.join(allowed)}")
-        for key in ("devices", "epochs", "batch", "micro", "threads", "quorum", "shards"):
-            if getattr(self, key) < 1:
-                raise ConfigError(f"{key} is {getattr(self, key)}: it must be at least 1")
-        for key in ("data_size", "test_size", "profile"):
-            if getattr(self, key) < 0:
-                raise ConfigError(f"{key} is {getattr(self, key)}: it must not be below 0")
         try:
             check_numbers(self)
         except ValueError as error:
             raise ConfigError(str(error)) from error
-        if self.aggregate_every < -1:
-            raise ConfigError(f"aggregate_every is {self.aggregate_every}: give -1, 0 or more")
         if not 0 < self.port < 65536:
             raise ConfigError(f"port is {self.port}: give 1 to 65535")
         if self.cut < ALL:
@@ -233,14 +225,12 @@ def _explained(found: Mapping[str, Any], path: Path) -> dict[str, Any]:
         left["profile_iter_num"] = 0  # the published default: cut and micro-batches are given
     if left.get("thread_num") in (0, -1):
         left["thread_num"] = 1
-        log.warning(
-            "%s: thread_num = %s: published, that is all cores; bits depend on it, so here it is a"
-            " number that is the same everywhere, 1", path, found["thread_num"],
-        )  # fmt: skip
-    if not _typed(path, SHARED_SIZE, left.pop(SHARED_SIZE, True), bool):
-        size, devices = left.get("data_size", 0), left.get("client_num", left.get("devices", 1))
-        if type(size) is int and type(devices) is int and size and devices > 0:
-            left["data_size"] = max(1, size // devices)  # of all devices together
+        what = "bits depend on it, so it is one number for all, and not all cores: 1"
+        log.warning("%s: thread_num = %s: here %s", path, found["thread_num"], what)
+    size, devices = left.get("data_size", 0), left.get("client_num", left.get("devices", 1))
+    alike = _typed(path, SHARED_SIZE, left.pop(SHARED_SIZE, True), bool)
+    if not alike and type(size) is type(devices) is int and size >= devices > 0:
+        left["data_size"] = size // devices
     return left
 
 

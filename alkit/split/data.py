@@ -3,6 +3,7 @@
 Labels are read by all, for shares depend on them; images only by those who need them.
 """
 
+import math
 from collections.abc import Callable
 from functools import lru_cache
 
@@ -15,6 +16,7 @@ from alkit.layers import evaluating
 from alkit.parts import DataSet, Part
 from alkit.rng import generator_for
 from alkit.split.config import Config, ConfigError
+from alkit.split.expect import Expect
 from alkit.split.networks import build
 from alkit.split.shares import partition
 
@@ -67,13 +69,10 @@ def network(config: Config) -> list[nn.Module]:
 def message_limit(config: Config) -> int:
     """Return the bytes that no message of this run exceeds: all weights, or a batch's activations,
     half as much again, and 16 MiB for the log of a round."""
-    units, x = network(config), _loaded(config.data, config.model).test.x[:1].float()
-    weights = sum(t.numel() * t.element_size() for u in units for t in u.state_dict().values())
-    widest = x.numel()
-    with torch.no_grad():
-        for unit in units:
-            x = unit.eval()(x)
-            widest = max(widest, x.numel())
+    x = _loaded(config.data, config.model).test.x[:1].float()
+    expect = Expect(network(config), x)
+    weights = sum(math.prod(shape) * dtype.itemsize for shape, dtype in expect.state.values())
+    widest = max(math.prod(shape) for shape, _ in expect.features)
     return int(1.5 * max(weights, 4 * widest * config.batch)) + (1 << 24)
 
 

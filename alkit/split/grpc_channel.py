@@ -308,8 +308,7 @@ def connect(
 
 def _wait(base: Any, address: str, certificates: Certificates | None, wait_s: float) -> None:
     """Wait until the other side is ready, and look every second why it is not."""
-    own = certificates
-    files = own and (str(own.authority), str(own.certificate), str(own.key))
+    files = certificates and tuple(map(str, vars(certificates).values()))
     end_s, ready = time.monotonic() + wait_s, grpc.channel_ready_future(base)
     while True:
         try:

@@ -8,9 +8,10 @@ from alkit.split.channel import HandshakeFailed
 __all__ = ["diagnose"]
 
 PATIENCE_S = 2.0
+ANEW = "both must come from one `alkit split certs`"
 
 
-def diagnose(address: str, files: tuple[str, str, str] | None) -> None:
+def diagnose(address: str, files: tuple[str, ...] | None) -> None:
     """Return if nobody answers, or if nothing is wrong.
 
     Args:
@@ -20,30 +21,24 @@ def diagnose(address: str, files: tuple[str, str, str] | None) -> None:
         HandshakeFailed: somebody answers, and one side does not believe the other.
     """
     host, _, port = address.rpartition(":")
-    host = host.strip("[]")
+    said = f"the server at {address}"
     try:
-        with socket.create_connection((host, int(port)), PATIENCE_S) as link:
-            _shake(link, host, address, files)
+        with socket.create_connection((host.strip("[]"), int(port)), PATIENCE_S) as link:
+            why = _fault(link, host.strip("[]"), files)
     except ssl.SSLCertVerificationError as error:
         raise HandshakeFailed(
-            f"the certificate of the server at {address} can't be believed: {error.verify_message};"
-            " it must come from the same `alkit split certs` as the files here"
+            f"{said} can't be believed: {error.verify_message}; {ANEW}"
         ) from error
-    except ssl.SSLError as error:
-        if error.reason == "WRONG_VERSION_NUMBER" and files:
-            raise HandshakeFailed(
-                f"the server at {address} does not speak TLS: it is another one, or runs with"
-                " plain = true"
-            ) from error
-    except HandshakeFailed:
-        raise
-    except OSError:
-        return
+    except OSError as error:  # it is not there, or goes away at the moment
+        if not files or getattr(error, "reason", None) != "WRONG_VERSION_NUMBER":
+            return
+        why = "does not speak TLS: it is another one, or runs with plain = true"
+    if why:
+        raise HandshakeFailed(f"{said} {why}")
 
 
-def _shake(
-    link: socket.socket, host: str, address: str, files: tuple[str, str, str] | None
-) -> None:
+def _fault(link: socket.socket, host: str, files: tuple[str, ...] | None) -> str:
+    """Return what is wrong after the handshake; nothing if all is well."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False  # below, with the names that there are
     context.set_alpn_protocols(["h2"])
@@ -55,17 +50,10 @@ def _shake(
     with context.wrap_socket(link, server_hostname=host) as tls:
         shown = tls.getpeercert()
         if files is None or shown is None:
-            raise HandshakeFailed(
-                f"the server at {address} wants certificates: give the folder, without plain = true"
-            )
+            return "wants certificates: give their folder, and leave plain out"
         names = [name for _, name in shown.get("subjectAltName", ())]
         if host not in names:
-            raise HandshakeFailed(
-                f"the certificate shown at {address} is for {', '.join(names)}: whoever answers is"
-                f" not the server, or it needs one of `alkit split certs --hosts {host}`"
-            )
-        if not tls.recv(1):  # a server speaks first, if it believes our certificate
-            raise HandshakeFailed(
-                f"the server at {address} does not accept {files[1]}: it must come from the same"
-                " `alkit split certs` as the server's"
-            )
+            whose = f"shows a certificate for {', '.join(names)}: it is not the server"
+            return f"{whose}, or needs one of `alkit split certs --hosts {host}`"
+        # a server speaks first, if it believes our certificate
+        return "" if tls.recv(1) else f"does not accept {files[1]}: {ANEW}"

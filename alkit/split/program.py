@@ -33,7 +33,7 @@ from alkit.split.profile import Link, measure
 from alkit.split.rounds import RoundRecord
 from alkit.split.server import GOODBYE_S, Server
 from alkit.split.settings import Settings
-from alkit.split.stream import MicroBatch, Stream, steps_an_epoch
+from alkit.split.stream import Stream, steps_an_epoch
 from alkit.timeline import Interval
 
 __all__ = ["device", "serve", "settings_of"]
@@ -54,11 +54,11 @@ def serve(config: Config, *, progress: bool = True) -> Path:
     counts = [len(rows) for rows in samples_of.shares(config)]
     folder = Path(config.folder)
     evaluate = samples_of.evaluator(config)
-    first = _first_batch(config, settings)
-    choosing = _choosing(config, units, settings, counts, first) if config.profile else None
+    example = samples_of.part_of(config, 0).x[:1].float()
+    choosing = _choosing(config, units, settings, counts) if config.profile else None
     bar = tqdm(desc="rounds", unit="round", disable=not progress)
     server = Server(
-        units, settings, counts, example=first.x[:1], name=config.digest, evaluate=evaluate,
+        units, settings, counts, example=example, name=config.digest, evaluate=evaluate,
         path=folder / "server.pt", report=lambda record: _show(bar, record),
         choosing=choosing, profile=config.profile,
     )  # fmt: skip
@@ -164,23 +164,14 @@ def settings_of(config: Config, units: int) -> Settings:
         raise ConfigError(str(error)) from error
 
 
-def _first_batch(config: Config, settings: Settings) -> MicroBatch:
-    """Return what the first device begins with."""
-    part = samples_of.part_of(config, 0)
-    [first] = Stream(part.x, part.y, settings, 0, samples_of.normal_of(part)).step(0, 1)
-    return first
-
-
 def _choosing(
-    config: Config,
-    units: Sequence[torch.nn.Module],
-    settings: Settings,
-    counts: Sequence[int],
-    first: MicroBatch,
+    config: Config, units: Sequence[torch.nn.Module], settings: Settings, counts: Sequence[int]
 ) -> Choosing:
     """Profile this machine as the server, and say what each device has to train."""
     if config.method != "pipelearn" or config.duplicate:
         raise ConfigError("profile is for method 'pipelearn' without duplicate: it chooses a cut")
+    part = samples_of.part_of(config, 0)
+    [first] = Stream(part.x, part.y, settings, 0, samples_of.normal_of(part)).step(0, 1)
     server = measure(
         units, first.x, first.y, repeats=config.profile, threads=config.threads,
         memory_bytes=_bytes(config.server_memory_mib),

@@ -110,7 +110,7 @@ class Server:
         self.known: dict[int, set[tuple[int, int]]] = {}  # optimisers that the devices have
         self.live: dict[int, tuple[int, int]] = {}  # round and step that came with a hello
         self.lost_s: dict[int, float] = {}
-        self.said: set[tuple[str, str]] = set()  # in the log
+        self.said: set[Any] = set()  # in the log
         self.dropped: dict[int, str] = {}  # why, until they come again
         self.orders = Attendance()
         self.contributions: dict[int, Contribution] = {}
@@ -230,10 +230,8 @@ class Server:
         index = None
         try:
             index = self._admit(channel, identity)
-            with (
-                operator_threads(self.settings.threads),
-                beating(channel, self.settings.heartbeat_s),
-            ):
+            settings = self.settings
+            with operator_threads(settings.threads), beating(channel, settings.heartbeat_s):
                 self._serve(channel, index)
         except Unwanted as error:
             self._warn("refused", identity, channel, error)
@@ -375,9 +373,10 @@ class Server:
 
     def _warn(self, what: str, index: int | None, channel: Channel, error: WireError) -> None:
         """Write a line once: who comes again and again does not fill the log."""
-        who, key = channel.peer if index is None else f"device {index}", (what, str(error))
-        log.log(logging.DEBUG if key in self.said else logging.WARNING, "%s is %s: %s", who, *key)
-        self.said = {*list(self.said)[-999:], key}
+        who, key = channel.peer if index is None else f"device {index}", (index, what, str(error))
+        level = logging.DEBUG if key in self.said else logging.WARNING
+        log.log(level, "%s is %s: %s", who, what, error)
+        self.said |= {key} if len(self.said) < 1000 else set()
 
     def lose(self, index: int, reason: str = "") -> None:
         """A device has gone; for a reason nobody waits for it in the open round."""

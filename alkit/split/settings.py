@@ -24,27 +24,26 @@ AUGMENTS = ("none", "weak")
 SHARED_TAIL = ("split", "splitfed2")
 
 
-# numbers that a run can have: from, below (or up to, where it is the same)
-RANGES = {
-    "lr": (0.0, math.inf), "momentum": (0.0, 1.0), "alpha": (1e-9, math.inf),
-    "grace_s": (0.0, math.inf), "join_s": (0.0, math.inf), "heartbeat_s": (1e-3, math.inf),
-    "round_s": (0.0, math.inf), "patience_s": (1e-3, math.inf),
-    "memory_mib": (0.0, math.inf), "server_memory_mib": (0.0, math.inf),
-    "uplink_mbit": (0.0, math.inf), "downlink_mbit": (0.0, math.inf),
-}  # fmt: skip
+# the least of each number and what it is below, of settings and of configurations
+ONE = ("devices", "epochs", "batch", "micro", "threads", "quorum", "least", "shards")
+ZERO = ("lr", "grace_s", "join_s", "round_s", "data_size", "test_size", "profile", "memory_mib")
+ZERO += ("server_memory_mib", "uplink_mbit", "downlink_mbit")
+RANGES = dict.fromkeys(ONE, (1.0, math.inf)) | dict.fromkeys(ZERO, (0.0, math.inf))
+RANGES |= dict.fromkeys(("heartbeat_s", "patience_s", "alpha"), (1e-3, math.inf))
+RANGES |= {"aggregate_every": (-1.0, math.inf), "momentum": (0.0, 1.0)}
 
 
 def check_numbers(own: Any) -> None:
-    """Compare the attributes that are rates, times and sizes with what they may be.
+    """Compare the numbers of settings, or of a configuration, with what they may be.
 
     Raises:
-        ValueError: one is no finite number, too small, or too large.
+        ValueError: one is too small, too large or no number.
     """
-    for name, (low, below) in RANGES.items():
-        value = getattr(own, name, low)
-        if not low <= value < below:
-            limit = "a finite number" if below == math.inf else f"less than {below:g}"
-            raise ValueError(f"{name} is {value}: give {limit}, {low:g} or more")
+    for name, (least, most) in RANGES.items():
+        value = getattr(own, name, least)
+        if not least <= value < most:
+            limit = "finite" if most == math.inf else f"below {most:g}"
+            raise ValueError(f"{name} is {value}: it must be at least {least:g}, and {limit}")
 
 
 @dataclass(frozen=True)
@@ -100,17 +99,11 @@ class Settings:
     def __post_init__(self) -> None:
         object.__setattr__(self, "cuts", _each(self.cuts, len(self.cuts)))
         object.__setattr__(self, "micros", _each(self.micros, len(self.cuts)))
-        if self.method not in METHODS:
-            raise ValueError(f"method is {self.method!r}: give {', '.join(METHODS)}")
-        if self.augment not in AUGMENTS:
-            raise ValueError(f"augment is {self.augment!r}: give {', '.join(AUGMENTS)}")
+        for name, allowed in (("method", METHODS), ("augment", AUGMENTS)):
+            if getattr(self, name) not in allowed:
+                raise ValueError(f"{name} is {getattr(self, name)!r}: give {', '.join(allowed)}")
         self._check_cuts()
         check_numbers(self)
-        for name in ("epochs", "batch", "threads", "quorum", "least"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}: it must be at least 1")
-        if self.aggregate_every < -1:
-            raise ValueError(f"aggregate_every is {self.aggregate_every}: give -1, 0 or more")
         if self.quorum > self.devices:
             raise ValueError(f"a quorum of {self.quorum} of {self.devices} devices can't be met")
         if self.shared_tail and self.immediate:

@@ -71,12 +71,12 @@ def test_digest_is_of_what_all_must_agree_on(tmp_path):
         ("[[device]]\n[[device]]", "2 tables"),
         ("device = 3", "write .*device"),
         ("= 3", "run.toml"),
-        ("lr = -0.1", "lr is -0.1: give a finite number, 0 or more"),
+        ("lr = -0.1", "lr is -0.1: it must be at least 0, and finite"),
         ("lr = nan", "lr is nan"),
         ("lr = inf", "lr is inf"),
-        ("momentum = 5", "momentum is 5.0: give less than 1, 0 or more"),
-        ("momentum = 1.0", "less than 1"),
-        ("momentum = -0.5", "less than 1"),
+        ("momentum = 5", "momentum is 5.0: it must be at least 0, and below 1"),
+        ("momentum = 1.0", "below 1"),
+        ("momentum = -0.5", "below 1"),
         ("grace_s = -1", "grace_s is -1"),
         ("join_s = nan", "join_s is nan"),
         ("heartbeat_s = 0", "heartbeat_s is 0"),
@@ -87,7 +87,7 @@ def test_digest_is_of_what_all_must_agree_on(tmp_path):
         ("shards = 0", "shards is 0"),
         ("memory_mib = nan", "memory_mib is nan"),
         ("uplink_mbit = inf", "uplink_mbit is inf"),
-        ("aggregate_every = -2", "give -1, 0 or more"),
+        ("aggregate_every = -2", "at least -1"),
         ("[[device]]\nuplink_mbit = -1", "uplink_mbit is -1"),
         ("async_comm = 1", "async_comm is 1, which is no bool"),
         ("same_data_size_for_each_client = 'no'", "no bool"),
@@ -123,7 +123,7 @@ def test_the_published_class_defaults(tmp_path, caplog):
     assert config.data_size == 2500  # of each device
     said = " ".join(caplog.messages)
     assert "async_comm = False: here sending and computing always overlap" in said
-    assert "thread_num = 0: published, that is all cores" in said
+    assert "thread_num = 0: here bits depend on it" in said
     assert "half_duplex" not in said
 
 

@@ -129,7 +129,7 @@ def test_a_false_server_is_not_believed(folder, tmp_path):
 def test_a_device_is_no_server(folder):
     with (
         Echo(certificates=raw(folder, "device-1")) as echo,
-        pytest.raises(HandshakeFailed, match="is for device-1: whoever answers is not the server"),
+        pytest.raises(HandshakeFailed, match="a certificate for device-1: it is not the server"),
     ):
         connect(echo.address, certificates_in(folder, "device-0"), wait_s=20)
 
@@ -158,7 +158,7 @@ def test_a_server_of_another_name_is_not_believed(folder, monkeypatch):
         made = Path(lab) / "lab"
         make(made, 1, hosts=["192.0.2.7", "server.lab"])
         with Echo(certificates=certificates_in(made, "server")) as echo:
-            words = "is for alkit-server, 192.0.2.7, server.lab: .* --hosts 127.0.0.1"
+            words = "for alkit-server, 192.0.2.7, server.lab: .* --hosts 127.0.0.1"
             with pytest.raises(HandshakeFailed, match=words):
                 connect(echo.address, certificates_in(made, "device-0"), wait_s=20)
             assert echo.seen == []

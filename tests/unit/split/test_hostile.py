@@ -201,7 +201,7 @@ LATE = {
     "intervals in float": (tensor("intervals", torch.Tensor.float), "float32"),
     "an interval of lane 9": (tensor("intervals", first(9.0)), "lane 9"),
     "an interval of a step of 1e300": (
-        tensor("intervals", lambda t: t.index_fill(1, torch.tensor([2]), 1e300)), "step .* 10000"),
+        tensor("intervals", lambda t: t.index_fill(1, torch.tensor([2]), 1e300)), "batch .* 10000"),
     "an interval that ends first": (
         tensor("intervals", lambda t: t * torch.tensor([1, 1, 1, 1, 1, -1, 1]).double()), "from"),
     "no losses": (less("losses"), "lacks losses"),
@@ -332,8 +332,8 @@ def test_a_time_that_is_none_and_a_hello_of_nonsense():
     expect.check(Message("hello", values=hello), Due("hello"))
     for wrong, words in [
         (Message("hello", values=hello, sent_s=NAN), "no time"),
-        (Message("hello", values=hello | {"saved": [[0, "1"]]}), "rounds and cuts"),
-        (Message("hello", values=hello | {"saved": [3]}), "rounds and cuts"),
+        (Message("hello", values=hello | {"saved": [[0, "1"]]}), "a round and a cut"),
+        (Message("hello", values=hello | {"saved": [3]}), "a round and a cut"),
         (Message("hello", values=hello | {"round": 10**30}), "round of hello"),
         (Message("hello", values=hello | {"step": -2}), "step of hello"),
         (Message("probe"), "a hello was due"),

@@ -60,7 +60,7 @@ def test_round_trip(dtype):
     [
         (b"", "too few"),
         (frame(magic=b"HTTP"), "no message of alkit"),
-        (frame(version=2), "version 2"),
+        (frame(version=VERSION + 1), f"version {VERSION + 1}"),
         (frame(kind=200), "kind 200"),
         (frame(payload=b"x" * 8, crc=1), "check sum"),
         (frame(values=b"{"), "no JSON"),
