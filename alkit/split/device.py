@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from tqdm.auto import tqdm
 
 from alkit import checkpoint
+from alkit.caller import CallerState
 from alkit.engine import operator_threads
 from alkit.split.channel import Channel, ChannelLost, HandshakeFailed, beating
 from alkit.split.greeting import speed
@@ -87,6 +88,7 @@ class Device:
         progress: bool = False,
     ) -> None:
         self.index, self.prepare, self.name = index, prepare, name
+        self.caller = CallerState.here()
         self.path = None if folder is None else Path(folder) / f"device-{index}.pt"
         self.retries, self.pause_s, self.memory_bytes = retries, pause_s, memory_bytes
         self.threads, self.progress = threads, progress
@@ -145,7 +147,7 @@ class Device:
         welcome = _expect(channel.receive(60.0), "welcome")
         if self.job is None:
             self.job = self.prepare(dict(welcome.values["job"]))
-        with operator_threads(self._threads):
+        with operator_threads(self._threads), self.caller.training():
             self._compare_clocks(channel, int(welcome.values["probes"]))
             with beating(channel, self.job.settings.heartbeat_s):
                 return self._rounds(channel, int(welcome.values["profile"]))

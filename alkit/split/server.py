@@ -25,6 +25,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from alkit.caller import CallerState
 from alkit.engine import operator_threads
 from alkit.rng import generator_for
 from alkit.split.channel import Channel, ChannelLost, beating
@@ -90,6 +91,7 @@ class Server:
         self.evaluate, self.plan, self.report = evaluate, plan, report
         self.choosing, self.profile = choosing, profile if choosing else 0
         self.condition = threading.Condition()
+        self.caller = CallerState.here()
         self.state = state_of(units)
         self.rounds = round_count(settings, self.samples)
         self.round, self.over = 0, False
@@ -231,8 +233,9 @@ class Server:
         try:
             index = self._admit(channel, identity)
             settings = self.settings
-            with operator_threads(settings.threads), beating(channel, settings.heartbeat_s):
-                self._serve(channel, index)
+            with operator_threads(settings.threads), self.caller.training():
+                with beating(channel, settings.heartbeat_s):
+                    self._serve(channel, index)
         except Unwanted as error:
             self._warn("refused", identity, channel, error)
             refuse(channel, str(error))

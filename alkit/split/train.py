@@ -17,6 +17,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from alkit.arguments import Brief, changed
+from alkit.caller import CallerState
+from alkit.models.blocks import as_blocks
 from alkit.split.channel import Channel, local_pair
 from alkit.split.device import Device, Job
 from alkit.split.networks import has_batch_norm
@@ -33,8 +36,8 @@ TRANSPORTS = ("local", "grpc")
 Part = tuple[Tensor, Tensor]
 
 
-@dataclass(frozen=True)
-class Record:
+@dataclass(frozen=True, repr=False)
+class Record(Brief):
     """What a run gave.
 
     Attributes:
@@ -95,24 +98,27 @@ def train(
         ValueError: settings that don't fit; says what would.
         QuorumLost, ChannelLost: devices are gone.
     """
-    least = 2 if has_batch_norm(blocks) else 1
+    blocks = as_blocks(blocks)
     cuts = (cut,) * len(parts) if isinstance(cut, int) else tuple(cut)
     micros = (micro,) if isinstance(micro, int) else tuple(micro)
-    chosen = Settings(len(blocks), cuts, micros=micros, **{"least": least} | settings)
+    least = 2 if has_batch_norm(blocks) else 1
+    fixed = {"units": len(blocks), "cuts": cuts, "micros": micros}
+    chosen = changed(Settings, fixed | {"least": least} | settings)
     if len(cuts) != len(parts):
         raise ValueError(f"{len(parts)} parts and {len(cuts)} cuts: give one cut, or one a part")
     samples = [len(y) for _, y in parts]
     score = None if evaluate is None else lambda state: {"accuracy": evaluate(state)}
     [example, *_] = Stream(*parts[0], chosen, 0, normal).step(0, 1)
     options = {"example": example.x[:1], "evaluate": score, "plan": plan, "path": path}
-    server = Server(blocks, chosen, samples, **options)
 
     def device(index: int) -> Device:
         own = Stream(*parts[index], chosen, index, normal)
-        job = Job(chosen, copy.deepcopy(list(blocks)), own)
+        job = Job(chosen, copy.deepcopy(blocks), own)
         return Device(index, lambda told: job)
 
-    return run(server, [device(index) for index in range(len(parts))], transport)
+    with CallerState.here().training():  # copies that inference mode makes can't be trained
+        server = Server(blocks, chosen, samples, **options)
+        return run(server, [device(index) for index in range(len(parts))], transport)
 
 
 def run(server: Server, devices: Sequence[Device], transport: str = "local") -> Record:

@@ -8,12 +8,13 @@ import torch
 from torch import nn
 from torch._dynamo.testing import CompileCounterWithBackend
 
-from alkit import datasets, delayed, dtp, launch, train_epoch
+from alkit import datasets, delayed, dtp, launch, split, train_epoch
 from alkit import schedule as schedules
 from alkit.caller import CallerState
 from alkit.engine import run_single, run_threads
 from tests.helpers import dense_model, differences, made_batches, state_of
 from tests.unit.delayed.nets import bits, mlp, momentum, vectors
+from tests.unit.split.helpers import parts, units
 
 MODES = (("al", None), ("al_m", 3), ("al_fm", None), ("al_pipeline", 2), ("al_pipeline", 3))
 CONTEXTS = {
@@ -64,6 +65,22 @@ def test_delayed_gradients_under_autocast_on_all_executors(method):
     assert differences(plain, expected)
     for other in (threads, *ranks):
         assert not differences(expected, other)
+
+
+@pytest.mark.parametrize("context", CONTEXTS)
+def test_split_learnings_threads_begin_with_the_callers_state(context):
+    made = parts([16, 16])
+
+    def trained(transport, around):
+        with around():
+            record = split.train(
+                units(), made, cut=2, micro=2, batch=8, lr=0.1, transport=transport
+            )
+        return record.state
+
+    local, grpc = (trained(transport, CONTEXTS[context]) for transport in ("local", "grpc"))
+    assert not differences(local, grpc)
+    assert bool(differences(local, trained("local", nullcontext))) == (context == "autocast")
 
 
 @pytest.mark.parametrize("context", CONTEXTS)
