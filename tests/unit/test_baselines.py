@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from alkit import baselines, datasets
+from alkit import datasets
 from alkit.parts import Part
+from studies import baselines
 
 
 def test_word_counts_leave_padding_out():

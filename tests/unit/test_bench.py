@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from alkit.bench import Stack, compare, interleaved, recorded_rates
-from alkit.publish import replace_section
 from alkit.timeline import Timeline
 from alkit.train import EpochRecord
+from studies.publish import replace_section
 
 
 def _fake(order, name, seconds):

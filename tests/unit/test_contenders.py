@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from alkit import contenders
 from alkit.device import cores
 from alkit.stacks import Stack
 from alkit.timeline import Interval, Timeline
 from alkit.train import EpochRecord
+from studies import contenders
 
 SMALL = Stack(layers=2, width=12, heads=2, ffn=8, texts=4, tokens=5, batches=4)
 

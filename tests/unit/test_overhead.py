@@ -5,7 +5,7 @@ import time
 import pytest
 
 from alkit import engine
-from alkit.overhead import overhead, run
+from studies.overhead import overhead, run
 
 
 def test_tasks_take_about_what_was_asked_for():

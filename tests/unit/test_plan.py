@@ -3,7 +3,7 @@
 import pytest
 
 from alkit.costs import BlockCost
-from alkit.plan import METHODS, Network, plan, step_s
+from studies.plan import METHODS, Network, plan, step_s
 
 AL = BlockCost(1.0, 1.5, 0.5, output_bytes=100, parameter_bytes=1000)
 BP = BlockCost(1.0, 2.0, 0.5, output_bytes=100, parameter_bytes=1000)

@@ -3,8 +3,8 @@
 import pandas as pd
 import pytest
 
-from alkit import scale
-from alkit.scale import Machine
+from studies import scale
+from studies.scale import Machine
 
 MACHINE = Machine(2.0, 5.0, 4.0, 0.9, 0.05, 1.5)
 EMBEDDING = 2.0 + 4.0 * scale.TENSORS

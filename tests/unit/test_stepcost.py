@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from alkit import stepcost
+from studies import stepcost
 
 SIZES = {
     "vgg": {"width": 0.0625},

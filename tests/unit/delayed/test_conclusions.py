@@ -5,8 +5,8 @@ from itertools import product
 import pandas as pd
 import torch
 
-from alkit.delayed import conclusions
 from alkit.study import pack
+from studies import conclusions
 
 SEEDS = range(5)
 

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from alkit.delayed import race
 from alkit.stacks import Stack
+from studies import race
 
 SMALL = Stack(kind="resnet20", layers=10, width=2, texts=4, batches=12)
 SECONDS = {

@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from alkit.elastic import Examples, Recipe, Settings, study
-from alkit.elastic.pretrain import corpus, masked_examples, masked_words
 from alkit.elastic.pretrained import begin, save_body
 from alkit.elastic.tasks import load_task
 from alkit.elastic.train import train
 from alkit.mlm import IGNORED
 from alkit.wordpiece import CLS, SEP, wordpiece
+from studies.pretrain import corpus, masked_examples, masked_words
 from tests.unit.elastic.helpers import make_vit
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from alkit.split import lab
 from alkit.split.links import Links, LinksUnavailable
 from alkit.split.schedule import LANES
+from studies import lab
 
 
 def test_a_run(tmp_path):

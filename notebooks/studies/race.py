@@ -18,7 +18,6 @@ import torch.distributed as dist
 import torch.nn.functional as F
 
 from alkit import rivals
-from alkit.contenders import fastest_micro, mean, profiled
 from alkit.costs import BlockCost
 from alkit.delayed.methods import METHODS
 from alkit.delayed.modules import Pipeline
@@ -30,6 +29,7 @@ from alkit.schedule import Task
 from alkit.shared_clock import Sharing, simulate
 from alkit.stacks import Stack
 from alkit.timeline import Timeline
+from studies.contenders import fastest_micro, mean, profiled
 
 __all__ = ["Costs", "contenders", "costs_of", "on_ranks", "predicted", "unit_costs"]
 

@@ -1,0 +1,1 @@
+"""What single notebooks need beside the package: races, rivals, tables, links of a lab."""
