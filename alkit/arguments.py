@@ -31,13 +31,13 @@ class Brief:
 
 
 def as_pair(batch: Any, number: int) -> tuple[Any, Any]:
-    """Return a batch as (x, y).
+    """Return a batch as (x, y), both tensors or trees of them.
 
     Raises:
         TypeError: it is something else; says how to make a pair of that.
     """
     if isinstance(batch, tuple | list) and len(batch) == 2:
-        if next(tree.tensors(batch[0]), None) is not None and hasattr(batch[1], "requires_grad"):
+        if all(next(tree.tensors(half), None) is not None for half in batch):
             return batch[0], batch[1]
         advice = "make tensors of arrays and lists: torch.as_tensor(values)"
         what = f"({given(batch[0])}, {given(batch[1])})"

@@ -48,6 +48,7 @@ def test_a_batch_of_two_samples_is_not_taken_for_a_pair():
 
 def test_pairs_pass():
     mask = torch.ones(4, 2)
+    assert as_pair((X, (Y, mask)), 0) == (X, (Y, mask))
     for x in (X, (X, mask), {"ids": X, "mask": mask}):
         assert as_pair((x, Y), 0) == (x, Y)
     assert len(train_epoch(dense_model(1), [[X, Y]], "al").losses) == 1
