@@ -1,6 +1,7 @@
 """Random AL stacks, and everything about a model that training may change."""
 
 import random
+import threading
 
 import torch
 import torch.nn.functional as F
@@ -53,3 +54,17 @@ def differences(one: dict[str, Tensor], other: dict[str, Tensor]) -> list[str]:
 
 def random_cuts(layers: int, workers: int, rng: random.Random) -> list[int]:
     return sorted(rng.sample(range(1, layers), workers - 1))
+
+
+class Clock:
+    """Stands in for the module `time`: seconds pass for a thread only when it sleeps."""
+
+    def __init__(self) -> None:
+        self._own = threading.local()
+
+    def perf_counter(self) -> float:
+        """Return the seconds that the calling thread has slept."""
+        return getattr(self._own, "now", 0.0)
+
+    def sleep(self, seconds: float) -> None:
+        self._own.now = self.perf_counter() + seconds
