@@ -10,7 +10,6 @@ it is in one task for too long. Ranks that only wait for another one don't count
 caller dies, its ranks end themselves.
 """
 
-import itertools
 import logging
 import os
 import pickle
@@ -37,6 +36,7 @@ log = logging.getLogger(__name__)
 
 GRACE_S = 1.0  # for the other ranks' reports after the first fault, and to end when asked to
 LINES = 40  # of a rank's output that an error shows
+LOOKS = 10  # half seconds that a hanging rank has to say where it is
 DISCONNECTED = ("Connection closed", "Connection reset", "Connection refused", "Broken pipe")
 
 
@@ -147,6 +147,7 @@ class _Child:
             )
         self.pipe = Connection(ours.detach())
         self.printed: deque[str] = deque(maxlen=LINES)
+        self.lines = 0  # printed so far
         self.printer = threading.Thread(target=self._print, daemon=True)
         self.printer.start()
         self.heard_s = time.monotonic()
@@ -199,11 +200,15 @@ class _Child:
             self.fault = f"hangs in {self.label}, for {self.task_s:.0f} s now", self._traceback()
 
     def _traceback(self) -> str:
-        """Ask the process where it is; a stopped one does not say."""
-        before = len(self.printed)
+        """Ask the process where it is, and wait until it has said so; a stopped one never does."""
+        before = said = self.lines
         self.process.send_signal(signal.SIGUSR1)
-        time.sleep(0.5)
-        return "".join(itertools.islice(self.printed, before, None)) or self._tail()
+        for _ in range(LOOKS):
+            time.sleep(0.5)
+            if said == self.lines > before:
+                break
+            said = self.lines
+        return "".join([*self.printed][before - said :]) if said > before else self._tail()
 
     def _tail(self) -> str:
         return "".join(self.printed)
@@ -212,6 +217,7 @@ class _Child:
         with self.process.stdout as lines:
             for line in lines:
                 self.printed.append(line)
+                self.lines += 1
                 print(f"[rank {self.rank}] {line}", end="", flush=True)
 
 
@@ -221,6 +227,8 @@ def _watch(crew: Sequence[_Child], heartbeat_s: float) -> list[Any]:
         _read(crew, 0.25)
         for child in _running(crew):
             child.look(heartbeat_s)
+            if child.fault:
+                break  # to ask it took seconds in which nobody was heard
         if any(child.fault for child in crew):
             raise _first_fault(crew)
     return [child.result for child in crew]

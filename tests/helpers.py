@@ -2,12 +2,13 @@
 
 import random
 import threading
+import time
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from alkit import AE, AL, ENC, ALModel, one_hot
+from alkit import AE, AL, ENC, ALModel, heartbeat, one_hot
 from alkit.train import full_state
 
 CLASSES, WIDTH, CODE = 3, 6, 5
@@ -68,3 +69,8 @@ class Clock:
 
     def sleep(self, seconds: float) -> None:
         self._own.now = self.perf_counter() + seconds
+
+
+def begun_an_hour_ago() -> None:
+    """Let this rank be in its task for an hour already: a hang that nobody has to wait for."""
+    heartbeat._last = heartbeat.last()._replace(since_s=time.monotonic() - 3600)

@@ -1,5 +1,6 @@
 """Processes: the bits of one thread, and a rank that fails is named and leaves nobody behind."""
 
+import faulthandler
 import os
 import signal
 import time
@@ -9,13 +10,15 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from alkit import fit, launch, train_epoch
+from alkit import fit, launch, ranks, train_epoch
 from alkit.heartbeat import beat, waiting
 from alkit.ranks import RankFailed
-from tests.helpers import dense_model, differences, made_batches, state_of
+from tests.helpers import begun_an_hour_ago, dense_model, differences, made_batches, state_of
 from tests.unit.test_fitting import Spy, al_model, spied, toy
 
 LAYERS, BATCHES = 4, 6
+# seconds: a busy machine takes none of them for a fault, and a fault is named long before the second
+HEARTBEAT_S, LIVENESS_S = 900.0, 300.0
 
 
 def _trained(ranks, cuts, shorter=0, other=False, **options):
@@ -54,30 +57,53 @@ def _family():
     return {process.pid for process in psutil.Process().children(recursive=True)}
 
 
-def _fails(how):
-    """Rank 1 fails in its third task; rank 0 waits for it."""
+def _fails(how, clock):
+    """Rank 1 fails in its third task and notes when; rank 0 waits for it."""
     if dist.get_rank() == 0:
         with waiting("rank 1"):
             dist.recv(torch.zeros(1), 1)
     beat("its third task")
+    clock.write_text(str(time.monotonic()))
     if how == "raise":
         raise ZeroDivisionError("by design")
-    if how == "hang":
-        time.sleep(600)
-    os.kill(os.getpid(), {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}[how])
+    if how == "hang slowly":
+        faulthandler.unregister(signal.SIGUSR1)
+        signal.signal(signal.SIGUSR1, _late)
+    if how.startswith("hang"):
+        begun_an_hour_ago()
+    else:
+        os.kill(os.getpid(), {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}[how])
     time.sleep(600)
+
+
+def _late(*_):
+    """Say where this rank is as a busy machine lets it: late."""
+    time.sleep(1.5)
+    faulthandler.dump_traceback(all_threads=True)
+
+
+class _Child(ranks._Child):
+    """Puts the caller's clock on by an hour as soon as the rank has stopped."""
+
+    def look(self, heartbeat_s):
+        if psutil.Process(self.process.pid).status() == psutil.STATUS_STOPPED:
+            self.heard_s -= 3600
+        super().look(heartbeat_s)
 
 
 @pytest.mark.parametrize(("how", "reason", "details"), [
     ("raise", "raised ZeroDivisionError: by design", "in _fails"),
     ("kill", "died of SIGKILL", ""),
     ("hang", "hangs in its third task", "in _fails"),
+    ("hang slowly", "hangs in its third task", "in _fails"),
     ("stop", "has been silent", ""),
 ])  # fmt: skip
-def test_a_fault_is_named_and_nobody_is_left(how, reason, details):
+def test_a_fault_is_named_and_nobody_is_left(how, reason, details, monkeypatch, tmp_path):
+    monkeypatch.setattr(ranks, "_Child", _Child)
     before = _family()
     with pytest.raises(RankFailed) as failed:
-        launch(_fails, how, heartbeat_s=3.0)
+        launch(_fails, how, tmp_path / "clock", heartbeat_s=HEARTBEAT_S)
+    assert time.monotonic() - float((tmp_path / "clock").read_text()) < LIVENESS_S
     assert failed.value.rank == 1
     assert reason in failed.value.reason
     assert details in failed.value.details
@@ -149,8 +175,8 @@ def test_a_killed_rank_s_run_goes_on_to_the_same_bits(tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["run.pt"]
 
 
-def _until(look, count, limit_s=60.0):
-    end_s = time.monotonic() + limit_s
+def _until(look, count):
+    end_s = time.monotonic() + LIVENESS_S
     while len(found := look()) < count:
         assert time.monotonic() < end_s
         time.sleep(0.1)

@@ -8,11 +8,14 @@ import pytest
 import torch
 from torch import nn
 
+from alkit import engine_ranks
 from alkit.delayed import METHODS
 from alkit.ranks import RankFailed, launch
+from tests.helpers import begun_an_hour_ago
 from tests.unit.delayed.nets import bits, images, mlp, resnet, trained, vectors
 
 BATCHES = 20
+HEARTBEAT_S = 900.0  # a busy machine takes as long for nothing here
 
 
 def _trained(modules, methods):
@@ -87,7 +90,7 @@ def test_ranks_without_a_drain():
 
 
 class _Slow(nn.Module):
-    """Takes longer than the clocks of processes, which start at a barrier, can disagree."""
+    """Takes so long that whoever does not wait for it is seen."""
 
     def forward(self, x):
         time.sleep(0.05)
@@ -95,6 +98,9 @@ class _Slow(nn.Module):
 
 
 def _timeline():
+    """Return intervals on the clock that all processes of a machine share, not from a barrier."""
+    own = engine_ranks._Rank.intervals
+    engine_ranks._Rank.intervals = lambda rank, name, start_s: own(rank, name, 0.0)
     return trained([*mlp(5), _Slow()], 3, vectors(8), "fr_barrier", "ranks").timeline.intervals
 
 
@@ -105,7 +111,7 @@ def test_a_barrier_holds_between_processes():
     for one in intervals:
         if one.kind == "backward" and one.stage < 2:
             last = forwards.get(one.batch + 2 - one.stage)
-            assert last is None or one.start_s > last - 0.03
+            assert last is None or one.start_s > last
 
 
 def _failing(how):
@@ -128,10 +134,9 @@ def _failing(how):
     ("how", "words"), [("raise", "rank 1 raised OSError"), ("kill", "rank 1 died of SIGKILL")]
 )
 def test_a_rank_that_fails_is_named(how, words):
-    before = time.monotonic()
+    """By what it did, not by a missed heartbeat; alkit.launch's tests time the fault."""
     with pytest.raises(RankFailed, match=words):
-        launch(_failing, how, ranks=3)
-    assert time.monotonic() - before < 60  # the start included; alkit.launch's tests time the fault
+        launch(_failing, how, ranks=3, heartbeat_s=HEARTBEAT_S)
 
 
 def _hanging():
@@ -141,6 +146,7 @@ def _hanging():
         def forward(self, x):
             Hangs.count += 1
             if Hangs.count == 4:
+                begun_an_hour_ago()
                 time.sleep(3600)
             return x
 
@@ -149,4 +155,4 @@ def _hanging():
 
 def test_a_rank_that_hangs_is_named():
     with pytest.raises(RankFailed, match="rank 1 hangs in forward of stage 1"):
-        launch(_hanging, ranks=2, heartbeat_s=3)
+        launch(_hanging, ranks=2, heartbeat_s=HEARTBEAT_S)

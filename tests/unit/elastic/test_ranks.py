@@ -81,7 +81,7 @@ def _dies_while_regrouping(settings, path):
 
     def deadly(self, plan):
         if dist.get_rank() == 1 and plan.stages == 1:
-            (path.parent / "died").write_text(str(time.time()))
+            (path.parent / "died").write_text(str(time.monotonic()))
             os.kill(os.getpid(), signal.SIGKILL)
         regroup(self, plan)
 
@@ -90,12 +90,12 @@ def _dies_while_regrouping(settings, path):
 
 
 def test_a_rank_that_dies_in_a_transformation(settings, tmp_path):
-    """It is named within ten seconds, nothing is left over, and the checkpoint goes on."""
+    """It is named long before a heartbeat is missed, and the checkpoint goes on."""
     path = tmp_path / "run.pt"
     ours = replace(settings, devices=2, executor="ranks", cache_folder=str(tmp_path))
     with pytest.raises(RankFailed, match="rank 1 died of SIGKILL"):
-        launch(_dies_while_regrouping, ours, path, ranks=2)
-    assert time.time() - float((tmp_path / "died").read_text()) < 10
+        launch(_dies_while_regrouping, ours, path, ranks=2, heartbeat_s=900.0)
+    assert time.monotonic() - float((tmp_path / "died").read_text()) < 300
     found = train(make_vit(), images(), settings=ours, ranks=2, checkpoint=path, progress=False)
     close(found.state, plain(make_vit(), images(), settings).state, 1e-12)
     assert found.messages[0].step == 0
