@@ -29,7 +29,7 @@ CONNECTED = (
     "() => window.jupyterapp?.shell.currentWidget?.sessionContext?.session?.kernel"
     "?.connectionStatus === 'connected'"
 )
-START_S, RUN_S = 60, 120
+START_S, RUN_S = 300, 600  # only a hang takes so long
 READY = ".alkit-ready"
 DASHBOARDS = {
     "schedule": "from alkit.widgets import ScheduleDashboard\nScheduleDashboard(4, 2).view",

@@ -257,8 +257,9 @@ def test_a_foreign_environment_that_fits_is_left_alone(install, call, monkeypatc
 
 
 def _sh(*command: str, path: str, **env: str) -> subprocess.CompletedProcess:
+    """Run a command; only a hang takes as long as its limit."""
     return subprocess.run(
-        command, cwd=ROOT, env={"PATH": path, **env}, capture_output=True, text=True, timeout=60
+        command, cwd=ROOT, env={"PATH": path, **env}, capture_output=True, text=True, timeout=600
     )
 
 

@@ -31,14 +31,15 @@ depth: int | None = None
 BODY = """\
 import os, pathlib, subprocess, sys, time
 if mode != "ok":
-    subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)"], start_new_session=True)
+    words = [sys.executable, "-c", "import time; time.sleep(3600)"]
+    subprocess.Popen(words, start_new_session=True)
 if mode == "raise":
     raise RuntimeError("the reason")
 if mode == "die":
     os.kill(os.getpid(), 9)
 if mode == "slow":
     pathlib.Path("started").touch()
-    time.sleep(300)
+    time.sleep(3600)
 import alkit.paths
 alkit.paths.root = lambda: pathlib.Path.cwd().parent
 import alkit.results
@@ -49,6 +50,7 @@ run.record("threads", os.environ.get("OMP_NUM_THREADS", "free"), method="al")
 run.save()
 """
 MARK = "ALKIT_TEST_MARK"
+LIVENESS_S = 900  # only a hang takes so long
 
 
 def write_notebook(folder, source=PARAMETERS, body=BODY, name="10_x", tags=("parameters",)):
@@ -392,9 +394,9 @@ def test_a_sweep_goes_on_after_a_failure(notebook, mark):
 
 def test_a_cell_over_its_time_limit_ends_the_run(notebook, mark, capfd):
     with pytest.raises(runs.RunFailed) as failed:
-        runs.run(notebook, overrides={"mode": "slow"}, timeout_s=2, progress=False)
+        runs.run(notebook, overrides={"mode": "slow"}, timeout_s=10, progress=False)
     assert (failed.value.notebook, failed.value.cell) == ("10_x.ipynb", 4)
-    assert failed.value.error == "the cell ran longer than its limit of 2 s"
+    assert failed.value.error == "the cell ran longer than its limit of 10 s"
     assert failed.value.partial == paths.runs_dir() / "10_x" / "smoke.mode=slow.partial.ipynb"
     text = str(failed.value)
     assert text.startswith("10_x.ipynb failed in cell 4:\nthe cell ran longer")
@@ -443,8 +445,8 @@ def test_points_of_a_grid_are_all_combinations(notebook, tmp_path):
     assert sweeps._environment(planned[0], "id")["OMP_NUM_THREADS"] == "1"
 
 
-def wait_until(condition, what, limit_s=60):
-    deadline = time.monotonic() + limit_s
+def wait_until(condition, what):
+    deadline = time.monotonic() + LIVENESS_S
     while not condition():
         assert time.monotonic() < deadline, what
         time.sleep(0.1)
@@ -471,7 +473,7 @@ def test_no_process_survives_an_interrupt(tmp_path, mark):
     assert len(survivors(mark)) >= 3 * 4  # the command, its process, the kernel, the cell's own
     for command, number in zip(commands, signals, strict=True):
         command.send_signal(number)
-    errors = [command.communicate(timeout=60)[1] for command in commands]
+    errors = [command.communicate(timeout=LIVENESS_S)[1] for command in commands]
     assert [command.returncode for command in commands] == [130, 130, -signal.SIGKILL]
     assert not [error for error in errors if "Traceback" in error]
     assert errors[0].endswith("alkit: interrupted; no process of it is left\n")

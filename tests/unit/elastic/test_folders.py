@@ -13,12 +13,12 @@ from alkit import cli
 from alkit.folders import Home, clear, left_behind
 
 KEEPS_ONE = """
-import sys, time
+import sys
 from alkit.folders import Home
 home = Home(sys.argv[1])
 (home.path / "features").write_bytes(bytes(1000))
 print(home.path, flush=True)
-time.sleep(60)
+sys.stdin.read()
 """
 
 
@@ -30,9 +30,8 @@ def test_a_folder_goes_with_its_block(tmp_path):
 
 
 def test_a_killed_run_leaves_a_folder_and_it_is_cleared(tmp_path, capsys):
-    child = subprocess.Popen(
-        [sys.executable, "-c", KEEPS_ONE, str(tmp_path)], stdout=subprocess.PIPE, text=True
-    )
+    command = [sys.executable, "-c", KEEPS_ONE, str(tmp_path)]
+    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     with child, Home(tmp_path) as own:
         assert child.stdout is not None
         left = Path(child.stdout.readline().strip())
