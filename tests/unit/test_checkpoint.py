@@ -7,6 +7,7 @@ import pickle
 import random
 import threading
 import time
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -289,46 +290,69 @@ def test_another_width(tmp_path):
 # --- killed at any moment
 
 
-def _slow_save(content, file):
-    """Write a checkpoint in pieces, so that there is time to kill in between."""
-    buffer = io.BytesIO()
-    _torch_save(content, buffer)
-    whole = buffer.getvalue()
-    for start in range(0, len(whole), len(whole) // 4):
-        file.write(whole[start : start + len(whole) // 4])
-        file.flush()
-        time.sleep(0.02)
+class _Stalling:
+    """Writes checkpoints in pieces; in the middle of the n-th one it waits to be killed."""
+
+    def __init__(self, write: int, mark: Path) -> None:
+        self.left, self.mark = write, mark
+
+    def __call__(self, content, file):
+        buffer = io.BytesIO()
+        _torch_save(content, buffer)
+        whole = buffer.getvalue()
+        self.left -= 1
+        for piece, start in enumerate(range(0, len(whole), len(whole) // 4)):
+            if piece == 2 and not self.left:
+                self.mark.touch()
+                time.sleep(LIVENESS_S)
+            file.write(whole[start : start + len(whole) // 4])
+            file.flush()
 
 
 _torch_save = torch.save
 KILLS = 16
+LIVENESS_S = 900  # only a hang takes so long
 
 
-def _worker(path, target, slow):
-    """Train with a checkpoint and write what came out of it; killed at any moment."""
+def _worker(path, target, stall):
+    """Train with a checkpoint and write what came out of it; killed at any moment.
+
+    Args:
+        stall: number of the write that stalls, and a file that then tells it; None for none.
+    """
     torch.set_num_threads(1)
     tqdm.set_lock(threading.RLock())  # tqdm's own also uses a semaphore, left behind by a kill
-    if slow:
-        torch.save = _slow_save
+    if stall is not None:
+        torch.save = _Stalling(*stall)
     outcome = _run("al_pipeline", toy(), path, workers=2, epochs=10)
     _torch_save(outcome, f"{target}.partial")
     os.replace(f"{target}.partial", target)
 
 
 def test_killed_at_random_moments_ends_in_the_same_bits(tmp_path):
+    """In turn in the middle of a write, and at any moment of the two epochs after one."""
     # a server that has imported everything once forks the workers: four seconds less for each;
     # the first optimiser of a process imports torch's compiler
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["torch._dynamo", "tests.unit.test_checkpoint"])
-    path, target = tmp_path / "run.pt", tmp_path / "outcome.pt"
+    path, target, stalled = (tmp_path / name for name in ("run.pt", "outcome.pt", "stalled"))
     rng, kills, halves, epochs = random.Random(0), 0, 0, set()
     while not target.exists():
-        process = context.Process(target=_worker, args=(path, target, kills < KILLS))
+        in_write = kills % 2 == 0
+        write = rng.choice([1, 2]) if in_write else 3
+        before = _written(path)
+        stall = (write, stalled) if kills < KILLS else None
+        process = context.Process(target=_worker, args=(path, target, stall))
         process.start()
-        if kills < KILLS:
-            _await(process, path, in_write=kills % 2 == 0, delay_s=rng.uniform(0, 0.25))
+        if stall is not None:
+            if in_write:
+                _until(stalled.exists, process)
+            else:
+                _until(lambda before=before: _written(path) > before, process)
+                time.sleep(rng.uniform(0, 0.1))
             process.kill()
-        process.join(60)
+        process.join(LIVENESS_S)
+        stalled.unlink(missing_ok=True)
         if not target.exists():
             assert process.exitcode == -9
             kills += 1
@@ -342,13 +366,13 @@ def test_killed_at_random_moments_ends_in_the_same_bits(tmp_path):
     assert not differences(expected, torch.load(target, weights_only=True))
 
 
-def _await(process, path, in_write, delay_s):
-    """Wait until the worker is at work, or in the middle of a write, and then some."""
-    deadline = time.monotonic() + 60
-    before = path.stat().st_mtime_ns if path.exists() else 0
-    while time.monotonic() < deadline and process.is_alive():
-        partial = path.with_name(f".{path.name}.{process.pid}.partial").exists()
-        if partial if in_write else path.exists() and path.stat().st_mtime_ns > before:
-            break
+def _written(path):
+    return path.stat().st_mtime_ns if path.exists() else 0
+
+
+def _until(condition, process):
+    """Wait for what a worker does, or for its end."""
+    deadline = time.monotonic() + LIVENESS_S
+    while not condition() and process.is_alive():
+        assert time.monotonic() < deadline
         time.sleep(0.002)
-    time.sleep(min(delay_s, 0.05) if in_write else delay_s)

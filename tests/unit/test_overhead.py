@@ -10,7 +10,7 @@ from tests.helpers import Clock
 
 @pytest.fixture
 def clock(monkeypatch) -> Clock:
-    """A machine on which a row of a product takes a microsecond, and nothing else any time."""
+    """A machine on which a row of a product takes a microsecond, and all else no time."""
     clock, multiply = Clock(), module.torch.mm
 
     def product(left, right, *, out):

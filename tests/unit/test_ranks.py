@@ -17,7 +17,7 @@ from tests.helpers import begun_an_hour_ago, dense_model, differences, made_batc
 from tests.unit.test_fitting import Spy, al_model, spied, toy
 
 LAYERS, BATCHES = 4, 6
-# seconds: a busy machine takes none of them for a fault, and a fault is named long before the second
+# a busy machine is silent for less than the first; a fault is named long before it
 HEARTBEAT_S, LIVENESS_S = 900.0, 300.0
 
 
