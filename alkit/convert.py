@@ -39,8 +39,8 @@ def to_al(
     """Turn the blocks of a BP model into an AL model, one layer a block, without its head.
 
     A block without parameters (ReLU, pooling, flattening) has nothing to learn and joins the block
-    before it; a last block whose only parameters are a linear map to `num_classes` is a head and is
-    left off.
+    before it; a last block that only maps linearly to `num_classes` scores is a head and is left
+    off.
 
     Args:
         blocks: modules, each taking what the one before returns, or an `nn.Sequential` of them;
@@ -147,12 +147,11 @@ def _learns(block: nn.Module) -> bool:
 
 
 def _is_head(group: list[nn.Module], num_classes: int) -> bool:
-    leaves = [part for block in group for part in block.modules() if _own(part)]
-    return [type(leaf) for leaf in leaves] == [nn.Linear] and leaves[0].out_features == num_classes
-
-
-def _own(part: nn.Module) -> bool:
-    return next(part.parameters(recurse=False), None) is not None
+    leaves = [leaf for block in group for leaf in block.modules() if not [*leaf.children()]]
+    learn = [leaf for leaf in leaves if _learns(leaf)]
+    ends_in_scores = isinstance(leaves[-1], nn.Linear | nn.Softmax | nn.LogSoftmax)
+    one_linear = [type(leaf) for leaf in learn] == [nn.Linear]
+    return ends_in_scores and one_linear and learn[0].out_features == num_classes
 
 
 def _bridge(recipe: Recipe, s: Any, pool_of_caller: Pool | None) -> nn.Module:

@@ -170,6 +170,20 @@ def test_a_sequential_becomes_layers_that_learn_without_its_head():
     assert len(to_al(_sequential(), 7, torch.zeros(2, 1, 8, 8))) == 4  # 5 is not 7: no head
 
 
+@pytest.mark.parametrize(
+    ("last", "layers"),
+    [
+        ([nn.Linear(WIDTH, CLASSES)], 2),
+        ([nn.Flatten(), nn.Linear(WIDTH, CLASSES), nn.LogSoftmax(1)], 2),
+        ([nn.Linear(WIDTH, CLASSES), nn.Tanh()], 3),  # a narrow block is no head
+        ([nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, CLASSES)], 3),
+    ],
+)
+def test_what_counts_as_a_head(last, layers):
+    model = to_al([*_blocks(), nn.Sequential(*last)], CLASSES, torch.zeros(2, WIDTH))
+    assert len(model) == layers
+
+
 def test_blocks_of_another_model_are_told():
     blocks = _blocks()
     first = to_al(blocks, CLASSES, torch.zeros(2, WIDTH))
