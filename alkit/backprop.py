@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from alkit.codes import check_shares
 from alkit.device import place
 from alkit.layers import adam, evaluating, one_hot
 from alkit.models.blocks import as_blocks
@@ -58,6 +59,12 @@ class BPModel(nn.Module):
         """Return scores (B, C) in evaluation mode, without gradient; the mode is restored."""
         with evaluating(self):
             return self(x)
+
+    def label_input(self, y: Tensor) -> Tensor:
+        """Return y, after a look at it if the loss compares classes."""
+        if self.loss_fn is F.cross_entropy and y.is_floating_point():
+            check_shares(y)
+        return y
 
     def loss(self, x: Any, y: Tensor) -> Tensor:
         """Return the loss of a batch, a scalar with its graph; y: class numbers or rows (B, C)."""

@@ -54,14 +54,23 @@ def shared(y: Tensor, *, soft: bool = False) -> Tensor | Codes:
     if not bool((top == 1).all()) or int(torch.count_nonzero(y)) != len(y):
         if not soft:
             return y
-        if not _are_shares(y):
-            raise ValueError(
-                "labels must be class numbers, one-hot rows or soft labels (rows of shares that add"
-                f" up to 1) for a loss that compares classes; row 0 is {y[0].tolist()[:5]}: for"
-                " numbers to predict, take a recipe with mean squared errors"
-            )
+        check_shares(y)
         index = y
     return Codes(torch.eye(y.shape[1], dtype=y.dtype, device=y.device), index)
+
+
+def check_shares(y: Tensor) -> None:
+    """Refuse rows that are no labels of classes.
+
+    Raises:
+        ValueError: fewer than two classes, or rows that do not add up to 1.
+    """
+    if y.dim() != 2 or y.shape[1] < 2 or not _are_shares(y):
+        raise ValueError(
+            "labels must be class numbers, one-hot rows or soft labels (rows of two or more shares"
+            f" that add up to 1) for a loss that compares classes, got {tuple(y.shape)} with"
+            f" {y[0].tolist()} at first: numbers to predict need mean squared errors"
+        )
 
 
 def class_codes(target: Tensor | Codes) -> Codes:

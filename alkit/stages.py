@@ -56,7 +56,7 @@ class Epoch:
             x, y = as_pair(batch, number)
             self.batches += 1
             self.samples += tree.batch_size(x)
-            yield x, self.model.label_input(y) if isinstance(self.model, ALModel) else y
+            yield x, self.model.label_input(y)
 
     def note(self, stage: int, batch: int, losses: tuple[Tensor, ...]) -> None:
         """Keep the losses of a forward, after a look at them."""

@@ -8,12 +8,13 @@ import torch
 from torch import nn
 from torch._dynamo.testing import CompileCounterWithBackend
 
-from alkit import datasets, delayed, dtp, launch, split, train_epoch
+from alkit import datasets, delayed, dtp, elastic, launch, split, train_epoch
 from alkit import schedule as schedules
 from alkit.caller import CallerState
 from alkit.engine import run_single, run_threads
 from tests.helpers import dense_model, differences, made_batches, state_of
 from tests.unit.delayed.nets import bits, mlp, momentum, vectors
+from tests.unit.elastic.helpers import images, make_vit
 from tests.unit.split.helpers import parts, units
 
 MODES = (("al", None), ("al_m", 3), ("al_fm", None), ("al_pipeline", 2), ("al_pipeline", 3))
@@ -65,6 +66,22 @@ def test_delayed_gradients_under_autocast_on_all_executors(method):
     assert differences(plain, expected)
     for other in (threads, *ranks):
         assert not differences(expected, other)
+
+
+def test_elastic_training_under_autocast_on_all_executors():
+    def trained(**options):
+        network, data = make_vit(0.2).float(), images()
+        data = elastic.Examples(data.x.float(), data.y)
+        options = {"devices": 2, "epochs": 3, "batch": 8, "progress": False} | options
+        return elastic.train(network, data, **options).state
+
+    plain = trained()
+    with CONTEXTS["autocast"]():
+        single, threads, ranks = trained(), trained(executor="threads"), trained(ranks=2)
+    assert not differences(single, threads)
+    assert differences(single, plain)
+    for name, tensor in single.items():  # replicas add their gradients in another order
+        torch.testing.assert_close(ranks[name], tensor, rtol=0, atol=2e-3)
 
 
 @pytest.mark.parametrize("context", CONTEXTS)

@@ -74,7 +74,7 @@ def test_soft_labels_by_hand_say_what_to_do():
 
 def test_rows_that_are_no_shares_are_refused():
     model = to_al(_blocks(), CLASSES, torch.zeros(2, WIDTH))
-    with pytest.raises(ValueError, match="for numbers to predict, take a recipe with mean squared"):
+    with pytest.raises(ValueError, match="numbers to predict need mean squared errors"):
         train_epoch(model, [(torch.zeros(2, WIDTH), torch.randn(2, CLASSES))], "al")
 
 
@@ -85,6 +85,17 @@ def test_regression_is_refused_by_recipes_of_classes():
         to_al(_blocks(), 1, torch.zeros(2, WIDTH))
     with pytest.raises(ValueError, match="first_loss='mse'"):
         to_al(_blocks(), 1, torch.zeros(2, WIDTH), recipe="mse")
+
+
+@pytest.mark.parametrize("y", [torch.randn(4, 1), torch.randn(4), torch.randn(4, CLASSES)])
+def test_backprop_refuses_numbers_to_predict_under_cross_entropy(y):
+    """Of one score the cross-entropy is 0, whatever the network does."""
+    x = torch.zeros(4, WIDTH)
+    twin = to_bp(_blocks(), y.shape[1] if y.dim() > 1 else 1, x)
+    with pytest.raises(ValueError, match="numbers to predict need mean squared errors"):
+        train_epoch(twin, [(x, y)], "bp")
+    own = alkit.BPModel([nn.Linear(WIDTH, y.shape[-1])], loss=F.mse_loss)
+    train_epoch(own, [(x, y.reshape(4, -1).expand(4, own[0].out_features))], "bp")
 
 
 def test_regression_by_squared_errors_learns():
