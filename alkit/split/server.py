@@ -309,8 +309,9 @@ class Server:
             return refuse(channel, f"the server ends: {self.failure}")
         final = {STATE + key: tensor for key, tensor in self.state.items()}
         channel.send(Message("bye", round=self.round, tensors=final))
+        end_s = time.monotonic() + 10 * GOODBYE_S  # heartbeats alone keep nobody here
         with suppress(ChannelLost):
-            while True:  # the device ends the stream once it has got all of it
+            while time.monotonic() < end_s:  # the device ends the stream once it has all of it
                 channel.receive(GOODBYE_S)
 
     def _may_start(self, channel: Channel, index: int) -> bool:
