@@ -228,7 +228,7 @@ def _belongs(process: psutil.Process, run_id: str) -> bool:
 def _in_process(job: Job, run_id: str, sender: Connection) -> None:
     """Be the process of one run: execute it and send the parent what became of it."""
     signal.signal(signal.SIGINT, lambda *_: None)  # a terminal's Ctrl-C: the parent decides
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    signal.signal(signal.SIGTERM, _leave)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     os.environ.update(_environment(job, run_id))
     # what papermill warns of is checked before, and what it logs as an error is raised as well
@@ -241,6 +241,12 @@ def _in_process(job: Job, run_id: str, sender: Connection) -> None:
     finally:
         _kill_left_behind(run_id)
     sender.send_bytes(json.dumps(answer).encode())
+
+
+def _leave(*_: Any) -> None:
+    """End when asked to; the cell's task finds its kernel dead then, and nobody will ask it."""
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # else it says so in a traceback
+    sys.exit(128 + signal.SIGTERM)
 
 
 def _end_with_parent() -> None:
