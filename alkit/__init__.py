@@ -16,7 +16,7 @@ _HOME = {
     "evaluate": "fitting",
     "fit": "fitting",
     "launch": "ranks",
-    "one_hot": "layers",
+    "one_hot": "class_labels",
     "set_device": "device",
     "to_al": "convert",
     "to_bp": "convert",

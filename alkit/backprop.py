@@ -7,10 +7,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from alkit.codes import check_shares
+from alkit.class_labels import check_shares, one_hot
 from alkit.device import place
-from alkit.layers import adam, evaluating, one_hot
 from alkit.models.blocks import as_blocks
+from alkit.modes import evaluating
+from alkit.optimizers import adam
 
 __all__ = ["BPModel"]
 
@@ -47,6 +48,10 @@ class BPModel(nn.Module):
 
     def __getitem__(self, index: int) -> nn.Module:
         return self.blocks[index]
+
+    def named_optimizers(self) -> dict[str, torch.optim.Optimizer]:
+        """Return the one optimiser, as "optimizer"."""
+        return {"optimizer": self.optimizer}
 
     def forward(self, x: Any) -> Tensor:
         """Return scores (B, C), with their graph."""

@@ -22,9 +22,17 @@ import torch.distributed as dist
 from torch import Tensor
 
 from alkit import tree
-from alkit.codes import Codes
 
-__all__ = ["Inbox", "Message", "Outbox", "broadcast", "describe", "fingerprint", "rebuild"]
+__all__ = [
+    "Inbox",
+    "Message",
+    "Outbox",
+    "broadcast",
+    "describe",
+    "fingerprint",
+    "rebuild",
+    "sendable",
+]
 
 END = -1  # batch number of the message that closes a stream
 HEADER = 4  # batch, micro-batch, fingerprint of the labels, bytes of the description (0: as before)
@@ -32,6 +40,15 @@ TYPES = {str(kind).removeprefix("torch."): kind for kind in (
     torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.uint8, torch.int8,
     torch.int16, torch.int32, torch.int64, torch.bool,
 )}  # fmt: skip
+
+
+SENDABLE: dict[str, type] = {}
+
+
+def sendable(kind: type) -> type:
+    """Let a named tuple travel between ranks as what it is; a decorator of its class."""
+    SENDABLE[kind.__name__] = kind
+    return kind
 
 
 class Message(NamedTuple):
@@ -46,7 +63,8 @@ def describe(payload: Any, known: Sequence[Tensor] = ()) -> tuple[Any, list[Tens
     """Return a description that JSON can hold, and the tensors that must travel.
 
     Args:
-        payload: tensors in nested tuples, lists, dicts and `Codes`; numbers, strings and None pass.
+        payload: tensors in nested tuples, lists, dicts and what is `sendable`; numbers, strings
+            and None pass.
         known: tensors that the receiver has, in this order.
     Raises:
         TypeError: something else stands in the payload.
@@ -62,8 +80,8 @@ def describe(payload: Any, known: Sequence[Tensor] = ()) -> tuple[Any, list[Tens
             travelling.append(branch.permute(0, 2, 3, 1) if order else branch)
             kind = str(branch.dtype).removeprefix("torch.")
             return ["tensor", kind, list(travelling[-1].shape), *order]
-        if isinstance(branch, Codes):
-            return ["codes", *map(walk, branch)]
+        if type(branch) in SENDABLE.values():
+            return [type(branch).__name__, *map(walk, branch)]
         if type(branch) in (tuple, list):
             return [type(branch).__name__, *map(walk, branch)]
         if type(branch) is dict:
@@ -71,7 +89,7 @@ def describe(payload: Any, known: Sequence[Tensor] = ()) -> tuple[Any, list[Tens
         if branch is None or isinstance(branch, (bool, int, float, str)):
             return ["plain", branch]
         raise TypeError(
-            f"{type(branch).__name__} cannot be sent between ranks: tensors, Codes, tuples, lists,"
+            f"{type(branch).__name__} cannot be sent between ranks: tensors, tuples, lists,"
             " dicts, numbers and strings can"
         )
 
@@ -94,7 +112,9 @@ def rebuild(description: Any, tensors: Sequence[Tensor], known: Sequence[Tensor]
         if kind == "plain":
             return rest[0]
         made = (walk(each) for each in rest)
-        return Codes(*made) if kind == "codes" else tuple(made) if kind == "tuple" else list(made)
+        if kind in SENDABLE:
+            return SENDABLE[kind](*made)
+        return tuple(made) if kind == "tuple" else list(made)
 
     return walk(description)
 

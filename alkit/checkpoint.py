@@ -8,16 +8,14 @@ import zipfile
 from collections.abc import Mapping
 from errno import ENOSPC
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from alkit.backprop import BPModel
 from alkit.files import replacing
-from alkit.model import ALModel
 
-__all__ = ["check", "load", "optimizers", "restore", "save", "snapshot"]
+__all__ = ["Trained", "check", "load", "restore", "save", "snapshot"]
 
 VERSION = 1
 RATE = "lr"  # a schedule changes it, so it is no mark of another optimiser
@@ -67,35 +65,29 @@ def load(path: str | Path) -> dict[str, Any]:
     return state
 
 
-def optimizers(model: ALModel | BPModel) -> dict[str, torch.optim.Optimizer | None]:
-    """Return all optimisers by name: "0.enc", "0.ae", "1.enc", ...; with BP "optimizer".
+class Trained(Protocol):
+    """A module that names its optimisers; None where a part has no parameters to train."""
 
-    Another kind of model names its own: `named_optimizers()`.
-    """
-    if isinstance(model, BPModel):
-        return {"optimizer": model.optimizer}
-    if hasattr(model, "named_optimizers"):
-        return model.named_optimizers()
-    return {
-        f"{index}.{group}": optimizer
-        for index, layer in enumerate(model)
-        for group, optimizer in layer.optimizers.items()
-    }
+    def named_optimizers(self) -> dict[str, torch.optim.Optimizer | None]: ...
+
+    def state_dict(self) -> Mapping[str, Tensor]: ...
+
+    def load_state_dict(self, state_dict: Mapping[str, Tensor]) -> Any: ...
 
 
-def snapshot(model: ALModel | BPModel) -> dict[str, Any]:
+def snapshot(model: Trained) -> dict[str, Any]:
     """Return all that training changes, ready to be saved; the tensors are the model's own."""
     states = {
         name: optimizer.state_dict() if optimizer is not None else None
-        for name, optimizer in optimizers(model).items()
+        for name, optimizer in model.named_optimizers().items()
     }
     return {"model": dict(model.state_dict()), "optimizers": states}
 
 
-def restore(model: ALModel | BPModel, saved: Mapping[str, Any]) -> None:
+def restore(model: Trained, saved: Mapping[str, Any]) -> None:
     """Put a snapshot that has passed `check` back into the model and its optimisers."""
     model.load_state_dict(saved["model"])
-    for name, optimizer in optimizers(model).items():
+    for name, optimizer in model.named_optimizers().items():
         if optimizer is not None:
             optimizer.load_state_dict(saved["optimizers"][name])
 
@@ -103,7 +95,7 @@ def restore(model: ALModel | BPModel, saved: Mapping[str, Any]) -> None:
 def check(
     path: str | Path,
     saved: Mapping[str, Any],
-    model: ALModel | BPModel,
+    model: Trained,
     settings: Mapping[str, Any],
 ) -> None:
     """Say whether a saved run is this one, before anything is changed.

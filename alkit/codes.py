@@ -14,11 +14,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from alkit.rng import generator_for
+from alkit.channel import sendable
+from alkit.class_labels import are_shares, check_shares
+from alkit.seeds import generator_for
 
 __all__ = ["Codes", "FixedDecoder", "FixedEncoder", "class_codes", "code_table", "shared"]
 
 
+@sendable
 class Codes(NamedTuple):
     """The codes of all classes, and which class each sample is of.
 
@@ -59,20 +62,6 @@ def shared(y: Tensor, *, soft: bool = False) -> Tensor | Codes:
     return Codes(torch.eye(y.shape[1], dtype=y.dtype, device=y.device), index)
 
 
-def check_shares(y: Tensor) -> None:
-    """Refuse rows that are no labels of classes.
-
-    Raises:
-        ValueError: fewer than two classes, or rows that do not add up to 1.
-    """
-    if y.dim() != 2 or y.shape[1] < 2 or not _are_shares(y):
-        raise ValueError(
-            "labels must be class numbers, one-hot rows or soft labels (rows of two or more shares"
-            f" that add up to 1) for a loss that compares classes, got {tuple(y.shape)} with"
-            f" {y[0].tolist()} at first: numbers to predict need mean squared errors"
-        )
-
-
 def class_codes(target: Tensor | Codes) -> Codes:
     """Return `target` as `Codes`; of plain rows (B, K), the distinct ones count as the classes.
 
@@ -81,17 +70,12 @@ def class_codes(target: Tensor | Codes) -> Codes:
     """
     if isinstance(target, Codes):
         return target
-    if isinstance(shared(target), Tensor) and _are_shares(target):
+    if isinstance(shared(target), Tensor) and are_shares(target):
         raise ValueError(
             "these rows look like soft labels, and this loss compares with the codes of all"
             " classes: give alkit.codes.shared(y, soft=True), as ALModel does"
         )
     return Codes(*torch.unique(target, dim=0, return_inverse=True))
-
-
-def _are_shares(rows: Tensor) -> bool:
-    whole = torch.ones(len(rows), dtype=torch.float32, device=rows.device)
-    return bool((rows >= 0).all()) and torch.allclose(rows.sum(1).float(), whole, atol=1e-2)
 
 
 def code_table(num_classes: int, code_dim: int, seed: int = 0) -> Tensor:

@@ -14,9 +14,11 @@ from alkit.arguments import given
 from alkit.backprop import BPModel
 from alkit.bridges import ConvPool, Pool, Pooled, UnitLength, activation, flat, pool
 from alkit.codes import FixedDecoder, FixedEncoder, code_table
-from alkit.layers import AE, AL, ENC, adam, evaluating
+from alkit.layers import AE, AL, ENC
 from alkit.model import ALModel
 from alkit.models.blocks import as_blocks
+from alkit.modes import evaluating
+from alkit.optimizers import adam
 from alkit.recipes import Recipe, find_recipe
 
 __all__ = ["Pooled", "label_side", "pool", "to_al", "to_bp"]

@@ -19,11 +19,11 @@ from alkit import files
 from alkit.arguments import Brief, check_whole
 from alkit.backprop import BPModel
 from alkit.datasets import DataSet, Part
+from alkit.group import first_rank
 from alkit.labels import stalled
 from alkit.model import ALModel
 from alkit.rates import rates, scheduled
 from alkit.train import EpochRecord, train_epoch
-from alkit.train_ranks import first_rank
 
 __all__ = ["Fit", "evaluate", "fit"]
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import torch
 
 from alkit.parts import DataSet
-from alkit.rng import generator_for
+from alkit.seeds import generator_for
 
 __all__ = ["with_label_noise"]
 

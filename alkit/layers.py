@@ -14,8 +14,7 @@ tensors (a mask or LSTM states beside the features); pooling to (B, ...) belongs
 
 import math
 import numbers
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from itertools import chain
 from typing import Any
 
@@ -25,61 +24,18 @@ from torch import Tensor, nn
 
 from alkit import tree
 from alkit.arguments import given
+from alkit.class_labels import one_hot
 from alkit.codes import Codes, class_codes
 from alkit.losses import plain_target, takes_codes
+from alkit.modes import evaluating
+from alkit.optimizers import adam
 
-__all__ = ["AE", "AL", "ENC", "adam", "apply", "evaluating", "label_rows", "one_hot"]
+__all__ = ["AE", "AL", "ENC", "apply", "label_rows"]
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 OptimizerFactory = Callable[..., torch.optim.Optimizer]
 GROUPS = ("enc", "ae")
 PATHS = ("f", "b", "h")
-
-
-def adam(parameters: Iterable[nn.Parameter], lr: float) -> torch.optim.Optimizer:
-    """Return Adam in its fused form: the same mathematics in one pass, several times faster."""
-    return torch.optim.Adam(parameters, lr=lr, fused=True)
-
-
-def one_hot(labels: Tensor, num_classes: int) -> Tensor:
-    """Return class numbers (B,) as float rows (B, C).
-
-    Raises:
-        ValueError: a label is not an integer in 0 .. C - 1; the first such is named.
-    """
-    if labels.dim() != 1 or labels.dtype.is_floating_point or labels.dtype == torch.bool:
-        raise ValueError(
-            f"labels must be integers of shape (B,), got {labels.dtype} of {tuple(labels.shape)}"
-        )
-    bad = ((labels < 0) | (labels >= num_classes)).nonzero()
-    if len(bad):
-        at = int(bad[0])
-        raise ValueError(
-            f"label {int(labels[at])} at position {at} is out of range: with {num_classes} classes,"
-            f" labels are 0 to {num_classes - 1}"
-        )
-    return F.one_hot(labels.long(), num_classes).float()
-
-
-def label_rows(y: Tensor, label_side: nn.Module | Callable) -> Tensor:
-    """Return class numbers (B,) as one-hot rows of the label side's width and dtype.
-
-    Anything else passes as it is.
-
-    Raises:
-        ValueError: a label out of range, or a label side that does not show its width.
-    """
-    if not isinstance(y, Tensor) or y.dim() != 1 or y.is_floating_point():
-        return y
-    for module in label_side.modules() if isinstance(label_side, nn.Module) else ():
-        table = getattr(module, "table", None)  # of fixed codes, (C, K)
-        width = getattr(module, "in_features", None) if table is None else len(table)
-        if width:
-            return one_hot(y, width).to(dtype_of(label_side))
-    raise ValueError(
-        "y holds class numbers and g does not show how many classes there are: give one-hot rows,"
-        " alkit.one_hot(y, num_classes)"
-    )
 
 
 def dtype_of(module: nn.Module) -> torch.dtype:
@@ -292,18 +248,6 @@ class AL(nn.Module):
         return {name: _count(getattr(half, name)) for name, half in halves.items()}
 
 
-@contextmanager
-def evaluating(module: nn.Module) -> Iterator[None]:
-    """Put a module in evaluation mode and give every part its own mode back at the end."""
-    training = [part for part in module.modules() if part.training]
-    module.eval()
-    try:
-        yield
-    finally:
-        for part in training:
-            part.training = True
-
-
 def apply(name: str, function: Callable[[Any], Any], argument: Any) -> Any:
     """Call f, b, g or h; a shape that doesn't fit is reported with the shape that was given."""
     try:
@@ -355,3 +299,24 @@ def _versions(x: Any) -> list[int]:
 
 def _count(function: Any) -> int:
     return sum(p.numel() for p in function.parameters()) if isinstance(function, nn.Module) else 0
+
+
+def label_rows(y: Tensor, label_side: nn.Module | Callable) -> Tensor:
+    """Return class numbers (B,) as one-hot rows of the label side's width and dtype.
+
+    Anything else passes as it is.
+
+    Raises:
+        ValueError: a label out of range, or a label side that does not show its width.
+    """
+    if not isinstance(y, Tensor) or y.dim() != 1 or y.is_floating_point():
+        return y
+    for module in label_side.modules() if isinstance(label_side, nn.Module) else ():
+        table = getattr(module, "table", None)  # of fixed codes, (C, K)
+        width = getattr(module, "in_features", None) if table is None else len(table)
+        if width:
+            return one_hot(y, width).to(dtype_of(label_side))
+    raise ValueError(
+        "y holds class numbers and g does not show how many classes there are: give one-hot rows,"
+        " alkit.one_hot(y, num_classes)"
+    )

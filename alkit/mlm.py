@@ -17,7 +17,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from alkit.prose import Documents
-from alkit.rng import seed_for
+from alkit.seeds import seed_for
 from alkit.wordpiece import CLS, MASK, SEP, SPECIAL
 
 __all__ = ["MaskedPairs", "Pairs"]

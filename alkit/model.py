@@ -9,8 +9,9 @@ from torch import Tensor, nn
 from alkit.arguments import given
 from alkit.codes import Codes, shared
 from alkit.device import place
-from alkit.layers import AL, apply, evaluating, label_rows
+from alkit.layers import AL, apply, label_rows
 from alkit.losses import takes_codes
+from alkit.modes import evaluating
 
 __all__ = ["ALModel"]
 
@@ -73,6 +74,14 @@ class ALModel(nn.Module):
             for index in reversed(range(depth)):
                 code = apply("h", self.layers[index].ae.h, place(code, self.devices, index))
         return code
+
+    def named_optimizers(self) -> dict[str, torch.optim.Optimizer | None]:
+        """Return all optimisers by name: "0.enc", "0.ae", "1.enc", ..."""
+        return {
+            f"{index}.{group}": optimizer
+            for index, layer in enumerate(self)
+            for group, optimizer in layer.optimizers.items()
+        }
 
     def set_lr(self, groups: str | Iterable[str], lr: float) -> None:
         """Set the learning rate of "enc", "ae" or both in every layer."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from alkit.costs import BlockCost
+from alkit.block_costs import BlockCost
 
 __all__ = ["balanced_cuts", "straight_cuts"]
 

@@ -12,7 +12,7 @@ from torch.nn.functional import one_hot
 
 from alkit import augment as augmentation
 from alkit.arguments import Brief, check_whole
-from alkit.rng import generator_for
+from alkit.seeds import generator_for
 from alkit.text import Vocabulary
 
 __all__ = ["Batches", "DataSet", "Part", "balanced_rows", "hold_out", "stratified_split"]

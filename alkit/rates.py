@@ -12,9 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from alkit.backprop import BPModel
-from alkit.checkpoint import optimizers
-from alkit.model import ALModel
+from alkit.checkpoint import Trained
 
 __all__ = ["SCHEDULES", "rate_at", "rates", "scheduled"]
 
@@ -29,14 +27,14 @@ def rate_at(base: float, schedule: str, epoch: int, epochs: int, end_factor: flo
     return base * q + base * end_factor * (1 - q)
 
 
-def rates(model: ALModel | BPModel) -> dict[str, float]:
+def rates(model: Trained) -> dict[str, float]:
     """Return the learning rates in use, by optimiser and parameter group ("0.enc.0", say)."""
     return {name: float(group["lr"]) for name, group in _groups(model).items()}
 
 
 @contextmanager
 def scheduled(
-    model: ALModel | BPModel, schedule: str, epochs: int, end_factor: float
+    model: Trained, schedule: str, epochs: int, end_factor: float
 ) -> Iterator[Callable[[int], float]]:
     """Yield a function that sets all rates for an epoch and returns the first of them.
 
@@ -62,15 +60,15 @@ def scheduled(
         _set(model, base)
 
 
-def _groups(model: ALModel | BPModel) -> dict[str, dict[str, Any]]:
+def _groups(model: Trained) -> dict[str, dict[str, Any]]:
     """Look the groups up anew each time: loading an optimiser's state replaces them."""
     return {
         f"{name}.{at}": group
-        for name, optimizer in optimizers(model).items()
+        for name, optimizer in model.named_optimizers().items()
         for at, group in enumerate(optimizer.param_groups if optimizer is not None else ())
     }
 
 
-def _set(model: ALModel | BPModel, wanted: Mapping[str, float]) -> None:
+def _set(model: Trained, wanted: Mapping[str, float]) -> None:
     for name, group in _groups(model).items():
         group["lr"] = wanted[name]

@@ -16,7 +16,7 @@ from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import get_schedule_class
 from torch.nn.parallel import DistributedDataParallel
 
-from alkit.layers import adam
+from alkit.optimizers import adam
 from alkit.ranks import launch
 from alkit.stacks import PICTURES, Stack
 from alkit.timeline import Interval, Timeline

@@ -6,7 +6,6 @@ instead: a dispatch mode sits below autograd and below `nn.Module`, so attention
 dropout are caught too, and its stack belongs to one thread.
 """
 
-import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -15,18 +14,9 @@ import torch
 from torch import Generator, Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-__all__ = ["generator_for", "random_from", "seed_for"]
+from alkit.seeds import generator_for
 
-
-def seed_for(*key: int | str) -> int:
-    """Hash a key such as (seed, stage, batch, micro) to 63 bits; near keys give unrelated seeds."""
-    digest = hashlib.blake2b(repr(key).encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "little") >> 1
-
-
-def generator_for(*key: int | str, device: torch.device | str = "cpu") -> torch.Generator:
-    """Return a fresh generator on `device`, seeded by the hash of `key`."""
-    return torch.Generator(device).manual_seed(seed_for(*key))
+__all__ = ["random_from"]
 
 
 @contextmanager

@@ -3,12 +3,12 @@
 A stage knows the mathematics of a forward, a backward and an update; the schedule decides when.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from alkit import tree
 from alkit.arguments import as_pair
@@ -19,7 +19,7 @@ from alkit.ledger import Ledger
 from alkit.model import ALModel
 from alkit.rng import random_from
 
-__all__ = ["BlockStage", "Epoch", "LayerStage", "ModelStage"]
+__all__ = ["Epoch", "LayerStage", "ModelStage"]
 
 
 class Epoch:
@@ -131,57 +131,3 @@ class ModelStage:
     def update(self, payload: None, batch: int, micro: int) -> None:
         """Step the optimiser."""
         self.model.optimizer.step()
-
-
-class BlockStage:
-    """A block under backprop: takes the gradient of its output, hands on that of its input.
-
-    Args:
-        loss: of (output, y) for the last block; the others pass y on.
-        optimizer: of the block's own parameters; None if it has none.
-    """
-
-    def __init__(
-        self,
-        block: nn.Module,
-        optimizer: torch.optim.Optimizer | None,
-        loss: Callable[[Any, Tensor], Tensor] | None = None,
-    ) -> None:
-        self.block, self.optimizer, self.loss = block, optimizer, loss
-        self.kept: dict[tuple[int, int], tuple[Any, Any]] = {}
-
-    def forward(self, payload: tuple[Any, Tensor], batch: int, micro: int) -> Any:
-        """Take (x, y), keep the graph, hand on (output, y)."""
-        x, y = payload
-        x = tree.map_tensors(_leaf, x)
-        output = self.block(x)
-        if self.loss is not None:
-            output = self.loss(output, y)
-        self.kept[batch, micro] = x, output
-        return None if self.loss is not None else (tree.detach(output), y)
-
-    def backward(
-        self, payload: list[Tensor | None] | None, batch: int, micro: int
-    ) -> list[Tensor | None]:
-        """Take the gradients of the output's floating tensors, return those of the input's.
-
-        A tensor that the next block leaves alone, such as an LSTM's last states, has None.
-        """
-        x, output = self.kept.pop((batch, micro))
-        roots = [tensor for tensor in tree.tensors(output) if tensor.requires_grad]
-        if payload is None:
-            torch.autograd.backward(roots)  # the loss
-        else:
-            found = [pair for pair in zip(roots, payload, strict=True) if pair[1] is not None]
-            torch.autograd.backward(*zip(*found, strict=True))
-        return [tensor.grad for tensor in tree.tensors(x) if tensor.requires_grad]
-
-    def update(self, payload: None, batch: int, micro: int) -> None:
-        """Step and clear the gradients."""
-        if self.optimizer is not None:
-            self.optimizer.step()
-            self.optimizer.zero_grad(set_to_none=True)
-
-
-def _leaf(tensor: Tensor) -> Tensor:
-    return tensor.detach().requires_grad_(tensor.is_floating_point())

@@ -9,7 +9,6 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +37,10 @@ __all__ = [
     "unpack",
     "vectors_for",
 ]
+
+
+# of what training computes: raise it with a change after which a half-trained run can't go on
+VERSION = 1
 
 
 @dataclass(frozen=True)
@@ -97,8 +100,7 @@ def train_case(
     Args:
         lr: the recipe's by default; BP without one takes that of "fixed_codes".
         resumable: name of a notebook; its run then keeps a checkpoint under `runs/checkpoints/`
-            and goes on from it, as long as case, data, settings and the package's code are the
-            same.
+            and goes on from it, as long as case, data, settings and `VERSION` are the same.
         options: of `alkit.fit`.
     """
     kind = "texts" if data.train.is_text else "images"
@@ -119,7 +121,7 @@ def train_case(
     settings |= {"mode": case.method, **options}
     if resumable:
         described = [asdict(case), family, data.describe(), lr, dict(sizes or {}), legacy, settings]
-        described += [asdict(recipe), None if vectors is None else _digest(vectors), _sources()]
+        described += [asdict(recipe), None if vectors is None else _digest(vectors), VERSION]
         settings["checkpoint"] = _checkpoint(resumable, described)
     done = fit(model, data, **settings)
     plateau = int((done.history["stalled"] > 0).sum()) if "stalled" in done.history else 0
@@ -203,15 +205,6 @@ def unpack(text: str, n: int) -> np.ndarray:
     """Read what `pack` wrote: float (n,)."""
     bits = np.frombuffer(base64.b64decode(text), dtype=np.uint8)
     return np.unpackbits(bits, count=n).astype(float)
-
-
-@cache
-def _sources() -> str:
-    """Hash the package's own code: a result of other code must not be taken for this one's."""
-    digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.rglob("*.py")):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
 
 
 def _digest(table: Tensor) -> str:

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from alkit import paths
-from alkit.rng import generator_for
+from alkit.seeds import generator_for
 
 __all__ = ["Vocabulary", "clean", "encode", "find_vectors", "load_vectors", "stop_words"]
 

@@ -12,9 +12,9 @@ from alkit import schedule as schedules
 from alkit import train_ranks
 from alkit.arguments import Brief, check_whole
 from alkit.backprop import BPModel
-from alkit.checkpoint import optimizers
 from alkit.device import cores, synchronize
 from alkit.engine import execute, run_single
+from alkit.group import agreed, check_group
 from alkit.ledger import Ledger
 from alkit.model import ALModel
 from alkit.partition import balanced_cuts
@@ -86,7 +86,7 @@ def train_epoch(
     """
     _check_mode(model, mode, workers, threads, cuts, executor)
     if executor == "ranks":
-        workers = train_ranks.check_group(workers)
+        workers = check_group(workers)
     run = Epoch(model, seed, check_finite, ledgers)
     start_s, before = time.perf_counter(), int(model.batches_trained)
     stream = run.counted(batches)
@@ -94,7 +94,7 @@ def train_epoch(
     if mode == "al_pipeline" and cuts is None:
         parts, cuts, stream = _measured_cuts(model, run, stream, workers, threads)
         if executor == "ranks":
-            cuts = train_ranks.agreed(cuts)
+            cuts = agreed(cuts)
     if stream is not None:
         schedule = schedule_for(mode, len(run.stages), workers, cuts, capacity)
         if executor == "ranks":
@@ -183,7 +183,7 @@ def full_state(model: ALModel | BPModel) -> dict[str, Tensor]:
     The tensors are the model's own, not copies.
     """
     state = dict(model.state_dict())
-    for name, optimizer in optimizers(model).items():
+    for name, optimizer in model.named_optimizers().items():
         states = optimizer.state_dict()["state"] if optimizer is not None else {}
         for at, values in states.items():
             state |= {f"{name}.{at}.{key}": value for key, value in values.items()}

@@ -1,6 +1,6 @@
 """What an epoch over ranks needs beside the engine: one cut for all, and what each has trained."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -13,35 +13,7 @@ from alkit.schedule import Schedule
 from alkit.stages import Epoch
 from alkit.timeline import Timeline
 
-__all__ = ["agreed", "check_group", "execute_on_ranks", "first_rank"]
-
-
-def check_group(workers: int | None) -> int:
-    """Return the number of ranks.
-
-    Raises:
-        RuntimeError: this process belongs to no group.
-        ValueError: `workers` is another number.
-    """
-    if not (dist.is_available() and dist.is_initialized()):
-        raise RuntimeError(
-            'executor="ranks" runs inside alkit.launch(function, ranks=2), or under torchrun after'
-            ' torch.distributed.init_process_group("gloo")'
-        )
-    ranks = dist.get_world_size()
-    if workers not in (None, ranks):
-        raise ValueError(f"workers is {workers} and there are {ranks} ranks: a worker is a rank")
-    return ranks
-
-
-def first_rank() -> bool:
-    """Say whether this is rank 0, or no rank at all."""
-    return not (dist.is_available() and dist.is_initialized()) or dist.get_rank() == 0
-
-
-def agreed(cuts: Sequence[int]) -> list[int]:
-    """Return rank 0's cuts: every rank has measured its own."""
-    return broadcast(list(cuts), 0)
+__all__ = ["execute_on_ranks"]
 
 
 def execute_on_ranks(

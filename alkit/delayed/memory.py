@@ -21,7 +21,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from alkit.costs import BlockCost
+from alkit.block_costs import BlockCost
 from alkit.delayed.methods import METHODS
 
 __all__ = ["memory", "module_bytes"]

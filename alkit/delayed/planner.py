@@ -17,7 +17,7 @@ from itertools import combinations
 
 import pandas as pd
 
-from alkit.costs import BlockCost
+from alkit.block_costs import BlockCost
 from alkit.delayed.memory import module_bytes
 from alkit.delayed.methods import METHODS
 

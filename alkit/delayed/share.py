@@ -11,9 +11,9 @@ from alkit.channel import broadcast
 from alkit.delayed.modules import Pipeline
 from alkit.delayed.stage import ModuleStage
 from alkit.engine_ranks import merged, run_ranks
+from alkit.group import check_group
 from alkit.schedule import Schedule
 from alkit.timeline import Timeline
-from alkit.train_ranks import check_group
 
 __all__ = ["execute_on_ranks"]
 

@@ -18,7 +18,7 @@ from alkit.dtp.feedback import BlockFeedback
 from alkit.dtp.networks import Net, Pass
 from alkit.dtp.noise import Noise
 from alkit.dtp.settings import Settings
-from alkit.rng import generator_for
+from alkit.seeds import generator_for
 
 __all__ = ["DirectFeedback"]
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from alkit.arguments import Brief
 from alkit.augment import draw_windows, windows
-from alkit.rng import generator_for
+from alkit.seeds import generator_for
 
 __all__ = ["Examples", "order", "part_of"]
 

@@ -12,9 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from alkit import datasets
-from alkit.layers import evaluating
+from alkit.modes import evaluating
 from alkit.parts import DataSet, Part
-from alkit.rng import generator_for
+from alkit.seeds import generator_for
 from alkit.split.config import Config, ConfigError
 from alkit.split.expect import Expect
 from alkit.split.networks import build

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from alkit.augment import crop_and_flip
-from alkit.rng import generator_for
+from alkit.seeds import generator_for
 from alkit.split.schedule import split_sizes
 from alkit.split.settings import Settings
 

@@ -16,7 +16,7 @@ from statistics import fmean
 import torch.distributed as dist
 
 from alkit import rivals
-from alkit.costs import BlockCost
+from alkit.block_costs import BlockCost
 from alkit.device import cores
 from alkit.partition import straight_cuts
 from alkit.ranks import launch

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from alkit.block_costs import BlockCost
 from alkit.clock import simulate
-from alkit.costs import BlockCost
 from alkit.pipelines import gpipe, one_f_one_b, zero_bubble
 from alkit.schedule import Task, al_fm, al_pipeline
 

@@ -18,12 +18,12 @@ import torch.distributed as dist
 import torch.nn.functional as F
 
 from alkit import rivals
-from alkit.costs import BlockCost
+from alkit.block_costs import BlockCost
 from alkit.delayed.methods import METHODS
 from alkit.delayed.modules import Pipeline
 from alkit.delayed.schedules import schedule_for
 from alkit.delayed.train import Record, train_epoch
-from alkit.layers import adam
+from alkit.optimizers import adam
 from alkit.ranks import launch
 from alkit.schedule import Task
 from alkit.shared_clock import Sharing, simulate

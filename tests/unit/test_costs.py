@@ -5,8 +5,11 @@ import torch
 from torch import nn
 
 from alkit import engine, one_hot, to_al, to_bp
+from alkit.al_profile import profile
+from alkit.block_costs import BlockCost, durations
 from alkit.clock import simulate
-from alkit.costs import BlockCost, _Profiled, durations, profile
+from alkit.optimizers import adam
+from alkit.profile import backprop_row
 from alkit.schedule import al, block_by_block
 from alkit.stacks import Stack
 from alkit.train import full_state
@@ -80,11 +83,11 @@ def _recurrent():
 def test_block_by_block_is_backprop(make):
     assert validate(block_by_block(3)).staleness == (0, 0, 0)
     model, batch = make()
-    copied = _Profiled(model)
+    copied = backprop_row(model, model.loss_fn, adam)
     for stage in copied.stages:
         stage.update = lambda *_: None
     copied.train([batch], 1)
-    seen = [p.grad for p in copied.model.parameters()]
+    seen = [p.grad for block in copied.blocks for p in block.parameters()]
     model.loss(*batch).backward()
     expected = [p.grad for p in model.parameters()]
     assert all(torch.equal(a, b) for a, b in zip(seen, expected, strict=True))

@@ -5,7 +5,7 @@ from itertools import combinations
 
 import pytest
 
-from alkit.costs import BlockCost
+from alkit.block_costs import BlockCost
 from alkit.partition import ADAM, balanced_cuts, straight_cuts
 
 

@@ -6,7 +6,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from alkit.models.transformer import EncoderBlock
-from alkit.rng import generator_for, random_from, seed_for
+from alkit.rng import random_from
+from alkit.seeds import generator_for, seed_for
 
 X = torch.randn(4, 5, 8)
 

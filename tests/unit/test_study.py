@@ -134,7 +134,7 @@ def test_epochs_on_the_plateau_are_counted(small):
         assert outcome.plateau_epochs == epochs
 
 
-def test_another_starting_table_or_package_is_another_run(tmp_path, monkeypatch):
+def test_another_starting_table_or_version_is_another_run(tmp_path, monkeypatch):
     monkeypatch.setattr(study.paths, "root", lambda: tmp_path)
     data = datasets.load("pydocs").subset(train=60, validation=20, test=20)
     rows = len(data.vocabulary)
@@ -143,6 +143,6 @@ def test_another_starting_table_or_package_is_another_run(tmp_path, monkeypatch)
     for vectors in (torch.zeros(rows, 6), torch.ones(rows, 6), torch.ones(rows, 6)):
         study.train_case(case, "lstm", data, vectors=vectors, resumable="here", **options)
     assert len(list(kept.glob("*.pt"))) == 2
-    monkeypatch.setattr(study, "_sources", lambda: "another state of the package")
+    monkeypatch.setattr(study, "VERSION", study.VERSION + 1)
     study.train_case(case, "lstm", data, vectors=vectors, resumable="here", **options)
     assert len(list(kept.glob("*.pt"))) == 3

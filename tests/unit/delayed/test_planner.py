@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from alkit.costs import BlockCost
+from alkit.block_costs import BlockCost
 from alkit.delayed import METHODS, even_cuts
 from alkit.delayed.memory import memory
 from alkit.delayed.planner import (

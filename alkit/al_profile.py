@@ -1,0 +1,43 @@
+"""Profile models: every layer of one under associated learning, every block of one under backprop.
+
+costs = profile(to_al(blocks, num_classes=10), batches)
+balanced_cuts([cost.seconds for cost in costs], 2)
+"""
+
+import copy
+from collections.abc import Iterable
+from functools import partial
+from typing import Any
+
+from torch import Tensor
+
+from alkit.backprop import BPModel
+from alkit.block_costs import BlockCost
+from alkit.model import ALModel
+from alkit.optimizers import adam
+from alkit.profile import Row, backprop_row, profile_rows
+from alkit.schedule import al
+from alkit.stages import Epoch
+
+__all__ = ["profile"]
+
+
+def profile(
+    model: ALModel | BPModel, batches: Iterable[tuple[Any, Tensor]], **options: Any
+) -> list[BlockCost]:
+    """Measure a copy of the model, layer by layer or block by block.
+
+    Args:
+        options: see `alkit.profile.profile_rows`: warmup, threads, busy, progress.
+    Raises:
+        ValueError: too few batches.
+    """
+    return profile_rows(partial(_row, model), batches, **options)
+
+
+def _row(model: ALModel | BPModel) -> Row:
+    if isinstance(model, BPModel):
+        return backprop_row(model, model.loss_fn, adam)
+    copied = copy.deepcopy(model)
+    epoch = Epoch(copied)
+    return Row(list(copied), epoch.stages, al(len(copied)), epoch.counted)
