@@ -16,21 +16,22 @@ _HOME = {
     "evaluate": "fitting",
     "fit": "fitting",
     "launch": "ranks",
-    "one_hot": "class_labels",
+    "one_hot": "data.labels",
     "set_device": "device",
     "to_al": "convert",
     "to_bp": "convert",
     "train_epoch": "train",
 }
 
-_MODULES = ("datasets", "delayed", "dtp", "elastic", "split")
+_MODULES = {name: name for name in ("delayed", "dtp", "elastic", "split")}
+_MODULES["datasets"] = "data.datasets"
 
 __all__ = [*_HOME, *_MODULES]
 
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
-        return import_module(f"alkit.{name}")
+        return import_module(f"alkit.{_MODULES[name]}")
     if name not in _HOME:
         raise AttributeError(f"alkit has no {name!r}: it has {', '.join(__all__)}")
     return getattr(import_module(f"alkit.{_HOME[name]}"), name)

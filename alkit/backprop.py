@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from alkit.class_labels import check_shares, one_hot
+from alkit.data.labels import check_shares, one_hot
 from alkit.device import place
 from alkit.models.blocks import as_blocks
 from alkit.modes import evaluating

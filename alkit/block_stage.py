@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from alkit import tree
+from alkit.data import tree
 
 __all__ = ["BlockStage"]
 

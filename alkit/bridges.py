@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from alkit import tree
+from alkit.data import tree
 
 __all__ = ["ACTIVATIONS", "ConvPool", "Pooled", "UnitLength", "activation", "flat", "pool"]
 

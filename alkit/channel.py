@@ -21,7 +21,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from alkit import tree
+from alkit.data import tree
 
 __all__ = [
     "Inbox",

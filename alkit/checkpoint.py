@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from alkit.files import replacing
+from alkit.data.files import replacing
 
 __all__ = ["Trained", "check", "load", "restore", "save", "snapshot"]
 

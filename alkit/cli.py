@@ -15,7 +15,8 @@ from typing import Any
 
 import pandas as pd
 
-from alkit import catalog, cli_split, download, folders, paths, results, runs
+from alkit import cli_split, folders, results, runs
+from alkit.data import catalog, download, paths
 
 __all__ = ["main"]
 

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from alkit.channel import sendable
-from alkit.class_labels import are_shares, check_shares
-from alkit.seeds import generator_for
+from alkit.data.labels import are_shares, check_shares
+from alkit.data.seeds import generator_for
 
 __all__ = ["Codes", "FixedDecoder", "FixedEncoder", "class_codes", "code_table", "shared"]
 

@@ -9,11 +9,11 @@ from weakref import WeakValueDictionary
 import torch
 from torch import Tensor, nn
 
-from alkit import tree
-from alkit.arguments import given
 from alkit.backprop import BPModel
 from alkit.bridges import ConvPool, Pool, Pooled, UnitLength, activation, flat, pool
 from alkit.codes import FixedDecoder, FixedEncoder, code_table
+from alkit.data import tree
+from alkit.data.arguments import given
 from alkit.layers import AE, AL, ENC
 from alkit.model import ALModel
 from alkit.models.blocks import as_blocks

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from alkit import tree
+from alkit.data import tree
 
 __all__ = ["cores", "place", "set_device", "synchronize"]
 

@@ -16,9 +16,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from alkit import tree
 from alkit.caller import CallerState
 from alkit.channel import Inbox, Outbox, broadcast, fingerprint
+from alkit.data import tree
 from alkit.engine import Stage, operator_threads, run_task
 from alkit.heartbeat import beat, waiting
 from alkit.schedule import HAND_OVER, Schedule, Task

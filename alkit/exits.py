@@ -17,11 +17,11 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
+from alkit.data.parts import Part
 from alkit.device import place
 from alkit.layers import apply
 from alkit.model import ALModel
 from alkit.modes import evaluating
-from alkit.parts import Part
 
 __all__ = ["Leaving", "calibrated", "costs", "entropies", "leave", "scores", "sweep"]
 

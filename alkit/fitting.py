@@ -15,10 +15,10 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from alkit import checkpoint as checkpoints
-from alkit import files
-from alkit.arguments import Brief, check_whole
 from alkit.backprop import BPModel
-from alkit.datasets import DataSet, Part
+from alkit.data import files
+from alkit.data.arguments import Brief, check_whole
+from alkit.data.datasets import DataSet, Part
 from alkit.group import first_rank
 from alkit.labels import stalled
 from alkit.model import ALModel

@@ -13,15 +13,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from alkit.class_labels import one_hot
 from alkit.codes import Codes, shared
 from alkit.convert import label_side
+from alkit.data.labels import one_hot
+from alkit.data.seeds import generator_for
 from alkit.layers import AE
 from alkit.model import ALModel
 from alkit.modes import evaluating
 from alkit.optimizers import adam
 from alkit.recipes import Recipe
-from alkit.seeds import generator_for
 
 __all__ = [
     "Level",

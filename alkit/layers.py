@@ -22,10 +22,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from alkit import tree
-from alkit.arguments import given
-from alkit.class_labels import one_hot
 from alkit.codes import Codes, class_codes
+from alkit.data import tree
+from alkit.data.arguments import given
+from alkit.data.labels import one_hot
 from alkit.losses import plain_target, takes_codes
 from alkit.modes import evaluating
 from alkit.optimizers import adam

@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from alkit.arguments import given
 from alkit.codes import Codes, shared
+from alkit.data.arguments import given
 from alkit.device import place
 from alkit.layers import AL, apply, label_rows
 from alkit.losses import takes_codes

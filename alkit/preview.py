@@ -6,7 +6,7 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from alkit.parts import DataSet
+from alkit.data.parts import DataSet
 from alkit.viz import WIDE
 
 __all__ = ["preview"]

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
-from alkit import tree
 from alkit.block_costs import BlockCost
 from alkit.block_stage import BlockStage
+from alkit.data import tree
 from alkit.engine import Stage, run_single
 from alkit.ledger import Ledger
 from alkit.schedule import Schedule, block_by_block

@@ -20,8 +20,8 @@ from typing import Any
 
 import pandas as pd
 
-from alkit import paths
-from alkit.files import replacing
+from alkit.data import paths
+from alkit.data.files import replacing
 
 __all__ = ["MIME", "Run", "load", "read", "record_path", "summary", "table"]
 

@@ -14,7 +14,7 @@ import torch
 from torch import Generator, Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from alkit.seeds import generator_for
+from alkit.data.seeds import generator_for
 
 __all__ = ["random_from"]
 

@@ -21,7 +21,7 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from alkit import paths
+from alkit.data import paths
 from alkit.sweeps import Finished, Job, ParameterError, RunFailed, cells, execute, execute_all
 
 __all__ = [

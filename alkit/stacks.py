@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from alkit.al_profile import profile
 from alkit.backprop import BPModel
 from alkit.block_costs import BlockCost, durations
-from alkit.class_labels import one_hot
 from alkit.clock import simulate
 from alkit.convert import to_al, to_bp
+from alkit.data.labels import one_hot
 from alkit.model import ALModel
 from alkit.models.lstm import BiLSTM
 from alkit.models.resnet_cifar import resnet_cifar

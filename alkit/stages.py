@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from alkit import tree
-from alkit.arguments import as_pair
 from alkit.backprop import BPModel
+from alkit.data import tree
+from alkit.data.arguments import as_pair
 from alkit.device import place
 from alkit.layers import AL
 from alkit.ledger import Ledger

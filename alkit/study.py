@@ -17,13 +17,14 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from alkit import exits, families, paths, results
+from alkit import exits, families, results
 from alkit.backprop import BPModel
+from alkit.data import paths
+from alkit.data.parts import DataSet
+from alkit.data.text import find_vectors, load_vectors
 from alkit.fitting import Fit, fit
 from alkit.model import ALModel
-from alkit.parts import DataSet
 from alkit.recipes import find_recipe
-from alkit.text import find_vectors, load_vectors
 
 __all__ = [
     "Case",

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from alkit.arguments import Brief
-from alkit.files import replacing
+from alkit.data.arguments import Brief
+from alkit.data.files import replacing
 
 __all__ = ["Interval", "Timeline"]
 

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from alkit import schedule as schedules
 from alkit import train_ranks
-from alkit.arguments import Brief, check_whole
 from alkit.backprop import BPModel
+from alkit.data.arguments import Brief, check_whole
 from alkit.device import cores, synchronize
 from alkit.engine import execute, run_single
 from alkit.group import agreed, check_group

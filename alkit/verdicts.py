@@ -2,8 +2,9 @@
 
 import pandas as pd
 
-from alkit import paths, study
+from alkit import study
 from alkit.comparisons import Gap, gap
+from alkit.data import paths
 
 __all__ = ["accuracy_table", "published", "verdict"]
 

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from alkit.paths import root
+from alkit.data.paths import root
 from alkit.timeline import Timeline
 
 __all__ = [

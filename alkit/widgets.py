@@ -12,12 +12,13 @@ import ipywidgets as W
 import matplotlib.pyplot as plt
 from torch import Tensor
 
-from alkit import exits, tree
+from alkit import exits
 from alkit.backprop import BPModel
 from alkit.clock import simulate
+from alkit.data import tree
+from alkit.data.parts import DataSet
 from alkit.model import ALModel
 from alkit.partition import balanced_cuts
-from alkit.parts import DataSet
 from alkit.schedule import Schedule, al, al_fm, al_m, al_pipeline
 from alkit.timeline import Timeline
 from alkit.viz import colour, gantts, label, png

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from alkit import delayed, dtp, elastic, launch, split, to_bp, train_epoch
-from alkit.datasets import DataSet
+from alkit.data.datasets import DataSet
 from alkit.dtp.networks import EXACT
 from tests.helpers import CLASSES, WIDTH, dense_model, made_batches, state_of
 from tests.unit.delayed.nets import bits, mlp, momentum, vectors

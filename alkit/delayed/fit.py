@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
+from alkit.data.parts import DataSet, Part
 from alkit.delayed.modules import Pipeline
 from alkit.delayed.train import train_epoch
-from alkit.parts import DataSet, Part
 
 __all__ = ["Fitted", "evaluate", "fit"]
 

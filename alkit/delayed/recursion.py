@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from alkit import tree
+from alkit.data import tree
 from alkit.delayed.methods import Method, method_named
 from alkit.delayed.modules import Module, Pipeline
 

@@ -9,8 +9,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from alkit import tree
-from alkit.arguments import Brief, as_pair, changed
+from alkit.data import tree
+from alkit.data.arguments import Brief, as_pair, changed
 from alkit.delayed.methods import Method, method_named
 from alkit.delayed.modules import Loss, Optimizer, Pipeline, sgd
 from alkit.delayed.options import Options

@@ -9,8 +9,8 @@ from dataclasses import replace
 import torch
 from torch.nn.functional import avg_pool2d
 
-from alkit.datasets import load
-from alkit.parts import DataSet, Part
+from alkit.data.datasets import load
+from alkit.data.parts import DataSet, Part
 
 __all__ = ["NORMALISATIONS", "PROTOCOLS", "pictures"]
 

@@ -14,11 +14,11 @@ import math
 import torch
 from torch import Tensor, nn
 
+from alkit.data.seeds import generator_for
 from alkit.dtp.feedback import BlockFeedback
 from alkit.dtp.networks import Net, Pass
 from alkit.dtp.noise import Noise
 from alkit.dtp.settings import Settings
-from alkit.seeds import generator_for
 
 __all__ = ["DirectFeedback"]
 

@@ -16,10 +16,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from alkit.data.seeds import generator_for
 from alkit.dtp.block import Block, Notes
 from alkit.dtp.pieces import Activation, AvgPool, Conv, Dense, MaxPool, NoInverse, Piece, Reshape
 from alkit.dtp.residual import Residual
-from alkit.seeds import generator_for
 
 __all__ = ["EXACT", "NETWORKS", "Net", "Pass", "Switches", "network"]
 

@@ -11,7 +11,7 @@ noise is the same in one process and on any rank.
 import torch
 from torch import Generator, Tensor
 
-from alkit.seeds import generator_for
+from alkit.data.seeds import generator_for
 
 __all__ = ["KINDS", "Noise", "draw", "noise_for"]
 

@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from alkit.data.parts import DataSet
 from alkit.dtp.data import pictures
 from alkit.dtp.networks import EXACT, Net, Switches, network
 from alkit.dtp.settings import Settings
-from alkit.parts import DataSet
 
 __all__ = ["PRESETS", "Preset", "feedback_rates"]
 

@@ -13,8 +13,9 @@ from torch import Tensor, nn
 from tqdm.auto import tqdm
 
 from alkit import checkpoint as checkpoints
-from alkit.arguments import Brief
 from alkit.caller import CallerState
+from alkit.data.arguments import Brief
+from alkit.data.parts import DataSet, Part
 from alkit.dtp.assign import longest_first, measured_loads
 from alkit.dtp.compare import compare
 from alkit.dtp.crew import Crew
@@ -26,7 +27,6 @@ from alkit.dtp.step import Stepper
 from alkit.engine import operator_threads
 from alkit.engine_ranks import merged
 from alkit.heartbeat import beat
-from alkit.parts import DataSet, Part
 from alkit.timeline import Timeline
 
 __all__ = ["Record", "digest", "run"]

@@ -51,7 +51,7 @@ class Settings:
         schedule: of lr: "cosine" to 0 over all steps; "cosine_published", an epoch a step, to 1e-5
             at epoch 85 of 90 and up again; "step", x 0.1 each 30 epochs; "none".
         batch: samples; the last batch of an epoch may be smaller.
-        augment: of pictures, see `alkit.parts.Part.batches`.
+        augment: of pictures, see `alkit.data.parts.Part.batches`.
         seed: of the order of samples and of all noise.
         threads: operator threads of each process.
         lenient: lists of the wrong length are cut, or their last number repeated, with a warning,

@@ -3,13 +3,13 @@
 from pathlib import Path
 from typing import Any
 
-from alkit.arguments import changed
+from alkit.data.arguments import changed
+from alkit.data.parts import DataSet
 from alkit.dtp.crew import Crew
 from alkit.dtp.networks import Net
 from alkit.dtp.run import Record, run
 from alkit.dtp.settings import Settings
 from alkit.dtp.step import Stepper
-from alkit.parts import DataSet
 from alkit.ranks import launch
 
 __all__ = ["train"]
@@ -44,8 +44,8 @@ def train(
             running.
 
     Example:
-        >>> import alkit.dtp, alkit.datasets
-        >>> data = alkit.datasets.load("digits", size=16)
+        >>> import alkit.dtp, alkit.data.datasets
+        >>> data = alkit.data.datasets.load("digits", size=16)
         >>> net = alkit.dtp.network("tiny", channels=1)
         >>> record = alkit.dtp.train(net, data, iterations=2, progress=False)
         >>> record.losses.shape

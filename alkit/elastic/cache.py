@@ -21,8 +21,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from alkit import tree
 from alkit.channel import describe, rebuild
+from alkit.data import tree
 from alkit.elastic.network import Network
 from alkit.elastic.store import Store, StoreError, weights_hash
 

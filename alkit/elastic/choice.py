@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from alkit import tree
+from alkit.data import tree
 from alkit.elastic.network import Network
 
 __all__ = ["Choice", "Times", "choose", "measure"]

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from alkit.arguments import Brief
-from alkit.augment import draw_windows, windows
-from alkit.seeds import generator_for
+from alkit.data.arguments import Brief
+from alkit.data.augment import draw_windows, windows
+from alkit.data.seeds import generator_for
 
 __all__ = ["Examples", "order", "part_of"]
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from alkit.seeds import seed_for
+from alkit.data.seeds import seed_for
 
 __all__ = ["POLICIES", "Moment", "Policy", "cap", "kept", "policy"]
 

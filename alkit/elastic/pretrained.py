@@ -11,9 +11,9 @@ import safetensors
 import safetensors.torch
 import torch
 
+from alkit.data.files import replacing
+from alkit.data.paths import root
 from alkit.elastic.network import UNITS_A_LAYER, Network
-from alkit.files import replacing
-from alkit.paths import root
 
 __all__ = ["begin", "save_body"]
 

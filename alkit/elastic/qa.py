@@ -18,9 +18,9 @@ from typing import NamedTuple
 import torch
 from tokenizers import Tokenizer
 
+from alkit.data.wordpiece import CLS, PAD, SEP
 from alkit.elastic.examples import Examples
 from alkit.elastic.network import Network
-from alkit.wordpiece import CLS, PAD, SEP
 
 __all__ = [
     "Question",

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from alkit.arguments import Brief
+from alkit.data.arguments import Brief
 from alkit.elastic import saving
 from alkit.elastic.cache import Cache
 from alkit.elastic.decide import Decider, foresee

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from alkit import tree
+from alkit.data import tree
 from alkit.elastic.examples import part_of
 from alkit.elastic.network import Network
 from alkit.elastic.optim import Optimizer

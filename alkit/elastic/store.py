@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from alkit.files import replacing
+from alkit.data.files import replacing
 
 __all__ = ["EMPTY", "VALID", "WRITING", "Store", "StoreError", "weights_hash"]
 

@@ -12,12 +12,12 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from alkit.corpora import sst2_sentences
-from alkit.datasets import load
+from alkit.data.corpora import sst2_sentences
+from alkit.data.datasets import load
+from alkit.data.parts import Part, balanced_rows, hold_out, stratified_split
+from alkit.data.paths import root
+from alkit.data.wordpiece import CLS, PAD, SEP, load_wordpiece, wordpiece
 from alkit.elastic.examples import Examples
-from alkit.parts import Part, balanced_rows, hold_out, stratified_split
-from alkit.paths import root
-from alkit.wordpiece import CLS, PAD, SEP, load_wordpiece, wordpiece
 
 __all__ = ["PICTURES", "TEXTS", "Task", "encoded", "load_task"]
 
@@ -114,7 +114,7 @@ def _texts(
         parts = [([texts[i] for i in rows], [labels[i] for i in rows]) for rows in (kept, held)]
         parts.append((test_texts, test_labels))
     else:
-        from alkit.pydocs import sentences
+        from alkit.data.pydocs import sentences
 
         texts, labels, _ = sentences()
         rows_of = stratified_split(torch.tensor(labels), seed=seed)

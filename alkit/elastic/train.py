@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from alkit.arguments import changed
+from alkit.data.arguments import changed
 from alkit.elastic.decide import foresee
 from alkit.elastic.examples import Examples
 from alkit.elastic.network import Network

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from torch import nn
 
-from alkit.arguments import given
+from alkit.data.arguments import given
 
 __all__ = ["as_blocks"]
 

@@ -11,10 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from alkit import datasets
+from alkit.data import datasets
+from alkit.data.parts import DataSet, Part
+from alkit.data.seeds import generator_for
 from alkit.modes import evaluating
-from alkit.parts import DataSet, Part
-from alkit.seeds import generator_for
 from alkit.split.config import Config, ConfigError
 from alkit.split.expect import Expect
 from alkit.split.networks import build

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from alkit.seeds import seed_for
+from alkit.data.seeds import seed_for
 
 __all__ = ["NETWORKS", "build", "has_batch_norm"]
 

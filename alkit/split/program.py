@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
+from alkit.data.files import replacing
 from alkit.device import cores
-from alkit.files import replacing
 from alkit.split import data as samples_of
 from alkit.split import results
 from alkit.split.certs import certificates_in

@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 import torch
 
-from alkit.files import replacing
+from alkit.data.files import replacing
 from alkit.split.rounds import RoundRecord
 from alkit.split.schedule import LANES
 from alkit.split.settings import Settings

@@ -26,8 +26,8 @@ import torch
 from torch import Tensor, nn
 
 from alkit.caller import CallerState
+from alkit.data.seeds import generator_for
 from alkit.engine import operator_threads
-from alkit.seeds import generator_for
 from alkit.split.channel import Channel, ChannelLost, beating
 from alkit.split.checkpoints import restore, save
 from alkit.split.choosing import Choosing

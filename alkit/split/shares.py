@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from alkit.seeds import seed_for
+from alkit.data.seeds import seed_for
 
 __all__ = ["STRATEGIES", "partition"]
 

@@ -13,8 +13,8 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from alkit.augment import crop_and_flip
-from alkit.seeds import generator_for
+from alkit.data.augment import crop_and_flip
+from alkit.data.seeds import generator_for
 from alkit.split.schedule import split_sizes
 from alkit.split.settings import Settings
 

@@ -11,7 +11,7 @@ import torch
 from scipy.sparse import csr_matrix
 from torch import Tensor
 
-from alkit.parts import DataSet, Part
+from alkit.data.parts import DataSet, Part
 
 __all__ = ["Tfidf", "tfidf", "word_counts"]
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pandas as pd
 
+from alkit.data.parts import DataSet
 from alkit.dtp.assign import bound
 from alkit.dtp.presets import PRESETS
 from alkit.dtp.run import Record
 from alkit.dtp.train import train
-from alkit.parts import DataSet
 
 __all__ = ["RATIOS", "readable", "speeds", "timed"]
 

@@ -16,13 +16,13 @@ import torch.nn.functional as F
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from alkit import pydocs
-from alkit.corpora import imdb_reviews, sst2_sentences
+from alkit.data import pydocs
+from alkit.data.corpora import imdb_reviews, sst2_sentences
+from alkit.data.masking import IGNORED, MaskedPairs
+from alkit.data.prose import Documents, wikitext
 from alkit.elastic.examples import Examples
 from alkit.elastic.network import Network
-from alkit.mlm import IGNORED, MaskedPairs
 from alkit.models.bert import BertSizes, bert
-from alkit.prose import Documents, wikitext
 
 __all__ = ["Corpus", "corpus", "masked_examples", "masked_words"]
 
@@ -36,7 +36,7 @@ class Corpus(NamedTuple):
 
     Attributes:
         documents: sentences by document.
-        labels: the class of each document, `alkit.mlm.IGNORED` where it has none.
+        labels: the class of each document, `alkit.data.masking.IGNORED` where it has none.
         classes: how many.
     """
 

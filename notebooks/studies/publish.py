@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from alkit.files import replacing
+from alkit.data.files import replacing
 
 __all__ = ["markdown", "replace_section"]
 

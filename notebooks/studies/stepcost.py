@@ -13,8 +13,9 @@ from typing import Any
 import pandas as pd
 import torch
 
-from alkit import bench, datasets, families
-from alkit.parts import DataSet, Part
+from alkit import bench, families
+from alkit.data import datasets
+from alkit.data.parts import DataSet, Part
 from alkit.train import EpochRecord, train_epoch
 
 __all__ = ["Setting", "compare", "peak_mib"]

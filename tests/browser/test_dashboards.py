@@ -19,7 +19,7 @@ from typing import Any
 import nbformat
 import pytest
 
-from alkit.paths import root
+from alkit.data.paths import root
 
 pytestmark = pytest.mark.browser
 CHROMIUM = os.environ.get("ALKIT_CHROMIUM") or next(

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from alkit import datasets
-from alkit.parts import Part
+from alkit.data import datasets
+from alkit.data.parts import Part
 from studies import baselines
 
 

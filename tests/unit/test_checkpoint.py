@@ -15,8 +15,9 @@ import torch
 from torch import nn
 from tqdm.auto import tqdm
 
-from alkit import BPModel, files, fit
+from alkit import BPModel, fit
 from alkit.checkpoint import load, save
+from alkit.data import files
 from alkit.rates import rates
 from tests.helpers import CLASSES, WIDTH, dense_model, differences, state_of
 from tests.unit.test_fitting import MODELS, Spy, al_model, bp_model, spied, toy

@@ -6,13 +6,14 @@ import nbformat
 import pandas as pd
 import pytest
 
-from alkit import cli, paths, results, runs
+from alkit import cli, results, runs
+from alkit.data import paths
 
 PARAMETERS = 'preset: str = "smoke"\nword: str = "a"\nlr: float = 0.1\nwords: list[str] = [\n]\n'
 BODY = """\
 import pathlib
-import alkit.paths
-alkit.paths.root = lambda: pathlib.Path.cwd().parent
+import alkit.data.paths
+alkit.data.paths.root = lambda: pathlib.Path.cwd().parent
 import alkit.results
 from IPython.display import Image, display
 run = alkit.results.Run("10_x", preset)

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from alkit import catalog, cli, download, paths
+from alkit import cli
+from alkit.data import catalog, download, paths
 
 
 @pytest.fixture(autouse=True)

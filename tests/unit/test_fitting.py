@@ -9,7 +9,7 @@ from torch import nn
 
 from alkit import BPModel, engine, evaluate, fit, to_al, train, train_epoch
 from alkit import fitting as fitting_module
-from alkit.datasets import DataSet, Part, load
+from alkit.data.datasets import DataSet, Part, load
 from alkit.models.convnet import convnet
 from alkit.rates import rate_at, rates
 from alkit.train import full_state

@@ -14,8 +14,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from alkit import families
+from alkit.data.parts import DataSet, Part
 from alkit.models.transformer import LegacyEncoderBlock, transformer
-from alkit.parts import DataSet, Part
 
 CLASSES, WIDTH, HEADS, FFN, HIDDEN, CODE, RATE = 3, 12, 3, 10, 7, 128, 2.5e-4
 

@@ -7,7 +7,7 @@ matplotlib.use("agg")
 import matplotlib.pyplot as plt
 import pytest
 
-from alkit import datasets
+from alkit.data import datasets
 from alkit.preview import preview
 
 

@@ -4,7 +4,7 @@ import re
 
 import torch
 
-from alkit.paths import root
+from alkit.data.paths import root
 
 
 def test_your_own_model():

@@ -5,9 +5,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from alkit.data.seeds import generator_for, seed_for
 from alkit.models.transformer import EncoderBlock
 from alkit.rng import random_from
-from alkit.seeds import generator_for, seed_for
 
 X = torch.randn(4, 5, 8)
 

@@ -14,7 +14,8 @@ import papermill
 import psutil
 import pytest
 
-from alkit import paths, results, runs, sweeps
+from alkit import results, runs, sweeps
+from alkit.data import paths
 
 PARAMETERS = """\
 preset: str = "smoke"  # which set of values
@@ -40,8 +41,8 @@ if mode == "die":
 if mode == "slow":
     pathlib.Path("started").touch()
     time.sleep(3600)
-import alkit.paths
-alkit.paths.root = lambda: pathlib.Path.cwd().parent
+import alkit.data.paths
+alkit.data.paths.root = lambda: pathlib.Path.cwd().parent
 import alkit.results
 run = alkit.results.Run("10_x", preset)
 run.record("accuracy", 90 + seed, method="al", seed=seed)
@@ -481,7 +482,7 @@ def test_no_process_survives_an_interrupt(tmp_path, mark):
         path = write_notebook(tmp_path / number.name / "notebooks")
         started.append(path.parent / "started")
         # an installed package keeps its runs below the working directory
-        code = "import sys, alkit.paths; alkit.paths.root = alkit.paths.Path.cwd;"
+        code = "import sys, alkit.data.paths; alkit.data.paths.root = alkit.data.paths.Path.cwd;"
         code += "from alkit.cli import main; sys.exit(main())"
         words = [sys.executable, "-c", code, "run", str(path), "-p", "mode=slow"]
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}

@@ -7,10 +7,11 @@ import pandas as pd
 import pytest
 import torch
 
-from alkit import datasets, families, paths, results, study
+from alkit import families, results, study
 from alkit.comparisons import gap
+from alkit.data import datasets, paths
+from alkit.data.parts import DataSet, Part
 from alkit.models.convnet import convnet
-from alkit.parts import DataSet, Part
 
 OPTIONS = {"epochs": 2, "batch_size": 32, "progress": False}
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from alkit.paths import root
+from alkit.data.paths import root
 
 FIRST, SECOND = "10.231.77.1", "10.231.77.2"
 LIMIT_S = 900  # only a hang takes so long

@@ -7,7 +7,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from alkit import datasets, results
+from alkit import results
+from alkit.data import datasets
 from alkit.delayed import Pipeline, even_cuts, study
 from alkit.delayed.divergence import directions, diverged_at
 from alkit.delayed.fit import evaluate, fit

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from alkit.data.paths import shared_data_dir
+from alkit.data.wordpiece import wordpiece
 from alkit.elastic import bert_reader, train
 from alkit.elastic.optim import Recipe
 from alkit.elastic.qa import (
@@ -17,8 +19,6 @@ from alkit.elastic.qa import (
     windows,
 )
 from alkit.models.bert import BertSizes
-from alkit.paths import shared_data_dir
-from alkit.wordpiece import wordpiece
 
 NAMES = ["ada", "bob", "cleo", "dan", "eve", "finn"]
 TOWNS = ["rome", "paris", "oslo", "lima", "cairo", "delhi"]

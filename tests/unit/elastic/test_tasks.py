@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 import torch
 
+from alkit.data.masking import IGNORED
+from alkit.data.wordpiece import CLS, SEP, wordpiece
 from alkit.elastic import Examples, Recipe, Settings, study
 from alkit.elastic.pretrained import begin, save_body
 from alkit.elastic.tasks import load_task
 from alkit.elastic.train import train
-from alkit.mlm import IGNORED
-from alkit.wordpiece import CLS, SEP, wordpiece
 from studies.pretrain import corpus, masked_examples, masked_words
 from tests.unit.elastic.helpers import make_vit
 

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 import alkit.split
-from alkit.seeds import generator_for
+from alkit.data.seeds import generator_for
 from alkit.split.train import Record
 
 

@@ -1,0 +1,9 @@
+"""Where samples come from, and what else all rooms stand on.
+
+catalog, download, archives     official files: which there are, how they come, safely unpacked
+datasets                        `load(name)`: a data set by its name
+images, digit_images, imagenet32, text, corpora, prose, pydocs, tables    readers, one a form
+parts                           `Part` and `DataSet`: samples, labels, batches
+augment, label_noise, masking, wordpiece, labels    what is done to samples and labels
+arguments, files, paths, seeds, tree                calls, files, folders, keys, trees of tensors
+"""

@@ -1,0 +1,82 @@
+"""What a call was given: checks whose messages say what is allowed, and descriptions of a line."""
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import Any
+
+from alkit.data import tree
+
+__all__ = ["Brief", "as_pair", "changed", "check_whole", "given"]
+
+
+def given(value: Any) -> str:
+    """Describe a value in a few words: what a message or a `repr` has room for."""
+    if hasattr(value, "dtype") and hasattr(value, "shape"):
+        kind = "" if type(value).__module__.startswith("torch") else f"{type(value).__name__} "
+        return f"{kind}{value.dtype} of {tuple(value.shape)}"
+    if isinstance(value, type):
+        return f"{value.__name__} (a class)"
+    if isinstance(value, Mapping | list | tuple) and len(repr(value)) > 80:
+        return f"{type(value).__name__} of {len(value)}"
+    text = repr(value)
+    return text if len(text) <= 80 and "\n" not in text else type(value).__name__
+
+
+class Brief:
+    """A dataclass whose `repr` is one line, whatever its tensors and tables hold."""
+
+    def __repr__(self) -> str:
+        shown = (f"{field.name}={given(getattr(self, field.name))}" for field in fields(self))
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+
+def as_pair(batch: Any, number: int) -> tuple[Any, Any]:
+    """Return a batch as (x, y), both tensors or trees of them.
+
+    Raises:
+        TypeError: it is something else; says how to make a pair of that.
+    """
+    if isinstance(batch, tuple | list) and len(batch) == 2:
+        if all(next(tree.tensors(half), None) is not None for half in batch):
+            return batch[0], batch[1]
+        advice = "make tensors of arrays and lists: torch.as_tensor(values)"
+        what = f"({given(batch[0])}, {given(batch[1])})"
+    elif isinstance(batch, Mapping):
+        advice = (
+            "say which is which: ((batch['input_ids'], batch['attention_mask']), batch['labels'])"
+        )
+        what = f"a dict with {', '.join(map(str, batch))}"
+    elif isinstance(batch, tuple | list):
+        advice = "put what the first block takes in a tuple of its own: ((ids, mask), y)"
+        what = f"{len(batch)} things"
+    else:
+        advice = "batches are a loader or a list of pairs; a single one is [(x, y)]"
+        what = given(batch)
+    raise TypeError(f"batch {number} must be a pair (x, y) of tensors, got {what}: {advice}")
+
+
+def check_whole(**numbers: Any) -> None:
+    """Refuse what is no whole number from 1 up; None stands for a default.
+
+    Raises:
+        TypeError, ValueError: names the first such.
+    """
+    for name, value in numbers.items():
+        if value is None:
+            continue
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise TypeError(f"{name} is {given(value)}: it must be a whole number")
+        if value < 1:
+            raise ValueError(f"{name} is {value}: it must be at least 1")
+
+
+def changed(settings: Any, changes: Mapping[str, Any]) -> Any:
+    """Return settings (a dataclass, or an instance of one) with these changes.
+
+    Raises:
+        TypeError: a name that there is not; lists those that there are.
+    """
+    names = [field.name for field in fields(settings) if field.init]
+    if unknown := [name for name in changes if name not in names]:
+        raise TypeError(f"unknown settings {', '.join(unknown)}: there are {', '.join(names)}")
+    return settings(**changes) if isinstance(settings, type) else replace(settings, **changes)

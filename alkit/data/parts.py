@@ -1,0 +1,324 @@
+"""Data as plain tensors: parts, mini-batches, data sets, and how samples are dealt to parts.
+
+Shapes: N samples, B samples of a batch, T tokens, K classes, C, H, W image.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass, replace
+
+import torch
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+from alkit.data import augment as augmentation
+from alkit.data.arguments import Brief, check_whole
+from alkit.data.seeds import generator_for
+from alkit.data.text import Vocabulary
+
+__all__ = ["Batches", "DataSet", "Part", "balanced_rows", "hold_out", "stratified_split"]
+
+Inputs = Tensor | tuple[Tensor, Tensor]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Part(Brief):
+    """Hold the samples of one split.
+
+    Args:
+        x: images, float (N, ...) or uint8 (N, C, H, W); or texts, int64 (N, T), padded on the
+            right with `pad`.
+        y: labels, integers (N,) in 0..num_classes - 1; kept as an int64 tensor.
+        mean, std: for uint8 images, C numbers each; batches are float ((x / 255 - mean) / std).
+    Raises:
+        ValueError: no samples, x and y of different lengths, a label that is no integer or out of
+            range, a text that is all padding or has padding before a token; names the first.
+            Bytes without mean and std, or mean and std without bytes.
+    """
+
+    x: Tensor
+    y: Tensor
+    num_classes: int
+    _: KW_ONLY
+    pad: int = 0
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "y", _checked_labels(self.y, self.num_classes))
+        if len(self.x) != len(self.y):
+            raise ValueError(f"{len(self.x)} samples but {len(self.y)} labels")
+        if not (self.is_text or self.is_bytes or self.x.is_floating_point()):
+            raise ValueError(
+                "x must be floats or uint8 (N, C, H, W) (images), or int64 (N, T) (texts),"
+                f" got {_kind(self.x)}"
+            )
+        _check_scale(self)
+        if self.is_text:
+            _check_padding(self.x != self.pad)
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    @property
+    def is_text(self) -> bool:
+        """Say whether the samples are rows of token ids."""
+        return self.x.dtype == torch.int64 and self.x.dim() == 2
+
+    @property
+    def is_bytes(self) -> bool:
+        """Say whether the samples are images of one byte a colour."""
+        return self.x.dtype == torch.uint8 and self.x.dim() == 4
+
+    def take(self, rows: Tensor) -> "Part":
+        """Return the part of these samples."""
+        return replace(self, x=self.x[rows], y=self.y[rows])
+
+    def batches(
+        self,
+        batch_size: int,
+        *,
+        seed: int = 0,
+        epoch: int = 0,
+        shuffle: bool = True,
+        drop_last: bool = False,
+        augment: str = "none",
+    ) -> "Batches":
+        """Return the mini-batches of one epoch; their order depends on (seed, epoch) alone.
+
+        Args:
+            augment: for images, "weak" (crop after padding by 4, horizontal flip), "strong" (weak,
+                colour jitter, grey), "edge" (weak, the border repeated instead of zeros) or
+                "edge_crop" (that without flips); a function of (seed, epoch, number of the batch).
+        Raises:
+            ValueError: `batch_size` below 1, no batch left because of `drop_last`, or an `augment`
+                that such samples cannot have.
+        """
+        return Batches(self, batch_size, seed, epoch, shuffle, drop_last, augment)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Batches(Brief):
+    """Yield (inputs, y_onehot) of a part's mini-batches, the same ones at each iteration.
+
+    Inputs are float (B, C, H, W) for images; for texts (tokens_BT, mask_BT), the mask true at
+    tokens, both cut to the longest text of the batch. y_onehot is float32 (B, K).
+    """
+
+    part: Part
+    batch_size: int
+    seed: int = 0
+    epoch: int = 0
+    shuffle: bool = True
+    drop_last: bool = False
+    augment: str = "none"
+
+    def __post_init__(self) -> None:
+        check_whole(batch_size=self.batch_size)
+        augmentation.check(self.augment, self.part.x)
+        if not len(self):
+            raise ValueError(
+                f"no batch: {len(self.part)} samples do not fill one of {self.batch_size}"
+                " and drop_last is set"
+            )
+
+    def __len__(self) -> int:
+        whole, rest = divmod(len(self.part), self.batch_size)
+        return whole + (rest > 0 and not self.drop_last)
+
+    def __iter__(self) -> Iterator[tuple[Inputs, Tensor]]:
+        chunks = self._order().split(self.batch_size)
+        return (self._batch(number, rows) for number, rows in enumerate(chunks[: len(self)]))
+
+    def _order(self) -> Tensor:
+        if not self.shuffle:
+            return torch.arange(len(self.part))
+        generator = generator_for("shuffle", int(self.seed), int(self.epoch))
+        return torch.randperm(len(self.part), generator=generator)
+
+    def _batch(self, number: int, rows_B: Tensor) -> tuple[Inputs, Tensor]:
+        x, y_BK = self.part.x[rows_B], one_hot(self.part.y[rows_B], self.part.num_classes).float()
+        if not self.part.is_text:
+            return self._images(number, x), y_BK
+        mask_BT = x != self.part.pad
+        longest = int(mask_BT.sum(dim=1).max())
+        return (x[:, :longest].contiguous(), mask_BT[:, :longest].contiguous()), y_BK
+
+    def _images(self, number: int, x: Tensor) -> Tensor:
+        """Augment and scale; cropping bytes before they become floats moves a quarter as much."""
+        if self.augment != "none":
+            generator = generator_for("augment", int(self.seed), int(self.epoch), number)
+            x = augmentation.crop_and_flip(x, generator, self.augment)
+        if not self.part.is_bytes:
+            return x
+        x = x.float().div_(255)
+        if self.augment == "strong":
+            x = augmentation.colours(x, generator)
+        mean, std = (torch.tensor(scale)[:, None, None] for scale in _scale(self.part))
+        return x.sub_(mean).div_(std)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class DataSet:
+    """Hold the three parts of a data set and what its labels mean.
+
+    `vocabulary` is None for images; `note` says what differs from the set as published here.
+    """
+
+    name: str
+    train: Part
+    validation: Part
+    test: Part
+    num_classes: int
+    class_names: tuple[str, ...]
+    vocabulary: Vocabulary | None = None
+    note: str = ""
+
+    def subset(
+        self,
+        train: int | None = None,
+        validation: int | None = None,
+        test: int | None = None,
+        *,
+        seed: int = 0,
+    ) -> "DataSet":
+        """Keep so many samples of each part (None: all), as many of each class as it allows.
+
+        Raises:
+            ValueError: a number below 1 or above what the part holds; names the part.
+        """
+        sizes = {"train": train, "validation": validation, "test": test}
+        parts = {
+            name: _balanced(getattr(self, name), size, name, seed)
+            for name, size in sizes.items()
+            if size is not None
+        }
+        if not parts:
+            return self
+        cut = ", ".join(f"{len(part)} of {len(getattr(self, n))} {n}" for n, part in parts.items())
+        note = f"{self.note}; subset: {cut}" if self.note else f"subset: {cut}"
+        return replace(self, note=note, **parts)
+
+    def __repr__(self) -> str:
+        return f"<{self.describe()}>"
+
+    def describe(self) -> str:
+        """Return one line with the sizes."""
+        sizes = f"{len(self.train)} train, {len(self.validation)} validation, {len(self.test)} test"
+        sample = "x".join(str(size) for size in self.train.x.shape[1:])
+        kind = f"texts of up to {sample} tokens" if self.train.is_text else f"images {sample}"
+        words = f"; vocabulary {len(self.vocabulary)}" if self.vocabulary else ""
+        note = f"; {self.note}" if self.note else ""
+        return f"{self.name}: {sizes}; {self.num_classes} classes; {kind}{words}{note}"
+
+
+def stratified_split(
+    labels: Tensor, *, seed: int, train: float = 0.6, validation: float = 0.2
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Deal the sample numbers to train, validation and test, class by class in these shares.
+
+    Returns: three int64 tensors, each in increasing order; what train and validation leave is test.
+    """
+    dealt: tuple[list[Tensor], ...] = ([], [], [])
+    for label in labels.unique():
+        rows = (labels == label).nonzero().flatten()
+        generator = generator_for("split", int(seed), int(label))
+        rows = rows[torch.randperm(len(rows), generator=generator)]
+        sizes = round(train * len(rows)), round(validation * len(rows))
+        parts = rows.split([*sizes, len(rows) - sum(sizes)])
+        for pile, part in zip(dealt, parts, strict=True):
+            pile.append(part)
+    first, second, third = (torch.cat(pile).sort().values for pile in dealt)
+    return first, second, third
+
+
+def hold_out(labels: Tensor, share: float, *, seed: int) -> tuple[Tensor, Tensor]:
+    """Return the sample numbers that stay and those held out: a share of each class.
+
+    Raises:
+        ValueError: the share is not above 0 and below 1, or so small or large that a side is empty.
+    """
+    if not 0 < share < 1:
+        raise ValueError(f"the share held out must be above 0 and below 1, got {share}")
+    held, _, kept = stratified_split(labels, seed=seed, train=share, validation=0.0)
+    if not len(held) or not len(kept):
+        raise ValueError(
+            f"holding out {share} of {len(labels)} samples leaves {len(kept)} and {len(held)};"
+            " take more samples or another share"
+        )
+    return kept, held
+
+
+def balanced_rows(labels: Tensor, size: int, *, seed: int) -> Tensor:
+    """Choose `size` sample numbers, as many of each class as it allows; in increasing order.
+
+    Raises:
+        ValueError: `size` is below 1 or above the number of labels.
+    """
+    if not 1 <= size <= len(labels):
+        raise ValueError(f"{size} samples asked, there are {len(labels)}")
+    order = torch.randperm(len(labels), generator=generator_for("subset", int(seed)))
+    rank = torch.empty_like(order)  # how many samples of its class come before it in that order
+    for label in labels.unique():
+        rows = order[labels[order] == label]
+        rank[rows] = torch.arange(len(rows))
+    return order[rank[order].argsort(stable=True)][:size].sort().values
+
+
+def _balanced(part: Part, size: int, name: str, seed: int) -> Part:
+    try:
+        return part.take(balanced_rows(part.y, size, seed=seed))
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
+
+
+def _scale(part: Part) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    return part.mean or (), part.std or ()
+
+
+def _check_scale(part: Part) -> None:
+    """Refuse bytes without mean and std of each channel, and other samples with them."""
+    if not part.is_bytes:
+        if part.mean is not None or part.std is not None:
+            raise ValueError(
+                "mean and std are for uint8 images; other samples are used as they are"
+            )
+        return
+    channels = part.x.shape[1]
+    if any(len(scale) != channels for scale in _scale(part)) or min(part.std or (0,)) <= 0:
+        raise ValueError(
+            f"uint8 images of {channels} channels need as many numbers in mean and in std"
+            f" (above 0), got {part.mean} and {part.std}"
+        )
+
+
+def _checked_labels(labels: Tensor | Sequence[int], num_classes: int) -> Tensor:
+    y_N = torch.as_tensor(labels)
+    if y_N.dim() != 1 or not len(y_N):
+        raise ValueError(f"a part needs labels (N,) with N >= 1, got {_kind(y_N)}")
+    whole = (
+        y_N == y_N.round() if y_N.is_floating_point() else torch.ones_like(y_N, dtype=torch.bool)
+    )
+    bad = ~whole | (y_N < 0) | (y_N >= num_classes)
+    if bad.any():
+        first = int(bad.nonzero()[0])
+        raise ValueError(
+            f"label {first} is {y_N[first].item()}; labels are integers from 0 to {num_classes - 1}"
+        )
+    return y_N.long()
+
+
+def _check_padding(mask_NT: Tensor) -> None:
+    """Refuse texts without a token, and padding that is not on the right."""
+    empty = ~mask_NT.any(dim=1)
+    if empty.any():
+        row = int(empty.nonzero()[0])
+        raise ValueError(f"text {row} is all padding; encode an empty text as one unknown token")
+    gap = (mask_NT[:, 1:] & ~mask_NT[:, :-1]).any(dim=1)
+    if gap.any():
+        raise ValueError(
+            f"text {int(gap.nonzero()[0])} has padding before a token; pad on the right"
+        )
+
+
+def _kind(tensor: Tensor) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)}"

@@ -1,0 +1,50 @@
+"""Where the project's folders are, found from the package and never from the working directory."""
+
+import os
+from pathlib import Path
+
+__all__ = [
+    "data_dir",
+    "glove_dir",
+    "published_dir",
+    "records_dir",
+    "root",
+    "runs_dir",
+    "shared_data_dir",
+]
+
+
+def root() -> Path:
+    """Return the checkout that holds this package, or the working directory if it is installed."""
+    checkout = Path(__file__).resolve().parents[2]
+    return checkout if (checkout / "notebooks").is_dir() else Path.cwd()
+
+
+def data_dir() -> Path:
+    """Return the writable folder for unpacked and prepared data: `data/` of the checkout."""
+    return root() / "data"
+
+
+def shared_data_dir() -> Path:
+    """Return the folder that holds the data sets: `ALKIT_DATA`, possibly read-only, or `data/`."""
+    return Path(os.environ.get("ALKIT_DATA") or data_dir()).expanduser()
+
+
+def glove_dir() -> Path:
+    """Return the folder of word vectors: `glove/` of the checkout."""
+    return root() / "glove"
+
+
+def runs_dir() -> Path:
+    """Return the ignored folder of executed notebooks and their records: `runs/`."""
+    return root() / "runs"
+
+
+def records_dir() -> Path:
+    """Return the folder of committed records of runs: `notebooks/results/`."""
+    return root() / "notebooks" / "results"
+
+
+def published_dir() -> Path:
+    """Return the folder of published numbers and their sources: `alkit/published/`."""
+    return Path(__file__).resolve().parents[1] / "published"

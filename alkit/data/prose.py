@@ -1,0 +1,89 @@
+"""Running text as documents of sentences: any file, WikiText-103, or docstrings."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+from alkit.data import archives, catalog
+
+__all__ = ["Documents", "load_prose", "read_text", "wikitext"]
+
+Documents = list[list[str]]  # sentences by document
+
+TITLE = re.compile(r"^ = [^=].* = $")
+HEADING = re.compile(r"^ =.*= $")
+END = re.compile(r"(?<=[.?!]) (?=[^a-z])")  # of a sentence, in text whose marks stand alone
+FILES = ("wiki.train.tokens", "wiki.valid.tokens", "wiki.test.tokens")
+
+
+def load_prose(name: str, part: str = "valid") -> Documents:
+    """Return documents by name: "wikitext", "pydocs", or the path of a text file.
+
+    Args:
+        part: of WikiText, "train", "valid" or "test"; of the others, "test" is the last tenth of
+            the documents and everything else the rest.
+    Raises:
+        FileNotFoundError: it is not here; says where was looked and how to get it.
+        ValueError: an unknown part, or an empty file.
+    """
+    if part not in ("train", "valid", "test"):
+        raise ValueError(f"part is {part!r}: give train, valid or test")
+    if name == "wikitext":
+        return wikitext(part)
+    documents = _pydocs() if name == "pydocs" else read_text(name)
+    cut = len(documents) - max(1, len(documents) // 10)
+    return documents[cut:] if part == "test" else documents[:cut]
+
+
+def read_text(path: str | Path) -> Documents:
+    """Read a UTF-8 file: a sentence a line, an empty line between documents.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it holds no sentence.
+    """
+    text = Path(path).read_text(encoding="utf-8")
+    documents = [
+        [line.strip() for line in block.splitlines() if line.strip()]
+        for block in re.split(r"\n\s*\n", text)
+    ]
+    documents = [sentences for sentences in documents if sentences]
+    if not documents:
+        raise ValueError(f"{path} holds no sentence: give a line each, an empty one a document")
+    return documents
+
+
+def wikitext(part: str = "valid") -> Documents:
+    """Return the articles of a part of WikiText-103, cut into sentences; headings are left out.
+
+    Raises:
+        FileNotFoundError: the set, or this part of it, is not here.
+    """
+    path, wanted = catalog.find("wikitext"), f"wiki.{part}.tokens"
+    for _, content in archives.members(path, lambda name: PurePosixPath(name).name == wanted):
+        return list(_articles(content.decode("utf-8")))
+    raise FileNotFoundError(f"{path} has no {wanted}: give another part of WikiText-103")
+
+
+def _articles(text: str) -> Iterator[list[str]]:
+    sentences: list[str] = []
+    for line in text.splitlines():
+        if TITLE.match(line) and sentences:
+            yield sentences
+            sentences = []
+        if line.strip() and not HEADING.match(line):
+            sentences += END.split(line.replace("@-@", "-").replace("@,@", ",").strip())
+    if sentences:
+        yield sentences
+
+
+def _pydocs() -> Documents:
+    """Return docstrings by package, in pieces of twenty sentences."""
+    from alkit.data.pydocs import sentences
+
+    texts, labels, _ = sentences()
+    documents: Documents = []
+    for label in sorted(set(labels)):
+        own = [text for text, its in zip(texts, labels, strict=True) if its == label]
+        documents += [own[at : at + 20] for at in range(0, len(own), 20)]
+    return documents

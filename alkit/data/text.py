@@ -1,0 +1,283 @@
+"""Texts as numbers: cleaning, vocabulary, padding, pretrained word vectors.
+
+The only module that imports torchtext (0.6.0, for `Vocab`). Its `Vectors` is not used: each call
+turns off TLS verification for the whole process, writes a pickled cache, skips rows it cannot
+decode and names no line in its errors. `load_vectors` reads the same files without these.
+
+The stop words stand in `stopwords.txt`, whose header says where they are from.
+
+Shapes: N texts, T tokens, V rows of the vocabulary, E numbers of a word vector.
+"""
+
+import io
+import re
+import string
+import zipfile
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from itertools import chain
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from alkit.data import paths
+from alkit.data.seeds import generator_for
+
+__all__ = ["Vocabulary", "clean", "encode", "find_vectors", "load_vectors", "stop_words"]
+
+PAD_WORD, UNK_WORD = "<pad>", "<unk>"
+_TAG = re.compile(r"<[^>]*>")
+_BLANKS = str.maketrans(dict.fromkeys(string.punctuation, " "))
+_NOTHING = str.maketrans("", "", string.punctuation)
+
+
+def clean(text: str, *, legacy: bool = False, drop: frozenset[str] = frozenset()) -> list[str]:
+    """Split a text into lower-case words without mark-up and ASCII punctuation.
+
+    Anything between < and > goes first, then each punctuation mark becomes a blank ("u.s." -> "u",
+    "s"). `legacy=True` deletes both instead, as the AL publication did, which glues neighbours
+    together ("u.s." -> "us", "end.<br>next" -> "endnext"). The words of `drop` go last.
+    """
+    text = _TAG.sub("" if legacy else " ", text.lower())
+    words = text.translate(_NOTHING if legacy else _BLANKS).split()
+    return [word for word in words if word not in drop] if drop else words
+
+
+@cache
+def stop_words() -> frozenset[str]:
+    """Return the English stop words of NLTK."""
+    lines = Path(__file__).with_name("stopwords.txt").read_text(encoding="utf-8").splitlines()
+    return frozenset(line for line in lines if line and not line.startswith("#"))
+
+
+class Vocabulary:
+    """Number the words of a corpus: frequent words first, equally frequent ones alphabetically.
+
+    Args:
+        texts: of the training part only; strings are cleaned, lists of words taken as they are.
+        max_size: the most rows, the rows of padding and of unknown words included; None for all.
+        min_freq: how often a word must occur to get a row.
+        pad, unk: rows of padding and of unknown words: 0 and 1, in either order.
+
+    Example:
+        >>> Vocabulary(["a cat", "a dog"]).words
+        ['<pad>', '<unk>', 'a', 'cat', 'dog']
+    """
+
+    def __init__(
+        self,
+        texts: Iterable[str | Sequence[str]],
+        *,
+        max_size: int | None = None,
+        min_freq: int = 1,
+        pad: int = 0,
+        unk: int = 1,
+    ) -> None:
+        if {pad, unk} != {0, 1}:
+            raise ValueError(f"pad and unk must be 0 and 1 in either order, got {pad} and {unk}")
+        if max_size is not None and max_size < 3:
+            raise ValueError(f"max_size must be at least 3 (two rows are special), got {max_size}")
+        if min_freq < 1:
+            raise ValueError(f"min_freq must be at least 1, got {min_freq}")
+        from torchtext.vocab import Vocab  # lazily: it brings requests and sentencepiece with it
+
+        counts = Counter(word for text in texts for word in _words(text))
+        specials = [PAD_WORD, UNK_WORD] if pad == 0 else [UNK_WORD, PAD_WORD]
+        max_words = None if max_size is None else max_size - len(specials)
+        self.pad, self.unk = pad, unk
+        self.words: list[str] = Vocab(counts, max_words, min_freq, specials=specials).itos
+        self._rows = {word: row for row, word in enumerate(self.words)}
+        # a word spelt like the padding is an unknown word, or a text could be all padding
+        self._rows[PAD_WORD] = unk
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    def __repr__(self) -> str:
+        return f"Vocabulary({len(self)} words, pad={self.pad}, unk={self.unk})"
+
+    def encode(self, tokens: Sequence[str]) -> list[int]:
+        """Return the row of each word; an empty text is one unknown word."""
+        return [self._rows.get(token, self.unk) for token in tokens] or [self.unk]
+
+
+def encode(texts: Sequence[str | Sequence[str]], vocabulary: Vocabulary, max_len: int) -> Tensor:
+    """Number texts and pad them on the right to the longest.
+
+    Args:
+        texts: strings, which are cleaned, or lists of words.
+        max_len: the most words kept of a text, from its beginning.
+    Returns: int64 (N, T) with 1 <= T <= max_len; no row is padding only.
+    """
+    if max_len < 1:
+        raise ValueError(f"max_len must be at least 1, got {max_len}")
+    if not len(texts):
+        raise ValueError("there are no texts to encode")
+    rows = [vocabulary.encode(_words(text)[:max_len]) for text in texts]
+    # all at once: a tensor a text takes a minute for half a million texts
+    lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
+    padded_NT = np.full((len(rows), lengths.max()), vocabulary.pad, dtype=np.int64)
+    padded_NT[np.arange(lengths.max()) < lengths[:, None]] = np.fromiter(
+        chain.from_iterable(rows), dtype=np.int64, count=lengths.sum()
+    )
+    return torch.from_numpy(padded_NT)
+
+
+def load_vectors(
+    path: str | Path,
+    vocabulary: Vocabulary,
+    *,
+    seed: int = 0,
+    shift: int = 0,
+    member: str | None = None,
+    width: int | None = None,
+) -> tuple[Tensor, int]:
+    """Read pretrained vectors (GloVe's or fastText's text form), aligned with the vocabulary.
+
+    A word that the file lacks gets normal numbers with mean and sd of all numbers of the file, a
+    function of its row and the seed; the row of padding is zero. A word that the file holds twice
+    gets the later vector.
+
+    Args:
+        path: a local file of lines `word number ... number`; a first line `count width` is allowed.
+        shift: 2 gives each row the vector of the word two rows on, as the AL publication did by
+            mistake (padding starts from the first word; the last rows from padding and unknown).
+        member: the file's name inside `path`, which is then a zip.
+        width: how many numbers a vector must have.
+    Returns: float32 (V, E), row i for `vocabulary.words[i]`; how many rows came from the file.
+    Raises:
+        ValueError: a URL, an empty file, vectors of another width, or a row of another width or
+            with a field that is no finite number; names file and line.
+        FileNotFoundError: there is no such file or member.
+
+    Example:
+        >>> path, member = find_vectors("glove.6B.300d")  # doctest: +SKIP
+        >>> table, found = load_vectors(path, vocabulary, member=member)  # doctest: +SKIP
+    """
+    rows = {word.encode(): row for row, word in enumerate(vocabulary.words)}
+    del rows[vocabulary.words[vocabulary.pad].encode()]
+    found: dict[int, np.ndarray] = {}
+    moments = np.zeros(3)  # how many numbers, their sum, the sum of their squares
+    for word, vector in _read_vectors(_local_file(path), member):
+        if width not in (None, vector.size):
+            raise ValueError(f"{path}: vectors of {vector.size} numbers, the model wants {width}")
+        moments += vector.size, vector.sum(), vector @ vector
+        if word in rows:
+            found[rows[word]] = vector
+    mean, square = moments[1:] / moments[0]
+    vectors_VE = torch.empty(len(vocabulary), vector.size)
+    generator = generator_for("vectors", int(seed))
+    vectors_VE.normal_(mean, max(square - mean**2, 0.0) ** 0.5, generator=generator)
+    for row, values in found.items():
+        vectors_VE[row] = torch.from_numpy(values)
+    if shift:
+        return vectors_VE.roll(-shift, 0), len(found)
+    vectors_VE[vocabulary.pad] = 0.0
+    return vectors_VE, len(found)
+
+
+def find_vectors(name: str) -> tuple[Path, str | None]:
+    """Return the file of these vectors, and its name inside the file if that is a zip.
+
+    Looks for `NAME.txt` and `NAME.vec` in `glove/` and `$ALKIT_DATA/glove`: files, then zips.
+
+    Args:
+        name: such as "glove.6B.300d".
+    Raises:
+        FileNotFoundError: they are nowhere; says what is there and how to get them.
+    """
+    there = _vector_files()
+    if name in there:
+        return there[name]
+    found = f"there are {', '.join(sorted(there))}" if there else "there are none"
+    looked = " and ".join(map(str, _vector_folders()))
+    raise FileNotFoundError(
+        f"no word vectors {name!r} in {looked}; {found};"
+        " `alkit data get glove.6B` fetches GloVe 6B (822 MiB)"
+    )
+
+
+def _vector_folders() -> list[Path]:
+    return [paths.glove_dir(), paths.shared_data_dir() / "glove"]
+
+
+def _vector_files() -> dict[str, tuple[Path, str | None]]:
+    """Return all vectors by name, files before zips and `glove/` before `$ALKIT_DATA/glove`."""
+    found: dict[str, tuple[Path, str | None]] = {}
+    for suffix in (".txt", ".vec"):
+        for folder in _vector_folders():
+            for path in sorted(folder.glob(f"*{suffix}")):
+                found.setdefault(path.stem, (path, None))
+    for folder in _vector_folders():
+        for path in sorted(folder.glob("*.zip")):
+            if zipfile.is_zipfile(path):  # one that is still being copied is none
+                with zipfile.ZipFile(path) as archive:
+                    names = archive.namelist()
+                for member in names:
+                    if member.endswith((".txt", ".vec")):
+                        found.setdefault(Path(member).stem, (path, member))
+    return found
+
+
+def _words(text: str | Sequence[str]) -> Sequence[str]:
+    return clean(text) if isinstance(text, str) else text
+
+
+def _local_file(path: str | Path) -> Path:
+    if "://" in str(path):
+        raise ValueError(f"{path}: vectors are read from a local file, not fetched; download first")
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"{path}: no such file of word vectors")
+    return Path(path)
+
+
+@contextmanager
+def _opened(path: Path, member: str | None) -> Iterator[BinaryIO]:
+    if member is None:
+        with path.open("rb") as lines:
+            yield lines
+        return
+    try:
+        with zipfile.ZipFile(path) as archive:
+            if member not in archive.namelist():
+                there = ", ".join(archive.namelist())
+                raise FileNotFoundError(f"{path} holds no {member}; it holds {there}")
+            with archive.open(member) as raw, io.BufferedReader(raw, 2**20) as lines:
+                yield lines
+    except (zipfile.BadZipFile, EOFError, zlib.error) as error:
+        raise ValueError(f"{path}: damaged or incomplete ({error}); fetch it again") from error
+
+
+def _read_vectors(path: Path, member: str | None) -> Iterator[tuple[bytes, np.ndarray]]:
+    """Yield word and float64 vector of each row; words stay bytes, so that any encoding passes."""
+    width, number, header = 0, 0, 0
+    source = f"{path}[{member}]" if member else str(path)
+    with _opened(path, member) as lines:
+        for number, line in enumerate(lines, start=1):
+            word, *fields = line.rstrip().split(b" ")
+            if number == 1 and len(fields) == 1 and word.isdigit() and fields[0].isdigit():
+                width, header = int(fields[0]), 1
+                continue
+            width = width or len(fields)
+            if not fields or len(fields) != width:
+                expected = f"expected {width}" if width else "expected a word and its numbers"
+                raise ValueError(f"{source}, line {number}: {len(fields)} numbers, {expected}")
+            yield word, _numbers(fields, source, number)
+    if number == header:
+        raise ValueError(f"{source}, line {number}: the file ends before the first vector (empty)")
+
+
+def _numbers(fields: list[bytes], path: str, line: int) -> np.ndarray:
+    try:
+        vector = np.array(fields, dtype=np.float64)
+    except ValueError as error:
+        raise ValueError(f"{path}, line {line}: not a number: {error}") from error
+    if not np.isfinite(vector).all():
+        raise ValueError(f"{path}, line {line}: a number is infinite or missing")
+    return vector

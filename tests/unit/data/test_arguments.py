@@ -1,0 +1,176 @@
+"""First steps that go wrong: messages with what was given, what is allowed and what to do."""
+
+import errno
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import alkit
+from alkit import checkpoint, delayed, train_epoch
+from alkit.data import datasets
+from alkit.data.arguments import as_pair, changed, check_whole, given
+from alkit.data.parts import Part
+from alkit.dtp import Settings
+from tests.helpers import WIDTH, dense_model, made_batches
+
+X, Y = made_batches(1)[0]
+
+
+@pytest.mark.parametrize(
+    ("batches", "text"),
+    [
+        ((X, Y), r"batch 0 must be a pair .* got torch.float32 of \(4, 6\): .* a single one is"),
+        ([(X, X, Y)], r"got 3 things: put what the first block takes in a tuple of its own"),
+        ([{"input_ids": X, "labels": Y}], "got a dict with input_ids, labels: say which is which"),
+        ([(X.numpy(), Y.numpy())], r"got \(ndarray float32 of \(4, 6\), .*torch.as_tensor"),
+        ([(X, [0, 1, 2, 0])], r"got \(torch.float32 of \(4, 6\), \[0, 1, 2, 0\]\): make tensors"),
+        ([X], "batch 0 must be a pair"),
+        (torch.utils.data.DataLoader(torch.zeros(2, WIDTH)), "batch 0 must be a pair"),
+    ],
+)
+@pytest.mark.parametrize("method", ["al", "pipedream"])
+def test_batches_that_are_no_pairs(batches, text, method):
+    loss = nn.functional.cross_entropy
+    train = {
+        "al": lambda: train_epoch(dense_model(2), batches, "al"),
+        "pipedream": lambda: delayed.train([nn.Linear(WIDTH, 3)], loss, batches),
+    }[method]
+    with pytest.raises(TypeError, match=text):
+        train()
+
+
+def test_a_batch_of_two_samples_is_not_taken_for_a_pair():
+    with pytest.raises(TypeError, match="must be a pair"):
+        train_epoch(dense_model(1), [torch.zeros(2, WIDTH)], "al")
+
+
+def test_pairs_pass():
+    mask = torch.ones(4, 2)
+    assert as_pair((X, (Y, mask)), 0) == (X, (Y, mask))
+    for x in (X, (X, mask), {"ids": X, "mask": mask}):
+        assert as_pair((x, Y), 0) == (x, Y)
+    assert len(train_epoch(dense_model(1), [[X, Y]], "al").losses) == 1
+
+
+@pytest.mark.parametrize("value", ["2", 2.0, True, [1]])
+def test_numbers_as_texts(value):
+    with pytest.raises(TypeError, match=r"workers is .*: it must be a whole number"):
+        train_epoch(dense_model(2), [(X, Y)], workers=value)
+    with pytest.raises(TypeError, match="epochs is"):
+        alkit.fit(dense_model(1), datasets.load("digits"), epochs=value)
+    with pytest.raises(TypeError, match="lr must be a real number"):
+        dense_model(1)[0].set_lr("enc", "0.1")
+    check_whole(workers=None, threads=1)
+
+
+@pytest.mark.parametrize(
+    "train",
+    [
+        lambda: delayed.train([nn.Linear(6, 3)], nn.functional.cross_entropy, [(X, Y)], clpi=1),
+        lambda: alkit.dtp.train(None, None, clpi=1),
+        lambda: alkit.elastic.train(None, (X, Y), clpi=1),
+        lambda: alkit.split.train([nn.Linear(6, 3)], [(X, Y)], clpi=1),
+    ],
+    ids=["delayed", "dtp", "elastic", "split"],
+)
+def test_unknown_settings_list_the_names(train):
+    with pytest.raises(TypeError, match=r"unknown settings clpi: there are .*seed"):
+        train()
+
+
+def test_known_settings_pass():
+    assert changed(Settings, {"seed": 3}) == changed(Settings(), {"seed": 3}) == Settings(seed=3)
+
+
+@pytest.mark.parametrize("make", [delayed.Pipeline, alkit.BPModel])
+def test_a_whole_network_in_place_of_blocks(make):
+    class Own(nn.Module):
+        pass
+
+    with pytest.raises(TypeError, match="blocks is a whole Own: give a list of its blocks"):
+        make(Own(), nn.functional.cross_entropy)
+    with pytest.raises(TypeError, match="block 1 must be a module, got 3"):
+        make([nn.Linear(1, 1), 3], nn.functional.cross_entropy)
+
+
+def _texts(folder, train, test, monkeypatch):
+    home = folder / "rotten_tomatoes"
+    home.mkdir()
+    (home / "train.csv").write_text(train)
+    (home / "test.csv").write_text(test)
+    monkeypatch.setenv("ALKIT_DATA", str(folder))
+    return datasets.load("rotten_tomatoes")
+
+
+HEADER, ROWS = "text,label\n", "a fine film,1\nbad long film,0\n" * 20
+
+
+@pytest.mark.parametrize(
+    ("train", "test", "text"),
+    [
+        (ROWS, ROWS, "train.csv, line 1: class 'a fine film': without a header the first column"),
+        (HEADER + ROWS, ROWS, "test.csv, line 1: class 'a fine film': without a header"),
+        (HEADER + "word,1\n ,0\n", HEADER + ROWS, "no training text of two words or more"),
+    ],
+)
+def test_tables_without_a_header_and_empty_texts(tmp_path, train, test, text, monkeypatch):
+    with pytest.raises(ValueError, match=text):
+        _texts(tmp_path, train, test, monkeypatch)
+
+
+def test_texts_without_a_token_are_named():
+    with pytest.raises(ValueError, match="text 1 is all padding; encode an empty text as one"):
+        Part(torch.tensor([[2, 3], [0, 0]]), torch.tensor([0, 1]), 2)
+
+
+def test_a_full_disk_under_a_checkpoint(tmp_path, monkeypatch):
+    path = tmp_path / "run.pt"
+    checkpoint.save(path, {"a": 1})
+    monkeypatch.setattr(Path, "open", lambda self, mode: open("/dev/full", mode))
+    with pytest.raises(OSError, match=r"run.pt could not be written: there is no space left"):
+        checkpoint.save(path, {"a": torch.zeros(10**6)})
+    assert checkpoint.load(path) == {"a": 1}
+
+
+def test_another_fault_under_a_checkpoint(tmp_path, monkeypatch):
+    monkeypatch.setattr("os.replace", lambda *_: (_ for _ in ()).throw(OSError(errno.EIO, "I/O")))
+    with pytest.raises(OSError, match=r"run.pt could not be written: .*I/O"):
+        checkpoint.save(tmp_path / "run.pt", {"a": 1})
+    assert not list(tmp_path.iterdir())
+
+
+class _Other:
+    pass
+
+
+def test_a_damaged_checkpoint_gives_no_dangerous_advice(tmp_path):
+    path = tmp_path / "run.pt"
+    torch.save({"version": 1, "state": {"a": _Other()}}, path)
+    with pytest.raises(ValueError, match="holds more than tensors, numbers and texts") as caught:
+        checkpoint.load(path)
+    for words in ("weights_only", "trust", "\x1b", "still be loaded"):
+        assert words not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["part", "set", "batches", "epoch", "timeline", "delayed"])
+def test_representations_are_one_line(kind):
+    digits = datasets.load("digits")
+    record = train_epoch(dense_model(2), made_batches(3), "al")
+    late = delayed.train([nn.Linear(6, 3)], nn.functional.cross_entropy, made_batches(3))
+    made = {"part": digits.train, "set": digits, "batches": digits.train.batches(4)}
+    made |= {"epoch": record, "timeline": record.timeline, "delayed": late}
+    text = repr(made[kind])
+    assert "\n" not in text
+    assert len(text) < 400
+    assert "[[" not in text
+
+
+def test_what_is_given_in_a_few_words():
+    assert given(np.zeros((2, 3))) == "ndarray float64 of (2, 3)"
+    assert given(torch.zeros(2)) == "torch.float32 of (2,)"
+    assert given(list(range(100))) == "list of 100"
+    assert given(nn.Linear) == "Linear (a class)"
+    assert given("abc") == "'abc'"

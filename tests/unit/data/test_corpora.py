@@ -1,0 +1,360 @@
+"""Text sets, from made archives of the official form."""
+
+import csv
+import io
+import zipfile
+from pathlib import Path
+
+import pytest
+import torch
+
+from alkit.data import corpora, paths
+from alkit.data.datasets import load
+from alkit.data.parts import DataSet, Part
+
+from .test_archives import make_folder, make_tar, make_zip
+
+AG = "World Sports Business Sci/Tech".split()
+
+
+@pytest.fixture(autouse=True)
+def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(paths, "root", lambda: tmp_path)
+    monkeypatch.setenv("ALKIT_DATA", str(tmp_path / "shared"))
+    (tmp_path / "shared").mkdir()
+    return tmp_path / "shared"
+
+
+def table(rows: list[list], **options: object) -> bytes:
+    text = io.StringIO(newline="")
+    csv.writer(text, quoting=csv.QUOTE_ALL, lineterminator="\n", **options).writerows(rows)
+    return text.getvalue().encode()
+
+
+def rows(count: int, classes: int = 4) -> list[list]:
+    """Rows of the form of AG News; the content's first word is the class, its second the row."""
+    return [
+        [1 + i % classes, f"Title{i}", f'class{i % classes} row{i}, and "more"\nof it']
+        for i in range(count)
+    ]
+
+
+def ag_news(train: list[list] | None = None, test: list[list] | None = None) -> dict[str, bytes]:
+    train, test = train or rows(40), test or rows(8)
+    return {
+        "ag_news_csv/train.csv": table(train),
+        "ag_news_csv/test.csv": table(test),
+        "ag_news_csv/train_titled.csv": b"not read",
+    }
+
+
+def words(data: DataSet, part: Part) -> list[list[str]]:
+    assert data.vocabulary
+    texts = [[data.vocabulary.words[i] for i in row] for row in part.x.tolist()]
+    return [[word for word in text if word != "<pad>"] for text in texts]
+
+
+@pytest.mark.parametrize("form", ["archive", "folder", "files"])
+def test_ag_news_in_each_form(shared: Path, form: str) -> None:
+    files = ag_news()
+    if form == "archive":
+        make_tar(shared / "ag_news_csv_train40.tgz", files)
+    elif form == "folder":
+        make_folder(shared / "ag_news", files)
+    else:
+        short = {name.removeprefix("ag_news_csv/"): c for name, c in files.items()}
+        make_folder(shared / "ag_news", short)
+    data = load("ag_news")
+    assert data.class_names == tuple(AG)
+    assert (len(data.train), len(data.validation), len(data.test)) == (36, 4, 8)
+    assert data.note == "40 of 120,000 official training rows, 8 of 7,600 test rows"
+    assert data.test.y.tolist() == [0, 1, 2, 3] * 2
+    assert data.test.x.dtype == torch.int64
+    assert words(data, data.test)[1] == ["title1", "class1", "row1"]
+    for part in (data.train, data.validation):
+        for text, label in zip(words(data, part), part.y.tolist(), strict=True):
+            assert text[1] == f"class{label}"
+    assert torch.bincount(data.validation.y).tolist() == [1, 1, 1, 1]
+
+
+def test_options_of_texts(shared: Path) -> None:
+    make_tar(shared / "ag_news_csv.tgz", ag_news())
+    content = load("ag_news", fields="text")
+    assert words(content, content.test)[1] == ["class1", "row1"]
+    whole = load("ag_news", stop_words=False)
+    assert words(whole, whole.test)[1] == "title1 class1 row1 and more of it".split()
+    short = load("ag_news", max_len=2, max_size=7)
+    assert short.test.x.shape[1] == 2
+    assert len(short.vocabulary or ()) == 7
+    with pytest.raises(ValueError, match="fields is 'text' or 'both', not 'all'"):
+        load("ag_news", fields="all")
+    with pytest.raises(TypeError, match="max_length"):
+        load("ag_news", max_length=3)
+
+
+def test_legacy_cleaning_glues_words(shared: Path) -> None:
+    files = ag_news(test=[[1, "", "U.S. end,next"]])
+    make_tar(shared / "ag_news_csv.tgz", files | {"ag_news_csv/train.csv": table(
+        [[1 + i % 4, "", "U.S. end,next"] for i in range(40)]
+    )})  # fmt: skip
+    data = load("ag_news", legacy=True)
+    assert words(data, data.test) == [["us", "endnext"]]
+    plain = load("ag_news", stop_words=False)
+    assert words(plain, plain.test) == [["u", "s", "end", "next"]]
+
+
+def test_short_training_texts_are_dropped_and_empty_test_texts_kept(shared: Path) -> None:
+    train = [*rows(40), [1, "", ""], [2, "", "The of"], [3, "", "one"]]
+    make_tar(shared / "ag_news_csv.tgz", ag_news(train, [*rows(4), [2, "", "..."]]))
+    data = load("ag_news")
+    assert len(data.train) + len(data.validation) == 40
+    assert "43 of 120,000" in data.note
+    assert "3 of at most one word dropped" in data.note
+    assert data.test.x[4].tolist() == [1] + [0] * (data.test.x.shape[1] - 1)
+
+
+def test_the_vocabulary_is_of_the_training_part_alone(shared: Path) -> None:
+    make_tar(shared / "ag_news_csv.tgz", ag_news(test=[[1, "unheard", "of"]]))
+    data = load("ag_news")
+    assert data.vocabulary
+    known = set(data.vocabulary.words)
+    assert "unheard" not in known
+    seen = {word for text in words(data, data.train) for word in text}
+    assert known == seen | {"<pad>", "<unk>"}
+    assert any("<unk>" in text for text in words(data, data.validation))
+
+
+def test_the_split_and_sizes_are_functions_of_the_seed(shared: Path) -> None:
+    make_tar(shared / "ag_news_csv.tgz", ag_news())
+    one, again, other = (load("ag_news", seed=s) for s in (1, 1, 2))
+    assert torch.equal(one.train.x, again.train.x)
+    assert words(one, one.train) != words(other, other.train)
+    small = load("ag_news", train_size=20, test_size=4, validation=0.2)
+    assert (len(small.train), len(small.validation), len(small.test)) == (16, 4, 4)
+    assert torch.bincount(small.train.y).tolist() == [4] * 4
+    assert torch.bincount(small.test.y).tolist() == [1] * 4
+    with pytest.raises(ValueError, match="test_size: 9 samples asked, there are 8"):
+        load("ag_news", test_size=9)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b'"1","t","d"\n"2","t"\n', r"train.csv\], line 2: 2 columns, expected 3"),
+        (b'"1","a\nb","d"\n"2","t","d","e"\n', r"line 3: 4 columns, expected 3"),
+        (b'"1","t","d"\n"5","t","d"\n', "line 2: class '5', expected 1 to 4"),
+        (b'"1","t","d"\n"0","t","d"\n', "line 2: class '0', expected 1 to 4"),
+        (b'"1","t","d"\n"x","t","d"\n', "line 2: class 'x', expected 1 to 4"),
+        (b"", r"train.csv\]: empty"),
+        (b'"1","t","d"\n"1","\xff","d"\n', "line 2: no UTF-8"),
+        (b'"1","t","d"\n"1","t","cut off', "line 2: .*unexpected end"),
+    ],
+)
+def test_damaged_rows_are_named(shared: Path, content: bytes, message: str) -> None:
+    files = ag_news() | {"ag_news_csv/train.csv": content}
+    make_tar(shared / "ag_news_csv.tgz", files)
+    with pytest.raises(ValueError, match=rf"ag_news_csv.tgz\[ag_news_csv/.*{message}"):
+        load("ag_news")
+
+
+def test_missing_and_cut_files_are_named(shared: Path) -> None:
+    path = make_tar(shared / "ag_news_csv.tgz", {"ag_news_csv/train.csv": table(rows(9))})
+    with pytest.raises(ValueError, match="ag_news_csv.tgz: there is no test.csv"):
+        load("ag_news")
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(ValueError, match="ag_news_csv.tgz: damaged or incomplete"):
+        load("ag_news")
+    path.unlink()
+    with pytest.raises(FileNotFoundError, match="`alkit data get ag_news` fetches it"):
+        load("ag_news")
+
+
+def test_texts_that_are_all_too_short_are_refused(shared: Path) -> None:
+    make_tar(shared / "ag_news_csv.tgz", ag_news([[1, "", ""]] * 9))
+    with pytest.raises(ValueError, match="ag_news: no training text of two words or more"):
+        load("ag_news")
+
+
+def test_dbpedia(shared: Path) -> None:
+    files = {
+        "dbpedia_csv/train.csv": table(rows(140, 14)),
+        "dbpedia_csv/test.csv": table(rows(28, 14)),
+    }
+    make_tar(shared / "dbpedia_csv_10k.tgz", files)
+    data = load("dbpedia", fields="text")
+    assert data.num_classes == 14
+    assert (data.class_names[0], data.class_names[13]) == ("Company", "WrittenWork")
+    assert words(data, data.test)[13] == ["class13", "row13"]
+    assert data.note == "140 of 560,000 official training rows, 28 of 70,000 test rows"
+
+
+def imdb(count: int = 40) -> list[list]:
+    half = count // 2
+    names = ("negative", "positive")
+    return [["review", "sentiment"]] + [
+        [f"{names[i % 2]} film<br />{'train' if i < half else 'test'} number{i}", names[i % 2]]
+        for i in range(count)
+    ]
+
+
+@pytest.mark.parametrize("form", ["csv", "zip", "tar", "folder"])
+def test_imdb_in_each_form(shared: Path, form: str) -> None:
+    if form == "csv":
+        make_folder(shared / "imdb", {"IMDB Dataset.csv": table(imdb())})
+    elif form == "zip":
+        make_folder(shared / "imdb", {})
+        (shared / "imdb").mkdir()
+        make_zip(shared / "imdb" / "IMDB Dataset.csv.zip", {"IMDB Dataset.csv": table(imdb())})
+    else:
+        files = {"aclImdb/train/unsup/0_0.txt": b"\xff", "aclImdb/README": b"x"}
+        for i, (text, label) in enumerate(imdb()[1:]):
+            half = "train" if i < 20 else "test"
+            files[f"aclImdb/{half}/{label[:3]}/{i}_7.txt"] = text.encode()
+        if form == "tar":
+            make_tar(shared / "aclImdb_v1.tar.gz", files)
+        else:
+            make_folder(shared, files)
+    data = load("imdb")
+    assert data.class_names == ("negative", "positive")
+    assert (len(data.train), len(data.validation), len(data.test)) == (18, 2, 20)
+    for part in (data.train, data.validation, data.test):
+        for text, label in zip(words(data, part), part.y.tolist(), strict=True):
+            assert text[0] == data.class_names[label] or text[0] == "<unk>"
+    assert all("test" not in text for text in words(data, data.train))
+    assert all("train" not in text for text in words(data, data.test))
+    assert "20 of 25,000 official training rows, 20 of 25,000 test rows" in data.note
+    assert ("row order" in data.note) == (form in ("csv", "zip"))
+
+
+def test_imdb_halves_that_are_not_balanced_are_called_so(shared: Path) -> None:
+    lines = imdb()
+    lines[1][1] = "positive"
+    make_folder(shared / "imdb", {"IMDB Dataset.csv": table(lines)})
+    assert "not balanced, so hardly the official halves" in load("imdb").note
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"review,sentiment\na b,good\n", "line 2: sentiment 'good', expected negative or pos"),
+        (b"text,label\na b,positive\n", "line 1: no column 'review'; there are text, label"),
+        (b"review,sentiment\n", "no row follows the header"),
+    ],
+)
+def test_damaged_imdb_rows_are_named(shared: Path, content: bytes, message: str) -> None:
+    make_folder(shared, {"IMDB Dataset.csv": content})
+    with pytest.raises(ValueError, match=f"IMDB Dataset.csv.*{message}"):
+        load("imdb")
+
+
+def test_sst2_takes_quotes_as_they_are_and_dev_as_test(shared: Path) -> None:
+    train = "sentence\tlabel\n" + "".join(f'row{i} a "good film \t{i % 2}\n' for i in range(20))
+    dev = 'sentence\tlabel\n"bad film\t0\nfine film\t1\n'
+    files = {"SST-2/train.tsv": train.encode(), "SST-2/dev.tsv": dev.encode()}
+    (shared / "glue").mkdir()
+    make_zip(shared / "glue" / "SST-2.zip", files | {"SST-2/original/train.tsv.txt": b""})
+    data = load("sst2")
+    assert (len(data.train), len(data.validation), len(data.test)) == (18, 2, 2)
+    assert data.test.y.tolist() == [0, 1]
+    assert words(data, data.test) == [["<unk>", "film"], ["<unk>", "film"]]
+    assert data.note == "20 of 67,349 official training rows, 2 of 872 test rows"
+    make_zip(shared / "glue" / "SST-2.zip", files | {"SST-2/dev.tsv": b"sentence\tlabel\na\t2\n"})
+    with pytest.raises(ValueError, match=r"dev.tsv\], line 2: label '2', expected 0 to 1"):
+        load("sst2")
+
+
+@pytest.mark.parametrize(
+    ("name", "classes", "first"),
+    [("emotion", 6, "sadness"), ("rotten_tomatoes", 2, "negative"), ("yelp", 5, "1 star")],
+)
+def test_tables_with_numbers(shared: Path, name: str, classes: int, first: str) -> None:
+    lines = [["text", "label"], *([f"good text{i}", i % classes] for i in range(60))]
+    make_folder(shared / name, {"train.csv": table(lines), "test.csv": table(lines[:7])})
+    data = load(name)
+    assert data.num_classes == classes
+    assert data.class_names[0] == first
+    assert data.test.y.tolist() == [i % classes for i in range(6)]
+    (shared / name / "test.csv").write_bytes(table([*lines[:3], ["a", classes]]))
+    with pytest.raises(ValueError, match=f"test.csv, line 4: label '{classes}', expected 0 to"):
+        load(name)
+
+
+def test_tables_with_names(shared: Path) -> None:
+    """banking77 as its owners publish it: the column is called category and holds names."""
+    lines = [["text", "category"], *([f"good text{i}", f"intent_{i % 7}"] for i in range(70))]
+    make_folder(shared / "banking77", {"train.csv": table(lines), "test.csv": table(lines[:4])})
+    data = load("banking77")
+    assert data.class_names == tuple(f"intent_{i}" for i in range(7))
+    assert data.test.y.tolist() == [0, 1, 2]
+    assert "7 of 77 classes" in data.note
+    (shared / "banking77" / "test.csv").write_bytes(table([*lines[:2], ["a b", "other"]]))
+    with pytest.raises(ValueError, match="test.csv, line 3: label 'other' is in no training row"):
+        load("banking77")
+
+
+def test_yelp_as_published_has_no_header_and_counts_from_one(shared: Path) -> None:
+    lines = [[1 + i % 5, f"good\\nfood{i}"] for i in range(50)]
+    files = {f"yelp_review_full_csv/{n}.csv": table(lines) for n in ("train", "test")}
+    make_tar(shared / "yelp_review_full_csv.tgz", files)
+    data = load("yelp")
+    assert data.test.y.tolist() == [i % 5 for i in range(50)]
+    assert data.vocabulary
+    # the escaped line end is a blank
+    assert {word.rstrip("0123456789") for word in data.vocabulary.words[2:]} == {"good", "food"}
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "expected"),
+    [
+        ("text,label\na b,1\n", {}, ["a b"]),
+        ("label;body\n1;a b\n", {"text": "body", "delimiter": ";"}, ["a b"]),
+        ("1\ta b\n", {"text": 1, "label": 0, "delimiter": "\t", "header": False}, ["a b"]),
+        ('\ufefftext,label\r\n"a, ""b""",1\r\n', {}, ['a, "b"']),
+    ],
+)
+def test_read_csv(tmp_path: Path, content: str, options: dict, expected: list[str]) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text(content, encoding="utf-8", newline="")
+    assert corpora.read_csv(path, **options) == (expected, ["1"])
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "x.csv: empty"),
+        ("text,label\n", "x.csv: no row follows the header"),
+        ("text,label\na\n", "x.csv, line 2: 1 columns, expected 2"),
+        ("text,name\na,b\n", "x.csv, line 1: no column 'label'; there are text, name"),
+        ("text,label\na,1\n\nb,2\n", "x.csv, line 3: 0 columns, expected 2"),
+    ],
+)
+def test_read_csv_names_file_and_line(tmp_path: Path, content: str, message: str) -> None:
+    (tmp_path / "x.csv").write_text(content)
+    with pytest.raises(ValueError, match=message):
+        corpora.read_csv(tmp_path / "x.csv")
+
+
+def test_every_set_describes_itself(shared: Path) -> None:
+    make_tar(shared / "ag_news_csv.tgz", ag_news())
+    assert load("ag_news").describe() == (
+        "ag_news: 36 train, 4 validation, 8 test; 4 classes; texts of up to 3 tokens;"
+        f" vocabulary {2 + 36 * 2 + 4};"
+        " 40 of 120,000 official training rows, 8 of 7,600 test rows"
+    )
+
+
+def test_a_zip_of_something_else_is_named(shared: Path) -> None:
+    with zipfile.ZipFile(shared / "SST-2.zip", "w") as archive:
+        archive.writestr("readme", "")
+    with pytest.raises(ValueError, match="SST-2.zip: there is no train.tsv"):
+        load("sst2")
+
+
+def test_runs_of_several_seeds_share_their_test(shared: Path) -> None:
+    make_tar(shared / "ag_news_csv.tgz", ag_news(rows(80), rows(40)))
+    first, second = (load("ag_news", seed=seed, train_size=60, test_size=8) for seed in (0, 1))
+    assert words(first, first.train) != words(second, second.train)
+    pairs = zip(words(first, first.test), words(second, second.test), strict=True)
+    for one, other in pairs:
+        both = zip(one, other, strict=True)
+        assert all(a == b or "<unk>" in (a, b) for a, b in both)

@@ -1,0 +1,354 @@
+"""Image sets, from made archives of the official form."""
+
+import io
+import os
+import pickle
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torchvision.transforms import Compose, PILToTensor, Resize
+
+from alkit.data import images, paths
+from alkit.data.datasets import load
+from alkit.data.parts import DataSet
+
+from .test_archives import make_folder, make_tar, make_zip
+
+WNIDS = ["n03", "n01", "n02"]
+
+
+@pytest.fixture(autouse=True)
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(paths, "root", lambda: tmp_path)
+    monkeypatch.setenv("ALKIT_DATA", str(tmp_path / "shared"))
+    (tmp_path / "shared").mkdir()
+    return tmp_path
+
+
+def jpeg(seed: int, mode: str = "RGB") -> bytes:
+    rng = np.random.default_rng(seed)
+    blocks = rng.integers(0, 256, (4, 4, 3) if mode == "RGB" else (4, 4), dtype=np.uint8)
+    image = Image.fromarray(blocks).resize((64, 64), Image.Resampling.BILINEAR)
+    buffer = io.BytesIO()
+    image.save(buffer, "JPEG")
+    return buffer.getvalue()
+
+
+def tiny(per_class: int = 10) -> dict[str, bytes]:
+    """Files of tiny ImageNet with three classes; one image of each is grey."""
+    files = {
+        "wnids.txt": "\n".join(WNIDS).encode(),
+        "words.txt": b"n01\tgoldfish, Carassius auratus\nn02\tnewt\nn03\tcat\nn99\tother\n",
+    }
+    lines = []
+    for label, wnid in enumerate(WNIDS):
+        for i in range(per_class):
+            name = f"train/{wnid}/images/{wnid}_{i}.JPEG"
+            files[name] = jpeg(100 * label + i, "L" if i == 1 else "RGB")
+        files[f"train/{wnid}/{wnid}_boxes.txt"] = b""
+        for i in range(2):
+            number = 2 * i + 7 * label
+            files[f"val/images/val_{number}.JPEG"] = jpeg(1000 + number)
+            lines.append(f"val_{number}.JPEG\t{wnid}\t0\t0\t62\t62\n")
+    files["val/val_annotations.txt"] = "".join(lines).encode()
+    return {f"tiny-imagenet-200/{name}": content for name, content in files.items()}
+
+
+def all_images(data: DataSet) -> set[bytes]:
+    return {x.numpy().tobytes() for part in (data.train, data.validation) for x in part.x}
+
+
+def test_tiny_imagenet_holds_the_images_as_torchvision_would(checkout: Path) -> None:
+    files = tiny()
+    make_zip(checkout / "shared" / "tiny-imagenet-200_3of200.zip", files)
+    data = load("tiny_imagenet", seed=1)
+    assert data.class_names == ("cat", "goldfish", "newt")
+    assert (len(data.train), len(data.validation), len(data.test)) == (27, 3, 6)
+    assert torch.bincount(data.validation.y).tolist() == [1, 1, 1]
+    assert data.test.y.tolist() == [0, 0, 1, 1, 2, 2]
+    assert data.train.x.dtype == torch.uint8
+    assert data.train.x.shape == (27, 3, 32, 32)
+    assert data.train.mean == (0.4802, 0.4481, 0.3975)
+    assert data.train.std == (0.2770, 0.2691, 0.2821)
+    theirs = Compose([Resize(32), PILToTensor()])
+    expected = {
+        theirs(Image.open(io.BytesIO(content)).convert("RGB")).numpy().tobytes()
+        for name, content in files.items()
+        if "/train/" in name and name.endswith(".JPEG")
+    }
+    assert all_images(data) == expected
+    note = "30 of 100,000 official training images, 6 of 10,000 test images, 3 of 200 classes"
+    assert data.describe().endswith(note)
+    x, _ = next(iter(data.test.batches(6)))
+    assert x.dtype == torch.float32
+
+
+@pytest.mark.parametrize("form", ["zip", "folder", "folder of the set"])
+def test_tiny_imagenet_is_the_same_in_each_form(checkout: Path, form: str) -> None:
+    make_zip(checkout / "shared" / "tiny-imagenet-200.zip", tiny())
+    expected = load("tiny_imagenet")
+    (checkout / "shared" / "tiny-imagenet-200.zip").unlink()
+    backwards = dict(reversed(tiny().items()))
+    if form == "zip":
+        make_zip(checkout / "shared" / "tiny-imagenet-200.zip", backwards)
+    elif form == "folder":
+        make_folder(checkout / "shared", backwards)
+    else:
+        short = {n.removeprefix("tiny-imagenet-200/"): c for n, c in backwards.items()}
+        make_folder(checkout / "shared" / "tiny_imagenet", short)
+    got = load("tiny_imagenet")
+    assert torch.equal(got.train.x, expected.train.x)
+    assert torch.equal(got.test.x, expected.test.x)
+    assert torch.equal(got.train.y, expected.train.y)
+
+
+def test_size_and_number_of_classes_are_options(checkout: Path) -> None:
+    make_zip(checkout / "shared" / "tiny-imagenet-200.zip", tiny())
+    data = load("tiny_imagenet", size=16, classes=2, validation=0.2)
+    assert data.train.x.shape == (16, 3, 16, 16)
+    assert data.num_classes == 2
+    assert data.class_names == ("cat", "goldfish")
+    assert load("tiny_imagenet", size=64).train.x.shape[-1] == 64
+    with pytest.raises(ValueError, match="classes must be 1 to 3, got 4"):
+        load("tiny_imagenet", classes=4)
+    with pytest.raises(ValueError, match="size must be at least 1, got 0"):
+        load("tiny_imagenet", size=0)
+
+
+def test_the_split_is_a_function_of_the_seed(checkout: Path) -> None:
+    make_zip(checkout / "shared" / "tiny-imagenet-200.zip", tiny())
+    one, again, other = (load("tiny_imagenet", seed=seed) for seed in (1, 1, 2))
+    assert torch.equal(one.validation.x, again.validation.x)
+    assert not torch.equal(one.validation.x, other.validation.x)
+    assert all_images(one) == all_images(other)
+
+
+def count_decoding(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    decoded: list[str] = []
+    real = images._decode
+
+    def spy(name: str, *rest: object) -> np.ndarray:
+        decoded.append(name)
+        return real(name, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(images, "_decode", spy)
+    return decoded
+
+
+def test_decoded_images_are_kept_without_pickle(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = make_zip(checkout / "shared" / "tiny-imagenet-200.zip", tiny())
+    decoded = count_decoding(monkeypatch)
+    first = load("tiny_imagenet")
+    assert len(decoded) == 36
+    (kept,) = (checkout / "data" / "tiny_imagenet").iterdir()
+    with np.load(kept, allow_pickle=False) as arrays:
+        assert {array.dtype.kind for array in arrays.values()} == {"u", "i", "U"}
+    second = load("tiny_imagenet")
+    assert len(decoded) == 36
+    assert torch.equal(first.train.x, second.train.x)
+    assert first.class_names == second.class_names
+    load("tiny_imagenet", size=16)
+    assert len(decoded) == 72
+    os.utime(archive, ns=(1, 1))
+    load("tiny_imagenet")
+    assert len(decoded) == 108
+    assert not list((checkout / "data" / "tiny_imagenet").glob("*.partial"))
+
+
+@pytest.mark.parametrize("damage", [b"", b"PK\x03\x04 cut", pickle.dumps("x")])
+def test_a_damaged_copy_is_made_again(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch, damage: bytes
+) -> None:
+    make_zip(checkout / "shared" / "tiny-imagenet-200.zip", tiny())
+    first = load("tiny_imagenet")
+    (kept,) = (checkout / "data" / "tiny_imagenet").iterdir()
+    kept.write_bytes(damage)
+    assert torch.equal(load("tiny_imagenet").train.x, first.train.x)
+    decoded = count_decoding(monkeypatch)
+    load("tiny_imagenet")
+    assert decoded == []
+
+
+def test_a_folder_that_cannot_be_written_is_no_error(checkout: Path) -> None:
+    make_zip(checkout / "shared" / "tiny-imagenet-200.zip", tiny())
+    (checkout / "data").write_text("a file where the folder should be")
+    assert len(load("tiny_imagenet").train) == 27
+
+
+@pytest.mark.parametrize("content", [b"", b"no image", jpeg(1)[:400]])
+def test_an_image_that_does_not_decode_is_named(checkout: Path, content: bytes) -> None:
+    bad = "tiny-imagenet-200/train/n01/images/n01_3.JPEG"
+    make_zip(checkout / "shared" / "tiny-imagenet-200.zip", tiny() | {bad: content})
+    with pytest.raises(ValueError, match=rf"200.zip: {bad} is no readable image.*fetch"):
+        load("tiny_imagenet")
+    assert not (checkout / "data").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("wnids.txt", None, "there is no wnids.txt"),
+        ("wnids.txt", b"", "wnids.txt is empty"),
+        ("val/val_annotations.txt", None, "there is no val_annotations.txt"),
+        ("val/val_annotations.txt", b"val_0.JPEG\tn77\t0\n", "line 1: class n77 is not in wnids"),
+        ("val/val_annotations.txt", b"val_0.JPEG\n", "line 1: 1 columns, expected a file name"),
+        ("val/val_annotations.txt", b"val_0.JPEG\tn01\n", "val_2.JPEG has no line in"),
+    ],
+)
+def test_damaged_lists_are_named(
+    checkout: Path, name: str, content: bytes | None, message: str
+) -> None:
+    files = tiny()
+    files.pop(f"tiny-imagenet-200/{name}")
+    if content is not None:
+        files[f"tiny-imagenet-200/{name}"] = content
+    make_zip(checkout / "shared" / "tiny-imagenet-200.zip", files)
+    with pytest.raises(ValueError, match=rf"tiny-imagenet-200.zip.*{message}"):
+        load("tiny_imagenet")
+
+
+def test_a_cut_archive_is_named(checkout: Path) -> None:
+    path = make_zip(checkout / "shared" / "tiny-imagenet-200.zip", tiny())
+    path.write_bytes(path.read_bytes()[:5000])
+    with pytest.raises(ValueError, match="tiny-imagenet-200.zip: damaged or incomplete"):
+        load("tiny_imagenet")
+
+
+def test_a_missing_set_says_how_to_get_it() -> None:
+    with pytest.raises(FileNotFoundError, match="`alkit data get tiny_imagenet` fetches it"):
+        load("tiny_imagenet")
+
+
+def batch(labels: list[int], key: bytes = b"labels", seed: int = 0, **odd: object) -> bytes:
+    data = np.random.default_rng(seed).integers(0, 256, (len(labels), 3072), dtype=np.uint8)
+    content = {key: labels, b"data": data, b"filenames": [b"x"] * len(labels)}
+    return pickle.dumps(content | {k.encode(): v for k, v in odd.items()}, protocol=2)
+
+
+TEN = [i % 10 for i in range(40)]
+NAMES = [f"class {i}".encode() for i in range(10)]
+
+
+def cifar10(**replaced: bytes) -> dict[str, bytes]:
+    files = {
+        "batches.meta": pickle.dumps({b"label_names": NAMES}, protocol=2),
+        "data_batch_1": batch(TEN),
+        "data_batch_3": batch(TEN, seed=1),
+        "test_batch": batch(TEN[:20], seed=2),
+        "readme.html": b"",
+    } | replaced
+    return {f"cifar-10-batches-py/{name}": content for name, content in files.items()}
+
+
+@pytest.mark.parametrize("form", ["tar", "folder"])
+def test_cifar10_reads_the_batches_that_are_there(checkout: Path, form: str) -> None:
+    if form == "tar":
+        make_tar(checkout / "shared" / "cifar-10-python_2.tar.gz", cifar10())
+    else:
+        make_folder(checkout / "shared" / "cifar10", cifar10())
+    data = load("cifar10")
+    assert (len(data.train), len(data.validation), len(data.test)) == (70, 10, 20)
+    assert data.class_names == tuple(f"class {i}" for i in range(10))
+    assert data.test.mean == (0.4914, 0.4822, 0.4465)
+    assert data.test.std == (0.2023, 0.1994, 0.2010)
+    content = pickle.loads(cifar10()["cifar-10-batches-py/test_batch"], encoding="bytes")
+    rows = torch.from_numpy(content[b"data"]).reshape(-1, 3, 32, 32)
+    assert torch.equal(data.test.x, rows)
+    assert data.test.y.tolist() == content[b"labels"]
+    assert "80 of 50,000 official training images, 20 of 10,000 test images" in data.note
+
+
+def test_cifar100_takes_the_fine_labels(checkout: Path) -> None:
+    labels = list(range(100)) * 10
+    files = {
+        "meta": pickle.dumps({b"fine_label_names": [b"c%d" % i for i in range(100)]}, protocol=2),
+        "train": batch(labels, b"fine_labels", coarse_labels=[0] * 1000),
+        "test": batch(labels[:100], b"fine_labels"),
+    }
+    make_folder(checkout / "shared" / "cifar-100-python", files)
+    data = load("cifar100")
+    assert (len(data.train), len(data.validation), data.num_classes) == (900, 100, 100)
+    assert data.class_names[99] == "c99"
+    assert data.train.std == (0.2675, 0.2565, 0.2761)
+
+
+class Evil:
+    def __reduce__(self) -> tuple:
+        return (os.system, ("touch escaped",))
+
+
+class Codec:
+    def __reduce__(self) -> tuple:
+        import codecs
+
+        return (codecs.encode, ("x", "rot13"))
+
+
+@pytest.mark.parametrize(
+    ("odd", "message"),
+    [
+        (Evil(), r"posix.system is refused"),
+        (Codec(), "_codecs.encode to rot13 is refused"),
+        (io.BytesIO(b"x"), "_io.BytesIO is refused"),
+    ],
+)
+def test_a_pickle_of_anything_else_is_refused(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch, odd: object, message: str
+) -> None:
+    monkeypatch.chdir(checkout)
+    make_folder(checkout / "shared", cifar10(data_batch_1=batch(TEN, odd=odd)))
+    with pytest.raises(ValueError, match=f"data_batch_1: .*{message}"):
+        load("cifar10")
+    assert not (checkout / "escaped").exists()
+
+
+@pytest.mark.parametrize(
+    ("replaced", "message"),
+    [
+        ({"data_batch_1": batch([*TEN[:39], 10])}, "data_batch_1: label 39 is 10, expected 0 to 9"),
+        ({"data_batch_1": batch([*TEN[:39], -1])}, "data_batch_1: label 39 is -1"),
+        ({"data_batch_1": batch(TEN)[:-500]}, "data_batch_1: damaged"),
+        ({"data_batch_1": b""}, "data_batch_1: damaged"),
+        ({"data_batch_1": pickle.dumps([1])}, "data_batch_1: no batch of images"),
+        ({"data_batch_1": batch(TEN, b"other")}, "data_batch_1: no batch of images"),
+        (
+            {"data_batch_1": batch(TEN, data=np.zeros((40, 99), np.uint8))},
+            "data_batch_1: no batch of images",
+        ),
+        ({"batches.meta": b"x"}, "batches.meta: damaged"),
+    ],
+)
+def test_damaged_batches_are_named(
+    checkout: Path, replaced: dict[str, bytes], message: str
+) -> None:
+    make_folder(checkout / "shared", cifar10(**replaced))
+    with pytest.raises(ValueError, match=message):
+        load("cifar10")
+
+
+@pytest.mark.parametrize("missing", ["batches.meta", "test_batch"])
+def test_missing_batches_are_named(checkout: Path, missing: str) -> None:
+    files = cifar10()
+    del files[f"cifar-10-batches-py/{missing}"]
+    make_tar(checkout / "shared" / "cifar-10-python.tar.gz", files)
+    with pytest.raises(ValueError, match=f"cifar-10-python.tar.gz: there is no {missing}"):
+        load("cifar10")
+
+
+def test_a_zip_is_read_once_for_the_lists_and_once_for_the_images(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_zip(checkout / "shared" / "tiny-imagenet-200.zip", tiny())
+    opened = []
+    real = zipfile.ZipFile
+    monkeypatch.setattr(
+        zipfile, "ZipFile", lambda *a, **k: (opened.append(str(a[0])), real(*a, **k))[1]
+    )
+    load("tiny_imagenet")
+    assert len([name for name in opened if name.endswith("200.zip")]) == 2

@@ -1,0 +1,39 @@
+"""Noise is a share of the training labels, a function of the seed, and nowhere else."""
+
+import pytest
+import torch
+
+from alkit.data import datasets
+from alkit.data.label_noise import with_label_noise
+
+
+def test_a_share_of_the_training_labels_is_drawn_anew():
+    data = datasets.load("digits")
+    noisy = with_label_noise(data, 0.5)
+    changed = (noisy.train.y != data.train.y).float().mean().item()
+    assert changed == pytest.approx(0.5 * 0.9, abs=0.05)  # one in ten is drawn right
+    assert torch.equal(noisy.train.x, data.train.x)
+    assert noisy.test is data.test
+    assert noisy.validation is data.validation
+    assert "50% of the training labels drawn at random" in noisy.note
+
+
+def test_all_labels_at_random_say_nothing():
+    data = datasets.load("digits")
+    noisy = with_label_noise(data, 1.0)
+    agree = (noisy.train.y == data.train.y).float().mean().item()
+    assert agree == pytest.approx(0.1, abs=0.03)
+
+
+def test_noise_follows_the_seed():
+    data = datasets.load("digits")
+    first, again, other = (with_label_noise(data, 0.3, seed=seed).train.y for seed in (0, 0, 1))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+    assert with_label_noise(data, 0.0) is data
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.1, float("nan")])
+def test_a_share_is_from_0_to_1(share):
+    with pytest.raises(ValueError, match="give a number from 0 to 1"):
+        with_label_noise(datasets.load("digits"), share)

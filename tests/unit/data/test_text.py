@@ -1,0 +1,393 @@
+"""Texts as numbers, against brute force and against torchtext's own reader of vectors."""
+
+import ast
+import socket
+import ssl
+import subprocess
+import sys
+import zipfile
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import alkit.data.text
+from alkit.data import paths
+from alkit.data.text import Vocabulary, clean, encode, find_vectors, load_vectors, stop_words
+
+CORPUS = ["the cat saw the dog", "the dog ran", "a cat ran to the bird", "bird"]
+
+
+@pytest.mark.parametrize(
+    ("text", "ours", "published"),
+    [
+        ("The U.S. economy", ["the", "u", "s", "economy"], ["the", "us", "economy"]),
+        ("one<br />two", ["one", "two"], ["onetwo"]),
+        ("A <a href='x.y'>LINK</a>!", ["a", "link"], ["a", "link"]),
+        ("tabs\tand\n lines", ["tabs", "and", "lines"], ["tabs", "and", "lines"]),
+        ("Élan, naïve", ["élan", "naïve"], ["élan", "naïve"]),
+        ("...", [], []),
+        ("", [], []),
+    ],
+)
+def test_clean(text: str, ours: list[str], published: list[str]) -> None:
+    assert clean(text) == ours
+    assert clean(text, legacy=True) == published
+
+
+def brute_force_words(texts: list[str], max_size: int | None, min_freq: int) -> list[str]:
+    counts = Counter(" ".join(texts).split())
+    kept = sorted((-n, word) for word, n in counts.items() if n >= min_freq)
+    words = [word for _, word in kept]
+    return words if max_size is None else words[: max_size - 2]
+
+
+@pytest.mark.parametrize("max_size", [None, 3, 5, 100])
+@pytest.mark.parametrize("min_freq", [1, 2, 3])
+def test_vocabulary_orders_by_frequency_then_alphabet(max_size: int | None, min_freq: int) -> None:
+    vocabulary = Vocabulary(CORPUS, max_size=max_size, min_freq=min_freq)
+    assert vocabulary.words == ["<pad>", "<unk>", *brute_force_words(CORPUS, max_size, min_freq)]
+    assert len(vocabulary) == len(vocabulary.words)
+    backwards = Vocabulary(reversed(CORPUS), max_size=max_size, min_freq=min_freq)
+    assert backwards.words == vocabulary.words
+
+
+def test_vocabulary_encodes_and_does_not_grow() -> None:
+    vocabulary = Vocabulary(CORPUS)
+    for row, word in enumerate(vocabulary.words[2:], start=2):
+        assert vocabulary.encode([word]) == [row]
+    size = len(vocabulary)
+    assert vocabulary.encode(["unheard", "the", "of"]) == [1, 2, 1]
+    assert vocabulary.encode([]) == [1]
+    assert vocabulary.encode(["unheard"]) == [1]
+    assert len(vocabulary) == size
+
+
+def test_vocabulary_takes_lists_of_words_as_they_are() -> None:
+    assert Vocabulary([["U.S.", "Cat"]]).words[2:] == ["Cat", "U.S."]
+
+
+def test_vocabulary_with_the_special_rows_swapped() -> None:
+    vocabulary = Vocabulary(CORPUS, pad=1, unk=0)
+    assert vocabulary.words[:2] == ["<unk>", "<pad>"]
+    assert vocabulary.encode(["unheard"]) == [0]
+    assert encode(["the the", "the"], vocabulary, 9).tolist() == [[2, 2], [2, 1]]
+    assert "pad=1" in repr(vocabulary)
+
+
+def test_a_word_spelt_like_the_padding_is_unknown() -> None:
+    assert Vocabulary([["<pad>", "a"]]).encode(["<pad>", "a"]) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_size": 2}, "max_size must be at least 3.*got 2"),
+        ({"min_freq": 0}, "min_freq must be at least 1, got 0"),
+        ({"pad": 2}, "pad and unk must be 0 and 1.*got 2 and 1"),
+        ({"pad": 1}, "pad and unk must be 0 and 1.*got 1 and 1"),
+    ],
+)
+def test_vocabulary_refuses(options: dict[str, int], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Vocabulary(CORPUS, **options)
+
+
+@pytest.mark.parametrize("max_len", [1, 2, 4, 50])
+def test_encode_keeps_the_head_and_pads_on_the_right(max_len: int) -> None:
+    vocabulary = Vocabulary(CORPUS)
+    ids_NT = encode(CORPUS, vocabulary, max_len)
+    heads = [text.split()[:max_len] for text in CORPUS]
+    longest = max(map(len, heads))
+    assert ids_NT.dtype == torch.int64
+    words = [[vocabulary.words[i] for i in row] for row in ids_NT.tolist()]
+    assert words == [head + ["<pad>"] * (longest - len(head)) for head in heads]
+
+
+def test_an_empty_text_is_one_unknown_word() -> None:
+    vocabulary = Vocabulary(CORPUS)
+    assert encode(["", "...", "the dog"], vocabulary, 5).tolist()[:2] == [[1, 0], [1, 0]]
+    assert encode([""], vocabulary, 5).tolist() == [[1]]
+
+
+def test_encode_refuses() -> None:
+    with pytest.raises(ValueError, match="max_len must be at least 1, got 0"):
+        encode(CORPUS, Vocabulary(CORPUS), 0)
+    with pytest.raises(ValueError, match="no texts"):
+        encode([], Vocabulary(CORPUS), 5)
+
+
+VECTORS = {"dog": [1.0, 2.5, -3.0], "zebra": [9.0, 9.0, 9.5], "the": [0.25, 0.0, 1.0]}
+
+
+def write_vectors(path: Path, vectors: dict[str, list[float]], header: str = "") -> Path:
+    lines = [f"{word} {' '.join(map(str, row))}\n" for word, row in vectors.items()]
+    path.write_text(header + "".join(lines), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("header", ["", "3 3\n"])
+def test_vectors_are_aligned_by_word(tmp_path: Path, header: str) -> None:
+    vocabulary = Vocabulary(CORPUS)
+    vectors_VE, hits = load_vectors(write_vectors(tmp_path / "v.txt", VECTORS, header), vocabulary)
+    assert vectors_VE.shape == (len(vocabulary), 3)
+    assert vectors_VE.dtype == torch.float32
+    assert hits == 2
+    for word in ("dog", "the"):
+        assert vectors_VE[vocabulary.words.index(word)].tolist() == VECTORS[word]
+    assert vectors_VE[vocabulary.pad].tolist() == [0.0, 0.0, 0.0]
+    missing = [row for row, word in enumerate(vocabulary.words) if word not in VECTORS and row]
+    assert vectors_VE[missing].abs().min() > 0
+
+
+def test_vectors_equal_those_of_torchtext(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from torchtext.vocab import Vectors
+
+    rng = np.random.default_rng(0)
+    words = [f"w{i}" for i in range(200)] + ["naïve", "a\u00a0b", "w7"]
+    lines = [" ".join([w, *(f"{v:.5f}" for v in rng.normal(size=20))]) for w in words]
+    path = tmp_path / "vectors.txt"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    vocabulary = Vocabulary([words])
+    ours_VE, hits = load_vectors(path, vocabulary)
+    # Vectors replaces this function for the whole process; monkeypatch puts it back
+    monkeypatch.setattr(ssl, "_create_default_https_context", ssl._create_default_https_context)
+    theirs = Vectors(str(path), cache=str(tmp_path / "cache"))
+    capsys.readouterr()
+    assert hits == len(set(words)) == len(theirs.stoi)
+    assert torch.equal(ours_VE[2:], theirs.get_vecs_by_tokens(vocabulary.words[2:]))
+
+
+def test_missing_words_are_drawn_like_the_file_by_the_seed(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    rows = {f"w{i}": list(rng.normal(3.0, 0.5, size=30)) for i in range(100)}
+    path = write_vectors(tmp_path / "v.txt", rows)
+    values = np.array(list(rows.values()))
+    vocabulary = Vocabulary([[f"m{i}" for i in range(500)]])
+    drawn_VE, hits = load_vectors(path, vocabulary, seed=4)
+    assert hits == 0
+    count = drawn_VE[1:].numel()
+    assert abs(float(drawn_VE[1:].mean()) - values.mean()) < 5 * values.std() / count**0.5
+    assert abs(float(drawn_VE[1:].std()) - values.std()) < 5 * values.std() / (2 * count) ** 0.5
+    again_VE, _ = load_vectors(path, vocabulary, seed=4)
+    other_VE, _ = load_vectors(path, vocabulary, seed=5)
+    assert torch.equal(drawn_VE, again_VE)
+    assert not torch.equal(drawn_VE[1:], other_VE[1:])
+
+
+def test_a_missing_word_does_not_depend_on_the_others(tmp_path: Path) -> None:
+    one = write_vectors(tmp_path / "one.txt", {"cat": [1.0, 2.0], "dog": [3.0, 4.0]})
+    two = write_vectors(tmp_path / "two.txt", {"zebra": [1.0, 2.0], "yak": [3.0, 4.0]})
+    vocabulary = Vocabulary(CORPUS)
+    first_VE, _ = load_vectors(one, vocabulary)
+    second_VE, _ = load_vectors(two, vocabulary)
+    row = vocabulary.words.index("bird")
+    assert torch.equal(first_VE[row], second_VE[row])
+
+
+def test_a_word_that_is_no_utf8_does_no_harm(tmp_path: Path) -> None:
+    path = tmp_path / "v.txt"
+    path.write_bytes(b"\xff\xfe 1 2\ndog 3 4\n")
+    vocabulary = Vocabulary(CORPUS)
+    vectors_VE, hits = load_vectors(path, vocabulary)
+    assert hits == 1
+    assert vectors_VE[vocabulary.words.index("dog")].tolist() == [3.0, 4.0]
+
+
+def test_the_padding_row_stays_zero_even_if_the_file_has_it(tmp_path: Path) -> None:
+    path = write_vectors(tmp_path / "v.txt", {"<pad>": [1.0, 1.0], "<unk>": [2.0, 3.0]})
+    vectors_VE, hits = load_vectors(path, Vocabulary(CORPUS))
+    assert hits == 1
+    assert vectors_VE[:2].tolist() == [[0.0, 0.0], [2.0, 3.0]]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", r"v.txt, line 0: .*empty"),
+        ("400 3\n", r"v.txt, line 1: the file ends before the first vector"),
+        ("a 1 2 3\nb 1 2\n", "v.txt, line 2: 2 numbers, expected 3"),
+        ("a 1 2\nb 1 2 3\n", "v.txt, line 2: 3 numbers, expected 2"),
+        ("2 3\na 1 2\n", "v.txt, line 2: 2 numbers, expected 3"),
+        ("a 1 2\n\nb 1 2\n", "v.txt, line 2: 0 numbers, expected 2"),
+        ("word\n", "v.txt, line 1: 0 numbers, expected a word and its numbers"),
+        ("a 1 2\nb 1 x\n", "v.txt, line 2: not a number.*x"),
+        ("a 1 2\nb 1 nan\n", "v.txt, line 2: a number is infinite"),
+    ],
+)
+def test_damaged_files_are_refused_with_their_line(
+    tmp_path: Path, content: str, message: str
+) -> None:
+    path = tmp_path / "v.txt"
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(ValueError, match=message):
+        load_vectors(path, Vocabulary(CORPUS))
+
+
+def test_urls_and_missing_files_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="local file, not fetched"):
+        load_vectors("https://example.org/v.txt", Vocabulary(CORPUS))
+    with pytest.raises(FileNotFoundError, match="nowhere.txt: no such file"):
+        load_vectors(tmp_path / "nowhere.txt", Vocabulary(CORPUS))
+
+
+def test_loading_touches_no_network_no_cache_and_no_ssl(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("the network was used")
+
+    monkeypatch.setattr(socket, "socket", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    monkeypatch.chdir(tmp_path)
+    path = write_vectors(tmp_path / "v.txt", VECTORS)
+    planted = tmp_path / "v.txt.pt"
+    torch.save((["dog"], {"dog": 0}, torch.ones(1, 3), 3), planted)
+    vocabulary = Vocabulary(CORPUS)
+    vectors_VE, _ = load_vectors("v.txt", vocabulary)
+    assert vectors_VE[vocabulary.words.index("dog")].tolist() == VECTORS["dog"]
+    assert sorted(tmp_path.iterdir()) == [path, planted]
+    assert ssl._create_default_https_context is ssl.create_default_context
+
+
+def test_torchtext_is_imported_lazily_and_leaves_ssl_alone() -> None:
+    code = (
+        "import ssl, sys, alkit.data.text, alkit.data.datasets\n"
+        "assert 'torchtext' not in sys.modules\n"
+        "alkit.data.text.Vocabulary(['a b'])\n"
+        "assert 'torchtext' in sys.modules\n"
+        "assert ssl._create_default_https_context is ssl.create_default_context\n"
+    )
+    root = Path(alkit.__file__).parent.parent
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], cwd=root, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_no_other_module_imports_torchtext() -> None:
+    folder = Path(alkit.__file__).parent
+    importers = set()
+    for path in folder.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            if any(name.split(".")[0] == "torchtext" for name in names):
+                importers.add(path.name)
+    assert importers == {"text.py"}
+
+
+def test_stop_words_are_the_179_of_the_list() -> None:
+    words = stop_words()
+    assert len(words) == 179
+    assert {"i", "the", "don't", "don", "t", "wouldn't"} <= words
+    assert not {"#", "", "news", "english", "cannot"} & words
+    assert all(word == word.strip().lower() for word in words)
+
+
+def test_clean_drops_stop_words_after_all_else() -> None:
+    dropped = frozenset(["the", "don", "t"])
+    assert clean("The <b>cat</b>, don't!", drop=dropped) == ["cat"]
+    # the publication deletes the apostrophe first, so its list misses these words
+    assert clean("The cat, don't!", legacy=True, drop=dropped) == ["cat", "dont"]
+
+
+def test_a_shift_starts_a_word_from_the_vector_of_a_later_one(tmp_path: Path) -> None:
+    vocabulary = Vocabulary(CORPUS)
+    rows = {word: [float(row), 0.5] for row, word in enumerate(vocabulary.words[2:], start=2)}
+    path = write_vectors(tmp_path / "v.txt", rows)
+    straight_VE, _ = load_vectors(path, vocabulary)
+    shifted_VE, hits = load_vectors(path, vocabulary, shift=2)
+    assert hits == len(rows)
+    size = len(vocabulary)
+    for row in range(2, size):
+        assert straight_VE[row].tolist() == rows[vocabulary.words[row]]
+    # as the original: rows in the order of a dictionary whose last words are <pad> and <unk>
+    dictionary = [*vocabulary.words[2:], "<pad>", "<unk>"]
+    for row in range(size - 2):
+        assert shifted_VE[row].tolist() == rows[dictionary[row]]
+    assert shifted_VE[vocabulary.pad].tolist() == rows[vocabulary.words[2]]
+    assert not {tuple(row) for row in shifted_VE[-2:].tolist()} & set(map(tuple, rows.values()))
+    assert float(shifted_VE[-2].abs().sum()) > 0
+
+
+def make_zip(path: Path, members: dict[str, str]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, text in members.items():
+            archive.writestr(name, text)
+    return path
+
+
+def test_vectors_are_read_from_a_member_of_a_zip(tmp_path: Path) -> None:
+    path = write_vectors(tmp_path / "v.txt", VECTORS)
+    archive = make_zip(tmp_path / "v.zip", {"a.txt": "cat 1", "v.txt": path.read_text()})
+    vocabulary = Vocabulary(CORPUS)
+    got_VE, hits = load_vectors(archive, vocabulary, member="v.txt")
+    expected_VE, expected_hits = load_vectors(path, vocabulary)
+    assert torch.equal(got_VE, expected_VE)
+    assert hits == expected_hits
+    with pytest.raises(FileNotFoundError, match="v.zip holds no w.txt; it holds a.txt, v.txt"):
+        load_vectors(archive, vocabulary, member="w.txt")
+    archive.write_bytes(archive.read_bytes()[:60])
+    with pytest.raises(ValueError, match="v.zip: damaged or incomplete"):
+        load_vectors(archive, vocabulary, member="v.txt")
+
+
+def test_damage_in_a_member_names_archive_member_and_line(tmp_path: Path) -> None:
+    archive = make_zip(tmp_path / "v.zip", {"v.txt": "a 1 2\nb 1\n"})
+    with pytest.raises(ValueError, match=r"v.zip\[v.txt\], line 2: 1 numbers, expected 2"):
+        load_vectors(archive, Vocabulary(CORPUS), member="v.txt")
+
+
+def test_vectors_of_another_width_are_refused(tmp_path: Path) -> None:
+    path = write_vectors(tmp_path / "v.txt", VECTORS)
+    assert load_vectors(path, Vocabulary(CORPUS), width=3)[0].shape[1] == 3
+    with pytest.raises(ValueError, match="v.txt: vectors of 3 numbers, the model wants 300"):
+        load_vectors(path, Vocabulary(CORPUS), width=300)
+
+
+@pytest.fixture
+def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(paths, "root", lambda: tmp_path)
+    monkeypatch.setenv("ALKIT_DATA", str(tmp_path / "shared"))
+    (tmp_path / "glove").mkdir()
+    return tmp_path
+
+
+def test_vectors_are_found_as_files_and_in_zips(folders: Path) -> None:
+    archive = make_zip(folders / "shared" / "glove" / "glove.6B_subset.zip", {"g.50d.txt": "a 1"})
+    assert find_vectors("g.50d") == (archive, "g.50d.txt")
+    whole = make_zip(folders / "glove" / "g.zip", {"g.50d.txt": "a 1"})
+    assert find_vectors("g.50d") == (whole, "g.50d.txt")
+    plain = folders / "shared" / "glove" / "g.50d.txt"
+    plain.write_text("a 1")
+    assert find_vectors("g.50d") == (plain, None)
+    own = folders / "glove" / "g.50d.txt"
+    own.write_text("a 1")
+    assert find_vectors("g.50d") == (own, None)
+    fast = make_zip(folders / "glove" / "wiki.zip", {"wiki-news-300d-1M.vec": "1 1\na 1"})
+    assert find_vectors("wiki-news-300d-1M") == (fast, "wiki-news-300d-1M.vec")
+
+
+def test_missing_vectors_say_what_is_there_and_how_to_get_them(folders: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="there are none.*`alkit data get glove.6B`"):
+        find_vectors("glove.6B.300d")
+    make_zip(folders / "glove" / "x.zip", {"glove.6B.50d.txt": "a 1", "readme": ""})
+    (folders / "glove" / "broken.zip").write_bytes(b"PK")
+    with pytest.raises(FileNotFoundError) as caught:
+        find_vectors("glove.6B.300d")
+    assert "there are glove.6B.50d;" in str(caught.value)
+    assert str(folders / "shared" / "glove") in str(caught.value)
+
+
+@pytest.mark.parametrize("texts", [["a b c", "", "b"], ["a"] * 5_000, ["a b " * 30, "c"]])
+def test_encode_equals_padding_row_by_row(texts: list[str]) -> None:
+    vocabulary = Vocabulary(["a b"])
+    rows = [torch.tensor(vocabulary.encode(text.split()[:9])) for text in texts]
+    expected_NT = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=0)
+    assert torch.equal(encode(texts, vocabulary, 9), expected_NT)
