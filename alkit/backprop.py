@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from alkit.data.labels import check_shares, one_hot
 from alkit.device import place
 from alkit.models.blocks import as_blocks
-from alkit.modes import evaluating
+from alkit.models.modes import evaluating
 from alkit.optimizers import adam
 
 __all__ = ["BPModel"]

@@ -17,7 +17,7 @@ from alkit.data.arguments import given
 from alkit.layers import AE, AL, ENC
 from alkit.model import ALModel
 from alkit.models.blocks import as_blocks
-from alkit.modes import evaluating
+from alkit.models.modes import evaluating
 from alkit.optimizers import adam
 from alkit.recipes import Recipe, find_recipe
 

@@ -21,7 +21,7 @@ from alkit.data.parts import Part
 from alkit.device import place
 from alkit.layers import apply
 from alkit.model import ALModel
-from alkit.modes import evaluating
+from alkit.models.modes import evaluating
 
 __all__ = ["Leaving", "calibrated", "costs", "entropies", "leave", "scores", "sweep"]
 

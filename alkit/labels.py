@@ -19,7 +19,7 @@ from alkit.data.labels import one_hot
 from alkit.data.seeds import generator_for
 from alkit.layers import AE
 from alkit.model import ALModel
-from alkit.modes import evaluating
+from alkit.models.modes import evaluating
 from alkit.optimizers import adam
 from alkit.recipes import Recipe
 

@@ -27,7 +27,7 @@ from alkit.data import tree
 from alkit.data.arguments import given
 from alkit.data.labels import one_hot
 from alkit.losses import plain_target, takes_codes
-from alkit.modes import evaluating
+from alkit.models.modes import evaluating
 from alkit.optimizers import adam
 
 __all__ = ["AE", "AL", "ENC", "apply", "label_rows"]

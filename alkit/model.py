@@ -11,7 +11,7 @@ from alkit.data.arguments import given
 from alkit.device import place
 from alkit.layers import AL, apply, label_rows
 from alkit.losses import takes_codes
-from alkit.modes import evaluating
+from alkit.models.modes import evaluating
 
 __all__ = ["ALModel"]
 

@@ -1,1 +1,1 @@
-"""Networks as lists of blocks: the same list for backprop and for every method."""
+"""Networks as lists of blocks: what every method trains and every schedule cuts."""

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from alkit.data import datasets
 from alkit.data.parts import DataSet, Part
 from alkit.data.seeds import generator_for
-from alkit.modes import evaluating
+from alkit.models.modes import evaluating
 from alkit.split.config import Config, ConfigError
 from alkit.split.expect import Expect
 from alkit.split.networks import build

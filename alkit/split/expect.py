@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from alkit.modes import evaluating
+from alkit.models.modes import evaluating
 from alkit.split.channel import Channel
 from alkit.split.halves import Tail, state_of
 from alkit.split.log import intervals

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from alkit.initial import initialise
+from alkit.models.initial import initialise
 
 
 @pytest.mark.parametrize(
