@@ -12,11 +12,11 @@ from typing import Any
 from torch import Tensor
 
 from alkit.backprop import BPModel
-from alkit.block_costs import BlockCost
 from alkit.model import ALModel
 from alkit.optimizers import adam
 from alkit.profile import Row, backprop_row, profile_rows
-from alkit.schedule import al
+from alkit.schedule.costs import BlockCost
+from alkit.schedule.task import al
 from alkit.stages import Epoch
 
 __all__ = ["profile"]

@@ -27,8 +27,8 @@ import torch
 from torch.profiler import record_function
 
 from alkit.caller import CallerState
-from alkit.schedule import HAND_OVER, Schedule, Task
-from alkit.timeline import Interval, Timeline
+from alkit.schedule.task import HAND_OVER, Schedule, Task
+from alkit.schedule.timeline import Interval, Timeline
 
 __all__ = ["Stage", "execute", "operator_threads", "run_single", "run_task", "run_threads"]
 

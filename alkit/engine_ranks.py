@@ -21,9 +21,9 @@ from alkit.channel import Inbox, Outbox, broadcast, fingerprint
 from alkit.data import tree
 from alkit.engine import Stage, operator_threads, run_task
 from alkit.heartbeat import beat, waiting
-from alkit.schedule import HAND_OVER, Schedule, Task
+from alkit.schedule.task import HAND_OVER, Schedule, Task
+from alkit.schedule.timeline import Interval, Timeline
 from alkit.signals import Signals, hands_over
-from alkit.timeline import Interval, Timeline
 
 __all__ = ["merged", "owners", "run_ranks"]
 

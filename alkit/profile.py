@@ -14,13 +14,13 @@ import torch
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
-from alkit.block_costs import BlockCost
 from alkit.block_stage import BlockStage
 from alkit.data import tree
 from alkit.engine import Stage, run_single
 from alkit.ledger import Ledger
-from alkit.schedule import Schedule, block_by_block
-from alkit.timeline import Timeline
+from alkit.schedule.costs import BlockCost
+from alkit.schedule.task import Schedule, block_by_block
+from alkit.schedule.timeline import Timeline
 
 __all__ = ["Row", "backprop_row", "profile_rows"]
 

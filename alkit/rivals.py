@@ -18,8 +18,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from alkit.optimizers import adam
 from alkit.ranks import launch
+from alkit.schedule.timeline import Interval, Timeline
 from alkit.stacks import PICTURES, Stack
-from alkit.timeline import Interval, Timeline
 from alkit.train import EpochRecord
 
 __all__ = ["PlainGradient", "data_parallel", "torch_pipeline"]

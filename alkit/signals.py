@@ -20,7 +20,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from alkit.heartbeat import waiting
-from alkit.schedule import HAND_OVER, Schedule, Task
+from alkit.schedule.task import HAND_OVER, Schedule, Task
 
 __all__ = ["Signals", "hands_over", "is_room"]
 

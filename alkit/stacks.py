@@ -14,8 +14,6 @@ from torch import Tensor, nn
 
 from alkit.al_profile import profile
 from alkit.backprop import BPModel
-from alkit.block_costs import BlockCost, durations
-from alkit.clock import simulate
 from alkit.convert import to_al, to_bp
 from alkit.data.labels import one_hot
 from alkit.model import ALModel
@@ -23,7 +21,9 @@ from alkit.models.lstm import BiLSTM
 from alkit.models.resnet_cifar import resnet_cifar
 from alkit.models.transformer import EncoderBlock
 from alkit.models.vgg import vgg_al
-from alkit.schedule import al_pipeline
+from alkit.schedule.clock import simulate
+from alkit.schedule.costs import BlockCost, durations
+from alkit.schedule.task import al_pipeline
 from alkit.train import EpochRecord, train_epoch
 
 __all__ = ["KINDS", "Stack"]

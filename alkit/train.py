@@ -8,7 +8,6 @@ from typing import Any
 
 from torch import Tensor
 
-from alkit import schedule as schedules
 from alkit import train_ranks
 from alkit.backprop import BPModel
 from alkit.data.arguments import Brief, check_whole
@@ -17,10 +16,11 @@ from alkit.engine import execute, run_single
 from alkit.group import agreed, check_group
 from alkit.ledger import Ledger
 from alkit.model import ALModel
-from alkit.partition import balanced_cuts
-from alkit.schedule import Schedule
+from alkit.schedule import task as schedules
+from alkit.schedule.cuts import balanced_cuts
+from alkit.schedule.task import Schedule
+from alkit.schedule.timeline import Timeline
 from alkit.stages import Epoch
-from alkit.timeline import Timeline
 
 __all__ = ["EpochRecord", "full_state", "schedule_for", "train_epoch"]
 

@@ -9,9 +9,9 @@ import torch.distributed as dist
 from alkit.channel import broadcast
 from alkit.engine_ranks import merged, owners, run_ranks
 from alkit.layers import AL
-from alkit.schedule import Schedule
+from alkit.schedule.task import Schedule
+from alkit.schedule.timeline import Timeline
 from alkit.stages import Epoch
-from alkit.timeline import Timeline
 
 __all__ = ["execute_on_ranks"]
 

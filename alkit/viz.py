@@ -14,7 +14,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from alkit.data.paths import root
-from alkit.timeline import Timeline
+from alkit.schedule.timeline import Timeline
 
 __all__ = [
     "bars",

@@ -14,13 +14,13 @@ from torch import Tensor
 
 from alkit import exits
 from alkit.backprop import BPModel
-from alkit.clock import simulate
 from alkit.data import tree
 from alkit.data.parts import DataSet
 from alkit.model import ALModel
-from alkit.partition import balanced_cuts
-from alkit.schedule import Schedule, al, al_fm, al_m, al_pipeline
-from alkit.timeline import Timeline
+from alkit.schedule.clock import simulate
+from alkit.schedule.cuts import balanced_cuts
+from alkit.schedule.task import Schedule, al, al_fm, al_m, al_pipeline
+from alkit.schedule.timeline import Timeline
 from alkit.viz import colour, gantts, label, png
 
 __all__ = ["ExitDashboard", "SampleExits", "ScheduleDashboard"]

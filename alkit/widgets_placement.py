@@ -4,12 +4,12 @@ from collections.abc import Callable
 
 import ipywidgets as W
 
-from alkit import placement
-from alkit.pipelines import gpipe, one_f_one_b, zero_bubble
-from alkit.placement import Placement
-from alkit.schedule import Schedule, Task, al, al_fm, al_m, al_pipeline
-from alkit.shared_clock import ALL_KINDS, by_device, simulate
-from alkit.timeline import Timeline
+from alkit.schedule import placement
+from alkit.schedule.flushed import gpipe, one_f_one_b, zero_bubble
+from alkit.schedule.placement import Placement
+from alkit.schedule.shared_clock import ALL_KINDS, by_device, simulate
+from alkit.schedule.task import Schedule, Task, al, al_fm, al_m, al_pipeline
+from alkit.schedule.timeline import Timeline
 from alkit.viz import gantts, label, png
 
 __all__ = ["PlacementDashboard", "peak_kept"]

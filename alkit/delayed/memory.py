@@ -21,8 +21,8 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from alkit.block_costs import BlockCost
 from alkit.delayed.methods import METHODS
+from alkit.schedule.costs import BlockCost
 
 __all__ = ["memory", "module_bytes"]
 

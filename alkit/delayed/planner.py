@@ -17,9 +17,9 @@ from itertools import combinations
 
 import pandas as pd
 
-from alkit.block_costs import BlockCost
 from alkit.delayed.memory import module_bytes
 from alkit.delayed.methods import METHODS
+from alkit.schedule.costs import BlockCost
 
 __all__ = [
     "Replicated",

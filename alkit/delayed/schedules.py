@@ -30,8 +30,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 
 from alkit.delayed.methods import METHODS, Method
-from alkit.pipelines import gpipe, one_f_one_b
-from alkit.schedule import Schedule, ScheduleError, Task
+from alkit.schedule.flushed import gpipe, one_f_one_b
+from alkit.schedule.task import Schedule, ScheduleError, Task
 
 __all__ = ["schedule_for"]
 

@@ -12,8 +12,8 @@ from alkit.delayed.modules import Pipeline
 from alkit.delayed.stage import ModuleStage
 from alkit.engine_ranks import merged, run_ranks
 from alkit.group import check_group
-from alkit.schedule import Schedule
-from alkit.timeline import Timeline
+from alkit.schedule.task import Schedule
+from alkit.schedule.timeline import Timeline
 
 __all__ = ["execute_on_ranks"]
 

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from alkit.clock import simulate
 from alkit.delayed.methods import METHODS
 from alkit.delayed.schedules import schedule_for
-from alkit.schedule import Schedule, Task
+from alkit.schedule.clock import simulate
+from alkit.schedule.task import Schedule, Task
 
 __all__ = ["by_iteration", "by_slot", "cells", "from_ir", "staleness", "to_ir"]
 

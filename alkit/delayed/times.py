@@ -7,13 +7,13 @@ FR leaves out the forward that is run again.
 """
 
 from alkit.delayed.methods import METHODS
-from alkit.schedule import Task
+from alkit.schedule.task import Task
 
 __all__ = ["cycle_s", "durations", "makespan_s"]
 
 
 def durations(method: str, stages: int, f: float, b: float):
-    """Return the seconds of a task, for `alkit.clock.simulate`; updates take none."""
+    """Return the seconds of a task, for `alkit.schedule.clock.simulate`; updates take none."""
     again = METHODS[method].backward in ("replay", "recompute")
 
     def seconds(task: Task) -> float:

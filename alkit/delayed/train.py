@@ -19,7 +19,7 @@ from alkit.delayed.share import execute_on_ranks
 from alkit.delayed.stage import ModuleStage
 from alkit.device import synchronize
 from alkit.engine import run_single, run_threads
-from alkit.timeline import Timeline
+from alkit.schedule.timeline import Timeline
 
 __all__ = ["EXECUTORS", "Record", "train", "train_epoch"]
 

@@ -2,12 +2,12 @@
 
 import ipywidgets as W
 
-from alkit.clock import simulate
 from alkit.delayed.methods import METHODS
 from alkit.delayed.schedules import schedule_for
 from alkit.delayed.tables import staleness
 from alkit.delayed.times import durations
-from alkit.timeline import Timeline
+from alkit.schedule.clock import simulate
+from alkit.schedule.timeline import Timeline
 from alkit.viz import gantts, label, png
 
 __all__ = ["ScheduleDashboard"]

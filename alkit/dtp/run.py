@@ -27,7 +27,7 @@ from alkit.dtp.step import Stepper
 from alkit.engine import operator_threads
 from alkit.engine_ranks import merged
 from alkit.heartbeat import beat
-from alkit.timeline import Timeline
+from alkit.schedule.timeline import Timeline
 
 __all__ = ["Record", "digest", "run"]
 

@@ -23,7 +23,7 @@ from alkit.dtp.feedback import BlockFeedback, NotFinite
 from alkit.dtp.networks import Net
 from alkit.dtp.settings import Settings
 from alkit.dtp.targets import first, forward_gradients
-from alkit.timeline import Interval
+from alkit.schedule.timeline import Interval
 
 __all__ = ["Stepper"]
 

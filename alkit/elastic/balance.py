@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from statistics import pvariance
 
-from alkit.partition import balanced_cuts
+from alkit.schedule.cuts import balanced_cuts
 
 __all__ = ["FROZEN_COST", "Partitioner", "compress", "greedy", "loads", "minmax"]
 

@@ -16,10 +16,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from alkit.clock import simulate
 from alkit.elastic.balance import loads
 from alkit.elastic.plan import Plan, Planner
 from alkit.elastic.segment import schedule_of
+from alkit.schedule.clock import simulate
 
 __all__ = ["Constants", "Observed", "calibrate", "epoch_plans", "event_s", "step_s"]
 

@@ -29,7 +29,7 @@ from alkit.elastic.world import Group
 from alkit.heartbeat import beat
 from alkit.ranks import launch
 from alkit.rivals import PlainGradient
-from alkit.timeline import Timeline
+from alkit.schedule.timeline import Timeline
 
 __all__ = ["RIVALS", "rival"]
 

@@ -38,7 +38,7 @@ from alkit.elastic.sync import check_equal, share
 from alkit.elastic.world import Alone, Group
 from alkit.folders import Home
 from alkit.heartbeat import beat
-from alkit.timeline import Timeline
+from alkit.schedule.timeline import Timeline
 
 __all__ = ["Record", "run"]
 

@@ -21,9 +21,9 @@ from alkit.elastic.stage import Shared, UnitStage
 from alkit.elastic.world import Alone
 from alkit.engine import run_single, run_threads
 from alkit.engine_ranks import merged, run_ranks
-from alkit.pipelines import gpipe, one_f_one_b
-from alkit.schedule import Schedule, Task
-from alkit.timeline import Timeline
+from alkit.schedule.flushed import gpipe, one_f_one_b
+from alkit.schedule.task import Schedule, Task
+from alkit.schedule.timeline import Timeline
 
 __all__ = ["Outcome", "Steps", "run_segment", "schedule_of"]
 

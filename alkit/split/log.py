@@ -7,9 +7,9 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
+from alkit.schedule.timeline import Interval
 from alkit.split.schedule import DOWNLINK, LANES, UPLINK
 from alkit.split.wire import Message, WireError
-from alkit.timeline import Interval
 
 __all__ = ["LaneLog", "intervals"]
 

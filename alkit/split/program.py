@@ -20,6 +20,7 @@ from tqdm.auto import tqdm
 
 from alkit.data.files import replacing
 from alkit.device import cores
+from alkit.schedule.timeline import Interval
 from alkit.split import data as samples_of
 from alkit.split import results
 from alkit.split.certs import certificates_in
@@ -34,7 +35,6 @@ from alkit.split.rounds import RoundRecord
 from alkit.split.server import GOODBYE_S, Server
 from alkit.split.settings import Settings
 from alkit.split.stream import Stream, steps_an_epoch
-from alkit.timeline import Interval
 
 __all__ = ["device", "serve", "settings_of"]
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from torch import Tensor
 
+from alkit.schedule.timeline import Interval
 from alkit.split.channel import Channel
 from alkit.split.device import weights
 from alkit.split.expect import Due, Expect, sound
@@ -24,7 +25,6 @@ from alkit.split.schedule import SERVER, UPLINK
 from alkit.split.settings import Settings
 from alkit.split.stream import step_sizes
 from alkit.split.wire import Message
-from alkit.timeline import Interval
 
 __all__ = ["Contribution", "Order", "Replica", "Turns"]
 

@@ -15,10 +15,10 @@ import pandas as pd
 import torch
 
 from alkit.data.files import replacing
+from alkit.schedule.timeline import Interval, Timeline
 from alkit.split.rounds import RoundRecord
 from alkit.split.schedule import LANES
 from alkit.split.settings import Settings
-from alkit.timeline import Interval, Timeline
 
 __all__ = ["table", "write"]
 

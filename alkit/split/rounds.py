@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from alkit.schedule.timeline import Interval
 from alkit.split.replica import Order
-from alkit.timeline import Interval
 
 __all__ = ["Attendance", "RoundRecord"]
 

@@ -14,7 +14,7 @@ server take their tasks from `order`; the links see theirs happen.
 
 from collections.abc import Iterable, Iterator
 
-from alkit.schedule import Schedule, ScheduleError, Task
+from alkit.schedule.task import Schedule, ScheduleError, Task
 
 __all__ = [
     "DEVICE",

@@ -16,7 +16,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from alkit.schedule import Task
+from alkit.schedule.task import Task
 
 __all__ = ["Line", "Times", "fitted", "hiding_micro", "iteration_s", "lower_bound_s", "seconds_of"]
 
@@ -103,7 +103,7 @@ def hiding_micro(times: Times, samples: int, most: int = 100) -> int:
 
 
 def seconds_of(times: Times, sizes: Sequence[int], returns: bool = True) -> "dict[Task, float]":
-    """Return the seconds of every task of batch 0, for `alkit.clock.simulate`.
+    """Return the seconds of every task of batch 0, for `alkit.schedule.clock.simulate`.
 
     The tail's forward has them all and its backward none: they follow each other at once. Latency
     lies on the links here, where it also delays what follows.

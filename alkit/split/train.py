@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from alkit.caller import CallerState
 from alkit.data.arguments import Brief, changed
 from alkit.models.blocks import as_blocks
+from alkit.schedule.timeline import Timeline
 from alkit.split.channel import Channel, local_pair
 from alkit.split.device import Device, Job
 from alkit.split.networks import has_batch_norm
@@ -28,7 +29,6 @@ from alkit.split.schedule import LANES
 from alkit.split.server import Server
 from alkit.split.settings import Settings
 from alkit.split.stream import Stream
-from alkit.timeline import Timeline
 
 __all__ = ["TRANSPORTS", "Record", "run", "train"]
 

@@ -16,10 +16,10 @@ from statistics import fmean
 import torch.distributed as dist
 
 from alkit import rivals
-from alkit.block_costs import BlockCost
 from alkit.device import cores
-from alkit.partition import straight_cuts
 from alkit.ranks import launch
+from alkit.schedule.costs import BlockCost
+from alkit.schedule.cuts import straight_cuts
 from alkit.stacks import Stack
 from alkit.train import EpochRecord
 

@@ -22,10 +22,10 @@ from typing import Any
 
 import pandas as pd
 
+from alkit.schedule.timeline import Interval, Timeline
 from alkit.split.certs import make
 from alkit.split.links import SERVER_ADDRESS, Links
 from alkit.split.schedule import LANES
-from alkit.timeline import Interval, Timeline
 
 __all__ = ["Outcome", "run"]
 

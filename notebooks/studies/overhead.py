@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from alkit.engine import execute
-from alkit.schedule import al, al_pipeline
-from alkit.timeline import Timeline
+from alkit.schedule.task import al, al_pipeline
+from alkit.schedule.timeline import Timeline
 
 __all__ = ["overhead", "run"]
 

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from alkit.block_costs import BlockCost
-from alkit.clock import simulate
-from alkit.pipelines import gpipe, one_f_one_b, zero_bubble
-from alkit.schedule import Task, al_fm, al_pipeline
+from alkit.schedule.clock import simulate
+from alkit.schedule.costs import BlockCost
+from alkit.schedule.flushed import gpipe, one_f_one_b, zero_bubble
+from alkit.schedule.task import Task, al_fm, al_pipeline
 
 __all__ = ["METHODS", "Network", "plan", "step_s"]
 

@@ -18,17 +18,17 @@ import torch.distributed as dist
 import torch.nn.functional as F
 
 from alkit import rivals
-from alkit.block_costs import BlockCost
 from alkit.delayed.methods import METHODS
 from alkit.delayed.modules import Pipeline
 from alkit.delayed.schedules import schedule_for
 from alkit.delayed.train import Record, train_epoch
 from alkit.optimizers import adam
 from alkit.ranks import launch
-from alkit.schedule import Task
-from alkit.shared_clock import Sharing, simulate
+from alkit.schedule.costs import BlockCost
+from alkit.schedule.shared_clock import Sharing, simulate
+from alkit.schedule.task import Task
+from alkit.schedule.timeline import Timeline
 from alkit.stacks import Stack
-from alkit.timeline import Timeline
 from studies.contenders import fastest_micro, mean, profiled
 
 __all__ = ["Costs", "contenders", "costs_of", "on_ranks", "predicted", "unit_costs"]

@@ -2,7 +2,7 @@
 
 A Transformer of an embedding and L blocks, on G devices of one machine, trained by backprop with a
 device a group of blocks (bp) or by AL-FM; one Python process launches everything. A step in the
-clock of a shared interpreter (`alkit.shared_clock`):
+clock of a shared interpreter (`alkit.schedule.shared_clock`):
 
     constant        what it is
     launch_ms       the interpreter, for a layer's forward
@@ -21,9 +21,9 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import minimize
 
-from alkit.placement import contiguous, round_robin
-from alkit.schedule import Task, al, al_fm, al_m, al_pipeline, block_by_block
-from alkit.shared_clock import Sharing, simulate
+from alkit.schedule.placement import contiguous, round_robin
+from alkit.schedule.shared_clock import Sharing, simulate
+from alkit.schedule.task import Task, al, al_fm, al_m, al_pipeline, block_by_block
 from alkit.verdicts import published
 
 __all__ = [

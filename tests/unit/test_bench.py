@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from alkit.bench import Stack, compare, interleaved, recorded_rates
-from alkit.timeline import Timeline
+from alkit.schedule.timeline import Timeline
 from alkit.train import EpochRecord
 from studies.publish import replace_section
 

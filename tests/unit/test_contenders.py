@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from alkit.device import cores
+from alkit.schedule.timeline import Interval, Timeline
 from alkit.stacks import Stack
-from alkit.timeline import Interval, Timeline
 from alkit.train import EpochRecord
 from studies import contenders
 

@@ -6,14 +6,14 @@ from torch import nn
 
 from alkit import engine, one_hot, to_al, to_bp
 from alkit.al_profile import profile
-from alkit.block_costs import BlockCost, durations
-from alkit.clock import simulate
 from alkit.optimizers import adam
 from alkit.profile import backprop_row
-from alkit.schedule import al, block_by_block
+from alkit.schedule.clock import simulate
+from alkit.schedule.costs import BlockCost, durations
+from alkit.schedule.task import al, block_by_block
+from alkit.schedule.validate import validate
 from alkit.stacks import Stack
 from alkit.train import full_state
-from alkit.validate import validate
 from tests.helpers import Clock
 
 CLOCK, WARMUP = Clock(), 2

@@ -10,9 +10,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from alkit import schedule as schedules
 from alkit import train_epoch
 from alkit.engine import run_single, run_threads
+from alkit.schedule import task as schedules
 from alkit.stages import Epoch
 from alkit.train import schedule_for
 from tests.helpers import dense_model, differences, made_batches, random_cuts, state_of

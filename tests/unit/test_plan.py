@@ -2,7 +2,7 @@
 
 import pytest
 
-from alkit.block_costs import BlockCost
+from alkit.schedule.costs import BlockCost
 from studies.plan import METHODS, Network, plan, step_s
 
 AL = BlockCost(1.0, 1.5, 0.5, output_bytes=100, parameter_bytes=1000)

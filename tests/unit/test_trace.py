@@ -7,8 +7,8 @@ from torch._C._profiler import _ExperimentalConfig
 from torch.profiler import ProfilerActivity, profile
 
 from alkit import train_epoch
-from alkit.clock import simulate
-from alkit.schedule import al_pipeline
+from alkit.schedule.clock import simulate
+from alkit.schedule.task import al_pipeline
 from tests.helpers import dense_model, made_batches
 
 

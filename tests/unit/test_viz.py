@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 from alkit import viz
-from alkit.clock import simulate
-from alkit.schedule import al_pipeline
+from alkit.schedule.clock import simulate
+from alkit.schedule.task import al_pipeline
 from alkit.widgets import ScheduleDashboard
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from alkit.timeline import Interval, Timeline
+from alkit.schedule.timeline import Interval, Timeline
 from alkit.widgets_placement import PlacementDashboard, peak_kept
 
 

@@ -4,7 +4,6 @@ import random
 
 import pytest
 
-from alkit.block_costs import BlockCost
 from alkit.delayed import METHODS, even_cuts
 from alkit.delayed.memory import memory
 from alkit.delayed.planner import (
@@ -17,6 +16,7 @@ from alkit.delayed.planner import (
     seconds_a_batch,
 )
 from alkit.delayed.times import cycle_s
+from alkit.schedule.costs import BlockCost
 
 PLANNED = [name for name, method in METHODS.items() if not method.accumulates]
 

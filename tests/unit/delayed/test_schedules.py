@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from alkit.clock import simulate
 from alkit.delayed import METHODS, schedule_for
 from alkit.delayed.tables import by_iteration, by_slot, cells, from_ir, staleness, to_ir
 from alkit.delayed.times import cycle_s, durations, makespan_s
-from alkit.schedule import ScheduleError, Task
-from alkit.validate import validate
+from alkit.schedule.clock import simulate
+from alkit.schedule.task import ScheduleError, Task
+from alkit.schedule.validate import validate
 
 CLOSED = [name for name, method in METHODS.items() if not method.accumulates]
 

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 import alkit
-from alkit.clock import simulate
 from alkit.elastic.balance import greedy, loads
 from alkit.elastic.costmodel import Constants, Observed, calibrate, epoch_plans, event_s, step_s
 from alkit.elastic.freeze import cap
 from alkit.elastic.plan import Plan, Planner, Switches
-from alkit.pipelines import gpipe
+from alkit.schedule.clock import simulate
+from alkit.schedule.flushed import gpipe
 from tests.unit.elastic.test_balance import vit_sizes
 
 LAYER = 7.087872  # millions of parameters

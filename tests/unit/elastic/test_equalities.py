@@ -14,7 +14,7 @@ from alkit.elastic.examples import order, part_of
 from alkit.elastic.optim import Optimizer
 from alkit.elastic.run import run
 from alkit.elastic.segment import schedule_of
-from alkit.validate import validate
+from alkit.schedule.validate import validate
 from tests.unit.elastic.helpers import LAYERS, close, images, make_bert, make_vit, plain, texts
 
 TASKS = {"vit": (make_vit, images), "bert": (make_bert, texts)}

@@ -4,6 +4,7 @@ import copy
 
 import pytest
 
+from alkit.schedule.timeline import Interval
 from alkit.split import Settings, train
 from alkit.split.choosing import Choosing, goodput
 from alkit.split.device import Device, Job
@@ -15,7 +16,6 @@ from alkit.split.server import Server
 from alkit.split.stream import Stream
 from alkit.split.times import Line
 from alkit.split.train import run
-from alkit.timeline import Interval
 from tests.unit.split.helpers import parts, same_bits, units
 
 SIZES = [20, 17]

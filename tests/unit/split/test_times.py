@@ -4,8 +4,9 @@ import random
 
 import pytest
 
-from alkit.clock import simulate
-from alkit.schedule import ScheduleError
+from alkit.schedule.clock import simulate
+from alkit.schedule.task import ScheduleError
+from alkit.schedule.validate import validate
 from alkit.split.schedule import DEVICE, SERVER, one_iteration, split, split_sizes
 from alkit.split.times import (
     Line,
@@ -16,7 +17,6 @@ from alkit.split.times import (
     lower_bound_s,
     seconds_of,
 )
-from alkit.validate import validate
 
 PUBLISHED = Times(*(Line(each=seconds / 8) for seconds in (4, 4, 4, 4, 4)))
 

@@ -4,10 +4,10 @@ import random
 
 import pytest
 
-from alkit.clock import simulate
-from alkit.pipelines import one_f_one_b
-from alkit.schedule import al, al_fm, al_m, al_pipeline
-from alkit.timeline import Interval, Timeline
+from alkit.schedule.clock import simulate
+from alkit.schedule.flushed import one_f_one_b
+from alkit.schedule.task import al, al_fm, al_m, al_pipeline
+from alkit.schedule.timeline import Interval, Timeline
 
 
 def _durations(layers, rng):

@@ -15,8 +15,8 @@ import itertools
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from alkit.schedule import HAND_OVER, Schedule, Task
-from alkit.timeline import Interval, Timeline
+from alkit.schedule.task import HAND_OVER, Schedule, Task
+from alkit.schedule.timeline import Interval, Timeline
 
 __all__ = ["simulate"]
 
@@ -102,7 +102,7 @@ class _Clock:
             else:
                 self._look(self._happen(sent, arrived=True))
         if any(task is not None for task in self.next):
-            raise ValueError(f"{self.schedule.name} deadlocks: see alkit.validate.validate")
+            raise ValueError(f"{self.schedule.name} deadlocks: see alkit.schedule.validate")
         links = [_link(*pair) for pair in sorted(self.link_free_s)]
         return Timeline.of(self.intervals, [*map(_name, range(self.schedule.workers)), *links])
 

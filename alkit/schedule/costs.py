@@ -31,7 +31,7 @@ class BlockCost:
 
 
 def durations(costs: Sequence[BlockCost]) -> Mapping[tuple[str, int], float]:
-    """Return the costs as `alkit.clock.simulate` takes them: seconds by (kind, stage)."""
+    """Return the costs as `alkit.schedule.clock.simulate` takes them: seconds by (kind, stage)."""
     return {
         (kind, stage): getattr(cost, f"{kind}_s")
         for stage, cost in enumerate(costs)

@@ -8,7 +8,7 @@ not tried out.
 
 from dataclasses import dataclass
 
-from alkit.schedule import Schedule, ScheduleError, Task
+from alkit.schedule.task import Schedule, ScheduleError, Task
 
 __all__ = ["Report", "validate"]
 

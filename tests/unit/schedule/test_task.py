@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from alkit.schedule import ScheduleError, Task, al, al_fm, al_m, al_pipeline, bp
-from alkit.validate import validate
+from alkit.schedule.task import ScheduleError, Task, al, al_fm, al_m, al_pipeline, bp
+from alkit.schedule.validate import validate
 
 ALL = [
     bp(),

@@ -2,10 +2,10 @@
 
 import pytest
 
-from alkit import clock
-from alkit.placement import round_robin
-from alkit.schedule import al, al_fm, al_pipeline, block_by_block
-from alkit.shared_clock import ALL_KINDS, Sharing, by_device, simulate
+from alkit.schedule import clock
+from alkit.schedule.placement import round_robin
+from alkit.schedule.shared_clock import ALL_KINDS, Sharing, by_device, simulate
+from alkit.schedule.task import al, al_fm, al_pipeline, block_by_block
 
 SECONDS = {"forward": 1.0, "backward": 3.0, "update": 2.0}
 

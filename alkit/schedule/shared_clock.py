@@ -13,15 +13,15 @@ get on as if it worked at
 
     1 / (contention + crowding * threads)        of its speed, threads = stages of the schedule
 
-`alkit.clock` is for workers that share nothing but cores.
+`alkit.schedule.clock` is for workers that share nothing but cores.
 """
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from alkit.schedule import Schedule, Task
-from alkit.timeline import Interval, Timeline
+from alkit.schedule.task import Schedule, Task
+from alkit.schedule.timeline import Interval, Timeline
 
 __all__ = ["ALL_KINDS", "Sharing", "by_device", "simulate"]
 
@@ -135,7 +135,7 @@ class _Clock:
                 break
             self._advance(running)
         if any(task is not None for task in self.next):
-            raise ValueError(f"{self.schedule.name} deadlocks: see alkit.validate.validate")
+            raise ValueError(f"{self.schedule.name} deadlocks: see alkit.schedule.validate")
         return Timeline.of(self.intervals, [f"worker {w}" for w in range(self.schedule.workers)])
 
     def _start(self) -> None:

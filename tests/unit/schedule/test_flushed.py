@@ -2,10 +2,10 @@
 
 import pytest
 
-from alkit.clock import simulate
-from alkit.pipelines import gpipe, one_f_one_b, zero_bubble
-from alkit.schedule import ScheduleError, Task
-from alkit.validate import validate
+from alkit.schedule.clock import simulate
+from alkit.schedule.flushed import gpipe, one_f_one_b, zero_bubble
+from alkit.schedule.task import ScheduleError, Task
+from alkit.schedule.validate import validate
 
 MAKERS = [gpipe, one_f_one_b, zero_bubble]
 SIZES = [(1, 1), (1, 4), (2, 1), (2, 4), (3, 2), (3, 5), (4, 8), (5, 3)]

@@ -5,8 +5,8 @@ from itertools import combinations
 
 import pytest
 
-from alkit.block_costs import BlockCost
-from alkit.partition import ADAM, balanced_cuts, straight_cuts
+from alkit.schedule.costs import BlockCost
+from alkit.schedule.cuts import ADAM, balanced_cuts, straight_cuts
 
 
 def _worst(costs, cuts):

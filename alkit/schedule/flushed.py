@@ -19,7 +19,7 @@ the weights; digits are micro-batches; U = update, after which the next batch ma
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
-from alkit.schedule import Schedule, ScheduleError, Task
+from alkit.schedule.task import Schedule, ScheduleError, Task
 
 __all__ = ["gpipe", "one_f_one_b", "zero_bubble"]
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from alkit.block_costs import BlockCost
+from alkit.schedule.costs import BlockCost
 
 __all__ = ["balanced_cuts", "straight_cuts"]
 
