@@ -12,9 +12,9 @@ from typing import Any
 from torch import Tensor
 
 from alkit.backprop import BPModel
+from alkit.engine.optimizers import adam
+from alkit.engine.profile import Row, backprop_row, profile_rows
 from alkit.model import ALModel
-from alkit.optimizers import adam
-from alkit.profile import Row, backprop_row, profile_rows
 from alkit.schedule.costs import BlockCost
 from alkit.schedule.task import al
 from alkit.stages import Epoch
@@ -28,7 +28,7 @@ def profile(
     """Measure a copy of the model, layer by layer or block by block.
 
     Args:
-        options: see `alkit.profile.profile_rows`: warmup, threads, busy, progress.
+        options: see `alkit.engine.profile.profile_rows`: warmup, threads, busy, progress.
     Raises:
         ValueError: too few batches.
     """

@@ -8,10 +8,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from alkit.data.labels import check_shares, one_hot
-from alkit.device import place
+from alkit.engine.device import place
+from alkit.engine.optimizers import adam
 from alkit.models.blocks import as_blocks
 from alkit.models.modes import evaluating
-from alkit.optimizers import adam
 
 __all__ = ["BPModel"]
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 import pandas as pd
 from tqdm.auto import tqdm
 
-from alkit.device import cores
+from alkit.engine.device import cores
 from alkit.stacks import Stack
 from alkit.train import EpochRecord
 

@@ -15,8 +15,9 @@ from typing import Any
 
 import pandas as pd
 
-from alkit import cli_split, folders, results, runs
+from alkit import cli_split, results, runs
 from alkit.data import catalog, download, paths
+from alkit.engine import folders
 
 __all__ = ["main"]
 

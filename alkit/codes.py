@@ -14,9 +14,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from alkit.channel import sendable
 from alkit.data.labels import are_shares, check_shares
 from alkit.data.seeds import generator_for
+from alkit.engine.messages import sendable
 
 __all__ = ["Codes", "FixedDecoder", "FixedEncoder", "class_codes", "code_table", "shared"]
 

@@ -14,11 +14,11 @@ from alkit.bridges import ConvPool, Pool, Pooled, UnitLength, activation, flat, 
 from alkit.codes import FixedDecoder, FixedEncoder, code_table
 from alkit.data import tree
 from alkit.data.arguments import given
+from alkit.engine.optimizers import adam
 from alkit.layers import AE, AL, ENC
 from alkit.model import ALModel
 from alkit.models.blocks import as_blocks
 from alkit.models.modes import evaluating
-from alkit.optimizers import adam
 from alkit.recipes import Recipe, find_recipe
 
 __all__ = ["Pooled", "label_side", "pool", "to_al", "to_bp"]

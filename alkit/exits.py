@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from alkit.data.parts import Part
-from alkit.device import place
+from alkit.engine.device import place
 from alkit.layers import apply
 from alkit.model import ALModel
 from alkit.models.modes import evaluating

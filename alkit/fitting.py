@@ -14,15 +14,15 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from alkit import checkpoint as checkpoints
 from alkit.backprop import BPModel
 from alkit.data import files
 from alkit.data.arguments import Brief, check_whole
 from alkit.data.datasets import DataSet, Part
-from alkit.group import first_rank
+from alkit.engine import checkpoint as checkpoints
+from alkit.engine.group import first_rank
+from alkit.engine.rates import rates, scheduled
 from alkit.labels import stalled
 from alkit.model import ALModel
-from alkit.rates import rates, scheduled
 from alkit.train import EpochRecord, train_epoch
 
 __all__ = ["Fit", "evaluate", "fit"]

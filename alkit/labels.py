@@ -17,10 +17,10 @@ from alkit.codes import Codes, shared
 from alkit.convert import label_side
 from alkit.data.labels import one_hot
 from alkit.data.seeds import generator_for
+from alkit.engine.optimizers import adam
 from alkit.layers import AE
 from alkit.model import ALModel
 from alkit.models.modes import evaluating
-from alkit.optimizers import adam
 from alkit.recipes import Recipe
 
 __all__ = [

@@ -26,9 +26,9 @@ from alkit.codes import Codes, class_codes
 from alkit.data import tree
 from alkit.data.arguments import given
 from alkit.data.labels import one_hot
+from alkit.engine.optimizers import adam
 from alkit.losses import plain_target, takes_codes
 from alkit.models.modes import evaluating
-from alkit.optimizers import adam
 
 __all__ = ["AE", "AL", "ENC", "apply", "label_rows"]
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from alkit.codes import Codes, shared
 from alkit.data.arguments import given
-from alkit.device import place
+from alkit.engine.device import place
 from alkit.layers import AL, apply, label_rows
 from alkit.losses import takes_codes
 from alkit.models.modes import evaluating

@@ -14,9 +14,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from alkit.bridges import ACTIVATIONS
+from alkit.engine.optimizers import adam
 from alkit.layers import Loss
 from alkit.losses import Contrast
-from alkit.optimizers import adam
 
 __all__ = ["RECIPES", "Recipe", "find_recipe"]
 

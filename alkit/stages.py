@@ -13,11 +13,11 @@ from torch import Tensor
 from alkit.backprop import BPModel
 from alkit.data import tree
 from alkit.data.arguments import as_pair
-from alkit.device import place
+from alkit.engine.device import place
+from alkit.engine.ledger import Ledger
+from alkit.engine.random import random_from
 from alkit.layers import AL
-from alkit.ledger import Ledger
 from alkit.model import ALModel
-from alkit.rng import random_from
 
 __all__ = ["Epoch", "LayerStage", "ModelStage"]
 

@@ -11,10 +11,10 @@ from torch import Tensor
 from alkit import train_ranks
 from alkit.backprop import BPModel
 from alkit.data.arguments import Brief, check_whole
-from alkit.device import cores, synchronize
-from alkit.engine import execute, run_single
-from alkit.group import agreed, check_group
-from alkit.ledger import Ledger
+from alkit.engine.device import cores, synchronize
+from alkit.engine.group import agreed, check_group
+from alkit.engine.ledger import Ledger
+from alkit.engine.local import execute, run_single
 from alkit.model import ALModel
 from alkit.schedule import task as schedules
 from alkit.schedule.cuts import balanced_cuts

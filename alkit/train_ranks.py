@@ -6,8 +6,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from alkit.channel import broadcast
-from alkit.engine_ranks import merged, owners, run_ranks
+from alkit.engine.messages import broadcast
+from alkit.engine.ranks import merged, owners, run_ranks
 from alkit.layers import AL
 from alkit.schedule.task import Schedule
 from alkit.schedule.timeline import Timeline

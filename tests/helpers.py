@@ -8,7 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from alkit import AE, AL, ENC, ALModel, heartbeat, one_hot
+from alkit import AE, AL, ENC, ALModel, one_hot
+from alkit.engine import heartbeat
 from alkit.train import full_state
 
 CLASSES, WIDTH, CODE = 3, 6, 5

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from alkit.engine.random import random_from
 from alkit.models.blocks import as_blocks
-from alkit.rng import random_from
 
 __all__ = ["Module", "Pipeline", "even_cuts", "sgd"]
 
@@ -97,7 +97,7 @@ class Pipeline(nn.Module):
         return self.modules_in_row[index]
 
     def named_optimizers(self) -> dict[str, torch.optim.Optimizer | None]:
-        """Return the optimisers by the number of their module, for `alkit.checkpoint`."""
+        """Return the optimisers by the number of their module, for `alkit.engine.checkpoint`."""
         return {str(k): optimizer for k, optimizer in enumerate(self.optimizers)}
 
     def forward(self, x: Any) -> Any:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from alkit.ledger import Ledger
+from alkit.engine.ledger import Ledger
 
 __all__ = ["BATCH_NORM", "Options"]
 

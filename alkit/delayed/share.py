@@ -7,11 +7,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from alkit.channel import broadcast
 from alkit.delayed.modules import Pipeline
 from alkit.delayed.stage import ModuleStage
-from alkit.engine_ranks import merged, run_ranks
-from alkit.group import check_group
+from alkit.engine.group import check_group
+from alkit.engine.messages import broadcast
+from alkit.engine.ranks import merged, run_ranks
 from alkit.schedule.task import Schedule
 from alkit.schedule.timeline import Timeline
 

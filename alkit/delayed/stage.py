@@ -22,7 +22,7 @@ from alkit.delayed.methods import Method
 from alkit.delayed.modules import Pipeline
 from alkit.delayed.options import Options
 from alkit.delayed.weights import Versions
-from alkit.device import place
+from alkit.engine.device import place
 
 __all__ = ["ModuleStage"]
 

@@ -17,8 +17,8 @@ from alkit.delayed.options import Options
 from alkit.delayed.schedules import schedule_for
 from alkit.delayed.share import execute_on_ranks
 from alkit.delayed.stage import ModuleStage
-from alkit.device import synchronize
-from alkit.engine import run_single, run_threads
+from alkit.engine.device import synchronize
+from alkit.engine.local import run_single, run_threads
 from alkit.schedule.timeline import Timeline
 
 __all__ = ["EXECUTORS", "Record", "train", "train_epoch"]

@@ -13,8 +13,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from alkit.channel import broadcast, fingerprint
-from alkit.heartbeat import waiting
+from alkit.engine.heartbeat import waiting
+from alkit.engine.messages import broadcast, fingerprint
 
 __all__ = ["Crew", "RanksDiffer"]
 

@@ -18,7 +18,7 @@ from alkit.dtp.networks import Net, Pass
 from alkit.dtp.noise import Noise, noise_for
 from alkit.dtp.settings import METHODS, Lists, Settings
 from alkit.dtp.targets import targets
-from alkit.heartbeat import beat
+from alkit.engine.heartbeat import beat
 
 __all__ = ["BlockFeedback", "NotFinite"]
 

@@ -12,8 +12,6 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
-from alkit import checkpoint as checkpoints
-from alkit.caller import CallerState
 from alkit.data.arguments import Brief
 from alkit.data.parts import DataSet, Part
 from alkit.dtp.assign import longest_first, measured_loads
@@ -24,9 +22,11 @@ from alkit.dtp.networks import Net
 from alkit.dtp.rates import rate
 from alkit.dtp.settings import Settings
 from alkit.dtp.step import Stepper
-from alkit.engine import operator_threads
-from alkit.engine_ranks import merged
-from alkit.heartbeat import beat
+from alkit.engine import checkpoint as checkpoints
+from alkit.engine.caller import CallerState
+from alkit.engine.heartbeat import beat
+from alkit.engine.local import operator_threads
+from alkit.engine.ranks import merged
 from alkit.schedule.timeline import Timeline
 
 __all__ = ["Record", "digest", "run"]

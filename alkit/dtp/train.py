@@ -10,7 +10,7 @@ from alkit.dtp.networks import Net
 from alkit.dtp.run import Record, run
 from alkit.dtp.settings import Settings
 from alkit.dtp.step import Stepper
-from alkit.ranks import launch
+from alkit.engine.launch import launch
 
 __all__ = ["train"]
 

@@ -21,10 +21,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from alkit.channel import describe, rebuild
 from alkit.data import tree
 from alkit.elastic.network import Network
 from alkit.elastic.store import Store, StoreError, weights_hash
+from alkit.engine.messages import describe, rebuild
 
 __all__ = ["Cache", "Counters"]
 

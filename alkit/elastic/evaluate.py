@@ -6,7 +6,7 @@ from torch import Tensor
 from alkit.elastic.examples import Examples
 from alkit.elastic.network import Network
 from alkit.elastic.world import Alone
-from alkit.heartbeat import beat
+from alkit.engine.heartbeat import beat
 
 __all__ = ["correct"]
 

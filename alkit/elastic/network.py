@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from alkit.engine.random import random_from
 from alkit.models.bert import BertSizes, bert_for_classes, bert_for_spans, span_loss
 from alkit.models.vit import ViTSizes, vit
-from alkit.rng import random_from
 
 __all__ = ["Network", "bert_classifier", "bert_reader", "right", "vit_classifier"]
 

@@ -26,8 +26,8 @@ from alkit.elastic.network import Network
 from alkit.elastic.run import Record
 from alkit.elastic.settings import Settings
 from alkit.elastic.world import Group
-from alkit.heartbeat import beat
-from alkit.ranks import launch
+from alkit.engine.heartbeat import beat
+from alkit.engine.launch import launch
 from alkit.rivals import PlainGradient
 from alkit.schedule.timeline import Timeline
 

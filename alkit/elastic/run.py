@@ -36,8 +36,8 @@ from alkit.elastic.segment import Outcome, Steps, run_segment
 from alkit.elastic.settings import Settings
 from alkit.elastic.sync import check_equal, share
 from alkit.elastic.world import Alone, Group
-from alkit.folders import Home
-from alkit.heartbeat import beat
+from alkit.engine.folders import Home
+from alkit.engine.heartbeat import beat
 from alkit.schedule.timeline import Timeline
 
 __all__ = ["Record", "run"]

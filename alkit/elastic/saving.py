@@ -5,11 +5,11 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from alkit import checkpoint
 from alkit.elastic.message import Transform
 from alkit.elastic.network import Network
 from alkit.elastic.optim import Optimizer
 from alkit.elastic.progress import Progress
+from alkit.engine import checkpoint
 
 __all__ = ["load", "save"]
 

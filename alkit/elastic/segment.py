@@ -19,8 +19,8 @@ from alkit.elastic.plan import Plan
 from alkit.elastic.settings import Settings
 from alkit.elastic.stage import Shared, UnitStage
 from alkit.elastic.world import Alone
-from alkit.engine import run_single, run_threads
-from alkit.engine_ranks import merged, run_ranks
+from alkit.engine.local import run_single, run_threads
+from alkit.engine.ranks import merged, run_ranks
 from alkit.schedule.flushed import gpipe, one_f_one_b
 from alkit.schedule.task import Schedule, Task
 from alkit.schedule.timeline import Timeline

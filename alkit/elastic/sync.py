@@ -4,11 +4,11 @@ from typing import Any
 
 import torch
 
-from alkit.channel import fingerprint
 from alkit.elastic.network import Network
 from alkit.elastic.optim import Optimizer
 from alkit.elastic.plan import Plan
 from alkit.elastic.world import Alone
+from alkit.engine.messages import fingerprint
 
 __all__ = ["RanksDiffer", "check_equal", "share"]
 

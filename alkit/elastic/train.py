@@ -13,8 +13,8 @@ from alkit.elastic.examples import Examples
 from alkit.elastic.network import Network
 from alkit.elastic.run import Record, run
 from alkit.elastic.settings import Settings
-from alkit.folders import Home
-from alkit.ranks import launch
+from alkit.engine.folders import Home
+from alkit.engine.launch import launch
 
 __all__ = ["train"]
 

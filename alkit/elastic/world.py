@@ -15,9 +15,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from alkit.channel import broadcast
 from alkit.elastic.plan import Plan
-from alkit.heartbeat import waiting
+from alkit.engine.heartbeat import waiting
+from alkit.engine.messages import broadcast
 
 __all__ = ["Alone", "Group"]
 
@@ -52,7 +52,7 @@ class Group(Alone):
         if not (dist.is_available() and dist.is_initialized()):
             raise RuntimeError(
                 'executor="ranks" runs inside alkit.launch(function, ranks=2), or under torchrun'
-                " inside alkit.ranks.torchrun_group()"
+                " inside alkit.engine.launch.torchrun_group()"
             )
         self.rank, self.ranks = dist.get_rank(), dist.get_world_size()
         self.groups: list[Any] = []

@@ -6,7 +6,7 @@ Head optimisers are not in it: each device keeps its own, see `alkit.split.devic
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from alkit import checkpoint
+from alkit.engine import checkpoint
 from alkit.split.rounds import RoundRecord
 
 if TYPE_CHECKING:

@@ -21,9 +21,9 @@ import torch
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
-from alkit import checkpoint
-from alkit.caller import CallerState
-from alkit.engine import operator_threads
+from alkit.engine import checkpoint
+from alkit.engine.caller import CallerState
+from alkit.engine.local import operator_threads
 from alkit.split.channel import Channel, ChannelLost, HandshakeFailed, beating
 from alkit.split.greeting import speed
 from alkit.split.halves import Head, Tail, sgd

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from alkit.rng import random_from
+from alkit.engine.random import random_from
 
 __all__ = ["Half", "Head", "Outcome", "Tail", "average", "sgd", "state_of"]
 

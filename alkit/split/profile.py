@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from alkit.profile import backprop_row, profile_rows
+from alkit.engine.profile import backprop_row, profile_rows
 from alkit.split.halves import sgd
 from alkit.split.times import Line, fitted
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from alkit.data.files import replacing
-from alkit.device import cores
+from alkit.engine.device import cores
 from alkit.schedule.timeline import Interval
 from alkit.split import data as samples_of
 from alkit.split import results

@@ -25,9 +25,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from alkit.caller import CallerState
 from alkit.data.seeds import generator_for
-from alkit.engine import operator_threads
+from alkit.engine.caller import CallerState
+from alkit.engine.local import operator_threads
 from alkit.split.channel import Channel, ChannelLost, beating
 from alkit.split.checkpoints import restore, save
 from alkit.split.choosing import Choosing

@@ -17,8 +17,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from alkit.caller import CallerState
 from alkit.data.arguments import Brief, changed
+from alkit.engine.caller import CallerState
 from alkit.models.blocks import as_blocks
 from alkit.schedule.timeline import Timeline
 from alkit.split.channel import Channel, local_pair

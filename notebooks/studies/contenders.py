@@ -16,8 +16,8 @@ from statistics import fmean
 import torch.distributed as dist
 
 from alkit import rivals
-from alkit.device import cores
-from alkit.ranks import launch
+from alkit.engine.device import cores
+from alkit.engine.launch import launch
 from alkit.schedule.costs import BlockCost
 from alkit.schedule.cuts import straight_cuts
 from alkit.stacks import Stack

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from alkit.engine import execute
+from alkit.engine.local import execute
 from alkit.schedule.task import al, al_pipeline
 from alkit.schedule.timeline import Timeline
 

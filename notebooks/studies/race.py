@@ -22,8 +22,8 @@ from alkit.delayed.methods import METHODS
 from alkit.delayed.modules import Pipeline
 from alkit.delayed.schedules import schedule_for
 from alkit.delayed.train import Record, train_epoch
-from alkit.optimizers import adam
-from alkit.ranks import launch
+from alkit.engine.launch import launch
+from alkit.engine.optimizers import adam
 from alkit.schedule.costs import BlockCost
 from alkit.schedule.shared_clock import Sharing, simulate
 from alkit.schedule.task import Task

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from alkit.device import cores
+from alkit.engine.device import cores
 from alkit.schedule.timeline import Interval, Timeline
 from alkit.stacks import Stack
 from alkit.train import EpochRecord

@@ -7,11 +7,12 @@ import pytest
 import torch
 from torch import nn
 
-from alkit import BPModel, engine, evaluate, fit, to_al, train, train_epoch
+from alkit import BPModel, evaluate, fit, to_al, train, train_epoch
 from alkit import fitting as fitting_module
 from alkit.data.datasets import DataSet, Part, load
+from alkit.engine import local as engine
+from alkit.engine.rates import rate_at, rates
 from alkit.models.convnet import convnet
-from alkit.rates import rate_at, rates
 from alkit.train import full_state
 from tests.helpers import CLASSES, WIDTH, Clock, dense_model, differences, state_of
 

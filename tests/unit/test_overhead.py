@@ -2,7 +2,7 @@
 
 import pytest
 
-from alkit import engine
+from alkit.engine import local as engine
 from studies import overhead as module
 from studies.overhead import overhead, run
 from tests.helpers import Clock

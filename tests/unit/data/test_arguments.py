@@ -9,11 +9,12 @@ import torch
 from torch import nn
 
 import alkit
-from alkit import checkpoint, delayed, train_epoch
+from alkit import delayed, train_epoch
 from alkit.data import datasets
 from alkit.data.arguments import as_pair, changed, check_whole, given
 from alkit.data.parts import Part
 from alkit.dtp import Settings
+from alkit.engine import checkpoint
 from tests.helpers import WIDTH, dense_model, made_batches
 
 X, Y = made_batches(1)[0]

@@ -70,7 +70,7 @@ def same(one, other):
 
 def plain(blocks, batches, optimizer=momentum, loss=F.cross_entropy, seed=0):
     """Train the unsplit network with one optimiser, the usual way; return losses and tensors."""
-    from alkit.rng import random_from
+    from alkit.engine.random import random_from
 
     stepper = optimizer([p for block in blocks for p in block.parameters()])
     losses = []

@@ -15,7 +15,7 @@ from alkit.delayed.methods import method_named
 from alkit.delayed.options import Options
 from alkit.delayed.recursion import recursion
 from alkit.delayed.stage import ModuleStage
-from alkit.engine import run_single
+from alkit.engine.local import run_single
 from tests.unit.delayed.nets import (
     bits,
     images,
@@ -262,7 +262,7 @@ def test_e17_flushed_pipelines_accumulate(method):
 
 @pytest.mark.parametrize("method", ["pipedream", "fr", "seq"])
 def test_e20_resumed_at_a_drained_point(method, tmp_path):
-    from alkit import checkpoint
+    from alkit.engine import checkpoint
 
     whole = pipeline(mlp(dropout=0.2), 3)
     for part in (vectors(12)[:6], vectors(12)[6:]):

@@ -13,7 +13,7 @@ from alkit.delayed.methods import method_named
 from alkit.delayed.options import Options
 from alkit.delayed.recursion import recursion
 from alkit.delayed.stage import ModuleStage
-from alkit.engine import run_single
+from alkit.engine.local import run_single
 from tests.unit.delayed.nets import CLASSES, WIDTH, bits, vectors
 
 REPLAYS = ("fr", "fr_barrier", "fr_1f1b", "pipedream_recompute")

@@ -8,7 +8,7 @@ from alkit.al_profile import profile
 from alkit.backprop import BPModel
 from alkit.delayed import Pipeline, even_cuts, train_epoch
 from alkit.delayed.memory import memory
-from alkit.ledger import Ledger
+from alkit.engine.ledger import Ledger
 from alkit.models.resnet_cifar import resnet_cifar
 
 MIB = 2**20

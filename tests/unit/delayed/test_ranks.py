@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from alkit import engine_ranks
 from alkit.delayed import METHODS
-from alkit.ranks import RankFailed, launch
+from alkit.engine import ranks as engine_ranks
+from alkit.engine.launch import RankFailed, launch
 from tests.helpers import begun_an_hour_ago
 from tests.unit.delayed.nets import bits, images, mlp, resnet, trained, vectors
 

@@ -7,7 +7,7 @@ from torch import nn
 
 from alkit import delayed
 from alkit.delayed import Pipeline, even_cuts, train_epoch
-from alkit.ledger import Ledger
+from alkit.engine.ledger import Ledger
 from tests.unit.delayed.nets import bits, mlp, momentum, pipeline, same, trained, vectors
 
 

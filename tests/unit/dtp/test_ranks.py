@@ -13,7 +13,7 @@ from alkit.dtp.crew import Crew, RanksDiffer
 from alkit.dtp.feedback import BlockFeedback
 from alkit.dtp.run import digest, run
 from alkit.dtp.settings import Settings
-from alkit.ranks import RankFailed, launch
+from alkit.engine.launch import RankFailed, launch
 from tests.unit.dtp.helpers import made_set
 
 SETTINGS = Settings(

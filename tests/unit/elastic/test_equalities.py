@@ -7,13 +7,13 @@ import pytest
 import torch
 from torch import nn
 
-from alkit import checkpoint
 from alkit.elastic import Network, Recipe, train
 from alkit.elastic.cache import Cache
 from alkit.elastic.examples import order, part_of
 from alkit.elastic.optim import Optimizer
 from alkit.elastic.run import run
 from alkit.elastic.segment import schedule_of
+from alkit.engine import checkpoint
 from alkit.schedule.validate import validate
 from tests.unit.elastic.helpers import LAYERS, close, images, make_bert, make_vit, plain, texts
 

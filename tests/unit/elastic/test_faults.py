@@ -9,13 +9,13 @@ import torch
 from torch import nn
 
 from alkit import launch
-from alkit.channel import fingerprint
 from alkit.elastic import Examples, Network, Recipe, Settings, train
 from alkit.elastic.optim import Optimizer
 from alkit.elastic.run import run
 from alkit.elastic.stage import NotFinite
 from alkit.elastic.store import weights_hash
-from alkit.ranks import RankFailed
+from alkit.engine.launch import RankFailed
+from alkit.engine.messages import fingerprint
 from tests.unit.elastic.helpers import LAYERS, close, images, make_bert, make_vit, plain, texts
 
 QUIET = {"progress": False}

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from alkit import cli
-from alkit.folders import Home, clear, left_behind
+from alkit.engine.folders import Home, clear, left_behind
 
 KEEPS_ONE = """
 import sys
-from alkit.folders import Home
+from alkit.engine.folders import Home
 home = Home(sys.argv[1])
 (home.path / "features").write_bytes(bytes(1000))
 print(home.path, flush=True)

@@ -12,7 +12,7 @@ from alkit import launch
 from alkit.elastic import train
 from alkit.elastic.rivals import RIVALS, rival
 from alkit.elastic.run import run
-from alkit.ranks import RankFailed
+from alkit.engine.launch import RankFailed
 from tests.unit.elastic.helpers import close, images, make_bert, make_vit, plain, texts
 
 TASKS = {"vit": (make_vit, images), "bert": (make_bert, texts)}

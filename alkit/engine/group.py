@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import torch.distributed as dist
 
-from alkit.channel import broadcast
+from alkit.engine.messages import broadcast
 
 __all__ = ["agreed", "check_group", "first_rank"]
 

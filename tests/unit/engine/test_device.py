@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from alkit import set_device, train_epoch
-from alkit.device import available
+from alkit.engine.device import available
 from tests.helpers import dense_model, differences, made_batches, state_of
 from tests.unit.test_train import _bp_model
 

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
-from alkit.block_stage import BlockStage
 from alkit.data import tree
-from alkit.engine import Stage, run_single
-from alkit.ledger import Ledger
+from alkit.engine.ledger import Ledger
+from alkit.engine.local import Stage, run_single
+from alkit.engine.stage import BlockStage
 from alkit.schedule.costs import BlockCost
 from alkit.schedule.task import Schedule, block_by_block
 from alkit.schedule.timeline import Timeline

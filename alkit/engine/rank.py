@@ -1,4 +1,4 @@
-"""A rank's own side of `alkit.launch`: `python -m alkit.rank FD` reads its task from a pipe."""
+"""A rank's side of `alkit.launch`: `python -m alkit.engine.rank FD` reads its task from a pipe."""
 
 import contextlib
 import faulthandler
@@ -14,7 +14,7 @@ from typing import Any
 
 import cloudpickle
 
-from alkit import heartbeat
+from alkit.engine import heartbeat
 
 REPORT_S = 0.25
 

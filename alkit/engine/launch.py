@@ -27,8 +27,8 @@ from typing import Any
 
 import cloudpickle
 
-from alkit.folders import Home
-from alkit.interface import VARIABLE, choose_interface
+from alkit.engine.folders import Home
+from alkit.engine.interface import VARIABLE, choose_interface
 
 __all__ = ["RankFailed", "launch", "torchrun_group"]
 
@@ -122,7 +122,7 @@ def _as_here(function: Callable[..., Any], *arguments: Any) -> tuple[Callable[..
     """Return what a rank calls: with the caller's autocast and defaults, if torch has any yet."""
     if "torch" not in sys.modules:
         return function, arguments
-    from alkit.caller import CallerState
+    from alkit.engine.caller import CallerState
 
     return CallerState.here().run, (function, *arguments)
 
@@ -135,7 +135,7 @@ class _Child:
         ours, theirs = socket.socketpair()
         with theirs:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "alkit.rank", str(theirs.fileno())],
+                [sys.executable, "-m", "alkit.engine.rank", str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from alkit import train_epoch
-from alkit.engine import run_single, run_threads
+from alkit.engine.local import run_single, run_threads
 from alkit.schedule import task as schedules
 from alkit.stages import Epoch
 from alkit.train import schedule_for
@@ -249,7 +249,7 @@ def test_threads_and_grad_mode_of_the_caller_are_kept():
 
 
 def test_the_mailbox_and_the_board_stay_small():
-    from alkit.engine import _Board, _PullFeed
+    from alkit.engine.local import _Board, _PullFeed
 
     schedule = schedules.al_pipeline(2)
     epoch = Epoch(dense_model(2), 0, True)

@@ -5,8 +5,8 @@ import json
 import pytest
 import torch
 
-from alkit.channel import describe, fingerprint, rebuild
 from alkit.codes import Codes
+from alkit.engine.messages import describe, fingerprint, rebuild
 
 
 def _sent(payload, known=()):

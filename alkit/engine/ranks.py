@@ -16,14 +16,14 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from alkit.caller import CallerState
-from alkit.channel import Inbox, Outbox, broadcast, fingerprint
 from alkit.data import tree
-from alkit.engine import Stage, operator_threads, run_task
-from alkit.heartbeat import beat, waiting
+from alkit.engine.caller import CallerState
+from alkit.engine.heartbeat import beat, waiting
+from alkit.engine.local import Stage, operator_threads, run_task
+from alkit.engine.messages import Inbox, Outbox, broadcast, fingerprint
+from alkit.engine.signals import Signals, hands_over
 from alkit.schedule.task import HAND_OVER, Schedule, Task
 from alkit.schedule.timeline import Interval, Timeline
-from alkit.signals import Signals, hands_over
 
 __all__ = ["merged", "owners", "run_ranks"]
 

@@ -3,7 +3,7 @@
 import psutil
 import pytest
 
-from alkit.interface import InterfaceError, choose_interface
+from alkit.engine.interface import InterfaceError, choose_interface
 
 NAMES = list(psutil.net_if_addrs())
 LOOPBACK = next(

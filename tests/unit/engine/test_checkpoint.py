@@ -16,9 +16,9 @@ from torch import nn
 from tqdm.auto import tqdm
 
 from alkit import BPModel, fit
-from alkit.checkpoint import load, save
 from alkit.data import files
-from alkit.rates import rates
+from alkit.engine.checkpoint import load, save
+from alkit.engine.rates import rates
 from tests.helpers import CLASSES, WIDTH, dense_model, differences, state_of
 from tests.unit.test_fitting import MODELS, Spy, al_model, bp_model, spied, toy
 
@@ -335,7 +335,7 @@ def test_killed_at_random_moments_ends_in_the_same_bits(tmp_path):
     # a server that has imported everything once forks the workers: four seconds less for each;
     # the first optimiser of a process imports torch's compiler
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["torch._dynamo", "tests.unit.test_checkpoint"])
+    context.set_forkserver_preload(["torch._dynamo", "tests.unit.engine.test_checkpoint"])
     path, target, stalled = (tmp_path / name for name in ("run.pt", "outcome.pt", "stalled"))
     rng, kills, halves, epochs = random.Random(0), 0, 0, set()
     while not target.exists():

@@ -4,10 +4,11 @@ import pytest
 import torch
 from torch import nn
 
-from alkit import engine, one_hot, to_al, to_bp
+from alkit import one_hot, to_al, to_bp
 from alkit.al_profile import profile
-from alkit.optimizers import adam
-from alkit.profile import backprop_row
+from alkit.engine import local as engine
+from alkit.engine.optimizers import adam
+from alkit.engine.profile import backprop_row
 from alkit.schedule.clock import simulate
 from alkit.schedule.costs import BlockCost, durations
 from alkit.schedule.task import al, block_by_block

@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from alkit.heartbeat import waiting
+from alkit.engine.heartbeat import waiting
 from alkit.schedule.task import HAND_OVER, Schedule, Task
 
 __all__ = ["Signals", "hands_over", "is_room"]

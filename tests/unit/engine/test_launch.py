@@ -10,9 +10,10 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from alkit import fit, launch, ranks, train_epoch
-from alkit.heartbeat import beat, waiting
-from alkit.ranks import RankFailed
+from alkit import fit, launch, train_epoch
+from alkit.engine import launch as ranks
+from alkit.engine.heartbeat import beat, waiting
+from alkit.engine.launch import RankFailed
 from tests.helpers import begun_an_hour_ago, dense_model, differences, made_batches, state_of
 from tests.unit.test_fitting import Spy, al_model, spied, toy
 

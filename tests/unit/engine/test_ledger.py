@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from alkit import one_hot, to_al, to_bp, train_epoch
-from alkit.ledger import Ledger
+from alkit.engine.ledger import Ledger
 
 
 def test_a_linear_layer_keeps_its_input_until_the_backward():

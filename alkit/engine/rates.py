@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from alkit.checkpoint import Trained
+from alkit.engine.checkpoint import Trained
 
 __all__ = ["SCHEDULES", "rate_at", "rates", "scheduled"]
 

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from alkit import BPModel
-from alkit.rates import rate_at, rates, scheduled
+from alkit.engine.rates import rate_at, rates, scheduled
 from tests.helpers import WIDTH, dense_model
 
 

@@ -6,8 +6,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from alkit.data.seeds import generator_for, seed_for
+from alkit.engine.random import random_from
 from alkit.models.transformer import EncoderBlock
-from alkit.rng import random_from
 
 X = torch.randn(4, 5, 8)
 

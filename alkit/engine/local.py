@@ -26,7 +26,7 @@ from typing import Any, Protocol
 import torch
 from torch.profiler import record_function
 
-from alkit.caller import CallerState
+from alkit.engine.caller import CallerState
 from alkit.schedule.task import HAND_OVER, Schedule, Task
 from alkit.schedule.timeline import Interval, Timeline
 

@@ -1,0 +1,11 @@
+"""Runs a schedule: on one thread, on a thread a worker, on a process a worker.
+
+local       one thread (the oracle of the others), and threads
+ranks       a process a worker; messages, signals: what travels between them
+group       what ranks say to each other beside the schedule
+launch, rank, interface, heartbeat, folders     processes: started, watched, cleaned up after
+caller      the caller's thread-local state, for workers
+stage       a block under backprop as a stage
+device, random, optimizers, rates, checkpoint   what stages and loops are made with
+profile, ledger     seconds and bytes, measured
+"""
