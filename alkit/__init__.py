@@ -8,19 +8,19 @@ __version__ = "0.1.0"
 # Names are fetched when first used: torch takes seconds to import, and the command that starts
 # notebooks in processes of their own does not need it.
 _HOME = {
-    "AE": "layers",
-    "AL": "layers",
-    "ALModel": "model",
-    "BPModel": "backprop",
-    "ENC": "layers",
-    "evaluate": "fitting",
-    "fit": "fitting",
+    "AE": "al.layers",
+    "AL": "al.layers",
+    "ALModel": "al.model",
+    "BPModel": "al.backprop",
+    "ENC": "al.layers",
+    "evaluate": "al.fit",
+    "fit": "al.fit",
     "launch": "engine.launch",
     "one_hot": "data.labels",
     "set_device": "engine.device",
-    "to_al": "convert",
-    "to_bp": "convert",
-    "train_epoch": "train",
+    "to_al": "al.convert",
+    "to_bp": "al.convert",
+    "train_epoch": "al.train",
 }
 
 _MODULES = {name: name for name in ("delayed", "dtp", "elastic", "split")}

@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping
 import pandas as pd
 from tqdm.auto import tqdm
 
+from alkit.al.train import EpochRecord
 from alkit.engine.device import cores
 from alkit.stacks import Stack
-from alkit.train import EpochRecord
 
 __all__ = ["Stack", "compare", "cores", "interleaved", "recorded_rates"]
 

@@ -16,11 +16,11 @@ from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import get_schedule_class
 from torch.nn.parallel import DistributedDataParallel
 
+from alkit.al.train import EpochRecord
 from alkit.engine.launch import launch
 from alkit.engine.optimizers import adam
 from alkit.schedule.timeline import Interval, Timeline
 from alkit.stacks import PICTURES, Stack
-from alkit.train import EpochRecord
 
 __all__ = ["PlainGradient", "data_parallel", "torch_pipeline"]
 

@@ -12,11 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from alkit.al_profile import profile
-from alkit.backprop import BPModel
-from alkit.convert import to_al, to_bp
+from alkit.al.backprop import BPModel
+from alkit.al.convert import to_al, to_bp
+from alkit.al.model import ALModel
+from alkit.al.profile import profile
+from alkit.al.train import EpochRecord, train_epoch
 from alkit.data.labels import one_hot
-from alkit.model import ALModel
 from alkit.models.lstm import BiLSTM
 from alkit.models.resnet_cifar import resnet_cifar
 from alkit.models.transformer import EncoderBlock
@@ -24,7 +25,6 @@ from alkit.models.vgg import vgg_al
 from alkit.schedule.clock import simulate
 from alkit.schedule.costs import BlockCost, durations
 from alkit.schedule.task import al_pipeline
-from alkit.train import EpochRecord, train_epoch
 
 __all__ = ["KINDS", "Stack"]
 

@@ -17,14 +17,15 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from alkit import exits, families, results
-from alkit.backprop import BPModel
+from alkit import results
+from alkit.al import exits, families
+from alkit.al.backprop import BPModel
+from alkit.al.fit import Fit, fit
+from alkit.al.model import ALModel
+from alkit.al.recipes import find_recipe
 from alkit.data import paths
 from alkit.data.parts import DataSet
 from alkit.data.text import find_vectors, load_vectors
-from alkit.fitting import Fit, fit
-from alkit.model import ALModel
-from alkit.recipes import find_recipe
 
 __all__ = [
     "Case",

@@ -12,11 +12,11 @@ import ipywidgets as W
 import matplotlib.pyplot as plt
 from torch import Tensor
 
-from alkit import exits
-from alkit.backprop import BPModel
+from alkit.al import exits
+from alkit.al.backprop import BPModel
+from alkit.al.model import ALModel
 from alkit.data import tree
 from alkit.data.parts import DataSet
-from alkit.model import ALModel
 from alkit.schedule.clock import simulate
 from alkit.schedule.cuts import balanced_cuts
 from alkit.schedule.task import Schedule, al, al_fm, al_m, al_pipeline
@@ -149,7 +149,7 @@ class ExitDashboard:
 
     Attributes:
         threshold: slider, share of the largest entropy below which a sample leaves.
-        left: `alkit.exits.Leaving` at that threshold.
+        left: `alkit.al.exits.Leaving` at that threshold.
     """
 
     def __init__(self, scores_LNC: Tensor, labels_N: Tensor, costs_L: Sequence[float]) -> None:

@@ -8,7 +8,7 @@ import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.axes import Axes
 
-from alkit.labels import TOLERANCE, Variant, levels_of, milestones, train_labels
+from alkit.al.label_side import TOLERANCE, Variant, levels_of, milestones, train_labels
 from alkit.viz import WIDE, colour, png
 
 __all__ = ["LabelPlateau"]
@@ -27,7 +27,7 @@ class LabelPlateau:
         classes, variant: slider and menu; `.value` may be set in code.
         constant: the loss of the best constant prediction.
         spreads: sd over the classes of the codes before training, of levels 1 to 4.
-        history: the epochs of level 1, as from `alkit.labels.train_labels`.
+        history: the epochs of level 1, as from `alkit.al.label_side.train_labels`.
         escape: the epoch from which on it is off the constant, or None.
     """
 

@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from alkit import AE, AL, ENC, ALModel, one_hot
+from alkit.al.train import full_state
 from alkit.engine import heartbeat
-from alkit.train import full_state
 
 CLASSES, WIDTH, CODE = 3, 6, 5
 

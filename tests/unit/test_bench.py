@@ -4,9 +4,9 @@ import pandas as pd
 import pytest
 import torch
 
+from alkit.al.train import EpochRecord
 from alkit.bench import Stack, compare, interleaved, recorded_rates
 from alkit.schedule.timeline import Timeline
-from alkit.train import EpochRecord
 from studies.publish import replace_section
 
 

@@ -7,7 +7,8 @@ import pandas as pd
 import pytest
 import torch
 
-from alkit import families, results, study
+from alkit import results, study
+from alkit.al import families
 from alkit.comparisons import gap
 from alkit.data import datasets, paths
 from alkit.data.parts import DataSet, Part

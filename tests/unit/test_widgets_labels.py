@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from alkit.labels import Variant
-from alkit.recipes import find_recipe
+from alkit.al.label_side import Variant
+from alkit.al.recipes import find_recipe
 from alkit.widgets_labels import LabelPlateau
 
 ORIGINAL = find_recipe("original", "images")

@@ -4,8 +4,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from alkit.al_profile import profile
-from alkit.backprop import BPModel
+from alkit.al.backprop import BPModel
+from alkit.al.profile import profile
 from alkit.delayed import Pipeline, even_cuts, train_epoch
 from alkit.delayed.memory import memory
 from alkit.engine.ledger import Ledger

@@ -6,7 +6,7 @@ import torch
 from alkit import set_device, train_epoch
 from alkit.engine.device import available
 from tests.helpers import dense_model, differences, made_batches, state_of
-from tests.unit.test_train import _bp_model
+from tests.unit.al.test_train import _bp_model
 
 
 def test_one_device_a_layer_and_the_same_bits():

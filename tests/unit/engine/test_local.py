@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from alkit import train_epoch
+from alkit.al.stages import Epoch
+from alkit.al.train import schedule_for
 from alkit.engine.local import run_single, run_threads
 from alkit.schedule import task as schedules
-from alkit.stages import Epoch
-from alkit.train import schedule_for
 from tests.helpers import dense_model, differences, made_batches, random_cuts, state_of
 
 MODES = ("al_m", "al_fm", "al_pipeline")

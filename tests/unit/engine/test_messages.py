@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from alkit.codes import Codes
+from alkit.al.codes import Codes
 from alkit.engine.messages import describe, fingerprint, rebuild
 
 

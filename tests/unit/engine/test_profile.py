@@ -5,7 +5,8 @@ import torch
 from torch import nn
 
 from alkit import one_hot, to_al, to_bp
-from alkit.al_profile import profile
+from alkit.al.profile import profile
+from alkit.al.train import full_state
 from alkit.engine import local as engine
 from alkit.engine.optimizers import adam
 from alkit.engine.profile import backprop_row
@@ -14,7 +15,6 @@ from alkit.schedule.costs import BlockCost, durations
 from alkit.schedule.task import al, block_by_block
 from alkit.schedule.validate import validate
 from alkit.stacks import Stack
-from alkit.train import full_state
 from tests.helpers import Clock
 
 CLOCK, WARMUP = Clock(), 2

@@ -9,17 +9,17 @@ from weakref import WeakValueDictionary
 import torch
 from torch import Tensor, nn
 
-from alkit.backprop import BPModel
-from alkit.bridges import ConvPool, Pool, Pooled, UnitLength, activation, flat, pool
-from alkit.codes import FixedDecoder, FixedEncoder, code_table
+from alkit.al.backprop import BPModel
+from alkit.al.bridges import ConvPool, Pool, Pooled, UnitLength, activation, flat, pool
+from alkit.al.codes import FixedDecoder, FixedEncoder, code_table
+from alkit.al.layers import AE, AL, ENC
+from alkit.al.model import ALModel
+from alkit.al.recipes import Recipe, find_recipe
 from alkit.data import tree
 from alkit.data.arguments import given
 from alkit.engine.optimizers import adam
-from alkit.layers import AE, AL, ENC
-from alkit.model import ALModel
 from alkit.models.blocks import as_blocks
 from alkit.models.modes import evaluating
-from alkit.recipes import Recipe, find_recipe
 
 __all__ = ["Pooled", "label_side", "pool", "to_al", "to_bp"]
 

@@ -6,12 +6,12 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from alkit.al.layers import AL
+from alkit.al.stages import Epoch
 from alkit.engine.messages import broadcast
 from alkit.engine.ranks import merged, owners, run_ranks
-from alkit.layers import AL
 from alkit.schedule.task import Schedule
 from alkit.schedule.timeline import Timeline
-from alkit.stages import Epoch
 
 __all__ = ["execute_on_ranks"]
 

@@ -7,9 +7,9 @@ import torch
 from torch import nn
 
 from alkit import BPModel, to_al, to_bp, train_epoch
+from alkit.al.train import full_state
 from alkit.models.convnet import convnet
 from alkit.models.transformer import transformer
-from alkit.train import full_state
 from tests.helpers import CLASSES, WIDTH, dense_model, differences, made_batches, state_of
 
 

@@ -13,10 +13,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from alkit.bridges import ACTIVATIONS
+from alkit.al.bridges import ACTIVATIONS
+from alkit.al.layers import Loss
+from alkit.al.losses import Contrast
 from alkit.engine.optimizers import adam
-from alkit.layers import Loss
-from alkit.losses import Contrast
 
 __all__ = ["RECIPES", "Recipe", "find_recipe"]
 

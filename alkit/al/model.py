@@ -6,11 +6,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from alkit.codes import Codes, shared
+from alkit.al.codes import Codes, shared
+from alkit.al.layers import AL, apply, label_rows
+from alkit.al.losses import takes_codes
 from alkit.data.arguments import given
 from alkit.engine.device import place
-from alkit.layers import AL, apply, label_rows
-from alkit.losses import takes_codes
 from alkit.models.modes import evaluating
 
 __all__ = ["ALModel"]

@@ -10,7 +10,7 @@ B batch, C classes, K width of the code.
 import torch.nn.functional as F
 from torch import Tensor
 
-from alkit.codes import Codes, class_codes
+from alkit.al.codes import Codes, class_codes
 
 __all__ = ["Contrast", "constant_prediction_loss", "plain_target", "takes_codes"]
 

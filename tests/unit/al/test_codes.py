@@ -8,9 +8,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from alkit import AE, AL, ENC, ALModel, one_hot, to_al, train_epoch
-from alkit.codes import Codes, FixedDecoder, FixedEncoder, class_codes, code_table, shared
-from alkit.losses import Contrast, constant_prediction_loss
-from alkit.recipes import find_recipe
+from alkit.al.codes import Codes, FixedDecoder, FixedEncoder, class_codes, code_table, shared
+from alkit.al.losses import Contrast, constant_prediction_loss
+from alkit.al.recipes import find_recipe
 from tests.helpers import CLASSES, WIDTH, dense_model, made_batches, state_of
 
 

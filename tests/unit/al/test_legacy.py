@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from alkit import families
+from alkit.al import families
 from alkit.data.parts import DataSet, Part
 from alkit.models.transformer import LegacyEncoderBlock, transformer
 

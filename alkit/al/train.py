@@ -8,19 +8,19 @@ from typing import Any
 
 from torch import Tensor
 
-from alkit import train_ranks
-from alkit.backprop import BPModel
+from alkit.al import ranks as train_ranks
+from alkit.al.backprop import BPModel
+from alkit.al.model import ALModel
+from alkit.al.stages import Epoch
 from alkit.data.arguments import Brief, check_whole
 from alkit.engine.device import cores, synchronize
 from alkit.engine.group import agreed, check_group
 from alkit.engine.ledger import Ledger
 from alkit.engine.local import execute, run_single
-from alkit.model import ALModel
 from alkit.schedule import task as schedules
 from alkit.schedule.cuts import balanced_cuts
 from alkit.schedule.task import Schedule
 from alkit.schedule.timeline import Timeline
-from alkit.stages import Epoch
 
 __all__ = ["EpochRecord", "full_state", "schedule_for", "train_epoch"]
 

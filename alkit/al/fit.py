@@ -14,16 +14,16 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from alkit.backprop import BPModel
+from alkit.al.backprop import BPModel
+from alkit.al.label_side import stalled
+from alkit.al.model import ALModel
+from alkit.al.train import EpochRecord, train_epoch
 from alkit.data import files
 from alkit.data.arguments import Brief, check_whole
 from alkit.data.datasets import DataSet, Part
 from alkit.engine import checkpoint as checkpoints
 from alkit.engine.group import first_rank
 from alkit.engine.rates import rates, scheduled
-from alkit.labels import stalled
-from alkit.model import ALModel
-from alkit.train import EpochRecord, train_epoch
 
 __all__ = ["Fit", "evaluate", "fit"]
 
@@ -54,7 +54,7 @@ class Fit(Brief):
         history: a row an epoch. epoch, from 1; lr, of the first optimiser; loss, the mean of all;
             with AL associated_1, autoencoder_1, associated_2, ... by layer, from 1; val_acc, and
             if asked for val_acc_1, ... by depth, and train_acc; with AL stalled, how many label
-            autoencoders do no better than a constant (`alkit.labels.stalled` names them); data_s,
+            autoencoders do no better than a constant (see `alkit.al.label_side.stalled`); data_s,
             train_s and eval_s: seconds in which batches were waited for, the rest of training, and
             evaluation; step_s, median seconds of a batch. In a pipeline the workers train on while
             the next batch is made.

@@ -10,14 +10,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from alkit.backprop import BPModel
+from alkit.al.backprop import BPModel
+from alkit.al.layers import AL
+from alkit.al.model import ALModel
 from alkit.data import tree
 from alkit.data.arguments import as_pair
 from alkit.engine.device import place
 from alkit.engine.ledger import Ledger
 from alkit.engine.random import random_from
-from alkit.layers import AL
-from alkit.model import ALModel
 
 __all__ = ["Epoch", "LayerStage", "ModelStage"]
 

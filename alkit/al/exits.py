@@ -17,10 +17,10 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
+from alkit.al.layers import apply
+from alkit.al.model import ALModel
 from alkit.data.parts import Part
 from alkit.engine.device import place
-from alkit.layers import apply
-from alkit.model import ALModel
 from alkit.models.modes import evaluating
 
 __all__ = ["Leaving", "calibrated", "costs", "entropies", "leave", "scores", "sweep"]

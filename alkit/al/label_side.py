@@ -13,15 +13,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from alkit.codes import Codes, shared
-from alkit.convert import label_side
+from alkit.al.codes import Codes, shared
+from alkit.al.convert import label_side
+from alkit.al.layers import AE
+from alkit.al.model import ALModel
+from alkit.al.recipes import Recipe
 from alkit.data.labels import one_hot
 from alkit.data.seeds import generator_for
 from alkit.engine.optimizers import adam
-from alkit.layers import AE
-from alkit.model import ALModel
 from alkit.models.modes import evaluating
-from alkit.recipes import Recipe
 
 __all__ = [
     "Level",

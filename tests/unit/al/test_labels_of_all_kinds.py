@@ -10,9 +10,9 @@ from torch import nn
 
 import alkit
 from alkit import AE, AL, ENC, ALModel, one_hot, to_al, to_bp, train_epoch
-from alkit.codes import Codes, shared
-from alkit.losses import Contrast
-from alkit.recipes import find_recipe
+from alkit.al.codes import Codes, shared
+from alkit.al.losses import Contrast
+from alkit.al.recipes import find_recipe
 from tests.helpers import CLASSES, WIDTH, dense_model, differences, made_batches, state_of
 
 

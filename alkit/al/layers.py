@@ -22,12 +22,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from alkit.codes import Codes, class_codes
+from alkit.al.codes import Codes, class_codes
+from alkit.al.losses import plain_target, takes_codes
 from alkit.data import tree
 from alkit.data.arguments import given
 from alkit.data.labels import one_hot
 from alkit.engine.optimizers import adam
-from alkit.losses import plain_target, takes_codes
 from alkit.models.modes import evaluating
 
 __all__ = ["AE", "AL", "ENC", "apply", "label_rows"]

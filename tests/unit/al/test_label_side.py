@@ -8,9 +8,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from alkit import labels, to_al
+from alkit import to_al
+from alkit.al import label_side as labels
+from alkit.al.recipes import find_recipe
 from alkit.models.convnet import convnet
-from alkit.recipes import find_recipe
 
 ORIGINAL = find_recipe("original", "images")
 

@@ -73,7 +73,7 @@ def class_codes(target: Tensor | Codes) -> Codes:
     if isinstance(shared(target), Tensor) and are_shares(target):
         raise ValueError(
             "these rows look like soft labels, and this loss compares with the codes of all"
-            " classes: give alkit.codes.shared(y, soft=True), as ALModel does"
+            " classes: give alkit.al.codes.shared(y, soft=True), as ALModel does"
         )
     return Codes(*torch.unique(target, dim=0, return_inverse=True))
 

@@ -11,13 +11,13 @@ from typing import Any
 
 from torch import Tensor
 
-from alkit.backprop import BPModel
+from alkit.al.backprop import BPModel
+from alkit.al.model import ALModel
+from alkit.al.stages import Epoch
 from alkit.engine.optimizers import adam
 from alkit.engine.profile import Row, backprop_row, profile_rows
-from alkit.model import ALModel
 from alkit.schedule.costs import BlockCost
 from alkit.schedule.task import al
-from alkit.stages import Epoch
 
 __all__ = ["profile"]
 

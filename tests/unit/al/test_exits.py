@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from alkit import exits, fit, to_al
+from alkit import fit, to_al
+from alkit.al import exits
 from alkit.data import datasets
 from alkit.models.convnet import convnet
 from alkit.widgets import ExitDashboard

@@ -7,13 +7,14 @@ import pytest
 import torch
 from torch import nn
 
-from alkit import BPModel, evaluate, fit, to_al, train, train_epoch
-from alkit import fitting as fitting_module
+from alkit import BPModel, evaluate, fit, to_al, train_epoch
+from alkit.al import fit as fitting_module
+from alkit.al import train
+from alkit.al.train import full_state
 from alkit.data.datasets import DataSet, Part, load
 from alkit.engine import local as engine
 from alkit.engine.rates import rate_at, rates
 from alkit.models.convnet import convnet
-from alkit.train import full_state
 from tests.helpers import CLASSES, WIDTH, Clock, dense_model, differences, state_of
 
 RATE = 3e-2

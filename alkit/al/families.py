@@ -12,17 +12,17 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from alkit.backprop import BPModel
-from alkit.bridges import Pool, Pooled, flat, pool
-from alkit.convert import to_al, to_bp
+from alkit.al.backprop import BPModel
+from alkit.al.bridges import Pool, Pooled, flat, pool
+from alkit.al.convert import to_al, to_bp
+from alkit.al.model import ALModel
+from alkit.al.recipes import Recipe, find_recipe
 from alkit.data.parts import DataSet
 from alkit.engine.optimizers import adam
-from alkit.model import ALModel
 from alkit.models.lstm import final_states, last_step, lstm_al
 from alkit.models.resnet import resnet18_al, resnet18_al_head
 from alkit.models.transformer import transformer
 from alkit.models.vgg import vgg_al, vgg_al_head
-from alkit.recipes import Recipe, find_recipe
 
 __all__ = ["FAMILIES", "Family", "model"]
 

@@ -6,15 +6,16 @@ import pytest
 import torch
 from torch import nn
 
-from alkit import families, set_device, to_al, train_epoch
-from alkit.bridges import flat, pool
+from alkit import set_device, to_al, train_epoch
+from alkit.al import families
+from alkit.al.bridges import flat, pool
+from alkit.al.recipes import RECIPES, Recipe, find_recipe
 from alkit.data.parts import DataSet, Part
 from alkit.engine.rates import rates
 from alkit.models.lstm import final_states, lstm_al
 from alkit.models.resnet import resnet18_al
 from alkit.models.transformer import sinusoids, transformer
 from alkit.models.vgg import vgg_al
-from alkit.recipes import RECIPES, Recipe, find_recipe
 
 TEXT_SIZES = {
     "lstm": {"blocks": 2, "width": 8, "hidden": 6},

@@ -1,0 +1,9 @@
+"""Associated learning: layers with local losses, and the true pipeline over them.
+
+layers, model       ENC, AE, AL; a stack of them
+codes, losses, bridges, recipes     what a layer is made of
+convert, families   any list of blocks as AL layers; the published networks
+train, stages, ranks, fit           an epoch in any mode; runs with validation and checkpoints
+exits, label_side, profile          early exits; labels alone; what a layer costs
+backprop            the same blocks under plain backprop
+"""
