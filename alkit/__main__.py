@@ -2,7 +2,7 @@
 
 import sys
 
-from alkit.cli import main
+from alkit.records.cli import main
 
 if __name__ == "__main__":
     sys.exit(main())

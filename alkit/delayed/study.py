@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from alkit import results
-from alkit.comparisons import Gap, gap
 from alkit.delayed.fit import Fitted
-from alkit.study import pack
+from alkit.records import results
+from alkit.records.comparisons import Gap, gap
+from alkit.records.study import pack
 
 __all__ = [
     "Case",

@@ -7,15 +7,15 @@ from typing import Any
 
 import pandas as pd
 
-from alkit import results
-from alkit.comparisons import Gap, gap
 from alkit.data.parts import DataSet
 from alkit.dtp.feedback import NotFinite
 from alkit.dtp.networks import EXACT, Switches
 from alkit.dtp.presets import PRESETS
 from alkit.dtp.run import Record
 from alkit.dtp.train import train
-from alkit.study import pack
+from alkit.records import results
+from alkit.records.comparisons import Gap, gap
+from alkit.records.study import pack
 from alkit.viz import label
 
 __all__ = [

@@ -5,8 +5,6 @@ from typing import Any
 
 import pandas as pd
 
-from alkit import results
-from alkit.comparisons import gap
 from alkit.elastic.network import Network, bert_classifier, vit_classifier
 from alkit.elastic.rivals import RIVALS, rival
 from alkit.elastic.run import Record
@@ -15,8 +13,10 @@ from alkit.elastic.tasks import Task
 from alkit.elastic.train import train
 from alkit.models.bert import BertSizes, initial_std
 from alkit.models.vit import ViTSizes
-from alkit.study import pack
-from alkit.verdicts import published
+from alkit.records import results
+from alkit.records.comparisons import gap
+from alkit.records.study import pack
+from alkit.records.verdicts import published
 from alkit.viz import label
 
 __all__ = [

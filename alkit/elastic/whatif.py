@@ -1,7 +1,7 @@
 """What a run would do on machines that are not here: layouts and speed, epoch by epoch.
 
 The network is ViT-B/16 and the constants are those that fit the committed log of the published
-code, 2 x 8 GPUs on CIFAR-10 (`alkit/published/elastic_log.csv`); see `costmodel`.
+code, 2 x 8 GPUs on CIFAR-10 (`alkit/records/published/elastic_log.csv`); see `costmodel`.
 """
 
 from functools import cache
@@ -15,7 +15,7 @@ from alkit.elastic.freeze import Moment, Policy
 from alkit.elastic.network import vit_classifier
 from alkit.elastic.plan import Plan, Planner, Switches, table_micro
 from alkit.models.vit import PUBLISHED
-from alkit.verdicts import published
+from alkit.records.verdicts import published
 
 __all__ = ["LAYER", "fitted", "log_rows", "what_if"]
 

@@ -1,12 +1,12 @@
 """What was concluded from the published runs, beside what ours say: yes, no, or open.
 
-*Open* is what our seeds do not decide (see `alkit.comparisons.Gap.decided`).
+*Open* is what our seeds do not decide (see `alkit.records.comparisons.Gap.decided`).
 """
 
 import pandas as pd
 
-from alkit.comparisons import ENOUGH, Gap, gap, of_seeds
 from alkit.delayed.study import at_chosen_rates, between, gaps
+from alkit.records.comparisons import ENOUGH, Gap, gap, of_seeds
 
 __all__ = ["bert", "resnet"]
 

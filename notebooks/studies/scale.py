@@ -21,10 +21,10 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import minimize
 
+from alkit.records.verdicts import published
 from alkit.schedule.placement import contiguous, round_robin
 from alkit.schedule.shared_clock import Sharing, simulate
 from alkit.schedule.task import Task, al, al_fm, al_m, al_pipeline, block_by_block
-from alkit.verdicts import published
 
 __all__ = [
     "FITTED",

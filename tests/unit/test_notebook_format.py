@@ -15,7 +15,7 @@ import nbformat
 import pytest
 from nbformat import NotebookNode
 
-from alkit import runs
+from alkit.records import runs
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))

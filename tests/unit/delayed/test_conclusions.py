@@ -5,7 +5,7 @@ from itertools import product
 import pandas as pd
 import torch
 
-from alkit.study import pack
+from alkit.records.study import pack
 from studies import conclusions
 
 SEEDS = range(5)

@@ -7,7 +7,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from alkit import results
 from alkit.data import datasets
 from alkit.delayed import Pipeline, even_cuts, study
 from alkit.delayed.divergence import directions, diverged_at
@@ -15,6 +14,7 @@ from alkit.delayed.fit import evaluate, fit
 from alkit.delayed.rate import linear, multistep, polynomial
 from alkit.delayed.widget import ScheduleDashboard
 from alkit.models.resnet_cifar import resnet_cifar
+from alkit.records import results
 from tests.unit.delayed.nets import mlp, momentum, pipeline, vectors
 
 

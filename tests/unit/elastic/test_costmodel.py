@@ -22,7 +22,7 @@ MICRO = {8: 16, 4: 16, 2: 16, 1: 4}
 def log_rows() -> list[Observed]:
     """The committed run, with the greedy rule's largest stage."""
     rows = []
-    with (Path(alkit.__file__).parent / "published" / "elastic_log.csv").open() as file:
+    with (Path(alkit.__file__).parent / "records" / "published" / "elastic_log.csv").open() as file:
         for row in csv.DictReader(file):
             frozen, stages, replicas = (int(row[k]) for k in ("frozen", "stages", "replicas"))
             sizes = vit_sizes(10, frozen)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from alkit import cli
 from alkit.engine.folders import Home, clear, left_behind
+from alkit.records import cli
 
 KEEPS_ONE = """
 import sys

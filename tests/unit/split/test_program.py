@@ -14,8 +14,8 @@ import safetensors.torch
 import torch
 
 import alkit.split
-from alkit.cli import main
 from alkit.engine import checkpoint
+from alkit.records.cli import main
 from alkit.split import data, program
 from alkit.split.certs import make
 from alkit.split.config import ConfigError, read

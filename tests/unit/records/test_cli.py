@@ -6,17 +6,17 @@ import nbformat
 import pandas as pd
 import pytest
 
-from alkit import cli, results, runs
 from alkit.data import paths
+from alkit.records import cli, results, runs
 
 PARAMETERS = 'preset: str = "smoke"\nword: str = "a"\nlr: float = 0.1\nwords: list[str] = [\n]\n'
 BODY = """\
 import pathlib
 import alkit.data.paths
 alkit.data.paths.root = lambda: pathlib.Path.cwd().parent
-import alkit.results
+import alkit.records.results
 from IPython.display import Image, display
-run = alkit.results.Run("10_x", preset)
+run = alkit.records.results.Run("10_x", preset)
 run.record("report", "line one\\nline two of " + word)
 run.record("accuracy", 97.123456, method="al", seed=0, n=360, unit="%")
 run.record("curve", [1, 2], method="al")

@@ -12,8 +12,8 @@ import pandas as pd
 import pytest
 import torch
 
-from alkit import results
 from alkit.data import paths
+from alkit.records import results
 
 ROWS = [("bp", 0, 97.0), ("bp", 1, 97.8), ("al", 0, 96.5), ("al", 1, 96.1)]
 

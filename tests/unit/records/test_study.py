@@ -7,12 +7,12 @@ import pandas as pd
 import pytest
 import torch
 
-from alkit import results, study
 from alkit.al import families
-from alkit.comparisons import gap
 from alkit.data import datasets, paths
 from alkit.data.parts import DataSet, Part
 from alkit.models.convnet import convnet
+from alkit.records import results, study
+from alkit.records.comparisons import gap
 
 OPTIONS = {"epochs": 2, "batch_size": 32, "progress": False}
 

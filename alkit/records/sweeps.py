@@ -32,7 +32,7 @@ import psutil
 from tqdm.auto import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
-from alkit import results
+from alkit.records import results
 
 __all__ = [
     "Finished",
@@ -258,7 +258,7 @@ def _end_with_parent() -> None:
 
 def _environment(job: Job, run_id: str) -> dict[str, str]:
     """Return what the kernel's environment has beyond this process's."""
-    home = Path(__file__).resolve().parent.parent
+    home = Path(__file__).resolve().parents[2]
     added = {MARK: run_id, "ALKIT_RUN_SLUG": job.slug, "ALKIT_RECORD": "1" if job.record else ""}
     if job.threads is not None:
         added["OMP_NUM_THREADS"] = str(job.threads)

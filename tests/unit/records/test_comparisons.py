@@ -8,8 +8,8 @@ import pytest
 import torch
 from scipy import stats
 
-from alkit.comparisons import Gap, bootstrap_difference, gap, of_seeds, paired_t
-from alkit.study import pack
+from alkit.records.comparisons import Gap, bootstrap_difference, gap, of_seeds, paired_t
+from alkit.records.study import pack
 
 
 def correctness(rates, items=2000, seed=0):

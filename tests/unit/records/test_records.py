@@ -2,7 +2,7 @@
 
 import pytest
 
-from alkit import results
+from alkit.records import results
 
 
 @pytest.fixture(scope="module")

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from alkit import cli
 from alkit.data import catalog, download, paths
+from alkit.records import cli
 
 
 @pytest.fixture(autouse=True)

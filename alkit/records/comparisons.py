@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from alkit.study import label, unpack
+from alkit.records.study import label, unpack
 
 __all__ = ["ENOUGH", "Gap", "bootstrap_difference", "gap", "of_seeds", "paired_t"]
 

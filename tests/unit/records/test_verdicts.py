@@ -4,9 +4,9 @@ import pandas as pd
 import pytest
 import torch
 
-from alkit import study, verdicts
-from alkit.comparisons import Gap
-from alkit.results import Run
+from alkit.records import study, verdicts
+from alkit.records.comparisons import Gap
+from alkit.records.results import Run
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ import papermill
 import psutil
 import pytest
 
-from alkit import results, runs, sweeps
 from alkit.data import paths
+from alkit.records import results, runs, sweeps
 
 PARAMETERS = """\
 preset: str = "smoke"  # which set of values
@@ -43,8 +43,8 @@ if mode == "slow":
     time.sleep(3600)
 import alkit.data.paths
 alkit.data.paths.root = lambda: pathlib.Path.cwd().parent
-import alkit.results
-run = alkit.results.Run("10_x", preset)
+import alkit.records.results
+run = alkit.records.results.Run("10_x", preset)
 run.record("accuracy", 90 + seed, method="al", seed=seed)
 run.record("depth", str(depth), method="al")
 run.record("threads", os.environ.get("OMP_NUM_THREADS", "free"), method="al")
@@ -457,7 +457,7 @@ def test_a_run_that_is_ended_says_nothing_of_its_cells_task():
     """On a busy machine the task may find the kernel dead before the process is gone."""
     code = """if True:
         import asyncio
-        from alkit.sweeps import _leave
+        from alkit.records.sweeps import _leave
 
         async def cell():
             raise RuntimeError("Kernel died")
@@ -483,7 +483,7 @@ def test_no_process_survives_an_interrupt(tmp_path, mark):
         started.append(path.parent / "started")
         # an installed package keeps its runs below the working directory
         code = "import sys, alkit.data.paths; alkit.data.paths.root = alkit.data.paths.Path.cwd;"
-        code += "from alkit.cli import main; sys.exit(main())"
+        code += "from alkit.records.cli import main; sys.exit(main())"
         words = [sys.executable, "-c", code, "run", str(path), "-p", "mode=slow"]
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
         commands.append(

@@ -15,9 +15,9 @@ from typing import Any
 
 import pandas as pd
 
-from alkit import cli_split, results, runs
 from alkit.data import catalog, download, paths
 from alkit.engine import folders
+from alkit.records import cli_split, results, runs
 
 __all__ = ["main"]
 

@@ -2,15 +2,15 @@
 
 import pandas as pd
 
-from alkit import study
-from alkit.comparisons import Gap, gap
 from alkit.data import paths
+from alkit.records import study
+from alkit.records.comparisons import Gap, gap
 
 __all__ = ["accuracy_table", "published", "verdict"]
 
 
 def published(name: str) -> pd.DataFrame:
-    """Return a table of published numbers, `alkit/published/<name>.csv`; its source is a column.
+    """Return a table of published numbers, `alkit/records/published/<name>.csv`, with its source.
 
     Raises:
         FileNotFoundError: there is none of that name; names those that there are.
@@ -27,7 +27,7 @@ def verdict(theirs: float, ours: Gap) -> str:
     """Compare a published difference (BP - AL, points) with ours.
 
     "yes": both say that the same method is ahead; "no": they say the opposite; "open": ours does
-    not decide (see `alkit.comparisons.Gap.decided`).
+    not decide (see `alkit.records.comparisons.Gap.decided`).
     """
     if not ours.decided:
         return "open"

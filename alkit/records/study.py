@@ -17,7 +17,6 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from alkit import results
 from alkit.al import exits, families
 from alkit.al.backprop import BPModel
 from alkit.al.fit import Fit, fit
@@ -26,6 +25,7 @@ from alkit.al.recipes import find_recipe
 from alkit.data import paths
 from alkit.data.parts import DataSet
 from alkit.data.text import find_vectors, load_vectors
+from alkit.records import results
 
 __all__ = [
     "Case",
