@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from alkit.al.label_side import TOLERANCE, Variant, levels_of, milestones, train_labels
-from alkit.viz import WIDE, colour, png
+from alkit.figures.viz import WIDE, colour, png
 
 __all__ = ["LabelPlateau"]
 

@@ -4,13 +4,13 @@ from collections.abc import Callable
 
 import ipywidgets as W
 
+from alkit.figures.viz import gantts, label, png
 from alkit.schedule import placement
 from alkit.schedule.flushed import gpipe, one_f_one_b, zero_bubble
 from alkit.schedule.placement import Placement
 from alkit.schedule.shared_clock import ALL_KINDS, by_device, simulate
 from alkit.schedule.task import Schedule, Task, al, al_fm, al_m, al_pipeline
 from alkit.schedule.timeline import Timeline
-from alkit.viz import gantts, label, png
 
 __all__ = ["PlacementDashboard", "peak_kept"]
 

@@ -6,9 +6,9 @@ from alkit.delayed.methods import METHODS
 from alkit.delayed.schedules import schedule_for
 from alkit.delayed.tables import staleness
 from alkit.delayed.times import durations
+from alkit.figures.viz import gantts, label, png
 from alkit.schedule.clock import simulate
 from alkit.schedule.timeline import Timeline
-from alkit.viz import gantts, label, png
 
 __all__ = ["ScheduleDashboard"]
 

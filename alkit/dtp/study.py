@@ -13,10 +13,10 @@ from alkit.dtp.networks import EXACT, Switches
 from alkit.dtp.presets import PRESETS
 from alkit.dtp.run import Record
 from alkit.dtp.train import train
+from alkit.figures.viz import label
 from alkit.records import results
 from alkit.records.comparisons import Gap, gap
 from alkit.records.study import pack
-from alkit.viz import label
 
 __all__ = [
     "VARIANTS",

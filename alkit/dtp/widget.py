@@ -10,7 +10,7 @@ from alkit.dtp.networks import EXACT, Net, Switches, network
 from alkit.dtp.onebatch import trace
 from alkit.dtp.presets import feedback_rates
 from alkit.dtp.settings import Settings
-from alkit.viz import png, shades
+from alkit.figures.viz import png, shades
 
 __all__ = ["InverseDashboard", "picture"]
 

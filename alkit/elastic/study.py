@@ -11,13 +11,13 @@ from alkit.elastic.run import Record
 from alkit.elastic.settings import Settings
 from alkit.elastic.tasks import Task
 from alkit.elastic.train import train
+from alkit.figures.viz import label
 from alkit.models.bert import BertSizes, initial_std
 from alkit.models.vit import ViTSizes
 from alkit.records import results
 from alkit.records.comparisons import gap
 from alkit.records.study import pack
 from alkit.records.verdicts import published
-from alkit.viz import label
 
 __all__ = [
     "VARIANTS",

@@ -9,7 +9,7 @@ from matplotlib.ticker import MaxNLocator
 from alkit.elastic.freeze import policy
 from alkit.elastic.plan import Switches
 from alkit.elastic.whatif import what_if
-from alkit.viz import colour, png
+from alkit.figures.viz import colour, png
 
 __all__ = ["ElasticDashboard", "picture"]
 

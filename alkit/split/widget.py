@@ -2,6 +2,7 @@
 
 import ipywidgets as W
 
+from alkit.figures.viz import gantts, png
 from alkit.schedule.clock import simulate
 from alkit.schedule.task import Task as Step
 from alkit.schedule.timeline import Timeline
@@ -9,7 +10,6 @@ from alkit.split.planner import Task, times_at
 from alkit.split.profile import Link, Machine
 from alkit.split.schedule import LANES, split, split_sizes
 from alkit.split.times import Times, iteration_s, lower_bound_s, seconds_of
-from alkit.viz import gantts, png
 
 __all__ = ["LaneDashboard", "iteration"]
 

@@ -32,7 +32,8 @@ CONNECTED = (
 START_S, RUN_S = 300, 600  # only a hang takes so long
 READY = ".alkit-ready"
 DASHBOARDS = {
-    "schedule": "from alkit.widgets import ScheduleDashboard\nScheduleDashboard(4, 2).view",
+    "schedule": "from alkit.figures.dashboards import ScheduleDashboard\n"
+    "ScheduleDashboard(4, 2).view",
     "placement": "from alkit.widgets_placement import PlacementDashboard\n"
     "PlacementDashboard(4, 2).view",
 }

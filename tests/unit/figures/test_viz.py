@@ -8,10 +8,10 @@ import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
 
-from alkit import viz
+from alkit.figures import viz
+from alkit.figures.dashboards import ScheduleDashboard
 from alkit.schedule.clock import simulate
 from alkit.schedule.task import al_pipeline
-from alkit.widgets import ScheduleDashboard
 
 
 @pytest.fixture(autouse=True)

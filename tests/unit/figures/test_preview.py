@@ -8,7 +8,7 @@ import matplotlib.pyplot as plt
 import pytest
 
 from alkit.data import datasets
-from alkit.preview import preview
+from alkit.figures.preview import preview
 
 
 @pytest.fixture(autouse=True)

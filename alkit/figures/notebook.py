@@ -5,7 +5,8 @@ import platform
 import numpy as np
 import torch
 
-from alkit import __version__, viz
+from alkit import __version__
+from alkit.figures import viz
 
 __all__ = ["setup"]
 

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from alkit.data.parts import DataSet
-from alkit.viz import WIDE
+from alkit.figures.viz import WIDE
 
 __all__ = ["preview"]
 

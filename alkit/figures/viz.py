@@ -211,7 +211,7 @@ def learning_curves(
     """Draw validation accuracy over the epochs: a line a label, a band from lowest to highest seed.
 
     Args:
-        curves: rows of `alkit.records.study.curves`: label ("bp", "al fixed_codes", ...), epoch, val_acc.
+        curves: rows of `alkit.records.study.curves`: label ("bp", ...), epoch, val_acc.
         chance: accuracy of guessing, drawn as a thin line.
     """
     if ax is None:

@@ -1,0 +1,1 @@
+"""What notebooks show: theme and charts, dashboards, previews, and their first lines."""
