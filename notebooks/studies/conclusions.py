@@ -5,8 +5,8 @@
 
 import pandas as pd
 
-from alkit.delayed.study import at_chosen_rates, between, gaps
 from alkit.records.comparisons import ENOUGH, Gap, gap, of_seeds
+from studies.delayed_study import at_chosen_rates, between, gaps
 
 __all__ = ["bert", "resnet"]
 

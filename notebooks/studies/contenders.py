@@ -15,13 +15,13 @@ from statistics import fmean
 
 import torch.distributed as dist
 
-from alkit import rivals
 from alkit.al.train import EpochRecord
 from alkit.engine.device import cores
 from alkit.engine.launch import launch
 from alkit.schedule.costs import BlockCost
 from alkit.schedule.cuts import straight_cuts
-from alkit.stacks import Stack
+from studies import rivals
+from studies.stacks import Stack
 
 __all__ = [
     "NAMES",

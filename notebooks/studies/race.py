@@ -17,7 +17,6 @@ from typing import NamedTuple
 import torch.distributed as dist
 import torch.nn.functional as F
 
-from alkit import rivals
 from alkit.delayed.methods import METHODS
 from alkit.delayed.modules import Pipeline
 from alkit.delayed.schedules import schedule_for
@@ -28,8 +27,9 @@ from alkit.schedule.costs import BlockCost
 from alkit.schedule.shared_clock import Sharing, simulate
 from alkit.schedule.task import Task
 from alkit.schedule.timeline import Timeline
-from alkit.stacks import Stack
+from studies import rivals
 from studies.contenders import fastest_micro, mean, profiled
+from studies.stacks import Stack
 
 __all__ = ["Costs", "contenders", "costs_of", "on_ranks", "predicted", "unit_costs"]
 

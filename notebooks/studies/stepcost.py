@@ -13,11 +13,11 @@ from typing import Any
 import pandas as pd
 import torch
 
-from alkit import bench
 from alkit.al import families
 from alkit.al.train import EpochRecord, train_epoch
 from alkit.data import datasets
 from alkit.data.parts import DataSet, Part
+from studies import bench
 
 __all__ = ["Setting", "compare", "peak_mib"]
 

@@ -34,7 +34,7 @@ READY = ".alkit-ready"
 DASHBOARDS = {
     "schedule": "from alkit.figures.dashboards import ScheduleDashboard\n"
     "ScheduleDashboard(4, 2).view",
-    "placement": "from alkit.widgets_placement import PlacementDashboard\n"
+    "placement": "from studies.placement_widget import PlacementDashboard\n"
     "PlacementDashboard(4, 2).view",
 }
 KERNEL = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}

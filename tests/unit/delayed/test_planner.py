@@ -15,8 +15,8 @@ from alkit.delayed.planner import (
     pipedream_plan,
     seconds_a_batch,
 )
-from alkit.delayed.times import cycle_s
 from alkit.schedule.costs import BlockCost
+from studies.delayed_times import cycle_s
 
 PLANNED = [name for name, method in METHODS.items() if not method.accumulates]
 

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from alkit.stacks import Stack
 from studies import race
+from studies.stacks import Stack
 
 SMALL = Stack(kind="resnet20", layers=10, width=2, texts=4, batches=12)
 SECONDS = {

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from alkit.delayed import METHODS, schedule_for
-from alkit.delayed.tables import by_iteration, by_slot, cells, from_ir, staleness, to_ir
-from alkit.delayed.times import cycle_s, durations, makespan_s
 from alkit.schedule.clock import simulate
 from alkit.schedule.task import ScheduleError, Task
 from alkit.schedule.validate import validate
+from studies.delayed_tables import by_iteration, by_slot, cells, from_ir, staleness, to_ir
+from studies.delayed_times import cycle_s, durations, makespan_s
 
 CLOSED = [name for name, method in METHODS.items() if not method.accumulates]
 

@@ -8,13 +8,14 @@ import torch
 import torch.nn.functional as F
 
 from alkit.data import datasets
-from alkit.delayed import Pipeline, even_cuts, study
-from alkit.delayed.divergence import directions, diverged_at
-from alkit.delayed.fit import evaluate, fit
-from alkit.delayed.rate import linear, multistep, polynomial
-from alkit.delayed.widget import ScheduleDashboard
+from alkit.delayed import Pipeline, even_cuts
 from alkit.models.resnet_cifar import resnet_cifar
 from alkit.records import results
+from studies import delayed_study as study
+from studies.delayed_fit import evaluate, fit
+from studies.delayed_rate import linear, multistep, polynomial
+from studies.delayed_widget import ScheduleDashboard
+from studies.divergence import directions, diverged_at
 from tests.unit.delayed.nets import mlp, momentum, pipeline, vectors
 
 

@@ -10,7 +10,8 @@ from alkit.data.paths import shared_data_dir
 from alkit.data.wordpiece import wordpiece
 from alkit.elastic import bert_reader, train
 from alkit.elastic.optim import Recipe
-from alkit.elastic.qa import (
+from alkit.models.bert import BertSizes
+from studies.qa import (
     Question,
     answers,
     exact_match_and_f1,
@@ -18,7 +19,6 @@ from alkit.elastic.qa import (
     read_squad,
     windows,
 )
-from alkit.models.bert import BertSizes
 
 NAMES = ["ada", "bob", "cleo", "dan", "eve", "finn"]
 TOWNS = ["rome", "paris", "oslo", "lima", "cairo", "delhi"]

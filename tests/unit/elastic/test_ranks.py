@@ -10,9 +10,9 @@ import torch
 
 from alkit import launch
 from alkit.elastic import train
-from alkit.elastic.rivals import RIVALS, rival
 from alkit.elastic.run import run
 from alkit.engine.launch import RankFailed
+from studies.elastic_rivals import RIVALS, rival
 from tests.unit.elastic.helpers import close, images, make_bert, make_vit, plain, texts
 
 TASKS = {"vit": (make_vit, images), "bert": (make_bert, texts)}

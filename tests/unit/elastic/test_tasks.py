@@ -7,11 +7,12 @@ import torch
 
 from alkit.data.masking import IGNORED
 from alkit.data.wordpiece import CLS, SEP, wordpiece
-from alkit.elastic import Examples, Recipe, Settings, study
-from alkit.elastic.pretrained import begin, save_body
-from alkit.elastic.tasks import load_task
+from alkit.elastic import Examples, Recipe, Settings
 from alkit.elastic.train import train
+from studies import elastic_study as study
+from studies.elastic_tasks import load_task
 from studies.pretrain import corpus, masked_examples, masked_words
+from studies.pretrained import begin, save_body
 from tests.unit.elastic.helpers import make_vit
 
 

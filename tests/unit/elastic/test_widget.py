@@ -4,8 +4,8 @@ import pytest
 
 from alkit.elastic.freeze import policy
 from alkit.elastic.plan import Switches
-from alkit.elastic.whatif import fitted, what_if
-from alkit.elastic.widget import ElasticDashboard
+from studies.elastic_widget import ElasticDashboard
+from studies.whatif import fitted, what_if
 
 
 def test_the_dashboard_follows_its_controls():

@@ -14,7 +14,7 @@ from alkit.schedule.clock import simulate
 from alkit.schedule.costs import BlockCost, durations
 from alkit.schedule.task import al, block_by_block
 from alkit.schedule.validate import validate
-from alkit.stacks import Stack
+from studies.stacks import Stack
 from tests.helpers import Clock
 
 CLOCK, WARMUP = Clock(), 2

@@ -6,7 +6,7 @@ import pytest
 
 from alkit.al.label_side import Variant
 from alkit.al.recipes import find_recipe
-from alkit.widgets_labels import LabelPlateau
+from studies.labels_widget import LabelPlateau
 
 ORIGINAL = find_recipe("original", "images")
 VARIANTS = {

@@ -20,7 +20,7 @@ from alkit.al.train import EpochRecord
 from alkit.engine.launch import launch
 from alkit.engine.optimizers import adam
 from alkit.schedule.timeline import Interval, Timeline
-from alkit.stacks import PICTURES, Stack
+from studies.stacks import PICTURES, Stack
 
 __all__ = ["PlainGradient", "data_parallel", "torch_pipeline"]
 

@@ -28,8 +28,8 @@ from alkit.elastic.settings import Settings
 from alkit.elastic.world import Group
 from alkit.engine.heartbeat import beat
 from alkit.engine.launch import launch
-from alkit.rivals import PlainGradient
 from alkit.schedule.timeline import Timeline
+from studies.rivals import PlainGradient
 
 __all__ = ["RIVALS", "rival"]
 

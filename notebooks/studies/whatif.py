@@ -10,12 +10,12 @@ import pandas as pd
 import torch
 
 from alkit.elastic.balance import greedy, loads
-from alkit.elastic.costmodel import Constants, Observed, calibrate, epoch_plans, event_s, step_s
 from alkit.elastic.freeze import Moment, Policy
 from alkit.elastic.network import vit_classifier
 from alkit.elastic.plan import Plan, Planner, Switches, table_micro
 from alkit.models.vit import PUBLISHED
 from alkit.records.verdicts import published
+from studies.costmodel import Constants, Observed, calibrate, epoch_plans, event_s, step_s
 
 __all__ = ["LAYER", "fitted", "log_rows", "what_if"]
 

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from alkit.al.train import EpochRecord
-from alkit.bench import Stack, compare, interleaved, recorded_rates
 from alkit.schedule.timeline import Timeline
+from studies.bench import Stack, compare, interleaved, recorded_rates
 from studies.publish import replace_section
 
 

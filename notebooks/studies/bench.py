@@ -7,7 +7,7 @@ from tqdm.auto import tqdm
 
 from alkit.al.train import EpochRecord
 from alkit.engine.device import cores
-from alkit.stacks import Stack
+from studies.stacks import Stack
 
 __all__ = ["Stack", "compare", "cores", "interleaved", "recorded_rates"]
 

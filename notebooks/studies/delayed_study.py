@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from alkit.delayed.fit import Fitted
 from alkit.records import results
 from alkit.records.comparisons import Gap, gap
 from alkit.records.study import pack
+from studies.delayed_fit import Fitted
 
 __all__ = [
     "Case",

@@ -8,8 +8,8 @@ from matplotlib.ticker import MaxNLocator
 
 from alkit.elastic.freeze import policy
 from alkit.elastic.plan import Switches
-from alkit.elastic.whatif import what_if
 from alkit.figures.viz import colour, png
+from studies.whatif import what_if
 
 __all__ = ["ElasticDashboard", "picture"]
 
@@ -20,7 +20,7 @@ class ElasticDashboard:
     Attributes:
         alpha, devices, stages: menus and sliders; pipe, dp, cache: switches. `.value` may be set
             in code.
-        table: what is drawn, see `alkit.elastic.whatif.what_if`.
+        table: what is drawn, see `studies.whatif.what_if`.
         gain: how many times as fast as the same without freezing.
     """
 

@@ -6,10 +6,8 @@ from typing import Any
 import pandas as pd
 
 from alkit.elastic.network import Network, bert_classifier, vit_classifier
-from alkit.elastic.rivals import RIVALS, rival
 from alkit.elastic.run import Record
 from alkit.elastic.settings import Settings
-from alkit.elastic.tasks import Task
 from alkit.elastic.train import train
 from alkit.figures.viz import label
 from alkit.models.bert import BertSizes, initial_std
@@ -18,6 +16,8 @@ from alkit.records import results
 from alkit.records.comparisons import gap
 from alkit.records.study import pack
 from alkit.records.verdicts import published
+from studies.elastic_rivals import RIVALS, rival
+from studies.elastic_tasks import Task
 
 __all__ = [
     "VARIANTS",

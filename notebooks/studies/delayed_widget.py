@@ -4,11 +4,11 @@ import ipywidgets as W
 
 from alkit.delayed.methods import METHODS
 from alkit.delayed.schedules import schedule_for
-from alkit.delayed.tables import staleness
-from alkit.delayed.times import durations
 from alkit.figures.viz import gantts, label, png
 from alkit.schedule.clock import simulate
 from alkit.schedule.timeline import Timeline
+from studies.delayed_tables import staleness
+from studies.delayed_times import durations
 
 __all__ = ["ScheduleDashboard"]
 

@@ -3,7 +3,7 @@
 import pytest
 
 from alkit.schedule.timeline import Interval, Timeline
-from alkit.widgets_placement import PlacementDashboard, peak_kept
+from studies.placement_widget import PlacementDashboard, peak_kept
 
 
 def test_al_fm_wants_round_robin_and_the_pipeline_does_not_care():

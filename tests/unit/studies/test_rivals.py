@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from alkit import rivals, train_epoch
-from alkit.stacks import Stack
+from alkit import train_epoch
+from studies import rivals
+from studies.stacks import Stack
 
 SIZES = {
     "transformer": {"layers": 2, "width": 12, "heads": 2, "ffn": 8},
