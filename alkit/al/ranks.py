@@ -17,14 +17,14 @@ __all__ = ["execute_on_ranks"]
 
 
 def execute_on_ranks(
-    epoch: Epoch, schedule: Schedule, batches: Iterable[Any], *, threads: int, capacity: int
+    epoch: Epoch, schedule: Schedule, batches: Iterable[Any], *, threads: int
 ) -> Timeline:
     """Run this rank's part, then give every rank what the others have trained.
 
     Returns:
         The timeline of all ranks.
     """
-    timeline = run_ranks(schedule, epoch.stages, batches, threads=threads, capacity=capacity)
+    timeline = run_ranks(schedule, epoch.stages, batches, threads=threads)
     for stage, (layer, rank) in enumerate(zip(epoch.model, owners(schedule), strict=True)):
         mine = rank == dist.get_rank()
         trained = broadcast(_trained(epoch, layer, stage) if mine else None, rank)

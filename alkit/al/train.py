@@ -98,8 +98,7 @@ def train_epoch(
     if stream is not None:
         schedule = schedule_for(mode, len(run.stages), workers, cuts, capacity)
         if executor == "ranks":
-            options = {"threads": threads, "capacity": capacity}
-            parts.append(train_ranks.execute_on_ranks(run, schedule, stream, **options))
+            parts.append(train_ranks.execute_on_ranks(run, schedule, stream, threads=threads))
         else:
             parts.append(execute(schedule, run.stages, stream, threads=threads))
     synchronize(model.devices)

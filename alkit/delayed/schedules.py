@@ -17,7 +17,7 @@ Three modules; digits are batches; F, B, U = forward, backward, update; BU is on
                     ....F0B0F1B1F2B2F3B3..
 
 All but seq have one and the same order on every worker: forwards until K - k batches are in flight,
-then a backward, its update, and a forward in turn. They differ in edges:
+then a backward, its update, and a forward in turn. They differ in edges, the last two in barriers:
 
     data            F(k, m) after F(k - 1, m);  B(k, m) after B(k + 1, m)
     gradient_first  F(k, t) after B(k + 1, t - d)             d = K - 1 - k, the delay of module k
@@ -31,7 +31,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from alkit.delayed.methods import METHODS, Method
 from alkit.schedule.flushed import gpipe, one_f_one_b
-from alkit.schedule.task import Schedule, ScheduleError, Task
+from alkit.schedule.task import Edge, Schedule, ScheduleError, Task
 
 __all__ = ["schedule_for"]
 
@@ -58,7 +58,8 @@ def schedule_for(method: str, stages: int, micro: int = 1, *, drain: bool = True
         return FLUSHED[method](stages, micro)
     order = _one_by_one if chosen.order == "seq" else _in_flight(stages, micro, drain)
     late = {"seq": 0}.get(chosen.order, 1 if method == "2bw" else stages - 1)
-    return Schedule(method, stages, stages, order, _after(chosen.order, stages, drain), late)
+    edges = _edges(chosen.order, stages, micro)
+    return Schedule(method, stages, stages, order, edges, late, drains=drain)
 
 
 def _check(method: Method, stages: int, micro: int, drain: bool) -> None:
@@ -109,17 +110,23 @@ def _in_flight(
     return order
 
 
-def _after(order: str, stages: int, drain: bool) -> Callable[[Task], tuple[Task, ...]]:
+def _edges(order: str, stages: int, micro: int) -> Callable[[Task], tuple[Edge, ...]]:
     last = stages - 1
 
-    def after(task: Task) -> tuple[Task, ...]:
-        return *data(task), *more(task)
+    def edges(task: Task) -> tuple[Edge, ...]:
+        return *data(task), *own(task), *(Edge("barrier", other) for other in more(task))
 
-    def data(task: Task) -> Iterator[Task]:
+    def data(task: Task) -> Iterator[Edge]:
         if task.kind == "forward" and task.stage > 0:
-            yield task._replace(stage=task.stage - 1)
+            yield Edge("data", task._replace(stage=task.stage - 1))
         if task.kind == "backward" and task.stage < last:
-            yield task._replace(stage=task.stage + 1)
+            yield Edge("data", task._replace(stage=task.stage + 1))
+
+    def own(task: Task) -> Iterator[Edge]:
+        if task.kind == "backward":
+            yield Edge("order", task._replace(kind="forward"))
+        if task.kind == "update":
+            yield Edge("order", Task("backward", task.stage, task.batch, micro - 1))
 
     def more(task: Task) -> Iterator[Task]:
         kind, stage, batch, _ = task
@@ -130,4 +137,4 @@ def _after(order: str, stages: int, drain: bool) -> Callable[[Task], tuple[Task,
         if order == "barrier" and kind == "backward" and stage < last:
             yield Task("forward", last, batch + last - stage)
 
-    return after
+    return edges

@@ -22,7 +22,7 @@ from alkit.elastic.world import Alone
 from alkit.engine.local import run_single, run_threads
 from alkit.engine.ranks import merged, run_ranks
 from alkit.schedule.flushed import gpipe, one_f_one_b
-from alkit.schedule.task import Schedule, Task
+from alkit.schedule.task import Edge, Schedule, Task
 from alkit.schedule.timeline import Timeline
 
 __all__ = ["Outcome", "Steps", "run_segment", "schedule_of"]
@@ -78,13 +78,13 @@ def schedule_of(kind: str, stages: int, micro: int, *, joint: bool = True) -> Sc
     if not joint:
         return plain
 
-    def after(task: Task) -> tuple[Task, ...]:
+    def edges(task: Task) -> tuple[Edge, ...]:
         if task.kind != "update":
-            return plain.after(task)
+            return plain.edges(task)
         last = (Task("backward", stage, task.batch, micro - 1) for stage in range(stages))
-        return *plain.after(task), *last
+        return *plain.edges(task), *(Edge("barrier", other) for other in last)
 
-    return replace(plain, after=after)
+    return replace(plain, edges=edges)
 
 
 def run_segment(

@@ -1,9 +1,9 @@
 """Execute a schedule: on one thread (the oracle of all others), or on a thread a worker.
 
 A stage is an object with a method a kind of task: `forward(payload, batch, micro)`,
-`backward(...)` and `update(...)`. The engine hands what a forward returns to the forward of the
-next stage, and what a backward returns to the backward of the stage before; `None` is handed to
-nobody.
+`backward(...)` and `update(...)`. What a task returns goes along the schedule's data edges to the
+tasks that take it; `None` is handed to nobody. Every run begins with a proof that the schedule can
+be run (`alkit.schedule.validate`).
 
 Threads share one board, under one lock:
 
@@ -27,8 +27,9 @@ import torch
 from torch.profiler import record_function
 
 from alkit.engine.caller import CallerState
-from alkit.schedule.task import HAND_OVER, Schedule, Task
+from alkit.schedule.task import Schedule, Task
 from alkit.schedule.timeline import Interval, Timeline
+from alkit.schedule.validate import validate
 
 __all__ = ["Stage", "execute", "operator_threads", "run_single", "run_task", "run_threads"]
 
@@ -179,6 +180,7 @@ class _Board:
     def __init__(self, schedule: Schedule, stages: Sequence[Stage]) -> None:
         if len(stages) != schedule.stages:
             raise ValueError(f"{schedule.name} has {schedule.stages} stages, got {len(stages)}")
+        validate(schedule)
         self.schedule, self.stages = schedule, stages
         self.lock = threading.Lock()
         self.waiters: list[tuple[Callable[[], bool], threading.Condition]] = []
@@ -290,10 +292,9 @@ class _Board:
         return task.batch < self.finished_below or task in self.done.get(task.batch, ())
 
     def _hand_over(self, task: Task, output: Any) -> None:
-        step = HAND_OVER.get(task.kind, 0)
-        receiver = task._replace(stage=task.stage + step)
-        if step and output is not None and 0 <= receiver.stage < self.schedule.stages:
-            self.mail[receiver] = output
+        if output is not None:
+            for taker in self.schedule.takers(task):
+                self.mail[taker] = output
 
     def _post(self, task: Task) -> None:
         """Note that `task` is done; a finished batch is forgotten, so memory does not grow."""

@@ -283,7 +283,7 @@ def _identity(tensor: Tensor) -> tuple[Any, ...]:
 
 def _tags(stream: int) -> Iterator[int]:
     """Number the tensors of a stream, so that each is matched with its own."""
-    return (stream << 24 | at for at in itertools.cycle(range(1 << 24)))
+    return (stream << 20 | at for at in itertools.cycle(range(1 << 20)))
 
 
 def _bytes(written: bytes) -> Tensor:

@@ -4,8 +4,8 @@ r"""Execute a schedule over processes: every rank runs one worker's tasks, in th
                  \        \                   what a stage makes for the next one travels
     rank 1        F1 B1 U1  F1 B1 U1 ...
 
-What a task waits for is either its own rank's, and then it has run before; or the neighbour's
-output, and then it comes through an inbox; or room at the neighbour, which the channel sees to.
+What a task waits for is either its own rank's, and then it has run before, or another's: what comes
+along a data edge comes through an inbox, and all else as a message without a payload.
 """
 
 import time
@@ -21,13 +21,14 @@ from alkit.engine.caller import CallerState
 from alkit.engine.heartbeat import beat, waiting
 from alkit.engine.local import Stage, operator_threads, run_task
 from alkit.engine.messages import Inbox, Outbox, broadcast, fingerprint
-from alkit.engine.signals import Signals, hands_over
-from alkit.schedule.task import HAND_OVER, Schedule, Task
+from alkit.engine.signals import Signals
+from alkit.schedule.task import Schedule, Task
 from alkit.schedule.timeline import Interval, Timeline
+from alkit.schedule.validate import validate
 
 __all__ = ["merged", "owners", "run_ranks"]
 
-STREAMS = {kind: number for number, kind in enumerate(HAND_OVER)}
+Stream = tuple[str, int, str, int]  # kind and stage of a task, and of what takes its output
 
 
 def owners(schedule: Schedule) -> list[int]:
@@ -37,9 +38,8 @@ def owners(schedule: Schedule) -> list[int]:
         ValueError: a stage's tasks are shared by several workers, as al_m and al_fm do.
     """
     found: dict[int, set[int]] = {}
-    for worker in range(schedule.workers):
-        for task in schedule.one_batch(worker):
-            found.setdefault(task.stage, set()).add(worker)
+    for kind, stage, micro in schedule.places:
+        found.setdefault(stage, set()).add(schedule.owner(Task(kind, stage, 0, micro)))
     if any(len(workers) > 1 for workers in found.values()):
         raise ValueError(
             f"{schedule.name} shares a stage among workers, which ranks can't: take al_pipeline, or"
@@ -54,7 +54,6 @@ def run_ranks(
     batches: Iterable[Any],
     *,
     threads: int = 1,
-    capacity: int = 2,
     pipelines: int = 1,
     spare: bool = False,
 ) -> Timeline:
@@ -63,7 +62,6 @@ def run_ranks(
     Args:
         stages: all of them; this rank runs its own.
         batches: what stage 0's forward takes, a pair (x, y).
-        capacity: outputs that may wait between two ranks.
         pipelines: equal ones side by side, of neighbouring ranks; each may have its own batches.
         spare: there may be more ranks than workers; the last ones have nothing to do.
     Returns:
@@ -80,7 +78,7 @@ def run_ranks(
     dist.barrier()  # before any stream is open: a barrier is not to meet a neighbour's message
     if dist.get_rank() >= used:
         return Timeline((), (f"worker {dist.get_rank()}",))
-    run, start_s = _Rank(schedule, stages, batches, capacity), time.perf_counter()
+    run, start_s = _Rank(schedule, stages, batches), time.perf_counter()
     with operator_threads(threads), CallerState.here().training():
         for task in schedule.order(run.rank, run.numbers()):
             run.receive(task)
@@ -118,10 +116,9 @@ def merged(timeline: Timeline) -> Timeline:
 class _Rank:
     """One rank's side of a run."""
 
-    def __init__(
-        self, schedule: Schedule, stages: Sequence[Stage], batches: Iterable[Any], capacity: int
-    ) -> None:
-        self.schedule, self.stages, self.capacity = schedule, stages, capacity
+    def __init__(self, schedule: Schedule, stages: Sequence[Stage], batches: Iterable[Any]) -> None:
+        self.queues = validate(schedule).queues
+        self.schedule, self.stages = schedule, stages
         # from here on ranks are those of this pipeline; only streams know of others
         self.rank, self.owner = dist.get_rank() % schedule.workers, owners(schedule)
         self.first = dist.get_rank() - self.rank
@@ -131,11 +128,14 @@ class _Rank:
         self.left: dict[int, int] = {}  # tasks of a batch that this rank has still to run
         self.mail: dict[Task, Any] = {}
         self.times: list[tuple[Task, float, float]] = []
-        self.inboxes: dict[tuple[str, int], Inbox] = {}
-        self.outboxes: dict[tuple[str, int], Outbox] = {}
-        self.signals = Signals(schedule, self.owner, self.rank, self.first)
+        self.inboxes: dict[Stream, Inbox] = {}
+        self.outboxes: dict[Stream, Outbox] = {}
+        streams = sorted(q for q in self.queues if self.owner[q[1]] != self.owner[q[3]])
+        self.signals = Signals(
+            schedule, self.owner, self.rank, first=self.first, first_stream=len(streams)
+        )
         self.batches: int | None = None  # how many there are, once the loader has ended
-        self._connect()
+        self._connect(streams)
 
     def numbers(self) -> Iterator[int]:
         """Yield the numbers of this rank's batches, as its loader gives them."""
@@ -150,10 +150,10 @@ class _Rank:
 
     def receive(self, task: Task) -> None:
         """Wait for what the neighbours owe this task."""
-        for other in self.schedule.waits(task):
-            if self.owner[other.stage] == self.rank or not hands_over(other, task):
+        for kind, other in self.schedule.edges(task):
+            if kind != "data" or self.owner[other.stage] == self.rank:
                 continue
-            inbox = self.inboxes[other.kind, self.owner[other.stage]]
+            inbox = self.inboxes[*other[:2], *task[:2]]
             with waiting(f"{other} of rank {inbox.peer}"):
                 message = inbox.take()
             if message is None or (message.batch, message.micro) != (task.batch, task.micro):
@@ -169,15 +169,13 @@ class _Rank:
         output = run_task(self.stages, task, payload, f"rank {self.rank} of {self.schedule.name}")
         self.times.append((task, start_s, time.perf_counter()))
         self.signals.send(task)
-        receiver = task.stage + HAND_OVER.get(task.kind, 0)
-        if output is None or task.kind not in HAND_OVER or not 0 <= receiver < self.schedule.stages:
-            return
-        if self.owner[receiver] == self.rank:
-            self.mail[task._replace(stage=receiver)] = output
-            return
-        outbox = self.outboxes[task.kind, self.owner[receiver]]
-        with waiting(f"room at rank {outbox.peer}"):
-            outbox.send(task.batch, task.micro, output, *self.contexts[task.batch])
+        for taker in self.schedule.takers(task) if output is not None else ():
+            if self.owner[taker.stage] == self.rank:
+                self.mail[taker] = output
+                continue
+            outbox = self.outboxes[*task[:2], *taker[:2]]
+            with waiting(f"room at rank {outbox.peer}"):
+                outbox.send(task.batch, task.micro, output, *self.contexts[task.batch])
 
     def close(self) -> None:
         """End the streams; a neighbour that has more batches is told so."""
@@ -194,22 +192,17 @@ class _Rank:
         for task, begin_s, end_s in self.times:
             yield Interval(name, *task, begin_s - start_s, end_s - start_s)
 
-    def _connect(self) -> None:
-        """Open a stream wherever a task waits for the output of a stage on another rank."""
-        for kind, step in HAND_OVER.items():
-            for receiver, worker in enumerate(self.owner):
-                stage = receiver - step
-                waits = self.schedule.waits(Task(kind, receiver, 1))
-                if Task(kind, stage, 1) not in waits or self.owner[stage] == worker:
-                    continue
-                if self.owner[stage] == self.rank:
-                    box = Outbox(self.first + worker, self.capacity, STREAMS[kind])
-                    self.outboxes[kind, worker] = box
-                if worker == self.rank:
-                    sender = self.owner[stage]
-                    known = self._known(self.first + sender)
-                    inbox = Inbox(self.first + sender, known, self.capacity, STREAMS[kind])
-                    self.inboxes[kind, sender] = inbox
+    def _connect(self, streams: Sequence[Stream]) -> None:
+        """Open this rank's ends of the streams, which hold what the schedule may have waiting."""
+        for number, stream in enumerate(streams):
+            sender, receiver = self.owner[stream[1]], self.owner[stream[3]]
+            if sender == self.rank:
+                peer = self.first + receiver
+                self.outboxes[stream] = Outbox(peer, self.queues[stream], number)
+            if receiver == self.rank:
+                peer = self.first + sender
+                known = self._known(peer)
+                self.inboxes[stream] = Inbox(peer, known, self.queues[stream], number)
 
     def _known(self, peer: int) -> Callable[[int], tuple[list[Tensor], int]]:
         def known(batch: int) -> tuple[list[Tensor], int]:

@@ -1,8 +1,7 @@
-"""What a rank waits for at another rank beside its messages: a word that a task has ended.
+"""Messages without a payload: what a rank waits for at another rank beside data.
 
-Barriers are edges between tasks of different ranks along which nothing is handed over. The rank
-that ends the earlier task sends one number for every such edge; the other takes it when it comes to
-the later one:
+Along an edge of any other kind nothing is handed over. The rank that ends the earlier task sends
+one number for every such edge; the other takes it when it comes to the later one:
 
     rank 1   ... update of stage 1, batch 3 ──┐
     rank 0                                    └──> forward of stage 0, batch 4 ...
@@ -10,7 +9,6 @@ the later one:
 Who sends and who takes what is read off the schedule, so both sides agree without asking.
 """
 
-import itertools
 from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -20,20 +18,19 @@ import torch.distributed as dist
 from torch import Tensor
 
 from alkit.engine.heartbeat import waiting
-from alkit.schedule.task import HAND_OVER, Schedule, Task
+from alkit.schedule.task import Place, Schedule, Task
 
-__all__ = ["Signals", "hands_over", "is_room"]
+__all__ = ["Signals"]
 
 FAR = 1 << 10  # a batch number with no ends near
-FIRST_STREAM = 8  # streams below are messages', see engine_ranks
 AHEAD = 512  # words on their way that a sender does not wait for: many batches' worth
 
 
 class _Edge(NamedTuple):
     """`later` may start when `earlier`, `lag` batches before it, has ended."""
 
-    earlier: tuple[str, int, int]  # kind, stage, micro
-    later: tuple[str, int, int]
+    earlier: Place
+    later: Place
     lag: int
 
 
@@ -44,15 +41,24 @@ class Signals:
         owner: the rank of each stage.
         rank: this one.
         first: what to add for the number of a rank in the whole group.
+        first_stream: streams below it carry data.
     """
 
-    def __init__(self, schedule: Schedule, owner: Sequence[int], rank: int, first: int = 0) -> None:
+    def __init__(
+        self,
+        schedule: Schedule,
+        owner: Sequence[int],
+        rank: int,
+        *,
+        first: int = 0,
+        first_stream: int = 0,
+    ) -> None:
         self.schedule, self.owner, self.first = schedule, owner, first
-        self.out: dict[tuple[str, int, int], list[tuple[int, int]]] = {}  # peer, stream
+        self.out: dict[Place, list[tuple[int, int]]] = {}  # peer, stream
         self.taken: dict[_Edge, int] = {}  # words so far
         self.streams: dict[_Edge, int] = {}
         self.pending: deque[tuple[dist.Work, Tensor]] = deque()
-        for stream, edge in enumerate(_edges(schedule, owner), FIRST_STREAM):
+        for stream, edge in enumerate(_edges(schedule, owner), first_stream):
             sender, receiver = owner[edge.earlier[1]], owner[edge.later[1]]
             if sender == rank:
                 self.out.setdefault(edge.earlier, []).append((first + receiver, stream))
@@ -61,7 +67,7 @@ class Signals:
 
     def send(self, task: Task) -> None:
         """Tell who waits for it that `task` has ended."""
-        for peer, stream in self.out.get(_place(task), ()):
+        for peer, stream in self.out.get(task.place, ()):
             word = torch.tensor([task.batch])
             self.pending.append((dist.isend(word, peer, tag=_tag(stream, task.batch)), word))
         self._settle(AHEAD)
@@ -73,7 +79,7 @@ class Signals:
             batches: how many there are, once this rank knows: batches past them never end.
         """
         for edge in self.taken:
-            if edge.later == _place(task):
+            if edge.later == task.place:
                 wanted = task.batch - edge.lag
                 if batches is None or wanted < batches:
                     self._take(edge, wanted + 1)
@@ -87,7 +93,7 @@ class Signals:
     def _sent(self, edge: _Edge, batches: int) -> int:
         """Return how many words the sender has for an edge: without a drain, not one a batch."""
         tasks = self.schedule.order(self.owner[edge.earlier[1]], range(batches))
-        return sum(_place(task) == edge.earlier for task in tasks)
+        return sum(task.place == edge.earlier for task in tasks)
 
     def _settle(self, room: int) -> None:
         while len(self.pending) > room:
@@ -102,39 +108,16 @@ class Signals:
             self.taken[edge] += 1
 
 
-def hands_over(other: Task, task: Task) -> bool:
-    """Whether `task` takes what `other` makes."""
-    return other == task._replace(stage=task.stage - HAND_OVER.get(task.kind, 0)) and other != task
-
-
-def is_room(other: Task, task: Task) -> bool:
-    """Whether `other` only says that the next stage has taken an earlier batch."""
-    return (
-        task.kind == other.kind == "forward"
-        and other.stage == task.stage + 1
-        and other.batch < task.batch
-    )
-
-
 def _edges(schedule: Schedule, owner: Sequence[int]) -> list[_Edge]:
-    """Return the edges between ranks along which nothing is handed over, the same for every batch.
-
-    Room is no such edge: a stream that is full says it.
-    """
+    """Return the edges between ranks along which nothing is handed over, of any batch."""
     found = set()
-    for task in itertools.chain.from_iterable(map(schedule.one_batch, range(schedule.workers))):
-        task = task._replace(batch=FAR)
-        for other in schedule.waits(task):
-            if owner[other.stage] == owner[task.stage]:
-                continue
-            if not (hands_over(other, task) or is_room(other, task)):
-                found.add(_Edge(_place(other), _place(task), FAR - other.batch))
+    for kind, stage, micro in schedule.places:
+        task = Task(kind, stage, FAR, micro)
+        for why, other in schedule.edges(task):
+            if why != "data" and owner[other.stage] != owner[stage]:
+                found.add(_Edge(other.place, task.place, FAR - other.batch))
     return sorted(found)
 
 
-def _place(task: Task) -> tuple[str, int, int]:
-    return task.kind, task.stage, task.micro
-
-
 def _tag(stream: int, batch: int) -> int:
-    return stream << 24 | batch % (1 << 24)
+    return stream << 20 | batch % (1 << 20)

@@ -15,7 +15,7 @@ import itertools
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from alkit.schedule.task import HAND_OVER, Schedule, Task
+from alkit.schedule.task import Edge, Schedule, Task
 from alkit.schedule.timeline import Interval, Timeline
 
 __all__ = ["simulate"]
@@ -83,11 +83,6 @@ class _Clock:
         self.count = itertools.count()
         self.link_free_s: dict[tuple[int, int], float] = {}
         self.intervals: list[Interval] = []
-        self.owner = {
-            task[:2]: worker
-            for worker in range(schedule.workers)
-            for task in schedule.one_batch(worker)
-        }
 
     def run(self) -> Timeline:
         now = 0.0
@@ -112,8 +107,8 @@ class _Clock:
             task = self.next[worker]
             if task is None:
                 continue
-            waits = (o for o in self.schedule.waits(task) if o.batch < self.batches)
-            keys = ((other, self._crosses(other, task)) for other in waits)
+            edges = (e for e in self.schedule.edges(task) if 0 <= e.task.batch < self.batches)
+            keys = ((edge.task, self._travels(edge, worker)) for edge in edges)
             hindrance = next((key for key in keys if key not in self.happened), None)
             if hindrance is None:
                 self.queue.append(worker)
@@ -125,8 +120,10 @@ class _Clock:
         self.happened.add((task, arrived))
         return self.waiting.pop((task, arrived), [])
 
-    def _crosses(self, other: Task, task: Task) -> bool:
-        return self.link_s is not None and self._receiver(other) == task
+    def _travels(self, edge: Edge, worker: int) -> bool:
+        """Whether what comes along the edge takes a link to this worker."""
+        far = edge.kind == "data" and self.schedule.owner(edge.task) != worker
+        return self.link_s is not None and far
 
     def _start(self, now: float) -> None:
         while self.queue and self.free_cores:
@@ -142,15 +139,9 @@ class _Clock:
         self.next[worker] = next(self.orders[worker], None)
         self.free_cores += 1
         self._look([worker, *self._happen(task, arrived=False)])
-        if self.link_s is not None and (receiver := self._receiver(task)) is not None:
-            self._send(task, worker, self.owner[receiver[:2]], now)
-
-    def _receiver(self, task: Task) -> Task | None:
-        """Return the task on another worker that takes the output of `task`, if there is one."""
-        receiver = task._replace(stage=task.stage + HAND_OVER.get(task.kind, 0))
-        if self.owner.get(receiver[:2], self.owner[task[:2]]) == self.owner[task[:2]]:
-            return None
-        return receiver if task in self.schedule.waits(receiver) else None
+        takers = {self.schedule.owner(taker) for taker in self.schedule.takers(task)}
+        for receiver in sorted(takers - {worker}) if self.link_s is not None else ():
+            self._send(task, worker, receiver, now)
 
     def _send(self, task: Task, worker: int, receiver: int, now: float) -> None:
         link = worker, receiver

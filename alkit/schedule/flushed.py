@@ -19,7 +19,7 @@ the weights; digits are micro-batches; U = update, after which the next batch ma
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
-from alkit.schedule.task import Schedule, ScheduleError, Task
+from alkit.schedule.task import Edge, Schedule, ScheduleError, Task
 
 __all__ = ["gpipe", "one_f_one_b", "zero_bubble"]
 
@@ -90,19 +90,18 @@ def _flushed(name: str, stages: int, micro: int, order_of_a_batch: Order) -> Sch
                 yield Task(kind, worker, batch, m)
             yield Task("update", worker, batch)
 
-    return Schedule(name, stages, stages, order, partial(_after, stages, micro, name))
+    return Schedule(name, stages, stages, order, partial(_edges, stages, micro, name))
 
 
-def _after(stages: int, micro: int, name: str, task: Task) -> tuple[Task, ...]:
+def _edges(stages: int, micro: int, name: str, task: Task) -> tuple[Edge, ...]:
     kind, stage, batch, m = task
-    back = "backward_input" if name == "zero_bubble" else "backward"
     if kind == "forward":
-        weights = Task("update", stage, batch - 1)
-        return (weights, Task("forward", stage - 1, batch, m)) if stage else (weights,)
+        weights = Edge("weights", Task("update", stage, batch - 1))
+        return (weights, Edge("data", Task(kind, stage - 1, batch, m))) if stage else (weights,)
     if kind == "update":
         last = "backward_weight" if name == "zero_bubble" else "backward"
-        return tuple(Task(last, stage, batch, each) for each in range(micro))
+        return tuple(Edge("order", Task(last, stage, batch, each)) for each in range(micro))
     if kind == "backward_weight":
-        return (Task("backward_input", stage, batch, m),)
-    own = Task("forward", stage, batch, m)
-    return (own, Task(back, stage + 1, batch, m)) if stage < stages - 1 else (own,)
+        return (Edge("order", Task("backward_input", stage, batch, m)),)
+    own = Edge("order", Task("forward", stage, batch, m))
+    return (own, Edge("data", Task(kind, stage + 1, batch, m))) if stage < stages - 1 else (own,)

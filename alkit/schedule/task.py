@@ -1,9 +1,17 @@
-"""Schedules as data: tasks, what each waits for, and the order in which every worker takes its own.
+"""Schedules as data: tasks, what each waits for and why, and every worker's order.
 
-A schedule knows no tensors and no threads. The executors of `engine.py` run it, `clock.py` gives it
-virtual time, `viz.py` draws it; they all read the same three functions. Orders are generators over
-the batch numbers, so a loader's length need not be known: fill, steady state and drain follow from
-it.
+A schedule knows no tensors and no threads. Executors run it, `clock.py` gives it virtual time,
+`validate.py` proves things of it; they read the same two functions, `order` and `edges`, and guess
+nothing. Orders are generators over the batch numbers, so a loader's length need not be known: fill,
+steady state and drain follow from it.
+
+An edge says what a task waits for, and why:
+
+    data       its payload comes along it                  F(k, t) <- F(k - 1, t)
+    order      one after the other on the same state       B(k, t) <- F(k, t),  U(k, t) <- B(k, t)
+    weights    the version that it must see                F(k, t) <- U(k, t - 1)
+    room       a queue has place again                     F(k, t) <- F(k + 1, t - capacity)
+    barrier    the method wants it so
 
 The four schedules of associated learning (three layers; F, B, U = forward, backward, update;
 digits are batches; every layer's row is the same in all of them: what differs is who runs it, and
@@ -32,7 +40,8 @@ from functools import cached_property
 from typing import NamedTuple
 
 __all__ = [
-    "HAND_OVER",
+    "EDGES",
+    "Edge",
     "Schedule",
     "ScheduleError",
     "Task",
@@ -45,8 +54,8 @@ __all__ = [
 ]
 
 
-# the stage, counted from a task's own, that takes what the task makes
-HAND_OVER = {"forward": 1, "backward": -1, "backward_input": -1}
+EDGES = ("data", "order", "weights", "room", "barrier")
+Place = tuple[str, int, int]  # kind, stage, micro: a task of any batch
 
 
 class ScheduleError(ValueError):
@@ -65,6 +74,18 @@ class Task(NamedTuple):
         micro = f".{self.micro}" if self.micro else ""
         return f"{self.kind} of stage {self.stage}, batch {self.batch}{micro}"
 
+    @property
+    def place(self) -> Place:
+        """Where in a batch this task stands."""
+        return self.kind, self.stage, self.micro
+
+
+class Edge(NamedTuple):
+    """Why a task waits for `task`: `kind` is of EDGES."""
+
+    kind: str
+    task: Task
+
 
 @dataclass(frozen=True)
 class Schedule:
@@ -75,18 +96,21 @@ class Schedule:
         stages: number of stages; in AL a stage is a layer.
         workers: number of workers; each runs one task at a time.
         order: `order(worker, batches)` yields the worker's tasks for the given batch numbers.
-        after: `after(task)` gives the tasks that must have ended before `task` starts, beside those
-            that the same worker ran before it. Tasks of batches below 0 count as ended.
+        edges: `edges(task)` gives what must have ended before `task` starts, beside what the same
+            worker ran before it. Tasks of batches below 0 count as ended. A task has one data edge
+            at most, from a task of its own batch.
         staleness: the promise: updates that a stage's weights miss between a batch's
             forward and what sequential training would have used.
+        drains: whether every batch is finished; else the last ones may lack what comes late.
     """
 
     name: str
     stages: int
     workers: int
     order: Callable[[int, Iterable[int]], Iterator[Task]]
-    after: Callable[[Task], tuple[Task, ...]]
+    edges: Callable[[Task], tuple[Edge, ...]]
     staleness: int = 0
+    drains: bool = True
 
     @cached_property
     def tasks_per_batch(self) -> int:
@@ -99,13 +123,39 @@ class Schedule:
         return [task for task in self.order(worker, run) if task.batch == 0]
 
     def waits(self, task: Task) -> tuple[Task, ...]:
-        """Return `after(task)` without the tasks of batches below 0."""
-        return tuple(other for other in self.after(task) if other.batch >= 0)
+        """Return what `task` waits for, without the tasks of batches below 0."""
+        return tuple(edge.task for edge in self.edges(task) if edge.task.batch >= 0)
+
+    def takers(self, task: Task) -> tuple[Task, ...]:
+        """Return the tasks that take what `task` makes: those with a data edge from it."""
+        return tuple(Task(k, s, task.batch, m) for k, s, m in self._takers.get(task.place, ()))
+
+    def owner(self, task: Task) -> int:
+        """Return the worker that runs `task`."""
+        return self._owners[task.place]
+
+    @cached_property
+    def places(self) -> tuple[Place, ...]:
+        """Where the tasks of a batch stand, worker by worker."""
+        return tuple(self._owners)
+
+    @cached_property
+    def _owners(self) -> dict[Place, int]:
+        return {t.place: worker for worker in range(self.workers) for t in self.one_batch(worker)}
+
+    @cached_property
+    def _takers(self) -> dict[Place, list[Place]]:
+        found: dict[Place, list[Place]] = {}
+        for kind, stage, micro in self.places:
+            for edge in self.edges(Task(kind, stage, 0, micro)):
+                if edge.kind == "data":
+                    found.setdefault(edge.task.place, []).append((kind, stage, micro))
+        return found
 
 
 def bp() -> Schedule:
     """Backprop of a whole model as one stage: the baseline, on the same engine."""
-    return Schedule("bp", stages=1, workers=1, order=_layer_by_layer(range(1)), after=_own_layer)
+    return Schedule("bp", stages=1, workers=1, order=_layer_by_layer(range(1)), edges=_own_layer)
 
 
 def block_by_block(blocks: int) -> Schedule:
@@ -118,12 +168,13 @@ def block_by_block(blocks: int) -> Schedule:
             yield from (Task("backward", block, batch) for block in reversed(range(blocks)))
             yield from (Task("update", block, batch) for block in range(blocks))
 
-    def after(task: Task) -> tuple[Task, ...]:
+    def edges(task: Task) -> tuple[Edge, ...]:
         if task.kind == "backward" and task.stage < blocks - 1:
-            return *_own_layer(task), Task("backward", task.stage + 1, task.batch)
+            above = Edge("data", Task("backward", task.stage + 1, task.batch))
+            return *_own_layer(task), above
         return _own_layer(task)
 
-    return Schedule("bp", blocks, 1, order, after)
+    return Schedule("bp", blocks, 1, order, edges)
 
 
 def al(layers: int) -> Schedule:
@@ -139,12 +190,12 @@ def al_m(layers: int, workers: int | None = None) -> Schedule:
         workers: the forward worker and those that share the layers; by default one a layer.
     """
 
-    def after(task: Task) -> tuple[Task, ...]:
+    def edges(task: Task) -> tuple[Edge, ...]:
         if task.kind == "backward":
-            return *_own_layer(task), Task("forward", layers - 1, task.batch)
+            return *_own_layer(task), Edge("barrier", Task("forward", layers - 1, task.batch))
         return _joined(task, layers)
 
-    return Schedule("al_m", layers, *_forward_and_rest(layers, workers), after)
+    return Schedule("al_m", layers, *_forward_and_rest(layers, workers), edges)
 
 
 def al_fm(layers: int, workers: int | None = None) -> Schedule:
@@ -154,10 +205,10 @@ def al_fm(layers: int, workers: int | None = None) -> Schedule:
         workers: the forward worker and those that share the layers; by default one a layer.
     """
 
-    def after(task: Task) -> tuple[Task, ...]:
+    def edges(task: Task) -> tuple[Edge, ...]:
         return _joined(task, layers)
 
-    return Schedule("al_fm", layers, *_forward_and_rest(layers, workers), after)
+    return Schedule("al_fm", layers, *_forward_and_rest(layers, workers), edges)
 
 
 def al_pipeline(layers: int, cuts: Sequence[int] | None = None, capacity: int = 2) -> Schedule:
@@ -183,13 +234,13 @@ def al_pipeline(layers: int, cuts: Sequence[int] | None = None, capacity: int = 
                 yield Task("backward", layer, batch)
                 yield Task("update", layer, batch)
 
-    def after(task: Task) -> tuple[Task, ...]:
+    def edges(task: Task) -> tuple[Edge, ...]:
         if task.kind == "forward" and task.stage in hand_over:
-            room = Task("forward", hand_over[task.stage], task.batch - capacity)
-            return *_own_layer(task), room
+            taken = Task("forward", hand_over[task.stage], task.batch - capacity)
+            return *_own_layer(task), Edge("room", taken)
         return _own_layer(task)
 
-    return Schedule("al_pipeline", layers, len(groups), order, after)
+    return Schedule("al_pipeline", layers, len(groups), order, edges)
 
 
 def _layer_by_layer(layers: Iterable[int]) -> Callable[[int, Iterable[int]], Iterator[Task]]:
@@ -227,19 +278,21 @@ def _forward_and_rest(
     return others + 1, order
 
 
-def _own_layer(task: Task) -> tuple[Task, ...]:
+def _own_layer(task: Task) -> tuple[Edge, ...]:
     """What AL's mathematics asks for: the input from below, and the weights of the last update."""
     kind, stage, batch, _ = task
     if kind == "forward":
-        weights = Task("update", stage, batch - 1)
-        return (weights,) if stage == 0 else (Task("forward", stage - 1, batch), weights)
-    return (Task("forward" if kind == "backward" else "backward", stage, batch),)
+        weights = Edge("weights", Task("update", stage, batch - 1))
+        below = Edge("data", Task("forward", stage - 1, batch))
+        return (below, weights) if stage else (weights,)
+    return (Edge("order", Task("forward" if kind == "backward" else "backward", stage, batch)),)
 
 
-def _joined(task: Task, layers: int) -> tuple[Task, ...]:
+def _joined(task: Task, layers: int) -> tuple[Edge, ...]:
     """`_own_layer` and the join: a batch starts when all layers have updated for the one before."""
     if task.kind == "forward" and task.stage == 0:
-        return tuple(Task("update", layer, task.batch - 1) for layer in range(layers))
+        others = (Task("update", layer, task.batch - 1) for layer in range(1, layers))
+        return *_own_layer(task), *(Edge("barrier", other) for other in others)
     return _own_layer(task)
 
 

@@ -1,14 +1,15 @@
 """What can go wrong with a schedule, checked for every interleaving at once.
 
-The tasks of the first batches and their edges (a worker's order, and `after`) form a graph. If one
+The tasks of the first batches and their edges (a worker's order, and `edges`) form a graph. If one
 task is an ancestor of another, it ends before the other starts in *every* run; if neither is, some
 run has them at the same time. So races, staleness and queue lengths are read off the ancestors,
 not tried out.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from alkit.schedule.task import Schedule, ScheduleError, Task
+from alkit.schedule.task import EDGES, Edge, Schedule, ScheduleError, Task
 
 __all__ = ["Report", "validate"]
 
@@ -22,29 +23,41 @@ class Report:
 
     Attributes:
         tasks: tasks checked.
-        capacity: for each stage but the last, the most outputs that can wait for the next stage.
+        queues: by kind and stage of a task, and kind and stage of what takes its output, the most
+            outputs that can wait there: what a queue must hold. As many as were checked where
+            nothing bounds them.
         staleness: for each stage, the most updates that a forward misses.
     """
 
     tasks: int
-    capacity: tuple[int, ...]
+    queues: dict[tuple[str, int, str, int], int]
     staleness: tuple[int, ...]
 
+    @property
+    def capacity(self) -> tuple[int, ...]:
+        """For each stage but the last, the most outputs that can wait for the next stage."""
+        stages = range(len(self.staleness) - 1)
+        return tuple(self.queues["forward", k, "forward", k + 1] for k in stages)
 
-def validate(schedule: Schedule, batches: int = 6) -> Report:
+
+def validate(schedule: Schedule, batches: int | None = None) -> Report:
     """Check `schedule` over its first batches: waits met, no deadlock, no race, versions as
-    promised.
+    promised, edges that are what they are called.
 
+    Args:
+        batches: default as many as it takes until every edge has met a batch at its other end.
     Raises:
         ScheduleError: naming the tasks at fault.
     """
+    batches = _horizon(schedule) if batches is None else batches
     orders = [list(schedule.order(w, range(batches))) for w in range(schedule.workers)]
     _check_tasks(schedule, orders, batches)
+    _check_edges(schedule, (task for order in orders for task in order if task.batch == 1))
     ancestors = _ancestors(schedule, orders, batches)
     _check_actors(schedule, ancestors)
     report = Report(
         tasks=len(ancestors.masks),
-        capacity=_capacity(schedule, ancestors, batches),
+        queues=_queues(schedule, ancestors),
         staleness=_staleness(schedule, ancestors),
     )
     if max(report.staleness) > schedule.staleness:
@@ -52,6 +65,14 @@ def validate(schedule: Schedule, batches: int = 6) -> Report:
             f"{schedule.name} promises staleness {schedule.staleness} and has {report.staleness}"
         )
     return report
+
+
+def _horizon(schedule: Schedule) -> int:
+    """Return a number of batches that shows the steady state."""
+    far = 1 << 10  # a batch number with no ends near
+    tasks = (Task(kind, stage, far, micro) for kind, stage, micro in schedule.places)
+    lags = [far - edge.task.batch for task in tasks for edge in schedule.edges(task)]
+    return 3 + max(3, schedule.staleness, *lags)
 
 
 class _Ancestors:
@@ -69,7 +90,9 @@ class _Ancestors:
         self.masks[task] = mask
 
     def precedes(self, first: Task, second: Task) -> bool:
-        return bool(self.masks[second] >> self.index[first] & 1)
+        """Say whether `first` surely ends before `second` starts; what never runs does not."""
+        at = self.index.get(first)
+        return at is not None and bool(self.masks[second] >> at & 1)
 
 
 def _check_tasks(schedule: Schedule, orders: list[list[Task]], batches: int) -> None:
@@ -85,11 +108,52 @@ def _check_tasks(schedule: Schedule, orders: list[list[Task]], batches: int) -> 
                 raise ScheduleError(f"{schedule.name}: {task} waits for {other}, which nobody runs")
     for stage in range(schedule.stages):
         updates = [t.batch for order in orders for t in order if t[:2] == ("update", stage)]
-        if updates != list(range(batches)):
+        least = batches if schedule.drains else batches - schedule.staleness
+        if len(updates) < least or updates != list(range(len(updates))):
             raise ScheduleError(
                 f"{schedule.name}: stage {stage} updates for the batches {updates}; it must update"
-                f" once for each of 0 to {batches - 1}, in order, on one worker"
+                f" once for each of 0 to {least - 1}, in order, on one worker"
             )
+
+
+def _check_edges(schedule: Schedule, tasks: Iterable[Task]) -> None:
+    """Edges are what they are called: a kind of edge is a promise that executors rely on."""
+    for task in tasks:
+        edges = schedule.edges(task)
+        if sum(edge.kind == "data" for edge in edges) > 1:
+            raise ScheduleError(f"{schedule.name}: {task} has two data edges: it takes one payload")
+        for edge in edges:
+            if edge.kind not in EDGES:
+                known = ", ".join(EDGES)
+                raise ScheduleError(f"{schedule.name}: unknown edge {edge.kind!r}: give {known}")
+            if not _fits(schedule, task, edge):
+                raise ScheduleError(
+                    f"{schedule.name}: {task} waits for {edge.task}, which is no {edge.kind} edge:"
+                    f" {RULES[edge.kind]}"
+                )
+
+
+RULES = {
+    "data": "it comes from another stage, or over a link, of the same batch and micro-batch",
+    "order": "it joins two tasks of one stage and one batch",
+    "weights": "it comes from an update of an earlier batch of the same stage",
+    "room": "it comes from what took an earlier output of the same stage",
+}
+
+
+def _fits(schedule: Schedule, task: Task, edge: Edge) -> bool:
+    kind, other = edge
+    if kind == "data":
+        apart = other.stage != task.stage or "send" in (other.kind, task.kind)
+        return apart and (other.batch, other.micro) == (task.batch, task.micro)
+    if kind == "order":
+        return (other.stage, other.batch) == (task.stage, task.batch)
+    if kind == "weights":
+        return (other.kind, other.stage) == ("update", task.stage) and other.batch < task.batch
+    if kind == "room":
+        taken = (taker.place for taker in schedule.takers(task))
+        return other.batch < task.batch and other.place in taken
+    return True
 
 
 def _ancestors(schedule: Schedule, orders: list[list[Task]], batches: int) -> _Ancestors:
@@ -126,20 +190,20 @@ def _check_actors(schedule: Schedule, ancestors: _Ancestors) -> None:
                 )
 
 
-def _capacity(schedule: Schedule, ancestors: _Ancestors, batches: int) -> tuple[int, ...]:
-    """Count, when a stage hands on a batch, the earlier ones that the next may not have taken."""
-    needed = []
-    for stage in range(schedule.stages - 1):
-        made = [t for t in ancestors.index if t[:2] == ("forward", stage)]
-        waiting = [
-            sum(
-                not ancestors.precedes(other._replace(stage=stage + 1), task)
-                for other in made[: at + 1]
-            )
-            for at, task in enumerate(made)
-        ]
-        needed.append(max(waiting))
-    return tuple(needed)
+def _queues(schedule: Schedule, ancestors: _Ancestors) -> dict[tuple[str, int, str, int], int]:
+    """Count, when a task hands on its output, the earlier ones that may not have been taken."""
+    sent: dict[tuple[str, int, str, int], list[tuple[Task, Task]]] = {}
+    for task in ancestors.index:
+        for taker in schedule.takers(task):
+            if taker in ancestors.index:
+                sent.setdefault((*task[:2], *taker[:2]), []).append((task, taker))
+    return {
+        queue: max(
+            sum(not ancestors.precedes(taker, task) for _, taker in pairs[: at + 1])
+            for at, (task, _) in enumerate(pairs)
+        )
+        for queue, pairs in sent.items()
+    }
 
 
 def _staleness(schedule: Schedule, ancestors: _Ancestors) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ server take their tasks from `order`; the links see theirs happen.
 
 from collections.abc import Iterable, Iterator
 
-from alkit.schedule.task import Schedule, ScheduleError, Task
+from alkit.schedule.task import Edge, Schedule, ScheduleError, Task
 
 __all__ = [
     "DEVICE",
@@ -52,17 +52,19 @@ def split(micro: int, *, returns: bool = True) -> Schedule:
         if lane == SERVER and before is not None:
             yield Task("update", 1, before)
 
-    def after(task: Task) -> tuple[Task, ...]:
+    def edges(task: Task) -> tuple[Edge, ...]:
         kind, stage, batch, at = task
+        sent = Edge("data", Task("send", 1 - stage, batch, at))
         if kind == "update":
-            return (Task("backward", stage, batch, micro - 1),) if stage or returns else ()
+            last = Edge("order", Task("backward", stage, batch, micro - 1))
+            return (last,) if stage or returns else ()
         if kind == "send":
-            return (Task("backward" if stage else "forward", stage, batch, at),)
+            return (Edge("data", Task("backward" if stage else "forward", stage, batch, at)),)
         if kind == "forward":
-            return (Task("send", 0, batch, at),) if stage else (Task("update", 0, batch - 1),)
-        return (Task("forward", 1, batch, at),) if stage else (Task("send", 1, batch, at),)
+            return (sent,) if stage else (Edge("weights", Task("update", 0, batch - 1)),)
+        return (Edge("order", Task("forward", 1, batch, at)),) if stage else (sent,)
 
-    return Schedule("split" if micro == 1 else "pipelearn", 2, 4, order, after)
+    return Schedule("split" if micro == 1 else "pipelearn", 2, 4, order, edges)
 
 
 def one_iteration(lane: int, batch: int, micro: int, *, returns: bool = True) -> Iterator[Task]:

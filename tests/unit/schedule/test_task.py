@@ -4,7 +4,17 @@ from dataclasses import replace
 
 import pytest
 
-from alkit.schedule.task import ScheduleError, Task, al, al_fm, al_m, al_pipeline, bp
+from alkit.schedule.task import (
+    Edge,
+    ScheduleError,
+    Task,
+    al,
+    al_fm,
+    al_m,
+    al_pipeline,
+    block_by_block,
+    bp,
+)
 from alkit.schedule.validate import validate
 
 ALL = [
@@ -50,11 +60,11 @@ def test_orders_are_lazy():
 def _without(schedule, kind, dropped):
     """The schedule with one edge left out."""
 
-    def after(task):
-        kept = schedule.after(task)
-        return tuple(o for o in kept if (task.kind, o.kind) != (kind, dropped))
+    def edges(task):
+        kept = schedule.edges(task)
+        return tuple(edge for edge in kept if (task.kind, edge.task.kind) != (kind, dropped))
 
-    return replace(schedule, after=after)
+    return replace(schedule, edges=edges)
 
 
 def test_a_missing_weight_edge_is_a_race():
@@ -73,17 +83,66 @@ def test_staleness_beyond_the_promise():
             waiting = batch
         yield from (Task("backward", 0, waiting), Task("update", 0, waiting))
 
-    late = replace(al(1), name="late", order=order, after=lambda task: ())
+    late = replace(al(1), name="late", order=order, edges=lambda task: ())
     with pytest.raises(ScheduleError, match="late promises staleness 0 and has .1,."):
         validate(late)
     assert validate(replace(late, staleness=1)).staleness == (1,)
 
 
+def _barrier(task):
+    return Edge("barrier", task)
+
+
+MISNAMED = {
+    "data": Edge("data", Task("update", 1, 1)),  # of its own stage
+    "order": Edge("order", Task("forward", 0, 1)),  # of another stage
+    "weights": Edge("weights", Task("update", 0, 0)),
+    "room": Edge("room", Task("forward", 2, 0)),  # takes nothing that a forward of stage 1 makes
+}
+
+
+@pytest.mark.parametrize("kind", MISNAMED)
+def test_an_edge_is_what_it_is_called(kind):
+    good = al_pipeline(3)
+
+    def edges(task):
+        own = (MISNAMED[kind],) if task == Task("backward", 1, 1) else ()
+        return *good.edges(task), *own
+
+    with pytest.raises(ScheduleError, match=f"which is no {kind} edge: it"):
+        validate(replace(good, edges=edges))
+
+
+def test_one_payload_and_known_kinds():
+    good, first = al_pipeline(3), Task("forward", 0, 1)
+
+    def with_edge(added):
+        def edges(task):
+            return *good.edges(task), *((added,) if task == Task("forward", 2, 1) else ())
+
+        return replace(good, edges=edges)
+
+    with pytest.raises(ScheduleError, match="two data edges"):
+        validate(with_edge(Edge("data", first)))
+    with pytest.raises(ScheduleError, match="unknown edge 'hope': give data, order"):
+        validate(with_edge(Edge("hope", first)))
+
+
+def test_takers_owners_and_queues():
+    schedule = al_pipeline(4, cuts=[2], capacity=3)
+    assert schedule.takers(Task("forward", 1, 5)) == (Task("forward", 2, 5),)
+    assert schedule.takers(Task("update", 1, 5)) == ()
+    assert [schedule.owner(Task("update", k, 0)) for k in range(4)] == [0, 0, 1, 1]
+    queues = validate(schedule).queues
+    assert queues == {("forward", k, "forward", k + 1): (1, 3, 1)[k] for k in range(3)}
+    assert validate(block_by_block(2)).queues["backward", 1, "backward", 0] == 1
+
+
 def test_deadlock_unknown_wait_and_double_task():
-    circle = replace(al_pipeline(2), after=lambda t: (t._replace(stage=1 - t.stage),))
+    circle = replace(al_pipeline(2), edges=lambda t: (_barrier(t._replace(stage=1 - t.stage)),))
     with pytest.raises(ScheduleError, match="deadlocks: forward of stage 0, batch 0 waits for"):
         validate(circle)
-    unknown = replace(al(2), after=lambda t: (Task("replay", 0, t.batch),))
+    unknown = replace(al(2), edges=lambda t: (_barrier(Task("replay", 0, t.batch)),))
     with pytest.raises(ScheduleError, match="which nobody runs"):
         validate(unknown)
     twice = replace(al(1), workers=2)

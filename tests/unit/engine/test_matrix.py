@@ -1,0 +1,174 @@
+"""Every schedule that exists, on every executor: the same numbers, or a word that says why not."""
+
+import time
+from dataclasses import replace
+
+import pytest
+import torch
+
+from alkit import launch
+from alkit.delayed.methods import METHODS
+from alkit.delayed.schedules import schedule_for
+from alkit.engine import ranks as engine_ranks
+from alkit.engine.local import run_single, run_threads
+from alkit.schedule.clock import simulate
+from alkit.schedule.flushed import gpipe, one_f_one_b, zero_bubble
+from alkit.schedule.task import Edge, Task, al, al_fm, al_m, al_pipeline, block_by_block, bp
+from alkit.split.schedule import split
+
+PRIME, BATCHES = 2**31 - 1, 7
+SCHEDULES = {
+    "bp": bp(),
+    "block_by_block": block_by_block(3),
+    "al": al(3),
+    "al_m": al_m(3),
+    "al_fm": al_fm(3),
+    "al_fm of two": al_fm(3, 2),
+    "al_pipeline": al_pipeline(3),
+    "al_pipeline of two": al_pipeline(3, [2], capacity=1),
+    "gpipe": gpipe(3, 4),
+    "1f1b": one_f_one_b(3, 4),
+    "zero_bubble": zero_bubble(3, 4),
+    **{f"delayed {method}": schedule_for(method, 3) for method in METHODS if method != "2bw"},
+    "delayed 2bw": schedule_for("2bw", 3, 4),
+    "without drain": schedule_for("fr", 3, drain=False),
+    "without drain, barrier": schedule_for("ddg_barrier", 3, drain=False),
+    "split": split(1),
+    "pipelearn": split(3),
+    "split without a head": split(3, returns=False),
+}
+SHARED = ("al_m", "al_fm", "al_fm of two", "split", "pipelearn", "split without a head")
+ON_RANKS = {name: schedule for name, schedule in SCHEDULES.items() if name not in SHARED}
+
+
+def _mix(*numbers):
+    mixed = 7
+    for number in numbers:
+        mixed = (mixed * 48271 + int(number) + 1) % PRIME
+    return mixed
+
+
+class _Arithmetic:
+    """A stage whose weights are one number that forgets neither an input nor their order."""
+
+    def __init__(self, stage, pause_s=0.0):
+        self.weights, self.gradient, self.pause_s = stage + 1, 0, pause_s
+        self.kept = {}
+
+    def forward(self, payload, batch, micro):
+        time.sleep(self.pause_s)
+        x = 0 if payload is None else payload[0]
+        self.kept[batch, micro] = _mix(x, self.weights)
+        y = torch.tensor(batch) if payload is None else payload[1]
+        return torch.tensor(self.kept[batch, micro]), y
+
+    def backward(self, payload, batch, micro):
+        above = 0 if payload is None else payload[0]
+        found = _mix(self.kept.get((batch, micro), 0), above, self.weights)
+        self.gradient = (self.gradient + found) % PRIME
+        return torch.tensor(found), torch.tensor(batch)
+
+    def backward_input(self, payload, batch, micro):
+        above = 0 if payload is None else payload[0]
+        self.kept[batch, micro] = _mix(self.kept[batch, micro], above)
+        return torch.tensor(self.kept[batch, micro]), torch.tensor(batch)
+
+    def backward_weight(self, payload, batch, micro):
+        self.gradient = (self.gradient + _mix(self.kept[batch, micro], self.weights)) % PRIME
+
+    def update(self, payload, batch, micro):
+        self.weights, self.gradient = _mix(self.weights, self.gradient), 0
+
+    def send(self, payload, batch, micro):
+        return payload
+
+
+def _batches():
+    return [(torch.tensor(100 + batch), torch.tensor(batch)) for batch in range(BATCHES)]
+
+
+def _ended(run, schedule):
+    stages = [_Arithmetic(stage) for stage in range(schedule.stages)]
+    run(schedule, stages, _batches())
+    return [stage.weights for stage in stages]
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_threads_end_in_the_numbers_of_one_thread(name):
+    expected = _ended(run_single, SCHEDULES[name])
+    assert len(set(expected)) == SCHEDULES[name].stages
+    assert _ended(run_threads, SCHEDULES[name]) == expected
+
+
+def _on_ranks(workers):
+    found = {}
+    for name, schedule in ON_RANKS.items():
+        if schedule.workers == workers:
+            ended = _ended(engine_ranks.run_ranks, schedule)
+            mine = [i for i, at in enumerate(engine_ranks.owners(schedule)) if at == _rank()]
+            found[name] = {stage: ended[stage] for stage in mine}
+    return found
+
+
+def _rank():
+    return torch.distributed.get_rank()
+
+
+@pytest.mark.parametrize("workers", sorted({schedule.workers for schedule in ON_RANKS.values()}))
+def test_ranks_end_in_the_numbers_of_one_thread(workers):
+    ranks = launch(_on_ranks, workers, ranks=workers)
+    for name in ranks[0]:
+        together = {stage: weights for own in ranks for stage, weights in own[name].items()}
+        expected = _ended(run_single, ON_RANKS[name])
+        assert [together[stage] for stage in range(len(expected))] == expected, name
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_ranks_say_why_not(name):
+    with pytest.raises(ValueError, match="shares a stage among workers, which ranks can't"):
+        engine_ranks.owners(SCHEDULES[name])
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_the_clock_keeps_every_edge(name):
+    schedule = SCHEDULES[name]
+    timeline = simulate(schedule, lambda task: 1 + task.stage / 3, BATCHES, link_s=lambda task: 0.5)
+    done = {
+        Task(*interval[1:5]): interval
+        for interval in timeline.intervals
+        if not interval.resource.startswith("link")
+    }
+    orders = [list(schedule.order(worker, range(BATCHES))) for worker in range(schedule.workers)]
+    assert set(done) == {task for order in orders for task in order}
+    for task, interval in done.items():
+        for edge in schedule.edges(task):
+            if edge.task in done:
+                far = edge.kind == "data" and schedule.owner(edge.task) != schedule.owner(task)
+                assert interval.start_s >= done[edge.task].end_s + (0.5 if far else 0.0)
+
+
+def _with_barrier():
+    """A pipeline that must wait where only room, and plenty of it, would be looked for."""
+    plain = al_pipeline(2, capacity=6)
+
+    def edges(task):
+        held = task.kind == "forward" and task.stage == 0
+        earlier = Edge("barrier", Task("forward", 1, task.batch - 1))
+        return *plain.edges(task), *((earlier,) if held else ())
+
+    return replace(plain, edges=edges)
+
+
+def _timeline():
+    own = engine_ranks._Rank.intervals
+    engine_ranks._Rank.intervals = lambda rank, name, start_s: own(rank, name, 0.0)
+    stages = [_Arithmetic(0), _Arithmetic(1, pause_s=0.02)]
+    timeline = engine_ranks.run_ranks(_with_barrier(), stages, _batches())
+    return {tuple(i[1:5]): (i.start_s, i.end_s) for i in timeline.intervals}
+
+
+def test_a_barrier_that_looks_like_room_holds_between_processes():
+    first, second = launch(_timeline, ranks=2)
+    for batch in range(1, BATCHES):
+        started, ended = first["forward", 0, batch, 0][0], second["forward", 1, batch - 1, 0][1]
+        assert started >= ended
