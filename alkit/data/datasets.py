@@ -63,7 +63,7 @@ def load(name: str, *, seed: int = 0, **options: Any) -> DataSet:
     if name not in _READERS:
         raise ValueError(f"no data set {name!r}; there are {', '.join(sorted(_READERS))}")
     module, _, function = _READERS[name].partition(".")
-    return getattr(import_module(f"alkit.{module}"), function)(seed=seed, **options)
+    return getattr(import_module(f"alkit.data.{module}"), function)(seed=seed, **options)
 
 
 def load_digits(*, seed: int = 0, size: int = 8) -> DataSet:

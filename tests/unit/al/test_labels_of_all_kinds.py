@@ -216,5 +216,6 @@ def test_a_whole_network_or_a_sample_without_a_tensor():
 
 @pytest.mark.parametrize("name", ["datasets", "delayed", "dtp", "elastic", "split"])
 def test_modules_resolve_after_import(name):
-    assert getattr(alkit, name).__name__ == f"alkit.{name}"
+    home = "alkit.data.datasets" if name == "datasets" else f"alkit.{name}"
+    assert getattr(alkit, name).__name__ == home
     assert name in dir(alkit)
