@@ -22,7 +22,7 @@ from alkit.data import files
 from alkit.data.arguments import Brief, check_whole
 from alkit.data.datasets import DataSet, Part
 from alkit.engine import checkpoint as checkpoints
-from alkit.engine.group import first_rank
+from alkit.engine.group import Group
 from alkit.engine.rates import rates, scheduled
 
 __all__ = ["Fit", "evaluate", "fit"]
@@ -127,7 +127,7 @@ def fit(
     }
     extra = {} if augment == "none" else {"augment": augment}
     with scheduled(model, schedule, epochs, end_factor) as start_epoch:
-        first = executor != "ranks" or first_rank()
+        first = Group(executor).is_first
         run = _Run(model, settings, checkpoint, writes=first)
         with (
             _board(tensorboard if first else None, run.resumed_at) as write,

@@ -1,14 +1,13 @@
 """What an epoch over ranks needs beside the engine: one cut for all, and what each has trained."""
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
-from alkit.al.layers import AL
 from alkit.al.stages import Epoch
-from alkit.engine.messages import broadcast
+from alkit.engine.group import Group
 from alkit.engine.ranks import merged, owners, run_ranks
 from alkit.schedule.task import Schedule
 from alkit.schedule.timeline import Timeline
@@ -17,7 +16,7 @@ __all__ = ["execute_on_ranks"]
 
 
 def execute_on_ranks(
-    epoch: Epoch, schedule: Schedule, batches: Iterable[Any], *, threads: int
+    epoch: Epoch, schedule: Schedule, batches: Iterable[Any], group: Group, *, threads: int
 ) -> Timeline:
     """Run this rank's part, then give every rank what the others have trained.
 
@@ -25,16 +24,13 @@ def execute_on_ranks(
         The timeline of all ranks.
     """
     timeline = run_ranks(schedule, epoch.stages, batches, threads=threads)
-    for stage, (layer, rank) in enumerate(zip(epoch.model, owners(schedule), strict=True)):
-        mine = rank == dist.get_rank()
-        trained = broadcast(_trained(epoch, layer, stage) if mine else None, rank)
-        if not mine:
-            _take_over(epoch, layer, stage, trained)
+    group.share(owners(schedule), partial(_trained, epoch), partial(_take_over, epoch))
     return merged(timeline)
 
 
-def _trained(epoch: Epoch, layer: AL, stage: int) -> dict[str, Any]:
+def _trained(epoch: Epoch, stage: int) -> dict[str, Any]:
     """Return all that training this layer has changed."""
+    layer = epoch.model[stage]
     optimizers = {
         name: None if optimizer is None else optimizer.state_dict()
         for name, optimizer in layer.optimizers.items()
@@ -47,7 +43,8 @@ def _trained(epoch: Epoch, layer: AL, stage: int) -> dict[str, Any]:
     }
 
 
-def _take_over(epoch: Epoch, layer: AL, stage: int, trained: dict[str, Any]) -> None:
+def _take_over(epoch: Epoch, stage: int, trained: dict[str, Any]) -> None:
+    layer = epoch.model[stage]
     layer.load_state_dict(trained["weights"])
     for name, optimizer in layer.optimizers.items():
         if optimizer is not None:

@@ -14,7 +14,7 @@ from alkit.al.model import ALModel
 from alkit.al.stages import Epoch
 from alkit.data.arguments import Brief, check_whole
 from alkit.engine.device import cores, synchronize
-from alkit.engine.group import agreed, check_group
+from alkit.engine.group import Group
 from alkit.engine.ledger import Ledger
 from alkit.engine.local import execute, run_single
 from alkit.schedule import task as schedules
@@ -85,20 +85,23 @@ def train_epoch(
             then: go back to a checkpoint.
     """
     _check_mode(model, mode, workers, threads, cuts, executor)
+    group = Group(executor)
     if executor == "ranks":
-        workers = check_group(workers)
+        group.check_size(workers=workers)
+        workers = group.ranks
     run = Epoch(model, seed, check_finite, ledgers)
     start_s, before = time.perf_counter(), int(model.batches_trained)
     stream = run.counted(batches)
     parts: list[Timeline] = []
     if mode == "al_pipeline" and cuts is None:
         parts, cuts, stream = _measured_cuts(model, run, stream, workers, threads)
-        if executor == "ranks":
-            cuts = agreed(cuts)
+        cuts = group.broadcast(list(cuts))  # every rank has measured its own
     if stream is not None:
         schedule = schedule_for(mode, len(run.stages), workers, cuts, capacity)
         if executor == "ranks":
-            parts.append(train_ranks.execute_on_ranks(run, schedule, stream, threads=threads))
+            parts.append(
+                train_ranks.execute_on_ranks(run, schedule, stream, group, threads=threads)
+            )
         else:
             parts.append(execute(schedule, run.stages, stream, threads=threads))
     synchronize(model.devices)

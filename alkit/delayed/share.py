@@ -1,16 +1,13 @@
 """What an epoch over ranks needs beside the engine: every rank ends with all that was trained."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
-import torch.distributed as dist
-from torch import Tensor
 
 from alkit.delayed.modules import Pipeline
 from alkit.delayed.stage import ModuleStage
-from alkit.engine.group import check_group
-from alkit.engine.messages import broadcast
+from alkit.engine.group import Group
 from alkit.engine.ranks import merged, run_ranks
 from alkit.schedule.task import Schedule
 from alkit.schedule.timeline import Timeline
@@ -34,34 +31,20 @@ def execute_on_ranks(
     Returns:
         The timeline of all ranks.
     """
-    check_group(len(pipeline) * replicas)
-    own = stages[dist.get_rank() % len(stages)]
-    if replicas > 1:
-        own.reduce = _averaging(len(stages), replicas)
+    group = Group("ranks")
+    group.check_size(workers=len(pipeline) * replicas)
+    own = stages[group.rank % len(stages)]
+    columns = [range(stage, group.ranks, len(stages)) for stage in range(len(stages))]
+    replicated = group.some(columns)
+    own.reduce = replicated and replicated.mean
     timeline = run_ranks(schedule, stages, batches, threads=threads, pipelines=replicas)
-    if replicas > 1 and own.losses:
+    if own.reduce and own.losses:
         own.losses = list(own.reduce(torch.stack(own.losses)).unbind())
-    for rank, stage in enumerate(stages):
-        mine = rank == dist.get_rank()
-        trained = broadcast(_trained(stage) if mine else None, rank)
-        if not mine:
-            _take_over(pipeline, stage, trained)
+    group.share(
+        range(len(stages)), lambda at: _trained(stages[at]), lambda at, t: _take_over(stages[at], t)
+    )
+    group.close()
     return merged(timeline)
-
-
-def _averaging(stages: int, replicas: int) -> Callable[[Tensor], Tensor]:
-    """Return the mean over all replicas of this rank's module."""
-    columns = [
-        dist.new_group([stage + stages * replica for replica in range(replicas)])
-        for stage in range(stages)  # all ranks make all groups, in one order
-    ]
-    group = columns[dist.get_rank() % stages]
-
-    def mean(tensor: Tensor) -> Tensor:
-        dist.all_reduce(tensor, group=group)
-        return tensor / replicas
-
-    return mean
 
 
 def _trained(stage: ModuleStage) -> dict[str, Any]:
@@ -76,7 +59,7 @@ def _trained(stage: ModuleStage) -> dict[str, Any]:
     }
 
 
-def _take_over(pipeline: Pipeline, stage: ModuleStage, trained: dict[str, Any]) -> None:
+def _take_over(stage: ModuleStage, trained: dict[str, Any]) -> None:
     stage.module.load_state_dict(trained["weights"])
     if stage.optimizer is not None:
         stage.optimizer.load_state_dict(trained["optimizer"])

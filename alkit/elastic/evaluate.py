@@ -5,7 +5,7 @@ from torch import Tensor
 
 from alkit.elastic.examples import Examples
 from alkit.elastic.network import Network
-from alkit.elastic.world import Alone
+from alkit.elastic.world import World
 from alkit.engine.heartbeat import beat
 
 __all__ = ["correct"]
@@ -13,13 +13,13 @@ __all__ = ["correct"]
 
 @torch.no_grad()
 def correct(
-    network: Network, data: Examples, world: Alone | None = None, batch: int = 256
+    network: Network, data: Examples, world: World | None = None, batch: int = 256
 ) -> Tensor:
     """Return the network's metric of every sample, float (N,), the same on all ranks.
 
     The mode is restored.
     """
-    world = world or Alone()
+    world = world or World("alone")
     found = torch.zeros(len(data))
     before = network.training
     network.eval()

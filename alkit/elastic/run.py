@@ -35,7 +35,7 @@ from alkit.elastic.progress import Progress
 from alkit.elastic.segment import Outcome, Steps, run_segment
 from alkit.elastic.settings import Settings
 from alkit.elastic.sync import check_equal, share
-from alkit.elastic.world import Alone, Group
+from alkit.elastic.world import World
 from alkit.engine.folders import Home
 from alkit.engine.heartbeat import beat
 from alkit.schedule.timeline import Timeline
@@ -96,11 +96,9 @@ def run(
         NotFinite: a loss or gradient is not finite; see `Settings.skip`.
         RanksDiffer: ranks began with different weights.
     """
-    world = Group() if settings.executor == "ranks" else Alone()
-    if settings.executor == "ranks" and world.ranks != settings.devices:
-        raise ValueError(
-            f"devices is {settings.devices} and there are {world.ranks} ranks: a device is a rank"
-        )
+    world = World(settings.executor)
+    if settings.executor == "ranks":
+        world.check_size(devices=settings.devices)
     for part in (validation, test):
         if part is not None:  # what a metric cannot judge is said before the first step
             correct(network, Examples(part.inputs(torch.arange(1)), part.y[:1]))
@@ -122,7 +120,7 @@ def run(
 class _Loop:
     """The state of one run."""
 
-    def __init__(self, network: Network, data: Examples, settings: Settings, world: Alone) -> None:
+    def __init__(self, network: Network, data: Examples, settings: Settings, world: World) -> None:
         self.network, self.data, self.settings, self.world = network, data, settings, world
         self.optimizer = Optimizer(network, settings.recipe)
         self.cache = Cache(network, data.inputs)
@@ -186,7 +184,7 @@ class _Loop:
         if self.world.rank == 0:
             now = (self.progress, self.plan, due, self.stored, self.generation)
             plain = self.decider.decide(*now).plain()
-        message = Transform.read(self.world.told(plain))
+        message = Transform.read(self.world.broadcast(plain))
         self._obey(message)
         changed_s = time.perf_counter() - start_s
         at = self.progress
@@ -270,7 +268,7 @@ class _Loop:
             except OSError as error:
                 trouble = str(error)
                 log.warning("no features are stored, and training goes on: %s", trouble)
-        word, trouble = self.world.told((word, trouble))
+        word, trouble = self.world.broadcast((word, trouble))
         if trouble:
             self._say(f"CACHE off  {trouble}")
             self.cache.leave()

@@ -18,7 +18,7 @@ from alkit.elastic.optim import Optimizer
 from alkit.elastic.plan import Plan
 from alkit.elastic.settings import Settings
 from alkit.elastic.stage import Shared, UnitStage
-from alkit.elastic.world import Alone
+from alkit.elastic.world import World
 from alkit.engine.local import run_single, run_threads
 from alkit.engine.ranks import merged, run_ranks
 from alkit.schedule.flushed import gpipe, one_f_one_b
@@ -95,7 +95,7 @@ def run_segment(
     plan: Plan,
     steps: Steps,
     settings: Settings,
-    world: Alone,
+    world: World,
 ) -> Outcome:
     """Run the steps; call it on every rank."""
     ranks = settings.executor == "ranks"
@@ -140,7 +140,7 @@ def _feed(
     cache: Cache,
     plan: Plan,
     steps: Steps,
-    world: Alone,
+    world: World,
     *,
     ranks: bool,
 ) -> Iterator[tuple[SimpleNamespace, Tensor]]:
@@ -159,7 +159,7 @@ def _feed(
 
 
 def _outcome(
-    shared: Shared, timeline: Timeline, world: Alone, plan: Plan, network: Network
+    shared: Shared, timeline: Timeline, world: World, plan: Plan, network: Network
 ) -> Outcome:
     """Put what the ranks have together: losses of the last stages, squares of the first replica."""
     squares = torch.zeros(network.layers, dtype=torch.float64)
@@ -169,7 +169,7 @@ def _outcome(
     losses = torch.stack(shared.losses) if shared.losses else torch.zeros(0)
     if shared.losses and world.reduce is not None:
         losses = world.reduce(losses)
-    told = world.told({"losses": losses, "skipped": shared.skipped}, plan.stages - 1)
+    told = world.broadcast({"losses": losses, "skipped": shared.skipped}, plan.stages - 1)
     return Outcome(
         told["losses"], world.total(squares), timeline, list(told["skipped"]), shared.reduce_s,
         shared.update_s,

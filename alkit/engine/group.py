@@ -1,37 +1,178 @@
-"""What ranks say to each other beside the schedule."""
+r"""What ranks say to each other beside the schedule: one object for all methods.
 
-from collections.abc import Sequence
+    broadcast            a payload of one rank for all
+    begin_broadcast      tensors of one rank for all, under way while others work, until `wait`
+    total, Some.mean     sums over all ranks, or over some of them
+    share                what each has trained for all
+    check_equal          fingerprints: do all still agree?
 
+A process alone is rank 0 of 1, and nothing is sent.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
 import torch.distributed as dist
+from torch import Tensor
 
-from alkit.engine.messages import broadcast
+from alkit.engine.heartbeat import waiting
+from alkit.engine.messages import broadcast, fingerprint
 
-__all__ = ["agreed", "check_group", "first_rank"]
+__all__ = ["Group", "RanksDiffer", "Some"]
 
 
-def check_group(workers: int | None) -> int:
-    """Return the number of ranks.
+class RanksDiffer(RuntimeError):
+    """Two ranks have different weights or batches."""
 
-    Raises:
-        RuntimeError: this process belongs to no group.
-        ValueError: `workers` is another number.
+
+class Some:
+    """A few of the ranks, this one among them."""
+
+    def __init__(self, ranks: Sequence[int], handle: Any) -> None:
+        self.ranks, self.handle = tuple(ranks), handle
+
+    def mean(self, tensor: Tensor) -> Tensor:
+        """Return the mean over these ranks; `tensor` is overwritten."""
+        with waiting("the gradients of all replicas"):
+            dist.all_reduce(tensor, group=self.handle)
+        return tensor / len(self.ranks)
+
+    def total(self, value: float) -> float:
+        """Return the sum of a number over these ranks, in double precision."""
+        found = torch.tensor(value, dtype=torch.float64)
+        with waiting("the sum over some ranks"):
+            dist.all_reduce(found, group=self.handle)
+        return float(found)
+
+
+class Group:
+    """This rank among all.
+
+    Args:
+        executor: of the run: with "ranks" a process without a group is told how to start them, and
+            with another one this process is alone; by default it takes part if there is a group.
     """
-    if not (dist.is_available() and dist.is_initialized()):
-        raise RuntimeError(
-            'executor="ranks" runs inside alkit.launch(function, ranks=2), or under torchrun after'
-            ' torch.distributed.init_process_group("gloo")'
-        )
-    ranks = dist.get_world_size()
-    if workers not in (None, ranks):
-        raise ValueError(f"workers is {workers} and there are {ranks} ranks: a worker is a rank")
-    return ranks
 
+    def __init__(self, executor: str | None = None) -> None:
+        joined = executor in (None, "ranks") and dist.is_available() and dist.is_initialized()
+        if executor == "ranks" and not joined:
+            raise RuntimeError(
+                'executor="ranks" runs inside alkit.launch(function, ranks=2), or under torchrun'
+                " inside alkit.engine.launch.torchrun_group()"
+            )
+        self.rank = dist.get_rank() if joined else 0
+        self.ranks = dist.get_world_size() if joined else 1
+        self.under_way: list[dist.Work] = []
+        self.made: list[Any] = []
 
-def first_rank() -> bool:
-    """Say whether this is rank 0, or no rank at all."""
-    return not (dist.is_available() and dist.is_initialized()) or dist.get_rank() == 0
+    @property
+    def is_first(self) -> bool:
+        """Whether this is rank 0, which writes files and shows progress."""
+        return self.rank == 0
 
+    def check_size(self, **wanted: int | None) -> None:
+        """Refuse another number of workers, or devices, than ranks; None takes any.
 
-def agreed(cuts: Sequence[int]) -> list[int]:
-    """Return rank 0's cuts: every rank has measured its own."""
-    return broadcast(list(cuts), 0)
+        Raises:
+            ValueError: says both numbers.
+        """
+        for name, number in wanted.items():
+            if number not in (None, self.ranks):
+                raise ValueError(
+                    f"{name} is {number} and there are {self.ranks} ranks: a {name[:-1]} is a rank"
+                )
+
+    def broadcast(self, payload: Any, source: int = 0) -> Any:
+        """Return on every rank what rank `source` gives; the others' payload is not looked at."""
+        if self.ranks == 1:
+            return payload
+        with waiting(f"word from rank {source}"):
+            return broadcast(payload, source)
+
+    def begin_broadcast(self, tensors: Iterable[Tensor], source: int) -> None:
+        """Begin to write rank `source`'s tensors into everyone's; all ranks, in one order."""
+        if self.ranks > 1:
+            self.under_way += [dist.broadcast(t.detach(), source, async_op=True) for t in tensors]
+
+    def wait(self) -> None:
+        """Wait until all that was begun has come."""
+        with waiting("weights of the other ranks"):
+            for work in self.under_way:
+                work.wait()
+        self.under_way = []
+
+    def barrier(self) -> None:
+        """Wait for all ranks."""
+        if self.ranks > 1:
+            dist.barrier()
+
+    def total(self, tensor: Tensor) -> Tensor:
+        """Return the sum over all ranks; `tensor` stays as it is."""
+        if self.ranks == 1:
+            return tensor
+        found = tensor.clone()
+        with waiting("the sum over all ranks"):
+            dist.all_reduce(found)
+        return found
+
+    def some(self, lists: Iterable[Sequence[int]]) -> Some | None:
+        """Make groups of ranks and return this rank's; None if it is in none of two or more.
+
+        Every rank makes every group, in one order.
+        """
+        own = None
+        with waiting("all ranks to regroup"):
+            for ranks in lists:
+                if len(ranks) > 1:
+                    handle = dist.new_group(list(ranks))
+                    if self.rank in ranks:
+                        own = Some(ranks, handle)
+                        self.made.append(handle)
+        return own
+
+    def share(
+        self,
+        owners: Sequence[int],
+        trained: Callable[[int], Any],
+        take: Callable[[int, Any], None],
+    ) -> None:
+        """Give every rank what the others have trained.
+
+        Args:
+            owners: the rank that has trained each part.
+            trained: called with the number of an own part, returns its state.
+            take: called with the number of another's part and its state.
+        """
+        for part, owner in enumerate(owners) if self.ranks > 1 else ():
+            mine = owner == self.rank
+            state = self.broadcast(trained(part) if mine else None, owner)
+            if not mine:
+                take(part, state)
+
+    def check_equal(self, parts: Mapping[str, Any], *, when: str = "", advice: str) -> None:
+        """Compare the tensors of all ranks.
+
+        Args:
+            parts: trees of tensors by a name for people, the same names on all ranks.
+            when: begins the message.
+            advice: ends it.
+        Raises:
+            RanksDiffer: names the first part that differs.
+        """
+        if self.ranks == 1:
+            return
+        own = torch.tensor([fingerprint(part) for part in parts.values()])
+        differ = self.total((own != self.broadcast(own)).long())
+        if differ.any():
+            at = int(differ.nonzero()[0])
+            raise RanksDiffer(
+                f"{when}{int(differ[at])} of {self.ranks} ranks differ from rank 0 in"
+                f" {[*parts][at]}: {advice}"
+            )
+
+    def close(self) -> None:
+        """Give groups of some ranks back."""
+        for handle in self.made:
+            dist.destroy_process_group(handle)
+        self.made = []

@@ -25,7 +25,7 @@ from alkit.elastic.examples import Examples, order, part_of
 from alkit.elastic.network import Network
 from alkit.elastic.run import Record
 from alkit.elastic.settings import Settings
-from alkit.elastic.world import Group
+from alkit.elastic.world import World
 from alkit.engine.heartbeat import beat
 from alkit.engine.launch import launch
 from alkit.schedule.timeline import Timeline
@@ -102,7 +102,7 @@ def _on_rank(
     test: Examples | None,
     settings: Settings,
 ) -> Record | None:
-    world = Group()
+    world = World("ranks")
     make = _pipelined if kind == "torch_1f1b" else partial(_parallel, sharded=kind == "fsdp")
     own = make(network.train(), data, settings, world)
     optimizer = settings.recipe.make(own.model)
@@ -136,7 +136,7 @@ def _on_rank(
 
 
 def _parallel(
-    network: Network, data: Examples, settings: Settings, world: Group, *, sharded: bool
+    network: Network, data: Examples, settings: Settings, world: World, *, sharded: bool
 ) -> _Rival:
     """Make DDP or FSDP."""
     model = _sharded(network) if sharded else DistributedDataParallel(_WithLoss(network))
@@ -164,7 +164,7 @@ def _sharded(network: Network) -> nn.Module:
     return model
 
 
-def _pipelined(network: Network, data: Examples, settings: Settings, world: Group) -> _Rival:
+def _pipelined(network: Network, data: Examples, settings: Settings, world: World) -> _Rival:
     """Make torch's pipeline: this rank's stage of it."""
     from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 
@@ -212,7 +212,7 @@ class _Units(nn.Module):
         return payload if isinstance(payload, Tensor) else payload[0].contiguous()
 
 
-def _clip(own: nn.Module, most: float | None, world: Group) -> None:
+def _clip(own: nn.Module, most: float | None, world: World) -> None:
     """Clip by the norm over all stages."""
     if most is None:
         return

@@ -68,7 +68,7 @@ def _with_another_seed(settings):
 
 def test_ranks_that_begin_with_different_weights(settings):
     settings = replace(settings, devices=2, executor="ranks")
-    with pytest.raises(RankFailed, match="1 of 2 ranks have other weights of layer 1, Attention"):
+    with pytest.raises(RankFailed, match="1 of 2 ranks differ from rank 0 in layer 1, Attention"):
         launch(_with_another_seed, settings, ranks=2)
 
 
@@ -77,7 +77,7 @@ def _dies_while_regrouping(settings, path):
 
     from alkit.elastic import world
 
-    regroup = world.Group.regroup
+    regroup = world.World.regroup
 
     def deadly(self, plan):
         if dist.get_rank() == 1 and plan.stages == 1:
@@ -85,7 +85,7 @@ def _dies_while_regrouping(settings, path):
             os.kill(os.getpid(), signal.SIGKILL)
         regroup(self, plan)
 
-    world.Group.regroup = deadly
+    world.World.regroup = deadly
     run(make_vit(), images(), settings, checkpoint=path, progress=False)
 
 
