@@ -1,10 +1,4 @@
-"""Which process runs which feedback loop, and what that can gain at most.
-
-    sequential      T_f + sum over all blocks of K_n c_n
-    layer-parallel  T_f + the largest sum of one process + T_c
-
-c_n seconds of an iteration, T_f of forward pass, targets and update, T_c of broadcasts.
-"""
+"""Which process runs which feedback loop, by the seconds that the loops take."""
 
 import copy
 import time
@@ -15,7 +9,7 @@ from torch import Tensor
 from alkit.dtp.feedback import BlockFeedback
 from alkit.dtp.networks import Pass
 
-__all__ = ["bound", "longest_first", "measured_loads", "time_of"]
+__all__ = ["longest_first", "measured_loads"]
 
 
 def longest_first(loads: Sequence[float], workers: int) -> list[int]:
@@ -31,25 +25,6 @@ def longest_first(loads: Sequence[float], workers: int) -> list[int]:
         owners[at] = min(range(workers), key=lambda worker: busy[worker])
         busy[owners[at]] += loads[at]
     return owners
-
-
-def time_of(loads: Sequence[float], owners: Sequence[int], *, rest: float = 0.0) -> float:
-    """Return the seconds of a step, without broadcasts.
-
-    Args:
-        rest: T_f, which every process has.
-    """
-    busy: dict[int, float] = {}
-    for load, owner in zip(loads, owners, strict=True):
-        busy[owner] = busy.get(owner, 0.0) + load
-    return rest + max(busy.values(), default=0.0)
-
-
-def bound(loads: Sequence[float], workers: int | None = None, *, rest: float = 0.0) -> float:
-    """Return how many times as fast a step is at most; default as many processes as loops."""
-    owners = longest_first(loads, len(loads) if workers is None else workers)
-    together = time_of(loads, owners, rest=rest)
-    return (rest + sum(loads)) / together if together else 1.0
 
 
 def measured_loads(feedback: BlockFeedback, run: Pass) -> list[float]:

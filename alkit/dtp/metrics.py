@@ -1,26 +1,13 @@
-"""How far apart two weights or gradients are, and how symmetric feedback is.
+"""How far apart two weights or gradients are.
 
 Whole tensors, unless a row is asked for. Angles in degrees, from cosines that are clamped to
 [-1, 1]: rounding makes them larger.
 """
 
-from typing import Any
-
-import pandas as pd
 import torch
 from torch import Tensor
 
-from alkit.dtp.block import Block
-from alkit.dtp.networks import Net
-
-__all__ = [
-    "angle",
-    "distance",
-    "jacobian_angle",
-    "norm_ratio",
-    "row_angle",
-    "weight_symmetry",
-]
+__all__ = ["angle", "distance", "norm_ratio", "row_angle"]
 
 
 def angle(a: Tensor, b: Tensor) -> float:
@@ -41,35 +28,6 @@ def distance(a: Tensor, b: Tensor) -> float:
 def norm_ratio(a: Tensor, b: Tensor) -> float:
     """Return |a| / |b|."""
     return float(a.norm() / b.norm())
-
-
-def weight_symmetry(net: Net) -> pd.DataFrame:
-    """Compare W with B (linear maps: with B^T), a row a weight of each trained feedback."""
-    rows: list[dict[str, Any]] = []
-    for n in net.trained:
-        for part in net.blocks[n].affine():
-            w, b = part.transposed().detach(), part.feedback_weight.detach()
-            rows.append({
-                "block": net.label(n), "angle": angle(w, b), "distance": distance(w, b),
-                "norm_ratio": norm_ratio(b, w),
-            })  # fmt: skip
-    return pd.DataFrame(rows)
-
-
-def jacobian_angle(block: Block, x: Tensor) -> float:
-    """Return the angle between the feedback's Jacobian and the forward map's, transposed.
-
-    For small blocks: both matrices are made.
-
-    Args:
-        x: one sample, (1, ...).
-    """
-    with torch.no_grad():
-        y, notes = block(x)
-    forward = torch.autograd.functional.jacobian(lambda v: block(v)[0], x)
-    back = torch.autograd.functional.jacobian(lambda v: block.feedback(v, notes), y)
-    j_f = forward.reshape(y.numel(), x.numel())
-    return angle(j_f.T, back.reshape(x.numel(), y.numel()))
 
 
 def _degrees(a: Tensor, b: Tensor) -> Tensor:

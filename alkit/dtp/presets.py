@@ -4,19 +4,16 @@ Numbers of the six `reproduce` files and their history are told in notebook 54; 
 one data set disagree, ours agree with the last corrected one; `cifar10_legacy` keeps the rest.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
-
-import torch
-from torch import Tensor
 
 from alkit.data.parts import DataSet
 from alkit.dtp.data import pictures
 from alkit.dtp.networks import EXACT, Net, Switches, network
 from alkit.dtp.settings import Settings
 
-__all__ = ["PRESETS", "Preset", "feedback_rates"]
+__all__ = ["PRESETS", "Preset"]
 
 
 @dataclass(frozen=True)
@@ -57,18 +54,6 @@ class Preset:
         return pictures(self.data, **(own | options))
 
 
-def feedback_rates(net: Net, x: Tensor, sigma: Sequence[float], kappa: float) -> list[float]:
-    """Return rates at which a plain step brings B nearer to its minimum by the share kappa.
-
-    lr_n = kappa / (2 sigma_n^2 P_n), P_n the positions of a block's output: the published rates
-    of simple_vgg have kappa 2e-3 in all but one block.
-    """
-    with torch.no_grad():
-        outputs = net.locally(x[:1]).s
-    positions = [outputs[n][0, 0].numel() for n in net.trained]
-    return [kappa / (2 * s * s * p) for s, p in zip(sigma, positions, strict=True)]
-
-
 _PUBLISHED = Settings(
     epochs=90, batch=128, beta=0.7, iterations=(20, 30, 35, 55, 20),
     sigma=(0.4, 0.4, 0.2, 0.2, 0.08), feedback_lr=(1e-4, 3.5e-4, 8e-3, 8e-3, 0.18), lr=0.05,
@@ -84,7 +69,7 @@ _ALIGNMENT = Settings(
     batch=256, beta=0.4655, iterations=5000, sigma=(0.2, 0.2, 0.1),
     feedback_lr=(1e-4, 2.5e-3, 0.01), schedule="none", seed=123,
 )  # fmt: skip
-# lr by `feedback_rates` with kappa 5e-3
+# feedback_lr = kappa / (2 sigma_n^2 P_n) with kappa 5e-3, P_n the positions of a block's output
 _TINY = Settings(
     epochs=8, batch=64, iterations=(10, 14, 10), sigma=(0.3, 0.2, 0.08),
     feedback_lr=(5e-3 / 2.88, 5e-3 / 0.32, 5e-3 / 0.0128), lr=0.05,

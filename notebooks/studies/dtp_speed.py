@@ -1,4 +1,10 @@
-"""Seconds of a step, in one process and over ranks, beside what is possible."""
+"""Seconds of a step, in one process and over ranks, beside what is possible.
+
+    sequential      T_f + sum over all blocks of K_n c_n
+    layer-parallel  T_f + the largest sum of one process + T_c
+
+c_n seconds of an iteration, T_f of forward pass, targets and update, T_c of broadcasts.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -7,14 +13,33 @@ from typing import Any
 import pandas as pd
 
 from alkit.data.parts import DataSet
-from alkit.dtp.assign import bound
+from alkit.dtp.assign import longest_first
 from alkit.dtp.presets import PRESETS
 from alkit.dtp.run import Record
 from alkit.dtp.train import train
 
-__all__ = ["RATIOS", "readable", "speeds", "timed"]
+__all__ = ["RATIOS", "bound", "readable", "speeds", "time_of", "timed"]
 
 RATIOS = ("over one process", "bound", "share of bound", "over published form")
+
+
+def time_of(loads: Sequence[float], owners: Sequence[int], *, rest: float = 0.0) -> float:
+    """Return the seconds of a step, without broadcasts.
+
+    Args:
+        rest: T_f, which every process has.
+    """
+    busy: dict[int, float] = {}
+    for load, owner in zip(loads, owners, strict=True):
+        busy[owner] = busy.get(owner, 0.0) + load
+    return rest + max(busy.values(), default=0.0)
+
+
+def bound(loads: Sequence[float], workers: int | None = None, *, rest: float = 0.0) -> float:
+    """Return how many times as fast a step is at most; default as many processes as loops."""
+    owners = longest_first(loads, len(loads) if workers is None else workers)
+    together = time_of(loads, owners, rest=rest)
+    return (rest + sum(loads)) / together if together else 1.0
 
 
 def timed(
@@ -23,10 +48,8 @@ def timed(
     """Train a preset for an epoch of the data, without comparisons of ranks in between."""
     base = PRESETS[preset]
     own = {"form": form, "epochs": 1, "compare_every": 0, "check_every": 10**6, "augment": "none"}
-    return train(
-        base.net(seed), data, settings=replace(base.settings, **(own | changes)), ranks=ranks,
-        progress=False,
-    )  # fmt: skip
+    settings = replace(base.settings, **(own | changes))
+    return train(base.net(seed), data, settings=settings, ranks=ranks, progress=False)
 
 
 def speeds(made: Mapping[tuple[str, int], Sequence[Record]], steps: int) -> pd.DataFrame:
@@ -45,13 +68,16 @@ def speeds(made: Mapping[tuple[str, int], Sequence[Record]], steps: int) -> pd.D
         same = pd.Series([r.history.train_s.sum() / steps for r in made[form, 1]])
         over_one, over_slow = same / own, pd.Series(base) / own
         reached = pd.Series([_bound(r, ranks) for r in made[form, 1]])
-        rows.append({
-            "form": form, "ranks": ranks, "n": len(own), "step_s": own.median(),
-            "over one process": over_one.median(), "bound": reached.median(),
+        row = {
+            "over one process": over_one.median(),
+            "bound": reached.median(),
             "share of bound": (over_one / reached).median(),
             "over published form": over_slow.median(),
-            "least": over_slow.min(), "most": over_slow.max(),
-        })  # fmt: skip
+            "least": over_slow.min(),
+            "most": over_slow.max(),
+        }
+        kind = {"form": form, "ranks": ranks, "n": len(own), "step_s": own.median()}
+        rows.append(kind | row)
     return pd.DataFrame(rows)
 
 
@@ -68,8 +94,5 @@ def readable(rows: pd.DataFrame) -> pd.DataFrame:
     wide = own.pivot_table(
         index="method", columns="metric", values="value", aggfunc="first", sort=False
     ).astype(float)
-    return pd.DataFrame({
-        "feedback x processes": wide.index,
-        "seconds a step": wide.step_s.round(2).values,
-        **{name: wide[name].round(2).values for name in RATIOS},
-    })  # fmt: skip
+    kinds = {"feedback x processes": wide.index, "seconds a step": wide.step_s.round(2).values}
+    return pd.DataFrame(kinds | {name: wide[name].round(2).values for name in RATIOS})

@@ -2,14 +2,15 @@
 
 import pytest
 
-from alkit.dtp import PRESETS, study
+from alkit.dtp import PRESETS
+from studies import dtp_training
 
 
 @pytest.mark.soak
 def test_dtp_follows_backprop():
     data = PRESETS["tiny_digits"].load(train=1000, test=360)
     made = {
-        name: study.trained(name, "tiny_digits", data, 0, compare_every=8)
+        name: dtp_training.trained(name, "tiny_digits", data, 0, compare_every=8)
         for name in ("bp", "dtp", "dtp_exact", "dtp_fixed")
     }
     for name in ("dtp", "dtp_exact"):

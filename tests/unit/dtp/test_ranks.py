@@ -14,6 +14,7 @@ from alkit.dtp.feedback import BlockFeedback
 from alkit.dtp.run import digest, run
 from alkit.dtp.settings import Settings
 from alkit.engine.launch import RankFailed, launch
+from studies import dtp_speed
 from tests.unit.dtp.helpers import made_set
 
 SETTINGS = Settings(
@@ -185,13 +186,13 @@ def test_longest_first():
 )
 def test_bounds_of_the_published_network(iterations, unit, workers, wanted):
     loads = [k * c for k, c in zip(iterations, unit, strict=True)]
-    assert assign.bound(loads, workers) == pytest.approx(wanted, abs=0.01)
+    assert dtp_speed.bound(loads, workers) == pytest.approx(wanted, abs=0.01)
 
 
 def test_what_does_not_split_lowers_the_bound():
-    assert assign.bound([1.0, 1.0], 2, rest=0.0) == 2
-    assert assign.bound([1.0, 1.0], 2, rest=1.0) == 1.5
-    assert assign.time_of([3.0, 1.0, 1.0], [0, 1, 1], rest=0.5) == 3.5
+    assert dtp_speed.bound([1.0, 1.0], 2, rest=0.0) == 2
+    assert dtp_speed.bound([1.0, 1.0], 2, rest=1.0) == 1.5
+    assert dtp_speed.time_of([3.0, 1.0, 1.0], [0, 1, 1], rest=0.5) == 3.5
 
 
 def test_measuring_loads_changes_nothing():

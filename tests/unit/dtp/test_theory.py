@@ -11,10 +11,10 @@ from alkit.dtp.compare import compare, gradients
 from alkit.dtp.feedback import BlockFeedback
 from alkit.dtp.networks import network
 from alkit.dtp.noise import Noise, draw, noise_for
-from alkit.dtp.onebatch import best_multiple
 from alkit.dtp.pieces import Activation, Dense
 from alkit.dtp.settings import Settings
 from alkit.dtp.targets import first, local_losses, targets
+from studies.dtp_one_batch import best_multiple
 from tests.unit.dtp.helpers import batch, exact_net, linear_block
 
 

@@ -7,10 +7,9 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from alkit.dtp.networks import EXACT, Net, Switches, network
-from alkit.dtp.onebatch import trace
-from alkit.dtp.presets import feedback_rates
 from alkit.dtp.settings import Settings
 from alkit.figures.viz import png, shades
+from studies.dtp_one_batch import feedback_rates, trace
 
 __all__ = ["InverseDashboard", "picture"]
 
@@ -20,7 +19,7 @@ class InverseDashboard:
 
     Attributes:
         sigma, rate, iterations, index, exact: controls. `.value` may be set in code.
-        table: what is drawn, see `alkit.dtp.onebatch.trace`.
+        table: what is drawn, see `studies.dtp_one_batch.trace`.
     """
 
     def __init__(self, x: Tensor, *, seed: int = 0, iterations: int = 100) -> None:
@@ -37,9 +36,8 @@ class InverseDashboard:
         controls = (self.sigma, self.rate, self.iterations, self.index, self.exact)
         for control in controls:
             control.observe(self._redraw, "value")
-        self.view = W.VBox([
-            W.HBox(controls[:3]), W.HBox(controls[3:]), self.report, self.picture
-        ])  # fmt: skip
+        rows = W.HBox(controls[:3]), W.HBox(controls[3:])
+        self.view = W.VBox([*rows, self.report, self.picture])
         self._redraw()
 
     def net(self) -> Net:

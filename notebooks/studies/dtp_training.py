@@ -1,11 +1,9 @@
-"""Training runs of the notebooks: which variants there are, what is recorded of one, the tables."""
+"""Training runs of notebook 52: which variants there are, how one is trained and recorded."""
 
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
-
-import pandas as pd
 
 from alkit.data.parts import DataSet
 from alkit.dtp.feedback import NotFinite
@@ -13,21 +11,10 @@ from alkit.dtp.networks import EXACT, Switches
 from alkit.dtp.presets import PRESETS
 from alkit.dtp.run import Record
 from alkit.dtp.train import train
-from alkit.figures.viz import label
 from alkit.records import results
-from alkit.records.comparisons import Gap, gap
 from alkit.records.study import pack
 
-__all__ = [
-    "VARIANTS",
-    "Variant",
-    "accuracies",
-    "angles",
-    "gaps",
-    "readable",
-    "record",
-    "trained",
-]
+__all__ = ["VARIANTS", "Variant", "record", "trained"]
 
 log = logging.getLogger(__name__)
 
@@ -49,15 +36,15 @@ VARIANTS: dict[str, Variant] = {
     "dtp_matched": Variant({}, Switches(matched=True)),
     "dtp_frozen": Variant({"index": "frozen"}),
     "dtp_orthogonal": Variant({"noise": "orthogonal"}),
-    "dtp_fused": Variant({
-        "iterations": 1, "samples": 10, "feedback_optimizer": "adam", "feedback_lr": 3e-3,
-        "optimizer": "adam", "lr": 1e-3, "schedule": "none",
-    }),
+    "dtp_fused": Variant(
+        {"iterations": 1, "samples": 10, "feedback_optimizer": "adam", "feedback_lr": 3e-3}
+        | {"optimizer": "adam", "lr": 1e-3, "schedule": "none"}
+    ),
     "dtp_fixed": Variant({"iterations": 0}),
     "vanilla_dtp": Variant({"method": "vanilla_dtp", "feedback_lr": 1e-5, "lr": 0.03}),
     "tp": Variant({"method": "tp", "feedback_lr": 1e-4, "lr": 1e-3}),
     "ddtp": Variant({"method": "ddtp", "feedback_lr": 1e-2, "lr": 3e-3}),
-}  # fmt: skip
+}
 
 
 def trained(
@@ -118,56 +105,3 @@ def record(
         extra = {"block": row.block}
         run.record("angle", row.angle, unit="degrees", extra=extra, **labels)
         run.record("norm_ratio", row.norm_ratio, extra=extra, **labels)
-
-
-def accuracies(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return mean and spread by data set and variant, best first, and how many runs diverged."""
-    own = rows[rows.metric == "accuracy"].assign(value=lambda t: t.value.astype(float))
-    made = own.groupby(["data", "method"], sort=False).value.agg(
-        n="count", mean="mean", sd="std", least="min", most="max"
-    )
-    lost = rows[rows.metric == "diverged"].assign(value=lambda t: t.value.astype(bool))
-    made = made.join(lost.groupby(["data", "method"]).value.sum().rename("diverged"), how="outer")
-    made["n"] = made.n.fillna(0).astype(int)
-    return made.sort_values(["data", "mean"], ascending=[True, False])
-
-
-def gaps(rows: pd.DataFrame, against: str = "bp") -> pd.DataFrame:
-    """Return the points that each variant loses, a `Gap` a row; none where runs diverged."""
-    found = []
-    for data, own in rows.groupby("data", sort=False):
-        for name in dict.fromkeys(own.method):
-            if name != against and against in set(own.method):
-                each = gap(own.drop(columns="recipe", errors="ignore"), against, name)
-                found.append((data, name, *each, each.decided))
-    return pd.DataFrame(found, columns=["data", "method", *Gap._fields, "decided"])
-
-
-def angles(rows: pd.DataFrame, metric: str = "angle", how: str = "mean") -> pd.DataFrame:
-    """Return a row a data set and variant, a column a block, over seeds."""
-    own = rows[rows.metric == metric].assign(value=lambda t: t.value.astype(float))
-    wide = own.groupby(["data", "method", "block"], sort=False).value.agg(how).unstack()
-    return wide[list(dict.fromkeys(own.block))]
-
-
-def readable(rows: pd.DataFrame, against: str = "bp") -> pd.DataFrame:
-    """Return accuracies, what is lost and the largest angle, with spreads for people."""
-    made, lost = accuracies(rows), gaps(rows, against).set_index(["data", "method"])
-    largest = angles(rows).max(axis=1)
-    found = []
-    for (data, method), row in made.iterrows():
-        behind = "-"
-        if (data, method) in lost.index:
-            behind = Gap(*lost.loc[(data, method), list(Gap._fields)])
-        spread = f" ± {row.sd:.2f}" if row.sd == row.sd else ""
-        cell = f"{row['mean']:.2f}{spread} ({row.n:.0f})" if row.n else "-"
-        cell += f", {row.diverged:.0f} diverged" if row.diverged else ""
-        angle = largest.get((data, method))
-        found.append({
-            "data": data, "method": label(method),
-            "accuracy, % (n seeds)": cell,
-            "behind BP, points (n)": str(behind),
-            "bootstrap": getattr(behind, "bootstrap", ""),
-            "largest angle to BP": "-" if angle is None else f"{angle:.0f}°",
-        })  # fmt: skip
-    return pd.DataFrame(found)

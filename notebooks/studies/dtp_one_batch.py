@@ -13,13 +13,45 @@ from alkit.dtp.compare import compare
 from alkit.dtp.data import pictures
 from alkit.dtp.feedback import BlockFeedback
 from alkit.dtp.losses import INDEX_MODES
-from alkit.dtp.metrics import weight_symmetry
+from alkit.dtp.metrics import angle, distance, norm_ratio
 from alkit.dtp.networks import EXACT, Net, Switches, network
 from alkit.dtp.noise import draw, noise_for
-from alkit.dtp.presets import PRESETS, feedback_rates
+from alkit.dtp.presets import PRESETS
 from alkit.dtp.settings import Settings
 
-__all__ = ["alignment", "angles_of_betas", "best_multiple", "doubles", "multiples", "trace"]
+__all__ = [
+    "alignment",
+    "angles_of_betas",
+    "best_multiple",
+    "doubles",
+    "feedback_rates",
+    "multiples",
+    "trace",
+    "weight_symmetry",
+]
+
+
+def weight_symmetry(net: Net) -> pd.DataFrame:
+    """Compare W with B (linear maps: with B^T), a row a weight of each trained feedback."""
+    rows: list[dict[str, Any]] = []
+    for n in net.trained:
+        for part in net.blocks[n].affine():
+            w, b = part.transposed().detach(), part.feedback_weight.detach()
+            numbers = {"angle": angle(w, b), "distance": distance(w, b)}
+            rows.append({"block": net.label(n), **numbers, "norm_ratio": norm_ratio(b, w)})
+    return pd.DataFrame(rows)
+
+
+def feedback_rates(net: Net, x: Tensor, sigma: Sequence[float], kappa: float) -> list[float]:
+    """Return rates at which a plain step brings B nearer to its minimum by the share kappa.
+
+    lr_n = kappa / (2 sigma_n^2 P_n), P_n the positions of a block's output: the published rates
+    of simple_vgg have kappa 2e-3 in all but one block.
+    """
+    with torch.no_grad():
+        outputs = net.locally(x[:1]).s
+    positions = [outputs[n][0, 0].numel() for n in net.trained]
+    return [kappa / (2 * s * s * p) for s, p in zip(sigma, positions, strict=True)]
 
 
 def trace(
@@ -113,7 +145,7 @@ def alignment(
     fewer iterations at higher rates.
 
     Args:
-        kappa: sets the rates, see `alkit.dtp.presets.feedback_rates`.
+        kappa: sets the rates, see `feedback_rates`.
         changes: of the preset's settings.
     """
     preset = replace(PRESETS["alignment"], channels=x.shape[1], side=x.shape[2])
