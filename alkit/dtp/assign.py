@@ -7,9 +7,36 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from alkit.dtp.feedback import BlockFeedback
+from alkit.dtp.group import Group
 from alkit.dtp.networks import Pass
 
-__all__ = ["longest_first", "measured_loads"]
+__all__ = ["assigned", "longest_first", "measured_loads"]
+
+
+def assigned(
+    feedback: BlockFeedback | None, sample: Tensor, owners: Sequence[int] | None, group: Group
+) -> tuple[list[float], list[int]]:
+    """Return each loop's seconds, as rank 0 measures them, and its rank; the same on all ranks.
+
+    Args:
+        sample: a batch of inputs to measure with.
+        owners: ranks that are given instead; then nothing is measured.
+    Raises:
+        ValueError: owners that don't fit; says what is wanted.
+    """
+    if feedback is None:
+        return [], []
+    if owners is not None:
+        if len(owners) != len(feedback.loops) or not set(owners) <= set(range(group.ranks)):
+            names = ", ".join(feedback.net.label(n) for n in feedback.loops)
+            raise ValueError(
+                f"owners is {owners}: give the rank, 0 to {group.ranks - 1}, of each of"
+                f" {len(feedback.loops)} loops ({names})"
+            )
+        return [], list(owners)
+    measured = measured_loads(feedback, feedback.net.locally(sample)) if group.rank == 0 else None
+    loads = group.broadcast(measured)
+    return loads, longest_first(loads, group.ranks)
 
 
 def longest_first(loads: Sequence[float], workers: int) -> list[int]:

@@ -5,11 +5,11 @@ from typing import Any
 
 from alkit.data.arguments import changed
 from alkit.data.parts import DataSet
-from alkit.dtp.crew import Crew
+from alkit.dtp.loop import run
 from alkit.dtp.networks import Net
-from alkit.dtp.run import Record, run
+from alkit.dtp.record import Record
 from alkit.dtp.settings import Settings
-from alkit.dtp.step import Stepper
+from alkit.dtp.trainer import feedback_for
 from alkit.engine.launch import launch
 
 __all__ = ["train"]
@@ -39,7 +39,7 @@ def train(
         checkpoint: written after each epoch; training goes on from it if it is there.
         settings, changes: see `Settings`.
     Raises:
-        ValueError, NotFinite: see `alkit.dtp.run.run`.
+        ValueError, NotFinite: see `alkit.dtp.loop.run`.
         RankFailed: a rank failed, for one of these reasons or another; names it, and none is left
             running.
 
@@ -60,7 +60,7 @@ def train(
     if settings.method == "bp":
         raise ValueError("bp has no feedback loops to share: set ranks to 1")
     # what is wrong is said before a start, and DDTP's maps are made
-    Stepper(net, settings, Crew(), next(iter(data.train.batches(1)))[0])
+    feedback_for(net, settings, next(iter(data.train.batches(1)))[0])
     given = (net, data, settings, owners, path)
     options = {"threads": settings.threads, "heartbeat_s": heartbeat_s}
     record = launch(_on_rank, *given, ranks=ranks, **options)[0]

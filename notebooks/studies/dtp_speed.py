@@ -15,7 +15,7 @@ import pandas as pd
 from alkit.data.parts import DataSet
 from alkit.dtp.assign import longest_first
 from alkit.dtp.presets import PRESETS
-from alkit.dtp.run import Record
+from alkit.dtp.record import Record
 from alkit.dtp.train import train
 
 __all__ = ["RATIOS", "bound", "readable", "speeds", "time_of", "timed"]

@@ -9,7 +9,7 @@ from alkit.data.parts import DataSet
 from alkit.dtp.feedback import NotFinite
 from alkit.dtp.networks import EXACT, Switches
 from alkit.dtp.presets import PRESETS
-from alkit.dtp.run import Record
+from alkit.dtp.record import Record
 from alkit.dtp.train import train
 from alkit.records import results
 from alkit.records.study import pack

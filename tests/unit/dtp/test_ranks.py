@@ -8,19 +8,24 @@ import pytest
 import torch
 
 from alkit import dtp
-from alkit.dtp import assign
-from alkit.dtp.crew import Crew, RanksDiffer
+from alkit.dtp import assign, checkpoint
 from alkit.dtp.feedback import BlockFeedback
-from alkit.dtp.run import digest, run
+from alkit.dtp.group import Group, RanksDiffer
+from alkit.dtp.loop import run
+from alkit.dtp.record import digest
 from alkit.dtp.settings import Settings
 from alkit.engine.launch import RankFailed, launch
 from studies import dtp_speed
 from tests.unit.dtp.helpers import made_set
 
 SETTINGS = Settings(
-    epochs=2, batch=32, iterations=(2, 3, 4), sigma=(0.3, 0.2, 0.08), feedback_lr=(2e-3, 1e-2, 0.3),
+    epochs=2,
+    batch=32,
+    iterations=(2, 3, 4),
+    sigma=(0.3, 0.2, 0.08),
+    feedback_lr=(2e-3, 1e-2, 0.3),
     check_every=2,
-)  # fmt: skip
+)
 
 
 def trained(ranks=1, owners=None, seed=0, **changes):
@@ -124,7 +129,7 @@ def test_a_rank_that_dies_is_named():
         launch(_killed, ranks=2)
 
 
-def test_training_goes_on_from_a_checkpoint(tmp_path, alone):
+def test_training_goes_on_from_a_checkpoint(tmp_path, monkeypatch, alone):
     """With another number of ranks: momenta are kept, wherever they were."""
     path = tmp_path / "run.pt"
     changes = {"checkpoint": path}
@@ -135,10 +140,13 @@ def test_training_goes_on_from_a_checkpoint(tmp_path, alone):
     assert again.digest == alone.digest  # nothing was left to do
 
     def stopped(ranks, **more):
-        return dtp.train(dtp.network("tiny"), made_set(), settings=SETTINGS, ranks=ranks,
-                         progress=False, checkpoint=tmp_path / "other.pt", **more)  # fmt: skip
+        options = {"settings": SETTINGS, "checkpoint": tmp_path / "other.pt", "progress": False}
+        return dtp.train(dtp.network("tiny"), made_set(), ranks=ranks, **options, **more)
 
-    _stop_after_one_epoch(tmp_path / "other.pt")
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "save", _then_stopped(checkpoint.save))
+        with pytest.raises(Stop):
+            stopped(1)
     resumed = stopped(2)
     assert resumed.digest == alone.digest
     assert torch.equal(resumed.losses, alone.losses)
@@ -146,23 +154,16 @@ def test_training_goes_on_from_a_checkpoint(tmp_path, alone):
         stopped(1, beta=0.5)
 
 
-def _stop_after_one_epoch(path):
-    from alkit.dtp import run as module
+class Stop(Exception):
+    pass
 
-    loop = module._Loop(dtp.network("tiny"), made_set(), SETTINGS, None)
-    loop.begin(path)
-    plain = loop._save
 
-    class Stop(Exception):
-        pass
-
-    def save(where):
-        plain(where)
+def _then_stopped(save):
+    def saved(*given):
+        save(*given)
         raise Stop
 
-    loop._save = save
-    with pytest.raises(Stop):
-        loop.go(path, progress=False)
+    return saved
 
 
 # ---- the time model
@@ -211,7 +212,7 @@ def test_measuring_loads_changes_nothing():
 
 
 def test_one_process_needs_nobody():
-    crew = Crew()
-    assert (crew.rank, crew.ranks) == (0, 1)
-    crew.check_equal(dtp.network("tiny"), torch.zeros(1), 0)
+    group = Group()
+    assert (group.rank, group.ranks) == (0, 1)
+    group.check_equal(dtp.network("tiny"), torch.zeros(1), 0)
     assert issubclass(RanksDiffer, RuntimeError)
