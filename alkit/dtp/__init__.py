@@ -4,8 +4,8 @@ net = alkit.dtp.network("tiny", channels=1)
 record = alkit.dtp.train(net, data, method="dtp", ranks=2)
 """
 
+from alkit.dtp.angles import compare
 from alkit.dtp.block import Block
-from alkit.dtp.compare import compare
 from alkit.dtp.feedback import NotFinite
 from alkit.dtp.group import RanksDiffer
 from alkit.dtp.networks import EXACT, NETWORKS, Net, Switches, network

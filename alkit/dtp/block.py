@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Generator, Tensor, nn
 
-from alkit.dtp.pieces import Affine, NoInverse, Piece, Reshape
+from alkit.dtp.invertible import Affine, NoInverse, Piece, Reshape
 
 __all__ = ["Block", "Linear", "Notes"]
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from alkit.data.parts import Part
-from alkit.dtp.compare import compare
+from alkit.dtp.angles import compare
 from alkit.dtp.trainer import Trainer
 from alkit.engine.heartbeat import beat
 

@@ -18,7 +18,16 @@ from torch import Tensor, nn
 
 from alkit.data.seeds import generator_for
 from alkit.dtp.block import Block, Notes
-from alkit.dtp.pieces import Activation, AvgPool, Conv, Dense, MaxPool, NoInverse, Piece, Reshape
+from alkit.dtp.invertible import (
+    Activation,
+    AvgPool,
+    Conv,
+    Dense,
+    MaxPool,
+    NoInverse,
+    Piece,
+    Reshape,
+)
 from alkit.dtp.residual import Residual
 
 __all__ = ["EXACT", "NETWORKS", "Net", "Pass", "Switches", "network"]
@@ -29,7 +38,7 @@ class Switches:
     """How feedback is built; the defaults are as published.
 
     Attributes:
-        activation: of `alkit.dtp.pieces.ACTIVATIONS`; none: the network's own.
+        activation: of `alkit.dtp.invertible.ACTIVATIONS`; none: the network's own.
         matched: the feedback's activation has the forward's Jacobian.
         add: unpooling adds where windows overlap, and average pooling has its transpose.
     """

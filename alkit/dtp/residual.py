@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
-from alkit.dtp.pieces import ACTIVATIONS, Conv, Piece
+from alkit.dtp.invertible import ACTIVATIONS, Conv, Piece
 
 __all__ = ["Residual"]
 

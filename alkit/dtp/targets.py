@@ -18,10 +18,10 @@ from torch.nn.functional import softmax
 
 from alkit.dtp.networks import Net, Pass
 
-__all__ = ["RULES", "first", "forward_gradients", "local_losses", "targets"]
+__all__ = ["RULES", "forward_gradients", "local_losses", "output_target", "targets"]
 
 
-def first(logits: Tensor, y_onehot: Tensor, beta: float) -> Tensor:
+def output_target(logits: Tensor, y_onehot: Tensor, beta: float) -> Tensor:
     """Return the output's delta, (B, C)."""
     return -beta * (softmax(logits.detach(), dim=1) - y_onehot)
 

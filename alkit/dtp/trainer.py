@@ -24,7 +24,7 @@ from alkit.dtp.group import Group
 from alkit.dtp.networks import Net, Pass
 from alkit.dtp.settings import Settings
 from alkit.dtp.stopwatch import Stopwatch
-from alkit.dtp.targets import first, forward_gradients
+from alkit.dtp.targets import forward_gradients, output_target
 
 __all__ = ["Trained", "Trainer", "feedback_for"]
 
@@ -163,7 +163,7 @@ class Trainer:
             run = self.net.locally(x)
         learned = self._learn(feedback, run, step)
         with self.watch.timed("targets", len(self.net) - 1, step):
-            last = first(run.s[-1], y_onehot, self.settings.beta)
+            last = output_target(run.s[-1], y_onehot, self.settings.beta)
             deltas = feedback.targets(run, last)
         with self.watch.timed("backward", 0, step):
             gradients = sum(forward_gradients(self.net, run, deltas), [])

@@ -9,11 +9,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from alkit.dtp.compare import compare
+from alkit.dtp.angles import angle, compare, distance, norm_ratio
 from alkit.dtp.data import pictures
 from alkit.dtp.feedback import BlockFeedback
 from alkit.dtp.losses import INDEX_MODES
-from alkit.dtp.metrics import angle, distance, norm_ratio
 from alkit.dtp.networks import EXACT, Net, Switches, network
 from alkit.dtp.noise import draw, noise_for
 from alkit.dtp.presets import PRESETS

@@ -7,7 +7,7 @@ from torch.nn.functional import one_hot
 from alkit.data.parts import DataSet, Part
 from alkit.dtp import Net, Switches, network
 from alkit.dtp.block import Block
-from alkit.dtp.pieces import Dense
+from alkit.dtp.invertible import Dense
 
 
 def batch(net_side: int = 32, size: int = 4, seed: int = 0) -> tuple[Tensor, Tensor]:

@@ -7,9 +7,9 @@ import torch
 from torch import nn
 
 from alkit import dtp
-from alkit.dtp import metrics
+from alkit.dtp import angles
 from alkit.dtp.block import Block
-from alkit.dtp.pieces import (
+from alkit.dtp.invertible import (
     Activation,
     AvgPool,
     Conv,
@@ -245,17 +245,17 @@ def test_rates():
 
 def test_metrics():
     x = torch.randn(4, 5)
-    assert metrics.angle(x, x) == pytest.approx(0, abs=1e-5)
-    assert metrics.angle(x, -3 * x) == pytest.approx(180, abs=1e-5)
-    assert metrics.angle(x, 7 * x) == pytest.approx(0, abs=1e-5)
-    assert metrics.angle(torch.zeros(3), torch.ones(3)) == 90
+    assert angles.angle(x, x) == pytest.approx(0, abs=1e-5)
+    assert angles.angle(x, -3 * x) == pytest.approx(180, abs=1e-5)
+    assert angles.angle(x, 7 * x) == pytest.approx(0, abs=1e-5)
+    assert angles.angle(torch.zeros(3), torch.ones(3)) == 90
     for seed in range(200):  # some of these cosines are above 1, by rounding
         own = torch.randn(7, generator=torch.Generator().manual_seed(seed))
-        assert not math.isnan(metrics.angle(own, own))
+        assert not math.isnan(angles.angle(own, own))
     rows = torch.tensor([[1.0, 0], [0, 1]]), torch.tensor([[1.0, 0], [1, 0]])
-    assert metrics.row_angle(*rows) == pytest.approx(45)
-    assert metrics.distance(torch.tensor([3.0, 4]), torch.zeros(2)) == 1
-    assert metrics.norm_ratio(torch.tensor([3.0, 4]), torch.tensor([1.0, 0])) == 5
+    assert angles.row_angle(*rows) == pytest.approx(45)
+    assert angles.distance(torch.tensor([3.0, 4]), torch.zeros(2)) == 1
+    assert angles.norm_ratio(torch.tensor([3.0, 4]), torch.tensor([1.0, 0])) == 5
 
 
 def jacobian_angle(block, x):
@@ -265,7 +265,7 @@ def jacobian_angle(block, x):
     forward = torch.autograd.functional.jacobian(lambda v: block(v)[0], x)
     back = torch.autograd.functional.jacobian(lambda v: block.feedback(v, notes), y)
     j_f = forward.reshape(y.numel(), x.numel())
-    return metrics.angle(j_f.T, back.reshape(x.numel(), y.numel()))
+    return angles.angle(j_f.T, back.reshape(x.numel(), y.numel()))
 
 
 def test_jacobians_of_a_copied_block_match():

@@ -6,14 +6,14 @@ import pytest
 import torch
 
 from alkit.dtp import closed, losses
+from alkit.dtp.angles import compare, gradients
 from alkit.dtp.block import Block
-from alkit.dtp.compare import compare, gradients
 from alkit.dtp.feedback import BlockFeedback
+from alkit.dtp.invertible import Activation, Dense
 from alkit.dtp.networks import network
 from alkit.dtp.noise import Noise, draw, noise_for
-from alkit.dtp.pieces import Activation, Dense
 from alkit.dtp.settings import Settings
-from alkit.dtp.targets import first, local_losses, targets
+from alkit.dtp.targets import local_losses, output_target, targets
 from studies.dtp_one_batch import best_multiple
 from tests.unit.dtp.helpers import batch, exact_net, linear_block
 
@@ -188,7 +188,7 @@ def test_without_a_target_nothing_is_learnt():
     net = exact_net("lenet")
     x, y = batch()
     run = net.locally(x)
-    last = first(run.s[-1], y, 0.0)
+    last = output_target(run.s[-1], y, 0.0)
     assert all(loss == 0 for loss in local_losses(targets(net, run, last)))
     assert max(local_losses(targets(net, run, last, "plain"))) > 0
 
@@ -197,7 +197,7 @@ def test_losses_are_local():
     net = exact_net("lenet")
     x, y = batch()
     run = net.locally(x)
-    deltas = targets(net, run, first(run.s[-1], y, 0.7))
+    deltas = targets(net, run, output_target(run.s[-1], y, 0.7))
     parameters = [p for block in net for p in block.forward_parameters()]
     each = [
         (s - (s + delta).detach()).square().sum() / (2 * len(x))

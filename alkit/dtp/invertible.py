@@ -1,4 +1,4 @@
-"""The parts of a block: each runs forward, and has an inverse of its own for the feedback.
+"""The pieces of a block: each runs forward, and has an inverse of its own for the feedback.
 
     piece        forward F                 feedback G, of what F returned
     Conv         convolution, W            transposed convolution, B of W's shape
@@ -14,23 +14,35 @@ them matter.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
-__all__ = ["ACTIVATIONS", "Activation", "Affine", "AvgPool", "Conv", "Dense", "MaxPool",
-           "NoInverse", "Piece", "Reshape"]  # fmt: skip
+__all__ = [
+    "ACTIVATIONS",
+    "Activation",
+    "Affine",
+    "AvgPool",
+    "Conv",
+    "Dense",
+    "MaxPool",
+    "NoInverse",
+    "Piece",
+    "Reshape",
+]
+
+Function = Callable[[Tensor], Tensor]
 
 
 class NoInverse(ValueError):
-    """A part of a block has no feedback."""
+    """A piece of a block has no feedback."""
 
 
 class Piece(nn.Module):
-    """A part of a block."""
+    """An invertible piece of a block."""
 
     def forward(self, x: Tensor) -> tuple[Tensor, Any]:
         """Return (y, note)."""
@@ -42,25 +54,31 @@ class Piece(nn.Module):
 
 
 class Affine(Piece):
-    """A map with a weight W forward and a weight B of its own in the feedback."""
+    """A map with a weight W and a bias forward, and a weight B of its own in the feedback."""
 
-    weight: nn.Parameter
     bias: nn.Parameter | None
-    feedback_weight: nn.Parameter
 
+    def __init__(self, forward: Sequence[int], feedback: Sequence[int], bias: bool) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(*forward))
+        self.bias = nn.Parameter(torch.empty(forward[0])) if bias else None
+        self.feedback_weight = nn.Parameter(torch.empty(*feedback))
+
+    @torch.no_grad()
     def initialise(self, generator: Generator) -> None:
         """Draw as torch does: uniform within 1 / sqrt(fan-in), forward and feedback apart."""
-        bound = 1 / math.sqrt(self.weight[0].numel())
-        back = 1 / math.sqrt(self.feedback_weight[0].numel())
-        with torch.no_grad():
-            self.weight.uniform_(-bound, bound, generator=generator)
-            if self.bias is not None:
-                self.bias.uniform_(-bound, bound, generator=generator)
-            self.feedback_weight.uniform_(-back, back, generator=generator)
+        for parameter, weight in (
+            (self.weight, self.weight),
+            (self.bias, self.weight),
+            (self.feedback_weight, self.feedback_weight),
+        ):
+            if parameter is not None:
+                bound = 1 / math.sqrt(weight[0].numel())
+                parameter.uniform_(-bound, bound, generator=generator)
 
     def transposed(self) -> Tensor:
         """Return the B that makes the feedback the transpose of the forward map."""
-        return self.weight
+        raise NotImplementedError
 
     def feedback_gradient(self, outer: Tensor, inner: Tensor) -> Tensor:
         """Return the gradient of <outer, B inner> by B.
@@ -80,7 +98,7 @@ class Affine(Piece):
 
 
 class Conv(Affine):
-    """A square convolution.
+    """A square convolution; the note is the input's shape.
 
     Args:
         bias: of the forward map.
@@ -96,15 +114,11 @@ class Conv(Affine):
         padding: int = 1,
         bias: bool = True,
     ) -> None:
-        super().__init__()
         shape = (outputs, inputs, kernel, kernel)
-        self.weight = nn.Parameter(torch.empty(shape))
-        self.bias = nn.Parameter(torch.empty(outputs)) if bias else None
-        self.feedback_weight = nn.Parameter(torch.empty(shape))
+        super().__init__(shape, shape, bias)
         self.stride, self.padding = stride, padding
 
     def forward(self, x: Tensor) -> tuple[Tensor, torch.Size]:
-        """Convolve; the note is the input's shape."""
         return F.conv2d(x, self.weight, self.bias, self.stride, self.padding), x.shape
 
     def feedback(self, y: Tensor, note: torch.Size) -> Tensor:
@@ -117,11 +131,12 @@ class Conv(Affine):
         weight = self.feedback_weight
         return F.conv_transpose2d(y, weight, None, self.stride, self.padding, short)
 
+    def transposed(self) -> Tensor:
+        return self.weight
+
     def feedback_gradient(self, outer: Tensor, inner: Tensor) -> Tensor:
-        """See `Affine`: the weight gradient of a convolution of `outer`."""
-        return nn.grad.conv2d_weight(
-            outer, self.feedback_weight.shape, inner, self.stride, self.padding
-        )
+        shape = self.feedback_weight.shape
+        return nn.grad.conv2d_weight(outer, shape, inner, self.stride, self.padding)
 
     def feedback_squares(self, inner: Tensor, note: torch.Size) -> Tensor:
         """See `Affine`: for each kernel place the squares whose product lies inside the image."""
@@ -134,29 +149,21 @@ class Dense(Affine):
     """A linear map of rows."""
 
     def __init__(self, inputs: int, outputs: int, *, bias: bool = True) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.empty(outputs, inputs))
-        self.bias = nn.Parameter(torch.empty(outputs)) if bias else None
-        self.feedback_weight = nn.Parameter(torch.empty(inputs, outputs))
+        super().__init__((outputs, inputs), (inputs, outputs), bias)
 
     def forward(self, x: Tensor) -> tuple[Tensor, None]:
-        """Map rows."""
         return F.linear(x, self.weight, self.bias), None
 
     def feedback(self, y: Tensor, note: None) -> Tensor:
-        """Map rows back."""
         return F.linear(y, self.feedback_weight)
 
     def transposed(self) -> Tensor:
-        """See `Affine`."""
         return self.weight.T
 
     def feedback_gradient(self, outer: Tensor, inner: Tensor) -> Tensor:
-        """See `Affine`."""
         return outer.T @ inner
 
     def feedback_squares(self, inner: Tensor, note: None) -> Tensor:
-        """See `Affine`."""
         return inner.square().sum(0)
 
 
@@ -179,15 +186,13 @@ def _matched_tanh(h: Tensor) -> Tensor:
 
 
 # forward, and the feedback whose slope at the activation is the forward's (None: there is none)
-ACTIVATIONS: dict[
-    str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor] | None]
-] = {
+ACTIVATIONS: dict[str, tuple[Function, Function | None]] = {
     "elu": (F.elu, _matched_elu),
     "tanh": (torch.tanh, _matched_tanh),
     "leaky_relu": (_leaky, _leaky),
     "identity": (_identity, _identity),
     "relu": (F.relu, None),
-}  # fmt: skip
+}
 
 
 class Activation(Piece):
@@ -214,20 +219,17 @@ class Activation(Piece):
         self.back = other if matched else self.function
 
     def forward(self, x: Tensor) -> tuple[Tensor, None]:
-        """Apply it."""
         return self.function(x), None
 
     def feedback(self, y: Tensor, note: None) -> Tensor:
-        """Apply the feedback's function."""
         return self.back(y)
 
     def extra_repr(self) -> str:
-        """Say which."""
         return f"{self.name}, matched={self.matched}"
 
 
 class MaxPool(Piece):
-    """Maxima of windows.
+    """Maxima of windows; the note is where they were, and the input's shape.
 
     Args:
         add: where windows overlap, add what comes back to one place, as the transpose does. As
@@ -239,7 +241,6 @@ class MaxPool(Piece):
         self.kernel, self.stride, self.padding, self.add = kernel, stride, padding, add
 
     def forward(self, x: Tensor) -> tuple[Tensor, tuple[Tensor, torch.Size]]:
-        """Pool; the note is where the maxima were, and the input's shape."""
         y, places = F.max_pool2d(x, self.kernel, self.stride, self.padding, return_indices=True)
         return y, (places, x.shape)
 
@@ -251,12 +252,11 @@ class MaxPool(Piece):
         return put(2, places.flatten(2), y.flatten(2)).view(*y.shape[:2], *shape[2:])
 
     def extra_repr(self) -> str:
-        """Say which."""
         return f"{self.kernel}, {self.stride}, {self.padding}, add={self.add}"
 
 
 class AvgPool(Piece):
-    """Means of windows, so many a side.
+    """Means of windows, so many a side; the note is the input's shape.
 
     Args:
         transpose: in the feedback divide by the window's area. As published values are repeated.
@@ -267,7 +267,6 @@ class AvgPool(Piece):
         self.side, self.transpose = side, transpose
 
     def forward(self, x: Tensor) -> tuple[Tensor, torch.Size]:
-        """Pool; the note is the input's shape."""
         return F.adaptive_avg_pool2d(x, self.side), x.shape
 
     def feedback(self, y: Tensor, note: torch.Size) -> Tensor:
@@ -277,12 +276,10 @@ class AvgPool(Piece):
 
 
 class Reshape(Piece):
-    """Flatten samples to rows."""
+    """Flatten samples to rows; the note is the input's shape."""
 
     def forward(self, x: Tensor) -> tuple[Tensor, torch.Size]:
-        """Flatten; the note is the input's shape."""
         return x.flatten(1), x.shape
 
     def feedback(self, y: Tensor, note: torch.Size) -> Tensor:
-        """Give the shape back."""
         return y.reshape(len(y), *note[1:])
