@@ -55,31 +55,18 @@ def longest_first(loads: Sequence[float], workers: int) -> list[int]:
 
 
 def measured_loads(feedback: BlockFeedback, run: Pass) -> list[float]:
-    """Return the seconds of each block's loop for a batch, from loops of 1 and of 3 iterations.
+    """Return the seconds of each block's loop for a batch, from loops of 1 and of 3 iterations."""
+    feedback = copy.deepcopy(feedback)  # with its network: measuring changes nothing
+    return [_seconds(feedback, n, run) for n in feedback.loops]
 
-    Weights and momentum are put back.
-    """
+
+def _seconds(feedback: BlockFeedback, n: int, run: Pass) -> float:
+    if not feedback.iterations(n):
+        return 0.0
     found = []
-    for n in feedback.loops:
-        kept = [p.detach().clone() for p in feedback.parameters(n)]
-        state = copy.deepcopy(feedback.optimizers[n].state_dict())
-        one = 0.0
-        if feedback.iterations(n):
-            _seconds(feedback, n, run, 1)  # warm
-            short, long = (_seconds(feedback, n, run, count) for count in (1, 3))
-            one = max(long - short, 0.0) / 2 or short
-        for parameter, value in zip(feedback.parameters(n), kept, strict=True):
-            _put(parameter, value)
-        feedback.optimizers[n].load_state_dict(state)
-        found.append(one * feedback.iterations(n))
-    return found
-
-
-def _seconds(feedback: BlockFeedback, n: int, run: Pass, iterations: int) -> float:
-    start_s = time.perf_counter()
-    feedback.learn(n, run, step=-1, iterations=iterations)
-    return time.perf_counter() - start_s
-
-
-def _put(parameter: Tensor, value: Tensor) -> None:
-    parameter.data.copy_(value)
+    for iterations in (1, 1, 3):  # the first one warms up
+        start_s = time.perf_counter()
+        feedback.learn(n, run, step=-1, iterations=iterations)
+        found.append(time.perf_counter() - start_s)
+    _, short, long = found
+    return (max(long - short, 0.0) / 2 or short) * feedback.iterations(n)

@@ -55,7 +55,7 @@ class Block(nn.Module):
 
     def feedback(self, y: Tensor, notes: Notes) -> Tensor:
         """Return G(y), in the space of the input; the notes say which forward pass it inverts."""
-        return self._back(y, notes, len(self.pieces), 0)
+        return self._back(y, notes, 0)
 
     @cached_property
     def linear(self) -> Linear | None:
@@ -79,16 +79,16 @@ class Block(nn.Module):
 
     def psi(self, y: Tensor, notes: Notes) -> Tensor:
         """Return what the feedback's weight is applied to."""
-        return self._back(y, notes, len(self.pieces), self._at() + 1)
+        return self._back(y, notes, self.weighed().at + 1)
 
     def weigh(self, inner: Tensor, notes: Notes) -> Tensor:
         """Apply the feedback's weight to what `psi` gives; the result is not reshaped yet."""
-        at = self._at()
-        return self._back(inner, notes, at + 1, at)
+        piece, at = self.weighed()
+        return piece.feedback(inner, notes[at])
 
     def flat(self, x: Tensor, notes: Notes) -> Tensor:
         """Give an input the shape that the weight of the feedback returns."""
-        return x.flatten(1) if self._at() else x
+        return x.flatten(1) if self.weighed().at else x
 
     def forward_parameters(self) -> list[nn.Parameter]:
         """Return W and b."""
@@ -115,10 +115,8 @@ class Block(nn.Module):
             if part.bias is not None:
                 part.bias.zero_()
 
-    def _back(self, y: Tensor, notes: Notes, high: int, low: int) -> Tensor:
-        for at in reversed(range(low, high)):
+    def _back(self, y: Tensor, notes: Notes, last: int) -> Tensor:
+        """Go back through the pieces down to one of them."""
+        for at in reversed(range(last, len(self.pieces))):
             y = self.pieces[at].feedback(y, notes[at])
         return y
-
-    def _at(self) -> int:
-        return self.weighed().at

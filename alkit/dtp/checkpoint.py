@@ -8,7 +8,7 @@ from torch import Tensor
 
 from alkit.data.parts import DataSet
 from alkit.dtp.trainer import Trainer
-from alkit.engine import checkpoint
+from alkit.engine import checkpoint as checkpoints
 
 __all__ = ["Progress", "restore", "save"]
 
@@ -30,7 +30,7 @@ def save(path: Path, trainer: Trainer, data: DataSet, progress: Progress) -> Non
     state = trainer.state()
     if trainer.group.rank == 0:
         now = {each.name: getattr(progress, each.name) for each in fields(progress)}
-        checkpoint.save(path, state | {"settings": _identity(trainer, data), "progress": now})
+        checkpoints.save(path, state | {"settings": _identity(trainer, data), "progress": now})
 
 
 def restore(path: Path, trainer: Trainer, data: DataSet) -> Progress:
@@ -39,7 +39,7 @@ def restore(path: Path, trainer: Trainer, data: DataSet) -> Progress:
     Raises:
         ValueError: another run's file; names the setting.
     """
-    saved = checkpoint.load(path)
+    saved = checkpoints.load(path)
     before = saved.get("settings", {})
     for name, value in _identity(trainer, data).items():
         if before.get(name) != value:

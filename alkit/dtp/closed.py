@@ -13,8 +13,10 @@ With D1 = psi(F(x + dx)) - psi(y), D2 = psi(y + dy) - psi(y), e = B D2 and b sam
 <B, gradient> = 2/b [ |e|^2 - <dx, B D1> ], so the loss needs no further convolution either.
 
 Products of D2 at different places have the mean 0, for dy is independent there (up to sigma^4,
-where psi bends). `expected_gradient` leaves them out, and of corr(D2, B D2) only B times sums of
-squares is left: 2 convolutions, less noise, the same mean; not the same numbers.
+where psi bends). The expected form leaves them out, and of corr(D2, B D2) only B times S is left,
+with <B^2, S> the mean of |B D2|^2: 2 convolutions, less noise, the same mean; not the same numbers.
+
+    expected  =  2/b [ B S - corr(D1, dx) ]
 """
 
 import torch
@@ -22,7 +24,7 @@ from torch import Tensor
 
 from alkit.dtp.block import Block, Notes
 
-__all__ = ["expected_gradient", "l_drl_gradient", "reconstruction_gradient"]
+__all__ = ["l_drl_gradient", "reconstruction_gradient"]
 
 
 @torch.no_grad()
@@ -36,47 +38,30 @@ def l_drl_gradient(
     *,
     index: str = "own",
     base: Tensor | None = None,
+    expected: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Return (loss, gradient by the feedback's weight); see `alkit.dtp.losses.l_drl`.
 
     Args:
         base: psi(y), if it is known already.
-    """
-    piece, _ = block.weighed()
-    first, second = _differences(block, x, y, notes, dx, dy, index, base)
-    error = block.weigh(second, notes)
-    outer = torch.cat([error, block.flat(dx, notes)])
-    gradient = piece.feedback_gradient(outer, torch.cat([second, -first])).mul_(2 / len(x))
-    loss = (piece.feedback_weight * gradient).sum() - error.square().sum() / len(x)
-    return loss, gradient
-
-
-@torch.no_grad()
-def expected_gradient(
-    block: Block,
-    x: Tensor,
-    y: Tensor,
-    notes: Notes,
-    dx: Tensor,
-    dy: Tensor,
-    *,
-    index: str = "own",
-    base: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
-    """Return (loss, gradient) with less noise than `l_drl_gradient`; arguments as there.
-
-    The mean is the same but for what psi's bend makes of dy's mean, of the order of sigma^4.
-
-    gradient  =  2/b [ B S - corr(D1, dx) ],    <B^2, S> the mean of |B D2|^2
+        expected: with less noise. The mean is the same but for what psi's bend makes of dy's mean,
+            of the order of sigma^4.
     """
     piece, at = block.weighed()
-    first, second = _differences(block, x, y, notes, dx, dy, index, base)
-    squares = piece.feedback_squares(second, notes[at])
-    outer = block.flat(dx, notes)
-    weight, corr = piece.feedback_weight, piece.feedback_gradient(outer, first)
-    scaled = weight * squares
-    loss = ((weight * scaled).sum() - 2 * (weight * corr).sum()) / len(x)
-    return loss, scaled.sub_(corr).mul_(2 / len(x))
+    base = block.psi(y, notes) if base is None else base
+    noisy, own = block(x + dx)
+    first = block.psi(noisy, own if index == "own" else notes) - base
+    second = block.psi(y + dy, notes) - base
+    weight, outer = piece.feedback_weight, block.flat(dx, notes)
+    if expected:
+        scaled = weight * piece.feedback_squares(second, notes[at])
+        corr = piece.feedback_gradient(outer, first)
+        loss = ((weight * scaled).sum() - 2 * (weight * corr).sum()) / len(x)
+        return loss, scaled.sub_(corr).mul_(2 / len(x))
+    error = block.weigh(second, notes)
+    outer, inner = torch.cat([error, outer]), torch.cat([second, -first])
+    gradient = piece.feedback_gradient(outer, inner).mul_(2 / len(x))
+    return (weight * gradient).sum() - error.square().sum() / len(x), gradient
 
 
 @torch.no_grad()
@@ -92,20 +77,3 @@ def reconstruction_gradient(
     error = rebuilt - block.flat(x + dx, used)
     gradient = piece.feedback_gradient(error, inner).mul_(2 / len(x))
     return error.square().sum() / len(x), gradient
-
-
-def _differences(
-    block: Block,
-    x: Tensor,
-    y: Tensor,
-    notes: Notes,
-    dx: Tensor,
-    dy: Tensor,
-    index: str,
-    base: Tensor | None,
-) -> tuple[Tensor, Tensor]:
-    """Return (D1, D2)."""
-    base = block.psi(y, notes) if base is None else base
-    noisy, own = block(x + dx)
-    first = block.psi(noisy, own if index == "own" else notes) - base
-    return first, block.psi(y + dy, notes) - base

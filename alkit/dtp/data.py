@@ -61,7 +61,6 @@ def pictures(
         x, y = (torch.cat([getattr(part, field) for part in parts]) for field in ("x", "y"))
         note = f"{data.note}; trains on all, looks at the test images".removeprefix("; ")
         data = replace(data, train=replace(data.train, x=x, y=y), validation=data.test, note=note)
-    if protocol == "original":
         validation = test
     data = data.subset(train=train, validation=validation, test=test, seed=seed)
     parts = (_made(part, normalisation, side) for part in (data.train, data.validation, data.test))

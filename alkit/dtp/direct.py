@@ -44,15 +44,16 @@ class DirectFeedback(BlockFeedback):
 
     def parameters(self, n: int) -> list[nn.Parameter]:
         """Return Q_n."""
-        return [getattr(self.net, f"direct_{n}")]
+        return [self._map(n)]
 
     def targets(self, run: Pass, last: Tensor) -> list[Tensor]:
         """Return all blocks' deltas from the output's."""
         with torch.no_grad():
-            found = [
-                (last @ getattr(self.net, f"direct_{n}").T).view_as(run.s[n]) for n in self.loops
-            ]
+            found = [(last @ self._map(n).T).view_as(run.s[n]) for n in self.loops]
         return [*found, last]
+
+    def _map(self, n: int) -> nn.Parameter:
+        return getattr(self.net, f"direct_{n}")
 
     def _loops(self) -> list[int]:
         return list(range(len(self.net) - 1))
@@ -70,5 +71,5 @@ class DirectFeedback(BlockFeedback):
         for block in self.net.blocks[n + 1 :]:
             noisy, _ = block(noisy)
         change = noisy - out
-        error = change @ getattr(self.net, f"direct_{n}").T - dh.flatten(1)
+        error = change @ self._map(n).T - dh.flatten(1)
         return error.square().sum() / len(s), [error.T @ change * (2 / len(s))]

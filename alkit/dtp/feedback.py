@@ -16,6 +16,7 @@ from alkit.dtp import closed, losses
 from alkit.dtp.block import Block, Notes
 from alkit.dtp.networks import Net, Pass
 from alkit.dtp.noise import Noise, noise_for
+from alkit.dtp.optimizers import optimizer
 from alkit.dtp.settings import METHODS, Lists, Settings
 from alkit.dtp.targets import targets
 from alkit.engine.heartbeat import beat
@@ -41,9 +42,10 @@ class BlockFeedback:
         self.loss, self.rule = METHODS[settings.method]
         self.loops = self._loops()
         self.lists: Lists = settings.lists([net.label(n) for n in self.loops])
+        kind, momentum = settings.feedback_optimizer, settings.feedback_momentum
         self.optimizers = {
-            n: self._optimizer(n, rate)
-            for n, rate in zip(self.loops, self.lists.feedback_lr, strict=True)
+            n: optimizer(kind, self.parameters(n), lr, momentum)
+            for n, lr in zip(self.loops, self.lists.feedback_lr, strict=True)
         }
 
     def parameters(self, n: int) -> list[nn.Parameter]:
@@ -64,9 +66,8 @@ class BlockFeedback:
             NotFinite: a loss is not; says what to lower.
         """
         count = self.iterations(n) if iterations is None else iterations
-        optimizer, parameters = self.optimizers[n], self.parameters(n)
-        generator = noise_for(self.settings.seed, step, n)
-        noise = Noise(generator, self.settings.noise)
+        parameters = self.parameters(n)
+        noise = Noise(noise_for(self.settings.seed, step, n), self.settings.noise)
         batch = self._batch(n, run)
         found = []
         for _ in range(count):
@@ -74,7 +75,7 @@ class BlockFeedback:
             loss, gradients = self._gradient(n, batch, noise)
             for parameter, gradient in zip(parameters, gradients, strict=True):
                 parameter.grad = gradient
-            optimizer.step()
+            self.optimizers[n].step()
             found.append(loss.detach())
         made = torch.stack(found) if found else torch.zeros(0)
         self._check(n, made, step)
@@ -90,12 +91,6 @@ class BlockFeedback:
 
     def _loops(self) -> list[int]:
         return self.net.trained
-
-    def _optimizer(self, n: int, rate: float) -> torch.optim.Optimizer:
-        if self.settings.feedback_optimizer == "adam":
-            return torch.optim.Adam(self.parameters(n), lr=rate)
-        momentum = self.settings.feedback_momentum
-        return torch.optim.SGD(self.parameters(n), lr=rate, momentum=momentum)
 
     @torch.no_grad()
     def _batch(self, n: int, run: Pass) -> Any:
@@ -120,20 +115,18 @@ class BlockFeedback:
             with torch.no_grad():
                 y, notes = block(x)
         dx = noise.draw(x, sigma, "x")
+        given: tuple[Any, ...] = x, notes, dx
+        options: dict[str, Any] = {"index": index}
         if self.loss == "reconstruction":
-            if self._closed(block):
-                loss, gradient = closed.reconstruction_gradient(block, x, notes, dx, index=index)
-                return loss, [gradient]
-            return self._differentiated(n, losses.reconstruction(block, x, notes, dx, index=index))
-        dy = noise.draw(y, sigma, "y")
+            loss_of, gradient_of = losses.reconstruction, closed.reconstruction_gradient
+        else:
+            given = x, y, notes, dx, noise.draw(y, sigma, "y")
+            loss_of, gradient_of = losses.l_drl, closed.l_drl_gradient
+            options |= {"base": base, "expected": self.settings.form == "expected"}
         if self._closed(block):
-            expected = self.settings.form == "expected"
-            made = closed.expected_gradient if expected else closed.l_drl_gradient
-            loss, gradient = made(block, x, y, notes, dx, dy, index=index, base=base)
+            loss, gradient = gradient_of(block, *given, **options)
             return loss, [gradient]
-        return self._differentiated(n, losses.l_drl(block, x, y, notes, dx, dy, index=index))
-
-    def _differentiated(self, n: int, loss: Tensor) -> tuple[Tensor, list[Tensor]]:
+        loss = loss_of(block, *given, index=index)
         return loss, list(torch.autograd.grad(loss, self.parameters(n)))
 
     def _check(self, n: int, made: Tensor, step: int) -> None:

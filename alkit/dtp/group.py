@@ -13,9 +13,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from alkit.engine import messages as channel
 from alkit.engine.heartbeat import waiting
-from alkit.engine.messages import fingerprint
+from alkit.engine.messages import broadcast, fingerprint
 
 __all__ = ["Group", "RanksDiffer"]
 
@@ -38,7 +37,7 @@ class Group:
         if self.ranks == 1:
             return payload
         with waiting(f"word from rank {source}"):
-            return channel.broadcast(payload, source)
+            return broadcast(payload, source)
 
     def gather(self, payload: Any) -> list[Any]:
         """Return what every rank gives, by rank."""

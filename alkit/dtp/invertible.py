@@ -67,14 +67,12 @@ class Affine(Piece):
     @torch.no_grad()
     def initialise(self, generator: Generator) -> None:
         """Draw as torch does: uniform within 1 / sqrt(fan-in), forward and feedback apart."""
-        for parameter, weight in (
-            (self.weight, self.weight),
-            (self.bias, self.weight),
-            (self.feedback_weight, self.feedback_weight),
-        ):
-            if parameter is not None:
-                bound = 1 / math.sqrt(weight[0].numel())
-                parameter.uniform_(-bound, bound, generator=generator)
+        bound = 1 / math.sqrt(self.weight[0].numel())
+        self.weight.uniform_(-bound, bound, generator=generator)
+        if self.bias is not None:
+            self.bias.uniform_(-bound, bound, generator=generator)
+        bound = 1 / math.sqrt(self.feedback_weight[0].numel())
+        self.feedback_weight.uniform_(-bound, bound, generator=generator)
 
     def transposed(self) -> Tensor:
         """Return the B that makes the feedback the transpose of the forward map."""

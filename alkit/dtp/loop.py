@@ -15,7 +15,7 @@ from alkit.dtp.checkpoint import Progress
 from alkit.dtp.evaluation import correct, gradient_angles
 from alkit.dtp.group import Group
 from alkit.dtp.networks import Net
-from alkit.dtp.rates import rate
+from alkit.dtp.optimizers import rate
 from alkit.dtp.record import Record, digest
 from alkit.dtp.settings import Settings
 from alkit.dtp.trainer import Trained, Trainer
@@ -35,11 +35,8 @@ def run(
     checkpoint: Path | None = None,
     progress: bool = True,
 ) -> Record:
-    """Train on this process, or as one of the ranks of a group.
+    """Train on this process, or as one of the ranks of a group; arguments as of `train`.
 
-    Args:
-        owners: rank of each loop; default the longest first, by measured seconds.
-        checkpoint: written after each epoch; training goes on from it if it is there.
     Raises:
         ValueError: settings that don't fit the network, or another run's checkpoint.
         NotFinite: a loss is not.
@@ -139,9 +136,9 @@ class _Loop:
 
     def _paced(self, bar: tqdm) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield an epoch's batches, and set each step's rate before it."""
-        epoch = self.now.epoch
+        epoch, own = self.now.epoch, self.settings
         for step, batch in enumerate(self._batches(epoch), self.now.step):
-            self.trainer.lr = rate(self.settings, step, epoch, self.steps)
+            self.trainer.lr = rate(own.schedule, own.lr, step, epoch, self.steps)
             yield batch
             bar.update()
 

@@ -11,6 +11,7 @@ Sizes and counts stand in notebook 50 and are checked by the tests.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import NamedTuple
 
 import torch
@@ -31,6 +32,8 @@ from alkit.dtp.invertible import (
 from alkit.dtp.residual import Residual
 
 __all__ = ["EXACT", "NETWORKS", "Net", "Pass", "Switches", "network"]
+
+Maker = Callable[..., list[Block]]  # of channels, side, classes, switches
 
 
 @dataclass(frozen=True)
@@ -171,37 +174,20 @@ def _conv_block(
     return Block(conv, *(after if act.name == "relu" else reversed(after)))
 
 
-def _pooled(channels: int, side: int, widths: Sequence[int], switches: Switches) -> list[Block]:
-    """Blocks that each halve the side."""
-    if side >> len(widths) < 1:
-        raise ValueError(f"pictures of side {side}: {len(widths)} pools need {2 ** len(widths)}")
-    return [
-        _conv_block(a, b, switches, pool=MaxPool(add=switches.add))
-        for a, b in zip((channels, *widths), widths, strict=False)
-    ]
+def _vgg(*widths: int, first: int = 0) -> Maker:
+    """Blocks that each halve the side; `first`: the width of one before them that does not."""
 
+    def made(channels: int, side: int, classes: int, switches: Switches) -> list[Block]:
+        if side >> len(widths) < 1:
+            need = 2 ** len(widths)
+            raise ValueError(f"pictures of side {side}: {len(widths)} pools need {need}")
+        blocks = [_conv_block(channels, first, switches)] if first else []
+        for a, b in pairwise((first or channels, *widths)):
+            blocks.append(_conv_block(a, b, switches, pool=MaxPool(add=switches.add)))
+        last = (side >> len(widths)) ** 2 * widths[-1]
+        return [*blocks, Block(Reshape(), Dense(last, classes))]
 
-def _head(features: int, classes: int) -> Block:
-    return Block(Reshape(), Dense(features, classes))
-
-
-def _simple_vgg(channels: int, side: int, classes: int, switches: Switches) -> list[Block]:
-    widths = (128, 128, 256, 256, 512)
-    last = (side >> 5) ** 2 * widths[-1]
-    return [*_pooled(channels, side, widths, switches), _head(last, classes)]
-
-
-def _simple_vgg2(channels: int, side: int, classes: int, switches: Switches) -> list[Block]:
-    widths = (128, 256, 256, 512)
-    first = _conv_block(channels, 128, switches)
-    last = (side >> 4) ** 2 * widths[-1]
-    return [first, *_pooled(128, side, widths, switches), _head(last, classes)]
-
-
-def _tiny(channels: int, side: int, classes: int, switches: Switches) -> list[Block]:
-    widths = (24, 32, 48)
-    last = (side >> 3) ** 2 * widths[-1]
-    return [*_pooled(channels, side, widths, switches), _head(last, classes)]
+    return made
 
 
 def _lenet(
@@ -219,7 +205,7 @@ def _lenet(
     return [*blocks, hidden, Block(Dense(512, classes))]
 
 
-def _resnet(counts: Sequence[int]) -> Callable[..., list[Block]]:
+def _resnet(*counts: int) -> Maker:
     def made(channels: int, side: int, classes: int, switches: Switches) -> list[Block]:
         if switches.matched:
             raise NoInverse("a residual block's feedback can't be matched: set matched=False")
@@ -227,11 +213,9 @@ def _resnet(counts: Sequence[int]) -> Callable[..., list[Block]]:
         blocks, inputs = [Block(Conv(channels, 64, bias=False), Activation(act))], 64
         for stage, count in enumerate(counts):
             width = 64 << stage
-            strides = [1 + (stage > 0)] + [1] * (count - 1)
-            blocks.append(Block(*(
-                Residual(inputs if not at else width, width, stride, activation=act)
-                for at, stride in enumerate(strides)
-            )))  # fmt: skip
+            pieces = [Residual(inputs, width, 1 + (stage > 0), activation=act)]
+            pieces += [Residual(width, width, activation=act) for _ in range(count - 1)]
+            blocks.append(Block(*pieces))
             inputs = width
         return [*blocks, Block(AvgPool(transpose=switches.add), Reshape(), Dense(512, classes))]
 
@@ -239,11 +223,11 @@ def _resnet(counts: Sequence[int]) -> Callable[..., list[Block]]:
 
 
 # how it is made, the side of its pictures, its activation
-NETWORKS: dict[str, tuple[Callable[..., list[Block]], int, str]] = {
-    "simple_vgg": (_simple_vgg, 32, "elu"),
-    "simple_vgg2": (_simple_vgg2, 32, "elu"),
+NETWORKS: dict[str, tuple[Maker, int, str]] = {
+    "simple_vgg": (_vgg(128, 128, 256, 256, 512), 32, "elu"),
+    "simple_vgg2": (_vgg(128, 256, 256, 512, first=128), 32, "elu"),
     "lenet": (_lenet, 32, "elu"),
-    "resnet18": (_resnet((2, 2, 2, 2)), 32, "relu"),
-    "resnet34": (_resnet((3, 4, 6, 3)), 32, "relu"),
-    "tiny": (_tiny, 16, "elu"),
+    "resnet18": (_resnet(2, 2, 2, 2), 32, "relu"),
+    "resnet34": (_resnet(3, 4, 6, 3), 32, "relu"),
+    "tiny": (_vgg(24, 32, 48), 16, "elu"),
 }

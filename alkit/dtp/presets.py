@@ -43,10 +43,8 @@ class Preset:
 
     def net(self, seed: int = 0) -> Net:
         """Make the network."""
-        return network(
-            self.network, classes=self.classes, channels=self.channels, side=self.side, seed=seed,
-            switches=self.switches, **self.options,
-        )  # fmt: skip
+        shape = {"classes": self.classes, "channels": self.channels, "side": self.side}
+        return network(self.network, **shape, seed=seed, switches=self.switches, **self.options)
 
     def load(self, **options: Any) -> DataSet:
         """Load the data; options are those of `alkit.dtp.data.pictures`."""
@@ -54,61 +52,80 @@ class Preset:
         return pictures(self.data, **(own | options))
 
 
+def _with(base: Preset, settings: Mapping[str, Any], **changes: Any) -> Preset:
+    """Return a preset with other settings, and other fields."""
+    return replace(base, settings=replace(base.settings, **settings), **changes)
+
+
 _PUBLISHED = Settings(
-    epochs=90, batch=128, beta=0.7, iterations=(20, 30, 35, 55, 20),
-    sigma=(0.4, 0.4, 0.2, 0.2, 0.08), feedback_lr=(1e-4, 3.5e-4, 8e-3, 8e-3, 0.18), lr=0.05,
-    schedule="cosine_published", augment="edge", seed=123,
-)  # fmt: skip
-_IMAGENET = replace(_PUBLISHED, batch=256, iterations=(25, 35, 40, 60, 25), lr=0.01)
-_LENET = Settings(
-    epochs=90, batch=256, beta=0.4655, iterations=(41, 51, 24),
-    sigma=(0.416402, 0.382626, 0.139538), feedback_lr=(7.18843e-4, 1.25103e-4, 3.54147e-2),
-    lr=0.03618, schedule="cosine_published", augment="edge", seed=123,
-)  # fmt: skip
+    epochs=90,
+    batch=128,
+    beta=0.7,
+    iterations=(20, 30, 35, 55, 20),
+    sigma=(0.4, 0.4, 0.2, 0.2, 0.08),
+    feedback_lr=(1e-4, 3.5e-4, 8e-3, 8e-3, 0.18),
+    lr=0.05,
+    schedule="cosine_published",
+    augment="edge",
+    seed=123,
+)
+_LENET = replace(
+    _PUBLISHED,
+    batch=256,
+    beta=0.4655,
+    iterations=(41, 51, 24),
+    sigma=(0.416402, 0.382626, 0.139538),
+    feedback_lr=(7.18843e-4, 1.25103e-4, 3.54147e-2),
+    lr=0.03618,
+)
 _ALIGNMENT = Settings(
-    batch=256, beta=0.4655, iterations=5000, sigma=(0.2, 0.2, 0.1),
-    feedback_lr=(1e-4, 2.5e-3, 0.01), schedule="none", seed=123,
-)  # fmt: skip
+    batch=256,
+    beta=0.4655,
+    iterations=5000,
+    sigma=(0.2, 0.2, 0.1),
+    feedback_lr=(1e-4, 2.5e-3, 0.01),
+    schedule="none",
+    seed=123,
+)
 # feedback_lr = kappa / (2 sigma_n^2 P_n) with kappa 5e-3, P_n the positions of a block's output
-_TINY = Settings(
-    epochs=8, batch=64, iterations=(10, 14, 10), sigma=(0.3, 0.2, 0.08),
-    feedback_lr=(5e-3 / 2.88, 5e-3 / 0.32, 5e-3 / 0.0128), lr=0.05,
-)  # fmt: skip
+_SMALL = Settings(
+    epochs=8,
+    batch=64,
+    iterations=(10, 14, 10),
+    sigma=(0.3, 0.2, 0.08),
+    feedback_lr=(5e-3 / 2.88, 5e-3 / 0.32, 5e-3 / 0.0128),
+    lr=0.05,
+)
 _CIFAR = Preset("simple_vgg", "cifar10", _PUBLISHED, "cifar10")
-_TINY_CIFAR = Preset("tiny", "cifar10", _TINY, "cifar10", side=16)
+_IMAGENET = _with(
+    Preset("simple_vgg", "imagenet32", _PUBLISHED, "imagenet", classes=1000),
+    {"batch": 256, "iterations": (25, 35, 40, 60, 25), "lr": 0.01},
+)
+_TINY = Preset("tiny", "cifar10", _SMALL, "cifar10", side=16)
+_DIGITS = replace(_TINY, data="digits", normalisation="", channels=1)
 
 PRESETS: dict[str, Preset] = {
     "cifar10_dtp": replace(_CIFAR, note="file: rate 0.08, ImageNet's scale"),
     "cifar10_ranks": replace(_CIFAR, ranks=6, note="file: this one"),
-    "cifar10_bp": replace(
-        _CIFAR, settings=replace(_PUBLISHED, method="bp"), note="file: ImageNet's scale"
-    ),
-    "imagenet32_dtp": Preset("simple_vgg", "imagenet32", _IMAGENET, "imagenet", 1000),
-    "imagenet32_ranks": Preset("simple_vgg", "imagenet32", _IMAGENET, "imagenet", 1000, ranks=6),
-    "imagenet32_bp": Preset(
-        "simple_vgg", "imagenet32", replace(_IMAGENET, method="bp", schedule="step"), "imagenet",
-        1000,
-    ),
-    "cifar10_legacy": replace(
-        _CIFAR, settings=replace(_PUBLISHED, lr=0.08), normalisation="cifar10_3xstd",
-        note="what rate 0.08 was found for",
+    "cifar10_bp": _with(_CIFAR, {"method": "bp"}, note="file: ImageNet's scale"),
+    "imagenet32_dtp": _IMAGENET,
+    "imagenet32_ranks": replace(_IMAGENET, ranks=6),
+    "imagenet32_bp": _with(_IMAGENET, {"method": "bp", "schedule": "step"}),
+    "cifar10_legacy": _with(
+        _CIFAR, {"lr": 0.08}, normalisation="cifar10_3xstd", note="what rate 0.08 was found for"
     ),
     "lenet": Preset("lenet", "cifar10", _LENET, "cifar10"),
     "alignment": Preset(
-        "lenet", "cifar10", _ALIGNMENT, "cifar10", options={"padding": 0},
+        "lenet",
+        "cifar10",
+        _ALIGNMENT,
+        "cifar10",
+        options={"padding": 0},
         note="one batch, then angles; without biases",
     ),
-    "tiny": _TINY_CIFAR,
-    "tiny_exact": replace(
-        _TINY_CIFAR, settings=replace(_TINY, index="frozen", noise="orthogonal"), switches=EXACT
-    ),
+    "tiny": _TINY,
+    "tiny_exact": _with(_TINY, {"index": "frozen", "noise": "orthogonal"}, switches=EXACT),
     # on digits weights move faster: at half the iterations feedback falls behind, and runs diverge
-    "tiny_digits": replace(
-        _TINY_CIFAR, data="digits", normalisation="", channels=1,
-        settings=replace(_TINY, iterations=(20, 28, 20), lr=0.03),
-    ),
-    "smoke": replace(
-        _TINY_CIFAR, data="digits", normalisation="", channels=1,
-        settings=replace(_TINY, epochs=1, iterations=2), samples=128,
-    ),
-}  # fmt: skip
+    "tiny_digits": _with(_DIGITS, {"iterations": (20, 28, 20), "lr": 0.03}),
+    "smoke": _with(_DIGITS, {"epochs": 1, "iterations": 2}, samples=128),
+}

@@ -7,8 +7,9 @@ from typing import Any
 
 from alkit.dtp.losses import INDEX_MODES
 from alkit.dtp.noise import KINDS
+from alkit.dtp.optimizers import OPTIMIZERS, SCHEDULES
 
-__all__ = ["FORMS", "METHODS", "SCHEDULES", "Lists", "Settings", "aligned"]
+__all__ = ["FORMS", "METHODS", "Lists", "Settings", "aligned"]
 
 # what the feedback learns, and how targets come down
 METHODS = {
@@ -19,8 +20,6 @@ METHODS = {
     "bp": ("", ""),
 }
 FORMS = ("closed", "expected", "autograd", "published")
-SCHEDULES = ("cosine", "cosine_published", "step", "none")
-OPTIMIZERS = ("sgd", "adam")
 
 Each = float | Sequence[float]
 
@@ -90,9 +89,14 @@ class Settings:
 
     def __post_init__(self) -> None:
         allowed = {
-            "method": METHODS, "form": FORMS, "index": INDEX_MODES, "noise": KINDS,
-            "schedule": SCHEDULES, "optimizer": OPTIMIZERS, "feedback_optimizer": OPTIMIZERS,
-        }  # fmt: skip
+            "method": METHODS,
+            "form": FORMS,
+            "index": INDEX_MODES,
+            "noise": KINDS,
+            "schedule": SCHEDULES,
+            "optimizer": OPTIMIZERS,
+            "feedback_optimizer": OPTIMIZERS,
+        }
         for name, names in allowed.items():
             if getattr(self, name) not in names:
                 raise ValueError(f"{name} is {getattr(self, name)!r}: give {', '.join(names)}")

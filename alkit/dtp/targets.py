@@ -18,7 +18,7 @@ from torch.nn.functional import softmax
 
 from alkit.dtp.networks import Net, Pass
 
-__all__ = ["RULES", "forward_gradients", "local_losses", "output_target", "targets"]
+__all__ = ["RULES", "forward_gradients", "output_target", "targets"]
 
 
 def output_target(logits: Tensor, y_onehot: Tensor, beta: float) -> Tensor:
@@ -59,8 +59,3 @@ def forward_gradients(net: Net, run: Pass, deltas: Sequence[Tensor]) -> list[lis
         grads = torch.autograd.grad(s, own, -delta / len(s)) if own else ()
         found.append(list(grads))
     return found
-
-
-def local_losses(deltas: Sequence[Tensor]) -> list[Tensor]:
-    """Return each block's loss, 1/2 mean |delta|^2."""
-    return [delta.square().sum() / (2 * len(delta)) for delta in deltas]

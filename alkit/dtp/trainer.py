@@ -22,6 +22,7 @@ from alkit.dtp.direct import DirectFeedback
 from alkit.dtp.feedback import BlockFeedback, NotFinite
 from alkit.dtp.group import Group
 from alkit.dtp.networks import Net, Pass
+from alkit.dtp.optimizers import optimizer
 from alkit.dtp.settings import Settings
 from alkit.dtp.stopwatch import Stopwatch
 from alkit.dtp.targets import forward_gradients, output_target
@@ -81,7 +82,10 @@ class Trainer:
             net.make_symmetric()
         self.feedback = feedback_for(net, settings, sample)
         self.parameters = [p for block in net for p in block.forward_parameters()]
-        self.optimizer = self._optimizer()
+        own = settings
+        self.optimizer = optimizer(
+            own.optimizer, self.parameters, own.lr, own.momentum, own.weight_decay
+        )
         self.loads, self.owners = assigned(self.feedback, sample, owners, self.group)
         self.watch = Stopwatch(self.group.rank)
 
@@ -116,8 +120,8 @@ class Trainer:
     def state(self) -> dict[str, Any]:
         """Return all that training changes; momenta come from their owners: every rank calls it."""
         momenta = {
-            str(n): self.group.broadcast(optimizer.state_dict(), owner)
-            for owner, (n, optimizer) in zip(self.owners, self._loops(), strict=True)
+            str(n): self.group.broadcast(each.state_dict(), owner)
+            for owner, (n, each) in zip(self.owners, self._loops(), strict=True)
         }
         weights = dict(self.net.state_dict())
         return {"net": weights, "optimizer": self.optimizer.state_dict(), "feedback": momenta}
@@ -126,8 +130,8 @@ class Trainer:
         """Go on from what `state` returned, on any number of ranks."""
         self.net.load_state_dict(state["net"])
         self.optimizer.load_state_dict(state["optimizer"])
-        for n, optimizer in self._loops():
-            optimizer.load_state_dict(state["feedback"][str(n)])
+        for n, each in self._loops():
+            each.load_state_dict(state["feedback"][str(n)])
 
     # ---- a step
 
@@ -202,11 +206,3 @@ class Trainer:
     def _loops(self) -> list[tuple[int, torch.optim.Optimizer]]:
         """Return block and optimiser of each feedback loop."""
         return list(self.feedback.optimizers.items()) if self.feedback else []
-
-    def _optimizer(self) -> torch.optim.Optimizer:
-        own = self.settings
-        if own.optimizer == "adam":
-            return torch.optim.Adam(self.parameters, lr=own.lr, weight_decay=own.weight_decay)
-        return torch.optim.SGD(
-            self.parameters, lr=own.lr, momentum=own.momentum, weight_decay=own.weight_decay
-        )

@@ -24,8 +24,10 @@ def test_the_original_protocol_has_no_validation_part():
 def test_scales_of_cifar10():
     """Needs CIFAR-10 in ALKIT_DATA."""
     try:
-        found = {name: pictures("cifar10", normalisation=name, train=200) for name in (
-            "cifar10", "cifar10_3xstd", "imagenet")}  # fmt: skip
+        found = {
+            name: pictures("cifar10", normalisation=name, train=200)
+            for name in ("cifar10", "cifar10_3xstd", "imagenet")
+        }
     except FileNotFoundError:
         pytest.skip("CIFAR-10 is not in ALKIT_DATA")
     spreads = {name: next(iter(f.train.batches(200)))[0].std().item() for name, f in found.items()}

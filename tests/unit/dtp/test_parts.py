@@ -18,10 +18,10 @@ from alkit.dtp.invertible import (
     NoInverse,
     Reshape,
 )
+from alkit.dtp.optimizers import rate
 from alkit.dtp.presets import PRESETS
-from alkit.dtp.rates import rate
 from alkit.dtp.residual import Residual
-from alkit.dtp.settings import Settings, aligned
+from alkit.dtp.settings import aligned
 from studies.dtp_one_batch import feedback_rates, weight_symmetry
 from tests.unit.dtp.helpers import made_set
 
@@ -99,11 +99,17 @@ def test_each_piece_maps_back(piece, shape):
 
 @pytest.mark.parametrize(
     ("piece", "shape"),
-    [*PIECES[:6], (MaxPool(add=True), (2, 3, 8, 8)), (MaxPool(3, 2, 1, add=True), (2, 3, 9, 9)),
-     (AvgPool(transpose=True), (2, 3, 4, 4)), (AvgPool(2, transpose=True), (2, 3, 8, 8)),
-     (Reshape(), (2, 3, 4, 4)), (MaxPool(), (2, 3, 8, 8))],
+    [
+        *PIECES[:6],
+        (MaxPool(add=True), (2, 3, 8, 8)),
+        (MaxPool(3, 2, 1, add=True), (2, 3, 9, 9)),
+        (AvgPool(transpose=True), (2, 3, 4, 4)),
+        (AvgPool(2, transpose=True), (2, 3, 8, 8)),
+        (Reshape(), (2, 3, 4, 4)),
+        (MaxPool(), (2, 3, 8, 8)),
+    ],
     ids=lambda v: str(v)[:30],
-)  # fmt: skip
+)
 def test_copied_feedback_is_the_transpose(piece, shape):
     """What backprop would send down."""
     piece = piece.double()
@@ -165,9 +171,11 @@ def test_weights_are_those_of_torch():
     net = dtp.network("simple_vgg", seed=3)
     conv, fc = net.blocks[1].pieces[0], net.blocks[-1].pieces[1]
     for tensor, fan_in in (
-        (conv.weight, 9 * 128), (conv.feedback_weight, 9 * 128), (fc.weight, 512),
+        (conv.weight, 9 * 128),
+        (conv.feedback_weight, 9 * 128),
+        (fc.weight, 512),
         (fc.feedback_weight, 10),
-    ):  # fmt: skip
+    ):
         assert float(tensor.detach().abs().max()) == pytest.approx(fan_in**-0.5, rel=0.01)
     assert not torch.equal(conv.weight, conv.feedback_weight)
     again = dtp.network("simple_vgg", seed=3)
@@ -224,23 +232,26 @@ def test_bad_networks():
 def test_what_is_not_finite_is_named():
     with pytest.raises(FloatingPointError, match="feedback loss of conv_1 .* lower feedback_lr"):
         dtp.train(
-            dtp.network("tiny"), made_set(), feedback_lr=1e6, iterations=30, sigma=1.0,
+            dtp.network("tiny"),
+            made_set(),
+            feedback_lr=1e6,
+            iterations=30,
+            sigma=1.0,
             progress=False,
-        )  # fmt: skip
+        )
 
 
 # ---- rates, metrics, presets
 
 
 def test_rates():
-    cosine = Settings(schedule="cosine", lr=0.05)
-    assert [rate(cosine, s, 0, 100) for s in (0, 50, 100)] == pytest.approx([0.05, 0.025, 0])
-    published = Settings(schedule="cosine_published", lr=0.05)
-    found = [rate(published, 0, epoch, 1) for epoch in (0, 85, 89)]
-    assert found == pytest.approx([0.05, 1e-5, 2.8e-4], rel=0.01)
-    steps = Settings(schedule="step", lr=0.01)
-    assert [rate(steps, 0, e, 1) for e in (29, 30, 60)] == pytest.approx([0.01, 1e-3, 1e-4])
-    assert rate(Settings(schedule="none", lr=0.3), 5, 5, 9) == 0.3
+    cosine = [rate("cosine", 0.05, step, 0, 100) for step in (0, 50, 100)]
+    assert cosine == pytest.approx([0.05, 0.025, 0])
+    published = [rate("cosine_published", 0.05, 0, epoch, 1) for epoch in (0, 85, 89)]
+    assert published == pytest.approx([0.05, 1e-5, 2.8e-4], rel=0.01)
+    steps = [rate("step", 0.01, 0, epoch, 1) for epoch in (29, 30, 60)]
+    assert steps == pytest.approx([0.01, 1e-3, 1e-4])
+    assert rate("none", 0.3, 5, 5, 9) == 0.3
 
 
 def test_metrics():
