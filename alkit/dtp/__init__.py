@@ -7,12 +7,12 @@ record = alkit.dtp.train(net, data, method="dtp", ranks=2)
 from alkit.dtp.angles import compare
 from alkit.dtp.block import Block
 from alkit.dtp.feedback import NotFinite
-from alkit.dtp.group import RanksDiffer
 from alkit.dtp.networks import EXACT, NETWORKS, Net, Switches, network
 from alkit.dtp.presets import PRESETS, Preset
 from alkit.dtp.record import Record
 from alkit.dtp.settings import METHODS, Settings
 from alkit.dtp.train import train
+from alkit.engine.group import RanksDiffer
 
 __all__ = [
     "EXACT",

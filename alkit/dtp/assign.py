@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from alkit.dtp.feedback import BlockFeedback
-from alkit.dtp.group import Group
 from alkit.dtp.networks import Pass
+from alkit.engine.group import Group
 
 __all__ = ["assigned", "longest_first", "measured_loads"]
 

@@ -24,7 +24,7 @@ def correct(trainer: Trainer, part: Part) -> Tensor:
             beat("evaluation")
             right = trainer.predict(x).argmax(1) == y_onehot.argmax(1)
             found[at * BATCH : at * BATCH + len(x)] = right.float()
-    return group.sum(found)
+    return group.total(found)
 
 
 def gradient_angles(trainer: Trainer, part: Part) -> list[dict[str, Any]]:

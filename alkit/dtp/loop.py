@@ -13,13 +13,13 @@ from alkit.data.parts import DataSet
 from alkit.dtp import checkpoint as checkpoints
 from alkit.dtp.checkpoint import Progress
 from alkit.dtp.evaluation import correct, gradient_angles
-from alkit.dtp.group import Group
 from alkit.dtp.networks import Net
 from alkit.dtp.optimizers import rate
 from alkit.dtp.record import Record, digest
 from alkit.dtp.settings import Settings
 from alkit.dtp.trainer import Trained, Trainer
 from alkit.engine.caller import CallerState
+from alkit.engine.group import Group
 from alkit.engine.local import operator_threads
 from alkit.engine.ranks import merged
 
@@ -73,7 +73,7 @@ class _Loop:
         if self.checkpoint is not None and self.group.broadcast(self.checkpoint.exists()):
             self.now = checkpoints.restore(self.checkpoint, self.trainer, self.data)
         begun = torch.tensor([self.now.epoch, self.now.step])
-        self.group.check_equal(self.trainer.net, begun, 0)
+        self.trainer.check_ranks(begun, 0)
         self.group.wait_for_all()  # the clocks of all ranks begin here
         self.trainer.watch.start()
 

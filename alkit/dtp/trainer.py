@@ -20,12 +20,12 @@ from torch.nn.functional import cross_entropy
 from alkit.dtp.assign import assigned
 from alkit.dtp.direct import DirectFeedback
 from alkit.dtp.feedback import BlockFeedback, NotFinite
-from alkit.dtp.group import Group
 from alkit.dtp.networks import Net, Pass
 from alkit.dtp.optimizers import optimizer
 from alkit.dtp.settings import Settings
 from alkit.dtp.stopwatch import Stopwatch
 from alkit.dtp.targets import forward_gradients, output_target
+from alkit.engine.group import Group
 
 __all__ = ["Trained", "Trainer", "feedback_for"]
 
@@ -107,9 +107,9 @@ class Trainer:
             learned.append(feedback_losses)
             done += 1
             if done % self.settings.check_every == 0:
-                self.group.check_equal(self.net, y_onehot, done)
+                self.check_ranks(y_onehot, done)
         seconds = time.perf_counter() - start_s
-        self.group.check_equal(self.net, y_onehot, done)
+        self.check_ranks(y_onehot, done)
         self._check_finite(done)
         return Trained(losses, self._from_owners(learned), seconds)
 
@@ -132,6 +132,18 @@ class Trainer:
         self.optimizer.load_state_dict(state["optimizer"])
         for n, each in self._loops():
             each.load_state_dict(state["feedback"][str(n)])
+
+    def check_ranks(self, seen: Tensor, step: int) -> None:
+        """Compare all ranks' weights, and the labels they have seen.
+
+        Raises:
+            RanksDiffer: names what differs.
+        """
+        self.group.check_equal(
+            {**self.net.state_dict(), "the batches": seen},
+            when=f"after step {step} ",
+            advice="give all ranks the same network, data, seed and number of threads",
+        )
 
     # ---- a step
 

@@ -1,7 +1,7 @@
 r"""What ranks say to each other beside the schedule: one object for all methods.
 
     broadcast            a payload of one rank for all
-    begin_broadcast      tensors of one rank for all, under way while others work, until `wait`
+    begin_broadcast      tensors of one rank for all, while others work, until `finish_broadcasts`
     total, Some.mean     sums over all ranks, or over some of them
     share                what each has trained for all
     check_equal          fingerprints: do all still agree?
@@ -90,20 +90,24 @@ class Group:
         with waiting(f"word from rank {source}"):
             return broadcast(payload, source)
 
+    def gather(self, payload: Any) -> list[Any]:
+        """Return what every rank gives, by rank."""
+        return [self.broadcast(payload, rank) for rank in range(self.ranks)]
+
     def begin_broadcast(self, tensors: Iterable[Tensor], source: int) -> None:
         """Begin to write rank `source`'s tensors into everyone's; all ranks, in one order."""
         if self.ranks > 1:
             self.under_way += [dist.broadcast(t.detach(), source, async_op=True) for t in tensors]
 
-    def wait(self) -> None:
+    def finish_broadcasts(self) -> None:
         """Wait until all that was begun has come."""
         with waiting("weights of the other ranks"):
             for work in self.under_way:
                 work.wait()
         self.under_way = []
 
-    def barrier(self) -> None:
-        """Wait for all ranks."""
+    def wait_for_all(self) -> None:
+        """Go on when all ranks are here."""
         if self.ranks > 1:
             dist.barrier()
 
