@@ -1,0 +1,74 @@
+"""The house: eleven rooms, and arrows that go one way."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import alkit
+
+HOUSE = Path(alkit.__file__).parent
+METHODS = ("al", "delayed", "split", "elastic", "dtp")
+FLOORS = (("data",), ("models",), ("schedule",), ("engine",), METHODS, ("records",), ("figures",))
+FLOOR = {room: number for number, floor in enumerate(FLOORS) for room in floor}
+
+
+def test_the_rooms_are_these():
+    kept = {path.name for path in HOUSE.iterdir() if path.name != "__pycache__"}
+    assert kept == {"__init__.py", "__main__.py", "py.typed", *FLOOR}
+    assert len(FLOOR) == 11
+
+
+def _imports(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield (module, name) of what a file imports of the package, wherever in the file."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, "") for alias in node.names)
+        if isinstance(node, ast.ImportFrom):
+            assert not node.level, f"{path} imports relatively"
+            yield from ((node.module or "", alias.name) for alias in node.names)
+
+
+def _upwards(room: str, module: str, name: str) -> bool:
+    """Whether a file of `room` must not import this."""
+    first, _, rest = module.partition(".")
+    if first != "alkit":
+        return first in ("studies", "notebooks", "tests")
+    other = rest.split(".")[0] or name
+    if other in (room, "__version__"):  # the version is a constant of a root that imports nothing
+        return False
+    return FLOOR.get(other, len(FLOORS)) >= FLOOR[room]
+
+
+@pytest.mark.parametrize("room", FLOOR)
+def test_arrows_go_down_only(room):
+    wrong = [
+        f"{path.relative_to(HOUSE)} imports {name or ''} of {module}"
+        for path in sorted((HOUSE / room).rglob("*.py"))
+        for module, name in _imports(path)
+        if _upwards(room, module, name)
+    ]
+    assert not wrong
+
+
+@pytest.mark.parametrize(
+    ("room", "module", "name"),
+    [
+        ("data", "alkit.engine.random", "random_from"),
+        ("engine", "alkit.al.layers", "AL"),
+        ("al", "alkit.delayed", "train"),
+        ("split", "alkit.figures", "viz"),
+        ("models", "alkit", "to_al"),
+        ("records", "studies", "race"),
+    ],
+)
+def test_an_arrow_back_is_found(room, module, name):
+    assert _upwards(room, module, name)
+
+
+def test_the_schedule_needs_no_torch():
+    named = {
+        module.split(".")[0] for f in (HOUSE / "schedule").glob("*.py") for module, _ in _imports(f)
+    }
+    assert "torch" not in named
