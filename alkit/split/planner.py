@@ -14,7 +14,7 @@ from functools import reduce
 
 from alkit.split.profile import Link, Machine, Unit
 from alkit.split.schedule import split_sizes
-from alkit.split.times import Line, Times, hiding_micro, iteration_s, lower_bound_s
+from alkit.split.times import Line, Times, iteration_s, lower_bound_s
 
 __all__ = ["Candidate", "Task", "best", "candidates", "moved", "times_at"]
 
@@ -94,19 +94,6 @@ def best(found: Sequence[Candidate]) -> Candidate:
         if each.fits:
             return each
     raise ValueError("no cut fits the memory of device and server: give a smaller batch or network")
-
-
-def published(device: Machine, server: Machine, link: Link, task: Task) -> tuple[int, int]:
-    """Return cut and micro-batches as published: 1 to all but one unit, and the number of
-    micro-batches by `hiding_micro` alone."""
-    found = []
-    for cut in range(1, len(device.units)):
-        times = times_at(device, server, link, task, cut)
-        micro = hiding_micro(times, task.batch)
-        sizes = split_sizes(task.batch, micro, task.least)
-        found.append((iteration_s(times, sizes), cut, len(sizes)))
-    _, cut, micro = min(found)
-    return cut, micro
 
 
 def times_at(device: Machine, server: Machine, link: Link, task: Task, cut: int) -> Times:

@@ -7,14 +7,14 @@ one; a line through them gives the fixed part.
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from alkit.engine.profile import backprop_row, profile_rows
+from alkit.al.backprop import BPModel
+from alkit.al.profile import profile
 from alkit.split.halves import sgd
 from alkit.split.times import Line, fitted
 
@@ -22,6 +22,7 @@ __all__ = ["LOAD_BYTES", "Link", "Machine", "Unit", "measure"]
 
 WARMUP = 2
 LOAD_BYTES = 1 << 20  # sent each way, to time a link
+GOODPUT = 0.96  # of a line's rate is left for what TCP carries
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ class Link:
     """What a link carries.
 
     Attributes:
-        up_bps, down_bps: bit/s that arrive, which is some 4 % less than the line's rate.
+        up_bps, down_bps: bit/s that arrive, see `of_rates`.
         latency_up_s, latency_down_s: one way.
     """
 
@@ -96,6 +97,11 @@ class Link:
     down_bps: float
     latency_up_s: float = 0.0
     latency_down_s: float = 0.0
+
+    @staticmethod
+    def of_rates(up_mbit: float, down_mbit: float) -> "Link":
+        """Return what TCP carries over a line of these rates, 10^6 bit/s."""
+        return Link(GOODPUT * 1e6 * up_mbit, GOODPUT * 1e6 * down_mbit)
 
     def up_s(self, size: float) -> float:
         """Return the seconds that so many bytes take upwards."""
@@ -124,12 +130,12 @@ def measure(
         repeats: timed ones of each size; the median counts.
     """
     sizes = sorted(set(sizes or (max(2, len(y) // 10), max(2, len(y) // 2), len(y))))
-    row = partial(backprop_row, units, F.cross_entropy, sgd)
+    model = BPModel(units, lr=0.0, loss=F.cross_entropy, optimizer=sgd)
     costs = []
     for size in sizes:
         batch = x[:size], y[:size]
         options = {"warmup": WARMUP, "threads": threads, "progress": False}
-        costs.append(profile_rows(row, [batch] * (WARMUP + repeats), **options))
+        costs.append(profile(model, [batch] * (WARMUP + repeats), **options))
     found = []
     for at, unit in enumerate(units):
         own = [of_size[at] for of_size in costs]

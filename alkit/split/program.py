@@ -28,7 +28,6 @@ from alkit.split.choosing import Choosing
 from alkit.split.config import ALL, Config, ConfigError
 from alkit.split.device import Device, Job, Refused
 from alkit.split.grpc_channel import Certificates, Listener, connect
-from alkit.split.links import GOODPUT
 from alkit.split.planner import Task
 from alkit.split.profile import Link, measure
 from alkit.split.rounds import RoundRecord
@@ -186,7 +185,7 @@ def _choosing(
     ]  # fmt: skip
     speeds = [config.of(at) for at in range(config.devices)]
     given = [
-        Link(GOODPUT * 1e6 * own.uplink_mbit, GOODPUT * 1e6 * own.downlink_mbit)
+        Link.of_rates(own.uplink_mbit, own.downlink_mbit)
         if own.uplink_mbit and own.downlink_mbit
         else None
         for own in speeds

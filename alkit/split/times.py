@@ -12,13 +12,10 @@ the device's backward (PiPar, Zhang et al. 2024, in our notation):
 Each of them is a line in the number of samples: small micro-batches cost more a sample.
 """
 
-import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from alkit.schedule.task import Task
-
-__all__ = ["Line", "Times", "fitted", "hiding_micro", "iteration_s", "lower_bound_s", "seconds_of"]
+__all__ = ["Line", "Times", "fitted", "iteration_s", "lower_bound_s"]
 
 
 class Line(NamedTuple):
@@ -86,39 +83,6 @@ def lower_bound_s(times: Times, samples: int) -> float:
     device = times.forward.at(samples) + times.backward.at(samples) + times.update
     server = times.server.at(samples) + times.server_update
     return max(device, times.up.at(samples), server, times.down.at(samples))
-
-
-def hiding_micro(times: Times, samples: int, most: int = 100) -> int:
-    """Return the number of micro-batches that hides the first one's round trip, as published.
-
-        N_0 = ceil((u + s + d) / min(f, b)) + 1,   at most half the batch, at most `most`
-
-    lowered so that all are of equal size. It hides latency and cannot remove a slow lane.
-    """
-    trip = sum(line.at(samples) for line in (times.up, times.server, times.down))
-    own = min(times.forward.at(samples), times.backward.at(samples))
-    wanted = math.ceil(trip / own) + 1 if own > 0 else most
-    micro = max(1, min(wanted, samples // 2, most))
-    return samples // (samples // micro)
-
-
-def seconds_of(times: Times, sizes: Sequence[int], returns: bool = True) -> "dict[Task, float]":
-    """Return the seconds of every task of batch 0, for `alkit.schedule.clock.simulate`.
-
-    The tail's forward has them all and its backward none: they follow each other at once. Latency
-    lies on the links here, where it also delays what follows.
-    """
-    found: dict[Task, float] = {Task("update", 0, 0): times.update}
-    found[Task("update", 1, 0)] = times.server_update
-    for at, size in enumerate(sizes):
-        found[Task("forward", 0, 0, at)] = times.forward.at(size)
-        found[Task("send", 0, 0, at)] = times.up.at(size)
-        found[Task("forward", 1, 0, at)] = times.server.at(size)
-        found[Task("backward", 1, 0, at)] = 0.0
-        if returns:
-            found[Task("send", 1, 0, at)] = times.down.at(size)
-            found[Task("backward", 0, 0, at)] = times.backward.at(size)
-    return found
 
 
 def fitted(samples: Sequence[int], seconds: Sequence[float]) -> Line:

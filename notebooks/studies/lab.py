@@ -24,8 +24,8 @@ import pandas as pd
 
 from alkit.schedule.timeline import Interval, Timeline
 from alkit.split.certs import make
-from alkit.split.links import SERVER_ADDRESS, Links
 from alkit.split.schedule import LANES
+from studies.split_links import SERVER_ADDRESS, Links
 
 __all__ = ["Outcome", "run"]
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from alkit.split.links import Links, LinksUnavailable
 from alkit.split.schedule import LANES
 from studies import lab
+from studies.split_links import Links, LinksUnavailable
 
 
 def test_a_run(tmp_path):

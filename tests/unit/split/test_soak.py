@@ -7,7 +7,7 @@ import time
 import pytest
 import torch
 
-from alkit.split.links import Links, LinksUnavailable
+from studies.split_links import Links, LinksUnavailable
 from tests.unit.split.helpers import same_bits
 from tests.unit.split.test_faults import Lab, repeated, whole
 from tests.unit.split.test_program import Run

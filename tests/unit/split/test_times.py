@@ -8,15 +8,9 @@ from alkit.schedule.clock import simulate
 from alkit.schedule.task import ScheduleError
 from alkit.schedule.validate import validate
 from alkit.split.schedule import DEVICE, SERVER, one_iteration, split, split_sizes
-from alkit.split.times import (
-    Line,
-    Times,
-    fitted,
-    hiding_micro,
-    iteration_s,
-    lower_bound_s,
-    seconds_of,
-)
+from alkit.split.times import Line, Times, fitted, iteration_s, lower_bound_s
+from studies.split_published import hiding_micro
+from studies.split_widget import seconds_of
 
 PUBLISHED = Times(*(Line(each=seconds / 8) for seconds in (4, 4, 4, 4, 4)))
 

@@ -6,7 +6,7 @@ from alkit.split.planner import Task
 from alkit.split.profile import Machine, Unit
 from alkit.split.schedule import LANES
 from alkit.split.times import Line, iteration_s, lower_bound_s
-from alkit.split.widget import LaneDashboard
+from studies.split_widget import LaneDashboard
 
 
 @pytest.fixture

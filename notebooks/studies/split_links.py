@@ -20,7 +20,6 @@ __all__ = ["SERVER_ADDRESS", "Links", "LinksUnavailable", "Traffic"]
 
 SERVER_ADDRESS = "10.77.255.1"
 BURST_BYTES = 16384
-GOODPUT = 0.96  # of the shaped rate is left for what TCP carries
 
 
 class LinksUnavailable(RuntimeError):

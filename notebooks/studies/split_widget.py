@@ -1,5 +1,7 @@
 """A dashboard of the four lanes: what a cut, micro-batches, links and a slow device do."""
 
+from collections.abc import Sequence
+
 import ipywidgets as W
 
 from alkit.figures.viz import gantts, png
@@ -9,22 +11,37 @@ from alkit.schedule.timeline import Timeline
 from alkit.split.planner import Task, times_at
 from alkit.split.profile import Link, Machine
 from alkit.split.schedule import LANES, split, split_sizes
-from alkit.split.times import Times, iteration_s, lower_bound_s, seconds_of
+from alkit.split.times import Times, iteration_s, lower_bound_s
 
-__all__ = ["LaneDashboard", "iteration"]
+__all__ = ["LaneDashboard", "iteration", "seconds_of"]
 
 
 def iteration(times: Times, sizes: list[int], *, returns: bool = True) -> Timeline:
     """Return one iteration in virtual time, with a resource a lane."""
     seconds = seconds_of(times, sizes, returns)
-
-    def of(task: Step) -> float:
-        return seconds[task]
-
-    found = simulate(split(len(sizes), returns=returns), of, 1)
+    found = simulate(split(len(sizes), returns=returns), seconds.__getitem__, 1)
     names = {f"worker {at}": lane for at, lane in enumerate(LANES)}
     kept = (i for i in found.intervals if i.end_s > i.start_s)
     return Timeline.of((i._replace(resource=names[i.resource]) for i in kept), LANES)
+
+
+def seconds_of(times: Times, sizes: Sequence[int], returns: bool = True) -> dict[Step, float]:
+    """Return the seconds of every task of batch 0, for the clock.
+
+    The tail's forward has them all and its backward none: they follow each other at once. Latency
+    lies on the links here, where it also delays what follows.
+    """
+    found: dict[Step, float] = {Step("update", 0, 0): times.update}
+    found[Step("update", 1, 0)] = times.server_update
+    for at, size in enumerate(sizes):
+        found[Step("forward", 0, 0, at)] = times.forward.at(size)
+        found[Step("send", 0, 0, at)] = times.up.at(size)
+        found[Step("forward", 1, 0, at)] = times.server.at(size)
+        found[Step("backward", 1, 0, at)] = 0.0
+        if returns:
+            found[Step("send", 1, 0, at)] = times.down.at(size)
+            found[Step("backward", 0, 0, at)] = times.backward.at(size)
+    return found
 
 
 class LaneDashboard:
