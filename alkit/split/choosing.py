@@ -10,7 +10,7 @@ is a reason to plan again. Another cut begins with fresh optimisers on both side
 import logging
 from collections.abc import Sequence
 
-from alkit.split.planner import Candidate, Task, best, candidates, moved
+from alkit.split.planner import Candidate, Workload, best, candidates, moved
 from alkit.split.profile import Link, Machine
 from alkit.split.rounds import RoundRecord
 
@@ -25,15 +25,18 @@ class Choosing:
 
     Args:
         server: profile of the server.
-        tasks: of each device.
+        workloads: of each device.
         given: the links' speeds, if they are not to be probed; None for a device whose are.
     """
 
     def __init__(
-        self, server: Machine, tasks: Sequence[Task], given: Sequence[Link | None] | None = None
+        self,
+        server: Machine,
+        workloads: Sequence[Workload],
+        given: Sequence[Link | None] | None = None,
     ) -> None:
-        self.server, self.tasks = server, list(tasks)
-        self.given = list(given) if given is not None else [None] * len(self.tasks)
+        self.server, self.workloads = server, list(workloads)
+        self.given = list(given) if given is not None else [None] * len(self.workloads)
         self.machines: dict[int, Machine] = {}
         self.links: dict[int, Link] = {}
         self.chosen: dict[int, Candidate] = {}
@@ -65,7 +68,7 @@ class Choosing:
 
     def _plan(self, device: int) -> tuple[int, int]:
         link = self.links[device]
-        found = candidates(self.machines[device], self.server, link, self.tasks[device])
+        found = candidates(self.machines[device], self.server, link, self.workloads[device])
         self.chosen[device] = one = best(found)
         log.info(
             "device %d: %.1f Mbit/s up, %.1f down: cut after %d units, %d micro-batches, %.3f s an"

@@ -26,9 +26,9 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from alkit.split.deal import STRATEGIES
 from alkit.split.networks import NETWORKS
 from alkit.split.settings import AUGMENTS, METHODS, check_numbers
-from alkit.split.shares import STRATEGIES
 
 __all__ = ["ALL", "Config", "ConfigError", "read"]
 
@@ -92,7 +92,7 @@ class Config:
         devices: how many.
         data, data_size, test_size: the set, training samples of each device (0: all, shared out),
             test samples (0: all).
-        partition, alpha, shards: who has what, see `alkit.split.shares`.
+        partition, alpha, shards: who has what, see `alkit.split.deal`.
         model, norm: network, and "batch" or "group".
         method, epochs, batch, aggregate_every, duplicate, immediate, lr, momentum, seed, augment,
             threads, quorum, grace_s, join_s, heartbeat_s, round_s: see `Settings`.

@@ -1,6 +1,6 @@
-"""The samples of a configuration: every party reads its own copy of the set and takes its share.
+"""The samples of a configuration: every party reads its own copy of the set and takes its own.
 
-Labels are read by all, for shares depend on them; images only by those who need them.
+Labels are read by all, for who has what depends on them; images only by those who need them.
 """
 
 import math
@@ -16,11 +16,11 @@ from alkit.data.parts import DataSet, Part
 from alkit.data.seeds import generator_for
 from alkit.models.modes import evaluating
 from alkit.split.config import Config, ConfigError
+from alkit.split.deal import deal
 from alkit.split.expect import Expect
 from alkit.split.networks import build
-from alkit.split.shares import partition
 
-__all__ = ["evaluator", "message_limit", "network", "normal_of", "part_of", "shares"]
+__all__ = ["dealt", "evaluator", "message_limit", "network", "normal_of", "part_of"]
 
 EVALUATED = 500  # samples at a time
 WIDE = ("VGG11", "VGG16", "ResNet18", "ResNet50", "MobileNetSmall", "MobileNetLarge")
@@ -35,7 +35,7 @@ def _loaded(data: str, model: str) -> DataSet:
     return datasets.load(data)
 
 
-def shares(config: Config) -> list[Tensor]:
+def dealt(config: Config) -> list[Tensor]:
     """Return the rows of the training part that each device has.
 
     Raises:
@@ -48,14 +48,14 @@ def shares(config: Config) -> list[Tensor]:
         sizes = [size or len(part) // config.devices for size in own]
     options = {"alpha": config.alpha, "shards": config.shards, "seed": config.seed}
     try:
-        return partition(part.y, config.devices, config.partition, sizes=sizes, **options)
+        return deal(part.y, config.devices, config.partition, sizes=sizes, **options)
     except ValueError as error:
         raise ConfigError(f"{config.data}: {error}") from error
 
 
 def part_of(config: Config, index: int) -> Part:
     """Return the samples of a device."""
-    return _loaded(config.data, config.model).train.take(shares(config)[index])
+    return _loaded(config.data, config.model).train.take(dealt(config)[index])
 
 
 def network(config: Config) -> list[nn.Module]:

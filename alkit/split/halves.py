@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from alkit.engine.random import random_from
 
-__all__ = ["Half", "Head", "Outcome", "Tail", "average", "sgd", "state_of"]
+__all__ = ["Half", "Head", "Pass", "Tail", "average", "sgd", "state_of"]
 
 Optimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 
@@ -30,7 +30,7 @@ def sgd(
     return torch.optim.SGD(parameters, lr=lr, momentum=momentum)
 
 
-class Outcome(NamedTuple):
+class Pass(NamedTuple):
     """What the tail made of a micro-batch.
 
     Attributes:
@@ -174,7 +174,7 @@ class Tail(Half):
         micro: int,
         *,
         returns: bool = True,
-    ) -> Outcome:
+    ) -> Pass:
         """Add a micro-batch's gradients, and return what the device needs.
 
         Args:
@@ -190,7 +190,7 @@ class Tail(Half):
         forward_s = time.perf_counter() - start_s
         loss.backward()
         right = int((scores.detach().argmax(1) == y).sum())
-        return Outcome(x.grad, float(loss.detach()), right, forward_s)
+        return Pass(x.grad, float(loss.detach()), right, forward_s)
 
 
 def state_of(units: Sequence[nn.Module]) -> dict[str, Tensor]:

@@ -16,7 +16,7 @@ from alkit.split.profile import Link, Machine, Unit
 from alkit.split.schedule import split_sizes
 from alkit.split.times import Line, Times, iteration_s, lower_bound_s
 
-__all__ = ["Candidate", "Task", "best", "candidates", "moved", "times_at"]
+__all__ = ["Candidate", "Workload", "best", "candidates", "moved", "times_at"]
 
 LABEL_BYTES = 8  # a sample
 FRAME_BYTES = 300  # a message: header, names, shapes
@@ -24,7 +24,7 @@ COPIES = 3  # weights, gradients, momentum
 
 
 @dataclass(frozen=True)
-class Task:
+class Workload:
     """What is to be trained.
 
     Attributes:
@@ -67,7 +67,7 @@ class Candidate:
     fits: bool
 
 
-def candidates(device: Machine, server: Machine, link: Link, task: Task) -> list[Candidate]:
+def candidates(device: Machine, server: Machine, link: Link, workload: Workload) -> list[Candidate]:
     """Return all candidates, the fastest first.
 
     Raises:
@@ -77,9 +77,9 @@ def candidates(device: Machine, server: Machine, link: Link, task: Task) -> list
     if units != len(server.units):
         raise ValueError(f"{units} units on the device and {len(server.units)} on the server")
     found = [
-        _candidate(device, server, link, task, cut, micro)
+        _candidate(device, server, link, workload, cut, micro)
         for cut in range(units + 1)
-        for micro in (_numbers(task) if 0 < cut < units else [1])
+        for micro in (_numbers(workload) if 0 < cut < units else [1])
     ]
     return sorted(found, key=lambda each: (each.epoch_s, each.cut, each.micro))
 
@@ -96,11 +96,11 @@ def best(found: Sequence[Candidate]) -> Candidate:
     raise ValueError("no cut fits the memory of device and server: give a smaller batch or network")
 
 
-def times_at(device: Machine, server: Machine, link: Link, task: Task, cut: int) -> Times:
+def times_at(device: Machine, server: Machine, link: Link, workload: Workload, cut: int) -> Times:
     """Return the lines of a cut."""
     head, tail = device.units[:cut], server.units[cut:]
-    carried = device.units[cut - 1].output_bytes if cut else task.input_bytes
-    on_server = _sum(own.forward + own.backward for own in tail).scaled(task.contention)
+    carried = device.units[cut - 1].output_bytes if cut else workload.input_bytes
+    on_server = _sum(own.forward + own.backward for own in tail).scaled(workload.contention)
     alone = not tail
     return Times(
         forward=_sum(own.forward for own in head),
@@ -111,7 +111,7 @@ def times_at(device: Machine, server: Machine, link: Link, task: Task, cut: int)
         ),
         backward=_sum(own.backward for own in head),
         update=sum(own.update_s for own in head),
-        server_update=sum(own.update_s for own in tail) * task.contention,
+        server_update=sum(own.update_s for own in tail) * workload.contention,
         latency_up_s=0.0 if alone else link.latency_up_s,
         latency_down_s=0.0 if alone or not head else link.latency_down_s,
     )  # fmt: skip
@@ -124,32 +124,32 @@ def moved(before: Link, now: Link, by: float = 0.1) -> bool:
 
 
 def _candidate(
-    device: Machine, server: Machine, link: Link, task: Task, cut: int, micro: int
+    device: Machine, server: Machine, link: Link, workload: Workload, cut: int, micro: int
 ) -> Candidate:
-    times = times_at(device, server, link, task, cut)
-    whole, rest = divmod(task.samples, task.batch)
-    sizes = split_sizes(task.batch, micro, task.least)
+    times = times_at(device, server, link, workload, cut)
+    whole, rest = divmod(workload.samples, workload.batch)
+    sizes = split_sizes(workload.batch, micro, workload.least)
     one = iteration_s(times, sizes)
     epoch = whole * one
     if rest:
-        epoch += iteration_s(times, split_sizes(rest, micro, task.least))
+        epoch += iteration_s(times, split_sizes(rest, micro, workload.least))
     weights = sum(own.parameter_bytes for own in device.units[:cut])
-    epoch += task.averages * (link.up_s(weights) + link.down_s(weights))
-    on_device = _memory(device.units[:cut], task.batch)
+    epoch += workload.averages * (link.up_s(weights) + link.down_s(weights))
+    on_device = _memory(device.units[:cut], workload.batch)
     on_server = _memory(server.units[cut:], max(sizes))
     fits = all(
         machine.memory_bytes is None or needed <= machine.memory_bytes
         for machine, needed in ((device, on_device), (server, on_server))
     )
-    bound = lower_bound_s(times, task.batch)
+    bound = lower_bound_s(times, workload.batch)
     return Candidate(cut, len(sizes), one, epoch, bound, on_device, on_server, fits)
 
 
-def _numbers(task: Task) -> list[int]:
+def _numbers(workload: Workload) -> list[int]:
     """Numbers of micro-batches that give different sizes."""
-    most = min(task.most, task.batch // task.least)
-    seen = {len(split_sizes(task.batch, -(-task.batch // size), task.least))
-            for size in range(1, task.batch + 1)}  # fmt: skip
+    most = min(workload.most, workload.batch // workload.least)
+    seen = {len(split_sizes(workload.batch, -(-workload.batch // size), workload.least))
+            for size in range(1, workload.batch + 1)}  # fmt: skip
     return sorted(number for number in seen if number <= most)
 
 

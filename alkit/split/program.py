@@ -28,7 +28,7 @@ from alkit.split.choosing import Choosing
 from alkit.split.config import ALL, Config, ConfigError
 from alkit.split.device import Device, Job, Refused
 from alkit.split.grpc_channel import Certificates, Listener, connect
-from alkit.split.planner import Task
+from alkit.split.planner import Workload
 from alkit.split.profile import Link, measure
 from alkit.split.rounds import RoundRecord
 from alkit.split.server import GOODBYE_S, Server
@@ -50,7 +50,7 @@ def serve(config: Config, *, progress: bool = True) -> Path:
     """
     units = samples_of.network(config)
     settings = settings_of(config, len(units))
-    counts = [len(rows) for rows in samples_of.shares(config)]
+    counts = [len(rows) for rows in samples_of.dealt(config)]
     folder = Path(config.folder)
     evaluate = samples_of.evaluator(config)
     example = samples_of.part_of(config, 0).x[:1].float()
@@ -176,8 +176,8 @@ def _choosing(
         memory_bytes=_bytes(config.server_memory_mib),
     )  # fmt: skip
     crowd = max(1.0, settings.devices * settings.threads / cores())
-    tasks = [
-        Task(
+    workloads = [
+        Workload(
             min(settings.batch, count), count, first.x[0].numel() * first.x.element_size(),
             averages=_averages(settings, count), least=settings.least, contention=crowd,
         )
@@ -190,7 +190,7 @@ def _choosing(
         else None
         for own in speeds
     ]
-    return Choosing(server, tasks, given)
+    return Choosing(server, workloads, given)
 
 
 def _averages(settings: Settings, samples: int) -> float:

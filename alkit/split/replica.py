@@ -19,7 +19,7 @@ from alkit.schedule.timeline import Interval
 from alkit.split.channel import Channel
 from alkit.split.device import weights
 from alkit.split.expect import Due, Expect, sound
-from alkit.split.halves import Outcome, Tail
+from alkit.split.halves import Pass, Tail
 from alkit.split.log import LaneLog, intervals
 from alkit.split.schedule import SERVER, UPLINK
 from alkit.split.settings import Settings
@@ -217,7 +217,7 @@ class Replica:
         self.losses[step] += made.loss
         self.right[step] += made.right
 
-    def _step_now(self, made: Outcome, share: float) -> Outcome:
+    def _step_now(self, made: Pass, share: float) -> Pass:
         """Step with a micro-batch's mean loss; the device still gets its share of the batch's."""
         assert self.tail is not None
         sound(self.tail, made.loss)

@@ -2,7 +2,7 @@
 
 import math
 
-from alkit.split.planner import Task, times_at
+from alkit.split.planner import Workload, times_at
 from alkit.split.profile import Link, Machine
 from alkit.split.schedule import split_sizes
 from alkit.split.times import Times, iteration_s
@@ -10,14 +10,14 @@ from alkit.split.times import Times, iteration_s
 __all__ = ["hiding_micro", "published"]
 
 
-def published(device: Machine, server: Machine, link: Link, task: Task) -> tuple[int, int]:
+def published(device: Machine, server: Machine, link: Link, workload: Workload) -> tuple[int, int]:
     """Return cut and micro-batches as published: 1 to all but one unit, and the number of
     micro-batches by `hiding_micro` alone."""
     found = []
     for cut in range(1, len(device.units)):
-        times = times_at(device, server, link, task, cut)
-        micro = hiding_micro(times, task.batch)
-        sizes = split_sizes(task.batch, micro, task.least)
+        times = times_at(device, server, link, workload, cut)
+        micro = hiding_micro(times, workload.batch)
+        sizes = split_sizes(workload.batch, micro, workload.least)
         found.append((iteration_s(times, sizes), cut, len(sizes)))
     _, cut, micro = min(found)
     return cut, micro

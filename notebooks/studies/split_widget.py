@@ -6,9 +6,9 @@ import ipywidgets as W
 
 from alkit.figures.viz import gantts, png
 from alkit.schedule.clock import simulate
-from alkit.schedule.task import Task as Step
+from alkit.schedule.task import Task
 from alkit.schedule.timeline import Timeline
-from alkit.split.planner import Task, times_at
+from alkit.split.planner import Workload, times_at
 from alkit.split.profile import Link, Machine
 from alkit.split.schedule import LANES, split, split_sizes
 from alkit.split.times import Times, iteration_s, lower_bound_s
@@ -25,22 +25,22 @@ def iteration(times: Times, sizes: list[int], *, returns: bool = True) -> Timeli
     return Timeline.of((i._replace(resource=names[i.resource]) for i in kept), LANES)
 
 
-def seconds_of(times: Times, sizes: Sequence[int], returns: bool = True) -> dict[Step, float]:
+def seconds_of(times: Times, sizes: Sequence[int], returns: bool = True) -> dict[Task, float]:
     """Return the seconds of every task of batch 0, for the clock.
 
     The tail's forward has them all and its backward none: they follow each other at once. Latency
     lies on the links here, where it also delays what follows.
     """
-    found: dict[Step, float] = {Step("update", 0, 0): times.update}
-    found[Step("update", 1, 0)] = times.server_update
+    found: dict[Task, float] = {Task("update", 0, 0): times.update}
+    found[Task("update", 1, 0)] = times.server_update
     for at, size in enumerate(sizes):
-        found[Step("forward", 0, 0, at)] = times.forward.at(size)
-        found[Step("send", 0, 0, at)] = times.up.at(size)
-        found[Step("forward", 1, 0, at)] = times.server.at(size)
-        found[Step("backward", 1, 0, at)] = 0.0
+        found[Task("forward", 0, 0, at)] = times.forward.at(size)
+        found[Task("send", 0, 0, at)] = times.up.at(size)
+        found[Task("forward", 1, 0, at)] = times.server.at(size)
+        found[Task("backward", 1, 0, at)] = 0.0
         if returns:
-            found[Step("send", 1, 0, at)] = times.down.at(size)
-            found[Step("backward", 0, 0, at)] = times.backward.at(size)
+            found[Task("send", 1, 0, at)] = times.down.at(size)
+            found[Task("backward", 0, 0, at)] = times.backward.at(size)
     return found
 
 
@@ -56,12 +56,20 @@ class LaneDashboard:
     """
 
     def __init__(
-        self, machine: Machine, task: Task, *, cut: int = 1, up: float = 10.0, down: float = 25.0
+        self,
+        machine: Machine,
+        workload: Workload,
+        *,
+        cut: int = 1,
+        up: float = 10.0,
+        down: float = 25.0,
     ) -> None:
-        self.machine, self.task = machine, task
+        self.machine, self.workload = machine, workload
         units = len(machine.units)
         self.cut = W.IntSlider(cut, 1, units - 1, description="cut")
-        self.micro = W.IntSlider(4, 1, min(20, task.batch // task.least), description="micro")
+        self.micro = W.IntSlider(
+            4, 1, min(20, workload.batch // workload.least), description="micro"
+        )
         self.up, self.down = (
             W.FloatLogSlider(value, min=0, max=3, step=0.1, description=f"{name} Mbit/s")
             for value, name in ((up, "up"), (down, "down"))
@@ -80,11 +88,11 @@ class LaneDashboard:
         """The lines of what is chosen."""
         link = Link(1e6 * self.up.value, 1e6 * self.down.value)
         device = self.machine.scaled(self.slower.value)
-        return times_at(device, self.machine, link, self.task, self.cut.value)
+        return times_at(device, self.machine, link, self.workload, self.cut.value)
 
     def _redraw(self, change: object = None) -> None:
-        times, batch = self.times, self.task.batch
-        sizes = split_sizes(batch, self.micro.value, self.task.least)
+        times, batch = self.times, self.workload.batch
+        sizes = split_sizes(batch, self.micro.value, self.workload.least)
         one, now = iteration_s(times, [batch]), iteration_s(times, sizes)
         self.timeline = iteration(times, sizes)
         self.report.value = (

@@ -8,7 +8,7 @@ from alkit.schedule.timeline import Interval
 from alkit.split import Settings, train
 from alkit.split.choosing import Choosing, goodput
 from alkit.split.device import Device, Job
-from alkit.split.planner import Task
+from alkit.split.planner import Workload
 from alkit.split.profile import Link, Machine, Unit
 from alkit.split.replica import Order
 from alkit.split.rounds import Attendance, RoundRecord
@@ -37,7 +37,7 @@ def seen(up_bps: float, down_bps: float, size: int = 1 << 20) -> RoundRecord:
 
 
 def choosing(**options) -> Choosing:
-    return Choosing(machine(0.1), [Task(10, 100, 50.0)], **options)
+    return Choosing(machine(0.1), [Workload(10, 100, 50.0)], **options)
 
 
 def test_a_fast_link_takes_work_to_the_server_and_a_slow_one_does_not():
@@ -128,7 +128,7 @@ def test_a_restarted_server_keeps_its_plan(tmp_path, rounds):
 
     def made():
         own = Machine((machine(0.1).units[0],) * 4)
-        choosing = Moody(own, [Task(8, size, 432.0) for size in SIZES])
+        choosing = Moody(own, [Workload(8, size, 432.0) for size in SIZES])
         return Server(
             units(), settings, SIZES, example=parts(SIZES)[0][0][:1], choosing=choosing,
             profile=1, path=tmp_path / "server.pt",

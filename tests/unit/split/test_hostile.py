@@ -14,7 +14,7 @@ from alkit.split.choosing import Choosing
 from alkit.split.device import Refused
 from alkit.split.expect import Due, Expect
 from alkit.split.grpc_channel import Listener, connect
-from alkit.split.planner import Task
+from alkit.split.planner import Workload
 from alkit.split.profile import Machine, Unit
 from alkit.split.rounds import Attendance
 from alkit.split.times import Line
@@ -52,8 +52,8 @@ class Hostile(Lab):
     def new_server(self):
         server = super().new_server()
         if self.profile:
-            tasks = [Task(8, size, 432.0) for size in SIZES]
-            server.choosing, server.profile = Choosing(Machine((UNIT,) * 4), tasks), 1
+            workloads = [Workload(8, size, 432.0) for size in SIZES]
+            server.choosing, server.profile = Choosing(Machine((UNIT,) * 4), workloads), 1
             server.choosing.__class__ = Fixed
         return server
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from alkit.split.networks import build
-from alkit.split.planner import Task, best, candidates, moved, times_at
+from alkit.split.planner import Workload, best, candidates, moved, times_at
 from alkit.split.profile import Link, Machine, Unit, measure
 from alkit.split.schedule import split_sizes
 from alkit.split.times import Line, iteration_s
@@ -27,28 +27,28 @@ def machine(factor=1.0, memory=None) -> Machine:
     return Machine(units, memory).scaled(factor)
 
 
-TASK = Task(batch=10, samples=100, input_bytes=1000.0)
+WORKLOAD = Workload(batch=10, samples=100, input_bytes=1000.0)
 FAST, SLOW = Link(1e12, 1e12), Link(1.0, 1.0)
 
 
 def test_a_fast_server_on_a_fast_link_takes_everything():
-    assert best(candidates(machine(100), machine(1), FAST, TASK)).cut == 0
+    assert best(candidates(machine(100), machine(1), FAST, WORKLOAD)).cut == 0
 
 
 def test_a_slow_link_leaves_everything_on_the_device():
-    assert best(candidates(machine(1), machine(1), SLOW, TASK)).cut == 3
+    assert best(candidates(machine(1), machine(1), SLOW, WORKLOAD)).cut == 3
 
 
 def test_the_cut_falls_where_little_is_sent():
     """Device and server are alike; half of the work for each, and the narrow place is there."""
     link = Link(200.0, 200.0)
-    found = best(candidates(machine(1), machine(0.5), link, TASK))
+    found = best(candidates(machine(1), machine(0.5), link, WORKLOAD))
     assert found.cut == 2
     assert found.micro > 1
 
 
 def test_all_candidates_are_there_and_sorted():
-    found = candidates(machine(2), machine(1), Link(1e4, 1e4), TASK)
+    found = candidates(machine(2), machine(1), Link(1e4, 1e4), WORKLOAD)
     cuts = {(each.cut, each.micro) for each in found}
     assert cuts == {(0, 1), (3, 1)} | set(itertools.product((1, 2), (1, 2, 3, 4, 5, 10)))
     assert [each.epoch_s for each in found] == sorted(each.epoch_s for each in found)
@@ -68,10 +68,10 @@ def test_brute_force(seed):
     ]  # fmt: skip
     device, server = Machine(tuple(units)).scaled(1 + 5 * number()), Machine(tuple(units))
     link = Link(1000 * number(), 1000 * number(), number() / 10, number() / 10)
-    task = Task(batch=12, samples=30, input_bytes=50.0, averages=2)
+    workload = Workload(batch=12, samples=30, input_bytes=50.0, averages=2)
 
     def epoch(cut: int, micro: int) -> float:
-        times = times_at(device, server, link, task, cut)
+        times = times_at(device, server, link, workload, cut)
         whole = 2 * iteration_s(times, split_sizes(12, micro)) + iteration_s(
             times, split_sizes(6, micro)
         )
@@ -80,35 +80,36 @@ def test_brute_force(seed):
 
     pairs = [(0, 1), (4, 1), *itertools.product((1, 2, 3), range(1, 13))]
     fastest = min(pairs, key=lambda pair: epoch(*pair))
-    chosen = best(candidates(device, server, link, task))
+    chosen = best(candidates(device, server, link, workload))
     assert chosen.epoch_s == pytest.approx(epoch(*fastest))
 
 
 def test_memory_is_a_limit():
     """Three copies of the weights, and what the forwards of a whole batch keep."""
-    found = candidates(machine(1, memory=3 * 100 + 10 * 10), machine(1), SLOW, TASK)
+    found = candidates(machine(1, memory=3 * 100 + 10 * 10), machine(1), SLOW, WORKLOAD)
     fitting = {each.cut for each in found if each.fits}
     assert fitting == {0, 1}
     assert best(found).cut in fitting
     with pytest.raises(ValueError, match="no cut fits"):
-        best(candidates(machine(1, 0), machine(1, 0), SLOW, TASK))
+        best(candidates(machine(1, 0), machine(1, 0), SLOW, WORKLOAD))
 
 
 def test_server_holds_one_micro_batch_at_a_time():
-    found = candidates(machine(), machine(), SLOW, TASK)
+    found = candidates(machine(), machine(), SLOW, WORKLOAD)
     of = {(each.cut, each.micro): each.server_bytes for each in found}
     assert of[1, 1] - of[1, 10] == 9 * 20
 
 
 def test_contention_slows_the_server():
     alone, crowded = (
-        times_at(machine(), machine(), FAST, Task(10, 100, 1.0, contention=c), 1) for c in (1, 2)
+        times_at(machine(), machine(), FAST, Workload(10, 100, 1.0, contention=c), 1)
+        for c in (1, 2)
     )
     assert crowded.server.each == 2 * alone.server.each
 
 
 def test_the_published_choice_leaves_federated_learning_out():
-    cut, micro = published(machine(), machine(), SLOW, TASK)
+    cut, micro = published(machine(), machine(), SLOW, WORKLOAD)
     assert cut == 2
     assert micro >= 1
 

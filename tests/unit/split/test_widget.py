@@ -2,7 +2,7 @@
 
 import pytest
 
-from alkit.split.planner import Task
+from alkit.split.planner import Workload
 from alkit.split.profile import Machine, Unit
 from alkit.split.schedule import LANES
 from alkit.split.times import Line, iteration_s, lower_bound_s
@@ -12,7 +12,7 @@ from studies.split_widget import LaneDashboard
 @pytest.fixture
 def dashboard():
     unit = Unit(Line(each=1e-4), Line(each=2e-4), 1e-4, 1e4, 0.0, 1000)
-    return LaneDashboard(Machine((unit, unit, unit)), Task(20, 100, 3072.0))
+    return LaneDashboard(Machine((unit, unit, unit)), Workload(20, 100, 3072.0))
 
 
 def test_a_slider_moves_the_lanes(dashboard):

@@ -1,4 +1,4 @@
-"""Who has which training samples: partitions as functions of a seed.
+"""Who has which training samples: the ways to deal them, as functions of a seed.
 
 iid        equal shares of shuffled samples
 dirichlet  each class is shared out by a draw from Dirichlet(alpha): small alpha, few classes
@@ -14,12 +14,12 @@ from torch import Tensor
 
 from alkit.data.seeds import seed_for
 
-__all__ = ["STRATEGIES", "partition"]
+__all__ = ["STRATEGIES", "deal"]
 
 STRATEGIES = ("iid", "dirichlet", "shards", "quantity")
 
 
-def partition(
+def deal(
     y: Tensor,
     devices: int,
     strategy: str = "iid",

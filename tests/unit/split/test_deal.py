@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from alkit.split.shares import STRATEGIES, partition
+from alkit.split.deal import STRATEGIES, deal
 
 Y = torch.arange(1000) % 10
 
@@ -14,11 +14,11 @@ def classes(rows) -> int:
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_partition(strategy):
-    parts = partition(Y, 5, strategy)
+    parts = deal(Y, 5, strategy)
     rows = torch.cat(parts)
     assert len(set(rows.tolist())) == len(rows)
     assert len(parts) == 5
-    again, other = partition(Y, 5, strategy), partition(Y, 5, strategy, seed=2)
+    again, other = deal(Y, 5, strategy), deal(Y, 5, strategy, seed=2)
     assert all(map(torch.equal, parts, again))
     assert not all(
         len(a) == len(b) and torch.equal(a, b) for a, b in zip(parts, other, strict=True)
@@ -27,20 +27,20 @@ def test_a_partition(strategy):
 
 @pytest.mark.parametrize("strategy", ["dirichlet", "shards", "quantity"])
 def test_nothing_is_left_over(strategy):
-    assert sum(map(len, partition(Y, 5, strategy))) == 1000
+    assert sum(map(len, deal(Y, 5, strategy))) == 1000
 
 
 def test_sizes_of_single_devices():
-    assert list(map(len, partition(Y, 3, sizes=[100, 50, 7]))) == [100, 50, 7]
-    assert list(map(len, partition(Y, 3))) == [333] * 3
+    assert list(map(len, deal(Y, 3, sizes=[100, 50, 7]))) == [100, 50, 7]
+    assert list(map(len, deal(Y, 3))) == [333] * 3
 
 
 def test_skews():
-    assert all(classes(rows) == 10 for rows in partition(Y, 5))
-    assert all(classes(rows) <= 4 for rows in partition(Y, 5, "shards"))
-    few = [classes(rows) for rows in partition(Y, 5, "dirichlet", alpha=0.05)]
+    assert all(classes(rows) == 10 for rows in deal(Y, 5))
+    assert all(classes(rows) <= 4 for rows in deal(Y, 5, "shards"))
+    few = [classes(rows) for rows in deal(Y, 5, "dirichlet", alpha=0.05)]
     assert min(few) < 6
-    sizes = list(map(len, partition(Y, 5, "quantity", alpha=0.3)))
+    sizes = list(map(len, deal(Y, 5, "quantity", alpha=0.3)))
     assert max(sizes) > 2 * min(sizes)
     assert min(sizes) >= 2
 
@@ -59,4 +59,4 @@ def test_skews():
 )
 def test_bad_partitions(options, words):
     with pytest.raises(ValueError, match=words):
-        partition(Y, **{"devices": 2} | options)
+        deal(Y, **{"devices": 2} | options)
