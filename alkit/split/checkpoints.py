@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from alkit.engine import checkpoint
-from alkit.split.rounds import RoundRecord
+from alkit.split.round import RoundRecord
 
 if TYPE_CHECKING:
     from alkit.split.server import Server
@@ -18,19 +18,19 @@ __all__ = ["restore", "save"]
 def save(server: "Server", path: Path) -> None:
     """Write the state at a round's beginning."""
     optimizers = [
-        [[list(key), state] for key, state in replica.saved.items() if key[0] == server.round]
-        for replica in server.replicas
+        [[list(key), state] for key, state in member.saved.items() if key[0] == server.round]
+        for member in server.members
     ]
-    shared = server.shared.optimizer_state() if server.shared is not None else None
+    shared = server.tails.shared
     state = {
         "job": server.name,
         "settings": server.settings.plain(),
         "round": server.round,
         "state": server.state,
         "optimizers": optimizers,
-        "shared": shared,
-        "choices": [list(choice) for choice in server.choices],
-        "planned": sorted(server.planned),
+        "shared": None if shared is None else shared.optimizer_state(),
+        "choices": [list(member.choice) for member in server.members],
+        "planned": [member.index for member in server.members if member.planned],
         "records": [record.plain() for record in server.records],
     }
     checkpoint.save(path, state)
@@ -45,12 +45,12 @@ def restore(server: "Server", path: Path) -> None:
     saved = checkpoint.load(path)
     if saved["job"] != server.name or saved["settings"] != server.settings.plain():
         raise ValueError(f"{path} is of another run: give another path, or delete it")
-    server.state, server.round = dict(saved["state"]), saved["round"]
-    server.choices = [tuple(choice) for choice in saved["choices"]]
-    server.planned = set(saved.get("planned", ()))
-    for replica, rows in zip(server.replicas, saved["optimizers"], strict=True):
-        replica.saved = {tuple(key): state for key, state in rows}
-    if saved["shared"] is not None:
-        server.tail_of(0, server.settings.cuts[0]).load_optimizer(saved["shared"])
-        server.shared_optimizer = saved["shared"]
+    server.state = dict(saved["state"])
+    for member, rows in zip(server.members, saved["optimizers"], strict=True):
+        member.choice = tuple(saved["choices"][member.index])
+        member.planned = member.index in saved.get("planned", ())
+        member.saved = {tuple(key): state for key, state in rows}
+    if server.tails.shared is not None and saved["shared"] is not None:
+        server.tails.shared.load_optimizer(saved["shared"])
+        server.tails.handed = saved["shared"]
     server.records = [RoundRecord.read(record) for record in saved["records"]]

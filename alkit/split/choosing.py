@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from alkit.split.planner import Candidate, Workload, best, candidates, moved
 from alkit.split.profile import Link, Machine
-from alkit.split.rounds import RoundRecord
+from alkit.split.round import RoundRecord
 
 __all__ = ["Choosing", "goodput"]
 

@@ -27,8 +27,9 @@ from pathlib import Path
 from typing import Any
 
 from alkit.split.deal import STRATEGIES
+from alkit.split.methods import METHODS
 from alkit.split.networks import NETWORKS
-from alkit.split.settings import AUGMENTS, METHODS, check_numbers
+from alkit.split.settings import AUGMENTS, check_numbers
 
 __all__ = ["ALL", "Config", "ConfigError", "read"]
 

@@ -26,18 +26,17 @@ from alkit.engine.caller import CallerState
 from alkit.engine.local import operator_threads
 from alkit.split.channel import Channel, ChannelLost, HandshakeFailed, beating
 from alkit.split.greeting import speed
-from alkit.split.halves import Head, Tail, sgd
+from alkit.split.halves import Head, Tail, kept, sgd
 from alkit.split.log import LaneLog
 from alkit.split.profile import LOAD_BYTES, Machine, measure
 from alkit.split.schedule import DEVICE, DOWNLINK, one_iteration
 from alkit.split.settings import Settings
 from alkit.split.stream import Stream
-from alkit.split.wire import KINDS, STATE, Message, WireError
+from alkit.split.wire import KINDS, Message, WireError, as_weights
 
 __all__ = ["Device", "Job", "Refused"]
 
 log = logging.getLogger(__name__)
-KEPT = 2  # rounds at whose beginning the optimiser is kept
 
 
 class Refused(ConnectionError):
@@ -206,7 +205,7 @@ class Device:
         if self.half is None or cut != self.cut:
             self._build(cut)
         assert self.half is not None
-        self.half.load(weights(order))
+        self.half.load(order.weights)
         key = order.round, cut
         if not fresh and key not in self.saved:
             raise WireError(f"no optimiser of round {order.round} and cut {cut} is known here")
@@ -282,7 +281,7 @@ class Device:
 
     def _end_round(self, channel: Channel) -> None:
         assert self.half is not None
-        own = {STATE + name: tensor for name, tensor in self.half.state().items()}
+        own = as_weights(self.half.state())
         more = {
             "losses": torch.tensor(self.losses, dtype=torch.float64),
             "intervals": self.log.take(),
@@ -296,15 +295,14 @@ class Device:
 
     def _final(self, order: Message) -> dict[str, Tensor]:
         if self.half is not None and self.half.units:
-            self.half.load(weights(order))
+            self.half.load(order.weights)
         if self.path is not None:
             self.path.unlink(missing_ok=True)  # of no use for another run
-        return weights(order)
+        return order.weights
 
     def _save(self, key: tuple[int, int]) -> None:
         assert self.half is not None
-        self.saved[key] = self.half.optimizer_state()
-        self.saved = {k: v for k, v in self.saved.items() if k[0] > key[0] - KEPT}
+        self.saved = kept(self.saved, key, self.half)
         if self.path is not None:
             rows = [[list(k), v] for k, v in self.saved.items()]
             checkpoint.save(self.path, {"job": self.name, "saved": rows})
@@ -315,15 +313,6 @@ class Device:
         state = checkpoint.load(self.path)
         if state.get("job") == self.name:  # one of another job is of no use here
             self.saved = {tuple(key): value for key, value in state["saved"]}
-
-
-def weights(message: Message) -> dict[str, Tensor]:
-    """Return the weights that a message carries."""
-    return {
-        name.removeprefix(STATE): tensor
-        for name, tensor in message.tensors.items()
-        if name.startswith(STATE)
-    }
 
 
 def _told_why(channel: Channel) -> None:

@@ -18,8 +18,9 @@ from torch import Tensor, nn
 
 from alkit.engine.random import random_from
 
-__all__ = ["Half", "Head", "Pass", "Tail", "average", "sgd", "state_of"]
+__all__ = ["Half", "Head", "Pass", "Tail", "average", "kept", "sgd", "state_of"]
 
+Saved = dict[tuple[int, int], Any]  # states of optimisers, by round and cut
 Optimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 
 
@@ -223,6 +224,15 @@ def average(states: Sequence[Mapping[str, Tensor]], weights: Sequence[float]) ->
         )
         made[name] = (mean if first.is_floating_point() else mean.round()).to(first.dtype)
     return made
+
+
+def kept(saved: Saved, key: tuple[int, int], half: Half) -> Saved:
+    """Return optimisers as of rounds' beginnings with a half's own.
+
+    What is older than the round before goes. The given ones stay: a checkpoint may be reading them.
+    """
+    saved = saved | {key: half.optimizer_state()}
+    return {own: state for own, state in saved.items() if own[0] >= key[0] - 1}
 
 
 def _copied(state: Any) -> Any:

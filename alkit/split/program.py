@@ -30,8 +30,9 @@ from alkit.split.device import Device, Job, Refused
 from alkit.split.grpc_channel import Certificates, Listener, connect
 from alkit.split.planner import Workload
 from alkit.split.profile import Link, measure
-from alkit.split.rounds import RoundRecord
-from alkit.split.server import GOODBYE_S, Server
+from alkit.split.round import RoundRecord
+from alkit.split.server import Server
+from alkit.split.session import GOODBYE_S
 from alkit.split.settings import Settings
 from alkit.split.stream import Stream, steps_an_epoch
 

@@ -16,7 +16,7 @@ import torch
 
 from alkit.data.files import replacing
 from alkit.schedule.timeline import Interval, Timeline
-from alkit.split.rounds import RoundRecord
+from alkit.split.round import RoundRecord
 from alkit.split.schedule import LANES
 from alkit.split.settings import Settings
 

@@ -1,28 +1,15 @@
-"""What a run of split learning is, beside network and data.
-
-The published systems are settings of one engine:
-
-    method       cut          micro    tail                       averaged
-    central      0            1        one a device               everything
-    fed          all units    -        none                       everything (FedAvg)
-    split        any          1        one, devices take turns    nothing: both are handed on
-    splitfed     any          1        one a device               everything (SplitFed v1)
-    splitfed2    any          1        one for all, in an order   heads (SplitFed v2)
-                                       drawn for every step
-    pipelearn    any          N        one a device               everything
-"""
+"""What a run of split learning is, beside network and data."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from alkit.split.methods import METHODS, TABLE, Method
+
 __all__ = ["AUGMENTS", "METHODS", "Settings", "check_numbers"]
 
-METHODS = ("central", "fed", "split", "splitfed", "splitfed2", "pipelearn")
 AUGMENTS = ("none", "weak")
-SHARED_TAIL = ("split", "splitfed2")
-
 
 # the least of each number and what it is below, of settings and of configurations
 ONE = ("devices", "epochs", "batch", "micro", "threads", "quorum", "least", "shards")
@@ -106,7 +93,7 @@ class Settings:
         check_numbers(self)
         if self.quorum > self.devices:
             raise ValueError(f"a quorum of {self.quorum} of {self.devices} devices can't be met")
-        if self.shared_tail and self.immediate:
+        if self.rules.shared and self.immediate:
             raise ValueError(f"{self.method} has one tail: immediate is for one tail a device")
 
     @property
@@ -115,9 +102,9 @@ class Settings:
         return len(self.cuts)
 
     @property
-    def shared_tail(self) -> bool:
-        """Whether all devices share one tail."""
-        return self.method in SHARED_TAIL
+    def rules(self) -> Method:
+        """What the method allows, and where its tail is."""
+        return TABLE[self.method]
 
     def plain(self) -> dict[str, Any]:
         """Return the settings as JSON can hold them."""
@@ -146,16 +133,16 @@ class Settings:
     def _check_cuts(self) -> None:
         if not self.cuts:
             raise ValueError("no devices: give one cut a device")
-        fixed = {"central": 0, "fed": self.units}.get(self.method)
-        allowed = range(self.units + 1) if fixed is None else (fixed,)
+        allowed = self.rules.cuts(self.units)
         if bad := [cut for cut in self.cuts if cut not in allowed]:
-            said = f"0 to {self.units}" if fixed is None else f"{fixed} for {self.method}"
+            least, most = allowed[0], allowed[-1]
+            said = f"{least} to {most}" if least < most else f"{least} for {self.method}"
             raise ValueError(f"cut {bad[0]} of {self.units} units: give {said}")
         if min(self.micros) < 1:
             raise ValueError(f"micros is {list(self.micros)}: each must be at least 1")
-        if self.method != "pipelearn" and max(self.micros) > 1:
+        if not self.rules.pipelined and max(self.micros) > 1:
             raise ValueError(f"{self.method} has one micro-batch: several are for pipelearn")
-        if self.shared_tail and (len(set(self.cuts)) > 1 or self.cuts[0] == self.units):
+        if self.rules.shared and (len(set(self.cuts)) > 1 or self.cuts[0] == self.units):
             raise ValueError(
                 f"{self.method} has one tail: give all devices one cut below all units"
             )

@@ -24,7 +24,7 @@ from alkit.schedule.timeline import Timeline
 from alkit.split.channel import Channel, local_pair
 from alkit.split.device import Device, Job
 from alkit.split.networks import has_batch_norm
-from alkit.split.rounds import Attendance, RoundRecord
+from alkit.split.round import Attendance, RoundRecord
 from alkit.split.schedule import LANES
 from alkit.split.server import Server
 from alkit.split.settings import Settings

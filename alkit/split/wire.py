@@ -18,7 +18,17 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-__all__ = ["KINDS", "STATE", "Assembler", "Message", "WireError", "decode", "encode", "stamped"]
+__all__ = [
+    "KINDS",
+    "STATE",
+    "Assembler",
+    "Message",
+    "WireError",
+    "as_weights",
+    "decode",
+    "encode",
+    "stamped",
+]
 
 MAGIC, VERSION = b"ALKS", 2
 HEADER = struct.Struct("<4sHBxIIIIdIQI4x")
@@ -90,6 +100,21 @@ class Message:
     def name(self) -> str:
         """Say which message this is."""
         return f"{self.kind} of round {self.round}, step {self.step}.{self.micro}"
+
+    @property
+    def weights(self) -> dict[str, Tensor]:
+        """The weights that it carries, see `as_weights`."""
+        marked = (name for name in self.tensors if name.startswith(STATE))
+        return {name.removeprefix(STATE): self.tensors[name] for name in marked}
+
+
+def as_weights(state: Mapping[str, Tensor], cut: int | None = None) -> dict[str, Tensor]:
+    """Name the weights of the first `cut` units, by default of all, as messages carry them."""
+    return {
+        STATE + name: tensor
+        for name, tensor in state.items()
+        if cut is None or int(name.partition(".")[0]) < cut
+    }
 
 
 def encode(message: Message) -> bytes:

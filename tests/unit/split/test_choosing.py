@@ -10,8 +10,7 @@ from alkit.split.choosing import Choosing, goodput
 from alkit.split.device import Device, Job
 from alkit.split.planner import Workload
 from alkit.split.profile import Link, Machine, Unit
-from alkit.split.replica import Order
-from alkit.split.rounds import Attendance, RoundRecord
+from alkit.split.round import Assignment, Attendance, RoundRecord
 from alkit.split.server import Server
 from alkit.split.stream import Stream
 from alkit.split.times import Line
@@ -103,8 +102,8 @@ def test_choices_become_a_plan_that_can_be_repeated(transport):
     assert [len(own.units) for own in script.asked] == [4, 4]
 
 
-def test_an_order_knows_its_steps():
-    assert len(Order(1, 1, range(3, 6), False).steps) == 3
+def test_an_assignment_knows_its_steps():
+    assert len(Assignment(1, 1, range(3, 6), False).steps) == 3
 
 
 class Moody(Choosing):
@@ -153,10 +152,10 @@ def test_a_restarted_server_keeps_its_plan(tmp_path, rounds):
         first._averaged = lambda done: end() if done else average(done)
     with pytest.raises(ConnectionError):
         run(first, [device(0), device(1)])
-    chosen = list(first.choices)
+    chosen = [member.choice for member in first.members]
     assert len(set(chosen)) == 2
     second = made()
     record = run(second, [device(0), device(1)])
-    assert second.choices == chosen
+    assert [member.choice for member in second.members] == chosen
     assert [(one[0].cut, one[1].cut) for one in record.plan] == [(chosen[0][0], chosen[1][0])] * 3
     assert Moody.made == 2

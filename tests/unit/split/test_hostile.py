@@ -16,7 +16,7 @@ from alkit.split.expect import Due, Expect
 from alkit.split.grpc_channel import Listener, connect
 from alkit.split.planner import Workload
 from alkit.split.profile import Machine, Unit
-from alkit.split.rounds import Attendance
+from alkit.split.round import Attendance
 from alkit.split.times import Line
 from alkit.split.train import _record
 from alkit.split.waiting import QuorumLost
@@ -73,7 +73,7 @@ class Hostile(Lab):
         failed = []
         runner = threading.Thread(target=lambda: failed.extend(ended(self.server.run)))
         runner.start()
-        wait_until(lambda: self.server.orders)
+        wait_until(lambda: self.server.open.assignments)
         lives = [threading.Thread(target=self.live, args=(at,)) for at in range(len(SIZES))]
         for life in lives:
             life.start()
@@ -389,7 +389,7 @@ def test_one_after_the_other_beside_an_honest_device(tmp_path):
     lab.server.report = hold
     runner = threading.Thread(target=lab.server.run)
     runner.start()
-    wait_until(lambda: lab.server.orders)
+    wait_until(lambda: lab.server.open.assignments)
     attacker.start()
     honest.start()
     for thread in (runner, attacker, honest):
