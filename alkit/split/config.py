@@ -22,29 +22,31 @@ import json
 import logging
 import tomllib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 from alkit.split.deal import STRATEGIES
-from alkit.split.methods import METHODS
+from alkit.split.methods import TABLE
 from alkit.split.networks import NETWORKS
-from alkit.split.settings import AUGMENTS, check_numbers
+from alkit.split.settings import CHOICES as TRAINING_CHOICES
+from alkit.split.settings import ConfigError, Settings, Training, check
 
 __all__ = ["ALL", "Config", "ConfigError", "read"]
 
 log = logging.getLogger(__name__)
+DATA = {"cifar-10": "cifar10", "mnist": "mnist", "svhn": "svhn", "digits": "digits"}
+CHOICES = {
+    "model": NETWORKS,
+    "partition": STRATEGIES,
+    "data": tuple(DATA.values()),
+    "norm": ("batch", "group"),
+    **TRAINING_CHOICES,
+}
+MIRRORLESS = ("mnist", "svhn", "digits")  # a digit in a mirror is another sign
 ALL = -1  # a cut: all units on the device
 SHARED_SIZE = "same_data_size_for_each_client"  # false: data_size is shared out among them
-OWN = (
-    "cut",
-    "micro",
-    "data_size",
-    "threads",
-    "memory_mib",
-    "uplink_mbit",
-    "downlink_mbit",
-)
+OWN = ("cut", "micro", "data_size", "threads", "memory_mib", "uplink_mbit", "downlink_mbit")
 
 # the published names
 ALIASES = {
@@ -74,16 +76,11 @@ PUBLISHED = {
     "half_duplex": (False, "both directions of a link are used at once"),
     "enable_profiler": (False, "the times of all lanes are always written, to events.csv"),
 }
-DATA = {"cifar-10": "cifar10", "mnist": "mnist", "svhn": "svhn", "digits": "digits"}
 
 
-class ConfigError(ValueError):
-    """A configuration that can't be used; says which key, and what is allowed."""
-
-
-@dataclass(frozen=True)
-class Config:
-    """One run.
+@dataclass(frozen=True, kw_only=True)
+class Config(Training):
+    """One run; `Training` has the attributes that are not here.
 
     Attributes:
         name: of the experiment, in results.
@@ -95,8 +92,7 @@ class Config:
             test samples (0: all).
         partition, alpha, shards: who has what, see `alkit.split.deal`.
         model, norm: network, and "batch" or "group".
-        method, epochs, batch, aggregate_every, duplicate, immediate, lr, momentum, seed, augment,
-            threads, quorum, grace_s, join_s, heartbeat_s, round_s: see `Settings`.
+        method: of `alkit.split.METHODS`.
         cut: units on the device; -1 all of them.
         micro: micro-batches an iteration.
         validate, test: accuracy of the averaged network on samples held out of training, and on the
@@ -127,23 +123,9 @@ class Config:
     model: str = "VGG5"
     norm: str = "batch"
     method: str = "pipelearn"
-    epochs: int = 1
-    batch: int = 100
-    aggregate_every: int = -1
     cut: int = 1
     micro: int = 1
-    duplicate: bool = False
-    immediate: bool = False
-    lr: float = 0.01
-    momentum: float = 0.9
-    seed: int = 1994
     augment: str = "weak"
-    threads: int = 1
-    quorum: int = 1
-    grace_s: float = 5.0
-    join_s: float = 60.0
-    heartbeat_s: float = 60.0
-    round_s: float = 0.0
     validate: bool = False
     test: bool = True
     profile: int = 0
@@ -153,19 +135,10 @@ class Config:
     downlink_mbit: float = 0.0
     patience_s: float = 5.0
     folder: str = "runs/split"
-    device: tuple[Mapping[str, Any], ...] = field(default=())
+    device: tuple[Mapping[str, Any], ...] = ()
 
     def __post_init__(self) -> None:
-        choices = {"model": tuple(NETWORKS), "partition": STRATEGIES, "method": METHODS,
-                   "data": tuple(DATA.values()), "norm": ("batch", "group"),
-                   "augment": AUGMENTS}  # fmt: skip
-        for key, allowed in choices.items():
-            if getattr(self, key) not in allowed:
-                raise ConfigError(f"{key} is {getattr(self, key)!r}: give {', '.join(allowed)}")
-        try:
-            check_numbers(self)
-        except ValueError as error:
-            raise ConfigError(str(error)) from error
+        check(self, CHOICES)
         if not 0 < self.port < 65536:
             raise ConfigError(f"port is {self.port}: give 1 to 65535")
         if self.cut < ALL:
@@ -179,6 +152,25 @@ class Config:
         """Return the configuration as device `index` has it."""
         own = self.device[index] if index < len(self.device) else {}
         return replace(self, device=(), **own)
+
+    def settings(self, units: int) -> Settings:
+        """Return what it means for a network of so many units.
+
+        Raises:
+            ConfigError: values that don't fit together.
+        """
+        own = [self.of(at) for at in range(self.devices)]
+        allowed = TABLE[self.method].cuts(units)
+        cuts = [units if each.cut == ALL else each.cut for each in own]
+        if len(allowed) == 1:  # the method leaves no choice
+            cuts = [allowed[0]] * self.devices
+        pairs = zip(cuts, own, strict=True)
+        micros = [1 if cut in (0, units) else each.micro for cut, each in pairs]
+        same = {each.name: getattr(self, each.name) for each in fields(Training)}
+        if self.data in MIRRORLESS:
+            same["augment"] = "none"
+        least = 2 if self.norm == "batch" else 1
+        return Settings(units, cuts, self.method, micros, least=least, **same)
 
     @property
     def digest(self) -> str:

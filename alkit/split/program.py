@@ -25,7 +25,7 @@ from alkit.split import data as samples_of
 from alkit.split import results
 from alkit.split.certs import certificates_in
 from alkit.split.choosing import Choosing
-from alkit.split.config import ALL, Config, ConfigError
+from alkit.split.config import Config, ConfigError
 from alkit.split.device import Device, Job, Refused
 from alkit.split.grpc_channel import Certificates, Listener, connect
 from alkit.split.planner import Workload
@@ -36,7 +36,7 @@ from alkit.split.session import GOODBYE_S
 from alkit.split.settings import Settings
 from alkit.split.stream import Stream, steps_an_epoch
 
-__all__ = ["device", "serve", "settings_of"]
+__all__ = ["device", "serve"]
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ def serve(config: Config, *, progress: bool = True) -> Path:
         QuorumLost: too few devices came, or are left.
     """
     units = samples_of.network(config)
-    settings = settings_of(config, len(units))
+    settings = config.settings(len(units))
     counts = [len(rows) for rows in samples_of.dealt(config)]
     folder = Path(config.folder)
     evaluate = samples_of.evaluator(config)
@@ -114,7 +114,7 @@ def device(config: Config, index: int, *, progress: bool = True) -> dict[str, Te
     def prepare(told: dict[str, Any]) -> Job:
         units = samples_of.network(config)
         settings = Settings.read(dict(told["settings"]))
-        if settings != settings_of(config, len(units)):
+        if settings != config.settings(len(units)):
             raise Refused("the server's settings differ from this file's: give both the same file")
         part = samples_of.part_of(config, index)
         stream = Stream(part.x, part.y, settings, index, samples_of.normal_of(part))
@@ -136,32 +136,6 @@ def device(config: Config, index: int, *, progress: bool = True) -> dict[str, Te
             patience_s=config.patience_s,
         )
     )
-
-
-def settings_of(config: Config, units: int) -> Settings:
-    """Return the settings that a configuration means.
-
-    Raises:
-        ConfigError: values that don't fit together.
-    """
-    own = [config.of(at) for at in range(config.devices)]
-    cuts = tuple(units if each.cut == ALL else each.cut for each in own)
-    if config.method in ("central", "fed"):
-        cuts = (0 if config.method == "central" else units,) * config.devices
-    micros = tuple(
-        1 if cut in (0, units) else each.micro for cut, each in zip(cuts, own, strict=True)
-    )
-    same = ("method", "epochs", "batch", "duplicate", "immediate", "aggregate_every", "lr",
-            "momentum", "seed", "augment", "threads", "quorum", "grace_s", "join_s",
-            "heartbeat_s", "round_s")  # fmt: skip
-    values = {key: getattr(config, key) for key in same}
-    if config.data in ("mnist", "svhn", "digits") and config.augment == "weak":
-        values["augment"] = "none"  # a digit in a mirror is another sign
-    least = 2 if config.norm == "batch" else 1
-    try:
-        return Settings(units, cuts, micros=micros, least=least, **values)
-    except ValueError as error:
-        raise ConfigError(str(error)) from error
 
 
 def _choosing(

@@ -1,15 +1,13 @@
 """What a run of split learning is, beside network and data."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from alkit.split.methods import METHODS, TABLE, Method
 
-__all__ = ["AUGMENTS", "METHODS", "Settings", "check_numbers"]
-
-AUGMENTS = ("none", "weak")
+__all__ = ["ConfigError", "Settings", "Training", "check"]
 
 # the least of each number and what it is below, of settings and of configurations
 ONE = ("devices", "epochs", "batch", "micro", "threads", "quorum", "least", "shards")
@@ -18,30 +16,34 @@ ZERO += ("server_memory_mib", "uplink_mbit", "downlink_mbit")
 RANGES = dict.fromkeys(ONE, (1.0, math.inf)) | dict.fromkeys(ZERO, (0.0, math.inf))
 RANGES |= dict.fromkeys(("heartbeat_s", "patience_s", "alpha"), (1e-3, math.inf))
 RANGES |= {"aggregate_every": (-1.0, math.inf), "momentum": (0.0, 1.0)}
+CHOICES = {"method": METHODS, "augment": ("none", "weak")}
 
 
-def check_numbers(own: Any) -> None:
-    """Compare the numbers of settings, or of a configuration, with what they may be.
+class ConfigError(ValueError):
+    """Settings or a configuration that can't be used; says which key, and what is allowed."""
+
+
+def check(own: Any, choices: Mapping[str, Sequence[str]]) -> None:
+    """Compare words and numbers of settings, or of a configuration, with what they may be.
 
     Raises:
-        ValueError: one is too small, too large or no number.
+        ConfigError: a word that there is not, or a number that is too small, too large or none.
     """
+    for name, allowed in choices.items():
+        if getattr(own, name) not in allowed:
+            raise ConfigError(f"{name} is {getattr(own, name)!r}: give {', '.join(allowed)}")
     for name, (least, most) in RANGES.items():
         value = getattr(own, name, least)
         if not least <= value < most:
             limit = "finite" if most == math.inf else f"below {most:g}"
-            raise ValueError(f"{name} is {value}: it must be at least {least:g}, and {limit}")
+            raise ConfigError(f"{name} is {value}: it must be at least {least:g}, and {limit}")
 
 
-@dataclass(frozen=True)
-class Settings:
-    """Numbers that all parties must agree on.
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """What a configuration and the settings of its run say in the same words.
 
     Attributes:
-        units: of the network.
-        cuts: for each device, how many units it has itself.
-        method: of `METHODS`.
-        micros: micro-batches an iteration, for each device.
         epochs, batch: as a device counts them: samples are its own.
         duplicate: micro-batches are whole batches, so an iteration takes N of them; otherwise they
             are parts of one, and N changes nothing but the time.
@@ -50,7 +52,6 @@ class Settings:
         aggregate_every: iterations; -1 once an epoch of the device, 0 once at the end.
         lr, momentum: of SGD, on both sides.
         seed: of weights, order, augmentation and dropout.
-        least: samples a micro-batch must have; 2 where BatchNorm stands.
         augment: "none" or "weak" (crop and flip).
         threads: operator threads of each device, and of the server for each.
         quorum: devices without which a round is not averaged.
@@ -62,10 +63,6 @@ class Settings:
             quorum is there; of the methods with one tail, seconds of each turn. 0 for no limit.
     """
 
-    units: int
-    cuts: tuple[int, ...]
-    method: str = "pipelearn"
-    micros: tuple[int, ...] = field(default=(1,))
     epochs: int = 1
     batch: int = 100
     duplicate: bool = False
@@ -74,7 +71,6 @@ class Settings:
     lr: float = 0.01
     momentum: float = 0.9
     seed: int = 1994
-    least: int = 1
     augment: str = "none"
     threads: int = 1
     quorum: int = 1
@@ -83,18 +79,34 @@ class Settings:
     heartbeat_s: float = 60.0
     round_s: float = 0.0
 
+
+@dataclass(frozen=True)
+class Settings(Training):
+    """Numbers that all parties must agree on, beside those of `Training`.
+
+    Attributes:
+        units: of the network.
+        cuts: for each device, how many units it has itself.
+        method: of `METHODS`.
+        micros: micro-batches an iteration, for each device.
+        least: samples a micro-batch must have; 2 where BatchNorm stands.
+    """
+
+    units: int
+    cuts: tuple[int, ...]
+    method: str = "pipelearn"
+    micros: tuple[int, ...] = field(default=(1,))
+    least: int = field(default=1, kw_only=True)
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "cuts", _each(self.cuts, len(self.cuts)))
         object.__setattr__(self, "micros", _each(self.micros, len(self.cuts)))
-        for name, allowed in (("method", METHODS), ("augment", AUGMENTS)):
-            if getattr(self, name) not in allowed:
-                raise ValueError(f"{name} is {getattr(self, name)!r}: give {', '.join(allowed)}")
+        check(self, CHOICES)
         self._check_cuts()
-        check_numbers(self)
         if self.quorum > self.devices:
-            raise ValueError(f"a quorum of {self.quorum} of {self.devices} devices can't be met")
+            raise ConfigError(f"a quorum of {self.quorum} of {self.devices} devices can't be met")
         if self.rules.shared and self.immediate:
-            raise ValueError(f"{self.method} has one tail: immediate is for one tail a device")
+            raise ConfigError(f"{self.method} has one tail: immediate is for one tail a device")
 
     @property
     def devices(self) -> int:
@@ -115,35 +127,35 @@ class Settings:
         """Return what `plain` gave.
 
         Raises:
-            ValueError: a setting that there is not, or a value of another type.
+            ConfigError: a setting that there is not, or a value of another type.
         """
         fields = Settings.__dataclass_fields__
         for key, value in plain.items():
             if key not in fields:
-                raise ValueError(f"no setting {key!r}; there are {', '.join(fields)}")
+                raise ConfigError(f"no setting {key!r}; there are {', '.join(fields)}")
             if key in ("cuts", "micros"):
                 right = isinstance(value, list) and all(type(each) is int for each in value)
             else:
                 wanted = fields[key].type
                 right = type(value) is wanted or (wanted is float and type(value) is int)
             if not right:
-                raise ValueError(f"{key} is {value!r}: another type is wanted")
+                raise ConfigError(f"{key} is {value!r}: another type is wanted")
         return Settings(**plain)
 
     def _check_cuts(self) -> None:
         if not self.cuts:
-            raise ValueError("no devices: give one cut a device")
+            raise ConfigError("no devices: give one cut a device")
         allowed = self.rules.cuts(self.units)
         if bad := [cut for cut in self.cuts if cut not in allowed]:
             least, most = allowed[0], allowed[-1]
             said = f"{least} to {most}" if least < most else f"{least} for {self.method}"
-            raise ValueError(f"cut {bad[0]} of {self.units} units: give {said}")
+            raise ConfigError(f"cut {bad[0]} of {self.units} units: give {said}")
         if min(self.micros) < 1:
-            raise ValueError(f"micros is {list(self.micros)}: each must be at least 1")
+            raise ConfigError(f"micros is {list(self.micros)}: each must be at least 1")
         if not self.rules.pipelined and max(self.micros) > 1:
-            raise ValueError(f"{self.method} has one micro-batch: several are for pipelearn")
+            raise ConfigError(f"{self.method} has one micro-batch: several are for pipelearn")
         if self.rules.shared and (len(set(self.cuts)) > 1 or self.cuts[0] == self.units):
-            raise ValueError(
+            raise ConfigError(
                 f"{self.method} has one tail: give all devices one cut below all units"
             )
 
@@ -154,5 +166,5 @@ def _each(values: Sequence[int], devices: int) -> tuple[int, ...]:
     if len(values) == 1:
         return values * devices
     if len(values) != devices:
-        raise ValueError(f"{len(values)} values for {devices} devices: give one, or one each")
+        raise ConfigError(f"{len(values)} values for {devices} devices: give one, or one each")
     return values

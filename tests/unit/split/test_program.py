@@ -118,7 +118,7 @@ class Run:
     def in_process(self):
         config = read(self.path)
         units = data.network(config)
-        settings = program.settings_of(config, len(units))
+        settings = config.settings(len(units))
         parts = [data.part_of(config, at) for at in (0, 1)]
         options = {key: getattr(settings, key) for key in ("epochs", "batch", "least", "seed")}
         return alkit.split.train(
