@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from alkit.split.grpc_channel import NAME, Certificates
+from alkit.split.handshake import NAME, Certificates
 
 __all__ = ["certificates_in", "make"]
 

@@ -27,7 +27,9 @@ from alkit.split.certs import certificates_in
 from alkit.split.choosing import Choosing
 from alkit.split.config import Config, ConfigError
 from alkit.split.device import Device, Job, Refused
-from alkit.split.grpc_channel import Certificates, Listener, connect
+from alkit.split.grpc_channel import connect
+from alkit.split.handshake import Certificates
+from alkit.split.listener import Listener
 from alkit.split.planner import Workload
 from alkit.split.profile import Link, measure
 from alkit.split.round import RoundRecord

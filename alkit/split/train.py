@@ -168,7 +168,7 @@ def _record(server: Server, links: Sequence[Channel]) -> Record:
 def _listening(server: Server, transport: str) -> AbstractContextManager[Callable[[int], Channel]]:
     if transport == "local":
         return _local(server)
-    from alkit.split.grpc_channel import loopback
+    from alkit.split.listener import loopback
 
     return loopback(server)
 

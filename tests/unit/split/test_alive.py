@@ -9,7 +9,8 @@ import torch
 
 from alkit.split.channel import ChannelLost, beating, local_pair
 from alkit.split.expect import Due, Expect
-from alkit.split.grpc_channel import Listener, connect
+from alkit.split.grpc_channel import connect
+from alkit.split.listener import Listener
 from alkit.split.wire import Message, WireError
 from tests.unit.split.helpers import parts, same_bits, units
 from tests.unit.split.test_faults import SIZES, Lab, repeated, wait_until, whole
@@ -104,7 +105,7 @@ def test_a_long_round_without_a_message_is_no_loss(tmp_path):
 
 def test_a_silent_device_is_lost(tmp_path, monkeypatch):
     """It hangs with its link open; the others go on."""
-    monkeypatch.setattr("alkit.split.channel.Numbers.beat", lambda *_: None)
+    monkeypatch.setattr("alkit.split.channel.Channel.beat", lambda *_: None)
     lab = Slow(tmp_path, heartbeat_s=0.2, grace_s=0.0)
     lab.server.report = lambda record: lab.go.set()
     record = lab.run()

@@ -14,7 +14,9 @@ import pytest
 from alkit.split.certs import certificates_in, make
 from alkit.split.channel import ChannelLost, HandshakeFailed, local_pair
 from alkit.split.device import Device
-from alkit.split.grpc_channel import Certificates, Listener, connect
+from alkit.split.grpc_channel import connect
+from alkit.split.handshake import Certificates
+from alkit.split.listener import Listener
 from alkit.split.wire import Message
 from tests.unit.split.helpers import same_bits, trained
 from tests.unit.split.test_faults import Lab, wait_until
@@ -242,7 +244,7 @@ def test_garbage_is_no_line_in_the_log(folder, tmp_path):
         import logging, socket, sys, time
         from pathlib import Path
         from alkit.split.certs import certificates_in
-        from alkit.split.grpc_channel import Listener
+        from alkit.split.listener import Listener
         logging.basicConfig(level=logging.INFO)
         files = certificates_in(sys.argv[1], "server")
         listener = Listener(lambda *_: None, certificates=files)

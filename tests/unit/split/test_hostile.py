@@ -13,7 +13,8 @@ from alkit.split.certs import certificates_in, make
 from alkit.split.choosing import Choosing
 from alkit.split.device import Refused
 from alkit.split.expect import Due, Expect
-from alkit.split.grpc_channel import Listener, connect
+from alkit.split.grpc_channel import connect
+from alkit.split.listener import Listener
 from alkit.split.planner import Workload
 from alkit.split.profile import Machine, Unit
 from alkit.split.round import Attendance

@@ -1,0 +1,10 @@
+"""gRPC without lines of its own in the log; import it from here, so that it is told in time."""
+
+import os
+
+# else every connection that is no TLS is a line; `handshake` tells who should know
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+
+import grpc
+
+__all__ = ["grpc"]
