@@ -10,37 +10,33 @@ of it can be used.
 
 import logging
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
 from alkit.engine import checkpoint
 from alkit.engine.caller import CallerState
 from alkit.engine.local import operator_threads
+from alkit.split.answers import Refused, receive, told_why
 from alkit.split.channel import Channel, ChannelLost, HandshakeFailed, beating
-from alkit.split.greeting import speed
-from alkit.split.halves import Head, Tail, kept, sgd
+from alkit.split.greeting import PATIENCE_S, compare_clocks, say_profile
+from alkit.split.halves import Head, Saved, Tail, kept, sgd
+from alkit.split.head_round import HeadRound
 from alkit.split.log import LaneLog
-from alkit.split.profile import LOAD_BYTES, Machine, measure
-from alkit.split.schedule import DEVICE, DOWNLINK, one_iteration
+from alkit.split.profile import Machine, measure
+from alkit.split.schedule import DOWNLINK
 from alkit.split.settings import Settings
 from alkit.split.stream import Stream
-from alkit.split.wire import KINDS, Message, WireError, as_weights
+from alkit.split.wire import Message, WireError
 
 __all__ = ["Device", "Job", "Refused"]
 
 log = logging.getLogger(__name__)
-
-
-class Refused(ConnectionError):
-    """The server does not want this device; trying again would not help."""
 
 
 @dataclass
@@ -92,13 +88,8 @@ class Device:
         self.retries, self.pause_s, self.memory_bytes = retries, pause_s, memory_bytes
         self.threads, self.progress = threads, progress
         self.job: Job | None = None
-        self.half: Head | Tail | None = None  # a tail if it has the whole network
-        self.round, self.steps_done = -1, -1
-        self.first, self.last = 0, 0
-        self.cut, self.micro = -1, 1
-        self.saved: dict[tuple[int, int], Any] = {}  # by round and cut
-        self.losses: list[float] = []
-        self.right = self.samples = 0
+        self.work: HeadRound | None = None  # its newest round
+        self.saved: Saved = {}
         self.log = LaneLog()
         self.tries = 0
         self.machine: Machine | None = None  # measured when it is asked for
@@ -120,7 +111,7 @@ class Device:
                 try:
                     return self._session(channel)
                 except ChannelLost:
-                    _told_why(channel)
+                    told_why(channel)
                     raise
                 finally:
                     channel.close()
@@ -129,8 +120,8 @@ class Device:
             except (Refused, HandshakeFailed):
                 raise
             except (ChannelLost, OSError) as error:
-                if self.half is not None:
-                    self.half.drop()
+                if self.work is not None:
+                    self.work.half.drop()
                 self.tries += 1
                 if self.tries > self.retries:
                     error.add_note(f"device {self.index} gave up after {self.retries} retries")
@@ -139,170 +130,78 @@ class Device:
                 time.sleep(self.pause_s)
 
     def _session(self, channel: Channel) -> dict[str, Tensor]:
-        live = self.half is not None and self.steps_done >= 0
+        """Say hello, do what the server says, and return the final weights."""
+        number, step = (-1, -1) if self.work is None else (self.work.number, self.work.steps_done)
         hello = {"device": self.index, "job": self.name, "saved": [list(key) for key in self.saved]}
-        place = {"round": self.round, "step": self.steps_done if live else -1}
-        channel.send(Message("hello", values=hello | place))
-        welcome = _expect(channel.receive(60.0), "welcome")
+        channel.send(Message("hello", values=hello | {"round": number, "step": step}))
+        welcome = receive(channel, PATIENCE_S, "welcome")
         if self.job is None:
             self.job = self.prepare(dict(welcome.values["job"]))
-        with operator_threads(self._threads), self.caller.training():
-            self._compare_clocks(channel, int(welcome.values["probes"]))
-            with beating(channel, self.job.settings.heartbeat_s):
-                return self._rounds(channel, int(welcome.values["profile"]))
+        job, threads = self.job, self.threads or self.job.settings.threads
+        with operator_threads(threads), self.caller.training():
+            compare_clocks(channel, int(welcome.values["probes"]))
+            with beating(channel, job.settings.heartbeat_s):
+                if repeats := int(welcome.values["profile"]):
+                    say_profile(channel, lambda: self._profile(job, repeats, threads))
+                while (start := receive(channel, None, "start", "bye")).kind == "start":
+                    self._round(channel, job, start)
+        return self._final(start)
 
-    def _rounds(self, channel: Channel, repeats: int) -> dict[str, Tensor]:
-        """Do what the server says, to the end; `repeats` of the profile before, if it wants one."""
-        if repeats:
-            self._profile(channel, repeats)
-        while True:
-            order = _receive(channel, None, "start", "bye")
-            if order.kind == "bye":
-                return self._final(order)
-            self._begin(order)
-            steps = range(self.steps_done, self.last)
-            name = f"device {self.index}, round {order.round}"
-            for step in tqdm(steps, desc=name, disable=not self.progress, leave=False):
-                self._iteration(channel, step)
-            self._end_round(channel)
-
-    def _compare_clocks(self, channel: Channel, probes: int) -> None:
-        """Tell the server its clock minus ours, as the fastest exchange of four times has it."""
-        best = float("inf"), 0.0
-        for _ in range(probes):
-            t0 = time.perf_counter()
-            channel.send(Message("probe"))
-            reply = _expect(channel.receive(60.0), "probe_reply")
-            t1, t2, t3 = reply.values["t1"], reply.values["t2"], time.perf_counter()
-            best = min(best, (t3 - t0 - (t2 - t1), (t1 - t0 + t2 - t3) / 2))
-        channel.send(Message("clock", values={"offset_s": best[1]}))
-
-    def _profile(self, channel: Channel, repeats: int) -> None:
-        """Send a load, receive one, and tell what units and downlink take."""
-        assert self.job is not None
-        load = torch.zeros(LOAD_BYTES, dtype=torch.uint8)
-        channel.send(Message("load", tensors={"load": load}))
-        down_bps = speed(_expect(channel.receive(60.0), "load"))
+    def _profile(self, job: Job, repeats: int, threads: int) -> Machine:
         if self.machine is None:
-            [part] = self.job.stream.step(0, 1)
-            options = {"repeats": repeats, "threads": self._threads}
-            options["memory_bytes"] = self.memory_bytes
-            self.machine = measure(self.job.units, part.x, part.y, **options)
-        values = {"text": self.machine.plain(), "down_bps": down_bps}
-        channel.send(Message("profile", values=values))
+            [part] = job.stream.step(0, 1)
+            options = {"repeats": repeats, "threads": threads, "memory_bytes": self.memory_bytes}
+            self.machine = measure(job.units, part.x, part.y, **options)
+        return self.machine
 
-    def _begin(self, order: Message) -> None:
-        values = order.values
-        self.first, self.last = int(values["first"]), int(values["last"])
-        if not values["resume"]:
-            self._take(order)
-        self.round, self.steps_done = order.round, int(values["step"])
-        self.micro = int(values["micro"])
-
-    def _take(self, order: Message) -> None:
-        """Take over the weights of a round's beginning."""
-        cut, fresh = int(order.values["cut"]), bool(order.values["fresh"])
-        if self.half is None or cut != self.cut:
-            self._build(cut)
-        assert self.half is not None
-        self.half.load(order.weights)
-        key = order.round, cut
-        if not fresh and key not in self.saved:
-            raise WireError(f"no optimiser of round {order.round} and cut {cut} is known here")
-        self.half.load_optimizer(None if fresh else self.saved[key])
-        self._save(key)
-        self.losses, self.right, self.samples = [], 0, 0
-        self.log.take()
-        self.log.arrival(DOWNLINK, order)
-
-    def _build(self, cut: int) -> None:
-        assert self.job is not None
-        settings, units = self.job.settings, list(self.job.units)
-        whole = cut == len(units)
-        optimizer = partial(sgd, lr=settings.lr, momentum=settings.momentum)
-        options = {"seed": settings.seed, "device": self.index}
-        self.half = (Tail if whole else Head)(units[:cut], optimizer, **options)
-        self.cut = cut
-
-    def _iteration(self, channel: Channel, step: int) -> None:
-        assert self.job is not None
-        with self.log.task(DEVICE, "load", step):
-            parts = list(self.job.stream.step(step, self.micro))
-        if isinstance(self.half, Tail):
-            self._alone(self.half, parts, step)
+    def _round(self, channel: Channel, job: Job, start: Message) -> None:
+        """Do a round, or what is left of it, and hand it in."""
+        if self.work is not None and start.values["resume"]:
+            self.work.go_on(start)
         else:
-            self._together(channel, parts, step)
-        self.steps_done = step + 1
-        self.samples += sum(len(part.y) for part in parts)
+            self.work = self._begun(job, start)
+        work = self.work
 
-    def _alone(self, whole: Tail, parts: list[Any], step: int) -> None:
-        loss = 0.0
-        for micro, part in enumerate(parts):
-            start_s = time.perf_counter()
-            made = whole.forward_backward(part.x, part.y, part.share, step, micro, returns=False)
-            self.log.forward_backward(DEVICE, step, micro, start_s, made.forward_s)
-            loss, self.right = loss + made.loss, self.right + made.right
-        with self.log.task(DEVICE, "update", step):
-            whole.update()
-        self.losses.append(loss)
+        def shown(steps: range) -> Iterable[int]:
+            name = f"device {self.index}, round {work.number}"
+            return tqdm(steps, desc=name, disable=not self.progress, leave=False)
 
-    def _together(self, channel: Channel, parts: list[Any], step: int) -> None:
-        head = self.half
-        assert isinstance(head, Head)
-        for task in one_iteration(DEVICE, step, len(parts), returns=self.cut > 0):
-            part = parts[task.micro]
-            if task.kind == "forward":
-                with self.log.task(DEVICE, "forward", step, task.micro):
-                    out = head.forward(part.x, step, task.micro)
-                self._send(channel, "act", task, {"x": out, "y": part.y}, share=part.share)
-            elif task.kind == "backward":
-                message = _receive(channel, self._patience, "grad")
-                _check_place(message, self.round, step, task.micro)
-                self.log.arrival(DOWNLINK, message)
-                with self.log.task(DEVICE, "backward", step, task.micro):
-                    head.backward(message.tensors["x"], task.micro)
-            else:
-                with self.log.task(DEVICE, "update", step):
-                    head.update()
-
-    @property
-    def _threads(self) -> int:
-        assert self.job is not None
-        return self.threads or self.job.settings.threads
-
-    @property
-    def _patience(self) -> float:
-        assert self.job is not None
-        return self.job.settings.heartbeat_s
-
-    def _send(self, channel: Channel, kind: str, task: Any, tensors: Any, **values: Any) -> None:
-        place = {"round": self.round, "step": task.batch, "micro": task.micro}
-        channel.send(Message(kind, **place, values=values, tensors=tensors))
-
-    def _end_round(self, channel: Channel) -> None:
-        assert self.half is not None
-        own = as_weights(self.half.state())
-        more = {
-            "losses": torch.tensor(self.losses, dtype=torch.float64),
-            "intervals": self.log.take(),
-        }
-        values = {"samples": self.samples, "right": self.right, "loss": sum(self.losses)}
-        self._save((self.round + 1, self.cut))
-        channel.send(
-            Message("done", round=self.round, step=self.last, values=values, tensors=own | more)
-        )
+        work.run(channel, shown)
+        done = work.done()
+        self._save((work.number + 1, work.cut), work.half)
+        channel.send(done)
         self.tries = 0
 
-    def _final(self, order: Message) -> dict[str, Tensor]:
-        if self.half is not None and self.half.units:
-            self.half.load(order.weights)
+    def _begun(self, job: Job, start: Message) -> HeadRound:
+        """Take over the weights of a round's beginning."""
+        cut, fresh = int(start.values["cut"]), bool(start.values["fresh"])
+        same = self.work is not None and self.work.cut == cut
+        half = self.work.half if same else self._half(job, cut)
+        half.load(start.weights)
+        key = start.round, cut
+        if not fresh and key not in self.saved:
+            raise WireError(f"no optimiser of round {start.round} and cut {cut} is known here")
+        half.load_optimizer(None if fresh else self.saved[key])
+        self._save(key, half)
+        self.log.take()
+        self.log.arrival(DOWNLINK, start)
+        return HeadRound(start, half, job.stream, self.log)
+
+    def _half(self, job: Job, cut: int) -> Head | Tail:
+        settings, units = job.settings, list(job.units)
+        optimizer = partial(sgd, lr=settings.lr, momentum=settings.momentum)
+        kind = Tail if cut == len(units) else Head
+        return kind(units[:cut], optimizer, seed=settings.seed, device=self.index)
+
+    def _final(self, bye: Message) -> dict[str, Tensor]:
+        if self.work is not None and self.work.half.units:
+            self.work.half.load(bye.weights)
         if self.path is not None:
             self.path.unlink(missing_ok=True)  # of no use for another run
-        return order.weights
+        return bye.weights
 
-    def _save(self, key: tuple[int, int]) -> None:
-        assert self.half is not None
-        self.saved = kept(self.saved, key, self.half)
+    def _save(self, key: tuple[int, int], half: Head | Tail) -> None:
+        self.saved = kept(self.saved, key, half)
         if self.path is not None:
             rows = [[list(k), v] for k, v in self.saved.items()]
             checkpoint.save(self.path, {"job": self.name, "saved": rows})
@@ -313,42 +212,3 @@ class Device:
         state = checkpoint.load(self.path)
         if state.get("job") == self.name:  # one of another job is of no use here
             self.saved = {tuple(key): value for key, value in state["saved"]}
-
-
-def _told_why(channel: Channel) -> None:
-    """Raise what the server said before the stream ended, which may still wait to be read.
-
-    Raises:
-        Refused: the server does not want this device.
-    """
-    with suppress(ChannelLost):
-        while True:
-            _expect(channel.receive(0.0), *KINDS)
-
-
-def _receive(channel: Channel, limit_s: float | None, *kinds: str) -> Message:
-    """Return the next message that is no heartbeat, see `_expect`; any may take `limit_s`."""
-    while (message := channel.receive(limit_s)).kind == "heartbeat":
-        pass
-    return _expect(message, *kinds)
-
-
-def _expect(message: Message, *kinds: str) -> Message:
-    """Return the message if it is of one of the kinds.
-
-    Raises:
-        Refused: the other side says why it ends.
-        WireError: another kind.
-    """
-    if message.kind == "error":
-        raise Refused(str(message.values["text"]))
-    if message.kind not in kinds:
-        raise WireError(f"{message.name} came where {' or '.join(kinds)} was due")
-    return message
-
-
-def _check_place(message: Message, round_: int, step: int, micro: int) -> None:
-    if (message.round, message.step, message.micro) != (round_, step, micro):
-        raise WireError(
-            f"{message.name} came where that of round {round_}, step {step}.{micro} was due"
-        )

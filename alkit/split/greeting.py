@@ -1,4 +1,4 @@
-"""The first words of a connection, on the server's side.
+"""The first words of a connection, on both sides.
 
 They tell who comes, how its clock runs and, for the planner, how fast it and its link are:
 
@@ -8,17 +8,26 @@ They tell who comes, how its clock runs and, for the planner, how fast it and it
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import torch
 
+from alkit.split.answers import receive
 from alkit.split.channel import PIECE, Channel, ChannelLost
 from alkit.split.expect import Due, Expect
 from alkit.split.profile import LOAD_BYTES, Link, Machine
 from alkit.split.wire import Message, WireError
 
-__all__ = ["Greeting", "Unwanted", "refuse", "speed", "welcome"]
+__all__ = [
+    "PATIENCE_S",
+    "Greeting",
+    "Unwanted",
+    "compare_clocks",
+    "refuse",
+    "say_profile",
+    "welcome",
+]
 
 log = logging.getLogger(__name__)
 
@@ -99,17 +108,51 @@ def refuse(channel: Channel, text: str) -> None:
         log.info("could not tell %s: %s", channel.peer, text)
 
 
-def speed(message: Message) -> float:
-    """Return the bit/s at which a load came: what followed its first piece, and the time of it."""
-    seconds = message.arrived_s - message.first_s
-    return 8 * (message.size - PIECE) / seconds if seconds > 1e-4 else FAST_BPS
-
-
 def _profiled(channel: Channel, expect: Expect) -> tuple[Machine, Link]:
     """Time a load upwards, send one downwards, and receive what the device made of itself."""
-    up_bps = speed(expect.receive(channel, Due("load"), PATIENCE_S))
-    channel.send(Message("load", tensors={"load": torch.zeros(LOAD_BYTES, dtype=torch.uint8)}))
+    up_bps = _speed(expect.receive(channel, Due("load"), PATIENCE_S))
+    channel.send(_load())
     found = expect.receive(channel, Due("profile"), PATIENCE_S)
-    return Machine.read(found.values["text"]), Link(
-        up_bps, max(1.0, float(found.values["down_bps"]))
-    )
+    down_bps = max(1.0, float(found.values["down_bps"]))
+    return Machine.read(found.values["text"]), Link(up_bps, down_bps)
+
+
+def _load() -> Message:
+    return Message("load", tensors={"load": torch.zeros(LOAD_BYTES, dtype=torch.uint8)})
+
+
+def _speed(load: Message) -> float:
+    """Return the bit/s at which a load came: what followed its first piece, and the time of it."""
+    seconds = load.arrived_s - load.first_s
+    return 8 * (load.size - PIECE) / seconds if seconds > 1e-4 else FAST_BPS
+
+
+# ---- on the device
+
+
+def compare_clocks(channel: Channel, probes: int) -> None:
+    """Tell the server its clock minus the device's, as the fastest exchange of four times has it.
+
+    Raises:
+        Refused, WireError, ChannelLost: see `alkit.split.answers`.
+    """
+    best = float("inf"), 0.0
+    for _ in range(probes):
+        t0 = time.perf_counter()
+        channel.send(Message("probe"))
+        reply = receive(channel, PATIENCE_S, "probe_reply")
+        t1, t2, t3 = reply.values["t1"], reply.values["t2"], time.perf_counter()
+        best = min(best, (t3 - t0 - (t2 - t1), (t1 - t0 + t2 - t3) / 2))
+    channel.send(Message("clock", values={"offset_s": best[1]}))
+
+
+def say_profile(channel: Channel, measured: Callable[[], Machine]) -> None:
+    """Send a load, receive one, and tell what units and downlink take.
+
+    Raises:
+        Refused, WireError, ChannelLost: see `alkit.split.answers`.
+    """
+    channel.send(_load())
+    down_bps = _speed(receive(channel, PATIENCE_S, "load"))
+    values = {"text": measured().plain(), "down_bps": down_bps}
+    channel.send(Message("profile", values=values))

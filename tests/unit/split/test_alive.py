@@ -30,15 +30,16 @@ class Slow(Lab):
 
     def device(self, index):
         made = super().device(index)
-        iteration = made._iteration
+        stream = made.prepare({}).stream
+        batches = stream.step
 
-        def slowly(channel, step):
+        def slowly(step, micro):
             if index == 1:
                 self.steps += 1
                 assert self.go.wait(60)
-            iteration(channel, step)
+            return batches(step, micro)
 
-        made._iteration = slowly
+        stream.step = slowly
         return made
 
 
