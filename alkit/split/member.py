@@ -6,6 +6,8 @@ from alkit.split.channel import Channel
 from alkit.split.greeting import Greeting
 from alkit.split.halves import Saved, Tail, kept
 from alkit.split.log import LaneLog
+from alkit.split.round import Assignment
+from alkit.split.settings import Settings
 from alkit.split.tail_round import TailRound
 
 __all__ = ["Member"]
@@ -60,3 +62,18 @@ class Member:
             return False
         self.work.resume(live[1])
         return True
+
+    def optimizers_known(
+        self, before: Assignment | None, number: int, cut: int, settings: Settings
+    ) -> bool:
+        """Whether both sides have the optimisers with which the round before this one ended.
+
+        Args:
+            before: what the device did in that round; None if it was averaged without it, and what
+                a side may have belongs to no average.
+        """
+        if before is None or before.cut != cut:
+            return False
+        return (number, cut) in self.known and (
+            settings.rules.shared or (number, cut) in self.saved
+        )

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -9,7 +10,7 @@ from torch import Tensor
 
 from alkit.schedule.timeline import Interval
 from alkit.split.settings import Settings
-from alkit.split.turns import Turnstile
+from alkit.split.turns import Turns, Turnstile
 
 __all__ = ["Assignment", "Attendance", "Contribution", "Round", "RoundRecord"]
 
@@ -134,6 +135,10 @@ class Round:
             return False
         first = min(self.missing)  # who comes before the others gets the tail before them
         return device == first or self.settings.rules.tail != "handed on"
+
+    def turns(self, device: int) -> Turns:
+        """Return what lets a device at its tail, step by step."""
+        return nullcontext if self.turnstile is None else self.turnstile.of(device)
 
     def slow(self) -> list[int]:
         """Return whom a round that takes too long goes on without: nobody before its quorum."""

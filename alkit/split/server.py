@@ -14,15 +14,12 @@ may join the next one.
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
-from alkit.data.seeds import generator_for
 from alkit.engine.caller import CallerState
 from alkit.split.channel import Channel
 from alkit.split.checkpoints import restore, save
@@ -190,13 +187,8 @@ class Server:
         if self.settings.rules.tail != "drawn":
             return None
         self.tails.shared.load(self.state)
-        number, devices = self.round, self.settings.devices
-
-        def drawn(position: int) -> list[int]:
-            draw = generator_for(self.settings.seed, "turns", number, position)
-            return torch.randperm(devices, generator=draw).tolist()
-
-        return Turnstile({at: own.steps for at, own in assignments.items()}, drawn)
+        steps = {at: own.steps for at, own in assignments.items()}
+        return Turnstile(steps, self.settings.devices, self.settings.seed, self.round)
 
     def _close(self) -> None:
         """Average what the devices have handed in, and record the round."""
@@ -241,20 +233,12 @@ class Server:
         """Begin a device's part of the open round, and return the server's side of it."""
         round_, own = self.open, self.open.assignments[member.index]
         if self.plan is None:
-            own = own._replace(fresh=not self._both_know(member, own.cut))
+            before = self.records[-1].attendance.get(member.index) if self.records else None
+            known = member.optimizers_known(before, self.round, own.cut, self.settings)
+            own = own._replace(fresh=not known)
             round_.assignments[member.index] = own
-        turns = nullcontext if round_.turnstile is None else round_.turnstile.of(member.index)
-        tail = self.tails.of(member, own.cut)
-        common = self.settings, self.expect, turns
-        return TailRound(member, round_.number, own, tail, *common)
-
-    def _both_know(self, member: Member, cut: int) -> bool:
-        """Whether both sides have the optimisers with which the last round ended."""
-        before = self.records[-1].attendance.get(member.index) if self.records else None
-        if before is None or before.cut != cut:
-            return False  # what a side may have belongs to a round that was averaged without it
-        key = self.round, cut
-        return key in member.known and (self.settings.rules.shared or key in member.saved)
+        tail, turns = self.tails.of(member, own.cut), round_.turns(member.index)
+        return TailRound(member, round_.number, own, tail, self.settings, self.expect, turns)
 
     def lose(self, member: Member, reason: str) -> None:
         """A device has gone; for a reason nobody waits for it in the open round."""

@@ -8,8 +8,7 @@ the device's next message shows that the device has it: until then both sides ca
 """
 
 import time
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -23,14 +22,13 @@ from alkit.split.round import Assignment, Contribution
 from alkit.split.schedule import SERVER, UPLINK
 from alkit.split.settings import Settings
 from alkit.split.stream import step_sizes
+from alkit.split.turns import Turns
 from alkit.split.wire import Message
 
 if TYPE_CHECKING:
     from alkit.split.member import Member
 
-__all__ = ["TailRound", "Turns"]
-
-Turns = Callable[[int], AbstractContextManager[None]]  # the tail is the device's own, for a step
+__all__ = ["TailRound"]
 
 
 class TailRound:
@@ -40,7 +38,7 @@ class TailRound:
         number: of the round.
         tail: a shared one is the same for all devices.
         expect: what the device's messages are measured by.
-        turns: for a tail that devices take turns at, step by step.
+        turns: at the tail, step by step.
     """
 
     def __init__(
@@ -51,7 +49,7 @@ class TailRound:
         tail: Tail,
         settings: Settings,
         expect: Expect,
-        turns: Turns = nullcontext,
+        turns: Turns,
     ) -> None:
         self.member, self.number, self.assignment = member, number, assignment
         self.tail, self.settings, self.expect, self.turns = tail, settings, expect, turns

@@ -7,37 +7,40 @@ A device that has gone is passed over from then on.
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any
+from contextlib import AbstractContextManager, contextmanager
 
+import torch
+
+from alkit.data.seeds import generator_for
 from alkit.split.channel import ChannelLost
 
-__all__ = ["Turnstile"]
+__all__ = ["Turns", "Turnstile"]
+
+Turns = Callable[[int], AbstractContextManager[None]]  # the tail is the device's own, for a step
 
 
 class Turnstile:
     """Whose turn it is in one round.
 
     Args:
-        steps: of each device.
-        order: devices in the order of a position's turns.
+        steps: of each device that takes part.
+        devices: of the run, by which the order is drawn.
+        seed, number: of the run, and of the round.
     """
 
-    def __init__(self, steps: Mapping[int, range], order: Callable[[int], list[int]]) -> None:
-        longest = max((len(own) for own in steps.values()), default=0)
+    def __init__(self, steps: Mapping[int, range], devices: int, seed: int, number: int) -> None:
         self.steps = dict(steps)
-        self.turns = [
-            (at, device)
-            for at in range(longest)
-            for device in order(at)
-            if device in steps and at < len(steps[device])
-        ]
+        self.turns: list[tuple[int, int]] = []
+        for at in range(max((len(own) for own in steps.values()), default=0)):
+            draw = generator_for(seed, "turns", number, at)
+            order = torch.randperm(devices, generator=draw).tolist()
+            self.turns += [(at, own) for own in order if at < len(steps.get(own, ()))]
         self.next = 0
         self.gone: set[int] = set()
         self.stopped = False
         self.condition = threading.Condition()
 
-    def of(self, device: int) -> Callable[[int], Any]:
+    def of(self, device: int) -> Turns:
         """Return the turns of a device, by step."""
 
         @contextmanager
