@@ -1,9 +1,8 @@
 """A run's configuration as a file, TOML or JSON; the server's is the one that counts.
 
 The key names of the published configuration are understood as well (`layer_num_on_client` is
-`cut`, `pipe_batch_num` is `micro`, ...; what has no counterpart is explained, see `PUBLISHED`).
-Unknown keys are refused. Tables `[[device]]` are for
-single devices, in their order:
+`cut`, `pipe_batch_num` is `micro`, ...; see `alkit.split.published`); unknown keys are refused.
+Tables `[[device]]` are for single devices, in their order:
 
     model = "VGG5"
     devices = 2
@@ -19,7 +18,6 @@ single devices, in their order:
 import difflib
 import hashlib
 import json
-import logging
 import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
@@ -29,13 +27,12 @@ from typing import Any
 from alkit.split.deal import STRATEGIES
 from alkit.split.methods import TABLE
 from alkit.split.networks import NETWORKS
+from alkit.split.published import ALIASES, DATA, explained, typed
 from alkit.split.settings import CHOICES as TRAINING_CHOICES
 from alkit.split.settings import ConfigError, Settings, Training, check
 
 __all__ = ["ALL", "Config", "ConfigError", "read"]
 
-log = logging.getLogger(__name__)
-DATA = {"cifar-10": "cifar10", "mnist": "mnist", "svhn": "svhn", "digits": "digits"}
 CHOICES = {
     "model": NETWORKS,
     "partition": STRATEGIES,
@@ -45,37 +42,7 @@ CHOICES = {
 }
 MIRRORLESS = ("mnist", "svhn", "digits")  # a digit in a mirror is another sign
 ALL = -1  # a cut: all units on the device
-SHARED_SIZE = "same_data_size_for_each_client"  # false: data_size is shared out among them
 OWN = ("cut", "micro", "data_size", "threads", "memory_mib", "uplink_mbit", "downlink_mbit")
-
-# the published names
-ALIASES = {
-    "experiment_name": "name",
-    "client_num": "devices",
-    "dataset_name": "data",
-    "model_name": "model",
-    "test_data_size": "test_size",
-    "epoch_num": "epochs",
-    "aggregation_frequency": "aggregate_every",
-    "batch_size": "batch",
-    "enable_val": "validate",
-    "enable_test": "test",
-    "layer_num_on_client": "cut",
-    "pipe_batch_num": "micro",
-    "profile_iter_num": "profile",
-    "uplink_bandwidth": "uplink_mbit",
-    "downlink_bandwidth": "downlink_mbit",
-    "immediate_update": "immediate",
-    "duplicate_pipe_batch": "duplicate",
-    "thread_num": "threads",
-    "step_s": "heartbeat_s",  # what it was before there were heartbeats
-}
-# published switches that are none here: the value that changes nothing, and what is so here
-PUBLISHED = {
-    "async_comm": (True, "sending and computing always overlap; micro = 1 is one after the other"),
-    "half_duplex": (False, "both directions of a link are used at once"),
-    "enable_profiler": (False, "the times of all lanes are always written, to events.csv"),
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,31 +167,9 @@ def read(path: str | Path, **changes: Any) -> Config:
     tables = found.pop("device", [])
     if not isinstance(tables, list) or not all(isinstance(own, dict) for own in tables):
         raise ConfigError(f"{path}: write [[device]] for the values of one device")
-    values = _named(_explained(found, path), path)
+    values = _named(explained(found, path), path)
     own = tuple(_named(table, path, OWN) for table in tables)
     return Config(**values | changes, device=own)
-
-
-def _explained(found: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """Return the values with those that mean something else in a published file taken over.
-
-    What a value asks for and does not get is said in the log; no result depends on it.
-    """
-    left = dict(found)
-    for key, (usual, what) in PUBLISHED.items():
-        if _typed(path, key, left.pop(key, usual), bool) is not usual:
-            log.warning("%s: %s = %s: here %s", path, key, found[key], what)
-    if left.get("profile_iter_num") == -1:
-        left["profile_iter_num"] = 0  # the published default: cut and micro-batches are given
-    if left.get("thread_num") in (0, -1):
-        left["thread_num"] = 1
-        what = "bits depend on it, so it is one number for all, and not all cores: 1"
-        log.warning("%s: thread_num = %s: here %s", path, found["thread_num"], what)
-    size, devices = left.get("data_size", 0), left.get("client_num", left.get("devices", 1))
-    alike = _typed(path, SHARED_SIZE, left.pop(SHARED_SIZE, True), bool)
-    if not alike and type(size) is type(devices) is int and size >= devices > 0:
-        left["data_size"] = size // devices
-    return left
 
 
 def _named(found: Mapping[str, Any], path: Path, allowed: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -240,15 +185,7 @@ def _named(found: Mapping[str, Any], path: Path, allowed: tuple[str, ...] = ()) 
             raise ConfigError(f"{path}: no key {key!r}{hint}")
         if name in values:
             raise ConfigError(f"{path}: {name} is set twice")
-        values[name] = _typed(path, key, value, types[name])
+        values[name] = typed(path, key, value, types[name])
     if "data" in values:
         values["data"] = DATA.get(values["data"].lower(), values["data"])
     return values
-
-
-def _typed(path: Path, key: str, value: Any, wanted: Any) -> Any:
-    if wanted is float and type(value) is int:
-        return float(value)
-    if type(value) is not wanted:
-        raise ConfigError(f"{path}: {key} is {value!r}, which is no {wanted.__name__}")
-    return value
