@@ -9,6 +9,7 @@ is a reason to plan again. Another cut begins with fresh optimisers on both side
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 
 from alkit.split.planner import Candidate, Workload, best, candidates, moved
 from alkit.split.profile import Link, Machine
@@ -57,10 +58,7 @@ class Choosing:
             return None
         before = self.links[device]
         up, down = (goodput(record, f"{lane} {device}") for lane in ("uplink", "downlink"))
-        now = Link(
-            up or before.up_bps, down or before.down_bps,
-            before.latency_up_s, before.latency_down_s,
-        )  # fmt: skip
+        now = replace(before, up_bps=up or before.up_bps, down_bps=down or before.down_bps)
         if not moved(before, now):
             return None
         self.links[device] = now
@@ -70,11 +68,9 @@ class Choosing:
         link = self.links[device]
         found = candidates(self.machines[device], self.server, link, self.workloads[device])
         self.chosen[device] = one = best(found)
-        log.info(
-            "device %d: %.1f Mbit/s up, %.1f down: cut after %d units, %d micro-batches, %.3f s an"
-            " iteration", device, link.up_bps / 1e6, link.down_bps / 1e6, one.cut, one.micro,
-            one.iteration_s,
-        )  # fmt: skip
+        said = f"{link.up_bps / 1e6:.1f} Mbit/s up, {link.down_bps / 1e6:.1f} down"
+        plan = f"cut after {one.cut} units, {one.micro} micro-batches"
+        log.info("device %d: %s: %s, %.3f s an iteration", device, said, plan, one.iteration_s)
         return one.cut, one.micro
 
 

@@ -8,6 +8,7 @@ the whole batch, whatever the micro-batches' sizes (with BatchNorm up to its sta
 update nothing but running statistics has changed, so an iteration can be dropped.
 """
 
+import copy
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -120,13 +121,13 @@ class Half:
 
     def optimizer_state(self) -> dict[str, Any]:
         """Return a copy of the optimiser's state, such as momentum; empty without parameters."""
-        return _copied(self.optimizer.state_dict()) if self.optimizer is not None else {}
+        return copy.deepcopy(self.optimizer.state_dict()) if self.optimizer is not None else {}
 
     def load_optimizer(self, state: Mapping[str, Any] | None) -> None:
         """Put a state back; None for a fresh optimiser."""
         self.optimizer = self._fresh()
         if state and self.optimizer is not None:
-            self.optimizer.load_state_dict(_copied(state))
+            self.optimizer.load_state_dict(copy.deepcopy(dict(state)))
 
     def _fresh(self) -> torch.optim.Optimizer | None:
         parameters = list(self.units.parameters())
@@ -233,12 +234,3 @@ def kept(saved: Saved, key: tuple[int, int], half: Half) -> Saved:
     """
     saved = saved | {key: half.optimizer_state()}
     return {own: state for own, state in saved.items() if own[0] >= key[0] - 1}
-
-
-def _copied(state: Any) -> Any:
-    """Copy an optimiser's state: torch hands out its own tensors."""
-    if isinstance(state, Tensor):
-        return state.clone()
-    if isinstance(state, Mapping):
-        return {key: _copied(value) for key, value in state.items()}
-    return [_copied(value) for value in state] if isinstance(state, list) else state

@@ -10,11 +10,10 @@ table and not chosen.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
 
 from alkit.split.profile import Link, Machine, Unit
 from alkit.split.schedule import split_sizes
-from alkit.split.times import Line, Times, iteration_s, lower_bound_s
+from alkit.split.times import Line, Times, iteration_s
 
 __all__ = ["Candidate", "Workload", "best", "candidates", "moved", "times_at"]
 
@@ -52,7 +51,6 @@ class Candidate:
 
     Attributes:
         iteration_s, epoch_s: predicted.
-        bound_s: of an iteration, whatever the number of micro-batches.
         device_bytes, server_bytes: of memory that training takes.
         fits: both are there.
     """
@@ -61,7 +59,6 @@ class Candidate:
     micro: int
     iteration_s: float
     epoch_s: float
-    bound_s: float
     device_bytes: float
     server_bytes: float
     fits: bool
@@ -100,21 +97,21 @@ def times_at(device: Machine, server: Machine, link: Link, workload: Workload, c
     """Return the lines of a cut."""
     head, tail = device.units[:cut], server.units[cut:]
     carried = device.units[cut - 1].output_bytes if cut else workload.input_bytes
-    on_server = _sum(own.forward + own.backward for own in tail).scaled(workload.contention)
-    alone = not tail
+    work = sum((own.forward + own.backward for own in tail), Line())
+    sends, returns = bool(tail), bool(tail and head)
+    up = Line(link.up_s(FRAME_BYTES), link.up_s(carried + LABEL_BYTES))
+    down = Line(link.down_s(FRAME_BYTES), link.down_s(carried))
     return Times(
-        forward=_sum(own.forward for own in head),
-        up=Line() if alone else Line(link.up_s(FRAME_BYTES), link.up_s(carried + LABEL_BYTES)),
-        server=on_server,
-        down=Line() if alone or not head else Line(
-            link.down_s(FRAME_BYTES), link.down_s(carried)
-        ),
-        backward=_sum(own.backward for own in head),
+        forward=sum((own.forward for own in head), Line()),
+        up=up if sends else Line(),
+        server=work.scaled(workload.contention),
+        down=down if returns else Line(),
+        backward=sum((own.backward for own in head), Line()),
         update=sum(own.update_s for own in head),
         server_update=sum(own.update_s for own in tail) * workload.contention,
-        latency_up_s=0.0 if alone else link.latency_up_s,
-        latency_down_s=0.0 if alone or not head else link.latency_down_s,
-    )  # fmt: skip
+        latency_up_s=link.latency_up_s if sends else 0.0,
+        latency_down_s=link.latency_down_s if returns else 0.0,
+    )
 
 
 def moved(before: Link, now: Link, by: float = 0.1) -> bool:
@@ -141,22 +138,16 @@ def _candidate(
         machine.memory_bytes is None or needed <= machine.memory_bytes
         for machine, needed in ((device, on_device), (server, on_server))
     )
-    bound = lower_bound_s(times, workload.batch)
-    return Candidate(cut, len(sizes), one, epoch, bound, on_device, on_server, fits)
+    return Candidate(cut, len(sizes), one, epoch, on_device, on_server, fits)
 
 
 def _numbers(workload: Workload) -> list[int]:
     """Numbers of micro-batches that give different sizes."""
-    most = min(workload.most, workload.batch // workload.least)
-    seen = {len(split_sizes(workload.batch, -(-workload.batch // size), workload.least))
-            for size in range(1, workload.batch + 1)}  # fmt: skip
-    return sorted(number for number in seen if number <= most)
+    batch, least = workload.batch, workload.least
+    seen = {len(split_sizes(batch, -(-batch // size), least)) for size in range(1, batch + 1)}
+    return sorted(number for number in seen if number <= min(workload.most, batch // least))
 
 
 def _memory(units: Sequence[Unit], samples: int) -> float:
     weights = COPIES * sum(own.parameter_bytes for own in units)
     return weights + samples * sum(own.saved_bytes for own in units)
-
-
-def _sum(lines: "Sequence[Line] | object") -> Line:
-    return reduce(Line.__add__, lines, Line())  # type: ignore[call-overload]

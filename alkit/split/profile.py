@@ -6,7 +6,7 @@ one; a line through them gives the fixed part.
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
@@ -43,6 +43,11 @@ class Unit:
     saved_bytes: float
     parameter_bytes: int
 
+    def scaled(self, factor: float) -> "Unit":
+        """Return the unit where everything takes `factor` times as long."""
+        times = {"forward": self.forward.scaled(factor), "backward": self.backward.scaled(factor)}
+        return replace(self, update_s=self.update_s * factor, **times)
+
 
 @dataclass(frozen=True)
 class Machine:
@@ -53,14 +58,7 @@ class Machine:
 
     def scaled(self, factor: float) -> "Machine":
         """Return a machine that takes `factor` times as long for everything."""
-        units = tuple(
-            Unit(
-                own.forward.scaled(factor), own.backward.scaled(factor), own.update_s * factor,
-                own.output_bytes, own.saved_bytes, own.parameter_bytes,
-            )
-            for own in self.units
-        )  # fmt: skip
-        return Machine(units, self.memory_bytes)
+        return replace(self, units=tuple(own.scaled(factor) for own in self.units))
 
     def plain(self) -> str:
         """Return it as text that can travel."""

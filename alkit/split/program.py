@@ -59,20 +59,18 @@ def serve(config: Config, *, progress: bool = True) -> Path:
     example = samples_of.part_of(config, 0).x[:1].float()
     choosing = _choosing(config, units, settings, counts) if config.profile else None
     bar = tqdm(desc="rounds", unit="round", disable=not progress)
-    server = Server(
-        units, settings, counts, example=example, name=config.digest, evaluate=evaluate,
-        path=folder / "server.pt", report=lambda record: _show(bar, record),
-        choosing=choosing, profile=config.profile,
-    )  # fmt: skip
+    options = {"name": config.digest, "path": folder / "server.pt", "profile": config.profile}
+    options |= {"evaluate": evaluate, "choosing": choosing}
+    options["report"] = lambda record: _show(bar, record)
+    server = Server(units, settings, counts, example=example, **options)
     bar.total, bar.n = server.rounds, server.round
     bar.refresh()
-    listener = Listener(
-        server.join, f"{config.server_address}:{config.port}", _certificates(config, "server"),
-        streams=2 * settings.devices + 8, capacity=2 * max(settings.micros) + 4,
-        patience_s=config.patience_s, limit=samples_of.message_limit(config),
-    )  # fmt: skip
-    log.info("listening at %s:%d for %d devices", config.server_address, listener.port,
-             settings.devices)  # fmt: skip
+    address, own = f"{config.server_address}:{config.port}", _certificates(config, "server")
+    room = {"streams": 2 * settings.devices + 8, "capacity": 2 * max(settings.micros) + 4}
+    limits = {"patience_s": config.patience_s, "limit": samples_of.message_limit(config)}
+    listener = Listener(server.join, address, own, **room, **limits)
+    where = f"{config.server_address}:{listener.port}"
+    log.info("listening at %s for %d devices", where, settings.devices)
     start_s = time.perf_counter()
     try:
         server.run()
@@ -123,21 +121,11 @@ def device(config: Config, index: int, *, progress: bool = True) -> dict[str, Te
         return Job(settings, units, stream)
 
     certificates = _certificates(config, f"device-{index}")
-    limit = samples_of.message_limit(config)
     address = f"{config.server_address}:{config.port}"
-    runner = Device(
-        index, prepare, name=config.digest, folder=Path(config.folder),
-        memory_bytes=_bytes(own.memory_mib), threads=own.threads, progress=progress,
-    )  # fmt: skip
-    return runner.run(
-        lambda: connect(
-            address,
-            certificates,
-            limit=limit,
-            capacity=2 * own.micro + 4,
-            patience_s=config.patience_s,
-        )
-    )
+    room = {"limit": samples_of.message_limit(config), "capacity": 2 * own.micro + 4}
+    about = {"memory_bytes": _bytes(own.memory_mib), "threads": own.threads, "progress": progress}
+    runner = Device(index, prepare, name=config.digest, folder=Path(config.folder), **about)
+    return runner.run(lambda: connect(address, certificates, patience_s=config.patience_s, **room))
 
 
 def _choosing(
@@ -148,25 +136,19 @@ def _choosing(
         raise ConfigError("profile is for method 'pipelearn' without duplicate: it chooses a cut")
     part = samples_of.part_of(config, 0)
     [first] = Stream(part.x, part.y, settings, 0, samples_of.normal_of(part)).step(0, 1)
-    server = measure(
-        units, first.x, first.y, repeats=config.profile, threads=config.threads,
-        memory_bytes=_bytes(config.server_memory_mib),
-    )  # fmt: skip
-    crowd = max(1.0, settings.devices * settings.threads / cores())
+    options = {"repeats": config.profile, "threads": config.threads}
+    options["memory_bytes"] = _bytes(config.server_memory_mib)
+    server = measure(units, first.x, first.y, **options)
+    input_bytes = first.x[0].numel() * first.x.element_size()
+    common = {"least": settings.least, "input_bytes": input_bytes}
+    common["contention"] = max(1.0, settings.devices * settings.threads / cores())
     workloads = [
-        Workload(
-            min(settings.batch, count), count, first.x[0].numel() * first.x.element_size(),
-            averages=_averages(settings, count), least=settings.least, contention=crowd,
-        )
-        for count in counts
-    ]  # fmt: skip
-    speeds = [config.of(at) for at in range(config.devices)]
-    given = [
-        Link.of_rates(own.uplink_mbit, own.downlink_mbit)
-        if own.uplink_mbit and own.downlink_mbit
-        else None
-        for own in speeds
+        Workload(min(settings.batch, own), own, averages=_averages(settings, own), **common)
+        for own in counts
     ]
+    speeds = (config.of(at) for at in range(config.devices))
+    rates = [(own.uplink_mbit, own.downlink_mbit) for own in speeds]
+    given = [Link.of_rates(*own) if all(own) else None for own in rates]
     return Choosing(server, workloads, given)
 
 

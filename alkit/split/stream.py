@@ -9,6 +9,7 @@ Steps count on over epochs. Rounds, between which the server averages, are range
 
 from collections.abc import Iterator
 from functools import lru_cache
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,11 +22,12 @@ from alkit.split.settings import Settings
 __all__ = ["MicroBatch", "Stream", "round_count", "round_steps", "step_sizes", "steps_an_epoch"]
 
 
-class MicroBatch:
+class MicroBatch(NamedTuple):
     """A part of a batch: its inputs (n, ...), labels (n) and share of the batch's samples."""
 
-    def __init__(self, x: Tensor, y: Tensor, share: float) -> None:
-        self.x, self.y, self.share = x, y, share
+    x: Tensor
+    y: Tensor
+    share: float
 
 
 class Stream:

@@ -35,13 +35,12 @@ HEADER = struct.Struct("<4sHBxIIIIdIQI4x")
 SENT_AT = struct.calcsize("<4sHBxIIII")
 MOST_VALUES = 1 << 16  # bytes of JSON
 STATE = "state."  # marks the tensors of a message that are weights
-DTYPES = (
-    torch.float16, torch.bfloat16, torch.float32, torch.float64,
-    torch.uint8, torch.int32, torch.int64, torch.bool,
-)  # fmt: skip
+DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+DTYPES += (torch.uint8, torch.int32, torch.int64, torch.bool)
 
 # what each kind may carry: values by type, and whether tensors are allowed
 _NUMBER = (int, float)
+_ANEW = {"fresh": bool, "resume": bool}
 _SCHEMA: dict[str, tuple[dict[str, Any], bool]] = {
     "hello": ({"device": int, "job": str, "round": int, "step": int, "saved": list}, False),
     "welcome": ({"job": dict, "probes": int, "profile": int}, False),
@@ -50,11 +49,7 @@ _SCHEMA: dict[str, tuple[dict[str, Any], bool]] = {
     "clock": ({"offset_s": _NUMBER}, False),
     "load": ({}, True),
     "profile": ({"text": str, "down_bps": _NUMBER}, False),
-    "start": (
-        {"cut": int, "micro": int, "first": int, "last": int, "step": int, "fresh": bool}
-        | {"resume": bool},
-        True,
-    ),
+    "start": (dict.fromkeys(("cut", "micro", "first", "last", "step"), int) | _ANEW, True),
     "act": ({"share": _NUMBER}, True),
     "grad": ({}, True),
     "done": ({"samples": int, "loss": _NUMBER, "right": int}, True),
@@ -152,18 +147,12 @@ def decode(frame: bytes, limit: int) -> Message:
     length = frame_length(frame, limit)
     if len(frame) != length:
         raise WireError(f"a frame of {len(frame)} bytes says that it has {length}")
-    _, _, kind, number, round_, step, micro, sent_s, values_length, _, crc = HEADER.unpack(
-        frame[: HEADER.size]
-    )
+    _, _, kind, number, *place, sent_s, before, _, crc = HEADER.unpack(frame[: HEADER.size])
     body = memoryview(frame)[HEADER.size :]
     if zlib.crc32(body) != crc:
         raise WireError("the check sum is wrong: bytes were changed on the way")
-    message = Message(
-        KINDS[kind], round_, step, micro,
-        values=_read_values(bytes(body[:values_length])),
-        tensors=_read_tensors(bytes(body[values_length:])),
-        number=number, sent_s=sent_s, size=length,
-    )  # fmt: skip
+    values, tensors = _read_values(bytes(body[:before])), _read_tensors(bytes(body[before:]))
+    message = Message(KINDS[kind], *place, values, tensors, number, sent_s, size=length)
     _check(message)
     return message
 
@@ -222,11 +211,6 @@ class Assembler:
             message = decode(frame, self.limit)
             yield replace(message, first_s=self.first_s, arrived_s=now_s)
             self.first_s = now_s
-
-    @property
-    def open(self) -> bool:
-        """Whether a frame has begun and not ended."""
-        return bool(self.held)
 
 
 def _read_values(written: bytes) -> dict[str, Any]:

@@ -32,9 +32,15 @@ def act(**changes) -> Message:
     return Message("act", 1, 2, 3, **{"values": values, "tensors": tensors} | changes)
 
 
-def frame(kind: int = KINDS.index("act"), values: bytes = b'{"share":1}', payload: bytes = b"",
-          magic: bytes = MAGIC, version: int = VERSION, crc: int | None = None,
-          lengths: tuple[int, int] | None = None) -> bytes:  # fmt: skip
+def frame(
+    kind: int = KINDS.index("act"),
+    values: bytes = b'{"share":1}',
+    payload: bytes = b"",
+    magic: bytes = MAGIC,
+    version: int = VERSION,
+    crc: int | None = None,
+    lengths: tuple[int, int] | None = None,
+) -> bytes:
     body = values + payload
     sizes = lengths or (len(values), len(payload))
     crc = zlib.crc32(body) if crc is None else crc
@@ -119,7 +125,7 @@ def test_pieces_of_any_size_come_together(sizes):
         found += assembler.feed(stream[at : at + size], 1.0)
         at += size
     assert [len(message.tensors["x"]) for message in found] == [1, 9, 30]
-    assert not assembler.open
+    assert not assembler.held
 
 
 def _mutated(data: st.DataObject) -> bytes:
