@@ -121,8 +121,10 @@ def _start(
     with (folder / f"{who}.log").open("wb") as said:
         return subprocess.Popen(
             command if links is None else links.inside(who, command),
-            stdout=said, stderr=subprocess.STDOUT, env=os.environ | {"OMP_NUM_THREADS": "1"},
-        )  # fmt: skip
+            stdout=said,
+            stderr=subprocess.STDOUT,
+            env=os.environ | {"OMP_NUM_THREADS": "1"},
+        )
 
 
 def _wait(processes: "Sequence[subprocess.Popen[bytes]]", folder: Path, limit_s: float) -> None:

@@ -21,13 +21,22 @@ def iterations(recorded: pd.DataFrame) -> pd.DataFrame:
     for (link, cut), part in wide.groupby(level=["link", "cut"]):
         by_micro = part.droplevel(["link", "cut"])
         off = 100 * (by_micro.iteration_s / by_micro.predicted_s - 1)
-        gains = {f"{n} micro-batches": f"{by_micro.times_as_fast[n]:.2f}"
-                 for n in SHOWN if n in by_micro.index}  # fmt: skip
+        gains = {
+            f"{n} micro-batches": f"{by_micro.times_as_fast[n]:.2f}"
+            for n in SHOWN
+            if n in by_micro.index
+        }
         first = by_micro.iloc[0]
-        rows.append({"link": link, "units on the device": int(cut),
-                     "one micro-batch, s": round(first.iteration_s, 3), **gains,
-                     "at most": f"{first.at_most:.2f}",
-                     "off prediction": f"{off[off.abs().idxmax()]:+.0f} %"})  # fmt: skip
+        rows.append(
+            {
+                "link": link,
+                "units on the device": int(cut),
+                "one micro-batch, s": round(first.iteration_s, 3),
+                **gains,
+                "at most": f"{first.at_most:.2f}",
+                "off prediction": f"{off[off.abs().idxmax()]:+.0f} %",
+            }
+        )
     return pd.DataFrame(rows)
 
 
@@ -37,8 +46,9 @@ def fair(recorded: pd.DataFrame) -> pd.DataFrame:
     own = own.astype({"value": float})
     wide = own.pivot(index=["link", "method"], columns="metric", values="value").reset_index()
     order = {"fed": 0, "splitfed": 1, "pipelearn": 2}
-    wide = wide.sort_values(["link", "method"], key=lambda c: c.map(order).fillna(c)
-                            if c.name == "method" else c)  # fmt: skip
+    wide = wide.sort_values(
+        ["link", "method"], key=lambda c: c.map(order).fillna(c) if c.name == "method" else c
+    )
     made = wide[["link", "method"]].copy()
     made["epoch, s"] = wide.epoch_s.round(1)
     made["MiB"] = wide.MiB.round(1)

@@ -129,9 +129,14 @@ def test_a_restarted_server_keeps_its_plan(tmp_path, rounds):
         own = Machine((machine(0.1).units[0],) * 4)
         choosing = Moody(own, [Workload(8, size, 432.0) for size in SIZES])
         return Server(
-            units(), settings, SIZES, example=parts(SIZES)[0][0][:1], choosing=choosing,
-            profile=1, path=tmp_path / "server.pt",
-        )  # fmt: skip
+            units(),
+            settings,
+            SIZES,
+            example=parts(SIZES)[0][0][:1],
+            choosing=choosing,
+            profile=1,
+            path=tmp_path / "server.pt",
+        )
 
     def device(at):
         own = Stream(*parts(SIZES)[at], settings, at)

@@ -8,12 +8,25 @@ from alkit.split.config import Config, ConfigError, read
 from alkit.split.settings import Settings
 
 PUBLISHED = {
-    "experiment_name": "test", "server_address": "127.0.0.1", "port": 50000, "client_num": 4,
-    "dataset_name": "CIFAR-10", "model_name": "VGG5", "data_size": 10000, "test_data_size": 10000,
-    "epoch_num": 1, "aggregation_frequency": -1, "batch_size": 100, "enable_val": False,
-    "enable_test": False, "layer_num_on_client": 1, "pipe_batch_num": 1, "profile_iter_num": 0,
-    "uplink_bandwidth": 10, "downlink_bandwidth": 25,
-}  # fmt: skip
+    "experiment_name": "test",
+    "server_address": "127.0.0.1",
+    "port": 50000,
+    "client_num": 4,
+    "dataset_name": "CIFAR-10",
+    "model_name": "VGG5",
+    "data_size": 10000,
+    "test_data_size": 10000,
+    "epoch_num": 1,
+    "aggregation_frequency": -1,
+    "batch_size": 100,
+    "enable_val": False,
+    "enable_test": False,
+    "layer_num_on_client": 1,
+    "pipe_batch_num": 1,
+    "profile_iter_num": 0,
+    "uplink_bandwidth": 10,
+    "downlink_bandwidth": 25,
+}
 TOML = """
 model = "VGG11"
 devices = 2
@@ -109,11 +122,20 @@ def test_defaults_fit():
 
 
 CLASS_DEFAULTS = {
-    "layer_num_on_client": -1, "profile_iter_num": -1, "aggregation_frequency": -1,
-    "thread_num": 0, "async_comm": False, "half_duplex": False, "enable_profiler": False,
-    "duplicate_pipe_batch": False, "immediate_update": False, "batch_size": 100,
-    "client_num": 4, "data_size": 10000, "same_data_size_for_each_client": False,
-}  # fmt: skip
+    "layer_num_on_client": -1,
+    "profile_iter_num": -1,
+    "aggregation_frequency": -1,
+    "thread_num": 0,
+    "async_comm": False,
+    "half_duplex": False,
+    "enable_profiler": False,
+    "duplicate_pipe_batch": False,
+    "immediate_update": False,
+    "batch_size": 100,
+    "client_num": 4,
+    "data_size": 10000,
+    "same_data_size_for_each_client": False,
+}
 
 
 def test_the_published_class_defaults(tmp_path, caplog):
@@ -141,9 +163,16 @@ def test_published_switches_that_are_none_here(tmp_path, caplog, text, words):
 
 
 @pytest.mark.parametrize(
-    "text", ["async_comm = true", "half_duplex = false", "enable_profiler = false", "step_s = 60",
-             "same_data_size_for_each_client = true", "profile_iter_num = -1"],
-)  # fmt: skip
+    "text",
+    [
+        "async_comm = true",
+        "half_duplex = false",
+        "enable_profiler = false",
+        "step_s = 60",
+        "same_data_size_for_each_client = true",
+        "profile_iter_num = -1",
+    ],
+)
 def test_published_values_that_are_so_here(tmp_path, caplog, text):
     assert read(written(tmp_path, text)) == Config()
     assert not caplog.messages
@@ -153,9 +182,12 @@ def test_a_size_is_of_each_device_unless_the_file_says_otherwise(tmp_path):
     text = "client_num = 4\ndata_size = 1000\n"
     sizes = [
         read(written(tmp_path, text + more)).data_size
-        for more in ("", "same_data_size_for_each_client = true",
-                     "same_data_size_for_each_client = false")
-    ]  # fmt: skip
+        for more in (
+            "",
+            "same_data_size_for_each_client = true",
+            "same_data_size_for_each_client = false",
+        )
+    ]
     assert sizes == [1000, 1000, 250]
 
 

@@ -195,8 +195,10 @@ def make_at(folder, monkeypatch, days):
             return datetime.datetime.now(zone) + datetime.timedelta(days=days)
 
     with monkeypatch.context() as patch:
-        patch.setattr("alkit.split.certs.datetime", SimpleNamespace(
-            datetime=Then, UTC=datetime.UTC, timedelta=datetime.timedelta))  # fmt: skip
+        patch.setattr(
+            "alkit.split.certs.datetime",
+            SimpleNamespace(datetime=Then, UTC=datetime.UTC, timedelta=datetime.timedelta),
+        )
         make(folder, 2)
 
 

@@ -202,14 +202,20 @@ LATE = {
     "intervals in float": (tensor("intervals", torch.Tensor.float), "float32"),
     "an interval of lane 9": (tensor("intervals", first(9.0)), "lane 9"),
     "an interval of a step of 1e300": (
-        tensor("intervals", lambda t: t.index_fill(1, torch.tensor([2]), 1e300)), "batch .* 10000"),
+        tensor("intervals", lambda t: t.index_fill(1, torch.tensor([2]), 1e300)),
+        "batch .* 10000",
+    ),
     "an interval that ends first": (
-        tensor("intervals", lambda t: t * torch.tensor([1, 1, 1, 1, 1, -1, 1]).double()), "from"),
+        tensor("intervals", lambda t: t * torch.tensor([1, 1, 1, 1, 1, -1, 1]).double()),
+        "from",
+    ),
     "no losses": (less("losses"), "lacks losses"),
     "losses of too many steps": (tensor("losses", lambda t: torch.zeros(9).double()), "losses"),
     "a weight less": (less("state.0.0.weight"), "lacks state.0.0.weight"),
-    "no weights": (lambda m: replace(m, tensors={
-        k: v for k, v in m.tensors.items() if "state" not in k}), "lacks state"),
+    "no weights": (
+        lambda m: replace(m, tensors={k: v for k, v in m.tensors.items() if "state" not in k}),
+        "lacks state",
+    ),
     "a weight of another shape": (tensor("state.0.0.weight", lambda t: t[:1]), "is .1, 3, 3, 3."),
     "a weight that is no number": (tensor("state.0.0.weight", first(NAN)), "not finite"),
     "an endless weight": (tensor("state.0.0.bias", first(INF)), "not finite"),
@@ -225,7 +231,7 @@ LATE = {
     "a loss of 10 ** 400": (value(loss=10**400), "loss .* 10000"),
     "done of another step": (place(step=99), "step 99"),
     "features after the last": (other("act", share=1.0), "act of round 0"),
-}  # fmt: skip
+}
 ALONE = {  # of a device that has all units
     "a loss too few": (tensor("losses", lambda t: t[:-1]), "losses"),
     "a loss in float": (tensor("losses", torch.Tensor.float), "float32"),

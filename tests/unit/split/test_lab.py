@@ -38,8 +38,15 @@ def test_final_weights_arrive_over_a_slow_link(tmp_path):
         links = Links(1, 20, 4)
     except LinksUnavailable as error:
         pytest.skip(f"no real links here: {error}")
-    config = {"data": "digits", "model": "VGG5", "cut": 1, "data_size": 20, "batch": 20,
-              "epochs": 1, "test": False}  # fmt: skip
+    config = {
+        "data": "digits",
+        "model": "VGG5",
+        "cut": 1,
+        "data_size": 20,
+        "batch": 20,
+        "epochs": 1,
+        "test": False,
+    }
     with links:
         found = lab.run(config, tmp_path / "run", links, limit_s=100)
     assert len(found.table)

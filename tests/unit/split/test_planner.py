@@ -62,10 +62,16 @@ def test_brute_force(seed):
         return float(torch.rand((), generator=draw))
 
     units = [
-        Unit(Line(number() / 50, number()), Line(number() / 50, number()), number() / 10,
-             100 * number(), 0.0, int(1000 * number()))
+        Unit(
+            Line(number() / 50, number()),
+            Line(number() / 50, number()),
+            number() / 10,
+            100 * number(),
+            0.0,
+            int(1000 * number()),
+        )
         for _ in range(4)
-    ]  # fmt: skip
+    ]
     device, server = Machine(tuple(units)).scaled(1 + 5 * number()), Machine(tuple(units))
     link = Link(1000 * number(), 1000 * number(), number() / 10, number() / 10)
     workload = Workload(batch=12, samples=30, input_bytes=50.0, averages=2)

@@ -70,9 +70,12 @@ class Run:
             place = "server" if who == "server" else int(more[-1])
             command = self.links.inside(place, command)
         process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
             env=os.environ | {"OMP_NUM_THREADS": "1"},
-        )  # fmt: skip
+        )
         self.processes.append(process)
         return process
 
@@ -122,9 +125,12 @@ class Run:
         parts = [data.part_of(config, at) for at in (0, 1)]
         options = {key: getattr(settings, key) for key in ("epochs", "batch", "least", "seed")}
         return alkit.split.train(
-            units, [(part.x, part.y) for part in parts], cut=settings.cuts, micro=settings.micros,
+            units,
+            [(part.x, part.y) for part in parts],
+            cut=settings.cuts,
+            micro=settings.micros,
             **options,
-        )  # fmt: skip
+        )
 
 
 def same(first, second) -> bool:

@@ -65,8 +65,11 @@ def test_rounds():
     assert round_count(each_epoch, [20]) == 2
     assert [round_steps(each_epoch, 20, 1, at) for at in (0, 1)] == [range(3), range(3, 6)]
     assert [round_steps(each_two, 20, 1, at) for at in range(4)] == [
-        range(2), range(2, 4), range(4, 6), range(6, 6)
-    ]  # fmt: skip
+        range(2),
+        range(2, 4),
+        range(4, 6),
+        range(6, 6),
+    ]
     assert round_count(once, [20]) == 1
     assert round_steps(once, 20, 1, 0) == range(6)
 
