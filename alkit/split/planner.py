@@ -20,6 +20,7 @@ __all__ = ["Candidate", "Workload", "best", "candidates", "moved", "times_at"]
 LABEL_BYTES = 8  # a sample
 FRAME_BYTES = 300  # a message: header, names, shapes
 COPIES = 3  # weights, gradients, momentum
+MOST = 100  # micro-batches
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,6 @@ class Workload:
         input_bytes: a sample.
         averages: an epoch.
         least: samples a micro-batch must have.
-        most: micro-batches.
         contention: how many times as long the server takes, for it serves several devices: devices
             over cores if that is more than 1.
     """
@@ -41,7 +41,6 @@ class Workload:
     input_bytes: float
     averages: float = 1.0
     least: int = 1
-    most: int = 100
     contention: float = 1.0
 
 
@@ -145,7 +144,7 @@ def _numbers(workload: Workload) -> list[int]:
     """Numbers of micro-batches that give different sizes."""
     batch, least = workload.batch, workload.least
     seen = {len(split_sizes(batch, -(-batch // size), least)) for size in range(1, batch + 1)}
-    return sorted(number for number in seen if number <= min(workload.most, batch // least))
+    return sorted(number for number in seen if number <= min(MOST, batch // least))
 
 
 def _memory(units: Sequence[Unit], samples: int) -> float:

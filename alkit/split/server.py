@@ -57,7 +57,6 @@ class Server:
         samples: of each device.
         example: the input of one of them (1, ...), as the network takes it.
         name: of the job; a device must say the same.
-        job: what devices are told, names and numbers only.
         evaluate: gives scores of a network's state, after each round: "accuracy", ...
         path: of a checkpoint, written at each round's beginning; read if it is there.
         plan: attendances of a recorded run: who takes part is taken from there, and whoever is not
@@ -75,7 +74,6 @@ class Server:
         *,
         example: Tensor,
         name: str = "",
-        job: Mapping[str, Any] | None = None,
         evaluate: Callable[[dict[str, Tensor]], dict[str, float]] | None = None,
         path: Path | None = None,
         plan: Sequence[Attendance] | None = None,
@@ -85,7 +83,7 @@ class Server:
     ) -> None:
         if len(samples) != settings.devices:
             raise ValueError(f"{len(samples)} sizes for {settings.devices} devices: give one each")
-        self.settings, self.name, self.job, self.path = settings, name, dict(job or {}), path
+        self.settings, self.name, self.path = settings, name, path
         self.evaluate, self.plan, self.report = evaluate, plan, report
         self.choosing, self.profile = choosing, profile if choosing else 0
         self.condition = threading.Condition()

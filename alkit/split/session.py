@@ -120,7 +120,7 @@ class Session:
             Unwanted, WireError, ChannelLost: see `welcome`.
         """
         server, settings = self.server, self.server.settings
-        job = server.job | {"settings": settings.plain()}
+        job = {"settings": settings.plain()}
         options = server.name, settings.devices, self.identity, server.profile
         greeting = welcome(self.channel, server.expect, job, *options)
         member = server.members[greeting.device]
