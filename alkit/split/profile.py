@@ -7,14 +7,14 @@ one; a line through them gives the fixed part.
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from alkit.al.backprop import BPModel
-from alkit.al.profile import profile
+from alkit.engine.profile import backprop_row, profile_rows
 from alkit.split.halves import sgd
 from alkit.split.times import Line, fitted
 
@@ -128,12 +128,12 @@ def measure(
         repeats: timed ones of each size; the median counts.
     """
     sizes = sorted(set(sizes or (max(2, len(y) // 10), max(2, len(y) // 2), len(y))))
-    model = BPModel(units, lr=0.0, loss=F.cross_entropy, optimizer=sgd)
+    row = partial(backprop_row, units, F.cross_entropy, sgd)
     costs = []
     for size in sizes:
         batch = x[:size], y[:size]
         options = {"warmup": WARMUP, "threads": threads, "progress": False}
-        costs.append(profile(model, [batch] * (WARMUP + repeats), **options))
+        costs.append(profile_rows(row, [batch] * (WARMUP + repeats), **options))
     found = []
     for at, unit in enumerate(units):
         own = [of_size[at] for of_size in costs]
