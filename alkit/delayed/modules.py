@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from alkit.engine.random import random_from
 from alkit.models.blocks import as_blocks
+from alkit.models.modes import evaluating
 
 __all__ = ["Module", "Pipeline", "even_cuts", "sgd"]
 
@@ -39,9 +40,9 @@ class Module(nn.Module):
         return x
 
 
-def sgd(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
-    """Make SGD as in the published ResNet-20 runs: rate 0.1, Nesterov momentum, weight decay."""
-    return torch.optim.SGD(parameters, lr=0.1, momentum=0.9, nesterov=True, weight_decay=1e-4)
+def sgd(parameters: list[nn.Parameter], lr: float = 0.1) -> torch.optim.Optimizer:
+    """Make SGD as in the published ResNet-20 runs: Nesterov momentum and weight decay."""
+    return torch.optim.SGD(parameters, lr=lr, momentum=0.9, nesterov=True, weight_decay=1e-4)
 
 
 class Pipeline(nn.Module):
@@ -85,6 +86,9 @@ class Pipeline(nn.Module):
         self.optimizers = [_made(optimizer, module) for module in self]
         # rates as the optimisers were made with; a schedule's factor applies to these
         self.base_rates = [_rates(each) for each in self.optimizers]
+        for optimizer, factor in zip(self.optimizers, self.rates, strict=True):
+            for group in optimizer.param_groups if optimizer is not None else ():
+                group["lr"] *= factor
         self.register_buffer("batches_trained", torch.zeros((), dtype=torch.int64))
 
     def __len__(self) -> int:
@@ -99,6 +103,12 @@ class Pipeline(nn.Module):
     def named_optimizers(self) -> dict[str, torch.optim.Optimizer | None]:
         """Return the optimisers by the number of their module, for `alkit.engine.checkpoint`."""
         return {str(k): optimizer for k, optimizer in enumerate(self.optimizers)}
+
+    @torch.no_grad()
+    def predict(self, x: Any) -> Any:
+        """Return the output of the last block in evaluation mode; the mode is restored."""
+        with evaluating(self):
+            return self(x)
 
     def forward(self, x: Any) -> Any:
         """Return the output of the last block; noise, if any, is that of batch 0."""

@@ -222,9 +222,9 @@ class ModuleStage:
             self.losses.append(loss)
 
     def _set_rate(self, batch: int) -> None:
-        factor = self.pipeline.rates[self.index]
-        if self.options.rate is not None:
-            factor *= self.options.rate(batch)
+        if self.options.rate is None:
+            return  # the optimiser's own
+        factor = self.pipeline.rates[self.index] * self.options.rate(batch)
         base = self.pipeline.base_rates[self.index]
         for group, rate in zip(self.optimizer.param_groups, base, strict=True):
             group["lr"] = rate * factor

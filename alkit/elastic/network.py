@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from alkit.engine.random import random_from
 from alkit.models.bert import BertSizes, bert_for_classes, bert_for_spans, span_loss
+from alkit.models.modes import evaluating
 from alkit.models.vit import ViTSizes, vit
 
 __all__ = ["Network", "bert_classifier", "bert_reader", "right", "vit_classifier"]
@@ -143,6 +144,12 @@ class Network(nn.Module):
     def forward(self, x: Any) -> Any:
         """Return the scores."""
         return self.run(x, 0, len(self.units), (0,))
+
+    @torch.no_grad()
+    def predict(self, x: Any) -> Any:
+        """Return the scores in evaluation mode; the mode is restored."""
+        with evaluating(self):
+            return self(x)
 
     @torch.no_grad()
     def prefix(self, x: Any, low: int = 0, high: int | None = None) -> Any:

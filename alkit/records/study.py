@@ -19,13 +19,14 @@ from torch import Tensor
 
 from alkit.al import exits, families
 from alkit.al.backprop import BPModel
-from alkit.al.fit import Fit, fit
 from alkit.al.model import ALModel
 from alkit.al.recipes import find_recipe
 from alkit.data import paths
 from alkit.data.parts import DataSet
 from alkit.data.text import find_vectors, load_vectors
+from alkit.engine.record import Record
 from alkit.records import results
+from alkit.records.fit import fit
 
 __all__ = [
     "Case",
@@ -71,7 +72,7 @@ class Outcome:
 
     case: Case
     model: ALModel | BPModel
-    fit: Fit
+    fit: Record
     exits: list[float]
     mean_of_exits: float
     plateau_epochs: int
@@ -120,7 +121,7 @@ def train_case(
     )
     options = {"schedule": "cosine" if recipe.cosine else "constant"} | options
     settings = {"epochs": epochs, "batch_size": batch_size, "seed": case.seed}
-    settings |= {"mode": case.method, **options}
+    settings |= {"method": case.method, **options}
     if resumable:
         described = [asdict(case), family, data.describe(), lr, dict(sizes or {}), legacy, settings]
         described += [asdict(recipe), None if vectors is None else _digest(vectors), VERSION]
@@ -213,7 +214,7 @@ def _digest(table: Tensor) -> str:
     return hashlib.sha256(table.numpy().tobytes()).hexdigest()
 
 
-def _exits(model: ALModel | BPModel, data: DataSet, done: Fit) -> tuple[list[float], float]:
+def _exits(model: ALModel | BPModel, data: DataSet, done: Record) -> tuple[list[float], float]:
     """Return the test accuracy of every exit, and that of the mean of their scores."""
     if isinstance(model, BPModel):
         return [done.test_acc], done.test_acc

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from alkit.schedule.task import EDGES, Edge, Schedule, ScheduleError, Task
 
-__all__ = ["Report", "validate"]
+__all__ = ["Ancestors", "Report", "ancestors_of", "validate"]
 
 
 LINKS = ("send", "receive")  # a link does these, while the stage goes on
@@ -50,7 +50,7 @@ def validate(schedule: Schedule, batches: int | None = None) -> Report:
         ScheduleError: naming the tasks at fault.
     """
     batches = _horizon(schedule) if batches is None else batches
-    orders = [list(schedule.order(w, range(batches))) for w in range(schedule.workers)]
+    orders = _orders(schedule, batches)
     _check_tasks(schedule, orders, batches)
     _check_edges(schedule, (task for order in orders for task in order if task.batch == 1))
     ancestors = _ancestors(schedule, orders, batches)
@@ -67,6 +67,16 @@ def validate(schedule: Schedule, batches: int | None = None) -> Report:
     return report
 
 
+def ancestors_of(schedule: Schedule) -> "Ancestors":
+    """Return which tasks of the first batches end before which others start, in every run."""
+    batches = _horizon(schedule)
+    return _ancestors(schedule, _orders(schedule, batches), batches)
+
+
+def _orders(schedule: Schedule, batches: int) -> list[list[Task]]:
+    return [list(schedule.order(worker, range(batches))) for worker in range(schedule.workers)]
+
+
 def _horizon(schedule: Schedule) -> int:
     """Return a number of batches that shows the steady state."""
     far = 1 << 10  # a batch number with no ends near
@@ -75,7 +85,7 @@ def _horizon(schedule: Schedule) -> int:
     return 3 + max(3, schedule.staleness, *lags)
 
 
-class _Ancestors:
+class Ancestors:
     """Which tasks end before which others start, as bit masks over the order of insertion."""
 
     def __init__(self) -> None:
@@ -156,9 +166,9 @@ def _fits(schedule: Schedule, task: Task, edge: Edge) -> bool:
     return True
 
 
-def _ancestors(schedule: Schedule, orders: list[list[Task]], batches: int) -> _Ancestors:
+def _ancestors(schedule: Schedule, orders: list[list[Task]], batches: int) -> Ancestors:
     """Walk the graph from its start; what can't be reached is a deadlock."""
-    ancestors, place = _Ancestors(), [0] * schedule.workers
+    ancestors, place = Ancestors(), [0] * schedule.workers
     moved = True
     while moved:
         moved = False
@@ -179,7 +189,7 @@ def _ancestors(schedule: Schedule, orders: list[list[Task]], batches: int) -> _A
     return ancestors
 
 
-def _check_actors(schedule: Schedule, ancestors: _Ancestors) -> None:
+def _check_actors(schedule: Schedule, ancestors: Ancestors) -> None:
     """A stage does one thing at a time: no two of its tasks may be unordered, beside transfers."""
     for stage in range(schedule.stages):
         own = [t for t in ancestors.index if t.stage == stage and t.kind not in LINKS]
@@ -190,7 +200,7 @@ def _check_actors(schedule: Schedule, ancestors: _Ancestors) -> None:
                 )
 
 
-def _queues(schedule: Schedule, ancestors: _Ancestors) -> dict[tuple[str, int, str, int], int]:
+def _queues(schedule: Schedule, ancestors: Ancestors) -> dict[tuple[str, int, str, int], int]:
     """Count, when a task hands on its output, the earlier ones that may not have been taken."""
     sent: dict[tuple[str, int, str, int], list[tuple[Task, Task]]] = {}
     for task in ancestors.index:
@@ -206,7 +216,7 @@ def _queues(schedule: Schedule, ancestors: _Ancestors) -> dict[tuple[str, int, s
     }
 
 
-def _staleness(schedule: Schedule, ancestors: _Ancestors) -> tuple[int, ...]:
+def _staleness(schedule: Schedule, ancestors: Ancestors) -> tuple[int, ...]:
     """Count, for each forward, the updates for earlier batches that don't surely precede it."""
     worst = [0] * schedule.stages
     for task in (t for t in ancestors.index if t.kind == "forward"):

@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import pandas as pd
 
+from alkit.engine.record import Record
 from alkit.records import results
 from alkit.records.comparisons import Gap, gap
 from alkit.records.study import pack
-from studies.delayed_fit import Fitted
 
 __all__ = [
     "Case",
@@ -68,16 +68,16 @@ def cases(
     return found
 
 
-def record(run: results.Run, case: Case, fitted: Fitted, model: str, data: str) -> None:
+def record(run: results.Run, case: Case, fitted: Record, model: str, data: str) -> None:
     """Write a case's values into a run's record, all that tables and figures are built from."""
-    curve = [round(100 * value, 3) for value in fitted.history.val_acc]
+    curve = [round(100 * value, 3) for value in fitted.history.get("val_acc", [])]
     rows = [
         ("accuracy", 100 * fitted.test_acc, "%"),
         ("val_best", max(curve, default=0.0), "%"),
         ("val_curve", curve, "%"),
         ("diverged", fitted.diverged, ""),
         ("correct", pack(fitted.test_correct), ""),
-        ("train_s", float(fitted.history.seconds.sum()), "s"),
+        ("train_s", fitted.seconds, "s"),
     ]
     labels = {"method": case.method, "model": model, "data": data, "seed": case.seed}
     extra = {"recipe": f"K={case.modules}", "modules": case.modules, "lr": case.lr}

@@ -8,11 +8,11 @@ import torch
 from torch import nn
 
 from alkit import BPModel, evaluate, fit, to_al, train_epoch
-from alkit.al import fit as fitting_module
 from alkit.al import train
 from alkit.al.train import full_state
 from alkit.data.datasets import DataSet, Part, load
 from alkit.engine import local as engine
+from alkit.engine import loop as fitting_module
 from alkit.engine.rates import rate_at, rates
 from alkit.models.convnet import convnet
 from tests.helpers import CLASSES, WIDTH, Clock, dense_model, differences, state_of
@@ -85,7 +85,7 @@ def test_fit_on_digits_keeps_the_best_epoch():
     sample = data.train.x[:2]
     model = to_al(convnet(widths=(8, 8)), data.num_classes, sample, code_dim=16, lr=3e-3)
     result = fit(
-        model, data, epochs=6, batch_size=32, mode="al_pipeline", workers=2, progress=False
+        model, data, epochs=6, batch_size=32, method="al_pipeline", workers=2, progress=False
     )
     assert len(result.history) == 6
     best = result.history.val_acc.max()
@@ -102,7 +102,7 @@ def test_fit_on_digits_keeps_the_best_epoch():
 def test_the_same_bits_as_a_plain_loop(mode, schedule):
     data, model, twin = toy(), MODELS[mode](), MODELS[mode]()
     options = {"epochs": 5, "batch_size": 6, "seed": 3, "schedule": schedule, "workers": 2}
-    result = fit(model, data, mode=mode, progress=False, **options)
+    result = fit(model, data, method=mode, progress=False, **options)
     losses, accuracies, states = _plain_loop(twin, data, schedule)
     assert result.history.loss.tolist() == losses
     assert result.history.val_acc.tolist() == accuracies
@@ -154,7 +154,7 @@ def test_columns_of_associated_learning():
 
 
 def test_columns_of_backprop():
-    table = fit(bp_model(), toy(), epochs=1, mode="bp", progress=False).history
+    table = fit(bp_model(), toy(), epochs=1, method="bp", progress=False).history
     assert table.columns.tolist() == [
         *["epoch", "lr", "loss", "val_acc", "data_s", "train_s", "eval_s", "step_s"]
     ]
@@ -170,7 +170,7 @@ def test_accuracy_at_every_exit():
     assert result.history.val_acc_3.equals(result.history.val_acc.rename("val_acc_3"))
     assert not result.history.val_acc_1.equals(result.history.val_acc_3.rename("val_acc_1"))
     with pytest.raises(ValueError, match="exits=True needs an ALModel"):
-        fit(bp_model(), data, epochs=1, mode="bp", exits=True)
+        fit(bp_model(), data, epochs=1, method="bp", exits=True)
 
 
 def test_training_accuracy_is_taken_on_clean_samples():
@@ -266,7 +266,7 @@ def test_the_bar_shows_losses_and_accuracy(monkeypatch, mode, losses):
     monkeypatch.setattr(
         fitting_module.tqdm, "set_postfix", lambda self, **values: shown.append(values)
     )
-    result = fit(MODELS[mode](), toy(), epochs=2, mode=mode)
+    result = fit(MODELS[mode](), toy(), epochs=2, method=mode)
     assert [set(values) for values in shown] == [losses | {"val_acc"}] * 2
     assert shown[-1]["val_acc"] == f"{result.history.val_acc.iloc[-1]:.3f}"
 
@@ -340,7 +340,7 @@ def test_without_tensorboard_the_message_says_what_to_install(monkeypatch):
     [
         ({"schedule": "linear"}, "unknown schedule 'linear'"),
         ({"end_factor": -1.0}, "end_factor is -1.0"),
-        ({"mode": "bp"}, "unknown mode 'bp' for ALModel"),
+        ({"method": "bp"}, "unknown mode 'bp' for ALModel"),
         ({"batch_size": 0}, "batch_size is 0: it must be at least 1"),
     ],
 )

@@ -7,12 +7,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from alkit import evaluate, fit
 from alkit.data import datasets
 from alkit.delayed import Pipeline, even_cuts
 from alkit.models.resnet_cifar import resnet_cifar
 from alkit.records import results
 from studies import delayed_study as study
-from studies.delayed_fit import evaluate, fit
 from studies.delayed_rate import linear, multistep, polynomial
 from studies.delayed_widget import ScheduleDashboard
 from studies.divergence import directions, diverged_at
@@ -33,25 +33,26 @@ def _pipeline(lr=0.05, modules=2):
 
 def test_fit_learns_and_looks_at_test_once(digits):
     made = _pipeline()
-    done = fit(made, digits, "pipedream", epochs=6, batch_size=32, progress=False)
+    done = fit(made, digits, epochs=6, batch_size=32, progress=False)
     assert done.history.epoch.tolist() == [1, 2, 3, 4, 5, 6]
     assert done.test_acc > 0.3
     assert done.best_epoch == done.history.val_acc.idxmax() + 1
     assert not done.diverged
     assert made.training
-    last = evaluate(made, digits.validation).mean().item()
-    assert last == pytest.approx(done.history.val_acc.iloc[-1])
+    best = evaluate(made, digits.validation).mean().item()
+    assert best == pytest.approx(done.history.val_acc.max())
 
 
 def test_the_tested_weights_are_those_of_the_best_epoch(digits):
     """With a rate of 0 after the first epoch all epochs are the same but for statistics."""
-    done = fit(_pipeline(), digits, "seq", epochs=1, batch_size=32, progress=False)
-    again = fit(_pipeline(), digits, "seq", epochs=1, batch_size=32, progress=False)
+    done = fit(_pipeline(), digits, method="seq", epochs=1, batch_size=32, progress=False)
+    again = fit(_pipeline(), digits, method="seq", epochs=1, batch_size=32, progress=False)
     assert torch.equal(done.test_correct, again.test_correct)
 
 
 def test_a_run_that_diverges_ends(digits):
-    done = fit(_pipeline(1e6), digits, "pipedream", epochs=3, batch_size=32, progress=False)
+    options = {"epochs": 3, "batch_size": 32, "stop_at_divergence": True, "progress": False}
+    done = fit(_pipeline(1e6), digits, **options)
     assert done.diverged
     assert len(done.history) < 3
     assert len(done.test_correct) == 100
@@ -69,8 +70,8 @@ def _recorded(tmp_path, accuracies):
     for (method, modules, lr, seed), value in accuracies.items():
         done = type("Done", (), {})()
         done.test_correct = (torch.arange(100) < value).float()
-        done.test_acc, done.diverged = value / 100, False
-        done.history = pd.DataFrame({"val_acc": [value / 100], "seconds": [1.0]})
+        done.test_acc, done.diverged, done.seconds = value / 100, False, 1.0
+        done.history = pd.DataFrame({"val_acc": [value / 100]})
         study.record(run, study.Case(method, modules, lr, seed), done, "resnet20", "cifar10")
     return pd.DataFrame(run.rows)
 

@@ -80,7 +80,8 @@ def test_micro_batches_in_single_precision(settings):
               batch=8, progress=False).state
         for micro in (1, 8)
     ]  # fmt: skip
-    close(states[1], states[0], 1e-5)
+    # a hundredth of a step: AdamW divides rounding, which is a processor's own, by small numbers
+    close(states[1], states[0], 3e-5)
 
 
 def test_stored_features_change_no_bit(settings):

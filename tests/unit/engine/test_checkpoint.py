@@ -36,7 +36,7 @@ def _outcome(model, result):
 
 def _run(mode, data, path=None, model=None, **options):
     model = model or MODELS[mode]()
-    return _outcome(model, fit(model, data, mode=mode, checkpoint=path, **OPTIONS | options))
+    return _outcome(model, fit(model, data, method=mode, checkpoint=path, **OPTIONS | options))
 
 
 def _interrupt(mode, path, epoch, batch=2, model=None, **options):

@@ -155,7 +155,7 @@ def _fitted(path=None, executor="threads", killed_at=None):
     model = al_model()
     mode = "al_pipeline" if executor == "ranks" else "al"
     options = {"epochs": 3, "batch_size": 8, "seed": 1, "progress": False}
-    done = fit(model, data, mode=mode, checkpoint=path, executor=executor, **options)
+    done = fit(model, data, method=mode, checkpoint=path, executor=executor, **options)
     return state_of(model), done.history.val_acc.tolist(), done.best_epoch, done.test_correct
 
 

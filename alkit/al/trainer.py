@@ -1,0 +1,77 @@
+"""Associated learning, or backprop of the same blocks, as the loop over epochs runs it."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from alkit.al.backprop import BPModel
+from alkit.al.label_side import stalled
+from alkit.al.model import ALModel
+from alkit.al.train import EpochRecord, train_epoch
+from alkit.data.given import Splits
+from alkit.engine.evaluate import evaluate
+
+__all__ = ["Trainer"]
+
+
+@dataclass
+class Trainer:
+    """A model, and how an epoch of it is run; see `alkit.train_epoch`.
+
+    Args:
+        exits: also measure the validation accuracy of every exit of an ALModel.
+    """
+
+    model: ALModel | BPModel
+    method: str
+    workers: int | None = None
+    threads: int = 1
+    executor: str = "threads"
+    seed: int = 0
+    cuts: list[int] | None = None
+    exits: bool = False
+
+    def __post_init__(self) -> None:
+        if self.exits and not isinstance(self.model, ALModel):
+            raise ValueError(f"exits=True needs an ALModel, got a {type(self.model).__name__}")
+
+    @property
+    def name(self) -> str:
+        """The method and the seed."""
+        return f"{self.method}, seed {self.seed}"
+
+    def train(self, batches: Iterable[tuple[Any, Tensor]]) -> EpochRecord:
+        """Train once on every batch."""
+        options = {"cuts": self.cuts, "seed": self.seed, "executor": self.executor}
+        return train_epoch(self.model, batches, self.method, self.workers, self.threads, **options)
+
+    def row(self, trained: EpochRecord) -> dict[str, float]:
+        """Return both losses of every layer, from 1."""
+        row: dict[str, float] = {}
+        per_layer = trained.losses.mean(0)
+        if per_layer.shape[1] == 2:
+            for at, (associated, autoencoder) in enumerate(per_layer.tolist(), 1):
+                row |= {f"associated_{at}": associated, f"autoencoder_{at}": autoencoder}
+        return row
+
+    def measure(self, data: Splits) -> dict[str, float]:
+        """Return the accuracy of every exit, if asked for, and how many autoencoders are stalled.
+
+        `alkit.al.label_side.stalled` names those that do no better than a constant.
+        """
+        found: dict[str, float] = {}
+        if self.exits and data.validation is not None:
+            for depth in range(1, len(self.model) + 1):
+                right = evaluate(self.model, data.validation, depth=depth)
+                found[f"val_acc_{depth}"] = right.mean().item()
+        if isinstance(self.model, ALModel) and data.num_classes is not None:
+            found["stalled"] = len(stalled(self.model, data.num_classes))
+        return found
+
+    def shown(self, trained: EpochRecord) -> dict[str, float]:
+        """Return the mean of each kind of loss."""
+        means = trained.losses.mean((0, 1)).tolist()
+        names = ("associated", "autoencoder") if len(means) == 2 else ("loss",)
+        return dict(zip(names, means, strict=True))

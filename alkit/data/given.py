@@ -1,0 +1,95 @@
+"""What users give as data, as parts that a loop can ask for batches: sets, tensors, loaders."""
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from alkit.data import datasets
+from alkit.data.arguments import as_pair, given
+from alkit.data.parts import DataSet, Part
+
+__all__ = ["Loader", "Source", "Splits", "as_splits"]
+
+
+class Source(Protocol):
+    """Samples that come in batches: a `Part`, or a `Loader`."""
+
+    def batches(self, batch_size: int, **options: Any) -> Iterable[tuple[Any, Tensor]]: ...
+
+
+class Loader:
+    """An iterable of batches (x, y) as a source: its own batches, in its own order.
+
+    It is iterated once an epoch, and once for each look at it.
+    """
+
+    def __init__(self, loader: Iterable[Any]) -> None:
+        self.loader = loader
+
+    def batches(self, batch_size: int, **options: Any) -> Iterable[tuple[Any, Tensor]]:
+        """Return the loader's batches; size and order are its own."""
+        return (as_pair(batch, number) for number, batch in enumerate(self.loader))
+
+
+@dataclass(frozen=True)
+class Splits:
+    """The parts of a run; `num_classes` is None where nothing says it."""
+
+    train: Source
+    validation: Source | None = None
+    test: Source | None = None
+    name: str = "data"
+    num_classes: int | None = None
+
+    def fingerprint(self) -> str:
+        """Name the data, the sizes, and a hash of the labels: another split is other data."""
+        parts = [p for p in (self.train, self.validation, self.test) if hasattr(p, "y")]
+        digest = hashlib.blake2b(digest_size=4)
+        for part in parts:
+            digest.update(part.y.cpu().numpy().tobytes())
+        return f"{self.name} {'/'.join(str(len(part)) for part in parts)} {digest.hexdigest()}"
+
+
+def as_splits(train: Any, validation: Any = None, test: Any = None) -> Splits:
+    """Return what was given as parts.
+
+    Args:
+        train: a `DataSet` or its name, which may bring the other parts; a `Part`; tensors (x, y) of
+            all samples, y class numbers; or an iterable of batches, such as a DataLoader.
+        validation, test: likewise, but for a name; None for those of the set, or none.
+    Raises:
+        TypeError: something else.
+    """
+    whole = datasets.load(train) if isinstance(train, str) else train
+    if isinstance(whole, DataSet):
+        sources = (
+            own if given_ is None else _source(given_)
+            for own, given_ in ((whole.validation, validation), (whole.test, test))
+        )
+        return Splits(whole.train, *sources, whole.name, whole.num_classes)
+    sources = [None if each is None else _source(each) for each in (train, validation, test)]
+    return Splits(*sources, num_classes=getattr(sources[0], "num_classes", None))
+
+
+def _source(samples: Any) -> Source:
+    if hasattr(samples, "batches"):
+        return samples
+    if isinstance(samples, tuple) and len(samples) == 2 and isinstance(samples[1], Tensor):
+        x, y = samples
+        if y.dim() == 1 and not y.is_floating_point():
+            return Part(x, y, int(y.max()) + 1)
+        return Loader([samples])
+    if isinstance(samples, Iterable) and not isinstance(samples, str | Tensor | dict):
+        if iter(samples) is samples:
+            raise TypeError(
+                f"data is {given(samples)}, which can be read once: give a list, a DataLoader or"
+                " another iterable that starts anew for every epoch"
+            )
+        return Loader(samples)
+    raise TypeError(
+        f"data is {given(samples)}: give a DataSet or its name, a Part, tensors (x, y), or an"
+        " iterable of batches (x, y)"
+    )

@@ -1,0 +1,65 @@
+"""Delayed gradients behind `alkit.fit`."""
+
+from dataclasses import fields
+from functools import partial
+
+import torch.nn.functional as F
+
+from alkit.delayed.modules import Pipeline, even_cuts, sgd
+from alkit.delayed.options import Options
+from alkit.delayed.trainer import Trainer
+from alkit.engine.asked import Asked, fit_on_ranks
+from alkit.engine.group import Group
+from alkit.engine.loop import train_epochs
+from alkit.engine.record import Record
+from alkit.models.blocks import as_blocks
+
+__all__ = ["fit"]
+
+
+def fit(asked: Asked) -> Record:
+    """Run what was asked: a `Pipeline` as it is, or blocks, which are cut.
+
+    Settings are those of `alkit.delayed.options.Options`, `rates` and `drain`. Without cuts there
+    are as many modules as workers, or ranks, or two.
+    """
+    asked.refuse("exits", why="early exits are associated learning's")
+    asked.refuse("settings", why="give rate=, clip=, ... by name")
+    pipeline = _pipeline(asked)
+    if asked.ranks > 1:
+        return fit_on_ranks(_fit, pipeline, asked)
+    return _fit(pipeline, asked)
+
+
+def _fit(pipeline: Pipeline, asked: Asked) -> Record:
+    executor = asked.executor or ("ranks" if asked.ranks > 1 else "threads")
+    own = {name: value for name, value in asked.changes.items() if name != "rates"}
+    names = ["drain", *(each.name for each in fields(Options) if each.init)]
+    if unknown := [name for name in own if name not in names]:
+        raise TypeError(f"unknown settings {', '.join(unknown)}: there are {', '.join(names)}")
+    own |= {"micro": asked.micro, "threads": asked.threads, "seed": asked.plan.seed}
+    return train_epochs(
+        Trainer(pipeline, asked.method, executor, own),
+        asked.data,
+        asked.plan,
+        identity={"method": asked.method, "micro": asked.micro, "threads": asked.threads},
+        checkpoint=asked.checkpoint,
+        tensorboard=asked.tensorboard,
+        progress=asked.progress,
+        writes=Group(executor).is_first,
+    )
+
+
+def _pipeline(asked: Asked) -> Pipeline:
+    if isinstance(asked.model, Pipeline):
+        asked.refuse("loss", "optimizer", "lr", "cuts", "workers", why="the pipeline has its own")
+        return asked.model
+    blocks = as_blocks(asked.model)
+    modules = asked.workers or (asked.ranks if asked.ranks > 1 else min(2, len(blocks)))
+    cuts = even_cuts(len(blocks), modules) if asked.cuts is None else asked.cuts
+    optimizer = asked.optimizer or sgd
+    if asked.lr is not None:
+        optimizer = partial(optimizer, lr=asked.lr)
+    return Pipeline(
+        blocks, asked.loss or F.cross_entropy, cuts, optimizer, asked.changes.get("rates")
+    )

@@ -1,0 +1,48 @@
+"""Delayed gradients as the loop runs them: the pipeline is emptied after every epoch."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from alkit.data.given import Splits
+from alkit.delayed.modules import Pipeline
+from alkit.delayed.train import Record, train_epoch
+
+__all__ = ["Trainer"]
+
+
+@dataclass
+class Trainer:
+    """A pipeline, and how an epoch of it is run.
+
+    Args:
+        settings: of `alkit.delayed.train_epoch`: micro, threads, seed, rate, ...
+    """
+
+    model: Pipeline
+    method: str = "pipedream"
+    executor: str = "single"
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The method."""
+        return self.method
+
+    def train(self, batches: Iterable[tuple[Any, Tensor]]) -> Record:
+        """Train once on every batch."""
+        return train_epoch(self.model, batches, self.method, self.executor, **self.settings)
+
+    def row(self, trained: Record) -> dict[str, float]:
+        """Return no columns of its own."""
+        return {}
+
+    def measure(self, data: Splits) -> dict[str, float]:
+        """Look at nothing else."""
+        return {}
+
+    def shown(self, trained: Record) -> dict[str, float]:
+        """Return the mean loss."""
+        return {"loss": trained.losses.mean().item()}

@@ -1,0 +1,62 @@
+"""Target propagation behind `alkit.fit`."""
+
+from alkit.data.parts import DataSet, Part
+from alkit.dtp.networks import Net
+from alkit.dtp.train import train
+from alkit.engine.asked import Asked
+from alkit.engine.record import Record
+
+__all__ = ["fit"]
+
+# what its own settings call these options
+NAMES = {name: name for name in ("epochs", "lr", "schedule", "augment", "seed", "threads")}
+NAMES |= {"batch_size": "batch"}
+REFUSED = ("optimizer", "loss", "executor", "workers", "cuts", "micro", "exits", "tensorboard")
+REFUSED += ("end_factor", "drop_last", "patience", "evaluate_train", "stop_at_divergence")
+
+
+def fit(asked: Asked) -> Record:
+    """Run what was asked: a `Net` of `alkit.dtp.network` or `alkit.dtp.networks`.
+
+    Settings are those of `alkit.dtp.Settings`. The weights are those of the last epoch.
+    """
+    if not isinstance(asked.model, Net):
+        raise TypeError(
+            f"{asked.method} trains blocks that have an inverse: give what alkit.dtp.network(name)"
+            f" makes, not a {type(asked.model).__name__}"
+        )
+    asked.refuse(*REFUSED, why="see alkit.dtp.Settings for its own")
+    changes = asked.given_options(**NAMES) | dict(asked.changes)
+    own = train(
+        asked.model,
+        _data_set(asked),
+        asked.method,
+        ranks=asked.ranks,
+        checkpoint=asked.checkpoint,
+        progress=asked.progress,
+        settings=asked.settings,
+        **changes,
+    )
+    return Record(
+        model=asked.model,
+        history=own.history,
+        losses=own.losses.view(-1, 1, 1),
+        timeline=own.timeline,
+        test_correct=own.test_correct,
+        best_epoch=len(own.history),
+        seconds=float(own.history["train_s"].sum()),
+        settings=changes,
+        details=own,
+    )
+
+
+def _data_set(asked: Asked) -> DataSet:
+    data = asked.data
+    parts = (data.train, data.validation, data.test)
+    if not all(isinstance(part, Part) for part in parts):
+        raise TypeError(
+            f"{asked.method} takes a DataSet, or a Part or tensors (x, y) each for train,"
+            " validation and test"
+        )
+    classes = data.train.num_classes
+    return DataSet(data.name, *parts, classes, tuple(map(str, range(classes))))

@@ -1,0 +1,67 @@
+"""Elastic freeze training behind `alkit.fit`."""
+
+from dataclasses import replace
+
+from alkit.data.parts import Part
+from alkit.elastic.examples import Examples
+from alkit.elastic.network import Network
+from alkit.elastic.settings import Settings
+from alkit.elastic.train import train
+from alkit.engine.asked import Asked
+from alkit.engine.record import Record
+
+__all__ = ["fit"]
+
+NAMES = {name: name for name in ("epochs", "seed", "threads", "micro", "executor")}
+NAMES |= {"batch_size": "batch", "workers": "devices"}
+REFUSED = ("optimizer", "loss", "cuts", "exits", "tensorboard", "schedule", "end_factor", "augment")
+REFUSED += ("drop_last", "patience", "evaluate_train", "stop_at_divergence")
+
+
+def fit(asked: Asked) -> Record:
+    """Run what was asked: a `Network` of units, such as `alkit.elastic.vit_classifier` makes.
+
+    Settings are those of `alkit.elastic.Settings`; `lr` is its recipe's. The weights are those of
+    the last epoch.
+    """
+    if not isinstance(asked.model, Network):
+        raise TypeError(
+            "elastic training freezes layers of units: give an alkit.elastic.Network, not a"
+            f" {type(asked.model).__name__}"
+        )
+    asked.refuse(*REFUSED, why="see alkit.elastic.Settings and its recipe for its own")
+    changes = asked.given_options(**NAMES) | dict(asked.changes)
+    if asked.lr is not None:
+        recipe = changes.get("recipe", (asked.settings or Settings()).recipe)
+        changes["recipe"] = replace(recipe, lr=asked.lr)
+    data = asked.data
+    own = train(
+        asked.model,
+        _examples(data.train),
+        ranks=asked.ranks,
+        validation=None if data.validation is None else _examples(data.validation),
+        test=None if data.test is None else _examples(data.test),
+        checkpoint=asked.checkpoint,
+        progress=asked.progress,
+        settings=asked.settings,
+        **changes,
+    )
+    return Record(
+        model=asked.model,
+        history=own.history,
+        losses=own.losses.view(-1, 1, 1),
+        timeline=own.timeline,
+        test_correct=own.test_correct,
+        best_epoch=int(own.history["epoch"].max()) + 1,
+        seconds=float(own.history["train_s"].sum()),
+        settings=changes,
+        details=own,
+    )
+
+
+def _examples(part: object) -> Examples:
+    if isinstance(part, Part):
+        return Examples((part.x, part.x != part.pad) if part.is_text else part.x, part.y)
+    if isinstance(part, Examples):
+        return part
+    raise TypeError("elastic training picks its samples itself: give a DataSet, Parts or (x, y)")

@@ -1,0 +1,101 @@
+"""What a call of `alkit.fit` asks of a method, checked against what that method can do."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from alkit.data.arguments import given
+from alkit.data.given import Splits
+from alkit.engine import checkpoint as checkpoints
+from alkit.engine.launch import launch
+from alkit.engine.loop import Plan
+from alkit.engine.record import Record
+
+__all__ = ["Asked", "fit_on_ranks"]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One call of `alkit.fit`; see there for what the names mean."""
+
+    model: Any
+    data: Splits
+    method: str
+    plan: Plan
+    loss: Callable[[Any, Tensor], Tensor] | None = None
+    optimizer: Callable[..., torch.optim.Optimizer] | None = None
+    lr: float | Mapping[str, float] | None = None
+    executor: str | None = None
+    ranks: int = 1
+    workers: int | None = None
+    threads: int = 1
+    cuts: list[int] | None = None
+    micro: int = 1
+    exits: bool = False
+    tensorboard: str | Path | None = None
+    checkpoint: str | Path | None = None
+    progress: bool = True
+    settings: Any = None
+    changes: Mapping[str, Any] = field(default_factory=dict)
+
+    def refuse(self, *names: str, why: str) -> None:
+        """Refuse options that the method can't take: none is ignored.
+
+        Args:
+            names: of attributes, or of those of the plan.
+            why: ends the message.
+        Raises:
+            ValueError: names the first that was given.
+        """
+        defaults = {each.name: each.default for kind in (Asked, Plan) for each in fields(kind)}
+        for name in names:
+            value = getattr(self if hasattr(self, name) else self.plan, name)
+            if value is not defaults[name] and value != defaults[name]:
+                raise ValueError(f"{name} is {given(value)}, which {self.method} can't take: {why}")
+
+    def no_changes(self, what: str) -> None:
+        """Refuse settings that nothing reads.
+
+        Raises:
+            TypeError: names them, and `what` takes none.
+        """
+        unknown = [*self.changes, *(["settings"] if self.settings is not None else [])]
+        if unknown:
+            raise TypeError(f"unknown settings {', '.join(unknown)}: {what}")
+
+    def given_options(self, **names: str) -> dict[str, Any]:
+        """Return those of the options that were given, under a method's own names for them."""
+        defaults = {each.name: each.default for kind in (Asked, Plan) for each in fields(kind)}
+        found = {}
+        for name, own in names.items():
+            value = getattr(self if hasattr(self, name) else self.plan, name)
+            if value != defaults[name]:
+                found[own] = value
+        return found
+
+
+def fit_on_ranks(fit: Callable[[Any, Asked], Record], model: Any, asked: Asked) -> Record:
+    """Start ranks, fit on all of them, and bring what was trained back into the model.
+
+    Raises:
+        RankFailed: a rank failed; names it, and none is left running.
+    """
+    results = launch(_on_rank, fit, model, asked, ranks=asked.ranks, threads=asked.threads)
+    snapshot, values = results[0]
+    checkpoints.restore(model, snapshot)
+    return Record(**values | {"model": model})
+
+
+def _on_rank(
+    fit: Callable[[Any, Asked], Record], model: Any, asked: Asked
+) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    """Run one rank; only rank 0's record travels, and its model as weights."""
+    record = fit(model, asked)
+    if torch.distributed.get_rank() > 0:
+        return None
+    values = {each.name: getattr(record, each.name) for each in fields(record)}
+    return checkpoints.snapshot(record.model), values | {"model": None}

@@ -1,0 +1,309 @@
+"""The one loop over epochs: batches, trainer, evaluation, history, checkpoint, stop.
+
+    rates of the epoch -> batches -> trainer.train -> validation -> row -> checkpoint -> patience
+                                                          the best epoch's weights -> test, once
+
+A trainer knows one method and nothing of epochs, data sets, files or progress bars.
+"""
+
+import copy
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import pandas as pd
+from torch import Tensor
+from tqdm.auto import tqdm
+
+from alkit.data import files
+from alkit.data.arguments import check_whole
+from alkit.data.given import Source, Splits
+from alkit.engine import checkpoint as checkpoints
+from alkit.engine.evaluate import evaluate
+from alkit.engine.rates import rates, scheduled
+from alkit.engine.record import Record
+from alkit.schedule.timeline import Timeline
+
+__all__ = ["Plan", "Trained", "Trainer", "train_epochs"]
+
+Row = dict[str, Any]
+
+
+class Trained(Protocol):
+    """What a trainer says of an epoch: losses (batches, ...), timeline, wall seconds."""
+
+    losses: Tensor
+    timeline: Timeline
+    seconds: float
+
+
+class Trainer(Protocol):
+    """What a method gives to the loop.
+
+    Attributes:
+        name: of the method, for people.
+        model: what is trained: it predicts, and names its optimisers.
+    """
+
+    name: str
+    model: Any
+
+    def train(self, batches: Iterable[tuple[Any, Tensor]]) -> Trained:
+        """Train once on every batch."""
+
+    def row(self, trained: Any) -> Row:
+        """Return the columns of the history that only this method has."""
+
+    def measure(self, data: Splits) -> Row:
+        """Return what else this method looks at after an epoch."""
+
+    def shown(self, trained: Any) -> dict[str, float]:
+        """Return the losses that the progress bar shows."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is asked of a run, beside the method's own settings.
+
+    Attributes:
+        schedule: "constant", or "cosine" from each optimiser's rate to `end_factor` of it; the
+            model has its own rates back afterwards.
+        augment: how training images are changed; see `Part.batches`.
+        drop_last: leave a last, smaller batch out.
+        patience: stop after so many epochs in a row without a better validation accuracy.
+        evaluate_train: also measure the accuracy on the training part, not augmented.
+        stop_at_divergence: a loss that is not finite ends the run instead of raising.
+    """
+
+    epochs: int = 1
+    batch_size: int = 32
+    seed: int = 0
+    schedule: str = "constant"
+    end_factor: float = 0.1
+    augment: str = "none"
+    drop_last: bool = False
+    patience: int | None = None
+    evaluate_train: bool = False
+    stop_at_divergence: bool = False
+
+    def __post_init__(self) -> None:
+        check_whole(epochs=self.epochs, patience=self.patience, batch_size=self.batch_size)
+
+    def batches(self, train: Source, epoch: int) -> Iterable[tuple[Any, Tensor]]:
+        """Return an epoch's batches of the training part."""
+        extra: dict[str, Any] = {} if self.augment == "none" else {"augment": self.augment}
+        if self.drop_last:
+            extra["drop_last"] = True
+        return train.batches(self.batch_size, seed=self.seed, epoch=epoch, **extra)
+
+
+def train_epochs(
+    trainer: Trainer,
+    data: Splits,
+    plan: Plan,
+    *,
+    identity: Mapping[str, Any] | None = None,
+    checkpoint: str | Path | None = None,
+    tensorboard: str | Path | None = None,
+    progress: bool = True,
+    writes: bool = True,
+) -> Record:
+    """Train for some epochs, choose the best one on validation, and test that one, once.
+
+    Args:
+        identity: what else, beside plan, rates and data, may not differ when a run is resumed.
+        checkpoint: file to keep the run in, written before the first and after every epoch. If it
+            is there, the run goes on from it and ends in the bits of an uninterrupted one; the
+            result of a finished run is returned as it is.
+        tensorboard: folder for TensorBoard's files; needs `pip install alkit[tensorboard]`.
+        writes: whether this process writes files and shows progress; one of several ranks does.
+    Raises:
+        ValueError: an option that doesn't fit, or a checkpoint that is damaged or of another run.
+        FloatingPointError: a loss is not finite; see `Plan.stop_at_divergence`.
+    """
+    bases = {f"lr of {name}": rate for name, rate in rates(trainer.model).items()}
+    settings = asdict(plan) | dict(identity or {}) | bases | {"data": data.fingerprint()}
+    with scheduled(trainer.model, plan.schedule, plan.epochs, plan.end_factor) as start_epoch:
+        run = _Run(trainer.model, settings, checkpoint, writes=writes)
+        with (
+            _board(tensorboard if writes else None, run.resumed_at) as write,
+            _bar(trainer.name, plan.epochs, len(run.rows), progress and writes) as bar,
+        ):
+            while not run.ended:
+                rate = start_epoch(epoch := len(run.rows))
+                batches = _Timed(plan.batches(data.train, epoch))
+                try:
+                    trained = trainer.train(batches)
+                except FloatingPointError:
+                    if not plan.stop_at_divergence:
+                        raise
+                    run.diverged = True
+                    break
+                measured = _measure(trainer, data, plan.evaluate_train)
+                row = _row(epoch + 1, rate, trainer, trained, batches.seconds, measured)
+                write(row)
+                run.add(row, trained)
+                _show(bar, trainer.shown(trained), row)
+        return run.result(data.test)
+
+
+class _Run:
+    """What a run has come to: its rows, its best epoch, and the file that keeps them."""
+
+    def __init__(
+        self, model: Any, settings: dict[str, Any], path: str | Path | None, writes: bool = True
+    ) -> None:
+        self.model, self.settings, self.path = model, settings, path if writes else None
+        self.rows: list[Row] = []
+        self.best_epoch, self.diverged, self.seconds = 0, False, 0.0
+        self.best = _copied(model)
+        self.last: Trained | None = None
+        self.test_correct: Tensor | None = None
+        self.resumed_at: int | None = None
+        if path is None:
+            return
+        if writes:
+            files.clean(path)
+        if Path(path).exists():
+            self._resume(path)
+        else:
+            # so that a run interrupted in its first epoch also goes on from where it began
+            self._save()
+
+    @property
+    def stale(self) -> bool:
+        """Whether patience has ended."""
+        patience = self.settings["patience"]
+        return patience is not None and len(self.rows) - self.best_epoch >= patience
+
+    @property
+    def ended(self) -> bool:
+        """Whether there is nothing more to train."""
+        return len(self.rows) == self.settings["epochs"] or self.stale
+
+    def add(self, row: Row, trained: Trained) -> None:
+        """Take in an epoch's row, and the model's weights if it is the best so far."""
+        self.rows.append(row)
+        self.last, self.seconds = trained, self.seconds + trained.seconds
+        before = self.rows[self.best_epoch - 1].get("val_acc", -1.0) if self.best_epoch else -1.0
+        if row.get("val_acc", 0.0) > before or "val_acc" not in row:
+            self.best_epoch, self.best = len(self.rows), _copied(self.model)
+        self._save()
+
+    def result(self, test: Source | None) -> Record:
+        """Give the model its best weights and test them, unless that has been done."""
+        self.model.load_state_dict(self.best)
+        if self.test_correct is None and test is not None:
+            self.test_correct = evaluate(self.model, test)
+            self._save()
+        return Record(
+            model=self.model,
+            history=pd.DataFrame(self.rows),
+            losses=None if self.last is None else self.last.losses,
+            timeline=None if self.last is None else self.last.timeline,
+            test_correct=self.test_correct,
+            best_epoch=self.best_epoch,
+            stopped_early=len(self.rows) < self.settings["epochs"],
+            diverged=self.diverged,
+            seconds=self.seconds,
+            settings=self.settings,
+            details=self.last,
+        )
+
+    def _save(self) -> None:
+        if self.path is None:
+            return
+        kept = {"rows": self.rows, "best_epoch": self.best_epoch, "best": dict(self.best)}
+        whole = {"settings": self.settings, "test_correct": self.test_correct}
+        checkpoints.save(self.path, checkpoints.snapshot(self.model) | kept | whole)
+
+    def _resume(self, path: str | Path) -> None:
+        saved = checkpoints.load(path)
+        checkpoints.check(path, saved, self.model, self.settings)
+        checkpoints.restore(self.model, saved)
+        self.rows, self.best_epoch, self.best = saved["rows"], saved["best_epoch"], saved["best"]
+        self.test_correct, self.resumed_at = saved["test_correct"], len(self.rows)
+
+
+class _Timed:
+    """Batches, and the seconds that they were waited for."""
+
+    def __init__(self, batches: Iterable[Any]) -> None:
+        self.batches, self.seconds = batches, 0.0
+
+    def __iter__(self) -> Iterator[Any]:
+        stream = None
+        while True:
+            start_s = time.perf_counter()
+            try:
+                stream = iter(self.batches) if stream is None else stream
+                batch = next(stream)
+            except StopIteration:
+                return
+            finally:
+                self.seconds += time.perf_counter() - start_s
+            yield batch
+
+
+def _copied(model: Any) -> dict[str, Tensor]:
+    return copy.deepcopy(dict(model.state_dict()))
+
+
+def _measure(trainer: Trainer, data: Splits, train: bool) -> Row:
+    """Return the accuracies that were asked for, and the seconds it took."""
+    start_s, measured = time.perf_counter(), {}
+    if data.validation is not None:
+        measured["val_acc"] = evaluate(trainer.model, data.validation).mean().item()
+    measured |= trainer.measure(data)
+    if train:
+        measured["train_acc"] = evaluate(trainer.model, data.train).mean().item()
+    return measured | {"eval_s": time.perf_counter() - start_s}
+
+
+def _row(
+    epoch: int, rate: float, trainer: Trainer, trained: Trained, data_s: float, measured: Row
+) -> Row:
+    row: Row = {"epoch": epoch, "lr": rate, "loss": trained.losses.mean().item()}
+    eval_s = measured.pop("eval_s")
+    times = {"data_s": data_s, "train_s": trained.seconds - data_s, "eval_s": eval_s}
+    return row | trainer.row(trained) | measured | times | {"step_s": trained.timeline.step_s}
+
+
+def _bar(name: str, epochs: int, done: int, progress: bool) -> tqdm:
+    return tqdm(total=epochs, initial=done, desc=name, disable=not progress, leave=False)
+
+
+def _show(bar: tqdm, losses: Mapping[str, float], row: Row) -> None:
+    shown = {name: f"{mean:.3g}" for name, mean in losses.items()}
+    if "val_acc" in row:
+        shown["val_acc"] = f"{row['val_acc']:.3f}"
+    bar.set_postfix(**shown)
+    bar.update()
+
+
+@contextmanager
+def _board(folder: str | Path | None, resumed_at: int | None) -> Iterator[Callable[[Row], None]]:
+    """Yield a function that writes a row to TensorBoard's files, if there is a folder for them."""
+    if folder is None:
+        yield lambda row: None
+        return
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise ImportError(
+            "tensorboard= needs a package that is not installed: pip install alkit[tensorboard]"
+        ) from error
+    # what an interrupted run wrote after its last checkpoint is written once more
+    writer = SummaryWriter(str(folder), purge_step=None if resumed_at is None else resumed_at + 1)
+
+    def write(row: Row) -> None:
+        for name, value in row.items():
+            if name != "epoch":
+                writer.add_scalar(name, value, row["epoch"])
+        writer.flush()
+
+    with closing(writer):
+        yield write

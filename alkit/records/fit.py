@@ -1,0 +1,145 @@
+"""One call for every method."""
+
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from alkit.data.given import as_splits
+from alkit.engine.asked import Asked
+from alkit.engine.loop import Plan
+from alkit.engine.record import Record
+from alkit.records.methods import METHODS
+
+__all__ = ["fit"]
+
+
+def fit(
+    model: Any,
+    train: Any,
+    validation: Any = None,
+    test: Any = None,
+    *,
+    method: str | None = None,
+    loss: Callable[[Any, Tensor], Tensor] | None = None,
+    optimizer: Callable[..., torch.optim.Optimizer] | None = None,
+    lr: float | Mapping[str, float] | None = None,
+    schedule: str = "constant",
+    end_factor: float = 0.1,
+    epochs: int = 1,
+    batch_size: int = 32,
+    executor: str | None = None,
+    ranks: int = 1,
+    workers: int | None = None,
+    threads: int = 1,
+    cuts: Sequence[int] | None = None,
+    micro: int = 1,
+    augment: str = "none",
+    drop_last: bool = False,
+    checkpoint: str | Path | None = None,
+    patience: int | None = None,
+    stop_at_divergence: bool = False,
+    evaluate_train: bool = False,
+    exits: bool = False,
+    tensorboard: str | Path | None = None,
+    seed: int = 0,
+    progress: bool = True,
+    settings: Any = None,
+    **changes: Any,
+) -> Record:
+    """Train for some epochs, choose the best one on validation, and test that one, once.
+
+    Args:
+        model: a list of blocks or an `nn.Sequential` for bp, AL, delayed gradients and split
+            learning; or a method's own model: ALModel, BPModel, `alkit.delayed.Pipeline`,
+            `alkit.elastic.Network`, a net of `alkit.dtp.network`.
+        train: a data set or its name, which bring the other parts; a `Part`; tensors (x, y) with
+            class numbers y; or an iterable of batches, such as a DataLoader.
+        validation, test: likewise; without the first the last epoch is the best.
+        method: of `alkit.METHODS`; by default "al_pipeline", or what the model is made for.
+        loss: of (output, y), of bp and delayed gradients; default cross-entropy.
+        optimizer: called as `optimizer(parameters, lr=...)`.
+        schedule: "constant", or "cosine" from each optimiser's rate to `end_factor` of it; the
+            model has its own rates back afterwards. Elastic training and DTP have their own.
+        executor: see the method's `executors`. On ranks every rank evaluates and returns the same;
+            only rank 0 writes, and shows progress.
+        ranks: processes to start for this call; 1: train in this one.
+        workers: the most workers; of split learning, devices among which the samples are dealt.
+        threads: operator threads of each worker. Bits are equal at equal numbers.
+        cuts: the first block, or layer, of every worker but the first.
+        micro: micro-batches a batch, of methods that accumulate and of pipelined split learning.
+        augment: how training images are changed; see `Part.batches`.
+        drop_last: leave a last, smaller batch out; delayed gradients always do.
+        checkpoint: file to keep the run in. If it is there, the run goes on from it and ends in the
+            bits of an uninterrupted one; the result of a finished run is returned as it is.
+            Workers, executor, tensorboard and progress may differ from the run that wrote it.
+        patience: stop after so many epochs in a row without a better validation accuracy.
+        stop_at_divergence: a loss that is not finite ends the run instead of raising.
+        evaluate_train: also measure the accuracy on the training part, not augmented.
+        exits: also measure the validation accuracy of every exit of an ALModel.
+        tensorboard: folder for TensorBoard's files; needs `pip install alkit[tensorboard]`.
+        settings, changes: the method's own, see its `settings`.
+    Raises:
+        ValueError, TypeError: an unknown method, or an option that the method can't take: none is
+            ignored. A checkpoint that is damaged or of another run.
+        FloatingPointError: a loss is not finite.
+
+    Example:
+        >>> import torch, alkit
+        >>> blocks = [torch.nn.Linear(8, 8), torch.nn.Tanh(), torch.nn.Linear(8, 3)]
+        >>> x, y = torch.randn(64, 8), torch.randint(3, (64,))
+        >>> alkit.fit(blocks, (x, y), method="pipedream", lr=0.1, progress=False).losses.shape
+        torch.Size([1])
+    """
+    name = method or _made_for(model)
+    if name not in METHODS:
+        raise ValueError(f"unknown method {name!r}: give {', '.join(METHODS)}")
+    chosen = METHODS[name]
+    if executor is not None and executor not in chosen.executors:
+        allowed = ", ".join(chosen.executors) or "none: it brings its own processes or threads"
+        raise ValueError(f"executor is {executor!r}: {name} takes {allowed}")
+    plan = Plan(
+        epochs=epochs,
+        batch_size=batch_size,
+        seed=seed,
+        schedule=schedule,
+        end_factor=end_factor,
+        augment=augment,
+        drop_last=drop_last or chosen.family == "delayed",
+        patience=patience,
+        evaluate_train=evaluate_train,
+        stop_at_divergence=stop_at_divergence,
+    )
+    asked = Asked(
+        model=model,
+        data=as_splits(train, validation, test),
+        method=name,
+        plan=plan,
+        loss=loss,
+        optimizer=optimizer,
+        lr=lr,
+        executor=executor,
+        ranks=ranks,
+        workers=workers,
+        threads=threads,
+        cuts=None if cuts is None else list(cuts),
+        micro=micro,
+        exits=exits,
+        tensorboard=tensorboard,
+        checkpoint=checkpoint,
+        progress=progress,
+        settings=settings,
+        changes=changes,
+    )
+    return import_module(f"alkit.{chosen.family}.fit").fit(asked)
+
+
+def _made_for(model: Any) -> str:
+    """Return the method that a model is made for."""
+    kinds = {"BPModel": "bp", "Pipeline": "pipedream", "Network": "elastic", "Net": "dtp"}
+    name = type(model).__name__
+    own = type(model).__module__.startswith("alkit.")
+    return kinds.get(name, "al_pipeline") if own else "al_pipeline"

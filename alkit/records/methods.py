@@ -1,0 +1,68 @@
+"""All methods by name: whose they are, which executors run them, which of backprop's waits go.
+
+>>> import alkit
+>>> alkit.METHODS["al_pipeline"].removes
+('backward', 'update')
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, partial
+
+from alkit.delayed import schedules as delayed
+from alkit.delayed.methods import METHODS as DELAYED
+from alkit.schedule.flushed import one_f_one_b
+from alkit.schedule.locks import removed_locks
+from alkit.schedule.task import Schedule, al, al_fm, al_m, al_pipeline, block_by_block
+from alkit.split.methods import TABLE as SPLIT
+
+__all__ = ["METHODS", "Method"]
+
+STAGES = 3  # of the schedules that are looked at
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method as `alkit.fit` knows it.
+
+    Attributes:
+        name: as in `method=`.
+        family: the room it lives in: "al", "delayed", "split", "elastic" or "dtp".
+        executors: that `executor=` may name; ranks are also started by `ranks=`.
+        settings: where what else it takes is written down.
+        schedule: of three stages; None for what updates as backprop does and shares out other work.
+    """
+
+    name: str
+    family: str
+    executors: tuple[str, ...]
+    settings: str
+    schedule: Callable[[], Schedule] | None = None
+
+    @cached_property
+    def removes(self) -> tuple[str, ...]:
+        """Which of backprop's waits it removes, see `alkit.schedule.locks`."""
+        return () if self.schedule is None else removed_locks(self.schedule())
+
+
+def _all() -> list[Method]:
+    al_modes = {"bp": block_by_block, "al": al, "al_m": al_m, "al_fm": al_fm}
+    own = [
+        Method(name, "al", ("threads",), "alkit.to_al", partial(made, STAGES))
+        for name, made in al_modes.items()
+    ]
+    pipeline = partial(al_pipeline, STAGES)
+    own.append(Method("al_pipeline", "al", ("threads", "ranks"), "alkit.to_al", pipeline))
+    everywhere = ("single", "threads", "ranks")
+    for name, each in DELAYED.items():
+        made = partial(delayed.schedule_for, name, STAGES, STAGES if each.accumulates else 1)
+        own.append(Method(name, "delayed", everywhere, "alkit.delayed.options.Options", made))
+    settings = "alkit.split.Settings"
+    own += [Method(name, "split", (), settings) for name in SPLIT]
+    made = partial(one_f_one_b, STAGES, STAGES)
+    own.append(Method("elastic", "elastic", everywhere, "alkit.elastic.Settings", made))
+    names = ("dtp", "vanilla_dtp", "tp", "ddtp")
+    return [*own, *(Method(name, "dtp", (), "alkit.dtp.Settings") for name in names)]
+
+
+METHODS = {method.name: method for method in _all()}

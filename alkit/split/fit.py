@@ -1,0 +1,108 @@
+"""Split and federated learning behind `alkit.fit`: devices and server on threads."""
+
+import copy
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+from alkit.data.parts import Part
+from alkit.engine.asked import Asked
+from alkit.engine.evaluate import evaluate
+from alkit.engine.record import Record
+from alkit.models.blocks import as_blocks
+from alkit.models.modes import evaluating
+from alkit.split.data import normal_of
+from alkit.split.deal import deal
+from alkit.split.methods import TABLE
+from alkit.split.train import train
+
+__all__ = ["fit"]
+
+NAMES = {name: name for name in ("epochs", "lr", "augment", "seed", "threads", "micro")}
+NAMES |= {"batch_size": "batch"}
+REFUSED = ("optimizer", "loss", "executor", "ranks", "exits", "tensorboard", "schedule")
+REFUSED += ("end_factor", "drop_last", "patience", "evaluate_train", "stop_at_divergence")
+
+
+class _Sequence(nn.Sequential):
+    """The units in a row, as a model that predicts."""
+
+    @torch.no_grad()
+    def predict(self, x: Any) -> Tensor:
+        """Return the scores in evaluation mode; the mode is restored."""
+        with evaluating(self):
+            return self(x)
+
+
+def fit(asked: Asked) -> Record:
+    """Run what was asked: blocks, cut once; samples are dealt among `workers` devices, or 2.
+
+    Settings are those of `alkit.split.Settings`. The blocks end with the averaged weights of the
+    last round.
+    """
+    asked.refuse(*REFUSED, why="see alkit.split.Settings for its own")
+    blocks = as_blocks(asked.model)
+    if not isinstance(asked.data.train, Part):
+        raise TypeError(f"{asked.method} deals samples among devices: give a DataSet, or (x, y)")
+    changes = asked.given_options(**NAMES) | dict(asked.changes)
+    changes.setdefault("seed", asked.plan.seed)
+    model = _Sequence(*blocks)
+    record = train(
+        blocks,
+        _parts(asked.data.train, asked.workers or 2, changes["seed"]),
+        cut=_cut(asked, len(blocks)),
+        method=asked.method,
+        path=asked.checkpoint and Path(asked.checkpoint),
+        normal=normal_of(asked.data.train),
+        evaluate=None if asked.data.validation is None else _scorer(blocks, asked),
+        **changes,
+    )
+    nn.ModuleList(blocks).load_state_dict(record.state)
+    rows = [
+        {"epoch": at, "loss": _mean(own.losses), "val_acc": own.accuracy, "train_s": own.seconds}
+        for at, own in enumerate(record.rounds, 1)
+    ]
+    losses = torch.cat([own.flatten() for own in record.losses.values()])
+    return Record(
+        model=model,
+        history=pd.DataFrame(rows),
+        losses=losses.view(-1, 1, 1),
+        timeline=record.timeline,
+        test_correct=None if asked.data.test is None else evaluate(model, asked.data.test),
+        best_epoch=len(rows),
+        seconds=sum(own.seconds for own in record.rounds),
+        settings=changes,
+        details=record,
+    )
+
+
+def _cut(asked: Asked, units: int) -> int:
+    """Return the one cut: where the method fixes it, there; else as asked, or after the first."""
+    allowed = TABLE[asked.method].cuts(units)
+    cuts = asked.cuts if asked.cuts is not None else [allowed[min(1, len(allowed) - 1)]]
+    if len(cuts) != 1:
+        raise ValueError(f"cuts is {list(cuts)}: a network is split once, give one cut")
+    return cuts[0]
+
+
+def _parts(train: Part, devices: int, seed: int) -> list[tuple[Tensor, Tensor]]:
+    return [(train.x[rows], train.y[rows]) for rows in deal(train.y, devices, seed=seed)]
+
+
+def _scorer(blocks: Sequence[nn.Module], asked: Asked) -> Callable[[dict[str, Tensor]], float]:
+    own = _Sequence(*copy.deepcopy(list(blocks)))
+
+    def score(state: dict[str, Tensor]) -> float:
+        own.load_state_dict(state)
+        return evaluate(own, asked.data.validation).mean().item()
+
+    return score
+
+
+def _mean(losses: dict[int, list[float]]) -> float:
+    found = [loss for own in losses.values() for loss in own]
+    return sum(found) / len(found) if found else float("nan")

@@ -1,0 +1,157 @@
+"""alkit.fit: one call for every method, from blocks and tensors; what can't be taken is refused."""
+
+import pytest
+import torch
+from torch import nn
+
+import alkit
+from alkit.data.datasets import load
+from alkit.data.parts import Part
+from alkit.delayed import Pipeline
+from alkit.delayed.methods import METHODS as DELAYED
+from alkit.split.methods import TABLE as SPLIT
+from tests.helpers import state_of
+from tests.unit.elastic.helpers import images, make_vit
+
+C, WIDTH = 3, 8
+FOR_BLOCKS = ["bp", "al", "al_m", "al_fm", "al_pipeline", *DELAYED, *SPLIT]
+
+
+def blocks():
+    torch.manual_seed(0)
+    return [
+        nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()),
+        nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()),
+        nn.Linear(WIDTH, C),
+    ]
+
+
+def tensors(count=64, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(count, WIDTH, generator=generator)
+    return x, x[:, :C].argmax(1)
+
+
+def options(method):
+    micro = 4 if method in DELAYED and DELAYED[method].accumulates else 1
+    return {"method": method, "micro": micro, "batch_size": 16, "progress": False}
+
+
+@pytest.mark.parametrize("method", FOR_BLOCKS)
+def test_blocks_and_tensors(method):
+    parts = tensors(), tensors(32, 1), tensors(40, 2)
+    record = alkit.fit(blocks(), *parts, epochs=2, lr=0.05, **options(method))
+    assert len(record.history) == 2
+    assert {"epoch", "loss", "val_acc", "train_s"} <= set(record.history)
+    assert record.test_correct.shape == (40,)
+    assert 0 <= record.metrics["accuracy"] <= 1
+    assert record.predict(torch.randn(5, WIDTH)).shape == (5, C)
+    assert torch.isfinite(record.losses).all()
+    assert record.timeline.span_s > 0
+    assert record.seconds > 0
+
+
+@pytest.mark.parametrize("method", ["bp", "al_pipeline", "pipedream"])
+def test_a_loader_and_no_other_part(method):
+    x, y = tensors()
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=16)
+    asked = options(method) | ({} if method == "pipedream" else {"num_classes": C})
+    record = alkit.fit(blocks(), loader, epochs=3, **asked)
+    assert record.best_epoch == 3
+    assert record.test_acc is None
+    assert record.metrics == {}
+    assert "val_acc" not in record.history
+
+
+def test_a_name_brings_all_parts():
+    net = nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.Tanh(), nn.Linear(16, 10))
+    record = alkit.fit(net, "digits", method="bp", epochs=1, batch_size=64, progress=False)
+    assert record.test_correct.shape == (360,)
+
+
+def test_target_propagation():
+    data = load("digits", size=16).subset(train=40, validation=20, test=20)
+    net = alkit.dtp.network("tiny", channels=1)
+    record = alkit.fit(net, data, epochs=1, batch_size=20, iterations=2, progress=False)
+    assert record.details.digest
+    assert record.losses.shape == (2, 1, 1)
+    assert record.test_correct.shape == (20,)
+
+
+def test_elastic_training():
+    network, given = make_vit().float(), images()
+    part = Part(given.x.float(), given.y, 10)
+    record = alkit.fit(network, part, part, epochs=2, batch_size=8, lr=1e-3, progress=False)
+    assert record.details.messages
+    assert record.history.epoch.max() == 1
+    assert record.best_epoch == 2
+    assert record.predict(part.x[:3]).shape[0] == 3
+
+
+def test_the_same_bits_as_the_methods_own_calls():
+    x, y = tensors()
+    twin, model = (alkit.to_al(blocks(), C, x[:2]) for _ in range(2))
+    alkit.fit(model, Part(x, y, C), method="al_pipeline", batch_size=16, seed=3, progress=False)
+    alkit.train_epoch(twin, Part(x, y, C).batches(16, seed=3), "al", seed=3)
+    own, other = state_of(model), state_of(twin)
+    assert all(torch.equal(own[name], other[name]) for name in own)
+
+
+def test_ranks_bring_back_what_they_trained():
+    x, y = tensors()
+    alone = alkit.to_al(blocks(), C, x[:2])
+    together = alkit.to_al(blocks(), C, x[:2])
+    asked = {"method": "al_pipeline", "cuts": [1], "batch_size": 16, "progress": False}
+    one = alkit.fit(alone, (x, y), tensors(32, 1), **asked)
+    two = alkit.fit(together, (x, y), tensors(32, 1), ranks=2, **asked)
+    own, other = state_of(alone), state_of(together)
+    assert all(torch.equal(own[name], other[name]) for name in own)
+    assert two.model is together
+    assert two.history.val_acc.tolist() == one.history.val_acc.tolist()
+
+
+def test_a_schedule_moves_the_rates_of_delayed_gradients():
+    pipeline = Pipeline(blocks(), nn.functional.cross_entropy, [1], rates=[1.0, 0.5])
+    asked = {"epochs": 3, "schedule": "cosine", "batch_size": 16, "progress": False}
+    record = alkit.fit(pipeline, tensors(), **asked)
+    assert record.history.lr.tolist() == pytest.approx([0.1, 0.0775, 0.0325])
+    assert [o.param_groups[0]["lr"] for o in pipeline.optimizers] == pytest.approx([0.1, 0.05])
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"method": "sgd"}, "unknown method 'sgd': give bp, al"),
+        ({"method": "dtp"}, "blocks that have an inverse"),
+        ({"method": "elastic"}, "give an alkit.elastic.Network, not a list"),
+        ({"method": "fr", "exits": True}, "exits is True, which fr can't take"),
+        ({"method": "al", "micro": 2}, "micro is 2, which al can't take"),
+        ({"method": "al", "executor": "ranks"}, "executor is 'ranks': al takes threads"),
+        ({"method": "split", "patience": 2}, "patience is 2, which split can't take"),
+        ({"method": "split", "cuts": [1, 2]}, "a network is split once"),
+        ({"method": "pipedream", "recipe": "mse"}, "unknown settings recipe: there are"),
+        ({"method": "al", "loss": nn.functional.mse_loss}, "which al can't take"),
+    ],
+)
+def test_nothing_is_ignored(asked, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        alkit.fit(blocks(), tensors(), progress=False, **asked)
+
+
+def test_data_that_can_be_read_once_or_not_at_all():
+    with pytest.raises(TypeError, match="which can be read once"):
+        alkit.fit(blocks(), iter([tensors()]), method="bp")
+    with pytest.raises(TypeError, match="give a DataSet or its name, a Part"):
+        alkit.fit(blocks(), 3, method="bp")
+    with pytest.raises(ValueError, match="give num_classes="):
+        alkit.fit(blocks(), [tensors()], method="bp")
+
+
+def test_methods_say_which_waits_they_remove():
+    removes = {name: method.removes for name, method in alkit.METHODS.items()}
+    assert removes["bp"] == removes["seq"] == ()
+    assert removes["al"] == removes["al_fm"] == ("backward",)
+    assert removes["al_m"] == ()  # its backwards wait for all forwards
+    assert removes["al_pipeline"] == ("backward", "update")
+    assert removes["pipedream"] == removes["fr"] == removes["2bw"] == ("update",)
+    assert removes["gpipe"] == ()
