@@ -40,13 +40,7 @@ def restore(path: Path, trainer: Trainer, data: DataSet) -> Progress:
         ValueError: another run's file; names the setting.
     """
     saved = checkpoints.load(path)
-    before = saved.get("settings", {})
-    for name, value in _identity(trainer, data).items():
-        if before.get(name) != value:
-            raise ValueError(
-                f"{path} was trained with {name} = {before.get(name)!r}, not {value!r}: give"
-                " another path, or delete it"
-            )
+    checkpoints.check_settings(path, saved.get("settings", {}), _identity(trainer, data))
     trainer.load(saved)
     return Progress(**saved["progress"])
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from alkit.data.files import replacing
 
-__all__ = ["Trained", "check", "load", "restore", "save", "snapshot"]
+__all__ = ["Trained", "check", "check_settings", "load", "restore", "save", "snapshot"]
 
 VERSION = 1
 RATE = "lr"  # a schedule changes it, so it is no mark of another optimiser
@@ -109,6 +109,17 @@ def check(
         or _optimizer_difference(saved["optimizers"], own["optimizers"])
         or _setting_difference(saved["settings"], settings)
     )
+    if difference:
+        raise ValueError(f"{path} is of another run: {difference}; give another path, or delete it")
+
+
+def check_settings(path: str | Path, saved: Mapping[str, Any], own: Mapping[str, Any]) -> None:
+    """Say whether a saved run was asked for what this one is; names that only it has don't count.
+
+    Raises:
+        ValueError: names the first setting that differs.
+    """
+    difference = _setting_difference({k: v for k, v in saved.items() if k in own}, own)
     if difference:
         raise ValueError(f"{path} is of another run: {difference}; give another path, or delete it")
 

@@ -18,6 +18,17 @@ def test_your_own_model():
     assert abs(accuracy.item() - named) < 0.05
 
 
+def test_the_same_blocks_by_any_method(capsys):
+    blocks = re.findall(r"```python\n(.*?)```", (root() / "README.md").read_text(), re.DOTALL)
+    seen: dict = {}
+    torch.manual_seed(0)
+    exec(blocks[0], seen)
+    exec(blocks[1], seen)
+    lines = capsys.readouterr().out.splitlines()[-4:]
+    assert [line.split()[0] for line in lines] == ["bp", "al_pipeline", "pipedream", "splitfed"]
+    assert all(float(line.split()[-1]) > 0.6 for line in lines), lines  # chance is 0.33
+
+
 def test_a_transformer_that_freezes(capsys):
     blocks = re.findall(r"```python\n(.*?)```", (root() / "README.md").read_text(), re.DOTALL)
     (code,) = [block for block in blocks if "alkit.elastic" in block]
