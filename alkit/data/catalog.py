@@ -4,9 +4,12 @@ Archives are read as they are, so a set lies as its official archive, as a part 
 name (`ag_news_csv_train9995.tgz`), or as the folder that the archive unpacks to.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 from alkit.data import paths
 
@@ -83,152 +86,17 @@ class Entry:
         return paths.glove_dir() if self.vectors else paths.data_dir() / self.name
 
 
-_TORONTO = "https://www.cs.toronto.edu/~kriz"
-_MNIST = "https://ossci-datasets.s3.amazonaws.com/mnist"
-_FASHION = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com"
-_SVHN = "https://ufldl.stanford.edu/housenumbers"
-_ZHANG = "https://s3.amazonaws.com/fast-ai-nlp"  # a copy; the author's is behind a web page
-_BANKING = "https://raw.githubusercontent.com/PolyAI-LDN/task-specific-datasets/master/banking_data"
+def _read() -> dict[str, Entry]:
+    text = Path(__file__).with_name("catalog.yaml").read_text(encoding="utf-8")
+    return {name: _entry(name, **values) for name, values in yaml.safe_load(text).items()}
 
-_ALL = (
-    Entry(
-        "tiny_imagenet", "tiny ImageNet, 200 classes",
-        ("tiny-imagenet-200.zip", "tiny-imagenet-200*.zip"), ("tiny-imagenet-200", "."),
-        "wnids.txt", ("tiny-imagenet",),
-        remotes=(
-            Remote(
-                "http://cs231n.stanford.edu/tiny-imagenet-200.zip", 248_100_043,
-                "md5:90528d7ca1a48142e341f4ef8d21d0de",
-            ),
-        ),
-    ),
-    Entry(
-        "cifar10", "CIFAR-10", ("cifar-10-python.tar.gz", "cifar-10-python*.tar.gz"),
-        ("cifar-10-batches-py", "."), "test_batch",
-        remotes=(
-            Remote(
-                f"{_TORONTO}/cifar-10-python.tar.gz", 170_498_071,
-                "md5:c58f30108f718f92721af3b95e74349a",
-            ),
-        ),
-    ),
-    Entry(
-        "cifar100", "CIFAR-100", ("cifar-100-python.tar.gz", "cifar-100-python*.tar.gz"),
-        ("cifar-100-python", "."), "test",
-        remotes=(
-            Remote(
-                f"{_TORONTO}/cifar-100-python.tar.gz", 169_001_437,
-                "md5:eb9058c3a382ffc7106e4002c42a8d85",
-            ),
-        ),
-    ),
-    Entry(
-        "mnist", "MNIST, handwritten digits", (), ("raw", "."), "train-images-idx3-ubyte.gz",
-        near=("MNIST",),
-        remotes=tuple(
-            Remote(f"{_MNIST}/{name}-ubyte.gz", size, f"md5:{checksum}")
-            for name, size, checksum in (
-                ("train-images-idx3", 9_912_422, "f68b3c2dcbeaaa9fbdd348bbdeb94873"),
-                ("train-labels-idx1", 28_881, "d53e105ee54ea40749a09fcbcd1e9432"),
-                ("t10k-images-idx3", 1_648_877, "9fb629c4189551a2d022fa330f9573f3"),
-                ("t10k-labels-idx1", 4_542, "ec29112dd5afa0611ce80d1b7f02629c"),
-            )
-        ),
-    ),
-    Entry(
-        "fashion_mnist", "Fashion-MNIST, clothes", (), ("raw", "."), "train-images-idx3-ubyte.gz",
-        near=("FashionMNIST",),
-        remotes=tuple(
-            Remote(f"{_FASHION}/{name}-ubyte.gz", size, f"md5:{checksum}")
-            for name, size, checksum in (
-                ("train-images-idx3", 26_421_880, "8d4fb7e6c68d591d4c3dfef9ec88bf0d"),
-                ("train-labels-idx1", 29_515, "25c81989df183df01b3e8a0aad5dffbe"),
-                ("t10k-images-idx3", 4_422_102, "bef4ecab320f06d8554ea6380940ec79"),
-                ("t10k-labels-idx1", 5_148, "bb300cfdad3c16e7a12a480ee83cd310"),
-            )
-        ),
-    ),
-    Entry(
-        "imagenet32", "ImageNet at 32 x 32, 1,000 classes", (), ("out_data_train", "."),
-        "train_data_batch_1",
-        how="put the files of Imagenet32_train.zip and Imagenet32_val.zip, which image-net.org"
-        " gives after a login, into data/imagenet32/",
-    ),
-    Entry(
-        "svhn", "SVHN, cropped digits", (), (".",), "train_32x32.mat",
-        remotes=(
-            Remote(f"{_SVHN}/train_32x32.mat", 182_040_794, "md5:e26dedcc434d2e4c54c9b2d4a06d8373"),
-            Remote(f"{_SVHN}/test_32x32.mat", 64_275_384, "md5:eb5a983be6a315427106f1b164d9cef3"),
-        ),
-    ),
-    Entry(
-        "ag_news", "AG News, 4 classes", ("ag_news_csv.tgz", "ag_news_csv*.t*gz"),
-        ("ag_news_csv", "."), "train.csv",
-        remotes=(Remote(f"{_ZHANG}/ag_news_csv.tgz", 11_784_419),),
-    ),
-    Entry(
-        "dbpedia", "DBpedia-14", ("dbpedia_csv.tgz", "dbpedia_csv*.t*gz"),
-        ("dbpedia_csv", "."), "train.csv",
-        remotes=(Remote(f"{_ZHANG}/dbpedia_csv.tgz", 68_341_743),),
-    ),
-    Entry(
-        "imdb", "IMDb reviews, 2 classes",
-        ("aclImdb_v1.tar.gz", "IMDB Dataset.csv", "IMDB Dataset.csv.zip", "IMDB*Dataset*"),
-        ("aclImdb",), "train/pos", whole=3,
-        remotes=(
-            Remote(
-                "https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz", 84_125_825,
-                "md5:7c2ac02c03563afcf9b574c7e56c153a",
-            ),
-        ),
-        unpack=True,
-    ),
-    Entry(
-        "sst2", "GLUE SST-2", ("SST-2.zip", "SST-2*.zip"), ("SST-2", "."), "train.tsv", ("glue",),
-        remotes=(
-            Remote(
-                "https://dl.fbaipublicfiles.com/glue/data/SST-2.zip", 7_439_277,
-                "md5:9f81648d4199384278b86e315dac217c",
-            ),
-        ),
-    ),
-    Entry(
-        "wikitext", "WikiText-103, running text",
-        ("wikitext-103-v1.zip", "wikitext-103*.zip"), ("wikitext-103", "."), "wiki.valid.tokens",
-        how="put the official wikitext-103-v1.zip into data/wikitext/",
-    ),
-    Entry(
-        "banking77", "Banking77, 77 intents", (), (".",), "train.csv",
-        remotes=(Remote(f"{_BANKING}/train.csv"), Remote(f"{_BANKING}/test.csv")),
-    ),
-    Entry(
-        "emotion", "emotion of tweets, 6 classes", (), (".",), "train.csv",
-        how="put emotion/train.csv and emotion/test.csv (header text,label) into data/",
-    ),
-    Entry(
-        "rotten_tomatoes", "film reviews, 2 classes", (), (".",), "train.csv",
-        how="put rotten_tomatoes/train.csv and rotten_tomatoes/test.csv (header text,label)"
-        " into data/",
-    ),
-    Entry(
-        "yelp", "Yelp reviews, 5 classes",
-        ("yelp_review_full_csv.tgz", "yelp_review_full_csv*.t*gz"), ("yelp_review_full_csv", "."),
-        "train.csv", remotes=(Remote(f"{_ZHANG}/yelp_review_full_csv.tgz", 196_146_755),),
-    ),
-    Entry(
-        "glove.6B", "GloVe word vectors, 50 to 300 numbers",
-        ("glove.6B.zip", "glove.6B*.zip", "glove.6B.*d.txt"), (), "",
-        remotes=(
-            Remote(
-                "https://nlp.stanford.edu/data/glove.6B.zip", 862_182_613,
-                "sha256:617afb2fe6cbd085c235baf7a465b96f4112bd7f7ccb2b2cbd649fed9cbcf2fb",
-            ),
-        ),
-        vectors=True,
-    ),
-)  # fmt: skip
 
-ENTRIES = {entry.name: entry for entry in _ALL}
+def _entry(name: str, remotes: Iterable[list[Any]] = (), **values: Any) -> Entry:
+    plain = {key: tuple(v) if isinstance(v, list) else v for key, v in values.items()}
+    return Entry(name, remotes=tuple(Remote(*remote) for remote in remotes), **plain)
+
+
+ENTRIES = _read()
 
 
 def entry(name: str) -> Entry:

@@ -142,10 +142,12 @@ def sst2_sentences() -> tuple[Rows, Rows]:
     train, dev = (
         _numbered(
             Table(source, content, delimiter="\t", quoting=csv.QUOTE_NONE),
-            "sentence", "label", len(_POLARITY),
+            "sentence",
+            "label",
+            len(_POLARITY),
         )
         for source, content in _files(catalog.find("sst2"), "train.tsv", "dev.tsv")
-    )  # fmt: skip
+    )
     return train, dev
 
 

@@ -20,9 +20,17 @@ __all__ = ["load_fashion_mnist", "load_mnist", "load_svhn", "read_idx"]
 _MNIST_SCALE = (0.1307,), (0.3081,)
 _FASHION_SCALE = (0.2860,), (0.3530,)
 _FASHION = (
-    "T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag",
+    "T-shirt",
+    "trouser",
+    "pullover",
+    "dress",
+    "coat",
+    "sandal",
+    "shirt",
+    "sneaker",
+    "bag",
     "ankle boot",
-)  # fmt: skip
+)
 _SVHN_SCALE = (0.4377, 0.4438, 0.4728), (0.1980, 0.2010, 0.1970)
 _IDX_BYTES = 0x08  # the type byte of unsigned bytes
 _MOST = 1 << 28  # bytes of one file, unpacked: five times the largest official one

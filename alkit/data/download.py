@@ -178,9 +178,15 @@ class _Transfer:
 
     def _copy(self, response: HTTPResponse, file: BinaryIO, start: int) -> int:
         bar = tqdm(
-            total=self.total, initial=start, unit="B", unit_scale=True, unit_divisor=1024,
-            desc=self.partial.stem, disable=None, leave=False,
-        )  # fmt: skip
+            total=self.total,
+            initial=start,
+            unit="B",
+            unit_scale=True,
+            unit_divisor=1024,
+            desc=self.partial.stem,
+            disable=None,
+            leave=False,
+        )
         with bar:
             while chunk := response.read(_CHUNK):
                 file.write(chunk)
@@ -200,10 +206,14 @@ def _opener() -> urllib.request.OpenerDirector:
     """Return an opener that follows http and https only, also when redirected."""
     opener = urllib.request.OpenerDirector()
     for handler in (
-        urllib.request.ProxyHandler, urllib.request.HTTPHandler, urllib.request.HTTPSHandler,
-        urllib.request.HTTPRedirectHandler, urllib.request.HTTPDefaultErrorHandler,
-        urllib.request.HTTPErrorProcessor, urllib.request.UnknownHandler,
-    ):  # fmt: skip
+        urllib.request.ProxyHandler,
+        urllib.request.HTTPHandler,
+        urllib.request.HTTPSHandler,
+        urllib.request.HTTPRedirectHandler,
+        urllib.request.HTTPDefaultErrorHandler,
+        urllib.request.HTTPErrorProcessor,
+        urllib.request.UnknownHandler,
+    ):
         opener.add_handler(handler())
     return opener
 

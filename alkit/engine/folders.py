@@ -39,8 +39,10 @@ class Home:
         except OSError as error:
             if made is not None:
                 shutil.rmtree(made, ignore_errors=True)
-            advice = {"cache": "give another cache_folder, or switch the cache off",
-                      "ranks": "set TMPDIR to a folder with room"}[kind]  # fmt: skip
+            advice = {
+                "cache": "give another cache_folder, or switch the cache off",
+                "ranks": "set TMPDIR to a folder with room",
+            }[kind]
             raise OSError(
                 f"no folder for {kind} in {where or tempfile.gettempdir()}: {error}; {advice}"
             ) from error

@@ -36,10 +36,21 @@ __all__ = [
 
 END = -1  # batch number of the message that closes a stream
 HEADER = 4  # batch, micro-batch, fingerprint of the labels, bytes of the description (0: as before)
-TYPES = {str(kind).removeprefix("torch."): kind for kind in (
-    torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.uint8, torch.int8,
-    torch.int16, torch.int32, torch.int64, torch.bool,
-)}  # fmt: skip
+TYPES = {
+    str(kind).removeprefix("torch."): kind
+    for kind in (
+        torch.float16,
+        torch.bfloat16,
+        torch.float32,
+        torch.float64,
+        torch.uint8,
+        torch.int8,
+        torch.int16,
+        torch.int32,
+        torch.int64,
+        torch.bool,
+    )
+}
 
 
 SENDABLE: dict[str, type] = {}

@@ -84,9 +84,12 @@ _METHODS = {
 _RECIPE_LINES = {"fixed_codes": "-", "mse": "-.", "original": ":", "": "-"}
 _KINDS = {"forward": "#8ab6e1", "backward": "#e8a87c", "update": "#7fb685"}
 _LANES = {
-    "send": "#c9b3e0", "receive": "#c9b3e0", "load": "0.85", "feedback": "#f0d58c",
+    "send": "#c9b3e0",
+    "receive": "#c9b3e0",
+    "load": "0.85",
+    "feedback": "#f0d58c",
     "targets": "#9fd0c8",
-}  # fmt: skip
+}
 _HALVES = {"backward_input": "#e8a87c", "backward_weight": "#f2cfb3"}
 
 

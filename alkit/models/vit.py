@@ -117,8 +117,10 @@ def vit(sizes: ViTSizes | None = None, *, seed: int = 0) -> list[nn.Module]:
             patches.
     """
     sizes = sizes or ViTSizes()
-    for what, whole, part in (("width", sizes.width, sizes.heads),
-                              ("image", sizes.image, sizes.patch)):  # fmt: skip
+    for what, whole, part in (
+        ("width", sizes.width, sizes.heads),
+        ("image", sizes.image, sizes.patch),
+    ):
         if whole % part:
             raise ValueError(f"{what} {whole} is not a multiple of {part}")
     torch.manual_seed(seed)
@@ -157,9 +159,12 @@ def load_torchvision(units: list[nn.Module], state: Mapping[str, Tensor]) -> int
 
 def _torchvision_names(layers: int) -> dict[tuple[int, str], str]:
     """Return torchvision's name for the tensor `own` of unit `index`."""
-    names = {(0, "token"): "class_token", (0, "positions"): "encoder.pos_embedding",
-             (0, "patches.weight"): "conv_proj.weight",
-             (0, "patches.bias"): "conv_proj.bias"}  # fmt: skip
+    names = {
+        (0, "token"): "class_token",
+        (0, "positions"): "encoder.pos_embedding",
+        (0, "patches.weight"): "conv_proj.weight",
+        (0, "patches.bias"): "conv_proj.bias",
+    }
     for layer in range(layers):
         block, attention, mlp = (
             f"encoder.layers.encoder_layer_{layer}.",

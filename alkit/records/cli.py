@@ -53,9 +53,14 @@ def _parser() -> argparse.ArgumentParser:
         "--preset", default="smoke", help="smoke (the defaults), demo, cpu, paper, ..."
     )
     run.add_argument(
-        "-p", dest="values", nargs="+", action="extend", default=[], metavar="NAME=VALUE",
+        "-p",
+        dest="values",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="NAME=VALUE",
         help="set parameters, as in -p seeds=[0,1] lr=1e-3",
-    )  # fmt: skip
+    )
     run.add_argument("--timeout", type=int, metavar="S", help="seconds that any one cell may take")
     run.set_defaults(command=_run)
 
