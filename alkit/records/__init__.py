@@ -2,6 +2,7 @@
 
 results, published/     records of our runs, numbers of the publications
 study, comparisons, verdicts    cases of a family; differences with the seed as the unit
-runs, sweeps            what is to be run, and one run in a process of its own
+runs, execution         what is to be run, and one run in a process of its own
+fit, methods            one call for every method
 cli, cli_split          the command line
 """

@@ -1,6 +1,6 @@
 """Run notebooks in batch: typed parameters, presets and sweeps, checked before anything starts.
 
-How a checked run is executed stands in `alkit.records.sweeps`.
+How a checked run is executed stands in `alkit.records.execution`.
 """
 
 import ast
@@ -22,7 +22,7 @@ import pandas as pd
 import yaml
 
 from alkit.data import paths
-from alkit.records.sweeps import (
+from alkit.records.execution import (
     Finished,
     Job,
     ParameterError,
@@ -228,7 +228,7 @@ def sweep(
     Args:
         threads: operator threads of each run; more of them than cores / jobs slow all runs down.
         force: execute finished points again; without it only those whose notebook has changed.
-    Returns: one row a point, as `alkit.records.sweeps.execute_all` does.
+    Returns: one row a point, as `alkit.records.execution.execute_all` does.
     Raises: ParameterError before anything starts; a failed point is a row, not an exception.
     """
     options = {"record": record, "threads": threads, "timeout_s": timeout_s, "progress": False}

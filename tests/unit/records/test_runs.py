@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from alkit.data import paths
-from alkit.records import results, runs, sweeps
+from alkit.records import execution, results, runs
 
 PARAMETERS = """\
 preset: str = "smoke"  # which set of values
@@ -309,7 +309,7 @@ def test_only_a_kernel_that_does_not_start_is_tried_again(notebook, monkeypatch,
 
     monkeypatch.setattr(papermill, "execute_notebook", fail)
     with pytest.raises(RuntimeError, match=text):
-        sweeps._papermill(runs.plan(notebook))
+        execution._papermill(runs.plan(notebook))
     assert len(seen) == calls
     assert seen[0]["start_timeout"] == 120
     assert seen[0]["iopub_timeout"] == 60
@@ -320,19 +320,19 @@ def test_only_a_kernel_that_does_not_start_is_tried_again(notebook, monkeypatch,
 
     if calls == 2:
         monkeypatch.setattr(papermill, "execute_notebook", recover)
-        assert sweeps._papermill(runs.plan(notebook)) == "notebook"
+        assert execution._papermill(runs.plan(notebook)) == "notebook"
 
 
 def test_the_kernel_gets_absolute_paths_and_no_thread_setting(notebook, monkeypatch):
     monkeypatch.setenv("ALKIT_DATA", "somewhere")
-    given = sweeps._environment(runs.plan(notebook, overrides={"seed": 1}), "id")
+    given = execution._environment(runs.plan(notebook, overrides={"seed": 1}), "id")
     assert given["ALKIT_DATA"] == os.path.abspath("somewhere")
     assert given["ALKIT_RUN_SLUG"] == "seed=1"
     assert "OMP_NUM_THREADS" not in given
     assert given["ALKIT_RECORD"] == ""
     assert os.path.isabs(given["PYTHONPATH"].split(os.pathsep)[0])
     monkeypatch.setenv("ALKIT_RECORD", "1")
-    assert sweeps._environment(runs.plan(notebook), "id")["ALKIT_RECORD"] == "1"
+    assert execution._environment(runs.plan(notebook), "id")["ALKIT_RECORD"] == "1"
 
 
 def test_a_run_leaves_its_notebook_and_its_record(notebook, tmp_path, caplog, mark):
@@ -349,10 +349,10 @@ def test_a_run_leaves_its_notebook_and_its_record(notebook, tmp_path, caplog, ma
     assert not survivors(mark)
     # the same again is known, also without a record; a changed notebook is not
     job = runs.plan(notebook, overrides={"seed": 5, "depth": 2})
-    assert sweeps.previous(job).seconds == done.seconds
-    assert sweeps.previous(dataclasses.replace(job, record=True)) is not None
+    assert execution.previous(job).seconds == done.seconds
+    assert execution.previous(dataclasses.replace(job, record=True)) is not None
     write_notebook(notebook.parent, body=BODY + "\npass")
-    assert sweeps.previous(runs.plan(notebook, overrides={"seed": 5, "depth": 2})) is None
+    assert execution.previous(runs.plan(notebook, overrides={"seed": 5, "depth": 2})) is None
 
 
 def test_an_unrecorded_run_does_not_stand_for_a_recorded_one(notebook):
@@ -362,9 +362,9 @@ def test_an_unrecorded_run_does_not_stand_for_a_recorded_one(notebook):
     content.metadata["alkit"] = stored
     job.out_dir.mkdir(parents=True)
     nbformat.write(content, job.target)
-    assert sweeps.previous(job).peak_mib == 2.0
-    assert sweeps.previous(job).record is None
-    assert sweeps.previous(dataclasses.replace(job, record=True)) is None
+    assert execution.previous(job).peak_mib == 2.0
+    assert execution.previous(job).record is None
+    assert execution.previous(dataclasses.replace(job, record=True)) is None
 
 
 def test_a_sweep_goes_on_after_a_failure(notebook, mark):
@@ -443,7 +443,7 @@ def test_points_of_a_grid_are_all_combinations(notebook, tmp_path):
     planned = runs.plan_sweep(tmp_path / "s.yaml", threads=1)
     values = [(job.values["seed"], job.values["mode"]) for job in planned]
     assert values == [(0, "ok"), (0, "die"), (1, "ok"), (1, "die")]
-    assert sweeps._environment(planned[0], "id")["OMP_NUM_THREADS"] == "1"
+    assert execution._environment(planned[0], "id")["OMP_NUM_THREADS"] == "1"
 
 
 def wait_until(condition, what):
@@ -457,7 +457,7 @@ def test_a_run_that_is_ended_says_nothing_of_its_cells_task():
     """On a busy machine the task may find the kernel dead before the process is gone."""
     code = """if True:
         import asyncio
-        from alkit.records.sweeps import _leave
+        from alkit.records.execution import _leave
 
         async def cell():
             raise RuntimeError("Kernel died")
