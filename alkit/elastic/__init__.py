@@ -7,7 +7,7 @@ record.losses, record.history, record.messages, record.timeline
 from alkit.elastic.examples import Examples
 from alkit.elastic.network import Network, bert_classifier, bert_reader, vit_classifier
 from alkit.elastic.optim import Recipe
-from alkit.elastic.run import Record
+from alkit.elastic.record import Record
 from alkit.elastic.settings import Settings
 from alkit.elastic.train import train
 

@@ -13,7 +13,7 @@ import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,10 @@ class Counters:
     written_bytes: int = 0
     read_s: float = 0.0
     compute_s: float = 0.0
+
+    def samples_and_bytes(self) -> dict[str, int]:
+        """Return what can be summed over ranks, by name."""
+        return {name: value for name, value in asdict(self).items() if isinstance(value, int)}
 
 
 class Cache:

@@ -3,8 +3,9 @@
     evaluation T   1    2    3    4    5         schedule with alpha = 1/3, 12 layers
     frozen         4    7    9   10   11         ceil(12 (1 - (2/3)^T))
 
-A rule is a pure function of a `Moment`; it never thaws a layer. `Moment.norms` is what the gradient
-rules look at: for every evaluation so far, one norm a layer over the steps since the last one.
+A rule is a pure function of an `Observation`; it never thaws a layer. `Observation.norms` is what
+the gradient rules look at: for every evaluation so far, one norm a layer over the steps since the
+last one.
 
 Sources: PipeTransformer (He et al. 2021), AutoFreeze (Liu et al. 2021), FreezeOut (Brock et al.
 2017). The published PipeTransformer code runs `schedule` only; `gradnorm` is its paper's rule.
@@ -19,13 +20,13 @@ import numpy as np
 
 from alkit.data.seeds import seed_for
 
-__all__ = ["POLICIES", "Moment", "Policy", "cap", "kept", "policy"]
+__all__ = ["POLICIES", "Observation", "Policy", "cap", "kept", "policy"]
 
 GUARD = 1e-9  # ceil(4.0000000001) is to be 4
 
 
 @dataclass(frozen=True)
-class Moment:
+class Observation:
     """What a rule knows.
 
     Attributes:
@@ -44,7 +45,7 @@ class Moment:
     progress: float = 0.0
 
 
-Policy = Callable[[Moment], int]
+Policy = Callable[[Observation], int]
 
 
 def cap(layers: int, alpha: float, evaluation: int) -> int:
@@ -58,13 +59,13 @@ def cap(layers: int, alpha: float, evaluation: int) -> int:
 
 def none() -> Policy:
     """Freeze nothing: the baseline."""
-    return lambda moment: 0
+    return lambda seen: 0
 
 
 def schedule(alpha: float = 1 / 3) -> Policy:
     """Freeze by the clock, whatever the gradients: what the published runs did."""
     _check_alpha(alpha)
-    return lambda moment: cap(moment.layers, alpha, moment.evaluation)
+    return lambda seen: cap(seen.layers, alpha, seen.evaluation)
 
 
 def gradnorm(alpha: float = 1 / 3) -> Policy:
@@ -74,12 +75,12 @@ def gradnorm(alpha: float = 1 / 3) -> Policy:
     """
     _check_alpha(alpha)
 
-    def decide(moment: Moment) -> int:
-        most = cap(moment.layers, alpha, moment.evaluation)
-        active = _active(moment.norms[-1] if moment.norms else (), moment)
+    def decide(seen: Observation) -> int:
+        most = cap(seen.layers, alpha, seen.evaluation)
+        active = _active(seen.norms[-1] if seen.norms else (), seen)
         if active is None:
-            return moment.frozen
-        return min(most, moment.frozen + int(np.argmin(active)) + 1)
+            return seen.frozen
+        return min(most, seen.frozen + int(np.argmin(active)) + 1)
 
     return decide
 
@@ -100,16 +101,16 @@ def autofreeze(
     if not 0 <= percentile <= 100:
         raise ValueError(f"percentile is {percentile}: give 0 to 100")
 
-    def decide(moment: Moment) -> int:
-        if len(moment.norms) < 2:
-            return moment.frozen
-        before, now = (_active(row, moment) for row in moment.norms[-2:])
+    def decide(seen: Observation) -> int:
+        if len(seen.norms) < 2:
+            return seen.frozen
+        before, now = (_active(row, seen) for row in seen.norms[-2:])
         if before is None or now is None or not before.all():
-            return moment.frozen
+            return seen.frozen
         change = abs(before - now) / before
         first = int(np.argmax(change >= np.percentile(change, percentile)))
-        found = moment.frozen + first + inclusive
-        most = moment.layers if alpha is None else cap(moment.layers, alpha, moment.evaluation)
+        found = seen.frozen + first + inclusive
+        most = seen.layers if alpha is None else cap(seen.layers, alpha, seen.evaluation)
         return min(found, most)
 
     return decide
@@ -119,7 +120,7 @@ def linear(step: int = 1) -> Policy:
     """Freeze `step` layers more at each evaluation."""
     if step < 0:
         raise ValueError(f"step is {step}: give 0 or more layers")
-    return lambda moment: step * moment.evaluation
+    return lambda seen: step * seen.evaluation
 
 
 def table(counts: Sequence[int]) -> Policy:
@@ -127,18 +128,18 @@ def table(counts: Sequence[int]) -> Policy:
     counts = list(counts)
     if not counts or any(low > high for low, high in zip(counts, counts[1:], strict=False)):
         raise ValueError(f"counts are {counts}: give at least one, none below the one before")
-    return lambda moment: counts[min(moment.evaluation, len(counts)) - 1]
+    return lambda seen: counts[min(seen.evaluation, len(counts)) - 1]
 
 
 def random(alpha: float = 1 / 3, seed: int = 0) -> Policy:
     """Freeze a random number of layers up to the cap: the control for the gradient rules."""
     _check_alpha(alpha)
 
-    def decide(moment: Moment) -> int:
-        room = cap(moment.layers, alpha, moment.evaluation) - moment.frozen
+    def decide(seen: Observation) -> int:
+        room = cap(seen.layers, alpha, seen.evaluation) - seen.frozen
         if room <= 0:
-            return moment.frozen
-        return moment.frozen + seed_for(seed, "freeze", moment.evaluation) % (room + 1)
+            return seen.frozen
+        return seen.frozen + seed_for(seed, "freeze", seen.evaluation) % (room + 1)
 
     return decide
 
@@ -152,9 +153,9 @@ def freezeout(start: float = 0.8, *, cubic: bool = True) -> Policy:
     if not 0 < start <= 1:
         raise ValueError(f"start is {start}: give a share above 0 and up to 1")
 
-    def decide(moment: Moment) -> int:
-        times = np.linspace(start, 1, moment.layers) ** (3 if cubic else 1)
-        return int((times <= moment.progress + GUARD).sum())
+    def decide(seen: Observation) -> int:
+        times = np.linspace(start, 1, seen.layers) ** (3 if cubic else 1)
+        return int((times <= seen.progress + GUARD).sum())
 
     return decide
 
@@ -187,18 +188,18 @@ def policy(name: str, *, most: int | None = None, **options: object) -> Policy:
 def kept(rule: Policy, most: int | None = None) -> Policy:
     """Keep a rule monotone, and within 0 to `most` layers; default all."""
 
-    def decide(moment: Moment) -> int:
-        limit = moment.layers if most is None else min(most, moment.layers)
-        return min(limit, max(moment.frozen, rule(moment)))
+    def decide(seen: Observation) -> int:
+        limit = seen.layers if most is None else min(most, seen.layers)
+        return min(limit, max(seen.frozen, rule(seen)))
 
     return decide
 
 
-def _active(norms: Sequence[float], moment: Moment) -> np.ndarray | None:
+def _active(norms: Sequence[float], seen: Observation) -> np.ndarray | None:
     """Return the norms of the active layers; None if there are none, or one is not finite."""
-    own = np.asarray(norms[moment.frozen :], dtype=float)
+    own = np.asarray(norms[seen.frozen :], dtype=float)
     if not np.isfinite(own).all():
-        bad = moment.frozen + int(np.argmin(np.isfinite(own)))
+        bad = seen.frozen + int(np.argmin(np.isfinite(own)))
         warnings.warn(f"gradient norm of layer {bad} is {norms[bad]}: nothing is frozen this time",
                       stacklevel=2)  # fmt: skip
         return None

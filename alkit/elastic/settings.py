@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from alkit.elastic.freeze import Moment, Policy, kept, policy
+from alkit.elastic.freeze import Observation, Policy, kept, policy
 from alkit.elastic.optim import Recipe
 from alkit.elastic.plan import Planner, Switches
 
@@ -20,7 +20,7 @@ class Settings:
 
     Attributes:
         freeze: a rule of `alkit.elastic.freeze.POLICIES`, with `freeze_options` (alpha, ...), or a
-            function of a `Moment`.
+            function of an `Observation`.
         pipe, dp, cache: the other three switches, see `alkit.elastic.plan`.
         devices: in all; with executor "ranks" the number of ranks.
         stages: of a replica at first; 0 for as many as devices.
@@ -94,7 +94,7 @@ class Settings:
             name, options = "linear", {"step": layers, "most": options.get("most")}
         rule = policy("schedule" if name == "gradnorm" else name, **options)
         for number in range(1, decisions + 1):
-            frozen = rule(Moment(layers, frozen, number, (), number / (decisions + 1)))
+            frozen = rule(Observation(layers, frozen, number, (), number / (decisions + 1)))
         return frozen
 
     def planner(self, sizes: list[float], layers: int) -> Planner:

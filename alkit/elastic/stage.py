@@ -22,26 +22,22 @@ from alkit.data import tree
 from alkit.elastic.examples import part_of
 from alkit.elastic.network import Network
 from alkit.elastic.optim import Optimizer
+from alkit.elastic.segment import Segment
+from alkit.elastic.world import World
 
-__all__ = ["NotFinite", "Shared", "UnitStage"]
+__all__ = ["NotFinite", "Replica", "UnitStage"]
 
 
 class NotFinite(FloatingPointError):
     """A loss or a gradient is not finite."""
 
 
-@dataclass
-class Shared:
-    """What the stages of a replica share during a segment.
+@dataclass(kw_only=True)
+class Replica:
+    """What the stages of a replica have in common during a segment, and what they find.
 
     Attributes:
-        micro: micro-batches a batch.
-        epoch: that the segment is in.
-        first_step: number of the segment's first step in the run.
-        factor: of the learning rate, by the number of the step.
-        replica: number of this one; noise differs between replicas.
-        reduce: mean of a flat tensor over replicas, for a stage; None with one replica.
-        add_up: sum of a number over the stages of other processes; None in one process.
+        micro: micro-batches of a batch.
         skip: leave an update out whose gradients are not finite, instead of raising.
         losses: a scalar a step.
         squares: for each layer, the sum over the segment's steps of its gradient's squared norm,
@@ -52,13 +48,9 @@ class Shared:
 
     network: Network
     optimizer: Optimizer
+    segment: Segment
+    world: World
     micro: int
-    epoch: int
-    first_step: int
-    factor: Callable[[int], float]
-    replica: int = 0
-    reduce: Callable[[Tensor], Tensor] | None = None
-    add_up: Callable[[float], float] | None = None
     skip: bool = False
     losses: list[Tensor] = field(default_factory=list)
     squares: dict[int, float] = field(default_factory=dict)
@@ -80,24 +72,24 @@ class UnitStage:
 
     Args:
         wants_input_gradient: whether a unit below trains.
-        all_units: the active units that this process trains.
+        updates: the active units that this stage steps.
     """
 
     def __init__(
         self,
-        shared: Shared,
+        replica: Replica,
         bounds: tuple[int, int],
         *,
         is_first: bool,
         is_last: bool,
         wants_input_gradient: bool,
-        all_units: range,
+        updates: range,
     ) -> None:
-        self.shared, self.bounds = shared, bounds
+        self.replica, self.segment, self.bounds = replica, replica.segment, bounds
         self.is_first, self.is_last = is_first, is_last
         self.wants_input_gradient = wants_input_gradient
-        units = shared.network.units
-        own = {id(p): (number, p) for number in all_units for p in units[number].parameters()}
+        units = replica.network.units
+        own = {id(p): (number, p) for number in updates for p in units[number].parameters()}
         self.parameters = list(own.values())  # each once, also what two units share
         self.flights: dict[tuple[int, int], _Flight] = {}
         self.rest: Iterator[Any] = iter(())  # micro-batches of the batch that the first stage cuts
@@ -109,11 +101,11 @@ class UnitStage:
         if not self.is_first:
             wants = self.wants_input_gradient
             x = tree.map_tensors(lambda t: _leaf(t, wants), x)
-        network, step = self.shared.network, self.shared.first_step + batch
-        part = self.shared.replica * self.shared.micro + micro
+        network, count = self.replica.network, self.replica.micro
+        step, part = self.segment.first_step + batch, self.replica.world.replica * count + micro
         output = network.run(x, *self.bounds, key=(step, part))
         if self.is_last:
-            output = network.loss(output, part_of(y, micro, self.shared.micro)) / self.shared.micro
+            output = network.loss(output, part_of(y, micro, count)) / count
         self._check_finite(output, x, (step, part), micro)
         if self.is_last:
             self._note(output.detach(), micro)
@@ -143,18 +135,18 @@ class UnitStage:
 
         The schedule lets no update begin there before all gradients are made.
         """
-        step, shared = self.shared.first_step + batch, self.shared
+        step, replica = self.segment.first_step + batch, self.replica
         start_s = time.perf_counter()
-        if shared.reduce is not None:
-            self._reduce(shared.reduce)
-            shared.reduce_s += time.perf_counter() - start_s
-        with shared.lock:
-            if step == shared.updated:
+        if replica.world.reduce is not None:
+            self._reduce(replica.world.reduce)
+            replica.reduce_s += time.perf_counter() - start_s
+        with replica.lock:
+            if step == replica.updated:
                 return
-            shared.updated = step
+            replica.updated = step
             start_s = time.perf_counter()
             self._update(step)
-            shared.update_s += time.perf_counter() - start_s
+            replica.update_s += time.perf_counter() - start_s
 
     def _next(self, payload: tuple[Any, Any] | None, micro: int) -> tuple[Any, Any]:
         """Return a micro-batch's inputs and the whole batch's labels.
@@ -165,7 +157,7 @@ class UnitStage:
             return payload
         if micro == 0:
             wrapped, self.labels = payload
-            self.rest = tree.micro_batches(wrapped.x, self.shared.micro)
+            self.rest = tree.micro_batches(wrapped.x, self.replica.micro)
         return next(self.rest), self.labels
 
     def _trained(self) -> list[tuple[int, nn.Parameter]]:
@@ -182,27 +174,27 @@ class UnitStage:
 
     def _update(self, step: int) -> None:
         """Clip all gradients by the norm over all stages, and step; or leave the step out."""
-        shared, trained = self.shared, self._trained()
+        replica, trained = self.replica, self._trained()
         grads = [p.grad for _, p in trained]
         norms = torch.stack(torch._foreach_norm(grads)).tolist() if grads else []
         squares: dict[int, float] = {}
         for (number, _), norm in zip(trained, norms, strict=True):
             squares[number] = squares.get(number, 0.0) + norm * norm
         total = sum(squares.values())
-        if shared.add_up is not None:
-            total = shared.add_up(total)
+        if replica.world.add_up is not None:
+            total = replica.world.add_up(total)
         scale = self._judged(step, total**0.5, squares)
         if scale is None:
             for _, parameter in trained:
                 parameter.grad = None
             return
         for number, square in squares.items():
-            layer = shared.network.layer_of(number)
+            layer = replica.network.layer_of(number)
             if layer is not None:
-                shared.squares[layer] = shared.squares.get(layer, 0.0) + square
+                replica.squares[layer] = replica.squares.get(layer, 0.0) + square
         if scale != 1.0 and grads:
             torch._foreach_mul_(grads, scale)
-        shared.optimizer.step(shared.factor(step))
+        replica.optimizer.step(self.segment.factor(step))
 
     def _judged(self, step: int, norm: float, squares: dict[int, float]) -> float | None:
         """Return what to multiply gradients by, so that their norm is at most the recipe's.
@@ -210,42 +202,42 @@ class UnitStage:
         None if the step is to be left out.
         """
         if not math.isfinite(norm):
-            if not self.shared.skip:
+            if not self.replica.skip:
                 where = max(squares, key=lambda n: (squares[n] != squares[n], squares[n]))
-                largest = f"{squares[where] ** 0.5} of {self.shared.network.name_of(where)}"
+                largest = f"{squares[where] ** 0.5} of {self.replica.network.name_of(where)}"
                 raise NotFinite(
-                    f"the gradient is not finite at step {step} in epoch {self.shared.epoch}: its"
+                    f"the gradient is not finite at step {step} in epoch {self.segment.epoch}: its"
                     f" norm is {norm}, and the largest here is {largest}; {self._advice(step)}"
                 )
-            self.shared.skipped.append(step)
+            self.replica.skipped.append(step)
             return None
-        clip = self.shared.optimizer.recipe.clip
+        clip = self.replica.optimizer.recipe.clip
         return 1.0 if clip is None or norm <= clip else clip / (norm + 1e-6)
 
     def _check_finite(self, output: Any, x: Any, key: tuple[int, int], micro: int) -> None:
         """Raise at a loss that is not finite, or at a NaN in what this stage hands on."""
         bad = not torch.isfinite(output) if self.is_last else _has_nan(output)
-        if not bad or self.shared.skip:
+        if not bad or self.replica.skip:
             return
-        network, where = self.shared.network, "in the loss itself"
+        network, where = self.replica.network, "in the loss itself"
         with torch.no_grad():
             for number in reversed(range(*self.bounds)):
                 if _has_nan(network.run(x, self.bounds[0], number + 1, key)):
                     where = f"the first NaN is made by {network.name_of(number)}"
         what = f"loss is {output.item()}" if self.is_last else "output of a stage is nan"
         raise NotFinite(
-            f"the {what} in epoch {self.shared.epoch}, at step {key[0]}, micro-batch {micro}:"
+            f"the {what} in epoch {self.segment.epoch}, at step {key[0]}, micro-batch {micro}:"
             f" {where}; {self._advice(key[0])}"
         )
 
     def _note(self, loss: Tensor, micro: int) -> None:
         if micro:
-            self.shared.losses[-1] = self.shared.losses[-1] + loss
+            self.replica.losses[-1] = self.replica.losses[-1] + loss
         else:
-            self.shared.losses.append(loss)
+            self.replica.losses.append(loss)
 
     def _advice(self, step: int) -> str:
-        rate = self.shared.optimizer.recipe.lr * self.shared.factor(step)
+        rate = self.replica.optimizer.recipe.lr * self.segment.factor(step)
         return (
             f"the learning rate is {rate:.3g}. Lower it, or set skip=True to leave such steps out"
         )

@@ -8,10 +8,11 @@ from typing import Any
 from torch import Tensor
 
 from alkit.data.arguments import changed
-from alkit.elastic.decide import foresee
+from alkit.elastic.decider import foresee
 from alkit.elastic.examples import Examples
+from alkit.elastic.loop import run
 from alkit.elastic.network import Network
-from alkit.elastic.run import Record, run
+from alkit.elastic.record import Record
 from alkit.elastic.settings import Settings
 from alkit.engine.folders import Home
 from alkit.engine.launch import launch
@@ -40,7 +41,7 @@ def train(
         settings, changes: see `Settings`: freeze="schedule", pipe=True, dp=True, cache=True, ...
     Raises:
         RankFailed: a rank failed; names it, and none is left running.
-        ValueError, NotFinite: see `alkit.elastic.run.run`.
+        ValueError, NotFinite: see `alkit.elastic.loop.run`.
     """
     data = data if isinstance(data, Examples) else Examples(*data)
     settings = changed(settings or Settings, changes)

@@ -20,10 +20,10 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
-from alkit.elastic.evaluate import correct
+from alkit.elastic.evaluation import correct
 from alkit.elastic.examples import Examples, order, part_of
 from alkit.elastic.network import Network
-from alkit.elastic.run import Record
+from alkit.elastic.record import Record
 from alkit.elastic.settings import Settings
 from alkit.elastic.world import World
 from alkit.engine.heartbeat import beat
@@ -108,7 +108,8 @@ def _on_rank(
     optimizer = settings.recipe.make(own.model)
     rates = [group["lr"] for group in optimizer.param_groups]
     # with FSDP all ranks run all samples, for they share units
-    looks = partial(correct, network, world=None if kind == "fsdp" else world)
+    group = None if kind == "fsdp" else world
+    looks = partial(correct, network.predict, network.metric, group=group)
     per_epoch = len(data) // settings.batch * settings.batch
     total, done, losses, rows = settings.epochs * per_epoch, 0, [], []
     for epoch in range(settings.epochs):
@@ -132,7 +133,17 @@ def _on_rank(
     state = {name: _plain(tensor) for name, tensor in network.state_dict().items()}
     if world.rank:
         return None
-    return Record(mean, pd.DataFrame(rows), [], [], Timeline((), ()), [], [], right, state)
+    return Record(
+        losses=mean,
+        history=pd.DataFrame(rows),
+        messages=[],
+        lines=[],
+        timeline=Timeline((), ()),
+        beginnings=[],
+        skipped=[],
+        test_correct=right,
+        state=state,
+    )
 
 
 def _parallel(

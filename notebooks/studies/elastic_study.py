@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 
 from alkit.elastic.network import Network, bert_classifier, vit_classifier
-from alkit.elastic.run import Record
+from alkit.elastic.record import Record
 from alkit.elastic.settings import Settings
 from alkit.elastic.train import train
 from alkit.figures.viz import label

@@ -10,7 +10,7 @@ import pandas as pd
 import torch
 
 from alkit.elastic.balance import greedy, loads
-from alkit.elastic.freeze import Moment, Policy
+from alkit.elastic.freeze import Observation, Policy
 from alkit.elastic.network import vit_classifier
 from alkit.elastic.plan import Plan, Planner, Switches, table_micro
 from alkit.models.vit import PUBLISHED
@@ -107,7 +107,7 @@ def what_if(
     )  # fmt: skip
     frozen = [0]
     for epoch in range(1, epochs):
-        frozen.append(policy(Moment(layers, frozen[-1], epoch, progress=epoch / epochs)))
+        frozen.append(policy(Observation(layers, frozen[-1], epoch, progress=epoch / epochs)))
     run = epoch_plans(constants or fitted()[0], planner, frozen, LAYER, cached=switches.cache)
     return pd.DataFrame({
         "epoch": range(epochs),

@@ -12,7 +12,7 @@ import torch
 from alkit.elastic import store as store_module
 from alkit.elastic import train
 from alkit.elastic.cache import Cache
-from alkit.elastic.choice import Times, choose
+from alkit.elastic.cache_cost import Times, cheapest
 from alkit.elastic.store import VALID, WRITING, Store, StoreError, weights_hash
 from tests.unit.elastic.helpers import images, make_bert, make_vit, texts
 
@@ -199,12 +199,12 @@ def test_the_run_leaves_no_file(tmp_path):
 
 def test_the_cheapest_way():
     fast, slow = Times(1.0, None, 0.1, 0.2), Times(0.1, None, 0.5, 0.2)
-    assert choose(fast, 5).way == "fill"
-    assert choose(slow, 5).way == "none"
-    assert choose(fast, 1).way == "none"  # nobody comes again
-    found = choose(Times(1.0, 0.3, 0.1, 0.2), 5)
+    assert cheapest(fast, 5).way == "fill"
+    assert cheapest(slow, 5).way == "none"
+    assert cheapest(fast, 1).way == "none"  # nobody comes again
+    found = cheapest(Times(1.0, 0.3, 0.1, 0.2), 5)
     assert found.way == "advance"
     assert found.seconds == pytest.approx({"none": 5.0, "fill": 1.6, "advance": 1.0})
     # better than none if and only if W < (V - 1) (F - R)
     for write_s in (0.79, 0.81):
-        assert choose(Times(0.3, None, 0.1, write_s), 5).stores == (write_s < 4 * 0.2)
+        assert cheapest(Times(0.3, None, 0.1, write_s), 5).stores == (write_s < 4 * 0.2)

@@ -10,8 +10,8 @@ from torch import nn
 from alkit.elastic import Network, Recipe, train
 from alkit.elastic.cache import Cache
 from alkit.elastic.examples import order, part_of
+from alkit.elastic.loop import run
 from alkit.elastic.optim import Optimizer
-from alkit.elastic.run import run
 from alkit.elastic.segment import schedule_of
 from alkit.engine import checkpoint
 from alkit.schedule.validate import validate

@@ -10,8 +10,8 @@ from torch import nn
 
 from alkit import launch
 from alkit.elastic import Examples, Network, Recipe, Settings, train
+from alkit.elastic.loop import run
 from alkit.elastic.optim import Optimizer
-from alkit.elastic.run import run
 from alkit.elastic.stage import NotFinite
 from alkit.elastic.store import weights_hash
 from alkit.engine.launch import RankFailed
@@ -363,8 +363,7 @@ def _travels(settings: Settings, parts: dict) -> list[int]:
     """Return how many units' weights this rank had sent at the end of each segment, and at all."""
     import torch.distributed as dist
 
-    from alkit.elastic import run as loop
-    from alkit.elastic import sync
+    from alkit.elastic import loop, sync
 
     sent, ends = [], []
     before, segment = sync._trained, loop._Loop._segment

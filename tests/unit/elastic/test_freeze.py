@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from alkit.elastic.freeze import POLICIES, Moment, cap, policy
+from alkit.elastic.freeze import POLICIES, Observation, cap, policy
 
 PUBLISHED = {  # alpha: (12 layers, 24 layers), epochs 0 to 9
     1 / 5: ([0, 3, 5, 6, 8, 9, 9, 10, 10, 11], [0, 5, 9, 12, 15, 17, 18, 19, 20, 21]),
@@ -22,7 +22,7 @@ def test_the_published_schedules(alpha, layers):
     assert [cap(layers, alpha, t) for t in range(len(expected))] == expected
     rule, frozen, found = policy("schedule", alpha=alpha), 0, [0]
     for t in range(1, len(expected)):
-        frozen = rule(Moment(layers, frozen, t))
+        frozen = rule(Observation(layers, frozen, t))
         found.append(frozen)
     assert found == expected
 
@@ -39,47 +39,47 @@ def test_closed_form_and_recurrence(alpha, layers):
 def test_gradnorm_freezes_up_to_the_smallest_norm():
     rule = policy("gradnorm", alpha=1 / 3)
     norms = (9.0, 8.0, 1.0, 5.0, *[7.0] * 8)
-    assert rule(Moment(12, 0, 1, (norms,))) == 3  # the argmin's layer, counted
+    assert rule(Observation(12, 0, 1, (norms,))) == 3  # the argmin's layer, counted
     # the cap at T = 1 is 4
-    assert rule(Moment(12, 0, 1, ((*[9.0] * 8, 1.0, 9.0, 9.0, 9.0),))) == 4
+    assert rule(Observation(12, 0, 1, ((*[9.0] * 8, 1.0, 9.0, 9.0, 9.0),))) == 4
     # the lowest active layer has the smallest norm: it is frozen, not nothing
-    assert rule(Moment(12, 3, 2, ((0.0, 0.0, 0.0, 0.1, *[7.0] * 8),))) == 4
-    assert rule(Moment(12, 3, 2)) == 3
+    assert rule(Observation(12, 3, 2, ((0.0, 0.0, 0.0, 0.1, *[7.0] * 8),))) == 4
+    assert rule(Observation(12, 3, 2)) == 3
 
 
 def test_gradnorm_never_looks_at_what_is_not_finite():
     rule = policy("gradnorm")
     with pytest.warns(UserWarning, match="layer 2 is nan"):
-        assert rule(Moment(12, 1, 2, ((0.0, 1.0, math.nan, *[1.0] * 9),))) == 1
+        assert rule(Observation(12, 1, 2, ((0.0, 1.0, math.nan, *[1.0] * 9),))) == 1
 
 
 def test_autofreeze_stops_before_the_first_layer_that_still_changes():
     before, now = (1.0, 1.0, 1.0, 1.0), (0.99, 0.98, 0.5, 0.6)
-    moment = Moment(4, 0, 2, (before, now))
+    moment = Observation(4, 0, 2, (before, now))
     assert policy("autofreeze")(moment) == 2
     assert policy("autofreeze", inclusive=True)(moment) == 3
     assert policy("autofreeze", alpha=0.1)(moment) == 1
-    assert policy("autofreeze")(Moment(4, 0, 1, (now,))) == 0  # nothing to compare with
+    assert policy("autofreeze")(Observation(4, 0, 1, (now,))) == 0  # nothing to compare with
 
 
 def test_hand_made_rules():
-    assert [policy("linear", step=2)(Moment(12, 0, t)) for t in (1, 2, 9)] == [2, 4, 12]
-    assert [policy("table", counts=[0, 3, 5])(Moment(12, 0, t)) for t in (1, 2, 3, 8)] == [
+    assert [policy("linear", step=2)(Observation(12, 0, t)) for t in (1, 2, 9)] == [2, 4, 12]
+    assert [policy("table", counts=[0, 3, 5])(Observation(12, 0, t)) for t in (1, 2, 3, 8)] == [
         0,
         3,
         5,
         5,
     ]
-    found = {policy("random", seed=s)(Moment(12, 0, 1)) for s in range(40)}
+    found = {policy("random", seed=s)(Observation(12, 0, 1)) for s in range(40)}
     assert found == {0, 1, 2, 3, 4}
-    assert policy("none")(Moment(12, 0, 5)) == 0
+    assert policy("none")(Observation(12, 0, 5)) == 0
 
 
 def test_freezeout_freezes_by_progress():
     rule = policy("freezeout", start=0.8, cubic=True)
-    assert rule(Moment(12, 0, 1, progress=0.5)) == 0
-    assert rule(Moment(12, 0, 1, progress=0.513)) == 1  # 0.8 cubed is 0.512
-    assert rule(Moment(12, 0, 1, progress=1.0)) == 12
+    assert rule(Observation(12, 0, 1, progress=0.5)) == 0
+    assert rule(Observation(12, 0, 1, progress=0.513)) == 1  # 0.8 cubed is 0.512
+    assert rule(Observation(12, 0, 1, progress=1.0)) == 12
 
 
 @pytest.mark.parametrize("name", POLICIES)
@@ -88,7 +88,7 @@ def test_every_rule_is_monotone_and_bounded(name):
     rule, frozen, norms = policy(name, most=7, **options), 0, ()
     for t in range(1, 15):
         norms = (*norms, tuple(1.0 + (layer * 7 + t * 3) % 5 for layer in range(12)))
-        now = rule(Moment(12, frozen, t, norms, t / 15))
+        now = rule(Observation(12, frozen, t, norms, t / 15))
         assert frozen <= now <= 7
         frozen = now
 

@@ -10,7 +10,7 @@ import torch
 
 from alkit import launch
 from alkit.elastic import train
-from alkit.elastic.run import run
+from alkit.elastic.loop import run
 from alkit.engine.launch import RankFailed
 from studies.elastic_rivals import RIVALS, rival
 from tests.unit.elastic.helpers import close, images, make_bert, make_vit, plain, texts

@@ -11,16 +11,16 @@ whatever is stored now saves what lies below it then, too.
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from alkit.data import tree
 from alkit.elastic.network import Network
 
-__all__ = ["Choice", "Times", "choose", "measure"]
+__all__ = ["Cheapest", "Times", "cheapest", "measure"]
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,7 @@ class Times:
     write_s: float
 
 
-@dataclass(frozen=True)
-class Choice:
+class Cheapest(NamedTuple):
     """What to do, and the seconds that each way would take for all visits of a batch."""
 
     way: str
@@ -51,14 +50,8 @@ class Choice:
         """Whether features are stored."""
         return self.way != "none"
 
-    def line(self, times: Times, visits: int) -> str:
-        """Return it for people."""
-        known = " ".join(f"{k} {v:.4f}" for k, v in asdict(times).items() if v is not None)
-        ways = " ".join(f"{k} {v:.4f}" for k, v in self.seconds.items())
-        return f"CACHE decision={self.way}  {known} visits {visits}  ways in s: {ways}"
 
-
-def choose(times: Times, visits: int) -> Choice:
+def cheapest(times: Times, visits: int) -> Cheapest:
     """Return the cheapest way for `visits` visits of each sample."""
     later = (visits - 1) * times.read_s
     seconds = {
@@ -67,7 +60,7 @@ def choose(times: Times, visits: int) -> Choice:
     }
     if times.new_s is not None:
         seconds["advance"] = times.read_s + times.new_s + times.write_s + later
-    return Choice(min(seconds, key=lambda way: seconds[way]), seconds)
+    return Cheapest(min(seconds, key=lambda way: seconds[way]), seconds)
 
 
 def measure(network: Network, x: Any, *, before: int = 0, repeats: int = 5) -> Times:

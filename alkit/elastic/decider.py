@@ -1,0 +1,120 @@
+"""What rank 0 decides before a segment: layers to freeze, layout, whether features are stored."""
+
+import math
+from collections.abc import Callable
+
+from alkit.elastic import cache_cost, lines
+from alkit.elastic.checkpoint import Progress
+from alkit.elastic.decision import Decision
+from alkit.elastic.examples import Examples, order
+from alkit.elastic.freeze import Observation
+from alkit.elastic.network import UNITS_A_LAYER, Network
+from alkit.elastic.plan import Plan
+from alkit.elastic.settings import Settings
+from alkit.elastic.trainer import Trainer
+
+__all__ = ["Decider", "foresee"]
+
+
+def foresee(network: Network, data: Examples, settings: Settings) -> None:
+    """Make every layout that may come, so that what does not fit is said before the first step.
+
+    Raises a ValueError for a batch that won't divide or fill, and for weights that stages share.
+    """
+    steps = math.ceil(len(data) // settings.batch / settings.every) if settings.every else 1
+    most = settings.most_frozen(network.layers, network.frozen, settings.epochs * steps - 1)
+    planner, plan = settings.planner(network.sizes(), network.layers), None
+    for frozen in range(network.frozen, most + 1):
+        plan = planner.at(frozen, plan)
+        network.check_cuts(plan.bounds)
+        if plan.batch > len(data):
+            samples = f"{len(data)} samples do not fill a batch of {plan.batch}"
+            raise ValueError(f"{samples}, which it is with {frozen} frozen layers")
+
+
+class Decider:
+    """Makes the decisions of a run.
+
+    Args:
+        trainer: what runs now.
+        total: samples of the whole run.
+        say: writes a line into the log.
+    """
+
+    def __init__(self, trainer: Trainer, total: int, say: Callable[[str], None]) -> None:
+        self.trainer, self.settings, self.network = trainer, trainer.settings, trainer.network
+        self.total, self.say = total, say
+        self.planner = self.settings.planner(self.network.sizes(), self.network.layers)
+        self.policy = self.settings.policy()
+
+    def look(self, now: Progress) -> bool:
+        """Close the window of gradient norms if a decision about freezing is due; all ranks do."""
+        due = now.last is not None and (self.settings.every > 0 or now.position == 0)
+        if due:
+            now.evaluation += 1
+            now.norms.append(self._norms(now))
+            now.squares, now.since = [0.0] * self.network.layers, 0
+        return due
+
+    def decide(self, now: Progress, *, due: bool) -> Decision:
+        """Return the decision.
+
+        Args:
+            due: whether a layer may be frozen, see `look`.
+        """
+        features, running = self.trainer.features, self.trainer.plan
+        before = self.network.frozen if now.last is None else now.last.frozen
+        frozen = self._frozen(now, before) if due else before
+        plan = self.planner.at(frozen, running)
+        changed = frozen > 0 and (now.last is None or before != frozen)
+        stores = features.stored
+        if frozen == 0 or not features.wanted or plan.start == 0:
+            stores = False
+        elif changed or running is None:
+            stores = self._stores(now, plan)
+        return Decision(
+            plan=plan,
+            number=len(now.messages),
+            epoch=now.epoch,
+            step=now.step,
+            samples=now.samples,
+            cached=stores,
+            generation=features.generation + (stores and (changed or not features.stored)),
+            norms=now.norms[-1] if due else [],
+        )
+
+    def _frozen(self, now: Progress, before: int) -> int:
+        """Return how many layers the rule freezes."""
+        norms = tuple(tuple(row) for row in now.norms)
+        share, layers = now.samples / self.total, self.network.layers
+        return self.policy(Observation(layers, before, now.evaluation, norms, share))
+
+    def _norms(self, now: Progress) -> list[float]:
+        """Return each layer's root mean squared gradient since the last decision."""
+        found = []
+        for layer in range(self.network.layers):
+            low = 1 + UNITS_A_LAYER * layer
+            units = self.network.units[low : low + UNITS_A_LAYER]
+            count = sum(parameter.numel() for parameter in units.parameters())
+            found.append(math.sqrt(now.squares[layer] / max(1, now.since) / count))
+        return found
+
+    def _stores(self, now: Progress, plan: Plan) -> bool:
+        """Decide whether features are stored, by the clock or by the number of layers."""
+        if self.settings.cache_from:
+            return plan.frozen >= self.settings.cache_from
+        data, network = self.trainer.data, self.network
+        rows = order(len(data), self.settings.seed, now.epoch)[: plan.batch // plan.replicas]
+        older = now.last.frozen if now.last is not None and self.trainer.features.stored else 0
+        before, training = network.frozen, network.training
+        network.frozen = plan.frozen  # of what will run, to see what it takes
+        try:
+            network.eval()
+            times = cache_cost.measure(network, data.inputs(rows), before=older)
+        finally:
+            network.frozen = before
+            network.train(training)
+        visits = self.settings.epochs - now.epoch
+        choice = cache_cost.cheapest(times, visits)
+        self.say(f"[epoch {now.epoch} step {now.step}] {lines.weighed(choice, times, visits)}")
+        return choice.stores

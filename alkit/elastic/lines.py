@@ -1,0 +1,59 @@
+"""The lines of a run's log: what was decided, whether features are stored, what was trained.
+
+[epoch 2 step 320] TRANSFORM frozen 4->7/12  pipeline 2->1  replicas 1->2 (+ranks 1)
+  micro-batches 8->1  batch 64  units 3+...  cache on
+"""
+
+from dataclasses import asdict
+from typing import Any
+
+from alkit.elastic.cache_cost import Cheapest, Times
+from alkit.elastic.decision import Decision
+from alkit.elastic.plan import Plan
+
+__all__ = ["decided", "trained", "weighed"]
+
+
+def decided(decision: Decision, before: Decision | None, layers: int) -> str:
+    """Return a decision beside the one before it; None at the first."""
+    plan, old = decision.plan, before and before.plan
+
+    def change(name: str, now: Any, then: Any) -> str:
+        return f"{name} {now}" if then in (None, now) else f"{name} {then}->{now}"
+
+    parts = [
+        change("frozen", f"{plan.frozen}", old and f"{old.frozen}") + f"/{layers}",
+        change("pipeline", plan.stages, old and old.stages),
+        change("replicas", plan.replicas, old and old.replicas) + _new_ranks(plan, old),
+        change("micro-batches", plan.micro, old and old.micro),
+        change("batch", plan.batch, old and old.batch),
+        "units " + "+".join(map(str, plan.counts)),
+        "cache " + ("on" if decision.cached else "off"),
+    ]
+    return f"[epoch {decision.epoch} step {decision.step}] TRANSFORM " + "  ".join(parts)
+
+
+def weighed(choice: Cheapest, times: Times, visits: int) -> str:
+    """Return whether features are stored, and why."""
+    known = " ".join(f"{k} {v:.4f}" for k, v in asdict(times).items() if v is not None)
+    ways = " ".join(f"{k} {v:.4f}" for k, v in choice.seconds.items())
+    return f"CACHE decision={choice.way}  {known} visits {visits}  ways in s: {ways}"
+
+
+def trained(row: dict[str, Any]) -> str:
+    """Return a segment's row of the history."""
+    seen = row["hits"] + row["advanced"] + row["misses"]
+    hit = f"  cache hit {row['hits'] / seen:.2f}" if seen else ""
+    names = ("frozen_s", "read_s", "pipe_s", "reduce_s", "update_s")
+    phases = " ".join(f"{name} {row[name]:.2f}" for name in names)
+    return (
+        f"[epoch {row['epoch']} step {row['step']}] TRAIN loss {row['loss']:.4f}"
+        f"  samples_per_s {row['samples_per_s']:.0f}  train_s {row['train_s']:.2f} ({phases})"
+        f"  change_s {row['change_s']:.2f}{hit}"
+    )
+
+
+def _new_ranks(plan: Plan, before: Plan | None) -> str:
+    if before is None or before.ranks >= plan.ranks:
+        return ""
+    return f" (+ranks {','.join(map(str, range(before.ranks, plan.ranks)))})"

@@ -1,0 +1,227 @@
+"""The loop around a trainer: decide, change the layout, train until the next decision.
+
+rank 0     norms, progress -> rule -> plan -> decision ──► all ranks
+all ranks  freeze · regroup · store of features · run the segment · share what was trained
+"""
+
+import logging
+import math
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from torch import Tensor
+from tqdm.auto import tqdm
+
+from alkit.elastic import checkpoint as checkpoints
+from alkit.elastic import lines
+from alkit.elastic.checkpoint import Progress
+from alkit.elastic.decider import Decider, foresee
+from alkit.elastic.decision import Decision
+from alkit.elastic.evaluation import correct
+from alkit.elastic.examples import Examples, order
+from alkit.elastic.network import Network
+from alkit.elastic.record import Record
+from alkit.elastic.segment import Segment, SegmentResult
+from alkit.elastic.settings import Settings
+from alkit.elastic.trainer import Trainer
+from alkit.elastic.world import World
+from alkit.engine.heartbeat import beat
+from alkit.schedule.timeline import Timeline
+
+__all__ = ["run"]
+
+log = logging.getLogger(__name__)
+
+SHOWN = 3  # steps of a segment whose timeline is kept
+
+
+def run(
+    network: Network,
+    train: Examples,
+    settings: Settings,
+    *,
+    validation: Examples | None = None,
+    test: Examples | None = None,
+    checkpoint: Path | None = None,
+    progress: bool = True,
+) -> Record:
+    """Train on this process, or as one of the ranks of a group; arguments as of `train`.
+
+    Raises:
+        ValueError: settings that don't fit network, data or ranks, or another run's checkpoint.
+        NotFinite: a loss or gradient is not finite; see `Settings.skip`.
+        RanksDiffer: ranks began with different weights.
+    """
+    world = World(settings.executor)
+    if settings.executor == "ranks":
+        world.check_size(devices=settings.devices)
+    for part in (validation, test):
+        if part is not None:  # what a metric cannot judge is said before the first step
+            one = Examples(part.inputs(torch.arange(1)), part.y[:1])
+            correct(network.predict, network.metric, one)
+    loop = _Loop(network, train, settings, world, checkpoint)
+    try:
+        loop.begin()
+        loop.go(validation, progress=progress and world.is_first)
+        return loop.record(test)
+    finally:
+        loop.trainer.close()
+
+
+class _Loop:
+    """The state of one run."""
+
+    def __init__(
+        self,
+        network: Network,
+        data: Examples,
+        settings: Settings,
+        world: World,
+        checkpoint: Path | None,
+    ) -> None:
+        foresee(network, data, settings)
+        self.data, self.settings, self.checkpoint = data, settings, checkpoint
+        self.total = settings.epochs * (len(data) // settings.batch) * settings.batch  # samples
+        self.trainer = Trainer(network, data, settings, world, self._say)
+        self.decider = Decider(self.trainer, self.total, self._say)
+        self.now = Progress(squares=[0.0] * network.layers)
+        self.timeline = Timeline((), ())
+        self.beginnings: list[Timeline] = []
+
+    def begin(self) -> None:
+        """Make sure that all ranks begin alike, or go on from a checkpoint."""
+        self.trainer.check_ranks()
+        if self.checkpoint is not None and self.checkpoint.exists():
+            self.now = checkpoints.restore(self.checkpoint, self.trainer)
+        self.trainer.features.begin()
+
+    def go(self, validation: Examples | None, *, progress: bool) -> None:
+        """Train to the end."""
+        epochs, now = self.settings.epochs, self.now
+        options = {"total": epochs, "initial": now.epoch, "desc": "epochs"}
+        with tqdm(**options, disable=not progress, leave=False) as bar:
+            while now.epoch < epochs:
+                before = now.epoch
+                row = self._segment(validation)
+                bar.set_postfix({"frozen": row["frozen"], "loss": f"{row['loss']:.3f}"})
+                bar.update(now.epoch - before)
+                if self.checkpoint is not None:
+                    checkpoints.save(self.checkpoint, self.trainer, now)
+        self.trainer.share()
+
+    def record(self, test: Examples | None) -> Record:
+        """Put together what was found."""
+        now, state = self.now, self.trainer.network.state_dict()
+        return Record(
+            losses=torch.tensor(now.losses, dtype=torch.float64),
+            history=pd.DataFrame(now.rows),
+            messages=now.messages,
+            lines=now.lines,
+            timeline=self.timeline,
+            beginnings=self.beginnings,
+            skipped=now.skipped,
+            test_correct=None if test is None else self._correct(test),
+            state={name: tensor.detach().clone() for name, tensor in state.items()},
+        )
+
+    # ---- one segment
+
+    def _segment(self, validation: Examples | None) -> dict[str, Any]:
+        beat("a decision")
+        start_s = time.perf_counter()
+        self._decide()
+        change_s = time.perf_counter() - start_s
+        segment = self._next_segment()
+        result = self.trainer.train(segment)
+        self._note(segment, result)
+        row = self._row(segment.epoch, result, change_s)
+        row |= self._evaluated(validation, segment.epoch)
+        self.now.rows.append(row)
+        self._say(lines.trained(row))
+        return row
+
+    def _decide(self) -> None:
+        """Have all ranks obey rank 0's decision."""
+        now, trainer = self.now, self.trainer
+        due, plain = self.decider.look(now), None
+        if trainer.world.is_first:
+            plain = self.decider.decide(now, due=due).plain()
+        decision = Decision.read(trainer.world.broadcast(plain))
+        before = now.last
+        same = before and (before.plan, before.cached) == (decision.plan, decision.cached)
+        trainer.obey(decision)
+        decision = replace(decision, cached=trainer.features.stored)  # it may not have been
+        now.messages.append(decision)
+        if not same:
+            self._say(lines.decided(decision, before, trainer.network.layers))
+
+    def _next_segment(self) -> Segment:
+        now, own, plan = self.now, self.settings, self.trainer.plan
+        now.turn(len(self.data), plan.batch)  # the batch has grown
+        rows = order(len(self.data), own.seed, now.epoch)[now.position :]
+        count = len(rows) // plan.batch
+        if own.every:
+            count = min(count, own.every)
+        first, samples = now.step, now.samples
+
+        def factor(step: int) -> float:
+            done = samples + (step - first + 1) * plan.batch
+            return plan.lr_scale * own.recipe.factor(done, self.total)
+
+        return Segment(rows[: count * plan.batch].split(plan.batch), first, now.epoch, factor)
+
+    def _note(self, segment: Segment, result: SegmentResult) -> None:
+        now, count, batch = self.now, len(segment.rows), self.trainer.plan.batch
+        now.step += count
+        now.samples += count * batch
+        now.position += count * batch
+        now.turn(len(self.data), batch)
+        now.losses += result.losses.tolist()
+        now.skipped += result.skipped
+        now.squares = [a + b for a, b in zip(now.squares, result.squares.tolist(), strict=True)]
+        now.since += count
+        self.timeline = result.timeline
+        self.beginnings.append(result.timeline.between(0, SHOWN - 1))
+
+    def _row(self, epoch: int, result: SegmentResult, change_s: float) -> dict[str, Any]:
+        """Return the segment's row: phases are rank 0's and add up, samples those of all ranks."""
+        plan = self.trainer.plan
+        row = {
+            "epoch": epoch,
+            "step": self.now.step,
+            "frozen": plan.frozen,
+            "stages": plan.stages,
+            "replicas": plan.replicas,
+            "micro": plan.micro,
+            "batch": plan.batch,
+            "cached": self.trainer.features.stored,
+            "loss": float(result.losses.mean()),
+            "train_s": result.seconds,
+            "change_s": change_s,
+            "samples_per_s": len(result.losses) * plan.batch / result.seconds,
+        }
+        return row | result.phases | result.features
+
+    def _evaluated(self, validation: Examples | None, epoch: int) -> dict[str, float]:
+        """Evaluate at the end of an epoch, if it is one's turn."""
+        now, own = self.now, self.settings
+        turn = now.epoch == own.epochs or (epoch + 1) % own.eval_every == 0
+        if validation is None or now.position > 0 or not turn:
+            return {"val_acc": math.nan, "eval_s": 0.0}
+        start_s = time.perf_counter()
+        self.trainer.share()
+        accuracy = float(self._correct(validation).mean())
+        return {"val_acc": accuracy, "eval_s": time.perf_counter() - start_s}
+
+    def _correct(self, part: Examples) -> Tensor:
+        trainer = self.trainer
+        return correct(trainer.predict, trainer.network.metric, part, trainer.world)
+
+    def _say(self, line: str) -> None:
+        self.now.lines.append(line)
+        if self.trainer.world.is_first:
+            log.info("%s", line)

@@ -1,0 +1,217 @@
+"""Training between decisions, and obeying them; the same in one process and on every rank.
+
+    first stage's process     features of the batch (stored, or by the frozen layers), then F B ...
+    other processes           labels only; what they work on comes through the pipeline
+
+Weights, moments and the task head survive every change, for none of them is made anew: only the
+cuts move.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from alkit.elastic import sync
+from alkit.elastic.decision import Decision
+from alkit.elastic.examples import Examples, part_of
+from alkit.elastic.features import Features
+from alkit.elastic.network import Network
+from alkit.elastic.optim import Optimizer
+from alkit.elastic.plan import Plan
+from alkit.elastic.segment import Segment, SegmentResult, schedule_of
+from alkit.elastic.settings import Settings
+from alkit.elastic.stage import Replica, UnitStage
+from alkit.elastic.world import World
+from alkit.engine.local import run_single, run_threads
+from alkit.engine.ranks import merged, run_ranks
+from alkit.schedule.timeline import Timeline
+
+__all__ = ["Trainer"]
+
+
+class Trainer:
+    """A network with all that its training changes.
+
+    Args:
+        data: the training part.
+        say: writes a line into the log.
+
+    Attributes:
+        plan: the layout that runs; None before the first decision.
+        features: of the frozen layers, stored or not.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        data: Examples,
+        settings: Settings,
+        world: World,
+        say: Callable[[str], None],
+    ) -> None:
+        self.network, self.data, self.settings, self.world = network, data, settings, world
+        self.optimizer = Optimizer(network, settings.recipe)
+        self.features = Features(network, data, settings, world, say)
+        self.plan: Plan | None = None
+        self.on_ranks = settings.executor == "ranks"
+        self.unshared = False  # whether ranks have weights that the others have not
+        network.train()
+
+    def obey(self, decision: Decision) -> None:
+        """Change what the decision changes; every rank calls it."""
+        if (decision.plan, decision.cached) != (self.plan, self.features.stored):
+            self.share()
+        self.plan = decision.plan
+        self.freeze(decision.frozen)
+        self.world.regroup(self.plan)
+        self.features.follow(decision)
+
+    def freeze(self, frozen: int) -> None:
+        """Train this many layers no more, and forget their moments."""
+        self.network.freeze(frozen)
+        self.optimizer.drop_frozen()
+
+    def train(self, segment: Segment) -> SegmentResult:
+        """Run the steps of a segment; every rank calls it.
+
+        Raises:
+            NotFinite: a loss or gradient is not; see `Settings.skip`.
+        """
+        start_s = time.perf_counter()
+        replica = Replica(
+            network=self.network,
+            optimizer=self.optimizer,
+            segment=segment,
+            world=self.world,
+            micro=self.plan.micro * (1 if self.on_ranks else self.plan.replicas),
+            skip=self.settings.skip,
+        )
+        timeline = self._run(replica)
+        losses, skipped = self._of_last_stage(replica)
+        squares = self.world.total(self._own_squares(replica))
+        self.features.cache.settle()
+        self.unshared = True
+        seconds = time.perf_counter() - start_s
+        counters = self.features.cache.taken_counters()
+        phases = {
+            "frozen_s": counters.compute_s,
+            "read_s": counters.read_s,
+            "reduce_s": replica.reduce_s,
+            "update_s": replica.update_s,
+        }
+        return SegmentResult(
+            losses=losses,
+            squares=squares,
+            skipped=skipped,
+            timeline=timeline,
+            seconds=seconds,
+            phases=phases | {"pipe_s": seconds - sum(phases.values())},
+            features=self._totals(counters.samples_and_bytes()),
+        )
+
+    def predict(self, x: Any) -> Any:
+        """Return the scores without gradient; over ranks `share` comes first."""
+        return self.network.predict(x)
+
+    def share(self) -> None:
+        """Give every rank what was trained since the last time; nobody has needed it before."""
+        if self.unshared:
+            sync.share(self.network, self.optimizer, self.plan, self.world)
+            self.check_ranks()
+        self.unshared = False
+
+    def check_ranks(self) -> None:
+        """Compare all ranks' weights.
+
+        Raises:
+            RanksDiffer: names the first unit that differs.
+        """
+        sync.check_equal(self.network, self.world)
+
+    def state(self) -> dict[str, Any]:
+        """Return all that training changes, in any layout the same; every rank calls it."""
+        self.share()
+        moments = {str(n): self.optimizer.state(n) for n in range(len(self.network.units))}
+        return {"network": dict(self.network.state_dict()), "optimizer": moments}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state` returned; as many layers as then have been frozen before."""
+        self.network.load_state_dict(state["network"])
+        for number, moments in state["optimizer"].items():
+            self.optimizer.restore(int(number), moments)
+
+    def close(self) -> None:
+        """Leave nothing behind."""
+        self.features.close()
+        self.world.close()
+
+    # ---- a segment
+
+    def _run(self, replica: Replica) -> Timeline:
+        own, plan, stages = self.settings, self.plan, self._stages(replica)
+        schedule = schedule_of(own.schedule, plan.stages, replica.micro, joint=not self.on_ranks)
+        work = (schedule, stages, self._batches(replica.segment))
+        if self.on_ranks:
+            options = {"pipelines": plan.replicas, "spare": True}
+            return merged(run_ranks(*work, threads=own.threads, **options))
+        run = run_single if own.executor == "single" else run_threads
+        return run(*work, threads=own.threads)
+
+    def _stages(self, replica: Replica) -> list[UnitStage]:
+        """Make the stages; the units that an update steps are a rank's own, or all."""
+        first, found = self.network.first(), []
+        for index, (low, high) in enumerate(self.plan.bounds):
+            own = range(max(low, first), max(high, first))
+            found.append(
+                UnitStage(
+                    replica,
+                    (low, high),
+                    is_first=index == 0,
+                    is_last=index == self.plan.stages - 1,
+                    wants_input_gradient=low > first,
+                    updates=own if self.on_ranks else range(first, len(self.network.units)),
+                )
+            )
+        return found
+
+    def _batches(self, segment: Segment) -> Iterator[tuple[SimpleNamespace, Tensor]]:
+        """Yield (inputs, labels); inputs are wrapped, for all that each process has is labels."""
+        parts = list(segment.rows)
+        if self.on_ranks:
+            parts = [part_of(rows, self.world.replica, self.plan.replicas) for rows in parts]
+        cache, in_front = self.features.cache, self.plan.start > 0
+        for at, rows in enumerate(parts):
+            y = self.data.y[rows]
+            if self.on_ranks and self.world.stage > 0:
+                yield SimpleNamespace(x=None), y
+                continue
+            x = (cache.features if in_front else cache.raw)(rows, segment.epoch)
+            if in_front and at + 1 < len(parts):
+                cache.read_ahead(parts[at + 1], segment.epoch)
+            yield SimpleNamespace(x=x), y
+
+    def _of_last_stage(self, replica: Replica) -> tuple[Tensor, list[int]]:
+        """Return the means of the last stages' losses, and the steps that were left out."""
+        losses = torch.stack(replica.losses) if replica.losses else torch.zeros(0)
+        if replica.losses and self.world.reduce is not None:
+            losses = self.world.reduce(losses)
+        found = {"losses": losses, "skipped": replica.skipped}
+        found = self.world.broadcast(found, self.plan.stages - 1)
+        return found["losses"], list(found["skipped"])
+
+    def _own_squares(self, replica: Replica) -> Tensor:
+        """Return the squared norms of the first replica's gradients; the others' are the same."""
+        squares = torch.zeros(self.network.layers, dtype=torch.float64)
+        if self.world.replica == 0 and self.world.stage < self.plan.stages:
+            for layer, square in replica.squares.items():
+                squares[layer] = square
+        return squares
+
+    def _totals(self, own: dict[str, int]) -> dict[str, int]:
+        """Return sums over all ranks."""
+        totals = self.world.total(torch.tensor(list(own.values())))
+        return dict(zip(own, totals.tolist(), strict=True))

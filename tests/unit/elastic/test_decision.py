@@ -1,0 +1,75 @@
+"""The control message: what goes in comes out, and what is odd is refused."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from alkit.elastic import lines
+from alkit.elastic.decision import Decision, MessageError
+from alkit.elastic.plan import Plan
+
+LATER = {"number": 2, "epoch": 2, "step": 320, "samples": 20_480}
+MESSAGE = Decision(
+    plan=Plan(frozen=7, counts=(5,), start=15, replicas=2, micro=1, batch=64),
+    **LATER,
+    cached=True,
+    generation=2,
+    norms=[0.5] * 12,
+)
+
+
+def test_round_trip_through_json():
+    assert Decision.read(json.loads(json.dumps(MESSAGE.plain()))) == MESSAGE
+
+
+def test_it_travels_flat():
+    """As it stands in checkpoints of before."""
+    assert MESSAGE.plain() == {
+        **LATER,
+        "frozen": 7,
+        "counts": [5],
+        "start": 15,
+        "replicas": 2,
+        "micro": 1,
+        "batch": 64,
+        "lr_scale": 1.0,
+        "cached": True,
+        "generation": 2,
+        "norms": [0.5] * 12,
+        "version": 1,
+    }
+
+
+def test_a_large_cluster_fits():
+    """24 layers and 64 ranks overflow the published 50 floats."""
+    plan = Plan(frozen=20, counts=(6,), start=41, replicas=64, micro=4, batch=4096)
+    large = replace(MESSAGE, plan=plan, generation=5, norms=[0.1] * 24)
+    assert Decision.read(large.plain()).plan.ranks == 64
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"version": 2}, "of version 2; this is version 1"),
+        ({"frozen": -1}, "frozen is -1"),
+        ({"replicas": 0}, "replicas is 0"),
+        ({"batch": 1.5}, "batch is 1.5"),
+        ({"counts": []}, "give units of each stage"),
+        ({"more": 1}, "other fields than this one's: more"),
+    ],
+)
+def test_what_is_odd_is_refused(changes, said):
+    with pytest.raises(MessageError, match=said):
+        Decision.read(MESSAGE.plain() | changes)
+
+
+def test_the_line_names_what_changed():
+    plan = Plan(frozen=4, counts=(9, 8), start=9, replicas=1, micro=16, batch=64)
+    before = replace(MESSAGE, plan=plan, norms=[])
+    line = lines.decided(MESSAGE, before, 12)
+    assert line.startswith("[epoch 2 step 320] TRANSFORM frozen 4->7/12  pipeline 2->1")
+    assert "replicas 1->2" in line
+    assert "micro-batches 16->1  batch 64" in line
+    more = replace(plan, counts=(9,), replicas=4)
+    assert "(+ranks 2,3)" in lines.decided(replace(MESSAGE, plan=more), before, 12)
