@@ -12,6 +12,13 @@ from alkit.elastic.settings import Settings
 from alkit.elastic.train import train
 
 __all__ = [
-    "Examples", "Network", "Recipe", "Record", "Settings", "bert_classifier", "bert_reader",
-    "train", "vit_classifier",
-]  # fmt: skip
+    "Examples",
+    "Network",
+    "Recipe",
+    "Record",
+    "Settings",
+    "bert_classifier",
+    "bert_reader",
+    "train",
+    "vit_classifier",
+]

@@ -97,9 +97,15 @@ class Cache:
         weights = weights_hash(self.network.units[: self.network.first(layers)])
         own = str(made[0].dtype).removeprefix("torch.")
         Store.create(
-            self.folder / f"generation-{generation}", layers=layers, shape=made[0].shape[1:],
-            weights=weights, layout=layout, dtype=dtype or own, reads=own, **options,
-        )  # fmt: skip
+            self.folder / f"generation-{generation}",
+            layers=layers,
+            shape=made[0].shape[1:],
+            weights=weights,
+            layout=layout,
+            dtype=dtype or own,
+            reads=own,
+            **options,
+        )
 
     def join(self, generation: int, layers: int) -> None:
         """Use the store of a generation; the one before serves for advancing, older ones not."""
@@ -157,8 +163,10 @@ class Cache:
             self.counters.hits += len(rows)
             return found.whole
         parts: list[tuple[np.ndarray, Tensor]] = [(found.hit, found.features)]
-        for at, low, features in ((found.old, self._old_first(), found.old_features),
-                                  (found.missing, 0, None)):  # fmt: skip
+        for at, low, features in (
+            (found.old, self._old_first(), found.old_features),
+            (found.missing, 0, None),
+        ):
             if not at.any():
                 continue
             part = _rows_of(x, at)

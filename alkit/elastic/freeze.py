@@ -160,10 +160,8 @@ def freezeout(start: float = 0.8, *, cubic: bool = True) -> Policy:
     return decide
 
 
-POLICIES: dict[str, Callable[..., Policy]] = {
-    "none": none, "schedule": schedule, "gradnorm": gradnorm, "autofreeze": autofreeze,
-    "linear": linear, "table": table, "random": random, "freezeout": freezeout,
-}  # fmt: skip
+RULES = (none, schedule, gradnorm, autofreeze, linear, table, random, freezeout)
+POLICIES: dict[str, Callable[..., Policy]] = {rule.__name__: rule for rule in RULES}
 
 
 def policy(name: str, *, most: int | None = None, **options: object) -> Policy:
@@ -200,8 +198,10 @@ def _active(norms: Sequence[float], seen: Observation) -> np.ndarray | None:
     own = np.asarray(norms[seen.frozen :], dtype=float)
     if not np.isfinite(own).all():
         bad = seen.frozen + int(np.argmin(np.isfinite(own)))
-        warnings.warn(f"gradient norm of layer {bad} is {norms[bad]}: nothing is frozen this time",
-                      stacklevel=2)  # fmt: skip
+        warnings.warn(
+            f"gradient norm of layer {bad} is {norms[bad]}: nothing is frozen this time",
+            stacklevel=2,
+        )
         return None
     return own if len(own) else None
 

@@ -13,12 +13,20 @@
 All of it is pure: no tensors, no processes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from alkit.elastic.balance import Partitioner, compress, greedy, loads, minmax
 
-__all__ = ["BATCH_POLICIES", "PARTITIONS", "Plan", "Planner", "Switches", "table_micro"]
+__all__ = [
+    "BATCH_POLICIES",
+    "PARTITIONS",
+    "Plan",
+    "Planner",
+    "Switches",
+    "check_choice",
+    "table_micro",
+]
 
 PARTITIONS: dict[str, Partitioner] = {"minmax": minmax, "greedy": greedy}
 BATCH_POLICIES = ("fixed_global", "fixed_per_replica")
@@ -34,7 +42,7 @@ class Switches:
     cache: bool = True
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Plan:
     """A layout.
 
@@ -74,6 +82,12 @@ class Plan:
             found.append((at, at + count))
             at += count
         return found
+
+
+def check_choice(name: str, value: str, allowed: Iterable[str]) -> None:
+    """Raise a ValueError for a value that is not among those that are allowed."""
+    if value not in allowed:
+        raise ValueError(f"{name} is {value!r}: give {', '.join(allowed)}")
 
 
 def table_micro(stages: int) -> int:
@@ -117,11 +131,9 @@ class Planner:
         lr_rule: str = "none",
     ) -> None:
         _check(stages, devices, batch, micro, len(sizes))
-        for what, value, allowed in (("partition", partition, PARTITIONS),
-                                     ("batch_policy", batch_policy, BATCH_POLICIES),
-                                     ("lr_rule", lr_rule, LR_RULES)):  # fmt: skip
-            if value not in allowed:
-                raise ValueError(f"{what} is {value!r}: give {', '.join(allowed)}")
+        check_choice("partition", partition, PARTITIONS)
+        check_choice("batch_policy", batch_policy, BATCH_POLICIES)
+        check_choice("lr_rule", lr_rule, LR_RULES)
         self.sizes, self.layers = list(sizes), layers
         self.devices, self.stages, self.batch, self.micro = devices, stages, batch, micro
         self.switches = Switches() if switches is None else switches
@@ -159,7 +171,15 @@ class Planner:
         grown = batch / self.batch
         scale = {"none": 1.0, "linear": grown, "sqrt": grown**0.5}[self.lr_rule]
         micro = self._micro(stages, batch // replicas)
-        return Plan(frozen, tuple(counts), start, replicas, micro, batch, scale)
+        return Plan(
+            frozen=frozen,
+            counts=tuple(counts),
+            start=start,
+            replicas=replicas,
+            micro=micro,
+            batch=batch,
+            lr_scale=scale,
+        )
 
     def _micro(self, stages: int, batch: int) -> int:
         """Return the most micro-batches up to the wanted ones that divide a replica's batch."""

@@ -1,17 +1,21 @@
 """What a run of elastic training is told."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from alkit.elastic.freeze import Observation, Policy, kept, policy
 from alkit.elastic.optim import Recipe
-from alkit.elastic.plan import Planner, Switches
+from alkit.elastic.plan import Planner, Switches, check_choice
 
 __all__ = ["EXECUTORS", "SCHEDULES", "Settings"]
 
 EXECUTORS = ("single", "threads", "ranks")
 SCHEDULES = ("1f1b", "gpipe")
+LEAST = {
+    1: ("devices", "epochs", "batch", "threads", "eval_every"),
+    0: ("stages", "micro", "every", "cache_from"),
+}
 
 
 @dataclass(frozen=True)
@@ -70,15 +74,12 @@ class Settings:
     eval_every: int = 1
 
     def __post_init__(self) -> None:
-        for what, value, allowed in (("executor", self.executor, EXECUTORS),
-                                     ("schedule", self.schedule, SCHEDULES)):  # fmt: skip
-            if value not in allowed:
-                raise ValueError(f"{what} is {value!r}: give {', '.join(allowed)}")
-        least = {"devices": 1, "epochs": 1, "batch": 1, "threads": 1, "eval_every": 1,
-                 "stages": 0, "micro": 0, "every": 0, "cache_from": 0}  # fmt: skip
-        for name, low in least.items():
-            if getattr(self, name) < low:
-                raise ValueError(f"{name} is {getattr(self, name)}: give at least {low}")
+        check_choice("executor", self.executor, EXECUTORS)
+        check_choice("schedule", self.schedule, SCHEDULES)
+        for least, names in LEAST.items():
+            for name in names:
+                if getattr(self, name) < least:
+                    raise ValueError(f"{name} is {getattr(self, name)}: give at least {least}")
         self.policy()  # says now what is wrong with it
 
     def policy(self) -> Policy:
@@ -100,20 +101,24 @@ class Settings:
     def planner(self, sizes: list[float], layers: int) -> Planner:
         """Return what makes the layouts of a network with units of these sizes."""
         return Planner(
-            sizes, layers, devices=self.devices, stages=self.stages or self.devices,
-            batch=self.batch, micro=self.micro, switches=Switches(self.pipe, self.dp, self.cache),
-            partition=self.partition, budget=self.budget, batch_policy=self.batch_policy,
+            sizes,
+            layers,
+            devices=self.devices,
+            stages=self.stages or self.devices,
+            batch=self.batch,
+            micro=self.micro,
+            switches=Switches(self.pipe, self.dp, self.cache),
+            partition=self.partition,
+            budget=self.budget,
+            batch_policy=self.batch_policy,
             lr_rule=self.lr_rule,
-        )  # fmt: skip
+        )
 
     def plain(self) -> dict[str, Any]:
         """Return what a checkpoint must agree with, as names and numbers."""
-        recipe = self.recipe
-        return {
-            "freeze": self.freeze if isinstance(self.freeze, str) else "a function",
-            "freeze_options": {k: str(v) for k, v in sorted(self.freeze_options.items())},
-            "batch": self.batch, "seed": self.seed, "epochs": self.epochs, "every": self.every,
-            "optimizer": recipe.optimizer, "lr": recipe.lr, "weight_decay": recipe.weight_decay,
-            "momentum": recipe.momentum, "clip": recipe.clip, "warmup": recipe.warmup,
-            "shape": recipe.shape, "batch_policy": self.batch_policy, "lr_rule": self.lr_rule,
-        }  # fmt: skip
+        freeze = self.freeze if isinstance(self.freeze, str) else "a function"
+        options = {name: str(value) for name, value in sorted(self.freeze_options.items())}
+        found = {"freeze": freeze, "freeze_options": options}
+        found |= {name: getattr(self, name) for name in ("batch", "seed", "epochs", "every")}
+        found |= {each.name: getattr(self.recipe, each.name) for each in fields(Recipe)}
+        return found | {"batch_policy": self.batch_policy, "lr_rule": self.lr_rule}

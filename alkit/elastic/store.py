@@ -27,8 +27,7 @@ from alkit.data.files import replacing
 __all__ = ["EMPTY", "VALID", "WRITING", "Store", "StoreError", "weights_hash"]
 
 EMPTY, WRITING, VALID = 0, 1, 2
-TYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16,
-         "float64": torch.float64}  # fmt: skip
+TYPES = {name: getattr(torch, name) for name in ("float32", "bfloat16", "float16", "float64")}
 
 
 class StoreError(OSError):
@@ -81,10 +80,16 @@ class Store:
         if quota_bytes is not None:
             slots = min(slots, max(1, quota_bytes // record))
         header = {
-            "layers": layers, "samples": samples, "shape": list(shape), "dtype": dtype,
-            "variants": variants, "slots": slots, "weights": weights, "layout": layout,
+            "layers": layers,
+            "samples": samples,
+            "shape": list(shape),
+            "dtype": dtype,
+            "variants": variants,
+            "slots": slots,
+            "weights": weights,
+            "layout": layout,
             "reads": reads or ("float64" if dtype == "float64" else "float32"),
-        }  # fmt: skip
+        }
         try:
             folder.mkdir(parents=True)
             for name, size in (("features", slots * record), ("states", slots)):
@@ -143,10 +148,6 @@ class Store:
         self.features[torch.from_numpy(slots)] = features.to(self.dtype)
         self.states[slots] = VALID
         return features.numel() * self.dtype.itemsize
-
-    def remove(self) -> None:
-        """Delete the files; what is mapped stays readable until it is let go."""
-        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def weights_hash(units: Iterable[nn.Module]) -> str:

@@ -100,7 +100,7 @@ def calibrate(rows: Sequence[Observed]) -> Constants:
         [0, 0, 1e-9, 0, 1],  # where several fit as well: the one without a time for reading
         A_ub=np.block([[design, error], [-design, error]]),
         b_ub=np.concatenate([np.ones(len(rows)), -np.ones(len(rows))]),
-    )  # fmt: skip
+    )
     tau, both, read, fixed = found.x[:4] / scale
     return Constants(float(tau), float(both / tau - 1), float(read), float(fixed))
 

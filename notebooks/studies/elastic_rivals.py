@@ -60,8 +60,17 @@ def rival(
     if kind != "torch_1f1b" and settings.batch % ranks:
         raise ValueError(f"a batch of {settings.batch} does not divide among {ranks} ranks")
     settings = replace(settings, devices=ranks, executor="ranks")
-    made = launch(_on_rank, kind, network, data, validation, test, settings, ranks=ranks,
-                  threads=settings.threads)[0]  # fmt: skip
+    made = launch(
+        _on_rank,
+        kind,
+        network,
+        data,
+        validation,
+        test,
+        settings,
+        ranks=ranks,
+        threads=settings.threads,
+    )[0]
     assert isinstance(made, Record)
     return made
 

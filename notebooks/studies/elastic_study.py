@@ -117,10 +117,14 @@ def ablation(recorded: pd.DataFrame, alpha: float = 1 / 3) -> pd.DataFrame:
     keys = pd.MultiIndex.from_frame(wide[["data", "seed"]])
     wide = wide.assign(gain=base.reindex(keys).to_numpy() / wide.seconds.to_numpy())
     made = wide.groupby(["data", "method"], sort=False).agg(
-        seconds=("seconds", "median"), gain=("gain", "median"), low=("gain", "min"),
-        high=("gain", "max"), accuracy=("accuracy", "mean"), sd=("accuracy", "std"),
+        seconds=("seconds", "median"),
+        gain=("gain", "median"),
+        low=("gain", "min"),
+        high=("gain", "max"),
+        accuracy=("accuracy", "mean"),
+        sd=("accuracy", "std"),
         n=("seed", "nunique"),
-    )  # fmt: skip
+    )
     return made.rename(columns={"gain": "times as fast"})
 
 

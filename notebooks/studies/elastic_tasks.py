@@ -78,8 +78,9 @@ def load_task(
         raise ValueError(f"data is {name!r}: give {', '.join(PICTURES + TEXTS)}")
     if train is not None:
         rows = balanced_rows(found.train.y, train, seed=seed)
-        found = replace(found, train=replace(found.train, x=found.train.inputs(rows),
-                                             y=found.train.y[rows]))  # fmt: skip
+        found = replace(
+            found, train=replace(found.train, x=found.train.inputs(rows), y=found.train.y[rows])
+        )
     return replace(found, train=replace(found.train, variants=variants, seed=seed))
 
 

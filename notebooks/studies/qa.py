@@ -74,14 +74,16 @@ def read_squad(path: str | Path) -> list[Question]:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
         found = [
             Question(
-                str(qa["id"]), qa["question"], paragraph["context"],
+                str(qa["id"]),
+                qa["question"],
+                paragraph["context"],
                 tuple((a["text"], int(a["answer_start"])) for a in qa["answers"]),
                 article.get("title", ""),
             )
             for article in content["data"]
             for paragraph in article["paragraphs"]
             for qa in paragraph["qas"]
-        ]  # fmt: skip
+        ]
     except (json.JSONDecodeError, KeyError, TypeError) as error:
         raise ValueError(f"{path} is no file of SQuAD 1.1's form: {error!r}") from error
     for question in found:
@@ -140,27 +142,20 @@ def examples(cut: Sequence[Window], tokens: int) -> Examples:
     return Examples((ids, segments, ids != PAD), spans)
 
 
-@torch.no_grad()
 def answers(
     network: Network, cut: Sequence[Window], questions: Sequence[Question], tokens: int
 ) -> dict[str, str]:
     """Return each question's best answer, a piece of its paragraph, over all its windows."""
     data = examples(cut, tokens)
     best: dict[int, tuple[float, str]] = {}
-    before = network.training
-    network.eval()
-    try:
-        for rows in torch.arange(len(cut)).split(64):
-            scores = network(data.inputs(rows))
-            for row, own in zip(rows.tolist(), scores, strict=True):
-                window = cut[row]
-                text = questions[window.question].context
-                for score, first, last in _candidates(own, window):
-                    if score > best.get(window.question, (-float("inf"), ""))[0]:
-                        said = text[window.offsets[first][0] : window.offsets[last][1]]
-                        best[window.question] = score, said
-    finally:
-        network.train(before)
+    for rows in torch.arange(len(cut)).split(64):
+        for row, own in zip(rows.tolist(), network.predict(data.inputs(rows)), strict=True):
+            window = cut[row]
+            text = questions[window.question].context
+            for score, first, last in _candidates(own, window):
+                if score > best.get(window.question, (-float("inf"), ""))[0]:
+                    said = text[window.offsets[first][0] : window.offsets[last][1]]
+                    best[window.question] = score, said
     return {q.id: best.get(n, (0.0, ""))[1] for n, q in enumerate(questions)}
 
 

@@ -70,7 +70,14 @@ def fitted() -> tuple[Constants, pd.DataFrame]:
 def _slack(constants: Constants, row: Observed) -> float:
     """Return the seconds by which the formula's pipe is longer than the virtual clock's."""
     active = _active(row.frozen)
-    plan = Plan(0, tuple(greedy(active, row.stages)), 0, 1, row.micro, row.batch)
+    plan = Plan(
+        frozen=0,
+        counts=tuple(greedy(active, row.stages)),
+        start=0,
+        replicas=1,
+        micro=row.micro,
+        batch=row.batch,
+    )
     sizes = [size / LAYER for size in active]
     formula = step_s(constants, row._replace(frozen=0)) - constants.fixed
     return formula - event_s(constants, plan, sizes, row.batch)
@@ -101,22 +108,29 @@ def what_if(
     switches = switches or Switches()
     sizes, layers = _sizes(classes), PUBLISHED["B/16"].layers
     planner = Planner(
-        sizes, layers, devices=devices, stages=stages, batch=batch * (devices // stages),
-        switches=switches, partition=partition,
+        sizes,
+        layers,
+        devices=devices,
+        stages=stages,
+        batch=batch * (devices // stages),
+        switches=switches,
+        partition=partition,
         batch_policy="fixed_per_replica" if growing else "fixed_global",
-    )  # fmt: skip
+    )
     frozen = [0]
     for epoch in range(1, epochs):
         frozen.append(policy(Observation(layers, frozen[-1], epoch, progress=epoch / epochs)))
     run = epoch_plans(constants or fitted()[0], planner, frozen, LAYER, cached=switches.cache)
-    return pd.DataFrame({
-        "epoch": range(epochs),
-        "frozen": frozen,
-        "stages": [each.plan.stages for each in run],
-        "replicas": [each.plan.replicas for each in run],
-        "batch": [each.plan.batch for each in run],
-        "cached": [each.cached for each in run],
-        "step_s": [each.step_s for each in run],
-        "samples_per_s": [each.samples_per_s for each in run],
-        "bounds": [each.plan.bounds for each in run],
-    })  # fmt: skip
+    return pd.DataFrame(
+        {
+            "epoch": range(epochs),
+            "frozen": frozen,
+            "stages": [each.plan.stages for each in run],
+            "replicas": [each.plan.replicas for each in run],
+            "batch": [each.plan.batch for each in run],
+            "cached": [each.cached for each in run],
+            "step_s": [each.step_s for each in run],
+            "samples_per_s": [each.samples_per_s for each in run],
+            "bounds": [each.plan.bounds for each in run],
+        }
+    )

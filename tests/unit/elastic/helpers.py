@@ -56,8 +56,10 @@ def plain(network: Network, data: Examples, settings: Settings, alpha: float = 1
     recipe, own = settings.recipe, list(network.parameters())
     decays = [p for p in own if p.dim() > 1 and p.shape[0] > 1]
     others = [p for p in own if not (p.dim() > 1 and p.shape[0] > 1)]
-    groups = [{"params": decays, "weight_decay": recipe.weight_decay},
-              {"params": others, "weight_decay": 0.0}]  # fmt: skip
+    groups = [
+        {"params": decays, "weight_decay": recipe.weight_decay},
+        {"params": others, "weight_decay": 0.0},
+    ]
     if recipe.optimizer == "sgd":
         optimizer = torch.optim.SGD(groups, lr=recipe.lr, momentum=recipe.momentum)
     else:

@@ -31,19 +31,35 @@ def bert_sizes(layers: int, frozen: int = 0) -> list[float]:
 
 
 FIXTURES = [
-    (vit_sizes(100), 8, [4, 2, 3, 3, 3, 3, 4, 5],
-     [10.194432, 7.087872, 11.81184, 9.451776, 11.81184, 9.451776, 14.175744, 11.890276]),
-    (vit_sizes(1000), 8, [4, 2, 3, 3, 3, 3, 4, 5],
-     [10.194432, 7.087872, 11.81184, 9.451776, 11.81184, 9.451776, 14.175744, 12.582376]),
+    (
+        vit_sizes(100),
+        8,
+        [4, 2, 3, 3, 3, 3, 4, 5],
+        [10.194432, 7.087872, 11.81184, 9.451776, 11.81184, 9.451776, 14.175744, 11.890276],
+    ),
+    (
+        vit_sizes(1000),
+        8,
+        [4, 2, 3, 3, 3, 3, 4, 5],
+        [10.194432, 7.087872, 11.81184, 9.451776, 11.81184, 9.451776, 14.175744, 12.582376],
+    ),
     (vit_sizes(1000), 4, [7, 6, 6, 8], [22.006272, 21.263616, 21.263616, 22.034152]),
     (vit_sizes(1000, 6), 4, [3, 3, 3, 5], [9.451776, 11.81184, 9.451776, 12.582376]),
     (vit_sizes(1000, 7), 4, [3, 2, 2, 5], [9.451776, 7.087872, 7.087872, 12.582376]),
     (vit_sizes(1000, 9), 2, [3, 5], [9.451776, 12.582376]),
-    (bert_sizes(24), 8, [2, 6, 6, 6, 7, 7, 8, 8],
-     [35.98336, 37.788672, 37.788672, 37.788672, 46.184448, 41.98912, 50.384896, 46.186498]),
-    (bert_sizes(12), 8, [0, 0, 0, 1, 6, 6, 6, 8],
-     [0, 0, 0, 23.837184, 21.263616, 21.263616, 21.263616, 21.855746]),
-]  # fmt: skip
+    (
+        bert_sizes(24),
+        8,
+        [2, 6, 6, 6, 7, 7, 8, 8],
+        [35.98336, 37.788672, 37.788672, 37.788672, 46.184448, 41.98912, 50.384896, 46.186498],
+    ),
+    (
+        bert_sizes(12),
+        8,
+        [0, 0, 0, 1, 6, 6, 6, 8],
+        [0, 0, 0, 23.837184, 21.263616, 21.263616, 21.263616, 21.855746],
+    ),
+]
 
 
 @pytest.mark.parametrize(("sizes", "stages", "counts", "expected"), FIXTURES)
@@ -53,10 +69,12 @@ def test_greedy_is_the_published_rule(sizes, stages, counts, expected):
 
 
 LARGEST = [  # sizes, stages, greedy, min-max, both in millions
-    (vit_sizes(100), 8, 14.176, 11.890), (bert_sizes(24), 8, 50.385, 46.184),
-    (bert_sizes(12), 8, 23.837, 23.837), (bert_sizes(12), 4, 30.925, 28.351),
+    (vit_sizes(100), 8, 14.176, 11.890),
+    (bert_sizes(24), 8, 50.385, 46.184),
+    (bert_sizes(12), 8, 23.837, 23.837),
+    (bert_sizes(12), 4, 30.925, 28.351),
     (bert_sizes(12), 2, 61.64, 54.931),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("sizes", "stages", "of_greedy", "of_minmax"), LARGEST)
@@ -79,9 +97,10 @@ def test_minmax_is_never_worse(sizes, stages):
 
 
 THRESHOLDS = [  # the most frozen layers with 8, 4 and 2 stages
-    (vit_sizes, 1000, 12, (4, 8, 10)), (bert_sizes, 24, 24, (8, 16, 20)),
+    (vit_sizes, 1000, 12, (4, 8, 10)),
+    (bert_sizes, 24, 24, (8, 16, 20)),
     (bert_sizes, 12, 12, (0, 5, 8)),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("sizes_of", "what", "layers", "last"), THRESHOLDS)
@@ -97,8 +116,13 @@ def test_compression_thresholds_of_the_greedy_rule(sizes_of, what, layers, last)
 
 def test_stages_over_epochs_as_published():
     planner = Planner(vit_sizes(1000), 12, devices=8, stages=8, batch=320, partition="greedy")
-    expected = {1 / 5: "8844422221", 1 / 4: "8844222111", 1 / 3: "8842211111",
-                2 / 5: "8442111111", 1 / 2: "8421111111"}  # fmt: skip
+    expected = {
+        1 / 5: "8844422221",
+        1 / 4: "8844222111",
+        1 / 3: "8842211111",
+        2 / 5: "8442111111",
+        1 / 2: "8421111111",
+    }
     for alpha, stages in expected.items():
         plan, found = None, ""
         for epoch in range(10):
@@ -112,8 +136,11 @@ def test_sizes_of_the_published_networks():
         vit = vit_classifier(ViTSizes(classes=1000))
         base = bert_classifier(BertSizes(layers=12), 2)
         large = bert_reader(BertSizes(24, 1024, 16, 4096))
-    for network, total, first in ((vit, 86.567656, 0.742656), (base, 109.483778, 23.837184),
-                                  (large, 334.094338, 31.782912)):  # fmt: skip
+    for network, total, first in (
+        (vit, 86.567656, 0.742656),
+        (base, 109.483778, 23.837184),
+        (large, 334.094338, 31.782912),
+    ):
         assert sum(network.sizes()) == pytest.approx(total, abs=1e-9)
         assert network.sizes()[0] == pytest.approx(first, abs=1e-9)
     assert vit.sizes()[1:3] == pytest.approx([ATTENTION, MLP])
@@ -129,8 +156,9 @@ def tiny() -> Network:
 @pytest.mark.parametrize("dp", [False, True])
 @pytest.mark.parametrize("cache", [False, True])
 def test_plans_of_all_switches(pipe, dp, cache):
-    planner = Planner(tiny().sizes(), 4, devices=4, stages=2, batch=8, micro=2,
-                      switches=Switches(pipe, dp, cache))  # fmt: skip
+    planner = Planner(
+        tiny().sizes(), 4, devices=4, stages=2, batch=8, micro=2, switches=Switches(pipe, dp, cache)
+    )
     whole = planner.at(0)
     assert (whole.counts, whole.start, whole.replicas) == ((5, 6), 0, 2)
     late = planner.at(3, whole)

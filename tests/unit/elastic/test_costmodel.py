@@ -28,8 +28,9 @@ def log_rows() -> list[Observed]:
             sizes = vit_sizes(10, frozen)
             largest = max(loads(sizes, greedy(sizes, stages))) / LAYER
             seconds = 320 * replicas / float(row["samples_per_s"])
-            rows.append(Observed(frozen, stages, largest, MICRO[stages], 320,
-                                 row["cached"] == "1", seconds))  # fmt: skip
+            rows.append(
+                Observed(frozen, stages, largest, MICRO[stages], 320, row["cached"] == "1", seconds)
+            )
     return rows
 
 
@@ -49,16 +50,24 @@ def test_calibration_finds_what_made_the_times():
 
 
 PUBLISHED = {  # pipe, dp, cache: times as fast on ImageNet
-    (True, True, False): 2.27, (True, False, True): 1.26, (True, True, True): 2.83,
-}  # fmt: skip
+    (True, True, False): 2.27,
+    (True, False, True): 1.26,
+    (True, True, True): 2.83,
+}
 
 
 def predicted(pipe: bool, dp: bool, cache: bool, frozen: list[int]) -> float:
     """Seconds of ten epochs of one node's samples."""
     planner = Planner(
-        vit_sizes(1000), 12, devices=16, stages=8, batch=800, partition="greedy",
-        switches=Switches(pipe, dp, cache), batch_policy="fixed_per_replica",
-    )  # fmt: skip
+        vit_sizes(1000),
+        12,
+        devices=16,
+        stages=8,
+        batch=800,
+        partition="greedy",
+        switches=Switches(pipe, dp, cache),
+        batch_policy="fixed_per_replica",
+    )
     run = epoch_plans(CONSTANTS, planner, frozen, LAYER, cached=cache)
     return sum(1 / epoch.samples_per_s for epoch in run)
 
@@ -87,7 +96,7 @@ def test_gpipe_with_equal_stages(stages, micro, span):
 
 @pytest.mark.parametrize("stages", [1, 2, 4])
 def test_clock_and_closed_form_agree_for_equal_stages(stages):
-    plan = Plan(0, (2,) * stages, 0, 1, 8, 64)
+    plan = Plan(frozen=0, counts=(2,) * stages, start=0, replicas=1, micro=8, batch=64)
     clock = event_s(CONSTANTS, plan, [1.0] * (2 * stages), 64)
     closed = step_s(CONSTANTS, Observed(0, stages, 2.0, 8, 64, False, 0.0)) - CONSTANTS.fixed
     assert clock == pytest.approx(closed)

@@ -24,16 +24,33 @@ TASKS = {"vit": (make_vit, images), "bert": (make_bert, texts)}
 @pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize(
     ("pipe", "dp", "cache"),
-    [(False, False, False), (False, False, True), (False, True, False), (True, False, False),
-     (True, False, True), (True, True, False), (True, True, True), (False, True, True)],
-)  # fmt: skip
+    [
+        (False, False, False),
+        (False, False, True),
+        (False, True, False),
+        (True, False, False),
+        (True, False, True),
+        (True, True, False),
+        (True, True, True),
+        (False, True, True),
+    ],
+)
 def test_elastic_training_is_plain_training(executor, task, pipe, dp, cache, settings):
     make, data = TASKS[task]
     network, expected = make(), plain(make(), data(), settings)
     found = train(
-        network, data(), settings=settings, devices=4, stages=4, pipe=pipe, dp=dp, cache=cache,
-        cache_from=1, executor=executor, progress=False,
-    )  # fmt: skip
+        network,
+        data(),
+        settings=settings,
+        devices=4,
+        stages=4,
+        pipe=pipe,
+        dp=dp,
+        cache=cache,
+        cache_from=1,
+        executor=executor,
+        progress=False,
+    )
     assert found.losses.tolist() == pytest.approx(expected.losses, abs=1e-12)
     close(found.state, expected.state, 1e-12)
     assert [m.frozen for m in found.messages] == [0, 2, 3, 3]
@@ -50,9 +67,12 @@ def test_without_freezing(settings):
 def test_the_oracle_is_not_blind(settings):
     """One layer more frozen, or decay where none belongs, is far outside the tolerance."""
     expected = plain(make_vit(), images(), settings).state
-    for changes in ({"freeze_options": {"alpha": 0.5}},
-                    {"recipe": replace(settings.recipe, weight_decay=0.02)},
-                    {"recipe": replace(settings.recipe, clip=None)}, {"seed": 1}):  # fmt: skip
+    for changes in (
+        {"freeze_options": {"alpha": 0.5}},
+        {"recipe": replace(settings.recipe, weight_decay=0.02)},
+        {"recipe": replace(settings.recipe, clip=None)},
+        {"seed": 1},
+    ):
         other = train(make_vit(), images(), settings=settings, devices=2, progress=False, **changes)
         with pytest.raises(AssertionError):
             close(other.state, expected, 1e-6)
@@ -69,15 +89,29 @@ def test_sgd_with_momentum(settings):
 @pytest.mark.parametrize("stages", [1, 2, 4])
 def test_micro_batches_and_stages_change_nothing(micro, stages, settings):
     expected = plain(make_vit(), images(), settings)
-    found = train(make_vit(), images(), settings=settings, devices=stages, micro=micro,
-                  schedule="gpipe", progress=False)  # fmt: skip
+    found = train(
+        make_vit(),
+        images(),
+        settings=settings,
+        devices=stages,
+        micro=micro,
+        schedule="gpipe",
+        progress=False,
+    )
     close(found.state, expected.state, 1e-12)
 
 
 def test_micro_batches_in_single_precision(settings):
     states = [
-        train(make_vit().float(), _single(images()), settings=settings, devices=2, micro=micro,
-              batch=8, progress=False).state
+        train(
+            make_vit().float(),
+            _single(images()),
+            settings=settings,
+            devices=2,
+            micro=micro,
+            batch=8,
+            progress=False,
+        ).state
         for micro in (1, 8)
     ]  # fmt: skip
     # a hundredth of a step: AdamW divides rounding, which is a processor's own, by small numbers
@@ -112,9 +146,16 @@ def test_what_is_frozen_stays_bit_for_bit():
         same = torch.equal(tensor, network.state_dict()[name])
         assert same or int(name.split(".")[1]) > last, name
     before = copy.deepcopy(network.state_dict())
-    found = train(network, images(), epochs=3, batch=8, freeze="table",
-                  freeze_options={"counts": [2]}, progress=False,
-                  recipe=Recipe("sgd", lr=0.1, weight_decay=0.04))  # fmt: skip
+    found = train(
+        network,
+        images(),
+        epochs=3,
+        batch=8,
+        freeze="table",
+        freeze_options={"counts": [2]},
+        progress=False,
+        recipe=Recipe("sgd", lr=0.1, weight_decay=0.04),
+    )
     for name, tensor in before.items():
         number = int(name.split(".")[1])
         if number <= last:
@@ -217,10 +258,11 @@ def test_norms_are_those_of_the_gradients(settings):
 
 def test_dropout_does_not_depend_on_the_executor(settings):
     states = [
-        train(make_vit(0.3), images(), settings=settings, devices=2, executor=executor,
-              progress=False).state
+        train(
+            make_vit(0.3), images(), settings=settings, devices=2, executor=executor, progress=False
+        ).state
         for executor in ("single", "threads")
-    ]  # fmt: skip
+    ]
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
 
 

@@ -186,8 +186,12 @@ def test_a_batch_that_a_later_layout_cannot_divide_is_refused_before_the_first_s
     assert not asked
     with pytest.raises(ValueError, match="batch of 6 does not divide"):
         train(_counted(asked), images(), settings=settings, ranks=4, **QUIET)
-    for fits in ({"dp": False}, {"freeze": "none"}, {"epochs": 1},
-                 {"freeze": "table", "freeze_options": {"counts": [1]}}):  # fmt: skip
+    for fits in (
+        {"dp": False},
+        {"freeze": "none"},
+        {"epochs": 1},
+        {"freeze": "table", "freeze_options": {"counts": [1]}},
+    ):
         train(make_vit(), images(), settings=replace(settings, **fits), **QUIET)
 
 
@@ -262,8 +266,9 @@ def test_numbers_are_not_judged_as_classes(settings):
 def test_a_metric_of_ones_own(ranks, settings):
     network, data = _regression()
     network.metric = _error
-    found = train(network, data, settings=settings, validation=data, test=data, ranks=ranks,
-                  **QUIET)  # fmt: skip
+    found = train(
+        network, data, settings=settings, validation=data, test=data, ranks=ranks, **QUIET
+    )
     network.eval()
     with torch.no_grad():
         expected = _error(network(data.x), data.y)

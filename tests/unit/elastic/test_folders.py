@@ -63,9 +63,11 @@ if __name__ == "__main__":
 def test_a_killed_caller_leaves_its_ranks_folder_and_it_is_cleared(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     child = subprocess.Popen(
-        [sys.executable, "-c", LAUNCHES], stdout=subprocess.PIPE, text=True,
+        [sys.executable, "-c", LAUNCHES],
+        stdout=subprocess.PIPE,
+        text=True,
         env=os.environ | {"TMPDIR": str(tmp_path)},
-    )  # fmt: skip
+    )
     with child:
         assert child.stdout is not None
         assert "rank runs" in child.stdout.readline()

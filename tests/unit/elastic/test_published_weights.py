@@ -14,10 +14,16 @@ def their_bert(folder, kind="BertForPreTraining"):
     import transformers
 
     config = transformers.BertConfig(
-        vocab_size=50, hidden_size=16, num_hidden_layers=2, num_attention_heads=4,
-        intermediate_size=32, max_position_embeddings=12, num_labels=2, hidden_dropout_prob=0.0,
+        vocab_size=50,
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=32,
+        max_position_embeddings=12,
+        num_labels=2,
+        hidden_dropout_prob=0.0,
         attention_probs_dropout_prob=0.0,
-    )  # fmt: skip
+    )
     torch.manual_seed(0)
     theirs = getattr(transformers, kind)(config).eval()
     for parameter in theirs.parameters():

@@ -23,8 +23,9 @@ def test_two_ranks_from_pipeline_to_replicas(task, settings):
     """Pipeline 2 -> 1, replicas 1 -> 2, with a store and AdamW."""
     make, data = TASKS[task]
     expected, network = plain(make(), data(), settings), make()
-    found = train(network, data(), settings=settings, ranks=2, cache_from=1, progress=False,
-                  test=data(10))  # fmt: skip
+    found = train(
+        network, data(), settings=settings, ranks=2, cache_from=1, progress=False, test=data(10)
+    )
     close(found.state, expected.state, 1e-12)
     close(network.state_dict(), expected.state, 1e-12)
     assert found.losses.tolist() == pytest.approx(expected.losses, abs=1e-12)
@@ -44,8 +45,17 @@ def test_two_ranks_from_pipeline_to_replicas(task, settings):
 @pytest.mark.parametrize(("pipe", "dp", "cache"), [(False, False, False), (True, False, True)])
 def test_other_switches_over_two_ranks(pipe, dp, cache, settings):
     expected = plain(make_vit(), images(), settings)
-    found = train(make_vit(), images(), settings=settings, ranks=2, pipe=pipe, dp=dp, cache=cache,
-                  cache_from=1, progress=False)  # fmt: skip
+    found = train(
+        make_vit(),
+        images(),
+        settings=settings,
+        ranks=2,
+        pipe=pipe,
+        dp=dp,
+        cache=cache,
+        cache_from=1,
+        progress=False,
+    )
     close(found.state, expected.state, 1e-12)
 
 
