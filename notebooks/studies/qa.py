@@ -28,11 +28,14 @@ __all__ = [
     "answers",
     "examples",
     "exact_match_and_f1",
+    "made_up",
     "read_squad",
     "windows",
 ]
 
 N_BEST, LONGEST = 20, 30  # candidates of each end, tokens of an answer
+NAMES = ("ada", "bob", "cleo", "dan", "eve", "finn")
+TOWNS = ("rome", "paris", "oslo", "lima", "cairo", "delhi")
 
 
 class Question(NamedTuple):
@@ -93,6 +96,19 @@ def read_squad(path: str | Path) -> list[Question]:
                     f"{path}: the answer {text!r} of question {question.id} does not stand at"
                     f" character {start}"
                 )
+    return found
+
+
+def made_up() -> list[Question]:
+    """Return made-up questions: somebody lives somewhere, and likes somewhere else."""
+    found = []
+    for a, name in enumerate(NAMES):
+        for b, town in enumerate(TOWNS):
+            other = TOWNS[(a + b + 1) % 6]
+            text = f"{name} likes {other} in summer, but {name} lives in {town} all year long."
+            start = text.index(f"in {town} all") + 3
+            asked = f"where does {name} live?"
+            found.append(Question(f"{a}-{b}", asked, text, ((town, start),), name))
     return found
 
 

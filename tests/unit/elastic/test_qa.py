@@ -16,36 +16,20 @@ from studies.qa import (
     answers,
     exact_match_and_f1,
     examples,
+    made_up,
     read_squad,
     windows,
 )
 
-NAMES = ["ada", "bob", "cleo", "dan", "eve", "finn"]
-TOWNS = ["rome", "paris", "oslo", "lima", "cairo", "delhi"]
-
-
-def made_questions() -> list[Question]:
-    """Made-up paragraphs: somebody lives somewhere, and likes somewhere else."""
-    found = []
-    for a, name in enumerate(NAMES):
-        for b, town in enumerate(TOWNS):
-            other = TOWNS[(a + b + 1) % 6]
-            text = f"{name} likes {other} in summer, but {name} lives in {town} all year long."
-            start = text.index(f"in {town} all") + 3
-            found.append(
-                Question(f"{a}-{b}", f"where does {name} live?", text, ((town, start),), name)
-            )
-    return found
-
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    lines = [line for q in made_questions() for line in (q.context, q.text)]
+    lines = [line for q in made_up() for line in (q.context, q.text)]
     return wordpiece(lines, 200)
 
 
 def test_every_window_holds_its_piece_and_its_answer(tokenizer):
-    questions = made_questions()
+    questions = made_up()
     cut = windows(questions, tokenizer, tokens=20, stride=4, query=8)
     assert len(cut) > len(questions)
     held = set()
@@ -71,7 +55,7 @@ def test_every_window_holds_its_piece_and_its_answer(tokenizer):
 
 
 def test_segments_and_mask(tokenizer):
-    cut = windows(made_questions()[:2], tokenizer, tokens=32, stride=8, query=8)
+    cut = windows(made_up()[:2], tokenizer, tokens=32, stride=8, query=8)
     data = examples(cut, 32)
     tokens, segments, mask = data.x
     assert mask.sum(1).tolist() == [len(w.ids) for w in cut]
@@ -81,7 +65,7 @@ def test_segments_and_mask(tokenizer):
 
 def test_a_reader_learns_to_answer(tokenizer):
     """Frozen layers, stored windows and a pipeline of two stages on the way."""
-    questions = made_questions()
+    questions = made_up()
     cut = windows(questions, tokenizer, tokens=24, stride=8, query=8)
     sizes = BertSizes(4, 32, 4, 64, tokenizer.get_vocab_size(), 24, dropout=0.0)
     network, data = bert_reader(sizes, seed=1), examples(cut, 24)
@@ -134,7 +118,7 @@ def test_files_of_another_form(tmp_path: Path):
 
 def test_windows_without_room(tokenizer):
     with pytest.raises(ValueError, match="must hold a question"):
-        windows(made_questions(), tokenizer, tokens=20, stride=16, query=8)
+        windows(made_up(), tokenizer, tokens=20, stride=16, query=8)
 
 
 @pytest.mark.realdata
