@@ -88,18 +88,18 @@ class Cache:
         """
         assert self.folder is not None
         one = self.raw(torch.zeros(1, dtype=torch.int64), 0)
-        layout, made = describe(self.network.prefix(one), list(tree.tensors(one)))
-        if len(made) != 1:
+        layout, features = describe(self.network.prefix(one), list(tree.tensors(one)))
+        if len(features) != 1:
             raise StoreError(
-                f"the frozen layers make {len(made)} tensors that are none of their inputs, and a"
-                " store holds one: let the first unit hand its mask on as it is given"
+                f"the frozen layers make {len(features)} tensors that are none of their inputs, and"
+                " a store holds one: let the first unit hand its mask on as it is given"
             )
         weights = weights_hash(self.network.units[: self.network.first(layers)])
-        own = str(made[0].dtype).removeprefix("torch.")
+        own = str(features[0].dtype).removeprefix("torch.")
         Store.create(
             self.folder / f"generation-{generation}",
             layers=layers,
-            shape=made[0].shape[1:],
+            shape=features[0].shape[1:],
             weights=weights,
             layout=layout,
             dtype=dtype or own,
@@ -188,9 +188,9 @@ class Cache:
 
     def _computed(self, x: Any, low: int) -> Any:
         start_s = time.perf_counter()
-        made = self.network.prefix(x, low)
+        features = self.network.prefix(x, low)
         self.counters.compute_s += time.perf_counter() - start_s
-        return made
+        return features
 
     def _old_first(self) -> int:
         return 0 if self.before is None else self.network.first(self.before.header["layers"])

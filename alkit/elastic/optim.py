@@ -91,39 +91,43 @@ class Recipe:
 
 
 class Optimizer:
-    """The optimiser of a network's active units, whose state can be had unit by unit."""
+    """The optimiser of a network's active units, whose state can be had unit by unit.
+
+    Attributes:
+        inner: torch's.
+    """
 
     def __init__(self, network: Network, recipe: Recipe) -> None:
         self.network, self.recipe = network, recipe
-        self.made = recipe.make(network.units[network.first() :])
-        self.rates = [group["lr"] for group in self.made.param_groups]
+        self.inner = recipe.make(network.units[network.first() :])
+        self.rates = [group["lr"] for group in self.inner.param_groups]
 
     def drop_frozen(self) -> None:
         """Forget what has been frozen."""
         frozen = {id(p) for u in self.network.units[: self.network.first()] for p in u.parameters()}
-        for group in self.made.param_groups:
+        for group in self.inner.param_groups:
             for parameter in group["params"]:
                 if id(parameter) in frozen:
-                    self.made.state.pop(parameter, None)
+                    self.inner.state.pop(parameter, None)
             group["params"] = [p for p in group["params"] if id(p) not in frozen]
 
     def step(self, factor: float) -> None:
         """Update what has a gradient at its group's rate times `factor`; clear the gradients."""
-        for group, rate in zip(self.made.param_groups, self.rates, strict=True):
+        for group, rate in zip(self.inner.param_groups, self.rates, strict=True):
             group["lr"] = rate * factor
-        self.made.step()
-        self.made.zero_grad(set_to_none=True)
+        self.inner.step()
+        self.inner.zero_grad(set_to_none=True)
 
     def state(self, number: int) -> dict[str, dict[str, Any]]:
         """Return the state of a unit, by the names of its parameters."""
         named = self.network.units[number].named_parameters()
-        return {name: dict(self.made.state[p]) for name, p in named if p in self.made.state}
+        return {name: dict(self.inner.state[p]) for name, p in named if p in self.inner.state}
 
     def restore(self, number: int, state: Mapping[str, Mapping[str, Any]]) -> None:
         """Take a unit's state over."""
         named = dict(self.network.units[number].named_parameters())
         for name, values in state.items():
-            self.made.state[named[name]] = dict(values)
+            self.inner.state[named[name]] = dict(values)
 
 
 def _decays(parameter: nn.Parameter) -> bool:

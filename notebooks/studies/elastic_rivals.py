@@ -60,7 +60,7 @@ def rival(
     if kind != "torch_1f1b" and settings.batch % ranks:
         raise ValueError(f"a batch of {settings.batch} does not divide among {ranks} ranks")
     settings = replace(settings, devices=ranks, executor="ranks")
-    made = launch(
+    record = launch(
         _on_rank,
         kind,
         network,
@@ -71,8 +71,8 @@ def rival(
         ranks=ranks,
         threads=settings.threads,
     )[0]
-    assert isinstance(made, Record)
-    return made
+    assert isinstance(record, Record)
+    return record
 
 
 @dataclass(frozen=True)

@@ -82,17 +82,17 @@ def seconds(record: Record) -> float:
 
 
 def record(
-    run: results.Run, variant: str, alpha: float, seed: int, made: Record, task: Task
+    run: results.Run, variant: str, alpha: float, seed: int, trained: Record, task: Task
 ) -> None:
     """Write one row's values into a run's record, all that tables and figures are built from."""
-    right = made.test_correct
+    right = trained.test_correct
     assert right is not None
     rows = [
-        ("seconds", seconds(made), "s"),
+        ("seconds", seconds(trained), "s"),
         ("accuracy", 100 * float(right.mean()), "%"),
-        ("val_acc", 100 * float(made.history.val_acc.iloc[-1]), "%"),
+        ("val_acc", 100 * float(trained.history.val_acc.iloc[-1]), "%"),
         ("correct", pack(right), ""),
-        ("epoch_s", [round(float(value), 4) for value in made.history.train_s], "s"),
+        ("epoch_s", [round(float(value), 4) for value in trained.history.train_s], "s"),
     ]
     model = "vit" if task.tokenizer is None else "bert"
     about = {"method": variant, "model": model, "data": task.name, "seed": seed, "n": len(right)}
@@ -116,7 +116,7 @@ def ablation(recorded: pd.DataFrame, alpha: float = 1 / 3) -> pd.DataFrame:
     base = wide[wide.method == "1f1b"].set_index(["data", "seed"]).seconds
     keys = pd.MultiIndex.from_frame(wide[["data", "seed"]])
     wide = wide.assign(gain=base.reindex(keys).to_numpy() / wide.seconds.to_numpy())
-    made = wide.groupby(["data", "method"], sort=False).agg(
+    found = wide.groupby(["data", "method"], sort=False).agg(
         seconds=("seconds", "median"),
         gain=("gain", "median"),
         low=("gain", "min"),
@@ -125,7 +125,7 @@ def ablation(recorded: pd.DataFrame, alpha: float = 1 / 3) -> pd.DataFrame:
         sd=("accuracy", "std"),
         n=("seed", "nunique"),
     )
-    return made.rename(columns={"gain": "times as fast"})
+    return found.rename(columns={"gain": "times as fast"})
 
 
 def readable(chosen: pd.DataFrame) -> pd.DataFrame:
@@ -177,13 +177,13 @@ def beside_published(chosen: pd.DataFrame) -> pd.DataFrame:
     """Return the published ratios beside ours: the same order of rows, by pairs that we have."""
     theirs = published("elastic_speed")
     names = ["1f1b", "freeze", "freeze_pipe_cache", "freeze_pipe_dp", "elastic"]
-    made = pd.DataFrame({"published": theirs.times_as_fast.to_numpy()}, index=names)
+    beside = pd.DataFrame({"published": theirs.times_as_fast.to_numpy()}, index=names)
     for name, own in chosen.groupby(level="data", sort=False):
-        made[name] = own.droplevel("data")["times as fast"].reindex(names)
-        both = made[["published", name]].dropna()
+        beside[name] = own.droplevel("data")["times as fast"].reindex(names)
+        both = beside[["published", name]].dropna()
         order = both.published.rank().tolist() == both[name].rank().tolist()
-        made[f"{name}: same order?"] = "yes" if order else "no"
-    return made
+        beside[f"{name}: same order?"] = "yes" if order else "no"
+    return beside
 
 
 def _wide(recorded: pd.DataFrame) -> pd.DataFrame:

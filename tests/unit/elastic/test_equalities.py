@@ -102,6 +102,8 @@ def test_micro_batches_and_stages_change_nothing(micro, stages, settings):
 
 
 def test_micro_batches_in_single_precision(settings):
+    """SGD: Adam makes whole steps of rounding errors."""
+    settings = replace(settings, recipe=Recipe("sgd", lr=0.05))
     states = [
         train(
             make_vit().float(),

@@ -236,7 +236,7 @@ def test_rates_of_groups_are_kept():
     for factor in (1.0, 0.5):
         network(images().x).sum().backward()
         optimizer.step(factor)
-        assert [group["lr"] for group in optimizer.made.param_groups] == pytest.approx(
+        assert [group["lr"] for group in optimizer.inner.param_groups] == pytest.approx(
             [0.5 * factor, 0.05 * factor]
         )
 

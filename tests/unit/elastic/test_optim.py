@@ -31,7 +31,7 @@ def test_rates_count_samples_not_steps():
 
 def test_biases_norms_and_positions_do_not_decay():
     for network in (make_vit(), make_bert()):
-        groups = Optimizer(network, Recipe(weight_decay=0.01)).made.param_groups
+        groups = Optimizer(network, Recipe(weight_decay=0.01)).inner.param_groups
         decayed = {id(p) for group in groups if group["weight_decay"] for p in group["params"]}
         for unit in network.units:
             for name, parameter in unit.named_parameters():
