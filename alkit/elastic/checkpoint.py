@@ -69,13 +69,7 @@ def restore(path: Path, trainer: Trainer) -> Progress:
         ValueError: damaged, or of a run with other settings; names the first that differs.
     """
     saved = checkpoints.load(path)
-    before = saved["settings"]
-    for name, value in trainer.settings.plain().items():
-        if before.get(name) != value:
-            raise ValueError(
-                f"{path} was trained with {name} = {before.get(name)!r}, not {value!r}:"
-                " delete it to start anew"
-            )
+    checkpoints.check_settings(path, saved["settings"], trainer.settings.plain())
     now = dict(saved["progress"])
     now["messages"] = [Decision.read(each) for each in now["messages"]]
     progress = Progress(**now)

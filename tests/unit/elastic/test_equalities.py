@@ -115,9 +115,8 @@ def test_micro_batches_in_single_precision(settings):
             progress=False,
         ).state
         for micro in (1, 8)
-    ]  # fmt: skip
-    # a hundredth of a step: AdamW divides rounding, which is a processor's own, by small numbers
-    close(states[1], states[0], 3e-5)
+    ]
+    close(states[1], states[0], 1e-5)
 
 
 def test_stored_features_change_no_bit(settings):
@@ -211,7 +210,7 @@ def test_training_goes_on_from_a_checkpoint(settings, tmp_path):
     cut = _Cut(2)
     with pytest.raises(KeyboardInterrupt):
         train(make_vit(), images(), checkpoint=path, **options, freeze=cut, freeze_options={})
-    with pytest.raises(ValueError, match="was trained with freeze"):
+    with pytest.raises(ValueError, match="of another run: freeze"):
         train(make_vit(), images(), checkpoint=path, **options)
     held = checkpoint.load(path)["optimizer"]
     assert [bool(held[str(n)]) for n in range(len(make_vit().units))] == [False] * 7 + [True] * 4
