@@ -129,6 +129,7 @@ class _Clock:
         while self.queue and self.free_cores:
             worker = self.queue.popleft()
             task = self.next[worker]
+            assert task is not None  # who has no task is not in the queue
             end = now + self.seconds(task)
             self.free_cores -= 1
             self.intervals.append(Interval(_name(worker), *task, now, end))
@@ -136,19 +137,20 @@ class _Clock:
 
     def _finish(self, worker: int, now: float) -> None:
         task = self.next[worker]
+        assert task is not None  # it has just ended
         self.next[worker] = next(self.orders[worker], None)
         self.free_cores += 1
         self._look([worker, *self._happen(task, arrived=False)])
         takers = {self.schedule.owner(taker) for taker in self.schedule.takers(task)}
-        for receiver in sorted(takers - {worker}) if self.link_s is not None else ():
-            self._send(task, worker, receiver, now)
+        if self.link_s is not None:
+            for receiver in sorted(takers - {worker}):
+                self._send(task, self.link_s(task), (worker, receiver), now)
 
-    def _send(self, task: Task, worker: int, receiver: int, now: float) -> None:
-        link = worker, receiver
+    def _send(self, task: Task, takes_s: float, link: tuple[int, int], now: float) -> None:
         start = max(now, self.link_free_s.get(link, 0.0))
-        self.link_free_s[link] = end = start + self.link_s(task)
+        self.link_free_s[link] = end = start + takes_s
         self.intervals.append(Interval(_link(*link), "send", *task[1:], start, end))
-        heapq.heappush(self.events, (end, next(self.count), receiver, task))
+        heapq.heappush(self.events, (end, next(self.count), link[1], task))
 
 
 def _name(worker: int) -> str:

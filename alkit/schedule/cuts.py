@@ -7,7 +7,7 @@ from alkit.schedule.costs import BlockCost
 
 __all__ = ["balanced_cuts", "straight_cuts"]
 
-Value = TypeVar("Value")
+Value = TypeVar("Value", float, tuple[int, int])
 ADAM = 4  # parameters, gradients and two moments
 
 
@@ -105,11 +105,11 @@ def _best(
         cuts = [0] * (n + 1)
         for j in range(k, n + 1):
             for i in range(k - 1, j):
-                own = value(i, j)
-                if best[i] is None or own is None:
+                before, own, least = best[i], value(i, j), row[j]
+                if before is None or own is None:
                     continue
-                found = combine(best[i], own)
-                if row[j] is None or found < row[j]:
+                found = combine(before, own)
+                if least is None or found < least:
                     row[j], cuts[j] = found, i
         best = row
         choice.append(cuts)

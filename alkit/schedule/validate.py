@@ -184,8 +184,8 @@ def _ancestors(schedule: Schedule, orders: list[list[Task]], batches: int) -> An
                 moved = True
     stuck = [order[at] for order, at in zip(orders, place, strict=True) if at < len(order)]
     if stuck:
-        waits = "; ".join(f"{t} waits for {', '.join(map(str, schedule.waits(t)))}" for t in stuck)
-        raise ScheduleError(f"{schedule.name} deadlocks: {waits}")
+        told = "; ".join(f"{t} waits for {', '.join(map(str, schedule.waits(t)))}" for t in stuck)
+        raise ScheduleError(f"{schedule.name} deadlocks: {told}")
     return ancestors
 
 
