@@ -1,8 +1,9 @@
 """Which layer is on which device."""
 
 import os
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import nn
@@ -12,7 +13,16 @@ from alkit.data import tree
 __all__ = ["cores", "place", "set_device", "synchronize"]
 
 
-def set_device(model: nn.Module, devices: Sequence[str | torch.device]) -> nn.Module:
+class _Layered(Protocol):
+    devices: list[torch.device] | None
+
+    def __iter__(self) -> Iterator[nn.Module]: ...
+
+
+Model = TypeVar("Model", bound=_Layered)
+
+
+def set_device(model: Model, devices: Sequence[str | torch.device]) -> Model:
     """Put every layer of `model` on a device of its own choice; inputs follow by themselves.
 
     Optimiser states that exist move too, so a trained model may be placed anew.
@@ -66,14 +76,11 @@ def available() -> list[str]:
 
 def _device(name: str | torch.device) -> torch.device:
     here = available()
-    try:
-        device = torch.device(name)
-    except (RuntimeError, TypeError):
-        device = None
     known = {torch.device(n) for n in here} | {torch.device(n.split(":")[0]) for n in here}
-    if device not in known:
-        raise ValueError(f"unknown device {str(name)!r}: this machine has {', '.join(here)}")
-    return device
+    with suppress(RuntimeError, TypeError):  # of a name that says nothing to torch
+        if (device := torch.device(name)) in known:
+            return device
+    raise ValueError(f"unknown device {str(name)!r}: this machine has {', '.join(here)}")
 
 
 def _move_states(layer: nn.Module) -> None:

@@ -97,7 +97,8 @@ class Group:
     def begin_broadcast(self, tensors: Iterable[Tensor], source: int) -> None:
         """Begin to write rank `source`'s tensors into everyone's; all ranks, in one order."""
         if self.ranks > 1:
-            self.under_way += [dist.broadcast(t.detach(), source, async_op=True) for t in tensors]
+            begun = [dist.broadcast(t.detach(), source, async_op=True) for t in tensors]
+            self.under_way += [work for work in begun if work is not None]
 
     def finish_broadcasts(self) -> None:
         """Wait until all that was begun has come."""

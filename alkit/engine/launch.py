@@ -214,6 +214,7 @@ class _Child:
         return "".join(self.printed)
 
     def _print(self) -> None:
+        assert self.process.stdout is not None  # it was started with a pipe
         with self.process.stdout as lines:
             for line in lines:
                 self.printed.append(line)
@@ -241,13 +242,13 @@ def _first_fault(crew: Sequence[_Child]) -> RankFailed:
         if any(child.fault and not child.secondary for child in crew):
             break
         _read(crew, 0.1)
-    failed = [child for child in crew if child.fault]
-    first = next((child for child in failed if not child.secondary), failed[0])
-    return RankFailed(first.rank, *first.fault)
+    failed = [(child, child.fault) for child in crew if child.fault]
+    first, fault = next((own for own in failed if not own[0].secondary), failed[0])
+    return RankFailed(first.rank, *fault)
 
 
 def _read(crew: Sequence[_Child], timeout_s: float) -> None:
-    pipes = {child.pipe: child for child in _running(crew)}
+    pipes: dict[Any, _Child] = {child.pipe: child for child in _running(crew)}
     for pipe in wait(list(pipes), timeout_s):
         pipes[pipe].read()
 

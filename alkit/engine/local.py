@@ -21,6 +21,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -108,7 +109,7 @@ def run_threads(
     with operator_threads(threads), _workers(board, threads):
         for batch, payload in enumerate(batches):
             board.put(payload, batch)
-            board.wait_until(lambda wanted=batch - FEED_AHEAD + 1: board.started > wanted)
+            board.wait_until(lambda: board.started > board.fed - FEED_AHEAD)
         board.close()
         board.wait_until(lambda: board.idle == schedule.workers)
     return board.timeline()
@@ -241,12 +242,16 @@ class _Board:
         batch = 0
         while True:
             with self.lock:
-                self._wait(lambda wanted=batch: self.closed or wanted < self.fed)
+                self._wait(partial(self.knows, batch))
                 self._check_stopped()
                 if batch >= self.fed:
                     return
             yield batch
             batch += 1
+
+    def knows(self, batch: int) -> bool:
+        """Whether a batch has been fed or is known never to come."""
+        return self.closed or batch < self.fed
 
     def rest(self) -> None:
         """A worker has done all of its tasks."""

@@ -162,7 +162,9 @@ class Outbox:
         body = [_bytes(written)] if written else []
         # a tensor must live until it has been taken: what is sent is kept beside the work
         parts = [header, *body, *(tensor.contiguous() for tensor in tensors)]
-        self.pending.append([(dist.isend(p, self.peer, tag=next(self.tags)), p) for p in parts])
+        works = [(dist.isend(p, self.peer, tag=next(self.tags)), p) for p in parts]
+        # only a process outside the group has none
+        self.pending.append([(work, part) for work, part in works if work is not None])
         self._wait(self.capacity)
 
     def close(self) -> None:
@@ -263,7 +265,7 @@ def fingerprint(y: Any) -> int:
     """Return a number that tells batches apart by the bytes of their labels."""
     digest = hashlib.blake2b(digest_size=7)
     for tensor in tree.tensors(y):
-        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
     return int.from_bytes(digest.digest(), "little")
 
 

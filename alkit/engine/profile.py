@@ -5,6 +5,7 @@ memory bandwidth; with `busy` the other cores do the same work meanwhile.
 """
 
 import copy
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -115,10 +116,11 @@ def profile_rows(
             for row, stream in zip(rows, streams, strict=True)
         ]
         timelines = [future.result() for future in futures]
-    seconds = timelines[0].between(warmup, last).task_s()
-    kinds = ("forward", "backward", "update")
+    seconds = defaultdict(float, timelines[0].between(warmup, last).task_s())
     return [
-        BlockCost(*(seconds.get((kind, stage), 0.0) for kind in kinds), *sizes)
+        BlockCost(
+            seconds["forward", stage], seconds["backward", stage], seconds["update", stage], *sizes
+        )
         for stage, sizes in enumerate(rows[0].sizes(batches[0]))
     ]
 

@@ -79,7 +79,7 @@ def _is_plain(tensor: Tensor) -> bool:
     return tensor.device.type == "cpu" and tensor.numel() > 0
 
 
-def _fill_with_coins(tensor: Tensor, p: float = 0.5, generator: Generator | None = None) -> Tensor:
+def _fill_with_coins(tensor: Tensor, p: float = 0.5, *, generator: Generator) -> Tensor:
     """Set each element to 1 with probability p, to the nearest 1/65,536, else to 0.
 
     Dropout draws its mask with bernoulli_, one number after the other; four coins of 16 bits from

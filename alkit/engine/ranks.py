@@ -186,6 +186,7 @@ class _Rank:
                 while inbox.take() is not None:
                     if not self.left:  # a schedule without a drain leaves some
                         raise _unequal(inbox.peer)
+        assert self.batches is not None  # the loader has ended
         self.signals.close(self.batches)
 
     def intervals(self, name: str, start_s: float) -> Iterator[Interval]:

@@ -69,7 +69,9 @@ class Signals:
         """Tell who waits for it that `task` has ended."""
         for peer, stream in self.out.get(task.place, ()):
             word = torch.tensor([task.batch])
-            self.pending.append((dist.isend(word, peer, tag=_tag(stream, task.batch)), word))
+            work = dist.isend(word, peer, tag=_tag(stream, task.batch))
+            assert work is not None  # only a process outside the group sends nothing
+            self.pending.append((work, word))
         self._settle(AHEAD)
 
     def wait(self, task: Task, batches: int | None) -> None:

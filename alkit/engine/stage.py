@@ -51,7 +51,7 @@ class BlockStage:
             torch.autograd.backward(roots)  # the loss
         else:
             found = [pair for pair in zip(roots, payload, strict=True) if pair[1] is not None]
-            torch.autograd.backward(*zip(*found, strict=True))
+            torch.autograd.backward([root for root, _ in found], [own for _, own in found])
         return [tensor.grad for tensor in tree.tensors(x) if tensor.requires_grad]
 
     def update(self, payload: None, batch: int, micro: int) -> None:
