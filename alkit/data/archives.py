@@ -217,9 +217,10 @@ class _NumpyOnly(pickle.Unpickler):
     """Read plain containers and numpy arrays; a pickle can name any function, these alone run."""
 
     def find_class(self, module: str, name: str) -> Any:
+        made = np._core.multiarray._reconstruct  # type: ignore[attr-defined]
         allowed = {
-            ("numpy.core.multiarray", "_reconstruct"): np._core.multiarray._reconstruct,
-            ("numpy._core.multiarray", "_reconstruct"): np._core.multiarray._reconstruct,
+            ("numpy.core.multiarray", "_reconstruct"): made,
+            ("numpy._core.multiarray", "_reconstruct"): made,
             ("numpy", "ndarray"): np.ndarray,
             ("numpy", "dtype"): np.dtype,
             ("_codecs", "encode"): _encode,

@@ -1,8 +1,8 @@
 """What a call was given: checks whose messages say what is allowed, and descriptions of a line."""
 
 from collections.abc import Mapping
-from dataclasses import fields, replace
-from typing import Any
+from dataclasses import Field, fields, replace
+from typing import Any, ClassVar
 
 from alkit.data import tree
 
@@ -24,6 +24,8 @@ def given(value: Any) -> str:
 
 class Brief:
     """A dataclass whose `repr` is one line, whatever its tensors and tables hold."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
     def __repr__(self) -> str:
         shown = (f"{field.name}={given(getattr(self, field.name))}" for field in fields(self))

@@ -8,6 +8,7 @@ import csv
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import torch
 
@@ -71,7 +72,7 @@ class TextOptions:
         return [texts.clean(text, legacy=self.legacy, drop=drop) for text in batch]
 
 
-def load_ag_news(*, seed: int = 0, fields: str = "both", **options: object) -> DataSet:
+def load_ag_news(*, seed: int = 0, fields: str = "both", **options: Any) -> DataSet:
     """Load AG News.
 
     Args:
@@ -84,13 +85,13 @@ def load_ag_news(*, seed: int = 0, fields: str = "both", **options: object) -> D
     return _load_zhang("ag_news", _AG_NEWS, (120_000, 7_600), seed, fields, options)
 
 
-def load_dbpedia(*, seed: int = 0, fields: str = "both", **options: object) -> DataSet:
+def load_dbpedia(*, seed: int = 0, fields: str = "both", **options: Any) -> DataSet:
     """Load DBpedia-14; arguments and errors as `load_ag_news`."""
     names = tuple(_DBPEDIA.split())
     return _load_zhang("dbpedia", names, (560_000, 70_000), seed, fields, options)
 
 
-def load_imdb(*, seed: int = 0, **options: object) -> DataSet:
+def load_imdb(*, seed: int = 0, **options: Any) -> DataSet:
     """Load the 50,000 labelled IMDb reviews (texts of up to 256 words) in their official halves.
 
     The folders of `aclImdb` say which half a review is of. The table `IMDB Dataset.csv` does not:
@@ -108,7 +109,7 @@ def load_imdb(*, seed: int = 0, **options: object) -> DataSet:
         note += "; halves by row order"
         if any(2 * sum(labels) != len(labels) for _, labels in (train, test)):
             note += " (not balanced, so hardly the official halves)"
-    made = TextOptions(**{"max_len": 256} | options)  # type: ignore[arg-type]
+    made = TextOptions(**{"max_len": 256} | options)
     return _build("imdb", train, test, _POLARITY, note, made, seed)
 
 
@@ -121,7 +122,7 @@ def imdb_reviews() -> tuple[Rows, Rows]:
     return _imdb_table(path) if _is_table(path) else _imdb_folders(path)
 
 
-def load_sst2(*, seed: int = 0, **options: object) -> DataSet:
+def load_sst2(*, seed: int = 0, **options: Any) -> DataSet:
     """Load GLUE's SST-2; its dev part is the test part, for the official test has no labels.
 
     Args:
@@ -130,7 +131,7 @@ def load_sst2(*, seed: int = 0, **options: object) -> DataSet:
     """
     parts = sst2_sentences()
     note = _found(*parts, (67_349, 872))
-    made = TextOptions(**options)  # type: ignore[arg-type]
+    made = TextOptions(**options)
     return _build("sst2", *parts, _POLARITY, note, made, seed)
 
 
@@ -151,29 +152,29 @@ def sst2_sentences() -> tuple[Rows, Rows]:
     return train, dev
 
 
-def load_banking77(*, seed: int = 0, **options: object) -> DataSet:
+def load_banking77(*, seed: int = 0, **options: Any) -> DataSet:
     """Load Banking77: `train.csv`, `test.csv`, labels as numbers or names; as `load_sst2`."""
     return _load_table("banking77", 77, (10_003, 3_080), seed, options)
 
 
-def load_emotion(*, seed: int = 0, **options: object) -> DataSet:
+def load_emotion(*, seed: int = 0, **options: Any) -> DataSet:
     """Load emotion: `train.csv`, `test.csv`, header text,label; as `load_sst2`."""
     return _load_table("emotion", _EMOTIONS, (16_000, 2_000), seed, options)
 
 
-def load_rotten_tomatoes(*, seed: int = 0, **options: object) -> DataSet:
+def load_rotten_tomatoes(*, seed: int = 0, **options: Any) -> DataSet:
     """Load Rotten Tomatoes: `train.csv`, `test.csv`, header text,label; as `load_sst2`."""
     return _load_table("rotten_tomatoes", _POLARITY, (8_530, 1_066), seed, options)
 
 
-def load_yelp(*, seed: int = 0, **options: object) -> DataSet:
+def load_yelp(*, seed: int = 0, **options: Any) -> DataSet:
     """Load Yelp's full reviews, as published or with header text,label; as `load_sst2`."""
     return _load_table("yelp", _STARS, (650_000, 50_000), seed, options)
 
 
 def _files(path: Path, *names: str) -> Iterator[tuple[str, bytes]]:
     """Yield each of the named files of an archive or folder, with a name for messages."""
-    found = {}
+    found: dict[str, tuple[str, bytes]] = {}
     for name, content in archives.members(path, lambda n: PurePosixPath(n).name in names):
         source = str(path / name) if path.is_dir() else f"{path}[{name}]"
         found.setdefault(PurePosixPath(name).name, (source, content))
@@ -189,12 +190,12 @@ def _load_zhang(
     official: tuple[int, int],
     seed: int,
     fields: str,
-    options: dict[str, object],
+    options: dict[str, Any],
 ) -> DataSet:
     """Load a set in the form of Zhang et al. 2015: class from 1, title, content; no header."""
     if fields not in ("text", "both"):
         raise ValueError(f"fields is 'text' or 'both', not {fields!r}")
-    made = TextOptions(**options)  # type: ignore[arg-type]
+    made = TextOptions(**options)
     parts: list[Rows] = []
     for source, content in _files(catalog.find(name), "train.csv", "test.csv"):
         rows: Rows = ([], [])
@@ -204,8 +205,9 @@ def _load_zhang(
             rows[0].append(body if fields == "text" else f"{title} {body}")
             rows[1].append(_number(where, "class", label, 1, len(class_names)) - 1)
         parts.append(rows)
-    note = _found(*parts, official)
-    return _build(name, *parts, class_names, note, made, seed)
+    train, test = parts
+    note = _found(train, test, official)
+    return _build(name, train, test, class_names, note, made, seed)
 
 
 def _is_table(path: Path) -> bool:
@@ -238,9 +240,9 @@ def _imdb_folders(path: Path) -> tuple[Rows, Rows]:
         match PurePosixPath(name).parts:
             case (*_, "train" | "test" as half, "neg" | "pos" as label, file):
                 found[half].append((labels[label], file, content.decode("utf-8", "replace")))
-    for half, reviews in found.items():
+    for part, reviews in found.items():
         if not reviews:
-            raise ValueError(f"{path}: there are no reviews in {half}/neg and {half}/pos")
+            raise ValueError(f"{path}: there are no reviews in {part}/neg and {part}/pos")
         reviews.sort()
     train, test = (([r[2] for r in half], [r[0] for r in half]) for half in found.values())
     return train, test
@@ -251,13 +253,13 @@ def _load_table(
     classes: int | tuple[str, ...],
     official: tuple[int, int],
     seed: int,
-    options: dict[str, object],
+    options: dict[str, Any],
 ) -> DataSet:
     """Load `train.csv` and `test.csv` with a column of texts and one of labels.
 
     Labels are numbers from 0, or names, which are numbered in their order in the alphabet.
     """
-    made = TextOptions(**options)  # type: ignore[arg-type]
+    made = TextOptions(**options)
     train, test = (
         _table_rows(*file) for file in _files(catalog.find(name), "train.csv", "test.csv")
     )
@@ -270,7 +272,7 @@ def _load_table(
             if label not in places:
                 raise ValueError(f"{where}: label {label!r} is in no training row")
         train, test = ([(w, t, places[k]) for w, t, k in part] for part in (train, test))
-    parts = [_labelled(part, len(names)) for part in (train, test)]
+    parts = _labelled(train, len(names)), _labelled(test, len(names))
     note = _found(*parts, official)
     if len(names) != number:
         note += f", {len(names)} of {number} classes"

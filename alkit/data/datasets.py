@@ -83,8 +83,8 @@ def load_digits(*, seed: int = 0, size: int = 8) -> DataSet:
     rows = stratified_split(y, seed=seed)
     train_x = x[rows[0]]
     x = (x - train_x.mean()) / train_x.std()
-    parts = (Part(x[part], y[part], 10) for part in rows)
-    return DataSet("digits", *parts, 10, tuple(str(digit) for digit in range(10)))
+    train, validation, test = (Part(x[part], y[part], 10) for part in rows)
+    return DataSet("digits", train, validation, test, 10, tuple(map(str, range(10))))
 
 
 def _digits_file() -> Path:

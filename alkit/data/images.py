@@ -9,7 +9,7 @@ import io
 import zipfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import islice
+from itertools import islice, repeat
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
@@ -140,8 +140,8 @@ def _read_tiny(path: Path, size: int, classes: int | None) -> _Arrays:
     for name, pixels in _decoded(path, wanted, size):
         half, label = place(name) or ("", 0)
         found[half].append((label, PurePosixPath(name).name, pixels))
-    arrays = [array for half in ("train", "val") for array in _stacked(path, half, found[half])]
-    return _Arrays(*arrays, np.array(names[:classes]))
+    train, val = (_stacked(path, half, found[half]) for half in ("train", "val"))
+    return _Arrays(*train, *val, np.array(names[:classes]))
 
 
 def _read_lists(path: Path) -> tuple[list[str], list[str], dict[str, str]]:
@@ -192,8 +192,8 @@ def _decoded(
     """Decode in threads, some images at a time, so that the archive is never whole in memory."""
     with ThreadPoolExecutor(_THREADS) as pool:
         while chunk := list(islice(files, _CHUNK)):
-            names = [name for name, _ in chunk]
-            pixels = pool.map(lambda file: _decode(*file, path, size), chunk)
+            names, contents = zip(*chunk, strict=True)
+            pixels = pool.map(_decode, names, contents, repeat(path), repeat(size))
             yield from zip(names, pixels, strict=True)
 
 
@@ -286,8 +286,8 @@ def _batch(
     path: Path, name: str, content: Any, key: bytes, num_classes: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return images (N, 3, 32, 32) and labels (N,) of one file."""
-    rows = content.get(b"data") if isinstance(content, dict) else None
-    labels = content.get(key) if isinstance(content, dict) else None
+    content = content if isinstance(content, dict) else {}
+    rows, labels = content.get(b"data"), content.get(key)
     good = isinstance(rows, np.ndarray) and rows.dtype == np.uint8 and isinstance(labels, list)
     if not good or rows.shape != (len(labels), 3072):
         raise ValueError(f"{path}: {name}: no batch of images with {key.decode()}")

@@ -148,7 +148,7 @@ class MaskedPairs:
         segments[len(first) + 2 : len(written)] = 1
         places, words = self._hide(tokens, len(written), rng)
         mask = np.arange(self.tokens) < len(written)
-        return tokens, segments, mask, places, words, np.int64(follows)
+        return tokens, segments, mask, places, words, np.array(follows, np.int64)
 
     def _hide(
         self, tokens: np.ndarray, length: int, rng: np.random.Generator

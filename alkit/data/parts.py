@@ -5,6 +5,7 @@ Shapes: N samples, B samples of a batch, T tokens, K classes, C, H, W image.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -125,7 +126,7 @@ class Batches(Brief):
         whole, rest = divmod(len(self.part), self.batch_size)
         return whole + (rest > 0 and not self.drop_last)
 
-    def __iter__(self) -> Iterator[tuple[Inputs, Tensor]]:
+    def __iter__(self) -> Iterator[tuple[Any, Tensor]]:
         chunks = self._order().split(self.batch_size)
         return (self._batch(number, rows) for number, rows in enumerate(chunks[: len(self)]))
 
@@ -187,7 +188,7 @@ class DataSet:
             ValueError: a number below 1 or above what the part holds; names the part.
         """
         sizes = {"train": train, "validation": validation, "test": test}
-        parts = {
+        parts: dict[str, Any] = {
             name: _balanced(getattr(self, name), size, name, seed)
             for name, size in sizes.items()
             if size is not None

@@ -15,7 +15,7 @@ import warnings
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -97,11 +97,13 @@ def load_pydocs(
     words = [clean(text) for text in prepared.texts]
     vocabulary = Vocabulary((words[row] for row in rows[0].tolist()), max_size=max_size)
     x_NT = encode(words, vocabulary, max_len)
-    parts = (Part(x_NT[part], y_N[part], len(PACKAGES), pad=vocabulary.pad) for part in rows)
+    train, validation, test = (
+        Part(x_NT[part], y_N[part], len(PACKAGES), pad=vocabulary.pad) for part in rows
+    )
     note = f"sha256 {prepared.digest()[:12]}"
     if prepared.missing:
         note += f"; {len(prepared.missing)} of {len(_modules())} listed modules missing"
-    return DataSet("pydocs", *parts, len(PACKAGES), PACKAGES, vocabulary, note)
+    return DataSet("pydocs", train, validation, test, len(PACKAGES), PACKAGES, vocabulary, note)
 
 
 def _prepare(per_class: int) -> _Prepared:
@@ -178,7 +180,7 @@ def _docstrings(source: str) -> Iterator[str]:
         # escapes such as "\d" in other people's sources
         warnings.simplefilter("ignore", DeprecationWarning)
         warnings.simplefilter("ignore", SyntaxWarning)
-        nodes: list[ast.AST] = [ast.parse(source)]
+        nodes: list[Any] = [ast.parse(source)]
     owners = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     for node in nodes:  # the list grows while it is read: the outer definitions come first
         yield ast.get_docstring(node) or ""

@@ -4,6 +4,7 @@ import csv
 import io
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 __all__ = ["Table", "read_csv"]
 
@@ -41,7 +42,7 @@ class Table:
         content: bytes,
         *,
         delimiter: str = ",",
-        quoting: int = csv.QUOTE_MINIMAL,
+        quoting: Literal[0, 1, 2, 3] = csv.QUOTE_MINIMAL,
         header: bool = True,
         width: int | None = None,
     ) -> None:
@@ -56,7 +57,7 @@ class Table:
         lines = io.StringIO(text, newline="")
         # strict: a quote that is never closed would swallow the rest of the file
         self.reader = csv.reader(lines, delimiter=delimiter, quoting=quoting, strict=True)
-        self.names = self._next() if header else []
+        self.names = (self._next() if header else None) or []
 
     def rows(self, *columns: str | int) -> Iterator[list[str]]:
         """Yield "file, line n" and the wanted columns of each row."""

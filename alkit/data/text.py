@@ -248,8 +248,9 @@ def _opened(path: Path, member: str | None) -> Iterator[BinaryIO]:
             if member not in archive.namelist():
                 there = ", ".join(archive.namelist())
                 raise FileNotFoundError(f"{path} holds no {member}; it holds {there}")
-            with archive.open(member) as raw, io.BufferedReader(raw, 2**20) as lines:
-                yield lines
+            with archive.open(member) as raw:
+                with io.BufferedReader(raw, 2**20) as lines:  # type: ignore[type-var]
+                    yield lines
     except (zipfile.BadZipFile, EOFError, zlib.error) as error:
         raise ValueError(f"{path}: damaged or incomplete ({error}); fetch it again") from error
 

@@ -2,6 +2,7 @@
 say)."""
 
 from collections.abc import Callable, Iterator
+from operator import itemgetter
 from typing import Any
 
 from torch import Tensor
@@ -62,4 +63,4 @@ def micro_batches(tree: Any, micro: int) -> Iterator[Any]:
         raise ValueError(f"a batch of {size} does not divide into {micro} micro-batches")
     step = size // micro
     for start in range(0, size, step):
-        yield map_tensors(lambda tensor, at=start: tensor[at : at + step], tree)
+        yield map_tensors(itemgetter(slice(start, start + step)), tree)
