@@ -29,6 +29,7 @@ class BiLSTM(nn.Module):
         self.lstm = nn.LSTM(width, hidden, batch_first=True, bidirectional=True)
         self.packed = packed
         gates = torch.tensor([-HOLD, HOLD, 0.0, 0.0])  # input, forget, cell, output
+        self.hold: Tensor
         self.register_buffer("hold", gates.repeat_interleave(hidden)[:, None], persistent=False)
 
     def forward(self, inputs: Sequence) -> tuple[Tensor, Tensor, States]:
@@ -40,7 +41,7 @@ class BiLSTM(nn.Module):
         lengths_B = mask_BT.sum(1)
         order_B = lengths_B.argsort(descending=True, stable=True)
         x_BTD, mask_sorted_BT, lengths_B = x_BTD[order_B], mask_BT[order_B], lengths_B[order_B]
-        below = [tuple(state[:, order_B] for state in states) for states in below]
+        below = [(h_2BH[:, order_B], c_2BH[:, order_B]) for h_2BH, c_2BH in below]
         turned_BT = _turned(mask_sorted_BT, lengths_B)
         ways = [
             self._way(x, mask_sorted_BT, below, way)
@@ -64,7 +65,7 @@ class BiLSTM(nn.Module):
 
         Equal to pack_padded_sequence, which takes its steps one by one.
         """
-        w_ih, w_hh, b_ih, b_hh = self.lstm._flat_weights[4 * way : 4 * way + 4]
+        w_ih, w_hh, b_ih, b_hh = self.lstm.all_weights[way]
         weights = [torch.cat([w_ih, self.hold], dim=1), w_hh, b_ih, b_hh]
         x_BTD = torch.cat([x_BTD, (~mask_BT).unsqueeze(2).to(x_BTD)], dim=2)
         batch, tokens, hidden = *x_BTD.shape[:2], self.lstm.hidden_size
@@ -126,7 +127,7 @@ def lstm_al(
     return [TokenEmbedding(vocabulary, width, dropout, pad, vectors=vectors), *stack]
 
 
-def final_states(s: Sequence) -> Tensor:
+def final_states(s: tuple[Tensor, Tensor, States]) -> Tensor:
     """Pool for AL's bridge: the sum of both directions' final states, (B, H)."""
     _, _, (h_2BH, _) = s
     return h_2BH.sum(0)
