@@ -232,7 +232,7 @@ def _halves(sizes: BertSizes, seed: int, tail: Callable[[], list[nn.Module]]) ->
     """Return embedding, both halves of every layer, and the tail, as units of their own."""
     embedding, *layers, _ = bert(sizes, seed=seed)
     units = _initialised(tail(), sizes.std)
-    return [embedding, *(half for layer in layers for half in layer), *units]
+    return [embedding, *(half for layer in layers for half in layer.children()), *units]
 
 
 def pretraining_loss(scores: tuple[Tensor, Tensor], y: tuple[Tensor, Tensor]) -> Tensor:

@@ -93,7 +93,8 @@ def _numbered(units: Sequence[nn.Module]) -> Iterator[tuple[nn.Module, int]]:
 
 def _found(state: Mapping[str, Tensor], module: str, name: str) -> Tensor:
     wanted = f"{module}.{name}"
-    for each in (wanted, f"{module}.{OLD[name]}" if name in OLD else wanted, TIED.get(wanted)):
+    old = f"{module}.{OLD[name]}" if name in OLD else wanted
+    for each in (wanted, old, TIED.get(wanted, wanted)):
         if each in state:
             return state[each]
     raise ValueError(f"no tensor {wanted}: are these weights of a BERT with as many layers?")

@@ -62,8 +62,8 @@ def _norm_layer(norm: str) -> Callable[[int], nn.Module] | None:
 
 
 def _with_channels(old: nn.Conv2d, channels: int) -> nn.Conv2d:
-    made = nn.Conv2d(
-        channels, old.out_channels, old.kernel_size, old.stride, old.padding, bias=False
-    )
+    size = old.kernel_size, old.stride, old.padding
+    # torch types what a layer has wider than what it takes
+    made = nn.Conv2d(channels, old.out_channels, *size, bias=False)  # type: ignore[arg-type]
     nn.init.kaiming_normal_(made.weight, mode="fan_out", nonlinearity="relu")
     return made

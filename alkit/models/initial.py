@@ -1,10 +1,12 @@
 """Initial weights by name, for any module."""
 
-from torch import nn
+from collections.abc import Callable
+
+from torch import Tensor, nn
 
 __all__ = ["SCHEMES", "initialise"]
 
-SCHEMES = {
+SCHEMES: dict[str, Callable[[Tensor], Tensor]] = {
     "kaiming": nn.init.kaiming_normal_,  # He et al. 2015
     "xavier": nn.init.xavier_uniform_,  # Glorot & Bengio 2010
     "normal": lambda weight: nn.init.normal_(weight, std=0.02),

@@ -144,7 +144,8 @@ class LegacyEncoderBlock(EncoderBlock):
         self.norms = nn.ModuleList(LegacyNorm(width, eps=1e-6) for _ in range(3))
         own = self.attention
         matrices = [*own.in_proj_weight.detach().chunk(3), own.out_proj.weight]
-        for matrix in (*matrices, self.ffn[0].weight, self.ffn[3].weight):
+        matrices += [part.weight for part in self.ffn if isinstance(part, nn.Linear)]
+        for matrix in matrices:
             nn.init.xavier_uniform_(matrix)
         for bias in (own.in_proj_bias, own.out_proj.bias):
             nn.init.uniform_(bias, -(width**-0.5), width**-0.5)

@@ -125,8 +125,9 @@ def vit(sizes: ViTSizes | None = None, *, seed: int = 0) -> list[nn.Module]:
             raise ValueError(f"{what} {whole} is not a multiple of {part}")
     torch.manual_seed(seed)
     layers = [unit for _ in range(sizes.layers) for unit in (Attention(sizes), MLP(sizes))]
-    units = [Embedding(sizes), *layers, nn.LayerNorm(sizes.width, eps=1e-6), Head(sizes)]
-    nn.init.trunc_normal_(units[0].positions, std=0.02)
+    embedding, norm = Embedding(sizes), nn.LayerNorm(sizes.width, eps=1e-6)
+    units: list[nn.Module] = [embedding, *layers, norm, Head(sizes)]
+    nn.init.trunc_normal_(embedding.positions, std=0.02)
     for unit in units:
         unit.apply(_initialise)
     return units
