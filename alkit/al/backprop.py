@@ -38,6 +38,7 @@ class BPModel(nn.Module):
         self.loss_fn = loss
         self.devices: list[torch.device] | None = None  # see set_device
         self.optimizer = optimizer(self.blocks.parameters(), lr=lr)
+        self.batches_trained: Tensor
         self.register_buffer("batches_trained", torch.zeros((), dtype=torch.int64))
 
     def __len__(self) -> int:

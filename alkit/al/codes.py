@@ -31,7 +31,7 @@ class Codes(NamedTuple):
     """
 
     rows: Tensor
-    index: Tensor
+    index: Tensor  # type: ignore[assignment]  # tuples have a method of that name
 
     def of(self, rows: Tensor) -> Tensor:
         """Return for each sample what `rows` (C, .) has for its class, or the mean by its shares.
@@ -97,6 +97,7 @@ class FixedEncoder(nn.Module):
 
     def __init__(self, table_CK: Tensor) -> None:
         super().__init__()
+        self.table: Tensor
         self.register_buffer("table", table_CK)
 
     def forward(self, y: Tensor) -> Tensor:
@@ -116,6 +117,7 @@ class FixedDecoder(nn.Module):
 
     def __init__(self, table_CK: Tensor, scale: float = 1.0) -> None:
         super().__init__()
+        self.table: Tensor
         self.register_buffer("table", table_CK)
         self.scale = scale
 

@@ -63,7 +63,7 @@ def to_al(
     if code_dim is not None:
         chosen = replace(chosen, code_dim=code_dim)
     pairs = _dry_run(_body(blocks, num_classes), sample)
-    pools = list(pool) if isinstance(pool, Sequence) else [pool] * len(pairs)
+    pools: list[Pool | None] = list(pool) if isinstance(pool, Sequence) else [pool] * len(pairs)
     layers, width = [], num_classes
     for level, ((block, s), own_pool) in enumerate(_paired(pairs, pools)):
         if chosen.channels_last:
@@ -153,7 +153,7 @@ def _is_head(group: list[nn.Module], num_classes: int) -> bool:
     learn = [leaf for leaf in leaves if _learns(leaf)]
     ends_in_scores = isinstance(leaves[-1], nn.Linear | nn.Softmax | nn.LogSoftmax)
     one_linear = [type(leaf) for leaf in learn] == [nn.Linear]
-    return ends_in_scores and one_linear and learn[0].out_features == num_classes
+    return ends_in_scores and one_linear and bool(learn[0].out_features == num_classes)
 
 
 def _bridge(recipe: Recipe, s: Any, pool_of_caller: Pool | None) -> nn.Module:

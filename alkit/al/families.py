@@ -6,7 +6,7 @@
 Both are made of the same blocks; with the same torch seed they start from the same weights.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -39,8 +39,8 @@ class Family:
     """
 
     kind: str
-    blocks: Callable[..., list[nn.Module]]
-    head: Callable[[list[nn.Module], int, dict[str, Any]], nn.Module]
+    blocks: Callable[..., Sequence[nn.Module]]
+    head: Callable[[Sequence[Any], int, dict[str, Any]], nn.Module]
     pools: Callable[[int], list[Pool] | None]
 
 
@@ -77,6 +77,7 @@ def model(
     if chosen.kind == "texts":
         if vectors is not None:
             sizes |= {"vectors": vectors, "width": vectors.shape[1]}
+        assert data.vocabulary is not None  # texts have one
         blocks = chosen.blocks(len(data.vocabulary), **sizes)
     else:
         sizes |= {"channels": data.train.x.shape[1]}
@@ -87,7 +88,7 @@ def model(
     if method == "bp":
         rate = scheme.bp_lr if lr is None and scheme.bp_lr is not None else rate
         head = chosen.head(blocks, data.num_classes, sizes)
-        layout = {"channels_last": scheme.channels_last}
+        layout: dict[str, Any] = {"channels_last": scheme.channels_last}
         optimizer = adam if scheme.fused else scheme.optimizer
         return to_bp(
             blocks, data.num_classes, sample, head=head, lr=rate, optimizer=optimizer, **layout
@@ -100,8 +101,8 @@ def _at_width(recipe: Recipe, width: float) -> Recipe:
     """Scale the widths of the published bridge with those of the network."""
     if recipe.name != "original":
         return recipe
-    hidden, code_dim = round(width * recipe.hidden), round(width * recipe.code_dim)
-    return replace(recipe, hidden=hidden, code_dim=code_dim)
+    hidden = None if recipe.hidden is None else round(width * recipe.hidden)
+    return replace(recipe, hidden=hidden, code_dim=round(width * recipe.code_dim))
 
 
 def _family(name: str, data: DataSet, legacy: bool) -> Family:
@@ -117,23 +118,23 @@ def _family(name: str, data: DataSet, legacy: bool) -> Family:
     return family
 
 
-def _vgg_head(blocks: list[nn.Module], classes: int, sizes: dict[str, Any]) -> nn.Module:
+def _vgg_head(blocks: Sequence[Any], classes: int, sizes: dict[str, Any]) -> nn.Module:
     return vgg_al_head(classes, sizes.get("width", 1.0))
 
 
-def _resnet_head(blocks: list[nn.Module], classes: int, sizes: dict[str, Any]) -> nn.Module:
+def _resnet_head(blocks: Sequence[Any], classes: int, sizes: dict[str, Any]) -> nn.Module:
     return resnet18_al_head(classes, sizes.get("width", 1.0))
 
 
-def _lstm_head(blocks: list[nn.Module], classes: int, sizes: dict[str, Any]) -> nn.Module:
+def _lstm_head(blocks: Sequence[Any], classes: int, sizes: dict[str, Any]) -> nn.Module:
     return Pooled(nn.Linear(2 * blocks[-1].lstm.hidden_size, classes), pool)
 
 
-def _last_step_head(blocks: list[nn.Module], classes: int, sizes: dict[str, Any]) -> nn.Module:
+def _last_step_head(blocks: Sequence[Any], classes: int, sizes: dict[str, Any]) -> nn.Module:
     return Pooled(nn.Linear(2 * blocks[-1].lstm.hidden_size, classes), last_step)
 
 
-def _transformer_head(blocks: list[nn.Module], classes: int, sizes: dict[str, Any]) -> nn.Module:
+def _transformer_head(blocks: Sequence[Any], classes: int, sizes: dict[str, Any]) -> nn.Module:
     return Pooled(nn.Linear(blocks[-1].norms[0].normalized_shape[0], classes), pool)
 
 

@@ -82,8 +82,9 @@ class Variant:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             made = stack(recipe, num_classes, levels or self.levels)
-            for ae in made if self.init else ():
-                self.init(ae)
+            if self.init is not None:
+                for ae in made:
+                    self.init(ae)
         return made
 
 
@@ -111,8 +112,8 @@ def levels_of(autoencoders: Iterable[AE], num_classes: int) -> list[Level]:
     """
     found: list[Level] = []
     rows = classes = torch.eye(num_classes)
-    levels = nn.ModuleList(autoencoders)
-    with evaluating(levels):
+    levels = list(autoencoders)
+    with evaluating(nn.ModuleList(levels)):
         for number, ae in enumerate(levels, start=1):
             rows = _beside(ae, rows)
             code, decoded = ae(rows)
@@ -178,7 +179,9 @@ def train_labels(
         for optimizer in filter(None, optimizers):
             optimizer.param_groups[0]["lr"] = rate(epoch)
         for labels in _label_batches(num_classes, steps, batch_size, seed, epoch):
-            _step(autoencoders, optimizers, shared(one_hot(labels, num_classes)))
+            codes = shared(one_hot(labels, num_classes))
+            assert isinstance(codes, Codes)  # as of all one-hot rows
+            _step(autoencoders, optimizers, codes)
         levels = levels_of(autoencoders, num_classes)
         rows += [{"epoch": epoch + 1, **vars(one), "stalled": one.stalled} for one in levels]
         if until_right and all(one.right == 1 and not one.stalled for one in levels):

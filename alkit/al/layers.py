@@ -32,7 +32,7 @@ from alkit.models.modes import evaluating
 
 __all__ = ["AE", "AL", "ENC", "apply", "label_rows"]
 
-Loss = Callable[[Tensor, Tensor], Tensor]
+Loss = Callable[[Tensor, Any], Tensor]  # its target is a row a sample, or `Codes`
 OptimizerFactory = Callable[..., torch.optim.Optimizer]
 GROUPS = ("enc", "ae")
 PATHS = ("f", "b", "h")
@@ -167,7 +167,7 @@ class AL(nn.Module):
         target: Tensor | Codes = t.detach()
         if isinstance(y, Codes):
             # gathering sends each class's gradient back with the number of its samples as weight
-            target, r, y = Codes(target, y.index), y.of(r), y.gathered()
+            target, r, y = Codes(t.detach(), y.index), y.of(r), y.gathered()
         if m.shape != (len(y), *t.shape[1:]):
             raise ValueError(
                 f"the bridge gives {tuple(m.shape)} and the label code is"
@@ -181,7 +181,7 @@ class AL(nn.Module):
 
     def backward(self) -> None:
         """Compute the gradients of both losses; those of an earlier backward are dropped first."""
-        if self._ready != "backward":
+        if self._ready != "backward" or self.losses is None:
             raise RuntimeError("backward() needs a forward of its own: call layer(x, y) first")
         self.zero_grad(set_to_none=True)
         torch.autograd.backward([loss for loss in self.losses if loss.requires_grad])
@@ -311,11 +311,12 @@ def label_rows(y: Tensor, label_side: nn.Module | Callable) -> Tensor:
     """
     if not isinstance(y, Tensor) or y.dim() != 1 or y.is_floating_point():
         return y
-    for module in label_side.modules() if isinstance(label_side, nn.Module) else ():
-        table = getattr(module, "table", None)  # of fixed codes, (C, K)
-        width = getattr(module, "in_features", None) if table is None else len(table)
-        if width:
-            return one_hot(y, width).to(dtype_of(label_side))
+    if isinstance(label_side, nn.Module):
+        for module in label_side.modules():
+            table = getattr(module, "table", None)  # of fixed codes, (C, K)
+            width = getattr(module, "in_features", None) if table is None else len(table)
+            if width:
+                return one_hot(y, width).to(dtype_of(label_side))
     raise ValueError(
         "y holds class numbers and g does not show how many classes there are: give one-hot rows,"
         " alkit.one_hot(y, num_classes)"

@@ -1,7 +1,7 @@
 """The stack of AL layers: forward, prediction from any depth, counts."""
 
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -28,10 +28,11 @@ class ALModel(nn.Module):
     def __init__(self, layers: Iterable[AL], *, label_shortcut: bool = False) -> None:
         super().__init__()
         self.label_shortcut = label_shortcut
-        self.layers = nn.ModuleList(layers)
+        self.layers = cast("Sequence[AL]", nn.ModuleList(layers))
         _check_layers(self.layers)
         self.devices: list[torch.device] | None = None  # see set_device
         # batches trained on: randomness goes on from here, also after loading a state dict
+        self.batches_trained: Tensor
         self.register_buffer("batches_trained", torch.zeros((), dtype=torch.int64))
 
     def __len__(self) -> int:
@@ -45,11 +46,11 @@ class ALModel(nn.Module):
 
     def forward(self, x: Any, y: Tensor) -> tuple[Any, Tensor]:
         """Run all layers forward and return the last (s, t), detached, a row a sample."""
-        y = self.label_input(y)
+        code = self.label_input(y)
         for index, layer in enumerate(self.layers):
-            x, y = place((x, y), self.devices, index)
-            x, y = layer(x, y)
-        return x, y.gathered() if isinstance(y, Codes) else y
+            x, code = place((x, code), self.devices, index)
+            x, code = layer(x, code)
+        return x, code.gathered() if isinstance(code, Codes) else code
 
     def label_input(self, y: Tensor) -> Tensor | Codes:
         """Return what the first layer's label side takes: rows of y, or one row a class of it."""
@@ -102,7 +103,7 @@ class ALModel(nn.Module):
         return {"effective": effective, "affiliated": total - effective, "total": total}
 
 
-def _check_layers(layers: nn.ModuleList) -> None:
+def _check_layers(layers: Sequence[nn.Module]) -> None:
     if not len(layers):
         raise ValueError("an ALModel needs at least one AL layer")
     owner: dict[int, int] = {}

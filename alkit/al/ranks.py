@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from alkit.al.layers import AL
 from alkit.al.stages import Epoch
 from alkit.engine.group import Group
 from alkit.engine.ranks import merged, owners, run_ranks
@@ -31,6 +32,7 @@ def execute_on_ranks(
 def _trained(epoch: Epoch, stage: int) -> dict[str, Any]:
     """Return all that training this layer has changed."""
     layer = epoch.model[stage]
+    assert isinstance(layer, AL)
     optimizers = {
         name: None if optimizer is None else optimizer.state_dict()
         for name, optimizer in layer.optimizers.items()
@@ -45,6 +47,7 @@ def _trained(epoch: Epoch, stage: int) -> dict[str, Any]:
 
 def _take_over(epoch: Epoch, stage: int, trained: dict[str, Any]) -> None:
     layer = epoch.model[stage]
+    assert isinstance(layer, AL)
     layer.load_state_dict(trained["weights"])
     for name, optimizer in layer.optimizers.items():
         if optimizer is not None:

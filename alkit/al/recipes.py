@@ -8,6 +8,7 @@ fixed_codes    a frozen code a class, contrast of the bridge with the codes of a
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -101,7 +102,7 @@ class Recipe:
 
 
 # what the recorded runs of the publication used
-_PUBLISHED = {"label_shortcut": False, "fused": False, "channels_last": False}
+_PUBLISHED: dict[str, Any] = {"label_shortcut": False, "fused": False, "channels_last": False}
 _ORIGINAL_IMAGES = Recipe(
     "original",
     bridge="flat",

@@ -50,7 +50,7 @@ class Epoch:
             raise ValueError(f"{len(ledgers)} ledgers for {len(self.stages)} stages: give one each")
         self.ledgers = ledgers
 
-    def counted(self, batches: Iterable[tuple[Any, Tensor]]) -> Iterator[tuple[Any, Tensor]]:
+    def counted(self, batches: Iterable[tuple[Any, Tensor]]) -> Iterator[tuple[Any, Any]]:
         """Pass the batches on with labels as the first stage takes them, and count."""
         for number, batch in enumerate(batches):
             x, y = as_pair(batch, number)
@@ -98,6 +98,7 @@ class LayerStage:
         x, y = place(payload, self.epoch.model.devices, self.index)
         with self.epoch.around_forward(self.index, batch):
             handed_on = self.layer(x, y)
+        assert self.layer.losses is not None  # a forward leaves them
         self.epoch.note(self.index, batch, self.layer.losses)
         return handed_on
 
