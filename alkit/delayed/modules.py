@@ -5,7 +5,7 @@ modules    [ 0  1 ][ 2 ][ 3  4 ]      module k of K has delay K - 1 - k; the las
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -74,9 +74,10 @@ class Pipeline(nn.Module):
         blocks = as_blocks(blocks)
         _check_cuts(cuts, len(blocks))
         bounds = [0, *cuts, len(blocks)]
-        self.modules_in_row = nn.ModuleList(
+        modules = nn.ModuleList(
             Module(blocks[low:high], low) for low, high in zip(bounds, bounds[1:], strict=False)
         )
+        self.modules_in_row = cast("Sequence[Module]", modules)
         self.loss_fn, self.cuts = loss, tuple(cuts)
         self.devices: list[torch.device] | None = None  # see set_device
         _check_shared(self)
@@ -89,6 +90,7 @@ class Pipeline(nn.Module):
         for optimizer, factor in zip(self.optimizers, self.rates, strict=True):
             for group in optimizer.param_groups if optimizer is not None else ():
                 group["lr"] *= factor
+        self.batches_trained: Tensor
         self.register_buffer("batches_trained", torch.zeros((), dtype=torch.int64))
 
     def __len__(self) -> int:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import combinations
+from typing import Any
 
 import pandas as pd
 
@@ -93,7 +94,7 @@ def best_cuts(
     return list(cuts)
 
 
-def brute_force(method: str, costs: Sequence[BlockCost], modules: int, **limits: float) -> float:
+def brute_force(method: str, costs: Sequence[BlockCost], modules: int, **limits: Any) -> float:
     """Return the shortest time a batch over all cuts, one by one: the oracle for few blocks."""
     plan = _Plan(method, costs, modules, **limits)
     return min(map(plan.seconds, combinations(range(1, len(costs)), modules - 1)))
@@ -175,6 +176,9 @@ class Replicated:
     workers: int
 
 
+Staged = tuple[float, tuple[Replicated, ...]]  # seconds a batch, and with which stages
+
+
 def pipedream_plan(
     costs: Sequence[BlockCost],
     workers: int,
@@ -209,8 +213,8 @@ def pipedream_plan(
         return (compute + reduce if published_code else max(compute, reduce)) / m
 
     @cache
-    def best(high: int, m: int) -> tuple[float, tuple[Replicated, ...]]:
-        found = stage_s(0, high, m), (Replicated(0, high, m),)
+    def best(high: int, m: int) -> Staged:
+        found: Staged = stage_s(0, high, m), (Replicated(0, high, m),)
         for low in range(1, high):
             cut_s = 0.0 if published_code else 2 * costs[low - 1].output_bytes / bandwidth
             for own in range(1, m):
@@ -258,7 +262,7 @@ def hierarchical_plan(
 
 def _level(
     costs: Sequence[BlockCost], below: Mapping[tuple[int, int], float], bandwidth: float
-) -> Callable[..., tuple[float, tuple[Replicated, ...]]]:
+) -> Callable[..., Staged]:
     """Return A of one level as a function of (first block, end, parts)."""
     weights = _sums([cost.parameter_bytes for cost in costs])
 
@@ -267,8 +271,8 @@ def _level(
         return max(below[low, high], reduce) / m
 
     @cache
-    def best(low: int, high: int, m: int) -> tuple[float, tuple[Replicated, ...]]:
-        found = stage_s(low, high, m), (Replicated(low, high, m),)
+    def best(low: int, high: int, m: int) -> Staged:
+        found: Staged = stage_s(low, high, m), (Replicated(low, high, m),)
         for cut in range(low + 1, high):
             cut_s = 2 * costs[cut - 1].output_bytes / bandwidth
             for own in range(1, m):

@@ -146,7 +146,7 @@ class _Recursion:
             above = [t.grad for t in tree.tensors(inputs[k + 1]) if t.requires_grad]
             pairs = [pair for pair in zip(roots, above, strict=True) if pair[1] is not None]
             if pairs:
-                torch.autograd.backward(*zip(*pairs, strict=True))
+                torch.autograd.backward([root for root, _ in pairs], [own for _, own in pairs])
             gradients.append(_gradients(again))
         return loss.detach(), gradients[::-1]
 

@@ -36,7 +36,7 @@ def execute_on_ranks(
     own = stages[group.rank % len(stages)]
     columns = [range(stage, group.ranks, len(stages)) for stage in range(len(stages))]
     replicated = group.some(columns)
-    own.reduce = replicated and replicated.mean
+    own.reduce = None if replicated is None else replicated.mean
     timeline = run_ranks(schedule, stages, batches, threads=threads, pipelines=replicas)
     if own.reduce and own.losses:
         own.losses = list(own.reduce(torch.stack(own.losses)).unbind())

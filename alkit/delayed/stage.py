@@ -10,7 +10,7 @@ copies.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -37,7 +37,7 @@ class _Flight:
     y: Any
     version: int
     output: Any = None  # with its graph, unless the forward is run again
-    leaves: dict[str, Tensor] | None = None
+    leaves: dict[str, Tensor] = field(default_factory=dict)
 
 
 class ModuleStage:
@@ -99,6 +99,7 @@ class ModuleStage:
         roots = [t for t in tree.tensors(flight.output) if t.is_floating_point()]
         if self.is_last:
             payload = [torch.ones_like(root) for root in roots]
+        assert payload is not None  # only the last module is handed nothing
         # a frozen module's output, and what the next module leaves alone, have no part in it
         pairs = [
             (root, gradient)
@@ -123,16 +124,16 @@ class ModuleStage:
     def update(self, payload: None, batch: int, micro: int) -> None:
         """Step with the gradients of `batch`, at that batch's learning rate."""
         if self.reduce is not None:
-            self._reduce_gradients()
+            self._reduce_gradients(self.reduce)
         for name, parameter in self.versions.parameters.items():
             parameter.grad = self.gradients.get(name)
         self.gradients = {}
         if self.optimizer is not None:
-            self._set_rate(self.first_batch + batch)
+            self._set_rate(self.optimizer, self.first_batch + batch)
             self._clip()
         self.versions.step(self.optimizer, self._needed())
 
-    def _next(self, payload: tuple[Any, Any] | None, micro: int) -> tuple[Any, Any]:
+    def _next(self, payload: Any, micro: int) -> tuple[Any, Any]:
         """Return the micro-batch: the first module gets whole batches and cuts them itself."""
         if self.index or self.micro == 1:
             return payload
@@ -200,10 +201,10 @@ class ModuleStage:
             before = self.gradients.get(name)
             self.gradients[name] = gradient if before is None else before + gradient
 
-    def _reduce_gradients(self) -> None:
+    def _reduce_gradients(self, reduce: Callable[[Tensor], Tensor]) -> None:
         """Take the mean of all replicas, all tensors in one message."""
         if self.gradients:
-            flat = self.reduce(torch.cat([g.flatten() for g in self.gradients.values()]))
+            flat = reduce(torch.cat([g.flatten() for g in self.gradients.values()]))
             parts = flat.split([g.numel() for g in self.gradients.values()])
             self.gradients = {
                 name: part.view_as(gradient)
@@ -221,12 +222,12 @@ class ModuleStage:
         else:
             self.losses.append(loss)
 
-    def _set_rate(self, batch: int) -> None:
+    def _set_rate(self, optimizer: torch.optim.Optimizer, batch: int) -> None:
         if self.options.rate is None:
             return  # the optimiser's own
         factor = self.pipeline.rates[self.index] * self.options.rate(batch)
         base = self.pipeline.base_rates[self.index]
-        for group, rate in zip(self.optimizer.param_groups, base, strict=True):
+        for group, rate in zip(optimizer.param_groups, base, strict=True):
             group["lr"] = rate * factor
 
     def _clip(self) -> None:
