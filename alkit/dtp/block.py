@@ -7,9 +7,9 @@ In most blocks G is linear in its one weight: G(y) = R B psi(y), with psi all th
 the feedback (unpooling, activation) and R a reshape. The closed-form gradients rest on that.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Generator, Tensor, nn
@@ -43,7 +43,7 @@ class Block(nn.Module):
                     f"{type(piece).__name__} has no feedback: take Conv, Dense, Activation,"
                     " MaxPool, AvgPool, Reshape or Residual, or write a Piece with a feedback"
                 )
-        self.pieces = nn.ModuleList(pieces)
+        self.pieces = cast("Sequence[Piece]", nn.ModuleList(pieces))
 
     def forward(self, x: Tensor) -> tuple[Tensor, Notes]:
         """Return (y, notes), the notes that `feedback` needs."""
@@ -61,11 +61,11 @@ class Block(nn.Module):
     def linear(self) -> Linear | None:
         """The weight that the feedback is linear in; None if there are several or other parts."""
         own = [at for at, piece in enumerate(self.pieces) if any(True for _ in piece.parameters())]
-        if len(own) != 1 or not isinstance(self.pieces[own[0]], Affine):
+        if len(own) != 1 or not isinstance(piece := self.pieces[own[0]], Affine):
             return None
-        if any(not isinstance(piece, Reshape) for piece in self.pieces[: own[0]]):
+        if any(not isinstance(before, Reshape) for before in self.pieces[: own[0]]):
             return None
-        return Linear(self.pieces[own[0]], own[0])
+        return Linear(piece, own[0])
 
     def weighed(self) -> Linear:
         """Return `linear`.

@@ -5,6 +5,7 @@ protocol="original"     trains on all of them, and looks at the test images afte
 """
 
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch.nn.functional import avg_pool2d
@@ -54,7 +55,7 @@ def pictures(
         raise ValueError(
             f"normalisation is {normalisation!r}: give {', '.join(NORMALISATIONS)}, or none"
         )
-    options = {"size": side} if name == "digits" and side else {}
+    options: dict[str, Any] = {"size": side} if name == "digits" and side else {}
     data = load(name, seed=seed, **options)
     if protocol == "original":
         parts = data.train, data.validation
@@ -63,8 +64,9 @@ def pictures(
         data = replace(data, train=replace(data.train, x=x, y=y), validation=data.test, note=note)
         validation = test
     data = data.subset(train=train, validation=validation, test=test, seed=seed)
-    parts = (_made(part, normalisation, side) for part in (data.train, data.validation, data.test))
-    return replace(data, **dict(zip(("train", "validation", "test"), parts, strict=True)))
+    names = "train", "validation", "test"
+    made: dict[str, Any] = {n: _made(getattr(data, n), normalisation, side) for n in names}
+    return replace(data, **made)
 
 
 def _made(part: Part, normalisation: str, side: int | None) -> Part:
@@ -82,6 +84,6 @@ def _made(part: Part, normalisation: str, side: int | None) -> Part:
         raise ValueError(f"side is {side}: the pictures have {own}, which it must divide")
     x = part.x
     if part.is_bytes:
-        mean, std = (torch.tensor(scale)[:, None, None] for scale in (part.mean, part.std))
-        x = (x.float() / 255 - mean) / std
+        mean_C11, std_C11 = (torch.tensor(s)[:, None, None] for s in (part.mean, part.std))
+        x = (x.float() / 255 - mean_C11) / std_C11
     return replace(part, x=avg_pool2d(x, own // side), mean=None, std=None)

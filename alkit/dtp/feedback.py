@@ -7,13 +7,14 @@ Forward weights and activations stand still meanwhile. The optimisers' momentum 
 to batch.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from alkit.dtp import closed, losses
-from alkit.dtp.block import Block, Notes
+from alkit.dtp.block import Block
 from alkit.dtp.networks import Net, Pass
 from alkit.dtp.noise import Noise, noise_for
 from alkit.dtp.optimizers import optimizer
@@ -105,10 +106,8 @@ class BlockFeedback:
     def _closed(self, block: Block) -> bool:
         return self.settings.form in ("closed", "expected") and block.linear is not None
 
-    def _gradient(
-        self, n: int, batch: tuple[Tensor, Tensor, Notes, Tensor | None], noise: Noise
-    ) -> tuple[Tensor, list[Tensor]]:
-        """Return loss and gradients for one draw of noise."""
+    def _gradient(self, n: int, batch: Any, noise: Noise) -> tuple[Tensor, list[Tensor]]:
+        """Return loss and gradients for one draw of noise, of what `_batch` returned."""
         block, sigma, index = self.net.blocks[n], self.sigma(n), self.settings.index
         x, y, notes, base = batch
         if self.settings.form == "published":
@@ -117,6 +116,8 @@ class BlockFeedback:
         dx = noise.draw(x, sigma, "x")
         given: tuple[Any, ...] = x, notes, dx
         options: dict[str, Any] = {"index": index}
+        loss_of: Callable[..., Tensor]
+        gradient_of: Callable[..., tuple[Tensor, Tensor]]
         if self.loss == "reconstruction":
             loss_of, gradient_of = losses.reconstruction, closed.reconstruction_gradient
         else:

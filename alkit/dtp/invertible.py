@@ -20,6 +20,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor, nn
+from torch.nn.grad import conv2d_weight
 
 __all__ = [
     "ACTIVATIONS",
@@ -134,13 +135,13 @@ class Conv(Affine):
 
     def feedback_gradient(self, outer: Tensor, inner: Tensor) -> Tensor:
         shape = self.feedback_weight.shape
-        return nn.grad.conv2d_weight(outer, shape, inner, self.stride, self.padding)
+        return conv2d_weight(outer, shape, inner, self.stride, self.padding)
 
     def feedback_squares(self, inner: Tensor, note: torch.Size) -> Tensor:
         """See `Affine`: for each kernel place the squares whose product lies inside the image."""
         ones = inner.new_ones(len(inner), 1, *note[2:])
         shape = (len(self.feedback_weight), 1, *self.feedback_weight.shape[2:])
-        return nn.grad.conv2d_weight(ones, shape, inner.square(), self.stride, self.padding)
+        return conv2d_weight(ones, shape, inner.square(), self.stride, self.padding)
 
 
 class Dense(Affine):
@@ -211,10 +212,11 @@ class Activation(Piece):
             raise ValueError(f"activation is {name!r}: give {', '.join(ACTIVATIONS)}")
         self.name, self.matched = name, matched
         self.function, other = ACTIVATIONS[name]
-        if matched and other is None:
+        back = other if matched else self.function
+        if back is None:
             others = ", ".join(key for key, pair in ACTIVATIONS.items() if pair[1])
             raise NoInverse(f"no feedback matches {name}: take {others}, or matched=False")
-        self.back = other if matched else self.function
+        self.back = back
 
     def forward(self, x: Tensor) -> tuple[Tensor, None]:
         return self.function(x), None
@@ -269,7 +271,7 @@ class AvgPool(Piece):
 
     def feedback(self, y: Tensor, note: torch.Size) -> Tensor:
         """Spread the values over the windows."""
-        wide = F.adaptive_avg_pool2d(y, note[2:])
+        wide = F.adaptive_avg_pool2d(y, (note[2], note[3]))
         return wide * (self.side**2 / note[2:].numel()) if self.transpose else wide
 
 

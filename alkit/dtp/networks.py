@@ -12,7 +12,7 @@ Sizes and counts stand in notebook 50 and are checked by the tests.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -78,7 +78,7 @@ class Net(nn.Module):
     def __init__(self, name: str, blocks: Sequence[Block], *, seed: int = 0) -> None:
         super().__init__()
         self.name = name
-        self.blocks = nn.ModuleList(blocks)
+        self.blocks = cast("Sequence[Block]", nn.ModuleList(blocks))
         for at, block in enumerate(blocks):
             block.initialise(generator_for(int(seed), "weights", at))
 

@@ -48,7 +48,8 @@ class Preset:
 
     def load(self, **options: Any) -> DataSet:
         """Load the data; options are those of `alkit.dtp.data.pictures`."""
-        own = {"normalisation": self.normalisation, "side": self.side, "train": self.samples}
+        own: dict[str, Any] = {"side": self.side, "train": self.samples}
+        own |= {"normalisation": self.normalisation}
         return pictures(self.data, **(own | options))
 
 

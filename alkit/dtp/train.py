@@ -62,7 +62,7 @@ def train(
     # what is wrong is said before a start, and DDTP's maps are made
     feedback_for(net, settings, next(iter(data.train.batches(1)))[0])
     given = (net, data, settings, owners, path)
-    options = {"threads": settings.threads, "heartbeat_s": heartbeat_s}
+    options: dict[str, Any] = {"threads": settings.threads, "heartbeat_s": heartbeat_s}
     record = launch(_on_rank, *given, ranks=ranks, **options)[0]
     assert isinstance(record, Record)
     net.load_state_dict(record.state)
