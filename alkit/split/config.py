@@ -128,11 +128,11 @@ class Config(Training):
         """
         own = [self.of(at) for at in range(self.devices)]
         allowed = TABLE[self.method].cuts(units)
-        cuts = [units if each.cut == ALL else each.cut for each in own]
+        cuts = tuple(units if each.cut == ALL else each.cut for each in own)
         if len(allowed) == 1:  # the method leaves no choice
-            cuts = [allowed[0]] * self.devices
+            cuts = (allowed[0],) * self.devices
         pairs = zip(cuts, own, strict=True)
-        micros = [1 if cut in (0, units) else each.micro for cut, each in pairs]
+        micros = tuple(1 if cut in (0, units) else each.micro for cut, each in pairs)
         same = {each.name: getattr(self, each.name) for each in fields(Training)}
         if self.data in MIRRORLESS:
             same["augment"] = "none"

@@ -5,7 +5,7 @@ Labels are read by all, for who has what depends on them; images only by those w
 
 import math
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import torch
 import torch.nn.functional as F
@@ -46,9 +46,9 @@ def dealt(config: Config) -> list[Tensor]:
     sizes = None
     if any(own):
         sizes = [size or len(part) // config.devices for size in own]
-    options = {"alpha": config.alpha, "shards": config.shards, "seed": config.seed}
+    own_deal = partial(deal, alpha=config.alpha, shards=config.shards, seed=config.seed)
     try:
-        return deal(part.y, config.devices, config.partition, sizes=sizes, **options)
+        return own_deal(part.y, config.devices, config.partition, sizes=sizes)
     except ValueError as error:
         raise ConfigError(f"{config.data}: {error}") from error
 
@@ -62,8 +62,8 @@ def network(config: Config) -> list[nn.Module]:
     """Return the units with their initial weights."""
     found = _loaded(config.data, config.model)
     _, channels, side, _ = found.test.x.shape
-    options = {"channels": channels, "side": side, "norm": config.norm, "seed": config.seed}
-    return build(config.model, found.num_classes, **options)
+    shaped = partial(build, channels=channels, side=side)
+    return shaped(config.model, found.num_classes, norm=config.norm, seed=config.seed)
 
 
 def message_limit(config: Config) -> int:

@@ -150,8 +150,8 @@ class Device:
     def _profile(self, job: Job, repeats: int, threads: int) -> Machine:
         if self.machine is None:
             [part] = job.stream.step(0, 1)
-            options = {"repeats": repeats, "threads": threads, "memory_bytes": self.memory_bytes}
-            self.machine = measure(job.units, part.x, part.y, **options)
+            timed = partial(measure, repeats=repeats, threads=threads)
+            self.machine = timed(job.units, part.x, part.y, memory_bytes=self.memory_bytes)
         return self.machine
 
     def _round(self, channel: Channel, job: Job, start: Message) -> None:
@@ -175,8 +175,8 @@ class Device:
     def _begun(self, job: Job, start: Message) -> HeadRound:
         """Take over the weights of a round's beginning."""
         cut, fresh = int(start.values["cut"]), bool(start.values["fresh"])
-        same = self.work is not None and self.work.cut == cut
-        half = self.work.half if same else self._half(job, cut)
+        work = self.work
+        half = work.half if work is not None and work.cut == cut else self._half(job, cut)
         half.load(start.weights)
         key = start.round, cut
         if not fresh and key not in self.saved:

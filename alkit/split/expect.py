@@ -50,7 +50,7 @@ class Expect:
 
     def __init__(self, units: Sequence[nn.Module], example: Tensor) -> None:
         self.units, x = len(units), example
-        self.features: list[Wanted] = [(x.shape[1:], x.dtype)]  # at each cut, of a sample
+        self.features = [(x.shape[1:], x.dtype)]  # at each cut, of a sample
         for unit in copy.deepcopy(list(units)):
             with evaluating(unit), torch.no_grad():
                 x = unit(x)
@@ -129,6 +129,7 @@ class Expect:
     def _done(self, message: Message, due: Due) -> None:
         state = {n: own for n, own in self.state.items() if int(n.split(".")[0]) < due.cut}
         steps = due.steps if due.cut == self.units else 0  # else the tail knows them
+        more: dict[str, Wanted]
         more = {"losses": ((steps,), torch.float64), "intervals": (None, torch.float64)}
         _tensors(message, {STATE + name: own for name, own in state.items()} | more)
         for row in intervals(message.tensors["intervals"], 0):

@@ -219,10 +219,11 @@ def average(states: Sequence[Mapping[str, Tensor]], weights: Sequence[float]) ->
         return {name: tensor.clone() for name, tensor in states[0].items()}
     total, made = sum(weights), {}
     for name, first in states[0].items():
-        mean = sum(
+        shares = (
             state[name].double() * (weight / total)
             for state, weight in zip(states, weights, strict=True)
         )
+        mean = sum(shares, torch.zeros((), dtype=torch.float64))
         made[name] = (mean if first.is_floating_point() else mean.round()).to(first.dtype)
     return made
 

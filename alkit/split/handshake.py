@@ -4,6 +4,7 @@ import socket
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from alkit.split.channel import HandshakeFailed
 
@@ -68,7 +69,7 @@ def _fault(link: socket.socket, host: str, own: Certificates | None) -> str:
         context.load_verify_locations(own.authority)
         context.load_cert_chain(own.certificate, own.key)
     with context.wrap_socket(link, server_hostname=host) as tls:
-        shown = tls.getpeercert()
+        shown: Any = tls.getpeercert()
         if own is None or shown is None:
             return "wants certificates: give their folder, and leave plain out"
         names = [name for _, name in shown.get("subjectAltName", ())]

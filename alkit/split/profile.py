@@ -45,8 +45,8 @@ class Unit:
 
     def scaled(self, factor: float) -> "Unit":
         """Return the unit where everything takes `factor` times as long."""
-        times = {"forward": self.forward.scaled(factor), "backward": self.backward.scaled(factor)}
-        return replace(self, update_s=self.update_s * factor, **times)
+        forward, backward = self.forward.scaled(factor), self.backward.scaled(factor)
+        return replace(self, forward=forward, backward=backward, update_s=self.update_s * factor)
 
 
 @dataclass(frozen=True)
@@ -132,8 +132,8 @@ def measure(
     costs = []
     for size in sizes:
         batch = x[:size], y[:size]
-        options = {"warmup": WARMUP, "threads": threads, "progress": False}
-        costs.append(profile_rows(row, [batch] * (WARMUP + repeats), **options))
+        batches = [batch] * (WARMUP + repeats)
+        costs.append(profile_rows(row, batches, warmup=WARMUP, threads=threads, progress=False))
     found = []
     for at, unit in enumerate(units):
         own = [of_size[at] for of_size in costs]

@@ -59,16 +59,16 @@ def serve(config: Config, *, progress: bool = True) -> Path:
     example = samples_of.part_of(config, 0).x[:1].float()
     choosing = _choosing(config, units, settings, counts) if config.profile else None
     bar = tqdm(desc="rounds", unit="round", disable=not progress)
-    options = {"name": config.digest, "path": folder / "server.pt", "profile": config.profile}
-    options |= {"evaluate": evaluate, "choosing": choosing}
+    options: dict[str, Any] = {"name": config.digest, "profile": config.profile}
+    options |= {"path": folder / "server.pt", "evaluate": evaluate, "choosing": choosing}
     options["report"] = lambda record: _show(bar, record)
     server = Server(units, settings, counts, example=example, **options)
     bar.total, bar.n = server.rounds, server.round
     bar.refresh()
     address, own = f"{config.server_address}:{config.port}", _certificates(config, "server")
     room = {"streams": 2 * settings.devices + 8, "capacity": 2 * max(settings.micros) + 4}
-    limits = {"patience_s": config.patience_s, "limit": samples_of.message_limit(config)}
-    listener = Listener(server.join, address, own, **room, **limits)
+    room["limit"] = samples_of.message_limit(config)
+    listener = Listener(server.join, address, own, patience_s=config.patience_s, **room)
     where = f"{config.server_address}:{listener.port}"
     log.info("listening at %s for %d devices", where, settings.devices)
     start_s = time.perf_counter()
@@ -123,8 +123,9 @@ def device(config: Config, index: int, *, progress: bool = True) -> dict[str, Te
     certificates = _certificates(config, f"device-{index}")
     address = f"{config.server_address}:{config.port}"
     room = {"limit": samples_of.message_limit(config), "capacity": 2 * own.micro + 4}
-    about = {"memory_bytes": _bytes(own.memory_mib), "threads": own.threads, "progress": progress}
-    runner = Device(index, prepare, name=config.digest, folder=Path(config.folder), **about)
+    about: dict[str, Any] = {"memory_bytes": _bytes(own.memory_mib), "threads": own.threads}
+    about |= {"folder": Path(config.folder), "progress": progress}
+    runner = Device(index, prepare, name=config.digest, **about)
     return runner.run(lambda: connect(address, certificates, patience_s=config.patience_s, **room))
 
 
@@ -136,11 +137,11 @@ def _choosing(
         raise ConfigError("profile is for method 'pipelearn' without duplicate: it chooses a cut")
     part = samples_of.part_of(config, 0)
     [first] = Stream(part.x, part.y, settings, 0, samples_of.normal_of(part)).step(0, 1)
-    options = {"repeats": config.profile, "threads": config.threads}
+    options: dict[str, Any] = {"repeats": config.profile, "threads": config.threads}
     options["memory_bytes"] = _bytes(config.server_memory_mib)
     server = measure(units, first.x, first.y, **options)
     input_bytes = first.x[0].numel() * first.x.element_size()
-    common = {"least": settings.least, "input_bytes": input_bytes}
+    common: dict[str, Any] = {"least": settings.least, "input_bytes": input_bytes}
     common["contention"] = max(1.0, settings.devices * settings.threads / cores())
     workloads = [
         Workload(min(settings.batch, own), own, averages=_averages(settings, own), **common)

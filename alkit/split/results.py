@@ -7,7 +7,7 @@ shares by lane, goodput, versions, seed. Overlapping transfers of a link are not
 
 import json
 import platform
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -82,10 +82,10 @@ def write(folder: Path, frame: pd.DataFrame, plain: dict[str, Any]) -> None:
 
 
 def _seconds(timeline: Timeline, at: int) -> dict[str, float]:
-    spent: Counter[tuple[str, str]] = Counter()
+    spent: defaultdict[tuple[str, str], float] = defaultdict(float)
     for i in timeline.intervals:
         spent[i.resource, i.kind] += i.end_s - i.start_s
-    return {name: float(spent[f"{lane} {at}", kind]) for name, (lane, kind) in SECONDS.items()}
+    return {name: spent[f"{lane} {at}", kind] for name, (lane, kind) in SECONDS.items()}
 
 
 def _scores(

@@ -93,7 +93,7 @@ class Server:
         self.state, self.tails = state_of(units), Tails(units, settings)
         self.expect = Expect(units, example)
         choices = zip(samples, settings.cuts, settings.micros, strict=True)
-        self.members = [Member(at, own, tuple(cut)) for at, (own, *cut) in enumerate(choices)]
+        self.members = [Member(at, own, (cut, m)) for at, (own, cut, m) in enumerate(choices)]
         self.rounds = round_count(settings, list(samples))
         self.records: list[RoundRecord] = []
         self.open = Round(0, settings, Attendance())
@@ -184,6 +184,7 @@ class Server:
         """Set up the tail that devices take turns at in a drawn order, if there is one."""
         if self.settings.rules.tail != "drawn":
             return None
+        assert self.tails.shared is not None  # whoever takes turns shares it
         self.tails.shared.load(self.state)
         steps = {at: own.steps for at, own in assignments.items()}
         return Turnstile(steps, self.settings.devices, self.settings.seed, self.round)

@@ -138,8 +138,10 @@ class Session:
         """Set what a device does that has come for the first time in this run."""
         server, index = self.server, member.index
         told: Any = index, greeting.machine, greeting.link
+        assert server.choosing is not None  # else no device is asked for a profile
         if member.planned:
-            return server.choosing.meet(*told)
+            server.choosing.meet(*told)
+            return
         try:
             member.choice = cut, micro = server.choosing.first(*told)
         except ValueError as error:  # what it says of itself leaves no choice

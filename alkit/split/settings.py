@@ -11,8 +11,8 @@ __all__ = ["ConfigError", "Settings", "Training", "check"]
 
 # the least of each number and what it is below, of settings and of configurations
 ONE = ("devices", "epochs", "batch", "micro", "threads", "quorum", "least", "shards")
-ZERO = ("lr", "grace_s", "join_s", "round_s", "data_size", "test_size", "profile", "memory_mib")
-ZERO += ("server_memory_mib", "uplink_mbit", "downlink_mbit")
+ZERO: tuple[str, ...] = ("lr", "grace_s", "join_s", "round_s", "data_size", "test_size", "profile")
+ZERO += ("memory_mib", "server_memory_mib", "uplink_mbit", "downlink_mbit")
 RANGES = dict.fromkeys(ONE, (1.0, math.inf)) | dict.fromkeys(ZERO, (0.0, math.inf))
 RANGES |= dict.fromkeys(("heartbeat_s", "patience_s", "alpha"), (1e-3, math.inf))
 RANGES |= {"aggregate_every": (-1.0, math.inf), "momentum": (0.0, 1.0)}

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +110,7 @@ def train(
     samples = [len(y) for _, y in parts]
     score = None if evaluate is None else lambda state: {"accuracy": evaluate(state)}
     [example, *_] = Stream(*parts[0], chosen, 0, normal).step(0, 1)
-    options = {"example": example.x[:1], "evaluate": score, "plan": plan, "path": path}
+    options: dict[str, Any] = {"example": example.x[:1], "evaluate": score, "path": path}
 
     def device(index: int) -> Device:
         own = Stream(*parts[index], chosen, index, normal)
@@ -117,7 +118,7 @@ def train(
         return Device(index, lambda told: job)
 
     with CallerState.here().training():  # copies that inference mode makes can't be trained
-        server = Server(blocks, chosen, samples, **options)
+        server = Server(blocks, chosen, samples, plan=plan, **options)
         return run(server, [device(index) for index in range(len(parts))], transport)
 
 
@@ -137,11 +138,9 @@ def run(server: Server, devices: Sequence[Device], transport: str = "local") -> 
             return links[-1]
 
         jobs: list[Future[Any]] = [pool.submit(server.run)]
-        jobs += [
-            pool.submit(device.run, lambda at=device.index: connected(at)) for device in devices
-        ]
+        jobs += [pool.submit(device.run, partial(connected, device.index)) for device in devices]
         done, _ = wait(jobs, return_when=FIRST_EXCEPTION)
-        failed = [job.exception() for job in jobs if job in done and job.exception()]
+        failed = [error for job in jobs if job in done and (error := job.exception())]
         if failed:
             server.stop(failed[0])
             raise failed[0]

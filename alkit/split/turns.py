@@ -8,6 +8,7 @@ A device that has gone is passed over from then on.
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
 import torch
 
@@ -16,7 +17,7 @@ from alkit.split.channel import ChannelLost
 
 __all__ = ["Turns", "Turnstile"]
 
-Turns = Callable[[int], AbstractContextManager[None]]  # the tail is the device's own, for a step
+Turns = Callable[[int], AbstractContextManager[Any]]  # the tail is the device's own, for a step
 
 
 class Turnstile:

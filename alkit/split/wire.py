@@ -35,8 +35,8 @@ HEADER = struct.Struct("<4sHBxIIIIdIQI4x")
 SENT_AT = struct.calcsize("<4sHBxIIII")
 MOST_VALUES = 1 << 16  # bytes of JSON
 STATE = "state."  # marks the tensors of a message that are weights
-DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-DTYPES += (torch.uint8, torch.int32, torch.int64, torch.bool)
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+DTYPES = (*FLOATS, torch.uint8, torch.int32, torch.int64, torch.bool)
 
 # what each kind may carry: values by type, and whether tensors are allowed
 _NUMBER = (int, float)
@@ -147,12 +147,13 @@ def decode(frame: bytes, limit: int) -> Message:
     length = frame_length(frame, limit)
     if len(frame) != length:
         raise WireError(f"a frame of {len(frame)} bytes says that it has {length}")
-    _, _, kind, number, *place, sent_s, before, _, crc = HEADER.unpack(frame[: HEADER.size])
+    header = HEADER.unpack(frame[: HEADER.size])
+    _, _, kind, number, at, step, micro, sent_s, before, _, crc = header
     body = memoryview(frame)[HEADER.size :]
     if zlib.crc32(body) != crc:
         raise WireError("the check sum is wrong: bytes were changed on the way")
     values, tensors = _read_values(bytes(body[:before])), _read_tensors(bytes(body[before:]))
-    message = Message(KINDS[kind], *place, values, tensors, number, sent_s, size=length)
+    message = Message(KINDS[kind], at, step, micro, values, tensors, number, sent_s, size=length)
     _check(message)
     return message
 
