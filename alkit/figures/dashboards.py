@@ -140,6 +140,7 @@ class SampleExits:
 
     def _words(self, one: Any) -> str:
         tokens = one[0][0].tolist()
+        assert self.data.vocabulary is not None  # texts have one
         words = " ".join(self.data.vocabulary.words[token] for token in tokens)
         return f"<p style='max-width:600px'>{html.escape(words)}</p>"
 

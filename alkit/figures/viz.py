@@ -223,8 +223,8 @@ def learning_curves(
         method, _, recipe = str(name).partition(" ")
         by_epoch = rows.groupby("epoch").val_acc
         mean = by_epoch.mean()
-        style = {"color": colour(method), "linestyle": _RECIPE_LINES.get(recipe, "--")}
-        ax.plot(mean.index, mean, marker=marker(method), ms=3, label=display(str(name)), **style)
+        [line] = ax.plot(mean.index, mean, marker=marker(method), ms=3, label=display(str(name)))
+        line.set(color=colour(method), linestyle=_RECIPE_LINES.get(recipe, "--"))
         ax.fill_between(
             mean.index, by_epoch.min(), by_epoch.max(), color=colour(method), alpha=0.15, lw=0
         )

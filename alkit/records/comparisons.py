@@ -73,7 +73,7 @@ class Gap(NamedTuple):
 
 
 MOVED = ("points", "low", "high", "boot_low", "boot_high", "least", "most")
-NOTHING = Gap(*[math.nan] * 5, 0)
+NOTHING = Gap(math.nan, math.nan, math.nan, math.nan, math.nan, 0)
 
 
 def gap(frame: pd.DataFrame, better: str, worse: str) -> Gap:

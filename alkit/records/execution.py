@@ -235,7 +235,7 @@ def _in_process(job: Job, run_id: str, sender: Connection) -> None:
     logging.getLogger("papermill").setLevel(logging.CRITICAL)
     warnings.simplefilter("ignore")
     try:
-        answer = _measure(job)
+        answer: dict[str, Any] = _measure(job)
     except Exception as error:
         answer = {"error": _explain(error, job)}
     finally:
@@ -324,8 +324,8 @@ def _watched_manager(exit_codes: list[int]) -> type:
     from jupyter_client.manager import AsyncKernelManager
 
     class Watched(AsyncKernelManager):
-        async def is_alive(self) -> bool:
-            code = await self.provisioner.poll() if self.has_kernel else None
+        async def is_alive(self) -> bool:  # type: ignore[override]
+            code = await self.provisioner.poll() if self.provisioner and self.has_kernel else None
             exit_codes.extend([] if code is None else [code])
             return await self._async_is_alive()
 

@@ -169,8 +169,8 @@ def run(
     Example:
         run("02_al_pipeline", "cpu", {"seeds": [0, 1]}).rows
     """
-    options = {"record": record, "out_dir": out_dir, "timeout_s": timeout_s, "progress": progress}
-    return execute(plan(notebook, preset, overrides, **options))
+    options: dict[str, Any] = {"record": record, "out_dir": out_dir, "timeout_s": timeout_s}
+    return execute(plan(notebook, preset, overrides, progress=progress, **options))
 
 
 def plan(

@@ -120,7 +120,7 @@ def train_case(
         **(sizes or {}),
     )
     options = {"schedule": "cosine" if recipe.cosine else "constant"} | options
-    settings = {"epochs": epochs, "batch_size": batch_size, "seed": case.seed}
+    settings: dict[str, Any] = {"epochs": epochs, "batch_size": batch_size, "seed": case.seed}
     settings |= {"method": case.method, **options}
     if resumable:
         described = [asdict(case), family, data.describe(), lr, dict(sizes or {}), legacy, settings]
@@ -141,6 +141,7 @@ def vectors_for(
     """
     path, member = find_vectors(name)
     shift = 2 if legacy else 0
+    assert data.vocabulary is not None  # texts have one
     return load_vectors(path, data.vocabulary, seed=seed, member=member, shift=shift)
 
 
@@ -163,7 +164,7 @@ def record(
         extra: further fields of every row, beside the recipe.
     """
     case, done = outcome.case, outcome.fit
-    labels = {"method": case.method, "model": family, "data": data, "seed": case.seed}
+    labels: dict[str, Any] = {"method": case.method, "model": family, "data": data}
     fields = {"recipe": case.recipe, **(extra or {})}
     n = len(done.test_correct)
     rows: list[tuple[str, Any, str]] = [
@@ -177,7 +178,7 @@ def record(
     ]
     rows += [(name, float(done.history[name].sum()), "s") for name in ("data_s", "train_s")]
     for metric, value, unit in rows:
-        run.record(metric, value, n=n, unit=unit, extra=fields, **labels)
+        run.record(metric, value, n=n, unit=unit, extra=fields, seed=case.seed, **labels)
 
 
 def curves(frame: pd.DataFrame) -> pd.DataFrame:
