@@ -55,10 +55,11 @@ results: install  ## rebuild the README's tables and figures/ from the committed
 strip: install  ## strip the outputs of notebooks, except cells tagged keep_output
 	@$(STRIP) $(NOTEBOOKS)
 
-lint: install  ## check style and format of code and notebooks, and that outputs are stripped
+lint: install  ## check style, format and types, and that the outputs of notebooks are stripped
 	@$(PYTHON_IN_VENV) -m ruff check . && $(PYTHON_IN_VENV) -m ruff format --check .
+	@$(PYTHON_IN_VENV) -m mypy
 	@$(if $(NOTEBOOKS),$(STRIP) --verify $(NOTEBOOKS))
 
 clean:  ## remove the environment, runs and caches; data and records stay
-	rm -rf .venv runs build dist *.egg-info .pytest_cache .ruff_cache
+	rm -rf .venv runs build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
