@@ -91,10 +91,11 @@ def train_epoch(
         workers = group.ranks
     run = Epoch(model, seed, check_finite, ledgers)
     start_s, before = time.perf_counter(), int(model.batches_trained)
-    stream = run.counted(batches)
+    counted = run.counted(batches)
+    stream: Iterator[tuple[Any, Tensor]] | None = counted
     parts: list[Timeline] = []
-    if mode == "al_pipeline" and cuts is None:
-        parts, cuts, stream = _measured_cuts(model, run, stream, workers, threads)
+    if isinstance(model, ALModel) and mode == "al_pipeline" and cuts is None:
+        parts, cuts, stream = _measured_cuts(model, run, counted, workers, threads)
         cuts = group.broadcast(list(cuts))  # every rank has measured its own
     if stream is not None:
         schedule = schedule_for(mode, len(run.stages), workers, cuts, capacity)
@@ -107,7 +108,7 @@ def train_epoch(
     synchronize(model.devices)
     model.batches_trained.fill_(before + run.batches)
     timeline = Timeline.joined(parts)
-    if mode != "bp":
+    if isinstance(model, ALModel):
         model.layer_seconds = timeline.stage_s()
     seconds = time.perf_counter() - start_s
     return EpochRecord(run.losses(), timeline, run.samples, seconds, tuple(cuts or ()))
@@ -144,7 +145,7 @@ def _measured_cuts(
     layers = len(model)
     workers = min(workers or max(1, cores() // threads), layers)
     parts = []
-    seconds = getattr(model, "layer_seconds", None)
+    seconds = model.layer_seconds
     if workers < layers and seconds is None:
         probe = run_single(
             schedules.al(layers), run.stages, islice(stream, PROBE_BATCHES), threads=threads

@@ -44,7 +44,7 @@ class Trainer:
 
     def train(self, batches: Iterable[tuple[Any, Tensor]]) -> EpochRecord:
         """Train once on every batch."""
-        options = {"cuts": self.cuts, "seed": self.seed, "executor": self.executor}
+        options: dict[str, Any] = {"cuts": self.cuts, "seed": self.seed, "executor": self.executor}
         return train_epoch(self.model, batches, self.method, self.workers, self.threads, **options)
 
     def row(self, trained: EpochRecord) -> dict[str, float]:

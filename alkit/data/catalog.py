@@ -92,7 +92,9 @@ def _read() -> dict[str, Entry]:
 
 
 def _entry(name: str, remotes: Iterable[list[Any]] = (), **values: Any) -> Entry:
-    plain = {key: tuple(v) if isinstance(v, list) else v for key, v in values.items()}
+    plain: dict[str, Any] = {
+        key: tuple(v) if isinstance(v, list) else v for key, v in values.items()
+    }
     return Entry(name, remotes=tuple(Remote(*remote) for remote in remotes), **plain)
 
 

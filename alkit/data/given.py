@@ -1,7 +1,7 @@
 """What users give as data, as parts that a loop can ask for batches: sets, tensors, loaders."""
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -17,7 +17,8 @@ __all__ = ["Loader", "Source", "Splits", "as_splits"]
 class Source(Protocol):
     """Samples that come in batches: a `Part`, or a `Loader`."""
 
-    def batches(self, batch_size: int, **options: Any) -> Iterable[tuple[Any, Tensor]]: ...
+    @property
+    def batches(self) -> Callable[..., Iterable[tuple[Any, Tensor]]]: ...
 
 
 class Loader:
@@ -46,7 +47,8 @@ class Splits:
 
     def fingerprint(self) -> str:
         """Name the data, the sizes, and a hash of the labels: another split is other data."""
-        parts = [p for p in (self.train, self.validation, self.test) if hasattr(p, "y")]
+        parts: list[Any] = [self.train, self.validation, self.test]
+        parts = [part for part in parts if hasattr(part, "y")]
         digest = hashlib.blake2b(digest_size=4)
         for part in parts:
             digest.update(part.y.cpu().numpy().tobytes())
@@ -65,13 +67,19 @@ def as_splits(train: Any, validation: Any = None, test: Any = None) -> Splits:
     """
     whole = datasets.load(train) if isinstance(train, str) else train
     if isinstance(whole, DataSet):
-        sources = (
-            own if given_ is None else _source(given_)
-            for own, given_ in ((whole.validation, validation), (whole.test, test))
+        return Splits(
+            whole.train,
+            whole.validation if validation is None else _source(validation),
+            whole.test if test is None else _source(test),
+            whole.name,
+            whole.num_classes,
         )
-        return Splits(whole.train, *sources, whole.name, whole.num_classes)
-    sources = [None if each is None else _source(each) for each in (train, validation, test)]
-    return Splits(*sources, num_classes=getattr(sources[0], "num_classes", None))
+    return Splits(
+        _source(train),
+        None if validation is None else _source(validation),
+        None if test is None else _source(test),
+        num_classes=getattr(_source(train), "num_classes", None),
+    )
 
 
 def _source(samples: Any) -> Source:

@@ -1,8 +1,10 @@
 """Delayed gradients behind `alkit.fit`."""
 
+from collections.abc import Callable
 from dataclasses import fields
 from functools import partial
 
+import torch
 import torch.nn.functional as F
 
 from alkit.delayed.modules import Pipeline, even_cuts, sgd
@@ -57,7 +59,7 @@ def _pipeline(asked: Asked) -> Pipeline:
     blocks = as_blocks(asked.model)
     modules = asked.workers or (asked.ranks if asked.ranks > 1 else min(2, len(blocks)))
     cuts = even_cuts(len(blocks), modules) if asked.cuts is None else asked.cuts
-    optimizer = asked.optimizer or sgd
+    optimizer: Callable[..., torch.optim.Optimizer] = asked.optimizer or sgd
     if asked.lr is not None:
         optimizer = partial(optimizer, lr=asked.lr)
     return Pipeline(

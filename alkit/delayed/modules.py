@@ -87,8 +87,8 @@ class Pipeline(nn.Module):
         self.optimizers = [_made(optimizer, module) for module in self]
         # rates as the optimisers were made with; a schedule's factor applies to these
         self.base_rates = [_rates(each) for each in self.optimizers]
-        for optimizer, factor in zip(self.optimizers, self.rates, strict=True):
-            for group in optimizer.param_groups if optimizer is not None else ():
+        for each, factor in zip(self.optimizers, self.rates, strict=True):
+            for group in each.param_groups if each is not None else ():
                 group["lr"] *= factor
         self.batches_trained: Tensor
         self.register_buffer("batches_trained", torch.zeros((), dtype=torch.int64))

@@ -11,7 +11,16 @@ __all__ = ["fit"]
 # what its own settings call these options
 NAMES = {name: name for name in ("epochs", "lr", "schedule", "augment", "seed", "threads")}
 NAMES |= {"batch_size": "batch"}
-REFUSED = ("optimizer", "loss", "executor", "workers", "cuts", "micro", "exits", "tensorboard")
+REFUSED: tuple[str, ...] = (
+    "optimizer",
+    "loss",
+    "executor",
+    "workers",
+    "cuts",
+    "micro",
+    "exits",
+    "tensorboard",
+)
 REFUSED += ("end_factor", "drop_last", "patience", "evaluate_train", "stop_at_divergence")
 
 
@@ -52,11 +61,13 @@ def fit(asked: Asked) -> Record:
 
 def _data_set(asked: Asked) -> DataSet:
     data = asked.data
-    parts = (data.train, data.validation, data.test)
-    if not all(isinstance(part, Part) for part in parts):
+    parts = [each for each in (data.train, data.validation, data.test) if isinstance(each, Part)]
+    if len(parts) < 3:
         raise TypeError(
             f"{asked.method} takes a DataSet, or a Part or tensors (x, y) each for train,"
             " validation and test"
         )
-    classes = data.train.num_classes
-    return DataSet(data.name, *parts, classes, tuple(map(str, range(classes))))
+    train, validation, test = parts
+    classes = train.num_classes
+    names = tuple(map(str, range(classes)))
+    return DataSet(data.name, train, validation, test, classes, names)

@@ -173,7 +173,8 @@ class Cache:
             entry, known = part, list(tree.tensors(part))
             if features is not None and self.before is not None:
                 entry = rebuild(self.before.header["layout"], [features], known)
-            parts.append((at, *describe(self._computed(entry, low), known)[1]))
+            (computed,) = describe(self._computed(entry, low), known)[1]
+            parts.append((at, computed))
         new = found.old | found.missing
         self.counters.hits += int(found.hit.sum())
         self.counters.advanced += int(found.old.sum())

@@ -85,7 +85,7 @@ class Features:
         if not self._on_first(make):
             return False
         self.cache.join(generation, frozen)
-        if self.world.is_first and generation > 2:
+        if self.world.is_first and generation > 2 and self.cache.folder is not None:
             old = self.cache.folder / f"generation-{generation - 2}"
             shutil.rmtree(old, ignore_errors=True)
         return True

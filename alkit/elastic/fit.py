@@ -14,7 +14,16 @@ __all__ = ["fit"]
 
 NAMES = {name: name for name in ("epochs", "seed", "threads", "micro", "executor")}
 NAMES |= {"batch_size": "batch", "workers": "devices"}
-REFUSED = ("optimizer", "loss", "cuts", "exits", "tensorboard", "schedule", "end_factor", "augment")
+REFUSED: tuple[str, ...] = (
+    "optimizer",
+    "loss",
+    "cuts",
+    "exits",
+    "tensorboard",
+    "schedule",
+    "end_factor",
+    "augment",
+)
 REFUSED += ("drop_last", "patience", "evaluate_train", "stop_at_divergence")
 
 

@@ -16,7 +16,7 @@ __all__ = ["decided", "trained", "weighed"]
 
 def decided(decision: Decision, before: Decision | None, layers: int) -> str:
     """Return a decision beside the one before it; None at the first."""
-    plan, old = decision.plan, before and before.plan
+    plan, old = decision.plan, None if before is None else before.plan
 
     def change(name: str, now: Any, then: Any) -> str:
         return f"{name} {now}" if then in (None, now) else f"{name} {then}->{now}"

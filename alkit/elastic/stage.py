@@ -123,7 +123,8 @@ class UnitStage:
             if root.requires_grad and (self.is_last or gradient is not None)
         ]
         if pairs:
-            torch.autograd.backward(*zip(*pairs, strict=True))
+            outputs, gradients = zip(*pairs, strict=True)
+            torch.autograd.backward(outputs, gradients)
         if self.is_first:
             return None
         # a list even if it is empty: the stage below waits for a word
@@ -154,8 +155,10 @@ class UnitStage:
         Labels go from stage to stage uncut: every rank has them, so they need not travel.
         """
         if not self.is_first:
+            assert payload is not None  # what the stage below hands on
             return payload
         if micro == 0:
+            assert payload is not None  # the batch
             wrapped, self.labels = payload
             self.rest = tree.micro_batches(wrapped.x, self.replica.micro)
         return next(self.rest), self.labels
@@ -168,14 +171,14 @@ class UnitStage:
         """Take the mean over all replicas, all tensors in one message."""
         own = [p for _, p in self._trained()]
         if own:
-            flat = reduce(torch.cat([p.grad.flatten() for p in own]))
+            flat = reduce(torch.cat([p.grad.flatten() for p in own if p.grad is not None]))
             for parameter, part in zip(own, flat.split([p.numel() for p in own]), strict=True):
                 parameter.grad = part.view_as(parameter)
 
     def _update(self, step: int) -> None:
         """Clip all gradients by the norm over all stages, and step; or leave the step out."""
         replica, trained = self.replica, self._trained()
-        grads = [p.grad for _, p in trained]
+        grads = [p.grad for _, p in trained if p.grad is not None]
         norms = torch.stack(torch._foreach_norm(grads)).tolist() if grads else []
         squares: dict[int, float] = {}
         for (number, _), norm in zip(trained, norms, strict=True):

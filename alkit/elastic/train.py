@@ -46,7 +46,7 @@ def train(
     data = data if isinstance(data, Examples) else Examples(*data)
     settings = changed(settings or Settings, changes)
     path = None if checkpoint is None else Path(checkpoint)
-    parts = {"validation": validation, "test": test, "checkpoint": path}
+    parts: dict[str, Any] = {"validation": validation, "test": test, "checkpoint": path}
     if ranks == 1:
         return run(network, data, settings, progress=progress, **parts)
     settings = replace(settings, devices=ranks, executor="ranks")

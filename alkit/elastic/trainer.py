@@ -56,16 +56,16 @@ class Trainer:
         self.network, self.data, self.settings, self.world = network, data, settings, world
         self.optimizer = Optimizer(network, settings.recipe)
         self.features = Features(network, data, settings, world, say)
-        self.plan: Plan | None = None
+        self._plan: Plan | None = None
         self.on_ranks = settings.executor == "ranks"
         self.unshared = False  # whether ranks have weights that the others have not
         network.train()
 
     def obey(self, decision: Decision) -> None:
         """Change what the decision changes; every rank calls it."""
-        if (decision.plan, decision.cached) != (self.plan, self.features.stored):
+        if (decision.plan, decision.cached) != (self._plan, self.features.stored):
             self.share()
-        self.plan = decision.plan
+        self._plan = decision.plan
         self.freeze(decision.frozen)
         self.world.regroup(self.plan)
         self.features.follow(decision)
@@ -74,6 +74,12 @@ class Trainer:
         """Train this many layers no more, and forget their moments."""
         self.network.freeze(frozen)
         self.optimizer.drop_frozen()
+
+    @property
+    def plan(self) -> Plan:
+        """The layout now; there is one after the first decision."""
+        assert self._plan is not None
+        return self._plan
 
     def train(self, segment: Segment) -> SegmentResult:
         """Run the steps of a segment; every rank calls it.
@@ -156,7 +162,7 @@ class Trainer:
         schedule = schedule_of(own.schedule, plan.stages, replica.micro, joint=not self.on_ranks)
         work = (schedule, stages, self._batches(replica.segment))
         if self.on_ranks:
-            options = {"pipelines": plan.replicas, "spare": True}
+            options: dict[str, Any] = {"pipelines": plan.replicas, "spare": True}
             return merged(run_ranks(*work, threads=own.threads, **options))
         run = run_single if own.executor == "single" else run_threads
         return run(*work, threads=own.threads)

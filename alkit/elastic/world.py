@@ -41,5 +41,5 @@ class World(Group):
         rows = [[r * plan.stages + s for s in range(plan.stages)] for r in range(plan.replicas)]
         own_row = self.some(rows)
         own_column = self.some(zip(*rows, strict=True))
-        self.add_up = own_row and own_row.total
-        self.reduce = own_column and own_column.mean
+        self.add_up = None if own_row is None else own_row.total
+        self.reduce = None if own_column is None else own_column.mean

@@ -35,21 +35,26 @@ Row = dict[str, Any]
 class Trained(Protocol):
     """What a trainer says of an epoch: losses (batches, ...), timeline, wall seconds."""
 
-    losses: Tensor
-    timeline: Timeline
-    seconds: float
+    @property
+    def losses(self) -> Tensor: ...
+    @property
+    def timeline(self) -> Timeline: ...
+    @property
+    def seconds(self) -> float: ...
 
 
 class Trainer(Protocol):
     """What a method gives to the loop.
 
     Attributes:
-        name: of the method, for people.
         model: what is trained: it predicts, and names its optimisers.
     """
 
-    name: str
     model: Any
+
+    @property
+    def name(self) -> str:
+        """Of the method, for people."""
 
     def train(self, batches: Iterable[tuple[Any, Tensor]]) -> Trained:
         """Train once on every batch."""

@@ -166,6 +166,8 @@ def record(
     case, done = outcome.case, outcome.fit
     labels: dict[str, Any] = {"method": case.method, "model": family, "data": data}
     fields = {"recipe": case.recipe, **(extra or {})}
+    assert done.test_correct is not None  # a data set has a test part
+    assert done.test_acc is not None
     n = len(done.test_correct)
     rows: list[tuple[str, Any, str]] = [
         ("accuracy", 100 * done.test_acc, "%"),
@@ -218,7 +220,8 @@ def _digest(table: Tensor) -> str:
 def _exits(model: ALModel | BPModel, data: DataSet, done: Record) -> tuple[list[float], float]:
     """Return the test accuracy of every exit, and that of the mean of their scores."""
     if isinstance(model, BPModel):
-        return [done.test_acc], done.test_acc
+        accuracy = float(done.metrics["accuracy"])
+        return [accuracy], accuracy
     scores_LNC = exits.scores(model, data.test)
     guesses = [*scores_LNC, scores_LNC.mean(0)]
     *each, mean = ((s.argmax(1) == data.test.y).float().mean().item() for s in guesses)

@@ -24,7 +24,15 @@ __all__ = ["fit"]
 
 NAMES = {name: name for name in ("epochs", "lr", "augment", "seed", "threads", "micro")}
 NAMES |= {"batch_size": "batch"}
-REFUSED = ("optimizer", "loss", "executor", "ranks", "exits", "tensorboard", "schedule")
+REFUSED: tuple[str, ...] = (
+    "optimizer",
+    "loss",
+    "executor",
+    "ranks",
+    "exits",
+    "tensorboard",
+    "schedule",
+)
 REFUSED += ("end_factor", "drop_last", "patience", "evaluate_train", "stop_at_divergence")
 
 
@@ -56,7 +64,7 @@ def fit(asked: Asked) -> Record:
         _parts(asked.data.train, asked.workers or 2, changes["seed"]),
         cut=_cut(asked, len(blocks)),
         method=asked.method,
-        path=asked.checkpoint and Path(asked.checkpoint),
+        path=None if asked.checkpoint is None else Path(asked.checkpoint),
         normal=normal_of(asked.data.train),
         evaluate=None if asked.data.validation is None else _scorer(blocks, asked),
         **changes,
