@@ -3,7 +3,8 @@
 layers, model       ENC, AE, AL; a stack of them
 codes, losses, bridges, recipes     what a layer is made of
 convert, families   any list of blocks as AL layers; the published networks
-train, stages, ranks, fit           an epoch in any mode; runs with validation and checkpoints
+train, stages, ranks    an epoch in any mode
+trainer, fit            associated learning as the loop over epochs runs it, behind `alkit.fit`
 exits, label_side, profile          early exits; labels alone; what a layer costs
 backprop            the same blocks under plain backprop
 """

@@ -3,7 +3,7 @@
 catalog, download, archives     official files: which there are, how they come, safely unpacked
 datasets                        `load(name)`: a data set by its name
 images, digit_images, imagenet32, text, corpora, prose, pydocs, tables    readers, one a form
-parts                           `Part` and `DataSet`: samples, labels, batches
+parts, given                    `Part` and `DataSet`: samples, labels, batches; what users give
 augment, label_noise, masking, wordpiece, labels    what is done to samples and labels
 arguments, files, paths, seeds, tree                calls, files, folders, keys, trees of tensors
 """

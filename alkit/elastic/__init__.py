@@ -2,6 +2,12 @@
 
 record = alkit.elastic.train(network, data, ranks=2, freeze="schedule")
 record.losses, record.history, record.messages, record.timeline
+
+freeze, balance, plan               which layers freeze, where to cut, how many stages and replicas
+decider, decision, cache_cost       what is decided before a segment
+trainer, stage, segment, world, sync    a segment's steps; groups that come and go
+store, cache, features              stored outputs of frozen layers
+loop, checkpoint, record, lines     the segments of a run
 """
 
 from alkit.elastic.examples import Examples
