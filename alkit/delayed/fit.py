@@ -60,8 +60,8 @@ def _pipeline(asked: Asked) -> Pipeline:
     modules = asked.workers or (asked.ranks if asked.ranks > 1 else min(2, len(blocks)))
     cuts = even_cuts(len(blocks), modules) if asked.cuts is None else asked.cuts
     optimizer: Callable[..., torch.optim.Optimizer] = asked.optimizer or sgd
-    if asked.lr is not None:
-        optimizer = partial(optimizer, lr=asked.lr)
+    if asked.one_lr is not None:
+        optimizer = partial(optimizer, lr=asked.one_lr)
     return Pipeline(
         blocks, asked.loss or F.cross_entropy, cuts, optimizer, asked.changes.get("rates")
     )

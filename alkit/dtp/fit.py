@@ -9,7 +9,7 @@ from alkit.engine.record import Record
 __all__ = ["fit"]
 
 # what its own settings call these options
-NAMES = {name: name for name in ("epochs", "lr", "schedule", "augment", "seed", "threads")}
+NAMES = {name: name for name in ("epochs", "schedule", "augment", "seed", "threads")}
 NAMES |= {"batch_size": "batch"}
 REFUSED: tuple[str, ...] = (
     "optimizer",
@@ -36,6 +36,8 @@ def fit(asked: Asked) -> Record:
         )
     asked.refuse(*REFUSED, why="see alkit.dtp.Settings for its own")
     changes = asked.given_options(**NAMES) | dict(asked.changes)
+    if asked.one_lr is not None:
+        changes["lr"] = asked.one_lr
     own = train(
         asked.model,
         _data_set(asked),

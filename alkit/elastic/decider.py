@@ -62,7 +62,7 @@ class Decider:
         Args:
             due: whether a layer may be frozen, see `look`.
         """
-        features, running = self.trainer.features, self.trainer.plan
+        features, running = self.trainer.features, self.trainer.running
         before = self.network.frozen if now.last is None else now.last.frozen
         frozen = self._frozen(now, before) if due else before
         plan = self.planner.at(frozen, running)

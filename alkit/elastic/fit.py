@@ -40,9 +40,9 @@ def fit(asked: Asked) -> Record:
         )
     asked.refuse(*REFUSED, why="see alkit.elastic.Settings and its recipe for its own")
     changes = asked.given_options(**NAMES) | dict(asked.changes)
-    if asked.lr is not None:
+    if asked.one_lr is not None:
         recipe = changes.get("recipe", (asked.settings or Settings()).recipe)
-        changes["recipe"] = replace(recipe, lr=asked.lr)
+        changes["recipe"] = replace(recipe, lr=asked.one_lr)
     data = asked.data
     own = train(
         asked.model,

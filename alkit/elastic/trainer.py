@@ -41,7 +41,7 @@ class Trainer:
         say: writes a line into the log.
 
     Attributes:
-        plan: the layout that runs; None before the first decision.
+        running: the layout that runs; None before the first decision, see `plan`.
         features: of the frozen layers, stored or not.
     """
 
@@ -56,16 +56,16 @@ class Trainer:
         self.network, self.data, self.settings, self.world = network, data, settings, world
         self.optimizer = Optimizer(network, settings.recipe)
         self.features = Features(network, data, settings, world, say)
-        self._plan: Plan | None = None
+        self.running: Plan | None = None
         self.on_ranks = settings.executor == "ranks"
         self.unshared = False  # whether ranks have weights that the others have not
         network.train()
 
     def obey(self, decision: Decision) -> None:
         """Change what the decision changes; every rank calls it."""
-        if (decision.plan, decision.cached) != (self._plan, self.features.stored):
+        if (decision.plan, decision.cached) != (self.running, self.features.stored):
             self.share()
-        self._plan = decision.plan
+        self.running = decision.plan
         self.freeze(decision.frozen)
         self.world.regroup(self.plan)
         self.features.follow(decision)
@@ -78,8 +78,8 @@ class Trainer:
     @property
     def plan(self) -> Plan:
         """The layout now; there is one after the first decision."""
-        assert self._plan is not None
-        return self._plan
+        assert self.running is not None
+        return self.running
 
     def train(self, segment: Segment) -> SegmentResult:
         """Run the steps of a segment; every rank calls it.

@@ -17,6 +17,8 @@ from alkit.engine.record import Record
 
 __all__ = ["Asked", "fit_on_ranks"]
 
+SAME = ("epochs", "batch_size", "seed", "threads")  # mean the same in every method
+
 
 @dataclass(frozen=True)
 class Asked:
@@ -68,14 +70,29 @@ class Asked:
             raise TypeError(f"unknown settings {', '.join(unknown)}: {what}")
 
     def given_options(self, **names: str) -> dict[str, Any]:
-        """Return those of the options that were given, under a method's own names for them."""
+        """Return those of the options that hold, under a method's own names for them.
+
+        Epochs, batch size, seed and threads are as this call has them, whatever a method's own
+        defaults are; beside `settings`, what is left at its default is theirs.
+        """
         defaults = {each.name: each.default for kind in (Asked, Plan) for each in fields(kind)}
         found = {}
         for name, own in names.items():
             value = getattr(self if hasattr(self, name) else self.plan, name)
-            if value != defaults[name]:
+            if value != defaults[name] or (self.settings is None and name in SAME):
                 found[own] = value
         return found
+
+    @property
+    def one_lr(self) -> float | None:
+        """The learning rate, for methods that have one.
+
+        Raises:
+            ValueError: several were given.
+        """
+        if isinstance(self.lr, Mapping):
+            raise ValueError(f"lr is {given(self.lr)}: {self.method} takes one number")
+        return self.lr
 
 
 def fit_on_ranks(fit: Callable[[Any, Asked], Record], model: Any, asked: Asked) -> Record:

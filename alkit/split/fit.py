@@ -22,7 +22,7 @@ from alkit.split.train import train
 
 __all__ = ["fit"]
 
-NAMES = {name: name for name in ("epochs", "lr", "augment", "seed", "threads", "micro")}
+NAMES = {name: name for name in ("epochs", "augment", "seed", "threads", "micro")}
 NAMES |= {"batch_size": "batch"}
 REFUSED: tuple[str, ...] = (
     "optimizer",
@@ -57,11 +57,12 @@ def fit(asked: Asked) -> Record:
     if not isinstance(asked.data.train, Part):
         raise TypeError(f"{asked.method} deals samples among devices: give a DataSet, or (x, y)")
     changes = asked.given_options(**NAMES) | dict(asked.changes)
-    changes.setdefault("seed", asked.plan.seed)
+    if asked.one_lr is not None:
+        changes["lr"] = asked.one_lr
     model = _Sequence(*blocks)
     record = train(
         blocks,
-        _parts(asked.data.train, asked.workers or 2, changes["seed"]),
+        _parts(asked.data.train, asked.workers or 2, asked.plan.seed),
         cut=_cut(asked, len(blocks)),
         method=asked.method,
         path=None if asked.checkpoint is None else Path(asked.checkpoint),

@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 import alkit
+from alkit import elastic
 from alkit.data.datasets import load
 from alkit.data.parts import Part
 from alkit.delayed import Pipeline
@@ -88,6 +89,21 @@ def test_elastic_training():
     assert record.predict(part.x[:3]).shape[0] == 3
 
 
+def test_the_same_words_mean_the_same_in_every_method():
+    """Elastic settings have ten epochs of their own, target propagation batches of 128."""
+    network, given = make_vit().float(), images()
+    part = Part(given.x.float(), given.y, 10)
+    record = alkit.fit(network, part, batch_size=8, progress=False)
+    assert record.history.epoch.max() == 0
+    kept = elastic.Settings(epochs=2, batch=8)
+    record = alkit.fit(make_vit().float(), part, settings=kept, progress=False)
+    assert record.history.epoch.max() == 1
+    data = load("digits", size=16).subset(train=64, validation=20, test=20)
+    net = alkit.dtp.network("tiny", channels=1)
+    record = alkit.fit(net, data, iterations=1, progress=False)
+    assert len(record.losses) == 2  # batches of 32
+
+
 def test_the_same_bits_as_the_methods_own_calls():
     x, y = tensors()
     twin, model = (alkit.to_al(blocks(), C, x[:2]) for _ in range(2))
@@ -130,6 +146,7 @@ def test_a_schedule_moves_the_rates_of_delayed_gradients():
         ({"method": "split", "patience": 2}, "patience is 2, which split can't take"),
         ({"method": "split", "cuts": [1, 2]}, "a network is split once"),
         ({"method": "pipedream", "recipe": "mse"}, "unknown settings recipe: there are"),
+        ({"method": "fr", "lr": {"enc": 0.1, "ae": 0.1}}, "fr takes one number"),
         ({"method": "al", "loss": nn.functional.mse_loss}, "which al can't take"),
     ],
 )
