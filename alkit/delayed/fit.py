@@ -55,7 +55,11 @@ def _fit(pipeline: Pipeline, asked: Asked) -> Record:
 def _pipeline(asked: Asked) -> Pipeline:
     if isinstance(asked.model, Pipeline):
         asked.refuse("loss", "optimizer", "lr", "cuts", "workers", why="the pipeline has its own")
+        if "rates" in asked.changes:
+            raise TypeError("unknown settings rates: the pipeline has its own")
         return asked.model
+    if asked.cuts is not None:
+        asked.refuse("workers", why="cuts say how many there are")
     blocks = as_blocks(asked.model)
     modules = asked.workers or (asked.ranks if asked.ranks > 1 else min(2, len(blocks)))
     cuts = even_cuts(len(blocks), modules) if asked.cuts is None else asked.cuts

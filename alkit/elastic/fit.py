@@ -39,6 +39,8 @@ def fit(asked: Asked) -> Record:
             f" {type(asked.model).__name__}"
         )
     asked.refuse(*REFUSED, why="see alkit.elastic.Settings and its recipe for its own")
+    if asked.ranks > 1:
+        asked.refuse("workers", why="with ranks, a rank is a device")
     changes = asked.given_options(**NAMES) | dict(asked.changes)
     if asked.one_lr is not None:
         recipe = changes.get("recipe", (asked.settings or Settings()).recipe)

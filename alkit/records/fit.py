@@ -101,6 +101,8 @@ def fit(
     if executor is not None and executor not in chosen.executors:
         allowed = ", ".join(chosen.executors) or "none: it brings its own processes or threads"
         raise ValueError(f"executor is {executor!r}: {name} takes {allowed}")
+    if ranks > 1 and executor not in (None, "ranks"):
+        raise ValueError(f"ranks is {ranks} and executor {executor!r}: leave one of them out")
     plan = Plan(
         epochs=epochs,
         batch_size=batch_size,

@@ -53,6 +53,7 @@ def fit(asked: Asked) -> Record:
     last round.
     """
     asked.refuse(*REFUSED, why="see alkit.split.Settings for its own")
+    asked.refuse("settings", why="give epochs=, momentum=, ... by name")
     blocks = as_blocks(asked.model)
     if not isinstance(asked.data.train, Part):
         raise TypeError(f"{asked.method} deals samples among devices: give a DataSet, or (x, y)")

@@ -147,12 +147,25 @@ def test_a_schedule_moves_the_rates_of_delayed_gradients():
         ({"method": "split", "cuts": [1, 2]}, "a network is split once"),
         ({"method": "pipedream", "recipe": "mse"}, "unknown settings recipe: there are"),
         ({"method": "fr", "lr": {"enc": 0.1, "ae": 0.1}}, "fr takes one number"),
+        ({"method": "split", "settings": object()}, "settings is .*, which split can't take"),
+        ({"method": "fr", "cuts": [1], "workers": 3}, "workers is 3, which fr can't take: cuts"),
+        ({"method": "fr", "ranks": 2, "executor": "threads"}, "ranks is 2 and executor 'threads'"),
         ({"method": "al", "loss": nn.functional.mse_loss}, "which al can't take"),
     ],
 )
 def test_nothing_is_ignored(asked, message):
     with pytest.raises((TypeError, ValueError), match=message):
         alkit.fit(blocks(), tensors(), progress=False, **asked)
+
+
+def test_models_of_their_own_refuse_what_they_have():
+    pipeline = Pipeline(blocks(), nn.functional.cross_entropy, [1])
+    with pytest.raises(TypeError, match="unknown settings rates: the pipeline has its own"):
+        alkit.fit(pipeline, tensors(), rates=[1.0, 0.5], progress=False)
+    given = images()
+    part = Part(given.x.float(), given.y, 10)
+    with pytest.raises(ValueError, match="workers is 3, which elastic can't take: with ranks"):
+        alkit.fit(make_vit().float(), part, ranks=2, workers=3, progress=False)
 
 
 def test_data_that_can_be_read_once_or_not_at_all():
