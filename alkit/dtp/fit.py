@@ -48,17 +48,7 @@ def fit(asked: Asked) -> Record:
         settings=asked.settings,
         **changes,
     )
-    return Record(
-        model=asked.model,
-        history=own.history,
-        losses=own.losses.view(-1, 1, 1),
-        timeline=own.timeline,
-        test_correct=own.test_correct,
-        best_epoch=len(own.history),
-        seconds=float(own.history["train_s"].sum()),
-        settings=changes,
-        details=own,
-    )
+    return Record.of_steps(asked.model, own, changes, best_epoch=len(own.history))
 
 
 def _data_set(asked: Asked) -> DataSet:

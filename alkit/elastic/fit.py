@@ -57,17 +57,8 @@ def fit(asked: Asked) -> Record:
         settings=asked.settings,
         **changes,
     )
-    return Record(
-        model=asked.model,
-        history=own.history,
-        losses=own.losses.view(-1, 1, 1),
-        timeline=own.timeline,
-        test_correct=own.test_correct,
-        best_epoch=int(own.history["epoch"].max()) + 1,
-        seconds=float(own.history["train_s"].sum()),
-        settings=changes,
-        details=own,
-    )
+    epochs = int(own.history["epoch"].max()) + 1
+    return Record.of_steps(asked.model, own, changes, best_epoch=epochs)
 
 
 def _examples(part: object) -> Examples:

@@ -45,6 +45,21 @@ class Record(Brief):
     settings: Mapping[str, Any] = field(default_factory=dict)
     details: Any = None
 
+    @staticmethod
+    def of_steps(model: Any, own: Any, settings: Mapping[str, Any], *, best_epoch: int) -> "Record":
+        """Return the record of a method whose own one has a loss a step, of the whole run."""
+        return Record(
+            model=model,
+            history=own.history,
+            losses=own.losses.view(-1, 1, 1),
+            timeline=own.timeline,
+            test_correct=own.test_correct,
+            best_epoch=best_epoch,
+            seconds=float(own.history["train_s"].sum()),
+            settings=settings,
+            details=own,
+        )
+
     @property
     def test_acc(self) -> float | None:
         """Share of the test part that is right, 0 to 1; None without one."""
