@@ -4,7 +4,8 @@ task        `Task`, `Schedule`, and the schedules of associated learning
 flushed     schedules that empty the pipeline after every batch: GPipe, 1F1B
 validate    what holds for every interleaving: no deadlock, no race, staleness, queue lengths
 locks       which of backprop's waits a schedule removes
-clock, shared_clock     the same schedules in virtual time
+clock       the same schedules in virtual time
+resources   what they run on there: cores, or devices and an interpreter
 timeline    intervals, measured or simulated: idle time, throughput, bytes
 costs, cuts, placement  what a block costs, and who gets which
 """

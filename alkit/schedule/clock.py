@@ -1,20 +1,22 @@
 """Run a schedule in virtual time: only durations are needed, no tensors and no hardware.
 
-Every worker takes its tasks in its order; a task starts when its worker is free and all that it
-waits for has ended. With `cores`, at most so many tasks run at a time, first come first served: L
-+ 1 threads on a two-core machine. With `link_s`, what a stage hands to one on another worker takes
-time, one transfer after the other on the link between the two, beside their work:
+Every worker takes its tasks in its order. A task may start when its worker is free and all that it
+waits for has ended; then it stands in line for the resource that it needs: one of so many cores,
+or what `alkit.schedule.resources` makes of a machine. With `link_s`, what a stage hands to one on
+another worker takes time, one transfer after the other on the link between the two, beside their
+work:
 
     worker 0   F0 B0 U0 F0 B0 U0
     link 0-1     s0       s0
     worker 1        F1 B1 U1 F1 ...
 """
 
-import heapq
 import itertools
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 
+from alkit.schedule.resources import Machine, Need, Resource, equal_cores
 from alkit.schedule.task import Edge, Schedule, Task
 from alkit.schedule.timeline import Interval, Timeline
 
@@ -29,20 +31,26 @@ def simulate(
     batches: int,
     cores: int | None = None,
     link_s: Callable[[Task], float] | None = None,
+    machine: Machine | None = None,
 ) -> Timeline:
     """Return the timeline of `batches` batches in virtual time.
 
     Args:
-        durations: seconds by (kind, stage), or a function of the task.
+        durations: seconds by (kind, stage), or a function of the task; of one that has what it
+            needs for itself.
         cores: tasks that may run at the same time; default as many as there are workers.
         link_s: seconds that the output of a task takes to another worker; default none.
+        machine: what tasks run on, where it is more than cores.
     Raises:
-        ValueError: no batches, no cores, or a (kind, stage) without a duration.
+        ValueError: no batches, no cores, cores beside a machine, or a (kind, stage) without a
+            duration.
     """
     if batches < 1 or (cores is not None and cores < 1):
         raise ValueError(f"batches is {batches} and cores is {cores}: both must be at least 1")
-    seconds = _as_function(durations)
-    return _Clock(schedule, seconds, batches, cores or schedule.workers, link_s).run()
+    if cores is not None and machine is not None:
+        raise ValueError("cores beside a machine, which has its own: give one of the two")
+    machine = machine or equal_cores(cores or schedule.workers)
+    return _Clock(schedule, _as_function(durations), batches, machine, link_s).run()
 
 
 def _as_function(durations: Durations) -> Callable[[Task], float]:
@@ -57,104 +65,139 @@ def _as_function(durations: Durations) -> Callable[[Task], float]:
     return seconds
 
 
+class _Job:
+    """A task, or the way of what it made to another worker, from when it stands in line."""
+
+    def __init__(
+        self, task: Task, worker: int, need: Need, seconds: float, sent: bool = False
+    ) -> None:
+        self.task, self.worker, self.need, self.sent = task, worker, need, sent
+        self.left_s = seconds  # of work, at `since_s`
+        self.since_s = self.start_s = self.end_s = math.inf  # the end is at the pace of now
+
+    def interval(self, now: float) -> Interval:
+        row = self.need.resource if self.sent else f"worker {self.worker}"
+        task = self.task._replace(kind="send") if self.sent else self.task
+        return Interval(row, *task, self.start_s, now)
+
+
+class _Line:
+    """Who stands in line for a resource; the first ones run."""
+
+    def __init__(self, resource: Resource) -> None:
+        self.resource, self.jobs, self.pace = resource, list[_Job](), 1.0
+
+    @property
+    def running(self) -> list[_Job]:
+        return self.jobs[: self.resource.places]
+
+    def go_on(self, now: float) -> None:
+        """Start who has come to the front; all who run do so at the pace of their number."""
+        running, before = self.running, self.pace
+        self.pace = self.resource.pace(len(running))
+        for job in running:
+            if job.start_s > now:
+                job.start_s = now
+            elif self.pace == before:
+                continue
+            else:
+                job.left_s -= (now - job.since_s) * before
+            job.since_s, job.end_s = now, now + job.left_s / self.pace
+
+
 class _Clock:
-    """The state of one simulation: an event queue over the ends of tasks and of transfers."""
+    """The state of one simulation: time goes on from the end of a job to the next one's."""
 
     def __init__(
         self,
         schedule: Schedule,
         seconds: Callable[[Task], float],
         batches: int,
-        cores: int,
+        machine: Machine,
         link_s: Callable[[Task], float] | None,
     ) -> None:
-        self.schedule, self.seconds, self.free_cores = schedule, seconds, cores
-        self.batches, self.link_s = batches, link_s
-        self.orders: list[Iterator[Task]] = [
-            schedule.order(worker, range(batches)) for worker in range(schedule.workers)
-        ]
-        self.next: list[Task | None] = [next(order, None) for order in self.orders]
-        self.queue: deque[int] = deque()  # workers whose task may start, first come first served
+        self.schedule, self.seconds, self.batches = schedule, seconds, batches
+        self.machine, self.link_s = machine, link_s
+        self.orders = [schedule.order(w, range(batches)) for w in range(schedule.workers)]
         # a task, and whether its arrival at another worker is meant or its end
         self.happened: set[tuple[Task, bool]] = set()
-        self.waiting: dict[tuple[Task, bool], list[int]] = {}  # each worker at most once
-        # (end, number, worker, None) of a running task; (end, number, receiver, task) of a transfer
-        self.events: list[tuple[float, int, int, Task | None]] = []
-        self.count = itertools.count()
-        self.link_free_s: dict[tuple[int, int], float] = {}
+        self.waiting: dict[tuple[Task, bool], list[tuple[int, Task]]] = {}  # with their workers
+        self.ready: list[tuple[int, Task]] = []  # what waits for its turn only
+        self.lines = {name: _Line(resource) for name, resource in machine.resources.items()}
+        self.busy = Counter[str | None]()
+        self.links: set[tuple[int, int]] = set()
         self.intervals: list[Interval] = []
 
     def run(self) -> Timeline:
-        now = 0.0
-        self._look(range(self.schedule.workers))
-        while True:
-            self._start(now)
-            if not self.events:
-                break
-            now, _, worker, sent = heapq.heappop(self.events)
-            if sent is None:
-                self._finish(worker, now)
-            else:
-                self._look(self._happen(sent, arrived=True))
-        if any(task is not None for task in self.next):
+        workers, now = range(self.schedule.workers), 0.0
+        self._look(taken for worker in workers for taken in self._take(worker))
+        while running := self._start(now):
+            now = min(job.end_s for job in running)
+            ended = [job for job in running if job.end_s <= now + self.machine.moment_s]
+            for job in sorted(ended, key=lambda job: job.end_s):
+                self._finish(job, now)
+        if self.waiting:
             raise ValueError(f"{self.schedule.name} deadlocks: see alkit.schedule.validate")
-        links = [_link(*pair) for pair in sorted(self.link_free_s)]
-        return Timeline.of(self.intervals, [*map(_name, range(self.schedule.workers)), *links])
+        links = [_link(*pair) for pair in sorted(self.links)]
+        return Timeline.of(self.intervals, [*(f"worker {worker}" for worker in workers), *links])
 
-    def _look(self, workers: Iterable[int]) -> None:
-        """Queue the workers whose next task may start; the others wait for the first hindrance."""
-        for worker in sorted(workers):
-            task = self.next[worker]
-            if task is None:
-                continue
+    def _take(self, worker: int) -> list[tuple[int, Task]]:
+        """Return what a free worker takes next: the next task of its order, if there is one."""
+        return [(worker, task) for task in itertools.islice(self.orders[worker], 1)]
+
+    def _look(self, taken: Iterable[tuple[int, Task]]) -> None:
+        """Note which tasks may start; the others wait for the first hindrance."""
+        for worker, task in sorted(taken):
             edges = (e for e in self.schedule.edges(task) if 0 <= e.task.batch < self.batches)
             keys = ((edge.task, self._travels(edge, worker)) for edge in edges)
             hindrance = next((key for key in keys if key not in self.happened), None)
             if hindrance is None:
-                self.queue.append(worker)
+                self.ready.append((worker, task))
             else:
-                self.waiting.setdefault(hindrance, []).append(worker)
-
-    def _happen(self, task: Task, *, arrived: bool) -> list[int]:
-        """Note it, and return the workers that waited for it."""
-        self.happened.add((task, arrived))
-        return self.waiting.pop((task, arrived), [])
+                self.waiting.setdefault(hindrance, []).append((worker, task))
 
     def _travels(self, edge: Edge, worker: int) -> bool:
         """Whether what comes along the edge takes a link to this worker."""
         far = edge.kind == "data" and self.schedule.owner(edge.task) != worker
         return self.link_s is not None and far
 
-    def _start(self, now: float) -> None:
-        while self.queue and self.free_cores:
-            worker = self.queue.popleft()
-            task = self.next[worker]
-            assert task is not None  # who has no task is not in the queue
-            end = now + self.seconds(task)
-            self.free_cores -= 1
-            self.intervals.append(Interval(_name(worker), *task, now, end))
-            heapq.heappush(self.events, (end, next(self.count), worker, None))
+    def _start(self, now: float) -> list[_Job]:
+        """Let what is ready stand in line, and return what runs now."""
+        ready, self.ready = sorted(self.ready, key=lambda one: self.machine.turn(one[1])), []
+        for worker, task in ready:
+            need = self.machine.need(task)
+            if need.idle is not None and self.busy[need.idle]:
+                self.ready.append((worker, task))
+            else:
+                self._line_up(_Job(task, worker, need, self.seconds(task)))
+        for line in self.lines.values():
+            line.go_on(now)
+        return [job for line in self.lines.values() for job in line.running]
 
-    def _finish(self, worker: int, now: float) -> None:
-        task = self.next[worker]
-        assert task is not None  # it has just ended
-        self.next[worker] = next(self.orders[worker], None)
-        self.free_cores += 1
-        self._look([worker, *self._happen(task, arrived=False)])
+    def _line_up(self, job: _Job) -> None:
+        self.busy[job.need.busy] += 1
+        self.lines.setdefault(job.need.resource, _Line(Resource())).jobs.append(job)
+
+    def _finish(self, job: _Job, now: float) -> None:
+        self.lines[job.need.resource].jobs.remove(job)
+        self.busy[job.need.busy] -= 1
+        self.intervals.append(job.interval(now))
+        self.happened.add((job.task, job.sent))
+        taken = self.waiting.pop((job.task, job.sent), [])
+        if not job.sent:
+            taken += self._take(job.worker)
+            self._send(job.task, job.worker)
+        self._look(taken)
+
+    def _send(self, task: Task, worker: int) -> None:
+        """Let what a task has made travel to the other workers that take it."""
+        if self.link_s is None:
+            return
         takers = {self.schedule.owner(taker) for taker in self.schedule.takers(task)}
-        if self.link_s is not None:
-            for receiver in sorted(takers - {worker}):
-                self._send(task, self.link_s(task), (worker, receiver), now)
-
-    def _send(self, task: Task, takes_s: float, link: tuple[int, int], now: float) -> None:
-        start = max(now, self.link_free_s.get(link, 0.0))
-        self.link_free_s[link] = end = start + takes_s
-        self.intervals.append(Interval(_link(*link), "send", *task[1:], start, end))
-        heapq.heappush(self.events, (end, next(self.count), link[1], task))
-
-
-def _name(worker: int) -> str:
-    return f"worker {worker}"
+        for receiver in sorted(takers - {worker}):
+            self.links.add((worker, receiver))
+            need = Need(_link(worker, receiver))
+            self._line_up(_Job(task, receiver, need, self.link_s(task), sent=True))
 
 
 def _link(sender: int, receiver: int) -> str:

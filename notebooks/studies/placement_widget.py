@@ -6,9 +6,10 @@ import ipywidgets as W
 
 from alkit.figures.viz import gantts, label, png
 from alkit.schedule import placement
+from alkit.schedule.clock import simulate
 from alkit.schedule.flushed import gpipe, one_f_one_b, zero_bubble
 from alkit.schedule.placement import Placement
-from alkit.schedule.shared_clock import ALL_KINDS, by_device, simulate
+from alkit.schedule.resources import ALL_KINDS, by_device, one_process
 from alkit.schedule.task import Schedule, Task, al, al_fm, al_m, al_pipeline
 from alkit.schedule.timeline import Timeline
 
@@ -93,12 +94,11 @@ class PlacementDashboard:
 
     def _timeline(self, own: Placement) -> Timeline:
         schedule = SCHEDULES[self.schedule.value](self.layers.value)
-        timeline = simulate(schedule, own, self._seconds, BATCHES, on_device=ALL_KINDS)
-        return by_device(timeline, own)
+        machine = one_process(schedule, own, ALL_KINDS)
+        return by_device(simulate(schedule, self._seconds, BATCHES, machine=machine), own)
 
     def _step_s(self, own: Placement) -> float:
-        schedule = SCHEDULES[self.schedule.value](self.layers.value)
-        return _middle_s(simulate(schedule, own, self._seconds, BATCHES, on_device=ALL_KINDS))
+        return _middle_s(self._timeline(own))
 
     def _seconds(self, task: Task) -> float:
         costs = {"forward": self.f.value, "backward": self.b.value, "update": self.u.value}

@@ -23,8 +23,9 @@ from alkit.delayed.schedules import schedule_for
 from alkit.delayed.train import Record, train_epoch
 from alkit.engine.launch import launch
 from alkit.engine.optimizers import adam
+from alkit.schedule.clock import simulate
 from alkit.schedule.costs import BlockCost
-from alkit.schedule.shared_clock import Sharing, simulate
+from alkit.schedule.resources import Sharing, one_process
 from alkit.schedule.task import Task
 from alkit.schedule.timeline import Timeline
 from studies import rivals
@@ -104,8 +105,8 @@ def predicted(method: str, costs: Costs, batches: int) -> Timeline:
 
     schedule = schedule_for(method, stages)
     # tasks that share an interpreter of two cores are slowed by `slowdown`, not by two
-    sharing = Sharing(contention=costs.slowdown / 2)
-    return simulate(schedule, range(stages), seconds, batches, on_device=(), sharing=sharing)
+    machine = one_process(schedule, range(stages), (), Sharing(contention=costs.slowdown / 2))
+    return simulate(schedule, seconds, batches, machine=machine)
 
 
 def _trained(stack: Stack, method: str, cuts: Sequence[int]) -> Record:

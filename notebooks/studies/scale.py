@@ -2,7 +2,7 @@
 
 A Transformer of an embedding and L blocks, on G devices of one machine, trained by backprop with a
 device a group of blocks (bp) or by AL-FM; one Python process launches everything. A step in the
-clock of a shared interpreter (`alkit.schedule.shared_clock`):
+clock, on devices and a shared interpreter (`alkit.schedule.resources`):
 
     constant        what it is
     launch_ms       the interpreter, for a layer's forward
@@ -16,14 +16,16 @@ clock of a shared interpreter (`alkit.schedule.shared_clock`):
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 
 import numpy as np
 import pandas as pd
 from scipy.optimize import minimize
 
 from alkit.records.verdicts import published
+from alkit.schedule.clock import simulate
 from alkit.schedule.placement import contiguous, round_robin
-from alkit.schedule.shared_clock import Sharing, simulate
+from alkit.schedule.resources import Sharing, one_process
 from alkit.schedule.task import Task, al, al_fm, al_m, al_pipeline, block_by_block
 
 __all__ = [
@@ -89,15 +91,15 @@ def step_ms(
     schedule = SCHEDULES[method](layers + 1)
     blocks = PLACEMENTS[placement](layers, gpus - first)
     devices = (0, *(first + device for device in blocks))
-    timeline = simulate(
-        schedule,
-        devices,
-        lambda task: machine.seconds(method, task),
-        1,
-        sharing=Sharing(machine.contention, machine.crowding),
-        hop_s=machine.hop_ms / 1000 if method == "bp" else 0.0,
-    )
-    return 1000 * timeline.span_s
+
+    def seconds(task: Task) -> float:
+        before, here = devices[max(0, task.stage - 1)], devices[task.stage]
+        hops = method == "bp" and task.kind == "forward" and before != here
+        return machine.seconds(method, task) + hops * machine.hop_ms / 1000
+
+    sharing = Sharing(machine.contention, machine.crowding)
+    process = one_process(schedule, devices, sharing=sharing)
+    return 1000 * simulate(schedule, seconds, 1, machine=process).span_s
 
 
 def fit(rows: pd.DataFrame) -> Machine:
@@ -150,15 +152,10 @@ def pipeline_ms(machine: Machine, gpus: int, layers: int, processes: bool) -> fl
         for stage, device in enumerate(devices):
             loads[device] += sum(machine.seconds("al", Task(kind, stage, 0)) for kind in KINDS)
         return 1000 * max(loads)
-    sharing = Sharing(machine.contention, machine.crowding)
-    timeline = simulate(
-        al_pipeline(stages),
-        devices,
-        lambda task: machine.seconds("al", task),
-        3 * stages,
-        sharing=sharing,
-    )
-    return 1000 * timeline.steady_s
+    schedule, sharing = al_pipeline(stages), Sharing(machine.contention, machine.crowding)
+    process = one_process(schedule, devices, sharing=sharing)
+    seconds = partial(machine.seconds, "al")
+    return 1000 * simulate(schedule, seconds, 3 * stages, machine=process).steady_s
 
 
 def constants(machine: Machine) -> pd.Series:

@@ -2,9 +2,9 @@
 
 import pytest
 
-from alkit.schedule import clock
+from alkit.schedule.clock import simulate
 from alkit.schedule.placement import round_robin
-from alkit.schedule.shared_clock import ALL_KINDS, Sharing, by_device, simulate
+from alkit.schedule.resources import ALL_KINDS, Sharing, by_device, one_process
 from alkit.schedule.task import al, al_fm, al_pipeline, block_by_block
 
 SECONDS = {"forward": 1.0, "backward": 3.0, "update": 2.0}
@@ -14,19 +14,23 @@ def seconds(task):
     return SECONDS[task.kind]
 
 
+def on_devices(schedule, placement, seconds, batches, **machine):
+    return simulate(schedule, seconds, batches, machine=one_process(schedule, placement, **machine))
+
+
 @pytest.mark.parametrize("schedule", [al(3), block_by_block(3)])
 def test_one_worker_takes_the_sum_of_its_tasks(schedule):
-    timeline = simulate(schedule, [0, 1, 2], seconds, 2, sharing=Sharing(3.0, 1.0))
+    timeline = on_devices(schedule, [0, 1, 2], seconds, 2, sharing=Sharing(3.0, 1.0))
     assert timeline.span_s == pytest.approx(2 * 3 * 6)
 
 
 def test_on_one_device_al_fm_hides_nothing():
-    assert simulate(al_fm(4), [0] * 4, seconds, 1).span_s == pytest.approx(4 * 6)
+    assert on_devices(al_fm(4), [0] * 4, seconds, 1).span_s == pytest.approx(4 * 6)
 
 
 def test_a_device_a_layer_and_an_interpreter_that_is_never_shared():
     """F0 at 0..1, F1 at 1..2; B0 ends at 4, U0 at 6; B1 ends at 5, and U1 shares 5..6 with U0."""
-    ends = {(i.kind, i.stage): i.end_s for i in simulate(al_fm(2), [0, 1], seconds, 1).intervals}
+    ends = {(i.kind, i.stage): i.end_s for i in on_devices(al_fm(2), [0, 1], seconds, 1).intervals}
     assert ends["forward", 1] == 2.0
     assert (ends["backward", 0], ends["backward", 1]) == (4.0, 5.0)
     # U0 alone 4..5, then both at half speed: U0's last second takes two, U1's other one is alone
@@ -36,7 +40,7 @@ def test_a_device_a_layer_and_an_interpreter_that_is_never_shared():
 
 def test_sharing_costs():
     free, dear = (
-        simulate(al_fm(2), [0, 1], seconds, 1, sharing=sharing).span_s
+        on_devices(al_fm(2), [0, 1], seconds, 1, sharing=sharing).span_s
         for sharing in (Sharing(), Sharing(2.0, 0.25))
     )
     # two seconds of the interpreter's work are done while it is shared, at 1 / 2.5 of its speed
@@ -47,23 +51,23 @@ def test_sharing_costs():
 
 def test_a_forward_waits_for_its_device():
     """Round robin on two devices: F2 starts when device 0 has done with U0."""
-    timeline = simulate(al_fm(3), round_robin(3, 2), seconds, 1)
+    timeline = on_devices(al_fm(3), round_robin(3, 2), seconds, 1)
     starts = {(i.kind, i.stage): i.start_s for i in timeline.intervals}
     ends = {(i.kind, i.stage): i.end_s for i in timeline.intervals}
     assert starts["forward", 2] == ends["update", 0]
 
 
 def test_backwards_stand_in_a_queue():
-    timeline = simulate(block_by_block(2), [0, 0], seconds, 1)
+    timeline = on_devices(block_by_block(2), [0, 0], seconds, 1)
     assert timeline.span_s == pytest.approx(12)
-    pipeline = simulate(al_pipeline(2), [0, 0], seconds, 3)
+    pipeline = on_devices(al_pipeline(2), [0, 0], seconds, 3)
     backwards = sorted((i.start_s, i.end_s) for i in pipeline.intervals if i.kind == "backward")
     assert all(a[1] <= b[0] for a, b in zip(backwards, backwards[1:], strict=False))
 
 
 def test_with_all_tasks_on_devices_the_interpreter_is_free():
     """The pipeline's closed form: a step takes what its fullest device has to do."""
-    timeline = simulate(al_pipeline(4), [0, 1, 0, 1], seconds, 20, on_device=ALL_KINDS)
+    timeline = on_devices(al_pipeline(4), [0, 1, 0, 1], seconds, 20, on_device=ALL_KINDS)
     assert timeline.steady_s == pytest.approx(2 * 6.0)
     rows = by_device(timeline, [0, 1, 0, 1])
     assert rows.resources == ("device 0", "device 1")
@@ -72,21 +76,18 @@ def test_with_all_tasks_on_devices_the_interpreter_is_free():
         assert all(a.end_s <= b.start_s for a, b in zip(own, own[1:], strict=False))
 
 
-def test_hops_delay_the_forwards():
-    spans = [simulate(al(3), p, seconds, 1, hop_s=0.5).span_s for p in ([0, 0, 0], [0, 1, 0])]
-    assert spans[1] - spans[0] == pytest.approx(2 * 0.5)
-
-
-def test_free_resources_agree_with_the_plain_clock():
+def test_free_resources_agree_with_cores():
     costs = {"forward": 0.0, "backward": 3.0, "update": 0.0}
     for schedule in (al(3), al_fm(3), al_pipeline(3)):
-        ours = simulate(schedule, [0, 1, 2], lambda task: costs[task.kind], 5)
-        plain = clock.simulate(schedule, lambda task: costs[task.kind], 5)
+        ours = on_devices(schedule, [0, 1, 2], lambda task: costs[task.kind], 5)
+        plain = simulate(schedule, lambda task: costs[task.kind], 5)
         assert ours.span_s == pytest.approx(plain.span_s)
 
 
 def test_bad_requests():
     with pytest.raises(ValueError, match="batches is 0"):
-        simulate(al(2), [0, 0], seconds, 0)
+        on_devices(al(2), [0, 0], seconds, 0)
+    with pytest.raises(ValueError, match="give one of the two"):
+        simulate(al(2), seconds, 1, cores=2, machine=one_process(al(2), [0, 0]))
     with pytest.raises(ValueError, match="1 devices for 2 stages"):
-        simulate(al(2), [0], seconds, 1)
+        on_devices(al(2), [0], seconds, 1)
