@@ -5,6 +5,7 @@ State is plain values, so a notebook can drive a dashboard and assert what it sh
 
 import html
 import io
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,12 +24,31 @@ from alkit.schedule.cuts import balanced_cuts
 from alkit.schedule.task import Schedule, al, al_fm, al_m, al_pipeline
 from alkit.schedule.timeline import Timeline
 
-__all__ = ["ExitDashboard", "SampleExits", "ScheduleDashboard"]
+__all__ = ["Dashboard", "ExitDashboard", "SampleExits", "ScheduleDashboard"]
 
 BATCHES = 6
 
 
-class ScheduleDashboard:
+class Dashboard:
+    """Rows of controls, above words and a picture of them; every change of a `.value` redraws.
+
+    Attributes:
+        view: what a notebook shows.
+    """
+
+    def __init__(self, *rows: Sequence[W.ValueWidget], picture_width: str | None = None) -> None:
+        self.report = W.HTML()
+        self.picture = W.Image(format="png", layout=W.Layout(max_width=picture_width))
+        for control in itertools.chain(*rows):
+            control.observe(lambda change: self._redraw(), "value")
+        self.view = W.VBox([*map(W.HBox, rows), self.report, self.picture])
+        self._redraw()
+
+    def _redraw(self) -> None:
+        raise NotImplementedError("a dashboard says what its controls show")
+
+
+class ScheduleDashboard(Dashboard):
     """Choose layers, workers and the cost of F, B, U; see the four schedules in virtual time.
 
     Attributes:
@@ -44,20 +64,15 @@ class ScheduleDashboard:
         self.f = _cost(f, "forward")
         self.b = _cost(b, "backward")
         self.u = _cost(u, "update")
-        self.picture = W.Image(format="png", layout=W.Layout(max_width="800px"))
-        self.report = W.HTML()
         self.timelines: dict[str, Timeline] = {}
-        controls = (self.layers, self.workers, self.f, self.b, self.u)
-        for control in controls:
-            control.observe(self._redraw, "value")
-        self.view = W.VBox([W.HBox(controls[:2]), W.HBox(controls[2:]), self.report, self.picture])
-        self._redraw()
+        rows = (self.layers, self.workers), (self.f, self.b, self.u)
+        super().__init__(*rows, picture_width="800px")
 
     def step_s(self, mode: str) -> float:
         """Return the time of a batch after fill."""
         return self.timelines[mode].step_s
 
-    def _redraw(self, change: object = None) -> None:
+    def _redraw(self) -> None:
         costs = {"forward": self.f.value, "backward": self.b.value, "update": self.u.value}
         self.timelines = {
             schedule.name: simulate(schedule, lambda task: costs[task.kind], BATCHES)
@@ -85,7 +100,7 @@ class ScheduleDashboard:
         return png(gantts(titles, f"{BATCHES} batches in virtual time"))
 
 
-class SampleExits:
+class SampleExits(Dashboard):
     """Choose a test sample; see what the network says after each block.
 
     Attributes:
@@ -98,15 +113,13 @@ class SampleExits:
         last = min(samples, len(data.test)) - 1
         self.inputs = next(iter(data.test.batches(last + 1, shuffle=False)))
         self.sample = W.IntSlider(0, 0, last, description="sample")
-        self.picture = W.Image(format="png", layout=W.Layout(width="160px"))
-        self.report = W.HTML()
         self.guesses: list[tuple[int, float]] = []
-        self.sample.observe(self._redraw, "value")
+        super().__init__([self.sample])
+        self.picture.layout.width = "160px"
         parts = [self.report] if data.train.is_text else [self.picture, self.report]
         self.view = W.VBox([self.sample, W.HBox(parts)])
-        self._redraw()
 
-    def _redraw(self, change: object = None) -> None:
+    def _redraw(self) -> None:
         x, y = self.inputs
         at = slice(self.sample.value, self.sample.value + 1)
         one = tree.map_tensors(lambda tensor: tensor[at], x)
@@ -145,7 +158,7 @@ class SampleExits:
         return f"<p style='max-width:600px'>{html.escape(words)}</p>"
 
 
-class ExitDashboard:
+class ExitDashboard(Dashboard):
     """Choose how sure an exit must be; see where samples leave, and what it saves.
 
     Attributes:
@@ -158,12 +171,9 @@ class ExitDashboard:
         thresholds = [step / 20 for step in range(21)]
         self.curve = exits.sweep(scores_LNC, labels_N, costs_L, thresholds)
         self.threshold = W.FloatSlider(0.3, min=0.0, max=1.0, step=0.05, description="entropy <")
-        self.report, self.picture = W.HTML(), W.Image(format="png")
-        self.threshold.observe(self._redraw, "value")
-        self.view = W.VBox([self.threshold, self.report, self.picture])
-        self._redraw()
+        super().__init__([self.threshold])
 
-    def _redraw(self, change: object = None) -> None:
+    def _redraw(self) -> None:
         at = self.threshold.value
         self.left = exits.leave(self.scores, self.labels, self.costs, at)
         self.report.value = (

@@ -4,6 +4,7 @@ import ipywidgets as W
 
 from alkit.delayed.methods import METHODS
 from alkit.delayed.schedules import schedule_for
+from alkit.figures.dashboards import Dashboard
 from alkit.figures.viz import gantts, label, png
 from alkit.schedule.clock import simulate
 from alkit.schedule.timeline import Timeline
@@ -17,7 +18,7 @@ BATCHES = 6  # in the picture
 LONG = 40  # for the cycle
 
 
-class ScheduleDashboard:
+class ScheduleDashboard(Dashboard):
     """Choose a method, modules and times; see who is busy when, the cycle and the staleness.
 
     Attributes:
@@ -39,13 +40,8 @@ class ScheduleDashboard:
             W.FloatSlider(value, min=0.5, max=4.0, step=0.5, description=name)
             for value, name in ((forward, "forward"), (backward, "backward"))
         )
-        self.report, self.picture = W.HTML(), W.Image(format="png")
         self.timeline = Timeline((), ())
-        controls = (self.method, self.modules, self.forward, self.backward)
-        for control in controls:
-            control.observe(self._redraw, "value")
-        self.view = W.VBox([W.HBox(controls[:2]), W.HBox(controls[2:]), self.report, self.picture])
-        self._redraw()
+        super().__init__([self.method, self.modules], [self.forward, self.backward])
 
     @property
     def cycle_s(self) -> float:
@@ -53,7 +49,7 @@ class ScheduleDashboard:
         spans = [self._simulated(count).span_s for count in (LONG, 2 * LONG)]
         return (spans[1] - spans[0]) / LONG
 
-    def _redraw(self, change: object = None) -> None:
+    def _redraw(self) -> None:
         self.timeline = self._simulated(BATCHES)
         modules = self.modules.value
         alone = modules * (self.forward.value + self.backward.value)

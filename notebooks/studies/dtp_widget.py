@@ -8,13 +8,14 @@ from torch import Tensor
 
 from alkit.dtp.networks import EXACT, Net, Switches, network
 from alkit.dtp.settings import Settings
+from alkit.figures.dashboards import Dashboard
 from alkit.figures.viz import png, shades
 from studies.dtp_one_batch import feedback_rates, trace
 
 __all__ = ["InverseDashboard", "picture"]
 
 
-class InverseDashboard:
+class InverseDashboard(Dashboard):
     """Choose noise, rate, iterations and the places for unpooling; see the feedback learn.
 
     Attributes:
@@ -31,14 +32,8 @@ class InverseDashboard:
         )
         self.index = W.Dropdown(options=["own", "frozen"], description="places")
         self.exact = W.Checkbox(value=False, description="matched activation")
-        self.report, self.picture = W.HTML(), W.Image(format="png")
         self.table = pd.DataFrame()
-        controls = (self.sigma, self.rate, self.iterations, self.index, self.exact)
-        for control in controls:
-            control.observe(self._redraw, "value")
-        rows = W.HBox(controls[:3]), W.HBox(controls[3:])
-        self.view = W.VBox([*rows, self.report, self.picture])
-        self._redraw()
+        super().__init__([self.sigma, self.rate, self.iterations], [self.index, self.exact])
 
     def net(self) -> Net:
         """Make the network anew."""
@@ -46,7 +41,7 @@ class InverseDashboard:
         channels, side = self.x.shape[1:3]
         return network("tiny", channels=channels, side=side, seed=self.seed, switches=switches)
 
-    def _redraw(self, change: object = None) -> None:
+    def _redraw(self) -> None:
         net, sigma = self.net(), self.sigma.value
         rates = feedback_rates(net, self.x, [sigma] * 3, self.rate.value)
         settings = Settings(

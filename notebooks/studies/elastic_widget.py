@@ -8,13 +8,14 @@ from matplotlib.ticker import MaxNLocator
 
 from alkit.elastic.freeze import policy
 from alkit.elastic.plan import Switches
+from alkit.figures.dashboards import Dashboard
 from alkit.figures.viz import colour, png
 from studies.whatif import what_if
 
 __all__ = ["ElasticDashboard", "picture"]
 
 
-class ElasticDashboard:
+class ElasticDashboard(Dashboard):
     """Choose alpha, devices and stages; see layouts and speed of every epoch.
 
     Attributes:
@@ -31,16 +32,14 @@ class ElasticDashboard:
         self.pipe, self.dp, self.cache = (
             W.Checkbox(value=True, description=name) for name in ("pipe", "dp", "cache")
         )
-        self.report, self.picture = W.HTML(), W.Image(format="png")
         self.table, self.gain = pd.DataFrame(), 1.0
-        sliders = (self.alpha, self.devices, self.stages)
-        switches = (self.pipe, self.dp, self.cache)
-        for control in (*sliders, *switches):
-            control.observe(self._redraw, "value")
-        self.view = W.VBox([W.HBox(sliders), W.HBox(switches), self.report, self.picture])
-        self._redraw()
+        sliders, switches = (
+            (self.alpha, self.devices, self.stages),
+            (self.pipe, self.dp, self.cache),
+        )
+        super().__init__(sliders, switches)
 
-    def _redraw(self, change: object = None) -> None:
+    def _redraw(self) -> None:
         switches = Switches(self.pipe.value, self.dp.value, self.cache.value)
         options = {"devices": self.devices.value, "stages": self.stages.value}
         self.table = what_if(

@@ -9,6 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from alkit.al.label_side import TOLERANCE, Variant, levels_of, milestones, train_labels
+from alkit.figures.dashboards import Dashboard
 from alkit.figures.viz import WIDE, colour, png
 
 __all__ = ["LabelPlateau"]
@@ -16,7 +17,7 @@ __all__ = ["LabelPlateau"]
 LEVELS = 4
 
 
-class LabelPlateau:
+class LabelPlateau(Dashboard):
     """Choose a number of classes and a variant; see its first autoencoder train, and its codes.
 
     Args:
@@ -45,23 +46,18 @@ class LabelPlateau:
         self.settings = {"epochs": epochs, "steps": steps, "batch_size": batch_size}
         self.classes = W.IntSlider(classes, 2, 200, description="classes", continuous_update=False)
         self.variant = W.Dropdown(options=list(self.variants), description="variant")
-        self.report = W.HTML()
-        self.picture = W.Image(format="png", layout=W.Layout(max_width="800px"))
         self.constant = float("nan")
         self.spreads: list[float] = []
         self.history = pd.DataFrame()
         self.escape: int | None = None
-        for control in (self.classes, self.variant):
-            control.observe(self._redraw, "value")
-        self.view = W.VBox([W.HBox([self.classes, self.variant]), self.report, self.picture])
-        self._redraw()
+        super().__init__([self.classes, self.variant], picture_width="800px")
 
     @property
     def stalled(self) -> bool:
         """Say whether it does no better than the constant when the short training ends."""
         return self.escape is None
 
-    def _redraw(self, change: object = None) -> None:
+    def _redraw(self) -> None:
         classes, variant = self.classes.value, self.variants[self.variant.value]
         # what a level is given is the code of the level below
         ladder = levels_of(variant.build(classes, self.code_dim, levels=LEVELS + 1), classes)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import ipywidgets as W
 
+from alkit.figures.dashboards import Dashboard
 from alkit.figures.viz import gantts, label, png
 from alkit.schedule import placement
 from alkit.schedule.clock import simulate
@@ -30,7 +31,7 @@ BATCHES, SHOWN = 18, 3  # simulated; in the picture
 EVERY = 300  # placements that are all tried for the best one; of more, neighbours
 
 
-class PlacementDashboard:
+class PlacementDashboard(Dashboard):
     """Choose schedule, layers, devices and costs; compare contiguous, round robin and best.
 
     A layer's tasks need its device, first come first served; layers have a thread each.
@@ -52,15 +53,9 @@ class PlacementDashboard:
             W.FloatSlider(value, min=0.1, max=4.0, step=0.1, description=name)
             for value, name in ((f, "forward"), (b, "backward"), (u, "update"))
         )
-        self.report, self.picture = W.HTML(), W.Image(format="png")
         self.placements: dict[str, Placement] = {}
         self.timelines: dict[str, Timeline] = {}
-        controls = (self.schedule, self.layers, self.devices, self.f, self.b, self.u)
-        for control in controls:
-            control.observe(self._redraw, "value")
-        rows = [W.HBox(controls[:3]), W.HBox(controls[3:])]
-        self.view = W.VBox([*rows, self.report, self.picture])
-        self._redraw()
+        super().__init__([self.schedule, self.layers, self.devices], [self.f, self.b, self.u])
 
     def step_s(self, name: str) -> float:
         """Return the time of a batch after fill under the placement of that name."""
@@ -70,7 +65,7 @@ class PlacementDashboard:
         """Return the most layers' activations of a whole batch that a device keeps at a time."""
         return max(peak_kept(self.timelines[name], self._micro()).values())
 
-    def _redraw(self, change: object = None) -> None:
+    def _redraw(self) -> None:
         layers, devices = self.layers.value, self.devices.value
         self.placements = {
             "contiguous": placement.contiguous(layers, devices),

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import ipywidgets as W
 
+from alkit.figures.dashboards import Dashboard
 from alkit.figures.viz import gantts, png
 from alkit.schedule.clock import simulate
 from alkit.schedule.task import Task
@@ -44,7 +45,7 @@ def seconds_of(times: Times, sizes: Sequence[int], returns: bool = True) -> dict
     return found
 
 
-class LaneDashboard:
+class LaneDashboard(Dashboard):
     """Choose cut, micro-batches, links and the device's speed; see who works when.
 
     Args:
@@ -75,13 +76,8 @@ class LaneDashboard:
             for value, name in ((up, "up"), (down, "down"))
         )
         self.slower = W.FloatLogSlider(10.0, min=0, max=2, step=0.1, description="device slower")
-        self.report, self.picture = W.HTML(), W.Image(format="png")
         self.timeline = Timeline((), ())
-        controls = (self.cut, self.micro, self.slower, self.up, self.down)
-        for control in controls:
-            control.observe(self._redraw, "value")
-        self.view = W.VBox([W.HBox(controls[:3]), W.HBox(controls[3:]), self.report, self.picture])
-        self._redraw()
+        super().__init__([self.cut, self.micro, self.slower], [self.up, self.down])
 
     @property
     def times(self) -> Times:
@@ -90,7 +86,7 @@ class LaneDashboard:
         device = self.machine.scaled(self.slower.value)
         return times_at(device, self.machine, link, self.workload, self.cut.value)
 
-    def _redraw(self, change: object = None) -> None:
+    def _redraw(self) -> None:
         times, batch = self.times, self.workload.batch
         sizes = split_sizes(batch, self.micro.value, self.workload.least)
         one, now = iteration_s(times, [batch]), iteration_s(times, sizes)
