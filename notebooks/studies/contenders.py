@@ -10,6 +10,7 @@ ranks set up their libraries in the first batches.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from statistics import fmean
 
@@ -29,10 +30,8 @@ __all__ = [
     "contenders",
     "costs_on_ranks",
     "fastest_micro",
-    "mean",
     "on_ranks",
     "predicted",
-    "profiled",
 ]
 
 # by the name that the tables show; "N" is the number of cores
@@ -121,25 +120,13 @@ def fastest_micro(stack: Stack, schedule: str, cuts: Sequence[int], choices: Seq
     return min(steps, key=steps.__getitem__)
 
 
-def costs_on_ranks(stack: Stack, ranks: int) -> list[BlockCost]:
-    """Profile the AL layers on a rank a core, all at the same time; the mean over the ranks."""
-    found = launch(_together, stack, ranks=ranks)
-    return [mean(costs) for costs in zip(*found, strict=True)]
+def costs_on_ranks(stack: Stack, ranks: int, kind: str = "al") -> list[BlockCost]:
+    """Profile the AL layers, or with "bp" the blocks, over all batches, on a rank a core.
 
-
-def profiled(stack: Stack, kind: str = "al") -> list[BlockCost]:
-    """Profile the AL layers, or with "bp" the blocks, over all batches, on one core."""
-    return stack.costs(kind, busy=1, batches=stack.batches)
-
-
-def mean(costs: Sequence[BlockCost]) -> BlockCost:
-    """Return the mean times of one block as several ranks have measured it."""
-    one = costs[0]
-    seconds = (
-        fmean(getattr(cost, name) for cost in costs)
-        for name in ("forward_s", "backward_s", "update_s")
-    )
-    return BlockCost(*seconds, one.output_bytes, one.saved_bytes, one.parameter_bytes)
+    All ranks do so at the same time; the mean over them.
+    """
+    found = launch(_profiled, stack, kind, ranks=ranks)
+    return [_mean(costs) for costs in zip(*found, strict=True)]
 
 
 def predicted(stack: Stack, cuts: Sequence[int]) -> EpochRecord:
@@ -151,6 +138,13 @@ def _trained(stack: Stack, cuts: Sequence[int]) -> EpochRecord:
     return stack.train("al_pipeline", cuts=cuts, executor="ranks")
 
 
-def _together(stack: Stack) -> list[BlockCost]:
+def _profiled(stack: Stack, kind: str) -> list[BlockCost]:
     dist.barrier()
-    return profiled(stack)
+    return stack.costs(kind, busy=1, batches=stack.batches)
+
+
+def _mean(costs: Sequence[BlockCost]) -> BlockCost:
+    """Return the mean times of one block as several ranks have measured it."""
+    times = ("forward_s", "backward_s", "update_s")
+    means = {name: fmean(getattr(cost, name) for cost in costs) for name in times}
+    return replace(costs[0], **means)

@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
-import torch.distributed as dist
 import torch.nn.functional as F
 
 from alkit.delayed.methods import METHODS
@@ -24,15 +23,14 @@ from alkit.delayed.train import Record, train_epoch
 from alkit.engine.launch import launch
 from alkit.engine.optimizers import adam
 from alkit.schedule.clock import simulate
-from alkit.schedule.costs import BlockCost
 from alkit.schedule.resources import Sharing, one_process
 from alkit.schedule.task import Task
 from alkit.schedule.timeline import Timeline
 from studies import rivals
-from studies.contenders import fastest_micro, mean, profiled
+from studies.contenders import fastest_micro
 from studies.stacks import Stack
 
-__all__ = ["Costs", "contenders", "costs_of", "on_ranks", "predicted", "unit_costs"]
+__all__ = ["Costs", "contenders", "costs_of", "on_ranks", "predicted"]
 
 FILL = 4  # batches that are not counted
 
@@ -63,12 +61,6 @@ def costs_of(alone: Timeline, beside: Timeline) -> Costs:
     """Return what two runs of a round tell: `seq`'s, and `pipedream`'s."""
     seconds, busy = _mean_s(alone), _mean_s(beside)
     return Costs(seconds, max(1.0, sum(busy.values()) / sum(seconds.values())))
-
-
-def unit_costs(stack: Stack, ranks: int = 2) -> list[BlockCost]:
-    """Profile the blocks of the stack's BP twin on all ranks at the same time; the mean."""
-    found = launch(_profiled, stack, ranks=ranks)
-    return [mean(costs) for costs in zip(*found, strict=True)]
 
 
 def on_ranks(stack: Stack, method: str, cuts: Sequence[int]) -> Record:
@@ -113,11 +105,6 @@ def _trained(stack: Stack, method: str, cuts: Sequence[int]) -> Record:
     pipeline = Pipeline(stack.model("bp"), F.cross_entropy, cuts, partial(adam, lr=1e-3))
     record = train_epoch(pipeline, list(stack.stream()), method, "ranks")
     return Record(**{**vars(record), "pipeline": None})  # weights need not travel to the caller
-
-
-def _profiled(stack: Stack) -> list[BlockCost]:
-    dist.barrier()
-    return profiled(stack, "bp")
 
 
 def _mean_s(timeline: Timeline) -> dict[tuple[str, int], float]:

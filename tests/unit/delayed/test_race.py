@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from studies import race
+from studies.contenders import costs_on_ranks
 from studies.stacks import Stack
 
 SMALL = Stack(kind="resnet20", layers=10, width=2, texts=4, batches=12)
@@ -55,7 +56,7 @@ def test_costs_are_measured():
     assert len(costs.seconds) == 6
     assert costs.slowdown >= 1
     assert 0 < costs.bound <= 2
-    assert len(race.unit_costs(SMALL)) == 11
+    assert len(costs_on_ranks(SMALL, 2, "bp")) == 11
 
 
 def test_contenders(monkeypatch):
