@@ -10,7 +10,7 @@ that is run again belongs to b); the dynamic program takes the largest over neig
     seq              sum of all f and b, wherever the cuts are
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import combinations
@@ -27,7 +27,6 @@ __all__ = [
     "best_cuts",
     "brute_force",
     "grids",
-    "hierarchical_plan",
     "pipedream_plan",
     "seconds_a_batch",
 ]
@@ -226,63 +225,6 @@ def pipedream_plan(
 
     slowest, stages = best(len(costs), workers)
     return slowest, list(stages)
-
-
-def hierarchical_plan(
-    costs: Sequence[BlockCost], levels: Sequence[tuple[int, float]]
-) -> tuple[float, list[Replicated]]:
-    """Return seconds a batch and the outermost stages of PipeDream's planner for nested machines.
-
-    Level k has m(k) equal parts, joined with bandwidth B(k); a part of the lowest is a worker:
-
-        A0(i, j) = sum of t
-        T(i, j, m) = max(A'(i, j), 2 (m - 1) sum of w / B) / m        A' = that of the level below
-        A(i, j, m) = min of T(i, j, m)  and, over s and m',
-                     max(A(i, s, m - m'), 2 a(s) / B, T(s, j, m'))
-
-    (Narayanan et al. 2019.)
-
-    Args:
-        levels: from the innermost, (parts, bytes a second); [(4, 1e10), (2, 1e9)] are two machines
-            of four workers.
-    Raises:
-        ValueError: no levels, or one without parts or bandwidth.
-    """
-    if not levels or any(parts < 1 or bandwidth <= 0 for parts, bandwidth in levels):
-        raise ValueError(f"levels are {list(levels)}: give (parts, bandwidth), both positive")
-    seconds, n = _sums([cost.seconds for cost in costs]), len(costs)
-    below = {(i, j): seconds[j] - seconds[i] for j in range(n + 1) for i in range(j)}
-    best: Callable[..., tuple[float, tuple[Replicated, ...]]]
-    for parts, bandwidth in levels:
-        best = _level(costs, below, bandwidth)
-        below = {(i, j): best(i, j, parts)[0] for i, j in below}
-    slowest, stages = best(0, n, levels[-1][0])
-    return slowest, list(stages)
-
-
-def _level(
-    costs: Sequence[BlockCost], below: Mapping[tuple[int, int], float], bandwidth: float
-) -> Callable[..., Staged]:
-    """Return A of one level as a function of (first block, end, parts)."""
-    weights = _sums([cost.parameter_bytes for cost in costs])
-
-    def stage_s(low: int, high: int, m: int) -> float:
-        reduce = 2 * (m - 1) * (weights[high] - weights[low]) / bandwidth
-        return max(below[low, high], reduce) / m
-
-    @cache
-    def best(low: int, high: int, m: int) -> Staged:
-        found: Staged = stage_s(low, high, m), (Replicated(low, high, m),)
-        for cut in range(low + 1, high):
-            cut_s = 2 * costs[cut - 1].output_bytes / bandwidth
-            for own in range(1, m):
-                rest, stages = best(low, cut, m - own)
-                slowest = max(rest, cut_s, stage_s(cut, high, own))
-                if slowest < found[0]:
-                    found = slowest, (*stages, Replicated(cut, high, own))
-        return found
-
-    return best
 
 
 def grids(costs: Sequence[BlockCost], devices: int, bandwidth: float, samples: int) -> pd.DataFrame:

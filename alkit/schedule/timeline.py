@@ -3,18 +3,15 @@
 Measured and simulated runs are the same data, so they are compared and drawn by the same functions.
 """
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
 import pandas as pd
 
 from alkit.data.arguments import Brief
-from alkit.data.files import replacing
 
 __all__ = ["Interval", "Timeline"]
 
@@ -132,29 +129,6 @@ class Timeline(Brief):
     def to_frame(self) -> pd.DataFrame:
         """Return the intervals as a table, one row each."""
         return pd.DataFrame(self.intervals, columns=Interval._fields)
-
-    def save_trace(self, path: str | Path) -> None:
-        """Write the timeline for chrome://tracing or ui.perfetto.dev, a row a resource."""
-        rows = {name: row for row, name in enumerate(self.resources)}
-        names = [
-            {"ph": "M", "name": "thread_name", "pid": 0, "tid": row, "args": {"name": name}}
-            for name, row in rows.items()
-        ]
-        tasks = [
-            {
-                "ph": "X",
-                "name": f"{i.kind} {i.stage}",
-                "cat": i.kind,
-                "pid": 0,
-                "tid": rows[i.resource],
-                "ts": 1e6 * i.start_s,
-                "dur": 1e6 * (i.end_s - i.start_s),
-                "args": {"batch": i.batch, "micro": i.micro, "bytes": i.bytes},
-            }
-            for i in self.intervals
-        ]
-        with replacing(path) as partial:
-            partial.write_text(json.dumps({"traceEvents": names + tasks}), encoding="utf-8")
 
     def summary(self) -> pd.DataFrame:
         """Return busy seconds and idle share of every resource."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-__all__ = ["linear", "multistep", "polynomial"]
+__all__ = ["linear", "multistep"]
 
 Rate = Callable[[int], float]
 
@@ -31,8 +31,3 @@ def linear(batches: int, warmup: float = 0.1) -> Rate:
         return max(0.0, (batches - batch) / max(1, batches - top))
 
     return rate
-
-
-def polynomial(batches: int, power: float = 2.0) -> Rate:
-    """Return a factor that falls from 1 to 0, as in PipeDream's runs of VGG."""
-    return lambda batch: max(0.0, 1 - batch / batches) ** power

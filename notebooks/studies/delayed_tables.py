@@ -1,4 +1,4 @@
-"""What happens when, in words: the tables of the methods, and their exchange with other tools.
+"""What happens when, in words: the tables of the methods.
 
     F5@1      forward of batch 5 with the weights after 1 update
     B2@0→2    backward of batch 2 evaluated with version 0; its update makes version 2
@@ -14,11 +14,10 @@ import pandas as pd
 from alkit.delayed.methods import METHODS
 from alkit.delayed.schedules import schedule_for
 from alkit.schedule.clock import simulate
-from alkit.schedule.task import Schedule, Task
+from alkit.schedule.task import Task
 
-__all__ = ["by_iteration", "by_slot", "cells", "from_ir", "staleness", "to_ir"]
+__all__ = ["by_iteration", "by_slot", "cells", "staleness"]
 
-LETTERS = {"forward": "F", "backward": "B"}
 IDLE = "."
 
 
@@ -60,7 +59,7 @@ def by_slot(method: str, stages: int, batches: int) -> pd.DataFrame:
     words = cells(method, stages, batches)
     timeline = simulate(schedule_for(method, stages), lambda task: seconds[task.kind], batches)
     for interval in timeline.intervals:
-        if interval.kind in LETTERS:
+        if interval.kind != "update":
             task = Task(interval.kind, interval.stage, interval.batch, interval.micro)
             row = rows.setdefault(round(interval.start_s) + 1, [""] * stages)
             row[task.stage] = words[task]
@@ -79,44 +78,6 @@ def staleness(method: str, stages: int, batches: int = 12) -> pd.DataFrame:
         backward = words[Task("backward", stage, batch)].split("@")[1].split("→")[0]
         rows.append((stage + 1, batch - int(forward), batch - int(backward), forward == backward))
     return pd.DataFrame(rows, columns=["module", "forward", "backward", "same weights"])
-
-
-def to_ir(schedule: Schedule, batches: int = 1) -> str:
-    """Return a line a worker, such as `0F0,0F1,0B0,...`: stage, what, (micro-)batch, from 0.
-
-    It is the form that torch.distributed.pipelining reads and writes; updates are left out there.
-    Micro-batches of several batches are counted through.
-    """
-    lines = []
-    for worker in range(schedule.workers):
-        tasks = list(schedule.order(worker, range(batches)))
-        micro = 1 + max(task.micro for task in tasks)
-        lines.append(
-            ",".join(
-                f"{task.stage}{LETTERS[task.kind]}{task.batch * micro + task.micro}"
-                for task in tasks
-                if task.kind in LETTERS
-            )
-        )
-    return "\n".join(lines)
-
-
-def from_ir(text: str) -> list[list[Task]]:
-    """Return the tasks that `to_ir` wrote, a list a worker; the batch is what was counted.
-
-    Raises:
-        ValueError: an entry that is no forward or backward.
-    """
-    return [[_task(word) for word in line.split(",") if word] for line in text.splitlines()]
-
-
-def _task(word: str) -> Task:
-    kinds = {letter: kind for kind, letter in LETTERS.items()}
-    for letter, kind in kinds.items():
-        stage, found, number = word.strip().partition(letter)
-        if found and stage.isdigit() and number.isdigit():
-            return Task(kind, int(stage), int(number))
-    raise ValueError(f"{word!r} is no task: give stage, F or B, and batch, such as 0F3")
 
 
 def _frame(rows: dict[int, list[str]], name: str) -> pd.DataFrame:

@@ -11,7 +11,6 @@ from alkit.delayed.planner import (
     best_cuts,
     brute_force,
     grids,
-    hierarchical_plan,
     pipedream_plan,
     seconds_a_batch,
 )
@@ -112,22 +111,6 @@ def _least(costs, workers, bandwidth):
         return max(found)
 
     return min(slowest(plan) for plan in plans(0, workers))
-
-
-def test_nested_machines():
-    """One level is a flat plan; a level of one part changes nothing; slow links are kept inside."""
-    costs = _costs(5, 1)
-    flat = hierarchical_plan(costs, [(4, 1e12)])
-    assert flat[0] == pytest.approx(pipedream_plan(costs, 4, 1e12)[0])
-    assert hierarchical_plan(costs, [(4, 1e12), (1, 1.0)])[0] == pytest.approx(flat[0])
-    assert hierarchical_plan(costs, [(1, 1.0), (4, 1e12)])[0] == pytest.approx(flat[0])
-    even = [BlockCost(1.0, 2.0, 0.0, 10, 10, 10)] * 4
-    assert hierarchical_plan(even, [(2, 1e12), (2, 1e12)])[0] == pytest.approx(3.0)
-    seconds, stages = hierarchical_plan(even, [(2, 1e12), (2, 4.0)])
-    assert seconds == pytest.approx(5.0), "2 x 10 bytes over the slow link, at 4 a second"
-    assert [stage.workers for stage in stages] == [1, 1]
-    with pytest.raises(ValueError, match="both positive"):
-        hierarchical_plan(even, [(0, 1.0)])
 
 
 def test_replication_where_it_pays():

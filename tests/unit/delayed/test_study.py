@@ -13,7 +13,7 @@ from alkit.delayed import Pipeline, even_cuts
 from alkit.models.resnet_cifar import resnet_cifar
 from alkit.records import results
 from studies import delayed_study as study
-from studies.delayed_rate import linear, multistep, polynomial
+from studies.delayed_rate import linear, multistep
 from studies.delayed_widget import ScheduleDashboard
 from studies.divergence import directions, diverged_at
 from tests.unit.delayed.nets import mlp, momentum, pipeline, vectors
@@ -62,7 +62,6 @@ def test_rates():
     rate = multistep([4, 6], 0.1, warmup=2)
     assert [rate(m) for m in range(8)] == pytest.approx([0.5, 1, 1, 1, 0.1, 0.1, 0.01, 0.01])
     assert [linear(10)(m) for m in (0, 1, 5, 10)] == pytest.approx([1.0, 1.0, 5 / 9, 0.0])
-    assert polynomial(10)(5) == 0.25
 
 
 def _recorded(tmp_path, accuracies):
