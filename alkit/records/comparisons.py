@@ -6,6 +6,7 @@ how far single samples decide, and is too narrow for few seeds.
 """
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +15,17 @@ from scipy import stats
 
 from alkit.records.study import label, unpack
 
-__all__ = ["ENOUGH", "Gap", "bootstrap_difference", "gap", "of_seeds", "paired_t"]
+__all__ = [
+    "ENOUGH",
+    "Gap",
+    "accuracies",
+    "bootstrap_difference",
+    "gap",
+    "gap_table",
+    "mean_and_seeds",
+    "of_seeds",
+    "paired_t",
+]
 
 ENOUGH = 5  # seeds for a verdict, where not all of them agree
 
@@ -109,6 +120,32 @@ def gap(frame: pd.DataFrame, better: str, worse: str) -> Gap:
     _, *ends = bootstrap_difference(first, second)
     low, high = (100 * end for end in ends)
     return of_seeds(100 * (first - second).mean(1))._replace(boot_low=low, boot_high=high)
+
+
+def gap_table(gaps: Mapping[tuple[Any, ...], Gap], names: Sequence[str]) -> pd.DataFrame:
+    """Return a row a gap: its key in columns of these names, its fields, whether it is decided."""
+    rows = [(*key, *each, each.decided) for key, each in gaps.items()]
+    return pd.DataFrame(rows, columns=[*names, *Gap._fields, "decided"])
+
+
+def accuracies(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
+    """Return n, mean, sd, least and most of the accuracies of each group; how many runs diverged.
+
+    A group whose runs have no accuracy has n = 0.
+    """
+    own = frame[frame.metric == "accuracy"].astype({"value": float})
+    made = own.groupby(list(by), sort=False).value.agg(
+        n="count", mean="mean", sd="std", least="min", most="max"
+    )
+    lost = frame[frame.metric == "diverged"].astype({"value": bool})
+    made = made.join(lost.groupby(list(by)).value.sum().rename("diverged"), how="outer")
+    return made.assign(n=made.n.fillna(0).astype(int))
+
+
+def mean_and_seeds(mean: float, sd: float, n: float) -> str:
+    """Return a mean as tables show it: its spread, if there is one, and how many seeds."""
+    spread = "" if math.isnan(sd) else f" ± {sd:.2f}"
+    return f"{mean:.2f}{spread} ({n:.0f})"
 
 
 def of_seeds(differences: Any) -> Gap:

@@ -4,7 +4,7 @@ import pandas as pd
 
 from alkit.data import paths
 from alkit.records import study
-from alkit.records.comparisons import Gap, gap
+from alkit.records.comparisons import Gap, gap, mean_and_seeds
 
 __all__ = ["accuracy_table", "published", "verdict"]
 
@@ -61,9 +61,8 @@ def accuracy_table(
             if {"bp", "al"} <= set(other.index):
                 row["same conclusion?"] = verdict(other.final["bp"] - other.final["al"], lead)
         for method in other.index:
-            row[f"published {method.upper()}"] = (
-                f"{other.final[method]:.2f} ± {other.final_sd[method]:.2f} ({other.n[method]})"
-            )
+            numbers = other.final[method], other.final_sd[method], other.n[method]
+            row[f"published {method.upper()}"] = mean_and_seeds(*numbers)
         row["TF-IDF"] = "" if tfidf is None else _cell(tfidf[tfidf.data == data], "tfidf")
         rows.append(row)
     return pd.DataFrame(rows).fillna("")
@@ -76,8 +75,5 @@ def _cell(rows: pd.DataFrame, label: str, metric: str = "accuracy") -> str:
         for row in rows.itertuples()
         if row.metric == metric and study.label(row) == label
     ]
-    if not own:
-        return ""
     values = pd.Series(own)
-    spread = f" ± {values.std():.2f}" if len(own) > 1 else ""
-    return f"{values.mean():.2f}{spread} ({len(own)})"
+    return mean_and_seeds(values.mean(), values.std(), len(own)) if own else ""

@@ -10,9 +10,9 @@ from typing import NamedTuple
 import pandas as pd
 
 from alkit.engine.record import Record
-from alkit.records import results
-from alkit.records.comparisons import Gap, gap
-from alkit.records.study import pack
+from alkit.records import comparisons, results
+from alkit.records.comparisons import Gap, gap, gap_table
+from alkit.records.study import label, pack
 
 __all__ = [
     "Case",
@@ -102,38 +102,31 @@ def accuracies(recorded: pd.DataFrame) -> pd.DataFrame:
 
     Columns: method, modules, lr, n (seeds), mean, sd (of n - 1), diverged (runs that did).
     """
-    at = at_chosen_rates(recorded)
-    values = at[at.metric == "accuracy"].assign(value=lambda t: t.value.astype(float))
-    lost = at[at.metric == "diverged"].assign(value=lambda t: t.value.astype(bool).astype(int))
-    by = ["method", "modules", "lr"]
-    made = values.groupby(by, sort=False).value.agg(n="count", mean="mean", sd="std")
-    made["diverged"] = lost.groupby(by, sort=False).value.sum()
-    return made.reset_index().sort_values(["method", "modules"], ignore_index=True)
+    made = comparisons.accuracies(at_chosen_rates(recorded), ["method", "modules", "lr"])
+    made = made.drop(columns=["least", "most"]).reset_index()
+    return made.sort_values(["method", "modules"], ignore_index=True)
 
 
 def gaps(recorded: pd.DataFrame, against: str = "seq") -> pd.DataFrame:
     """Return what each method loses against sequential training, in points: a `Gap` a row."""
-    at, rows = at_chosen_rates(recorded), []
-    base = at[at.method == against].assign(recipe="")
-    for (method, modules), part in at[at.method != against].groupby(["method", "modules"]):
-        label = f"{method} K={modules}"
-        found = gap(pd.concat([base, part]), against, label)
-        rows.append((method, int(modules), *found, found.decided))
-    return pd.DataFrame(rows, columns=["method", "modules", *Gap._fields, "decided"])
+    at = at_chosen_rates(recorded)
+    others = at[at.method != against].groupby(["method", "modules"])
+    base = at[at.method == against]
+    found = {(m, int(k)): _ahead(against, base, own) for (m, k), own in others}
+    return gap_table(found, ["method", "modules"])
 
 
 def between(recorded: pd.DataFrame, first: str, second: str) -> pd.DataFrame:
     """Return by how many points a method is ahead of another with as many modules, likewise."""
-    at, rows = at_chosen_rates(recorded), []
-    for modules in sorted(
-        set(at[at.method == first].modules) & set(at[at.method == second].modules)
-    ):
-        own = at[at.modules == modules]
-        base = own[own.method == first].assign(recipe="")
-        label = f"{second} K={int(modules)}"
-        found = gap(pd.concat([base, own[own.method == second]]), first, label)
-        rows.append((int(modules), *found, found.decided))
-    return pd.DataFrame(rows, columns=["modules", *Gap._fields, "decided"])
+    at = at_chosen_rates(recorded)
+    one, other = (dict(list(at[at.method == m].groupby("modules"))) for m in (first, second))
+    shared = sorted(one.keys() & other.keys())
+    return gap_table({(int(k),): _ahead(first, one[k], other[k]) for k in shared}, ["modules"])
+
+
+def _ahead(method: str, base: pd.DataFrame, rows: pd.DataFrame) -> Gap:
+    """Return by how many points a method is ahead of the case whose rows these are."""
+    return gap(pd.concat([base.assign(recipe=""), rows]), method, label(next(rows.itertuples())))
 
 
 def at_chosen_rates(recorded: pd.DataFrame) -> pd.DataFrame:

@@ -3,32 +3,26 @@
 import pandas as pd
 
 from alkit.figures.viz import label
-from alkit.records.comparisons import Gap, gap
+from alkit.records import comparisons
+from alkit.records.comparisons import Gap, gap, gap_table, mean_and_seeds
 
 __all__ = ["accuracies", "angles", "gaps", "readable"]
 
 
 def accuracies(rows: pd.DataFrame) -> pd.DataFrame:
     """Return mean and spread by data set and variant, best first, and how many runs diverged."""
-    own = rows[rows.metric == "accuracy"].assign(value=lambda t: t.value.astype(float))
-    made = own.groupby(["data", "method"], sort=False).value.agg(
-        n="count", mean="mean", sd="std", least="min", most="max"
-    )
-    lost = rows[rows.metric == "diverged"].assign(value=lambda t: t.value.astype(bool))
-    made = made.join(lost.groupby(["data", "method"]).value.sum().rename("diverged"), how="outer")
-    made["n"] = made.n.fillna(0).astype(int)
+    made = comparisons.accuracies(rows, ["data", "method"])
     return made.sort_values(["data", "mean"], ascending=[True, False])
 
 
 def gaps(rows: pd.DataFrame, against: str = "bp") -> pd.DataFrame:
     """Return the points that each variant loses, a `Gap` a row; none where runs diverged."""
-    found = []
-    for data, own in rows.groupby("data", sort=False):
+    found = {}
+    for data, own in rows.drop(columns="recipe", errors="ignore").groupby("data", sort=False):
         for name in dict.fromkeys(own.method):
             if name != against and against in set(own.method):
-                each = gap(own.drop(columns="recipe", errors="ignore"), against, name)
-                found.append((data, name, *each, each.decided))
-    return pd.DataFrame(found, columns=["data", "method", *Gap._fields, "decided"])
+                found[data, name] = gap(own, against, name)
+    return gap_table(found, ["data", "method"])
 
 
 def angles(rows: pd.DataFrame, metric: str = "angle", how: str = "mean") -> pd.DataFrame:
@@ -47,8 +41,7 @@ def readable(rows: pd.DataFrame, against: str = "bp") -> pd.DataFrame:
         behind = "-"
         if (data, method) in lost.index:
             behind = Gap(*lost.loc[(data, method), list(Gap._fields)])
-        spread = f" ± {own.sd:.2f}" if own.sd == own.sd else ""
-        cell = f"{own['mean']:.2f}{spread} ({own.n:.0f})" if own.n else "-"
+        cell = mean_and_seeds(own["mean"], own.sd, own.n) if own.n else "-"
         cell += f", {own.diverged:.0f} diverged" if own.diverged else ""
         angle = largest.get((data, method))
         row = {

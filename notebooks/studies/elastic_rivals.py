@@ -60,17 +60,8 @@ def rival(
     if kind != "torch_1f1b" and settings.batch % ranks:
         raise ValueError(f"a batch of {settings.batch} does not divide among {ranks} ranks")
     settings = replace(settings, devices=ranks, executor="ranks")
-    record = launch(
-        _on_rank,
-        kind,
-        network,
-        data,
-        validation,
-        test,
-        settings,
-        ranks=ranks,
-        threads=settings.threads,
-    )[0]
+    given = (kind, network, data, validation, test, settings)
+    record = launch(_on_rank, *given, ranks=ranks, threads=settings.threads)[0]
     assert isinstance(record, Record)
     return record
 

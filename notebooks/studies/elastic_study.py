@@ -13,7 +13,7 @@ from alkit.figures.viz import label
 from alkit.models.bert import BertSizes, initial_std
 from alkit.models.vit import ViTSizes
 from alkit.records import results
-from alkit.records.comparisons import gap
+from alkit.records.comparisons import gap, mean_and_seeds
 from alkit.records.study import pack
 from alkit.records.verdicts import published
 from studies.elastic_rivals import RIVALS, rival
@@ -130,17 +130,13 @@ def ablation(recorded: pd.DataFrame, alpha: float = 1 / 3) -> pd.DataFrame:
 
 def readable(chosen: pd.DataFrame) -> pd.DataFrame:
     """Return `ablation`'s rows with names and spreads for people."""
-
-    def spread(sd: float) -> str:
-        return f" ± {sd:.2f}" if sd == sd else ""
-
     rows = [
         {
             "data": data,
             "what runs": label(method),
             "seconds": round(row.seconds, 1),
             "times as fast": f"{row['times as fast']:.2f} [{row.low:.2f}, {row.high:.2f}]",
-            "accuracy, % (n seeds)": f"{row.accuracy:.2f}{spread(row.sd)} ({row.n:.0f})",
+            "accuracy, % (n seeds)": mean_and_seeds(row.accuracy, row.sd, row.n),
         }
         for (data, method), row in chosen.iterrows()
     ]
@@ -188,8 +184,8 @@ def beside_published(chosen: pd.DataFrame) -> pd.DataFrame:
 
 def _wide(recorded: pd.DataFrame) -> pd.DataFrame:
     """Return a row a run: data, method, alpha, seed, seconds, accuracy, val_acc."""
-    own = recorded[recorded.metric.isin(["seconds", "accuracy", "val_acc"])]
-    own = own.assign(value=own.value.astype(float))
+    shown = recorded.metric.isin(["seconds", "accuracy", "val_acc"])
+    own = recorded[shown].astype({"value": float})
     keys = ["data", "method", "alpha", "seed"]
     order = own[keys].drop_duplicates()
     wide = own.pivot_table(index=keys, columns="metric", values="value", aggfunc="last")

@@ -67,10 +67,11 @@ class PlacementDashboard(Dashboard):
 
     def _redraw(self) -> None:
         layers, devices = self.layers.value, self.devices.value
+        best, _ = placement.best(lambda p: _middle_s(self._timeline(p)), layers, devices, EVERY)
         self.placements = {
             "contiguous": placement.contiguous(layers, devices),
             "round_robin": placement.round_robin(layers, devices),
-            "best": placement.best(self._step_s, layers, devices, every=EVERY)[0],
+            "best": best,
         }
         self.timelines = {name: self._timeline(own) for name, own in self.placements.items()}
         lines = "".join(map(self._line, self.placements))
@@ -91,9 +92,6 @@ class PlacementDashboard(Dashboard):
         schedule = SCHEDULES[self.schedule.value](self.layers.value)
         machine = one_process(schedule, own, ALL_KINDS)
         return by_device(simulate(schedule, self._seconds, BATCHES, machine=machine), own)
-
-    def _step_s(self, own: Placement) -> float:
-        return _middle_s(self._timeline(own))
 
     def _seconds(self, task: Task) -> float:
         costs = {"forward": self.f.value, "backward": self.b.value, "update": self.u.value}

@@ -42,8 +42,8 @@ def iterations(recorded: pd.DataFrame) -> pd.DataFrame:
 
 def fair(recorded: pd.DataFrame) -> pd.DataFrame:
     """Return a row a link and method: seconds of an epoch, MiB, idle shares, accuracy."""
-    own = recorded[recorded.metric.isin({"epoch_s", "MiB", "accuracy", *LANES})]
-    own = own.astype({"value": float})
+    shown = recorded.metric.isin({"epoch_s", "MiB", "accuracy", *LANES})
+    own = recorded[shown].astype({"value": float})
     wide = own.pivot(index=["link", "method"], columns="metric", values="value").reset_index()
     order = {"fed": 0, "splitfed": 1, "pipelearn": 2}
     wide = wide.sort_values(

@@ -6,7 +6,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +100,7 @@ def peak_mib(setting: Setting) -> float:
     """
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=context) as pool:
-        return pool.submit(partial(_grown, setting)).result()
+        return pool.submit(_grown, setting).result()
 
 
 def _grown(setting: Setting) -> float:

@@ -70,14 +70,8 @@ def fitted() -> tuple[Constants, pd.DataFrame]:
 def _slack(constants: Constants, row: Observed) -> float:
     """Return the seconds by which the formula's pipe is longer than the virtual clock's."""
     active = _active(row.frozen)
-    plan = Plan(
-        frozen=0,
-        counts=tuple(greedy(active, row.stages)),
-        start=0,
-        replicas=1,
-        micro=row.micro,
-        batch=row.batch,
-    )
+    counts = tuple(greedy(active, row.stages))
+    plan = Plan(frozen=0, counts=counts, start=0, replicas=1, micro=row.micro, batch=row.batch)
     sizes = [size / LAYER for size in active]
     formula = step_s(constants, row._replace(frozen=0)) - constants.fixed
     return formula - event_s(constants, plan, sizes, row.batch)
