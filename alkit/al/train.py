@@ -37,7 +37,7 @@ class EpochRecord(Brief):
         timeline: measured; its `step_s` is the time of a batch.
         samples: samples seen.
         seconds: wall time, loading included.
-        cuts: the first layer of every pipeline worker but the first.
+        cuts: the first layer of every pipeline worker but the first; none with free workers.
     """
 
     losses: Tensor
@@ -68,11 +68,14 @@ def train_epoch(
         mode: "al", "al_m", "al_fm" or "al_pipeline" for an ALModel, "bp" for a BPModel.
         workers: the most workers to use. al and bp use one; al_m and al_fm at least two: one
             for the forwards and by default one a layer; al_pipeline by default as many as there
-            are cores.
+            are cores, at most one a layer.
         threads: operator threads of each worker. Bits are equal at equal numbers.
-        cuts: al_pipeline: the first layer of every worker but the first. By default balanced by
-            measured time; the first call runs two batches in al's order for that.
-        capacity: al_pipeline: batches that may wait between two workers.
+        cuts: al_pipeline: the first layer of every worker but the first. By default none: workers
+            are free to take any task that may start. Ranks hold layers, so they need cuts; theirs
+            are by default balanced by measured time, for which the first call runs two batches in
+            al's order.
+        capacity: al_pipeline: batches that may wait between two workers, or with free workers
+            between two layers.
         seed: dropout and other noise are a function of it, the layer and the batch's number.
         check_finite: raise at a loss that is not finite.
         ledgers: count the bytes that the forwards keep for their backwards, one a layer (with bp
@@ -88,16 +91,16 @@ def train_epoch(
     group = Group(executor)
     if executor == "ranks":
         group.check_size(workers=workers)
-        workers = group.ranks
     run = Epoch(model, seed, check_finite, ledgers)
     start_s, before = time.perf_counter(), int(model.batches_trained)
     counted = run.counted(batches)
     stream: Iterator[tuple[Any, Tensor]] | None = counted
     parts: list[Timeline] = []
-    if isinstance(model, ALModel) and mode == "al_pipeline" and cuts is None:
-        parts, cuts, stream = _measured_cuts(model, run, counted, workers, threads)
+    if isinstance(model, ALModel) and executor == "ranks" and cuts is None:
+        parts, cuts, stream = _measured_cuts(model, run, counted, group.ranks, threads)
         cuts = group.broadcast(list(cuts))  # every rank has measured its own
     if stream is not None:
+        workers = workers or max(1, cores() // threads) if mode == "al_pipeline" else workers
         schedule = schedule_for(mode, len(run.stages), workers, cuts, capacity)
         if executor == "ranks":
             parts.append(
@@ -121,13 +124,17 @@ def schedule_for(
     cuts: Sequence[int] | None = None,
     capacity: int = 2,
 ) -> Schedule:
-    """Return the schedule of a mode; al_pipeline without `cuts` gets a worker a layer."""
+    """Return the schedule of a mode; al_pipeline without `cuts` gets free workers, or by default a
+    worker a layer."""
     if mode in ("al_m", "al_fm"):
         # two workers are the fewest that these modes make sense with: one of them runs the forwards
         count = None if workers is None else min(max(workers, 2), layers + 1)
         return getattr(schedules, mode)(layers, count)
     if mode == "al_pipeline":
-        return schedules.al_pipeline(layers, cuts, capacity)
+        workers = workers or layers
+        if cuts is None and 1 < workers < layers:
+            return schedules.free_workers(schedules.al_pipeline(layers, None, capacity), workers)
+        return schedules.al_pipeline(layers, [] if workers == 1 else cuts, capacity)
     return schedules.bp() if mode == "bp" else schedules.al(layers)
 
 
@@ -135,23 +142,21 @@ def _measured_cuts(
     model: ALModel,
     run: Epoch,
     stream: Iterator[tuple[Any, Tensor]],
-    workers: int | None,
+    ranks: int,
     threads: int,
 ) -> tuple[list[Timeline], list[int], Iterator[tuple[Any, Tensor]] | None]:
     """Cut the layers by measured time: what has run for that, the cuts, and the batches left.
 
     AL has no staleness, so the batches that are timed in al's order are training like any other.
     """
-    layers = len(model)
-    workers = min(workers or max(1, cores() // threads), layers)
-    parts = []
+    layers, parts = len(model), []
     seconds = model.layer_seconds
-    if workers < layers and seconds is None:
+    if ranks < layers and seconds is None:
         probe = run_single(
             schedules.al(layers), run.stages, islice(stream, PROBE_BATCHES), threads=threads
         )
         parts, seconds, run.offset = [probe], probe.stage_s(), run.batches
-    cuts = balanced_cuts(seconds or [1.0] * layers, workers)
+    cuts = balanced_cuts(seconds or [1.0] * layers, min(ranks, layers))
     following = next(stream, None)
     if following is None and parts:
         return parts, cuts, None  # no more batches than the probe took

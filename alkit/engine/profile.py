@@ -17,8 +17,8 @@ from tqdm.auto import tqdm
 
 from alkit.data import tree
 from alkit.engine.ledger import Ledger
-from alkit.engine.local import Stage, run_single
-from alkit.engine.stage import BlockStage
+from alkit.engine.local import run_single
+from alkit.engine.stage import BlockStage, Stage
 from alkit.schedule.costs import BlockCost
 from alkit.schedule.task import Schedule, block_by_block
 from alkit.schedule.timeline import Timeline

@@ -19,9 +19,10 @@ from torch import Tensor
 from alkit.data import tree
 from alkit.engine.caller import CallerState
 from alkit.engine.heartbeat import beat, waiting
-from alkit.engine.local import Stage, operator_threads, run_task
+from alkit.engine.local import operator_threads
 from alkit.engine.messages import Inbox, Outbox, broadcast, fingerprint
 from alkit.engine.signals import Signals
+from alkit.engine.stage import Stage, run_task
 from alkit.schedule.task import Schedule, Task
 from alkit.schedule.timeline import Interval, Timeline
 from alkit.schedule.validate import validate
@@ -35,15 +36,17 @@ def owners(schedule: Schedule) -> list[int]:
     """Return the worker of each stage.
 
     Raises:
-        ValueError: a stage's tasks are shared by several workers, as al_m and al_fm do.
+        ValueError: a stage's tasks are shared by several workers, as al_m and al_fm do, or belong
+            to any free worker.
     """
     found: dict[int, set[int]] = {}
     for kind, stage, micro in schedule.places:
-        found.setdefault(stage, set()).add(schedule.owner(Task(kind, stage, 0, micro)))
-    if any(len(workers) > 1 for workers in found.values()):
+        owner = schedule.owner(Task(kind, stage, 0, micro))
+        found.setdefault(stage, set()).update(() if owner is None else (owner,))
+    if any(len(workers) != 1 for workers in found.values()):
         raise ValueError(
-            f"{schedule.name} shares a stage among workers, which ranks can't: take al_pipeline, or"
-            " threads"
+            f"{schedule.name} shares a stage among workers, which ranks can't: take al_pipeline"
+            " with cuts, or threads"
         )
     return [found[stage].pop() for stage in range(schedule.stages)]
 

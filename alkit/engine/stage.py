@@ -1,14 +1,51 @@
-"""A block under backprop as a stage of a schedule."""
+"""What executors run: a stage, one task of it, and a block under backprop as a stage."""
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.profiler import record_function
 
 from alkit.data import tree
+from alkit.schedule.task import Task
 
-__all__ = ["BlockStage"]
+__all__ = ["BlockStage", "Stage", "run_task"]
+
+
+class Stage(Protocol):
+    """The mathematics of one stage; the engine sees to order, hand-over and threads."""
+
+    def forward(self, payload: Any, batch: int, micro: int) -> Any:
+        """Take the previous stage's output (stage 0: the batch); return the next stage's input."""
+
+    def backward(self, payload: Any, batch: int, micro: int) -> Any:
+        """Take what the next stage's backward returned, if it did; return the same for the
+        previous."""
+
+    def update(self, payload: None, batch: int, micro: int) -> None:
+        """Step the optimisers."""
+
+
+def run_task(stages: Sequence[Stage], task: Task, payload: Any, where: str) -> Any:
+    """Run a task; an error is noted with `where`, and torch's profiler sees the task as a range.
+
+    It follows the calling thread; for the workers' as well, give it
+    `experimental_config=torch._C._profiler._ExperimentalConfig(profile_all_threads=True)`.
+    """
+    # a range takes microseconds, also when nobody looks
+    seen = record_function(f"alkit {task.kind} {task.stage}") if _profiled() else nullcontext()
+    try:
+        with seen:
+            return getattr(stages[task.stage], task.kind)(payload, task.batch, task.micro)
+    except BaseException as error:
+        error.add_note(f"alkit: in {task} ({where})")
+        raise
+
+
+def _profiled() -> bool:
+    return torch.autograd.profiler._is_profiler_enabled
 
 
 class BlockStage:

@@ -9,6 +9,9 @@ work:
     worker 0   F0 B0 U0 F0 B0 U0
     link 0-1     s0       s0
     worker 1        F1 B1 U1 F1 ...
+
+Free workers take the most urgent task of all lanes instead; they share memory, so they have no
+links.
 """
 
 import itertools
@@ -19,6 +22,7 @@ from collections.abc import Callable, Iterable, Mapping
 from alkit.schedule.resources import Machine, Need, Resource, equal_cores
 from alkit.schedule.task import Edge, Schedule, Task
 from alkit.schedule.timeline import Interval, Timeline
+from alkit.schedule.urgency import FEED_AHEAD, WorkLeft
 
 __all__ = ["simulate"]
 
@@ -42,13 +46,15 @@ def simulate(
         link_s: seconds that the output of a task takes to another worker; default none.
         machine: what tasks run on, where it is more than cores.
     Raises:
-        ValueError: no batches, no cores, cores beside a machine, or a (kind, stage) without a
-            duration.
+        ValueError: no batches, no cores, cores beside a machine, links between free workers, or a
+            (kind, stage) without a duration.
     """
     if batches < 1 or (cores is not None and cores < 1):
         raise ValueError(f"batches is {batches} and cores is {cores}: both must be at least 1")
     if cores is not None and machine is not None:
         raise ValueError("cores beside a machine, which has its own: give one of the two")
+    if link_s is not None and schedule.free:
+        raise ValueError("free workers share memory, so nothing travels between them: no link_s")
     machine = machine or equal_cores(cores or schedule.workers)
     return _Clock(schedule, _as_function(durations), batches, machine, link_s).run()
 
@@ -118,10 +124,12 @@ class _Clock:
     ) -> None:
         self.schedule, self.seconds, self.batches = schedule, seconds, batches
         self.machine, self.link_s = machine, link_s
-        self.orders = [schedule.order(w, range(batches)) for w in range(schedule.workers)]
+        self.orders = [schedule.order(lane, range(batches)) for lane in range(schedule.lanes)]
+        self.idle = list(range(schedule.workers))  # free workers without a task
+        self.work_left, self.known = WorkLeft(schedule), min(FEED_AHEAD, batches)
         # a task, and whether its arrival at another worker is meant or its end
         self.happened: set[tuple[Task, bool]] = set()
-        self.waiting: dict[tuple[Task, bool], list[tuple[int, Task]]] = {}  # with their workers
+        self.waiting: dict[tuple[Task, bool], list[tuple[int, Task]]] = {}  # with their lanes
         self.ready: list[tuple[int, Task]] = []  # what waits for its turn only
         self.lines = {name: _Line(resource) for name, resource in machine.resources.items()}
         self.busy = Counter[str | None]()
@@ -129,8 +137,8 @@ class _Clock:
         self.intervals: list[Interval] = []
 
     def run(self) -> Timeline:
-        workers, now = range(self.schedule.workers), 0.0
-        self._look(taken for worker in workers for taken in self._take(worker))
+        lanes, now = range(self.schedule.lanes), 0.0
+        self._look(taken for lane in lanes for taken in self._take(lane))
         while running := self._start(now):
             now = min(job.end_s for job in running)
             ended = [job for job in running if job.end_s <= now + self.machine.moment_s]
@@ -139,22 +147,23 @@ class _Clock:
         if self.waiting:
             raise ValueError(f"{self.schedule.name} deadlocks: see alkit.schedule.validate")
         links = [_link(*pair) for pair in sorted(self.links)]
-        return Timeline.of(self.intervals, [*(f"worker {worker}" for worker in workers), *links])
+        workers = (f"worker {worker}" for worker in range(self.schedule.workers))
+        return Timeline.of(self.intervals, [*workers, *links])
 
-    def _take(self, worker: int) -> list[tuple[int, Task]]:
-        """Return what a free worker takes next: the next task of its order, if there is one."""
-        return [(worker, task) for task in itertools.islice(self.orders[worker], 1)]
+    def _take(self, lane: int) -> list[tuple[int, Task]]:
+        """Return the next task of a lane, if there is one."""
+        return [(lane, task) for task in itertools.islice(self.orders[lane], 1)]
 
     def _look(self, taken: Iterable[tuple[int, Task]]) -> None:
         """Note which tasks may start; the others wait for the first hindrance."""
-        for worker, task in sorted(taken):
+        for lane, task in sorted(taken):
             edges = (e for e in self.schedule.edges(task) if 0 <= e.task.batch < self.batches)
-            keys = ((edge.task, self._travels(edge, worker)) for edge in edges)
+            keys = ((edge.task, self._travels(edge, lane)) for edge in edges)
             hindrance = next((key for key in keys if key not in self.happened), None)
             if hindrance is None:
-                self.ready.append((worker, task))
+                self.ready.append((lane, task))
             else:
-                self.waiting.setdefault(hindrance, []).append((worker, task))
+                self.waiting.setdefault(hindrance, []).append((lane, task))
 
     def _travels(self, edge: Edge, worker: int) -> bool:
         """Whether what comes along the edge takes a link to this worker."""
@@ -163,16 +172,24 @@ class _Clock:
 
     def _start(self, now: float) -> list[_Job]:
         """Let what is ready stand in line, and return what runs now."""
-        ready, self.ready = sorted(self.ready, key=lambda one: self.machine.turn(one[1])), []
-        for worker, task in ready:
+        ready, self.ready = sorted(self.ready, key=self._turn), []
+        for lane, task in ready:
             need = self.machine.need(task)
-            if need.idle is not None and self.busy[need.idle]:
-                self.ready.append((worker, task))
+            held = need.idle is not None and self.busy[need.idle]
+            if held or (self.schedule.free and not self.idle):
+                self.ready.append((lane, task))
             else:
+                worker = self.idle.pop(0) if self.schedule.free else lane
                 self._line_up(_Job(task, worker, need, self.seconds(task)))
         for line in self.lines.values():
             line.go_on(now)
         return [job for line in self.lines.values() for job in line.running]
+
+    def _turn(self, one: tuple[int, Task]) -> tuple[float, ...]:
+        """The most urgent task first, or what the machine takes first."""
+        if self.schedule.free:
+            return (-self.work_left.of(*one, self.known),)
+        return self.machine.turn(one[1])
 
     def _line_up(self, job: _Job) -> None:
         self.busy[job.need.busy] += 1
@@ -185,16 +202,26 @@ class _Clock:
         self.happened.add((job.task, job.sent))
         taken = self.waiting.pop((job.task, job.sent), [])
         if not job.sent:
-            taken += self._take(job.worker)
+            taken += self._take(self.schedule.lane(job.task))
+            self._note(job, now)
             self._send(job.task, job.worker)
         self._look(taken)
+
+    def _note(self, job: _Job, now: float) -> None:
+        """Free workers know how long tasks took, and which batches there are."""
+        if not self.schedule.free:
+            return
+        self.idle.append(job.worker)
+        self.work_left.note(self.schedule.lane(job.task), job.task, now - job.start_s)
+        if job.task.kind == "forward" and job.task.stage == 0:
+            self.known = min(self.batches, job.task.batch + 1 + FEED_AHEAD)
 
     def _send(self, task: Task, worker: int) -> None:
         """Let what a task has made travel to the other workers that take it."""
         if self.link_s is None:
             return
         takers = {self.schedule.owner(taker) for taker in self.schedule.takers(task)}
-        for receiver in sorted(takers - {worker}):
+        for receiver in sorted(owner for owner in takers if owner not in (None, worker)):
             self.links.add((worker, receiver))
             need = Need(_link(worker, receiver))
             self._line_up(_Job(task, receiver, need, self.link_s(task), sent=True))

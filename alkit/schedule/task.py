@@ -32,10 +32,14 @@ when):
     al_pipeline   worker 0 (layer 0)  F0B0U0F0B0U0F0B0U0...
                   worker 1 (layer 1)    F1B1U1F1B1U1F1B1U1...                     no join at all
                   worker 2 (layer 2)      F2B2U2F2B2U2F2B2U2...
+
+                  two free workers    F0B0U0F1F0B1U1B0U0...   no cut either: each takes, of the
+                                            F2B2F1U2B1F0...   tasks that may start, the one whose
+                                                              layer has most work left
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -51,6 +55,7 @@ __all__ = [
     "al_pipeline",
     "block_by_block",
     "bp",
+    "free_workers",
 ]
 
 
@@ -95,13 +100,16 @@ class Schedule:
         name: the method's name, as in tables and plots.
         stages: number of stages; in AL a stage is a layer.
         workers: number of workers; each runs one task at a time.
-        order: `order(worker, batches)` yields the worker's tasks for the given batch numbers.
-        edges: `edges(task)` gives what must have ended before `task` starts, beside what the same
-            worker ran before it. Tasks of batches below 0 count as ended. A task has one data edge
-            at most, from a task of its own batch.
+        order: `order(lane, batches)` yields the tasks of a lane for the given batch numbers, one
+            after the other. A lane is a worker's, or with free workers a stage's.
+        edges: `edges(task)` gives what must have ended before `task` starts, beside what stands
+            before it in its lane. Tasks of batches below 0 count as ended. A task has one data
+            edge at most, from a task of its own batch.
         staleness: the promise: updates that a stage's weights miss between a batch's
             forward and what sequential training would have used.
         drains: whether every batch is finished; else the last ones may lack what comes late.
+        free: tasks have no owner: any free worker takes the most urgent of the lanes' next tasks
+            (`alkit.schedule.urgency`).
     """
 
     name: str
@@ -111,16 +119,22 @@ class Schedule:
     edges: Callable[[Task], tuple[Edge, ...]]
     staleness: int = 0
     drains: bool = True
+    free: bool = False
+
+    @property
+    def lanes(self) -> int:
+        """Number of sequences of tasks that keep their order: one a worker, or one a stage."""
+        return self.stages if self.free else self.workers
 
     @cached_property
     def tasks_per_batch(self) -> int:
         """Number of tasks that all workers together run for one batch."""
-        return sum(len(self.one_batch(worker)) for worker in range(self.workers))
+        return sum(len(self.one_batch(lane)) for lane in range(self.lanes))
 
-    def one_batch(self, worker: int) -> list[Task]:
-        """Return the worker's tasks for batch 0, in a run that is long enough to have them all."""
+    def one_batch(self, lane: int) -> list[Task]:
+        """Return the lane's tasks for batch 0, in a run that is long enough to have them all."""
         run = range(self.staleness + 1)
-        return [task for task in self.order(worker, run) if task.batch == 0]
+        return [task for task in self.order(lane, run) if task.batch == 0]
 
     def waits(self, task: Task) -> tuple[Task, ...]:
         """Return what `task` waits for, without the tasks of batches below 0."""
@@ -130,18 +144,22 @@ class Schedule:
         """Return the tasks that take what `task` makes: those with a data edge from it."""
         return tuple(Task(k, s, task.batch, m) for k, s, m in self._takers.get(task.place, ()))
 
-    def owner(self, task: Task) -> int:
-        """Return the worker that runs `task`."""
-        return self._owners[task.place]
+    def owner(self, task: Task) -> int | None:
+        """Return the worker that runs `task`; None if any free worker may."""
+        return None if self.free else self.lane(task)
+
+    def lane(self, task: Task) -> int:
+        """Return the lane that `task` stands in."""
+        return self._lanes[task.place]
 
     @cached_property
     def places(self) -> tuple[Place, ...]:
-        """Where the tasks of a batch stand, worker by worker."""
-        return tuple(self._owners)
+        """Where the tasks of a batch stand, lane by lane."""
+        return tuple(self._lanes)
 
     @cached_property
-    def _owners(self) -> dict[Place, int]:
-        return {t.place: worker for worker in range(self.workers) for t in self.one_batch(worker)}
+    def _lanes(self) -> dict[Place, int]:
+        return {t.place: lane for lane in range(self.lanes) for t in self.one_batch(lane)}
 
     @cached_property
     def _takers(self) -> dict[Place, list[Place]]:
@@ -241,6 +259,28 @@ def al_pipeline(layers: int, cuts: Sequence[int] | None = None, capacity: int = 
         return _own_layer(task)
 
     return Schedule("al_pipeline", layers, len(groups), order, edges)
+
+
+def free_workers(schedule: Schedule, workers: int) -> Schedule:
+    """Let `workers` workers share all stages of a schedule that has a worker a stage.
+
+    Needs no cut, so no worker is the slowest one; the tasks, their edges and so the bits stay.
+
+    Example:
+        >>> shared = free_workers(al_pipeline(4), 2)
+        >>> shared.workers, shared.lanes, shared.owner(Task("forward", 3, 0))
+        (2, 4, None)
+    Raises:
+        ScheduleError: workers that share stages already, or batches that are never finished.
+    """
+    _check_positive(workers=workers)
+    if schedule.workers != schedule.stages or not schedule.drains:
+        raise ScheduleError(
+            f"{schedule.name} has {schedule.workers} workers for {schedule.stages} stages"
+            f"{'' if schedule.drains else ' and does not drain'}: free workers need a schedule"
+            " with a worker a stage that finishes every batch"
+        )
+    return replace(schedule, workers=min(workers, schedule.stages), free=True)
 
 
 def _layer_by_layer(layers: Iterable[int]) -> Callable[[int, Iterable[int]], Iterator[Task]]:

@@ -1,6 +1,6 @@
 """What can go wrong with a schedule, checked for every interleaving at once.
 
-The tasks of the first batches and their edges (a worker's order, and `edges`) form a graph. If one
+The tasks of the first batches and their edges (a lane's order, and `edges`) form a graph. If one
 task is an ancestor of another, it ends before the other starts in *every* run; if neither is, some
 run has them at the same time. So races, staleness and queue lengths are read off the ancestors,
 not tried out.
@@ -74,7 +74,7 @@ def ancestors_of(schedule: Schedule) -> "Ancestors":
 
 
 def _orders(schedule: Schedule, batches: int) -> list[list[Task]]:
-    return [list(schedule.order(worker, range(batches))) for worker in range(schedule.workers)]
+    return [list(schedule.order(lane, range(batches))) for lane in range(schedule.lanes)]
 
 
 def _horizon(schedule: Schedule) -> int:
@@ -106,7 +106,7 @@ class Ancestors:
 
 
 def _check_tasks(schedule: Schedule, orders: list[list[Task]], batches: int) -> None:
-    """Every task stands in one worker's order, once; every wait names one of them; updates rise."""
+    """Every task stands in one lane, once; every wait names one of them; updates rise."""
     tasks = [task for order in orders for task in order]
     known = set(tasks)
     if len(known) < len(tasks):
@@ -122,7 +122,7 @@ def _check_tasks(schedule: Schedule, orders: list[list[Task]], batches: int) -> 
         if len(updates) < least or updates != list(range(len(updates))):
             raise ScheduleError(
                 f"{schedule.name}: stage {stage} updates for the batches {updates}; it must update"
-                f" once for each of 0 to {least - 1}, in order, on one worker"
+                f" once for each of 0 to {least - 1}, in order, in one lane"
             )
 
 
@@ -168,19 +168,19 @@ def _fits(schedule: Schedule, task: Task, edge: Edge) -> bool:
 
 def _ancestors(schedule: Schedule, orders: list[list[Task]], batches: int) -> Ancestors:
     """Walk the graph from its start; what can't be reached is a deadlock."""
-    ancestors, place = Ancestors(), [0] * schedule.workers
+    ancestors, place = Ancestors(), [0] * schedule.lanes
     moved = True
     while moved:
         moved = False
-        for worker, order in enumerate(orders):
-            while place[worker] < len(order):
-                task = order[place[worker]]
+        for lane, order in enumerate(orders):
+            while place[lane] < len(order):
+                task = order[place[lane]]
                 waits = (other for other in schedule.waits(task) if other.batch < batches)
-                parents = [*order[place[worker] - 1 : place[worker]], *waits]
+                parents = [*order[place[lane] - 1 : place[lane]], *waits]
                 if any(parent not in ancestors.masks for parent in parents):
                     break
                 ancestors.add(task, parents)
-                place[worker] += 1
+                place[lane] += 1
                 moved = True
     stuck = [order[at] for order, at in zip(orders, place, strict=True) if at < len(order)]
     if stuck:

@@ -13,11 +13,18 @@ import torch
 from alkit import train_epoch
 from alkit.al.stages import Epoch
 from alkit.al.train import schedule_for
+from alkit.engine.board import Board, PullFeed
+from alkit.engine.free import FreeLanes
 from alkit.engine.local import run_single, run_threads
 from alkit.schedule import task as schedules
 from tests.helpers import dense_model, differences, made_batches, random_cuts, state_of
 
 MODES = ("al_m", "al_fm", "al_pipeline")
+
+
+def _schedule(mode, layers):
+    """The schedule of a mode; "free" is al_pipeline with two free workers."""
+    return schedule_for("al_pipeline", layers, 2) if mode == "free" else schedule_for(mode, layers)
 
 
 def _random_schedule(layers, rng, workers=None):
@@ -50,32 +57,39 @@ def _trained_single(layers, batches, seed):
     return state_of(model), epoch.losses()
 
 
+def _free(layers, rng):
+    """Free workers on any number of layers, one worker and more workers than layers included."""
+    return schedules.free_workers(
+        schedules.al_pipeline(layers, capacity=rng.randint(1, 3)), rng.randint(1, 6)
+    )
+
+
 def _unequal(expected, losses, model, epoch):
     names = differences(expected, state_of(model))
     return names if torch.equal(losses, epoch.losses()) else [*names, "losses"]
 
 
-def _interleaving(seed):
+def _interleaving(seed, schedule=_random_schedule, most_layers=6):
     """One random stack, schedule and order of workers against al: what differs."""
     rng = random.Random(seed)
-    layers, batches = rng.randint(2, 6), made_batches(rng.randint(1, 5), seed=seed)
+    layers, batches = rng.randint(2, most_layers), made_batches(rng.randint(1, 5), seed=seed)
     expected, losses = _trained_single(layers, batches, seed)
     model = dense_model(layers)
     epoch = Epoch(model, seed, True)
-    run_single(_random_schedule(layers, rng), epoch.stages, batches, choose=rng.randrange)
+    run_single(schedule(layers, rng), epoch.stages, batches, choose=rng.randrange)
     return _unequal(expected, losses, model, epoch)
 
 
-def _threaded(seed, longest_s=0.002):
+def _threaded(seed, schedule=_random_schedule, most_layers=6, longest_s=0.002):
     rng = random.Random(seed)
-    layers, batches = rng.randint(2, 6), made_batches(rng.randint(1, 5), seed=seed)
+    layers, batches = rng.randint(2, most_layers), made_batches(rng.randint(1, 5), seed=seed)
     expected, losses = _trained_single(layers, batches, seed)
     model = dense_model(layers)
     epoch = Epoch(model, seed, True)
     stages = [
         _Delayed(stage, random.Random(seed + i), longest_s) for i, stage in enumerate(epoch.stages)
     ]
-    run_threads(_random_schedule(layers, rng), stages, batches)
+    run_threads(schedule(layers, rng), stages, batches)
     return _unequal(expected, losses, model, epoch)
 
 
@@ -87,6 +101,20 @@ def test_bits_under_random_interleavings(block):
 @pytest.mark.parametrize("block", range(5))
 def test_bits_under_threads_with_random_delays(block):
     assert all(not _threaded(1000 * block + seed) for seed in range(12))
+
+
+@pytest.mark.parametrize("block", range(10))
+def test_bits_of_free_workers(block):
+    """200 interleavings: 150 of lanes on one thread, 50 of 1 to 6 threads with random delays."""
+    assert all(not _interleaving(3000 * block + seed, _free, 8) for seed in range(15))
+    assert all(not _threaded(3000 * block + seed, _free, 8) for seed in range(5))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("block", range(20))
+def test_bits_of_free_workers_under_ten_thousand_interleavings(block):
+    assert all(not _interleaving(300_000 + 400 * block + at, _free, 8) for at in range(400))
+    assert all(not _threaded(400_000 + 100 * block + at, _free, 8) for at in range(100))
 
 
 @pytest.mark.soak
@@ -120,7 +148,7 @@ def test_negative_control_one_generator_for_all(monkeypatch):
 
 def test_negative_control_a_missing_edge(monkeypatch):
     """Without the wait for the update, some order reads old weights."""
-    monkeypatch.setattr("alkit.engine.local.validate", lambda schedule: None)  # would refuse it
+    monkeypatch.setattr("alkit.engine.board.validate", lambda schedule: None)  # would refuse it
     layers, batches = 3, made_batches(4)
     expected, _ = _trained_single(layers, batches, 0)
     good = schedules.al_fm(layers)
@@ -168,7 +196,7 @@ class _Failing:
         return run
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", [*MODES, "free"])
 @pytest.mark.parametrize("kind", ["forward", "backward", "update"])
 @pytest.mark.parametrize("layer", range(3))
 def test_an_exception_of_any_worker_reaches_the_caller(mode, kind, layer):
@@ -177,13 +205,63 @@ def test_an_exception_of_any_worker_reaches_the_caller(mode, kind, layer):
     epoch.stages[layer] = _Failing(epoch.stages[layer], kind, 2)
     left = iter(made_batches(50))
     with pytest.raises(ArithmeticError, match=f"injected into {kind} at batch 2") as caught:
-        run_threads(schedule_for(mode, 3), epoch.stages, left)
+        run_threads(_schedule(mode, 3), epoch.stages, left)
     # up to the bad batch, and what fits ahead of it: in the pipeline, two batches before each of
     # three layers and one in it
     assert len(list(left)) >= 50 - 3 - 3 * (2 + 1)
     assert f"alkit: in {kind} of stage {layer}, batch 2" in caught.value.__notes__[0]
     assert any(entry.name == "run" for entry in caught.traceback)
     assert threading.active_count() == before
+
+
+class _Arithmetic:
+    """A stage without mathematics."""
+
+    def __init__(self):
+        self.updates = 0
+
+    def forward(self, payload, batch, micro):
+        return payload
+
+    def backward(self, payload, batch, micro):
+        pass
+
+    def update(self, payload, batch, micro):
+        self.updates += 1
+
+
+def test_a_free_worker_takes_the_layer_with_most_work_left():
+    """Layer 1 takes four times as long as the others: whenever it may start, it is taken."""
+    seconds = {0: 1.0, 1: 4.0, 2: 1.0}
+    board = Board(_schedule("free", 3), [_Arithmetic()] * 3)
+    board.free = lanes = FreeLanes(board)
+    for batch in range(6):
+        board.put(batch, batch)
+    taken = []
+    while len(taken) < 40:
+        ready = 1 in lanes.ready
+        task = lanes.take()
+        taken.append((task.stage, ready))
+        board._post(task)
+        lanes.note(task, seconds[task.stage])
+    assert all(stage == 1 for stage, ready in taken[9:] if ready)
+    assert {stage for stage, _ in taken[9:]} == {0, 1, 2}
+
+
+def test_a_lane_does_not_wait_for_the_loader():
+    """A loader that looks at what batch 0 has left behind before it gives batch 1."""
+    stages, seen = [_Arithmetic() for _ in range(3)], []
+
+    def batches():
+        for batch in range(4):
+            deadline = time.monotonic() + 60
+            while batch and stages[2].updates < batch and time.monotonic() < deadline:
+                time.sleep(0.001)
+            seen.append(stages[2].updates)
+            yield batch
+
+    run_threads(_schedule("free", 3), stages, batches())
+    assert seen == [0, 1, 2, 3]
 
 
 def test_a_loader_that_fails_stops_the_workers():
@@ -214,8 +292,9 @@ def test_an_interrupt_stops_cleanly(layer):
     assert next(left, None) is not None
 
 
+@pytest.mark.parametrize("free", [False, True])
 @pytest.mark.parametrize("capacity", [1, 3])
-def test_back_pressure(capacity):
+def test_back_pressure(capacity, free):
     """A slow last layer: the loader and the first layer wait instead of filling the memory."""
     ahead, taken, finished = [], 0, 0
 
@@ -235,7 +314,8 @@ def test_back_pressure(capacity):
 
     epoch = Epoch(dense_model(2), 0, True)
     epoch.stages[1] = Slow(epoch.stages[1], random.Random(0), 0.0)
-    run_threads(schedules.al_pipeline(2, capacity=capacity), epoch.stages, batches())
+    schedule = schedules.al_pipeline(2, capacity=capacity)
+    run_threads(schedules.free_workers(schedule, 2) if free else schedule, epoch.stages, batches())
     # fed ahead of the first layer, in it, between the two, in the second
     assert max(ahead) <= 2 + 1 + capacity + 2
 
@@ -250,12 +330,10 @@ def test_threads_and_grad_mode_of_the_caller_are_kept():
 
 
 def test_the_mailbox_and_the_board_stay_small():
-    from alkit.engine.local import _Board, _PullFeed
-
     schedule = schedules.al_pipeline(2)
     epoch = Epoch(dense_model(2), 0, True)
-    board = _Board(schedule, epoch.stages)
-    feed = _PullFeed(board, made_batches(1) * 50)
+    board = Board(schedule, epoch.stages)
+    feed = PullFeed(board, made_batches(1) * 50)
     orders = [schedule.order(w, feed.numbers()) for w in (0, 1)]
     for _ in range(50):
         for worker in (0, 1):

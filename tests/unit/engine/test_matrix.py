@@ -13,7 +13,17 @@ from alkit.engine import ranks as engine_ranks
 from alkit.engine.local import run_single, run_threads
 from alkit.schedule.clock import simulate
 from alkit.schedule.flushed import gpipe, one_f_one_b, zero_bubble
-from alkit.schedule.task import Edge, Task, al, al_fm, al_m, al_pipeline, block_by_block, bp
+from alkit.schedule.task import (
+    Edge,
+    Task,
+    al,
+    al_fm,
+    al_m,
+    al_pipeline,
+    block_by_block,
+    bp,
+    free_workers,
+)
 from alkit.split.schedule import split
 
 PRIME, BATCHES = 2**31 - 1, 7
@@ -26,6 +36,11 @@ SCHEDULES = {
     "al_fm of two": al_fm(3, 2),
     "al_pipeline": al_pipeline(3),
     "al_pipeline of two": al_pipeline(3, [2], capacity=1),
+    "al_pipeline, free": free_workers(al_pipeline(3), 2),
+    "delayed pipedream, free": free_workers(schedule_for("pipedream", 3), 2),
+    "delayed fr, free": free_workers(schedule_for("fr", 3), 2),
+    "delayed ddg_barrier, free": free_workers(schedule_for("ddg_barrier", 3), 2),
+    "1f1b, free": free_workers(one_f_one_b(3, 4), 2),
     "gpipe": gpipe(3, 4),
     "1f1b": one_f_one_b(3, 4),
     "zero_bubble": zero_bubble(3, 4),
@@ -38,6 +53,7 @@ SCHEDULES = {
     "split without a head": split(3, returns=False),
 }
 SHARED = ("al_m", "al_fm", "al_fm of two", "split", "pipelearn", "split without a head")
+SHARED += tuple(name for name, schedule in SCHEDULES.items() if schedule.free)
 ON_RANKS = {name: schedule for name, schedule in SCHEDULES.items() if name not in SHARED}
 
 
@@ -132,13 +148,14 @@ def test_ranks_say_why_not(name):
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_the_clock_keeps_every_edge(name):
     schedule = SCHEDULES[name]
-    timeline = simulate(schedule, lambda task: 1 + task.stage / 3, BATCHES, link_s=lambda task: 0.5)
+    link_s = None if schedule.free else lambda task: 0.5
+    timeline = simulate(schedule, lambda task: 1 + task.stage / 3, BATCHES, link_s=link_s)
     done = {
         Task(*interval[1:5]): interval
         for interval in timeline.intervals
         if not interval.resource.startswith("link")
     }
-    orders = [list(schedule.order(worker, range(BATCHES))) for worker in range(schedule.workers)]
+    orders = [list(schedule.order(lane, range(BATCHES))) for lane in range(schedule.lanes)]
     assert set(done) == {task for order in orders for task in order}
     for task, interval in done.items():
         for edge in schedule.edges(task):

@@ -32,7 +32,7 @@ def test_tasks_take_what_was_asked_for(clock):
 
 def test_a_pause_between_tasks_is_overhead(clock, monkeypatch):
     assert overhead(block_ms=4.0, workers=1, batches=8) == pytest.approx(0)
-    board = engine._Board
+    board = engine.Board
     perform = board.perform
 
     def dawdle(self, task, worker):

@@ -1,0 +1,42 @@
+"""Free workers: which lane has most work left, and what a schedule must be to be shared."""
+
+import pytest
+
+from alkit.delayed.schedules import schedule_for
+from alkit.schedule.task import ScheduleError, Task, al, al_pipeline, free_workers
+from alkit.schedule.urgency import WorkLeft
+from alkit.schedule.validate import validate
+
+
+def test_work_left_counts_known_batches_and_measured_seconds():
+    work = WorkLeft(free_workers(al_pipeline(2), 2))
+    assert work.of(0, Task("forward", 0, 0), 2) == work.of(1, Task("forward", 1, 0), 2) == 6
+    for kind, seconds in (("forward", 1.0), ("backward", 4.0), ("update", 0.5)):
+        work.note(0, Task(kind, 0, 0), seconds)
+    assert work.of(0, Task("backward", 0, 3), 5) == 5.5 + 4.5
+    assert work.of(0, Task("update", 0, 4), 5) == 0.5
+    work.note(0, Task("update", 0, 1), 1.5)  # smoothed
+    assert work.of(0, Task("update", 0, 4), 5) == pytest.approx(0.8)
+
+
+def test_free_workers_keep_tasks_edges_and_proofs():
+    bound, free = al_pipeline(4, capacity=3), free_workers(al_pipeline(4, capacity=3), 2)
+    assert (free.workers, free.lanes, free.places) == (2, 4, bound.places)
+    assert validate(free) == validate(bound)
+    assert free_workers(al_pipeline(2), 9).workers == 2
+    assert bound.owner(Task("update", 3, 7)) == free.lane(Task("update", 3, 7)) == 3
+
+
+@pytest.mark.parametrize(
+    ("schedule", "said"),
+    [
+        (al(3), "al has 1 workers for 3 stages: free workers need"),
+        (al_pipeline(3, [1]), "2 workers for 3 stages"),
+        (schedule_for("fr", 3, drain=False), "and does not drain"),
+    ],
+)
+def test_schedules_that_free_workers_cannot_share(schedule, said):
+    with pytest.raises(ScheduleError, match=said):
+        free_workers(schedule, 2)
+    with pytest.raises(ScheduleError, match="workers is 0"):
+        free_workers(al_pipeline(2), 0)
