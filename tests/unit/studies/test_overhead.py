@@ -2,7 +2,7 @@
 
 import pytest
 
-from alkit.engine import local as engine
+from alkit.engine import board as engine
 from studies import overhead as module
 from studies.overhead import overhead, run
 from tests.helpers import Clock
