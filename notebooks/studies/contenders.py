@@ -2,7 +2,7 @@
 
     one worker     al, bp                      one operator thread, or all cores
     as published   al_fm                       a thread a layer, or as many workers as cores
-    ours           al_pipeline                 threads, or ranks
+    ours           al_pipeline                 free workers; layers cut among threads, or ranks
     torch's own    1f1b, gpipe, ddp            ranks; the best cut and number of micro-batches
 
 All train the same blocks on the same batches and cores. Compare them after fill (`steady_s`):
@@ -37,7 +37,8 @@ __all__ = [
 # by the name that the tables show; "N" is the number of cores
 NAMES = (
     "al",
-    "al_pipeline, threads",
+    "al_pipeline, free",
+    "al_pipeline, cut",
     "al_pipeline, ranks",
     "al_fm",
     "al_fm, N workers",
@@ -47,8 +48,9 @@ NAMES = (
     "1f1b",
     "gpipe",
     "ddp",
-    "clock, threads",
+    "clock, cut",
     "clock, ranks",
+    "ideal",
 )
 
 
@@ -58,8 +60,9 @@ def contenders(
     """Return, by name, functions that train the stack anew and return the record.
 
     Cuts are balanced by costs that are measured now, with all cores at work; so are torch's
-    pipelines tried now with each number of micro-batches, and the fastest is taken. The two clocks
-    don't train: they predict what al_pipeline should take from costs measured in that round.
+    pipelines tried now with each number of micro-batches, and the fastest is taken. Clocks and
+    the ideal don't train: from costs measured in that round, clocks predict what al_pipeline should
+    take, and the ideal is what cores take that never wait.
 
     Args:
         names: of NAMES.
@@ -73,14 +76,16 @@ def contenders(
     count = cores()
     al_cuts = best_cuts(stack, "al", count)
     made: dict[str, Callable[[], EpochRecord]] = {
-        "al_pipeline, threads": partial(stack.train, "al_pipeline", cuts=al_cuts),
+        "al_pipeline, free": partial(stack.train, "al_pipeline", workers=count),
+        "al_pipeline, cut": partial(stack.train, "al_pipeline", cuts=al_cuts),
         "al_pipeline, ranks": partial(on_ranks, stack, al_cuts),
         "al_fm, N workers": partial(stack.train, "al_fm", workers=max(2, count)),
         "al, N threads": partial(stack.train, "al", threads=count),
         "bp, N threads": partial(stack.train, "bp", threads=count),
         "ddp": partial(rivals.data_parallel, stack, ranks=count),
-        "clock, threads": partial(stack.predict, al_cuts),
+        "clock, cut": partial(stack.predict, al_cuts),
         "clock, ranks": partial(predicted, stack, al_cuts),
+        "ideal": partial(stack.ideal, count),
     }
     made |= {mode: partial(stack.train, mode) for mode in ("al", "al_fm", "bp")}
     for schedule in ("1f1b", "gpipe"):

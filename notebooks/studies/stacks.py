@@ -18,13 +18,14 @@ from alkit.al.model import ALModel
 from alkit.al.profile import profile
 from alkit.al.train import EpochRecord, train_epoch
 from alkit.data.labels import one_hot
+from alkit.engine.ledger import Ledger
 from alkit.models.lstm import BiLSTM
 from alkit.models.resnet_cifar import resnet_cifar
 from alkit.models.transformer import EncoderBlock
 from alkit.models.vgg import vgg_al
-from alkit.schedule.clock import simulate
+from alkit.schedule.clock import Durations, simulate
 from alkit.schedule.costs import BlockCost, durations
-from alkit.schedule.task import al_pipeline
+from alkit.schedule.task import Schedule, al_pipeline, bp
 
 __all__ = ["KINDS", "Stack"]
 
@@ -120,6 +121,31 @@ class Stack:
         """
         schedule = al_pipeline(self.layers, cuts)
         costs = costs or self.costs(busy=schedule.workers, batches=self.batches)
-        timeline = simulate(schedule, durations(costs), self.batches)
+        return self._virtual(schedule, durations(costs), tuple(cuts))
+
+    def ideal(self, workers: int) -> EpochRecord:
+        """Return what `workers` workers should take that never wait: all costs, over their number.
+
+        Costs are measured now, with as many cores at work as workers.
+        """
+        costs = self.costs(busy=workers, batches=self.batches)
+        share = {kind: 0.0 for kind in ("backward", "update")}
+        share["forward"] = sum(cost.seconds for cost in costs) / workers
+        return self._virtual(bp(), lambda task: share[task.kind])
+
+    def held(self, **options: Any) -> float:
+        """Return the most bytes that forwards keep for backwards at a time, all layers together.
+
+        Options are those of `train_epoch`. What waits between layers comes on top.
+        """
+        model = self.model()
+        ledger = Ledger(model)
+        train_epoch(model, self.stream(), ledgers=[ledger] * self.layers, **options)
+        return ledger.peak
+
+    def _virtual(
+        self, schedule: Schedule, seconds: Durations, cuts: tuple[int, ...] = ()
+    ) -> EpochRecord:
+        timeline = simulate(schedule, seconds, self.batches)
         samples = self.batches * self.texts
-        return EpochRecord(torch.empty(0), timeline, samples, timeline.span_s, tuple(cuts))
+        return EpochRecord(torch.empty(0), timeline, samples, timeline.span_s, cuts)

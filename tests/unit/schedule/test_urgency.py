@@ -13,10 +13,10 @@ def test_work_left_counts_known_batches_and_measured_seconds():
     assert work.of(0, Task("forward", 0, 0), 2) == work.of(1, Task("forward", 1, 0), 2) == 6
     for kind, seconds in (("forward", 1.0), ("backward", 4.0), ("update", 0.5)):
         work.note(0, Task(kind, 0, 0), seconds)
-    assert work.of(0, Task("backward", 0, 3), 5) == 5.5 + 4.5
-    assert work.of(0, Task("update", 0, 4), 5) == 0.5
+    assert work.of(0, Task("backward", 0, 3), 5) == work.of(0, Task("forward", 0, 3), 5) == 11.0
+    assert work.of(1, Task("forward", 1, 4), 5) == 3.0
     work.note(0, Task("update", 0, 1), 1.5)  # smoothed
-    assert work.of(0, Task("update", 0, 4), 5) == pytest.approx(0.8)
+    assert work.of(0, Task("update", 0, 4), 5) == pytest.approx(5.8)
 
 
 def test_free_workers_keep_tasks_edges_and_proofs():

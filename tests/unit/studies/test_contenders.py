@@ -19,10 +19,12 @@ def test_on_ranks_and_threads_the_stack_learns_the_same():
 
 
 def test_the_race_has_who_was_asked_for():
-    made = contenders.contenders(SMALL, ["al", "al_fm, N workers", "clock, threads"])
-    assert list(made) == ["al", f"al_fm, {cores()} workers", "clock, threads"]
+    asked = ["al", "al_pipeline, free", "al_fm, N workers", "clock, cut", "ideal"]
+    made = contenders.contenders(SMALL, asked)
+    assert list(made) == [name.replace("N", str(cores())) for name in asked]
     assert torch.equal(made["al"]().losses, made[f"al_fm, {cores()} workers"]().losses)
-    assert made["clock, threads"]().samples == 16
+    assert torch.equal(made["al"]().losses, made["al_pipeline, free"]().losses)
+    assert made["clock, cut"]().samples == made["ideal"]().samples == 16
 
 
 def test_the_fastest_number_of_micro_batches_is_taken(monkeypatch):

@@ -1,0 +1,113 @@
+"""What free workers gain over any cut, on the clock: for every set of costs, and for many devices.
+
+    ideal     max(all layers / workers, largest layer)        no schedule of whole layers is faster
+    cut       the best cut's busiest worker
+    free      what the clock takes when free workers take the layer with most work left
+
+On several devices a layer that changes its worker takes its weights along. `moves` counts how often
+that happens, and `worth_gbs` says how fast links must be for it to pay.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import ipywidgets as W
+import matplotlib.pyplot as plt
+
+from alkit.figures.dashboards import Dashboard
+from alkit.figures.viz import colour, label, png
+from alkit.schedule.clock import simulate
+from alkit.schedule.costs import BlockCost, durations
+from alkit.schedule.cuts import balanced_cuts
+from alkit.schedule.task import Schedule, al_pipeline, free_workers
+from alkit.schedule.timeline import Timeline
+
+__all__ = ["CostDashboard", "Steps", "costs_of", "moves", "steps", "worth_gbs"]
+
+BATCHES = 48  # simulated
+SHARES = {"forward_s": 0.3, "backward_s": 0.6, "update_s": 0.1}  # of a layer's time, as AL's mostly
+
+
+class Steps(NamedTuple):
+    """Seconds of a batch, after fill; with `free`, of a whole run over its batches."""
+
+    ideal: float
+    cut: float
+    free: float
+
+
+def costs_of(seconds: Sequence[float]) -> list[BlockCost]:
+    """Return layers that take so long, forward, backward and update in their usual shares."""
+    return [BlockCost(**{name: share * s for name, share in SHARES.items()}) for s in seconds]
+
+
+def steps(costs: Sequence[BlockCost], workers: int, batches: int = BATCHES) -> Steps:
+    """Compare the bound, the best cut and free workers on layers of these costs."""
+    seconds = [cost.seconds for cost in costs]
+    cut, free = schedules(seconds, workers)
+    ideal = max(sum(seconds) / workers, *seconds)
+    whole = simulate(free, durations(costs), batches)
+    return Steps(ideal, simulate(cut, durations(costs), batches).steady_s, whole.span_s / batches)
+
+
+def schedules(seconds: Sequence[float], workers: int) -> tuple[Schedule, Schedule]:
+    """Return the pipeline with the best cut, and the one of free workers."""
+    layers = len(seconds)
+    cuts = balanced_cuts(seconds, min(workers, layers))
+    return al_pipeline(layers, cuts), free_workers(al_pipeline(layers), workers)
+
+
+def moves(timeline: Timeline) -> float:
+    """Return how often a batch a layer is run by another worker than its task before."""
+    last: dict[int, str] = {}
+    moved = 0
+    for i in sorted(timeline.intervals, key=lambda i: i.start_s):
+        moved += last.get(i.stage, i.resource) != i.resource
+        last[i.stage] = i.resource
+    return moved / (1 + max(i.batch for i in timeline.intervals))
+
+
+def worth_gbs(costs: Sequence[BlockCost], workers: int, layer_bytes: int) -> float:
+    """Return the gigabytes a second from which free devices are as fast as the best cut.
+
+    Args:
+        layer_bytes: what moves with a layer: weights, moments, and gradients if there are any.
+    Returns:
+        Infinity where free workers gain nothing.
+    """
+    found = steps(costs, workers)
+    gained_s = found.cut - found.free
+    free = schedules([cost.seconds for cost in costs], workers)[1]
+    moved = moves(simulate(free, durations(costs), BATCHES)) * layer_bytes
+    return moved / gained_s / 1e9 if gained_s > 0 else float("inf")
+
+
+class CostDashboard(Dashboard):
+    """Set what layers cost; see the step of the best cut beside that of free workers.
+
+    Attributes:
+        workers, layers: sliders, one a layer; `.value` may be set in code.
+        found: the steps of now.
+    """
+
+    def __init__(self, seconds: Sequence[float] = (4.0, 3.2, 2.2, 1.5), workers: int = 2) -> None:
+        self.workers = W.IntSlider(workers, 1, len(seconds), description="workers")
+        self.layers = [
+            W.FloatSlider(value, min=0.5, max=8.0, step=0.1, description=f"layer {at}")
+            for at, value in enumerate(seconds)
+        ]
+        super().__init__([self.workers], self.layers[:3], self.layers[3:])
+
+    def _redraw(self) -> None:
+        costs = costs_of([layer.value for layer in self.layers])
+        self.found = steps(costs, self.workers.value)
+        gain = self.found.cut / self.found.free
+        said = f"free {self.found.free:.2f} · best cut {self.found.cut:.2f}"
+        self.report.value = f"<b class='alkit-ready'>a batch takes: {said}: {gain:.2f} times</b>"
+        fig, ax = plt.subplots(figsize=(6.0, 1.6))
+        bars = {"free workers": self.found.free, "best cut": self.found.cut}
+        ax.barh(list(bars), list(bars.values()), color=[colour("al_pipeline"), "0.7"])
+        ax.axvline(self.found.ideal, color="0.2", linestyle="--")
+        ax.invert_yaxis()
+        ax.set(xlabel="a batch; dashed: no schedule is faster", title=label("al_pipeline"))
+        self.picture.value = png(fig)
