@@ -101,12 +101,17 @@ class Timeline(Brief):
 
     @cached_property
     def steady_s(self) -> float:
-        """Mean seconds a batch once a quarter of them has ended: neither fill nor start-up."""
-        ends = self.batch_ends_s
-        first = len(ends) // 4
-        if len(ends) - first < 2:
-            return self.span_s / max(1, len(ends))
-        return (ends[-1] - ends[first]) / (len(ends) - 1 - first)
+        """Mean seconds a batch, once a quarter of them has ended: neither fill nor start-up.
+
+        It is the slowest stage's: others run ahead while queues fill, and catch up at the end.
+        """
+        if len(self.batch_ends_s) < 3:
+            return self.span_s / max(1, len(self.batch_ends_s))
+        ends: dict[int, dict[int, float]] = {}
+        for i in self.intervals:
+            own = ends.setdefault(i.stage, {})
+            own[i.batch] = max(own.get(i.batch, 0.0), i.end_s)
+        return max(_pace([own[batch] for batch in sorted(own)]) for own in ends.values())
 
     def task_s(self) -> dict[tuple[str, int], float]:
         """Median seconds of each (kind, stage)."""
@@ -134,3 +139,9 @@ class Timeline(Brief):
         """Return busy seconds and idle share of every resource."""
         rows = [(r, self.busy_s(r), self.idle_share(r)) for r in self.resources]
         return pd.DataFrame(rows, columns=["resource", "busy_s", "idle_share"])
+
+
+def _pace(ends_s: Sequence[float]) -> float:
+    """Return the mean seconds between ends, from a quarter of them on."""
+    first = len(ends_s) // 4
+    return (ends_s[-1] - ends_s[first]) / max(1, len(ends_s) - 1 - first)

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from alkit.engine.local import execute
-from alkit.schedule.task import al, al_pipeline
+from alkit.schedule.task import al, al_pipeline, free_workers
 from alkit.schedule.timeline import Timeline
 
 __all__ = ["overhead", "run"]
@@ -22,26 +22,30 @@ SHARES = {"forward": 0.3, "backward": 0.6, "update": 0.1}  # of a block's time
 SIDE = 128  # of the square matrix that is multiplied from the right
 
 
-def overhead(block_ms: float, workers: int, batches: int = 100) -> float:
+def overhead(block_ms: float, workers: int, batches: int = 100, layers: int | None = None) -> float:
     """Return the share of a step that is not spent in tasks, 0 to 1.
 
     Args:
         block_ms: how long a block should take for forward, backward and update together.
-        workers: 1 for `al`, more for `al_pipeline`; one layer a worker.
+        workers: 1 for `al`, more for `al_pipeline`.
         batches: after a quarter of them the measurement begins.
+        layers: default one a worker; if there are more, workers are free.
     """
-    timeline = run(block_ms, workers, batches).between(batches // 4, batches - 1)
+    timeline = run(block_ms, workers, batches, layers).between(batches // 4, batches - 1)
     tasks_s = max(timeline.busy_s(name) for name in timeline.resources)
     return 1 - tasks_s / timeline.span_s
 
 
-def run(block_ms: float, workers: int, batches: int) -> Timeline:
+def run(block_ms: float, workers: int, batches: int, layers: int | None = None) -> Timeline:
     """Run the layers; no other process should be busy meanwhile."""
     if block_ms <= 0 or workers < 1:
         raise ValueError(f"block_ms is {block_ms} and workers is {workers}: both must be positive")
+    layers = layers or workers
     rows_a_ms = _rows_a_ms()
-    stages = [_Products(block_ms, rows_a_ms) for _ in range(workers)]
-    schedule = al(1) if workers == 1 else al_pipeline(workers)
+    stages = [_Products(block_ms, rows_a_ms) for _ in range(layers)]
+    schedule = al(layers) if workers == 1 else al_pipeline(layers)
+    if 1 < workers < layers:
+        schedule = free_workers(schedule, workers)
     return execute(schedule, stages, [None] * batches, threads=1)
 
 

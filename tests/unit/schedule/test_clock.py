@@ -6,7 +6,7 @@ import pytest
 
 from alkit.schedule.clock import simulate
 from alkit.schedule.flushed import one_f_one_b
-from alkit.schedule.task import al, al_fm, al_m, al_pipeline
+from alkit.schedule.task import al, al_fm, al_m, al_pipeline, free_workers
 from alkit.schedule.timeline import Interval, Timeline
 
 
@@ -86,6 +86,17 @@ def test_errors():
         simulate(al(1), lambda task: 1.0, 0)
 
 
+@pytest.mark.parametrize("seconds", [(1.0, 2.0), (2.0, 1.0)])
+@pytest.mark.parametrize("capacity", [1, 2, 6])
+def test_what_queues_hold_does_not_count_as_speed(capacity, seconds):
+    """Batches that wait before the slow layer at the beginning end without the other one's work."""
+    pipeline = al_pipeline(2, capacity=capacity)
+    assert simulate(pipeline, lambda task: seconds[task.stage], 24).steady_s == pytest.approx(6.0)
+    free = free_workers(al_pipeline(4, capacity=capacity), 2)
+    own = {0: 1.0, 1: 1.0, 2: seconds[0], 3: seconds[1]}
+    assert simulate(free, lambda task: own[task.stage], 24).steady_s > 0.99 * 7.5
+
+
 def test_figures_of_a_timeline():
     rows = [("a", 1.0, 2.0, 0), ("b", 2.0, 4.0, 0), ("a", 2.0, 3.0, 1), ("b", 4.0, 5.0, 1)]
     intervals = [Interval(r, "forward", 0, batch, 0, s, e) for r, s, e, batch in rows]
@@ -95,7 +106,7 @@ def test_figures_of_a_timeline():
     assert timeline.idle_share("a") == 0.5
     assert timeline.bubble == pytest.approx((0.5 + 0.25 + 1.0) / 3)
     assert timeline.batch_ends_s == (3.0, 4.0)
-    assert timeline.step_s == timeline.steady_s == 1.0
+    assert (timeline.step_s, timeline.steady_s) == (1.0, 2.0)
     assert timeline.task_s() == {("forward", 0): 1.0}
     joined = Timeline.joined([timeline, timeline])
     assert joined.span_s == 8.0
