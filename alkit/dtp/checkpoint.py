@@ -47,5 +47,5 @@ def restore(path: Path, trainer: Trainer, data: DataSet) -> Progress:
 
 def _identity(trainer: Trainer, data: DataSet) -> dict[str, Any]:
     """Return what makes a run another one."""
-    own = {"network": str(trainer.net.blocks), "data": data.name, "samples": len(data.train)}
+    own = {"network": str(trainer.net.blocks), "data": data.name, "train": len(data.train)}
     return trainer.settings.plain() | own

@@ -152,6 +152,8 @@ def test_training_goes_on_from_a_checkpoint(tmp_path, monkeypatch, alone):
     assert torch.equal(resumed.losses, alone.losses)
     with pytest.raises(ValueError, match="beta is 0.7 there and 0.5 here"):
         stopped(1, beta=0.5)
+    with pytest.raises(ValueError, match="samples is 1 there and 2 here"):
+        stopped(1, samples=2)  # of noise, whatever the number of training samples
 
 
 class Stop(Exception):
