@@ -52,7 +52,7 @@ def _fit(model: ALModel | BPModel, asked: Asked) -> Record:
         checkpoint=asked.checkpoint,
         tensorboard=asked.tensorboard,
         progress=asked.progress,
-        writes=Group(executor).is_first,
+        group=Group(executor),
     )
 
 

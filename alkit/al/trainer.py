@@ -11,13 +11,14 @@ from alkit.al.label_side import stalled
 from alkit.al.model import ALModel
 from alkit.al.train import EpochRecord, train_epoch
 from alkit.data.given import Splits
+from alkit.engine import trainer
 from alkit.engine.evaluate import evaluate
 
 __all__ = ["Trainer"]
 
 
 @dataclass
-class Trainer:
+class Trainer(trainer.Trainer):
     """A model, and how an epoch of it is run; see `alkit.train_epoch`.
 
     Args:

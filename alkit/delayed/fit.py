@@ -48,7 +48,7 @@ def _fit(pipeline: Pipeline, asked: Asked) -> Record:
         checkpoint=asked.checkpoint,
         tensorboard=asked.tensorboard,
         progress=asked.progress,
-        writes=Group(executor).is_first,
+        group=Group(executor),
     )
 
 

@@ -6,15 +6,15 @@ from typing import Any
 
 from torch import Tensor
 
-from alkit.data.given import Splits
 from alkit.delayed.modules import Pipeline
 from alkit.delayed.train import Record, train_epoch
+from alkit.engine import trainer
 
 __all__ = ["Trainer"]
 
 
 @dataclass
-class Trainer:
+class Trainer(trainer.Trainer):
     """A pipeline, and how an epoch of it is run.
 
     Args:
@@ -34,15 +34,3 @@ class Trainer:
     def train(self, batches: Iterable[tuple[Any, Tensor]]) -> Record:
         """Train once on every batch."""
         return train_epoch(self.model, batches, self.method, self.executor, **self.settings)
-
-    def row(self, trained: Record) -> dict[str, float]:
-        """Return no columns of its own."""
-        return {}
-
-    def measure(self, data: Splits) -> dict[str, float]:
-        """Look at nothing else."""
-        return {}
-
-    def shown(self, trained: Record) -> dict[str, float]:
-        """Return the mean loss."""
-        return {"loss": trained.losses.mean().item()}

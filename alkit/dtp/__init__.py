@@ -6,7 +6,7 @@ record = alkit.dtp.train(net, data, method="dtp", ranks=2)
 invertible, block, networks         parts with their inverses, blocks, the published networks
 losses, closed, targets, angles     what feedback learns, how targets come down, beside backprop
 feedback, direct, noise, trainer, assign    one block's loop, one step, who runs what
-loop, checkpoint, evaluation, record        the epochs of a run
+train, record                       a run
 """
 
 from alkit.dtp.angles import compare

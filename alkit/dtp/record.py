@@ -20,8 +20,9 @@ class Record(Brief):
     Attributes:
         losses: (steps,), cross-entropy of the output.
         feedback_losses: by block, (steps, K_n).
-        history: a row an epoch: loss, val_acc, train_s, and of rank 0 the seconds in loops
-            (feedback_s) and waiting for others' (receive_s).
+        history: a row an epoch: loss, val_acc, lr of its last step, train_s, in which data_s is
+            waiting for batches, and of rank 0 the seconds in loops (feedback_s) and waiting for
+            others' (receive_s).
         angles: rows of `alkit.dtp.compare`, by epoch.
         loads: seconds of each loop for a batch, as assigned by; owners: each loop's rank.
         seconds: by rank, kind and block, of all steps of this call.

@@ -3,16 +3,25 @@
 from pathlib import Path
 from typing import Any
 
-from alkit.data.arguments import changed
-from alkit.data.parts import DataSet
-from alkit.dtp.loop import run
-from alkit.dtp.networks import Net
-from alkit.dtp.record import Record
-from alkit.dtp.settings import Settings
-from alkit.dtp.trainer import feedback_for
-from alkit.engine.launch import launch
+import pandas as pd
+import torch
 
-__all__ = ["train"]
+from alkit.data.arguments import changed
+from alkit.data.given import as_splits
+from alkit.data.parts import DataSet
+from alkit.dtp.networks import Net
+from alkit.dtp.record import Record, digest
+from alkit.dtp.settings import Settings
+from alkit.dtp.trainer import Trainer, feedback_for
+from alkit.engine import record
+from alkit.engine.caller import CallerState
+from alkit.engine.group import Group
+from alkit.engine.launch import launch
+from alkit.engine.local import operator_threads
+from alkit.engine.loop import Plan, train_epochs
+from alkit.engine.ranks import merged
+
+__all__ = ["run", "train"]
 
 
 def train(
@@ -39,7 +48,7 @@ def train(
         checkpoint: written after each epoch; training goes on from it if it is there.
         settings, changes: see `Settings`.
     Raises:
-        ValueError, NotFinite: see `alkit.dtp.loop.run`.
+        ValueError, NotFinite: see `run`.
         RankFailed: a rank failed, for one of these reasons or another; names it, and none is left
             running.
 
@@ -63,17 +72,74 @@ def train(
     feedback_for(net, settings, next(iter(data.train.batches(1)))[0])
     given = (net, data, settings, owners, path)
     options: dict[str, Any] = {"threads": settings.threads, "heartbeat_s": heartbeat_s}
-    record = launch(_on_rank, *given, ranks=ranks, **options)[0]
-    assert isinstance(record, Record)
-    net.load_state_dict(record.state)
-    return record
+    made = launch(_on_rank, *given, ranks=ranks, **options)[0]
+    assert isinstance(made, Record)
+    net.load_state_dict(made.state)
+    return made
+
+
+def run(
+    net: Net,
+    data: DataSet,
+    settings: Settings,
+    *,
+    owners: list[int] | None = None,
+    checkpoint: Path | None = None,
+    progress: bool = True,
+) -> Record:
+    """Train on this process, or as one of the ranks of a group; arguments as of `train`.
+
+    Raises:
+        ValueError: settings that don't fit the network, or another run's checkpoint.
+        NotFinite: a loss is not.
+        RanksDiffer: ranks have different weights or batches.
+    """
+    own, group = settings, Group()
+    plan = Plan(epochs=own.epochs, batch_size=own.batch, seed=own.seed, augment=own.augment)
+    with operator_threads(own.threads), CallerState.here().training():
+        batches: Any = plan.batches(data.train, 0)
+        sample, steps = next(iter(batches))[0], own.epochs * len(batches)
+        trainer = Trainer(net, own, sample, steps, owners=owners, group=group)
+        trained = train_epochs(
+            trainer,
+            as_splits(data),
+            plan,
+            identity=own.plain() | {"network": str(net.blocks)},
+            checkpoint=checkpoint,
+            progress=progress,
+            group=group,
+            choose=False,
+        )
+        return _record(trainer, trained)
+
+
+def _record(trainer: Trainer, trained: record.Record) -> Record:
+    """Put together what the ranks have."""
+    group, watch, learned = trainer.group, trainer.watch, trainer.feedback_losses
+    timeline, state = watch.timeline(), trainer.model.state_dict()
+    rows = [
+        {"rank": group.rank, "kind": kind, "block": block, "seconds": seconds}
+        for (kind, block), seconds in watch.seconds.items()
+    ]
+    assert trained.test_correct is not None
+    return Record(
+        losses=torch.cat(trainer.losses).to(torch.get_default_dtype()),
+        feedback_losses={n: torch.cat(parts) for n, parts in learned.items()},
+        history=trained.history,
+        angles=pd.DataFrame(trainer.angles),
+        loads=trainer.loads,
+        owners=list(trainer.owners),
+        seconds=pd.DataFrame([row for own in group.gather(rows) for row in own]),
+        timeline=merged(timeline) if group.ranks > 1 else timeline,
+        test_correct=trained.test_correct,
+        state={name: value.detach().clone() for name, value in state.items()},
+        digest=digest(trainer.model),
+    )
 
 
 def _on_rank(
     net: Net, data: DataSet, settings: Settings, owners: list[int] | None, path: Path | None
 ) -> Record | None:
     """Run one rank; only rank 0's record travels."""
-    import torch.distributed as dist
-
-    record = run(net, data, settings, owners=owners, checkpoint=path, progress=False)
-    return record if dist.get_rank() == 0 else None
+    made = run(net, data, settings, owners=owners, checkpoint=path, progress=False)
+    return made if torch.distributed.get_rank() == 0 else None

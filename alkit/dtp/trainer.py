@@ -17,34 +17,45 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from alkit.data.given import Source, Splits
+from alkit.dtp.angles import compare
 from alkit.dtp.assign import assigned
 from alkit.dtp.direct import DirectFeedback
 from alkit.dtp.feedback import BlockFeedback, NotFinite
 from alkit.dtp.networks import Net, Pass
-from alkit.dtp.optimizers import optimizer
+from alkit.dtp.optimizers import optimizer, rate
 from alkit.dtp.settings import Settings
 from alkit.dtp.stopwatch import Stopwatch
 from alkit.dtp.targets import forward_gradients, output_target
+from alkit.engine import trainer
+from alkit.engine.evaluate import evaluate
 from alkit.engine.group import Group
+from alkit.schedule.timeline import Timeline
 
 __all__ = ["Trained", "Trainer", "feedback_for"]
 
 Gradients = Sequence[Tensor]
 FeedbackLosses = dict[int, Tensor]
+EVALUATED = 256  # samples at once
+COMPARED = 256  # samples at most, for gradients beside backprop's
+WAITS = ("feedback", "receive")
+FOUND = ("losses", "feedback_losses", "angles")
 
 
 class Trained(NamedTuple):
     """What some steps came to, the same on all ranks.
 
     Attributes:
-        losses: cross-entropy of the output, a number a step.
-        feedback_losses: by block, (steps, K_n).
+        losses: cross-entropy of the output, double (steps,).
         seconds: of the steps.
+        spent: of this rank, seconds in loops (feedback_s), and waiting for others' (receive_s).
+        timeline: of the first steps of all.
     """
 
-    losses: list[float]
-    feedback_losses: FeedbackLosses
+    losses: Tensor
     seconds: float
+    spent: dict[str, float]
+    timeline: Timeline
 
 
 def feedback_for(net: Net, settings: Settings, sample: Tensor) -> BlockFeedback | None:
@@ -58,13 +69,19 @@ def feedback_for(net: Net, settings: Settings, sample: Tensor) -> BlockFeedback 
     return None if settings.method == "bp" else BlockFeedback(net, settings)
 
 
-class Trainer:
+class Trainer(trainer.Trainer):
     """A network with all that its training changes.
 
+    Args:
+        sample: a batch of inputs.
+        steps: of the whole run, which its rates depend on.
+
     Attributes:
-        lr: of the next step's update.
+        lr: of the last step's update.
         feedback: what learns the feedback; None with backprop.
         loads: seconds of each loop for a batch, as assigned by; owners: each loop's rank.
+        losses: of the epochs so far, each (steps,); feedback_losses: by block, (steps, K_n).
+        angles: rows of `alkit.dtp.compare`, by epoch.
     """
 
     def __init__(
@@ -72,12 +89,13 @@ class Trainer:
         net: Net,
         settings: Settings,
         sample: Tensor,
+        steps: int,
         *,
         owners: Sequence[int] | None = None,
         group: Group | None = None,
     ) -> None:
-        self.net, self.settings, self.lr = net, settings, settings.lr
-        self.group = group or Group()
+        self.model, self.settings, self.lr = net, settings, settings.lr
+        self.steps, self.group = steps, group or Group()
         if settings.symmetric:
             net.make_symmetric()
         self.feedback = feedback_for(net, settings, sample)
@@ -88,50 +106,94 @@ class Trainer:
         )
         self.loads, self.owners = assigned(self.feedback, sample, owners, self.group)
         self.watch = Stopwatch(self.group.rank)
+        self.losses: list[Tensor] = []
+        self.feedback_losses: dict[int, list[Tensor]] = {}
+        self.angles: list[dict[str, Any]] = []
 
-    def train(self, batches: Iterable[tuple[Tensor, Tensor]], first_step: int = 0) -> Trained:
-        """Train on batches (x, y one-hot).
+    @property
+    def name(self) -> str:
+        """The method."""
+        return self.settings.method
 
-        Args:
-            first_step: the number of the first batch, which noise depends on.
+    def train(self, batches: Iterable[tuple[Tensor, Tensor]]) -> Trained:
+        """Train for an epoch on batches (x, y one-hot).
+
         Raises:
             NotFinite: a loss or a weight is not.
             RanksDiffer: ranks have different weights or batches.
         """
         losses: list[float] = []
         learned: list[FeedbackLosses] = []
-        start_s, done = time.perf_counter(), first_step
+        if not self.watch.seconds:
+            self._begin()
+        before = {kind: self.watch.total(kind) for kind in WAITS}
+        own, step, epoch = self.settings, self.step, len(self.losses)
+        start_s = time.perf_counter()
         for x, y_onehot in batches:
-            loss, feedback_losses = self._step(x, y_onehot, done)
+            self.lr = rate(own.schedule, own.lr, step, epoch, self.steps)
+            loss, feedback_losses = self._step(x, y_onehot, step)
             losses.append(float(loss))
             learned.append(feedback_losses)
-            done += 1
-            if done % self.settings.check_every == 0:
-                self.check_ranks(y_onehot, done)
+            step += 1
+            if step % own.check_every == 0:
+                self.check_ranks(y_onehot, step)
         seconds = time.perf_counter() - start_s
-        self.check_ranks(y_onehot, done)
-        self._check_finite(done)
-        return Trained(losses, self._from_owners(learned), seconds)
+        self.check_ranks(y_onehot, step)
+        self._check_finite(step)
+        spent = {f"{kind}_s": self.watch.total(kind) - before[kind] for kind in WAITS}
+        self.losses.append(torch.tensor(losses, dtype=torch.float64))
+        for n, found in self._from_owners(learned).items():
+            self.feedback_losses.setdefault(n, []).append(found)
+        return Trained(self.losses[-1], seconds, spent, self.watch.timeline())
 
-    def predict(self, x: Tensor) -> Tensor:
-        """Return the logits without gradient."""
-        return self.net.predict(x)
+    @property
+    def step(self) -> int:
+        """The number of the next batch, which noise depends on."""
+        return sum(map(len, self.losses))
+
+    def evaluate(self, part: Source) -> Tensor:
+        """Return (N,), 1.0 for each sample that is right; the ranks share the work."""
+        return evaluate(self.model, part, batch_size=EVALUATED, group=self.group)
+
+    def row(self, trained: Trained) -> dict[str, Any]:
+        """Return an epoch's row; its seconds hold those of waiting for batches."""
+        row = {"epoch": len(self.losses) - 1, "step": self.step, "lr": self.lr} | trained.spent
+        return row | {"train_s": trained.seconds, "step_s": trained.seconds / len(trained.losses)}
+
+    def measure(self, data: Splits) -> dict[str, Any]:
+        """Compare gradients with backprop's, if it is this epoch's turn."""
+        own, epochs = self.settings, len(self.losses)
+        if self.feedback and own.compare_every and epochs % own.compare_every == 0:
+            assert data.validation is not None
+            x, y_onehot = next(iter(data.validation.batches(COMPARED, shuffle=False)))
+            found = compare(self.model, x, y_onehot, own.compare_beta, feedback=self.feedback)
+            self.angles += found.assign(epoch=epochs).to_dict("records")
+        return {}
+
+    def named_optimizers(self) -> dict[str, torch.optim.Optimizer | None]:
+        """Return none: rates change by step."""
+        return {}
 
     def state(self) -> dict[str, Any]:
-        """Return all that training changes; momenta come from their owners: every rank calls it."""
+        """Return all that training changes, and what it has found; momenta are their owners'."""
         momenta = {
             str(n): self.group.broadcast(each.state_dict(), owner)
             for owner, (n, each) in zip(self.owners, self._loops(), strict=True)
         }
-        weights = dict(self.net.state_dict())
-        return {"net": weights, "optimizer": self.optimizer.state_dict(), "feedback": momenta}
+        return {
+            "model": dict(self.model.state_dict()),
+            "optimizers": {"forward": self.optimizer.state_dict()} | momenta,
+            "found": {name: getattr(self, name) for name in FOUND},
+        }
 
-    def load(self, state: Mapping[str, Any]) -> None:
+    def load(self, saved: Mapping[str, Any]) -> None:
         """Go on from what `state` returned, on any number of ranks."""
-        self.net.load_state_dict(state["net"])
-        self.optimizer.load_state_dict(state["optimizer"])
+        self.model.load_state_dict(saved["model"])
+        self.optimizer.load_state_dict(saved["optimizers"]["forward"])
         for n, each in self._loops():
-            each.load_state_dict(state["feedback"][str(n)])
+            each.load_state_dict(saved["optimizers"][str(n)])
+        for name in FOUND:
+            setattr(self, name, saved["found"][name])
 
     def check_ranks(self, seen: Tensor, step: int) -> None:
         """Compare all ranks' weights, and the labels they have seen.
@@ -140,10 +202,16 @@ class Trainer:
             RanksDiffer: names what differs.
         """
         self.group.check_equal(
-            {**self.net.state_dict(), "the batches": seen},
+            {**self.model.state_dict(), "the batches": seen},
             when=f"after step {step} ",
             advice="give all ranks the same network, data, seed and number of threads",
         )
+
+    def _begin(self) -> None:
+        """Make sure that all ranks begin alike, and start their clocks together."""
+        self.check_ranks(torch.tensor([self.step]), self.step)
+        self.group.wait_for_all()
+        self.watch.start()
 
     # ---- a step
 
@@ -156,7 +224,7 @@ class Trainer:
             loss, gradients, learned = self._targets(self.feedback, x, y_onehot, step)
         if not torch.isfinite(loss):
             raise NotFinite(f"the loss is {loss.item()} at step {step}: lower lr ({self.lr:g})")
-        with self.watch.timed("update", len(self.net) - 1, step):
+        with self.watch.timed("update", len(self.model) - 1, step):
             for parameter, gradient in zip(self.parameters, gradients, strict=True):
                 parameter.grad = gradient
             for group in self.optimizer.param_groups:
@@ -167,7 +235,7 @@ class Trainer:
 
     def _backprop(self, x: Tensor, y_onehot: Tensor, step: int) -> tuple[Tensor, Gradients]:
         with self.watch.timed("forward", 0, step):
-            loss = cross_entropy(self.net(x), y_onehot)
+            loss = cross_entropy(self.model(x), y_onehot)
         with self.watch.timed("backward", 0, step):
             gradients = torch.autograd.grad(loss, self.parameters)
         return loss.detach(), gradients
@@ -176,13 +244,13 @@ class Trainer:
         self, feedback: BlockFeedback, x: Tensor, y_onehot: Tensor, step: int
     ) -> tuple[Tensor, Gradients, FeedbackLosses]:
         with self.watch.timed("forward", 0, step):
-            run = self.net.locally(x)
+            run = self.model.locally(x)
         learned = self._learn(feedback, run, step)
-        with self.watch.timed("targets", len(self.net) - 1, step):
+        with self.watch.timed("targets", len(self.model) - 1, step):
             last = output_target(run.s[-1], y_onehot, self.settings.beta)
             deltas = feedback.targets(run, last)
         with self.watch.timed("backward", 0, step):
-            gradients = sum(forward_gradients(self.net, run, deltas), [])
+            gradients = sum(forward_gradients(self.model, run, deltas), [])
         return cross_entropy(run.s[-1].detach(), y_onehot), gradients, learned
 
     def _learn(self, feedback: BlockFeedback, run: Pass, step: int) -> FeedbackLosses:
@@ -211,7 +279,7 @@ class Trainer:
         return found
 
     def _check_finite(self, steps: int) -> None:
-        for name, value in self.net.state_dict().items():
+        for name, value in self.model.state_dict().items():
             if not torch.isfinite(value).all():
                 raise NotFinite(f"{name} is not finite after step {steps}: lower lr")
 

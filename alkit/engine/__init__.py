@@ -6,7 +6,7 @@ group       what ranks say to each other beside the schedule
 launch, rank, interface, heartbeat, folders     processes: started, watched, cleaned up after
 caller      the caller's thread-local state, for workers
 stage       a block under backprop as a stage
-loop, asked, record, evaluate       the one loop over epochs, what it is asked, what it leaves
+loop, trainer, asked, record, evaluate      the one loop over epochs, what it is given and leaves
 device, random, optimizers, rates, checkpoint   what stages and loops are made with
 profile, ledger     seconds and bytes, measured
 """

@@ -95,19 +95,21 @@ def restore(model: Trained, saved: Mapping[str, Any]) -> None:
 def check(
     path: str | Path,
     saved: Mapping[str, Any],
-    model: Trained,
+    own: Mapping[str, Any],
     settings: Mapping[str, Any],
 ) -> None:
     """Say whether a saved run is this one, before anything is changed.
 
+    Args:
+        own: a snapshot of what is to go on.
     Raises:
         ValueError: another model, optimiser or setting; names the first difference.
     """
-    own = snapshot(model)
+    parts = [(saved.get(name, {}), own[name]) for name in ("model", "optimizers")]
     difference = (
-        _tensor_difference(saved["model"], own["model"])
-        or _optimizer_difference(saved["optimizers"], own["optimizers"])
-        or _setting_difference(saved["settings"], settings)
+        _tensor_difference(*parts[0])
+        or _setting_difference(saved.get("settings", {}), settings)
+        or _optimizer_difference(*parts[1])
     )
     if difference:
         raise ValueError(f"{path} is of another run: {difference}; give another path, or delete it")

@@ -3,7 +3,7 @@
     rates of the epoch -> batches -> trainer.train -> validation -> row -> checkpoint -> patience
                                                           the best epoch's weights -> test, once
 
-A trainer knows one method and nothing of epochs, data sets, files or progress bars.
+What a method gives to it is an `alkit.engine.trainer.Trainer`.
 """
 
 import copy
@@ -11,8 +11,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
+from itertools import count
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pandas as pd
 from torch import Tensor
@@ -22,51 +23,12 @@ from alkit.data import files
 from alkit.data.arguments import check_whole
 from alkit.data.given import Source, Splits
 from alkit.engine import checkpoint as checkpoints
-from alkit.engine.evaluate import evaluate
+from alkit.engine.group import Group
 from alkit.engine.rates import rates, scheduled
 from alkit.engine.record import Record
-from alkit.schedule.timeline import Timeline
+from alkit.engine.trainer import Row, Trained, Trainer
 
-__all__ = ["Plan", "Trained", "Trainer", "train_epochs"]
-
-Row = dict[str, Any]
-
-
-class Trained(Protocol):
-    """What a trainer says of an epoch: losses (batches, ...), timeline, wall seconds."""
-
-    @property
-    def losses(self) -> Tensor: ...
-    @property
-    def timeline(self) -> Timeline: ...
-    @property
-    def seconds(self) -> float: ...
-
-
-class Trainer(Protocol):
-    """What a method gives to the loop.
-
-    Attributes:
-        model: what is trained: it predicts, and names its optimisers.
-    """
-
-    model: Any
-
-    @property
-    def name(self) -> str:
-        """Of the method, for people."""
-
-    def train(self, batches: Iterable[tuple[Any, Tensor]]) -> Trained:
-        """Train once on every batch."""
-
-    def row(self, trained: Any) -> Row:
-        """Return the columns of the history that only this method has."""
-
-    def measure(self, data: Splits) -> Row:
-        """Return what else this method looks at after an epoch."""
-
-    def shown(self, trained: Any) -> dict[str, float]:
-        """Return the losses that the progress bar shows."""
+__all__ = ["Plan", "train_epochs"]
 
 
 @dataclass(frozen=True)
@@ -114,7 +76,8 @@ def train_epochs(
     checkpoint: str | Path | None = None,
     tensorboard: str | Path | None = None,
     progress: bool = True,
-    writes: bool = True,
+    group: Group | None = None,
+    choose: bool = True,
 ) -> Record:
     """Train for some epochs, choose the best one on validation, and test that one, once.
 
@@ -124,22 +87,25 @@ def train_epochs(
             is there, the run goes on from it and ends in the bits of an uninterrupted one; the
             result of a finished run is returned as it is.
         tensorboard: folder for TensorBoard's files; needs `pip install alkit[tensorboard]`.
-        writes: whether this process writes files and shows progress; one of several ranks does.
+        group: the ranks that run this; the first one writes files and shows progress.
+        choose: whether the best epoch's weights are the result; otherwise the last one's.
     Raises:
         ValueError: an option that doesn't fit, or a checkpoint that is damaged or of another run.
         FloatingPointError: a loss is not finite; see `Plan.stop_at_divergence`.
     """
-    bases = {f"lr of {name}": rate for name, rate in rates(trainer.model).items()}
+    bases = {f"lr of {name}": rate for name, rate in rates(trainer).items()}
     settings = asdict(plan) | dict(identity or {}) | bases | {"data": data.fingerprint()}
-    with scheduled(trainer.model, plan.schedule, plan.epochs, plan.end_factor) as start_epoch:
-        run = _Run(trainer.model, settings, checkpoint, writes=writes)
+    group = group or Group("single")
+    writes = group.is_first
+    with scheduled(trainer, plan.schedule, plan.epochs, plan.end_factor) as start_epoch:
+        run = _Run(trainer, settings, checkpoint, group, choose)
         with (
             _board(tensorboard if writes else None, run.resumed_at) as write,
             _bar(trainer.name, plan.epochs, len(run.rows), progress and writes) as bar,
         ):
             while not run.ended:
                 rate = start_epoch(epoch := len(run.rows))
-                batches = _Timed(plan.batches(data.train, epoch))
+                batches = _Timed(plan.batches(data.train, epoch), bar, trainer.name)
                 try:
                     trained = trainer.train(batches)
                 except FloatingPointError:
@@ -159,20 +125,27 @@ class _Run:
     """What a run has come to: its rows, its best epoch, and the file that keeps them."""
 
     def __init__(
-        self, model: Any, settings: dict[str, Any], path: str | Path | None, writes: bool = True
+        self,
+        trainer: Trainer,
+        settings: dict[str, Any],
+        path: str | Path | None,
+        group: Group,
+        choose: bool,
     ) -> None:
-        self.model, self.settings, self.path = model, settings, path if writes else None
+        self.trainer, self.model, self.settings = trainer, trainer.model, settings
+        self.path, self.writes, self.choose = path, group.is_first, choose
         self.rows: list[Row] = []
         self.best_epoch, self.diverged, self.seconds = 0, False, 0.0
-        self.best = _copied(model)
+        self.best = _copied(self.model) if choose else None
         self.last: Trained | None = None
         self.test_correct: Tensor | None = None
         self.resumed_at: int | None = None
         if path is None:
             return
-        if writes:
+        if self.writes:
             files.clean(path)
-        if Path(path).exists():
+        # the first rank says whether there is one: the others might not see it yet
+        if group.broadcast(Path(path).exists()):
             self._resume(path)
         else:
             # so that a run interrupted in its first epoch also goes on from where it began
@@ -194,15 +167,18 @@ class _Run:
         self.rows.append(row)
         self.last, self.seconds = trained, self.seconds + trained.seconds
         before = self.rows[self.best_epoch - 1].get("val_acc", -1.0) if self.best_epoch else -1.0
-        if row.get("val_acc", 0.0) > before or "val_acc" not in row:
+        if not self.choose:
+            self.best_epoch = len(self.rows)
+        elif row.get("val_acc", 0.0) > before or "val_acc" not in row:
             self.best_epoch, self.best = len(self.rows), _copied(self.model)
         self._save()
 
     def result(self, test: Source | None) -> Record:
         """Give the model its best weights and test them, unless that has been done."""
-        self.model.load_state_dict(self.best)
+        if self.best is not None:
+            self.model.load_state_dict(self.best)
         if self.test_correct is None and test is not None:
-            self.test_correct = evaluate(self.model, test)
+            self.test_correct = self.trainer.evaluate(test)
             self._save()
         return Record(
             model=self.model,
@@ -221,27 +197,30 @@ class _Run:
     def _save(self) -> None:
         if self.path is None:
             return
-        kept = {"rows": self.rows, "best_epoch": self.best_epoch, "best": dict(self.best)}
+        state = self.trainer.state()
+        if not self.writes:
+            return
+        kept = {"rows": self.rows, "best_epoch": self.best_epoch, "best": self.best}
         whole = {"settings": self.settings, "test_correct": self.test_correct}
-        checkpoints.save(self.path, checkpoints.snapshot(self.model) | kept | whole)
+        checkpoints.save(self.path, state | kept | whole)
 
     def _resume(self, path: str | Path) -> None:
         saved = checkpoints.load(path)
-        checkpoints.check(path, saved, self.model, self.settings)
-        checkpoints.restore(self.model, saved)
+        checkpoints.check(path, saved, self.trainer.state(), self.settings)
+        self.trainer.load(saved)
         self.rows, self.best_epoch, self.best = saved["rows"], saved["best_epoch"], saved["best"]
         self.test_correct, self.resumed_at = saved["test_correct"], len(self.rows)
 
 
 class _Timed:
-    """Batches, and the seconds that they were waited for."""
+    """Batches, the bar that tells how many there were, and the seconds they were waited for."""
 
-    def __init__(self, batches: Iterable[Any]) -> None:
-        self.batches, self.seconds = batches, 0.0
+    def __init__(self, batches: Iterable[Any], bar: tqdm, name: str) -> None:
+        self.batches, self.bar, self.name, self.seconds = batches, bar, name, 0.0
 
     def __iter__(self) -> Iterator[Any]:
         stream = None
-        while True:
+        for number in count(1):
             start_s = time.perf_counter()
             try:
                 stream = iter(self.batches) if stream is None else stream
@@ -250,6 +229,8 @@ class _Timed:
                 return
             finally:
                 self.seconds += time.perf_counter() - start_s
+            self.bar.set_description(f"{self.name}, batch {number}", refresh=False)
+            self.bar.update(0)
             yield batch
 
 
@@ -261,10 +242,10 @@ def _measure(trainer: Trainer, data: Splits, train: bool) -> Row:
     """Return the accuracies that were asked for, and the seconds it took."""
     start_s, measured = time.perf_counter(), {}
     if data.validation is not None:
-        measured["val_acc"] = evaluate(trainer.model, data.validation).mean().item()
+        measured["val_acc"] = trainer.evaluate(data.validation).mean().item()
     measured |= trainer.measure(data)
     if train:
-        measured["train_acc"] = evaluate(trainer.model, data.train).mean().item()
+        measured["train_acc"] = trainer.evaluate(data.train).mean().item()
     return measured | {"eval_s": time.perf_counter() - start_s}
 
 
@@ -274,11 +255,13 @@ def _row(
     row: Row = {"epoch": epoch, "lr": rate, "loss": trained.losses.mean().item()}
     eval_s = measured.pop("eval_s")
     times = {"data_s": data_s, "train_s": trained.seconds - data_s, "eval_s": eval_s}
-    return row | trainer.row(trained) | measured | times | {"step_s": trained.timeline.step_s}
+    own = trainer.row(trained)
+    return row | own | measured | times | {"step_s": trained.timeline.step_s} | own
 
 
 def _bar(name: str, epochs: int, done: int, progress: bool) -> tqdm:
-    return tqdm(total=epochs, initial=done, desc=name, disable=not progress, leave=False)
+    options = {"total": epochs, "initial": done, "desc": name, "disable": not progress}
+    return tqdm(**options, leave=False, miniters=0)  # shown within an epoch, too
 
 
 def _show(bar: tqdm, losses: Mapping[str, float], row: Row) -> None:

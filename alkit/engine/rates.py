@@ -10,13 +10,17 @@ learning take cosine from 1e-4 to 1e-5 for images and a constant 2.5e-4 for text
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
-from alkit.engine.checkpoint import Trained
+import torch
 
 __all__ = ["SCHEDULES", "rate_at", "rates", "scheduled"]
 
 SCHEDULES = ("constant", "cosine")
+
+
+class _Optimized(Protocol):
+    def named_optimizers(self) -> dict[str, torch.optim.Optimizer | None]: ...
 
 
 def rate_at(base: float, schedule: str, epoch: int, epochs: int, end_factor: float) -> float:
@@ -27,16 +31,16 @@ def rate_at(base: float, schedule: str, epoch: int, epochs: int, end_factor: flo
     return base * q + base * end_factor * (1 - q)
 
 
-def rates(model: Trained) -> dict[str, float]:
+def rates(model: _Optimized) -> dict[str, float]:
     """Return the learning rates in use, by optimiser and parameter group ("0.enc.0", say)."""
     return {name: float(group["lr"]) for name, group in _groups(model).items()}
 
 
 @contextmanager
 def scheduled(
-    model: Trained, schedule: str, epochs: int, end_factor: float
+    model: _Optimized, schedule: str, epochs: int, end_factor: float
 ) -> Iterator[Callable[[int], float]]:
-    """Yield a function that sets all rates for an epoch and returns the first of them.
+    """Yield a function that sets all rates for an epoch and returns the first of them, if any.
 
     The rates that the model came with are the base, and are put back at the end.
 
@@ -52,7 +56,7 @@ def scheduled(
     def start_epoch(epoch: int) -> float:
         now = {k: rate_at(lr, schedule, epoch, epochs, end_factor) for k, lr in base.items()}
         _set(model, now)
-        return next(iter(now.values()))
+        return next(iter(now.values()), math.nan)
 
     try:
         yield start_epoch
@@ -60,7 +64,7 @@ def scheduled(
         _set(model, base)
 
 
-def _groups(model: Trained) -> dict[str, dict[str, Any]]:
+def _groups(model: _Optimized) -> dict[str, dict[str, Any]]:
     """Look the groups up anew each time: loading an optimiser's state replaces them."""
     return {
         f"{name}.{at}": group
@@ -69,6 +73,6 @@ def _groups(model: Trained) -> dict[str, dict[str, Any]]:
     }
 
 
-def _set(model: Trained, wanted: Mapping[str, float]) -> None:
+def _set(model: _Optimized, wanted: Mapping[str, float]) -> None:
     for name, group in _groups(model).items():
         group["lr"] = wanted[name]

@@ -13,6 +13,7 @@ from alkit.al.train import full_state
 from alkit.data.datasets import DataSet, Part, load
 from alkit.engine import board as engine
 from alkit.engine import loop as fitting_module
+from alkit.engine import trainer
 from alkit.engine.rates import rate_at, rates
 from alkit.models.convnet import convnet
 from tests.helpers import CLASSES, WIDTH, Clock, dense_model, differences, state_of
@@ -214,14 +215,14 @@ def test_the_test_part_is_looked_at_once_with_the_best_weights():
 
 def test_patience(monkeypatch):
     accuracies = iter([0.5, 0.6, 0.6, 0.55, 0.7, 0.9])
-    real = fitting_module.evaluate
+    real = trainer.evaluate
 
     def made_up(model, part, **options):
         if part is data.test:
             return real(model, part, **options)
         return torch.tensor([next(accuracies)])
 
-    monkeypatch.setattr(fitting_module, "evaluate", made_up)
+    monkeypatch.setattr(trainer, "evaluate", made_up)
     data = toy()
     result = fit(dense_model(1), data, epochs=6, patience=2, progress=False)
     assert result.history.val_acc.tolist() == pytest.approx([0.5, 0.6, 0.6, 0.55])

@@ -8,11 +8,12 @@ import pytest
 import torch
 
 from alkit import dtp
-from alkit.dtp import assign, checkpoint
+from alkit.dtp import assign
 from alkit.dtp.feedback import BlockFeedback
-from alkit.dtp.loop import run
 from alkit.dtp.record import digest
 from alkit.dtp.settings import Settings
+from alkit.dtp.train import run
+from alkit.engine import checkpoint
 from alkit.engine.group import Group, RanksDiffer
 from alkit.engine.launch import RankFailed, launch
 from studies import dtp_speed
@@ -154,6 +155,9 @@ def test_training_goes_on_from_a_checkpoint(tmp_path, monkeypatch, alone):
         stopped(1, beta=0.5)
     with pytest.raises(ValueError, match="samples is 1 there and 2 here"):
         stopped(1, samples=2)  # of noise, whatever the number of training samples
+    checkpoint.save(path, {"net": dict(net.state_dict()), "settings": {}, "progress": {}})
+    with pytest.raises(ValueError, match="of another run: .*weight is missing there"):
+        dtp.train(net, made_set(), settings=SETTINGS, progress=False, **changes)
 
 
 class Stop(Exception):
@@ -161,9 +165,10 @@ class Stop(Exception):
 
 
 def _then_stopped(save):
-    def saved(*given):
-        save(*given)
-        raise Stop
+    def saved(path, state):
+        save(path, state)
+        if state["rows"]:
+            raise Stop
 
     return saved
 
