@@ -1,10 +1,11 @@
 """Optimisers of the forward weights and of each feedback, and the forward weights' rate."""
 
-import math
 from collections.abc import Callable, Iterable
 
 import torch
 from torch import nn
+
+from alkit.engine.rates import SHAPES
 
 __all__ = ["OPTIMIZERS", "SCHEDULES", "optimizer", "rate"]
 
@@ -13,9 +14,9 @@ EPOCHS, LAST = 85, 1e-5  # of the published cosine, in runs of 90 epochs
 
 # by the rate, step, epoch and number of steps
 SCHEDULES: dict[str, Callable[[float, int, int, int], float]] = {
-    "cosine": lambda lr, step, epoch, steps: lr * (1 + math.cos(math.pi * step / steps)) / 2,
+    "cosine": lambda lr, step, epoch, steps: lr * SHAPES["cosine"](step, steps),
     "cosine_published": lambda lr, step, epoch, steps: (
-        LAST + (lr - LAST) * (1 + math.cos(math.pi * epoch / EPOCHS)) / 2
+        LAST + (lr - LAST) * SHAPES["cosine"](epoch, EPOCHS)
     ),
     "step": lambda lr, step, epoch, steps: lr * 0.1 ** (epoch // 30),
     "none": lambda lr, step, epoch, steps: lr,

@@ -5,7 +5,6 @@ that is its own stage. So moments survive every change of the layout; those of a
 dropped, for moments and decay would go on moving it.
 """
 
-import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,10 +14,10 @@ import torch
 from torch import nn
 
 from alkit.elastic.network import Network
+from alkit.engine.rates import SHAPES
 
 __all__ = ["Optimizer", "Recipe"]
 
-SHAPES = ("constant", "linear", "cosine")
 MOST_DECAY = 0.05  # of a weight by one step's decay, momentum included, before it is a mistake
 
 
@@ -73,10 +72,7 @@ class Recipe:
         rising = self.warmup * total
         if samples < rising:
             return samples / rising
-        done = (samples - rising) / max(1, total - rising)
-        if self.shape == "constant":
-            return 1.0
-        return max(0.0, 1 - done) if self.shape == "linear" else (1 + math.cos(math.pi * done)) / 2
+        return SHAPES[self.shape]((samples - rising) / max(1, total - rising), 1)
 
     def make(self, module: nn.Module) -> torch.optim.Optimizer:
         """Return an optimiser for a module's parameters."""

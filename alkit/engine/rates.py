@@ -14,8 +14,14 @@ from typing import Any, Protocol
 
 import torch
 
-__all__ = ["SCHEDULES", "rate_at", "rates", "scheduled"]
+__all__ = ["SCHEDULES", "SHAPES", "rate_at", "rates", "scheduled"]
 
+# what is left of a rate when so much of a run is done, of so much in all
+SHAPES: dict[str, Callable[[float, float], float]] = {
+    "constant": lambda done, total: 1.0,
+    "linear": lambda done, total: max(0.0, 1 - done / total),
+    "cosine": lambda done, total: (1 + math.cos(math.pi * done / total)) / 2,
+}
 SCHEDULES = ("constant", "cosine")
 
 
@@ -25,9 +31,7 @@ class _Optimized(Protocol):
 
 def rate_at(base: float, schedule: str, epoch: int, epochs: int, end_factor: float) -> float:
     """Return the learning rate of an epoch, counted from 0."""
-    if schedule == "constant":
-        return base
-    q = (1 + math.cos(math.pi * epoch / epochs)) / 2
+    q = SHAPES[schedule](epoch, epochs)
     return base * q + base * end_factor * (1 - q)
 
 
