@@ -7,7 +7,7 @@ freeze, balance, plan               which layers freeze, where to cut, how many 
 decider, decision, cache_cost       what is decided before a segment
 trainer, stage, segment, world, sync    a segment's steps; groups that come and go
 store, cache, features              stored outputs of frozen layers
-loop, checkpoint, record, lines     the segments of a run
+loop, progress, record, lines       the segments of a run
 """
 
 from alkit.elastic.examples import Examples

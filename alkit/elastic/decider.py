@@ -4,12 +4,12 @@ import math
 from collections.abc import Callable
 
 from alkit.elastic import cache_cost, lines
-from alkit.elastic.checkpoint import Progress
 from alkit.elastic.decision import Decision
 from alkit.elastic.examples import Examples, order
 from alkit.elastic.freeze import Observation
 from alkit.elastic.network import UNITS_A_LAYER, Network
 from alkit.elastic.plan import Plan
+from alkit.elastic.progress import Progress
 from alkit.elastic.settings import Settings
 from alkit.elastic.trainer import Trainer
 

@@ -4,8 +4,9 @@ Step b of an epoch takes positions [b G, (b + 1) G) of the epoch's order, and re
 R equal parts of them: a change of R leaves every global batch as it was.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -46,6 +47,13 @@ class Examples(Brief):
 
     def __len__(self) -> int:
         return len(self.y)
+
+    def batches(
+        self, batch_size: int, *, shuffle: Literal[False] = False
+    ) -> Iterator[tuple[Any, Tensor]]:
+        """Yield all inputs and labels as they lie; training takes rows in an `order`."""
+        for rows in torch.arange(len(self)).split(batch_size):
+            yield self.inputs(rows), self.y[rows]
 
     def inputs(self, rows: Tensor, variant: int = 0) -> Any:
         """Return the inputs of samples."""

@@ -16,19 +16,19 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from alkit.elastic import checkpoint as checkpoints
 from alkit.elastic import lines
-from alkit.elastic.checkpoint import Progress
 from alkit.elastic.decider import Decider, foresee
 from alkit.elastic.decision import Decision
-from alkit.elastic.evaluation import correct
 from alkit.elastic.examples import Examples, order
 from alkit.elastic.network import Network
+from alkit.elastic.progress import Progress
 from alkit.elastic.record import Record
 from alkit.elastic.segment import Segment, SegmentResult
 from alkit.elastic.settings import Settings
 from alkit.elastic.trainer import Trainer
 from alkit.elastic.world import World
+from alkit.engine import checkpoint as checkpoints
+from alkit.engine.evaluate import evaluate
 from alkit.engine.heartbeat import beat
 from alkit.schedule.timeline import Timeline
 
@@ -37,6 +37,7 @@ __all__ = ["run"]
 log = logging.getLogger(__name__)
 
 SHOWN = 3  # steps of a segment whose timeline is kept
+EVALUATED = 256  # samples at once, at most
 
 
 def run(
@@ -61,8 +62,7 @@ def run(
         world.check_size(devices=settings.devices)
     for part in (validation, test):
         if part is not None:  # what a metric cannot judge is said before the first step
-            one = Examples(part.inputs(torch.arange(1)), part.y[:1])
-            correct(network.predict, network.metric, one)
+            network.metric(network.predict(part.inputs(torch.arange(1))), part.y[:1])
     loop = _Loop(network, train, settings, world, checkpoint)
     try:
         loop.begin()
@@ -95,8 +95,15 @@ class _Loop:
     def begin(self) -> None:
         """Make sure that all ranks begin alike, or go on from a checkpoint."""
         self.trainer.check_ranks()
-        if self.checkpoint is not None and self.checkpoint.exists():
-            self.now = checkpoints.restore(self.checkpoint, self.trainer)
+        path = self.checkpoint
+        # the first rank says whether there is one: the others might not see it yet
+        if path is not None and self.trainer.world.broadcast(path.exists()):
+            saved = checkpoints.load(path)
+            checkpoints.check(path, saved, self.trainer.state(), self.settings.plain())
+            self.now = Progress.read(saved["progress"])
+            if self.now.last is not None:
+                self.trainer.freeze(self.now.last.frozen)
+            self.trainer.load(saved)
         self.trainer.features.begin()
 
     def go(self, validation: Examples | None, *, progress: bool) -> None:
@@ -110,7 +117,7 @@ class _Loop:
                 bar.set_postfix({"frozen": row["frozen"], "loss": f"{row['loss']:.3f}"})
                 bar.update(now.epoch - before)
                 if self.checkpoint is not None:
-                    checkpoints.save(self.checkpoint, self.trainer, now)
+                    self._save(self.checkpoint)
         self.trainer.share()
 
     def record(self, test: Examples | None) -> Record:
@@ -127,6 +134,12 @@ class _Loop:
             test_correct=None if test is None else self._correct(test),
             state={name: tensor.detach().clone() for name, tensor in state.items()},
         )
+
+    def _save(self, path: Path) -> None:
+        state = self.trainer.state()
+        if self.trainer.world.is_first:
+            told = {"progress": self.now.plain(), "settings": self.settings.plain()}
+            checkpoints.save(path, state | told)
 
     # ---- one segment
 
@@ -218,8 +231,9 @@ class _Loop:
         return {"val_acc": accuracy, "eval_s": time.perf_counter() - start_s}
 
     def _correct(self, part: Examples) -> Tensor:
-        trainer = self.trainer
-        return correct(trainer.predict, trainer.network.metric, part, trainer.world)
+        network, world = self.trainer.network, self.trainer.world
+        size = min(EVALUATED, math.ceil(len(part) / world.ranks))
+        return evaluate(network, part, batch_size=size, metric=network.metric, group=world)
 
     def _say(self, line: str) -> None:
         self.now.lines.append(line)

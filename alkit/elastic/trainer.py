@@ -119,10 +119,6 @@ class Trainer:
             features=self._totals(counters.samples_and_bytes()),
         )
 
-    def predict(self, x: Any) -> Any:
-        """Return the scores without gradient; over ranks `share` comes first."""
-        return self.network.predict(x)
-
     def share(self) -> None:
         """Give every rank what was trained since the last time; nobody has needed it before."""
         if self.unshared:
@@ -142,12 +138,12 @@ class Trainer:
         """Return all that training changes, in any layout the same; every rank calls it."""
         self.share()
         moments = {str(n): self.optimizer.state(n) for n in range(len(self.network.units))}
-        return {"network": dict(self.network.state_dict()), "optimizer": moments}
+        return {"model": dict(self.network.state_dict()), "moments": moments}
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Go on from what `state` returned; as many layers as then have been frozen before."""
-        self.network.load_state_dict(state["network"])
-        for number, moments in state["optimizer"].items():
+        self.network.load_state_dict(state["model"])
+        for number, moments in state["moments"].items():
             self.optimizer.restore(int(number), moments)
 
     def close(self) -> None:

@@ -5,6 +5,7 @@ Nothing but tensors, numbers, strings, lists and dicts is stored, and nothing el
 
 import pickle
 import zipfile
+from collections import defaultdict
 from collections.abc import Mapping
 from errno import ENOSPC
 from pathlib import Path
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from alkit.data.files import replacing
 
-__all__ = ["Trained", "check", "check_settings", "load", "restore", "save", "snapshot"]
+__all__ = ["Trained", "check", "load", "restore", "save", "snapshot"]
 
 VERSION = 1
 RATE = "lr"  # a schedule changes it, so it is no mark of another optimiser
@@ -101,27 +102,16 @@ def check(
     """Say whether a saved run is this one, before anything is changed.
 
     Args:
-        own: a snapshot of what is to go on.
+        own: a snapshot of what is to go on; "optimizers" are compared where it has them.
     Raises:
         ValueError: another model, optimiser or setting; names the first difference.
     """
-    parts = [(saved.get(name, {}), own[name]) for name in ("model", "optimizers")]
+    there, here = (defaultdict(dict, side) for side in (saved, own))
     difference = (
-        _tensor_difference(*parts[0])
-        or _setting_difference(saved.get("settings", {}), settings)
-        or _optimizer_difference(*parts[1])
+        _tensor_difference(there["model"], here["model"])
+        or _setting_difference(there["settings"], settings)
+        or _optimizer_difference(there["optimizers"], here["optimizers"])
     )
-    if difference:
-        raise ValueError(f"{path} is of another run: {difference}; give another path, or delete it")
-
-
-def check_settings(path: str | Path, saved: Mapping[str, Any], own: Mapping[str, Any]) -> None:
-    """Say whether a saved run was asked for what this one is; names that only it has don't count.
-
-    Raises:
-        ValueError: names the first setting that differs.
-    """
-    difference = _setting_difference({k: v for k, v in saved.items() if k in own}, own)
     if difference:
         raise ValueError(f"{path} is of another run: {difference}; give another path, or delete it")
 

@@ -20,12 +20,12 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
-from alkit.elastic.evaluation import correct
 from alkit.elastic.examples import Examples, order, part_of
 from alkit.elastic.network import Network
 from alkit.elastic.record import Record
 from alkit.elastic.settings import Settings
 from alkit.elastic.world import World
+from alkit.engine.evaluate import evaluate
 from alkit.engine.heartbeat import beat
 from alkit.engine.launch import launch
 from alkit.schedule.timeline import Timeline
@@ -109,7 +109,7 @@ def _on_rank(
     rates = [group["lr"] for group in optimizer.param_groups]
     # with FSDP all ranks run all samples, for they share units
     group = None if kind == "fsdp" else world
-    looks = partial(correct, network.predict, network.metric, group=group)
+    looks = partial(evaluate, network, metric=network.metric, group=group)
     per_epoch = len(data) // settings.batch * settings.batch
     total, done, losses, rows = settings.epochs * per_epoch, 0, [], []
     for epoch in range(settings.epochs):
@@ -126,9 +126,9 @@ def _on_rank(
         found = {"epoch": epoch, "train_s": train_s, "change_s": 0.0, "val_acc": float("nan")}
         own.gather()
         if validation is not None:
-            found["val_acc"] = float(looks(data=validation).mean())
+            found["val_acc"] = float(looks(validation).mean())
         rows.append(found | {"samples_per_s": per_epoch / train_s})
-    right = None if test is None else looks(data=test)
+    right = None if test is None else looks(test)
     mean = world.total(torch.stack(losses)) / own.shares
     state = {name: _plain(tensor) for name, tensor in network.state_dict().items()}
     if world.rank:

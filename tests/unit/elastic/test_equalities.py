@@ -212,7 +212,7 @@ def test_training_goes_on_from_a_checkpoint(settings, tmp_path):
         train(make_vit(), images(), checkpoint=path, **options, freeze=cut, freeze_options={})
     with pytest.raises(ValueError, match="of another run: freeze"):
         train(make_vit(), images(), checkpoint=path, **options)
-    held = checkpoint.load(path)["optimizer"]
+    held = checkpoint.load(path)["moments"]
     assert [bool(held[str(n)]) for n in range(len(make_vit().units))] == [False] * 7 + [True] * 4
     cut.left = 99
     # another layout: what it holds does not depend on one

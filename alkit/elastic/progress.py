@@ -1,17 +1,12 @@
-"""A run's file: all that training changes, how far it is, and what makes it this run.
+"""How far a run is; the same in any layout, so it may go on with another number of devices."""
 
-It is the same in any layout, so a run may go on with another number of devices.
-"""
-
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from pathlib import Path
 from typing import Any
 
 from alkit.elastic.decision import Decision
-from alkit.elastic.trainer import Trainer
-from alkit.engine import checkpoint as checkpoints
 
-__all__ = ["Progress", "restore", "save"]
+__all__ = ["Progress"]
 
 
 @dataclass
@@ -51,29 +46,13 @@ class Progress:
         if samples - self.position < batch:
             self.epoch, self.position = self.epoch + 1, 0
 
+    def plain(self) -> dict[str, Any]:
+        """Return it as a checkpoint keeps it."""
+        now = {each.name: getattr(self, each.name) for each in fields(self)}
+        return now | {"messages": [decision.plain() for decision in self.messages]}
 
-def save(path: Path, trainer: Trainer, progress: Progress) -> None:
-    """Write a run from rank 0; every rank calls it."""
-    state = trainer.state()
-    if trainer.world.is_first:
-        now = {each.name: getattr(progress, each.name) for each in fields(progress)}
-        now["messages"] = [decision.plain() for decision in progress.messages]
-        settings = trainer.settings.plain()
-        checkpoints.save(path, state | {"progress": now, "settings": settings})
-
-
-def restore(path: Path, trainer: Trainer) -> Progress:
-    """Put a run back into its trainer, and return how far it was.
-
-    Raises:
-        ValueError: damaged, or of a run with other settings; names the first that differs.
-    """
-    saved = checkpoints.load(path)
-    checkpoints.check_settings(path, saved["settings"], trainer.settings.plain())
-    now = dict(saved["progress"])
-    now["messages"] = [Decision.read(each) for each in now["messages"]]
-    progress = Progress(**now)
-    if progress.last is not None:
-        trainer.freeze(progress.last.frozen)
-    trainer.load(saved)
-    return progress
+    @staticmethod
+    def read(plain: Mapping[str, Any]) -> "Progress":
+        """Return the progress that `plain` was made of."""
+        messages = [Decision.read(each) for each in plain["messages"]]
+        return Progress(**{**plain, "messages": messages})
