@@ -1,5 +1,6 @@
 """Target propagation as one call, in this process or over ranks that it starts."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from alkit.dtp.settings import Settings
 from alkit.dtp.trainer import Trainer, feedback_for
 from alkit.engine import record
 from alkit.engine.caller import CallerState
-from alkit.engine.group import Group
+from alkit.engine.group import Group, of_first
 from alkit.engine.launch import launch
 from alkit.engine.local import operator_threads
 from alkit.engine.loop import Plan, train_epochs
@@ -70,9 +71,9 @@ def train(
         raise ValueError("bp has no feedback loops to share: set ranks to 1")
     # what is wrong is said before a start, and DDTP's maps are made
     feedback_for(net, settings, next(iter(data.train.batches(1)))[0])
-    given = (net, data, settings, owners, path)
+    job = partial(run, net, data, settings, owners=owners, checkpoint=path, progress=False)
     options: dict[str, Any] = {"threads": settings.threads, "heartbeat_s": heartbeat_s}
-    made = launch(_on_rank, *given, ranks=ranks, **options)[0]
+    made = launch(of_first, job, ranks=ranks, **options)[0]
     assert isinstance(made, Record)
     net.load_state_dict(made.state)
     return made
@@ -135,11 +136,3 @@ def _record(trainer: Trainer, trained: record.Record) -> Record:
         state={name: value.detach().clone() for name, value in state.items()},
         digest=digest(trainer.model),
     )
-
-
-def _on_rank(
-    net: Net, data: DataSet, settings: Settings, owners: list[int] | None, path: Path | None
-) -> Record | None:
-    """Run one rank; only rank 0's record travels."""
-    made = run(net, data, settings, owners=owners, checkpoint=path, progress=False)
-    return made if torch.distributed.get_rank() == 0 else None

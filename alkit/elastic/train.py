@@ -2,6 +2,7 @@
 
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from alkit.elastic.network import Network
 from alkit.elastic.record import Record
 from alkit.elastic.settings import Settings
 from alkit.engine.folders import Home
+from alkit.engine.group import of_first
 from alkit.engine.launch import launch
 
 __all__ = ["train"]
@@ -54,22 +56,12 @@ def train(
     with _features_home(settings) as home:
         if home is not None:
             settings = replace(settings, cache_folder=str(home.path))
-        given = (network, data, settings, parts)
-        record = launch(_on_rank, *given, ranks=ranks, threads=settings.threads)[0]
+        job = partial(run, network, data, settings, progress=False, **parts)
+        record = launch(of_first, job, ranks=ranks, threads=settings.threads)[0]
     assert isinstance(record, Record)
     network.load_state_dict(record.state)
     network.freeze(record.messages[-1].frozen)
     return record
-
-
-def _on_rank(
-    network: Network, data: Examples, settings: Settings, parts: dict[str, Any]
-) -> Record | None:
-    """Run one rank; only rank 0's record travels."""
-    import torch.distributed as dist
-
-    record = run(network, data, settings, progress=False, **parts)
-    return record if dist.get_rank() == 0 else None
 
 
 def _features_home(settings: Settings) -> AbstractContextManager[Home | None]:
