@@ -255,7 +255,7 @@ def _row(
     row: Row = {"epoch": epoch, "lr": rate, "loss": trained.losses.mean().item()}
     eval_s = measured.pop("eval_s")
     times = {"data_s": data_s, "train_s": trained.seconds - data_s, "eval_s": eval_s}
-    own = trainer.row(trained)
+    own = trainer.row(trained)  # stands before the times, and its own times count
     return row | own | measured | times | {"step_s": trained.timeline.step_s} | own
 
 
