@@ -23,7 +23,7 @@ def fit(asked: Asked) -> Record:
     """Run what was asked: a `Pipeline` as it is, or blocks, which are cut.
 
     Settings are those of `alkit.delayed.options.Options`, `rates` and `drain`. Without cuts there
-    are as many modules as workers, or ranks, or two.
+    are as many modules as workers, or ranks, or two; with cuts, workers are free to run any module.
     """
     asked.refuse("exits", why="early exits are associated learning's")
     asked.refuse("settings", why="give rate=, clip=, ... by name")
@@ -39,6 +39,8 @@ def _fit(pipeline: Pipeline, asked: Asked) -> Record:
     names = ["drain", *(each.name for each in fields(Options) if each.init)]
     if unknown := [name for name in own if name not in names]:
         raise TypeError(f"unknown settings {', '.join(unknown)}: there are {', '.join(names)}")
+    if asked.workers is not None and asked.workers < len(pipeline):
+        own["workers"] = asked.workers
     own |= {"micro": asked.micro, "threads": asked.threads, "seed": asked.plan.seed}
     return train_epochs(
         Trainer(pipeline, asked.method, executor, own),
@@ -54,12 +56,10 @@ def _fit(pipeline: Pipeline, asked: Asked) -> Record:
 
 def _pipeline(asked: Asked) -> Pipeline:
     if isinstance(asked.model, Pipeline):
-        asked.refuse("loss", "optimizer", "lr", "cuts", "workers", why="the pipeline has its own")
+        asked.refuse("loss", "optimizer", "lr", "cuts", why="the pipeline has its own")
         if "rates" in asked.changes:
             raise TypeError("unknown settings rates: the pipeline has its own")
         return asked.model
-    if asked.cuts is not None:
-        asked.refuse("workers", why="cuts say how many there are")
     blocks = as_blocks(asked.model)
     modules = asked.workers or (asked.ranks if asked.ranks > 1 else min(2, len(blocks)))
     cuts = even_cuts(len(blocks), modules) if asked.cuts is None else asked.cuts

@@ -19,6 +19,7 @@ from alkit.delayed.share import execute_on_ranks
 from alkit.delayed.stage import ModuleStage
 from alkit.engine.device import synchronize
 from alkit.engine.local import run_single, run_threads
+from alkit.schedule.task import free_workers
 from alkit.schedule.timeline import Timeline
 
 __all__ = ["EXECUTORS", "Record", "train", "train_epoch"]
@@ -84,6 +85,7 @@ def train_epoch(
     *,
     micro: int = 1,
     threads: int = 1,
+    workers: int | None = None,
     drain: bool = True,
     replicas: int = 1,
     **settings: Any,
@@ -96,6 +98,8 @@ def train_epoch(
             every rank with the same pipeline and batches (see `alkit.launch`), a rank a module.
         micro: micro-batches a batch, for 2bw, gpipe and 1f1b.
         threads: operator threads of each worker. Bits are equal at equal numbers.
+        workers: on threads, so many free workers share the modules, in the place of one a module:
+            no cut need be balanced. Staleness stays that of the number of modules.
         drain: empty the pipeline at the end. Without it the last batches' gradients are lost.
         replicas: on ranks, equal pipelines side by side: each takes its part of every batch, and
             modules average their gradients before an update. R x K ranks; running statistics are
@@ -109,6 +113,10 @@ def train_epoch(
         raise ValueError(f"executor is {executor!r}: give {', '.join(EXECUTORS)}")
     chosen, options = method_named(method), changed(Options, settings)
     schedule = schedule_for(method, len(pipeline), micro, drain=drain)
+    if workers is not None:
+        if executor != "threads":
+            raise ValueError(f"workers beside executor {executor!r}: free workers are threads")
+        schedule = free_workers(schedule, workers)
     stages = _stages(pipeline, chosen, options, micro)
     if replicas < 1 or (replicas > 1 and executor != "ranks"):
         raise ValueError(f"{replicas} replicas on {executor}: replicas are for ranks, 1 or more")

@@ -1,6 +1,6 @@
 """Runs a schedule: on one thread, on a thread a worker, on a process a worker.
 
-local       one thread (the oracle of the others), and threads
+local, board, free      one thread (the oracle of the others), and threads, with owners or free
 ranks       a process a worker; messages, signals: what travels between them
 group       what ranks say to each other beside the schedule
 launch, rank, interface, heartbeat, folders     processes: started, watched, cleaned up after

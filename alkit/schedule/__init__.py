@@ -3,6 +3,7 @@
 task        `Task`, `Schedule`, and the schedules of associated learning
 flushed     schedules that empty the pipeline after every batch: GPipe, 1F1B
 validate    what holds for every interleaving: no deadlock, no race, staleness, queue lengths
+urgency     which task free workers take first
 locks       which of backprop's waits a schedule removes
 clock       the same schedules in virtual time
 resources   what they run on there: cores, or devices and an interpreter

@@ -6,14 +6,19 @@ import pandas as pd
 from tqdm.auto import tqdm
 
 from alkit.al.train import EpochRecord
+from alkit.delayed.train import Record
 from alkit.engine.device import cores
 from studies.stacks import Stack
 
-__all__ = ["Stack", "compare", "cores", "interleaved", "recorded_rates"]
+__all__ = ["Contenders", "Stack", "compare", "cores", "interleaved", "recorded_rates"]
+
+Contenders = Mapping[str, Callable[[], EpochRecord | Record]]
 
 
 def interleaved(
-    contenders: Mapping[str, Callable[[], EpochRecord]], repeats: int, progress: bool = True
+    contenders: Mapping[str, Callable[[], EpochRecord | Record]],
+    repeats: int,
+    progress: bool = True,
 ) -> pd.DataFrame:
     """Run every contender once a round, so that slow minutes of the machine meet all of them.
 

@@ -4,24 +4,31 @@
     as published   al_fm                       a thread a layer, or as many workers as cores
     ours           al_pipeline                 free workers; layers cut among threads, or ranks
     torch's own    1f1b, gpipe, ddp            ranks; the best cut and number of micro-batches
+    backprop's     1f1b, free                  the same schedule, a stage a block, on free workers
 
 All train the same blocks on the same batches and cores. Compare them after fill (`steady_s`):
 ranks set up their libraries in the first batches.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from statistics import fmean
+from typing import Any
 
 import torch.distributed as dist
+import torch.nn.functional as F
 
 from alkit.al.train import EpochRecord
+from alkit.delayed.modules import Pipeline
+from alkit.delayed.train import Record, train_epoch
 from alkit.engine.device import cores
 from alkit.engine.launch import launch
+from alkit.engine.optimizers import adam
 from alkit.schedule.costs import BlockCost
 from alkit.schedule.cuts import straight_cuts
 from studies import rivals
+from studies.bench import Contenders
 from studies.stacks import Stack
 
 __all__ = [
@@ -39,6 +46,7 @@ NAMES = (
     "al",
     "al_pipeline, free",
     "al_pipeline, cut",
+    "al_pipeline, a thread a layer",
     "al_pipeline, ranks",
     "al_fm",
     "al_fm, N workers",
@@ -46,6 +54,7 @@ NAMES = (
     "al, N threads",
     "bp, N threads",
     "1f1b",
+    "1f1b, free",
     "gpipe",
     "ddp",
     "clock, cut",
@@ -56,7 +65,7 @@ NAMES = (
 
 def contenders(
     stack: Stack, names: Sequence[str] = NAMES, micro: Sequence[int] = (2, 4, 8, 16)
-) -> Mapping[str, Callable[[], EpochRecord]]:
+) -> Contenders:
     """Return, by name, functions that train the stack anew and return the record.
 
     Cuts are balanced by costs that are measured now, with all cores at work; so are torch's
@@ -75,10 +84,11 @@ def contenders(
         raise ValueError(f"unknown contenders {unknown}: give some of {', '.join(NAMES)}")
     count = cores()
     al_cuts = best_cuts(stack, "al", count)
-    made: dict[str, Callable[[], EpochRecord]] = {
+    made: dict[str, Callable[[], EpochRecord | Record]] = {
         "al_pipeline, free": partial(stack.train, "al_pipeline", workers=count),
         "al_pipeline, cut": partial(stack.train, "al_pipeline", cuts=al_cuts),
         "al_pipeline, ranks": partial(on_ranks, stack, al_cuts),
+        "al_pipeline, a thread a layer": partial(stack.train, "al_pipeline", workers=stack.layers),
         "al_fm, N workers": partial(stack.train, "al_fm", workers=max(2, count)),
         "al, N threads": partial(stack.train, "al", threads=count),
         "bp, N threads": partial(stack.train, "bp", threads=count),
@@ -91,8 +101,10 @@ def contenders(
     for schedule in ("1f1b", "gpipe"):
         if schedule in names:
             bp_cuts = best_cuts(stack, "bp", count)
-            best = fastest_micro(stack, schedule, bp_cuts, micro)
-            made[schedule] = partial(rivals.torch_pipeline, stack, schedule, best, bp_cuts)
+            train = partial(rivals.torch_pipeline, schedule=schedule, cuts=bp_cuts)
+            made[schedule] = partial(train, stack, micro=fastest_micro(stack, train, micro))
+    if "1f1b, free" in names:
+        made["1f1b, free"] = partial(free_1f1b, stack, fastest_micro(stack, free_1f1b, micro))
     return {name.replace("N", str(count)): made[name] for name in names}
 
 
@@ -107,8 +119,16 @@ def on_ranks(stack: Stack, cuts: Sequence[int], threads: int = 1) -> EpochRecord
     return launch(_trained, stack, list(cuts), ranks=len(cuts) + 1, threads=threads)[0]
 
 
-def fastest_micro(stack: Stack, schedule: str, cuts: Sequence[int], choices: Sequence[int]) -> int:
-    """Return the number of micro-batches with which torch's pipeline is the fastest here.
+def free_1f1b(stack: Stack, micro: int) -> Record:
+    """Train the BP twin with 1F1B, a stage a block, on a free worker a core."""
+    model = stack.model("bp")
+    pipeline = Pipeline(model, F.cross_entropy, range(1, len(list(model))), partial(adam, lr=1e-3))
+    batches, options = list(stack.stream()), {"micro": micro, "workers": cores()}
+    return train_epoch(pipeline, batches, "1f1b", "threads", **options)
+
+
+def fastest_micro(stack: Stack, train: Callable[..., Any], choices: Sequence[int]) -> int:
+    """Return the number of micro-batches with which `train(stack, micro=...)` is the fastest here.
 
     Raises:
         ValueError: no choice divides the batch.
@@ -118,10 +138,7 @@ def fastest_micro(stack: Stack, schedule: str, cuts: Sequence[int], choices: Seq
         raise ValueError(f"none of {list(choices)} divides a batch of {stack.texts}")
     if len(allowed) == 1:
         return allowed[0]
-    steps = {
-        micro: rivals.torch_pipeline(stack, schedule, micro, cuts).timeline.steady_s
-        for micro in allowed
-    }
+    steps = {micro: train(stack, micro=micro).timeline.steady_s for micro in allowed}
     return min(steps, key=steps.__getitem__)
 
 

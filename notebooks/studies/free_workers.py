@@ -8,12 +8,17 @@ On several devices a layer that changes its worker takes its weights along. `mov
 that happens, and `worth_gbs` says how fast links must be for it to pay.
 """
 
+import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import ipywidgets as W
 import matplotlib.pyplot as plt
 
+from alkit.al.model import ALModel
+from alkit.al.train import train_epoch
+from alkit.delayed.methods import METHODS
+from alkit.delayed.schedules import schedule_for
 from alkit.figures.dashboards import Dashboard
 from alkit.figures.viz import colour, label, png
 from alkit.schedule.clock import simulate
@@ -21,8 +26,19 @@ from alkit.schedule.costs import BlockCost, durations
 from alkit.schedule.cuts import balanced_cuts
 from alkit.schedule.task import Schedule, al_pipeline, free_workers
 from alkit.schedule.timeline import Timeline
+from studies.stacks import Stack
 
-__all__ = ["CostDashboard", "Steps", "costs_of", "moves", "steps", "worth_gbs"]
+__all__ = [
+    "CostDashboard",
+    "Steps",
+    "backprop_steps",
+    "costs_of",
+    "label_share",
+    "moves",
+    "schedules",
+    "steps",
+    "worth_gbs",
+]
 
 BATCHES = 48  # simulated
 SHARES = {"forward_s": 0.3, "backward_s": 0.6, "update_s": 0.1}  # of a layer's time, as AL's mostly
@@ -80,6 +96,47 @@ def worth_gbs(costs: Sequence[BlockCost], workers: int, layer_bytes: int) -> flo
     free = schedules([cost.seconds for cost in costs], workers)[1]
     moved = moves(simulate(free, durations(costs), BATCHES)) * layer_bytes
     return moved / gained_s / 1e9 if gained_s > 0 else float("inf")
+
+
+def backprop_steps(
+    method: str, seconds: Sequence[float], workers: int, micro: int = 8
+) -> tuple[float, int, float, int]:
+    """Compare a pipeline of backprop with a stage a worker, and one with a stage a block, free.
+
+    Returns:
+        Seconds of a batch of a whole run, and staleness, of the cut one and of the free one.
+    """
+    bounds = [0, *balanced_cuts(seconds, workers), len(seconds)]
+    grouped = [sum(seconds[a:b]) for a, b in zip(bounds, bounds[1:], strict=False)]
+    parts = micro if METHODS[method].accumulates else 1
+    cut = schedule_for(method, workers, parts)
+    free = free_workers(schedule_for(method, len(seconds), parts), workers)
+    shares = {"forward": 1 / 3 / parts, "backward": 2 / 3 / parts, "update": 0.0}
+
+    def batch_s(schedule: Schedule, costs: Sequence[float]) -> float:
+        line = simulate(schedule, lambda task: shares[task.kind] * costs[task.stage], BATCHES)
+        return line.span_s / BATCHES
+
+    return batch_s(cut, grouped), cut.staleness, batch_s(free, seconds), free.staleness
+
+
+def label_share(stack: Stack) -> float:
+    """Return the share of a layer's time that its label side takes, measured over all layers."""
+    model = stack.model()
+    assert isinstance(model, ALModel)
+    batches = list(stack.stream())
+    train_epoch(model, batches[:1], "al")
+    whole_s, side_s = train_epoch(model, batches, "al").seconds, 0.0
+    for _, y in batches:
+        t = y
+        for layer in model:
+            start_s = time.perf_counter()
+            code, decoded = layer.ae(t)
+            layer.ae.loss(decoded, t).backward()
+            layer.optimizers["ae"].step()
+            side_s += time.perf_counter() - start_s
+            t = code.detach()
+    return side_s / whole_s
 
 
 class CostDashboard(Dashboard):

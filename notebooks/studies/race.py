@@ -80,8 +80,8 @@ def contenders(
         micro: numbers of micro-batches to try for torch's pipeline; the fastest is taken.
     """
     made = {method: partial(on_ranks, stack, method, cuts) for method in methods}
-    best = fastest_micro(stack, "1f1b", cuts, micro)
-    return made | {"1f1b": partial(rivals.torch_pipeline, stack, "1f1b", best, cuts)}
+    train = partial(rivals.torch_pipeline, schedule="1f1b", cuts=cuts)
+    return made | {"1f1b": partial(train, stack, micro=fastest_micro(stack, train, micro))}
 
 
 def predicted(method: str, costs: Costs, batches: int) -> Timeline:

@@ -81,12 +81,21 @@ def test_e4_the_order_of_what_is_ready_does_not_matter(method):
         assert all(torch.equal(a, b) for a, b in pairs)
 
 
-@pytest.mark.parametrize("executor", ["threads"])
+@pytest.mark.parametrize("workers", [None, 2, 3])
 @pytest.mark.parametrize("method", sorted(METHODS))
-def test_e4_threads_end_in_the_same_bits(method, executor):
-    count = {"micro": 4} if METHODS[method].accumulates else {}
-    one = trained(mlp(dropout=0.2), 4, vectors(20), method, **count)
-    assert same(one, trained(mlp(dropout=0.2), 4, vectors(20), method, executor, **count))
+def test_e4_threads_end_in_the_same_bits(method, workers):
+    """A thread a module, or free workers that take any module's task."""
+    own = {"micro": 4} if METHODS[method].accumulates else {}
+    one = trained(mlp(dropout=0.2), 4, vectors(20), method, **own)
+    own["workers"] = workers
+    other = trained(mlp(dropout=0.2), 4, vectors(20), method, "threads", **own)
+    assert same(one, other)
+    assert len(other.timeline.resources) == (workers or 4)
+
+
+def test_free_workers_are_threads():
+    with pytest.raises(ValueError, match="workers beside executor 'single': free workers are"):
+        trained(mlp(), 2, vectors(2), "fr", "single", workers=1)
 
 
 @pytest.mark.parametrize("method", [*DELAYED, "seq", "pipedream_sync"])
