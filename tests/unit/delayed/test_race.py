@@ -63,4 +63,4 @@ def test_contenders(monkeypatch):
     monkeypatch.setattr(race, "fastest_micro", lambda *given: 2)
     made = race.contenders(SMALL, ["seq", "pipedream"], [5])
     assert list(made) == ["seq", "pipedream", "1f1b"]
-    assert made["1f1b"].args[2] == 2
+    assert made["1f1b"].keywords["micro"] == 2
