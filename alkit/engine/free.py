@@ -1,11 +1,11 @@
 """Free workers: who has nothing to do takes the most urgent task that may start.
 
     lanes, one a stage       F B U F B U ...        each keeps its order
-    a worker that is free    of the lanes whose next task may start, that with most work left
+    a worker that is free    of the lanes whose next task may start, the most urgent
 
-See `alkit.schedule.urgency` for work left. Everything here is called under the board's lock. A lane
-is looked at when what it waited for has ended, and not before: looking at all of them for every
-task cost twice as much.
+See `alkit.schedule.urgency` for what is urgent. Everything here is called under the board's lock.
+A lane is looked at when what it waited for has ended, and not before: looking at all of them for
+every task cost twice as much.
 """
 
 import itertools
@@ -83,7 +83,7 @@ class FreeLanes:
                 return
             yield batch
 
-    def _urgency(self, lane: int) -> float:
+    def _urgency(self, lane: int) -> tuple[bool, float]:
         task = self.next[lane]
         assert task is not None  # it may start
-        return self.work_left.of(lane, task, self.board.fed)
+        return self.work_left.urgency(lane, task, self.board.fed)

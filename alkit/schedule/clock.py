@@ -188,7 +188,8 @@ class _Clock:
     def _turn(self, one: tuple[int, Task]) -> tuple[float, ...]:
         """The most urgent task first, or what the machine takes first."""
         if self.schedule.free:
-            return (-self.work_left.of(*one, self.known),)
+            begun, work_s = self.work_left.urgency(*one, self.known)
+            return not begun, -work_s
         return self.machine.turn(one[1])
 
     def _line_up(self, job: _Job) -> None:

@@ -33,9 +33,9 @@ when):
                   worker 1 (layer 1)    F1B1U1F1B1U1F1B1U1...                     no join at all
                   worker 2 (layer 2)      F2B2U2F2B2U2F2B2U2...
 
-                  two free workers    F0B0U0F1F0B1U1B0U0...   no cut either: each takes, of the
-                                            F2B2F1U2B1F0...   tasks that may start, the one whose
-                                                              layer has most work left
+                  two free workers    F0B0U0F0B0U0F1B1U1...   no cut either: each takes, of the
+                                            F1B1U1F2B2U2...   tasks that may start, what is begun
+                                                              first, then what has most work left
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -1,9 +1,10 @@
-"""Which of the tasks that may start is the most urgent: that of the lane with most work left.
+"""Which of the tasks that may start is the most urgent.
 
-    work left = batches that are known and not finished * seconds of a batch
+    1   what is begun       backwards and updates before forwards: no more layers hold activations
+                            than there are workers, and a worker finds its own still in its cache
+    2   most work left      batches that are known and not finished * seconds of a batch: a layer
+                            that fell behind, or that has most to do, is helped first
 
-A layer that fell behind, or that has most to do, is helped first, so that none holds up the end. A
-batch that was begun counts whole, so it is finished before a layer with as much work begins one.
 Counting only the batches that are known does no worse than counting all that will come, and needs
 no length.
 """
@@ -31,6 +32,6 @@ class WorkLeft:
         self.seconds[task.place] = after
         self.lane_s[lane] += after - (before or UNKNOWN_S)
 
-    def of(self, lane: int, task: Task, batches: int) -> float:
-        """Return the seconds of work of a lane whose next task is `task`, up to `batches`."""
-        return self.lane_s[lane] * (batches - task.batch)
+    def urgency(self, lane: int, task: Task, batches: int) -> tuple[bool, float]:
+        """Return how urgent a lane's next task is, if so many batches are known: more is sooner."""
+        return task.kind != "forward", self.lane_s[lane] * (batches - task.batch)
