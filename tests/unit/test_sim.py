@@ -1,0 +1,39 @@
+"""The checks on the simulated accelerator, in a process of their own.
+
+torch can be told of one accelerator a process, and takes it for everybody's from then on.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SIM = Path(__file__).resolve().parents[1] / "sim"
+ALL_SKIPPED = 5  # pytest's exit status
+
+
+def test_on_the_simulated_accelerator(tmp_path):
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-rs",
+        "-p",
+        "no:cacheprovider",
+        "-W",
+        "ignore",
+    ]
+    ran = subprocess.run(
+        [*command, "-o", "python_files=check_*.py", str(SIM)],
+        cwd=SIM.parents[1],
+        env=os.environ | {"TORCH_EXTENSIONS_DIR": str(tmp_path)},  # a killed build leaves a lock
+        capture_output=True,
+        text=True,
+        timeout=900,
+    )
+    if ran.returncode == ALL_SKIPPED and "no C++ compiler" in ran.stdout:
+        pytest.skip("no C++ compiler to make the simulated accelerator with")
+    assert ran.returncode == 0, ran.stdout[-6000:] + ran.stderr[-2000:]
