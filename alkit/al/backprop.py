@@ -1,6 +1,7 @@
 """Plain backprop over the same list of blocks: the twin that every method is compared with."""
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 from alkit.data.labels import check_shares, one_hot
 from alkit.engine.device import place
 from alkit.engine.optimizers import adam
+from alkit.engine.random import random_from
 from alkit.models.blocks import as_blocks
 from alkit.models.modes import evaluating
 
@@ -36,7 +38,6 @@ class BPModel(nn.Module):
         super().__init__()
         self.blocks = nn.ModuleList(as_blocks(blocks))
         self.loss_fn = loss
-        self.devices: list[torch.device] | None = None  # see set_device
         self.optimizer = optimizer(self.blocks.parameters(), lr=lr)
         self.batches_trained: Tensor
         self.register_buffer("batches_trained", torch.zeros((), dtype=torch.int64))
@@ -54,10 +55,16 @@ class BPModel(nn.Module):
         """Return the one optimiser, as "optimizer"."""
         return {"optimizer": self.optimizer}
 
-    def forward(self, x: Any) -> Tensor:
-        """Return scores (B, C), with their graph."""
+    def forward(self, x: Any, key: tuple[int, int] | None = None) -> Tensor:
+        """Return scores (B, C), with their graph.
+
+        Args:
+            key: seed and batch: random operators draw by them and by the number of the block, so
+                noise does not depend on where blocks are.
+        """
         for index, block in enumerate(self.blocks):
-            x = block(place(x, self.devices, index))
+            with nullcontext() if key is None else random_from(key[0], index, key[1]):
+                x = block(place(x, block))
         return x
 
     @torch.no_grad()
@@ -72,9 +79,13 @@ class BPModel(nn.Module):
             check_shares(y)
         return y
 
-    def loss(self, x: Any, y: Tensor) -> Tensor:
-        """Return the loss of a batch, a scalar with its graph; y: class numbers or rows (B, C)."""
-        scores = self(x)
+    def loss(self, x: Any, y: Tensor, key: tuple[int, int] | None = None) -> Tensor:
+        """Return the loss of a batch, a scalar with its graph; y: class numbers or rows (B, C).
+
+        Args:
+            key: see `forward`.
+        """
+        scores = self(x, key)
         if y.dim() == 1 and not y.is_floating_point():
             y = one_hot(y, scores.shape[1])
         dtype = torch.promote_types(scores.dtype, y.dtype)

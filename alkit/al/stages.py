@@ -4,7 +4,7 @@ A stage knows the mathematics of a forward, a backward and an update; the schedu
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -76,15 +76,13 @@ class Epoch:
         losses = torch.stack([torch.stack(own) for own in rows], dim=1)
         return losses.to(torch.promote_types(losses.dtype, torch.float32))
 
-    @contextmanager
-    def around_forward(self, stage: int, batch: int) -> Iterator[None]:
-        """Give a forward its own randomness, and let the stage's ledger count what it saves."""
-        with random_from(self.seed, stage, self.first_batch + self.offset + batch):
-            if self.ledgers is None:
-                yield
-            else:
-                with self.ledgers[stage].recording():
-                    yield
+    def number(self, batch: int) -> int:
+        """Return the number of a batch among all that the model was trained on."""
+        return self.first_batch + self.offset + batch
+
+    def counting(self, stage: int) -> AbstractContextManager[None]:
+        """Let the stage's ledger count what a forward saves."""
+        return nullcontext() if self.ledgers is None else self.ledgers[stage].recording()
 
 
 class LayerStage:
@@ -95,8 +93,10 @@ class LayerStage:
 
     def forward(self, payload: tuple[Any, Tensor], batch: int, micro: int) -> tuple[Any, Tensor]:
         """Take (s, t) of the layer below, hand on the layer's own."""
-        x, y = place(payload, self.epoch.model.devices, self.index)
-        with self.epoch.around_forward(self.index, batch):
+        x, y = place(payload, self.layer)
+        epoch = self.epoch
+        noise = random_from(epoch.seed, self.index, epoch.number(batch))
+        with noise, epoch.counting(self.index):
             handed_on = self.layer(x, y)
         assert self.layer.losses is not None  # a forward leaves them
         self.epoch.note(self.index, batch, self.layer.losses)
@@ -119,8 +119,9 @@ class ModelStage:
 
     def forward(self, payload: tuple[Any, Tensor], batch: int, micro: int) -> None:
         """Take a batch (x, y) and keep its loss."""
-        with self.epoch.around_forward(0, batch):
-            self.loss = self.model.loss(*payload)
+        key = self.epoch.seed, self.epoch.number(batch)
+        with self.epoch.counting(0):
+            self.loss = self.model.loss(*payload, key=key)
         self.epoch.note(0, batch, (self.loss,))
 
     def backward(self, payload: None, batch: int, micro: int) -> None:

@@ -4,8 +4,17 @@ Dropout drawn from torch's global generator depends on which thread comes first.
 `random_from(generator)` every random operator of the calling thread draws from that generator
 instead: a dispatch mode sits below autograd and below `nn.Module`, so attention's and LSTM's own
 dropout are caught too, and its stack belongs to one thread.
+
+    takes a generator           ours, of the operator's device        rand, bernoulli_, normal_, ...
+    native_dropout              written out, with a mask of ours      nn.Dropout on an accelerator
+    others, on an accelerator   the device's own generator is lent    fused attention with dropout
+    others, on the CPU          refused
+
+Draws are the same on every CPU, and on every device of one kind: another kind has another
+generator.
 """
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -37,7 +46,7 @@ class _Redirect(TorchDispatchMode):
     def __init__(self, key: tuple[int | str, ...]) -> None:
         super().__init__()
         self.key = key
-        self.generator: Generator | None = None
+        self.generators: dict[torch.device, Generator] = {}
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
@@ -48,35 +57,39 @@ class _Redirect(TorchDispatchMode):
         self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if func is torch.ops.aten.bernoulli_.float and _is_plain(args[0]):
-            return _fill_with_coins(*args, generator=self._generator(args, kwargs))
-        if _draws(func, args, kwargs) and kwargs.get("generator") is None:
-            func, kwargs = (
-                _with_generator(func),
-                kwargs | {"generator": self._generator(args, kwargs)},
-            )
-        return func(*args, **kwargs)
+        if not _draws(func, args, kwargs) or kwargs.get("generator") is not None:
+            return func(*args, **kwargs)
+        device = _device_of(args, kwargs)
+        generator = self._generator(device)
+        if func is torch.ops.aten.bernoulli_.float and args[0].numel():
+            return _fill_with_coins(*args, generator=generator)
+        if func is torch.ops.aten.native_dropout.default:
+            return _dropout(*args, generator=generator)
+        if (twin := _with_generator(func)) is not None:
+            return twin(*args, **(kwargs | {"generator": generator}))
+        if device.type == "cpu" or func is torch.ops.aten._cudnn_rnn.default:
+            raise RuntimeError(_refusal(func))
+        with _lent(generator):
+            return func(*args, **kwargs)
 
-    def _generator(self, args: tuple, kwargs: dict) -> torch.Generator:
+    def _generator(self, device: torch.device) -> Generator:
         # made on first use: most blocks draw nothing, and seeding takes some microseconds
-        if self.generator is None:
-            self.generator = generator_for(*self.key, device=_device_of(args, kwargs))
-        return self.generator
+        if device not in self.generators:
+            self.generators[device] = generator_for(*self.key, device=device)
+        return self.generators[device]
 
 
 def _draws(func: Any, args: tuple, kwargs: dict) -> bool:
-    """Say whether an operator draws random numbers: fused attention does not without dropout."""
+    """Say whether an operator draws random numbers: without dropout, fused ones do not."""
     if torch.Tag.nondeterministic_seeded not in func.tags:
         return False
+    if func is torch.ops.aten.native_dropout.default:
+        return args[1] > 0 and args[2] is not False
     for place, argument in enumerate(func._schema.arguments):
-        if argument.name == "dropout_p":
-            given = args[place] if place < len(args) else kwargs.get("dropout_p", 0.0)
+        if argument.name in ("dropout_p", "dropout"):  # of attention, of cuDNN's LSTM
+            given = args[place] if place < len(args) else kwargs.get(argument.name, 0.0)
             return given > 0
     return True
-
-
-def _is_plain(tensor: Tensor) -> bool:
-    return tensor.device.type == "cpu" and tensor.numel() > 0
 
 
 def _fill_with_coins(tensor: Tensor, p: float = 0.5, *, generator: Generator) -> Tensor:
@@ -88,7 +101,7 @@ def _fill_with_coins(tensor: Tensor, p: float = 0.5, *, generator: Generator) ->
     if not 0 <= p <= 1:
         raise ValueError(f"p is {p}: a probability is from 0 to 1")
     count = tensor.numel()
-    numbers = torch.empty((count + 3) // 4, dtype=torch.int64)
+    numbers = torch.empty((count + 3) // 4, dtype=torch.int64, device=tensor.device)
     numbers.random_(-(2**63), None, generator=generator)  # all 64 bits
     coins = numbers.view(torch.int16)[:count]
     threshold = round(p * 2**16) - 2**15
@@ -96,8 +109,41 @@ def _fill_with_coins(tensor: Tensor, p: float = 0.5, *, generator: Generator) ->
     return tensor.copy_(ones.view(tensor.shape))
 
 
+def _dropout(
+    x: Tensor, p: float, train: bool | None, *, generator: Generator
+) -> tuple[Tensor, Tensor]:
+    """Do what native_dropout does, with a mask of ours: returns x / (1 - p) or 0, and the mask."""
+    coins = _fill_with_coins(torch.empty_like(x), 1 - p, generator=generator)
+    mask = coins > 0
+    return x * (coins.div_(1 - p) if p < 1 else coins), mask
+
+
+_LENDING = threading.Lock()
+
+
+@contextmanager
+def _lent(generator: Generator) -> Iterator[None]:
+    """Let the device's own generator be ours for one operator, and give it back its state.
+
+    Seed and offset are read when an operator is launched, so others may go on after that.
+    """
+    device = generator.device
+    module = torch.get_device_module(device)
+    with _LENDING:
+        before = module.get_rng_state(device)
+        module.set_rng_state(generator.get_state(), device)
+        try:
+            yield
+        finally:
+            generator.set_state(module.get_rng_state(device))
+            module.set_rng_state(before, device)
+
+
 def _with_generator(func: Any) -> Any:
-    """Return the overload of `func` that takes a generator: itself, or rand.generator for rand."""
+    """Return the overload of `func` that takes a generator: itself, or rand.generator for rand.
+
+    None if there is none.
+    """
     if _takes_generator(func):
         return func
     packet, name = func.overloadpacket, func._overloadname
@@ -105,7 +151,16 @@ def _with_generator(func: Any) -> Any:
     for twin in ("generator", f"generator_{name}", f"{name}_generator", between):
         if (twin == "generator") == (name == "default") and twin in packet.overloads():
             return getattr(packet, twin)
-    raise RuntimeError(
+    return None
+
+
+def _refusal(func: Any) -> str:
+    if func is torch.ops.aten._cudnn_rnn.default:
+        return (
+            "cuDNN's recurrent layers keep random numbers of their own, so dropout between them"
+            " would depend on timing: give layers of one level with nn.Dropout between them"
+        )
+    return (
         f"{func} draws random numbers and takes no generator, so its result would depend on timing;"
         " use an operator that takes one (torch.bernoulli, torch.rand, nn.Dropout on the CPU, ...);"
         " in a compiled block, leave out of torch.compile what draws"
@@ -116,8 +171,8 @@ def _takes_generator(func: Any) -> bool:
     return any(argument.name == "generator" for argument in func._schema.arguments)
 
 
-def _device_of(args: tuple, kwargs: dict) -> torch.device | str:
+def _device_of(args: tuple, kwargs: dict) -> torch.device:
     for value in (*args, *kwargs.values()):
         if isinstance(value, torch.Tensor):
             return value.device
-    return kwargs.get("device") or "cpu"
+    return torch.device(kwargs.get("device") or "cpu")
