@@ -66,10 +66,10 @@ def scores(model: ALModel, part: Part, batch_size: int = 512) -> Tensor:
 def _all_exits(model: ALModel, x: Any) -> list[Tensor]:
     found = []
     for index, layer in enumerate(model):
-        x = apply("f", layer.enc.f, place(x, model.devices, index))
+        x = apply("f", layer.enc.f, place(x, layer))
         code = apply("b", layer.enc.b, x)
         for below in reversed(range(index + 1)):
-            code = apply("h", model[below].ae.h, place(code, model.devices, below))
+            code = apply("h", model[below].ae.h, place(code, model[below]))
         found.append(code)
     return found
 
@@ -156,10 +156,10 @@ def costs(model: ALModel, x: Any) -> list[float]:
     with evaluating(model):
         for index, layer in enumerate(model):
             with FlopCounterMode(display=False) as counter:
-                x = apply("f", layer.enc.f, place(x, model.devices, index))
+                x = apply("f", layer.enc.f, place(x, layer))
                 code = apply("b", layer.enc.b, x)
                 for below in reversed(range(index + 1)):
-                    code = apply("h", model[below].ae.h, place(code, model.devices, below))
+                    code = apply("h", model[below].ae.h, place(code, model[below]))
             total += counter.get_total_flops()
             found.append(total)
     return found

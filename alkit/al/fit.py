@@ -9,7 +9,8 @@ from alkit.al.backprop import BPModel
 from alkit.al.convert import to_al, to_bp
 from alkit.al.model import ALModel
 from alkit.al.trainer import Trainer
-from alkit.engine.asked import Asked, fit_on_ranks
+from alkit.engine.asked import ON_THE_CPU, Asked, fit_on_ranks
+from alkit.engine.device import spread
 from alkit.engine.group import Group
 from alkit.engine.loop import train_epochs
 from alkit.engine.record import Record
@@ -27,8 +28,9 @@ def fit(asked: Asked) -> Record:
     asked.refuse("settings", why="give recipe=, code_dim= or pool= by name")
     model = _model(asked)
     if asked.ranks > 1:
+        asked.refuse("device", why=ON_THE_CPU)
         return fit_on_ranks(_fit, model, asked)
-    return _fit(model, asked)
+    return _fit(spread(model, asked.device), asked)
 
 
 def _fit(model: ALModel | BPModel, asked: Asked) -> Record:

@@ -30,7 +30,6 @@ class ALModel(nn.Module):
         self.label_shortcut = label_shortcut
         self.layers = cast("Sequence[AL]", nn.ModuleList(layers))
         _check_layers(self.layers)
-        self.devices: list[torch.device] | None = None  # see set_device
         self.layer_seconds: list[float] | None = None  # of a batch, measured in the last epoch
         # batches trained on: randomness goes on from here, also after loading a state dict
         self.batches_trained: Tensor
@@ -48,8 +47,8 @@ class ALModel(nn.Module):
     def forward(self, x: Any, y: Tensor) -> tuple[Any, Tensor]:
         """Run all layers forward and return the last (s, t), detached, a row a sample."""
         code = self.label_input(y)
-        for index, layer in enumerate(self.layers):
-            x, code = place((x, code), self.devices, index)
+        for layer in self.layers:
+            x, code = place((x, code), layer)
             x, code = layer(x, code)
         return x, code.gathered() if isinstance(code, Codes) else code
 
@@ -71,10 +70,10 @@ class ALModel(nn.Module):
             raise ValueError(f"depth is {depth}: this model has exits 1 to {len(self)}")
         with evaluating(self):
             for index in range(depth):
-                x = apply("f", self.layers[index].enc.f, place(x, self.devices, index))
+                x = apply("f", self.layers[index].enc.f, place(x, self.layers[index]))
             code = apply("b", self.layers[depth - 1].enc.b, x)
             for index in reversed(range(depth)):
-                code = apply("h", self.layers[index].ae.h, place(code, self.devices, index))
+                code = apply("h", self.layers[index].ae.h, place(code, self.layers[index]))
         return code
 
     def named_optimizers(self) -> dict[str, torch.optim.Optimizer | None]:

@@ -108,7 +108,7 @@ def train_epoch(
             )
         else:
             parts.append(execute(schedule, run.stages, stream, threads=threads))
-    synchronize(model.devices)
+    synchronize(model)
     model.batches_trained.fill_(before + run.batches)
     timeline = Timeline.joined(parts)
     if isinstance(model, ALModel):

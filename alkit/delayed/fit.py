@@ -10,7 +10,8 @@ import torch.nn.functional as F
 from alkit.delayed.modules import Pipeline, even_cuts, sgd
 from alkit.delayed.options import Options
 from alkit.delayed.trainer import Trainer
-from alkit.engine.asked import Asked, fit_on_ranks
+from alkit.engine.asked import ON_THE_CPU, Asked, fit_on_ranks
+from alkit.engine.device import spread
 from alkit.engine.group import Group
 from alkit.engine.loop import train_epochs
 from alkit.engine.record import Record
@@ -29,8 +30,9 @@ def fit(asked: Asked) -> Record:
     asked.refuse("settings", why="give rate=, clip=, ... by name")
     pipeline = _pipeline(asked)
     if asked.ranks > 1:
+        asked.refuse("device", why=ON_THE_CPU)
         return fit_on_ranks(_fit, pipeline, asked)
-    return _fit(pipeline, asked)
+    return _fit(spread(pipeline, asked.device), asked)
 
 
 def _fit(pipeline: Pipeline, asked: Asked) -> Record:
@@ -39,8 +41,10 @@ def _fit(pipeline: Pipeline, asked: Asked) -> Record:
     names = ["drain", *(each.name for each in fields(Options) if each.init)]
     if unknown := [name for name in own if name not in names]:
         raise TypeError(f"unknown settings {', '.join(unknown)}: there are {', '.join(names)}")
-    if asked.workers is not None and asked.workers < len(pipeline):
-        own["workers"] = asked.workers
+    if asked.workers is not None:
+        if asked.workers > len(pipeline):
+            asked.refuse("workers", why=f"cuts make {len(pipeline)} modules, a worker each at most")
+        own |= {"workers": asked.workers} if asked.workers < len(pipeline) else {}
     own |= {"micro": asked.micro, "threads": asked.threads, "seed": asked.plan.seed}
     return train_epochs(
         Trainer(pipeline, asked.method, executor, own),

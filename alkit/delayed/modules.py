@@ -10,6 +10,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from alkit.engine.device import place
 from alkit.engine.random import random_from
 from alkit.models.blocks import as_blocks
 from alkit.models.modes import evaluating
@@ -79,7 +80,6 @@ class Pipeline(nn.Module):
         )
         self.modules_in_row = cast("Sequence[Module]", modules)
         self.loss_fn, self.cuts = loss, tuple(cuts)
-        self.devices: list[torch.device] | None = None  # see set_device
         _check_shared(self)
         self.rates = [1.0] * len(self) if rates is None else list(rates)
         if len(self.rates) != len(self):
@@ -115,7 +115,7 @@ class Pipeline(nn.Module):
     def forward(self, x: Any) -> Any:
         """Return the output of the last block; noise, if any, is that of batch 0."""
         for module in self:
-            x = module(x, (0, 0))
+            x = module(place(x, module), (0, 0))
         return x
 
 

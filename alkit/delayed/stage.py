@@ -76,7 +76,8 @@ class ModuleStage:
     def forward(self, payload: tuple[Any, Any] | None, batch: int, micro: int) -> Any:
         """Take (x, y), hand on (output, y); the last module keeps the loss and hands on nothing."""
         x, y = self._next(payload, micro)
-        x = place(x, self.pipeline.devices, self.index)
+        x = place(x, self.module)
+        y = place(y, self.module) if self.is_last else y
         version = self.method.version(batch, self.stages)
         version = self.versions.number if version is None else version
         flight = _Flight(tree.detach(x), y, version)
@@ -92,7 +93,7 @@ class ModuleStage:
 
     def backward(self, payload: list[Tensor | None] | None, batch: int, micro: int) -> Any:
         """Take the gradients of the output's tensors, hand on those of the input's."""
-        flight = self.flights.pop((batch, micro))
+        flight, payload = self.flights.pop((batch, micro)), place(payload, self.module)
         if self.runs_again:
             flight.version = flight.version if self.method.backward == "recompute" else -1
             self._graph(flight, (batch, micro), moves=self.options.replay_moves, again=True)

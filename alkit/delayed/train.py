@@ -127,7 +127,7 @@ def train_epoch(
     else:
         run = run_single if executor == "single" else run_threads
         timeline = run(schedule, stages, feed, threads=threads)
-    synchronize(pipeline.devices)
+    synchronize(pipeline)
     losses = torch.stack([loss.cpu() for loss in stages[-1].losses])
     pipeline.batches_trained += feed.batches
     return Record(

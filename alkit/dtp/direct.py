@@ -39,7 +39,7 @@ class DirectFeedback(BlockFeedback):
             if not hasattr(net, f"direct_{n}"):
                 made = torch.empty(s[0].numel(), outputs[-1].shape[1], dtype=s.dtype)
                 made.uniform_(-bound, bound, generator=generator_for(settings.seed, "direct", n))
-                net.register_parameter(f"direct_{n}", nn.Parameter(made))
+                net.register_parameter(f"direct_{n}", nn.Parameter(made.to(s.device)))
         super().__init__(net, settings)
 
     def parameters(self, n: int) -> list[nn.Parameter]:

@@ -3,7 +3,8 @@
 from alkit.data.parts import DataSet, Part
 from alkit.dtp.networks import Net
 from alkit.dtp.train import train
-from alkit.engine.asked import Asked
+from alkit.engine.asked import ON_THE_CPU, Asked
+from alkit.engine.device import devices_named
 from alkit.engine.record import Record
 
 __all__ = ["fit"]
@@ -35,6 +36,12 @@ def fit(asked: Asked) -> Record:
             f" makes, not a {type(asked.model).__name__}"
         )
     asked.refuse(*REFUSED, why="see alkit.dtp.Settings for its own")
+    if asked.device is not None:
+        if asked.ranks > 1:
+            asked.refuse("device", why=ON_THE_CPU)
+        if len(found := devices_named(asked.device)) > 1:
+            asked.refuse("device", why="its network is on one device")
+        asked.model.to(found[0])
     changes = asked.given_options(**NAMES) | dict(asked.changes)
     if asked.one_lr is not None:
         changes["lr"] = asked.one_lr

@@ -30,6 +30,7 @@ from alkit.dtp.invertible import (
     Reshape,
 )
 from alkit.dtp.residual import Residual
+from alkit.engine.device import place
 
 __all__ = ["EXACT", "NETWORKS", "Net", "Pass", "Switches", "network"]
 
@@ -108,7 +109,7 @@ class Net(nn.Module):
     @torch.no_grad()
     def predict(self, x: Tensor) -> Tensor:
         """Return the logits without gradient."""
-        return self(x)
+        return self(place(x, self))
 
     @property
     def trained(self) -> list[int]:

@@ -24,9 +24,12 @@ def noise_for(seed: int, step: int, block: int) -> Generator:
 
 
 def draw(like: Tensor, sigma: float, generator: Generator) -> Tensor:
-    """Return normal noise of variance sigma^2, of a tensor's shape and type."""
-    made = torch.empty_like(like, memory_format=torch.contiguous_format)
-    return made.normal_(0.0, sigma, generator=generator)
+    """Return normal noise of variance sigma^2, of a tensor's shape and type, where it is.
+
+    Drawn on the CPU, so that it is the same on every device.
+    """
+    made = torch.empty(like.shape, dtype=like.dtype)
+    return made.normal_(0.0, sigma, generator=generator).to(like.device)
 
 
 class Noise:
@@ -46,7 +49,7 @@ class Noise:
             return draw(like, sigma, self.generator)
         found = self.rounds.setdefault(place, _Round(like[0].numel(), self.generator))
         signs = found.rows(len(like))
-        return (signs.to(like.dtype) * sigma).view(like.shape)
+        return (signs.to(like.device, like.dtype) * sigma).view(like.shape)
 
 
 class _Round:

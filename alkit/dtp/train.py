@@ -16,6 +16,7 @@ from alkit.dtp.settings import Settings
 from alkit.dtp.trainer import Trainer, feedback_for
 from alkit.engine import record
 from alkit.engine.caller import CallerState
+from alkit.engine.device import place
 from alkit.engine.group import Group, of_first
 from alkit.engine.launch import launch
 from alkit.engine.local import operator_threads
@@ -70,7 +71,7 @@ def train(
     if settings.method == "bp":
         raise ValueError("bp has no feedback loops to share: set ranks to 1")
     # what is wrong is said before a start, and DDTP's maps are made
-    feedback_for(net, settings, next(iter(data.train.batches(1)))[0])
+    feedback_for(net, settings, place(next(iter(data.train.batches(1)))[0], net))
     job = partial(run, net, data, settings, owners=owners, checkpoint=path, progress=False)
     options: dict[str, Any] = {"threads": settings.threads, "heartbeat_s": heartbeat_s}
     made = launch(of_first, job, ranks=ranks, **options)[0]
@@ -99,7 +100,7 @@ def run(
     plan = Plan(epochs=own.epochs, batch_size=own.batch, seed=own.seed, augment=own.augment)
     with operator_threads(own.threads), CallerState.here().training():
         batches: Any = plan.batches(data.train, 0)
-        sample, steps = next(iter(batches))[0], own.epochs * len(batches)
+        sample, steps = place(next(iter(batches))[0], net), own.epochs * len(batches)
         trainer = Trainer(net, own, sample, steps, owners=owners, group=group)
         trained = train_epochs(
             trainer,

@@ -28,6 +28,7 @@ from alkit.dtp.settings import Settings
 from alkit.dtp.stopwatch import Stopwatch
 from alkit.dtp.targets import forward_gradients, output_target
 from alkit.engine import trainer
+from alkit.engine.device import place
 from alkit.engine.evaluate import evaluate
 from alkit.engine.group import Group
 from alkit.schedule.timeline import Timeline
@@ -165,7 +166,8 @@ class Trainer(trainer.Trainer):
         own, epochs = self.settings, len(self.losses)
         if self.feedback and own.compare_every and epochs % own.compare_every == 0:
             assert data.validation is not None
-            x, y_onehot = next(iter(data.validation.batches(COMPARED, shuffle=False)))
+            batch = next(iter(data.validation.batches(COMPARED, shuffle=False)))
+            x, y_onehot = place(batch, self.model)
             found = compare(self.model, x, y_onehot, own.compare_beta, feedback=self.feedback)
             self.angles += found.assign(epoch=epochs).to_dict("records")
         return {}
@@ -217,6 +219,7 @@ class Trainer(trainer.Trainer):
 
     def _step(self, x: Tensor, y_onehot: Tensor, step: int) -> tuple[Tensor, FeedbackLosses]:
         """Train on one batch; return its cross-entropy, and losses of this rank's loops."""
+        x, y_onehot = place((x, y_onehot), self.model)
         if self.feedback is None:
             loss, gradients = self._backprop(x, y_onehot, step)
             learned: FeedbackLosses = {}

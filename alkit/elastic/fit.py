@@ -18,6 +18,7 @@ REFUSED: tuple[str, ...] = (
     "optimizer",
     "loss",
     "cuts",
+    "device",
     "exits",
     "tensorboard",
     "schedule",

@@ -11,11 +11,14 @@ from torch import Tensor
 from alkit.data.arguments import given
 from alkit.data.given import Splits
 from alkit.engine import checkpoint as checkpoints
+from alkit.engine.device import Names
 from alkit.engine.launch import launch
 from alkit.engine.loop import Plan
 from alkit.engine.record import Record
 
-__all__ = ["Asked", "fit_on_ranks"]
+__all__ = ["ON_THE_CPU", "Asked", "fit_on_ranks"]
+
+ON_THE_CPU = "ranks train on the CPU: leave device out, or ranks"
 
 SAME = ("epochs", "batch_size", "seed", "threads")  # mean the same in every method
 
@@ -37,6 +40,7 @@ class Asked:
     threads: int = 1
     cuts: list[int] | None = None
     micro: int = 1
+    device: Names | None = None
     exits: bool = False
     tensorboard: str | Path | None = None
     checkpoint: str | Path | None = None

@@ -69,9 +69,14 @@ class CallerState:
 
     @contextmanager
     def training(self) -> Iterator[None]:
-        """Have this state, but with gradients: where stages run."""
+        """Have this state, but with gradients: where stages run.
+
+        Backward stays on the thread that asks for it: left to itself, autograd has one thread a
+        device, which would run the layers of all workers there one after the other.
+        """
         with self.entered(), torch.inference_mode(False), torch.enable_grad():
-            yield
+            with torch.autograd.set_multithreading_enabled(False):
+                yield
 
     def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call a function in a process of its own as if it were here."""

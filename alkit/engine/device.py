@@ -1,7 +1,8 @@
-"""Which layer is on which device."""
+"""Which layer is on which device; inputs go where the layer is that takes them."""
 
+import itertools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
@@ -10,25 +11,35 @@ from torch import nn
 
 from alkit.data import tree
 
-__all__ = ["cores", "place", "set_device", "synchronize"]
+__all__ = [
+    "Names",
+    "cores",
+    "device_of",
+    "devices_named",
+    "place",
+    "set_device",
+    "spread",
+    "synchronize",
+]
 
 
 class _Layered(Protocol):
-    devices: list[torch.device] | None
-
     def __iter__(self) -> Iterator[nn.Module]: ...
+    def named_optimizers(self) -> Mapping[str, torch.optim.Optimizer | None]: ...
 
 
 Model = TypeVar("Model", bound=_Layered)
+Names = str | torch.device | Sequence[str | torch.device]
 
 
 def set_device(model: Model, devices: Sequence[str | torch.device]) -> Model:
     """Put every layer of `model` on a device of its own choice; inputs follow by themselves.
 
-    Optimiser states that exist move too, so a trained model may be placed anew.
+    Optimiser states that exist move too, so a trained model may be placed anew. For one device,
+    `model.to(device)` does the same before training.
 
     Args:
-        model: a model that can be iterated for its layers (ALModel, BPModel).
+        model: a model that can be iterated for its layers (ALModel, BPModel, Pipeline).
         devices: one a layer, in order; one may occur several times: ["cuda:0", "cuda:0", "cpu"].
     Returns:
         The model.
@@ -45,19 +56,54 @@ def set_device(model: Model, devices: Sequence[str | torch.device]) -> Model:
     placed = [_device(name) for name in devices]
     for layer, device in zip(layers, placed, strict=True):
         layer.to(device)
-        _move_states(layer)
-    model.devices = placed
+    for optimizer in model.named_optimizers().values():
+        if optimizer is not None:  # torch knows which part of a state stays on the CPU
+            optimizer.load_state_dict(optimizer.state_dict())
     return model
 
 
-def place(x: Any, devices: Sequence[torch.device] | None, index: int) -> Any:
-    """Move `x` to the device of layer `index`, if the model has been placed."""
-    return x if devices is None else tree.to_device(x, devices[index])
+def spread(model: Model, device: Names | None) -> Model:
+    """Put a model where a user wants it: on one device, or its layers in turn on several.
+
+    Args:
+        device: a name; several, which neighbouring layers share as evenly as can be; "auto" for
+            this machine's accelerator, or the CPU if there is none; None leaves it where it is.
+    Raises:
+        ValueError: more devices than layers, or one that this machine lacks.
+    """
+    if device is None:
+        return model
+    found, layers = devices_named(device), len(list(model))
+    if not 1 <= len(found) <= layers:
+        raise ValueError(f"{len(found)} devices for {layers} layers: give 1 to {layers}")
+    return set_device(model, [found[at * len(found) // layers] for at in range(layers)])
 
 
-def synchronize(devices: Sequence[torch.device] | None) -> None:
-    """Wait until every accelerator among `devices` has finished its work."""
-    for device in {d for d in devices or () if d.type != "cpu"}:
+def devices_named(device: Names) -> list[torch.device]:
+    """Return the devices of a name, or of several; "auto" is the accelerator, if there is one.
+
+    Raises:
+        ValueError: a device that this machine lacks.
+    """
+    names = [device] if isinstance(device, (str, torch.device)) else list(device)
+    return [_device(available()[:2][-1] if name == "auto" else name) for name in names]
+
+
+def device_of(module: nn.Module) -> torch.device | None:
+    """Return where a module is: the device of its first parameter or buffer; None without any."""
+    first = next(itertools.chain(module.parameters(), module.buffers()), None)
+    return None if first is None else first.device
+
+
+def place(x: Any, module: nn.Module) -> Any:
+    """Move `x` to where `module` is; what is there already is not copied."""
+    device = device_of(module)
+    return x if device is None else tree.to_device(x, device)
+
+
+def synchronize(model: nn.Module) -> None:
+    """Wait until every accelerator that holds a part of `model` has finished its work."""
+    for device in {p.device for p in model.parameters() if p.device.type != "cpu"}:
         torch.accelerator.synchronize(device)
 
 
@@ -81,10 +127,3 @@ def _device(name: str | torch.device) -> torch.device:
         if (device := torch.device(name)) in known:
             return device
     raise ValueError(f"unknown device {str(name)!r}: this machine has {', '.join(here)}")
-
-
-def _move_states(layer: nn.Module) -> None:
-    """Let optimiser states follow their parameters; torch knows which part of a state stays."""
-    for optimizer in getattr(layer, "_optimizers", {}).values():
-        if optimizer is not None:
-            optimizer.load_state_dict(optimizer.state_dict())

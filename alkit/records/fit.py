@@ -10,6 +10,7 @@ from torch import Tensor
 
 from alkit.data.given import as_splits
 from alkit.engine.asked import Asked
+from alkit.engine.device import Names
 from alkit.engine.loop import Plan
 from alkit.engine.record import Record
 from alkit.records.methods import METHODS
@@ -31,6 +32,7 @@ def fit(
     end_factor: float = 0.1,
     epochs: int = 1,
     batch_size: int = 32,
+    device: Names | None = None,
     executor: str | None = None,
     ranks: int = 1,
     workers: int | None = None,
@@ -64,6 +66,9 @@ def fit(
         optimizer: called as `optimizer(parameters, lr=...)`.
         schedule: "constant", or "cosine" from each optimiser's rate to `end_factor` of it; the
             model has its own rates back afterwards. Elastic training and DTP have their own.
+        device: where to train: "cuda", "auto" for this machine's accelerator if it has one, or
+            several, among which neighbouring layers are shared: ["cuda:0", "cuda:1"]. None leaves
+            the model where it is. Of bp, AL and delayed gradients in one process, and of DTP.
         executor: see the method's `executors`. On ranks every rank evaluates and returns the same;
             only rank 0 writes, and shows progress.
         ranks: processes to start for this call; 1: train in this one.
@@ -129,6 +134,7 @@ def fit(
         threads=threads,
         cuts=None if cuts is None else list(cuts),
         micro=micro,
+        device=device,
         exits=exits,
         tensorboard=tensorboard,
         checkpoint=checkpoint,

@@ -28,6 +28,7 @@ REFUSED: tuple[str, ...] = (
     "optimizer",
     "loss",
     "executor",
+    "device",
     "ranks",
     "exits",
     "tensorboard",
