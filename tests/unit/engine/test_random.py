@@ -119,3 +119,10 @@ def test_coins_are_fair_and_follow_the_key(p):
 def test_coins_refuse_what_is_no_probability():
     with random_from(0), pytest.raises(ValueError, match=r"p is 1\.5"):
         torch.empty(3).bernoulli_(1.5)
+
+
+def test_what_takes_no_generator_is_refused_on_the_cpu():
+    q = torch.randn(2, 1, 4, 8)
+    attend = torch.ops.aten._scaled_dot_product_efficient_attention
+    with random_from(0), pytest.raises(RuntimeError, match="leave out of torch.compile what draws"):
+        attend(q, q, q, None, False, 0.5)
