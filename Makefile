@@ -13,7 +13,7 @@ export PATH := $(abspath $(VENV))/bin:$(PATH)
 export JUPYTER_PLATFORM_DIRS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak browser install lab run sweep results strip lint clean unit notebooks
+.PHONY: help demo test soak browser gpu install lab run sweep results strip lint clean unit notebooks
 
 help:  ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,7 +25,7 @@ demo: install  ## train AL and backprop on real data and show the pipeline (3 mi
 test: install lint unit notebooks  ## lint, unit tests and every notebook
 
 unit: install
-	@$(PYTHON_IN_VENV) -m pytest tests -n $(JOBS) -m "not soak and not browser"
+	@$(PYTHON_IN_VENV) -m pytest tests -n $(JOBS) -m "not soak and not browser and not gpu"
 
 notebooks: install
 	@$(PYTHON_IN_VENV) -m pytest notebooks --nbval-lax --nbval-current-env --nbval-cell-timeout 300 \
@@ -36,6 +36,9 @@ soak: install  ## the long tests: 10,000 random interleavings of the pipeline
 
 browser: install  ## the dashboards in a real browser; skips where there is no Chromium
 	@$(PYTHON_IN_VENV) -m pytest tests/browser -m browser -rs
+
+gpu: install  ## what only an accelerator can show; skips where there is none
+	@$(PYTHON_IN_VENV) -m pytest tests/gpu -m gpu -rs || test $$? -eq 5
 
 install:  ## make the environment in VENV from environment.yml, if it is not there
 	@sh .ci/install "$(VENV)"

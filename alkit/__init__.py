@@ -14,6 +14,7 @@ _HOME = {
     "BPModel": "al.backprop",
     "ENC": "al.layers",
     "METHODS": "records.methods",
+    "blocks": "models.blocks:as_blocks",
     "evaluate": "engine.evaluate",
     "fit": "records.fit",
     "launch": "engine.launch",
@@ -35,7 +36,8 @@ def __getattr__(name: str) -> Any:
         return import_module(f"alkit.{_MODULES[name]}")
     if name not in _HOME:
         raise AttributeError(f"alkit has no {name!r}: it has {', '.join(__all__)}")
-    return getattr(import_module(f"alkit.{_HOME[name]}"), name)
+    home, _, own = _HOME[name].partition(":")
+    return getattr(import_module(f"alkit.{home}"), own or name)
 
 
 def __dir__() -> list[str]:

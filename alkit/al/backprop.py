@@ -12,6 +12,7 @@ from alkit.data.labels import check_shares, one_hot
 from alkit.engine.device import place
 from alkit.engine.optimizers import adam
 from alkit.engine.random import random_from
+from alkit.engine.steps import Steps
 from alkit.models.blocks import as_blocks
 from alkit.models.modes import evaluating
 
@@ -26,6 +27,9 @@ class BPModel(nn.Module):
         lr: learning rate of the one optimiser.
         loss: of (scores, one-hot rows); default cross-entropy.
         optimizer: called as `optimizer(parameters, lr=...)`; default fused Adam.
+
+    Attributes:
+        steps: how gradients become steps, see `alkit.engine.steps.Steps`.
     """
 
     def __init__(
@@ -39,6 +43,7 @@ class BPModel(nn.Module):
         self.blocks = nn.ModuleList(as_blocks(blocks))
         self.loss_fn = loss
         self.optimizer = optimizer(self.blocks.parameters(), lr=lr)
+        self.steps = Steps()
         self.batches_trained: Tensor
         self.register_buffer("batches_trained", torch.zeros((), dtype=torch.int64))
 

@@ -1,19 +1,24 @@
 """Associated learning and backprop behind `alkit.fit`."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch import nn
 
 from alkit.al.backprop import BPModel
 from alkit.al.convert import to_al, to_bp
 from alkit.al.model import ALModel
+from alkit.al.stages import updating
 from alkit.al.trainer import Trainer
 from alkit.engine.asked import ON_THE_CPU, Asked, fit_on_ranks
-from alkit.engine.device import spread
+from alkit.engine.compiled import compile_blocks
+from alkit.engine.device import device_of, spread
 from alkit.engine.group import Group
-from alkit.engine.loop import train_epochs
+from alkit.engine.loop import Plan, train_epochs
 from alkit.engine.record import Record
+from alkit.engine.steps import Steps
 
 __all__ = ["fit"]
 
@@ -27,8 +32,12 @@ def fit(asked: Asked) -> Record:
     asked.refuse("micro", why="its batches stay whole")
     asked.refuse("settings", why="give recipe=, code_dim= or pool= by name")
     model = _model(asked)
+    if asked.compile:
+        compile_blocks(model if isinstance(model, BPModel) else [layer.enc.f for layer in model])
     if asked.ranks > 1:
         asked.refuse("device", why=ON_THE_CPU)
+        if asked.plan.precision == "float16":
+            asked.refuse("precision", why="ranks keep no scales: give bfloat16")
         return fit_on_ranks(_fit, model, asked)
     return _fit(spread(model, asked.device), asked)
 
@@ -46,16 +55,34 @@ def _fit(model: ALModel | BPModel, asked: Asked) -> Record:
         cuts=asked.cuts,
         exits=asked.exits,
     )
-    return train_epochs(
-        trainer,
-        asked.data,
-        plan,
-        identity={"threads": asked.threads, "exits": asked.exits},
-        checkpoint=asked.checkpoint,
-        tensorboard=asked.tensorboard,
-        progress=asked.progress,
-        group=Group(executor),
-    )
+    with _stepping(model, plan):
+        return train_epochs(
+            trainer,
+            asked.data,
+            plan,
+            identity={"threads": asked.threads, "exits": asked.exits},
+            checkpoint=asked.checkpoint,
+            tensorboard=asked.tensorboard,
+            progress=asked.progress,
+            group=Group(executor),
+        )
+
+
+@contextmanager
+def _stepping(model: ALModel | BPModel, plan: Plan) -> Iterator[None]:
+    """Let every part that updates by itself step as asked; at the end it has its own way back."""
+    before = [part.steps for part in updating(model)]
+    narrow = plan.precision == "float16"
+    if narrow or plan.clip is not None or plan.accumulate > 1:
+        for part in updating(model):
+            at = device_of(part) or torch.device("cpu")
+            scaler = torch.amp.GradScaler(at.type) if narrow else None
+            part.steps = Steps(plan.clip, plan.accumulate, scaler)
+    try:
+        yield
+    finally:
+        for part, steps in zip(updating(model), before, strict=True):
+            part.steps = steps
 
 
 def _model(asked: Asked) -> ALModel | BPModel:

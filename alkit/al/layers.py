@@ -28,6 +28,7 @@ from alkit.data import tree
 from alkit.data.arguments import given
 from alkit.data.labels import one_hot
 from alkit.engine.optimizers import adam
+from alkit.engine.steps import Steps
 from alkit.models.modes import evaluating
 
 __all__ = ["AE", "AL", "ENC", "apply", "label_rows"]
@@ -125,6 +126,9 @@ class AL(nn.Module):
         lr: a real number, or {"enc": ..., "ae": ...}.
         optimizer: called as `optimizer(parameters, lr=...)`, once for {f, b} and once for {g, h};
             default fused Adam. A half without parameters needs none.
+
+    Attributes:
+        steps: how gradients become steps, see `alkit.engine.steps.Steps`.
     """
 
     def __init__(
@@ -145,6 +149,7 @@ class AL(nn.Module):
         self.lr = _pair(lr)
         self.optimizer_factory = optimizer
         self.losses: tuple[Tensor, Tensor] | None = None
+        self.steps = Steps()
         self._ready = ""  # what may come next: backward, update or neither
         self._optimizers: dict[str, torch.optim.Optimizer | None] = {}
 
@@ -180,22 +185,19 @@ class AL(nn.Module):
         return tree.detach(s), target
 
     def backward(self) -> None:
-        """Compute the gradients of both losses; those of an earlier backward are dropped first."""
+        """Compute the gradients of both losses; those that have been stepped with are dropped."""
         if self._ready != "backward" or self.losses is None:
             raise RuntimeError("backward() needs a forward of its own: call layer(x, y) first")
-        self.zero_grad(set_to_none=True)
-        torch.autograd.backward([loss for loss in self.losses if loss.requires_grad])
+        self.steps.backward(self, self.losses)
         # the graph is gone: keep the values only
         self.losses = self.losses[0].detach(), self.losses[1].detach()
         self._ready = "update"
 
     def update(self) -> None:
-        """Step both optimisers."""
+        """Step both optimisers, once gradients of `steps.accumulate` batches are there."""
         if self._ready != "update":
             raise RuntimeError("update() needs a backward of its own: call layer.backward() first")
-        for optimizer in self.optimizers.values():
-            if optimizer is not None:
-                optimizer.step()
+        self.steps.update(self.optimizers.values())
         torch.clear_autocast_cache()  # a context around the loop holds casts of old weights
         self._ready = ""
 

@@ -4,8 +4,6 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
-import torch
-
 from alkit.al.layers import AL
 from alkit.al.stages import Epoch
 from alkit.engine.group import Group
@@ -25,6 +23,7 @@ def execute_on_ranks(
         The timeline of all ranks.
     """
     timeline = run_ranks(schedule, epoch.stages, batches, threads=threads)
+    epoch.finish()
     group.share(owners(schedule), partial(_trained, epoch), partial(_take_over, epoch))
     return merged(timeline)
 
@@ -37,11 +36,10 @@ def _trained(epoch: Epoch, stage: int) -> dict[str, Any]:
         name: None if optimizer is None else optimizer.state_dict()
         for name, optimizer in layer.optimizers.items()
     }
-    losses = [torch.stack(pair) for pair in epoch.by_stage[stage]]
     return {
         "weights": dict(layer.state_dict()),
         "optimizers": optimizers,
-        "losses": torch.stack(losses),
+        "losses": epoch.by_stage[stage].rows(),
     }
 
 
@@ -52,4 +50,4 @@ def _take_over(epoch: Epoch, stage: int, trained: dict[str, Any]) -> None:
     for name, optimizer in layer.optimizers.items():
         if optimizer is not None:
             optimizer.load_state_dict(trained["optimizers"][name])
-    epoch.by_stage[stage] = [tuple(pair.unbind()) for pair in trained["losses"]]
+    epoch.by_stage[stage].seen = list(trained["losses"].unbind())

@@ -5,6 +5,7 @@ A stage knows the mathematics of a forward, a backward and an update; the schedu
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,11 +16,12 @@ from alkit.al.layers import AL
 from alkit.al.model import ALModel
 from alkit.data import tree
 from alkit.data.arguments import as_pair
-from alkit.engine.device import place
+from alkit.engine.device import device_of, place
 from alkit.engine.ledger import Ledger
+from alkit.engine.losses import Losses
 from alkit.engine.random import random_from
 
-__all__ = ["Epoch", "LayerStage", "ModelStage"]
+__all__ = ["Epoch", "LayerStage", "ModelStage", "updating"]
 
 
 class Epoch:
@@ -38,14 +40,17 @@ class Epoch:
         check_finite: bool = True,
         ledgers: Sequence[Ledger] | None = None,
     ) -> None:
-        self.model, self.seed, self.check_finite = model, seed, check_finite
+        self.model, self.seed = model, seed
         self.first_batch = int(model.batches_trained)
         self.offset = self.batches = self.samples = 0
         if isinstance(model, BPModel):
             self.stages: list[ModelStage] | list[LayerStage] = [ModelStage(self, model)]
         else:
             self.stages = [LayerStage(self, layer, i) for i, layer in enumerate(model)]
-        self.by_stage: list[list[tuple[Tensor, ...]]] = [[] for _ in self.stages]
+        self.by_stage = [
+            Losses(partial(self._diverged, stage) if check_finite else None)
+            for stage in range(len(self.stages))
+        ]
         if ledgers is not None and len(ledgers) != len(self.stages):
             raise ValueError(f"{len(ledgers)} ledgers for {len(self.stages)} stages: give one each")
         self.ledgers = ledgers
@@ -58,23 +63,22 @@ class Epoch:
             self.samples += tree.batch_size(x)
             yield x, self.model.label_input(y)
 
-    def note(self, stage: int, batch: int, losses: tuple[Tensor, ...]) -> None:
-        """Keep the losses of a forward, after a look at them."""
-        if self.check_finite:
-            for name, loss in zip(("associated", "autoencoder"), losses, strict=False):
-                if not torch.isfinite(loss):
-                    which = f"{name} loss of layer {stage}" if len(losses) == 2 else "loss"
-                    raise FloatingPointError(
-                        f"the {which} is {loss.item()} at batch {batch + self.offset}:"
-                        " lower the learning rate, or look at this batch"
-                    )
-        self.by_stage[stage].append(tuple(loss.detach() for loss in losses))
-
     def losses(self) -> Tensor:
-        """Return what was noted, float (batches, stages, losses)."""
-        rows = [[torch.stack([v.cpu() for v in pair]) for pair in own] for own in self.by_stage]
-        losses = torch.stack([torch.stack(own) for own in rows], dim=1)
-        return losses.to(torch.promote_types(losses.dtype, torch.float32))
+        """Return what was noted, float (batches, stages, losses); raises if one is not finite."""
+        return torch.stack([own.rows() for own in self.by_stage], dim=1)
+
+    def _diverged(self, stage: int, batch: int, column: int, value: float) -> FloatingPointError:
+        name = ("associated", "autoencoder")[column]
+        which = "loss" if isinstance(self.model, BPModel) else f"{name} loss of layer {stage}"
+        return FloatingPointError(
+            f"the {which} is {value} at batch {batch}: lower the learning rate, or look at this"
+            " batch"
+        )
+
+    def finish(self) -> None:
+        """Step with the gradients that are held for batches which do not come any more."""
+        for part in updating(self.model):
+            part.steps.finish(_optimizers(part))
 
     def number(self, batch: int) -> int:
         """Return the number of a batch among all that the model was trained on."""
@@ -85,11 +89,21 @@ class Epoch:
         return nullcontext() if self.ledgers is None else self.ledgers[stage].recording()
 
 
+def updating(model: ALModel | BPModel) -> list[AL | BPModel]:
+    """Return the parts of a model that update by themselves: AL's layers, or all of BP's."""
+    return [model] if isinstance(model, BPModel) else [*model]
+
+
+def _optimizers(part: AL | BPModel) -> Iterable[torch.optim.Optimizer | None]:
+    return [part.optimizer] if isinstance(part, BPModel) else part.optimizers.values()
+
+
 class LayerStage:
     """An AL layer as a stage."""
 
     def __init__(self, epoch: Epoch, layer: AL, index: int) -> None:
         self.epoch, self.layer, self.index = epoch, layer, index
+        self.device = device_of(layer)
 
     def forward(self, payload: tuple[Any, Tensor], batch: int, micro: int) -> tuple[Any, Tensor]:
         """Take (s, t) of the layer below, hand on the layer's own."""
@@ -99,7 +113,7 @@ class LayerStage:
         with noise, epoch.counting(self.index):
             handed_on = self.layer(x, y)
         assert self.layer.losses is not None  # a forward leaves them
-        self.epoch.note(self.index, batch, self.layer.losses)
+        epoch.by_stage[self.index].note(torch.stack(self.layer.losses))
         return handed_on
 
     def backward(self, payload: None, batch: int, micro: int) -> None:
@@ -116,20 +130,20 @@ class ModelStage:
 
     def __init__(self, epoch: Epoch, model: BPModel) -> None:
         self.epoch, self.model, self.loss = epoch, model, torch.zeros(())
+        self.device = device_of(model)
 
     def forward(self, payload: tuple[Any, Tensor], batch: int, micro: int) -> None:
         """Take a batch (x, y) and keep its loss."""
         key = self.epoch.seed, self.epoch.number(batch)
         with self.epoch.counting(0):
             self.loss = self.model.loss(*payload, key=key)
-        self.epoch.note(0, batch, (self.loss,))
+        self.epoch.by_stage[0].note(self.loss.view(1))
 
     def backward(self, payload: None, batch: int, micro: int) -> None:
         """Back-propagate through all blocks."""
-        self.model.zero_grad(set_to_none=True)
-        self.loss.backward()
+        self.model.steps.backward(self.model, [self.loss])
         self.loss = self.loss.detach()
 
     def update(self, payload: None, batch: int, micro: int) -> None:
         """Step the optimiser."""
-        self.model.optimizer.step()
+        self.model.steps.update([self.model.optimizer])

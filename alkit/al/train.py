@@ -108,6 +108,7 @@ def train_epoch(
             )
         else:
             parts.append(execute(schedule, run.stages, stream, threads=threads))
+    run.finish()
     synchronize(model)
     model.batches_trained.fill_(before + run.batches)
     timeline = Timeline.joined(parts)

@@ -42,8 +42,16 @@ def detach(tree: Any) -> Any:
 
 
 def to_device(tree: Any, device: Any) -> Any:
-    """Move every tensor of `tree` to `device`; tensors that are there already are not copied."""
-    return map_tensors(lambda tensor: tensor.to(device), tree)
+    """Move every tensor of `tree` to `device`; tensors that are there already are not copied.
+
+    From pinned memory the host does not wait for the copy: what lies there may not change before.
+    """
+
+    def moved(tensor: Tensor) -> Tensor:
+        waits = tensor.device.type != "cpu" or not tensor.is_pinned()
+        return tensor.to(device, non_blocking=not waits)
+
+    return map_tensors(lambda tensor: tensor if tensor.device == device else moved(tensor), tree)
 
 
 def batch_size(tree: Any) -> int:

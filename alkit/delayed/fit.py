@@ -11,6 +11,7 @@ from alkit.delayed.modules import Pipeline, even_cuts, sgd
 from alkit.delayed.options import Options
 from alkit.delayed.trainer import Trainer
 from alkit.engine.asked import ON_THE_CPU, Asked, fit_on_ranks
+from alkit.engine.compiled import compile_blocks
 from alkit.engine.device import spread
 from alkit.engine.group import Group
 from alkit.engine.loop import train_epochs
@@ -27,8 +28,13 @@ def fit(asked: Asked) -> Record:
     are as many modules as workers, or ranks, or two; with cuts, workers are free to run any module.
     """
     asked.refuse("exits", why="early exits are associated learning's")
-    asked.refuse("settings", why="give rate=, clip=, ... by name")
+    asked.refuse("settings", why="give rate=, replay_noise=, ... by name")
+    asked.refuse("accumulate", why="give micro= of gpipe, 1f1b or 2bw")
+    if asked.plan.precision == "float16":
+        asked.refuse("precision", why="its gradients cross modules unscaled: give bfloat16")
     pipeline = _pipeline(asked)
+    if asked.compile:
+        compile_blocks(block for module in pipeline for block in module.blocks)
     if asked.ranks > 1:
         asked.refuse("device", why=ON_THE_CPU)
         return fit_on_ranks(_fit, pipeline, asked)
@@ -46,6 +52,7 @@ def _fit(pipeline: Pipeline, asked: Asked) -> Record:
             asked.refuse("workers", why=f"cuts make {len(pipeline)} modules, a worker each at most")
         own |= {"workers": asked.workers} if asked.workers < len(pipeline) else {}
     own |= {"micro": asked.micro, "threads": asked.threads, "seed": asked.plan.seed}
+    own |= {"clip": asked.plan.clip}
     return train_epochs(
         Trainer(pipeline, asked.method, executor, own),
         asked.data,

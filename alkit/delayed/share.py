@@ -3,8 +3,6 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import torch
-
 from alkit.delayed.modules import Pipeline
 from alkit.delayed.stage import ModuleStage
 from alkit.engine.group import Group
@@ -39,7 +37,7 @@ def execute_on_ranks(
     own.reduce = None if replicated is None else replicated.mean
     timeline = run_ranks(schedule, stages, batches, threads=threads, pipelines=replicas)
     if own.reduce and own.losses:
-        own.losses = list(own.reduce(torch.stack(own.losses)).unbind())
+        own.losses.seen = list(own.reduce(own.losses.rows()).unbind())
     group.share(
         range(len(stages)), lambda at: _trained(stages[at]), lambda at, t: _take_over(stages[at], t)
     )
@@ -52,7 +50,7 @@ def _trained(stage: ModuleStage) -> dict[str, Any]:
     return {
         "weights": dict(stage.module.state_dict()),
         "optimizer": None if optimizer is None else optimizer.state_dict(),
-        "losses": torch.stack(stage.losses) if stage.losses else None,
+        "losses": stage.losses.rows() if stage.losses else None,
         "flights": stage.peak_flights,
         "versions": stage.versions.peak,
         "input_bytes": stage.input_bytes,
@@ -64,7 +62,7 @@ def _take_over(stage: ModuleStage, trained: dict[str, Any]) -> None:
     if stage.optimizer is not None:
         stage.optimizer.load_state_dict(trained["optimizer"])
     if trained["losses"] is not None:
-        stage.losses = list(trained["losses"].unbind())
+        stage.losses.seen = list(trained["losses"].unbind())
     stage.peak_flights = trained["flights"]
     stage.versions.peak = trained["versions"]
     stage.input_bytes = trained["input_bytes"]

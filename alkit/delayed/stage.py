@@ -22,7 +22,8 @@ from alkit.delayed.methods import Method
 from alkit.delayed.modules import Pipeline
 from alkit.delayed.options import Options
 from alkit.delayed.weights import Versions
-from alkit.engine.device import place
+from alkit.engine.device import device_of, place
+from alkit.engine.losses import Losses
 
 __all__ = ["ModuleStage"]
 
@@ -44,7 +45,7 @@ class ModuleStage:
     """Module `index` of a pipeline.
 
     Attributes:
-        losses: of the last module, a scalar a batch.
+        losses: of the last module, one a batch.
         flights: what is in flight, by (batch, micro-batch).
         peak_flights: the most at a time.
         input_bytes: of one (micro-)batch's input.
@@ -57,6 +58,7 @@ class ModuleStage:
         self.pipeline, self.index, self.method, self.options = pipeline, index, method, options
         self.micro = micro
         self.module, self.optimizer = pipeline[index], pipeline.optimizers[index]
+        self.device = device_of(self.module)
         self.stages = len(pipeline)
         self.is_last = index == self.stages - 1
         # the last module's backward follows its forward at once: there is nothing to run again
@@ -68,7 +70,8 @@ class ModuleStage:
         self.peak_flights = self.input_bytes = 0
         self.forwarded = -1
         self.gradients: dict[str, Tensor] = {}
-        self.losses: list[Tensor] = []
+        self.losses = Losses(self._diverged if options.check_finite else None)
+        self.loss = torch.zeros(())  # of the batch's micro-batches so far
         self.writes = True  # whether a module that runs again changed its last input in place
         self.reduce: Callable[[Tensor], Tensor] | None = None  # over replicas, see share.py
         self.rest: list[tuple[Any, Any]] = []  # micro-batches of the batch that is being fed
@@ -169,7 +172,7 @@ class ModuleStage:
         output = self._call(flight.leaves, flight.x, at, moves=moves, again=again)
         if self.is_last:
             output = self.pipeline.loss_fn(output, flight.y) / self.micro
-            self._note(output.detach(), *at)
+            self._note(output.detach(), at[1])
         flight.output = output
         return output
 
@@ -212,16 +215,16 @@ class ModuleStage:
                 for (name, gradient), part in zip(self.gradients.items(), parts, strict=True)
             }
 
-    def _note(self, loss: Tensor, batch: int, micro: int) -> None:
-        if self.options.check_finite and not torch.isfinite(loss):
-            raise FloatingPointError(
-                f"the loss is {loss.item()} at batch {self.first_batch + batch}: lower the learning"
-                " rate, or take fewer modules"
-            )
-        if micro:
-            self.losses[-1] = self.losses[-1] + loss
-        else:
-            self.losses.append(loss)
+    def _note(self, loss: Tensor, micro: int) -> None:
+        self.loss = self.loss + loss if micro else loss
+        if micro == self.micro - 1:
+            self.losses.note(self.loss.view(1))
+
+    def _diverged(self, batch: int, column: int, value: float) -> FloatingPointError:
+        return FloatingPointError(
+            f"the loss is {value} at batch {self.first_batch + batch}: lower the learning rate, or"
+            " take fewer modules"
+        )
 
     def _set_rate(self, optimizer: torch.optim.Optimizer, batch: int) -> None:
         if self.options.rate is None:

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
@@ -128,10 +127,10 @@ def train_epoch(
         run = run_single if executor == "single" else run_threads
         timeline = run(schedule, stages, feed, threads=threads)
     synchronize(pipeline)
-    losses = torch.stack([loss.cpu() for loss in stages[-1].losses])
+    losses = stages[-1].losses.rows().squeeze(1)
     pipeline.batches_trained += feed.batches
     return Record(
-        losses=losses.to(torch.promote_types(losses.dtype, torch.float32)),
+        losses=losses,
         timeline=timeline,
         samples=feed.samples,
         seconds=time.perf_counter() - start_s,

@@ -11,7 +11,7 @@ __all__ = ["fit"]
 
 # what its own settings call these options
 NAMES = {name: name for name in ("epochs", "schedule", "augment", "seed", "threads")}
-NAMES |= {"batch_size": "batch"}
+NAMES |= {"batch_size": "batch", "clip": "clip"}
 REFUSED: tuple[str, ...] = (
     "optimizer",
     "loss",
@@ -21,6 +21,8 @@ REFUSED: tuple[str, ...] = (
     "micro",
     "exits",
     "tensorboard",
+    "accumulate",
+    "compile",
 )
 REFUSED += ("end_factor", "drop_last", "patience", "evaluate_train", "stop_at_divergence")
 
@@ -36,6 +38,7 @@ def fit(asked: Asked) -> Record:
             f" makes, not a {type(asked.model).__name__}"
         )
     asked.refuse(*REFUSED, why="see alkit.dtp.Settings for its own")
+    asked.refuse("precision", why="its targets are small differences, which rounding would drown")
     if asked.device is not None:
         if asked.ranks > 1:
             asked.refuse("device", why=ON_THE_CPU)

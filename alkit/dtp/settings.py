@@ -47,6 +47,7 @@ class Settings:
         index: places for unpooling in the loss: "own" of the noisy pass, as published, or "frozen".
         symmetric: begin with feedback weights that are copies of the forward's, and no biases.
         optimizer, lr, momentum, weight_decay: of the forward weights.
+        clip: largest norm of all forward gradients; None: no limit.
         schedule: of lr: "cosine" to 0 over all steps; "cosine_published", an epoch a step, to 1e-5
             at epoch 85 of 90 and up again; "step", x 0.1 each 30 epochs; "none".
         batch: samples; the last batch of an epoch may be smaller.
@@ -78,6 +79,7 @@ class Settings:
     lr: float = 0.05
     momentum: float = 0.9
     weight_decay: float = 1e-4
+    clip: float | None = None
     schedule: str = "cosine"
     augment: str = "none"
     seed: int = 0

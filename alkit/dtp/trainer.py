@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
+from torch.nn.utils import clip_grad_norm_
 
 from alkit.data.given import Source, Splits
 from alkit.dtp.angles import compare
@@ -31,6 +32,7 @@ from alkit.engine import trainer
 from alkit.engine.device import place
 from alkit.engine.evaluate import evaluate
 from alkit.engine.group import Group
+from alkit.engine.losses import Losses
 from alkit.schedule.timeline import Timeline
 
 __all__ = ["Trained", "Trainer", "feedback_for"]
@@ -123,7 +125,7 @@ class Trainer(trainer.Trainer):
             NotFinite: a loss or a weight is not.
             RanksDiffer: ranks have different weights or batches.
         """
-        losses: list[float] = []
+        losses = Losses(self._diverged)
         learned: list[FeedbackLosses] = []
         if not self.watch.seconds:
             self._begin()
@@ -132,9 +134,7 @@ class Trainer(trainer.Trainer):
         start_s = time.perf_counter()
         for x, y_onehot in batches:
             self.lr = rate(own.schedule, own.lr, step, epoch, self.steps)
-            loss, feedback_losses = self._step(x, y_onehot, step)
-            losses.append(float(loss))
-            learned.append(feedback_losses)
+            learned.append(self._step(x, y_onehot, step, losses))
             step += 1
             if step % own.check_every == 0:
                 self.check_ranks(y_onehot, step)
@@ -142,7 +142,7 @@ class Trainer(trainer.Trainer):
         self.check_ranks(y_onehot, step)
         self._check_finite(step)
         spent = {f"{kind}_s": self.watch.total(kind) - before[kind] for kind in WAITS}
-        self.losses.append(torch.tensor(losses, dtype=torch.float64))
+        self.losses.append(losses.rows().squeeze(1).double())
         for n, found in self._from_owners(learned).items():
             self.feedback_losses.setdefault(n, []).append(found)
         return Trained(self.losses[-1], seconds, spent, self.watch.timeline())
@@ -217,24 +217,28 @@ class Trainer(trainer.Trainer):
 
     # ---- a step
 
-    def _step(self, x: Tensor, y_onehot: Tensor, step: int) -> tuple[Tensor, FeedbackLosses]:
-        """Train on one batch; return its cross-entropy, and losses of this rank's loops."""
+    def _step(self, x: Tensor, y_onehot: Tensor, step: int, losses: Losses) -> FeedbackLosses:
+        """Train on one batch; note its cross-entropy, return the losses of this rank's loops."""
         x, y_onehot = place((x, y_onehot), self.model)
         if self.feedback is None:
             loss, gradients = self._backprop(x, y_onehot, step)
             learned: FeedbackLosses = {}
         else:
             loss, gradients, learned = self._targets(self.feedback, x, y_onehot, step)
-        if not torch.isfinite(loss):
-            raise NotFinite(f"the loss is {loss.item()} at step {step}: lower lr ({self.lr:g})")
+        losses.note(loss.view(1))
         with self.watch.timed("update", len(self.model) - 1, step):
             for parameter, gradient in zip(self.parameters, gradients, strict=True):
                 parameter.grad = gradient
+            if self.settings.clip is not None:
+                clip_grad_norm_(self.parameters, self.settings.clip)
             for group in self.optimizer.param_groups:
                 group["lr"] = self.lr
             self.optimizer.step()
             self.optimizer.zero_grad(set_to_none=True)
-        return loss, learned
+        return learned
+
+    def _diverged(self, batch: int, column: int, value: float) -> NotFinite:
+        return NotFinite(f"the loss is {value} at step {self.step + batch}: lower lr ({self.lr:g})")
 
     def _backprop(self, x: Tensor, y_onehot: Tensor, step: int) -> tuple[Tensor, Gradients]:
         with self.watch.timed("forward", 0, step):

@@ -13,7 +13,7 @@ from alkit.engine.record import Record
 __all__ = ["fit"]
 
 NAMES = {name: name for name in ("epochs", "seed", "threads", "micro", "executor")}
-NAMES |= {"batch_size": "batch", "workers": "devices"}
+NAMES |= {"batch_size": "batch", "workers": "devices", "precision": "precision"}
 REFUSED: tuple[str, ...] = (
     "optimizer",
     "loss",
@@ -24,6 +24,8 @@ REFUSED: tuple[str, ...] = (
     "schedule",
     "end_factor",
     "augment",
+    "accumulate",
+    "compile",
 )
 REFUSED += ("drop_last", "patience", "evaluate_train", "stop_at_divergence")
 
@@ -43,9 +45,9 @@ def fit(asked: Asked) -> Record:
     if asked.ranks > 1:
         asked.refuse("workers", why="with ranks, a rank is a device")
     changes = asked.given_options(**NAMES) | dict(asked.changes)
-    if asked.one_lr is not None:
-        recipe = changes.get("recipe", (asked.settings or Settings()).recipe)
-        changes["recipe"] = replace(recipe, lr=asked.one_lr)
+    given = {"lr": asked.one_lr, "clip": asked.plan.clip}
+    recipe = changes.get("recipe", (asked.settings or Settings()).recipe)
+    changes["recipe"] = replace(recipe, **{n: v for n, v in given.items() if v is not None})
     data = asked.data
     own = train(
         asked.model,

@@ -30,6 +30,7 @@ from alkit.elastic.world import World
 from alkit.engine import checkpoint as checkpoints
 from alkit.engine.evaluate import evaluate
 from alkit.engine.heartbeat import beat
+from alkit.engine.precision import autocast
 from alkit.schedule.timeline import Timeline
 
 __all__ = ["run"]
@@ -63,13 +64,14 @@ def run(
     for part in (validation, test):
         if part is not None:  # what a metric cannot judge is said before the first step
             network.metric(network.predict(part.inputs(torch.arange(1))), part.y[:1])
-    loop = _Loop(network, train, settings, world, checkpoint)
-    try:
-        loop.begin()
-        loop.go(validation, progress=progress and world.is_first)
-        return loop.record(test)
-    finally:
-        loop.trainer.close()
+    with autocast(settings.precision):
+        loop = _Loop(network, train, settings, world, checkpoint)
+        try:
+            loop.begin()
+            loop.go(validation, progress=progress and world.is_first)
+            return loop.record(test)
+        finally:
+            loop.trainer.close()
 
 
 class _Loop:

@@ -7,6 +7,7 @@ from typing import Any
 from alkit.elastic.freeze import Observation, Policy, kept, policy
 from alkit.elastic.optim import Recipe
 from alkit.elastic.plan import Planner, Switches, check_choice
+from alkit.engine.precision import check_precision
 
 __all__ = ["EXECUTORS", "SCHEDULES", "Settings"]
 
@@ -35,6 +36,7 @@ class Settings:
         executor: "single", on the calling thread; "threads", one a stage; "ranks".
         schedule: of a batch: "1f1b", or "gpipe" as published.
         threads: operator threads of each worker.
+        precision: "float32" as tensors are, or "bfloat16" for the operators that bear it.
         seed: of the order of the samples.
         recipe: optimiser, rate, clipping.
         partition, budget, batch_policy, lr_rule: see `Planner`.
@@ -60,6 +62,7 @@ class Settings:
     executor: str = "single"
     schedule: str = "1f1b"
     threads: int = 1
+    precision: str = "float32"
     seed: int = 0
     recipe: Recipe = field(default_factory=Recipe)
     partition: str = "minmax"
@@ -76,6 +79,7 @@ class Settings:
     def __post_init__(self) -> None:
         check_choice("executor", self.executor, EXECUTORS)
         check_choice("schedule", self.schedule, SCHEDULES)
+        check_precision(self.precision, ("float32", "bfloat16"))  # gradients cross stages unscaled
         for least, names in LEAST.items():
             for name in names:
                 if getattr(self, name) < least:
@@ -119,6 +123,7 @@ class Settings:
         freeze = self.freeze if isinstance(self.freeze, str) else "a function"
         options = {name: str(value) for name, value in sorted(self.freeze_options.items())}
         found = {"freeze": freeze, "freeze_options": options}
-        found |= {name: getattr(self, name) for name in ("batch", "seed", "epochs", "every")}
+        same = ("batch", "seed", "epochs", "every", "precision")
+        found |= {name: getattr(self, name) for name in same}
         found |= {each.name: getattr(self.recipe, each.name) for each in fields(Recipe)}
         return found | {"batch_policy": self.batch_policy, "lr_rule": self.lr_rule}

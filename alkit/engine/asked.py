@@ -41,6 +41,7 @@ class Asked:
     cuts: list[int] | None = None
     micro: int = 1
     device: Names | None = None
+    compile: bool = False
     exits: bool = False
     tensorboard: str | Path | None = None
     checkpoint: str | Path | None = None

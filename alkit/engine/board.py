@@ -1,15 +1,15 @@
 """What the workers of one process share: payloads on their way, tasks done, the first failure."""
 
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
 from alkit.engine.free import FreeLanes
 from alkit.engine.stage import Stage, run_task
+from alkit.engine.watch import Watch
 from alkit.schedule.task import Schedule, Task
-from alkit.schedule.timeline import Interval, Timeline
+from alkit.schedule.timeline import Timeline
 from alkit.schedule.validate import validate
 
 __all__ = ["Board", "PullFeed", "Stopped"]
@@ -37,7 +37,7 @@ class Board:
         self.idle = 0
         self.failure: BaseException | None = None
         self.stopped = False
-        self.intervals: list[Interval] = []
+        self.watch = Watch(stages)
         self.free: FreeLanes | None = None  # set where free workers share this board
 
     def missing(self, task: Task) -> list[Task]:
@@ -47,19 +47,18 @@ class Board:
     def perform(self, task: Task, worker: int) -> None:
         """Run a task whose waits are met; hand over what it returns and post that it is done."""
         payload = self.mail.pop(task, None)
-        start_s = time.perf_counter()
+        start = self.watch.now(task.stage)
         output = run_task(self.stages, task, payload, f"worker {worker} of {self.schedule.name}")
-        interval = Interval(f"worker {worker}", *task, start_s, time.perf_counter())
+        end = self.watch.now(task.stage)
         with self.lock:
-            self.intervals.append(interval)
+            self.watch.note(f"worker {worker}", task, start, end)
             self._hand_over(task, output)
             self._post(task)
             if self.free is None:
                 self._wake()
             else:
-                self.free.note(
-                    task, interval.end_s - start_s
-                )  # others wake after this worker's choice
+                # others wake after this worker's choice
+                self.free.note(task, end.host_s - start.host_s)
 
     def tasks(self, worker: int) -> Iterator[Task]:
         """Yield what a worker is to perform, as soon as it may start."""
@@ -150,7 +149,7 @@ class Board:
 
     def timeline(self) -> Timeline:
         names = (f"worker {worker}" for worker in range(self.schedule.workers))
-        return Timeline.of(self.intervals, names)
+        return Timeline.of(self.watch.intervals(), names, self.watch.clock)
 
     def _wait(self, condition: Callable[[], bool]) -> None:
         """Wait, holding the lock, until `condition` or a stop."""

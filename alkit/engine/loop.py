@@ -24,6 +24,7 @@ from alkit.data.arguments import check_whole
 from alkit.data.given import Source, Splits
 from alkit.engine import checkpoint as checkpoints
 from alkit.engine.group import Group
+from alkit.engine.precision import autocast, check_precision
 from alkit.engine.rates import rates, scheduled
 from alkit.engine.record import Record
 from alkit.engine.trainer import Row, Trained, Trainer
@@ -40,6 +41,8 @@ class Plan:
             model has its own rates back afterwards.
         augment: how training images are changed; see `Part.batches`.
         drop_last: leave a last, smaller batch out.
+        precision: of `alkit.engine.precision.PRECISIONS`.
+        clip: largest norm of gradients; accumulate: batches whose mean gradient makes a step.
         patience: stop after so many epochs in a row without a better validation accuracy.
         evaluate_train: also measure the accuracy on the training part, not augmented.
         stop_at_divergence: a loss that is not finite ends the run instead of raising.
@@ -52,12 +55,19 @@ class Plan:
     end_factor: float = 0.1
     augment: str = "none"
     drop_last: bool = False
+    precision: str = "float32"
+    clip: float | None = None
+    accumulate: int = 1
     patience: int | None = None
     evaluate_train: bool = False
     stop_at_divergence: bool = False
 
     def __post_init__(self) -> None:
         check_whole(epochs=self.epochs, patience=self.patience, batch_size=self.batch_size)
+        check_whole(accumulate=self.accumulate)
+        check_precision(self.precision)
+        if self.clip is not None and self.clip <= 0:
+            raise ValueError(f"clip is {self.clip}: give a positive norm, or None")
 
     def batches(self, train: Source, epoch: int) -> Iterable[tuple[Any, Tensor]]:
         """Return an epoch's batches of the training part."""
@@ -97,7 +107,10 @@ def train_epochs(
     settings = asdict(plan) | dict(identity or {}) | bases | {"data": data.fingerprint()}
     group = group or Group("single")
     writes = group.is_first
-    with scheduled(trainer, plan.schedule, plan.epochs, plan.end_factor) as start_epoch:
+    with (
+        autocast(plan.precision),
+        scheduled(trainer, plan.schedule, plan.epochs, plan.end_factor) as start_epoch,
+    ):
         run = _Run(trainer, settings, checkpoint, group, choose)
         with (
             _board(tensorboard if writes else None, run.resumed_at) as write,

@@ -23,6 +23,7 @@ from alkit.engine.local import operator_threads
 from alkit.engine.messages import Inbox, Outbox, broadcast, fingerprint
 from alkit.engine.signals import Signals
 from alkit.engine.stage import Stage, run_task
+from alkit.engine.watch import Watch
 from alkit.schedule.task import Schedule, Task
 from alkit.schedule.timeline import Interval, Timeline
 from alkit.schedule.validate import validate
@@ -88,8 +89,11 @@ def run_ranks(
             run.perform(task)
             run.forget(task.batch)
         run.close()
-    own = f"worker {run.rank}"
-    return Timeline(tuple(run.intervals(own, start_s)), (own,))
+    shifted = (
+        i._replace(start_s=i.start_s - start_s, end_s=i.end_s - start_s)
+        for i in run.watch.intervals()
+    )
+    return Timeline(tuple(shifted), (f"worker {run.rank}",), run.watch.clock)
 
 
 def merged(timeline: Timeline) -> Timeline:
@@ -113,7 +117,7 @@ def merged(timeline: Timeline) -> Timeline:
             Interval(f"worker {rank}", one["kinds"][kind], *place, *times)
             for (kind, *place), times in rows
         )
-    return Timeline.of(intervals, [f"worker {rank}" for rank in ranks])
+    return Timeline.of(intervals, [f"worker {rank}" for rank in ranks], timeline.clock)
 
 
 class _Rank:
@@ -130,7 +134,9 @@ class _Rank:
         self.tasks_per_batch = len(schedule.one_batch(self.rank))
         self.left: dict[int, int] = {}  # tasks of a batch that this rank has still to run
         self.mail: dict[Task, Any] = {}
-        self.times: list[tuple[Task, float, float]] = []
+        # the others' may be elsewhere, and this one runs none of their tasks
+        own = [s if self.owner[at] == self.rank else None for at, s in enumerate(stages)]
+        self.watch = Watch(own)
         self.inboxes: dict[Stream, Inbox] = {}
         self.outboxes: dict[Stream, Outbox] = {}
         streams = sorted(q for q in self.queues if self.owner[q[1]] != self.owner[q[3]])
@@ -168,9 +174,9 @@ class _Rank:
         """Run a task and hand on what it makes."""
         payload = self.mail.pop(task, None)
         beat(str(task))
-        start_s = time.perf_counter()
+        start = self.watch.now(task.stage)
         output = run_task(self.stages, task, payload, f"rank {self.rank} of {self.schedule.name}")
-        self.times.append((task, start_s, time.perf_counter()))
+        self.watch.note(f"worker {self.rank}", task, start, self.watch.now(task.stage))
         self.signals.send(task)
         for taker in self.schedule.takers(task) if output is not None else ():
             if self.owner[taker.stage] == self.rank:
@@ -191,10 +197,6 @@ class _Rank:
                         raise _unequal(inbox.peer)
         assert self.batches is not None  # the loader has ended
         self.signals.close(self.batches)
-
-    def intervals(self, name: str, start_s: float) -> Iterator[Interval]:
-        for task, begin_s, end_s in self.times:
-            yield Interval(name, *task, begin_s - start_s, end_s - start_s)
 
     def _connect(self, streams: Sequence[Stream]) -> None:
         """Open this rank's ends of the streams, which hold what the schedule may have waiting."""

@@ -9,13 +9,17 @@ from torch import Tensor, nn
 from torch.profiler import record_function
 
 from alkit.data import tree
+from alkit.engine.device import device_of, place
 from alkit.schedule.task import Task
 
 __all__ = ["BlockStage", "Stage", "run_task"]
 
 
 class Stage(Protocol):
-    """The mathematics of one stage; the engine sees to order, hand-over and threads."""
+    """The mathematics of one stage; the engine sees to order, hand-over and threads.
+
+    One on an accelerator says so by an attribute `device`: its times are then the device's.
+    """
 
     def forward(self, payload: Any, batch: int, micro: int) -> Any:
         """Take the previous stage's output (stage 0: the batch); return the next stage's input."""
@@ -63,15 +67,16 @@ class BlockStage:
         loss: Callable[[Any, Tensor], Tensor] | None = None,
     ) -> None:
         self.block, self.optimizer, self.loss = block, optimizer, loss
+        self.device = device_of(block)
         self.kept: dict[tuple[int, int], tuple[Any, Any]] = {}
 
     def forward(self, payload: tuple[Any, Tensor], batch: int, micro: int) -> Any:
         """Take (x, y), keep the graph, hand on (output, y)."""
         x, y = payload
-        x = tree.map_tensors(_leaf, x)
+        x = tree.map_tensors(_leaf, place(x, self.block))
         output = self.block(x)
         if self.loss is not None:
-            output = self.loss(output, y)
+            output = self.loss(output, place(y, self.block))
         self.kept[batch, micro] = x, output
         return None if self.loss is not None else (tree.detach(output), y)
 
@@ -83,6 +88,7 @@ class BlockStage:
         A tensor that the next block leaves alone, such as an LSTM's last states, has None.
         """
         x, output = self.kept.pop((batch, micro))
+        payload = place(payload, self.block)
         roots = [tensor for tensor in tree.tensors(output) if tensor.requires_grad]
         if payload is None:
             torch.autograd.backward(roots)  # the loss

@@ -156,7 +156,8 @@ def gantt(timeline: Timeline, title: str, ax: Axes | None = None) -> Axes:
             ax.text(i.start_s + width / 2, y, str(i.stage), ha="center", va="center", fontsize=7)
     ax.set_yticks(range(len(places)), list(places))
     ax.invert_yaxis()
-    ax.set(xlabel="seconds", title=title, xlim=(0, timeline.span_s or 1))
+    label = "seconds, by the device's clock" if timeline.clock == "device" else "seconds"
+    ax.set(xlabel=label, title=title, xlim=(0, timeline.span_s or 1))
     ax.grid(visible=False, axis="y")
     return ax
 

@@ -5,21 +5,33 @@ from collections.abc import Iterable
 from torch import nn
 
 from alkit.data.arguments import given
+from alkit.models.foreign import CUTS, cut
 
 __all__ = ["as_blocks"]
 
 
-def as_blocks(blocks: Iterable[nn.Module]) -> list[nn.Module]:
-    """Return the blocks as a list.
+def as_blocks(blocks: nn.Module | Iterable[nn.Module]) -> list[nn.Module]:
+    """Return a network as a list of blocks, each taking what the one before returns.
 
+    Args:
+        blocks: a list of them, an `nn.Sequential`, or a network whose structure is known: see
+            `alkit.models.foreign`. Modules are used as they are, not copied.
     Raises:
-        TypeError: a whole network, or something that is no module.
-        ValueError: there are none.
+        TypeError: another network, or something that is no module.
+        ValueError: there are no blocks.
+
+    Example:
+        >>> import alkit, torchvision
+        >>> len(alkit.blocks(torchvision.models.resnet18()))
+        10
     """
+    if isinstance(blocks, nn.Module) and (own := cut(blocks)) is not None:
+        return own
     if isinstance(blocks, nn.Module) and not isinstance(blocks, Iterable):
+        known = ", ".join(f"{name} of {package}" for package, name in CUTS)
         raise TypeError(
             f"blocks is a whole {type(blocks).__name__}: give a list of its blocks or an"
-            " nn.Sequential, each taking what the one before returns"
+            f" nn.Sequential, each taking what the one before returns; alkit cuts {known} by itself"
         )
     found = list(blocks)
     for index, block in enumerate(found):

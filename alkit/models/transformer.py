@@ -92,11 +92,22 @@ class EncoderBlock(nn.Module):
         x_ND = _taken(x_BTD, places_N)
         x_ND = x_ND + self.dropout(self._attend(self.norms[0](x_ND), places_N, mask_BT))
         x_ND = x_ND + self.dropout(self.ffn(self.norms[1](x_ND)))
-        return _spread(self.norms[2](x_ND), places_N, mask_BT), mask_BT
+        y_BTD = _spread(self.norms[2](x_ND), places_N, mask_BT)
+        if len(places_N) == mask_BT.numel():
+            y_BTD = self._without_padding(y_BTD, mask_BT)
+        return y_BTD, mask_BT
 
     def _places(self, mask_BT: Tensor) -> Tensor:
-        """Return the positions that are worked on."""
+        """Return the positions that are worked on.
+
+        To ask an accelerator how many tokens are real is to wait for it: there it is all.
+        """
+        if mask_BT.device.type != "cpu":
+            return torch.arange(mask_BT.numel(), device=mask_BT.device)
         return mask_BT.flatten().nonzero().squeeze(1)
+
+    def _without_padding(self, y_BTD: Tensor, mask_BT: Tensor) -> Tensor:
+        return y_BTD * mask_BT.unsqueeze(2)
 
     def _attend(self, x_ND: Tensor, places_N: Tensor, mask_BT: Tensor) -> Tensor:
         """Do what `nn.MultiheadAttention` does, with its weights."""
@@ -157,6 +168,9 @@ class LegacyEncoderBlock(EncoderBlock):
     def _places(self, mask_BT: Tensor) -> Tensor:
         """Return all positions: padding is worked on, but not attended to."""
         return torch.arange(mask_BT.numel(), device=mask_BT.device)
+
+    def _without_padding(self, y_BTD: Tensor, mask_BT: Tensor) -> Tensor:
+        return y_BTD  # as published: what is made of padding goes on
 
 
 def transformer(

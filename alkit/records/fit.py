@@ -33,6 +33,10 @@ def fit(
     epochs: int = 1,
     batch_size: int = 32,
     device: Names | None = None,
+    precision: str = "float32",
+    clip: float | None = None,
+    accumulate: int = 1,
+    compile: bool = False,
     executor: str | None = None,
     ranks: int = 1,
     workers: int | None = None,
@@ -69,6 +73,14 @@ def fit(
         device: where to train: "cuda", "auto" for this machine's accelerator if it has one, or
             several, among which neighbouring layers are shared: ["cuda:0", "cuda:1"]. None leaves
             the model where it is. Of bp, AL and delayed gradients in one process, and of DTP.
+        precision: "float32": as the tensors are; "bfloat16", of all but split learning and DTP:
+            operators that bear it are cast, weights are not; "float16", of bp and AL: likewise,
+            and losses are scaled.
+        clip: largest norm of the gradients of an optimiser: of all with bp, DTP and elastic
+            training, of half a layer with AL, of one tensor with delayed gradients.
+        accumulate: batches whose mean gradient makes a step, of bp and AL; for others see micro.
+        compile: run the blocks of bp, AL and delayed gradients by `torch.compile`; the first batch
+            waits for it. Results are equal up to rounding.
         executor: see the method's `executors`. On ranks every rank evaluates and returns the same;
             only rank 0 writes, and shows progress.
         ranks: processes to start for this call; 1: train in this one.
@@ -116,6 +128,9 @@ def fit(
         end_factor=end_factor,
         augment=augment,
         drop_last=drop_last or chosen.family == "delayed",
+        precision=precision,
+        clip=clip,
+        accumulate=accumulate,
         patience=patience,
         evaluate_train=evaluate_train,
         stop_at_divergence=stop_at_divergence,
@@ -135,6 +150,7 @@ def fit(
         cuts=None if cuts is None else list(cuts),
         micro=micro,
         device=device,
+        compile=compile,
         exits=exits,
         tensorboard=tensorboard,
         checkpoint=checkpoint,

@@ -148,7 +148,7 @@ class _Clock:
             raise ValueError(f"{self.schedule.name} deadlocks: see alkit.schedule.validate")
         links = [_link(*pair) for pair in sorted(self.links)]
         workers = (f"worker {worker}" for worker in range(self.schedule.workers))
-        return Timeline.of(self.intervals, [*workers, *links])
+        return Timeline.of(self.intervals, [*workers, *links], "virtual")
 
     def _take(self, lane: int) -> list[tuple[int, Task]]:
         """Return the next task of a lane, if there is one."""

@@ -135,7 +135,7 @@ def by_device(timeline: Timeline, placement: Sequence[int]) -> Timeline:
     """Return the timeline with a row a device instead of a row a worker."""
     names = [_device(device) for device in range(max(placement) + 1)]
     moved = (i._replace(resource=names[placement[i.stage]]) for i in timeline.intervals)
-    return Timeline.of(moved, names)
+    return Timeline.of(moved, names, timeline.clock)
 
 
 def _device(number: int) -> str:

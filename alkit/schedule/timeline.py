@@ -36,20 +36,24 @@ class Timeline(Brief):
     Attributes:
         intervals: by resource, then by start.
         resources: all of them, also one that had nothing to do.
+        clock: by which times were taken: the "host"'s, the "device"'s events, or a "virtual" one.
     """
 
     intervals: tuple[Interval, ...]
     resources: tuple[str, ...]
+    clock: str = "host"
 
     @staticmethod
-    def of(intervals: Iterable[Interval], resources: Iterable[str]) -> "Timeline":
+    def of(
+        intervals: Iterable[Interval], resources: Iterable[str], clock: str = "host"
+    ) -> "Timeline":
         """Sort the intervals and let time begin at the first of them."""
         resources = tuple(resources)
         place = {name: at for at, name in enumerate(resources)}
         intervals = sorted(intervals, key=lambda i: (place[i.resource], i.start_s))
         zero = min((i.start_s for i in intervals), default=0.0)
         moved = (i._replace(start_s=i.start_s - zero, end_s=i.end_s - zero) for i in intervals)
-        return Timeline(tuple(moved), resources)
+        return Timeline(tuple(moved), resources, clock)
 
     @staticmethod
     def joined(parts: "Sequence[Timeline]") -> "Timeline":
@@ -61,7 +65,7 @@ class Timeline(Brief):
                 intervals.append(moved._replace(batch=i.batch + batches))
             batches, now = batches + len(part.batch_ends_s), now + part.span_s
         resources = dict.fromkeys(name for part in parts for name in part.resources)
-        return Timeline.of(intervals, resources)
+        return Timeline.of(intervals, resources, parts[0].clock if parts else "host")
 
     @cached_property
     def span_s(self) -> float:
@@ -129,7 +133,7 @@ class Timeline(Brief):
     def between(self, first: int, last: int) -> "Timeline":
         """Return the part with the batches `first` to `last`, the latter included, from time 0."""
         kept = (i for i in self.intervals if first <= i.batch <= last)
-        return Timeline.of(kept, self.resources)
+        return Timeline.of(kept, self.resources, self.clock)
 
     def to_frame(self) -> pd.DataFrame:
         """Return the intervals as a table, one row each."""

@@ -33,6 +33,9 @@ REFUSED: tuple[str, ...] = (
     "exits",
     "tensorboard",
     "schedule",
+    "clip",
+    "accumulate",
+    "compile",
 )
 REFUSED += ("end_factor", "drop_last", "patience", "evaluate_train", "stop_at_divergence")
 
@@ -55,6 +58,7 @@ def fit(asked: Asked) -> Record:
     """
     asked.refuse(*REFUSED, why="see alkit.split.Settings for its own")
     asked.refuse("settings", why="give epochs=, momentum=, ... by name")
+    asked.refuse("precision", why="what crosses the wire has one type, float32")
     blocks = as_blocks(asked.model)
     if not isinstance(asked.data.train, Part):
         raise TypeError(f"{asked.method} deals samples among devices: give a DataSet, or (x, y)")

@@ -11,6 +11,7 @@ from alkit.dtp.networks import EXACT, Switches
 from alkit.dtp.presets import PRESETS
 from alkit.dtp.record import Record
 from alkit.dtp.train import train
+from alkit.engine.device import devices_named
 from alkit.records import results
 from alkit.records.study import pack
 
@@ -54,6 +55,7 @@ def trained(
     seed: int,
     *,
     progress: bool = False,
+    device: str = "cpu",
     **changes: Any,
 ) -> Record | None:
     """Train one row: a name of VARIANTS on a preset's network; backprop at the rate beta x lr.
@@ -68,7 +70,7 @@ def trained(
     if settings.method == "bp":
         settings = replace(settings, lr=settings.beta * settings.lr)
     base = replace(base, channels=data.train.x.shape[1], switches=variant.switches or base.switches)
-    net = base.net(seed)
+    net = base.net(seed).to(devices_named(device)[0])
     try:
         return train(net, data, settings=settings, progress=progress)
     except NotFinite as error:

@@ -41,6 +41,7 @@ CPU_INDICES = {
 ATTENTION = "scaled_dot_product_attention"
 LOWER = ("linear", "matmul", "mm", "bmm", "addmm", "conv1d", "conv2d", ATTENTION)
 FLOAT32 = ("layer_norm", "mse_loss", "nll_loss", "softmax.int", "log_softmax.int")
+FLOAT32 += ("cross_entropy_loss", "cosine_similarity", "linalg_vector_norm")
 RECURRENT = {
     "lstm.input": decompositions.lstm_impl,
     "lstm.data": decompositions.lstm_data_impl,
@@ -71,7 +72,22 @@ def start(compiler=True):
     torch.serialization.register_package(5, lambda s: getattr(s, "sim_device", None), _mark)
     torch.serialization.add_safe_globals([_rebuild])
     torch.__future__.set_swap_module_params_on_conversion(True)  # module.to keeps its Parameters
+    torch.nn.Module.load_state_dict = _copying(torch.nn.Module.load_state_dict)
     return len(_default)
+
+
+def _copying(load):
+    """Let load_state_dict copy, as on CUDA: nn.LSTM's parameters, of which it keeps references,
+    cannot be swapped."""
+
+    def copying(self, *args, **kwargs):
+        torch.__future__.set_swap_module_params_on_conversion(False)
+        try:
+            return load(self, *args, **kwargs)
+        finally:
+            torch.__future__.set_swap_module_params_on_conversion(True)
+
+    return copying
 
 
 def _register():

@@ -11,9 +11,9 @@ from alkit import BPModel, evaluate, fit, to_al, train_epoch
 from alkit.al import train
 from alkit.al.train import full_state
 from alkit.data.datasets import DataSet, Part, load
-from alkit.engine import board as engine
 from alkit.engine import loop as fitting_module
 from alkit.engine import trainer
+from alkit.engine import watch as engine
 from alkit.engine.rates import rate_at, rates
 from alkit.models.convnet import convnet
 from tests.helpers import CLASSES, WIDTH, Clock, dense_model, differences, state_of

@@ -7,7 +7,7 @@ from torch import nn
 from alkit import one_hot, to_al, to_bp
 from alkit.al.profile import profile
 from alkit.al.train import full_state
-from alkit.engine import board as engine
+from alkit.engine import watch as engine
 from alkit.engine.optimizers import adam
 from alkit.engine.profile import backprop_row
 from alkit.schedule.clock import simulate

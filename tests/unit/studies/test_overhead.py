@@ -2,7 +2,8 @@
 
 import pytest
 
-from alkit.engine import board as engine
+from alkit.engine import watch as engine
+from alkit.engine.board import Board
 from studies import overhead as module
 from studies.overhead import overhead, run
 from tests.helpers import Clock
@@ -32,14 +33,13 @@ def test_tasks_take_what_was_asked_for(clock):
 
 def test_a_pause_between_tasks_is_overhead(clock, monkeypatch):
     assert overhead(block_ms=4.0, workers=1, batches=8) == pytest.approx(0)
-    board = engine.Board
-    perform = board.perform
+    perform = Board.perform
 
     def dawdle(self, task, worker):
         clock.sleep(2e-3)
         return perform(self, task, worker)
 
-    monkeypatch.setattr(board, "perform", dawdle)
+    monkeypatch.setattr(Board, "perform", dawdle)
     # six batches are measured: 18 tasks and the 17 pauses between them
     share = 17 * 2 / (17 * 2 + 6 * 4)
     assert overhead(block_ms=4.0, workers=1, batches=8) == pytest.approx(share)

@@ -1,0 +1,80 @@
+"""What stands between a backward and an update: accumulation, clipping, scaling for float16."""
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+
+__all__ = ["Steps"]
+
+
+class Steps:
+    """How the gradients of a part that updates by itself become steps of its optimisers.
+
+    An AL layer has one of its own, and so has a model under backprop: nobody waits for another's
+    norm or overflow.
+
+    Args:
+        clip: largest norm of the gradients of one optimiser; None: no limit.
+        accumulate: batches whose mean gradient makes a step.
+        scaler: for float16, whose small gradients are lost unless the loss is scaled up; a step
+            that overflows is left out, and the scale halved.
+    """
+
+    def __init__(
+        self,
+        clip: float | None = None,
+        accumulate: int = 1,
+        scaler: torch.amp.GradScaler | None = None,
+    ) -> None:
+        if clip is not None and clip <= 0:
+            raise ValueError(f"clip is {clip}: give a positive norm, or None")
+        self.clip, self.accumulate, self.scaler = clip, accumulate, scaler
+        self.held = 0  # batches whose gradients wait for a step
+
+    def backward(self, module: nn.Module, losses: Iterable[Tensor]) -> None:
+        """Add the gradients of a batch's losses to those that are held."""
+        if not self.held:
+            module.zero_grad(set_to_none=True)
+        torch.autograd.backward([self._scaled(loss) for loss in losses if loss.requires_grad])
+
+    def update(self, optimizers: Iterable[torch.optim.Optimizer | None]) -> None:
+        """Step, if the gradients of enough batches are held."""
+        self.held += 1
+        if self.held == self.accumulate:
+            self.finish(optimizers)
+
+    def finish(self, optimizers: Iterable[torch.optim.Optimizer | None]) -> None:
+        """Step with what is held, if anything: the mean over fewer batches at an epoch's end."""
+        if not self.held:
+            return
+        given = [optimizer for optimizer in optimizers if optimizer is not None]
+        for optimizer in given:
+            self._step(optimizer)
+        if self.scaler is not None and given:
+            self.scaler.update()
+        self.held = 0
+
+    def _scaled(self, loss: Tensor) -> Tensor:
+        loss = loss if self.accumulate == 1 else loss / self.accumulate
+        return loss if self.scaler is None else self.scaler.scale(loss)
+
+    def _step(self, optimizer: torch.optim.Optimizer) -> None:
+        gradients = _gradients(optimizer)
+        if self.scaler is not None and gradients:
+            self.scaler.unscale_(optimizer)
+        if self.held < self.accumulate:
+            for gradient in gradients:
+                gradient.mul_(self.accumulate / self.held)
+        if self.clip is not None:
+            parameters = [p for group in optimizer.param_groups for p in group["params"]]
+            nn.utils.clip_grad_norm_(parameters, self.clip)
+        if self.scaler is not None and gradients:
+            self.scaler.step(optimizer)
+        else:
+            optimizer.step()
+
+
+def _gradients(optimizer: torch.optim.Optimizer) -> list[Tensor]:
+    held = (p.grad for group in optimizer.param_groups for p in group["params"])
+    return [gradient for gradient in held if gradient is not None]

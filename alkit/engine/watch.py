@@ -1,0 +1,74 @@
+"""When tasks ran: by the host's clock, or on an accelerator by events of its own.
+
+A task on an accelerator returns when its operators are launched. Two events say when they ran; they
+are read at the end, when the device has finished, and placed on the host's time by one more event
+at the start.
+"""
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from alkit.schedule.task import Task
+from alkit.schedule.timeline import Interval
+
+__all__ = ["Moment", "Watch"]
+
+
+class Moment(NamedTuple):
+    """A moment by the host's clock, and on an accelerator an event."""
+
+    host_s: float
+    event: torch.Event | None = None
+
+
+class Watch:
+    """Notes the moments of tasks; see `device` of a stage for whose events.
+
+    Attributes:
+        clock: "device" where any stage is on an accelerator, else "host".
+    """
+
+    def __init__(self, stages: Sequence[Any]) -> None:
+        places = [getattr(stage, "device", None) for stage in stages]
+        self.devices = [
+            at if isinstance(at, torch.device) and at.type != "cpu" else None for at in places
+        ]
+        self.clock = "device" if any(self.devices) else "host"
+        self.origins: dict[torch.device, tuple[float, torch.Event]] = {}
+        for device in {each for each in self.devices if each is not None}:
+            torch.accelerator.synchronize(device)
+            self.origins[device] = time.perf_counter(), _event(device)
+        self.noted: list[tuple[str, Task, Moment, Moment]] = []
+
+    def now(self, stage: int) -> Moment:
+        """Return this moment; where the stage is on an accelerator, when it gets there."""
+        device = self.devices[stage]
+        return Moment(time.perf_counter(), None if device is None else _event(device))
+
+    def note(self, resource: str, task: Task, start: Moment, end: Moment) -> None:
+        """Keep when a task ran."""
+        self.noted.append((resource, task, start, end))
+
+    def intervals(self) -> Iterable[Interval]:
+        """Return what was noted, in seconds of the host, once the devices have finished."""
+        for device in self.origins:
+            torch.accelerator.synchronize(device)
+        for resource, task, start, end in self.noted:
+            times = self._seconds(start, task.stage), self._seconds(end, task.stage)
+            yield Interval(resource, *task, *times)
+
+    def _seconds(self, moment: Moment, stage: int) -> float:
+        device = self.devices[stage]
+        if device is None or moment.event is None:
+            return moment.host_s
+        zero_s, zero = self.origins[device]
+        return zero_s + zero.elapsed_time(moment.event) / 1e3
+
+
+def _event(device: torch.device) -> torch.Event:
+    event = torch.Event(device, enable_timing=True)
+    event.record(torch.accelerator.current_stream(device))
+    return event

@@ -1,0 +1,160 @@
+"""The families, BERT and ViT on the simulated accelerator; how often a step waits for it."""
+
+from functools import partial
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import alkit
+from alkit.al import families
+from alkit.engine import losses
+from alkit.models.bert import BertSizes, bert_for_classes
+from alkit.models.vit import ViTSizes, vit
+from tests.helpers import dense_model, made_batches
+from tests.sim.device import operators, start
+from tests.unit.al.test_families import _images, _sizes, _texts
+
+COUNT = start()
+if COUNT < 2:
+    pytest.skip("no C++ compiler: the simulated device has no generators", allow_module_level=True)
+TWO = ["sim:0", "sim:1"]
+WAITS = ("to host", "aten::nonzero", "aten::masked_select", "aten::_unique2", "aten::unique_dim")
+
+
+def data_of(family):
+    """Texts without padding: an accelerator works on it too, and draws noise for it."""
+    if family in ("vgg", "resnet"):
+        return _images(12)
+    data = _texts(12)
+    data.train.x[data.train.x == 0] = 3
+    return data
+
+
+def fitted(family, method, device, precision="float32"):
+    torch.manual_seed(0)
+    data = data_of(family)
+    model = families.model(family, data, "bp" if method == "bp" else "al", **_sizes(family))
+    options = {"device": device, "precision": precision, "batch_size": 4, "progress": False}
+    return alkit.fit(model, data, method=method, **options)
+
+
+@pytest.mark.parametrize("method", ["bp", "al_pipeline"])
+@pytest.mark.parametrize("family", families.FAMILIES)
+def test_a_family_trains_on_two_devices_as_on_the_cpu(family, method):
+    here, there = fitted(family, method, None), fitted(family, method, TWO)
+    near = 1e-6 if family in ("vgg", "resnet") else 1e-4  # LSTM and attention have other kernels
+    assert torch.allclose(here.losses, there.losses, rtol=near)
+    assert here.history.val_acc.tolist() == there.history.val_acc.tolist()
+
+
+@pytest.mark.parametrize("family", ["resnet", "transformer"])
+def test_bfloat16(family):
+    here, there = (fitted(family, "al_pipeline", d, "bfloat16") for d in (None, TWO))
+    assert torch.allclose(here.losses, there.losses, rtol=1e-2)
+    assert not torch.equal(there.losses, fitted(family, "al_pipeline", TWO).losses)
+
+
+def test_float16_keeps_its_scales_on_the_device(monkeypatch):
+    scales, own = set(), torch.amp.GradScaler.update
+    monkeypatch.setattr(
+        torch.amp.GradScaler,
+        "update",
+        lambda scaler: scales.add(str(scaler._scale.device)) or own(scaler),
+    )
+    data = torch.cat([x for x, _ in made_batches(6)]), torch.cat([y for _, y in made_batches(6)])
+    options = {"precision": "float16", "device": "sim:0", "progress": False}
+    alkit.fit(dense_model(3), data, batch_size=4, **options)
+    assert scales == {"sim:0"}
+
+
+def padded(family):
+    data = _texts(12)
+    torch.manual_seed(0)
+    model = families.model(family, data, "al", **_sizes(family))
+    for module in model.modules():  # noise would be drawn for padding too
+        module.p = 0.0 if isinstance(module, nn.Dropout) else getattr(module, "p", None)
+        if isinstance(module, nn.MultiheadAttention):
+            module.dropout = 0.0
+    return model, data
+
+
+@pytest.mark.parametrize("family", ["lstm", "transformer"])
+def test_padding_changes_nothing(family):
+    losses = []
+    for device in (None, "sim:0"):
+        model, data = padded(family)
+        losses.append(alkit.fit(model, data, device=device, batch_size=4, progress=False).losses)
+    assert torch.allclose(*losses, rtol=1e-4)
+
+
+def bert():
+    sizes = BertSizes(layers=2, width=8, heads=2, ffn=8, vocabulary=30, tokens=7)
+    tokens = torch.randint(2, 30, (8, 7), generator=torch.Generator().manual_seed(0))
+    batches = (tokens, tokens % 2, tokens > 0), torch.arange(8) % 3
+    return bert_for_classes(sizes, 3), [batches] * 3
+
+
+def pictures():
+    sizes = ViTSizes(layers=2, width=8, heads=2, mlp=8, patch=4, image=8, classes=3)
+    x = torch.randn(8, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    return vit(sizes), [(x, torch.arange(8) % 3)] * 3
+
+
+@pytest.mark.parametrize("method", ["bp", "pipedream", "1f1b"])
+@pytest.mark.parametrize("made", [bert, pictures], ids=["bert", "vit"])
+def test_bert_and_vit(made, method):
+    losses = []
+    for device in (None, TWO):
+        blocks, batches = made()
+        if method == "bp":
+            model = alkit.BPModel(blocks, optimizer=partial(torch.optim.SGD), loss=F.cross_entropy)
+        else:
+            model = alkit.delayed.Pipeline(blocks, F.cross_entropy, [len(blocks) // 2])
+        own = {"micro": 2} if method == "1f1b" else {}
+        options = {"method": method, "device": device, "progress": False}
+        losses.append(alkit.fit(model, batches, **own, **options).losses)
+    assert torch.allclose(*losses, rtol=1e-4)
+
+
+def waits(train):
+    operators.clear()
+    train()
+    return sum(operators[name] for name in WAITS)
+
+
+@pytest.mark.parametrize("family", [*families.FAMILIES, "dense"])
+def test_the_host_waits_for_a_layer_s_losses_and_for_nothing_else(family, monkeypatch):
+    """Copies to the host, and operators whose result's size the host must know."""
+    monkeypatch.setattr(losses, "LOOK_EVERY", 4)
+    if family == "dense":
+        model, batches = dense_model(3), made_batches(2)
+    else:
+        data = _images(8) if family in ("vgg", "resnet") else _texts(8)
+        model = families.model(family, data, "al", **_sizes(family))
+        batches = list(data.train.batches(4))
+    alkit.set_device(model, ["sim:0"] * len(model))
+    more = batches * (8 // len(batches))
+    assert waits(lambda: alkit.train_epoch(model, more, workers=2)) == 2 * len(model)
+    assert waits(lambda: alkit.train_epoch(model, batches, "al")) == len(model)
+
+
+@pytest.mark.parametrize("method", ["ddg", "pipedream", "1f1b"])
+def test_delayed_gradients_wait_for_losses_and_between_devices(method):
+    blocks = [nn.Sequential(nn.Linear(6, 6), nn.Dropout(0.3)) for _ in range(3)] + [nn.Linear(6, 3)]
+    pipeline = alkit.delayed.Pipeline(blocks, F.cross_entropy, [2])
+    alkit.set_device(pipeline, TWO)
+    batches = [(x, y.argmax(1)) for x, y in made_batches(8)]
+    micro = {"micro": 2} if method == "1f1b" else {}
+    train = partial(alkit.delayed.train_epoch, pipeline, batches, method, "threads", **micro)
+    assert waits(train) == 1
+
+
+def test_times_are_the_device_s():
+    model = alkit.set_device(dense_model(3), ["sim:0", "sim:0", "sim:1"])
+    record = alkit.train_epoch(model, made_batches(6), "al_pipeline", workers=2)
+    assert record.timeline.clock == "device"
+    assert 0 < record.timeline.span_s < record.seconds
+    assert all(0 <= i.start_s <= i.end_s for i in record.timeline.intervals)
+    assert alkit.train_epoch(dense_model(2), made_batches(2), "al").timeline.clock == "host"

@@ -1,0 +1,105 @@
+"""Networks of torchvision and Hugging Face, cut into blocks that compute what they do."""
+
+import pytest
+import torch
+import torchvision
+from torch import nn
+from transformers import BertConfig, BertForSequenceClassification, ViTConfig
+from transformers import ViTForImageClassification as HuggingFaceViT
+
+import alkit
+
+CLASSES = 3
+pictures = torch.randn(6, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+tokens = torch.randint(1, 40, (6, 7), generator=torch.Generator().manual_seed(1))
+mask = torch.ones_like(tokens)
+mask[1::2, 4:] = 0
+y = torch.arange(6) % CLASSES
+TEXT = {"input_ids": tokens, "attention_mask": mask, "token_type_ids": tokens % 2}
+
+
+def resnet():
+    return torchvision.models.resnet18(num_classes=CLASSES), pictures
+
+
+def resnext():
+    return torchvision.models.resnext50_32x4d(num_classes=CLASSES), pictures
+
+
+def vgg():
+    small = [nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(inplace=True), nn.MaxPool2d(2)]
+    small += [nn.Conv2d(4, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(inplace=True)]
+    net = torchvision.models.VGG(
+        nn.Sequential(*small, nn.MaxPool2d(2)), CLASSES, init_weights=False
+    )
+    net.avgpool = nn.AdaptiveAvgPool2d(1)
+    net.classifier[0], net.classifier[3] = nn.Linear(8, 8), nn.Linear(8, 8)
+    net.classifier[6] = nn.Linear(8, CLASSES)
+    return net, pictures
+
+
+def vit():
+    sizes = {"image_size": 32, "patch_size": 8, "num_layers": 2, "num_heads": 2, "hidden_dim": 8}
+    return torchvision.models.VisionTransformer(**sizes, mlp_dim=8, num_classes=CLASSES), pictures
+
+
+SIZES = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 8}
+
+
+def bert():
+    config = BertConfig(vocab_size=40, max_position_embeddings=8, num_labels=CLASSES, **SIZES)
+    return BertForSequenceClassification(config), TEXT
+
+
+def hugging_face_vit():
+    config = ViTConfig(image_size=32, patch_size=8, num_labels=CLASSES, **SIZES)
+    return HuggingFaceViT(config), pictures
+
+
+NETWORKS = [resnet, resnext, vgg, vit, bert, hugging_face_vit]
+
+
+def made(network):
+    torch.manual_seed(0)
+    return network()
+
+
+@pytest.mark.parametrize("network", NETWORKS, ids=lambda network: network.__name__)
+def test_blocks_compute_what_the_network_does(network):
+    net, x = made(network)
+    blocks = alkit.blocks(net.eval())
+    out = x
+    for block in blocks:
+        out = block(out)
+    expected = net(**x).logits if isinstance(x, dict) else net(x)
+    assert torch.equal(out, getattr(expected, "logits", expected))
+    own = {id(p) for p in net.parameters()}
+    assert {id(p) for block in blocks for p in block.parameters()} == own
+    assert len(blocks) >= 4
+
+
+@pytest.mark.parametrize("network", NETWORKS, ids=lambda network: network.__name__)
+@pytest.mark.parametrize("method", ["bp", "al_pipeline", "pipedream"])
+def test_a_network_as_it_is_trains_by_any_method(network, method):
+    net, x = made(network)
+    before = [p.detach().clone() for p in net.parameters()]
+    own = {"num_classes": CLASSES} if method != "pipedream" else {}
+    batches = [(x, y), (x, y)]
+    record = alkit.fit(net, batches, method=method, lr=1e-3, progress=False, **own)
+    assert torch.isfinite(record.losses).all()
+    moved = [not torch.equal(p, was) for p, was in zip(net.parameters(), before, strict=True)]
+    assert sum(moved) > 0.8 * len(moved)
+
+
+def test_a_tokenizer_s_dictionary_may_lack_what_is_optional():
+    net, _ = made(bert)
+    start = alkit.blocks(net.eval())[0]
+    whole, some = start(TEXT | {"token_type_ids": None}), start((tokens, mask))
+    assert torch.equal(whole[0], some[0])
+    assert torch.equal(some[1], mask.bool())
+    assert start(tokens)[1].all()
+
+
+def test_another_network_is_refused_with_what_to_do():
+    with pytest.raises(TypeError, match="whole DenseNet: give a list of its blocks.*cuts ResNet"):
+        alkit.blocks(torchvision.models.densenet121(weights=None))
