@@ -19,6 +19,7 @@ from alkit.data.tables import Table, read_csv
 
 __all__ = [
     "TextOptions",
+    "build",
     "imdb_reviews",
     "load_ag_news",
     "load_banking77",
@@ -110,7 +111,7 @@ def load_imdb(*, seed: int = 0, **options: Any) -> DataSet:
         if any(2 * sum(labels) != len(labels) for _, labels in (train, test)):
             note += " (not balanced, so hardly the official halves)"
     made = TextOptions(**{"max_len": 256} | options)
-    return _build("imdb", train, test, _POLARITY, note, made, seed)
+    return build("imdb", train, test, _POLARITY, note, made, seed)
 
 
 def imdb_reviews() -> tuple[Rows, Rows]:
@@ -132,7 +133,7 @@ def load_sst2(*, seed: int = 0, **options: Any) -> DataSet:
     parts = sst2_sentences()
     note = _found(*parts, (67_349, 872))
     made = TextOptions(**options)
-    return _build("sst2", *parts, _POLARITY, note, made, seed)
+    return build("sst2", *parts, _POLARITY, note, made, seed)
 
 
 def sst2_sentences() -> tuple[Rows, Rows]:
@@ -207,7 +208,7 @@ def _load_zhang(
         parts.append(rows)
     train, test = parts
     note = _found(train, test, official)
-    return _build(name, train, test, class_names, note, made, seed)
+    return build(name, train, test, class_names, note, made, seed)
 
 
 def _is_table(path: Path) -> bool:
@@ -276,7 +277,7 @@ def _load_table(
     note = _found(*parts, official)
     if len(names) != number:
         note += f", {len(names)} of {number} classes"
-    return _build(name, *parts, names, note, made, seed)
+    return build(name, *parts, names, note, made, seed)
 
 
 def _table_rows(source: str, content: bytes) -> list[tuple[str, str, str]]:
@@ -320,7 +321,7 @@ def _found(train: Rows, test: Rows, official: tuple[int, int]) -> str:
     )
 
 
-def _build(
+def build(
     name: str,
     train: Rows,
     test: Rows,
@@ -329,7 +330,7 @@ def _build(
     options: TextOptions,
     seed: int,
 ) -> DataSet:
-    """Clean, split, number."""
+    """Clean, split, number: make a data set of (texts, class numbers)."""
     train = _sized(train, options.train_size, "train_size", seed)
     test = _sized(test, options.test_size, "test_size", 0)  # runs of several seeds share a test
     cleaned = options.clean(train[0])

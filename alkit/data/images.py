@@ -193,11 +193,11 @@ def _decoded(
     with ThreadPoolExecutor(_THREADS) as pool:
         while chunk := list(islice(files, _CHUNK)):
             names, contents = zip(*chunk, strict=True)
-            pixels = pool.map(_decode, names, contents, repeat(path), repeat(size))
+            pixels = pool.map(decode, names, contents, repeat(path), repeat(size))
             yield from zip(names, pixels, strict=True)
 
 
-def _decode(name: str, content: bytes, path: Path, size: int) -> np.ndarray:
+def decode(name: str, content: bytes, path: Path, size: int) -> np.ndarray:
     """Return RGB bytes (3, size, size)."""
     from PIL import Image
 

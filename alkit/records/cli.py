@@ -15,6 +15,7 @@ from typing import Any
 
 import pandas as pd
 
+from alkit import __version__
 from alkit.data import catalog, download, paths
 from alkit.engine import folders
 from alkit.records import cli_split, results, runs
@@ -45,10 +46,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="alkit", description=__doc__)
+    parser.add_argument("--version", action="version", version=f"alkit {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     run = commands.add_parser("run", help="execute one notebook")
-    run.add_argument("notebook", help="its path or its name")
+    run.add_argument("notebook", help="its path, its name or its number")
     run.add_argument(
         "--preset", default="smoke", help="smoke (the defaults), demo, cpu, paper, ..."
     )
@@ -77,6 +79,9 @@ def _parser() -> argparse.ArgumentParser:
     for command in (run, sweep):
         command.add_argument("--record", action="store_true", help="keep in notebooks/results/")
 
+    listed = commands.add_parser("list", help="name the notebooks, what they say, their presets")
+    listed.set_defaults(command=_list)
+
     shown = commands.add_parser("results", help="summarise the committed records")
     shown.add_argument("--notebook", help="only of this notebook")
     shown.add_argument("--preset", help="only of this preset")
@@ -104,6 +109,14 @@ def _clear(options: argparse.Namespace) -> int:
         print(f"removed   {path} ({size / 2**20:.1f} MiB)")
     if not removed:
         print(f"nothing to remove in {options.folder or tempfile.gettempdir()}")
+    return OK
+
+
+def _list(options: argparse.Namespace) -> int:
+    notebooks = sorted((paths.root() / "notebooks").glob("*.ipynb"))
+    _print_columns(
+        [(path.stem, runs.title(path), " ".join(runs.presets(path))) for path in notebooks]
+    )
     return OK
 
 
@@ -230,9 +243,13 @@ def _data_list(options: argparse.Namespace) -> int:
         get = entry.how or f"alkit data get {name}"
         size = catalog.size_text(entry.size)
         rows.append((name, state, where, size, "" if state == "here" else get))
+    _print_columns(rows)
+    return OK
+
+
+def _print_columns(rows: Sequence[tuple[str, ...]]) -> None:
     for row in zip(*map(_padded, zip(*rows, strict=True)), strict=True):
         print("  ".join(row).rstrip())
-    return OK
 
 
 def _padded(column: Sequence[str]) -> list[str]:

@@ -62,12 +62,15 @@ class Parameter:
 
 
 def find_notebook(name: str | Path, *folders: Path) -> Path:
-    """Return the notebook of that path or name, looked for in `folders` and in `notebooks/`."""
+    """Return the notebook of that path, name or number, of `folders` or of `notebooks/`."""
     wanted = Path(name) if str(name).endswith(".ipynb") else Path(f"{name}.ipynb")
     home = paths.root() / "notebooks"
     for folder in (*folders, Path.cwd(), home):
         if (folder / wanted).is_file():
             return (folder / wanted).resolve()
+    numbered = sorted(home.glob(f"{wanted.stem}_*.ipynb")) if wanted.stem.isdigit() else []
+    if len(numbered) == 1:
+        return numbered[0].resolve()
     near = _nearest(wanted.stem, sorted(path.stem for path in home.glob("*.ipynb")))
     raise ParameterError(f"there is no notebook {name}{near}")
 
@@ -125,16 +128,27 @@ def preset_values(notebook: str | Path, preset: str) -> dict[str, Any]:
     path = find_notebook(notebook)
     if preset == "smoke":
         return {}
-    folder = path.parent / "params"
-    file = folder / f"{path.stem}.{preset}.yaml"
+    file = path.parent / "params" / f"{path.stem}.{preset}.yaml"
     if not re.fullmatch(r"[\w-]+", preset) or not file.is_file():
-        files = folder.glob(f"{path.stem}.*.yaml")
-        there = ["smoke", *sorted(f.name[len(path.stem) + 1 : -len(".yaml")] for f in files)]
+        there = presets(path)
         near = _nearest(preset, there)
         raise ParameterError(
             f"{path.name} has no preset {preset!r}{near} (there is: {', '.join(there)})"
         )
     return check(parameters(path), read_yaml(file), file.name)
+
+
+def presets(path: Path) -> list[str]:
+    """Name a notebook's presets; sweeps are none."""
+    files = (path.parent / "params").glob(f"{path.stem}.*.yaml")
+    names = sorted(file.name[len(path.stem) + 1 : -len(".yaml")] for file in files)
+    return ["smoke", *(name for name in names if not name.endswith("sweep"))]
+
+
+def title(path: Path) -> str:
+    """Return the first heading of a notebook."""
+    lines = (line for cell in cells(path) for line in "".join(cell["source"]).splitlines())
+    return next((line.lstrip("# ") for line in lines if line.startswith("# ")), "")
 
 
 def read_yaml(file: Path) -> dict[str, Any]:

@@ -129,13 +129,13 @@ def test_the_split_is_a_function_of_the_seed(checkout: Path) -> None:
 
 def count_decoding(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     decoded: list[str] = []
-    real = images._decode
+    real = images.decode
 
     def spy(name: str, *rest: object) -> np.ndarray:
         decoded.append(name)
         return real(name, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(images, "_decode", spy)
+    monkeypatch.setattr(images, "decode", spy)
     return decoded
 
 

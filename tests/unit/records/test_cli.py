@@ -6,6 +6,7 @@ import nbformat
 import pandas as pd
 import pytest
 
+import alkit
 from alkit.data import paths
 from alkit.records import cli, results, runs
 
@@ -50,6 +51,25 @@ def test_rows_are_a_table_where_there_is_no_report(checkout, capsys):
     assert "97.12" in out
     assert "[1, 2]" in out
     assert "model" not in out  # a column that says nothing
+
+
+def test_notebooks_are_listed_and_found_by_number(checkout, capsys):
+    (checkout / "notebooks/params").mkdir()
+    for name in ("10_x.cpu.yaml", "10_x.sweep.yaml", "10_x_seeds.sweep.yaml"):
+        (checkout / "notebooks/params" / name).touch()
+    cells = [nbformat.v4.new_markdown_cell("# All at once\n\nA claim.")]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), "notebooks/02_all.ipynb")
+    assert cli.main(["list"]) == 0
+    assert capsys.readouterr().out == "02_all  All at once  smoke\n10_x                 smoke cpu\n"
+    assert runs.find_notebook("02").name == "02_all.ipynb"
+    with pytest.raises(runs.ParameterError, match="no notebook 1"):
+        runs.find_notebook("1")
+
+
+def test_version(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        cli.main(["--version"])
+    assert capsys.readouterr().out == f"alkit {alkit.__version__}\n"
 
 
 def test_run_prints_the_results_and_where_everything_lies(checkout, capfd):

@@ -1,0 +1,127 @@
+"""A user's own data: a table of texts, a folder of images, a Dataset."""
+
+import pandas as pd
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+from torch.utils.data import IterableDataset, TensorDataset
+
+import alkit
+from alkit.data.given import as_splits
+from alkit.data.own import from_folder, from_frame
+
+WORDS = "one two three four five six seven eight nine ten".split()
+
+
+def table(rows=40):
+    texts = [" ".join(WORDS[at % 7 : at % 7 + 3]) for at in range(rows)]
+    return pd.DataFrame({"text": texts, "label": ["no", "yes"] * (rows // 2)})
+
+
+def test_a_table_of_texts():
+    data = from_frame(table(), max_len=5, validation=0.2)
+    assert data.class_names == ("no", "yes")
+    sizes = [len(part) for part in (data.train, data.validation, data.test)]
+    assert sizes == [28, 8, 4]
+    assert data.train.is_text
+    given = from_frame(
+        table().rename(columns={"text": "a"}), text="a", test=table(4).rename(columns={"text": "a"})
+    )
+    assert len(given.test) == 4
+
+
+@pytest.mark.parametrize(
+    ("frame", "options", "match"),
+    [
+        (table(), {"text": "body"}, "no column 'body': it has 'text', 'label'; say which"),
+        (table().assign(label="no"), {}, "label has one value, 'no': give rows of two classes"),
+        (table().replace("no", None), {}, "row 0 has no text or no label"),
+        (
+            table(),
+            {"test": table(4).replace("no", "new")},
+            r"labels of test that train lacks: \['new'\]",
+        ),
+    ],
+)
+def test_a_table_that_does_not_fit(frame, options, match):
+    with pytest.raises(ValueError, match=match):
+        from_frame(frame, **options)
+
+
+def pictures(home, parts=("",), classes=("cat", "dog"), count=10):
+    for part in parts:
+        for number, name in enumerate(classes):
+            (home / part / name).mkdir(parents=True)
+            for at in range(count):
+                colour = (40 * at % 255, 200 * number, 10 + 60 * parts.index(part))
+                Image.new("RGB", (20, 12), colour).save(home / part / name / f"{at}.png")
+    return home
+
+
+def test_a_folder_of_images(tmp_path):
+    data = from_folder(pictures(tmp_path), size=16)
+    assert data.class_names == ("cat", "dog")
+    assert data.train.x.shape[1:] == (3, 16, 16)
+    assert [len(part) for part in (data.train, data.validation, data.test)] == [16, 2, 2]
+    x = torch.cat([x for x, _ in data.train.batches(4)])
+    assert x.dtype is torch.float32
+    assert abs(float(x.mean())) < 0.5
+
+
+def test_parts_that_lie_apart_stay_apart(tmp_path):
+    data = from_folder(pictures(tmp_path, ("train", "val", "test")), size=8)
+    assert [len(part) for part in (data.train, data.validation, data.test)] == [20, 20, 20]
+    assert data.test.mean == data.train.mean
+
+
+def test_a_folder_that_does_not_fit(tmp_path):
+    with pytest.raises(ValueError, match="1 folders: wanted one a class"):
+        from_folder(pictures(tmp_path / "a", classes=("cat",)))
+    (tmp_path / "b").mkdir()
+    (pictures(tmp_path / "b", classes=("cat", "dog")) / "owl").mkdir()
+    with pytest.raises(ValueError, match="owl has no images"):
+        from_folder(tmp_path / "b")
+    (tmp_path / "b" / "owl" / "x.png").write_text("no image")
+    with pytest.raises(ValueError, match="no readable image"):
+        from_folder(tmp_path / "b")
+
+
+def blocks(features):
+    return [nn.Sequential(nn.Flatten(), nn.Linear(features, 8), nn.ReLU()), nn.Linear(8, 2)]
+
+
+@pytest.mark.parametrize("method", ["bp", "al_pipeline", "ddg", "split"])
+def test_the_one_face_takes_a_folder(tmp_path, method):
+    folder = pictures(tmp_path)
+    record = alkit.fit(blocks(3 * 32 * 32), folder, method=method, batch_size=4, progress=False)
+    assert len(record.test_correct) == 2
+
+
+def test_the_one_face_takes_a_table():
+    from alkit.models.transformer import transformer
+
+    data = from_frame(table())
+    model = transformer(len(data.vocabulary), blocks=1, width=8, heads=2, ffn=8)
+    record = alkit.fit(model, data, method="al_pipeline", batch_size=4, progress=False)
+    assert len(record.test_correct) == len(data.test)
+    assert as_splits(table()).num_classes == 2
+
+
+def test_a_dataset_has_an_order_of_seed_and_epoch():
+    samples = TensorDataset(torch.arange(10.0)[:, None], torch.arange(10) % 2)
+    source = as_splits(samples).train
+    orders = [
+        torch.cat([x for x, _ in source.batches(4, seed=seed, epoch=epoch)]).flatten().tolist()
+        for seed, epoch in ((0, 0), (0, 0), (0, 1), (1, 0))
+    ]
+    assert orders[0] == orders[1]
+    assert len({tuple(order) for order in orders}) == 3
+    assert all(sorted(order) == list(range(10)) for order in orders)
+    record = alkit.fit(blocks(1), samples, samples, method="bp", num_classes=2, progress=False)
+    assert record.history.val_acc.notna().all()
+
+
+def test_a_stream_needs_a_loader():
+    with pytest.raises(TypeError, match="DataLoader"):
+        as_splits(type("Stream", (IterableDataset,), {"__iter__": lambda self: iter(())})())
