@@ -5,6 +5,8 @@
     those frozen before (a < b)    read at a, run units a .. b, store at b
     nowhere                        run all frozen units, store at b
 
+Features are stored in the host's memory, and what this gives is where the network is.
+
 Reading ahead: while a batch is trained, a thread reads the next one's records into the other of
 two buffers. Writing is that thread's, too; if it fails, training goes on without the cache.
 """
@@ -24,6 +26,7 @@ from torch import Tensor
 from alkit.data import tree
 from alkit.elastic.network import Network
 from alkit.elastic.store import Store, StoreError, weights_hash
+from alkit.engine.device import place
 from alkit.engine.messages import describe, rebuild
 
 __all__ = ["Cache", "Counters"]
@@ -67,7 +70,8 @@ class Cache:
     def __init__(
         self, network: Network, raw: Callable[[Tensor, int], Any], folder: Path | None = None
     ) -> None:
-        self.network, self.raw, self.folder = network, raw, folder
+        self.network, self.folder = network, folder
+        self.raw = lambda rows, variant: place(raw(rows, variant), network)
         self.now: Store | None = None
         self.before: Store | None = None
         self.counters = Counters()
@@ -134,7 +138,8 @@ class Cache:
         found = self._taken(rows, variant)
         self.counters.read_s += time.perf_counter() - start_s
         layout = self.now.header["layout"]  # a write that has failed lets go of the store
-        return rebuild(layout, [self._completed(rows, variant, x, found)], list(tree.tensors(x)))
+        whole = self._completed(rows, variant, x, found)
+        return place(rebuild(layout, [whole], list(tree.tensors(x))), self.network)
 
     def read_ahead(self, rows: Tensor, variant: int = 0) -> None:
         """Begin to read what `features` will be asked for next."""
@@ -174,7 +179,7 @@ class Cache:
             if features is not None and self.before is not None:
                 entry = rebuild(self.before.header["layout"], [features], known)
             (computed,) = describe(self._computed(entry, low), known)[1]
-            parts.append((at, computed))
+            parts.append((at, computed.cpu()))
         new = found.old | found.missing
         self.counters.hits += int(found.hit.sum())
         self.counters.advanced += int(found.old.sum())

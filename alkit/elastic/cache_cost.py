@@ -19,6 +19,7 @@ import torch
 
 from alkit.data import tree
 from alkit.elastic.network import Network
+from alkit.engine.device import place, wait_for
 
 __all__ = ["Cheapest", "Times", "cheapest", "measure"]
 
@@ -64,30 +65,35 @@ def cheapest(times: Times, visits: int) -> Cheapest:
 
 
 def measure(network: Network, x: Any, *, before: int = 0, repeats: int = 5) -> Times:
-    """Return the median times of a batch; reading and writing are copies in memory.
+    """Return the median times of a batch; reading and writing are copies in the host's memory.
+
+    On an accelerator a copy to it, or from it, belongs to them.
 
     Args:
         x: raw inputs of a batch.
         before: layers whose features are stored already; 0 for none.
     """
+    x = place(x, network)
     features = next(tree.tensors(network.prefix(x)))
-    rows = torch.randperm(len(features))
-    place = torch.empty_like(features)
-    forward_s = _median(lambda: network.prefix(x), repeats)
+    device, stored = features.device, features.cpu()
+    rows, room = torch.randperm(len(stored)), torch.empty_like(stored)
+
+    def seconds(run: Callable[[], Any]) -> float:
+        return median(_seconds(run, device) for _ in range(repeats))
+
+    forward_s = seconds(lambda: network.prefix(x))
     new_s = None
     if before:
         low = network.first(before)
         old = network.prefix(x, 0, low)
-        new_s = _median(lambda: network.prefix(old, low), repeats)
-    read_s = _median(lambda: features[rows], repeats)
-    write_s = _median(lambda: place.index_copy_(0, rows, features), repeats)
+        new_s = seconds(lambda: network.prefix(old, low))
+    read_s = seconds(lambda: stored[rows].to(device))
+    write_s = seconds(lambda: room.index_copy_(0, rows, features.cpu()))
     return Times(forward_s, new_s, read_s, write_s)
 
 
-def _median(run: Callable[[], Any], repeats: int) -> float:
-    seconds = []
-    for _ in range(repeats):
-        start_s = time.perf_counter()
-        run()
-        seconds.append(time.perf_counter() - start_s)
-    return median(seconds)
+def _seconds(run: Callable[[], Any], device: torch.device) -> float:
+    start_s = time.perf_counter()
+    run()
+    wait_for(device)
+    return time.perf_counter() - start_s

@@ -18,7 +18,6 @@ REFUSED: tuple[str, ...] = (
     "optimizer",
     "loss",
     "cuts",
-    "device",
     "exits",
     "tensorboard",
     "schedule",
@@ -52,6 +51,7 @@ def fit(asked: Asked) -> Record:
     own = train(
         asked.model,
         _examples(data.train),
+        device=asked.device,
         ranks=asked.ranks,
         validation=None if data.validation is None else _examples(data.validation),
         test=None if data.test is None else _examples(data.test),

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
+from alkit.data import tree
 from alkit.elastic import lines
 from alkit.elastic.decider import Decider, foresee
 from alkit.elastic.decision import Decision
@@ -63,7 +64,8 @@ def run(
         world.check_size(devices=settings.devices)
     for part in (validation, test):
         if part is not None:  # what a metric cannot judge is said before the first step
-            network.metric(network.predict(part.inputs(torch.arange(1))), part.y[:1])
+            one = network.predict(part.inputs(torch.arange(1))), part.y[:1]
+            network.metric(*tree.to_device(one, "cpu"))
     with autocast(settings.precision):
         loop = _Loop(network, train, settings, world, checkpoint)
         try:
@@ -134,7 +136,7 @@ class _Loop:
             beginnings=self.beginnings,
             skipped=now.skipped,
             test_correct=None if test is None else self._correct(test),
-            state={name: tensor.detach().clone() for name, tensor in state.items()},
+            state={name: t.detach().to("cpu", copy=True) for name, t in state.items()},
         )
 
     def _save(self, path: Path) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from alkit.engine.device import place
 from alkit.engine.random import random_from
 from alkit.models.bert import BertSizes, bert_for_classes, bert_for_spans, span_loss
 from alkit.models.modes import evaluating
@@ -149,12 +150,12 @@ class Network(nn.Module):
     def predict(self, x: Any) -> Any:
         """Return the scores in evaluation mode; the mode is restored."""
         with evaluating(self):
-            return self(x)
+            return self(place(x, self))
 
     @torch.no_grad()
     def prefix(self, x: Any, low: int = 0, high: int | None = None) -> Any:
         """Return the output of frozen units: of all of them, or from unit `low` on."""
-        return self.run(x, low, self.first() if high is None else high)
+        return self.run(place(x, self), low, self.first() if high is None else high)
 
 
 def vit_classifier(sizes: ViTSizes | None = None, *, seed: int = 0) -> Network:

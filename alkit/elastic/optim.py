@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from alkit.data import tree
 from alkit.elastic.network import Network
 from alkit.engine.rates import SHAPES
 
@@ -123,7 +124,7 @@ class Optimizer:
         """Take a unit's state over."""
         named = dict(self.network.units[number].named_parameters())
         for name, values in state.items():
-            self.inner.state[named[name]] = dict(values)
+            self.inner.state[named[name]] = tree.to_device(dict(values), named[name].device)
 
 
 def _decays(parameter: nn.Parameter) -> bool:

@@ -28,7 +28,7 @@ class Record(Brief):
         skipped: steps that were left out, because their gradients were not finite.
         test_correct: the network's metric, float (N,), on the test part, after the last step; None
             without one.
-        state: of the trained network, by its names, whatever the layout was.
+        state: of the trained network, by its names, whatever the layout was; on the CPU.
     """
 
     losses: Tensor

@@ -24,6 +24,7 @@ from alkit.elastic.network import Network
 from alkit.elastic.optim import Optimizer
 from alkit.elastic.segment import Segment
 from alkit.elastic.world import World
+from alkit.engine.device import place
 
 __all__ = ["NotFinite", "Replica", "UnitStage"]
 
@@ -105,7 +106,7 @@ class UnitStage:
         step, part = self.segment.first_step + batch, self.replica.world.replica * count + micro
         output = network.run(x, *self.bounds, key=(step, part))
         if self.is_last:
-            output = network.loss(output, part_of(y, micro, count)) / count
+            output = network.loss(output, place(part_of(y, micro, count), network)) / count
         self._check_finite(output, x, (step, part), micro)
         if self.is_last:
             self._note(output.detach(), micro)

@@ -1,11 +1,13 @@
 """Elastic training as one call, in this process or over ranks that it starts."""
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from alkit.data.arguments import changed
@@ -15,6 +17,7 @@ from alkit.elastic.loop import run
 from alkit.elastic.network import Network
 from alkit.elastic.record import Record
 from alkit.elastic.settings import Settings
+from alkit.engine.device import Names, devices_named
 from alkit.engine.folders import Home
 from alkit.engine.group import of_first
 from alkit.engine.launch import launch
@@ -26,6 +29,7 @@ def train(
     network: Network,
     data: Examples | tuple[Any, Tensor],
     *,
+    device: Names | None = None,
     ranks: int = 1,
     validation: Examples | None = None,
     test: Examples | None = None,
@@ -37,7 +41,8 @@ def train(
     """Train a network in place: freeze, pipeline, replicate, cache.
 
     Args:
-        data: the training part.
+        data: the training part; batches go to the network's device, features stay in memory.
+        device: where to train, see `alkit.fit`; None leaves the network where it is.
         ranks: processes to start, each one device; 1: train in this process.
         checkpoint: written after each epoch; training goes on from it if it is there.
         settings, changes: see `Settings`: freeze="schedule", pipe=True, dp=True, cache=True, ...
@@ -45,6 +50,8 @@ def train(
         RankFailed: a rank failed; names it, and none is left running.
         ValueError, NotFinite: see `alkit.elastic.loop.run`.
     """
+    if device is not None:
+        _place(network, devices_named(device), ranks)
     data = data if isinstance(data, Examples) else Examples(*data)
     settings = changed(settings or Settings, changes)
     path = None if checkpoint is None else Path(checkpoint)
@@ -62,6 +69,15 @@ def train(
     network.load_state_dict(record.state)
     network.freeze(record.messages[-1].frozen)
     return record
+
+
+def _place(network: Network, devices: Sequence[torch.device], ranks: int) -> None:
+    if len(devices) > 1 or ranks > 1:
+        raise ValueError(
+            f"{len(devices)} devices and {ranks} ranks: ranks train on the CPU, and in one process"
+            " a network is on one device"
+        )
+    network.to(devices[0])
 
 
 def _features_home(settings: Settings) -> AbstractContextManager[Home | None]:

@@ -198,7 +198,7 @@ class Trainer:
 
     def _of_last_stage(self, replica: Replica) -> tuple[Tensor, list[int]]:
         """Return the means of the last stages' losses, and the steps that were left out."""
-        losses = torch.stack(replica.losses) if replica.losses else torch.zeros(0)
+        losses = torch.stack(replica.losses).cpu() if replica.losses else torch.zeros(0)
         if replica.losses and self.world.reduce is not None:
             losses = self.world.reduce(losses)
         found = {"losses": losses, "skipped": replica.skipped}

@@ -20,6 +20,7 @@ __all__ = [
     "set_device",
     "spread",
     "synchronize",
+    "wait_for",
 ]
 
 
@@ -103,7 +104,13 @@ def place(x: Any, module: nn.Module) -> Any:
 
 def synchronize(model: nn.Module) -> None:
     """Wait until every accelerator that holds a part of `model` has finished its work."""
-    for device in {p.device for p in model.parameters() if p.device.type != "cpu"}:
+    for device in {p.device for p in model.parameters()}:
+        wait_for(device)
+
+
+def wait_for(device: torch.device) -> None:
+    """Wait until a device has finished its work; the CPU has when a call returns."""
+    if device.type != "cpu":
         torch.accelerator.synchronize(device)
 
 

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from alkit.data import tree
 from alkit.engine.group import Group
 from alkit.engine.heartbeat import beat
 
@@ -24,7 +25,7 @@ def right(scores: Tensor, y: Tensor) -> Tensor:
         y: class numbers (B,), or rows (B, C) whose highest share is the class.
     """
     labels = y if y.dim() == 1 else y.argmax(1)
-    return (scores.argmax(1).cpu() == labels.cpu()).float()
+    return (scores.argmax(1) == labels).float()
 
 
 @torch.no_grad()
@@ -42,7 +43,7 @@ def evaluate(
     Args:
         part: a `Part`, or what `alkit.data.given.as_splits` makes of a loader.
         depth: leave an ALModel at this layer; default the full path.
-        metric: of (scores, y), another number a sample.
+        metric: of (scores, y), another number a sample; both are on the CPU.
         group: ranks that share the batches out, and all get the same.
     """
     options = {} if depth is None else {"depth": depth}
@@ -51,7 +52,8 @@ def evaluate(
     for number, (x, y) in enumerate(part.batches(batch_size, shuffle=False)):
         if number % ranks == rank:
             beat("evaluation")
-            found.append(metric(model.predict(x, **options), y).float())
+            scores_and_y = tree.to_device((model.predict(x, **options), y), "cpu")
+            found.append(metric(*scores_and_y).float())
         else:
             found.append(torch.zeros(len(y)))
     return torch.cat(found) if group is None else group.total(torch.cat(found))
