@@ -12,7 +12,7 @@ from alkit.al.convert import to_al, to_bp
 from alkit.al.model import ALModel
 from alkit.al.stages import updating
 from alkit.al.trainer import Trainer
-from alkit.engine.asked import ON_THE_CPU, Asked, fit_on_ranks
+from alkit.engine.asked import Asked, fit_on_ranks
 from alkit.engine.compiled import compile_blocks
 from alkit.engine.device import device_of, spread
 from alkit.engine.group import Group
@@ -35,18 +35,17 @@ def fit(asked: Asked) -> Record:
     if asked.compile:
         compile_blocks(model if isinstance(model, BPModel) else [layer.enc.f for layer in model])
     if asked.ranks > 1:
-        asked.refuse("device", why=ON_THE_CPU)
         if asked.plan.precision == "float16":
             asked.refuse("precision", why="ranks keep no scales: give bfloat16")
         return fit_on_ranks(_fit, model, asked)
-    return _fit(spread(model, asked.device), asked)
+    return _fit(model, asked)
 
 
 def _fit(model: ALModel | BPModel, asked: Asked) -> Record:
     executor = asked.executor or ("ranks" if asked.ranks > 1 else "threads")
     plan = asked.plan
     trainer = Trainer(
-        model,
+        spread(model, asked.own_device),
         asked.method,
         workers=asked.workers,
         threads=asked.threads,

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from alkit.delayed.modules import Pipeline, even_cuts, sgd
 from alkit.delayed.options import Options
 from alkit.delayed.trainer import Trainer
-from alkit.engine.asked import ON_THE_CPU, Asked, fit_on_ranks
+from alkit.engine.asked import Asked, fit_on_ranks
 from alkit.engine.compiled import compile_blocks
 from alkit.engine.device import spread
 from alkit.engine.group import Group
@@ -36,9 +36,8 @@ def fit(asked: Asked) -> Record:
     if asked.compile:
         compile_blocks(block for module in pipeline for block in module.blocks)
     if asked.ranks > 1:
-        asked.refuse("device", why=ON_THE_CPU)
         return fit_on_ranks(_fit, pipeline, asked)
-    return _fit(spread(pipeline, asked.device), asked)
+    return _fit(pipeline, asked)
 
 
 def _fit(pipeline: Pipeline, asked: Asked) -> Record:
@@ -54,7 +53,7 @@ def _fit(pipeline: Pipeline, asked: Asked) -> Record:
     own |= {"micro": asked.micro, "threads": asked.threads, "seed": asked.plan.seed}
     own |= {"clip": asked.plan.clip}
     return train_epochs(
-        Trainer(pipeline, asked.method, executor, own),
+        Trainer(spread(pipeline, asked.own_device), asked.method, executor, own),
         asked.data,
         asked.plan,
         identity={"method": asked.method, "micro": asked.micro, "threads": asked.threads},

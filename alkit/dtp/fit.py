@@ -3,8 +3,7 @@
 from alkit.data.parts import DataSet, Part
 from alkit.dtp.networks import Net
 from alkit.dtp.train import train
-from alkit.engine.asked import ON_THE_CPU, Asked
-from alkit.engine.device import devices_named
+from alkit.engine.asked import Asked
 from alkit.engine.record import Record
 
 __all__ = ["fit"]
@@ -39,12 +38,6 @@ def fit(asked: Asked) -> Record:
         )
     asked.refuse(*REFUSED, why="see alkit.dtp.Settings for its own")
     asked.refuse("precision", why="its targets are small differences, which rounding would drown")
-    if asked.device is not None:
-        if asked.ranks > 1:
-            asked.refuse("device", why=ON_THE_CPU)
-        if len(found := devices_named(asked.device)) > 1:
-            asked.refuse("device", why="its network is on one device")
-        asked.model.to(found[0])
     changes = asked.given_options(**NAMES) | dict(asked.changes)
     if asked.one_lr is not None:
         changes["lr"] = asked.one_lr
@@ -52,6 +45,7 @@ def fit(asked: Asked) -> Record:
         asked.model,
         _data_set(asked),
         asked.method,
+        device=asked.device,
         ranks=asked.ranks,
         checkpoint=asked.checkpoint,
         progress=asked.progress,

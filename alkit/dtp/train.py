@@ -16,11 +16,12 @@ from alkit.dtp.settings import Settings
 from alkit.dtp.trainer import Trainer, feedback_for
 from alkit.engine import record
 from alkit.engine.caller import CallerState
-from alkit.engine.device import place
+from alkit.engine.device import Names, place
 from alkit.engine.group import Group, of_first
 from alkit.engine.launch import launch
 from alkit.engine.local import operator_threads
 from alkit.engine.loop import Plan, train_epochs
+from alkit.engine.rank_device import backend_for, on_own_device, place_whole
 from alkit.engine.ranks import merged
 
 __all__ = ["run", "train"]
@@ -31,6 +32,7 @@ def train(
     data: DataSet,
     method: str | None = None,
     *,
+    device: Names | None = None,
     ranks: int = 1,
     owners: list[int] | None = None,
     checkpoint: str | Path | None = None,
@@ -43,6 +45,7 @@ def train(
 
     Args:
         method: "dtp", "vanilla_dtp", "tp", "ddtp" or "bp"; default that of the settings.
+        device: where to train, see `alkit.fit`; None leaves the network where it is.
         ranks: processes to share the feedback loops; the result has the same bits for any number.
         owners: rank of each loop; default the longest first, by measured seconds.
         progress: show a bar, in one process.
@@ -67,14 +70,16 @@ def train(
     settings = changed(settings or Settings, changes)
     path = None if checkpoint is None else Path(checkpoint)
     if ranks == 1:
+        place_whole(net, device, on_ranks=Group().ranks > 1)
         return run(net, data, settings, owners=owners, checkpoint=path, progress=progress)
     if settings.method == "bp":
         raise ValueError("bp has no feedback loops to share: set ranks to 1")
     # what is wrong is said before a start, and DDTP's maps are made
     feedback_for(net, settings, place(next(iter(data.train.batches(1)))[0], net))
-    job = partial(run, net, data, settings, owners=owners, checkpoint=path, progress=False)
+    job = partial(run, owners=owners, checkpoint=path, progress=False)
     options: dict[str, Any] = {"threads": settings.threads, "heartbeat_s": heartbeat_s}
-    made = launch(of_first, job, ranks=ranks, **options)[0]
+    options |= {"ranks": ranks, "backend": backend_for(device, ranks)}
+    made = launch(of_first, on_own_device, device, job, net, data, settings, **options)[0]
     assert isinstance(made, Record)
     net.load_state_dict(made.state)
     return made
@@ -134,6 +139,6 @@ def _record(trainer: Trainer, trained: record.Record) -> Record:
         seconds=pd.DataFrame([row for own in group.gather(rows) for row in own]),
         timeline=merged(timeline) if group.ranks > 1 else timeline,
         test_correct=trained.test_correct,
-        state={name: value.detach().clone() for name, value in state.items()},
+        state={name: value.detach().to("cpu", copy=True) for name, value in state.items()},
         digest=digest(trainer.model),
     )

@@ -281,7 +281,7 @@ class Trainer(trainer.Trainer):
         found = {}
         for owner, (n, _) in zip(self.owners, self._loops(), strict=True):
             own = owner == self.group.rank
-            losses = torch.stack([each[n] for each in learned]) if own else None
+            losses = torch.stack([each[n] for each in learned]).cpu() if own else None
             found[n] = self.group.broadcast(losses, owner)
         return found
 

@@ -99,6 +99,7 @@ class UnitStage:
     def forward(self, payload: tuple[Any, Any] | None, batch: int, micro: int) -> Any:
         """Take (x, labels), hand on (output, labels); the last stage keeps the loss."""
         x, y = self._next(payload, micro)
+        x = place(x, self.replica.network)
         if not self.is_first:
             wants = self.wants_input_gradient
             x = tree.map_tensors(lambda t: _leaf(t, wants), x)
@@ -117,7 +118,8 @@ class UnitStage:
         """Take the gradients of the output's floating tensors, hand on those of the input's."""
         flight = self.flights.pop((batch, micro))
         roots = [t for t in tree.tensors(flight.output) if t.is_floating_point()]
-        above = [None] * len(roots) if self.is_last else payload or []
+        handed = place(payload, self.replica.network)
+        above = [None] * len(roots) if self.is_last else handed or []
         pairs = [
             (root, gradient)
             for root, gradient in zip(roots, above, strict=False)

@@ -1,13 +1,11 @@
 """Elastic training as one call, in this process or over ranks that it starts."""
 
-from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from alkit.data.arguments import changed
@@ -17,10 +15,11 @@ from alkit.elastic.loop import run
 from alkit.elastic.network import Network
 from alkit.elastic.record import Record
 from alkit.elastic.settings import Settings
-from alkit.engine.device import Names, devices_named
+from alkit.engine.device import Names
 from alkit.engine.folders import Home
 from alkit.engine.group import of_first
 from alkit.engine.launch import launch
+from alkit.engine.rank_device import backend_for, on_own_device, place_whole
 
 __all__ = ["train"]
 
@@ -50,34 +49,27 @@ def train(
         RankFailed: a rank failed; names it, and none is left running.
         ValueError, NotFinite: see `alkit.elastic.loop.run`.
     """
-    if device is not None:
-        _place(network, devices_named(device), ranks)
     data = data if isinstance(data, Examples) else Examples(*data)
     settings = changed(settings or Settings, changes)
     path = None if checkpoint is None else Path(checkpoint)
     parts: dict[str, Any] = {"validation": validation, "test": test, "checkpoint": path}
     if ranks == 1:
+        place_whole(network, device, on_ranks=settings.executor == "ranks")
         return run(network, data, settings, progress=progress, **parts)
     settings = replace(settings, devices=ranks, executor="ranks")
     foresee(network, data, settings)  # what is wrong is said before a start
     with _features_home(settings) as home:
         if home is not None:
             settings = replace(settings, cache_folder=str(home.path))
-        job = partial(run, network, data, settings, progress=False, **parts)
-        record = launch(of_first, job, ranks=ranks, threads=settings.threads)[0]
+        job = partial(run, progress=False, **parts)
+        given = on_own_device, device, job, network, data, settings
+        backend = backend_for(device, ranks)
+        options: dict[str, Any] = {"threads": settings.threads, "backend": backend}
+        record = launch(of_first, *given, ranks=ranks, **options)[0]
     assert isinstance(record, Record)
     network.load_state_dict(record.state)
     network.freeze(record.messages[-1].frozen)
     return record
-
-
-def _place(network: Network, devices: Sequence[torch.device], ranks: int) -> None:
-    if len(devices) > 1 or ranks > 1:
-        raise ValueError(
-            f"{len(devices)} devices and {ranks} ranks: ranks train on the CPU, and in one process"
-            " a network is on one device"
-        )
-    network.to(devices[0])
 
 
 def _features_home(settings: Settings) -> AbstractContextManager[Home | None]:

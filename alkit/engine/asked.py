@@ -11,14 +11,13 @@ from torch import Tensor
 from alkit.data.arguments import given
 from alkit.data.given import Splits
 from alkit.engine import checkpoint as checkpoints
-from alkit.engine.device import Names
+from alkit.engine.device import Names, spread
 from alkit.engine.launch import launch
 from alkit.engine.loop import Plan
+from alkit.engine.rank_device import backend_for, own_device
 from alkit.engine.record import Record
 
-__all__ = ["ON_THE_CPU", "Asked", "fit_on_ranks"]
-
-ON_THE_CPU = "ranks train on the CPU: leave device out, or ranks"
+__all__ = ["Asked", "fit_on_ranks"]
 
 SAME = ("epochs", "batch_size", "seed", "threads")  # mean the same in every method
 
@@ -89,6 +88,12 @@ class Asked:
         return found
 
     @property
+    def own_device(self) -> Names | None:
+        """Where this process trains: a rank has one device of those that were asked for."""
+        on_ranks = self.ranks > 1 or self.executor == "ranks"
+        return own_device(self.device) if on_ranks and self.device is not None else self.device
+
+    @property
     def one_lr(self) -> float | None:
         """The learning rate, for methods that have one.
 
@@ -101,12 +106,15 @@ class Asked:
 
 
 def fit_on_ranks(fit: Callable[[Any, Asked], Record], model: Any, asked: Asked) -> Record:
-    """Start ranks, fit on all of them, and bring what was trained back into the model.
+    """Start ranks, fit on all of them, and bring what was trained back to where the model is.
 
     Raises:
+        ValueError: a device that this machine lacks.
         RankFailed: a rank failed; names it, and none is left running.
     """
-    results = launch(_on_rank, fit, model, asked, ranks=asked.ranks, threads=asked.threads)
+    backend = backend_for(asked.device, asked.ranks)
+    options: dict[str, Any] = {"ranks": asked.ranks, "threads": asked.threads, "backend": backend}
+    results = launch(_on_rank, fit, model, asked, **options)
     snapshot, values = results[0]
     checkpoints.restore(model, snapshot)
     return Record(**values | {"model": model})
@@ -120,4 +128,4 @@ def _on_rank(
     if torch.distributed.get_rank() > 0:
         return None
     values = {each.name: getattr(record, each.name) for each in fields(record)}
-    return checkpoints.snapshot(record.model), values | {"model": None}
+    return checkpoints.snapshot(spread(record.model, "cpu")), values | {"model": None}

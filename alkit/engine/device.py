@@ -13,6 +13,7 @@ from alkit.data import tree
 
 __all__ = [
     "Names",
+    "available",
     "cores",
     "device_of",
     "devices_named",

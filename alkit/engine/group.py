@@ -183,7 +183,7 @@ class Group:
         self.made = []
 
 
-def of_first(function: Callable[[], Any]) -> Any:
+def of_first(function: Callable[..., Any], *arguments: Any) -> Any:
     """Call a function on every rank; only what the first one returns travels to the caller."""
-    made = function()
+    made = function(*arguments)
     return made if Group().is_first else None

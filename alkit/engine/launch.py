@@ -41,7 +41,7 @@ DISCONNECTED = ("Connection closed", "Connection reset", "Connection refused", "
 
 
 @contextmanager
-def torchrun_group() -> Iterator[None]:
+def torchrun_group(backend: str = "gloo") -> Iterator[None]:
     """Join the ranks that torchrun has started, over gloo; leave them together at the end.
 
     torch.distributed's own calls do the same but for one thing: what optimisers import on first use
@@ -49,6 +49,8 @@ def torchrun_group() -> Iterator[None]:
     to the end of the interpreter, where they may abort or hang (pytorch issue 190489). So that is
     imported before there is a group.
 
+    Args:
+        backend: of torch.distributed, see `alkit.engine.rank_device.backend_for`.
     Raises:
         InterfaceError: no network device fits; lists those there are.
     """
@@ -58,7 +60,7 @@ def torchrun_group() -> Iterator[None]:
     device = os.environ[VARIABLE] = choose_interface()
     if os.environ.get("RANK", "0") == "0":
         log.info("gloo on %s, %s ranks", device, os.environ.get("WORLD_SIZE", "1"))
-    dist.init_process_group("gloo")
+    dist.init_process_group(backend)
     try:
         yield
         dist.barrier()  # nobody hangs up while another one still reads
@@ -87,6 +89,7 @@ def launch(
     threads: int = 1,
     heartbeat_s: float = 60.0,
     environment: Mapping[str, str] | None = None,
+    backend: str = "gloo",
 ) -> list[Any]:
     """Run `function(*arguments)` in `ranks` new processes, joined by gloo over the loopback device.
 
@@ -97,7 +100,8 @@ def launch(
         threads: operator threads of each rank.
         heartbeat_s: the longest that one task of the engine may take before its rank counts as
             hanging. Code that runs no task is not judged by it.
-        environment: variables to set in the ranks.
+        environment: variables to set in the ranks, which also have LOCAL_RANK.
+        backend: of torch.distributed, see `alkit.engine.rank_device.backend_for`.
     Returns:
         What each rank returned, in order.
     Raises:
@@ -111,8 +115,10 @@ def launch(
         crew: list[_Child] = []
         try:
             for rank in range(ranks):
-                setup = {"rank": rank, "ranks": ranks, "threads": threads, "folder": str(home.path)}
-                crew.append(_Child(setup, task, environment or {}))
+                setup = {"rank": rank, "ranks": ranks, "threads": threads, "backend": backend}
+                setup |= {"folder": str(home.path)}
+                own = {"LOCAL_RANK": str(rank)} | dict(environment or {})
+                crew.append(_Child(setup, task, own))
             return _watch(crew, heartbeat_s)
         finally:
             _stop(crew)

@@ -5,7 +5,8 @@
 The description (structure, types, shapes) travels when it has changed; a steady stream costs one
 short header. What the other rank has anyway does not travel: tensors of the batch itself (masks,
 labels), which every rank loads, are named in the description and taken from the receiver's own
-copy. Nothing is pickled.
+copy. Nothing is pickled. gloo sends from the host's memory, so what is on a device goes through it,
+and who takes it moves it to where it is worked on; what is in host memory is not copied.
 """
 
 import hashlib
@@ -161,7 +162,7 @@ class Outbox:
         header = torch.tensor([batch, micro, mark, len(written)])
         body = [_bytes(written)] if written else []
         # a tensor must live until it has been taken: what is sent is kept beside the work
-        parts = [header, *body, *(tensor.contiguous() for tensor in tensors)]
+        parts = [header, *body, *map(_on_host, tensors)]
         works = [(dist.isend(p, self.peer, tag=next(self.tags)), p) for p in parts]
         # only a process outside the group has none
         self.pending.append([(work, part) for work, part in works if work is not None])
@@ -252,7 +253,7 @@ def broadcast(payload: Any, source: int) -> Any:
     dist.broadcast(written, source)
     if mine:
         for tensor in tensors:
-            dist.broadcast(tensor.contiguous(), source)
+            dist.broadcast(_on_host(tensor), source)
         return payload
     description = json.loads(bytes(written.tolist()))
     tensors = [torch.empty(shape, dtype=kind) for kind, shape in _shapes(description)]
@@ -288,6 +289,10 @@ def _is_channels_last(tensor: Tensor) -> bool:
         and not tensor.is_contiguous()
         and tensor.is_contiguous(memory_format=last)
     )
+
+
+def _on_host(tensor: Tensor) -> Tensor:
+    return tensor.contiguous().cpu()
 
 
 def _identity(tensor: Tensor) -> tuple[Any, ...]:

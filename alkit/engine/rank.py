@@ -66,7 +66,8 @@ def _join(setup: dict[str, Any]) -> None:
     torch.set_num_threads(setup["threads"])
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo0" if sys.platform == "darwin" else "lo")
     store = dist.FileStore(str(Path(setup["folder"]) / "store"), setup["ranks"])
-    dist.init_process_group("gloo", store=store, rank=setup["rank"], world_size=setup["ranks"])
+    own = {"rank": setup["rank"], "world_size": setup["ranks"]}
+    dist.init_process_group(setup["backend"], store=store, **own)
 
 
 if __name__ == "__main__":

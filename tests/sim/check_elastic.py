@@ -82,5 +82,5 @@ def test_the_one_face():
         for at in (None, "auto")
     ]
     assert torch.allclose(*losses, rtol=1e-6)
-    with pytest.raises(ValueError, match="2 devices and 1 ranks"):
+    with pytest.raises(ValueError, match="2 devices, and a network is on one"):
         alkit.fit(make_vit(), (data.x, data.y), device=["sim:0", LAST], **options)

@@ -1,7 +1,5 @@
 """One word for the device, for every method that has one, in the one face."""
 
-import copy
-
 import pytest
 import torch
 from torch import nn
@@ -72,8 +70,8 @@ def test_target_propagation(method):
     options = {"method": method, "settings": Settings(iterations=2, epochs=1, batch=24, lr=1e-3)}
     records = []
     for device in (None, LAST):
-        net = dtp.network("tiny").to(device or "cpu")
-        records.append(dtp.train(net, made_set(), progress=False, **options))
+        net = dtp.network("tiny")
+        records.append(dtp.train(net, made_set(), device=device, progress=False, **options))
     here, there = records
     assert torch.allclose(here.losses, there.losses, rtol=1e-5)
     assert torch.equal(here.test_correct, there.test_correct)
@@ -84,5 +82,7 @@ def test_what_cannot_be_had_is_said():
         fitted("bp", "cuda")
     with pytest.raises(ValueError, match="9 devices for 4 layers: give 1 to 4"):
         fitted("bp", ["sim:0"] * 9)
-    with pytest.raises(ValueError, match="ranks train on the CPU"):
-        alkit.fit(copy.deepcopy(blocks()), (x, y), method="bp", device="sim:0", ranks=2)
+    with pytest.raises(ValueError, match="unknown device 'sim:9'"):
+        alkit.fit(blocks(), (x, y), method="pipedream", device="sim:9", ranks=2)
+    with pytest.raises(ValueError, match="2 devices, and a network is on one"):
+        dtp.train(dtp.network("tiny"), made_set(), device=["sim:0", LAST], progress=False)
