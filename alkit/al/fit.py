@@ -32,8 +32,6 @@ def fit(asked: Asked) -> Record:
     asked.refuse("micro", why="its batches stay whole")
     asked.refuse("settings", why="give recipe=, code_dim= or pool= by name")
     model = _model(asked)
-    if asked.compile:
-        compile_blocks(model if isinstance(model, BPModel) else [layer.enc.f for layer in model])
     if asked.ranks > 1:
         if asked.plan.precision == "float16":
             asked.refuse("precision", why="ranks keep no scales: give bfloat16")
@@ -44,6 +42,8 @@ def fit(asked: Asked) -> Record:
 def _fit(model: ALModel | BPModel, asked: Asked) -> Record:
     executor = asked.executor or ("ranks" if asked.ranks > 1 else "threads")
     plan = asked.plan
+    if asked.compile:
+        compile_blocks(model if isinstance(model, BPModel) else [layer.enc.f for layer in model])
     trainer = Trainer(
         spread(model, asked.own_device),
         asked.method,

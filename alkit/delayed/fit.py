@@ -33,8 +33,6 @@ def fit(asked: Asked) -> Record:
     if asked.plan.precision == "float16":
         asked.refuse("precision", why="its gradients cross modules unscaled: give bfloat16")
     pipeline = _pipeline(asked)
-    if asked.compile:
-        compile_blocks(block for module in pipeline for block in module.blocks)
     if asked.ranks > 1:
         return fit_on_ranks(_fit, pipeline, asked)
     return _fit(pipeline, asked)
@@ -42,6 +40,8 @@ def fit(asked: Asked) -> Record:
 
 def _fit(pipeline: Pipeline, asked: Asked) -> Record:
     executor = asked.executor or ("ranks" if asked.ranks > 1 else "threads")
+    if asked.compile:
+        compile_blocks(block for module in pipeline for block in module.blocks)
     own = {name: value for name, value in asked.changes.items() if name != "rates"}
     names = ["drain", *(each.name for each in fields(Options) if each.init)]
     if unknown := [name for name in own if name not in names]:

@@ -153,6 +153,7 @@ class _Run:
         self.last: Trained | None = None
         self.test_correct: Tensor | None = None
         self.resumed_at: int | None = None
+        self.last_state: dict[str, Any] | None = None  # before the best epoch's weights are taken
         if path is None:
             return
         if self.writes:
@@ -188,6 +189,8 @@ class _Run:
 
     def result(self, test: Source | None) -> Record:
         """Give the model its best weights and test them, unless that has been done."""
+        if self.path is not None:
+            self.last_state = copy.deepcopy(self.trainer.state())
         if self.best is not None:
             self.model.load_state_dict(self.best)
         if self.test_correct is None and test is not None:
@@ -210,7 +213,7 @@ class _Run:
     def _save(self) -> None:
         if self.path is None:
             return
-        state = self.trainer.state()
+        state = self.last_state or self.trainer.state()
         if not self.writes:
             return
         kept = {"rows": self.rows, "best_epoch": self.best_epoch, "best": self.best}
@@ -219,10 +222,15 @@ class _Run:
 
     def _resume(self, path: str | Path) -> None:
         saved = checkpoints.load(path)
-        checkpoints.check(path, saved, self.trainer.state(), self.settings)
+        before = saved["settings"].get("epochs", 0)
+        longer = before < self.settings["epochs"] and self.settings["schedule"] == "constant"
+        same = self.settings | ({"epochs": before} if longer else {})
+        checkpoints.check(path, saved, self.trainer.state(), same)
         self.trainer.load(saved)
         self.rows, self.best_epoch, self.best = saved["rows"], saved["best_epoch"], saved["best"]
-        self.test_correct, self.resumed_at = saved["test_correct"], len(self.rows)
+        self.resumed_at = len(self.rows)
+        if not longer:  # of more epochs another one may be the best
+            self.test_correct = saved["test_correct"]
 
 
 class _Timed:

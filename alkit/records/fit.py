@@ -92,8 +92,9 @@ def fit(
         augment: how training images are changed; see `Part.batches`.
         drop_last: leave a last, smaller batch out; delayed gradients always do.
         checkpoint: file to keep the run in. If it is there, the run goes on from it and ends in the
-            bits of an uninterrupted one; the result of a finished run is returned as it is.
-            Workers, executor, tensorboard and progress may differ from the run that wrote it.
+            bits of an uninterrupted one; the result of a finished run is returned as it is, or at
+            a constant rate extended to more epochs. Workers, executor, tensorboard and progress may
+            differ from the run that wrote it.
         patience: stop after so many epochs in a row without a better validation accuracy.
         stop_at_divergence: a loss that is not finite ends the run instead of raising.
         evaluate_train: also measure the accuracy on the training part, not augmented.
