@@ -33,6 +33,9 @@ def add(commands: Any) -> None:
         part.add_argument(
             "--folder", metavar="DIR", help="for results and checkpoints, instead of the file's"
         )
+        part.add_argument(
+            "--on", metavar="DEVICE", help='where this one trains: "cuda", "cuda:1" (the CPU)'
+        )
         part.add_argument("--quiet", action="store_true", help="no progress bar")
 
 
@@ -47,14 +50,15 @@ def _certs(options: argparse.Namespace) -> int:
 def _server(options: argparse.Namespace) -> NoReturn:
     from alkit.split import program
 
-    print(program.serve(_read(options), progress=not options.quiet))
+    print(program.serve(_read(options), on=options.on, progress=not options.quiet))
     _leave()
 
 
 def _device(options: argparse.Namespace) -> NoReturn:
     from alkit.split import program
 
-    program.device(_read(options), options.index, progress=not options.quiet)
+    own = {"on": options.on, "progress": not options.quiet}
+    program.device(_read(options), options.index, **own)
     print(f"device {options.index} is done")
     _leave()
 

@@ -72,8 +72,9 @@ def fit(
             model has its own rates back afterwards. Elastic training and DTP have their own.
         device: where to train: "cuda", "auto" for this machine's accelerator if it has one, or
             several, among which neighbouring layers are shared: ["cuda:0", "cuda:1"]. None leaves
-            the model where it is. DTP and elastic training take one. Ranks have one each, in turn,
-            also of a kind's ("cuda"); a model that they were started for comes back to where it is.
+            the model where it is. DTP and elastic training take one, split learning one for its
+            heads and one for its tail. Ranks have one each, in turn, also of a kind's ("cuda"); a
+            model that they were started for comes back to where it is.
         precision: "float32": as the tensors are; "bfloat16", of all but split learning and DTP:
             operators that bear it are cast, weights are not; "float16", of bp and AL: likewise,
             and losses are scaled.

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from alkit.data import datasets
 from alkit.data.parts import DataSet, Part
 from alkit.data.seeds import generator_for
+from alkit.engine.device import devices_named, place
 from alkit.models.modes import evaluating
 from alkit.split.config import Config, ConfigError
 from alkit.split.deal import deal
@@ -58,12 +59,13 @@ def part_of(config: Config, index: int) -> Part:
     return _loaded(config.data, config.model).train.take(dealt(config)[index])
 
 
-def network(config: Config) -> list[nn.Module]:
-    """Return the units with their initial weights."""
+def network(config: Config, on: str | None = None) -> list[nn.Module]:
+    """Return the units with their initial weights, on a device of this machine or the CPU."""
     found = _loaded(config.data, config.model)
     _, channels, side, _ = found.test.x.shape
     shaped = partial(build, channels=channels, side=side)
-    return shaped(config.model, found.num_classes, norm=config.norm, seed=config.seed)
+    units = shaped(config.model, found.num_classes, norm=config.norm, seed=config.seed)
+    return [unit if on is None else unit.to(devices_named(on)[0]) for unit in units]
 
 
 def message_limit(config: Config) -> int:
@@ -83,8 +85,10 @@ def normal_of(part: Part) -> tuple[Tensor, Tensor] | None:
     return torch.tensor(part.mean), torch.tensor(part.std)
 
 
-def evaluator(config: Config) -> Callable[[dict[str, Tensor]], dict[str, float]]:
-    """Return what gives the scores of a network's state.
+def evaluator(
+    config: Config, on: str | None = None
+) -> Callable[[dict[str, Tensor]], dict[str, float]]:
+    """Return what gives the scores of a network's state, which it computes on a device.
 
     "accuracy" (0 to 1) on `test_size` samples of the test part, drawn by the seed, if `test` is
     set; "val_loss" and "val_acc" on samples held out of training, if `validate` is.
@@ -94,7 +98,7 @@ def evaluator(config: Config) -> Callable[[dict[str, Tensor]], dict[str, float]]
     if 0 < config.test_size < len(test):
         draw = generator_for(config.seed, "test")
         test = test.take(torch.randperm(len(test), generator=draw)[: config.test_size])
-    net = nn.Sequential(*network(config))
+    net = nn.Sequential(*network(config, on))
 
     def scores(state: dict[str, Tensor]) -> dict[str, float]:
         net.load_state_dict(state)
@@ -112,6 +116,7 @@ def _score(net: nn.Module, part: Part) -> tuple[float, float]:
     loss, right = 0.0, 0
     with evaluating(net):
         for x, y in part.batches(EVALUATED, shuffle=False):
+            x, y = place((x, y), net)
             out = net(x)
             loss += float(F.cross_entropy(out, y, reduction="sum"))
             right += int((out.argmax(1) == y.argmax(1)).sum())

@@ -53,7 +53,7 @@ class Expect:
         self.features = [(x.shape[1:], x.dtype)]  # at each cut, of a sample
         for unit in copy.deepcopy(list(units)):
             with evaluating(unit), torch.no_grad():
-                x = unit(x)
+                x = unit.cpu()(x)
             self.features.append((x.shape[1:], x.dtype))
         self.classes = x.shape[-1]
         self.state = {name: (own.shape, own.dtype) for name, own in state_of(units).items()}

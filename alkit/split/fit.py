@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from alkit.data.parts import Part
 from alkit.engine.asked import Asked
+from alkit.engine.device import devices_named, place
 from alkit.engine.evaluate import evaluate
 from alkit.engine.record import Record
 from alkit.models.blocks import as_blocks
@@ -28,7 +29,6 @@ REFUSED: tuple[str, ...] = (
     "optimizer",
     "loss",
     "executor",
-    "device",
     "ranks",
     "exits",
     "tensorboard",
@@ -47,7 +47,7 @@ class _Sequence(nn.Sequential):
     def predict(self, x: Any) -> Tensor:
         """Return the scores in evaluation mode; the mode is restored."""
         with evaluating(self):
-            return self(x)
+            return self(place(x, self))
 
 
 def fit(asked: Asked) -> Record:
@@ -66,11 +66,14 @@ def fit(asked: Asked) -> Record:
     if asked.one_lr is not None:
         changes["lr"] = asked.one_lr
     model = _Sequence(*blocks)
+    if asked.device is not None:
+        model.to(devices_named(asked.device)[-1])  # the tail's, where it is tested
     record = train(
         blocks,
         _parts(asked.data.train, asked.workers or 2, asked.plan.seed),
         cut=_cut(asked, len(blocks)),
         method=asked.method,
+        device=asked.device,
         path=None if asked.checkpoint is None else Path(asked.checkpoint),
         normal=normal_of(asked.data.train),
         evaluate=None if asked.data.validation is None else _scorer(blocks, asked),

@@ -6,6 +6,9 @@
 Gradients of micro-batches add up, each weighted by its share of the batch, so an update is that of
 the whole batch, whatever the micro-batches' sizes (with BatchNorm up to its statistics). Until the
 update nothing but running statistics has changed, so an iteration can be dropped.
+
+A half computes on the device that its units are on; what it takes and gives is in the host's
+memory.
 """
 
 import copy
@@ -17,6 +20,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from alkit.data import tree
+from alkit.engine.device import place
 from alkit.engine.random import random_from
 
 __all__ = ["Half", "Head", "Pass", "Tail", "average", "kept", "sgd", "state_of"]
@@ -74,7 +79,8 @@ class Half:
         self.buffers: list[Tensor] | None = None  # running statistics before the open iteration
 
     def run(self, x: Tensor, step: int, micro: int) -> Tensor:
-        """Return the last unit's output."""
+        """Return the last unit's output, where the units are."""
+        x = place(x, self.units)
         if self.buffers is None:
             self.buffers = [buffer.clone() for buffer in self.units.buffers()]
         for at, unit in enumerate(self.units, self.first):
@@ -99,7 +105,7 @@ class Half:
     def state(self) -> dict[str, Tensor]:
         """Return weights and buffers by the names that the whole network gives them."""
         return {
-            f"{int(at) + self.first}.{name}": tensor.detach().clone()
+            f"{int(at) + self.first}.{name}": _copied(tensor)
             for key, tensor in self.units.state_dict().items()
             for at, _, name in [key.partition(".")]
         }
@@ -121,7 +127,8 @@ class Half:
 
     def optimizer_state(self) -> dict[str, Any]:
         """Return a copy of the optimiser's state, such as momentum; empty without parameters."""
-        return copy.deepcopy(self.optimizer.state_dict()) if self.optimizer is not None else {}
+        own = self.optimizer
+        return {} if own is None else dict(tree.map_tensors(_copied, own.state_dict()))
 
     def load_optimizer(self, state: Mapping[str, Any] | None) -> None:
         """Put a state back; None for a fresh optimiser."""
@@ -150,13 +157,13 @@ class Head(Half):
         out = self.run(x, step, micro)
         if len(self.units):
             self.open[micro] = out
-        return out.detach()
+        return out.detach().cpu()
 
     def backward(self, gradient: Tensor, micro: int) -> None:
         """Add a micro-batch's gradients."""
         out = self.open.pop(micro)
         if out.requires_grad:
-            out.backward(gradient)
+            out.backward(place(gradient, self.units))
 
     def drop(self) -> None:
         """Forget the open iteration, graphs included."""
@@ -184,6 +191,7 @@ class Tail(Half):
             share: of the batch's samples in this micro-batch, 0 to 1.
             returns: the gradient is wanted.
         """
+        x, y = place((x, y), self.units)
         if returns:
             x = x.detach().requires_grad_()
         start_s = time.perf_counter()
@@ -192,13 +200,14 @@ class Tail(Half):
         forward_s = time.perf_counter() - start_s
         loss.backward()
         right = int((scores.detach().argmax(1) == y).sum())
-        return Pass(x.grad, float(loss.detach()), right, forward_s)
+        gradient = None if x.grad is None else x.grad.cpu()
+        return Pass(gradient, float(loss.detach()), right, forward_s)
 
 
 def state_of(units: Sequence[nn.Module]) -> dict[str, Tensor]:
     """Return a copy of a whole network's weights and buffers, named as `Half.state` names them."""
     return {
-        f"{at}.{name}": tensor.detach().clone()
+        f"{at}.{name}": _copied(tensor)
         for at, unit in enumerate(units)
         for name, tensor in unit.state_dict().items()
     }
@@ -226,6 +235,10 @@ def average(states: Sequence[Mapping[str, Tensor]], weights: Sequence[float]) ->
         mean = sum(shares, torch.zeros((), dtype=torch.float64))
         made[name] = (mean if first.is_floating_point() else mean.round()).to(first.dtype)
     return made
+
+
+def _copied(tensor: Tensor) -> Tensor:
+    return tensor.detach().to("cpu", copy=True)
 
 
 def kept(saved: Saved, key: tuple[int, int], half: Half) -> Saved:

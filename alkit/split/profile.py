@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from alkit.engine.device import place
 from alkit.engine.profile import backprop_row, profile_rows
 from alkit.split.halves import sgd
 from alkit.split.times import Line, fitted
@@ -120,13 +121,14 @@ def measure(
     threads: int = 1,
     memory_bytes: int | None = None,
 ) -> Machine:
-    """Time the units on this machine, on a copy: nothing is trained.
+    """Time the units where they are, on a copy: nothing is trained.
 
     Args:
         x, y: a batch.
         sizes: of micro-batches to time; default a tenth, a half and the whole of the batch.
         repeats: timed ones of each size; the median counts.
     """
+    x, y = place((x, y), nn.ModuleList(units))
     sizes = sorted(set(sizes or (max(2, len(y) // 10), max(2, len(y) // 2), len(y))))
     row = partial(backprop_row, units, F.cross_entropy, sgd)
     costs = []

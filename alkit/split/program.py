@@ -43,19 +43,21 @@ __all__ = ["device", "serve"]
 log = logging.getLogger(__name__)
 
 
-def serve(config: Config, *, progress: bool = True) -> Path:
+def serve(config: Config, *, on: str | None = None, progress: bool = True) -> Path:
     """Run the server to the end; return the table of results; the model lies beside it.
 
     It begins where a checkpoint in the configuration's folder says, if one is there.
 
+    Args:
+        on: device that tails train on, such as "cuda"; the CPU without. No other party is told.
     Raises:
         QuorumLost: too few devices came, or are left.
     """
-    units = samples_of.network(config)
+    units = samples_of.network(config, on)
     settings = config.settings(len(units))
     counts = [len(rows) for rows in samples_of.dealt(config)]
     folder = Path(config.folder)
-    evaluate = samples_of.evaluator(config)
+    evaluate = samples_of.evaluator(config, on)
     example = samples_of.part_of(config, 0).x[:1].float()
     choosing = _choosing(config, units, settings, counts) if config.profile else None
     bar = tqdm(desc="rounds", unit="round", disable=not progress)
@@ -100,9 +102,13 @@ def _write(folder: Path, config: Config, server: Server, total_s: float) -> None
         safetensors.torch.save_file(server.state, partial)
 
 
-def device(config: Config, index: int, *, progress: bool = True) -> dict[str, Tensor]:
+def device(
+    config: Config, index: int, *, on: str | None = None, progress: bool = True
+) -> dict[str, Tensor]:
     """Run a device to the end; return the final weights of its units.
 
+    Args:
+        on: device of this machine that its head trains on, such as "cuda"; the CPU without.
     Raises:
         ConfigError: there is no such device.
         ChannelLost, Refused: see `Device.run`.
@@ -112,7 +118,7 @@ def device(config: Config, index: int, *, progress: bool = True) -> dict[str, Te
     own = config.of(index)
 
     def prepare(told: dict[str, Any]) -> Job:
-        units = samples_of.network(config)
+        units = samples_of.network(config, on)
         settings = Settings.read(dict(told["settings"]))
         if settings != config.settings(len(units)):
             raise Refused("the server's settings differ from this file's: give both the same file")

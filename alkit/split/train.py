@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from alkit.data.arguments import Brief, changed
 from alkit.engine.caller import CallerState
+from alkit.engine.device import Names, devices_named
 from alkit.models.blocks import as_blocks
 from alkit.schedule.timeline import Timeline
 from alkit.split.channel import Channel, local_pair
@@ -74,6 +75,7 @@ def train(
     cut: int | Sequence[int] = 1,
     micro: int | Sequence[int] = 1,
     transport: str = "local",
+    device: Names | None = None,
     normal: tuple[Tensor, Tensor] | None = None,
     evaluate: Callable[[dict[str, Tensor]], float] | None = None,
     plan: Sequence[Attendance] | None = None,
@@ -90,6 +92,8 @@ def train(
             or one a device.
         micro: micro-batches an iteration, likewise.
         transport: "local", through queues, or "grpc", through loopback; the bits are the same.
+        device: where heads and tail train: one for both, or one each; messages stay on the host.
+            None is where the blocks are.
         normal: mean and standard deviation of channels, taken off images.
         evaluate: gives the accuracy of a state after each round.
         plan: of a record, to repeat it: devices take part where they did.
@@ -100,6 +104,7 @@ def train(
         QuorumLost, ChannelLost: devices are gone.
     """
     blocks = as_blocks(blocks)
+    heads, tail = _placed(blocks, device)
     cuts = (cut,) * len(parts) if isinstance(cut, int) else tuple(cut)
     micros = (micro,) if isinstance(micro, int) else tuple(micro)
     least = 2 if has_batch_norm(blocks) else 1
@@ -112,14 +117,29 @@ def train(
     [example, *_] = Stream(*parts[0], chosen, 0, normal).step(0, 1)
     options: dict[str, Any] = {"example": example.x[:1], "evaluate": score, "path": path}
 
-    def device(index: int) -> Device:
+    def made(index: int) -> Device:
         own = Stream(*parts[index], chosen, index, normal)
-        job = Job(chosen, copy.deepcopy(blocks), own)
+        job = Job(chosen, copy.deepcopy(heads), own)
         return Device(index, lambda told: job)
 
     with CallerState.here().training():  # copies that inference mode makes can't be trained
-        server = Server(blocks, chosen, samples, plan=plan, **options)
-        return run(server, [device(index) for index in range(len(parts))], transport)
+        server = Server(tail, chosen, samples, plan=plan, **options)
+        return run(server, [made(index) for index in range(len(parts))], transport)
+
+
+def _placed(
+    blocks: list[nn.Module], device: Names | None
+) -> tuple[list[nn.Module], list[nn.Module]]:
+    """Return the network for devices and for the server, each where its half trains."""
+    if device is None:
+        return blocks, blocks
+    found = devices_named(device)
+    if len(found) > 2:
+        raise ValueError(f"{len(found)} devices for heads and tail: give one for both, or two")
+    heads, tail = (
+        [unit.to(own) for unit in copy.deepcopy(blocks)] for own in (found[0], found[-1])
+    )
+    return heads, tail
 
 
 def run(server: Server, devices: Sequence[Device], transport: str = "local") -> Record:

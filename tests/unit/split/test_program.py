@@ -209,6 +209,13 @@ def test_without_certificates_nothing_starts(tmp_path, capsys):
     assert "open to others" in capsys.readouterr().err
 
 
+def test_a_machine_without_the_device_that_it_is_to_train_on(tmp_path, capsys):
+    path = tmp_path / "run.toml"
+    path.write_text('data = "digits"\nplain = true\n')
+    assert main(["split", "server", "--config", str(path), "--on", "meta"]) == 2
+    assert "unknown device 'meta': this machine has cpu" in capsys.readouterr().err
+
+
 def test_a_device_that_there_is_not(tmp_path):
     path = tmp_path / "run.toml"
     path.write_text('data = "digits"\nplain = true\n')
