@@ -72,7 +72,8 @@ def to_al(
         enc = ENC(block, _bridge(chosen, s, own_pool).to(own), chosen.associated_loss())
         ae = label_side(chosen, level, width).to(own)
         rate = chosen.lr if lr is None else lr
-        layers.append(AL(enc, ae, rate, optimizer or chosen.optimizer))
+        made = optimizer or chosen.optimizer
+        layers.append(AL(enc, ae, rate, made, coupled=chosen.coupled))
         width = chosen.code_dim
     return _noted(ALModel(layers, label_shortcut=chosen.label_shortcut))
 

@@ -1,7 +1,8 @@
 """The associated-learning layer (Kao & Chen 2021; Wu et al. 2022).
 
     input side    s[i-1] --f--> s[i] --b--> m[i]          associated loss  d(m[i], t[i])
-                                              :           t[i] is a target only: no gradient to g
+                                              :           t[i] is a target only: no gradient to g,
+                                              :           unless the layer is coupled
     label side    t[i-1] --g--> t[i] --h--> r[i]          autoencoder loss d(r[i], t[i-1])
 
 Both s[i] and t[i] are handed on detached, so no gradient crosses a layer: a layer's parameters
@@ -50,7 +51,8 @@ class ENC(nn.Module):
 
     To override, subclass and keep this contract: `forward(x)` returns `(s, m)`, s for the next
     layer (any tree of tensors, not detached), m a float (B, K) as wide as the label code; `loss(m,
-    target)` returns a scalar; the target arrives detached, as rows (B, K) or as `Codes`.
+    target)` returns a scalar; the target arrives as rows (B, K) or as `Codes`, detached unless the
+    layer is coupled.
     `inference` by letter calls `self.f` and `self.b`.
 
     Args:
@@ -126,6 +128,8 @@ class AL(nn.Module):
         lr: a real number, or {"enc": ..., "ae": ...}.
         optimizer: called as `optimizer(parameters, lr=...)`, once for {f, b} and once for {g, h};
             default fused Adam. A half without parameters needs none.
+        coupled: let the associated loss train g too, whose gradient is then that of both losses.
+            Codes so come to depend on the inputs; detached ones are a function of labels alone.
 
     Attributes:
         steps: how gradients become steps, see `alkit.engine.steps.Steps`.
@@ -137,6 +141,8 @@ class AL(nn.Module):
         ae: AE,
         lr: float | Mapping[str, float] = 1e-3,
         optimizer: OptimizerFactory = adam,
+        *,
+        coupled: bool = False,
     ) -> None:
         super().__init__()
         for name, half, kind in (("enc", enc, ENC), ("ae", ae, AE)):
@@ -147,7 +153,7 @@ class AL(nn.Module):
                 )
         self.enc, self.ae = enc, ae
         self.lr = _pair(lr)
-        self.optimizer_factory = optimizer
+        self.optimizer_factory, self.coupled = optimizer, coupled
         self.losses: tuple[Tensor, Tensor] | None = None
         self.steps = Steps()
         self._ready = ""  # what may come next: backward, update or neither
@@ -169,10 +175,11 @@ class AL(nn.Module):
             y = class_codes(y)
         t, r = self.ae(y.rows if isinstance(y, Codes) else y)
         s, m = self.enc(x)
-        target: Tensor | Codes = t.detach()
+        aim = t if self.coupled else t.detach()
+        target: Tensor | Codes = aim
         if isinstance(y, Codes):
             # gathering sends each class's gradient back with the number of its samples as weight
-            target, r, y = Codes(t.detach(), y.index), y.of(r), y.gathered()
+            target, r, y = Codes(aim, y.index), y.of(r), y.gathered()
         if m.shape != (len(y), *t.shape[1:]):
             raise ValueError(
                 f"the bridge gives {tuple(m.shape)} and the label code is"
@@ -182,7 +189,7 @@ class AL(nn.Module):
         self._ready = "backward"
         if once_a_sample and isinstance(target, Codes):
             target = target.gathered()
-        return tree.detach(s), target
+        return tree.detach(s), tree.detach(target)
 
     def backward(self) -> None:
         """Compute the gradients of both losses; those that have been stepped with are dropped."""

@@ -24,25 +24,41 @@ class Contrast:
     Args:
         scale: factor of the similarities, the inverse of a temperature.
         smoothing: label smoothing, the share of the target spread over all classes.
+        centred: take the mean of all classes' codes off first. Learned codes begin with most of
+            their length in common, which no bridge can tell classes by.
     """
 
     takes_codes = True  # give it Codes where there are any, not a gathered row a sample
 
-    def __init__(self, scale: float = 10.0, *, cosine: bool = True, smoothing: float = 0.0) -> None:
+    def __init__(
+        self,
+        scale: float = 10.0,
+        *,
+        cosine: bool = True,
+        smoothing: float = 0.0,
+        centred: bool = False,
+    ) -> None:
         self.scale, self.cosine, self.smoothing = scale, cosine, smoothing
+        self.centred = centred
 
     def __call__(self, m: Tensor, target: Tensor | Codes) -> Tensor:
         """Return the mean over the batch, a scalar."""
         codes = class_codes(target)
-        rows = codes.rows
+        scores_BC = self.scores(m, codes.rows)
+        return F.cross_entropy(scores_BC, codes.index, label_smoothing=self.smoothing)
+
+    def scores(self, m: Tensor, rows: Tensor) -> Tensor:
+        """Return the similarities (B, C) of m (B, K) with the codes of all classes, rows (C, K)."""
+        if self.centred:
+            rows = rows - rows.mean(0)
         if self.cosine:
             m, rows = F.normalize(m, dim=1), F.normalize(rows, dim=1)
-        scores_BC = self.scale * (m @ rows.T)
-        return F.cross_entropy(scores_BC, codes.index, label_smoothing=self.smoothing)
+        return self.scale * (m @ rows.T)
 
     def __repr__(self) -> str:
         kind = "cosine" if self.cosine else "product"
-        return f"Contrast(scale={self.scale}, {kind}, smoothing={self.smoothing})"
+        centred = ", centred" if self.centred else ""
+        return f"Contrast(scale={self.scale}, {kind}{centred}, smoothing={self.smoothing})"
 
 
 def plain_target(loss: object, target: Tensor | Codes) -> Tensor | Codes:

@@ -49,7 +49,8 @@ class Recipe:
         decoders: activations after a learned h, of the first level and of those above.
         first_loss: of the first level's autoencoder: "mse", "cross_entropy" or "bce" (on scores).
         associated: "mse" or "contrast".
-        scale, smoothing: of the contrast.
+        scale, smoothing, centred: of the contrast.
+        coupled: whether the associated loss trains learned codes, too; see `AL`.
         code_dim: K, the width of the label code.
         label_shortcut: run the label side once a class.
         fused: Adam in one pass; off is torch's plain loop over the parameters.
@@ -69,6 +70,8 @@ class Recipe:
     associated: str = "mse"
     scale: float = 10.0
     smoothing: float = 0.0
+    centred: bool = False
+    coupled: bool = False
     code_dim: int = 128
     label_shortcut: bool = True
     fused: bool = True
@@ -85,12 +88,14 @@ class Recipe:
         _check("associated", self.associated, ("mse", "contrast"))
         for name in (self.encoder, *self.decoders):
             _check("encoder and decoders", name, ACTIVATIONS)
+        if self.coupled and self.codes == "fixed":
+            raise ValueError("coupled is True, and fixed codes learn nothing: give codes='learned'")
 
     def associated_loss(self) -> Loss:
         """Return the loss between bridge and code."""
         if self.associated == "mse":
             return F.mse_loss
-        return Contrast(self.scale, smoothing=self.smoothing)
+        return Contrast(self.scale, smoothing=self.smoothing, centred=self.centred)
 
     def autoencoder_loss(self, level: int) -> Loss:
         """Return the loss between a decoded and a given label code, of level 0 and up."""

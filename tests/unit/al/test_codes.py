@@ -1,6 +1,7 @@
 """The label-side shortcut gives the gradients of the plain form; fixed codes are exact."""
 
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
@@ -111,6 +112,28 @@ def test_contrast_is_cross_entropy_over_cosines():
     product = Contrast(1.0, cosine=False, smoothing=0.1)
     expected = F.cross_entropy(m @ rows.T, index, label_smoothing=0.1)
     torch.testing.assert_close(product(m, Codes(rows, index)), expected)
+
+
+def test_centred_codes_share_no_direction():
+    """A mean that all codes have in common is no evidence for any class."""
+    torch.manual_seed(0)
+    m, rows, index = torch.randn(8, 5), torch.rand(3, 5), torch.arange(8) % 3
+    own = Contrast(7.0, centred=True)
+    scores = 7.0 * F.cosine_similarity(m[:, None], (rows - rows.mean(0))[None], dim=2)
+    torch.testing.assert_close(own(m, Codes(rows, index)), F.cross_entropy(scores, index))
+    torch.testing.assert_close(own.scores(m, rows + 3.0), scores)
+    assert "centred" in repr(own)
+
+
+def test_a_recipe_says_whether_codes_are_centred_and_coupled():
+    learned = replace(find_recipe("mse", "texts"), associated="contrast", centred=True)
+    blocks = [nn.Linear(WIDTH, WIDTH)]
+    layer = to_al(blocks, CLASSES, torch.zeros(2, WIDTH), recipe=replace(learned, coupled=True))[0]
+    assert layer.coupled
+    assert layer.enc.loss_fn.centred
+    assert not to_al([nn.Linear(WIDTH, 4)], 3, torch.zeros(2, WIDTH), recipe=learned)[0].coupled
+    with pytest.raises(ValueError, match="fixed codes learn nothing"):
+        replace(find_recipe("fixed_codes", "texts"), coupled=True)
 
 
 def test_fixed_decoder_gives_the_logits_of_the_contrast():

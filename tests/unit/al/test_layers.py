@@ -9,6 +9,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from alkit import AE, AL, ENC, ALModel, one_hot
+from alkit.al.codes import Codes
+from alkit.al.losses import Contrast
 from tests.helpers import CLASSES, CODE, WIDTH, dense_layer, dense_model, differences, made_batches
 
 
@@ -65,6 +67,43 @@ def test_each_loss_reaches_its_own_half_only(half, other):
     assert all(p.grad is None for p in getattr(layer, other).parameters())
     own = layer.enc if other == "ae" else layer.ae
     assert all(p.grad is not None for p in own.parameters())
+
+
+def _learned_targets(associated, *, coupled):
+    """Return a layer whose target learns from the associated loss, if it is coupled."""
+    layer = _plain_layer()
+    layer.enc.loss_fn = associated
+    return AL(layer.enc, layer.ae, lr=1e-2, coupled=coupled)
+
+
+@pytest.mark.parametrize("associated", [F.mse_loss, Contrast(scale=4.0)])
+def test_a_coupled_target_learns_from_both_losses(associated):
+    layer, (x, y) = _learned_targets(associated, coupled=True), made_batches(1, size=24)[0]
+    _, t = layer(x, y)
+    layer.backward()
+    g, h = layer.ae.g, layer.ae.h
+    code, m = g(y), layer.enc.b(layer.enc.f(x))
+    if associated is F.mse_loss:
+        target = code
+    else:
+        target = Codes(g(torch.eye(CLASSES)), y.argmax(1))
+    both = layer.enc.loss(m, target) + layer.ae.loss(h(code), y)
+    expected = torch.autograd.grad(both, g.parameters())
+    for parameter, gradient in zip(g.parameters(), expected, strict=True):
+        torch.testing.assert_close(parameter.grad, gradient)
+    assert not t.requires_grad
+
+
+def test_a_target_is_detached_unless_coupled():
+    x, y = made_batches(1)[0]
+    gradients = []
+    for coupled in (False, True):
+        torch.manual_seed(0)
+        layer = _learned_targets(F.mse_loss, coupled=coupled)
+        layer(x, y)
+        layer.losses[0].backward()
+        gradients.append([p.grad is not None for p in layer.ae.g.parameters()])
+    assert gradients == [[False, False], [True, True]]
 
 
 def test_a_step_of_one_layer_changes_no_other():
