@@ -3,6 +3,9 @@
 Two intervals stand beside each other, both at 95 %. *Paired t*: over the differences of the seeds
 alone, each on its own. *Bootstrap*: seeds and test samples are drawn again, crossed, so it knows
 how far single samples decide, and is too narrow for few seeds.
+
+Several contrasts that were named before the runs share one error rate by Holm's rule; that two
+methods are equal is shown by two one-sided t tests against a margin, never by a large p.
 """
 
 import math
@@ -22,6 +25,7 @@ __all__ = [
     "bootstrap_difference",
     "gap",
     "gap_table",
+    "holm",
     "mean_and_seeds",
     "of_seeds",
     "paired_t",
@@ -63,6 +67,32 @@ class Gap(NamedTuple):
         ends = [end for end in self[1:5] if not math.isnan(end)]
         agree = self.least > 0 or self.most < 0
         return (min(ends) > 0 or max(ends) < 0) and (self.seeds >= ENOUGH or agree)
+
+    @property
+    def p(self) -> float:
+        """Two-sided p of the paired t over seeds, that there is no difference; or NaN."""
+        above = self._p_above(0)
+        return 2 * min(above, 1 - above)
+
+    def p_within(self, margin: float) -> float:
+        """P of two one-sided t tests, that the difference is not within +-margin points; or NaN.
+
+        Raises:
+            ValueError: a margin that is not above 0.
+        """
+        if not margin > 0:
+            raise ValueError(f"margin is {margin}: give points above 0")
+        return max(self._p_above(-margin), 1 - self._p_above(margin))
+
+    def _p_above(self, points: float) -> float:
+        """One-sided p of the paired t, that the difference is not above so many points."""
+        if math.isnan(self.low):
+            return math.nan
+        ahead = self.points - points
+        error = (self.high - self.low) / 2 / stats.t.ppf(0.975, self.seeds - 1)
+        if error == 0:  # all seeds say the same
+            return 0.5 if ahead == 0 else float(ahead < 0)
+        return float(stats.t.sf(ahead / error, self.seeds - 1))
 
     def less(self, margin: float) -> "Gap":
         """Return the gap to a margin of so many points: decided if it is on one side of that."""
@@ -140,6 +170,20 @@ def accuracies(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     lost = frame[frame.metric == "diverged"].astype({"value": bool})
     made = made.join(lost.groupby(list(by)).value.sum().rename("diverged"), how="outer")
     return made.assign(n=made.n.fillna(0).astype(int))
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Return Holm's adjusted p values: below 0.05 holds for all of them together.
+
+    NaN stays NaN and counts among the tests, so that a contrast without runs can't ease the others.
+    """
+    order = sorted(range(len(p_values)), key=lambda at: (math.isnan(p_values[at]), p_values[at]))
+    adjusted, most = [math.nan] * len(p_values), 0.0
+    for rank, at in enumerate(order):
+        if not math.isnan(p_values[at]):
+            most = max(most, min(1.0, (len(p_values) - rank) * p_values[at]))
+            adjusted[at] = most
+    return adjusted
 
 
 def mean_and_seeds(mean: float, sd: float, n: float) -> str:

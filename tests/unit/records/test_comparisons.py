@@ -8,7 +8,7 @@ import pytest
 import torch
 from scipy import stats
 
-from alkit.records.comparisons import Gap, bootstrap_difference, gap, of_seeds, paired_t
+from alkit.records.comparisons import Gap, bootstrap_difference, gap, holm, of_seeds, paired_t
 from alkit.records.study import pack
 
 
@@ -68,6 +68,35 @@ def test_paired_t_agrees_with_scipy():
     expected = stats.ttest_rel(a, b).confidence_interval(0.95)
     assert paired_t(a - b) == pytest.approx((0.625, expected.low, expected.high))
     assert [math.isnan(end) for end in paired_t(np.array([1.0]))] == [False, True, True]
+
+
+def test_p_of_a_gap_is_scipys():
+    differences = np.array([0.5, 1.5, -0.2, 2.0, 0.9])
+    assert of_seeds(differences).p == pytest.approx(stats.ttest_1samp(differences, 0).pvalue)
+    assert math.isnan(of_seeds([1.0]).p)
+    assert of_seeds([0.0, 0.0, 0.0]).p == 1.0
+    assert of_seeds([1.0, 1.0, 1.0]).p == 0.0
+
+
+def test_equivalence_is_two_one_sided_tests():
+    differences = np.array([0.1, 0.3, -0.2, 0.2, 0.0, 0.25])
+    above = stats.ttest_1samp(differences, -0.5, alternative="greater").pvalue
+    below = stats.ttest_1samp(differences, 0.5, alternative="less").pvalue
+    found = of_seeds(differences)
+    assert found.p_within(0.5) == pytest.approx(max(above, below))
+    assert found.p_within(0.5) < 0.05 < found.p
+    assert of_seeds(differences + 0.5).p_within(0.5) > 0.5  # the mean is outside
+    assert math.isnan(of_seeds([0.0]).p_within(0.5))
+    with pytest.raises(ValueError, match="margin is 0: give points above 0"):
+        found.p_within(0)
+
+
+def test_holm_by_hand():
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.9, 0.8]) == [1.0, 1.0]
+    assert holm([math.nan, 0.02])[1] == pytest.approx(0.04)  # a test not made yet counts
+    assert math.isnan(holm([math.nan, 0.02])[0])
+    assert holm([]) == []
 
 
 def _gap(low, high, boot_low, boot_high, seeds, agree=False):
