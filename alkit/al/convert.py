@@ -105,21 +105,26 @@ def to_bp(
     return _noted(BPModel(stack, lr, optimizer=optimizer))
 
 
-# parameters by id, and the model that trains them; it holds them, so an id is not given anew
+# parameters by id, and the model that trains them; an id may be given anew where a part of the
+# model was replaced
 _TRAINED_BY: WeakValueDictionary[int, nn.Module] = WeakValueDictionary()
 
 
 def _noted(model: Any) -> Any:
     """Return the model, after a warning if another one that is still in use trains its blocks."""
-    ids = [id(parameter) for parameter in model.parameters()]
-    if any(key in _TRAINED_BY for key in ids):
+    if any(map(_is_trained, model.parameters())):
         warnings.warn(
             "these blocks belong to another model that is still in use, and both now train the same"
             " weights: give copy.deepcopy(blocks) where they are to differ",
             stacklevel=3,
         )
-    _TRAINED_BY.update(dict.fromkeys(ids, model))
+    _TRAINED_BY.update({id(parameter): model for parameter in model.parameters()})
     return model
+
+
+def _is_trained(parameter: nn.Parameter) -> bool:
+    other = _TRAINED_BY.get(id(parameter))
+    return other is not None and any(own is parameter for own in other.parameters())
 
 
 def _check_classes(num_classes: int, recipe: Recipe) -> None:

@@ -204,6 +204,16 @@ def test_blocks_of_another_model_are_told():
     del first
 
 
+def test_a_replaced_part_leaves_no_warning_behind():
+    """Python gives the id of a parameter that is gone to a new one."""
+    in_use = []
+    for _ in range(20):
+        model = to_al([nn.Linear(WIDTH, WIDTH)], CLASSES, torch.zeros(2, WIDTH))
+        model[0].enc.b = nn.Linear(WIDTH, 128)
+        in_use.append(model)
+    assert len(in_use) == 20
+
+
 def test_a_whole_network_or_a_sample_without_a_tensor():
     class Own(nn.Module):
         pass
