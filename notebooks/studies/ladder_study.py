@@ -1,0 +1,151 @@
+"""The label ladder's runs: one arm on one set with one seed and rate, and what is recorded.
+
+    tuning    seed 100, every rate of the grid: the test part stays closed
+    testing   seeds 0 to 5 at the rate that was best on validation, at the last epoch
+
+The split into train, validation and test is one for all seeds. A seed fixes the initial blocks, the
+order of the samples and the noise, the same for all arms.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from alkit.al.backprop import BPModel
+from alkit.al.families import FAMILIES
+from alkit.al.trainer import Trainer
+from alkit.data.given import Splits
+from alkit.data.parts import DataSet, Part
+from alkit.engine.loop import Plan, train_epochs
+from alkit.engine.record import Record
+from alkit.records import results
+from alkit.records.study import pack
+from studies.ladder_arms import ARMS, build, head_parameters
+
+__all__ = ["SPLIT_SEED", "TUNING_SEED", "Outcome", "exit_scores", "record", "run"]
+
+TUNING_SEED, SPLIT_SEED = 100, 0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run came to.
+
+    Attributes:
+        validation, test: accuracy in percent of every exit, then of the mean of their scores; None
+            where the test part stayed closed.
+        correct: float (N,), the last exit on the test part.
+        losses: of the last epoch, a row a layer; of backprop one number.
+        head_parameters: beside the blocks.
+    """
+
+    arm: str
+    seed: int
+    lr: float
+    fit: Record
+    validation: list[float]
+    test: list[float] | None
+    correct: Tensor | None
+    losses: list[list[float]]
+    head_parameters: int
+
+
+def run(
+    arm: str,
+    family: str,
+    data: DataSet,
+    *,
+    seed: int,
+    lr: float,
+    epochs: int,
+    batch_size: int,
+    sizes: Mapping[str, Any] | None = None,
+    vectors: Tensor | None = None,
+    augment: str = "none",
+) -> Outcome:
+    """Train an arm for all epochs and look at the last one; the tuning seed leaves test closed.
+
+    Args:
+        family: "lstm", "transformer", "vgg" or "resnet".
+        sizes: of its blocks.
+        vectors: of texts: word vectors (V, E) to start from.
+    """
+    torch.manual_seed(seed)
+    blocks = _blocks(family, data, dict(sizes or {}), vectors)
+    sample, _ = next(iter(data.train.batches(2, shuffle=False)))
+    model = build(arm, blocks, data.num_classes, sample, lr=lr)
+    trainer = Trainer(model, ARMS[arm].method, seed=seed)
+    closed = Splits(data.train, data.validation, None, data.name, data.num_classes)
+    plan = {"schedule": "cosine", "augment": augment, "stop_at_divergence": True}
+    whole = Plan(epochs=epochs, batch_size=batch_size, seed=seed, **plan)
+    fit = train_epochs(trainer, closed, whole, choose=False, progress=False)
+    validation, _ = _exits(model, data.validation)
+    opened = seed != TUNING_SEED and not fit.diverged
+    test, correct = _exits(model, data.test) if opened else (None, None)
+    losses = [] if fit.losses is None else fit.losses.mean(0).tolist()
+    return Outcome(arm, seed, lr, fit, validation, test, correct, losses, head_parameters(model))
+
+
+def exit_scores(model: Any, part: Part, batch_size: int = 512) -> Tensor:
+    """Return the class scores of every exit, float (L, N, C), in the part's order; of BP one."""
+    depths: list[dict[str, int]] = [{"depth": depth + 1} for depth in range(len(model))]
+    if type(model) is BPModel:
+        depths = [{}]
+    batches = []
+    for x, _ in part.batches(batch_size, shuffle=False):
+        batches.append(torch.stack([model.predict(x, **depth) for depth in depths]))
+    return torch.cat(batches, dim=1)
+
+
+def record(made: results.Run, family: str, data: str, outcome: Outcome) -> None:
+    """Write a run's values into a record, all that the tables are built from."""
+    arm, fit = ARMS[outcome.arm], outcome.fit
+    recipe = "" if outcome.arm == "bp" else outcome.arm
+    labels = {"method": arm.method, "model": family, "data": data, "seed": outcome.seed}
+    extra = {"recipe": recipe, "arm": arm.code, "lr": outcome.lr}
+    rows: list[tuple[str, Any, str, int | None]] = [
+        ("diverged", fit.diverged, "", None),
+        ("head_parameters", outcome.head_parameters, "", None),
+        ("train_s", fit.seconds, "s", None),
+    ]
+    if not fit.diverged:
+        *exits, mean = outcome.validation
+        curve = [round(100 * value, 3) for value in fit.history.val_acc]
+        rows += [
+            ("val_accuracy", exits[-1], "%", None),
+            ("val_exits", [round(value, 3) for value in exits], "%", None),
+            ("val_mean_of_exits", mean, "%", None),
+            ("val_curve", curve, "%", None),
+            ("losses", outcome.losses, "", None),
+        ]
+    if outcome.test is not None and outcome.correct is not None:
+        *exits, mean = outcome.test
+        n = len(outcome.correct)
+        rows += [
+            ("accuracy", exits[-1], "%", n),
+            ("exits", [round(value, 3) for value in exits], "%", n),
+            ("mean_of_exits", mean, "%", n),
+            ("correct", pack(outcome.correct), "", n),
+        ]
+    for metric, value, unit, n in rows:
+        made.record(metric, value, n=n, unit=unit, extra=extra, **labels)
+
+
+def _exits(model: Any, part: Part) -> tuple[list[float], Tensor]:
+    """Return the accuracy of every exit and of the mean of scores, and what the last has right."""
+    scores = exit_scores(model, part)
+    right = [(each.argmax(1).cpu() == part.y).float() for each in [*scores, scores.mean(0)]]
+    return [100 * each.mean().item() for each in right], right[-2]
+
+
+def _blocks(
+    family: str, data: DataSet, sizes: dict[str, Any], vectors: Tensor | None
+) -> Sequence[nn.Module]:
+    if data.vocabulary is None:
+        return FAMILIES[family].blocks(channels=data.train.x.shape[1], **sizes)
+    if vectors is not None:
+        sizes |= {"vectors": vectors, "width": vectors.shape[1]}
+    return FAMILIES[family].blocks(len(data.vocabulary), **sizes)

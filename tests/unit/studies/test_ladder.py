@@ -1,0 +1,302 @@
+"""The ladder's arms: each against plain torch, which of them are local, and what codes may see."""
+
+import copy
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from alkit import AE, AL, one_hot
+from alkit.al.codes import FixedDecoder, FixedEncoder, code_table
+from studies import ladder_arms as arms
+from studies import ladder_heads as heads
+
+CLASSES, WIDTH, BATCH, LR = 3, 6, 12, 1e-2
+LOCAL = [name for name, arm in arms.ARMS.items() if arm.local]
+
+
+def made(name: str, seed: int = 0, layers: int = 3):
+    """Return an arm over dense blocks without noise, the same for the same seed."""
+    torch.manual_seed(seed)
+    blocks = [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()) for _ in range(layers)]
+    return arms.build(name, blocks, CLASSES, torch.zeros(2, WIDTH), lr=LR)
+
+
+def batch(seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+    """Return inputs, one-hot rows and class numbers, every class four times."""
+    x = torch.randn(BATCH, WIDTH, generator=torch.Generator().manual_seed(seed))
+    index = torch.arange(BATCH) % CLASSES
+    return x, one_hot(index, CLASSES), index
+
+
+# ---- each arm against plain torch ----
+
+
+def cross_entropy(scores: Tensor, index: Tensor, smoothing: float = 0.1) -> Tensor:
+    wanted = (1 - smoothing) * one_hot(index, scores.shape[1]) + smoothing / scores.shape[1]
+    return -(wanted * scores.log_softmax(1)).sum(1).mean()
+
+
+def cosines(m: Tensor, rows: Tensor) -> Tensor:
+    return F.cosine_similarity(m[:, None], rows[None], dim=2)
+
+
+def squared(a: Tensor, b: Tensor) -> Tensor:
+    return ((a - b) ** 2).mean()
+
+
+def linear_of(module: nn.Module) -> nn.Linear:
+    return next(part for part in module.modules() if isinstance(part, nn.Linear))
+
+
+def by_linear(layer, level, s, index, rows):
+    return cross_entropy(linear_of(layer.enc.b)(s), index)
+
+
+def by_cosine(layer, level, s, index, rows):
+    m = linear_of(layer.enc.b)(s)
+    return cross_entropy(10 * cosines(m, layer.enc.b[1].table), index)
+
+
+def by_fixed_codes(layer, level, s, index, rows):
+    associated = cross_entropy(10 * cosines(linear_of(layer.enc.b)(s), code_table(3, 128)), index)
+    constant = 0.0 if level else cross_entropy(10 * rows[index], index, 0.0)  # orthonormal: exact
+    return associated + constant
+
+
+def learned(layer, level, s, index, rows, *, coupled):
+    codes = torch.tanh(linear_of(layer.ae.g)(rows))
+    decoded = linear_of(layer.ae.h)(codes)[index]
+    autoencoder = squared(decoded, rows[index]) if level else cross_entropy(decoded, index)
+    target = codes if coupled else codes.detach()
+    m = linear_of(layer.enc.b)(s)
+    return cross_entropy(10 * cosines(m, target - target.mean(0)), index) + autoencoder
+
+
+def by_detached(*given):
+    return learned(*given, coupled=False)
+
+
+def by_coupled(*given):
+    return learned(*given, coupled=True)
+
+
+def squared_errors(layer, level, s, index, rows, *, first):
+    codes = torch.tanh(linear_of(layer.ae.g)(rows))
+    decoded = linear_of(layer.ae.h)(codes)[index]
+    autoencoder = squared(decoded, rows[index]) if level else first(decoded, index)
+    return squared(torch.tanh(linear_of(layer.enc.b)(s)), codes.detach()[index]) + autoencoder
+
+
+def by_published(*given):
+    return squared_errors(*given, first=lambda r, index: cross_entropy(torch.tanh(r), index, 0.0))
+
+
+def by_published_ce(*given):
+    return squared_errors(*given, first=cross_entropy)
+
+
+def by_predsim(layer, level, s, index, rows):
+    b = layer.enc.b
+    alike = torch.corrcoef(one_hot(index, CLASSES))
+    close = squared(torch.corrcoef(b.compare(s)), alike)  # rows centred over their own features
+    return 0.01 * cross_entropy(b.classify(s), index) + 0.99 * close
+
+
+def by_dgl(layer, level, s, index, rows):
+    parts = list(layer.enc.b.body)
+    assert len(parts) == (7 if level == 2 else 10)  # linear, norm, ReLU of 2 or 3 hidden, the last
+    for linear, norm in zip(parts[:-1:3], parts[1::3], strict=True):
+        s = linear(s)
+        s = (s - s.mean(0)) / (s.var(0, unbiased=False) + 1e-5).sqrt()
+        s = (norm.weight * s + norm.bias).relu()
+    return cross_entropy(parts[-1](s), index)
+
+
+def by_scpl(layer, level, s, index, rows):
+    z, total = F.normalize(s, dim=1), 0.0
+    for a in range(BATCH):
+        positives = [p for p in range(BATCH) if p != a and index[p] == index[a]]
+        others = torch.stack([(z[a] @ z[k] / 0.1).exp() for k in range(BATCH) if k != a]).sum()
+        shares = [((z[a] @ z[p] / 0.1).exp() / others).log() for p in positives]
+        total = total - sum(shares) / (len(positives) + 1)
+    return total / BATCH + cross_entropy(layer.enc.b.classify(s.detach()), index)
+
+
+ORACLES: dict[str, Callable] = {name: globals()[f"by_{name}"] for name in LOCAL}
+
+
+@pytest.mark.parametrize("name", LOCAL)
+def test_a_local_arm_in_plain_torch(name):
+    model, (x, y, index) = made(name), batch()
+    code, rows = model.label_input(y), torch.eye(CLASSES)
+    for level, layer in enumerate(model):
+        expected = ORACLES[name](layer, level, layer.enc.f(x), index, rows)
+        own = dict(layer.named_parameters())
+        gradients = torch.autograd.grad(expected, own.values(), allow_unused=True)
+        rows = layer.ae.g(rows).detach()
+        x, code = layer(x, code)
+        torch.testing.assert_close(sum(layer.losses), expected)
+        layer.backward()
+        for (key, parameter), gradient in zip(own.items(), gradients, strict=True):
+            torch.testing.assert_close(parameter.grad, gradient, msg=f"{level} {key}")
+
+
+def test_backprop_arms_in_plain_torch():
+    x, y, index = batch()
+    for name in ("bp", "deep_supervision"):
+        model, exits = made(name), []
+        s = x
+        for block in list(model)[:3]:
+            s = getattr(block, "f", block)(s)
+            b = getattr(block, "b", model[-1])
+            exits.append(linear_of(b)(s))
+        wanted = exits if name == "deep_supervision" else exits[-1:]
+        expected = sum(cross_entropy(scores, index) for scores in wanted)
+        torch.testing.assert_close(model.loss(x, y), expected)
+        parameters = list(model.parameters())
+        ours = torch.autograd.grad(model.loss(x, y), parameters)
+        for own, other in zip(ours, torch.autograd.grad(expected, parameters), strict=True):
+            torch.testing.assert_close(own, other)
+
+
+def test_heads_on_pictures():
+    s, index = torch.randn(4, 5, 6, 6), torch.arange(4) % 2
+    predsim = heads.PredSimHead(s, 2)
+    m = predsim(s)
+    assert m.shape == (4, 2 + 5)
+    spread = F.conv2d(s, predsim.compare.weight, padding=1).flatten(2).std(2)
+    torch.testing.assert_close(m[:, 2:], spread)
+    torch.testing.assert_close(m[:, :2], predsim.classify(s.flatten(1)))
+    scpl = heads.ScplHead(s, 2)
+    assert scpl(s).shape == (4, 2 + 1024)
+    for last, convolutions in ((False, 3), (True, 0)):
+        head = heads.dgl_head(s, 2, last=last)
+        assert head(s).shape == (4, 2)
+        assert sum(isinstance(part, nn.Conv2d) for part in head.modules()) == convolutions
+    assert heads.supervised_contrast(torch.eye(4), torch.arange(4), 0.1) == 0  # no positives
+    assert index.sum() == 2
+
+
+# ---- which arms are local ----
+
+
+def changed_by_step(model, depth: int) -> list[bool]:
+    """Step on the loss of one exit and say which blocks, heads included, changed."""
+    x, y, _ = batch()
+    before = [copy.deepcopy(dict(block.named_parameters())) for block in model]
+    if isinstance(model, arms.DeepSupervision):
+        model.loss_fn(model.exits(x)[depth], y).backward()
+        model.optimizer.step()
+    elif isinstance(model, arms.BPModel):
+        model.loss(x, y).backward()
+        model.optimizer.step()
+    else:
+        model(x, y)
+        model[depth].backward_and_update()
+    after = [dict(block.named_parameters()) for block in model]
+    return [
+        any(not torch.equal(old[key], new[key]) for key in old)
+        for old, new in zip(before, after, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("name", arms.ARMS)
+def test_a_step_of_a_block_changes_that_block_alone_or_the_arm_is_not_local(name):
+    isolated = []
+    for depth in range(3):
+        model = made(name)
+        alone = [block == depth for block in range(len(model))]
+        isolated.append(changed_by_step(model, depth) == alone)
+    assert all(isolated) == arms.ARMS[name].local
+    if name == "deep_supervision":  # its first exit is above one block only
+        assert isolated == [True, False, False]
+
+
+# ---- what the codes see ----
+
+
+def code_trajectory(name: str, inputs: int) -> list[Tensor]:
+    """Train for some batches and return the codes after each; labels do not depend on inputs."""
+    model, found = made(name), []
+    for step in range(5):
+        x, _, _ = batch(seed=100 * inputs + step)
+        labels = torch.randint(CLASSES, (BATCH,), generator=torch.Generator().manual_seed(step))
+        model(x, one_hot(labels, CLASSES))
+        for layer in model:
+            layer.backward_and_update()
+        found += model.tables()
+    return found
+
+
+def test_detached_codes_never_see_an_input():
+    same = [map(torch.equal, *map(code_trajectory, [name] * 2, (1, 2))) for name in CODED]
+    assert [all(each) for each in same] == [True, False]
+
+
+CODED = ("detached", "coupled")
+
+
+def test_frozen_learned_codes_are_frozen_codes():
+    """A5 without a rate for its label side is A4 with A5's centred table, bit for bit."""
+    model = made("detached")
+    model.set_lr("ae", 0.0)
+    twins = []
+    for layer, rows in zip(model, model.tables(), strict=True):
+        table = rows - rows.mean(0)
+        enc = copy.deepcopy(layer.enc)
+        enc.loss_fn = made("fixed_codes")[0].enc.loss_fn
+        twins.append(AL(enc, AE(FixedEncoder(table), FixedDecoder(table)), lr=LR))
+    for step in range(4):
+        x, y, _ = batch(seed=step)
+        code, own = model.label_input(y), x
+        for layer, twin in zip(model, twins, strict=True):
+            x, code = layer(x, code)
+            own, _ = twin(own, model.label_input(y))
+            layer.backward_and_update()
+            twin.backward_and_update()
+            assert layer.loss()[0] == twin.loss()[0]
+    for layer, twin in zip(model, twins, strict=True):
+        for ours, other in zip(layer.enc.parameters(), twin.enc.parameters(), strict=True):
+            assert torch.equal(ours, other)
+
+
+@pytest.mark.parametrize("name", CODED)
+def test_learned_codes_are_read_out_by_the_nearest(name):
+    model, (x, _, _) = made(name), batch()
+    s = x
+    for depth, layer in enumerate(model, 1):
+        s = layer.enc.f(s)
+        rows = model.tables()[depth - 1]
+        expected = 10 * cosines(linear_of(layer.enc.b)(s), rows - rows.mean(0))
+        torch.testing.assert_close(model.predict(x, depth), expected)
+    assert torch.equal(model.predict(x), model.predict(x, 3))
+
+
+# ---- what all arms share ----
+
+
+def test_all_arms_start_from_the_same_blocks_and_give_scores_at_the_end():
+    x, _, _ = batch()
+    firsts = []
+    for name in arms.ARMS:
+        model = made(name, seed=4)
+        f = model[0].enc.f if name in LOCAL else getattr(model[0], "f", model[0])
+        firsts.append(f[0].weight)
+        assert model.predict(x).shape == (BATCH, CLASSES)
+        assert arms.head_parameters(model) > 0
+    assert all(torch.equal(one, firsts[0]) for one in firsts)
+
+
+def test_heads_are_counted():
+    assert arms.head_parameters(made("bp")) == WIDTH * CLASSES + CLASSES
+    assert arms.head_parameters(made("deep_supervision")) == 3 * (WIDTH * CLASSES + CLASSES)
+    assert arms.head_parameters(made("linear")) == 3 * (WIDTH * CLASSES + CLASSES)
+    assert arms.head_parameters(made("cosine")) == 3 * (WIDTH * 128 + 128 + CLASSES * 128)
+
+
+def test_an_unknown_arm():
+    with pytest.raises(ValueError, match=r"no arm 'al'; there are bp, deep_supervision"):
+        made("al")

@@ -1,0 +1,149 @@
+"""The ladder's runs and tables: what a run opens, which rate is chosen, what a contrast may say."""
+
+import math
+
+import pandas as pd
+import pytest
+import torch
+
+from alkit.data import datasets
+from alkit.records import results
+from alkit.records.comparisons import of_seeds
+from alkit.records.study import pack
+from studies import ladder_arms, ladder_study, ladder_tables
+
+SIZES = {"blocks": 1, "width": 8, "hidden": 4}
+
+
+@pytest.fixture(scope="module")
+def data():
+    return datasets.load("pydocs", max_len=6).subset(train=64, validation=40, test=30)
+
+
+def trained(arm, data, seed, **options):
+    given = {"lr": 3e-3, "epochs": 1, "batch_size": 32, "sizes": SIZES} | options
+    return ladder_study.run(arm, "lstm", data, seed=seed, **given)
+
+
+def test_the_tuning_seed_leaves_the_test_part_closed(data):
+    tuned, tested = (trained("linear", data, seed) for seed in (ladder_study.TUNING_SEED, 0))
+    assert tuned.test is tuned.correct is None
+    assert len(tested.test) == len(tested.validation) == 3  # two exits and their mean
+    assert 100 * tested.correct.mean() == pytest.approx(tested.test[1])
+    run = results.Run("06_label_ladder")
+    for outcome in (tuned, tested):
+        ladder_study.record(run, "lstm", "pydocs", outcome)
+    by_seed = pd.DataFrame(run.rows).groupby("seed").metric.apply(set)
+    assert by_seed[0] - by_seed[100] == {"accuracy", "exits", "mean_of_exits", "correct"}
+    assert {row["recipe"] for row in run.rows} == {"linear"}
+
+
+@pytest.mark.parametrize("arm", ladder_arms.ARMS)
+def test_every_arm_runs_on_texts(arm, data):
+    outcome = trained(arm, data, seed=0)
+    assert len(outcome.test) == (2 if arm == "bp" else 3)
+    assert len(outcome.losses) == (2 if ladder_arms.ARMS[arm].local else 1)
+    assert not outcome.fit.diverged
+
+
+@pytest.mark.parametrize("arm", ["bp", "coupled", "dgl", "predsim", "scpl"])
+def test_arms_run_on_pictures(arm):
+    digits = datasets.load("digits", size=16).subset(train=64, validation=40, test=40)
+    options = {"lr": 1e-3, "epochs": 1, "batch_size": 32, "sizes": {"width": 0.125}}
+    outcome = ladder_study.run(arm, "resnet", digits, seed=0, **options)
+    exits = 1 if arm == "bp" else len(outcome.fit.model)
+    assert len(outcome.validation) == exits + 1  # and their mean
+
+
+def test_a_run_is_a_function_of_its_seed(data):
+    one, same, other = (trained("detached", data, seed) for seed in (1, 1, 2))
+    assert one.losses == same.losses
+    assert one.losses != other.losses
+
+
+def test_the_last_exit_of_a_run_is_its_model_s_prediction(data):
+    outcome = trained("coupled", data, seed=0)
+    scores = ladder_study.exit_scores(outcome.fit.model, data.test, batch_size=7)
+    assert scores.shape == (2, 30, 5)
+    assert torch.equal((scores[-1].argmax(1) == data.test.y).float(), outcome.correct)
+
+
+# ---- tables of made records ----
+
+
+def row(arm, seed, metric, value, lr=1e-3):
+    own = ladder_arms.ARMS[arm]
+    recipe = "" if arm == "bp" else arm
+    labels = {"data": "d", "model": "m", "method": own.method, "recipe": recipe, "arm": own.code}
+    return labels | {"seed": seed, "metric": metric, "value": value, "n": 200, "lr": lr}
+
+
+def tuning(arm, *values, lrs=(3e-4, 1e-3, 3e-3)):
+    pairs = zip(values, lrs, strict=True)
+    return [row(arm, 100, "val_accuracy", value, lr) for value, lr in pairs]
+
+
+def tested(arm, rights):
+    """Return what a run of each seed records that has so many of 200 test items right."""
+    found = []
+    for seed, right in enumerate(rights):
+        correct = torch.arange(200) < right
+        found += [row(arm, seed, "accuracy", right / 2.0)]
+        found += [row(arm, seed, "mean_of_exits", right / 2.0)]
+        found += [row(arm, seed, "correct", pack(correct)), row(arm, seed, "diverged", False)]
+        found += [row(arm, seed, "head_parameters", 10), row(arm, seed, "train_s", 1.0)]
+    return found
+
+
+def test_rates_are_chosen_on_validation_and_edges_are_told():
+    rows = tuning("bp", 80.0, 81.0, 79.0) + tuning("linear", 70.0, 71.0, 72.0)
+    rows += tuning("cosine", 75.0, 75.0, 74.0) + [row("bp", 0, "val_accuracy", 99.0, 3e-3)]
+    recorded = pd.DataFrame(rows)
+    found = ladder_tables.chosen_rates(recorded)
+    assert found == {("d", "m", "bp"): 1e-3, ("d", "m", "linear"): 3e-3, ("d", "m", "cosine"): 3e-4}
+    assert set(ladder_tables.edges(recorded).arm) == {"linear", "cosine"}
+    assert ladder_tables.best_local(recorded, "d", "m") == "cosine"
+    assert ladder_tables.chosen_rate(recorded, "d", "m", "linear") == 3e-3
+    with pytest.raises(ValueError, match="no rate has been chosen for dgl of m on d: run the"):
+        ladder_tables.chosen_rate(recorded, "d", "m", "dgl")
+    assert ladder_tables.chosen_rates(pd.DataFrame()) == {}
+
+
+def test_contrasts_have_both_intervals_and_a_verdict_each():
+    rows = tuning("detached", 1.0, 3.0, 2.0) + tuning("linear", 1.0, 2.0, 0.0)
+    rows += tested("detached", [180, 182, 181, 183, 180, 182])
+    rows += tested("fixed_codes", [160, 161, 162, 161, 160, 159])
+    rows += tested("linear", [160, 161, 162, 161, 160, 159])
+    rows += tested("bp", [183, 181, 182, 183, 181, 182])
+    table = ladder_tables.contrasts(pd.DataFrame(rows)).set_index("contrast")
+    assert list(table.index) == [
+        "detached - fixed_codes",
+        "coupled - cosine",
+        "fixed_codes - linear",
+        "detached - bp",
+    ]
+    assert list(table.verdict) == ["ahead", "open", "equal", "open"]
+    assert table["points (n)"].iloc[0].endswith("(6)")
+    assert table.bootstrap.iloc[0].startswith("[+")
+    assert table["p, Holm"].iloc[0] == pytest.approx(4 * table.p.iloc[0])
+    assert math.isnan(table.p.iloc[1])
+    accuracies = ladder_tables.accuracies(pd.DataFrame(rows)).set_index("name")
+    assert list(accuracies.index) == ["bp", "linear", "fixed_codes", "detached"]
+    assert (accuracies.n == 6).all()
+    assert ladder_tables.contrasts(pd.DataFrame()).empty
+
+
+@pytest.mark.parametrize(
+    ("differences", "p", "said"),
+    [
+        ([2.0, 2.1, 1.9, 2.0, 2.2], 0.01, "ahead"),
+        ([-2.0, -2.1, -1.9, -2.0, -2.2], 0.01, "behind"),
+        ([2.0, 2.1, 1.9, 2.0, 2.2], 0.06, "open"),  # not after Holm
+        ([2.0, 2.1, 1.9, 2.0], 0.01, "open"),  # four seeds decide nothing
+        ([0.1, -0.1, 0.05, 0.0, 0.1], 0.9, "equal"),
+        ([0.0, 0.0], math.nan, "open"),
+    ],
+)
+def test_verdicts(differences, p, said):
+    assert ladder_tables.verdict(of_seeds(differences), p) == said
+    assert ladder_tables.verdict(of_seeds(differences)._replace(diverged=1), p) == "open"
