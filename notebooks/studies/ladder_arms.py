@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from alkit.al.backprop import BPModel
+from alkit.al.bridges import Pooled
 from alkit.al.codes import FixedDecoder, FixedEncoder
 from alkit.al.convert import to_al
 from alkit.al.label_side import train_labels
@@ -132,19 +133,26 @@ class NearestCode(ALModel):
 
 
 def build(
-    name: str, blocks: Iterable[nn.Module], classes: int, sample: Any, *, lr: float
+    name: str,
+    blocks: Iterable[nn.Module],
+    classes: int,
+    sample: Any,
+    *,
+    lr: float,
+    width: float = 1.0,
 ) -> ALModel | BPModel:
     """Return a new model of an arm over these blocks.
 
     Args:
         sample: a batch that the first block takes, as for `to_al`.
+        width: factor of a picture network's channels, which the published bridges follow.
     Raises:
         ValueError: there is no arm of that name.
     """
     if name not in ARMS:
         raise ValueError(f"no arm {name!r}; there are {', '.join(ARMS)}")
     kind = "images" if next(tree.tensors(sample)).dim() == 4 else "texts"
-    model = to_al(blocks, classes, sample, recipe=_recipe(name, kind, classes), lr=lr)
+    model = to_al(blocks, classes, sample, recipe=_recipe(name, kind, width), lr=lr)
     if name in HEADS:
         _give_heads(model, HEADS[name], classes, sample)
     if name in ("detached", "coupled"):
@@ -168,28 +176,40 @@ def head_parameters(model: ALModel | BPModel) -> int:
     return sum(p.numel() for module in beside for p in module.parameters())
 
 
-def _recipe(name: str, kind: str, classes: int) -> Recipe:
+def _recipe(name: str, kind: str, width: float) -> Recipe:
     fixed = replace(find_recipe("fixed_codes", kind), smoothing=heads.SMOOTHING)
     learned = replace(fixed, codes="learned", centred=True)
-    plain = replace(fixed, ending="none", code_dim=classes)
+    plain = replace(fixed, ending="none")
+    published = find_recipe("original", kind)
+    if published.hidden:
+        sizes = {"hidden": round(width * published.hidden)}
+        published = replace(published, code_dim=round(width * published.code_dim), **sizes)
     return {
         "bp": plain,
         "deep_supervision": plain,
         "linear": plain,
         "detached": learned,
         "coupled": replace(learned, coupled=True),
-        "published": find_recipe("original", kind),
+        "published": published,
         "published_ce": find_recipe("mse", kind),
     }.get(name, fixed)
 
 
+def _class_scores() -> Contrast:
+    """Return the cross-entropy of scores: their plain product with one-hot codes is themselves."""
+    return Contrast(1.0, cosine=False, smoothing=heads.SMOOTHING)
+
+
 def _linear(layer: AL, s: Any, classes: int, last: bool) -> tuple[nn.Module, Any]:
-    return layer.enc.b, Contrast(1.0, cosine=False, smoothing=heads.SMOOTHING)
+    b = layer.enc.b
+    body = b.body if isinstance(b, Pooled) else b
+    body[-1] = nn.Linear(body[-1].in_features, classes)  # A4's pooling, whatever its code's width
+    return b, _class_scores()
 
 
 def _cosine(layer: AL, s: Any, classes: int, last: bool) -> tuple[nn.Module, Any]:
     b = nn.Sequential(layer.enc.b, heads.CosineHead(classes, layer.enc.b(s).shape[1]))
-    return b, _linear(layer, s, classes, last)[1]
+    return b, _class_scores()
 
 
 def _predsim(layer: AL, s: Any, classes: int, last: bool) -> tuple[nn.Module, Any]:
@@ -197,7 +217,7 @@ def _predsim(layer: AL, s: Any, classes: int, last: bool) -> tuple[nn.Module, An
 
 
 def _dgl(layer: AL, s: Any, classes: int, last: bool) -> tuple[nn.Module, Any]:
-    return heads.dgl_head(s, classes, last=last), _linear(layer, s, classes, last)[1]
+    return heads.dgl_head(s, classes, last=last), _class_scores()
 
 
 def _scpl(layer: AL, s: Any, classes: int, last: bool) -> tuple[nn.Module, Any]:

@@ -76,7 +76,8 @@ def run(
     torch.manual_seed(seed)
     blocks = _blocks(family, data, dict(sizes or {}), vectors)
     sample, _ = next(iter(data.train.batches(2, shuffle=False)))
-    model = build(arm, blocks, data.num_classes, sample, lr=lr)
+    width = 1.0 if data.vocabulary else (sizes or {}).get("width", 1.0)
+    model = build(arm, blocks, data.num_classes, sample, lr=lr, width=width)
     trainer = Trainer(model, ARMS[arm].method, seed=seed)
     closed = Splits(data.train, data.validation, None, data.name, data.num_classes)
     plan = {"schedule": "cosine", "augment": augment, "stop_at_divergence": True}

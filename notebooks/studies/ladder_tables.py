@@ -3,11 +3,14 @@
 All are built from records, as `studies.ladder_study.record` writes them.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+import matplotlib.pyplot as plt
 import pandas as pd
+from matplotlib.figure import Figure
 
+from alkit.figures.viz import colour
 from alkit.records.comparisons import ENOUGH, Gap, gap, holm
 from studies.ladder_arms import ARMS
 from studies.ladder_study import TUNING_SEED
@@ -19,7 +22,9 @@ __all__ = [
     "best_local",
     "chosen_rate",
     "chosen_rates",
+    "contrast_gaps",
     "contrasts",
+    "draw_contrasts",
     "edges",
     "verdict",
 ]
@@ -108,26 +113,52 @@ def accuracies(recorded: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def contrasts(recorded: pd.DataFrame) -> pd.DataFrame:
-    """Return the contrasts that were named before the runs: a row a set, network and contrast.
+def contrast_gaps(recorded: pd.DataFrame) -> dict[tuple[str, str, str], tuple[Gap, float]]:
+    """Return the contrasts that were named before the runs, by (data, network, contrast).
 
-    Columns: difference with its paired t interval and n, bootstrap over seeds and test items, p,
-    p of Holm over the setting's contrasts, p of two one-sided tests, verdict.
+    Returns: the gap of the last exits' test accuracies, and its p by Holm's rule over the
+        contrasts of its set and network.
     """
-    rows = []
+    found = {}
     for (data, family), own in _opened(recorded):
-        found: list[tuple[str, Gap]] = []
+        gaps: dict[str, Gap] = {}
         for better, worse in CONTRASTS:
             if better == BEST_LOCAL:
                 better = best_local(recorded, data, family) or better
-            found.append((f"{better} - {worse}", gap(own, _label(better), _label(worse))))
-        adjusted = holm([each.p for _, each in found])
-        for (name, each), p in zip(found, adjusted, strict=True):
-            row = {"data": data, "model": family, "contrast": name, "points (n)": str(each)}
-            row |= {"bootstrap": each.bootstrap, "p": each.p, "p, Holm": p}
-            row |= {f"p, within {MARGIN}": each.p_within(MARGIN), "verdict": verdict(each, p)}
-            rows.append(row)
+            gaps[f"{better} - {worse}"] = gap(own, _label(better), _label(worse))
+        adjusted = holm([each.p for each in gaps.values()])
+        for (name, each), p in zip(gaps.items(), adjusted, strict=True):
+            found[data, family, name] = each, p
+    return found
+
+
+def contrasts(gaps: Mapping[tuple[str, str, str], tuple[Gap, float]]) -> pd.DataFrame:
+    """Return a row a contrast: both intervals, n, p, Holm's p, p of equality, and the verdict."""
+    rows = []
+    for (data, family, name), (each, p) in gaps.items():
+        row = {"data": data, "model": family, "contrast": name, "points (n)": str(each)}
+        row |= {"bootstrap": each.bootstrap, "p": each.p, "p, Holm": p}
+        row |= {f"p, within {MARGIN}": each.p_within(MARGIN), "verdict": verdict(each, p)}
+        rows.append(row)
     return pd.DataFrame(rows)
+
+
+def draw_contrasts(gaps: Mapping[tuple[str, str, str], tuple[Gap, float]]) -> Figure:
+    """Draw the contrasts with their paired t intervals, a panel a set and network."""
+    settings = list(dict.fromkeys(key[:2] for key in gaps))
+    size = 4.4 * len(settings), 2.6
+    fig, axes = plt.subplots(1, len(settings), figsize=size, squeeze=False, sharex=True)
+    for ax, setting in zip(axes[0], settings, strict=True):
+        own = {key[2]: pair for key, pair in gaps.items() if key[:2] == setting}
+        for at, (each, _) in enumerate(own.values()):
+            ax.plot([each.low, each.high], [at, at], color=colour("al"), lw=2)
+            ax.plot(each.points, at, marker="o", color=colour("al"))
+        ax.axvspan(-MARGIN, MARGIN, color="0.85", zorder=0)
+        names = [f"{name}: {verdict(*pair)} ({pair[0].seeds})" for name, pair in own.items()]
+        ax.set_yticks(range(len(own)), names)
+        ax.invert_yaxis()
+        ax.set(xlabel="points", title=", ".join(setting))
+    return fig
 
 
 def verdict(found: Gap, p: float) -> str:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from alkit import AE, AL, one_hot
 from alkit.al.codes import FixedDecoder, FixedEncoder, code_table
+from alkit.al.label_side import levels_of
 from studies import ladder_arms as arms
 from studies import ladder_heads as heads
 
@@ -290,11 +291,30 @@ def test_all_arms_start_from_the_same_blocks_and_give_scores_at_the_end():
     assert all(torch.equal(one, firsts[0]) for one in firsts)
 
 
+def test_a_linear_head_pools_pictures_as_the_codes_bridges_do():
+    pooled = []
+    for name in ("linear", "fixed_codes", "coupled"):
+        blocks = [nn.Conv2d(1, 96, 3, padding=1)]
+        b = arms.build(name, blocks, CLASSES, torch.zeros(2, 1, 8, 8), lr=LR)[0].enc.b
+        pooled.append([tuple(p.shape) for p in b[0].parameters()])
+    assert pooled[0] == pooled[1] == pooled[2]
+    assert pooled[0][0][0] == 96  # as many channels as the block, where the code is wider
+
+
 def test_heads_are_counted():
     assert arms.head_parameters(made("bp")) == WIDTH * CLASSES + CLASSES
     assert arms.head_parameters(made("deep_supervision")) == 3 * (WIDTH * CLASSES + CLASSES)
     assert arms.head_parameters(made("linear")) == 3 * (WIDTH * CLASSES + CLASSES)
     assert arms.head_parameters(made("cosine")) == 3 * (WIDTH * 128 + 128 + CLASSES * 128)
+
+
+def test_the_trained_label_side_decodes_before_a_step_and_the_published_one_does_not():
+    levels = [levels_of([layer.ae for layer in made(name)], 3) for name in PUBLISHED]
+    assert all(level.right == 1 for level in levels[1])
+    assert not all(level.right == 1 for level in levels[0])
+
+
+PUBLISHED = ("published", "published_ce")
 
 
 def test_an_unknown_arm():

@@ -2,6 +2,7 @@
 
 import math
 
+import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
 import torch
@@ -26,12 +27,12 @@ def trained(arm, data, seed, **options):
 
 
 def test_the_tuning_seed_leaves_the_test_part_closed(data):
-    tuned, tested = (trained("linear", data, seed) for seed in (ladder_study.TUNING_SEED, 0))
+    tuned, counted = (trained("linear", data, seed) for seed in (ladder_study.TUNING_SEED, 0))
     assert tuned.test is tuned.correct is None
-    assert len(tested.test) == len(tested.validation) == 3  # two exits and their mean
-    assert 100 * tested.correct.mean() == pytest.approx(tested.test[1])
+    assert len(counted.test) == len(counted.validation) == 3  # two exits and their mean
+    assert 100 * counted.correct.mean() == pytest.approx(counted.test[1])
     run = results.Run("06_label_ladder")
-    for outcome in (tuned, tested):
+    for outcome in (tuned, counted):
         ladder_study.record(run, "lstm", "pydocs", outcome)
     by_seed = pd.DataFrame(run.rows).groupby("seed").metric.apply(set)
     assert by_seed[0] - by_seed[100] == {"accuracy", "exits", "mean_of_exits", "correct"}
@@ -46,7 +47,7 @@ def test_every_arm_runs_on_texts(arm, data):
     assert not outcome.fit.diverged
 
 
-@pytest.mark.parametrize("arm", ["bp", "coupled", "dgl", "predsim", "scpl"])
+@pytest.mark.parametrize("arm", ["bp", "coupled", "published", "dgl", "predsim", "scpl"])
 def test_arms_run_on_pictures(arm):
     digits = datasets.load("digits", size=16).subset(train=64, validation=40, test=40)
     options = {"lr": 1e-3, "epochs": 1, "batch_size": 32, "sizes": {"width": 0.125}}
@@ -83,7 +84,7 @@ def tuning(arm, *values, lrs=(3e-4, 1e-3, 3e-3)):
     return [row(arm, 100, "val_accuracy", value, lr) for value, lr in pairs]
 
 
-def tested(arm, rights):
+def opened(arm, rights):
     """Return what a run of each seed records that has so many of 200 test items right."""
     found = []
     for seed, right in enumerate(rights):
@@ -111,11 +112,12 @@ def test_rates_are_chosen_on_validation_and_edges_are_told():
 
 def test_contrasts_have_both_intervals_and_a_verdict_each():
     rows = tuning("detached", 1.0, 3.0, 2.0) + tuning("linear", 1.0, 2.0, 0.0)
-    rows += tested("detached", [180, 182, 181, 183, 180, 182])
-    rows += tested("fixed_codes", [160, 161, 162, 161, 160, 159])
-    rows += tested("linear", [160, 161, 162, 161, 160, 159])
-    rows += tested("bp", [183, 181, 182, 183, 181, 182])
-    table = ladder_tables.contrasts(pd.DataFrame(rows)).set_index("contrast")
+    rows += opened("detached", [180, 182, 181, 183, 180, 182])
+    rows += opened("fixed_codes", [160, 161, 162, 161, 160, 159])
+    rows += opened("linear", [160, 161, 162, 161, 160, 159])
+    rows += opened("bp", [183, 181, 182, 183, 181, 182])
+    gaps = ladder_tables.contrast_gaps(pd.DataFrame(rows))
+    table = ladder_tables.contrasts(gaps).set_index("contrast")
     assert list(table.index) == [
         "detached - fixed_codes",
         "coupled - cosine",
@@ -130,7 +132,10 @@ def test_contrasts_have_both_intervals_and_a_verdict_each():
     accuracies = ladder_tables.accuracies(pd.DataFrame(rows)).set_index("name")
     assert list(accuracies.index) == ["bp", "linear", "fixed_codes", "detached"]
     assert (accuracies.n == 6).all()
-    assert ladder_tables.contrasts(pd.DataFrame()).empty
+    assert not ladder_tables.contrast_gaps(pd.DataFrame())
+    [ax] = ladder_tables.draw_contrasts(gaps).axes
+    assert ax.get_yticklabels()[0].get_text() == "detached - fixed_codes: ahead (6)"
+    plt.close("all")
 
 
 @pytest.mark.parametrize(
