@@ -62,6 +62,16 @@ def test_a_run_is_a_function_of_its_seed(data):
     assert one.losses != other.losses
 
 
+def test_a_seed_pairs_the_initial_blocks_of_all_arms(data):
+    def words(arm, seed):
+        model = trained(arm, data, seed, lr=0.0).fit.model
+        return getattr(getattr(model[0], "enc", model[0]), "f", model[0]).table.weight
+
+    paired = [words(arm, 1) for arm in ("bp", "deep_supervision", "detached", "dgl")]
+    assert all(torch.equal(each, paired[0]) for each in paired)
+    assert not torch.equal(words("bp", 2), paired[0])
+
+
 def test_the_last_exit_of_a_run_is_its_model_s_prediction(data):
     outcome = trained("coupled", data, seed=0)
     scores = ladder_study.exit_scores(outcome.fit.model, data.test, batch_size=7)
