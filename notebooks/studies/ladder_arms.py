@@ -7,34 +7,34 @@
     A4 fixed_codes        orthonormal codes               A9 dgl           a deep head
     A5 detached           AL: learned codes, centred      A10 scpl         contrast within a batch
 
-The blocks are the same ones, and start alike; A0 to A6 pool alike.
+The blocks are the same ones, and start alike; A0 to A6 pool alike. Arms H1 to H7 change one thing
+of A4, A5 or A6 each.
 """
 
-from collections.abc import Callable, Iterable
-from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from alkit.al.backprop import BPModel
 from alkit.al.bridges import Pooled
 from alkit.al.codes import FixedDecoder, FixedEncoder
 from alkit.al.convert import to_al
-from alkit.al.label_side import train_labels
 from alkit.al.layers import AE, AL, ENC
 from alkit.al.losses import Contrast
 from alkit.al.model import ALModel
 from alkit.al.recipes import Recipe, find_recipe
 from alkit.data import tree
-from alkit.engine.random import random_from
 from alkit.models.modes import evaluating
 from studies import ladder_heads as heads
+from studies import ladder_labels as labels
+from studies.ladder_models import DeepSupervision, NearestCode
 
-__all__ = ["ARMS", "Arm", "DeepSupervision", "NearestCode", "build", "head_parameters"]
+__all__ = ["ARMS", "Arm", "build", "head_parameters"]
 
-LABEL_EPOCHS, LABEL_STEPS = 100, 100  # the most, of labels alone, before A7b trains
 Head = Callable[[AL, Any, int, bool], tuple[nn.Module, Any]]  # (layer, s, classes, last) -> b, loss
 
 
@@ -46,11 +46,17 @@ class Arm:
         code: its place on the ladder.
         what: a line for tables.
         local: whether no gradient crosses a border between blocks.
+        base: the arm that this one changes, to see what it is that helps; it takes its rate.
+        recipe: changes of that arm's recipe.
+        change: of its label side, a function of (model, classes).
     """
 
     code: str
     what: str
     local: bool = True
+    base: str = ""
+    recipe: Mapping[str, Any] = field(default_factory=dict)
+    change: Callable[[ALModel, int], None] | None = None
 
     @property
     def method(self) -> str:
@@ -58,6 +64,7 @@ class Arm:
         return "al" if self.local else "bp"
 
 
+NARROW = {"code_dim": 8}  # narrower than DBpedia has classes: codes must share directions
 ARMS = {
     "bp": Arm("A0", "backprop, with A2's last head", local=False),
     "deep_supervision": Arm("A1", "A2's heads, losses added, nothing detached", local=False),
@@ -67,69 +74,41 @@ ARMS = {
     "detached": Arm("A5", "AL: learned codes, centred; contrast with all classes"),
     "coupled": Arm("A6", "AL: the contrast also trains the codes"),
     "published": Arm("A7", "AL as published: squared errors"),
-    "published_ce": Arm("A7b", "AL, squared errors, label side trained beforehand"),
+    "published_ce": Arm(
+        "A7b", "AL, squared errors, label side trained beforehand", change=labels.train_label_side
+    ),
     "predsim": Arm("A8", "predsim: a linear head and similarities of the batch"),
     "dgl": Arm("A9", "DGL: a deep head a block"),
     "scpl": Arm("A10", "SCPL: contrast within the batch, detached classifiers"),
+    "random_codes": Arm(
+        "H1a", "frozen random directions", base="fixed_codes", change=labels.random_directions
+    ),
+    "simplex_codes": Arm(
+        "H1b", "frozen orthonormal codes, centred", base="fixed_codes", recipe={"centred": True}
+    ),
+    "trained_codes": Arm(
+        "H1c",
+        "codes of labels alone, then frozen",
+        base="detached",
+        change=labels.train_then_freeze,
+    ),
+    "coupled_0": Arm(
+        "H4a",
+        "no autoencoder",
+        base="coupled",
+        change=partial(labels.weigh, weight=0.0),
+    ),
+    "coupled_0.1": Arm(
+        "H4b",
+        "a tenth of it",
+        base="coupled",
+        change=partial(labels.weigh, weight=0.1),
+    ),
+    "one_code": Arm("H5", "one level of codes", base="detached", change=labels.one_code),
+    "narrow_fixed": Arm("H7a", "codes 8 wide", base="fixed_codes", recipe=NARROW),
+    "narrow_detached": Arm("H7b", "codes 8 wide", base="detached", recipe=NARROW),
+    "narrow_coupled": Arm("H7c", "codes 8 wide", base="coupled", recipe=NARROW),
 }
-
-
-class DeepSupervision(BPModel):
-    """A1: every exit's cross-entropy, added, through all blocks below; one optimiser.
-
-    Args:
-        stack: an AL model whose bridges end in class scores.
-    """
-
-    def __init__(self, stack: ALModel, lr: float) -> None:
-        super().__init__([layer.enc for layer in stack], lr, heads.smoothed)
-
-    def exits(self, x: Any, key: tuple[int, int] | None = None) -> list[Tensor]:
-        """Return the scores (B, C) of every exit; key: see `BPModel.forward`."""
-        found = []
-        for index, enc in enumerate(self.blocks):
-            with nullcontext() if key is None else random_from(key[0], index, key[1]):
-                x, scores = enc(x)
-            found.append(scores)
-        return found
-
-    def loss(self, x: Any, y: Tensor, key: tuple[int, int] | None = None) -> Tensor:
-        """Return the sum over the exits."""
-        return torch.stack([self.loss_fn(scores, y) for scores in self.exits(x, key)]).sum()
-
-    @torch.no_grad()
-    def predict(self, x: Any, depth: int | None = None) -> Tensor:
-        """Return the scores of an exit, from 1; by default of the last."""
-        with evaluating(self):
-            return self.exits(x)[(depth or len(self)) - 1]
-
-
-class NearestCode(ALModel):
-    """AL that reads an exit out by the nearest code of its level, as its contrast is trained."""
-
-    def __init__(self, layers: Iterable[AL], classes: int) -> None:
-        super().__init__(layers, label_shortcut=True)
-        self.classes = classes
-
-    @torch.no_grad()
-    def tables(self) -> list[Tensor]:
-        """Return the codes of all classes at every level, (C, K)."""
-        own = next(self.parameters())
-        rows, found = torch.eye(self.classes, dtype=own.dtype, device=own.device), []
-        for layer in self:
-            rows = layer.ae.g(rows)
-            found.append(rows)
-        return found
-
-    @torch.no_grad()
-    def predict(self, x: Any, depth: int | None = None) -> Tensor:
-        """Return the similarities (B, C) of an exit with its level's codes."""
-        layers = list(self)[: depth or len(self)]
-        with evaluating(self):
-            for layer in layers:
-                x = layer.enc.f(x)
-            rows = self.tables()[len(layers) - 1]
-            return layers[-1].enc.loss_fn.scores(layers[-1].enc.b(x), rows)
 
 
 def build(
@@ -152,14 +131,18 @@ def build(
     if name not in ARMS:
         raise ValueError(f"no arm {name!r}; there are {', '.join(ARMS)}")
     kind = "images" if next(tree.tensors(sample)).dim() == 4 else "texts"
-    model = to_al(blocks, classes, sample, recipe=_recipe(name, kind, width), lr=lr)
-    if name in HEADS:
-        _give_heads(model, HEADS[name], classes, sample)
-    if name in ("detached", "coupled"):
+    arm = ARMS[name]
+    base = arm.base or name
+    recipe = replace(_recipe(base, kind, width), **arm.recipe)
+    model = to_al(blocks, classes, sample, recipe=recipe, lr=lr)
+    if base in HEADS:
+        _give_heads(model, HEADS[base], classes, sample)
+    if base in ("detached", "coupled", "published_ce"):
         model[0].ae.loss_fn = heads.smoothed
-        return NearestCode(model, classes)
-    if name == "published_ce":
-        _train_label_side(model, classes)
+    if base in ("detached", "coupled"):
+        model = NearestCode(model, classes)
+    if arm.change is not None:
+        arm.change(model, classes)
     if name == "deep_supervision":
         return DeepSupervision(model, lr)
     if name == "bp":
@@ -248,11 +231,3 @@ def _give_heads(model: ALModel, head: Head, classes: int, sample: Any) -> None:
                 wide = b(x).shape[1]
             same = torch.eye(width, wide)
             layer.ae, width = AE(FixedEncoder(same), FixedDecoder(same)), wide
-
-
-def _train_label_side(model: ALModel, classes: int) -> None:
-    """Train the label side alone until every level decodes all classes and none is stalled."""
-    sides = [layer.ae for layer in model]
-    options = {"epochs": LABEL_EPOCHS, "steps": LABEL_STEPS, "batch_size": 64, "lr": 1e-3}
-    train_labels(sides, classes, until_right=True, **options)
-    model[0].ae.loss_fn = heads.smoothed

@@ -3,7 +3,7 @@
 All are built from records, as `studies.ladder_study.record` writes them.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -17,6 +17,7 @@ from studies.ladder_study import TUNING_SEED
 
 __all__ = [
     "CONTRASTS",
+    "EXPLORED",
     "MARGIN",
     "accuracies",
     "best_local",
@@ -26,6 +27,7 @@ __all__ = [
     "contrasts",
     "draw_contrasts",
     "edges",
+    "explored",
     "verdict",
 ]
 
@@ -36,6 +38,12 @@ CONTRASTS = (
     ("coupled", "cosine"),
     ("fixed_codes", "linear"),
     (BEST_LOCAL, "bp"),
+)
+# one thing changed at a time; not named beforehand, so they get intervals and no verdict
+EXPLORED = (
+    *((name, arm.base) for name, arm in ARMS.items() if arm.base),
+    ("trained_codes", "fixed_codes"),
+    ("narrow_detached", "narrow_fixed"),
 )
 SETTING = ["data", "model"]
 SHOWN = ("accuracy", "mean_of_exits", "diverged", "head_parameters", "train_s")
@@ -55,11 +63,12 @@ def chosen_rates(recorded: pd.DataFrame) -> dict[tuple[str, str, str], float]:
 
 
 def chosen_rate(recorded: pd.DataFrame, data: str, family: str, arm: str) -> float:
-    """Return that rate of one arm.
+    """Return that rate of one arm; one that changes another takes that one's.
 
     Raises:
         ValueError: none has been chosen yet; says what to run.
     """
+    arm = ARMS[arm].base or arm
     rate = chosen_rates(recorded).get((data, family, arm))
     if rate is None:
         raise ValueError(
@@ -87,7 +96,8 @@ def best_local(recorded: pd.DataFrame, data: str, family: str) -> str | None:
     """Return the local arm that is best on validation with the tuning seed at its rate, or None."""
     own = _tuning(recorded)
     own = own[(own.data == data) & (own.model == family)]
-    own = own[own.trained.map(lambda name: ARMS[name].local).astype(bool)]
+    rungs = [name for name, arm in ARMS.items() if arm.local and not arm.base]
+    own = own[own.trained.isin(rungs)]
     return None if not len(own) else str(own.trained[own.value.idxmax()])
 
 
@@ -113,8 +123,10 @@ def accuracies(recorded: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def contrast_gaps(recorded: pd.DataFrame) -> dict[tuple[str, str, str], tuple[Gap, float]]:
-    """Return the contrasts that were named before the runs, by (data, network, contrast).
+def contrast_gaps(
+    recorded: pd.DataFrame, pairs: Sequence[tuple[str, str]] = CONTRASTS
+) -> dict[tuple[str, str, str], tuple[Gap, float]]:
+    """Return contrasts, by default those named before the runs, by (data, network, contrast).
 
     Returns: the gap of the last exits' test accuracies, and its p by Holm's rule over the
         contrasts of its set and network.
@@ -122,7 +134,7 @@ def contrast_gaps(recorded: pd.DataFrame) -> dict[tuple[str, str, str], tuple[Ga
     found = {}
     for (data, family), own in _opened(recorded):
         gaps: dict[str, Gap] = {}
-        for better, worse in CONTRASTS:
+        for better, worse in pairs:
             if better == BEST_LOCAL:
                 better = best_local(recorded, data, family) or better
             gaps[f"{better} - {worse}"] = gap(own, _label(better), _label(worse))
@@ -141,6 +153,13 @@ def contrasts(gaps: Mapping[tuple[str, str, str], tuple[Gap, float]]) -> pd.Data
         row |= {f"p, within {MARGIN}": each.p_within(MARGIN), "verdict": verdict(each, p)}
         rows.append(row)
     return pd.DataFrame(rows)
+
+
+def explored(recorded: pd.DataFrame) -> pd.DataFrame:
+    """Return the differences of `EXPLORED` that have runs: both intervals and n, no verdict."""
+    gaps = contrast_gaps(recorded, EXPLORED)
+    found = contrasts({key: pair for key, pair in gaps.items() if pair[0].seeds})
+    return found.drop(columns=["p", "p, Holm", "verdict"], errors="ignore")
 
 
 def draw_contrasts(gaps: Mapping[tuple[str, str, str], tuple[Gap, float]]) -> Figure:

@@ -9,10 +9,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from alkit import AE, AL, one_hot
+from alkit.al.backprop import BPModel
 from alkit.al.codes import FixedDecoder, FixedEncoder, code_table
 from alkit.al.label_side import levels_of
 from studies import ladder_arms as arms
 from studies import ladder_heads as heads
+from studies.ladder_models import DeepSupervision
 
 CLASSES, WIDTH, BATCH, LR = 3, 6, 12, 1e-2
 LOCAL = [name for name, arm in arms.ARMS.items() if arm.local]
@@ -61,16 +63,37 @@ def by_cosine(layer, level, s, index, rows):
     return cross_entropy(10 * cosines(m, layer.enc.b[1].table), index)
 
 
-def by_fixed_codes(layer, level, s, index, rows):
-    associated = cross_entropy(10 * cosines(linear_of(layer.enc.b)(s), code_table(3, 128)), index)
+def by_fixed_codes(layer, level, s, index, rows, *, width=128, centred=False):
+    table = code_table(CLASSES, width)
+    associated = cross_entropy(
+        10 * cosines(linear_of(layer.enc.b)(s), table - centred * table.mean(0)), index
+    )
     constant = 0.0 if level else cross_entropy(10 * rows[index], index, 0.0)  # orthonormal: exact
     return associated + constant
 
 
-def learned(layer, level, s, index, rows, *, coupled):
+def by_simplex_codes(*given):
+    return by_fixed_codes(*given, centred=True)
+
+
+def by_narrow_fixed(*given):
+    return by_fixed_codes(*given, width=8)
+
+
+def by_random_codes(layer, level, s, index, rows):
+    table = rows if level else layer.ae.g.table
+    assert table.shape == (CLASSES, 128)
+    off = (table @ table.T)[~torch.eye(CLASSES, dtype=torch.bool)]
+    assert off.abs().max() > 1e-3  # not orthonormal
+    constant = 0.0 if level else cross_entropy((table @ table.T)[index], index)
+    return cross_entropy(10 * cosines(linear_of(layer.enc.b)(s), table), index) + constant
+
+
+def learned(layer, level, s, index, rows, *, coupled, weight=1.0):
     codes = torch.tanh(linear_of(layer.ae.g)(rows))
     decoded = linear_of(layer.ae.h)(codes)[index]
     autoencoder = squared(decoded, rows[index]) if level else cross_entropy(decoded, index)
+    autoencoder = weight * autoencoder
     target = codes if coupled else codes.detach()
     m = linear_of(layer.enc.b)(s)
     return cross_entropy(10 * cosines(m, target - target.mean(0)), index) + autoencoder
@@ -82,6 +105,20 @@ def by_detached(*given):
 
 def by_coupled(*given):
     return learned(*given, coupled=True)
+
+
+def by_coupled_0(*given):
+    return learned(*given, coupled=True, weight=0.0)
+
+
+def by_coupled_tenth(*given):
+    return learned(*given, coupled=True, weight=0.1)
+
+
+def by_one_code(layer, level, s, index, rows):
+    if level == 0:
+        return by_detached(layer, level, s, index, rows)
+    return cross_entropy(10 * cosines(linear_of(layer.enc.b)(s), rows - rows.mean(0)), index)
 
 
 def squared_errors(layer, level, s, index, rows, *, first):
@@ -126,7 +163,9 @@ def by_scpl(layer, level, s, index, rows):
     return total / BATCH + cross_entropy(layer.enc.b.classify(s.detach()), index)
 
 
-ORACLES: dict[str, Callable] = {name: globals()[f"by_{name}"] for name in LOCAL}
+SAME = {"trained_codes": "detached", "narrow_detached": "detached", "narrow_coupled": "coupled"}
+SAME["coupled_0.1"] = "coupled_tenth"
+ORACLES: dict[str, Callable] = {name: globals()[f"by_{SAME.get(name, name)}"] for name in LOCAL}
 
 
 @pytest.mark.parametrize("name", LOCAL)
@@ -188,10 +227,10 @@ def changed_by_step(model, depth: int) -> list[bool]:
     """Step on the loss of one exit and say which blocks, heads included, changed."""
     x, y, _ = batch()
     before = [copy.deepcopy(dict(block.named_parameters())) for block in model]
-    if isinstance(model, arms.DeepSupervision):
+    if isinstance(model, DeepSupervision):
         model.loss_fn(model.exits(x)[depth], y).backward()
         model.optimizer.step()
-    elif isinstance(model, arms.BPModel):
+    elif isinstance(model, BPModel):
         model.loss(x, y).backward()
         model.optimizer.step()
     else:
@@ -315,6 +354,16 @@ def test_the_trained_label_side_decodes_before_a_step_and_the_published_one_does
 
 
 PUBLISHED = ("published", "published_ce")
+
+
+def test_frozen_trained_codes_decode_and_stay():
+    model, (x, y, _) = made("trained_codes"), batch()
+    assert all(level.right == 1 for level in levels_of([layer.ae for layer in model], 3))
+    before = model.tables()
+    model(x, y)
+    for layer in model:
+        layer.backward_and_update()
+    assert all(map(torch.equal, before, model.tables()))
 
 
 def test_an_unknown_arm():

@@ -114,7 +114,11 @@ def test_rates_are_chosen_on_validation_and_edges_are_told():
     assert found == {("d", "m", "bp"): 1e-3, ("d", "m", "linear"): 3e-3, ("d", "m", "cosine"): 3e-4}
     assert set(ladder_tables.edges(recorded).arm) == {"linear", "cosine"}
     assert ladder_tables.best_local(recorded, "d", "m") == "cosine"
+    changed = pd.concat([recorded, pd.DataFrame(tuning("simplex_codes", 99.0, 0.0, 0.0))])
+    assert ladder_tables.best_local(changed, "d", "m") == "cosine"  # it was named beforehand
     assert ladder_tables.chosen_rate(recorded, "d", "m", "linear") == 3e-3
+    with pytest.raises(ValueError, match="no rate has been chosen for coupled of"):
+        ladder_tables.chosen_rate(recorded, "d", "m", "coupled_0")  # that of what it changes
     with pytest.raises(ValueError, match="no rate has been chosen for dgl of m on d: run the"):
         ladder_tables.chosen_rate(recorded, "d", "m", "dgl")
     assert ladder_tables.chosen_rates(pd.DataFrame()) == {}
@@ -143,6 +147,11 @@ def test_contrasts_have_both_intervals_and_a_verdict_each():
     assert list(accuracies.index) == ["bp", "linear", "fixed_codes", "detached"]
     assert (accuracies.n == 6).all()
     assert not ladder_tables.contrast_gaps(pd.DataFrame())
+    rows += opened("simplex_codes", [160, 161, 162, 161, 160, 158])
+    extra = ladder_tables.explored(pd.DataFrame(rows))
+    assert list(extra.contrast) == ["simplex_codes - fixed_codes"]
+    assert "verdict" not in extra
+    assert ladder_tables.explored(pd.DataFrame()).empty
     [ax] = ladder_tables.draw_contrasts(gaps).axes
     assert ax.get_yticklabels()[0].get_text() == "detached - fixed_codes: ahead (6)"
     plt.close("all")
