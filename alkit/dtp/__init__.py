@@ -4,6 +4,7 @@ net = alkit.dtp.network("tiny", channels=1)
 record = alkit.dtp.train(net, data, method="dtp", ranks=2)
 
 invertible, block, networks         parts with their inverses, blocks, the published networks
+convert                             feedback for torch's own modules
 losses, closed, targets, angles     what feedback learns, how targets come down, beside backprop
 feedback, direct, noise, trainer, assign    one block's loop, one step, who runs what
 train, record                       a run
@@ -11,7 +12,9 @@ train, record                       a run
 
 from alkit.dtp.angles import compare
 from alkit.dtp.block import Block
+from alkit.dtp.convert import from_blocks
 from alkit.dtp.feedback import NotFinite
+from alkit.dtp.invertible import NoInverse
 from alkit.dtp.networks import EXACT, NETWORKS, Net, Switches, network
 from alkit.dtp.presets import PRESETS, Preset
 from alkit.dtp.record import Record
@@ -26,6 +29,7 @@ __all__ = [
     "PRESETS",
     "Block",
     "Net",
+    "NoInverse",
     "NotFinite",
     "Preset",
     "RanksDiffer",
@@ -33,6 +37,7 @@ __all__ = [
     "Settings",
     "Switches",
     "compare",
+    "from_blocks",
     "network",
     "train",
 ]

@@ -1,6 +1,7 @@
 """Target propagation behind `alkit.fit`."""
 
 from alkit.data.parts import DataSet, Part
+from alkit.dtp.convert import from_blocks
 from alkit.dtp.networks import Net
 from alkit.dtp.train import train
 from alkit.engine.asked import Asked
@@ -27,22 +28,20 @@ REFUSED += ("end_factor", "drop_last", "patience", "evaluate_train", "stop_at_di
 
 
 def fit(asked: Asked) -> Record:
-    """Run what was asked: a `Net` of `alkit.dtp.network` or `alkit.dtp.networks`.
+    """Run what was asked: a `Net` of `alkit.dtp.network`, or blocks, for which feedback is made.
 
     Settings are those of `alkit.dtp.Settings`. The weights are those of the last epoch.
     """
-    if not isinstance(asked.model, Net):
-        raise TypeError(
-            f"{asked.method} trains blocks that have an inverse: give what alkit.dtp.network(name)"
-            f" makes, not a {type(asked.model).__name__}"
-        )
     asked.refuse(*REFUSED, why="see alkit.dtp.Settings for its own")
     asked.refuse("precision", why="its targets are small differences, which rounding would drown")
+    net = asked.model
+    if not isinstance(net, Net):
+        net = from_blocks(net, seed=asked.plan.seed)
     changes = asked.given_options(**NAMES) | dict(asked.changes)
     if asked.one_lr is not None:
         changes["lr"] = asked.one_lr
     own = train(
-        asked.model,
+        net,
         _data_set(asked),
         asked.method,
         device=asked.device,
@@ -52,7 +51,7 @@ def fit(asked: Asked) -> Record:
         settings=asked.settings,
         **changes,
     )
-    return Record.of_steps(asked.model, own, changes, best_epoch=len(own.history))
+    return Record.of_steps(net, own, changes, best_epoch=len(own.history))
 
 
 def _data_set(asked: Asked) -> DataSet:

@@ -7,8 +7,8 @@ from alkit.elastic import cache_cost, lines
 from alkit.elastic.decision import Decision
 from alkit.elastic.examples import Examples, order
 from alkit.elastic.freeze import Observation
-from alkit.elastic.network import UNITS_A_LAYER, Network
-from alkit.elastic.plan import Plan
+from alkit.elastic.network import Network
+from alkit.elastic.plan import Plan, Planner
 from alkit.elastic.progress import Progress
 from alkit.elastic.settings import Settings
 from alkit.elastic.trainer import Trainer
@@ -23,13 +23,17 @@ def foresee(network: Network, data: Examples, settings: Settings) -> None:
     """
     steps = math.ceil(len(data) // settings.batch / settings.every) if settings.every else 1
     most = settings.most_frozen(network.layers, network.frozen, settings.epochs * steps - 1)
-    planner, plan = settings.planner(network.sizes(), network.layers), None
+    planner, plan = _planner(network, settings), None
     for frozen in range(network.frozen, most + 1):
         plan = planner.at(frozen, plan)
         network.check_cuts(plan.bounds)
         if plan.batch > len(data):
             samples = f"{len(data)} samples do not fill a batch of {plan.batch}"
             raise ValueError(f"{samples}, which it is with {frozen} frozen layers")
+
+
+def _planner(network: Network, settings: Settings) -> Planner:
+    return settings.planner(network.sizes(), network.layers, network.units_a_layer)
 
 
 class Decider:
@@ -44,7 +48,7 @@ class Decider:
     def __init__(self, trainer: Trainer, total: int, say: Callable[[str], None]) -> None:
         self.trainer, self.settings, self.network = trainer, trainer.settings, trainer.network
         self.total, self.say = total, say
-        self.planner = self.settings.planner(self.network.sizes(), self.network.layers)
+        self.planner = _planner(self.network, self.settings)
         self.policy = self.settings.policy()
 
     def look(self, now: Progress) -> bool:
@@ -93,8 +97,8 @@ class Decider:
         """Return each layer's root mean squared gradient since the last decision."""
         found = []
         for layer in range(self.network.layers):
-            low = 1 + UNITS_A_LAYER * layer
-            units = self.network.units[low : low + UNITS_A_LAYER]
+            low = 1 + self.network.units_a_layer * layer
+            units = self.network.units[low : low + self.network.units_a_layer]
             count = sum(parameter.numel() for parameter in units.parameters())
             found.append(math.sqrt(now.squares[layer] / max(1, now.since) / count))
         return found

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+from torch import nn
+
 from alkit.data.parts import Part
 from alkit.elastic.examples import Examples
 from alkit.elastic.network import Network
@@ -16,7 +18,6 @@ NAMES = {name: name for name in ("epochs", "seed", "threads", "micro", "executor
 NAMES |= {"batch_size": "batch", "workers": "devices", "precision": "precision"}
 REFUSED: tuple[str, ...] = (
     "optimizer",
-    "loss",
     "cuts",
     "exits",
     "tensorboard",
@@ -30,16 +31,17 @@ REFUSED += ("drop_last", "patience", "evaluate_train", "stop_at_divergence")
 
 
 def fit(asked: Asked) -> Record:
-    """Run what was asked: a `Network` of units, such as `alkit.elastic.vit_classifier` makes.
+    """Run what was asked: a `Network`, or blocks, of which one is made, with cross-entropy or loss.
 
     Settings are those of `alkit.elastic.Settings`; `lr` is its recipe's. The weights are those of
     the last epoch.
     """
-    if not isinstance(asked.model, Network):
-        raise TypeError(
-            "elastic training freezes layers of units: give an alkit.elastic.Network, not a"
-            f" {type(asked.model).__name__}"
-        )
+    network = asked.model
+    if isinstance(network, Network):
+        asked.refuse("loss", why="the network has its own")
+    else:
+        loss = asked.loss or nn.functional.cross_entropy
+        network = Network.from_blocks(network, loss, seed=asked.plan.seed)
     asked.refuse(*REFUSED, why="see alkit.elastic.Settings and its recipe for its own")
     if asked.ranks > 1:
         asked.refuse("workers", why="with ranks, a rank is a device")
@@ -49,7 +51,7 @@ def fit(asked: Asked) -> Record:
     changes["recipe"] = replace(recipe, **{n: v for n, v in given.items() if v is not None})
     data = asked.data
     own = train(
-        asked.model,
+        network,
         _examples(data.train),
         device=asked.device,
         ranks=asked.ranks,
@@ -61,7 +63,7 @@ def fit(asked: Asked) -> Record:
         **changes,
     )
     epochs = int(own.history["epoch"].max()) + 1
-    return Record.of_steps(asked.model, own, changes, best_epoch=epochs)
+    return Record.of_steps(network, own, changes, best_epoch=epochs)
 
 
 def _examples(part: object) -> Examples:

@@ -7,7 +7,7 @@ As soon as a layer is frozen the embedding is, too. What is frozen is not traine
 evaluation mode: dropout in front of a stored output would make no sense.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -16,13 +16,13 @@ from torch import Tensor, nn
 from alkit.engine.device import place
 from alkit.engine.random import random_from
 from alkit.models.bert import BertSizes, bert_for_classes, bert_for_spans, span_loss
+from alkit.models.blocks import as_blocks
 from alkit.models.modes import evaluating
 from alkit.models.vit import ViTSizes, vit
 
 __all__ = ["Network", "bert_classifier", "bert_reader", "right", "vit_classifier"]
 
 Loss = Callable[[Any, Any], Tensor]
-UNITS_A_LAYER = 2
 
 
 def right(output: Tensor, y: Tensor) -> Tensor:
@@ -45,40 +45,74 @@ class Network(nn.Module):
     """Units in a row and a loss.
 
     Args:
-        units: an embedding, two units a layer, then the tail; each takes what the one before
+        units: an embedding, the layers' units, then the tail; each takes what the one before
             returns.
         layers: how many.
         loss: of (output, y), a mean over the samples.
         seed: noise is a function of it, the step, the micro-batch and the unit.
+        units_a_layer: neighbours that freeze together; a cut may fall between them.
 
     Attributes:
         metric: of (output, y), a number a sample (N,), whose mean is reported; set your own.
+
+    Example:
+        >>> from torch import nn
+        >>> from alkit.elastic import Network
+        >>> blocks = [nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 3)]
+        >>> Network.from_blocks(blocks, nn.functional.cross_entropy).layers
+        2
     """
 
     metric: Loss = staticmethod(right)
 
     def __init__(
-        self, units: Sequence[nn.Module], layers: int, loss: Loss, *, seed: int = 0
+        self,
+        units: Sequence[nn.Module],
+        layers: int,
+        loss: Loss,
+        *,
+        seed: int = 0,
+        units_a_layer: int = 2,
     ) -> None:
         super().__init__()
-        if layers < 1 or len(units) < 2 + UNITS_A_LAYER * layers:
+        if min(layers, units_a_layer) < 1 or len(units) < 2 + units_a_layer * layers:
             raise ValueError(
-                f"{len(units)} units for {layers} layers: give an embedding, {UNITS_A_LAYER} units"
+                f"{len(units)} units for {layers} layers: give an embedding, {units_a_layer} units"
                 " a layer and at least one unit after them"
             )
         self.units = nn.ModuleList(units)
         self.layers, self.loss, self.seed = layers, loss, seed
+        self.units_a_layer = units_a_layer
         self.frozen = 0
         self.noisy = [_draws(unit) for unit in units]
+
+    @classmethod
+    def from_blocks(
+        cls, blocks: nn.Module | Iterable[nn.Module], loss: Loss, *, seed: int = 0
+    ) -> "Network":
+        """Make one of any list of blocks, or of a network that `alkit.blocks` cuts.
+
+        The first block is the embedding and the last one the tail; those between freeze one by one.
+
+        Raises:
+            ValueError: fewer than three blocks.
+        """
+        units = as_blocks(blocks)
+        if len(units) < 3:
+            raise ValueError(
+                f"{len(units)} blocks: elastic training freezes those between the first and the"
+                " last, so give three or more"
+            )
+        return cls(units, len(units) - 2, loss, seed=seed, units_a_layer=1)
 
     def first(self, frozen: int | None = None) -> int:
         """Return the number of the first unit that is active with so many frozen layers."""
         frozen = self.frozen if frozen is None else frozen
-        return 1 + UNITS_A_LAYER * frozen if frozen else 0
+        return 1 + self.units_a_layer * frozen if frozen else 0
 
     def layer_of(self, unit: int) -> int | None:
         """Return the layer that a unit belongs to; None for the embedding and the tail."""
-        layer = (unit - 1) // UNITS_A_LAYER
+        layer = (unit - 1) // self.units_a_layer
         return layer if unit and layer < self.layers else None
 
     def name_of(self, unit: int) -> str:

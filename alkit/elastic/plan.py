@@ -100,7 +100,7 @@ class Planner:
 
     Args:
         sizes: of all units, in any unit of measure: parameters, or seconds.
-        layers: of the network; two units each, after an embedding.
+        layers: of the network, after an embedding; units_a_layer: of each.
         devices: in all.
         stages: of a replica at first; a power of two that divides the devices.
         batch: samples of a step at first.
@@ -120,6 +120,7 @@ class Planner:
         sizes: Sequence[float],
         layers: int,
         *,
+        units_a_layer: int = 2,
         devices: int,
         stages: int,
         batch: int,
@@ -134,7 +135,7 @@ class Planner:
         check_choice("partition", partition, PARTITIONS)
         check_choice("batch_policy", batch_policy, BATCH_POLICIES)
         check_choice("lr_rule", lr_rule, LR_RULES)
-        self.sizes, self.layers = list(sizes), layers
+        self.sizes, self.layers, self.units_a_layer = list(sizes), layers, units_a_layer
         self.devices, self.stages, self.batch, self.micro = devices, stages, batch, micro
         self.switches = Switches() if switches is None else switches
         self.partition = PARTITIONS[partition]
@@ -148,7 +149,7 @@ class Planner:
         Args:
             before: the plan that runs now; the number of stages never grows.
         """
-        first = 1 + 2 * frozen if frozen else 0
+        first = 1 + self.units_a_layer * frozen if frozen else 0
         stages = self.stages if before is None else before.stages
         active = self.sizes[first:]
         if self.switches.pipe and frozen:

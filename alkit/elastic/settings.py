@@ -102,11 +102,12 @@ class Settings:
             frozen = rule(Observation(layers, frozen, number, (), number / (decisions + 1)))
         return frozen
 
-    def planner(self, sizes: list[float], layers: int) -> Planner:
+    def planner(self, sizes: list[float], layers: int, units_a_layer: int = 2) -> Planner:
         """Return what makes the layouts of a network with units of these sizes."""
         return Planner(
             sizes,
             layers,
+            units_a_layer=units_a_layer,
             devices=self.devices,
             stages=self.stages or self.devices,
             batch=self.batch,

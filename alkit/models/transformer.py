@@ -93,7 +93,7 @@ class EncoderBlock(nn.Module):
         x_ND = x_ND + self.dropout(self._attend(self.norms[0](x_ND), places_N, mask_BT))
         x_ND = x_ND + self.dropout(self.ffn(self.norms[1](x_ND)))
         y_BTD = _spread(self.norms[2](x_ND), places_N, mask_BT)
-        if len(places_N) == mask_BT.numel():
+        if mask_BT.device.type != "cpu":
             y_BTD = self._without_padding(y_BTD, mask_BT)
         return y_BTD, mask_BT
 

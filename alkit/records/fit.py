@@ -59,9 +59,9 @@ def fit(
     """Train for some epochs, choose the best one on validation, and test that one, once.
 
     Args:
-        model: a list of blocks or an `nn.Sequential` for bp, AL, delayed gradients and split
-            learning; or a method's own model: ALModel, BPModel, `alkit.delayed.Pipeline`,
-            `alkit.elastic.Network`, a net of `alkit.dtp.network`.
+        model: a list of blocks, an `nn.Sequential` or a network that `alkit.blocks` cuts; DTP
+            asks for modules that have an inverse (`alkit.dtp.from_blocks`). Or a method's own model:
+            ALModel, BPModel, `alkit.delayed.Pipeline`, `alkit.elastic.Network`, `alkit.dtp.Net`.
         train: a data set or its name, which bring the other parts; a `Part`; tensors (x, y) with
             class numbers y; or an iterable of batches, such as a DataLoader.
         validation, test: likewise; without the first the last epoch is the best.

@@ -1,0 +1,84 @@
+"""Any list of blocks trains elastically: one unit a layer between the first and the last."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import alkit
+from alkit.elastic import Network, train
+
+x = torch.randn(96, 6, generator=torch.Generator().manual_seed(1))
+y = torch.randint(3, (96,), generator=torch.Generator().manual_seed(2))
+PARTS = (x[:64], y[:64]), (x[64:80], y[64:80]), (x[80:], y[80:])
+LAYERS = 4
+
+
+def blocks():
+    torch.manual_seed(0)
+    hidden = [nn.Sequential(nn.Linear(6, 6), nn.Tanh(), nn.Dropout(0.2)) for _ in range(LAYERS)]
+    return [nn.Linear(6, 6), *hidden, nn.Linear(6, 3)]
+
+
+def fitted(model=None, **options):
+    options = {"epochs": 4, "batch_size": 16, "lr": 0.01, "progress": False} | options
+    return alkit.fit(model or blocks(), *PARTS, method="elastic", **options)
+
+
+def test_layers_freeze_one_by_one():
+    record = fitted()
+    frozen = record.details.messages[-1].frozen
+    assert 0 < frozen < LAYERS + 1
+    units = record.model.units
+    active = [all(p.requires_grad for p in unit.parameters()) for unit in units]
+    assert active == [False] * (1 + frozen) + [True] * (LAYERS + 1 - frozen)
+    assert len(record.test_correct) == 16
+
+
+def test_without_freezing_it_is_plain_training():
+    """The same steps as a loop by hand, in the order that elastic training takes its samples."""
+    made = Network.from_blocks(blocks(), F.cross_entropy)
+    for module in made.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+    seen = []
+    made.units[0].register_forward_pre_hook(
+        lambda unit, given: seen.append(given[0].clone()) if unit.training else None
+    )
+    settings = {"freeze": "none", "epochs": 1, "batch": 16, "progress": False}
+    recipe = alkit.elastic.Recipe(
+        "sgd", lr=0.1, momentum=0.0, clip=None, warmup=0.0, shape="constant"
+    )
+    record = train(made, PARTS[0], recipe=recipe, **settings)
+    plain = nn.Sequential(*blocks()).eval()
+    optimizer, losses = torch.optim.SGD(plain.parameters(), lr=0.1), []
+    for batch in seen:
+        rows = [(x == row).all(1).nonzero().item() for row in batch]
+        loss = F.cross_entropy(plain(batch), y[rows])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert record.losses.tolist() == pytest.approx(losses, rel=1e-5)
+
+
+def test_ranks_and_one_process_agree():
+    alone, crew = fitted(cache=False), fitted(ranks=2, cache=False)
+    assert torch.allclose(alone.losses, crew.losses, rtol=1e-5)
+
+
+def test_units_a_layer_may_be_three():
+    units = [nn.Linear(6, 6) for _ in range(7)] + [nn.Linear(6, 3)]
+    network = Network(units, 2, F.cross_entropy, units_a_layer=3)
+    assert [network.layer_of(unit) for unit in range(8)] == [None, 0, 0, 0, 1, 1, 1, None]
+    record = train(network, PARTS[0], epochs=3, batch=16, progress=False)
+    assert network.frozen == record.messages[-1].frozen > 0
+
+
+def test_a_loss_of_one_s_own_and_what_does_not_fit():
+    smooth = lambda out, y: F.cross_entropy(out, y, label_smoothing=0.3)  # noqa: E731
+    assert not torch.equal(fitted(epochs=1).losses, fitted(epochs=1, loss=smooth).losses)
+    with pytest.raises(ValueError, match="2 blocks: elastic training freezes those between"):
+        fitted([nn.Linear(6, 6), nn.Linear(6, 3)])
+    with pytest.raises(ValueError, match="the network has its own"):
+        fitted(Network.from_blocks(blocks(), F.cross_entropy), loss=smooth)
