@@ -60,7 +60,7 @@ def fit(
 
     Args:
         model: a list of blocks, an `nn.Sequential` or a network that `alkit.blocks` cuts; DTP
-            asks for modules that have an inverse (`alkit.dtp.from_blocks`). Or a method's own model:
+            asks for modules that have an inverse (`alkit.dtp.from_blocks`). Or a method's model:
             ALModel, BPModel, `alkit.delayed.Pipeline`, `alkit.elastic.Network`, `alkit.dtp.Net`.
         train: a data set or its name, which bring the other parts; a `Part`; tensors (x, y) with
             class numbers y; or an iterable of batches, such as a DataLoader.
