@@ -50,4 +50,4 @@ def _take_over(epoch: Epoch, stage: int, trained: dict[str, Any]) -> None:
     for name, optimizer in layer.optimizers.items():
         if optimizer is not None:
             optimizer.load_state_dict(trained["optimizers"][name])
-    epoch.by_stage[stage].seen = list(trained["losses"].unbind())
+    epoch.by_stage[stage].take_over(trained["losses"])

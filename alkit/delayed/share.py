@@ -37,7 +37,7 @@ def execute_on_ranks(
     own.reduce = None if replicated is None else replicated.mean
     timeline = run_ranks(schedule, stages, batches, threads=threads, pipelines=replicas)
     if own.reduce and own.losses:
-        own.losses.seen = list(own.reduce(own.losses.rows()).unbind())
+        own.losses.take_over(own.reduce(own.losses.rows()))
     group.share(
         range(len(stages)), lambda at: _trained(stages[at]), lambda at, t: _take_over(stages[at], t)
     )
@@ -62,7 +62,7 @@ def _take_over(stage: ModuleStage, trained: dict[str, Any]) -> None:
     if stage.optimizer is not None:
         stage.optimizer.load_state_dict(trained["optimizer"])
     if trained["losses"] is not None:
-        stage.losses.seen = list(trained["losses"].unbind())
+        stage.losses.take_over(trained["losses"])
     stage.peak_flights = trained["flights"]
     stage.versions.peak = trained["versions"]
     stage.input_bytes = trained["input_bytes"]

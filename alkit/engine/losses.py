@@ -52,6 +52,10 @@ class Losses:
             at, column = (~finite).nonzero()[0].tolist()
             raise self.diverged(first + at, column, rows[at, column].item())
 
+    def take_over(self, rows: Tensor) -> None:
+        """Have these rows in the place of all own ones: those of the rank that ran the stage."""
+        self.seen, self.unseen = list(rows.unbind()), []
+
     def rows(self) -> Tensor:
         """Return all of them, float or double (batches, columns); raises as `note` does."""
         self.look()

@@ -44,11 +44,11 @@ def test_layers_with_dropout_and_batchnorm(mode, places):
     assert unlike(state(here), state(there)) == []
 
 
-def token_batches(count):
+def token_batches(count, padded=False):
     generator = torch.Generator().manual_seed(0)
     for _ in range(count):
         tokens = torch.randint(1, 20, (4, 5), generator=generator)
-        yield (tokens, tokens > 3), torch.randint(3, (4,), generator=generator)
+        yield (tokens, tokens > (3 if padded else 0)), torch.randint(3, (4,), generator=generator)
 
 
 def transformer_model(kind):
@@ -62,13 +62,25 @@ def transformer_model(kind):
 @pytest.mark.parametrize("kind", ["bp", "al"])
 def test_a_transformer_s_noise_does_not_depend_on_where_its_blocks_are(kind):
     """Dropout of embeddings, feed-forward parts and attention; kernels of attention differ."""
-    here, there = transformer_model(kind), transformer_model(kind)
-    layers = len(list(there))
-    set_device(there, [f"sim:{i * COUNT // layers}" for i in range(layers)])
+    here, there = transformer_model(kind), spread_out(transformer_model(kind))
     data = list(token_batches(4))
     one, other = (train_epoch(model, data, kind, seed=1) for model in (here, there))
     assert torch.allclose(one.losses, other.losses, rtol=1e-5)
     assert isinstance(here, BPModel) == (kind == "bp")
+
+
+@pytest.mark.parametrize("kind", ["bp", "al"])
+def test_with_padding_too_among_devices_of_a_kind(kind):
+    """An accelerator works on padding, the CPU does not: their noise is then another."""
+    here, there = transformer_model(kind).to("sim:0"), spread_out(transformer_model(kind))
+    data = list(token_batches(4, padded=True))
+    one, other = (train_epoch(model, data, kind, seed=1) for model in (here, there))
+    assert torch.equal(one.losses, other.losses)
+
+
+def spread_out(model):
+    layers = len(list(model))
+    return set_device(model, [f"sim:{i * COUNT // layers}" for i in range(layers)])
 
 
 def test_backward_stays_on_the_worker():
