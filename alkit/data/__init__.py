@@ -5,5 +5,5 @@ datasets                        `load(name)`: a data set by its name
 images, digit_images, imagenet32, text, corpora, prose, pydocs, tables    readers, one a form
 parts, given                    `Part` and `DataSet`: samples, labels, batches; what users give
 augment, label_noise, masking, wordpiece, labels    what is done to samples and labels
-arguments, files, paths, seeds, tree                calls, files, folders, keys, trees of tensors
+arguments, extras, files, paths, seeds, tree    calls, extras, files, folders, keys, trees
 """

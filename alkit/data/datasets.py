@@ -91,5 +91,7 @@ def _digits_file() -> Path:
     """Return where scikit-learn keeps them; importing it would take 1.5 s in every process."""
     found = find_spec("sklearn")
     if found is None or not found.submodule_search_locations:
-        raise FileNotFoundError("the digits come with scikit-learn, which is not installed")
+        raise FileNotFoundError(
+            "the digits come with scikit-learn, which is not installed: pip install alkit[vision]"
+        )
     return Path(found.submodule_search_locations[0]) / "datasets" / "data" / "digits.csv.gz"

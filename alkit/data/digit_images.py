@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from scipy.io import loadmat
 
 from alkit.data import catalog
+from alkit.data.extras import extra
 from alkit.data.parts import DataSet, Part, hold_out
 
 __all__ = ["load_fashion_mnist", "load_mnist", "load_svhn", "read_idx"]
@@ -113,6 +113,8 @@ def _file(folder: Path, name: str) -> Path:
 def _svhn(path: Path) -> tuple[np.ndarray, np.ndarray]:
     if not path.exists():
         raise ValueError(f"there is no {path}; the set is incomplete, fetch it again")
+    with extra("vision", "SVHN"):
+        from scipy.io import loadmat
     try:
         found = loadmat(path, variable_names=("X", "y"))
         x, y = found["X"], found["y"].ravel()

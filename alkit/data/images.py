@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from alkit.data import archives, catalog, paths
+from alkit.data.extras import extra
 from alkit.data.files import replacing
 from alkit.data.parts import DataSet, Part, hold_out
 
@@ -199,8 +200,8 @@ def _decoded(
 
 def decode(name: str, content: bytes, path: Path, size: int) -> np.ndarray:
     """Return RGB bytes (3, size, size)."""
-    from PIL import Image
-
+    with extra("vision", "decoding images"):
+        from PIL import Image
     try:
         with Image.open(io.BytesIO(content)) as image:
             # Pillow widens the filter when it shrinks, as torchvision's Resize of the publication

@@ -13,12 +13,11 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from tokenizers import Tokenizer
 from torch import Tensor
 
 from alkit.data.prose import Documents
 from alkit.data.seeds import seed_for
-from alkit.data.wordpiece import CLS, MASK, SEP, SPECIAL
+from alkit.data.wordpiece import CLS, MASK, SEP, SPECIAL, Tokenizer
 
 __all__ = ["MaskedPairs", "Pairs"]
 

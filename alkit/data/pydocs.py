@@ -161,7 +161,9 @@ def _modules() -> list[tuple[str, str]]:
 def _folder(package: str) -> Path:
     spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
-        raise ModuleNotFoundError(f"pydocs reads the docstrings of {package}; please install it")
+        raise ModuleNotFoundError(
+            f"pydocs reads the docstrings of {package}; please install it: pip install alkit[text]"
+        )
     return Path(spec.submodule_search_locations[0])
 
 

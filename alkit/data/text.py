@@ -27,6 +27,7 @@ import torch
 from torch import Tensor
 
 from alkit.data import paths
+from alkit.data.extras import extra
 from alkit.data.seeds import generator_for
 
 __all__ = ["Vocabulary", "clean", "encode", "find_vectors", "load_vectors", "stop_words"]
@@ -85,7 +86,8 @@ class Vocabulary:
             raise ValueError(f"max_size must be at least 3 (two rows are special), got {max_size}")
         if min_freq < 1:
             raise ValueError(f"min_freq must be at least 1, got {min_freq}")
-        from torchtext.vocab import Vocab  # lazily: it brings requests and sentencepiece with it
+        with extra("text", "a Vocabulary"):
+            from torchtext.vocab import Vocab  # brings requests and sentencepiece with it
 
         counts = Counter(word for text in texts for word in _words(text))
         specials = [PAD_WORD, UNK_WORD] if pad == 0 else [UNK_WORD, PAD_WORD]

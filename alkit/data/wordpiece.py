@@ -3,7 +3,10 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from alkit.data.extras import extra
+
+with extra("text", "a WordPiece vocabulary"):
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 __all__ = ["CLS", "MASK", "PAD", "SEP", "SPECIAL", "UNKNOWN", "load_wordpiece", "wordpiece"]
 

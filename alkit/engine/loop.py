@@ -21,6 +21,7 @@ from tqdm.auto import tqdm
 
 from alkit.data import files
 from alkit.data.arguments import check_whole
+from alkit.data.extras import extra
 from alkit.data.given import Source, Splits
 from alkit.engine import checkpoint as checkpoints
 from alkit.engine.group import Group
@@ -299,12 +300,8 @@ def _board(folder: str | Path | None, resumed_at: int | None) -> Iterator[Callab
     if folder is None:
         yield lambda row: None
         return
-    try:
+    with extra("tensorboard", "tensorboard="):
         from torch.utils.tensorboard import SummaryWriter
-    except ImportError as error:
-        raise ImportError(
-            "tensorboard= needs a package that is not installed: pip install alkit[tensorboard]"
-        ) from error
     # what an interrupted run wrote after its last checkpoint is written once more
     writer = SummaryWriter(str(folder), purge_step=None if resumed_at is None else resumed_at + 1)
 

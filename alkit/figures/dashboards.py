@@ -9,20 +9,23 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-import ipywidgets as W
-import matplotlib.pyplot as plt
 from torch import Tensor
 
 from alkit.al import exits
 from alkit.al.backprop import BPModel
 from alkit.al.model import ALModel
 from alkit.data import tree
+from alkit.data.extras import extra
 from alkit.data.parts import DataSet
 from alkit.figures.viz import colour, gantts, label, png
 from alkit.schedule.clock import simulate
 from alkit.schedule.cuts import balanced_cuts
 from alkit.schedule.task import Schedule, al, al_fm, al_m, al_pipeline
 from alkit.schedule.timeline import Timeline
+
+with extra("notebooks", "a dashboard"):
+    import ipywidgets as W
+    import matplotlib.pyplot as plt
 
 __all__ = ["Dashboard", "ExitDashboard", "SampleExits", "ScheduleDashboard"]
 

@@ -1,13 +1,16 @@
 """A look at a data set before anything is trained: some samples, and what they are like."""
 
-import matplotlib.pyplot as plt
 import numpy as np
 import torch
-from matplotlib.figure import Figure
 from torch import Tensor
 
+from alkit.data.extras import extra
 from alkit.data.parts import DataSet
 from alkit.figures.viz import WIDE
+
+with extra("notebooks", "a preview"):
+    import matplotlib.pyplot as plt
+    from matplotlib.figure import Figure
 
 __all__ = ["preview"]
 

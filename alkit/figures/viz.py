@@ -4,17 +4,20 @@ import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import matplotlib as mpl
-import matplotlib.pyplot as plt
 import pandas as pd
-import seaborn as sns
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.patches import Patch
-from matplotlib.ticker import MaxNLocator
 
+from alkit.data.extras import extra
 from alkit.data.paths import root
 from alkit.schedule.timeline import Timeline
+
+with extra("notebooks", "a figure"):
+    import matplotlib as mpl
+    import matplotlib.pyplot as plt
+    import seaborn as sns
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Patch
+    from matplotlib.ticker import MaxNLocator
 
 __all__ = [
     "bars",

@@ -17,6 +17,7 @@ import pandas as pd
 
 from alkit import __version__
 from alkit.data import catalog, download, paths
+from alkit.data.extras import ExtraMissing
 from alkit.engine import folders
 from alkit.records import cli_split, results, runs
 
@@ -36,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return options.command(options)
     except (runs.RunFailed, ConnectionError) as error:
         return _complain(str(error), FAILED)
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, ExtraMissing) as error:
         return _complain(str(error), BAD_INPUT)
     except KeyboardInterrupt:
         return _complain("interrupted; no process of it is left", INTERRUPTED)

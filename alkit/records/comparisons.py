@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
+from alkit.data.extras import extra
 from alkit.records.study import label, unpack
 
 __all__ = [
@@ -204,6 +204,8 @@ def paired_t(differences: np.ndarray, level: float = 0.95) -> tuple[float, float
     count, mean = len(differences), float(np.mean(differences))
     if count < 2:
         return mean, math.nan, math.nan
+    with extra("notebooks", "an interval over seeds"):
+        from scipy import stats
     half = stats.t.ppf((1 + level) / 2, count - 1) * np.std(differences, ddof=1) / count**0.5
     return mean, float(mean - half), float(mean + half)
 

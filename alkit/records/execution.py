@@ -32,6 +32,7 @@ import psutil
 from tqdm.auto import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
+from alkit.data.extras import ExtraMissing, extra
 from alkit.records import results
 
 __all__ = [
@@ -272,7 +273,8 @@ def _environment(job: Job, run_id: str) -> dict[str, str]:
 
 def _measure(job: Job) -> dict[str, float]:
     """Execute the notebook, rename it, and return seconds and peak memory."""
-    import nbformat
+    with extra("notebooks", "a run"):
+        import nbformat
 
     job.out_dir.mkdir(parents=True, exist_ok=True)
     job.partial.unlink(missing_ok=True)
@@ -289,8 +291,9 @@ def _measure(job: Job) -> dict[str, float]:
 
 def _papermill(job: Job) -> Any:
     """Call papermill, once more if only the kernel did not start; return the notebook."""
-    import papermill
-    from nbclient.exceptions import DeadKernelError
+    with extra("notebooks", "a run"):
+        import papermill
+        from nbclient.exceptions import DeadKernelError
 
     exit_codes: list[int] = []
     options = {
@@ -334,6 +337,8 @@ def _watched_manager(exit_codes: list[int]) -> type:
 
 def _explain(error: Exception, job: Job) -> str:
     """Return the last lines of what went wrong, without colours."""
+    if isinstance(error, ExtraMissing):
+        return str(error)
     from nbclient.exceptions import CellTimeoutError
 
     if isinstance(error, CellTimeoutError):

@@ -2,9 +2,12 @@
 
 import os
 
+from alkit.data.extras import extra
+
 # else every connection that is no TLS is a line; `handshake` tells who should know
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
-import grpc
+with extra("split", "a link between machines"):
+    import grpc
 
 __all__ = ["grpc"]

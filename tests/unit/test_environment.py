@@ -39,9 +39,12 @@ def _pins() -> dict[str, str]:
 def _declared() -> dict[str, Requirement]:
     project = _pyproject()["project"]
     optional = project["optional-dependencies"]
-    extras = [*optional["test"], *optional["split"]]  # others are not part of the environment
+    # TensorBoard is not part of the environment, and "all" repeats what stands in others
+    extras = [line for name in set(optional) - {"tensorboard", "all"} for line in optional[name]]
     requirements = [Requirement(line) for line in [*project["dependencies"], *extras]]
-    return {canonicalize_name(one.name): one for one in requirements}
+    declared = {canonicalize_name(one.name): one for one in requirements}
+    assert {str(one) for one in declared.values()} == {str(one) for one in requirements}
+    return declared
 
 
 def _pyproject() -> dict:
