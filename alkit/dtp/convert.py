@@ -7,7 +7,7 @@ Flatten, Identity, Sequential      Reshape, nothing, what it holds
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, cast
 
 from torch import nn
 
@@ -62,7 +62,8 @@ def from_blocks(
     net = Net("blocks", [Block(*(piece for piece, _ in group)) for group in groups], seed=seed)
     for piece, module in (pair for group in groups for pair in group):
         if isinstance(piece, Affine):  # the blocks' weights as they are
-            piece.weight, piece.bias = module.weight, module.bias
+            piece.weight = cast("nn.Parameter", module.weight)
+            piece.bias = cast("nn.Parameter | None", module.bias)
     return net
 
 
@@ -85,13 +86,20 @@ def _pieces(module: nn.Module, switches: Switches, where: str) -> Iterator[Found
 
 
 def _conv(own: nn.Conv2d, switches: Switches) -> Piece | None:
-    sizes = [own.kernel_size, own.stride, own.padding]
+    sizes = [_side(size) for size in (own.kernel_size, own.stride, own.padding)]
     plain = own.groups == 1 and own.dilation == (1, 1) and own.padding_mode == "zeros"
-    if not plain or any(isinstance(size, str) or len(set(size)) > 1 for size in sizes):
+    if not plain or None in sizes:
         return None
-    (kernel, _), (stride, _), (padding, _) = sizes
-    options: dict[str, Any] = {"stride": stride, "padding": padding}
-    return Conv(own.in_channels, own.out_channels, kernel, bias=own.bias is not None, **options)
+    kernel, stride, padding = cast("list[int]", sizes)
+    options: dict[str, Any] = {"stride": stride, "padding": padding, "bias": own.bias is not None}
+    return Conv(own.in_channels, own.out_channels, kernel, **options)
+
+
+def _side(size: Any) -> int | None:
+    """Return the one number of a size, (3, 3) or 3; None of (3, 5) and of words."""
+    sides = {size} if not isinstance(size, tuple) else set(size)
+    side = sides.pop() if len(sides) == 1 else None
+    return side if isinstance(side, int) else None
 
 
 def _dense(own: nn.Linear, switches: Switches) -> Piece:
@@ -99,17 +107,15 @@ def _dense(own: nn.Linear, switches: Switches) -> Piece:
 
 
 def _max_pool(own: nn.MaxPool2d, switches: Switches) -> Piece | None:
-    sizes = own.kernel_size, own.stride, own.padding
-    plain = own.dilation == 1 and not own.ceil_mode
-    if not plain or not all(isinstance(size, int) for size in sizes):
+    sizes = [_side(size) for size in (own.kernel_size, own.stride, own.padding)]
+    if _side(own.dilation) != 1 or own.ceil_mode or None in sizes:
         return None
-    return MaxPool(*sizes, add=switches.add)
+    return MaxPool(*cast("list[int]", sizes), add=switches.add)
 
 
 def _mean_pool(own: nn.AdaptiveAvgPool2d, switches: Switches) -> Piece | None:
-    side = own.output_size
-    sides = {side} if isinstance(side, int) else set(side)
-    return AvgPool(sides.pop(), transpose=switches.add) if len(sides) == 1 else None
+    side = _side(own.output_size)
+    return None if side is None else AvgPool(side, transpose=switches.add)
 
 
 def _flat(own: nn.Flatten, switches: Switches) -> Piece | None:

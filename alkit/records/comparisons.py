@@ -89,10 +89,11 @@ class Gap(NamedTuple):
         if math.isnan(self.low):
             return math.nan
         ahead = self.points - points
-        error = (self.high - self.low) / 2 / stats.t.ppf(0.975, self.seeds - 1)
+        t = _student()
+        error = (self.high - self.low) / 2 / t.ppf(0.975, self.seeds - 1)
         if error == 0:  # all seeds say the same
             return 0.5 if ahead == 0 else float(ahead < 0)
-        return float(stats.t.sf(ahead / error, self.seeds - 1))
+        return float(t.sf(ahead / error, self.seeds - 1))
 
     def less(self, margin: float) -> "Gap":
         """Return the gap to a margin of so many points: decided if it is on one side of that."""
@@ -172,6 +173,13 @@ def accuracies(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     return made.assign(n=made.n.fillna(0).astype(int))
 
 
+def _student() -> Any:
+    """Return Student's t distribution."""
+    with extra("notebooks", "an interval over seeds"):
+        from scipy.stats import t
+    return t
+
+
 def holm(p_values: Sequence[float]) -> list[float]:
     """Return Holm's adjusted p values: below 0.05 holds for all of them together.
 
@@ -204,9 +212,7 @@ def paired_t(differences: np.ndarray, level: float = 0.95) -> tuple[float, float
     count, mean = len(differences), float(np.mean(differences))
     if count < 2:
         return mean, math.nan, math.nan
-    with extra("notebooks", "an interval over seeds"):
-        from scipy import stats
-    half = stats.t.ppf((1 + level) / 2, count - 1) * np.std(differences, ddof=1) / count**0.5
+    half = _student().ppf((1 + level) / 2, count - 1) * np.std(differences, ddof=1) / count**0.5
     return mean, float(mean - half), float(mean + half)
 
 

@@ -20,7 +20,9 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[2]
-TARGETS = set("help demo test soak browser install lab run sweep results strip lint clean".split())
+TARGETS = set(
+    "help demo test soak browser gpu install lab run sweep results strip lint clean".split()
+)
 
 
 def _environment() -> dict:
