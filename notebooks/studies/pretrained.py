@@ -13,7 +13,7 @@ import torch
 
 from alkit.data.files import replacing
 from alkit.data.paths import root
-from alkit.elastic.network import UNITS_A_LAYER, Network
+from alkit.elastic.network import Network
 
 __all__ = ["begin", "save_body"]
 
@@ -26,7 +26,7 @@ def save_body(network: Network, path: str | Path, **about: Any) -> None:
     Args:
         about: what a reader may want to know: data, samples, accuracy, ...; plain values.
     """
-    count = 1 + UNITS_A_LAYER * network.layers
+    count = 1 + network.units_a_layer * network.layers
     state = {
         f"units.{number}.{name}": tensor.contiguous()
         for number, unit in enumerate(network.units[:count])
