@@ -33,7 +33,7 @@ def fit(asked: Asked) -> Record:
     Settings are those of `alkit.dtp.Settings`. The weights are those of the last epoch.
     """
     asked.refuse(*REFUSED, why="see alkit.dtp.Settings for its own")
-    asked.refuse("precision", why="its targets are small differences, which rounding would drown")
+    asked.refuse("precision", why="feedback's gradients are float32, narrower ones are untried")
     net = asked.model
     if not isinstance(net, Net):
         net = from_blocks(net, seed=asked.plan.seed)

@@ -49,9 +49,10 @@ class Steps:
         if not self.held:
             return
         given = [optimizer for optimizer in optimizers if optimizer is not None]
+        scaled = self.scaler is not None and any(map(_gradients, given))
         for optimizer in given:
             self._step(optimizer)
-        if self.scaler is not None and given:
+        if self.scaler is not None and scaled:
             self.scaler.update()
         self.held = 0
 

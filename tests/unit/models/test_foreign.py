@@ -40,7 +40,9 @@ def vgg():
 
 def vit():
     sizes = {"image_size": 32, "patch_size": 8, "num_layers": 2, "num_heads": 2, "hidden_dim": 8}
-    return torchvision.models.VisionTransformer(**sizes, mlp_dim=8, num_classes=CLASSES), pictures
+    net = torchvision.models.VisionTransformer(**sizes, mlp_dim=8, num_classes=CLASSES)
+    nn.init.normal_(net.heads.head.weight)  # torchvision's are zeros, which hide all before them
+    return net, pictures
 
 
 SIZES = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 8}
