@@ -8,6 +8,7 @@ With a process for each run, its peak memory is its kernel's alone, and no proce
 import contextlib
 import json
 import logging
+import math
 import multiprocessing
 import multiprocessing.connection
 import os
@@ -112,14 +113,20 @@ class Finished:
 
 
 def previous(job: Job) -> Finished | None:
-    """Return the finished run of the same code and parameters, if there is one."""
-    if not job.target.is_file():
+    """Return the finished run of the same code and parameters, if there is one.
+
+    A run that is to be recorded is also known by its committed record, wherever it was made; what
+    was measured of that run itself is unknown then (nan).
+    """
+    if job.target.is_file():
+        stored = json.loads(job.target.read_text(encoding="utf-8"))["metadata"].get("alkit", {})
+        unrecorded = job.record and not stored.get("record")
+        if stored.get("key") == job.key and not unrecorded:
+            return _finished(job, stored["seconds"], stored["peak_mib"])
+    record = results.record_path(job.notebook.stem, job.preset, job.slug, committed=True)
+    if not job.record or results.key_of(record) != job.key:
         return None
-    stored = json.loads(job.target.read_text(encoding="utf-8"))["metadata"].get("alkit", {})
-    unrecorded = job.record and not stored.get("record")
-    if stored.get("key") != job.key or unrecorded:
-        return None
-    return _finished(job, stored["seconds"], stored["peak_mib"])
+    return Finished(record, math.nan, math.nan, results.read(record), record)
 
 
 def execute(job: Job, stop: threading.Event | None = None) -> Finished:
@@ -260,7 +267,8 @@ def _end_with_parent() -> None:
 def _environment(job: Job, run_id: str) -> dict[str, str]:
     """Return what the kernel's environment has beyond this process's."""
     home = Path(__file__).resolve().parents[2]
-    added = {MARK: run_id, "ALKIT_RUN_SLUG": job.slug, "ALKIT_RECORD": "1" if job.record else ""}
+    added = {MARK: run_id, "ALKIT_RUN_SLUG": job.slug, "ALKIT_RUN_KEY": job.key}
+    added["ALKIT_RECORD"] = "1" if job.record else ""
     if job.threads is not None:
         added["OMP_NUM_THREADS"] = str(job.threads)
     if data := os.environ.get("ALKIT_DATA"):  # the kernel works in another folder

@@ -23,7 +23,7 @@ import pandas as pd
 from alkit.data import paths
 from alkit.data.files import replacing
 
-__all__ = ["MIME", "Run", "load", "read", "record_path", "summary", "table"]
+__all__ = ["MIME", "Run", "key_of", "load", "read", "record_path", "summary", "table"]
 
 MIME = "application/vnd.alkit.result+json"
 FIELDS = "notebook preset method model data seed metric value n unit".split()
@@ -111,6 +111,7 @@ class Run:
             "notebook": self.notebook,
             "preset": self.preset,
             "slug": slug,
+            "key": os.environ.get("ALKIT_RUN_KEY", ""),
             "parameters": self.parameters,
             "commit": _commit(),
             "versions": {"python": platform.python_version()}
@@ -155,6 +156,11 @@ def read(path: str | Path) -> pd.DataFrame:
     bundles = [output["data"][MIME] for output in outputs if MIME in output.get("data", ())]
     # a record saved twice holds the earlier one's rows: the last one stands
     return _frame({(b["notebook"], b["preset"], b.get("slug")): b for b in bundles}.values())
+
+
+def key_of(path: Path) -> str | None:
+    """Return the key of the code and parameters that a record was made with; None without one."""
+    return _read_json(path).get("key") or None if path.is_file() else None
 
 
 def summary(frame: pd.DataFrame, by: Sequence[str] | None = None) -> pd.DataFrame:

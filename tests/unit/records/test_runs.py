@@ -2,7 +2,9 @@
 
 import dataclasses
 import json
+import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -365,6 +367,20 @@ def test_an_unrecorded_run_does_not_stand_for_a_recorded_one(notebook):
     assert execution.previous(job).peak_mib == 2.0
     assert execution.previous(job).record is None
     assert execution.previous(dataclasses.replace(job, record=True)) is None
+
+
+def test_a_committed_record_stands_for_its_run(notebook):
+    job = runs.plan(notebook, overrides={"seed": 5}, record=True)
+    done = runs.run(notebook, overrides={"seed": 5}, record=True, progress=False)
+    shutil.rmtree(paths.runs_dir())
+    known = execution.previous(job)
+    assert known.path == known.record == done.record
+    assert list(known.rows["value"]) == list(done.rows["value"])
+    assert math.isnan(known.seconds)
+    assert execution.previous(dataclasses.replace(job, record=False)) is None
+    write_notebook(notebook.parent, body=BODY + "\npass")
+    changed = runs.plan(notebook, overrides={"seed": 5}, record=True)
+    assert execution.previous(changed) is None
 
 
 def test_a_sweep_goes_on_after_a_failure(notebook, mark):
