@@ -50,7 +50,7 @@ def to_al(
         num_classes: C, 2 or more; 1 only for numbers to predict, with a recipe of squared errors.
         sample: a batch that the first block takes; two samples are enough. It is run once, in
             evaluation mode, so buffers don't change.
-        recipe: bridges, codes and losses; "fixed_codes", "mse", "original" or a `Recipe`.
+        recipe: bridges, codes and losses; of `alkit.al.recipes.RECIPES`, or a `Recipe`.
         code_dim: K, the width of the label code; the recipe's by default.
         lr: a number or {"enc": ..., "ae": ...}; the recipe's by default.
         pool: reduces a block's output to (B, D), one for all blocks or one a block; the recipe's
@@ -132,8 +132,7 @@ def _check_classes(num_classes: int, recipe: Recipe) -> None:
     if num_classes < 1 or (num_classes == 1 and not squared):
         raise ValueError(
             f"num_classes is {num_classes}, and recipe {recipe.name!r} compares classes: give 2 or"
-            " more; for numbers to predict, give targets (B, 1) and a recipe of squared errors,"
-            " dataclasses.replace(find_recipe('mse', 'images'), first_loss='mse')"
+            " more; for numbers to predict, give targets (B, 1) and recipe='regression'"
         )
 
 

@@ -20,7 +20,10 @@ from alkit.engine.loop import Plan, train_epochs
 from alkit.engine.record import Record
 from alkit.engine.steps import Steps
 
-__all__ = ["fit"]
+__all__ = ["fit", "model_of"]
+
+
+LOSSES = 'its layers\' losses are the recipe\'s: give recipe="regression", "multi_label", ...'
 
 
 def fit(asked: Asked) -> Record:
@@ -31,7 +34,7 @@ def fit(asked: Asked) -> Record:
     """
     asked.refuse("micro", why="its batches stay whole")
     asked.refuse("settings", why="give recipe=, code_dim= or pool= by name")
-    model = _model(asked)
+    model = model_of(asked)
     if asked.ranks > 1:
         if asked.plan.precision == "float16":
             asked.refuse("precision", why="ranks keep no scales: give bfloat16")
@@ -64,6 +67,7 @@ def _fit(model: ALModel | BPModel, asked: Asked) -> Record:
             tensorboard=asked.tensorboard,
             progress=asked.progress,
             group=Group(executor),
+            metrics=asked.metrics,
         )
 
 
@@ -84,20 +88,25 @@ def _stepping(model: ALModel | BPModel, plan: Plan) -> Iterator[None]:
             part.steps = steps
 
 
-def _model(asked: Asked) -> ALModel | BPModel:
+def model_of(asked: Asked) -> ALModel | BPModel:
+    """Return the model itself, or what is made of blocks."""
     if isinstance(asked.model, ALModel | BPModel):
         asked.refuse("loss", "optimizer", "lr", why="the model has its own")
         asked.no_changes("they are for blocks, of which a model is made")
         return asked.model
     options = asked.given_options(lr="lr", optimizer="optimizer") | dict(asked.changes)
-    classes = options.pop("num_classes", asked.data.num_classes)
-    if classes is None:
-        raise ValueError("these data do not say how many classes there are: give num_classes=")
     batches: Iterable[Any] = asked.data.train.batches(2, shuffle=False)
-    sample, _ = next(iter(batches))
+    sample, y = next(iter(batches))
+    classes = options.pop("num_classes", asked.data.num_classes)
+    if classes is None and y.dim() == 2:
+        classes = y.shape[1]
     blocks: Iterable[nn.Module] = asked.model
+    if asked.method == "bp" and asked.loss is not None:  # it says what the last block gives
+        options = {"head": nn.Identity()} | options
+    elif classes is None:
+        raise ValueError("these data do not say how many classes there are: give num_classes=")
     if asked.method != "bp":
-        asked.refuse("loss", why="its layers' losses are the recipe's: give recipe=")
+        asked.refuse("loss", why=LOSSES)
         return to_al(blocks, classes, sample, **options)
     model = to_bp(blocks, classes, sample, **options)
     model.loss_fn = asked.loss or model.loss_fn

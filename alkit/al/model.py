@@ -44,8 +44,13 @@ class ALModel(nn.Module):
     def __getitem__(self, index: int) -> AL:
         return self.layers[index]
 
-    def forward(self, x: Any, y: Tensor) -> tuple[Any, Tensor]:
-        """Run all layers forward and return the last (s, t), detached, a row a sample."""
+    def forward(self, x: Any, y: Tensor | None = None) -> Any:
+        """Run all layers forward and return the last (s, t), detached, a row a sample.
+
+        Without y, return the scores (B, C), as an ordinary network does.
+        """
+        if y is None:
+            return self._scores(x, len(self))
         code = self.label_input(y)
         for layer in self.layers:
             x, code = place((x, code), layer)
@@ -69,11 +74,14 @@ class ALModel(nn.Module):
         if not 1 <= depth <= len(self):
             raise ValueError(f"depth is {depth}: this model has exits 1 to {len(self)}")
         with evaluating(self):
-            for index in range(depth):
-                x = apply("f", self.layers[index].enc.f, place(x, self.layers[index]))
-            code = apply("b", self.layers[depth - 1].enc.b, x)
-            for index in reversed(range(depth)):
-                code = apply("h", self.layers[index].ae.h, place(code, self.layers[index]))
+            return self._scores(x, depth)
+
+    def _scores(self, x: Any, depth: int) -> Tensor:
+        for index in range(depth):
+            x = apply("f", self.layers[index].enc.f, place(x, self.layers[index]))
+        code = apply("b", self.layers[depth - 1].enc.b, x)
+        for index in reversed(range(depth)):
+            code = apply("h", self.layers[index].ae.h, place(code, self.layers[index]))
         return code
 
     def named_optimizers(self) -> dict[str, torch.optim.Optimizer | None]:

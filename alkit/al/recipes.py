@@ -2,6 +2,7 @@
 
 original       the publication's, one for images and one for texts
 mse            learned codes and mean squared error, with unbounded scores at the first level
+regression     that, for numbers (B, C) to predict; multi_label: for C labels of 0 or 1 each
 fixed_codes    a frozen code a class, contrast of the bridge with the codes of all classes: the
                label side learns nothing, so every layer is a local classifier of its own
 """
@@ -141,6 +142,8 @@ _FIXED_TEXTS = replace(_FIXED, smoothing=0.1, lr=3e-3, bp_lr=None)
 RECIPES: dict[str, dict[str, Recipe]] = {
     "original": {"images": _ORIGINAL_IMAGES, "texts": _ORIGINAL_TEXTS},
     "mse": {"images": _MSE, "texts": _MSE},
+    "regression": dict.fromkeys(("images", "texts"), replace(_MSE, first_loss="mse")),
+    "multi_label": dict.fromkeys(("images", "texts"), replace(_MSE, first_loss="bce")),
     "fixed_codes": {"images": _FIXED, "texts": _FIXED_TEXTS},
 }
 

@@ -44,6 +44,11 @@ class Trainer(trainer.Trainer):
         """The method and the seed."""
         return f"{self.method}, seed {self.seed}"
 
+    def loss(self, scores: Any, y: Tensor) -> Tensor:
+        """Return the loss of backprop, or of the first level's autoencoder."""
+        own = self.model.loss_fn if isinstance(self.model, BPModel) else self.model[0].ae.loss_fn
+        return own(scores, y)
+
     def train(self, batches: Iterable[tuple[Any, Tensor]]) -> EpochRecord:
         """Train once on every batch."""
         options: dict[str, Any] = {"cuts": self.cuts, "seed": self.seed, "executor": self.executor}

@@ -7,16 +7,18 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import pandas as pd
+import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from alkit.data import datasets
+from alkit.data import datasets, tree
 from alkit.data.arguments import as_pair, given
+from alkit.data.labels import are_numbers
 from alkit.data.own import from_folder, from_frame
 from alkit.data.parts import DataSet, Part
 from alkit.data.seeds import generator_for
 
-__all__ = ["Loader", "Mapped", "Source", "Splits", "as_splits"]
+__all__ = ["Loader", "Mapped", "Pairs", "Source", "Splits", "as_source", "as_splits"]
 
 
 class Source(Protocol):
@@ -32,8 +34,10 @@ class Mapped:
     For worker processes or a collation of your own, give a DataLoader.
     """
 
-    def __init__(self, samples: Dataset[Any]) -> None:
-        self.samples = samples
+    def __init__(
+        self, samples: Dataset[Any], *, collate: Callable[[Any], Any] | None = None
+    ) -> None:
+        self.samples, self.collate = samples, collate
 
     def batches(
         self,
@@ -47,7 +51,52 @@ class Mapped:
         """Return an epoch's batches."""
         order = generator_for("shuffle", int(seed), int(epoch))
         options: dict[str, Any] = {"batch_size": batch_size, "drop_last": drop_last}
+        options["collate_fn"] = self.collate
         return DataLoader(self.samples, shuffle=shuffle, generator=order, **options)
+
+
+class _Rows(Dataset[Any]):
+    """Samples in memory, fetched a batch at a time."""
+
+    def __init__(self, x: Any, y: Tensor) -> None:
+        self.x, self.y = x, y
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def __getitems__(self, rows: list[int]) -> tuple[Any, Tensor]:
+        chosen = torch.tensor(rows)
+        return tree.map_tensors(lambda tensor: tensor[chosen], self.x), self.y[chosen]
+
+
+class Pairs(Mapped):
+    """Samples in memory that are no `Part`: nested inputs, or targets that are no class numbers.
+
+    Args:
+        x: a tensor (N, ...), or tuples, lists and dicts of them.
+        y: (N, ...): class numbers, or what a loss of your own compares.
+    Raises:
+        ValueError: inputs and targets of different lengths.
+    """
+
+    def __init__(self, x: Any, y: Tensor) -> None:
+        if any(len(each) != len(y) for each in tree.tensors(x)):
+            lengths = sorted({len(each) for each in tree.tensors(x)})
+            raise ValueError(f"inputs of {lengths} samples and {len(y)} targets: give as many")
+        super().__init__(_Rows(x, y), collate=_as_fetched)
+        self.x, self.y = x, y
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    @property
+    def num_classes(self) -> int | None:
+        """One more than the highest class number; None where targets are no classes."""
+        return int(self.y.max()) + 1 if are_numbers(self.y) else None
+
+
+def _as_fetched(batch: Any) -> Any:
+    return batch
 
 
 class Loader:
@@ -90,26 +139,28 @@ def as_splits(train: Any, validation: Any = None, test: Any = None) -> Splits:
     Args:
         train: a `DataSet` or its name, a data frame of texts (columns text and label) or the path
             of a folder of images (a folder a class), which may bring the other parts; a `Part`;
-            tensors (x, y) of all samples, y class numbers; a `torch.utils.data.Dataset`; or an
-            iterable of batches, such as a DataLoader.
+            tensors (x, y) of all samples, y class numbers or other targets; a
+            `torch.utils.data.Dataset`; or an iterable of batches, such as a DataLoader.
         validation, test: likewise, but for a name; None for those of the set, or none.
     Raises:
         TypeError: something else.
     """
+    if isinstance(train, Splits):
+        return train
     whole = _made(train)
     if isinstance(whole, DataSet):
         return Splits(
             whole.train,
-            whole.validation if validation is None else _source(validation),
-            whole.test if test is None else _source(test),
+            whole.validation if validation is None else as_source(validation),
+            whole.test if test is None else as_source(test),
             whole.name,
             whole.num_classes,
         )
     return Splits(
-        _source(train),
-        None if validation is None else _source(validation),
-        None if test is None else _source(test),
-        num_classes=getattr(_source(train), "num_classes", None),
+        as_source(train),
+        None if validation is None else as_source(validation),
+        None if test is None else as_source(test),
+        num_classes=getattr(as_source(train), "num_classes", None),
     )
 
 
@@ -122,7 +173,12 @@ def _made(samples: Any) -> Any:
     return from_frame(samples) if isinstance(samples, pd.DataFrame) else samples
 
 
-def _source(samples: Any) -> Source:
+def as_source(samples: Any) -> Source:
+    """Return what was given as one part, see `as_splits`.
+
+    Raises:
+        TypeError: something that gives no batches (x, y), or gives them only once.
+    """
     if hasattr(samples, "batches"):
         return samples
     if isinstance(samples, IterableDataset):
@@ -134,9 +190,9 @@ def _source(samples: Any) -> Source:
         return Mapped(samples)
     if isinstance(samples, tuple) and len(samples) == 2 and isinstance(samples[1], Tensor):
         x, y = samples
-        if y.dim() == 1 and not y.is_floating_point():
+        if isinstance(x, Tensor) and are_numbers(y):
             return Part(x, y, int(y.max()) + 1)
-        return Loader([samples])
+        return Pairs(x, y)
     if isinstance(samples, Iterable) and not isinstance(samples, str | Tensor | dict):
         if iter(samples) is samples:
             raise TypeError(

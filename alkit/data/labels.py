@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-__all__ = ["are_shares", "check_shares", "one_hot"]
+__all__ = ["are_numbers", "are_shares", "check_shares", "one_hot"]
 
 
 def one_hot(labels: Tensor, num_classes: int) -> Tensor:
@@ -39,6 +39,11 @@ def check_shares(y: Tensor) -> None:
             f" that add up to 1) for a loss that compares classes, got {tuple(y.shape)} with"
             f" {y[0].tolist()} at first: numbers to predict need mean squared errors"
         )
+
+
+def are_numbers(y: Tensor) -> bool:
+    """Say whether these are class numbers (B,)."""
+    return y.dim() == 1 and not y.is_floating_point() and y.dtype != torch.bool
 
 
 def are_shares(rows: Tensor) -> bool:

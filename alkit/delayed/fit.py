@@ -18,7 +18,7 @@ from alkit.engine.loop import train_epochs
 from alkit.engine.record import Record
 from alkit.models.blocks import as_blocks
 
-__all__ = ["fit"]
+__all__ = ["fit", "model_of"]
 
 
 def fit(asked: Asked) -> Record:
@@ -32,7 +32,7 @@ def fit(asked: Asked) -> Record:
     asked.refuse("accumulate", why="give micro= of gpipe, 1f1b or 2bw")
     if asked.plan.precision == "float16":
         asked.refuse("precision", why="its gradients cross modules unscaled: give bfloat16")
-    pipeline = _pipeline(asked)
+    pipeline = model_of(asked)
     if asked.ranks > 1:
         return fit_on_ranks(_fit, pipeline, asked)
     return _fit(pipeline, asked)
@@ -61,10 +61,12 @@ def _fit(pipeline: Pipeline, asked: Asked) -> Record:
         tensorboard=asked.tensorboard,
         progress=asked.progress,
         group=Group(executor),
+        metrics=asked.metrics,
     )
 
 
-def _pipeline(asked: Asked) -> Pipeline:
+def model_of(asked: Asked) -> Pipeline:
+    """Return the pipeline itself, or what is made of blocks."""
     if isinstance(asked.model, Pipeline):
         asked.refuse("loss", "optimizer", "lr", "cuts", why="the pipeline has its own")
         if "rates" in asked.changes:

@@ -31,6 +31,10 @@ class Trainer(trainer.Trainer):
         """The method."""
         return self.method
 
+    def loss(self, scores: Any, y: Tensor) -> Tensor:
+        """Return the pipeline's loss."""
+        return self.model.loss_fn(scores, y)
+
     def train(self, batches: Iterable[tuple[Any, Tensor]]) -> Record:
         """Train once on every batch."""
         return train_epoch(self.model, batches, self.method, self.executor, **self.settings)

@@ -8,7 +8,6 @@ from typing import Any
 import pandas as pd
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from alkit.dtp.feedback import BlockFeedback
 from alkit.dtp.networks import Net
@@ -40,30 +39,30 @@ def norm_ratio(a: Tensor, b: Tensor) -> float:
 def gradients(
     net: Net,
     x: Tensor,
-    y_onehot: Tensor,
+    y: Tensor,
     beta: float,
     *,
     rule: str = "difference",
     feedback: BlockFeedback | None = None,
 ) -> tuple[list[list[Tensor]], list[list[Tensor]]]:
-    """Return for each block DTP's gradients / beta, and those of the mean cross-entropy.
+    """Return for each block DTP's gradients / beta, and those of the loss.
 
     Args:
         feedback: whose targets to take; default those of the blocks' feedback by `rule`.
     """
     run = net.locally(x)
-    last = output_target(run.s[-1], y_onehot, beta)
+    last = output_target(run.s[-1], y, beta, net.loss)
     deltas = targets(net, run, last, rule) if feedback is None else feedback.targets(run, last)
     made = [[g / beta for g in own] for own in forward_gradients(net, run, deltas)]
     owned = [block.forward_parameters() for block in net]
-    true = iter(torch.autograd.grad(cross_entropy(net(x), y_onehot), sum(owned, [])))
+    true = iter(torch.autograd.grad(net.loss(net(x), y), sum(owned, [])))
     return made, [[next(true) for _ in own] for own in owned]
 
 
 def compare(
     net: Net,
     x: Tensor,
-    y_onehot: Tensor,
+    y: Tensor,
     beta: float = 0.005,
     *,
     rule: str = "difference",
@@ -76,7 +75,7 @@ def compare(
     Nothing of the network changes. Arguments are those of `gradients`.
     """
     rows: list[dict[str, Any]] = []
-    made, true = gradients(net, x, y_onehot, beta, rule=rule, feedback=feedback)
+    made, true = gradients(net, x, y, beta, rule=rule, feedback=feedback)
     for n, (own, other) in enumerate(zip(made, true, strict=True)):
         pairs = [(a, b) for a, b in zip(own, other, strict=True) if a.dim() > 1]
         if not pairs:

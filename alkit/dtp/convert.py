@@ -9,7 +9,8 @@ Flatten, Identity, Sequential      Reshape, nothing, what it holds
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, cast
 
-from torch import nn
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 
 from alkit.dtp.block import Block
 from alkit.dtp.invertible import (
@@ -32,14 +33,19 @@ Found = tuple[Piece, nn.Module]
 
 
 def from_blocks(
-    blocks: nn.Module | Iterable[nn.Module], *, seed: int = 0, switches: Switches | None = None
+    blocks: nn.Module | Iterable[nn.Module],
+    *,
+    loss: Callable[[Tensor, Tensor], Tensor] = cross_entropy,
+    seed: int = 0,
+    switches: Switches | None = None,
 ) -> Net:
     """Return a network of these blocks that target propagation trains; it trains their weights.
 
     A block without weights is joined to the one before.
 
     Args:
-        blocks: as `alkit.blocks` takes them; the last one's output are the logits.
+        blocks: as `alkit.blocks` takes them; the last one's output are the scores.
+        loss: of (scores, y), a mean over the samples.
         seed: of the feedback weights.
         switches: how feedback is built; `activation` is the blocks' own.
     Raises:
@@ -59,7 +65,8 @@ def from_blocks(
             groups[-1] += found
         elif found:
             groups.append(found)
-    net = Net("blocks", [Block(*(piece for piece, _ in group)) for group in groups], seed=seed)
+    made = [Block(*(piece for piece, _ in group)) for group in groups]
+    net = Net("blocks", made, loss=loss, seed=seed)
     for piece, module in (pair for group in groups for pair in group):
         if isinstance(piece, Affine):  # the blocks' weights as they are
             piece.weight = cast("nn.Parameter", module.weight)

@@ -16,6 +16,7 @@ from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 
 from alkit.data.seeds import generator_for
 from alkit.dtp.block import Block, Notes
@@ -74,11 +75,21 @@ class Net(nn.Module):
 
     Block 0's feedback, to the pixels, is never trained or used, and draws no random numbers that
     others would see: every block has a generator of its own.
+
+    Args:
+        loss: of (output, y), a mean over the samples; its gradient gives the output's target.
     """
 
-    def __init__(self, name: str, blocks: Sequence[Block], *, seed: int = 0) -> None:
+    def __init__(
+        self,
+        name: str,
+        blocks: Sequence[Block],
+        *,
+        loss: Callable[[Tensor, Tensor], Tensor] = cross_entropy,
+        seed: int = 0,
+    ) -> None:
         super().__init__()
-        self.name = name
+        self.name, self.loss = name, loss
         self.blocks = cast("Sequence[Block]", nn.ModuleList(blocks))
         for at, block in enumerate(blocks):
             block.initialise(generator_for(int(seed), "weights", at))

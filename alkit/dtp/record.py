@@ -1,6 +1,7 @@
 """What a training leaves behind."""
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pandas as pd
@@ -18,7 +19,7 @@ class Record(Brief):
     """What training left, the same on all ranks.
 
     Attributes:
-        losses: (steps,), cross-entropy of the output.
+        losses: (steps,), of the output.
         feedback_losses: by block, (steps, K_n).
         history: a row an epoch: loss, val_acc, lr of its last step, train_s, in which data_s is
             waiting for batches, and of rank 0 the seconds in loops (feedback_s) and waiting for
@@ -27,7 +28,9 @@ class Record(Brief):
         loads: seconds of each loop for a batch, as assigned by; owners: each loop's rank.
         seconds: by rank, kind and block, of all steps of this call.
         timeline: of its first steps.
-        test_correct: float (N,) on the test part after the last step.
+        test_correct: float (N,) on the test part after the last step; None without one, or where
+            targets are no classes.
+        metrics: what was measured on the test part.
         state: of the network; digest: SHA-256 of all its bits.
     """
 
@@ -39,14 +42,15 @@ class Record(Brief):
     owners: list[int]
     seconds: pd.DataFrame
     timeline: Timeline
-    test_correct: Tensor
+    test_correct: Tensor | None
+    metrics: Mapping[str, float]
     state: dict[str, Tensor]
     digest: str
 
     @property
-    def test_acc(self) -> float:
-        """Accuracy on the test part, 0 to 1."""
-        return float(self.test_correct.mean())
+    def test_acc(self) -> float | None:
+        """Accuracy on the test part, 0 to 1; None without one."""
+        return None if self.test_correct is None else float(self.test_correct.mean())
 
 
 def digest(net: nn.Module) -> str:

@@ -1,29 +1,40 @@
 r"""Targets, as the differences delta_n = t_n - s_n that they are used as.
 
-    delta_(N-1) = -beta (softmax(s_(N-1)) - onehot(y))          against the loss gradient
+    delta_(N-1) = -beta (softmax(s_(N-1)) - onehot(y))          against the loss gradient: of
+                  -beta B dL/ds_(N-1)                           cross-entropy, and of any other L
     difference    delta_(n-1) = G_n(s_n + delta_n) - G_n(s_n)   DTP
     plain         delta_(n-1) = G_n(s_n + delta_n) - s_(n-1)    TP: no correction
 
     block n learns from  1/2 mean |s_n - t_n|^2, whose gradient is -(ds_n / dtheta)^T delta_n / b
 
 Carrying the difference instead of the target loses no digits where beta is small, and gives exactly
-0 where it is 0. Gradients are beta times those of the mean cross-entropy.
+0 where it is 0. Gradients are beta times those of the loss.
 """
 
 from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
-from torch.nn.functional import softmax
+from torch.nn.functional import cross_entropy, softmax
 
 from alkit.dtp.networks import Net, Pass
 
 __all__ = ["RULES", "forward_gradients", "output_target", "targets"]
 
 
-def output_target(logits: Tensor, y_onehot: Tensor, beta: float) -> Tensor:
-    """Return the output's delta, (B, C)."""
-    return -beta * (softmax(logits.detach(), dim=1) - y_onehot)
+def output_target(
+    scores: Tensor, y: Tensor, beta: float, loss: Callable[[Tensor, Tensor], Tensor] = cross_entropy
+) -> Tensor:
+    """Return the output's delta, (B, C).
+
+    Args:
+        loss: of (scores, y), a mean over the samples.
+    """
+    if loss is cross_entropy and y.is_floating_point():
+        return -beta * (softmax(scores.detach(), dim=1) - y)
+    free = scores.detach().requires_grad_()
+    (gradient,) = torch.autograd.grad(loss(free, y), free)
+    return -beta * len(scores) * gradient
 
 
 @torch.no_grad()

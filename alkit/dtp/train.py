@@ -8,7 +8,7 @@ import pandas as pd
 import torch
 
 from alkit.data.arguments import changed
-from alkit.data.given import as_splits
+from alkit.data.given import Splits, as_splits
 from alkit.data.parts import DataSet
 from alkit.dtp.networks import Net
 from alkit.dtp.record import Record, digest
@@ -17,6 +17,7 @@ from alkit.dtp.trainer import Trainer, feedback_for
 from alkit.engine import record
 from alkit.engine.caller import CallerState
 from alkit.engine.device import Names, place
+from alkit.engine.evaluate import Metrics
 from alkit.engine.group import Group, of_first
 from alkit.engine.launch import launch
 from alkit.engine.local import operator_threads
@@ -29,7 +30,7 @@ __all__ = ["run", "train"]
 
 def train(
     net: Net,
-    data: DataSet,
+    data: DataSet | Splits,
     method: str | None = None,
     *,
     device: Names | None = None,
@@ -39,11 +40,13 @@ def train(
     progress: bool = True,
     heartbeat_s: float = 60.0,
     settings: Settings | None = None,
+    metrics: Metrics | None = None,
     **changes: Any,
 ) -> Record:
     """Train a network in place.
 
     Args:
+        data: a data set, or what `alkit.data.given.as_splits` makes of tensors or loaders.
         method: "dtp", "vanilla_dtp", "tp", "ddtp" or "bp"; default that of the settings.
         device: where to train, see `alkit.fit`; None leaves the network where it is.
         ranks: processes to share the feedback loops; the result has the same bits for any number.
@@ -51,6 +54,7 @@ def train(
         progress: show a bar, in one process.
         heartbeat_s: see `alkit.launch`.
         checkpoint: written after each epoch; training goes on from it if it is there.
+        metrics: what else is measured, by name, see `alkit.fit`.
         settings, changes: see `Settings`.
     Raises:
         ValueError, NotFinite: see `run`.
@@ -71,13 +75,14 @@ def train(
     path = None if checkpoint is None else Path(checkpoint)
     if ranks == 1:
         place_whole(net, device, on_ranks=Group().ranks > 1)
-        return run(net, data, settings, owners=owners, checkpoint=path, progress=progress)
+        options: dict[str, Any] = {"owners": owners, "checkpoint": path, "metrics": metrics}
+        return run(net, data, settings, progress=progress, **options)
     if settings.method == "bp":
         raise ValueError("bp has no feedback loops to share: set ranks to 1")
     # what is wrong is said before a start, and DDTP's maps are made
     feedback_for(net, settings, place(next(iter(data.train.batches(1)))[0], net))
-    job = partial(run, owners=owners, checkpoint=path, progress=False)
-    options: dict[str, Any] = {"threads": settings.threads, "heartbeat_s": heartbeat_s}
+    job = partial(run, owners=owners, checkpoint=path, progress=False, metrics=metrics)
+    options = {"threads": settings.threads, "heartbeat_s": heartbeat_s}
     options |= {"ranks": ranks, "backend": backend_for(device, ranks)}
     made = launch(of_first, on_own_device, device, job, net, data, settings, **options)[0]
     assert isinstance(made, Record)
@@ -87,12 +92,13 @@ def train(
 
 def run(
     net: Net,
-    data: DataSet,
+    data: DataSet | Splits,
     settings: Settings,
     *,
     owners: list[int] | None = None,
     checkpoint: Path | None = None,
     progress: bool = True,
+    metrics: Metrics | None = None,
 ) -> Record:
     """Train on this process, or as one of the ranks of a group; arguments as of `train`.
 
@@ -105,7 +111,7 @@ def run(
     plan = Plan(epochs=own.epochs, batch_size=own.batch, seed=own.seed, augment=own.augment)
     with operator_threads(own.threads), CallerState.here().training():
         batches: Any = plan.batches(data.train, 0)
-        sample, steps = place(next(iter(batches))[0], net), own.epochs * len(batches)
+        sample, steps = place(next(iter(batches))[0], net), own.epochs * _length(batches, own)
         trainer = Trainer(net, own, sample, steps, owners=owners, group=group)
         trained = train_epochs(
             trainer,
@@ -116,8 +122,21 @@ def run(
             progress=progress,
             group=group,
             choose=False,
+            metrics=metrics,
         )
         return _record(trainer, trained)
+
+
+def _length(batches: Any, settings: Settings) -> int:
+    """Return how many batches an epoch has, where the rate depends on it."""
+    if settings.schedule != "cosine":
+        return 0
+    if not hasattr(batches, "__len__"):
+        raise ValueError(
+            "schedule is 'cosine', which needs the number of batches, and these have no length:"
+            " give schedule='none', or a DataLoader of a Dataset"
+        )
+    return len(batches)
 
 
 def _record(trainer: Trainer, trained: record.Record) -> Record:
@@ -128,7 +147,6 @@ def _record(trainer: Trainer, trained: record.Record) -> Record:
         {"rank": group.rank, "kind": kind, "block": block, "seconds": seconds}
         for (kind, block), seconds in watch.seconds.items()
     ]
-    assert trained.test_correct is not None
     return Record(
         losses=torch.cat(trainer.losses).to(torch.get_default_dtype()),
         feedback_losses={n: torch.cat(parts) for n, parts in learned.items()},
@@ -139,6 +157,7 @@ def _record(trainer: Trainer, trained: record.Record) -> Record:
         seconds=pd.DataFrame([row for own in group.gather(rows) for row in own]),
         timeline=merged(timeline) if group.ranks > 1 else timeline,
         test_correct=trained.test_correct,
+        metrics=trained.metrics,
         state={name: value.detach().to("cpu", copy=True) for name, value in state.items()},
         digest=digest(trainer.model),
     )

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 from torch.nn.utils import clip_grad_norm_
 
 from alkit.data.given import Source, Splits
@@ -30,7 +29,7 @@ from alkit.dtp.stopwatch import Stopwatch
 from alkit.dtp.targets import forward_gradients, output_target
 from alkit.engine import trainer
 from alkit.engine.device import place
-from alkit.engine.evaluate import evaluate
+from alkit.engine.evaluate import Judged, Metrics, judge
 from alkit.engine.group import Group
 from alkit.engine.losses import Losses
 from alkit.schedule.timeline import Timeline
@@ -49,7 +48,7 @@ class Trained(NamedTuple):
     """What some steps came to, the same on all ranks.
 
     Attributes:
-        losses: cross-entropy of the output, double (steps,).
+        losses: of the output, double (steps,).
         seconds: of the steps.
         spent: of this rank, seconds in loops (feedback_s), and waiting for others' (receive_s).
         timeline: of the first steps of all.
@@ -119,7 +118,7 @@ class Trainer(trainer.Trainer):
         return self.settings.method
 
     def train(self, batches: Iterable[tuple[Tensor, Tensor]]) -> Trained:
-        """Train for an epoch on batches (x, y one-hot).
+        """Train for an epoch on batches (x, y).
 
         Raises:
             NotFinite: a loss or a weight is not.
@@ -132,14 +131,14 @@ class Trainer(trainer.Trainer):
         before = {kind: self.watch.total(kind) for kind in WAITS}
         own, step, epoch = self.settings, self.step, len(self.losses)
         start_s = time.perf_counter()
-        for x, y_onehot in batches:
+        for x, y in batches:
             self.lr = rate(own.schedule, own.lr, step, epoch, self.steps)
-            learned.append(self._step(x, y_onehot, step, losses))
+            learned.append(self._step(x, y, step, losses))
             step += 1
             if step % own.check_every == 0:
-                self.check_ranks(y_onehot, step)
+                self.check_ranks(y, step)
         seconds = time.perf_counter() - start_s
-        self.check_ranks(y_onehot, step)
+        self.check_ranks(y, step)
         self._check_finite(step)
         spent = {f"{kind}_s": self.watch.total(kind) - before[kind] for kind in WAITS}
         self.losses.append(losses.rows().squeeze(1).double())
@@ -152,9 +151,14 @@ class Trainer(trainer.Trainer):
         """The number of the next batch, which noise depends on."""
         return sum(map(len, self.losses))
 
-    def evaluate(self, part: Source) -> Tensor:
-        """Return (N,), 1.0 for each sample that is right; the ranks share the work."""
-        return evaluate(self.model, part, batch_size=EVALUATED, group=self.group)
+    def loss(self, scores: Tensor, y: Tensor) -> Tensor:
+        """Return the network's loss."""
+        return self.model.loss(scores, y)
+
+    def judge(self, part: Source, metrics: Metrics | None) -> Judged:
+        """Return what the network is worth on a part; the ranks share the work."""
+        options: dict[str, Any] = {"batch_size": EVALUATED, "group": self.group}
+        return judge(self.model, part, loss=self.loss, metrics=metrics, **options)
 
     def row(self, trained: Trained) -> dict[str, Any]:
         """Return an epoch's row; its seconds hold those of waiting for batches."""
@@ -165,10 +169,11 @@ class Trainer(trainer.Trainer):
         """Compare gradients with backprop's, if it is this epoch's turn."""
         own, epochs = self.settings, len(self.losses)
         if self.feedback and own.compare_every and epochs % own.compare_every == 0:
-            assert data.validation is not None
+            if data.validation is None:
+                raise ValueError(f"compare_every is {own.compare_every}: give a validation part")
             batch = next(iter(data.validation.batches(COMPARED, shuffle=False)))
-            x, y_onehot = place(batch, self.model)
-            found = compare(self.model, x, y_onehot, own.compare_beta, feedback=self.feedback)
+            x, y = place(batch, self.model)
+            found = compare(self.model, x, y, own.compare_beta, feedback=self.feedback)
             self.angles += found.assign(epoch=epochs).to_dict("records")
         return {}
 
@@ -217,14 +222,14 @@ class Trainer(trainer.Trainer):
 
     # ---- a step
 
-    def _step(self, x: Tensor, y_onehot: Tensor, step: int, losses: Losses) -> FeedbackLosses:
-        """Train on one batch; note its cross-entropy, return the losses of this rank's loops."""
-        x, y_onehot = place((x, y_onehot), self.model)
+    def _step(self, x: Tensor, y: Tensor, step: int, losses: Losses) -> FeedbackLosses:
+        """Train on one batch; note its loss, return the losses of this rank's loops."""
+        x, y = place((x, y), self.model)
         if self.feedback is None:
-            loss, gradients = self._backprop(x, y_onehot, step)
+            loss, gradients = self._backprop(x, y, step)
             learned: FeedbackLosses = {}
         else:
-            loss, gradients, learned = self._targets(self.feedback, x, y_onehot, step)
+            loss, gradients, learned = self._targets(self.feedback, x, y, step)
         losses.note(loss.view(1))
         with self.watch.timed("update", len(self.model) - 1, step):
             for parameter, gradient in zip(self.parameters, gradients, strict=True):
@@ -240,25 +245,25 @@ class Trainer(trainer.Trainer):
     def _diverged(self, batch: int, column: int, value: float) -> NotFinite:
         return NotFinite(f"the loss is {value} at step {self.step + batch}: lower lr ({self.lr:g})")
 
-    def _backprop(self, x: Tensor, y_onehot: Tensor, step: int) -> tuple[Tensor, Gradients]:
+    def _backprop(self, x: Tensor, y: Tensor, step: int) -> tuple[Tensor, Gradients]:
         with self.watch.timed("forward", 0, step):
-            loss = cross_entropy(self.model(x), y_onehot)
+            loss = self.model.loss(self.model(x), y)
         with self.watch.timed("backward", 0, step):
             gradients = torch.autograd.grad(loss, self.parameters)
         return loss.detach(), gradients
 
     def _targets(
-        self, feedback: BlockFeedback, x: Tensor, y_onehot: Tensor, step: int
+        self, feedback: BlockFeedback, x: Tensor, y: Tensor, step: int
     ) -> tuple[Tensor, Gradients, FeedbackLosses]:
         with self.watch.timed("forward", 0, step):
             run = self.model.locally(x)
         learned = self._learn(feedback, run, step)
         with self.watch.timed("targets", len(self.model) - 1, step):
-            last = output_target(run.s[-1], y_onehot, self.settings.beta)
+            last = output_target(run.s[-1], y, self.settings.beta, self.model.loss)
             deltas = feedback.targets(run, last)
         with self.watch.timed("backward", 0, step):
             gradients = sum(forward_gradients(self.model, run, deltas), [])
-        return cross_entropy(run.s[-1].detach(), y_onehot), gradients, learned
+        return self.model.loss(run.s[-1].detach(), y), gradients, learned
 
     def _learn(self, feedback: BlockFeedback, run: Pass, step: int) -> FeedbackLosses:
         """Run the own loops; all ranks go through all loops in one order."""

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from alkit.data import tree
 from alkit.data.arguments import Brief
 from alkit.data.augment import draw_windows, windows
 from alkit.data.seeds import generator_for
@@ -23,8 +24,8 @@ class Examples(Brief):
     """The samples of one part of a data set.
 
     Attributes:
-        x: a tensor (N, ...) or a tuple of such tensors.
-        y: labels, (N,), or (N, 2) for answers.
+        x: a tensor (N, ...), or tuples, lists and dicts of such tensors.
+        y: labels, (N,), or (N, 2) for answers; or what a loss of your own compares.
         variants: of an image; 0: as they are. With v variants an image is cut and flipped in v
             ways, variant (epoch mod v) in an epoch: stored features need a fixed number of them.
         seed: of the variants.
@@ -36,12 +37,9 @@ class Examples(Brief):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        parts = (self.x,) if isinstance(self.x, Tensor) else self.x
-        if any(len(part) != len(self.y) for part in parts):
-            raise ValueError(
-                f"inputs of {[len(part) for part in parts]} samples and {len(self.y)} labels: give"
-                " as many"
-            )
+        parts = [len(part) for part in tree.tensors(self.x)]
+        if any(length != len(self.y) for length in parts):
+            raise ValueError(f"inputs of {parts} samples and {len(self.y)} labels: give as many")
         if self.variants and not (isinstance(self.x, Tensor) and self.x.dim() == 4):
             raise ValueError("variants are for images (N, C, H, W): set variants to 0")
 
@@ -58,7 +56,7 @@ class Examples(Brief):
     def inputs(self, rows: Tensor, variant: int = 0) -> Any:
         """Return the inputs of samples."""
         if not isinstance(self.x, Tensor):
-            return tuple(part[rows] for part in self.x)
+            return tree.map_tensors(lambda part: part[rows], self.x)
         x = self.x[rows]
         if not self.variants:
             return x

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from torch import nn
 
+from alkit.data.given import Pairs
 from alkit.data.parts import Part
 from alkit.elastic.examples import Examples
 from alkit.elastic.network import Network
@@ -12,7 +13,7 @@ from alkit.elastic.train import train
 from alkit.engine.asked import Asked
 from alkit.engine.record import Record
 
-__all__ = ["fit"]
+__all__ = ["fit", "model_of"]
 
 NAMES = {name: name for name in ("epochs", "seed", "threads", "micro", "executor")}
 NAMES |= {"batch_size": "batch", "workers": "devices", "precision": "precision"}
@@ -30,18 +31,22 @@ REFUSED: tuple[str, ...] = (
 REFUSED += ("drop_last", "patience", "evaluate_train", "stop_at_divergence")
 
 
+def model_of(asked: Asked) -> Network:
+    """Return the network itself, or what is made of blocks."""
+    if isinstance(asked.model, Network):
+        asked.refuse("loss", why="the network has its own")
+        return asked.model
+    loss = asked.loss or nn.functional.cross_entropy
+    return Network.from_blocks(asked.model, loss, seed=asked.plan.seed)
+
+
 def fit(asked: Asked) -> Record:
     """Run what was asked: a `Network`, or blocks, of which one is made, with cross-entropy or loss.
 
     Settings are those of `alkit.elastic.Settings`; `lr` is its recipe's. The weights are those of
     the last epoch.
     """
-    network = asked.model
-    if isinstance(network, Network):
-        asked.refuse("loss", why="the network has its own")
-    else:
-        loss = asked.loss or nn.functional.cross_entropy
-        network = Network.from_blocks(network, loss, seed=asked.plan.seed)
+    network = model_of(asked)
     asked.refuse(*REFUSED, why="see alkit.elastic.Settings and its recipe for its own")
     if asked.ranks > 1:
         asked.refuse("workers", why="with ranks, a rank is a device")
@@ -59,6 +64,7 @@ def fit(asked: Asked) -> Record:
         test=None if data.test is None else _examples(data.test),
         checkpoint=asked.checkpoint,
         progress=asked.progress,
+        metrics=asked.metrics,
         settings=asked.settings,
         **changes,
     )
@@ -69,6 +75,11 @@ def fit(asked: Asked) -> Record:
 def _examples(part: object) -> Examples:
     if isinstance(part, Part):
         return Examples((part.x, part.x != part.pad) if part.is_text else part.x, part.y)
+    if isinstance(part, Pairs):
+        return Examples(part.x, part.y)
     if isinstance(part, Examples):
         return part
-    raise TypeError("elastic training picks its samples itself: give a DataSet, Parts or (x, y)")
+    raise TypeError(
+        "elastic training picks its samples itself, also from the middle of an epoch: give a"
+        " DataSet, Parts or (x, y)"
+    )

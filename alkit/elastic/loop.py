@@ -7,6 +7,7 @@ all ranks  freeze · regroup · store of features · run the segment · share wh
 import logging
 import math
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from alkit.elastic import lines
 from alkit.elastic.decider import Decider, foresee
 from alkit.elastic.decision import Decision
 from alkit.elastic.examples import Examples, order
-from alkit.elastic.network import Network
+from alkit.elastic.network import Network, right
 from alkit.elastic.progress import Progress
 from alkit.elastic.record import Record
 from alkit.elastic.segment import Segment, SegmentResult
@@ -29,7 +30,8 @@ from alkit.elastic.settings import Settings
 from alkit.elastic.trainer import Trainer
 from alkit.elastic.world import World
 from alkit.engine import checkpoint as checkpoints
-from alkit.engine.evaluate import evaluate
+from alkit.engine.evaluate import Judged, Metrics, judge
+from alkit.engine.evaluate import right as right_class
 from alkit.engine.heartbeat import beat
 from alkit.engine.precision import autocast
 from alkit.schedule.timeline import Timeline
@@ -51,6 +53,7 @@ def run(
     test: Examples | None = None,
     checkpoint: Path | None = None,
     progress: bool = True,
+    metrics: Metrics | None = None,
 ) -> Record:
     """Train on this process, or as one of the ranks of a group; arguments as of `train`.
 
@@ -63,17 +66,24 @@ def run(
     if settings.executor == "ranks":
         world.check_size(devices=settings.devices)
     for part in (validation, test):
-        if part is not None:  # what a metric cannot judge is said before the first step
+        if part is not None and _metric(network, part) is network.metric:
+            # what a metric cannot judge is said before the first step
             one = network.predict(part.inputs(torch.arange(1))), part.y[:1]
             network.metric(*tree.to_device(one, "cpu"))
     with autocast(settings.precision):
-        loop = _Loop(network, train, settings, world, checkpoint)
+        loop = _Loop(network, train, settings, world, checkpoint, metrics)
         try:
             loop.begin()
             loop.go(validation, progress=progress and world.is_first)
             return loop.record(test)
         finally:
             loop.trainer.close()
+
+
+def _metric(network: Network, part: Examples) -> Callable[[Any, Tensor], Tensor]:
+    """Return the network's metric; where that is the one of classes and there are none, none is."""
+    numbers = part.y.is_floating_point() and network.metric is right
+    return right_class if numbers else network.metric
 
 
 class _Loop:
@@ -86,8 +96,10 @@ class _Loop:
         settings: Settings,
         world: World,
         checkpoint: Path | None,
+        metrics: Metrics | None,
     ) -> None:
         foresee(network, data, settings)
+        self.metrics = metrics
         self.data, self.settings, self.checkpoint = data, settings, checkpoint
         self.total = settings.epochs * (len(data) // settings.batch) * settings.batch  # samples
         self.trainer = Trainer(network, data, settings, world, self._say)
@@ -127,6 +139,7 @@ class _Loop:
     def record(self, test: Examples | None) -> Record:
         """Put together what was found."""
         now, state = self.now, self.trainer.network.state_dict()
+        tested = Judged() if test is None else self._judge(test)
         return Record(
             losses=torch.tensor(now.losses, dtype=torch.float64),
             history=pd.DataFrame(now.rows),
@@ -135,7 +148,8 @@ class _Loop:
             timeline=self.timeline,
             beginnings=self.beginnings,
             skipped=now.skipped,
-            test_correct=None if test is None else self._correct(test),
+            test_correct=tested.correct,
+            metrics=tested.values,
             state={name: t.detach().to("cpu", copy=True) for name, t in state.items()},
         )
 
@@ -228,16 +242,18 @@ class _Loop:
         now, own = self.now, self.settings
         turn = now.epoch == own.epochs or (epoch + 1) % own.eval_every == 0
         if validation is None or now.position > 0 or not turn:
-            return {"val_acc": math.nan, "eval_s": 0.0}
+            return {"eval_s": 0.0}
         start_s = time.perf_counter()
         self.trainer.share()
-        accuracy = float(self._correct(validation).mean())
-        return {"val_acc": accuracy, "eval_s": time.perf_counter() - start_s}
+        row = self._judge(validation).row("val")
+        return row | {"eval_s": time.perf_counter() - start_s}
 
-    def _correct(self, part: Examples) -> Tensor:
+    def _judge(self, part: Examples) -> Judged:
         network, world = self.trainer.network, self.trainer.world
         size = min(EVALUATED, math.ceil(len(part) / world.ranks))
-        return evaluate(network, part, batch_size=size, metric=network.metric, group=world)
+        options: dict[str, Any] = {"batch_size": size, "group": world, "metrics": self.metrics}
+        own = _metric(network, part)
+        return judge(network, part, loss=network.loss, metric=own, **options)
 
     def _say(self, line: str) -> None:
         self.now.lines.append(line)

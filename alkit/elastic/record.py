@@ -1,5 +1,6 @@
 """What a training leaves behind."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pandas as pd
@@ -28,6 +29,7 @@ class Record(Brief):
         skipped: steps that were left out, because their gradients were not finite.
         test_correct: the network's metric, float (N,), on the test part, after the last step; None
             without one.
+        metrics: what was measured on the test part.
         state: of the trained network, by its names, whatever the layout was; on the CPU.
     """
 
@@ -39,4 +41,5 @@ class Record(Brief):
     beginnings: list[Timeline]
     skipped: list[int]
     test_correct: Tensor | None
+    metrics: Mapping[str, float]
     state: dict[str, Tensor]

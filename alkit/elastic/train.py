@@ -16,6 +16,7 @@ from alkit.elastic.network import Network
 from alkit.elastic.record import Record
 from alkit.elastic.settings import Settings
 from alkit.engine.device import Names
+from alkit.engine.evaluate import Metrics
 from alkit.engine.folders import Home
 from alkit.engine.group import of_first
 from alkit.engine.launch import launch
@@ -35,6 +36,7 @@ def train(
     checkpoint: str | Path | None = None,
     progress: bool = True,
     settings: Settings | None = None,
+    metrics: Metrics | None = None,
     **changes: Any,
 ) -> Record:
     """Train a network in place: freeze, pipeline, replicate, cache.
@@ -44,6 +46,7 @@ def train(
         device: where to train, see `alkit.fit`; None leaves the network where it is.
         ranks: processes to start, each one device; 1: train in this process.
         checkpoint: written after each epoch; training goes on from it if it is there.
+        metrics: what else is measured, by name, see `alkit.fit`.
         settings, changes: see `Settings`: freeze="schedule", pipe=True, dp=True, cache=True, ...
     Raises:
         RankFailed: a rank failed; names it, and none is left running.
@@ -53,6 +56,7 @@ def train(
     settings = changed(settings or Settings, changes)
     path = None if checkpoint is None else Path(checkpoint)
     parts: dict[str, Any] = {"validation": validation, "test": test, "checkpoint": path}
+    parts |= {"metrics": metrics}
     if ranks == 1:
         place_whole(network, device, on_ranks=settings.executor == "ranks")
         return run(network, data, settings, progress=progress, **parts)

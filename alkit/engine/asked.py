@@ -12,6 +12,7 @@ from alkit.data.arguments import given
 from alkit.data.given import Splits
 from alkit.engine import checkpoint as checkpoints
 from alkit.engine.device import Names, spread
+from alkit.engine.evaluate import Metrics
 from alkit.engine.launch import launch
 from alkit.engine.loop import Plan
 from alkit.engine.rank_device import backend_for, own_device
@@ -42,6 +43,7 @@ class Asked:
     device: Names | None = None
     compile: bool = False
     exits: bool = False
+    metrics: Metrics | None = None
     tensorboard: str | Path | None = None
     checkpoint: str | Path | None = None
     progress: bool = True

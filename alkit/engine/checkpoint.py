@@ -16,7 +16,7 @@ from torch import Tensor
 
 from alkit.data.files import replacing
 
-__all__ = ["Trained", "check", "load", "restore", "save", "snapshot"]
+__all__ = ["Trained", "check", "difference", "load", "restore", "save", "snapshot"]
 
 VERSION = 1
 RATE = "lr"  # a schedule changes it, so it is no mark of another optimiser
@@ -107,16 +107,17 @@ def check(
         ValueError: another model, optimiser or setting; names the first difference.
     """
     there, here = (defaultdict(dict, side) for side in (saved, own))
-    difference = (
-        _tensor_difference(there["model"], here["model"])
+    different = (
+        difference(there["model"], here["model"])
         or _setting_difference(there["settings"], settings)
         or _optimizer_difference(there["optimizers"], here["optimizers"])
     )
-    if difference:
-        raise ValueError(f"{path} is of another run: {difference}; give another path, or delete it")
+    if different:
+        raise ValueError(f"{path} is of another run: {different}; give another path, or delete it")
 
 
-def _tensor_difference(saved: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> str:
+def difference(saved: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> str:
+    """Name the first tensor that one lacks or has in another type or shape; "" if there is none."""
     for name in [*own, *saved]:
         there, here = (_kind(side.get(name)) for side in (saved, own))
         if there != here:

@@ -1,20 +1,44 @@
-"""How many samples of a part a model has right."""
+"""What a model is worth on a part: how many samples it has right, or its loss, and own metrics."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from alkit.data import tree
+from alkit.data.given import as_source
+from alkit.data.labels import are_numbers, are_shares
 from alkit.engine.group import Group
 from alkit.engine.heartbeat import beat
 
-__all__ = ["evaluate", "right"]
+__all__ = ["Judged", "Metrics", "evaluate", "judge", "right"]
+
+Metrics = Mapping[str, Callable[[Any, Tensor], Any]]
 
 
 class _Predicts(Protocol):
     def predict(self, x: Any) -> Tensor: ...
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What was measured on a part.
+
+    Attributes:
+        correct: which samples are right, float (N,); None where targets are no classes.
+        values: "accuracy", or "loss" where targets are no classes; and own metrics.
+    """
+
+    correct: Tensor | None = None
+    values: dict[str, float] = field(default_factory=dict)
+
+    def row(self, part: str) -> dict[str, float]:
+        """Return the values as columns of a history: val_acc, val_loss, val_NAME."""
+        short = {"accuracy": "acc"}
+        return {f"{part}_{short.get(name, name)}": value for name, value in self.values.items()}
 
 
 def right(scores: Tensor, y: Tensor) -> Tensor:
@@ -22,10 +46,18 @@ def right(scores: Tensor, y: Tensor) -> Tensor:
 
     Args:
         scores: (B, C).
-        y: class numbers (B,), or rows (B, C) whose highest share is the class.
+        y: class numbers (B,), or rows (B, C) of shares, whose highest one is the class.
+    Raises:
+        ValueError: y is neither.
     """
-    labels = y if y.dim() == 1 else y.argmax(1)
-    return (scores.argmax(1) == labels).float()
+    if are_numbers(y):
+        return (scores.argmax(1) == y).float()
+    if not _are_classes(y):
+        raise ValueError(
+            f"targets {tuple(y.shape)} of {y.dtype} are no classes, so no sample is right or wrong:"
+            " give metric=, a function of (scores, y) with a number a sample"
+        )
+    return (scores.argmax(1) == y.argmax(1)).float()
 
 
 @torch.no_grad()
@@ -41,15 +73,17 @@ def evaluate(
     """Return which samples of `part` are classified correctly: float (N,), 0 or 1, in its order.
 
     Args:
-        part: a `Part`, or what `alkit.data.given.as_splits` makes of a loader.
+        part: a `Part`, tensors (x, y), a Dataset, or an iterable of batches.
         depth: leave an ALModel at this layer; default the full path.
         metric: of (scores, y), another number a sample; both are on the CPU.
         group: ranks that share the batches out, and all get the same.
+    Raises:
+        ValueError: targets that are no classes, and no metric of your own.
     """
     options = {} if depth is None else {"depth": depth}
     rank, ranks = (0, 1) if group is None else (group.rank, group.ranks)
     found = []
-    for number, (x, y) in enumerate(part.batches(batch_size, shuffle=False)):
+    for number, (x, y) in enumerate(as_source(part).batches(batch_size, shuffle=False)):
         if number % ranks == rank:
             beat("evaluation")
             scores_and_y = tree.to_device((model.predict(x, **options), y), "cpu")
@@ -57,3 +91,65 @@ def evaluate(
         else:
             found.append(torch.zeros(len(y)))
     return torch.cat(found) if group is None else group.total(torch.cat(found))
+
+
+def judge(
+    model: _Predicts,
+    part: Any,
+    *,
+    loss: Callable[[Any, Tensor], Tensor],
+    metrics: Metrics | None = None,
+    batch_size: int = 512,
+    metric: Callable[[Any, Tensor], Tensor] = right,
+    group: Group | None = None,
+) -> Judged:
+    """Return what a model is worth on a part; batches, metric and group are those of `evaluate`.
+
+    Targets are classes if they are class numbers or rows of shares, unless the loss takes each
+    column for itself (binary cross-entropy): then, and for numbers, the loss is what is measured.
+
+    Args:
+        loss: of (scores, y), a mean over the samples.
+        metrics: by name, of (scores, y) of the whole part on the CPU, a number.
+    """
+    kept: list[tuple[Any, Tensor]] = []
+    classes: list[bool] = [] if metric is right else [True]
+
+    def batches(size: int, **options: Any) -> Iterator[tuple[Any, Tensor]]:
+        for x, y in as_source(part).batches(size, **options):
+            if not classes:  # the first batch says what the targets are, also to ranks without one
+                classes.append(are_numbers(y) or (not _by_column(loss) and _are_classes(y)))
+            yield x, y
+
+    def row(scores: Any, y: Tensor) -> Tensor:
+        if metrics:
+            kept.append((scores, y))
+        return metric(scores, y) if classes[0] else loss(scores, y).expand(len(y))
+
+    shared = None if metrics else group  # own metrics need all scores
+    looked = SimpleNamespace(batches=batches)
+    found = evaluate(model, looked, batch_size=batch_size, metric=row, group=shared)
+    values = {"accuracy" if classes[0] else "loss": found.mean().item()}
+    if metrics:
+        scores, targets = (_joined(each) for each in zip(*kept, strict=True))
+        values |= {name: float(own(scores, targets)) for name, own in metrics.items()}
+    return Judged(found if classes[0] else None, values)
+
+
+def _by_column(loss: Callable[[Any, Tensor], Tensor]) -> bool:
+    """Say whether a loss takes every column of the targets for itself."""
+    name = getattr(loss, "__name__", type(loss).__name__)
+    return "binary_cross_entropy" in name or "BCE" in name
+
+
+def _are_classes(y: Tensor) -> bool:
+    return are_numbers(y) or (y.dim() == 2 and y.shape[1] > 1 and are_shares(y))
+
+
+def _joined(parts: tuple[Any, ...]) -> Any:
+    """Return the batches of one thing, nested or not, as one."""
+    if isinstance(parts[0], Tensor):
+        return torch.cat(parts)
+    if isinstance(parts[0], dict):
+        return {key: _joined(tuple(part[key] for part in parts)) for key in parts[0]}
+    return tuple(map(_joined, zip(*parts, strict=True)))

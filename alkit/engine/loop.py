@@ -24,6 +24,7 @@ from alkit.data.arguments import check_whole
 from alkit.data.extras import extra
 from alkit.data.given import Source, Splits
 from alkit.engine import checkpoint as checkpoints
+from alkit.engine.evaluate import Judged, Metrics
 from alkit.engine.group import Group
 from alkit.engine.precision import autocast, check_precision
 from alkit.engine.rates import rates, scheduled
@@ -89,6 +90,7 @@ def train_epochs(
     progress: bool = True,
     group: Group | None = None,
     choose: bool = True,
+    metrics: Metrics | None = None,
 ) -> Record:
     """Train for some epochs, choose the best one on validation, and test that one, once.
 
@@ -100,12 +102,14 @@ def train_epochs(
         tensorboard: folder for TensorBoard's files; needs `pip install alkit[tensorboard]`.
         group: the ranks that run this; the first one writes files and shows progress.
         choose: whether the best epoch's weights are the result; otherwise the last one's.
+        metrics: what else is measured on validation and test, see `alkit.engine.evaluate.judge`.
     Raises:
         ValueError: an option that doesn't fit, or a checkpoint that is damaged or of another run.
         FloatingPointError: a loss is not finite; see `Plan.stop_at_divergence`.
     """
     bases = {f"lr of {name}": rate for name, rate in rates(trainer).items()}
     settings = asdict(plan) | dict(identity or {}) | bases | {"data": data.fingerprint()}
+    settings |= {"metrics": sorted(metrics)} if metrics else {}
     group = group or Group("single")
     writes = group.is_first
     with (
@@ -127,12 +131,12 @@ def train_epochs(
                         raise
                     run.diverged = True
                     break
-                measured = _measure(trainer, data, plan.evaluate_train)
+                measured = _measure(trainer, data, plan.evaluate_train, metrics)
                 row = _row(epoch + 1, rate, trainer, trained, batches.seconds, measured)
                 write(row)
                 run.add(row, trained)
                 _show(bar, trainer.shown(trained), row)
-        return run.result(data.test)
+        return run.result(data.test, metrics)
 
 
 class _Run:
@@ -152,7 +156,7 @@ class _Run:
         self.best_epoch, self.diverged, self.seconds = 0, False, 0.0
         self.best = _copied(self.model) if choose else None
         self.last: Trained | None = None
-        self.test_correct: Tensor | None = None
+        self.tested: Judged | None = None
         self.resumed_at: int | None = None
         self.last_state: dict[str, Any] | None = None  # before the best epoch's weights are taken
         if path is None:
@@ -181,28 +185,28 @@ class _Run:
         """Take in an epoch's row, and the model's weights if it is the best so far."""
         self.rows.append(row)
         self.last, self.seconds = trained, self.seconds + trained.seconds
-        before = self.rows[self.best_epoch - 1].get("val_acc", -1.0) if self.best_epoch else -1.0
         if not self.choose:
             self.best_epoch = len(self.rows)
-        elif row.get("val_acc", 0.0) > before or "val_acc" not in row:
+        elif not self.best_epoch or _worth(row) > _worth(self.rows[self.best_epoch - 1]):
             self.best_epoch, self.best = len(self.rows), _copied(self.model)
         self._save()
 
-    def result(self, test: Source | None) -> Record:
+    def result(self, test: Source | None, metrics: Metrics | None = None) -> Record:
         """Give the model its best weights and test them, unless that has been done."""
         if self.path is not None:
             self.last_state = copy.deepcopy(self.trainer.state())
         if self.best is not None:
             self.model.load_state_dict(self.best)
-        if self.test_correct is None and test is not None:
-            self.test_correct = self.trainer.evaluate(test)
+        if self.tested is None and test is not None:
+            self.tested = self.trainer.judge(test, metrics)
             self._save()
         return Record(
             model=self.model,
             history=pd.DataFrame(self.rows),
             losses=None if self.last is None else self.last.losses,
             timeline=None if self.last is None else self.last.timeline,
-            test_correct=self.test_correct,
+            test_correct=None if self.tested is None else self.tested.correct,
+            metrics={} if self.tested is None else self.tested.values,
             best_epoch=self.best_epoch,
             stopped_early=len(self.rows) < self.settings["epochs"],
             diverged=self.diverged,
@@ -218,7 +222,8 @@ class _Run:
         if not self.writes:
             return
         kept = {"rows": self.rows, "best_epoch": self.best_epoch, "best": self.best}
-        whole = {"settings": self.settings, "test_correct": self.test_correct}
+        tested = None if self.tested is None else vars(self.tested)
+        whole = {"settings": self.settings, "tested": tested}
         checkpoints.save(self.path, state | kept | whole)
 
     def _resume(self, path: str | Path) -> None:
@@ -231,7 +236,8 @@ class _Run:
         self.rows, self.best_epoch, self.best = saved["rows"], saved["best_epoch"], saved["best"]
         self.resumed_at = len(self.rows)
         if not longer:  # of more epochs another one may be the best
-            self.test_correct = saved["test_correct"]
+            tested = saved.get("tested")
+            self.tested = None if tested is None else Judged(**tested)
 
 
 class _Timed:
@@ -260,14 +266,22 @@ def _copied(model: Any) -> dict[str, Tensor]:
     return copy.deepcopy(dict(model.state_dict()))
 
 
-def _measure(trainer: Trainer, data: Splits, train: bool) -> Row:
-    """Return the accuracies that were asked for, and the seconds it took."""
-    start_s, measured = time.perf_counter(), {}
+def _worth(row: Row) -> float:
+    """Return what makes an epoch the best one; without a validation part the last one is."""
+    if "val_acc" in row:
+        return row["val_acc"]
+    return -row["val_loss"] if "val_loss" in row else row["epoch"]
+
+
+def _measure(trainer: Trainer, data: Splits, train: bool, metrics: Metrics | None) -> Row:
+    """Return what was asked for of the parts, and the seconds it took."""
+    start_s = time.perf_counter()
+    measured: Row = {}
     if data.validation is not None:
-        measured["val_acc"] = trainer.evaluate(data.validation).mean().item()
+        measured |= trainer.judge(data.validation, metrics).row("val")
     measured |= trainer.measure(data)
     if train:
-        measured["train_acc"] = trainer.evaluate(data.train).mean().item()
+        measured |= trainer.judge(data.train, None).row("train")
     return measured | {"eval_s": time.perf_counter() - start_s}
 
 
@@ -288,8 +302,7 @@ def _bar(name: str, epochs: int, done: int, progress: bool) -> tqdm:
 
 def _show(bar: tqdm, losses: Mapping[str, float], row: Row) -> None:
     shown = {name: f"{mean:.3g}" for name, mean in losses.items()}
-    if "val_acc" in row:
-        shown["val_acc"] = f"{row['val_acc']:.3f}"
+    shown |= {name: f"{row[name]:.3f}" for name in ("val_acc", "val_loss") if name in row}
     bar.set_postfix(**shown)
     bar.update()
 

@@ -23,14 +23,18 @@ class Record(Brief):
         losses: of the last epoch, (batches, stages, parts); of methods that keep one loss a step,
             of all steps, (steps, 1, 1).
         timeline: of the last epoch.
-        test_correct: float (N,) on the test part, of the best epoch; None without one.
-        best_epoch: by validation accuracy, the first if several are equal; from 1. The last one
-            without a validation part; 0 if the first epoch did not end.
+        test_correct: float (N,) on the test part, of the best epoch; None without one, or where
+            targets are no classes.
+        metrics: what was measured on the test part: "accuracy", or "loss" where targets are no
+            classes, and metrics of your own.
+        best_epoch: by validation accuracy (or loss), the first if several are equal; from 1. The
+            last one without a validation part; 0 if the first epoch did not end.
         stopped_early: whether patience, or a loss that is not finite, ended it before the epochs.
         diverged: whether a loss was not finite.
         seconds: of all epochs of this call.
         settings: by name, what the run was asked for.
         details: the method's own record.
+        made: how the model was made, see `alkit.save`.
     """
 
     model: Any
@@ -38,12 +42,14 @@ class Record(Brief):
     losses: Tensor | None = None
     timeline: Timeline | None = None
     test_correct: Tensor | None = None
+    metrics: Mapping[str, float] = field(default_factory=dict)
     best_epoch: int = 0
     stopped_early: bool = False
     diverged: bool = False
     seconds: float = 0.0
     settings: Mapping[str, Any] = field(default_factory=dict)
     details: Any = None
+    made: Mapping[str, Any] = field(default_factory=dict)
 
     @staticmethod
     def of_steps(model: Any, own: Any, settings: Mapping[str, Any], *, best_epoch: int) -> "Record":
@@ -54,6 +60,7 @@ class Record(Brief):
             losses=own.losses.view(-1, 1, 1),
             timeline=own.timeline,
             test_correct=own.test_correct,
+            metrics=own.metrics,
             best_epoch=best_epoch,
             seconds=float(own.history["train_s"].sum()),
             settings=settings,
@@ -64,11 +71,6 @@ class Record(Brief):
     def test_acc(self) -> float | None:
         """Share of the test part that is right, 0 to 1; None without one."""
         return None if self.test_correct is None else self.test_correct.mean().item()
-
-    @property
-    def metrics(self) -> dict[str, float]:
-        """What was measured on the test part."""
-        return {} if self.test_acc is None else {"accuracy": self.test_acc}
 
     def predict(self, x: Any) -> Tensor:
         """Return scores (B, C) of the trained model."""

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from alkit.data.given import Source, Splits
 from alkit.engine import checkpoint as checkpoints
-from alkit.engine.evaluate import evaluate
+from alkit.engine.evaluate import Judged, Metrics, judge
 from alkit.schedule.timeline import Timeline
 
 __all__ = ["Row", "Trained", "Trainer"]
@@ -46,9 +46,12 @@ class Trainer(Protocol):
     def train(self, batches: Iterable[tuple[Any, Tensor]]) -> Trained:
         """Train once on every batch."""
 
-    def evaluate(self, part: Source) -> Tensor:
-        """Return which samples are right, float (N,)."""
-        return evaluate(self.model, part)
+    def loss(self, scores: Any, y: Tensor) -> Tensor:
+        """Return the loss that the scores are trained by, a mean over the samples."""
+
+    def judge(self, part: Source, metrics: Metrics | None) -> Judged:
+        """Return what the model is worth on a part."""
+        return judge(self.model, part, loss=self.loss, metrics=metrics)
 
     def row(self, trained: Any) -> Row:
         """Return the columns of the history that this method has a word on."""

@@ -1,6 +1,7 @@
 """One call for every method."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,11 @@ from torch import Tensor
 from alkit.data.given import as_splits
 from alkit.engine.asked import Asked
 from alkit.engine.device import Names
+from alkit.engine.evaluate import Metrics
 from alkit.engine.loop import Plan
 from alkit.engine.record import Record
 from alkit.records.methods import METHODS
+from alkit.records.saved import made_of
 
 __all__ = ["fit"]
 
@@ -50,6 +53,7 @@ def fit(
     stop_at_divergence: bool = False,
     evaluate_train: bool = False,
     exits: bool = False,
+    metrics: Metrics | None = None,
     tensorboard: str | Path | None = None,
     seed: int = 0,
     progress: bool = True,
@@ -63,10 +67,11 @@ def fit(
             asks for modules that have an inverse (`alkit.dtp.from_blocks`). Or a method's model:
             ALModel, BPModel, `alkit.delayed.Pipeline`, `alkit.elastic.Network`, `alkit.dtp.Net`.
         train: a data set or its name, which bring the other parts; a `Part`; tensors (x, y) with
-            class numbers y; or an iterable of batches, such as a DataLoader.
+            class numbers y or other targets; or an iterable of batches, such as a DataLoader.
         validation, test: likewise; without the first the last epoch is the best.
         method: of `alkit.METHODS`; by default "al_pipeline", or what the model is made for.
-        loss: of (output, y), of bp and delayed gradients; default cross-entropy.
+        loss: of (output, y), a mean over the samples, of all but AL, whose layers' losses are its
+            recipe's, and split learning; default cross-entropy.
         optimizer: called as `optimizer(parameters, lr=...)`.
         schedule: "constant", or "cosine" from each optimiser's rate to `end_factor` of it; the
             model has its own rates back afterwards. Elastic training and DTP have their own.
@@ -100,6 +105,9 @@ def fit(
         stop_at_divergence: a loss that is not finite ends the run instead of raising.
         evaluate_train: also measure the accuracy on the training part, not augmented.
         exits: also measure the validation accuracy of every exit of an ALModel.
+        metrics: by name, functions of (scores, y) of a whole part on the CPU that return a number;
+            measured on validation and test beside the accuracy, or beside the loss where targets
+            are no classes.
         tensorboard: folder for TensorBoard's files; needs `pip install alkit[tensorboard]`.
         settings, changes: the method's own, see its `settings`.
     Raises:
@@ -155,13 +163,15 @@ def fit(
         device=device,
         compile=compile,
         exits=exits,
+        metrics=metrics,
         tensorboard=tensorboard,
         checkpoint=checkpoint,
         progress=progress,
         settings=settings,
         changes=changes,
     )
-    return import_module(f"alkit.{chosen.family}.fit").fit(asked)
+    made = made_of(asked)
+    return replace(import_module(f"alkit.{chosen.family}.fit").fit(asked), made=made)
 
 
 def _made_for(model: Any) -> str:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from alkit.data.parts import Part
 from alkit.engine.asked import Asked
 from alkit.engine.device import devices_named, place
-from alkit.engine.evaluate import evaluate
+from alkit.engine.evaluate import Judged, judge
 from alkit.engine.record import Record
 from alkit.models.blocks import as_blocks
 from alkit.models.modes import evaluating
@@ -21,7 +21,7 @@ from alkit.split.deal import deal
 from alkit.split.methods import TABLE
 from alkit.split.train import train
 
-__all__ = ["fit"]
+__all__ = ["fit", "model_of"]
 
 NAMES = {name: name for name in ("epochs", "augment", "seed", "threads", "micro")}
 NAMES |= {"batch_size": "batch"}
@@ -50,6 +50,11 @@ class _Sequence(nn.Sequential):
             return self(place(x, self))
 
 
+def model_of(asked: Asked) -> _Sequence:
+    """Return the blocks as a model that predicts."""
+    return _Sequence(*as_blocks(asked.model))
+
+
 def fit(asked: Asked) -> Record:
     """Run what was asked: blocks, cut once; samples are dealt among `workers` devices, or 2.
 
@@ -59,13 +64,13 @@ def fit(asked: Asked) -> Record:
     asked.refuse(*REFUSED, why="see alkit.split.Settings for its own")
     asked.refuse("settings", why="give epochs=, momentum=, ... by name")
     asked.refuse("precision", why="what crosses the wire has one type, float32")
-    blocks = as_blocks(asked.model)
+    model = model_of(asked)
+    blocks = list(model)
     if not isinstance(asked.data.train, Part):
         raise TypeError(f"{asked.method} deals samples among devices: give a DataSet, or (x, y)")
     changes = asked.given_options(**NAMES) | dict(asked.changes)
     if asked.one_lr is not None:
         changes["lr"] = asked.one_lr
-    model = _Sequence(*blocks)
     if asked.device is not None:
         model.to(devices_named(asked.device)[-1])  # the tail's, where it is tested
     record = train(
@@ -81,16 +86,20 @@ def fit(asked: Asked) -> Record:
     )
     nn.ModuleList(blocks).load_state_dict(record.state)
     rows = [
-        {"epoch": at, "loss": _mean(own.losses), "val_acc": own.accuracy, "train_s": own.seconds}
+        {"epoch": at, "loss": _mean(own.losses)}
+        | Judged(values=own.scores).row("val")
+        | {"train_s": own.seconds}
         for at, own in enumerate(record.rounds, 1)
     ]
+    tested = Judged() if asked.data.test is None else _judge(model, asked.data.test, asked)
     losses = torch.cat([own.flatten() for own in record.losses.values()])
     return Record(
         model=model,
         history=pd.DataFrame(rows),
         losses=losses.view(-1, 1, 1),
         timeline=record.timeline,
-        test_correct=None if asked.data.test is None else evaluate(model, asked.data.test),
+        test_correct=tested.correct,
+        metrics=tested.values,
         best_epoch=len(rows),
         seconds=sum(own.seconds for own in record.rounds),
         settings=changes,
@@ -111,14 +120,20 @@ def _parts(train: Part, devices: int, seed: int) -> list[tuple[Tensor, Tensor]]:
     return [(train.x[rows], train.y[rows]) for rows in deal(train.y, devices, seed=seed)]
 
 
-def _scorer(blocks: Sequence[nn.Module], asked: Asked) -> Callable[[dict[str, Tensor]], float]:
+def _scorer(
+    blocks: Sequence[nn.Module], asked: Asked
+) -> Callable[[dict[str, Tensor]], dict[str, float]]:
     own = _Sequence(*copy.deepcopy(list(blocks)))
 
-    def score(state: dict[str, Tensor]) -> float:
+    def score(state: dict[str, Tensor]) -> dict[str, float]:
         own.load_state_dict(state)
-        return evaluate(own, asked.data.validation).mean().item()
+        return _judge(own, asked.data.validation, asked).values
 
     return score
+
+
+def _judge(model: _Sequence, part: Any, asked: Asked) -> Judged:
+    return judge(model, part, loss=nn.functional.cross_entropy, metrics=asked.metrics)
 
 
 def _mean(losses: dict[int, list[float]]) -> float:

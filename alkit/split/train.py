@@ -77,7 +77,7 @@ def train(
     transport: str = "local",
     device: Names | None = None,
     normal: tuple[Tensor, Tensor] | None = None,
-    evaluate: Callable[[dict[str, Tensor]], float] | None = None,
+    evaluate: Callable[[dict[str, Tensor]], float | dict[str, float]] | None = None,
     plan: Sequence[Attendance] | None = None,
     path: Path | None = None,
     **settings: Any,
@@ -95,7 +95,7 @@ def train(
         device: where heads and tail train: one for both, or one each; messages stay on the host.
             None is where the blocks are.
         normal: mean and standard deviation of channels, taken off images.
-        evaluate: gives the accuracy of a state after each round.
+        evaluate: gives the accuracy of a state after each round, or several numbers by name.
         plan: of a record, to repeat it: devices take part where they did.
         path: of a checkpoint, see `Server`.
         settings: see `Settings`.
@@ -113,7 +113,7 @@ def train(
     if len(cuts) != len(parts):
         raise ValueError(f"{len(parts)} parts and {len(cuts)} cuts: give one cut, or one a part")
     samples = [len(y) for _, y in parts]
-    score = None if evaluate is None else lambda state: {"accuracy": evaluate(state)}
+    score = None if evaluate is None else lambda state: _named(evaluate(state))
     [example, *_] = Stream(*parts[0], chosen, 0, normal).step(0, 1)
     options: dict[str, Any] = {"example": example.x[:1], "evaluate": score, "path": path}
 
@@ -210,3 +210,7 @@ def _local(server: Server) -> Iterator[Callable[[int], Channel]]:
     finally:
         for thread in threads:
             thread.join()
+
+
+def _named(score: float | dict[str, float]) -> dict[str, float]:
+    return score if isinstance(score, dict) else {"accuracy": score}

@@ -14,6 +14,7 @@ from alkit.data.datasets import DataSet, Part, load
 from alkit.engine import loop as fitting_module
 from alkit.engine import trainer
 from alkit.engine import watch as engine
+from alkit.engine.evaluate import Judged
 from alkit.engine.rates import rate_at, rates
 from alkit.models.convnet import convnet
 from tests.helpers import CLASSES, WIDTH, Clock, dense_model, differences, state_of
@@ -215,14 +216,14 @@ def test_the_test_part_is_looked_at_once_with_the_best_weights():
 
 def test_patience(monkeypatch):
     accuracies = iter([0.5, 0.6, 0.6, 0.55, 0.7, 0.9])
-    real = trainer.evaluate
+    real = trainer.judge
 
     def made_up(model, part, **options):
         if part is data.test:
             return real(model, part, **options)
-        return torch.tensor([next(accuracies)])
+        return Judged(values={"accuracy": next(accuracies)})
 
-    monkeypatch.setattr(trainer, "evaluate", made_up)
+    monkeypatch.setattr(trainer, "judge", made_up)
     data = toy()
     result = fit(dense_model(1), data, epochs=6, patience=2, progress=False)
     assert result.history.val_acc.tolist() == pytest.approx([0.5, 0.6, 0.6, 0.55])

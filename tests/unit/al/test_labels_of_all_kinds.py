@@ -83,7 +83,7 @@ def test_regression_is_refused_by_recipes_of_classes():
         ValueError, match="num_classes is 1, and recipe 'fixed_codes' compares classes"
     ):
         to_al(_blocks(), 1, torch.zeros(2, WIDTH))
-    with pytest.raises(ValueError, match="first_loss='mse'"):
+    with pytest.raises(ValueError, match="recipe='regression'"):
         to_al(_blocks(), 1, torch.zeros(2, WIDTH), recipe="mse")
 
 
@@ -99,7 +99,7 @@ def test_backprop_refuses_numbers_to_predict_under_cross_entropy(y):
 
 
 def test_regression_by_squared_errors_learns():
-    recipe = replace(find_recipe("mse", "images"), first_loss="mse", code_dim=16, lr=1e-2)
+    recipe = replace(find_recipe("regression", "images"), code_dim=16, lr=1e-2)
     torch.manual_seed(0)
     blocks = [
         nn.Sequential(nn.Linear(WIDTH, 32), nn.ReLU()),

@@ -244,6 +244,10 @@ def test_rates_of_groups_are_kept():
 # ---- metrics
 
 
+def _mean_error(output, y):
+    return (output - y).abs().mean()
+
+
 def _regression() -> tuple[Network, Examples]:
     made = Network(make_vit().units, LAYERS, nn.functional.mse_loss)
     data = images()
@@ -251,15 +255,28 @@ def _regression() -> tuple[Network, Examples]:
     return made, replace(data, y=torch.randn(24, 3, generator=generator, dtype=torch.float64))
 
 
-def test_numbers_are_not_judged_as_classes(settings):
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_numbers_are_judged_by_the_loss_and_not_as_classes(ranks, settings):
+    network, data = _regression()
+    parts = {"validation": data, "test": data, "metrics": {"error": _mean_error}}
+    found = train(network, data, settings=settings, ranks=ranks, **parts, **QUIET)
+    expected = nn.functional.mse_loss(network.predict(data.x), data.y).item()
+    assert found.test_correct is None
+    assert found.metrics["loss"] == pytest.approx(expected, rel=1e-5)
+    assert found.metrics["error"] == pytest.approx(_mean_error(network.predict(data.x), data.y))
+    last = found.history.iloc[-1]
+    assert (last.val_loss, last.val_error) == pytest.approx(tuple(found.metrics.values()))
+
+
+def test_labels_of_another_shape_are_refused_before_the_first_step(settings):
+    network, data = make_vit(), images()
     for part in ("validation", "test"):
         asked = []
-        network, data = _regression()
         network.units[0].register_forward_hook(lambda *_, asked=asked: asked.append(1))
-        with pytest.raises(ValueError, match=r"labels .*float64.*set network.metric"):
-            train(network, data, settings=settings, **{part: data}, **QUIET)
-        assert len(asked) == 1  # a look at one sample, before the first step
-    train(*_regression(), settings=settings, **QUIET)  # trained they can be
+        wrong = replace(data, y=data.y[:, None])
+        with pytest.raises(ValueError, match=r"labels .*int64.*set network.metric"):
+            train(network, data, settings=settings, **{part: wrong}, **QUIET)
+        assert len(asked) == 1  # a look at one sample
 
 
 @pytest.mark.parametrize("ranks", [1, 2])

@@ -1,0 +1,114 @@
+"""Trained models in files: what a run left, and the same network with it elsewhere.
+
+A file holds tensors, numbers and names alone; the network's own code is the user's to bring.
+"""
+
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from alkit.data import tree
+from alkit.data.arguments import given
+from alkit.data.given import Loader, Splits
+from alkit.engine import checkpoint as checkpoints
+from alkit.engine.asked import Asked
+from alkit.engine.loop import Plan
+from alkit.engine.record import Record
+from alkit.records.methods import METHODS
+
+__all__ = ["load", "made_of", "save"]
+
+PLAIN = (str, int, float, bool, type(None))
+
+
+def save(record: Record, path: str | Path) -> None:
+    """Write the trained weights, and how their model was made, whole or not at all.
+
+    Optimisers stay behind; a run that is to go on keeps them with `alkit.fit(checkpoint=)`.
+
+    Raises:
+        OSError: the file can't be written; what stood there before still does.
+    """
+    state = {"model": dict(record.model.state_dict()), "made": dict(record.made)}
+    checkpoints.save(path, state | {"metrics": dict(record.metrics)})
+
+
+def load(path: str | Path, model: Any) -> Any:
+    """Return a trained model that predicts; its weights are those of the file.
+
+    Args:
+        model: what `alkit.fit` was given: the same blocks or network, trained or not, or the
+            method's own model. Its weights are changed in place.
+    Raises:
+        ValueError: the file is damaged, or of another network; names the first difference.
+
+    Example:
+        >>> import tempfile, torch, alkit
+        >>> net = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh(), torch.nn.Linear(8, 3))
+        >>> data = torch.randn(64, 8), torch.randint(3, (64,))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     alkit.save(alkit.fit(net, data, method="al", progress=False), f"{folder}/net.pt")
+        ...     alkit.load(f"{folder}/net.pt", net).predict(data[0]).shape
+        torch.Size([64, 3])
+    """
+    saved = checkpoints.load(path)
+    if "made" not in saved or saved["made"].get("method") not in METHODS:
+        raise ValueError(
+            f"{path} is no model that alkit.save wrote: a run's checkpoint goes to fit"
+        )
+    own = model if hasattr(model, "predict") else _made(path, model, saved["made"])
+    if different := checkpoints.difference(saved["model"], own.state_dict()):
+        raise ValueError(f"{path} holds another network: {different}")
+    own.load_state_dict(saved["model"])
+    return own
+
+
+def made_of(asked: Asked) -> dict[str, Any]:
+    """Return how a call makes its model of blocks, as plain data."""
+    made = {"method": asked.method, "seed": asked.plan.seed, "num_classes": asked.data.num_classes}
+    made |= {name: getattr(asked, name) for name in ("cuts", "workers", "ranks")}
+    made["own_loss"] = asked.loss is not None
+    if METHODS[asked.method].family != "al" or hasattr(asked.model, "predict"):
+        return made
+    pair = next(iter(asked.data.train.batches(2, shuffle=False)))
+    sample = tree.map_tensors(lambda each: torch.zeros_like(each[:2], device="cpu"), list(pair))
+    kept = {name: value for name, value in asked.changes.items() if _is_plain(value)}
+    lost = {name: given(value) for name, value in asked.changes.items() if name not in kept}
+    return made | {"sample": sample, "changes": kept, "lost": lost}
+
+
+def _made(path: str | Path, blocks: Any, made: Mapping[str, Any]) -> Any:
+    """Make the model of blocks once more."""
+    method = METHODS[made["method"]]
+    if lost := made.get("lost"):
+        maker = "alkit.to_bp" if method.name == "bp" else "alkit.to_al"
+        options = ", ".join(f"{name}={value}" for name, value in lost.items())
+        raise ValueError(
+            f"{path} was made with {options}, which a file does not keep: give the model that"
+            f" {maker} makes with it"
+        )
+    asked = Asked(
+        model=blocks,
+        data=Splits(Loader([made.get("sample")]), num_classes=made["num_classes"]),
+        method=method.name,
+        plan=Plan(seed=made["seed"]),
+        loss=_unknown if made["own_loss"] else None,
+        cuts=made["cuts"],
+        workers=made["workers"],
+        ranks=made["ranks"],
+        changes=made.get("changes", {}),
+    )
+    return import_module(f"alkit.{method.family}.fit").model_of(asked)
+
+
+def _unknown(scores: Any, y: Any) -> torch.Tensor:
+    raise ValueError("a loaded model does not have the loss that it was trained by: set its loss")
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, list):
+        return all(map(_is_plain, value))
+    return isinstance(value, PLAIN)

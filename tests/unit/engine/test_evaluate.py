@@ -1,0 +1,104 @@
+"""What is measured on a part: classes by who is right, other targets by the loss, own metrics."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch.nn.functional import binary_cross_entropy_with_logits as bce
+from torch.nn.functional import cross_entropy, mse_loss, one_hot
+
+from alkit.data.given import Pairs
+from alkit.data.parts import Part
+from alkit.engine.evaluate import evaluate, judge, right
+from alkit.engine.group import Group
+
+N, C = 21, 3
+SCORES = torch.randn(N, C, generator=torch.Generator().manual_seed(0))
+LABELS = torch.arange(N) % C
+CLOSE = {"rel": 1e-5}
+
+
+def gives(x):
+    return SimpleNamespace(predict=lambda rows: x[rows[:, 0].long()])
+
+
+MODEL = gives(SCORES)
+X = torch.arange(N)[:, None].float()
+RIGHT = (SCORES.argmax(1) == LABELS).float()
+
+
+@pytest.mark.parametrize("y", [LABELS, one_hot(LABELS, C).float(), Part(X, LABELS, C)])
+@pytest.mark.parametrize("loss", [cross_entropy, mse_loss])
+def test_classes_are_right_or_wrong(y, loss):
+    part = y if isinstance(y, Part) else Pairs(X, y)
+    found = judge(MODEL, part, loss=loss, batch_size=4)
+    assert torch.equal(found.correct, RIGHT)
+    assert found.values == {"accuracy": pytest.approx(RIGHT.mean().item(), **CLOSE)}
+    assert list(found.row("val")) == ["val_acc"]
+
+
+@pytest.mark.parametrize("batch_size", [4, 100])
+def test_numbers_have_the_loss_of_all_samples(batch_size):
+    y = torch.randn(N, C)
+    found = judge(MODEL, Pairs(X, y), loss=mse_loss, batch_size=batch_size)
+    assert found.correct is None
+    assert found.values == {"loss": pytest.approx(mse_loss(SCORES, y).item(), **CLOSE)}
+    assert list(found.row("val")) == ["val_loss"]
+
+
+def test_columns_that_happen_to_add_up_to_one_are_no_classes_to_binary_cross_entropy():
+    """Of pictures with one thing on each, and labels for all things."""
+    y = one_hot(LABELS, C).float()
+    found = judge(MODEL, Pairs(X, y), loss=torch.nn.BCEWithLogitsLoss())
+    assert found.values == {"loss": pytest.approx(bce(SCORES, y).item(), **CLOSE)}
+
+
+def test_classes_that_later_are_none_are_not_judged_as_classes():
+    y = one_hot(LABELS, C).float()
+    y[10] = 1.0
+    with pytest.raises(ValueError, match="are no classes, so no sample is right or wrong"):
+        judge(MODEL, Pairs(X, y), loss=mse_loss, batch_size=4)
+
+
+def test_numbers_are_refused_where_right_or_wrong_is_asked():
+    with pytest.raises(ValueError, match="give metric=, a function of"):
+        evaluate(MODEL, (X, torch.randn(N, C)))
+    with pytest.raises(ValueError, match="are no classes"):
+        right(SCORES, torch.rand(N, 1))
+
+
+def test_own_metrics_see_the_whole_part():
+    seen = []
+
+    def rank_of_label(scores, y):
+        seen.append((scores.shape, y.shape))
+        return (scores > scores.gather(1, y[:, None])).sum(1).float().mean()
+
+    part = Pairs(X, LABELS)
+    found = judge(MODEL, part, loss=cross_entropy, metrics={"rank": rank_of_label}, batch_size=4)
+    assert seen == [((N, C), (N,))]
+    assert found.values["rank"] == pytest.approx(rank_of_label(SCORES, LABELS).item())
+
+
+def test_anything_that_gives_pairs_can_be_evaluated():
+    rows = list(zip(X, LABELS, strict=True))
+    loader = torch.utils.data.DataLoader(rows, batch_size=4)
+    for part in ((X, LABELS), loader, [(X, LABELS)]):
+        assert torch.equal(evaluate(MODEL, part), RIGHT)
+
+
+class _Rank(Group):
+    """One of two ranks that never speak: a total is what this one has."""
+
+    def __init__(self, rank):
+        self.rank, self.ranks = rank, 2
+
+    def total(self, own):
+        return own
+
+
+@pytest.mark.parametrize("y", [LABELS, torch.randn(N, C)])
+def test_a_rank_without_a_batch_knows_what_the_targets_are(y):
+    parts = [judge(MODEL, Pairs(X, y), loss=mse_loss, group=_Rank(rank)) for rank in (0, 1)]
+    assert [list(each.values) for each in parts][0] == [*parts[1].values]
+    assert list(parts[1].values.values()) == [0.0]

@@ -1,0 +1,85 @@
+"""alkit.save and alkit.load: the same scores from the same network elsewhere; else a refusal."""
+
+import pytest
+import torch
+from torch import nn
+
+import alkit
+from alkit.al.bridges import flat
+from tests.unit.records.test_one_face import C, WIDTH, blocks, options, tensors
+
+METHODS = ["bp", "al", "al_pipeline", "pipedream", "split", "elastic", "dtp"]
+X = torch.randn(5, WIDTH)
+
+
+def trained(method, path, model=None, **more):
+    torch.manual_seed(1)
+    given = blocks() if model is None else model
+    record = alkit.fit(given, tensors(), tensors(32, 1), tensors(8, 2), **options(method), **more)
+    alkit.save(record, path)
+    return record
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_blocks_loaded_predict_as_those_saved(method, tmp_path):
+    record = trained(method, tmp_path / "net.pt", lr=0.05)
+    torch.manual_seed(2)
+    fresh = [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()) for _ in range(2)]
+    loaded = alkit.load(tmp_path / "net.pt", [*fresh, nn.Linear(WIDTH, C)])
+    assert torch.equal(loaded.predict(X), record.predict(X))
+    assert alkit.evaluate(loaded, tensors(8, 2)).mean() == pytest.approx(record.test_acc)
+
+
+def test_a_methods_own_model_and_plain_options(tmp_path):
+    sample = torch.zeros(2, WIDTH)
+    own = trained("al", tmp_path / "a", alkit.to_al(blocks(), C, sample, code_dim=16))
+    again = alkit.load(tmp_path / "a", alkit.to_al(blocks(), C, sample, code_dim=16))
+    assert torch.equal(again.predict(X), own.predict(X))
+    record = trained("al", tmp_path / "b", code_dim=16, recipe="mse")
+    assert torch.equal(alkit.load(tmp_path / "b", blocks()).predict(X), record.predict(X))
+
+
+def test_delayed_gradients_keep_their_cuts(tmp_path):
+    record = trained("pipedream", tmp_path / "net", cuts=[1, 2])
+    loaded = alkit.load(tmp_path / "net", blocks())
+    assert loaded.cuts == (1, 2)
+    assert torch.equal(loaded.predict(X), record.predict(X))
+
+
+def test_a_loss_of_ones_own_stays_behind(tmp_path):
+    x, _ = tensors()
+    record = alkit.fit(
+        blocks(), (x, x[:, :C]), method="bp", loss=nn.functional.mse_loss, progress=False
+    )
+    alkit.save(record, tmp_path / "net")
+    loaded = alkit.load(tmp_path / "net", blocks())
+    assert torch.equal(loaded.predict(X), record.predict(X))
+    with pytest.raises(ValueError, match="does not have the loss"):
+        loaded.loss(x, x[:, :C])
+
+
+def test_what_a_file_does_not_keep_is_said(tmp_path):
+    trained("al", tmp_path / "net", pool=flat)
+    with pytest.raises(ValueError, match="made with pool=.*give the model that alkit.to_al makes"):
+        alkit.load(tmp_path / "net", blocks())
+    alkit.load(tmp_path / "net", alkit.to_al(blocks(), C, torch.zeros(2, WIDTH), pool=flat))
+
+
+def test_another_network_is_refused_and_left_as_it_was(tmp_path):
+    trained("bp", tmp_path / "net")
+    other = nn.Sequential(nn.Linear(WIDTH, 5), nn.Tanh(), nn.Linear(5, C))
+    before = [each.clone() for each in other.parameters()]
+    with pytest.raises(ValueError, match="holds another network: blocks.0"):
+        alkit.load(tmp_path / "net", other)
+    assert all(map(torch.equal, before, other.parameters()))
+
+
+def test_a_checkpoint_or_a_damaged_file_is_no_model(tmp_path):
+    alkit.fit(blocks(), tensors(), method="bp", checkpoint=tmp_path / "run", progress=False)
+    with pytest.raises(ValueError, match="no model that alkit.save wrote"):
+        alkit.load(tmp_path / "run", blocks())
+    trained("bp", tmp_path / "net")
+    whole = (tmp_path / "net").read_bytes()
+    (tmp_path / "net").write_bytes(whole[:-200])
+    with pytest.raises(ValueError, match="damaged"):
+        alkit.load(tmp_path / "net", blocks())
