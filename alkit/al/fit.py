@@ -34,6 +34,8 @@ def fit(asked: Asked) -> Record:
     """
     asked.refuse("micro", why="its batches stay whole")
     asked.refuse("settings", why="give recipe=, code_dim= or pool= by name")
+    if asked.method != "al_pipeline":
+        asked.refuse("ranks", why="of its family only al_pipeline runs on ranks")
     model = model_of(asked)
     if asked.ranks > 1:
         if asked.plan.precision == "float16":

@@ -1,7 +1,7 @@
 """What users give as data, as parts that a loop can ask for batches: sets, tensors, loaders."""
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -108,8 +108,15 @@ class Loader:
     def __init__(self, loader: Iterable[Any]) -> None:
         self.loader = loader
 
-    def batches(self, batch_size: int, **options: Any) -> Iterable[tuple[Any, Tensor]]:
+    def batches(self, batch_size: int, **options: Any) -> "Loader":
         """Return the loader's batches; size and order are its own."""
+        return self
+
+    def __len__(self) -> int:
+        """Return how many batches there are; a TypeError where the loader does not know."""
+        return len(self.loader)  # type: ignore[arg-type]
+
+    def __iter__(self) -> Iterator[tuple[Any, Tensor]]:
         return (as_pair(batch, number) for number, batch in enumerate(self.loader))
 
 

@@ -131,12 +131,13 @@ def _length(batches: Any, settings: Settings) -> int:
     """Return how many batches an epoch has, where the rate depends on it."""
     if settings.schedule != "cosine":
         return 0
-    if not hasattr(batches, "__len__"):
+    try:
+        return len(batches)
+    except TypeError as error:
         raise ValueError(
             "schedule is 'cosine', which needs the number of batches, and these have no length:"
             " give schedule='none', or a DataLoader of a Dataset"
-        )
-    return len(batches)
+        ) from error
 
 
 def _record(trainer: Trainer, trained: record.Record) -> Record:

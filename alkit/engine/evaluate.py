@@ -110,7 +110,8 @@ def judge(
 
     Args:
         loss: of (scores, y), a mean over the samples.
-        metrics: by name, of (scores, y) of the whole part on the CPU, a number.
+        metrics: by name, of (scores, y) of the whole part on the CPU, a number; y are class
+            numbers (N,), or the targets as they are.
     """
     kept: list[tuple[Any, Tensor]] = []
     classes: list[bool] = [] if metric is right else [True]
@@ -132,6 +133,8 @@ def judge(
     values = {"accuracy" if classes[0] else "loss": found.mean().item()}
     if metrics:
         scores, targets = (_joined(each) for each in zip(*kept, strict=True))
+        if classes[0] and targets.is_floating_point():
+            targets = targets.argmax(1)
         values |= {name: float(own(scores, targets)) for name, own in metrics.items()}
     return Judged(found if classes[0] else None, values)
 

@@ -229,7 +229,8 @@ class _Run:
     def _resume(self, path: str | Path) -> None:
         saved = checkpoints.load(path)
         before = saved["settings"].get("epochs", 0)
-        longer = before < self.settings["epochs"] and self.settings["schedule"] == "constant"
+        level = self.settings["schedule"] in ("constant", "none")
+        longer = before < self.settings["epochs"] and level
         same = self.settings | ({"epochs": before} if longer else {})
         checkpoints.check(path, saved, self.trainer.state(), same)
         self.trainer.load(saved)

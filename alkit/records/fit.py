@@ -105,9 +105,9 @@ def fit(
         stop_at_divergence: a loss that is not finite ends the run instead of raising.
         evaluate_train: also measure the accuracy on the training part, not augmented.
         exits: also measure the validation accuracy of every exit of an ALModel.
-        metrics: by name, functions of (scores, y) of a whole part on the CPU that return a number;
-            measured on validation and test beside the accuracy, or beside the loss where targets
-            are no classes.
+        metrics: by name, functions of (scores, y) of a whole part on the CPU that return a number,
+            y class numbers or the targets; measured on validation and test beside the accuracy, or
+            beside the loss where targets are no classes.
         tensorboard: folder for TensorBoard's files; needs `pip install alkit[tensorboard]`.
         settings, changes: the method's own, see its `settings`.
     Raises:

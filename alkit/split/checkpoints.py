@@ -43,8 +43,9 @@ def restore(server: "Server", path: Path) -> None:
         ValueError: it is of another run, or damaged.
     """
     saved = checkpoint.load(path)
-    if saved["job"] != server.name or saved["settings"] != server.settings.plain():
-        raise ValueError(f"{path} is of another run: give another path, or delete it")
+    there = saved["settings"] | {"job": saved["job"]}
+    own = server.settings.plain() | {"job": server.name}
+    checkpoint.check(path, {"settings": there}, {}, own)
     server.state = dict(saved["state"])
     for member, rows in zip(server.members, saved["optimizers"], strict=True):
         member.choice = tuple(saved["choices"][member.index])

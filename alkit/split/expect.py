@@ -51,9 +51,14 @@ class Expect:
     def __init__(self, units: Sequence[nn.Module], example: Tensor) -> None:
         self.units, x = len(units), example
         self.features = [(x.shape[1:], x.dtype)]  # at each cut, of a sample
-        for unit in copy.deepcopy(list(units)):
+        for number, unit in enumerate(copy.deepcopy(list(units)), 1):
             with evaluating(unit), torch.no_grad():
                 x = unit.cpu()(x)
+            if not isinstance(x, Tensor):
+                raise ValueError(
+                    f"unit {number} gives a {type(x).__name__}: split learning sends one tensor"
+                    " from head to tail, so join the units that hand on more"
+                )
             self.features.append((x.shape[1:], x.dtype))
         self.classes = x.shape[-1]
         self.state = {name: (own.shape, own.dtype) for name, own in state_of(units).items()}

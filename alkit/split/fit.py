@@ -27,7 +27,6 @@ NAMES = {name: name for name in ("epochs", "augment", "seed", "threads", "micro"
 NAMES |= {"batch_size": "batch"}
 REFUSED: tuple[str, ...] = (
     "optimizer",
-    "loss",
     "executor",
     "ranks",
     "exits",
@@ -61,6 +60,7 @@ def fit(asked: Asked) -> Record:
     Settings are those of `alkit.split.Settings`. The blocks end with the averaged weights of the
     last round.
     """
+    asked.refuse("loss", why="its tails compare classes by cross-entropy")
     asked.refuse(*REFUSED, why="see alkit.split.Settings for its own")
     asked.refuse("settings", why="give epochs=, momentum=, ... by name")
     asked.refuse("precision", why="what crosses the wire has one type, float32")

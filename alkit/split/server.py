@@ -58,7 +58,8 @@ class Server:
         example: the input of one of them (1, ...), as the network takes it.
         name: of the job; a device must say the same.
         evaluate: gives scores of a network's state, after each round: "accuracy", ...
-        path: of a checkpoint, written at each round's beginning; read if it is there.
+        path: of a checkpoint, written at each round's beginning and at the end; read if it is
+            there.
         plan: attendances of a recorded run: who takes part is taken from there, and whoever is not
             in it is not waited for.
         choosing: chooses cuts and micro-batches, which are the settings' without it.
@@ -134,6 +135,8 @@ class Server:
         except BaseException as error:
             self.stop(error)
             raise
+        if self.path is not None:
+            save(self, self.path)
         with self.condition:
             self._enter(Phase.DONE)
         return self.state

@@ -6,6 +6,7 @@ The same server and devices run as programs on machines of their own, see `alkit
 """
 
 import copy
+import shutil
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
@@ -97,7 +98,7 @@ def train(
         normal: mean and standard deviation of channels, taken off images.
         evaluate: gives the accuracy of a state after each round, or several numbers by name.
         plan: of a record, to repeat it: devices take part where they did.
-        path: of a checkpoint, see `Server`.
+        path: of a checkpoint, see `Server`; devices keep theirs beside it, in PATH.devices.
         settings: see `Settings`.
     Raises:
         ValueError: settings that don't fit; says what would.
@@ -117,10 +118,14 @@ def train(
     [example, *_] = Stream(*parts[0], chosen, 0, normal).step(0, 1)
     options: dict[str, Any] = {"example": example.x[:1], "evaluate": score, "path": path}
 
+    folder = None if path is None else path.with_name(f"{path.name}.devices")
+    if folder is not None and path is not None and not path.exists():
+        shutil.rmtree(folder, ignore_errors=True)  # of a run whose checkpoint is gone
+
     def made(index: int) -> Device:
         own = Stream(*parts[index], chosen, index, normal)
         job = Job(chosen, copy.deepcopy(heads), own)
-        return Device(index, lambda told: job)
+        return Device(index, lambda told: job, folder=folder)
 
     with CallerState.here().training():  # copies that inference mode makes can't be trained
         server = Server(tail, chosen, samples, plan=plan, **options)

@@ -6,7 +6,7 @@ from torch import nn
 
 import alkit
 from alkit.al.bridges import flat
-from tests.unit.records.test_one_face import C, WIDTH, blocks, options, tensors
+from tests.unit.records.test_one_face import WIDTH, C, blocks, options, tensors
 
 METHODS = ["bp", "al", "al_pipeline", "pipedream", "split", "elastic", "dtp"]
 X = torch.randn(5, WIDTH)
