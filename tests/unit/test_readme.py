@@ -18,7 +18,7 @@ def test_your_own_model():
     assert abs(accuracy.item() - named) < 0.05
 
 
-def test_the_same_blocks_by_any_method(capsys):
+def test_the_same_blocks_by_any_method_saved_and_loaded(capsys, tmp_path, monkeypatch):
     blocks = re.findall(r"```python\n(.*?)```", (root() / "README.md").read_text(), re.DOTALL)
     seen: dict = {}
     torch.manual_seed(0)
@@ -27,6 +27,10 @@ def test_the_same_blocks_by_any_method(capsys):
     lines = capsys.readouterr().out.splitlines()[-4:]
     assert [line.split()[0] for line in lines] == ["bp", "al_pipeline", "pipedream", "splitfed"]
     assert all(float(line.split()[-1]) > 0.6 for line in lines), lines  # chance is 0.33
+    monkeypatch.chdir(tmp_path)
+    exec(blocks[2], seen)
+    assert "alkit.save" in blocks[2]
+    assert re.fullmatch(r"tensor\(0\.[6-9]\d*\)", capsys.readouterr().out.strip())
 
 
 def test_a_transformer_that_freezes(capsys):

@@ -193,7 +193,7 @@ def test_errors_name_what_is_allowed():
         families.model("lstm", _images(), "al")
     with pytest.raises(ValueError, match="method is 'dtp'"):
         families.model("vgg", _images(), "dtp", width=0.0625)
-    with pytest.raises(ValueError, match="recipe is 'best': give original, mse, fixed_codes"):
+    with pytest.raises(ValueError, match="recipe is 'best': give original, mse, regression"):
         find_recipe("best", "images")
     with pytest.raises(ValueError, match="codes is 'some'"):
         Recipe("mine", codes="some")
