@@ -52,7 +52,9 @@ def test_a_family_trains_on_two_devices_as_on_the_cpu(family, method):
 @pytest.mark.parametrize("family", ["resnet", "transformer"])
 def test_bfloat16(family):
     here, there = (fitted(family, "al_pipeline", d, "bfloat16") for d in (None, TWO))
-    assert torch.allclose(here.losses, there.losses, rtol=1e-2)
+    # rounding to 1 in 256, which each processor's own kernels do at other places, moves the weights
+    for batch, near in enumerate((4e-3, 1e-2, 2e-2)):
+        assert torch.allclose(here.losses[batch], there.losses[batch], rtol=near)
     assert not torch.equal(there.losses, fitted(family, "al_pipeline", TWO).losses)
 
 
