@@ -24,6 +24,7 @@ _HOME = {
     "set_device": "engine.device",
     "to_al": "al.convert",
     "to_bp": "al.convert",
+    "torchrun_group": "engine.launch",
     "train_epoch": "al.train",
 }
 

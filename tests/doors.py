@@ -4,6 +4,7 @@ python -m tests.doors       write the table into README
 """
 
 import copy
+import re
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,7 @@ from transformers import BertConfig, BertForSequenceClassification
 
 import alkit
 from alkit.engine.record import Record
+from tests import fitted, machines
 
 METHODS = ("bp", "al_pipeline", "pipedream", "1f1b", "split", "elastic", "dtp")
 C, WIDTH, N = 3, 8, 26
@@ -229,6 +231,15 @@ def ranks(method: str) -> None:
         assert _same(one.model, two.model)
 
 
+def torchrun(method: str) -> None:
+    """Train on the ranks that torchrun starts; bits are compared in records/test_torchrun.py."""
+    if method not in fitted.METHODS:  # the refusal is the same in this process
+        fit(method, dense(), labelled(), executor="ranks")
+    done = machines.on_one(fitted.__file__, method)
+    assert done.returncode == 0, done.stderr
+    assert len(re.findall(f"^{method} [01] ", done.stdout, re.MULTILINE)) == 2
+
+
 def _same(one: nn.Module, other: nn.Module) -> bool:
     pairs = zip(one.state_dict().values(), other.state_dict().values(), strict=True)
     return all(torch.equal(a, b) for a, b in pairs)
@@ -253,6 +264,7 @@ FEATURES: dict[str, Feature] = {
     "save and load": save_and_load,
     "torch.export": export,
     "ranks": ranks,
+    "torchrun": torchrun,
 }
 
 # what is refused, and by which sentence
@@ -281,6 +293,8 @@ REFUSED = {
     ("elastic", "extend a run"): ENDS,
     ("bp", "ranks"): "of its family only al_pipeline runs on ranks",
     ("split", "ranks"): "ranks is 2, which split can't take",
+    ("bp", "torchrun"): "executor is 'ranks': bp takes threads",
+    ("split", "torchrun"): "executor is 'ranks': split takes none",
 }
 
 

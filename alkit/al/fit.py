@@ -12,10 +12,9 @@ from alkit.al.convert import to_al, to_bp
 from alkit.al.model import ALModel
 from alkit.al.stages import updating
 from alkit.al.trainer import Trainer
-from alkit.engine.asked import Asked, fit_on_ranks
+from alkit.engine.asked import Asked, fit_on_ranks, meet
 from alkit.engine.compiled import compile_blocks
 from alkit.engine.device import device_of, spread
-from alkit.engine.group import Group
 from alkit.engine.loop import Plan, train_epochs
 from alkit.engine.record import Record
 from alkit.engine.steps import Steps
@@ -37,9 +36,9 @@ def fit(asked: Asked) -> Record:
     if asked.method != "al_pipeline":
         asked.refuse("ranks", why="of its family only al_pipeline runs on ranks")
     model = model_of(asked)
+    if asked.on_ranks and asked.plan.precision == "float16":
+        asked.refuse("precision", why="ranks keep no scales: give bfloat16")
     if asked.ranks > 1:
-        if asked.plan.precision == "float16":
-            asked.refuse("precision", why="ranks keep no scales: give bfloat16")
         return fit_on_ranks(_fit, model, asked)
     return _fit(model, asked)
 
@@ -68,7 +67,7 @@ def _fit(model: ALModel | BPModel, asked: Asked) -> Record:
             checkpoint=asked.checkpoint,
             tensorboard=asked.tensorboard,
             progress=asked.progress,
-            group=Group(executor),
+            group=meet(executor, model),
             metrics=asked.metrics,
         )
 

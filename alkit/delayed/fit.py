@@ -10,10 +10,9 @@ import torch.nn.functional as F
 from alkit.delayed.modules import Pipeline, even_cuts, sgd
 from alkit.delayed.options import Options
 from alkit.delayed.trainer import Trainer
-from alkit.engine.asked import Asked, fit_on_ranks
+from alkit.engine.asked import Asked, fit_on_ranks, meet
 from alkit.engine.compiled import compile_blocks
 from alkit.engine.device import spread
-from alkit.engine.group import Group
 from alkit.engine.loop import train_epochs
 from alkit.engine.record import Record
 from alkit.models.blocks import as_blocks
@@ -60,7 +59,7 @@ def _fit(pipeline: Pipeline, asked: Asked) -> Record:
         checkpoint=asked.checkpoint,
         tensorboard=asked.tensorboard,
         progress=asked.progress,
-        group=Group(executor),
+        group=meet(executor, pipeline),
         metrics=asked.metrics,
     )
 
@@ -73,7 +72,7 @@ def model_of(asked: Asked) -> Pipeline:
             raise TypeError("unknown settings rates: the pipeline has its own")
         return asked.model
     blocks = as_blocks(asked.model)
-    modules = asked.workers or (asked.ranks if asked.ranks > 1 else min(2, len(blocks)))
+    modules = asked.workers or (asked.crew if asked.on_ranks else min(2, len(blocks)))
     cuts = even_cuts(len(blocks), modules) if asked.cuts is None else asked.cuts
     optimizer: Callable[..., torch.optim.Optimizer] = asked.optimizer or sgd
     if asked.one_lr is not None:

@@ -15,7 +15,6 @@ NAMES = {name: name for name in ("epochs", "schedule", "augment", "seed", "threa
 NAMES |= {"batch_size": "batch", "clip": "clip"}
 REFUSED: tuple[str, ...] = (
     "optimizer",
-    "executor",
     "workers",
     "cuts",
     "micro",
@@ -52,6 +51,7 @@ def fit(asked: Asked) -> Record:
         asked.method,
         device=asked.device,
         ranks=asked.ranks,
+        group=asked.group,
         checkpoint=asked.checkpoint,
         progress=asked.progress,
         settings=asked.settings,

@@ -35,6 +35,7 @@ def train(
     *,
     device: Names | None = None,
     ranks: int = 1,
+    group: Group | None = None,
     owners: list[int] | None = None,
     checkpoint: str | Path | None = None,
     progress: bool = True,
@@ -50,6 +51,8 @@ def train(
         method: "dtp", "vanilla_dtp", "tp", "ddtp" or "bp"; default that of the settings.
         device: where to train, see `alkit.fit`; None leaves the network where it is.
         ranks: processes to share the feedback loops; the result has the same bits for any number.
+        group: ranks that share them, of which this process is one; by default those that it has
+            joined.
         owners: rank of each loop; default the longest first, by measured seconds.
         progress: show a bar, in one process.
         heartbeat_s: see `alkit.launch`.
@@ -74,15 +77,16 @@ def train(
     settings = changed(settings or Settings, changes)
     path = None if checkpoint is None else Path(checkpoint)
     if ranks == 1:
-        place_whole(net, device, on_ranks=Group().ranks > 1)
-        options: dict[str, Any] = {"owners": owners, "checkpoint": path, "metrics": metrics}
-        return run(net, data, settings, progress=progress, **options)
+        group = group or Group()
+        place_whole(net, device, on_ranks=group.ranks > 1)
+        parts: dict[str, Any] = {"owners": owners, "checkpoint": path, "metrics": metrics}
+        return run(net, data, settings, progress=progress, group=group, **parts)
     if settings.method == "bp":
         raise ValueError("bp has no feedback loops to share: set ranks to 1")
     # what is wrong is said before a start, and DDTP's maps are made
     feedback_for(net, settings, place(next(iter(data.train.batches(1)))[0], net))
     job = partial(run, owners=owners, checkpoint=path, progress=False, metrics=metrics)
-    options = {"threads": settings.threads, "heartbeat_s": heartbeat_s}
+    options: dict[str, Any] = {"threads": settings.threads, "heartbeat_s": heartbeat_s}
     options |= {"ranks": ranks, "backend": backend_for(device, ranks)}
     made = launch(of_first, on_own_device, device, job, net, data, settings, **options)[0]
     assert isinstance(made, Record)
@@ -99,6 +103,7 @@ def run(
     checkpoint: Path | None = None,
     progress: bool = True,
     metrics: Metrics | None = None,
+    group: Group | None = None,
 ) -> Record:
     """Train on this process, or as one of the ranks of a group; arguments as of `train`.
 
@@ -107,7 +112,7 @@ def run(
         NotFinite: a loss is not.
         RanksDiffer: ranks have different weights or batches.
     """
-    own, group = settings, Group()
+    own, group = settings, group or Group()
     plan = Plan(epochs=own.epochs, batch_size=own.batch, seed=own.seed, augment=own.augment)
     with operator_threads(own.threads), CallerState.here().training():
         batches: Any = plan.batches(data.train, 0)

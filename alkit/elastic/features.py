@@ -1,7 +1,8 @@
 """Features of the frozen layers, stored once for all ranks.
 
 Rank 0 makes the folder, and a store for each generation: each set of frozen layers. If it cannot,
-training goes on without, which changes no result, and no decision asks again.
+or the ranks are on several machines, training goes on without, which changes no result, and no
+decision asks again.
 """
 
 import logging
@@ -16,6 +17,7 @@ from alkit.elastic.network import Network
 from alkit.elastic.settings import Settings
 from alkit.elastic.world import World
 from alkit.engine.folders import Home
+from alkit.engine.interface import on_several_machines
 
 __all__ = ["Features"]
 
@@ -91,6 +93,9 @@ class Features:
         return True
 
     def _new_folder(self) -> str:
+        if self.world.ranks > 1 and on_several_machines():
+            # what is written in memory that is mapped from a file reaches no other machine
+            raise OSError("ranks on several machines share no folder of features")
         self.folder = Home(self.settings.cache_folder)
         return str(self.folder.path)
 

@@ -48,9 +48,11 @@ def fit(asked: Asked) -> Record:
     """
     network = model_of(asked)
     asked.refuse(*REFUSED, why="see alkit.elastic.Settings and its recipe for its own")
-    if asked.ranks > 1:
+    if asked.on_ranks:
         asked.refuse("workers", why="with ranks, a rank is a device")
     changes = asked.given_options(**NAMES) | dict(asked.changes)
+    if asked.on_ranks:
+        changes.setdefault("devices", asked.crew)
     given = {"lr": asked.one_lr, "clip": asked.plan.clip}
     recipe = changes.get("recipe", (asked.settings or Settings()).recipe)
     changes["recipe"] = replace(recipe, **{n: v for n, v in given.items() if v is not None})

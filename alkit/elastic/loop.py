@@ -112,9 +112,9 @@ class _Loop:
         """Make sure that all ranks begin alike, or go on from a checkpoint."""
         self.trainer.check_ranks()
         path = self.checkpoint
-        # the first rank says whether there is one: the others might not see it yet
+        # the first rank's disk counts: others might be of machines that do not see it
         if path is not None and self.trainer.world.broadcast(path.exists()):
-            saved = checkpoints.load(path)
+            saved = self.trainer.world.from_first(checkpoints.load, path)
             checkpoints.check(path, saved, self.trainer.state(), self.settings.plain())
             self.now = Progress.read(saved["progress"])
             if self.now.last is not None:

@@ -13,12 +13,13 @@ from alkit.data.given import Splits
 from alkit.engine import checkpoint as checkpoints
 from alkit.engine.device import Names, spread
 from alkit.engine.evaluate import Metrics
+from alkit.engine.group import Group
 from alkit.engine.launch import launch
 from alkit.engine.loop import Plan
 from alkit.engine.rank_device import backend_for, own_device
 from alkit.engine.record import Record
 
-__all__ = ["Asked", "fit_on_ranks"]
+__all__ = ["Asked", "fit_on_ranks", "meet"]
 
 SAME = ("epochs", "batch_size", "seed", "threads")  # mean the same in every method
 
@@ -92,8 +93,26 @@ class Asked:
     @property
     def own_device(self) -> Names | None:
         """Where this process trains: a rank has one device of those that were asked for."""
-        on_ranks = self.ranks > 1 or self.executor == "ranks"
-        return own_device(self.device) if on_ranks and self.device is not None else self.device
+        return own_device(self.device) if self.on_ranks and self.device is not None else self.device
+
+    @property
+    def on_ranks(self) -> bool:
+        """Whether ranks train together, to be started or as they are."""
+        return self.ranks > 1 or self.executor == "ranks"
+
+    @property
+    def group(self) -> Group:
+        """The ranks that this process is one of, with executor "ranks"; else it is alone.
+
+        Raises:
+            RuntimeError: this process is no rank; says how to start some.
+        """
+        return Group("ranks" if self.executor == "ranks" and self.ranks == 1 else "single")
+
+    @property
+    def crew(self) -> int:
+        """How many ranks train together: those to start, or those of the group."""
+        return self.ranks if self.ranks > 1 else self.group.ranks
 
     @property
     def one_lr(self) -> float | None:
@@ -105,6 +124,18 @@ class Asked:
         if isinstance(self.lr, Mapping):
             raise ValueError(f"lr is {given(self.lr)}: {self.method} takes one number")
         return self.lr
+
+
+def meet(executor: str, model: Any) -> Group:
+    """Return the ranks that run this, or a process alone, once it is sure that they begin alike.
+
+    Raises:
+        RanksDiffer: they have made different models.
+    """
+    group = Group(executor)
+    advice = "every rank makes the model itself, so begin with torch.manual_seed(0) on all"
+    group.check_equal(model.state_dict(), when="before the first step ", advice=advice)
+    return group
 
 
 def fit_on_ranks(fit: Callable[[Any, Asked], Record], model: Any, asked: Asked) -> Record:

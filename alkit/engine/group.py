@@ -90,6 +90,10 @@ class Group:
         with waiting(f"word from rank {source}"):
             return broadcast(payload, source)
 
+    def from_first(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Return on every rank what a function gives on the first one, which alone calls it."""
+        return self.broadcast(function(*arguments) if self.is_first else None)
+
     def gather(self, payload: Any) -> list[Any]:
         """Return what every rank gives, by rank."""
         return [self.broadcast(payload, rank) for rank in range(self.ranks)]

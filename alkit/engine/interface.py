@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 import psutil
 
-__all__ = ["VARIABLE", "InterfaceError", "choose_interface"]
+__all__ = ["VARIABLE", "InterfaceError", "choose_interface", "on_several_machines"]
 
 VARIABLE = "GLOO_SOCKET_IFNAME"
 
@@ -31,9 +31,7 @@ def choose_interface(environment: Mapping[str, str] | None = None) -> str:
             cannot be reached; lists the devices there are.
     """
     given = os.environ if environment is None else environment
-    several = given.get("WORLD_SIZE", "1") != given.get(
-        "LOCAL_WORLD_SIZE", given.get("WORLD_SIZE", "1")
-    )
+    several = on_several_machines(given)
     devices = _devices()
     names = given.get(VARIABLE, "")
     if names:
@@ -52,6 +50,13 @@ def choose_interface(environment: Mapping[str, str] | None = None) -> str:
     if not several:
         return next(name for name, addresses in devices.items() if _is_loopback(addresses))
     return _towards(given.get("MASTER_ADDR", ""), devices)
+
+
+def on_several_machines(environment: Mapping[str, str] | None = None) -> bool:
+    """Return whether torchrun has started the ranks of a job on more machines than this one."""
+    given = os.environ if environment is None else environment
+    ranks = given.get("WORLD_SIZE", "1")
+    return ranks != given.get("LOCAL_WORLD_SIZE", ranks)
 
 
 def _towards(master: str, devices: Mapping[str, list[str]]) -> str:

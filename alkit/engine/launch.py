@@ -53,7 +53,13 @@ def torchrun_group(backend: str = "gloo") -> Iterator[None]:
         backend: of torch.distributed, see `alkit.engine.rank_device.backend_for`.
     Raises:
         InterfaceError: no network device fits; lists those there are.
+        RuntimeError: torchrun has not started this process.
     """
+    if "RANK" not in os.environ:
+        raise RuntimeError(
+            "torchrun has not started this process: torchrun --nproc-per-node=2 SCRIPT does, and"
+            " alkit.launch(function, ranks=2) needs none"
+        )
     import torch._dynamo  # noqa: F401
     import torch.distributed as dist
 

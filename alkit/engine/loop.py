@@ -163,9 +163,9 @@ class _Run:
             return
         if self.writes:
             files.clean(path)
-        # the first rank says whether there is one: the others might not see it yet
+        # the first rank's disk counts: others might be of machines that do not see it
         if group.broadcast(Path(path).exists()):
-            self._resume(path)
+            self._resume(path, group)
         else:
             # so that a run interrupted in its first epoch also goes on from where it began
             self._save()
@@ -226,8 +226,8 @@ class _Run:
         whole = {"settings": self.settings, "tested": tested}
         checkpoints.save(self.path, state | kept | whole)
 
-    def _resume(self, path: str | Path) -> None:
-        saved = checkpoints.load(path)
+    def _resume(self, path: str | Path, group: Group) -> None:
+        saved = group.from_first(checkpoints.load, path)
         before = saved["settings"].get("epochs", 0)
         level = self.settings["schedule"] in ("constant", "none")
         longer = before < self.settings["epochs"] and level

@@ -13,6 +13,7 @@ from alkit.data.given import as_splits
 from alkit.engine.asked import Asked
 from alkit.engine.device import Names
 from alkit.engine.evaluate import Metrics
+from alkit.engine.group import Group
 from alkit.engine.loop import Plan
 from alkit.engine.record import Record
 from alkit.records.methods import METHODS
@@ -88,8 +89,10 @@ def fit(
         accumulate: batches whose mean gradient makes a step, of bp and AL; for others see micro.
         compile: run the blocks of bp, AL and delayed gradients by `torch.compile`; the first batch
             waits for it. Results are equal up to rounding.
-        executor: see the method's `executors`. On ranks every rank evaluates and returns the same;
-            only rank 0 writes, and shows progress.
+        executor: see the method's `executors`. "ranks" trains on the ranks that this process is one
+            of, by `alkit.launch` or under torchrun in `alkit.torchrun_group`, and each of them
+            calls this with the same model and data. They return the same; only rank 0 writes, reads
+            the checkpoint, and shows progress.
         ranks: processes to start for this call; 1: train in this one.
         workers: the most workers; of split learning, devices among which the samples are dealt.
         threads: operator threads of each worker. Bits are equal at equal numbers.
@@ -131,6 +134,11 @@ def fit(
         raise ValueError(f"executor is {executor!r}: {name} takes {allowed}")
     if ranks > 1 and executor not in (None, "ranks"):
         raise ValueError(f"ranks is {ranks} and executor {executor!r}: leave one of them out")
+    if ranks > 1 and (joined := Group().ranks) > 1:
+        raise ValueError(
+            f"ranks is {ranks}, and this process is one of {joined} ranks already: give"
+            ' executor="ranks" to train on these'
+        )
     plan = Plan(
         epochs=epochs,
         batch_size=batch_size,

@@ -69,7 +69,7 @@ def load(path: str | Path, model: Any) -> Any:
 def made_of(asked: Asked) -> dict[str, Any]:
     """Return how a call makes its model of blocks, as plain data."""
     made = {"method": asked.method, "seed": asked.plan.seed, "num_classes": asked.data.num_classes}
-    made |= {name: getattr(asked, name) for name in ("cuts", "workers", "ranks")}
+    made |= {"cuts": asked.cuts, "workers": asked.workers, "ranks": asked.crew}
     made["own_loss"] = asked.loss is not None
     if METHODS[asked.method].family != "al" or hasattr(asked.model, "predict"):
         return made

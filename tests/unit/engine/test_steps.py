@@ -152,6 +152,7 @@ def test_bfloat16_by_one_word(method):
         ("split", {"precision": "bfloat16"}, "one type, float32"),
         ("split", {"clip": 1.0}, "see alkit.split.Settings"),
         ("al_pipeline", {"precision": "float16", "ranks": 2}, "ranks keep no scales"),
+        ("al_pipeline", {"precision": "float16", "executor": "ranks"}, "ranks keep no scales"),
     ],
 )
 def test_what_a_method_cannot_do_is_said(method, options, match):

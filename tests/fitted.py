@@ -1,0 +1,83 @@
+"""Methods with ranks by the one face, on the ranks that torchrun has started.
+
+torchrun ... tests/fitted.py METHOD ...      every rank prints a digest of each method's run
+
+DIE_AT: the loss at which the process that computes it is killed; RUN: a checkpoint.
+"""
+
+import hashlib
+import os
+import signal
+import sys
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+import alkit
+from alkit.engine.record import Record
+
+__all__ = ["METHODS", "blocks", "digest", "fit"]
+
+METHODS: dict[str, dict[str, Any]] = {
+    "al_pipeline": {},
+    "pipedream": {},
+    "1f1b": {"micro": 2},
+    "elastic": {"cache_from": 1},
+    "dtp": {"iterations": 2},
+}
+
+
+def blocks() -> list[nn.Module]:
+    """Make the same blocks wherever this is called."""
+    torch.manual_seed(0)
+    hidden = [nn.Sequential(nn.Linear(8, 8), nn.Tanh()) for _ in range(4)]
+    return [*hidden, nn.Linear(8, 3)]
+
+
+def fit(method: str, **options: Any) -> Record:
+    """Train blocks on tensors that are the same wherever this is called."""
+    model = blocks()
+    parts = [_labelled(torch.randn(count, 8)) for count in (32, 12, 12)]
+    own = {"epochs": 3, "batch_size": 8, "lr": 0.02, "progress": False} | METHODS[method]
+    return alkit.fit(model, *parts, method=method, **own | options)
+
+
+def _labelled(x: Tensor) -> tuple[Tensor, Tensor]:
+    return x, x[:, :3].argmax(1)
+
+
+def digest(record: Record) -> str:
+    """Return a hash of all weights, losses, and what was right."""
+    found = hashlib.sha256()
+    assert record.losses is not None
+    assert record.test_correct is not None
+    for tensor in (*record.model.state_dict().values(), record.losses, record.test_correct):
+        found.update(tensor.detach().contiguous().flatten().view(torch.uint8).numpy().data)
+    return found.hexdigest()
+
+
+def _fatal(scores: Tensor, y: Tensor, left: list[int]) -> Tensor:
+    left.pop()
+    if not left:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return cross_entropy(scores, y)
+
+
+def _main() -> None:
+    options: dict[str, Any] = {"checkpoint": os.environ.get("RUN")}
+    if left := [0] * int(os.environ.get("DIE_AT", "0")):
+        options["loss"] = lambda scores, y: _fatal(scores, y, left)
+    with alkit.torchrun_group():
+        for method in sys.argv[1:]:
+            record = fit(method, executor="ranks", **options)
+            lines = record.details.lines if method == "elastic" else []
+            said = [*lines, f"{method} {dist.get_rank()} {digest(record)}", ""]
+            sys.stdout.write("\n".join(said))  # at once: the other rank writes there, too
+            sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    _main()

@@ -1,0 +1,116 @@
+"""Every method with ranks under torchrun ends in the bits of `ranks=2`, on one machine and on two.
+
+The two have a disk each: what one writes, the other does not see.
+"""
+
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+
+import alkit
+from alkit.engine.launch import RankFailed, launch
+from tests import fitted, machines
+
+METHODS, SCRIPT = fitted.METHODS, fitted.__file__
+LINE = f"--nnodes=2 --node-rank=RANK --master-addr={machines.ADDRESSES[0]} --master-port=29400"
+
+needs_machines = pytest.mark.skipif(
+    not machines.can_be_made(), reason="no right to make network namespaces, so no two machines"
+)
+
+
+@cache
+def started(method: str) -> str:
+    """Return the digest of a run whose ranks the call itself starts."""
+    return fitted.digest(fitted.fit(method, ranks=2))
+
+
+def digests(said: str) -> dict[str, dict[str, str]]:
+    """Return what every rank printed, by method and rank."""
+    found: dict[str, dict[str, str]] = {}
+    for method, rank, digest in re.findall(r"^(\w+) (\d) (\w{64})$", said, re.MULTILINE):
+        found.setdefault(method, {})[rank] = digest
+    return found
+
+
+def test_on_one_machine():
+    done = machines.on_one(SCRIPT, *METHODS)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert digests(done.stdout) == {name: dict.fromkeys("01", started(name)) for name in METHODS}
+    assert "CACHE off" not in done.stdout  # all of its ranks map the same features
+
+
+@needs_machines
+def test_on_two_machines(tmp_path: Path):
+    codes, said = machines.on_two(LINE, SCRIPT, *METHODS, disks=tmp_path)
+    assert codes == [0, 0], said[-3000:]
+    assert digests(said) == {name: dict.fromkeys("01", started(name)) for name in METHODS}
+    assert "CACHE off  ranks on several machines share no folder" in said
+
+
+@needs_machines
+@pytest.mark.parametrize(("method", "loss"), [("pipedream", "6"), ("elastic", "36")])
+def test_a_killed_run_goes_on(method, loss, tmp_path: Path):
+    """It is killed in its second epoch, and only the first machine has the checkpoint."""
+    killed = {"RUN": "run.ckpt", "DIE_AT": loss}
+    codes, said = machines.on_two(LINE, SCRIPT, method, disks=tmp_path, **killed)
+    assert 0 not in codes, said[-3000:]
+    kept = [(tmp_path / f"disk{rank}" / "run.ckpt").exists() for rank in range(2)]
+    assert kept == [True, False]
+    codes, said = machines.on_two(LINE, SCRIPT, method, disks=tmp_path, RUN="run.ckpt")
+    assert codes == [0, 0], said[-3000:]
+    assert digests(said)[method] == {"0": started(method), "1": started(method)}
+
+
+def _saved(path: Path) -> str:
+    record = fitted.fit("pipedream", executor="ranks")
+    if dist.get_rank() == 0:
+        alkit.save(record, path)
+    return fitted.digest(record)
+
+
+def test_a_rank_is_a_module(tmp_path: Path):
+    alone = fitted.fit("pipedream", cuts=[2, 4])
+    assert launch(_saved, tmp_path / "net", ranks=3) == [fitted.digest(alone)] * 3
+    loaded = alkit.load(tmp_path / "net", fitted.blocks())
+    assert loaded.state_dict().keys() == alone.model.state_dict().keys()
+
+
+def _own_order(method: str) -> str:
+    return fitted.digest(fitted.fit(method, seed=dist.get_rank()))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_ranks_that_are_not_asked_to_train_alone(method):
+    expected = [fitted.digest(fitted.fit(method, seed=seed)) for seed in range(2)]
+    assert launch(_own_order, method, ranks=2) == expected
+
+
+def _own_model(method: str) -> None:
+    torch.manual_seed(dist.get_rank())
+    blocks = [nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 3)]
+    x = torch.ones(16, 8)
+    parts = [(x, torch.arange(16) % 3)] * 3
+    alkit.fit(blocks, *parts, method=method, executor="ranks", batch_size=8, progress=False)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_ranks_with_models_of_their_own_are_told(method):
+    with pytest.raises(RankFailed, match="1 of 2 ranks differ from rank 0 in"):
+        launch(_own_model, method, ranks=2)
+
+
+def test_a_process_that_is_no_rank_is_told():
+    for method in METHODS:
+        with pytest.raises(RuntimeError, match='executor="ranks" runs inside alkit.launch'):
+            fitted.fit(method, executor="ranks")
+
+
+def test_ranks_start_no_ranks():
+    with pytest.raises(RankFailed, match="one of 2 ranks already: give executor="):
+        launch(lambda: fitted.fit("dtp", ranks=2), ranks=2)
