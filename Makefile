@@ -19,8 +19,8 @@ help:  ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo "  Variables: VENV=path of an environment, NB=notebook, PRESET=name, P='name=value ...', RECORD=1, JOBS=2"
 
-demo: install  ## train AL and backprop on real data and show the pipeline (3 minutes)
-	@$(ALKIT) run notebooks/00_start_here.ipynb --preset demo
+demo: install  ## all methods on one network and one axis: accuracy, waits, prices (4 minutes)
+	@$(ALKIT) run notebooks/00_all_methods.ipynb --preset demo
 
 test: install lint unit notebooks  ## lint, unit tests and every notebook
 

@@ -43,6 +43,7 @@ _METHODS = {
     "al_m": ("#56b4e9", "^", "AL-M"),
     "al_fm": ("#029e73", "v", "AL-FM"),
     "al_pipeline": ("#de8f05", "D", "AL pipeline"),
+    "local": ("#56b4e9", "p", "local classifiers"),
     "gpipe": ("#cc78bc", "<", "GPipe"),
     "1f1b": ("#cc78bc", ">", "1F1B"),
     "zero_bubble": ("#cc78bc", "*", "zero bubble"),
@@ -92,6 +93,8 @@ _LANES = {
     "load": "0.85",
     "feedback": "#f0d58c",
     "targets": "#9fd0c8",
+    "learn": "#f0d58c",
+    "target": "#9fd0c8",
 }
 _HALVES = {"backward_input": "#e8a87c", "backward_weight": "#f2cfb3"}
 

@@ -2,7 +2,7 @@
 
 >>> import alkit
 >>> alkit.METHODS["al_pipeline"].removes
-('backward', 'update')
+('backward', 'update', 'weights')
 """
 
 from collections.abc import Callable
@@ -13,8 +13,10 @@ from alkit.delayed import schedules as delayed
 from alkit.delayed.methods import METHODS as DELAYED
 from alkit.schedule.flushed import one_f_one_b
 from alkit.schedule.locks import removed_locks
+from alkit.schedule.targets import target_propagation
 from alkit.schedule.task import Schedule, al, al_fm, al_m, al_pipeline, block_by_block
 from alkit.split.methods import TABLE as SPLIT
+from alkit.split.schedule import split
 
 __all__ = ["METHODS", "Method"]
 
@@ -30,19 +32,20 @@ class Method:
         family: the room it lives in: "al", "delayed", "split", "elastic" or "dtp".
         executors: that `executor=` may name; ranks are also started by `ranks=`.
         settings: where what else it takes is written down.
-        schedule: of three stages; None for what updates as backprop does and shares out other work.
+        schedule: of three stages, of split learning of its two, of target propagation of a worker a
+            block.
     """
 
     name: str
     family: str
     executors: tuple[str, ...]
     settings: str
-    schedule: Callable[[], Schedule] | None = None
+    schedule: Callable[[], Schedule]
 
     @cached_property
     def removes(self) -> tuple[str, ...]:
         """Which of backprop's waits it removes, see `alkit.schedule.locks`."""
-        return () if self.schedule is None else removed_locks(self.schedule())
+        return removed_locks(self.schedule())
 
 
 def _all() -> list[Method]:
@@ -58,11 +61,16 @@ def _all() -> list[Method]:
         made = partial(delayed.schedule_for, name, STAGES, STAGES if each.accumulates else 1)
         own.append(Method(name, "delayed", everywhere, "alkit.delayed.options.Options", made))
     settings = "alkit.split.Settings"
-    own += [Method(name, "split", (), settings) for name in SPLIT]
+    own += [
+        Method(name, "split", (), settings, partial(split, 4 if each.pipelined else 1))
+        for name, each in SPLIT.items()
+    ]
     made = partial(one_f_one_b, STAGES, STAGES)
     own.append(Method("elastic", "elastic", everywhere, "alkit.elastic.Settings", made))
-    names = ("dtp", "vanilla_dtp", "tp", "ddtp")
-    return [*own, *(Method(name, "dtp", (), "alkit.dtp.Settings") for name in names)]
+    for name in ("dtp", "vanilla_dtp", "tp", "ddtp"):
+        made = partial(target_propagation, STAGES, direct=name == "ddtp")
+        own.append(Method(name, "dtp", ("single", "ranks"), "alkit.dtp.Settings", made))
+    return own
 
 
 METHODS = {method.name: method for method in _all()}

@@ -180,8 +180,13 @@ def test_data_that_can_be_read_once_or_not_at_all():
 def test_methods_say_which_waits_they_remove():
     removes = {name: method.removes for name, method in alkit.METHODS.items()}
     assert removes["bp"] == removes["seq"] == ()
-    assert removes["al"] == removes["al_fm"] == ("backward",)
-    assert removes["al_m"] == ()  # its backwards wait for all forwards
-    assert removes["al_pipeline"] == ("backward", "update")
+    assert removes["al"] == removes["al_fm"] == ("backward", "weights")
+    assert removes["al_m"] == ("weights",)  # its backwards wait for all forwards
+    assert removes["al_pipeline"] == ("backward", "update", "weights")
     assert removes["pipedream"] == removes["fr"] == removes["2bw"] == ("update",)
-    assert removes["gpipe"] == ()
+    assert removes["gpipe"] == removes["1f1b"] == removes["elastic"] == ()
+    # they shrink or overlap work, and wait as backprop does
+    assert {removes[name] for name in SPLIT} == {()}
+    # targets still descend, but not through the forward weights of others
+    assert {removes[name] for name in ("dtp", "vanilla_dtp", "tp", "ddtp")} == {("weights",)}
+    assert not any("forward" in waits for waits in removes.values())

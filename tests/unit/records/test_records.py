@@ -13,7 +13,7 @@ def speed():
 
 @pytest.fixture(scope="module")
 def start():
-    return results.load("00_start_here", "cpu")
+    return results.load("07_first_pipeline", "cpu")
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_al_is_no_worse_than_bp(start, data):
 
 
 def test_records_say_where_they_come_from():
-    for frame in (results.load("02_al_pipeline"), results.load("00_start_here")):
+    for frame in (results.load("02_al_pipeline"), results.load("07_first_pipeline")):
         assert len(frame)
         assert not frame[["commit", "versions", "threads", "machine", "date"]].isna().any(axis=None)
         assert not frame.commit.str.contains("unknown").any()

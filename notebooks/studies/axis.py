@@ -1,0 +1,365 @@
+"""One network of four blocks, all methods: the rows of notebook 00, and what each row pays.
+
+Accuracy comes from `alkit.fit`; step times of two workers from its timelines; what four devices
+would do from the method's own schedule on the clock, at task times that its own run measured.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pandas as pd
+import torch
+from torch import nn
+from tqdm.auto import tqdm
+
+import alkit
+from alkit.al.recipes import find_recipe
+from alkit.data.parts import DataSet
+from alkit.delayed.schedules import schedule_for
+from alkit.engine.launch import RankFailed
+from alkit.engine.record import Record
+from alkit.figures import viz
+from alkit.records.comparisons import paired_t
+from alkit.schedule.clock import simulate
+from alkit.schedule.flushed import one_f_one_b
+from alkit.schedule.locks import LOCKS, removed_locks
+from alkit.schedule.targets import target_propagation
+from alkit.schedule.task import Schedule, Task, al_pipeline
+from alkit.schedule.timeline import Timeline
+from alkit.schedule.validate import validate
+from alkit.split.schedule import split
+
+__all__ = [
+    "ROWS",
+    "Row",
+    "best_rates",
+    "costs",
+    "devices",
+    "fitted",
+    "held",
+    "idle_of",
+    "joined",
+    "label",
+    "network",
+    "of_schedule",
+    "on_clock",
+    "over_seeds",
+    "payload",
+    "sent_bytes",
+    "step_times",
+    "unit_clock",
+    "validated",
+]
+
+BLOCKS, MICRO, CODE = 4, 4, 128
+SHOWN = 8  # batches on the clock
+LEARNED = replace(find_recipe("fixed_codes", "images"), codes="learned", centred=True)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A method as notebook 00 shows it.
+
+    Attributes:
+        method: of `alkit.METHODS`.
+        schedule: of four blocks, a device each.
+        options: of `alkit.fit`.
+        workers: what `alkit.fit` takes to use two.
+        changed: what this method does not take as it is; "" if nothing.
+    """
+
+    method: str
+    schedule: Callable[[], Schedule]
+    options: Mapping[str, Any] = field(default_factory=dict)
+    workers: Mapping[str, Any] = field(default_factory=dict)
+    changed: str = ""
+
+
+def _delayed(method: str, micro: int = 1) -> Row:
+    options = {"micro": micro} if micro > 1 else {}
+    return Row(method, lambda: schedule_for(method, BLOCKS, micro), options, {"workers": 2})
+
+
+TWO = {"workers": 2}
+LADDER = "a bridge and a label code a block in place of the linear head"
+ROWS = {
+    "bp": Row("bp", lambda: schedule_for("seq", BLOCKS)),
+    "al_pipeline": Row(
+        "al_pipeline", lambda: al_pipeline(BLOCKS), {"recipe": LEARNED}, TWO, LADDER
+    ),
+    "local": Row(
+        "al_pipeline",
+        lambda: al_pipeline(BLOCKS),
+        {"recipe": "fixed_codes"},
+        TWO,
+        "a bridge and a frozen code a class: local classifiers, nothing associated",
+    ),
+    "ddg": _delayed("ddg"),
+    "fr": _delayed("fr"),
+    "pipedream": _delayed("pipedream"),
+    "1f1b": _delayed("1f1b", MICRO),
+    "pipelearn": Row(
+        "pipelearn",
+        lambda: split(MICRO),
+        {"micro": MICRO, "cuts": [2]},
+        {"workers": 1},
+        "two stages: device and server; samples dealt to two devices for accuracy",
+    ),
+    "elastic": Row(
+        "elastic",
+        lambda: one_f_one_b(BLOCKS, MICRO),
+        {"micro": MICRO},
+        TWO,
+        "the schedule before anything is frozen; afterwards blocks leave it",
+    ),
+    "dtp": Row(
+        "dtp",
+        lambda: target_propagation(BLOCKS),
+        {"iterations": 5},
+        {"ranks": 2},
+        "a feedback map a block beside its forward one",
+    ),
+}
+
+
+def network(data: DataSet, seed: int) -> list[nn.Module]:
+    """Return four blocks, the last one a linear head, of modules that all methods take."""
+    torch.manual_seed(seed)
+    channels, side = data.train.x.shape[1], data.train.x.shape[2] // 4
+    return [
+        nn.Sequential(nn.Conv2d(channels, 16, 3, padding=1), nn.ELU(), nn.MaxPool2d(2)),
+        nn.Sequential(nn.Conv2d(16, 32, 3, padding=1), nn.ELU(), nn.MaxPool2d(2)),
+        nn.Sequential(nn.Flatten(), nn.Linear(32 * side * side, 64), nn.ELU()),
+        nn.Linear(64, data.num_classes),
+    ]
+
+
+def fitted(name: str, data: DataSet, seed: int, lr: float, **options: Any) -> Record:
+    """Train a row's method on the network; options are those of `alkit.fit`."""
+    row = ROWS[name]
+    asked = {"method": row.method, "lr": lr, "seed": seed, "progress": False, **row.options}
+    return alkit.fit(network(data, seed), data, **asked | options)
+
+
+def validated(name: str, data: DataSet, lr: float, **options: Any) -> float:
+    """Return the best validation accuracy of a row at a rate; 0 where it diverges."""
+    try:
+        found = fitted(name, data, 100, lr, **options)
+    except (FloatingPointError, RankFailed):
+        return 0.0
+    return float(found.history.val_acc.max())
+
+
+def best_rates(tried: pd.DataFrame) -> dict[str, float]:
+    """Return each row's rate with the highest validation accuracy, the lower one of equals.
+
+    Args:
+        tried: columns name, lr, val_acc.
+    """
+    ordered = tried.sort_values(["val_acc", "lr"], ascending=[False, True])
+    return ordered.groupby("name", sort=False).lr.first().to_dict()
+
+
+def payload(data: DataSet, batch: int) -> list[int]:
+    """Return the bytes of a batch that cross each border between blocks."""
+    part = data.train.take(torch.arange(batch))
+    x, _ = next(iter(part.batches(batch, shuffle=False)))
+    found = []
+    with torch.no_grad():
+        for block in network(data, 0):
+            x = block(x)
+            found.append(x.numel() * x.element_size())
+    return found[:-1]
+
+
+def sent_bytes(name: str, crossing: Sequence[int], batch: int) -> int:
+    """Return the bytes that a batch sends between devices, by the data edges of the schedule."""
+    schedule, total = ROWS[name].schedule(), 0
+    parts = 1 + max(micro for _, _, micro in schedule.places)
+    code = 4 * CODE * batch if schedule.name == "al_pipeline" else 0
+    two = schedule.stages == 2
+    for lane in range(schedule.lanes):
+        for task in schedule.one_batch(lane):
+            for edge in schedule.edges(task):
+                if edge.kind == "data" and edge.task.stage != task.stage:
+                    border = 1 if two else min(edge.task.stage, task.stage)
+                    total += (crossing[border] + code) // parts
+    return total
+
+
+def task_s(name: str, record: Record, backprop: Timeline) -> dict[tuple[str, int], float]:
+    """Return the seconds of a row's tasks on four devices.
+
+    Args:
+        record: of a run in one worker, whose stages are the blocks where the method has such.
+        backprop: of naive sequential training, a block a stage.
+    """
+    base = backprop.task_s()
+    if name in ("bp", "1f1b", "elastic"):
+        return base
+    if name == "pipelearn":
+        halves: dict[tuple[str, int], float] = defaultdict(float)
+        for (kind, block), seconds in base.items():
+            halves[kind, block // 2] += seconds
+        return dict(halves)
+    assert record.timeline is not None
+    own = record.timeline.task_s()
+    if name == "dtp":
+        return base | _of_targets(own)
+    top = max(stage for _, stage in own)  # AL has no head: its last layer stands for two blocks
+    return {(kind, block): own[kind, min(block, top)] for kind, _ in own for block in range(BLOCKS)}
+
+
+def _of_targets(own: Mapping[tuple[str, int], float]) -> dict[tuple[str, int], float]:
+    """Return seconds of loops, by block, and of a step of targets, which come as one task."""
+    targets = sum(seconds for (kind, _), seconds in own.items() if kind == "targets")
+    found = {("target", block): targets / (BLOCKS - 1) for block in range(BLOCKS)}
+    loops = {block: seconds for (kind, block), seconds in own.items() if kind == "feedback"}
+    return found | {("learn", block): loops.get(block, 0.0) for block in range(BLOCKS)}
+
+
+def on_clock(name: str, seconds: Mapping[tuple[str, int], float]) -> Timeline:
+    """Run a row's schedule in virtual time: four devices, or a device and a server."""
+    schedule = ROWS[name].schedule()
+    parts = 1 + max(micro for _, _, micro in schedule.places)
+
+    def duration(task: Task) -> float:
+        if task.kind == "send":
+            return 0.0
+        own = seconds.get((task.kind, task.stage), 0.0)
+        return own if task.kind == "update" else own / parts
+
+    return simulate(schedule, duration, SHOWN)
+
+
+def of_schedule(name: str) -> dict[str, Any]:
+    """Return what a row's schedule says by itself: staleness, batches held, waits removed."""
+    schedule = ROWS[name].schedule()
+    removed = removed_locks(schedule)
+    return {
+        "staleness": max(validate(schedule).staleness),
+        **{f"waits {lock}": lock not in removed for lock in LOCKS},
+    }
+
+
+def devices(name: str) -> int:
+    """Return how many devices a row's schedule has: one a stage."""
+    return ROWS[name].schedule().stages
+
+
+def held(timeline: Timeline) -> float:
+    """Return the most batches that a device keeps activations of, on the clock."""
+    most = 0.0
+    parts = 1 + max(i.micro for i in timeline.intervals)
+    for stage in {i.stage for i in timeline.intervals}:
+        own = [i for i in timeline.intervals if i.stage == stage]
+        events = [(i.start_s, 1) for i in own if i.kind == "forward"]
+        events += [(i.end_s, -1) for i in own if i.kind == "backward"]
+        now = 0
+        for _, change in sorted(events):
+            now += change
+            most = max(most, now / parts)
+    return most
+
+
+def idle_of(timeline: Timeline, workers: int = 2) -> float:
+    """Return the share of so many workers' time in which nothing is computed."""
+    busy = sum(i.end_s - i.start_s for i in timeline.intervals if i.kind not in ("send", "receive"))
+    return max(0.0, 1 - busy / (workers * timeline.span_s)) if timeline.span_s else 0.0
+
+
+def over_seeds(accuracy: pd.DataFrame) -> pd.DataFrame:
+    """Return a row a method: mean accuracy, half its interval, n, and points against backprop.
+
+    Intervals are Student's t over seeds, of the differences paired by seed; missing with one seed.
+
+    Args:
+        accuracy: columns name, seed, accuracy in percent.
+    """
+    wide = accuracy.pivot(index="seed", columns="name", values="accuracy")
+    rows = {}
+    for name in dict.fromkeys(accuracy.name):
+        mean, low, high = paired_t(wide[name].dropna().to_numpy(float))
+        row = {"accuracy": mean, "half": (high - low) / 2, "n": wide[name].count()}
+        if name != "bp" and "bp" in wide:
+            differences = (wide[name] - wide.bp).dropna().to_numpy(float)
+            against = paired_t(differences)
+            row |= dict(zip(("against_bp", "low", "high"), against, strict=True))
+        rows[name] = row
+    return pd.DataFrame(rows).T
+
+
+def joined(*tables: pd.DataFrame) -> pd.DataFrame:
+    """Put tables with a row a method side by side; removed waits become one column."""
+    table = pd.concat([each.loc[tables[0].index] for each in tables], axis=1)
+    waits = [column for column in table if column.startswith("waits ")]
+    removed = [
+        ", ".join(each.removeprefix("waits ") for each in waits if not row[each]) or "none"
+        for _, row in table.iterrows()
+    ]
+    return table.drop(columns=waits).assign(waits_removed=removed)
+
+
+def unit_clock(name: str, batches: int = 3) -> Timeline:
+    """Return a row's picture: forward 1, backward 2, update 1/4, learning 3, target 1/2 a block.
+
+    Features Replay's backward runs the forward once more. Lanes of links, which cost nothing here,
+    are left out.
+    """
+    seconds = {"forward": 1.0, "backward": 2.0, "update": 0.25, "learn": 3.0, "target": 0.5}
+    seconds |= {"backward": 3.0} if name == "fr" else {}
+    schedule = ROWS[name].schedule()
+    parts = 1 + max(micro for _, _, micro in schedule.places)
+
+    def duration(task: Task) -> float:
+        blocks = BLOCKS // schedule.stages
+        share = 1 if task.kind == "update" else parts
+        return blocks * seconds.get(task.kind, 0.0) / share
+
+    found = simulate(schedule, duration, batches)
+    shown = [i for i in found.intervals if i.kind != "send"]
+    return Timeline.of(shown, list(dict.fromkeys(i.resource for i in shown)), found.clock)
+
+
+def label(name: str) -> str:
+    """Return a row's name as plots show it."""
+    return "elastic, nothing frozen yet" if name == "elastic" else viz.label(name)
+
+
+def step_times(names: Sequence[str], data: DataSet, repeats: int, **options: Any) -> pd.DataFrame:
+    """Train every row on two workers, interleaved; return name, step_s and idle share, a row each.
+
+    Args:
+        data: a few batches.
+        options: of `alkit.fit`.
+    """
+    rows = []
+    for _ in tqdm(range(repeats), desc="rounds", leave=False):
+        for name in names:
+            record = fitted(name, data, 0, 1e-3, **ROWS[name].workers, **options)
+            timeline = record.timeline
+            assert timeline is not None
+            found = {"name": name, "step_s": timeline.step_s, "idle": idle_of(timeline)}
+            rows.append(found)
+    return pd.DataFrame(rows)
+
+
+def costs(
+    names: Sequence[str], data: DataSet, **options: Any
+) -> dict[str, dict[tuple[str, int], float]]:
+    """Return seconds by (kind, block) of every row, measured in one worker with a block a stage."""
+    alone = {"executor": "single", "cuts": list(range(1, BLOCKS))}
+    naive = alkit.fit(
+        network(data, 0), data, method="seq", lr=1e-3, progress=False, **alone, **options
+    )
+    assert naive.timeline is not None
+    found = {}
+    for name in names:
+        family = alkit.METHODS[ROWS[name].method].family
+        own = alone if family == "delayed" else {"workers": 1} if family == "al" else {}
+        needs = family in ("al", "dtp") or name in ("ddg", "fr", "pipedream")
+        record = fitted(name, data, 0, 1e-3, **own, **options) if needs else naive
+        found[name] = task_s(name, record, naive.timeline)
+    return found
