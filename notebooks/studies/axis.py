@@ -11,6 +11,7 @@ from typing import Any
 
 import pandas as pd
 import torch
+from matplotlib.figure import Figure
 from torch import nn
 from tqdm.auto import tqdm
 
@@ -29,6 +30,7 @@ from alkit.schedule.targets import target_propagation
 from alkit.schedule.task import Schedule, Task, al_pipeline
 from alkit.schedule.timeline import Timeline
 from alkit.schedule.validate import validate
+from alkit.split.answers import Refused
 from alkit.split.schedule import split
 
 __all__ = [
@@ -47,6 +49,8 @@ __all__ = [
     "on_clock",
     "over_seeds",
     "payload",
+    "picture",
+    "published",
     "sent_bytes",
     "step_times",
     "unit_clock",
@@ -147,7 +151,7 @@ def validated(name: str, data: DataSet, lr: float, **options: Any) -> float:
     """Return the best validation accuracy of a row at a rate; 0 where it diverges."""
     try:
         found = fitted(name, data, 100, lr, **options)
-    except (FloatingPointError, RankFailed):
+    except (FloatingPointError, RankFailed, Refused):
         return 0.0
     return float(found.history.val_acc.max())
 
@@ -321,6 +325,49 @@ def unit_clock(name: str, batches: int = 3) -> Timeline:
     found = simulate(schedule, duration, batches)
     shown = [i for i in found.intervals if i.kind != "send"]
     return Timeline.of(shown, list(dict.fromkeys(i.resource for i in shown)), found.clock)
+
+
+def picture(names: Sequence[str]) -> Figure:
+    """Draw one Gantt a row on one axis of time; the title says by how much the fastest leads."""
+    paces = {name: unit_clock(name, 24).steady_s for name in names}
+    best = min(paces, key=lambda name: paces[name])
+    slowest = max(paces, key=lambda name: paces[name])
+    ratio = paces[slowest] / paces[best]
+    title = f"{label(best)}: a batch in 1/{ratio:.1f} of the time of {label(slowest)}"
+    figure = viz.gantts({label(name): unit_clock(name) for name in names}, title)
+    figure.axes[-1].set_xlabel("time, in forwards of a block; equal costs, a device a block")
+    return figure
+
+
+def published(recorded: pd.DataFrame) -> pd.DataFrame:
+    """Return README's table of a record: a row a method, numbers as texts."""
+    own = recorded.assign(value=pd.to_numeric(recorded.value))
+    accuracy = own[own.metric == "accuracy"].rename(columns={"method": "name"})
+    frame = over_seeds(accuracy.assign(accuracy=accuracy.value)[["name", "seed", "accuracy"]])
+    others = own[own.metric != "accuracy"].pivot(index="method", columns="metric", values="value")
+    rows = []
+    for name, row in frame.iterrows():
+        more, facts = others.loc[name], of_schedule(str(name))
+        gone = [lock for lock in LOCKS if not facts[f"waits {lock}"]]
+        against = f"{row.against_bp:+.1f} [{row.low:+.1f}, {row.high:+.1f}]"
+        rows.append(
+            {
+                "method": label(str(name)),
+                "waits removed": ", ".join(gone) or "none",
+                "accuracy, %": f"{row.accuracy:.1f} ± {row.half:.1f}",
+                "n": f"{row.n:.0f}",
+                "points against BP": "" if name == "bp" else against,
+                "rate": f"{more.chosen_lr:g}",
+                "step, 2 workers, ms": f"{1000 * more.step_s:.1f}",
+                "idle": f"{more.idle:.0%}",
+                "step, 4 devices on the clock, ms": f"{more.clock_step_ms:.1f}",
+                "idle there": f"{more.clock_idle:.0%}",
+                "KiB sent a step": f"{more.sent_kib:.0f}",
+                "batches held": f"{more.batches_held:g}",
+                "staleness": str(facts["staleness"]),
+            }
+        )
+    return pd.DataFrame(rows)
 
 
 def label(name: str) -> str:
