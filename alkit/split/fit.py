@@ -1,7 +1,8 @@
 """Split and federated learning behind `alkit.fit`: devices and server on threads."""
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,13 @@ from alkit.engine.evaluate import Judged, judge
 from alkit.engine.record import Record
 from alkit.models.blocks import as_blocks
 from alkit.models.modes import evaluating
+from alkit.split.answers import Refused
 from alkit.split.data import normal_of
 from alkit.split.deal import deal
+from alkit.split.expect import DIVERGED
 from alkit.split.methods import TABLE
 from alkit.split.train import train
+from alkit.split.waiting import QuorumLost
 
 __all__ = ["fit", "model_of"]
 
@@ -73,17 +77,18 @@ def fit(asked: Asked) -> Record:
         changes["lr"] = asked.one_lr
     if asked.device is not None:
         model.to(devices_named(asked.device)[-1])  # the tail's, where it is tested
-    record = train(
-        blocks,
-        _parts(asked.data.train, asked.workers or 2, asked.plan.seed),
-        cut=_cut(asked, len(blocks)),
-        method=asked.method,
-        device=asked.device,
-        path=None if asked.checkpoint is None else Path(asked.checkpoint),
-        normal=normal_of(asked.data.train),
-        evaluate=None if asked.data.validation is None else _scorer(blocks, asked),
-        **changes,
-    )
+    with _divergence_told():
+        record = train(
+            blocks,
+            _parts(asked.data.train, asked.workers or 2, asked.plan.seed),
+            cut=_cut(asked, len(blocks)),
+            method=asked.method,
+            device=asked.device,
+            path=None if asked.checkpoint is None else Path(asked.checkpoint),
+            normal=normal_of(asked.data.train),
+            evaluate=None if asked.data.validation is None else _scorer(blocks, asked),
+            **changes,
+        )
     nn.ModuleList(blocks).load_state_dict(record.state)
     rows = [
         {"epoch": at, "loss": _mean(own.losses)}
@@ -105,6 +110,17 @@ def fit(asked: Asked) -> Record:
         settings=changes,
         details=record,
     )
+
+
+@contextmanager
+def _divergence_told() -> Iterator[None]:
+    """Say what every method says of losses that are not finite, whichever side has seen it."""
+    try:
+        yield
+    except (Refused, QuorumLost) as error:
+        if DIVERGED in str(error):
+            raise FloatingPointError(str(error)) from error
+        raise
 
 
 def _cut(asked: Asked, units: int) -> int:

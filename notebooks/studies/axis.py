@@ -30,7 +30,6 @@ from alkit.schedule.targets import target_propagation
 from alkit.schedule.task import Schedule, Task, al_pipeline
 from alkit.schedule.timeline import Timeline
 from alkit.schedule.validate import validate
-from alkit.split.answers import Refused
 from alkit.split.schedule import split
 
 __all__ = [
@@ -151,7 +150,7 @@ def validated(name: str, data: DataSet, lr: float, **options: Any) -> float:
     """Return the best validation accuracy of a row at a rate; 0 where it diverges."""
     try:
         found = fitted(name, data, 100, lr, **options)
-    except (FloatingPointError, RankFailed, Refused):
+    except (FloatingPointError, RankFailed):
         return 0.0
     return float(found.history.val_acc.max())
 

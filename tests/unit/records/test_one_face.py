@@ -190,3 +190,11 @@ def test_methods_say_which_waits_they_remove():
     # targets still descend, but not through the forward weights of others
     assert {removes[name] for name in ("dtp", "vanilla_dtp", "tp", "ddtp")} == {("weights",)}
     assert not any("forward" in waits for waits in removes.values())
+
+
+@pytest.mark.parametrize("method", ["bp", "al", "pipedream", "1f1b", "pipelearn", "elastic", "dtp"])
+def test_losses_that_are_not_finite_are_told_alike(method):
+    x, y = tensors()
+    x[40, 0] = float("nan")
+    with pytest.raises(FloatingPointError, match="not finite|is nan"):
+        alkit.fit(blocks(), (x, y), epochs=3, **options(method))
