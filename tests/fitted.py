@@ -7,6 +7,7 @@ DIE_AT: the loss at which the process that computes it is killed; RUN: a checkpo
 
 import hashlib
 import os
+import re
 import signal
 import sys
 from typing import Any
@@ -19,7 +20,7 @@ from torch.nn.functional import cross_entropy
 import alkit
 from alkit.engine.record import Record
 
-__all__ = ["METHODS", "blocks", "digest", "fit"]
+__all__ = ["METHODS", "blocks", "digest", "digests", "fit"]
 
 METHODS: dict[str, dict[str, Any]] = {
     "al_pipeline": {},
@@ -41,7 +42,7 @@ def fit(method: str, **options: Any) -> Record:
     """Train blocks on tensors that are the same wherever this is called."""
     model = blocks()
     parts = [_labelled(torch.randn(count, 8)) for count in (32, 12, 12)]
-    own = {"epochs": 3, "batch_size": 8, "lr": 0.02, "progress": False} | METHODS[method]
+    own = {"epochs": 3, "batch_size": 8, "lr": 0.02, "progress": False} | METHODS.get(method, {})
     return alkit.fit(model, *parts, method=method, **own | options)
 
 
@@ -57,6 +58,14 @@ def digest(record: Record) -> str:
     for tensor in (*record.model.state_dict().values(), record.losses, record.test_correct):
         found.update(tensor.detach().contiguous().flatten().view(torch.uint8).numpy().data)
     return found.hexdigest()
+
+
+def digests(said: str) -> dict[str, dict[str, str]]:
+    """Return what every rank printed, by method and rank."""
+    found: dict[str, dict[str, str]] = {}
+    for method, rank, own in re.findall(r"^(\w+) (\d) (\w{64})$", said, re.MULTILINE):
+        found.setdefault(method, {})[rank] = own
+    return found
 
 
 def _fatal(scores: Tensor, y: Tensor, left: list[int]) -> Tensor:

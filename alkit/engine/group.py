@@ -59,7 +59,7 @@ class Group:
         if executor == "ranks" and not joined:
             raise RuntimeError(
                 'executor="ranks" runs inside alkit.launch(function, ranks=2), or under torchrun'
-                " inside alkit.engine.launch.torchrun_group()"
+                " inside alkit.torchrun_group()"
             )
         self.rank = dist.get_rank() if joined else 0
         self.ranks = dist.get_world_size() if joined else 1

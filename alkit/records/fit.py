@@ -178,8 +178,8 @@ def fit(
         settings=settings,
         changes=changes,
     )
-    made = made_of(asked)
-    return replace(import_module(f"alkit.{chosen.family}.fit").fit(asked), made=made)
+    record = import_module(f"alkit.{chosen.family}.fit").fit(asked)
+    return replace(record, made=made_of(asked))
 
 
 def _made_for(model: Any) -> str:

@@ -1,9 +1,8 @@
-"""Every method with ranks under torchrun ends in the bits of `ranks=2`, on one machine and on two.
+"""Every method with ranks under torchrun ends in the bits of `ranks=2`, on two machines, too.
 
-The two have a disk each: what one writes, the other does not see.
+They have a disk each: what one writes, the other does not see. On one it is a row of `tests.doors`.
 """
 
-import re
 from functools import cache
 from pathlib import Path
 
@@ -30,26 +29,11 @@ def started(method: str) -> str:
     return fitted.digest(fitted.fit(method, ranks=2))
 
 
-def digests(said: str) -> dict[str, dict[str, str]]:
-    """Return what every rank printed, by method and rank."""
-    found: dict[str, dict[str, str]] = {}
-    for method, rank, digest in re.findall(r"^(\w+) (\d) (\w{64})$", said, re.MULTILINE):
-        found.setdefault(method, {})[rank] = digest
-    return found
-
-
-def test_on_one_machine():
-    done = machines.on_one(SCRIPT, *METHODS)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert digests(done.stdout) == {name: dict.fromkeys("01", started(name)) for name in METHODS}
-    assert "CACHE off" not in done.stdout  # all of its ranks map the same features
-
-
 @needs_machines
 def test_on_two_machines(tmp_path: Path):
     codes, said = machines.on_two(LINE, SCRIPT, *METHODS, disks=tmp_path)
     assert codes == [0, 0], said[-3000:]
-    assert digests(said) == {name: dict.fromkeys("01", started(name)) for name in METHODS}
+    assert fitted.digests(said) == {name: dict.fromkeys("01", started(name)) for name in METHODS}
     assert "CACHE off  ranks on several machines share no folder" in said
 
 
@@ -64,7 +48,7 @@ def test_a_killed_run_goes_on(method, loss, tmp_path: Path):
     assert kept == [True, False]
     codes, said = machines.on_two(LINE, SCRIPT, method, disks=tmp_path, RUN="run.ckpt")
     assert codes == [0, 0], said[-3000:]
-    assert digests(said)[method] == {"0": started(method), "1": started(method)}
+    assert fitted.digests(said)[method] == {"0": started(method), "1": started(method)}
 
 
 def _saved(path: Path) -> str:
