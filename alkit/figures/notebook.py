@@ -1,5 +1,6 @@
 """The first lines of every notebook: seeds, threads, theme, and which versions are running."""
 
+import os
 import platform
 
 import numpy as np
@@ -12,11 +13,16 @@ __all__ = ["setup"]
 
 
 def setup(seed: int, threads: int = 1) -> None:
-    """Seed torch's global generator, set operator threads and theme, and print one version line."""
+    """Seed torch's global generator, set operator threads and theme, and print one version line.
+
+    The line says how many cores are busy already: times taken on a busy machine say little.
+    """
     torch.manual_seed(seed)
     torch.set_num_threads(threads)
     viz.set_theme()
+    busy, cores = os.getloadavg()[0], os.cpu_count() or 1
     print(
         f"alkit {__version__} · Python {platform.python_version()} · torch {torch.__version__}"
-        f" · numpy {np.__version__} · {threads} operator threads"
+        f" · numpy {np.__version__} · {threads} operator thread{'s' * (threads > 1)}"
+        f" · {min(busy / cores, 1):.0%} of {cores} cores busy"
     )
