@@ -3,6 +3,7 @@
 import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Literal
 
 import pandas as pd
 
@@ -135,11 +136,20 @@ def shades(count: int) -> list[str]:
     return list(sns.color_palette("colorblind", count).as_hex())
 
 
-def gantt(timeline: Timeline, title: str, ax: Axes | None = None) -> Axes:
+def gantt(
+    timeline: Timeline,
+    title: str,
+    ax: Axes | None = None,
+    *,
+    number: Literal["stage", "batch"] = "stage",
+) -> Axes:
     """Draw who was busy when: a row a resource, a box a task with its layer and batch.
 
-    Measured and simulated timelines look the same. Colour is the kind of task, the number in a box
-    is the layer, light and dark alternate with the batch.
+    Measured and simulated timelines look the same. Colour is the kind of task, light and dark
+    alternate with the batch.
+
+    Args:
+        number: what the number in a box is; where a resource has one layer, batches say more.
     """
     if ax is None:
         rows = len(timeline.resources)
@@ -159,7 +169,8 @@ def gantt(timeline: Timeline, title: str, ax: Axes | None = None) -> Axes:
             linewidth=0.5,
         )
         if width > small:
-            ax.text(i.start_s + width / 2, y, str(i.stage), ha="center", va="center", fontsize=7)
+            told = str(getattr(i, number))
+            ax.text(i.start_s + width / 2, y, told, ha="center", va="center", fontsize=7)
     ax.set_yticks(range(len(places)), list(places))
     ax.invert_yaxis()
     label = "seconds, by the device's clock" if timeline.clock == "device" else "seconds"
@@ -168,7 +179,9 @@ def gantt(timeline: Timeline, title: str, ax: Axes | None = None) -> Axes:
     return ax
 
 
-def gantts(timelines: Mapping[str, Timeline], title: str) -> Figure:
+def gantts(
+    timelines: Mapping[str, Timeline], title: str, *, number: Literal["stage", "batch"] = "stage"
+) -> Figure:
     """Draw several timelines below each other, on one scale of time; keys are their titles."""
     heights = [0.9 + 0.3 * len(timeline.resources) for timeline in timelines.values()]
     fig, axes = plt.subplots(
@@ -179,7 +192,7 @@ def gantts(timelines: Mapping[str, Timeline], title: str) -> Figure:
         squeeze=False,
     )
     for ax, (name, timeline) in zip(axes[:, 0], timelines.items(), strict=True):
-        gantt(timeline, name, ax)
+        gantt(timeline, name, ax, number=number)
         ax.set_xlabel("")
     axes[-1, 0].set(
         xlabel="seconds", xlim=(0, max(timeline.span_s for timeline in timelines.values()))

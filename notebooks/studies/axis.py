@@ -333,7 +333,8 @@ def picture(names: Sequence[str]) -> Figure:
     slowest = max(paces, key=lambda name: paces[name])
     ratio = paces[slowest] / paces[best]
     title = f"{label(best)}: a batch in 1/{ratio:.1f} of the time of {label(slowest)}"
-    figure = viz.gantts({label(name): unit_clock(name) for name in names}, title)
+    lines = {label(name): unit_clock(name) for name in names}
+    figure = viz.gantts(lines, title, number="batch")
     figure.axes[-1].set_xlabel("time, in forwards of a block; equal costs, a device a block")
     return figure
 

@@ -340,3 +340,17 @@ def test_faulty_presets_are_seen(tmp_path, name, content, words):
     complaints = preset_complaints(tmp_path / "params" / name)
     assert bool(complaints) == bool(words)
     assert all(words in complaint for complaint in complaints)
+
+
+def neighbours(book: Book) -> dict[str, str]:
+    """Return which notebooks the first cell calls previous and next."""
+    first = book.node.cells[0].source
+    return dict(re.findall(r"\*(previous|next):\* \[\d\d\]\((\w+\.ipynb)\)", first))
+
+
+def test_the_notebooks_are_one_chain():
+    names = [path.name for path in NOTEBOOKS]
+    for at, path in enumerate(NOTEBOOKS):
+        wanted = {"previous": names[at - 1]} if at else {}
+        wanted |= {"next": names[at + 1]} if at + 1 < len(names) else {}
+        assert neighbours(Book(path)) == wanted, path.name
