@@ -69,7 +69,13 @@ def _parser() -> argparse.ArgumentParser:
 
     sweep = commands.add_parser("sweep", help="execute all points of a grid, resumable")
     sweep.add_argument("file", help="YAML: notebook, preset, and grid or points")
-    sweep.add_argument("--jobs", type=int, default=2, metavar="N", help="runs at a time (2)")
+    where = sweep.add_mutually_exclusive_group()
+    where.add_argument("--jobs", type=int, metavar="N", help="runs at a time (2)")
+    where.add_argument(
+        "--dask",
+        metavar="ADDRESS",
+        help="run on the workers of this Dask scheduler, which is trusted to run code there",
+    )
     sweep.add_argument("--threads", type=int, default=1, metavar="N", help="threads a run (1)")
     sweep.add_argument(
         "--timeout", type=int, metavar="S", help="seconds that any one cell may take"
@@ -200,11 +206,12 @@ def _count_figures(path: Path) -> int:
 def _sweep(options: argparse.Namespace) -> int:
     points = runs.sweep(
         options.file,
-        options.jobs,
+        2 if options.jobs is None else options.jobs,
         options.record,
         force=options.force,
         threads=options.threads,
         timeout_s=options.timeout,
+        cluster=options.dask,
     )
     failed = points["state"] == "failed"
     rows = [results.read(path) for path in points.loc[~failed, "path"]]

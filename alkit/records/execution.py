@@ -20,7 +20,7 @@ import threading
 import time
 import uuid
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -34,6 +34,7 @@ from tqdm.auto import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
 from alkit.data.extras import ExtraMissing, extra
+from alkit.data.files import replacing
 from alkit.records import results
 
 __all__ = [
@@ -41,10 +42,14 @@ __all__ = [
     "Job",
     "ParameterError",
     "RunFailed",
+    "attempt",
     "cells",
     "execute",
     "execute_all",
+    "failed",
+    "known",
     "previous",
+    "table",
 ]
 
 MARK = "ALKIT_RUN_ID"  # in the environment of every process of a run, to find those it left behind
@@ -170,25 +175,46 @@ def execute_all(
     rows: dict[str, dict[str, Any]] = {}
     pool = ThreadPoolExecutor(workers)
     try:
-        futures = [pool.submit(_attempt, job, stop, force) for job in jobs]
+        futures = [pool.submit(attempt, job, stop, force) for job in jobs]
         with _quiet_log(progress):
             done = tqdm(as_completed(futures), total=len(jobs), unit="run", disable=not progress)
             rows.update((future.result()["name"], future.result()) for future in done)
     finally:  # after an interrupt the threads end their runs before this returns
         stop.set()
         pool.shutdown(cancel_futures=True)
+    return table(rows, jobs)
+
+
+def table(rows: Mapping[str, dict[str, Any]], jobs: Sequence[Job]) -> pd.DataFrame:
+    """Return the rows of jobs, which stand by their names, in the order of the jobs."""
     return pd.DataFrame([rows[job.name] for job in jobs], columns=STATES)
 
 
-def _attempt(job: Job, stop: threading.Event, force: bool) -> dict[str, Any]:
-    before = None if force else previous(job)
-    row = {"name": job.name, "state": "before" if before else "done", "cell": None, "error": None}
+def attempt(job: Job, stop: threading.Event, force: bool) -> dict[str, Any]:
+    """Return the row of a job that is executed, unless it has been and is not to be again."""
+    before = None if force else known(job)
     try:
-        ended = before or execute(job, stop)
-    except RunFailed as failed:
-        where = {"path": failed.partial, "cell": failed.cell, "error": failed.error}
-        return row | where | {"state": "failed", "seconds": None, "peak_mib": None}
-    return row | {"path": ended.path, "seconds": ended.seconds, "peak_mib": ended.peak_mib}
+        return before or _row(job, "done", execute(job, stop))
+    except RunFailed as error:
+        return failed(job, error.error, error.cell)
+
+
+def known(job: Job) -> dict[str, Any] | None:
+    """Return the row of a job that has finished before; None of another."""
+    before = previous(job)
+    return None if before is None else _row(job, "before", before)
+
+
+def failed(job: Job, error: str, cell: int | None = None) -> dict[str, Any]:
+    """Return the row of a job that has failed."""
+    partial = job.partial if job.partial.is_file() else None
+    row = dict.fromkeys(STATES) | {"name": job.name, "state": "failed"}
+    return row | {"path": partial, "cell": cell, "error": error}
+
+
+def _row(job: Job, state: str, ended: Finished) -> dict[str, Any]:
+    measured = {"seconds": ended.seconds, "peak_mib": ended.peak_mib, "path": ended.path}
+    return dict.fromkeys(STATES) | {"name": job.name, "state": state} | measured
 
 
 def _quiet_log(progress: bool) -> contextlib.AbstractContextManager[None]:
@@ -292,8 +318,11 @@ def _measure(job: Job) -> dict[str, float]:
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * unit / 2**20
     answer = {"seconds": time.perf_counter() - start, "peak_mib": peak}
     notebook.metadata["alkit"] = {"key": job.key, "record": job.record, **answer}
-    nbformat.write(notebook, job.partial)
-    os.replace(job.partial, job.target)
+    # not by way of the partial notebook: a run of the same point whose worker was lost may write
+    # what it had done into that while it ends
+    with replacing(job.target) as own:
+        nbformat.write(notebook, own)
+    job.partial.unlink(missing_ok=True)
     return answer
 
 

@@ -22,6 +22,7 @@ import pandas as pd
 import yaml
 
 from alkit.data import paths
+from alkit.records.cluster import execute_on
 from alkit.records.execution import (
     Finished,
     Job,
@@ -236,19 +237,24 @@ def sweep(
     force: bool = False,
     threads: int = 1,
     timeout_s: int | None = None,
+    cluster: str | None = None,
 ) -> pd.DataFrame:
     """Execute every point of a sweep file that has not finished before, `jobs` at a time.
 
     Args:
+        jobs: on this machine; a cluster has as many at a time as its workers have threads.
         threads: operator threads of each run; more of them than cores / jobs slow all runs down.
         force: execute finished points again; without it only those whose notebook has changed.
+        cluster: address of a Dask scheduler on whose workers the points run instead of here, see
+            `alkit.records.cluster.execute_on`.
     Returns: one row a point, as `alkit.records.execution.execute_all` does.
     Raises: ParameterError before anything starts; a failed point is a row, not an exception.
     """
     options = {"record": record, "threads": threads, "timeout_s": timeout_s, "progress": False}
     if jobs < 1 or threads < 1:
         raise ParameterError(f"jobs is {jobs} and threads is {threads}: give 1 or more of each")
-    return execute_all(plan_sweep(file, **options), jobs, force=force, progress=progress)
+    planned, how = plan_sweep(file, **options), {"force": force, "progress": progress}
+    return execute_on(cluster, planned, **how) if cluster else execute_all(planned, jobs, **how)
 
 
 def plan_sweep(file: str | Path, **options: Any) -> list[Job]:
