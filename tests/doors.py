@@ -285,7 +285,7 @@ REFUSED = {
     ("dtp", "BERT"): NO_INVERSE,
     ("dtp", "ViT"): NO_INVERSE,
     ("dtp", "dictionary batch"): NO_INVERSE,
-    ("split", "BERT"): "unit 1 gives a tuple: split learning sends one tensor",
+    ("split", "BERT"): "unit 0 gives a tuple: split learning sends one tensor",
     ("split", "dictionary batch"): "split deals samples among devices: give a DataSet, or",
     ("split", "DataLoader"): "split deals samples among devices: give a DataSet, or",
     ("elastic", "DataLoader"): "elastic training picks its samples itself.*: give a DataSet",

@@ -36,6 +36,14 @@ def add(commands: Any) -> None:
         part.add_argument(
             "--on", metavar="DEVICE", help='where this one trains: "cuda", "cuda:1" (the CPU)'
         )
+        part.add_argument(
+            "--network", metavar="FILE:FUNCTION", help='for model = "own": gives its blocks'
+        )
+        part.add_argument(
+            "--data",
+            metavar="FILE:FUNCTION",
+            help='for data = "own": gives its (x, y); the server tests with its own',
+        )
         part.add_argument("--quiet", action="store_true", help="no progress bar")
 
 
@@ -77,5 +85,6 @@ def _leave() -> NoReturn:
 def _read(options: argparse.Namespace) -> Any:
     from alkit.split.config import read
 
-    changes = {} if options.folder is None else {"folder": options.folder}
+    own = {"folder": options.folder, "network": options.network, "samples": options.data}
+    changes = {key: value for key, value in own.items() if value is not None}
     return read(options.config, **changes)

@@ -33,16 +33,18 @@ from alkit.split.settings import ConfigError, Settings, Training, check
 
 __all__ = ["ALL", "Config", "ConfigError", "read"]
 
+OWN = "own"  # a network or samples that each party brings itself
 CHOICES = {
-    "model": NETWORKS,
+    "model": (*NETWORKS, OWN),
     "partition": STRATEGIES,
-    "data": tuple(DATA.values()),
+    "data": (*DATA.values(), OWN),
     "norm": ("batch", "group"),
     **TRAINING_CHOICES,
 }
-MIRRORLESS = ("mnist", "svhn", "digits")  # a digit in a mirror is another sign
+# a digit in a mirror is another sign, and nobody knows what a party's own samples are
+MIRRORLESS = ("mnist", "svhn", "digits", OWN)
 ALL = -1  # a cut: all units on the device
-OWN = ("cut", "micro", "data_size", "threads", "memory_mib", "uplink_mbit", "downlink_mbit")
+OF_DEVICE = ("cut", "micro", "data_size", "threads", "memory_mib", "uplink_mbit", "downlink_mbit")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,9 +58,11 @@ class Config(Training):
         plain: no certificates; allowed on loopback only.
         devices: how many.
         data, data_size, test_size: the set, training samples of each device (0: all, shared out),
-            test samples (0: all).
+            test samples (0: all). "own" are the samples that `samples` gives: a device its
+            `data_size`, the server those that it tests with.
         partition, alpha, shards: who has what, see `alkit.split.deal`.
-        model, norm: network, and "batch" or "group".
+        model, norm: network, and "batch" or "group". "own" is what `network` gives, with or without
+            BatchNorm.
         method: of `alkit.split.METHODS`.
         cut: units on the device; -1 all of them.
         micro: micro-batches an iteration.
@@ -72,6 +76,7 @@ class Config(Training):
             its own probes; 0 to probe.
         patience_s: seconds without a sign of life after which the other side is lost.
         folder: for results, checkpoints and the devices' states.
+        network, samples: where this party's own are, see `alkit.split.own`; no keys of a file.
         device: what is different for single devices.
     """
 
@@ -102,18 +107,38 @@ class Config(Training):
     downlink_mbit: float = 0.0
     patience_s: float = 5.0
     folder: str = "runs/split"
+    network: str = ""
+    samples: str = ""
     device: tuple[Mapping[str, Any], ...] = ()
 
     def __post_init__(self) -> None:
         check(self, CHOICES)
         if not 0 < self.port < 65536:
             raise ConfigError(f"port is {self.port}: give 1 to 65535")
+        self._check_own()
         if self.cut < ALL:
             raise ConfigError(f"cut is {self.cut}: give -1 (all units on the device) or more")
         if len(self.device) > self.devices:
             raise ConfigError(f"{len(self.device)} tables [[device]] for {self.devices} devices")
         for at in range(len(self.device)):
             self.of(at)  # its own values are checked, too
+
+    def _check_own(self) -> None:
+        for key, given in (("model", self.network), ("data", self.samples)):
+            flag = "--network" if key == "model" else "--data"
+            own = getattr(self, key) == OWN
+            if own and not given:
+                raise ConfigError(f'{key} is "{OWN}": name yours, {flag} FILE.py:FUNCTION')
+            if given and not own:
+                raise ConfigError(f'{flag} is for {key} = "{OWN}"; it is {getattr(self, key)!r}')
+        if self.data == OWN and self.model != OWN:
+            raise ConfigError(
+                'data is "own", so the network must be: a function with alkit.split.build will do'
+            )
+        if self.data == OWN and self.validate:
+            raise ConfigError(
+                'data is "own": the server\'s are for test = true; leave out validate'
+            )
 
     def of(self, index: int) -> "Config":
         """Return the configuration as device `index` has it."""
@@ -143,7 +168,8 @@ class Config(Training):
     def digest(self) -> str:
         """Name what all parties must agree on; where they are and how they wait is not part."""
         own = ("server_address", "port", "certificates", "plain", "folder", "patience_s", "name")
-        told = {key: value for key, value in asdict(self).items() if key not in own}
+        code = ("network", "samples")  # where they are; the server compares what they are
+        told = {key: value for key, value in asdict(self).items() if key not in own + code}
         return hashlib.blake2b(json.dumps(told, sort_keys=True).encode(), digest_size=8).hexdigest()
 
 
@@ -168,13 +194,14 @@ def read(path: str | Path, **changes: Any) -> Config:
     if not isinstance(tables, list) or not all(isinstance(own, dict) for own in tables):
         raise ConfigError(f"{path}: write [[device]] for the values of one device")
     values = _named(explained(found, path), path)
-    own = tuple(_named(table, path, OWN) for table in tables)
+    own = tuple(_named(table, path, OF_DEVICE) for table in tables)
     return Config(**values | changes, device=own)
 
 
 def _named(found: Mapping[str, Any], path: Path, allowed: tuple[str, ...] = ()) -> dict[str, Any]:
     """Return the values by our names, of the right types."""
-    types = {each.name: each.type for each in fields(Config) if each.name != "device"}
+    no_keys = ("device", "network", "samples")
+    types = {each.name: each.type for each in fields(Config) if each.name not in no_keys}
     values: dict[str, Any] = {}
     for key, value in found.items():
         name = ALIASES.get(key, key)

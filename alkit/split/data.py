@@ -16,19 +16,48 @@ from alkit.data.parts import DataSet, Part
 from alkit.data.seeds import generator_for
 from alkit.engine.device import devices_named, place
 from alkit.models.modes import evaluating
-from alkit.split.config import Config, ConfigError
+from alkit.split import own
+from alkit.split.config import OWN, Config, ConfigError
 from alkit.split.deal import deal
 from alkit.split.expect import Expect
-from alkit.split.networks import build
+from alkit.split.networks import build, has_batch_norm
 
-__all__ = ["dealt", "evaluator", "message_limit", "network", "normal_of", "part_of"]
+__all__ = [
+    "counts",
+    "dealt",
+    "evaluator",
+    "example",
+    "message_limit",
+    "network",
+    "normal_of",
+    "part_of",
+    "server_part",
+]
 
 EVALUATED = 500  # samples at a time
 WIDE = ("VGG11", "VGG16", "ResNet18", "ResNet50", "MobileNetSmall", "MobileNetLarge")
 
 
+def _loaded(config: Config) -> DataSet:
+    if config.data == OWN:
+        return _own(config.samples, config.network, config.seed)
+    return _named(config.data, config.model)
+
+
 @lru_cache(maxsize=2)
-def _loaded(data: str, model: str) -> DataSet:
+def _own(samples: str, network: str, seed: int) -> DataSet:
+    """Return a party's own samples, whatever it takes them for."""
+    x, y = own.samples(samples)
+    classes = Expect(own.network(network, seed), x[:1]).classes
+    try:
+        part = Part(x, y, classes)
+    except ValueError as error:
+        raise ConfigError(f"--data {samples}: {error}") from error
+    return DataSet(OWN, part, part, part, classes, ())
+
+
+@lru_cache(maxsize=2)
+def _named(data: str, model: str) -> DataSet:
     if data == "mnist":
         return datasets.load("mnist", side=32 if model in WIDE else 28)
     if data == "digits":
@@ -42,11 +71,11 @@ def dealt(config: Config) -> list[Tensor]:
     Raises:
         ConfigError: more samples are asked for than there are.
     """
-    part = _loaded(config.data, config.model).train
-    own = [config.of(at).data_size for at in range(config.devices)]
+    part = _loaded(config).train
+    asked = [config.of(at).data_size for at in range(config.devices)]
     sizes = None
-    if any(own):
-        sizes = [size or len(part) // config.devices for size in own]
+    if any(asked):
+        sizes = [size or len(part) // config.devices for size in asked]
     own_deal = partial(deal, alpha=config.alpha, shards=config.shards, seed=config.seed)
     try:
         return own_deal(part.y, config.devices, config.partition, sizes=sizes)
@@ -55,24 +84,68 @@ def dealt(config: Config) -> list[Tensor]:
 
 
 def part_of(config: Config, index: int) -> Part:
-    """Return the samples of a device."""
-    return _loaded(config.data, config.model).train.take(dealt(config)[index])
+    """Return the samples of a device.
+
+    Raises:
+        ConfigError: a device's own are not as many as the configuration says.
+    """
+    part = _loaded(config).train
+    if config.data != OWN:
+        return part.take(dealt(config)[index])
+    if len(part) != (size := counts(config)[index]):
+        said = f"{len(part)} samples, and data_size of device {index} is {size}"
+        raise ConfigError(f"--data {config.samples} gives {said}: all parties must know the number")
+    return part
+
+
+def server_part(config: Config) -> Part:
+    """Return samples of the size and kind of a device's, for the server to measure itself with."""
+    return _loaded(config).train if config.data == OWN else part_of(config, 0)
+
+
+def counts(config: Config) -> list[int]:
+    """Return how many samples each device has.
+
+    Raises:
+        ConfigError: they are the devices' own, and the configuration does not say.
+    """
+    if config.data != OWN:
+        return [len(rows) for rows in dealt(config)]
+    sizes = [config.of(at).data_size for at in range(config.devices)]
+    if not all(sizes):
+        raise ConfigError('data is "own": give each device its number of samples, data_size')
+    return sizes
+
+
+def example(config: Config) -> Tensor:
+    """Return one sample (1, ...) as the network takes it, but for its scale."""
+    return _loaded(config).test.x[:1].float()
 
 
 def network(config: Config, on: str | None = None) -> list[nn.Module]:
     """Return the units with their initial weights, on a device of this machine or the CPU."""
-    found = _loaded(config.data, config.model)
+    units = _own_units(config) if config.model == OWN else _built(config)
+    return [unit if on is None else unit.to(devices_named(on)[0]) for unit in units]
+
+
+def _own_units(config: Config) -> list[nn.Module]:
+    units = own.network(config.network, config.seed)
+    if config.norm != "batch" and has_batch_norm(units):
+        raise ConfigError(f'--network {config.network} has BatchNorm: write norm = "batch"')
+    return units
+
+
+def _built(config: Config) -> list[nn.Module]:
+    found = _loaded(config)
     _, channels, side, _ = found.test.x.shape
     shaped = partial(build, channels=channels, side=side)
-    units = shaped(config.model, found.num_classes, norm=config.norm, seed=config.seed)
-    return [unit if on is None else unit.to(devices_named(on)[0]) for unit in units]
+    return shaped(config.model, found.num_classes, norm=config.norm, seed=config.seed)
 
 
 def message_limit(config: Config) -> int:
     """Return the bytes that no message of this run exceeds: all weights, or a batch's activations,
     half as much again, and 16 MiB for the log of a round."""
-    x = _loaded(config.data, config.model).test.x[:1].float()
-    expect = Expect(network(config), x)
+    expect = Expect(network(config), example(config))
     weights = sum(math.prod(shape) * dtype.itemsize for shape, dtype in expect.state.values())
     widest = max(math.prod(shape) for shape, _ in expect.features)
     return int(1.5 * max(weights, 4 * widest * config.batch)) + (1 << 24)
@@ -93,7 +166,7 @@ def evaluator(
     "accuracy" (0 to 1) on `test_size` samples of the test part, drawn by the seed, if `test` is
     set; "val_loss" and "val_acc" on samples held out of training, if `validate` is.
     """
-    found = _loaded(config.data, config.model)
+    found = _loaded(config)
     test = found.test
     if 0 < config.test_size < len(test):
         draw = generator_for(config.seed, "test")

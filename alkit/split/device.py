@@ -60,6 +60,8 @@ class Device:
         index: its number, from 0.
         prepare: makes the job from what the server tells, which is names and numbers.
         name: of the job; the server refuses a device of another one.
+        network: fingerprints of its units, with spaces between, which the server compares with its
+            own; "" in one process, where all have the same units.
         folder: for its optimiser's state, so that it can go on after its own end; default none.
         retries: attempts to connect again before it gives up; the count starts anew with each
             round that is done.
@@ -75,6 +77,7 @@ class Device:
         prepare: Callable[[dict[str, Any]], Job],
         *,
         name: str = "",
+        network: str = "",
         folder: Path | None = None,
         retries: int = 20,
         pause_s: float = 0.5,
@@ -82,7 +85,7 @@ class Device:
         threads: int | None = None,
         progress: bool = False,
     ) -> None:
-        self.index, self.prepare, self.name = index, prepare, name
+        self.index, self.prepare, self.name, self.network = index, prepare, name, network
         self.caller = CallerState.here()
         self.path = None if folder is None else Path(folder) / f"device-{index}.pt"
         self.retries, self.pause_s, self.memory_bytes = retries, pause_s, memory_bytes
@@ -132,7 +135,8 @@ class Device:
     def _session(self, channel: Channel) -> dict[str, Tensor]:
         """Say hello, do what the server says, and return the final weights."""
         number, step = (-1, -1) if self.work is None else (self.work.number, self.work.steps_done)
-        hello = {"device": self.index, "job": self.name, "saved": [list(key) for key in self.saved]}
+        hello = {"device": self.index, "job": self.name, "network": self.network}
+        hello |= {"saved": [list(key) for key in self.saved]}
         channel.send(Message("hello", values=hello | {"round": number, "step": step}))
         welcome = receive(channel, PATIENCE_S, "welcome")
         if self.job is None:

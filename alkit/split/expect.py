@@ -4,6 +4,7 @@ Whoever sends something else is left out of the round, with the sentence that is
 """
 
 import copy
+import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -18,7 +19,7 @@ from alkit.split.log import intervals
 from alkit.split.profile import LOAD_BYTES, Machine
 from alkit.split.wire import STATE, Message, WireError
 
-__all__ = ["Due", "Expect", "sound"]
+__all__ = ["Due", "Expect", "fingerprints", "sound"]
 
 MOST = 2**31  # of rounds, steps, micro-batches
 LARGE = 1e15  # of seconds, bytes and bit/s
@@ -50,18 +51,35 @@ class Expect:
 
     def __init__(self, units: Sequence[nn.Module], example: Tensor) -> None:
         self.units, x = len(units), example
+        self.layouts = [_layout(unit) for unit in units]
         self.features = [(x.shape[1:], x.dtype)]  # at each cut, of a sample
-        for number, unit in enumerate(copy.deepcopy(list(units)), 1):
+        for at, unit in enumerate(copy.deepcopy(list(units))):
+            taken = f"{tuple(x.shape)} of {x.dtype}"
             with evaluating(unit), torch.no_grad():
-                x = unit.cpu()(x)
+                try:
+                    x = unit.cpu()(x)
+                except RuntimeError as error:
+                    raise ValueError(f"unit {at} does not take {taken}: {error}") from error
             if not isinstance(x, Tensor):
                 raise ValueError(
-                    f"unit {number} gives a {type(x).__name__}: split learning sends one tensor"
+                    f"unit {at} gives a {type(x).__name__}: split learning sends one tensor"
                     " from head to tail, so join the units that hand on more"
                 )
             self.features.append((x.shape[1:], x.dtype))
         self.classes = x.shape[-1]
         self.state = {name: (own.shape, own.dtype) for name, own in state_of(units).items()}
+
+    def differs(self, told: Sequence[str]) -> str:
+        """Return what is different in the network of a device that tells its fingerprints."""
+        if not told:
+            return ""
+        if len(told) != self.units:
+            return f"it has {len(told)} units; here are {self.units}"
+        pairs = enumerate(zip(told, self.layouts, strict=True))
+        names = (
+            f"unit {at}, which is here: {own}" for at, (came, own) in pairs if came != _digest(own)
+        )
+        return next(names, "")
 
     def receive(self, channel: Channel, due: Due, limit_s: float | None) -> Message:
         """Return the message that is due.
@@ -142,6 +160,20 @@ class Expect:
                 _between(f"{key} of an interval", getattr(row, key), 0, most)
         samples = due.samples, due.samples
         _numbers(message, samples=samples, right=(0, due.samples), loss=(-1e30, 1e30))
+
+
+def fingerprints(units: Sequence[nn.Module]) -> list[str]:
+    """Return a word a unit for the names, shapes and types of its weights; not what it computes."""
+    return [_digest(_layout(unit)) for unit in units]
+
+
+def _layout(unit: nn.Module) -> str:
+    state = unit.state_dict().items()
+    return ", ".join(f"{k} {tuple(v.shape)} {v.dtype}" for k, v in state) or "without weights"
+
+
+def _digest(layout: str) -> str:
+    return hashlib.blake2b(layout.encode(), digest_size=8).hexdigest()
 
 
 def sound(tail: Tail, loss: float) -> None:

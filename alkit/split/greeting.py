@@ -87,6 +87,8 @@ def welcome(
         raise Unwanted(f"no device {index}: there are 0 to {devices - 1}")
     if identity is not None and identity != index:
         raise Unwanted(f"the certificate is of device {identity}, not of {index}")
+    if why := expect.differs(hello.values["network"].split()):
+        raise Unwanted(f"the network of device {index} is another one: {why}")
     saved = [tuple(key) for key in hello.values["saved"]]
     told = {"job": dict(job), "probes": PROBES, "profile": profile}
     channel.send(Message("welcome", values=told))

@@ -27,6 +27,7 @@ from alkit.split.certs import certificates_in
 from alkit.split.choosing import Choosing
 from alkit.split.config import Config, ConfigError
 from alkit.split.device import Device, Job, Refused
+from alkit.split.expect import fingerprints
 from alkit.split.grpc_channel import connect
 from alkit.split.handshake import Certificates
 from alkit.split.listener import Listener
@@ -55,16 +56,15 @@ def serve(config: Config, *, on: str | None = None, progress: bool = True) -> Pa
     """
     units = samples_of.network(config, on)
     settings = config.settings(len(units))
-    counts = [len(rows) for rows in samples_of.dealt(config)]
+    counts = samples_of.counts(config)
     folder = Path(config.folder)
     evaluate = samples_of.evaluator(config, on)
-    example = samples_of.part_of(config, 0).x[:1].float()
     choosing = _choosing(config, units, settings, counts) if config.profile else None
     bar = tqdm(desc="rounds", unit="round", disable=not progress)
     options: dict[str, Any] = {"name": config.digest, "profile": config.profile}
     options |= {"path": folder / "server.pt", "evaluate": evaluate, "choosing": choosing}
     options["report"] = lambda record: _show(bar, record)
-    server = Server(units, settings, counts, example=example, **options)
+    server = Server(units, settings, counts, example=samples_of.example(config), **options)
     bar.total, bar.n = server.rounds, server.round
     bar.refresh()
     address, own = f"{config.server_address}:{config.port}", _certificates(config, "server")
@@ -110,19 +110,18 @@ def device(
     Args:
         on: device of this machine that its head trains on, such as "cuda"; the CPU without.
     Raises:
-        ConfigError: there is no such device.
+        ConfigError: there is no such device, or its own network or samples are none.
         ChannelLost, Refused: see `Device.run`.
     """
     if index not in range(config.devices):
         raise ConfigError(f"no device {index}: there are 0 to {config.devices - 1}")
-    own = config.of(index)
+    own, part = config.of(index), samples_of.part_of(config, index)
 
     def prepare(told: dict[str, Any]) -> Job:
         units = samples_of.network(config, on)
         settings = Settings.read(dict(told["settings"]))
         if settings != config.settings(len(units)):
             raise Refused("the server's settings differ from this file's: give both the same file")
-        part = samples_of.part_of(config, index)
         stream = Stream(part.x, part.y, settings, index, samples_of.normal_of(part))
         return Job(settings, units, stream)
 
@@ -131,6 +130,7 @@ def device(
     room = {"limit": samples_of.message_limit(config), "capacity": 2 * own.micro + 4}
     about: dict[str, Any] = {"memory_bytes": _bytes(own.memory_mib), "threads": own.threads}
     about |= {"folder": Path(config.folder), "progress": progress}
+    about["network"] = " ".join(fingerprints(samples_of.network(config)))
     runner = Device(index, prepare, name=config.digest, **about)
     return runner.run(lambda: connect(address, certificates, patience_s=config.patience_s, **room))
 
@@ -141,7 +141,7 @@ def _choosing(
     """Profile this machine as the server, and say what each device has to train."""
     if config.method != "pipelearn" or config.duplicate:
         raise ConfigError("profile is for method 'pipelearn' without duplicate: it chooses a cut")
-    part = samples_of.part_of(config, 0)
+    part = samples_of.server_part(config)
     [first] = Stream(part.x, part.y, settings, 0, samples_of.normal_of(part)).step(0, 1)
     options: dict[str, Any] = {"repeats": config.profile, "threads": config.threads}
     options["memory_bytes"] = _bytes(config.server_memory_mib)

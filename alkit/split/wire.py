@@ -30,7 +30,7 @@ __all__ = [
     "stamped",
 ]
 
-MAGIC, VERSION = b"ALKS", 2
+MAGIC, VERSION = b"ALKS", 3
 HEADER = struct.Struct("<4sHBxIIIIdIQI4x")
 SENT_AT = struct.calcsize("<4sHBxIIII")
 MOST_VALUES = 1 << 16  # bytes of JSON
@@ -40,9 +40,10 @@ DTYPES = (*FLOATS, torch.uint8, torch.int32, torch.int64, torch.bool)
 
 # what each kind may carry: values by type, and whether tensors are allowed
 _NUMBER = (int, float)
+_HELLO = {"job": str, "network": str, "saved": list}
 _ANEW = {"fresh": bool, "resume": bool}
 _SCHEMA: dict[str, tuple[dict[str, Any], bool]] = {
-    "hello": ({"device": int, "job": str, "round": int, "step": int, "saved": list}, False),
+    "hello": (dict.fromkeys(("device", "round", "step"), int) | _HELLO, False),
     "welcome": ({"job": dict, "probes": int, "profile": int}, False),
     "probe": ({}, True),
     "probe_reply": ({"t1": _NUMBER, "t2": _NUMBER}, True),

@@ -242,7 +242,7 @@ def test_one_tail_and_nobody_left(tmp_path):
 
 
 def hello(**changes):
-    values = {"device": 0, "job": "", "round": -1, "step": -1, "saved": []} | changes
+    values = {"device": 0, "job": "", "network": "", "round": -1, "step": -1, "saved": []} | changes
     return Message("hello", values=values)
 
 

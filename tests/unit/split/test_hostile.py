@@ -335,7 +335,7 @@ def test_no_tail_takes_it(tmp_path, caplog, options, change):
 
 def test_a_time_that_is_none_and_a_hello_of_nonsense():
     expect = Expect(units(), parts(SIZES)[0][0][:1])
-    hello = {"device": 0, "job": "", "round": -1, "step": -1, "saved": []}
+    hello = {"device": 0, "job": "", "network": "", "round": -1, "step": -1, "saved": []}
     expect.check(Message("hello", values=hello), Due("hello"))
     for wrong, words in [
         (Message("hello", values=hello, sent_s=NAN), "no time"),
