@@ -18,7 +18,7 @@ from alkit.al.recipes import Recipe, find_recipe
 from alkit.data import tree
 from alkit.data.arguments import given
 from alkit.engine.optimizers import adam
-from alkit.models.blocks import as_blocks
+from alkit.models.blocks import as_blocks, joined, learns
 from alkit.models.modes import evaluating
 
 __all__ = ["Pooled", "label_side", "pool", "to_al", "to_bp"]
@@ -138,24 +138,15 @@ def _check_classes(num_classes: int, recipe: Recipe) -> None:
 
 def _body(blocks: Iterable[nn.Module], num_classes: int) -> list[nn.Module]:
     """Return blocks with parameters, the others joined to those before, and no head."""
-    groups: list[list[nn.Module]] = []
-    for block in as_blocks(blocks):
-        if groups and (not _learns(block) or not any(map(_learns, groups[-1]))):
-            groups[-1].append(block)
-        else:
-            groups.append([block])
+    groups = joined(blocks)
     if len(groups) > 1 and _is_head(groups[-1], num_classes):
         groups.pop()
     return [group[0] if len(group) == 1 else nn.Sequential(*group) for group in groups]
 
 
-def _learns(block: nn.Module) -> bool:
-    return next(block.parameters(), None) is not None
-
-
 def _is_head(group: list[nn.Module], num_classes: int) -> bool:
     leaves = [leaf for block in group for leaf in block.modules() if not [*leaf.children()]]
-    learn = [leaf for leaf in leaves if _learns(leaf)]
+    learn = [leaf for leaf in leaves if learns(leaf)]
     ends_in_scores = isinstance(leaves[-1], nn.Linear | nn.Softmax | nn.LogSoftmax)
     one_linear = [type(leaf) for leaf in learn] == [nn.Linear]
     return ends_in_scores and one_linear and bool(learn[0].out_features == num_classes)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from inspect import Parameter, signature
 from typing import Any
 
 import torch
@@ -22,6 +23,7 @@ from alkit.engine.steps import Steps
 __all__ = ["fit", "model_of"]
 
 
+KEYWORD = Parameter.KEYWORD_ONLY
 LOSSES = 'its layers\' losses are the recipe\'s: give recipe="regression", "multi_label", ...'
 
 
@@ -95,6 +97,10 @@ def model_of(asked: Asked) -> ALModel | BPModel:
         asked.refuse("loss", "optimizer", "lr", why="the model has its own")
         asked.no_changes("they are for blocks, of which a model is made")
         return asked.model
+    made = to_bp if asked.method == "bp" else to_al
+    known = [name for name, each in signature(made).parameters.items() if each.kind == KEYWORD]
+    if unknown := [name for name in asked.changes if name not in (*known, "num_classes")]:
+        raise TypeError(f"unknown settings {', '.join(unknown)}: there are {', '.join(known)}")
     options = asked.given_options(lr="lr", optimizer="optimizer") | dict(asked.changes)
     batches: Iterable[Any] = asked.data.train.batches(2, shuffle=False)
     sample, y = next(iter(batches))

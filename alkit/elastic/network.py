@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from alkit.engine.device import place
 from alkit.engine.random import random_from
 from alkit.models.bert import BertSizes, bert_for_classes, bert_for_spans, span_loss
-from alkit.models.blocks import as_blocks
+from alkit.models.blocks import joined
 from alkit.models.modes import evaluating
 from alkit.models.vit import ViTSizes, vit
 
@@ -93,16 +93,18 @@ class Network(nn.Module):
         """Make one of any list of blocks, or of a network that `alkit.blocks` cuts.
 
         The first block is the embedding and the last one the tail; those between freeze one by one.
+        A block without parameters has nothing to freeze and joins the one before.
 
         Raises:
-            ValueError: fewer than three blocks.
+            ValueError: fewer than three blocks with parameters.
         """
-        units = as_blocks(blocks)
-        if len(units) < 3:
+        groups = joined(blocks)
+        if len(groups) < 3:
             raise ValueError(
-                f"{len(units)} blocks: elastic training freezes those between the first and the"
-                " last, so give three or more"
+                f"{len(groups)} blocks with parameters: elastic training freezes those between the"
+                " first and the last, so give three or more"
             )
+        units = [each[0] if len(each) == 1 else nn.Sequential(*each) for each in groups]
         return cls(units, len(units) - 2, loss, seed=seed, units_a_layer=1)
 
     def first(self, frozen: int | None = None) -> int:

@@ -7,7 +7,7 @@ from torch import nn
 from alkit.data.arguments import given
 from alkit.models.foreign import CUTS, cut
 
-__all__ = ["as_blocks"]
+__all__ = ["as_blocks", "joined", "learns"]
 
 
 def as_blocks(blocks: nn.Module | Iterable[nn.Module]) -> list[nn.Module]:
@@ -40,3 +40,23 @@ def as_blocks(blocks: nn.Module | Iterable[nn.Module]) -> list[nn.Module]:
     if not found:
         raise ValueError("there are no blocks: give at least one")
     return found
+
+
+def joined(blocks: nn.Module | Iterable[nn.Module]) -> list[list[nn.Module]]:
+    """Return groups of neighbouring blocks, each with something to learn.
+
+    A block without parameters (ReLU, pooling, flattening) joins the block before it, at the
+    beginning the one after it.
+    """
+    groups: list[list[nn.Module]] = []
+    for block in as_blocks(blocks):
+        if groups and (not learns(block) or not any(map(learns, groups[-1]))):
+            groups[-1].append(block)
+        else:
+            groups.append([block])
+    return groups
+
+
+def learns(block: nn.Module) -> bool:
+    """Say whether a block has parameters."""
+    return next(block.parameters(), None) is not None

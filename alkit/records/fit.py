@@ -16,6 +16,7 @@ from alkit.engine.evaluate import Metrics
 from alkit.engine.group import Group
 from alkit.engine.loop import Plan
 from alkit.engine.record import Record
+from alkit.records.checks import check_types_and_targets
 from alkit.records.methods import METHODS
 from alkit.records.saved import made_of
 
@@ -178,6 +179,7 @@ def fit(
         settings=settings,
         changes=changes,
     )
+    check_types_and_targets(asked, chosen.family)
     record = import_module(f"alkit.{chosen.family}.fit").fit(asked)
     return replace(record, made=made_of(asked))
 

@@ -69,7 +69,7 @@ def checkout(tmp_path, monkeypatch):
 
 def started(**options):
     """Start a scheduler here and workers as processes, which nannies watch."""
-    place = {"host": "127.0.0.1", "dashboard_address": None, "threads_per_worker": 1}
+    place = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0", "threads_per_worker": 1}
     return distributed.LocalCluster(**place | {"processes": True, "n_workers": 2} | options)
 
 

@@ -198,3 +198,33 @@ def test_losses_that_are_not_finite_are_told_alike(method):
     x[40, 0] = float("nan")
     with pytest.raises(FloatingPointError, match="not finite|is nan"):
         alkit.fit(blocks(), (x, y), epochs=3, **options(method))
+
+
+@pytest.mark.parametrize("method", ["bp", "al", "pipedream", "splitfed", "elastic", "dtp"])
+def test_samples_of_another_type_than_the_weights_are_told_before_anything_trains(method):
+    """What numpy and scikit-learn give is double."""
+    x, y = tensors()
+    with pytest.raises(ValueError, match=r"x is torch.float64 and .* give x.to\(torch.float32\)"):
+        alkit.fit(blocks(), (x.double(), y), **options(method))
+
+
+@pytest.mark.parametrize("method", ["bp", "pipedream", "elastic", "dtp"])
+def test_numbers_are_not_compared_as_classes_nor_spread_over_scores(method):
+    x, _ = tensors()
+    with pytest.raises(ValueError, match="numbers to predict need mean squared errors"):
+        alkit.fit(blocks(), (x, x[:, :1]), **options(method))
+    ends_in_one = [*blocks()[:2], nn.Linear(WIDTH, 1)]
+    asked = options(method) | {"loss": nn.functional.mse_loss}
+    with pytest.raises(ValueError, match=r"scores \(2, 1\) .* give y\[:, None\]"):
+        alkit.fit(ends_in_one, (x, x[:, 0]), **asked)
+    alkit.fit(ends_in_one, (x, x[:, :1]), lr=0.01, **asked)
+
+
+def test_elastic_training_of_layers_one_by_one():
+    """Layers without parameters have nothing to freeze."""
+    first, second, third = (nn.Linear(WIDTH, WIDTH) for _ in range(3))
+    net = nn.Sequential(first, nn.LayerNorm(WIDTH), nn.GELU(), second, nn.SiLU(), third)
+    record = alkit.fit(net, tensors(), method="elastic", epochs=3, lr=0.01, progress=False)
+    assert [type(unit).__name__ for unit in record.model.units] == [
+        *("Linear", "Sequential", "Sequential", "Linear")
+    ]
