@@ -174,7 +174,7 @@ def test_sweep_prints_summary_and_failures(monkeypatch, checkout, capsys):
     options = "--jobs 3 --record --force --threads 2 --timeout 9"
     assert cli.main(["sweep", "s.yaml", *options.split()]) == 1
     assert given[0][0] == ("s.yaml", 3, True)
-    assert given[0][1] == {"force": True, "threads": 2, "timeout_s": 9}
+    assert given[0][1] == {"force": True, "threads": 2, "timeout_s": 9, "cluster": None}
     out, err = capsys.readouterr()
     assert "10_x (cpu)" in out
     assert "97.4" in out
