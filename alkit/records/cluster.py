@@ -86,10 +86,8 @@ def _rows(
         done = tqdm(as_completed(given), total=len(given), unit="run", disable=not progress)
         return {given[future].name: _row(future, given[future]) for future in done}
     except CancelledError as error:
-        said = f"the scheduler at {client.scheduler.address} has gone: what runs on workers ends"
-        raise ConnectionError(
-            f"{said} with them; call again for the points that are left"
-        ) from error
+        said = f"the scheduler at {client.scheduler.address} has gone, and its workers with it"
+        raise ConnectionError(f"{said}: call again for the points that are left") from error
     except BaseException:  # no run is left behind, and none that waits begins
         stop.set()
         under_way = {key for keys in client.processing().values() for key in keys}

@@ -76,10 +76,8 @@ class Expect:
         if len(told) != self.units:
             return f"it has {len(told)} units; here are {self.units}"
         pairs = enumerate(zip(told, self.layouts, strict=True))
-        names = (
-            f"unit {at}, which is here: {own}" for at, (came, own) in pairs if came != _digest(own)
-        )
-        return next(names, "")
+        other = [(at, own) for at, (came, own) in pairs if came != _digest(own)]
+        return f"unit {other[0][0]}, which is here: {other[0][1]:.500}" if other else ""
 
     def receive(self, channel: Channel, due: Due, limit_s: float | None) -> Message:
         """Return the message that is due.
