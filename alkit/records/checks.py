@@ -3,7 +3,7 @@
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from alkit.data import tree
 from alkit.data.given import Pairs
@@ -26,12 +26,16 @@ def check_types_and_targets(asked: Asked, family: str) -> None:
         ValueError: says what was given, and what to give.
     """
     train = asked.data.train
-    if isinstance(train, Part):  # its targets are classes
+    if not isinstance(asked.model, nn.Module | list | tuple):
+        return  # what can be read once is read by the method
+    cast = asked.plan.precision != "float32"  # operators see to types themselves
+    if isinstance(train, Part) and not cast:  # its targets are classes
         _check_type(train.x, asked.model)
     if not isinstance(train, Pairs):
         return
     x, y = tree.map_tensors(lambda each: each[:2], (train.x, train.y))
-    _check_type(x, asked.model)
+    if not cast:
+        _check_type(x, asked.model)
     if family == "al" and asked.method != "bp":
         return  # its recipe says what it compares
     if asked.loss is None and y.is_floating_point():
@@ -42,7 +46,7 @@ def check_types_and_targets(asked: Asked, family: str) -> None:
 
 def _check_type(x: Any, model: Any) -> None:
     given = next((each.dtype for each in tree.tensors(x) if each.is_floating_point()), None)
-    modules = [model] if isinstance(model, torch.nn.Module) else list(model)
+    modules = [model] if isinstance(model, nn.Module) else list(model)
     parameters = (each for module in modules for each in module.parameters())
     own = next((each.dtype for each in parameters if each.is_floating_point()), given)
     if given is not None and given != own:

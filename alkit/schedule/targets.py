@@ -13,7 +13,7 @@ A target is the one of the block above, sent down by what that block has just le
 
 from collections.abc import Iterable, Iterator
 
-from alkit.schedule.task import Edge, Schedule, ScheduleError, Task
+from alkit.schedule.task import Edge, Schedule, ScheduleError, Task, own_layer
 
 __all__ = ["target_propagation"]
 
@@ -37,14 +37,15 @@ def target_propagation(blocks: int, *, direct: bool = False) -> Schedule:
 
     def edges(task: Task) -> tuple[Edge, ...]:
         kind, block, batch, _ = task
-        if kind == "forward":
-            weights = Edge("weights", Task("update", block, batch - 1))
-            below = Edge("data", Task("forward", block - 1, batch))
-            return (below, weights) if block else (weights,)
+        if kind in ("forward", "update"):
+            return own_layer(task)
         if kind == "target" and block < last:
             return (Edge("data", Task("target", last if direct else block + 1, batch)),)
-        before = {"learn": "forward", "backward": "target", "update": "backward"}
-        before["target"] = "learn" if block else "forward"
+        before = {
+            "learn": "forward",
+            "backward": "target",
+            "target": "learn" if block else "forward",
+        }
         return (Edge("order", Task(before[kind], block, batch)),)
 
     return Schedule("ddtp" if direct else "dtp", blocks, blocks, order, edges)

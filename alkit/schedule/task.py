@@ -56,6 +56,7 @@ __all__ = [
     "block_by_block",
     "bp",
     "free_workers",
+    "own_layer",
 ]
 
 
@@ -173,7 +174,7 @@ class Schedule:
 
 def bp() -> Schedule:
     """Backprop of a whole model as one stage: the baseline, on the same engine."""
-    return Schedule("bp", stages=1, workers=1, order=_layer_by_layer(range(1)), edges=_own_layer)
+    return Schedule("bp", stages=1, workers=1, order=_layer_by_layer(range(1)), edges=own_layer)
 
 
 def block_by_block(blocks: int) -> Schedule:
@@ -189,8 +190,8 @@ def block_by_block(blocks: int) -> Schedule:
     def edges(task: Task) -> tuple[Edge, ...]:
         if task.kind == "backward" and task.stage < blocks - 1:
             above = Edge("data", Task("backward", task.stage + 1, task.batch))
-            return *_own_layer(task), above
-        return _own_layer(task)
+            return *own_layer(task), above
+        return own_layer(task)
 
     return Schedule("bp", blocks, 1, order, edges)
 
@@ -198,7 +199,7 @@ def block_by_block(blocks: int) -> Schedule:
 def al(layers: int) -> Schedule:
     """Associated learning on one worker: forward, backward and update layer by layer."""
     _check_positive(layers=layers)
-    return Schedule("al", layers, 1, _layer_by_layer(range(layers)), _own_layer)
+    return Schedule("al", layers, 1, _layer_by_layer(range(layers)), own_layer)
 
 
 def al_m(layers: int, workers: int | None = None) -> Schedule:
@@ -210,7 +211,7 @@ def al_m(layers: int, workers: int | None = None) -> Schedule:
 
     def edges(task: Task) -> tuple[Edge, ...]:
         if task.kind == "backward":
-            return *_own_layer(task), Edge("barrier", Task("forward", layers - 1, task.batch))
+            return *own_layer(task), Edge("barrier", Task("forward", layers - 1, task.batch))
         return _joined(task, layers)
 
     return Schedule("al_m", layers, *_forward_and_rest(layers, workers), edges)
@@ -255,8 +256,8 @@ def al_pipeline(layers: int, cuts: Sequence[int] | None = None, capacity: int = 
     def edges(task: Task) -> tuple[Edge, ...]:
         if task.kind == "forward" and task.stage in hand_over:
             taken = Task("forward", hand_over[task.stage], task.batch - capacity)
-            return *_own_layer(task), Edge("room", taken)
-        return _own_layer(task)
+            return *own_layer(task), Edge("room", taken)
+        return own_layer(task)
 
     return Schedule("al_pipeline", layers, len(groups), order, edges)
 
@@ -318,7 +319,7 @@ def _forward_and_rest(
     return others + 1, order
 
 
-def _own_layer(task: Task) -> tuple[Edge, ...]:
+def own_layer(task: Task) -> tuple[Edge, ...]:
     """What AL's mathematics asks for: the input from below, and the weights of the last update."""
     kind, stage, batch, _ = task
     if kind == "forward":
@@ -329,11 +330,11 @@ def _own_layer(task: Task) -> tuple[Edge, ...]:
 
 
 def _joined(task: Task, layers: int) -> tuple[Edge, ...]:
-    """`_own_layer` and the join: a batch starts when all layers have updated for the one before."""
+    """`own_layer` and the join: a batch starts when all layers have updated for the one before."""
     if task.kind == "forward" and task.stage == 0:
         others = (Task("update", layer, task.batch - 1) for layer in range(1, layers))
-        return *_own_layer(task), *(Edge("barrier", other) for other in others)
-    return _own_layer(task)
+        return *own_layer(task), *(Edge("barrier", other) for other in others)
+    return own_layer(task)
 
 
 def _groups(layers: int, cuts: Iterable[int]) -> list[range]:

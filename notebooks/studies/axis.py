@@ -11,7 +11,6 @@ from typing import Any
 
 import pandas as pd
 import torch
-from matplotlib.figure import Figure
 from torch import nn
 from tqdm.auto import tqdm
 
@@ -21,8 +20,6 @@ from alkit.data.parts import DataSet
 from alkit.delayed.schedules import schedule_for
 from alkit.engine.launch import RankFailed
 from alkit.engine.record import Record
-from alkit.figures import viz
-from alkit.records.comparisons import paired_t
 from alkit.schedule.clock import simulate
 from alkit.schedule.flushed import one_f_one_b
 from alkit.schedule.locks import LOCKS, removed_locks
@@ -33,6 +30,7 @@ from alkit.schedule.validate import validate
 from alkit.split.schedule import split
 
 __all__ = [
+    "BLOCKS",
     "ROWS",
     "Row",
     "best_rates",
@@ -41,22 +39,16 @@ __all__ = [
     "fitted",
     "held",
     "idle_of",
-    "joined",
-    "label",
     "network",
     "of_schedule",
     "on_clock",
-    "over_seeds",
     "payload",
-    "picture",
-    "published",
     "sent_bytes",
     "step_times",
-    "unit_clock",
     "validated",
 ]
 
-BLOCKS, MICRO, CODE = 4, 4, 128
+BLOCKS, MICRO = 4, 4
 SHOWN = 8  # batches on the clock
 LEARNED = replace(find_recipe("fixed_codes", "images"), codes="learned", centred=True)
 
@@ -146,10 +138,10 @@ def fitted(name: str, data: DataSet, seed: int, lr: float, **options: Any) -> Re
     return alkit.fit(network(data, seed), data, **asked | options)
 
 
-def validated(name: str, data: DataSet, lr: float, **options: Any) -> float:
+def validated(name: str, data: DataSet, seed: int, lr: float, **options: Any) -> float:
     """Return the best validation accuracy of a row at a rate; 0 where it diverges."""
     try:
-        found = fitted(name, data, 100, lr, **options)
+        found = fitted(name, data, seed, lr, **options)
     except (FloatingPointError, RankFailed):
         return 0.0
     return float(found.history.val_acc.max())
@@ -181,7 +173,7 @@ def sent_bytes(name: str, crossing: Sequence[int], batch: int) -> int:
     """Return the bytes that a batch sends between devices, by the data edges of the schedule."""
     schedule, total = ROWS[name].schedule(), 0
     parts = 1 + max(micro for _, _, micro in schedule.places)
-    code = 4 * CODE * batch if schedule.name == "al_pipeline" else 0
+    code = 4 * LEARNED.code_dim * batch if schedule.name == "al_pipeline" else 0
     two = schedule.stages == 2
     for lane in range(schedule.lanes):
         for task in schedule.one_batch(lane):
@@ -271,108 +263,6 @@ def idle_of(timeline: Timeline, workers: int = 2) -> float:
     """Return the share of so many workers' time in which nothing is computed."""
     busy = sum(i.end_s - i.start_s for i in timeline.intervals if i.kind not in ("send", "receive"))
     return max(0.0, 1 - busy / (workers * timeline.span_s)) if timeline.span_s else 0.0
-
-
-def over_seeds(accuracy: pd.DataFrame) -> pd.DataFrame:
-    """Return a row a method: mean accuracy, half its interval, n, and points against backprop.
-
-    Intervals are Student's t over seeds, of the differences paired by seed; missing with one seed.
-
-    Args:
-        accuracy: columns name, seed, accuracy in percent.
-    """
-    wide = accuracy.pivot(index="seed", columns="name", values="accuracy")
-    rows = {}
-    for name in dict.fromkeys(accuracy.name):
-        mean, low, high = paired_t(wide[name].dropna().to_numpy(float))
-        row = {"accuracy": mean, "half": (high - low) / 2, "n": wide[name].count()}
-        if name != "bp" and "bp" in wide:
-            differences = (wide[name] - wide.bp).dropna().to_numpy(float)
-            against = paired_t(differences)
-            row |= dict(zip(("against_bp", "low", "high"), against, strict=True))
-        rows[name] = row
-    return pd.DataFrame(rows).T
-
-
-def joined(*tables: pd.DataFrame) -> pd.DataFrame:
-    """Put tables with a row a method side by side; removed waits become one column."""
-    table = pd.concat([each.loc[tables[0].index] for each in tables], axis=1)
-    waits = [column for column in table if column.startswith("waits ")]
-    removed = [
-        ", ".join(each.removeprefix("waits ") for each in waits if not row[each]) or "none"
-        for _, row in table.iterrows()
-    ]
-    return table.drop(columns=waits).assign(waits_removed=removed)
-
-
-def unit_clock(name: str, batches: int = 3) -> Timeline:
-    """Return a row's picture: forward 1, backward 2, update 1/4, learning 3, target 1/2 a block.
-
-    Features Replay's backward runs the forward once more. Lanes of links, which cost nothing here,
-    are left out.
-    """
-    seconds = {"forward": 1.0, "backward": 2.0, "update": 0.25, "learn": 3.0, "target": 0.5}
-    seconds |= {"backward": 3.0} if name == "fr" else {}
-    schedule = ROWS[name].schedule()
-    parts = 1 + max(micro for _, _, micro in schedule.places)
-
-    def duration(task: Task) -> float:
-        blocks = BLOCKS // schedule.stages
-        share = 1 if task.kind == "update" else parts
-        return blocks * seconds.get(task.kind, 0.0) / share
-
-    found = simulate(schedule, duration, batches)
-    shown = [i for i in found.intervals if i.kind != "send"]
-    return Timeline.of(shown, list(dict.fromkeys(i.resource for i in shown)), found.clock)
-
-
-def picture(names: Sequence[str]) -> Figure:
-    """Draw one Gantt a row on one axis of time; the title says by how much the fastest leads."""
-    paces = {name: unit_clock(name, 24).steady_s for name in names}
-    best = min(paces, key=lambda name: paces[name])
-    slowest = max(paces, key=lambda name: paces[name])
-    ratio = paces[slowest] / paces[best]
-    title = f"{label(best)}: a batch in 1/{ratio:.1f} of the time of {label(slowest)}"
-    lines = {label(name): unit_clock(name) for name in names}
-    figure = viz.gantts(lines, title, number="batch")
-    figure.axes[-1].set_xlabel("time, in forwards of a block; equal costs, a device a block")
-    return figure
-
-
-def published(recorded: pd.DataFrame) -> pd.DataFrame:
-    """Return README's table of a record: a row a method, numbers as texts."""
-    own = recorded.assign(value=pd.to_numeric(recorded.value))
-    accuracy = own[own.metric == "accuracy"].rename(columns={"method": "name"})
-    frame = over_seeds(accuracy.assign(accuracy=accuracy.value)[["name", "seed", "accuracy"]])
-    others = own[own.metric != "accuracy"].pivot(index="method", columns="metric", values="value")
-    rows = []
-    for name, row in frame.iterrows():
-        more, facts = others.loc[name], of_schedule(str(name))
-        gone = [lock for lock in LOCKS if not facts[f"waits {lock}"]]
-        against = f"{row.against_bp:+.1f} [{row.low:+.1f}, {row.high:+.1f}]"
-        rows.append(
-            {
-                "method": label(str(name)),
-                "waits removed": ", ".join(gone) or "none",
-                "accuracy, %": f"{row.accuracy:.1f} ± {row.half:.1f}",
-                "n": f"{row.n:.0f}",
-                "points against BP": "" if name == "bp" else against,
-                "rate": f"{more.chosen_lr:g}",
-                "step, 2 workers, ms": f"{1000 * more.step_s:.1f}",
-                "idle": f"{more.idle:.0%}",
-                "step, 4 devices on the clock, ms": f"{more.clock_step_ms:.1f}",
-                "idle there": f"{more.clock_idle:.0%}",
-                "KiB sent a step": f"{more.sent_kib:.0f}",
-                "batches held": f"{more.batches_held:g}",
-                "staleness": str(facts["staleness"]),
-            }
-        )
-    return pd.DataFrame(rows)
-
-
-def label(name: str) -> str:
-    """Return a row's name as plots show it."""
-    return "elastic, nothing frozen yet" if name == "elastic" else viz.label(name)
 
 
 def step_times(names: Sequence[str], data: DataSet, repeats: int, **options: Any) -> pd.DataFrame:

@@ -1,0 +1,124 @@
+"""What notebook 00 and README show of all methods: intervals over seeds, one table, one picture."""
+
+from collections.abc import Sequence
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from alkit.figures import viz
+from alkit.records.comparisons import paired_t
+from alkit.schedule.clock import simulate
+from alkit.schedule.locks import LOCKS
+from alkit.schedule.task import Task
+from alkit.schedule.timeline import Timeline
+from studies.axis import BLOCKS, ROWS, of_schedule
+
+__all__ = ["joined", "label", "over_seeds", "picture", "published", "unit_clock"]
+
+
+def over_seeds(accuracy: pd.DataFrame) -> pd.DataFrame:
+    """Return a row a method: mean accuracy, half its interval, n, and points against backprop.
+
+    Intervals are Student's t over seeds, of the differences paired by seed; missing with one seed.
+
+    Args:
+        accuracy: columns name, seed, accuracy in percent.
+    """
+    wide = accuracy.pivot(index="seed", columns="name", values="accuracy")
+    rows = {}
+    for name in dict.fromkeys(accuracy.name):
+        mean, low, high = paired_t(wide[name].dropna().to_numpy(float))
+        row = {"accuracy": mean, "half": (high - low) / 2, "n": wide[name].count()}
+        if name != "bp" and "bp" in wide:
+            differences = (wide[name] - wide.bp).dropna().to_numpy(float)
+            against = paired_t(differences)
+            row |= dict(zip(("against_bp", "low", "high"), against, strict=True))
+        rows[name] = row
+    return pd.DataFrame(rows).T
+
+
+def joined(*tables: pd.DataFrame) -> pd.DataFrame:
+    """Put tables with a row a method side by side; removed waits become one column."""
+    table = pd.concat([each.loc[tables[0].index] for each in tables], axis=1)
+    waits = [column for column in table if column.startswith("waits ")]
+    removed = [
+        ", ".join(each.removeprefix("waits ") for each in waits if not row[each]) or "none"
+        for _, row in table.iterrows()
+    ]
+    return table.drop(columns=waits).assign(waits_removed=removed)
+
+
+def unit_clock(name: str, batches: int = 3) -> Timeline:
+    """Return a row's picture: forward 1, backward 2, update 1/4, learning 3, target 1/2 a block.
+
+    Features Replay's backward runs the forward once more. Lanes of links, which cost nothing here,
+    are left out.
+    """
+    seconds = {"forward": 1.0, "backward": 2.0, "update": 0.25, "learn": 3.0, "target": 0.5}
+    seconds |= {"backward": 3.0} if name == "fr" else {}
+    schedule = ROWS[name].schedule()
+    parts = 1 + max(micro for _, _, micro in schedule.places)
+
+    def duration(task: Task) -> float:
+        blocks = BLOCKS // schedule.stages
+        share = 1 if task.kind == "update" else parts
+        return blocks * seconds.get(task.kind, 0.0) / share
+
+    found = simulate(schedule, duration, batches)
+    shown = [i for i in found.intervals if i.kind != "send"]
+    return Timeline.of(shown, list(dict.fromkeys(i.resource for i in shown)), found.clock)
+
+
+def picture(names: Sequence[str]) -> Figure:
+    """Draw one Gantt a row on one axis of time; the title says by how much the fastest leads."""
+    paces = {name: unit_clock(name, 24).steady_s for name in names}
+    least, most = min(paces.values()), max(paces.values())
+    first, last = (
+        ", ".join(label(name) for name in names if abs(paces[name] - end) < 1e-9)
+        for end in (least, most)
+    )
+    title = f"At equal costs: {first} in 1/{most / least:.1f} of the time of {last}"
+    lines = {label(name): unit_clock(name) for name in names}
+    if "elastic" in names:
+        lines = {
+            f"{k}, nothing frozen yet" if k == label("elastic") else k: v for k, v in lines.items()
+        }
+    figure = viz.gantts(lines, title, number="batch")
+    figure.axes[-1].set_xlabel("time, in forwards of a block; equal costs, a device a block")
+    return figure
+
+
+def published(recorded: pd.DataFrame) -> pd.DataFrame:
+    """Return README's table of a record: a row a method, numbers as texts."""
+    own = recorded.assign(value=pd.to_numeric(recorded.value))
+    accuracy = own[own.metric == "accuracy"].rename(columns={"method": "name"})
+    frame = over_seeds(accuracy.assign(accuracy=accuracy.value)[["name", "seed", "accuracy"]])
+    others = own[own.metric != "accuracy"].pivot(index="method", columns="metric", values="value")
+    rows = []
+    for name, row in frame.iterrows():
+        more, facts = others.loc[name], of_schedule(str(name))
+        gone = [lock for lock in LOCKS if not facts[f"waits {lock}"]]
+        against = f"{row.against_bp:+.1f} [{row.low:+.1f}, {row.high:+.1f}]"
+        rows.append(
+            {
+                "method": label(str(name)),
+                "waits removed": ", ".join(gone) or "none",
+                "accuracy, %": f"{row.accuracy:.1f} ± {row.half:.1f}",
+                "n": f"{row.n:.0f}",
+                "points against BP": "" if name == "bp" else against,
+                "rate": f"{more.chosen_lr:g}",
+                "step, 2 workers, ms": f"{1000 * more.step_s:.1f}",
+                "idle": f"{more.idle:.0%}",
+                "step, 4 devices on the clock, ms": f"{more.clock_step_ms:.1f}",
+                "idle there": f"{more.clock_idle:.0%}",
+                "KiB sent a step": f"{more.sent_kib:.0f}",
+                "batches held": f"{more.batches_held:g}",
+                "staleness": str(facts["staleness"]),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def label(name: str) -> str:
+    """Return a row's name as plots show it."""
+    return "elastic" if name == "elastic" else viz.label(name)
