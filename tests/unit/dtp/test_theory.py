@@ -327,3 +327,17 @@ def test_the_expected_form_has_the_closed_form_s_mean(n):
     difference = made["closed"].mean(0) - made["expected"].mean(0)
     noise = made["closed"].std(0) / 300**0.5
     assert float((difference / noise).square().mean()) == pytest.approx(1, abs=0.25)
+
+
+@pytest.mark.parametrize("numbers", [False, True])
+def test_any_loss_gives_the_output_its_target(numbers):
+    """Cross-entropy in other words has the closed form's; squared errors have their derivative."""
+    generator = torch.Generator().manual_seed(0)
+    scores = torch.randn(6, 4, generator=generator, dtype=torch.float64)
+    classes = torch.tensor([0, 3, 1, 2, 2, 0])
+    y = torch.nn.functional.one_hot(classes, 4).double()
+    own = lambda out, given: torch.nn.functional.cross_entropy(out, given)  # noqa: E731
+    found = output_target(scores, classes if numbers else y, 0.3, own)
+    torch.testing.assert_close(found, output_target(scores, y, 0.3))
+    squared = output_target(scores, y, 0.3, torch.nn.functional.mse_loss)
+    torch.testing.assert_close(squared, -0.3 * 2 * (scores - y) / 4)

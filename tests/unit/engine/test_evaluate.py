@@ -102,3 +102,14 @@ def test_a_rank_without_a_batch_knows_what_the_targets_are(y):
     parts = [judge(MODEL, Pairs(X, y), loss=mse_loss, group=_Rank(rank)) for rank in (0, 1)]
     assert [list(each.values) for each in parts][0] == [*parts[1].values]
     assert list(parts[1].values.values()) == [0.0]
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_own_metrics_see_all_samples_on_every_rank(rank):
+    def count(scores, y):
+        return len(scores)
+
+    options = {"metrics": {"count": count}, "batch_size": 4, "group": _Rank(rank)}
+    found = judge(MODEL, Pairs(X, LABELS), loss=cross_entropy, **options)
+    assert found.values["count"] == N
+    assert torch.equal(found.correct, RIGHT)

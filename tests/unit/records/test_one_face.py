@@ -228,3 +228,17 @@ def test_elastic_training_of_layers_one_by_one():
     assert [type(unit).__name__ for unit in record.model.units] == [
         *("Linear", "Sequential", "Sequential", "Linear")
     ]
+
+
+@pytest.mark.parametrize("method", ["bp", "pipedream"])
+def test_where_targets_are_numbers_the_epoch_of_the_lowest_loss_is_the_best(method):
+    x, _ = tensors(16)
+    generator = torch.Generator().manual_seed(4)
+    y, other = (torch.randn(16, 1, generator=generator) for _ in range(2))  # learned by heart
+    asked = options(method) | {"loss": nn.functional.mse_loss, "epochs": 12, "lr": 0.1}
+    record = alkit.fit(
+        [*blocks()[:2], nn.Linear(WIDTH, 1)], (x, y), (x, other), (x, other), **asked
+    )
+    losses = record.history.val_loss
+    assert record.best_epoch == losses.idxmin() + 1 < 12
+    assert record.metrics["loss"] == pytest.approx(losses.min(), rel=1e-5)
