@@ -8,7 +8,7 @@ CELLS = [(method, feature) for feature in doors.FEATURES for method in doors.MET
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(("method", "feature"), CELLS, ids=" ".join)
+@pytest.mark.parametrize(("method", "feature"), CELLS, ids=[": ".join(cell) for cell in CELLS])
 def test_a_method_takes_it_or_says_why_not(method, feature):
     tried = doors.FEATURES[feature]
     if (method, feature) not in doors.REFUSED:

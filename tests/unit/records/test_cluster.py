@@ -177,6 +177,7 @@ def test_a_worker_of_another_checkout_is_refused(checkout, tmp_path, monkeypatch
     with open(other / "alkit" / "data" / "seeds.py", "a") as source:
         source.write("# another\n")
     file = checkout("one")
+    go(file)  # what is not refused ends, and is told
     with started(n_workers=0) as own:
         command = [sys.executable, "-m", "distributed.cli.dask_worker", own.scheduler_address]
         options = ["--host", "127.0.0.1", "--nthreads", "1", "--no-dashboard"]

@@ -230,3 +230,15 @@ def test_fingerprints_are_of_names_shapes_and_types():
     assert not Expect(linear(), torch.zeros(1, 4)).differs(first)
     said = Expect(linear(5), torch.zeros(1, 4)).differs(first)
     assert said == "unit 0, which is here: weight (5, 4) torch.float32, bias (5,) torch.float32"
+
+
+def test_a_function_that_gives_the_same_modules_each_time(tmp_path):
+    """What is trained is a copy: the next one begins with the first weights again."""
+    file = tmp_path / "kept.py"
+    file.write_text(
+        "from torch import nn\nkept = [nn.Linear(6, 8), nn.Linear(8, 3)]\ndef make():\n    return kept\n"
+    )
+    first, second = (own.network(f"{file}:make", 0) for _ in range(2))
+    with torch.no_grad():
+        first[0].weight.zero_()
+    assert second[0].weight.abs().sum() > 0
