@@ -236,7 +236,8 @@ def test_a_function_that_gives_the_same_modules_each_time(tmp_path):
     """What is trained is a copy: the next one begins with the first weights again."""
     file = tmp_path / "kept.py"
     file.write_text(
-        "from torch import nn\nkept = [nn.Linear(6, 8), nn.Linear(8, 3)]\ndef make():\n    return kept\n"
+        "from torch import nn\nkept = [nn.Linear(6, 8), nn.Linear(8, 3)]\n"
+        "def make():\n    return kept\n"
     )
     first, second = (own.network(f"{file}:make", 0) for _ in range(2))
     with torch.no_grad():
