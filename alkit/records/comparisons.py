@@ -24,6 +24,7 @@ __all__ = [
     "accuracies",
     "bootstrap_difference",
     "gap",
+    "gap_of_values",
     "gap_table",
     "holm",
     "mean_and_seeds",
@@ -153,6 +154,24 @@ def gap(frame: pd.DataFrame, better: str, worse: str) -> Gap:
     return of_seeds(100 * (first - second).mean(1))._replace(boot_low=low, boot_high=high)
 
 
+def gap_of_values(first: Mapping[int, np.ndarray], second: Mapping[int, np.ndarray]) -> Gap:
+    """Return the mean of `first` minus that of `second`, over the seeds that both have.
+
+    Args:
+        first, second: by seed any numbers of the same test items, such as losses; no percents.
+    Raises:
+        ValueError: they are of different numbers of items.
+    """
+    common = sorted(first.keys() & second.keys())
+    if not common:
+        return NOTHING
+    if len({len(table[seed]) for table in (first, second) for seed in common}) > 1:
+        raise ValueError("the seeds' values are of different numbers of items: compare equal ones")
+    gains = np.stack([np.asarray(first[seed]) - np.asarray(second[seed]) for seed in common])
+    low, high = _crossed(gains)
+    return of_seeds(gains.mean(1))._replace(boot_low=low, boot_high=high)
+
+
 def gap_table(gaps: Mapping[tuple[Any, ...], Gap], names: Sequence[str]) -> pd.DataFrame:
     """Return a row a gap: its key in columns of these names, its fields, whether it is decided."""
     rows = [(*key, *each, each.decided) for key, each in gaps.items()]
@@ -234,18 +253,25 @@ def bootstrap_difference(
             f"a has {a.shape[0]} seeds and {a.shape[1]} test items, b {b.shape[0]} and"
             f" {b.shape[1]}: give the same ones"
         )
-    gain = a - b
-    seeds, items = gain.shape
+    gains = a - b
+    return float(gains.mean()), *_crossed(gains, resamples=resamples, seed=seed, level=level)
+
+
+def _crossed(
+    gains: np.ndarray, *, resamples: int = 10_000, seed: int = 0, level: float = 0.95
+) -> tuple[float, float]:
+    """Return the interval of the mean of gains (seeds, items), both drawn again."""
+    seeds, items = gains.shape
     # Items that have the same gain in every seed are alike: drawing how often each kind occurs is
     # drawing the items, at a memory that does not depend on how many there are.
-    kinds, counts = np.unique(gain.T, axis=0, return_counts=True)
+    kinds, counts = np.unique(gains.T, axis=0, return_counts=True)
     rng = np.random.default_rng(seed)
     drawn = rng.multinomial(items, counts / items, size=resamples)
     by_seed = drawn @ kinds / items  # (resamples, seeds)
     which = rng.integers(seeds, size=(resamples, seeds))
     means = np.take_along_axis(by_seed, which, axis=1).mean(axis=1)
     low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
-    return float(gain.mean()), float(low), float(high)
+    return float(low), float(high)
 
 
 def _correctness(values: Any, name: str) -> np.ndarray:

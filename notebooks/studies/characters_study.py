@@ -1,0 +1,293 @@
+"""Delayed gradients on a model that learns: runs, what is recorded of them, and their tables.
+
+    tuning    seed 100, every rate of the grid, one setting: the test articles stay closed
+    testing   seeds 0 to 4 at the rate that was best on validation articles
+
+A seed fixes initial weights, the windows that are drawn and the noise, the same for all methods.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from alkit.data.prose import load_prose
+from alkit.delayed import Pipeline, even_cuts, train_epoch
+from alkit.figures import viz
+from alkit.records import results
+from alkit.records.comparisons import ENOUGH, Gap, gap_of_values, holm
+from studies import characters
+from studies.delayed_rate import linear
+
+__all__ = [
+    "CONTRASTS",
+    "MARGIN",
+    "TUNING_SEED",
+    "Case",
+    "Text",
+    "chosen_rates",
+    "contrast_gaps",
+    "contrasts",
+    "cuts_of",
+    "draw_contrasts",
+    "draw_curves",
+    "edges",
+    "load_text",
+    "losses",
+    "record",
+    "run",
+]
+
+TUNING_SEED = 100
+MARGIN = 0.02  # nats a character: a hundredth of what the model is left with
+# (worse, better): what the first loses against the second
+CONTRASTS = (
+    ("pipedream", "seq"),
+    ("2bw", "seq"),
+    ("fr", "pipedream"),
+    ("fr, new noise", "fr"),
+)
+SETTING = ["dropout", "modules"]
+
+
+@dataclass(frozen=True)
+class Text:
+    """A corpus as characters: one text to train on, articles to look at."""
+
+    alphabet: characters.Alphabet
+    train: Tensor
+    validation: list[Tensor]
+    test: list[Tensor]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One run."""
+
+    method: str
+    modules: int
+    dropout: float
+    seed: int
+    lr: float
+
+    @property
+    def name(self) -> str:
+        """The case as bars of progress show it."""
+        return f"{self.method} K={self.modules} dropout={self.dropout:g} seed={self.seed}"
+
+
+def load_text(corpus: str) -> Text:
+    """Return a corpus that is no larger than WikiText's validation part: five sixths to train on.
+
+    The last sixth of those articles chooses rates, and the part "test" is looked at in the end.
+    """
+    documents, test = load_prose(corpus, "valid"), load_prose(corpus, "test")
+    cut = len(documents) - len(documents) // 6
+    text = characters.joined_text(documents[:cut])
+    alphabet = characters.Alphabet(text)
+    encoded = [alphabet.encode(characters.joined_text([each])) for each in documents[cut:]]
+    kept = [alphabet.encode(characters.joined_text([each])) for each in test]
+    return Text(alphabet, alphabet.encode(text), encoded, kept)
+
+
+def cuts_of(modules: int, layers: int) -> list[int]:
+    """Return cuts between units; with three modules for five units each has a layer."""
+    return [2, 3] if (modules, layers) == (3, 3) else even_cuts(layers + 2, modules)
+
+
+def run(
+    case: Case, text: Text, *, sizes: characters.Sizes, steps: int, batch_size: int, micro: int
+) -> tuple[Tensor, list[float], list[float] | None]:
+    """Train one case; return the losses of all batches and those of the articles.
+
+    Args:
+        micro: micro-batches of 2bw.
+    Returns:
+        Losses (steps,); of the validation articles; of the test articles, None for the tuning seed.
+    """
+    kind, _, noise = case.method.partition(", ")
+    units = characters.character_model(
+        sizes._replace(dropout=case.dropout), len(text.alphabet), case.seed
+    )
+    adamw = partial(torch.optim.AdamW, lr=case.lr, weight_decay=0.01)
+    cuts = cuts_of(case.modules, sizes.layers)
+    pipeline = Pipeline(units, characters.next_loss, cuts, adamw)
+    windows = characters.batches(
+        text.train, size=batch_size, context=sizes.context, steps=steps, seed=case.seed
+    )
+    own = {"micro": micro} if kind == "2bw" else {}
+    settings = {"seed": case.seed, "clip": 1.0, "rate": linear(steps), "check_finite": False}
+    fitted = train_epoch(pipeline, windows, kind, replay_noise=not noise, **settings, **own)
+    look = partial(characters.article_losses, pipeline, context=sizes.context)
+    opened = case.seed != TUNING_SEED
+    return fitted.losses, look(text.validation), look(text.test) if opened else None
+
+
+def record(
+    made: results.Run,
+    case: Case,
+    data: str,
+    outcome: tuple[Tensor, Sequence[float], Sequence[float] | None],
+) -> None:
+    """Write a case's values into a record, all that the tables are built from."""
+    steps, validation, test = outcome
+    labels = {"method": case.method, "model": "characters", "data": data, "seed": case.seed}
+    extra = {"modules": case.modules, "dropout": case.dropout, "lr": case.lr, "steps": len(steps)}
+    part = max(1, len(steps) // 40)
+    curve = steps.nan_to_num(99.0, 99.0).unfold(0, part, part).mean(1)
+    rows: list[tuple[str, Any, int | None]] = [
+        ("diverged", not bool(steps.isfinite().all()), None),
+        ("curve", [round(value, 4) for value in curve.tolist()], None),
+        ("val_loss", float(np.mean(validation)), len(validation)),
+    ]
+    if test is not None:
+        rows += [("loss", float(np.mean(test)), len(test))]
+        rows += [("article_losses", [round(value, 5) for value in test], len(test))]
+    for metric, value, n in rows:
+        unit = "" if metric == "diverged" else "nats"
+        made.record(metric, value, n=n, unit=unit, extra=extra, **labels)
+
+
+def chosen_rates(recorded: pd.DataFrame) -> dict[str, float]:
+    """Return by method the rate that is best on validation with the tuning seed; ties: smallest."""
+    own = _tuning(recorded)
+    best = own.sort_values(["value", "lr"]).groupby("method").head(1)
+    return {row.method: float(row.lr) for row in best.itertuples()}
+
+
+def edges(recorded: pd.DataFrame) -> pd.DataFrame:
+    """Return the methods whose best rate is an end of the grid: method, lr, tried."""
+    own, rows = _tuning(recorded), []
+    for method, lr in chosen_rates(recorded).items():
+        tried = sorted(own.lr[own.method == method])
+        if lr in (tried[0], tried[-1]):
+            rows.append((method, lr, ", ".join(f"{rate:g}" for rate in tried)))
+    return pd.DataFrame(rows, columns=["method", "lr", "tried"])
+
+
+def losses(recorded: pd.DataFrame) -> pd.DataFrame:
+    """Return a row a setting and method: rate, n, mean and sd of the test loss, and of training's.
+
+    Sequential training is the same for any number of modules and stands with 1.
+    """
+    own = _opened(recorded)
+    own = own[own.metric == "loss"].astype({"value": float})
+    found = own.groupby([*SETTING, "method"], sort=False)
+    made = found.agg(
+        lr=("lr", "first"), n=("value", "count"), loss=("value", "mean"), sd=("value", "std")
+    )
+    return made.reset_index().sort_values(SETTING, kind="stable", ignore_index=True)
+
+
+def contrast_gaps(
+    recorded: pd.DataFrame, pairs: Sequence[tuple[str, str]] = CONTRASTS
+) -> dict[tuple[float, int, str], tuple[Gap, float]]:
+    """Return the contrasts by (dropout, modules, contrast): the gap in nats, and p by Holm's rule.
+
+    A gap above 0 is a loss that is higher. Holm's rule runs over a setting's contrasts.
+    """
+    own, found = _opened(recorded), {}
+    rows = own[own.metric == "article_losses"]
+    settings = rows[rows.modules > 1].groupby(SETTING).groups if len(rows) else {}
+    for dropout, modules in settings:
+        at = rows[(rows.dropout == dropout) & rows.modules.isin([1, modules])]
+        tables = {
+            method: {int(row.seed): np.asarray(row.value) for row in each.itertuples()}
+            for method, each in at.groupby("method")
+        }
+        gaps = {
+            f"{worse} - {better}": gap_of_values(tables.get(worse, {}), tables.get(better, {}))
+            for worse, better in pairs
+        }
+        for (name, each), p in zip(
+            gaps.items(), holm([each.p for each in gaps.values()]), strict=True
+        ):
+            found[float(dropout), int(modules), name] = each, p
+    return found
+
+
+def contrasts(gaps: Mapping[tuple[float, int, str], tuple[Gap, float]]) -> pd.DataFrame:
+    """Return a row a contrast that has runs: both intervals in nats, n, Holm's p, the verdict."""
+    rows = []
+    for (dropout, modules, name), (each, p) in gaps.items():
+        if not each.seeds:
+            continue
+        row = {"dropout": dropout, "modules": modules, "contrast": name, "n": each.seeds}
+        row |= {"nats": each.points, "paired t": f"[{each.low:+.3f}, {each.high:+.3f}]"}
+        row |= {"bootstrap": f"[{each.boot_low:+.3f}, {each.boot_high:+.3f}]", "p, Holm": p}
+        row |= {f"p, within {MARGIN}": each.p_within(MARGIN), "verdict": _verdict(each, p)}
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def draw_contrasts(gaps: Mapping[tuple[float, int, str], tuple[Gap, float]]) -> Figure:
+    """Draw the contrasts with their paired t intervals, a panel a setting."""
+    settings = list(dict.fromkeys(key[:2] for key in gaps))
+    size = 4.4 * len(settings), 2.6
+    fig, axes = plt.subplots(1, len(settings), figsize=size, squeeze=False, sharex=True)
+    for ax, setting in zip(axes[0], settings, strict=True):
+        own = {key[2]: pair for key, pair in gaps.items() if key[:2] == setting and pair[0].seeds}
+        for at, (name, (each, _)) in enumerate(own.items()):
+            colour = viz.colour(name.partition(" - ")[0].partition(",")[0])
+            ax.plot([each.low, each.high], [at, at], color=colour, lw=2)
+            ax.plot(each.points, at, marker="o", color=colour)
+        ax.axvspan(-MARGIN, MARGIN, color="0.85", zorder=0)
+        names = [f"{name}: {_verdict(*pair)} ({pair[0].seeds})" for name, pair in own.items()]
+        ax.set_yticks(range(len(own)), names)
+        ax.invert_yaxis()
+        ax.set(xlabel="nats a character more", title=f"dropout {setting[0]:g}, K = {setting[1]}")
+    return fig
+
+
+def draw_curves(recorded: pd.DataFrame, counted: float) -> Figure:
+    """Draw the losses of batches, means over seeds, at the setting with the most runs.
+
+    Args:
+        counted: the loss of characters' frequencies alone.
+    """
+    own = _opened(recorded)
+    own = own[own.metric == "curve"]
+    dropout, modules = own[own.modules > 1].groupby(SETTING).size().idxmax()
+    own = own[(own.dropout == dropout) & own.modules.isin([1, modules])]
+    fig, ax = plt.subplots()
+    for method, rows in own.groupby("method", sort=False):
+        values = np.mean(rows.value.tolist(), axis=0)
+        at = np.arange(1, len(values) + 1) * rows.steps.iloc[0] / len(values)
+        kind, _, noise = str(method).partition(", ")
+        label = f"{viz.label(kind)}{', ' if noise else ''}{noise}: {values[-1]:.2f}"
+        ax.plot(at, values, color=viz.colour(kind), ls=":" if noise else "-", label=label)
+    ax.axhline(counted, color="0.6", ls="--", lw=0.8)
+    seeds = own.seed.nunique()
+    title = f"Losses in training, dropout {dropout:g}, K = {modules}, mean of {seeds} seed(s)"
+    ax.set(xlabel="batch", ylabel="nats a character", title=title)
+    ax.legend(frameon=False, title="last part")
+    return fig
+
+
+def _verdict(found: Gap, p: float) -> str:
+    """Say "worse" or "better" (a higher or lower loss), "equal" within the margin, or "open"."""
+    if found.seeds < ENOUGH:
+        return "open"
+    if found.decided and p < 0.05:
+        return "worse" if found.points > 0 else "better"
+    return "equal" if found.p_within(MARGIN) < 0.05 else "open"
+
+
+def _tuning(recorded: pd.DataFrame) -> pd.DataFrame:
+    if not len(recorded):
+        return pd.DataFrame(columns=["method", "lr", "value"])
+    own = recorded[(recorded.seed == TUNING_SEED) & (recorded.metric == "val_loss")]
+    return own.astype({"value": float})
+
+
+def _opened(recorded: pd.DataFrame) -> pd.DataFrame:
+    if not len(recorded):
+        return pd.DataFrame(columns=["metric", "seed", "method", "lr", "value", *SETTING])
+    return recorded[recorded.seed != TUNING_SEED]

@@ -1,0 +1,173 @@
+"""The character model sees the past alone, its data is what it says, and its tables are right."""
+
+import math
+from itertools import islice
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import torch.nn.functional as F
+
+from alkit.delayed import Pipeline, train_epoch
+from alkit.records import results
+from alkit.records.comparisons import gap_of_values
+from studies import characters
+from studies import characters_study as study
+
+TINY = characters.Sizes(layers=3, width=8, heads=2, context=6, dropout=0.2)
+TEXT = "abcab bca cab. " * 40
+
+
+def _ids():
+    alphabet = characters.Alphabet(TEXT)
+    return alphabet, alphabet.encode(TEXT)
+
+
+def test_a_place_sees_itself_and_those_before_it():
+    units = characters.character_model(TINY, 7)
+    model = torch.nn.Sequential(*units).eval()
+    ids = torch.tensor([[1, 2, 3, 4, 5, 6]])
+    other = ids.clone()
+    other[0, 3] = 1
+    one, two = model(ids), model(other)
+    torch.testing.assert_close(one[:, :3], two[:, :3])
+    assert (one[:, 3:] != two[:, 3:]).any(2).all()
+
+
+def test_weights_depend_on_the_seed_alone_and_leave_the_generator():
+    torch.manual_seed(3)
+    before = torch.get_rng_state()
+    one = characters.character_model(TINY, 7, seed=1)
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.manual_seed(4)
+    again, other = (characters.character_model(TINY, 7, seed=seed) for seed in (1, 2))
+    assert torch.equal(one[1].linear1.weight, again[1].linear1.weight)
+    assert not torch.equal(one[1].linear1.weight, other[1].linear1.weight)
+
+
+def test_a_batch_asks_for_the_next_character():
+    alphabet, ids = _ids()
+    named = {number: each for each, number in alphabet.numbers.items()}
+    for x, y in characters.batches(ids, size=4, context=6, steps=3, seed=0):
+        assert x.shape == y.shape == (4, 6)
+        assert torch.equal(x[:, 1:], y[:, :-1])
+        for row in torch.cat([x, y[:, -1:]], dim=1).tolist():
+            assert "".join(named[each] for each in row) in TEXT
+    with pytest.raises(ValueError, match="give more than 700, a window"):
+        next(characters.batches(ids, size=4, context=700, steps=3, seed=0))
+
+
+def test_rare_characters_are_one():
+    alphabet = characters.Alphabet("aaabbbc", least=3)
+    assert alphabet.encode("abcz").tolist() == [1, 2, 0, 0]
+    assert len(alphabet) == 3
+
+
+@pytest.mark.parametrize("modules", [3, 5])
+def test_replayed_noise_is_that_of_the_forward_in_attention_too(modules):
+    """Within one batch nothing is stale: FR's loss and its first step are those of backprop."""
+    alphabet, ids = _ids()
+
+    def trained(method, cuts, **settings):
+        units = characters.character_model(TINY, len(alphabet))
+        made = Pipeline(units, characters.next_loss, cuts, lambda p: torch.optim.SGD(p, lr=0.1))
+        windows = list(characters.batches(ids, size=4, context=6, steps=1, seed=0))
+        losses = train_epoch(made, windows, method, **settings).losses
+        return losses, list(made.parameters())
+
+    cuts = study.cuts_of(modules, 3)
+    one, other = trained("seq", []), trained("fr", cuts)
+    assert torch.equal(one[0], other[0])
+    assert all(torch.equal(a, b) for a, b in zip(one[1], other[1], strict=True))
+    new = trained("fr", cuts, replay_noise=False)
+    assert not all(torch.equal(a, b) for a, b in zip(one[1], new[1], strict=True))
+
+
+def test_an_articles_loss_is_the_mean_over_its_whole_windows():
+    alphabet, ids = _ids()
+    model = torch.nn.Sequential(*characters.character_model(TINY, len(alphabet)))
+    articles = [ids[:20], ids[5:9], ids[3:16]]  # 19 next characters, 3, 12
+    found = characters.article_losses(model, articles, context=6, batch_size=2)
+    model.eval()
+    for value, article in zip(found, (ids[:19], ids[3:16]), strict=True):
+        parts = [article[at : at + 7] for at in range(0, len(article) - 1, 6)]
+        losses = [F.cross_entropy(model(p[None, :-1])[0], p[1:]).item() for p in parts]
+        assert value == pytest.approx(np.mean(losses), rel=1e-5)
+
+
+def test_unigrams_by_hand():
+    train, other = torch.tensor([1, 1, 2]), torch.tensor([1, 2, 0])
+    expected = -(math.log(3 / 6) + math.log(2 / 6) + math.log(1 / 6)) / 3
+    assert characters.unigram_loss(train, other, 3) == pytest.approx(expected)
+
+
+def test_values_are_compared_as_correctness_is():
+    rng = np.random.default_rng(0)
+    first = {seed: rng.normal(1.0, 0.1, 20) for seed in range(5)}
+    second = {seed: table - 0.5 for seed, table in first.items()} | {9: np.zeros(20)}
+    found = gap_of_values(first, second)
+    assert found.points == pytest.approx(0.5)
+    assert found.seeds == 5
+    assert found.decided
+    assert (found.boot_low, found.boot_high) == pytest.approx((0.5, 0.5))
+    assert gap_of_values(first, {}).seeds == 0
+    with pytest.raises(ValueError, match="different numbers of items"):
+        gap_of_values(first, {0: np.zeros(19)})
+
+
+def _recorded(shifts, seeds=range(5)):
+    made = results.Run("36_language_model", preset="cpu")
+    rng = np.random.default_rng(1)
+    for seed in seeds:
+        base = 2.0 + 0.05 * rng.normal(size=12)
+        for method, shift in shifts.items():
+            modules = 1 if method == "seq" else 5
+            case = study.Case(method, modules, 0.1, seed, 1e-3)
+            test = base + shift + 0.003 * rng.normal(size=12)
+            study.record(made, case, "wikitext", (torch.ones(80), [2.0], list(test)))
+    return pd.DataFrame(made.rows)
+
+
+def test_contrasts_find_what_was_put_in():
+    shifts = {"seq": 0.0, "pipedream": 0.2, "2bw": 0.0, "fr": 0.2, "fr, new noise": 0.1}
+    rows = _recorded(shifts)
+    table = study.contrasts(study.contrast_gaps(rows)).set_index("contrast")
+    assert table.verdict.to_dict() == {
+        "pipedream - seq": "worse",
+        "2bw - seq": "equal",
+        "fr - pipedream": "equal",
+        "fr, new noise - fr": "better",
+    }
+    assert table.nats["pipedream - seq"] == pytest.approx(0.2, abs=0.01)
+    few = study.contrasts(study.contrast_gaps(rows[rows.seed < 4]))
+    assert set(few.verdict) == {"open"}
+    shown = study.losses(rows).set_index("method")
+    assert list(shown.n) == [5] * 5
+
+
+def test_a_rate_is_chosen_by_the_tuning_seed_and_its_ends_are_named():
+    made = results.Run("36_language_model", preset="cpu")
+    for lr, value in ((1e-3, 2.2), (3e-3, 2.1), (1e-2, 2.3)):
+        for method, more in (("seq", 0.0), ("fr", lr)):
+            case = study.Case(method, 5, 0.1, study.TUNING_SEED, lr)
+            study.record(made, case, "wikitext", (torch.ones(40), [value + 100 * more], None))
+    rows = pd.DataFrame(made.rows)
+    assert study.chosen_rates(rows) == {"seq": 3e-3, "fr": 1e-3}
+    assert list(study.edges(rows).method) == ["fr"]
+    assert not len(study.losses(rows))
+    assert study.contrast_gaps(rows) == {}
+
+
+def test_a_run_leaves_the_test_articles_closed_for_the_tuning_seed():
+    alphabet, ids = _ids()
+    text = study.Text(alphabet, ids, [ids[:50]], [ids[50:150]])
+    settings = {"sizes": TINY, "steps": 8, "batch_size": 4, "micro": 4}
+    for method, seed in (("2bw", study.TUNING_SEED), ("fr, new noise", 0)):
+        case = study.Case(method, 3, 0.1, seed, 1e-3)
+        losses, validation, test = study.run(case, text, **settings)
+        assert len(losses) == 8
+        assert len(validation) == 1
+        assert (test is None) == (seed == study.TUNING_SEED)
+    again, *_ = study.run(case, text, **settings)
+    assert list(islice(again, 8)) == list(islice(losses, 8))
