@@ -13,7 +13,7 @@ export PATH := $(abspath $(VENV))/bin:$(PATH)
 export JUPYTER_PLATFORM_DIRS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak browser gpu install lab run sweep results strip lint clean unit notebooks
+.PHONY: help demo test soak browser gpu install lab run sweep results site strip lint clean unit notebooks
 
 help:  ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,6 +54,9 @@ sweep: install  ## run a grid of runs, resumable: SWEEP=notebooks/params/NAME.ya
 
 results: install  ## rebuild the README's tables and figures/ from the committed records
 	@$(ALKIT) run notebooks/90_results.ipynb -p write=True
+
+site: install  ## the site with executed notebooks, in build/site/html: no network is needed
+	@$(PYTHON_IN_VENV) .site/build.py --jobs $(JOBS)
 
 strip: install  ## strip the outputs of notebooks, except cells tagged keep_output
 	@$(STRIP) $(NOTEBOOKS)

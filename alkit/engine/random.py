@@ -95,7 +95,7 @@ def _draws(func: Any, args: tuple, kwargs: dict) -> bool:
 def _fill_with_coins(tensor: Tensor, p: float = 0.5, *, generator: Generator) -> Tensor:
     """Set each element to 1 with probability p, to the nearest 1/65,536, else to 0.
 
-    Dropout draws its mask with bernoulli_, one number after the other; four coins of 16 bits from
+    Dropout draws its mask with `bernoulli_`, one number after the other; four coins of 16 bits from
     each 64-bit number take a third of the time.
     """
     if not 0 <= p <= 1:

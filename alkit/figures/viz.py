@@ -170,7 +170,8 @@ def gantt(
         )
         if width > small:
             told = str(getattr(i, number))
-            ax.text(i.start_s + width / 2, y, told, ha="center", va="center", fontsize=7)
+            middle = i.start_s + width / 2  # dark by night, too: boxes keep their colours
+            ax.text(middle, y, told, ha="center", va="center", fontsize=7, color="0.1")
     ax.set_yticks(range(len(places)), list(places))
     ax.invert_yaxis()
     label = "seconds, by the device's clock" if timeline.clock == "device" else "seconds"

@@ -5,7 +5,6 @@ the dashboard says must change.
 """
 
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -22,9 +21,6 @@ import pytest
 from alkit.data.paths import root
 
 pytestmark = pytest.mark.browser
-CHROMIUM = os.environ.get("ALKIT_CHROMIUM") or next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
-)
 CONNECTED = (
     "() => window.jupyterapp?.shell.currentWidget?.sessionContext?.session?.kernel"
     "?.connectionStatus === 'connected'"
@@ -76,21 +72,6 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     finally:
         server.terminate()
         server.wait(START_S)
-
-
-@pytest.fixture
-def page() -> Iterator[Any]:
-    """Give a page of a browser of its own, or skip."""
-    if CHROMIUM is None:
-        pytest.skip("no Chromium here: install your distribution's, or name one in ALKIT_CHROMIUM")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        options = ["--disable-gpu", "--disable-dev-shm-usage"]
-        options += ["--no-sandbox"] if os.geteuid() == 0 else []
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=options)
-        yield browser.new_page(viewport={"width": 1400, "height": 1200})
-        browser.close()
 
 
 @pytest.mark.parametrize("name", DASHBOARDS)

@@ -21,7 +21,7 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[2]
 TARGETS = set(
-    "help demo test soak browser gpu install lab run sweep results strip lint clean".split()
+    "help demo test soak browser gpu install lab run sweep results site strip lint clean".split()
 )
 
 

@@ -1,0 +1,117 @@
+// The schedules' page: sliders, and charts that are drawn here, without a kernel.
+//
+// `ALKIT_SCHEDULES` holds, by "layers/workers" and method, tasks that are sorted so that whatever one
+// waits for stands before it: [worker, kind, stage, batch, numbers of tasks that it waits for ...].
+"use strict";
+
+const NAMES = {
+  bp: "BP", al: "AL, one worker", al_m: "AL-M", al_fm: "AL-FM", al_pipeline: "AL pipeline",
+  ddg: "DDG", fr: "FR", pipedream: "PipeDream",
+};
+const KINDS = ["forward", "backward", "update"];
+const ROW = 18, LEFT = 66, WIDE = 760;
+
+// Start and end of every task, for costs [forward, backward, update].
+function walk(graph, costs) {
+  const free = [], spans = [];
+  for (const [worker, kind, , , ...waits] of graph) {
+    const start = Math.max(free[worker] || 0, ...waits.map((at) => spans[at][1]), 0);
+    spans.push([start, (free[worker] = start + costs[kind])]);
+  }
+  return spans;
+}
+
+// Features Replay runs its forward a second time, as a part of its backward.
+const costsOf = (method, [f, b, u]) => (method === "fr" ? [f, f + b, u] : [f, b, u]);
+
+// The time of a step once the pipeline is filled: the pace of the slowest layer from a quarter of its
+// batches on, as `Timeline.steady_s` has it.
+function stepOf(graph, spans) {
+  const ends = [];
+  graph.forEach(([, , layer, batch], at) => {
+    const own = (ends[layer] ||= []);
+    own[batch] = Math.max(own[batch] || 0, spans[at][1]);
+  });
+  return Math.max(...ends.map((own) => {
+    const first = Math.floor(own.length / 4), last = own.length - 1;
+    return (own[last] - own[first]) / (last - first);
+  }));
+}
+
+const svg = (name, about, text) => {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", name);
+  for (const [key, value] of Object.entries(about)) made.setAttribute(key, value);
+  if (text !== undefined) made.textContent = text;
+  return made;
+};
+
+function chart(method, graph, spans, longest) {
+  const workers = Math.max(...graph.map(([worker]) => worker)) + 1;
+  const high = workers * ROW + 4, wide = (s) => (s / longest) * (WIDE - LEFT);
+  const said = `${NAMES[method]}: ${workers} workers, a step takes ${stepOf(graph, spans).toFixed(2)}`;
+  const picture = svg("svg", { viewBox: `0 0 ${WIDE} ${high}`, role: "img", "aria-label": said });
+  for (let worker = 0; worker < workers; worker++) {
+    const y = worker * ROW + 13;
+    picture.append(svg("text", { x: 0, y, class: "worker" }, `worker ${worker}`));
+  }
+  graph.forEach(([worker, kind, stage, batch], at) => {
+    const [start, end] = spans[at], x = LEFT + wide(start), y = worker * ROW;
+    const box = svg("rect", { x, y, width: wide(end - start), height: ROW - 3 });
+    box.setAttribute("class", `${KINDS[kind]} ${batch % 2 ? "odd" : "even"}`);
+    box.append(svg("title", {}, `${KINDS[kind]} of layer ${stage}, batch ${batch}`));
+    picture.append(box);
+    if (wide(end - start) > 9) {
+      picture.append(svg("text", { x: x + wide(end - start) / 2, y: y + 12, class: "in" }, stage));
+    }
+  });
+  return picture;
+}
+
+function draw(page) {
+  const value = (name) => Number(page.querySelector(`[name=${name}]`).value);
+  const costs = KINDS.map(value), key = `${value("layers")}/${value("workers")}`;
+  for (const shown of page.querySelectorAll("output")) {
+    shown.textContent = page.querySelector(`[name=${shown.htmlFor}]`).value;
+  }
+  const found = Object.entries(ALKIT_SCHEDULES[key]).map(([method, graph]) => {
+    return [method, graph, walk(graph, costsOf(method, costs))];
+  });
+  const longest = Math.max(...found.map(([, , spans]) => Math.max(...spans.map(([, end]) => end))));
+  const steps = found.map(([method, graph, spans]) => [method, stepOf(graph, spans)]);
+  page.querySelector(".times").textContent =
+    "A step takes: " + steps.map(([m, s]) => `${NAMES[m]} ${s.toFixed(2)}`).join(" · ");
+  const charts = page.querySelector(".charts");
+  charts.replaceChildren();
+  for (const [method, graph, spans] of found) {
+    const head = document.createElement("p");
+    head.textContent = `${NAMES[method]}: ${stepOf(graph, spans).toFixed(2)} a step`;
+    charts.append(head, chart(method, graph, spans, longest));
+  }
+}
+
+function control(name, from, to, step, at) {
+  const line = document.createElement("label");
+  line.innerHTML =
+    `<span>${name}</span><input type="range" id="${name}" name="${name}" min="${from}" max="${to}"` +
+    ` step="${step}" value="${at}"><output for="${name}"></output>`;
+  return line;
+}
+
+document.addEventListener("DOMContentLoaded", () => {
+  const page = document.getElementById("alkit-schedules");
+  if (!page) return;
+  const controls = document.createElement("div");
+  controls.className = "controls";
+  controls.append(
+    control("layers", 1, 8, 1, 4), control("workers", 1, 8, 1, 4),
+    control("forward", 0.1, 4, 0.1, 1), control("backward", 0.1, 4, 0.1, 2),
+    control("update", 0.1, 4, 0.1, 0.3),
+  );
+  const times = document.createElement("p"), charts = document.createElement("div");
+  times.className = "times";
+  times.setAttribute("aria-live", "polite");
+  charts.className = "charts";
+  page.replaceChildren(controls, times, charts);
+  controls.addEventListener("input", () => draw(page));
+  draw(page);
+});

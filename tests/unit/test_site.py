@@ -1,0 +1,111 @@
+"""The site's sources: contents, links, alt texts; and its schedules, which must be the clock's."""
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import nbformat
+import pytest
+
+from alkit.schedule.clock import simulate
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def _module(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"site_{name}", ROOT / ".site" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+build, schedules = _module("build"), _module("schedules")
+
+
+def test_the_contents_are_all_notebooks_in_their_order():
+    names = [entry.name for entry in build.contents()]
+    assert names == sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb"))
+    assert {entry.family for entry in build.contents()} <= set(build.FAMILIES)
+
+
+def test_headings_in_code_cut_no_page():
+    text = "# top\n\nwords\n\n## One\n\n```sh\n## no heading\n```\n\n## Two\nend\n"
+    parts = build.sections(text)
+    assert list(parts) == ["", "One", "Two"]
+    assert "## no heading" in parts["One"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("[30](30_schedules.ipynb)", "[30](/notebooks/30_schedules.ipynb)"),
+        ("[it](../README.md#words)", "[it](/guide/index.md#words)"),
+        ("![a](../figures/gap_vgg.png)", "![a](/figures/gap_vgg.svg)"),
+        ("[x](../alkit/dtp/settings.py)", "[x](/autoapi/alkit/dtp/settings/index.rst)"),
+        ("[x](../tests/golden.py)", "`x`"),
+        ("[x](https://a.org/b)", "[x](https://a.org/b)"),
+        ("[x](#idea)", "[x](#idea)"),
+        ("[x](../docs/devices.md)", "[x](/guide/devices.md)"),
+        ("[x](../docs/tasks/devices.md)", "[x](/guide/tasks/devices.md)"),
+    ],
+)
+def test_links_lead_to_pages(text, expected):
+    assert build.relinked(text, ROOT / "notebooks" / "00_all_methods.ipynb") == expected
+
+
+def test_a_figure_is_told_by_the_words_before_it():
+    prose = "## 5 A head\n\nNot this.\n\nHow *they* learn: see [30](30_x.ipynb), `losses`."
+    assert build.alternative(prose) == "How they learn: see 30, losses."
+    assert build.alternative("## A head") == "a figure of this notebook"
+
+
+def test_an_executed_copy_is_known_by_what_it_was_made_of(tmp_path, monkeypatch):
+    entry = build.contents()[0]
+    one = build.executed(entry)
+    assert one == build.executed(entry)
+    other = tmp_path / entry.path.name
+    book = nbformat.read(entry.path, as_version=4)
+    book.cells.append(nbformat.v4.new_code_cell("1"))
+    nbformat.write(book, other)
+    monkeypatch.setattr(build.Entry, "path", other)
+    assert build.executed(entry) != one
+
+
+def test_dead_links_are_found(tmp_path):
+    (tmp_path / "a.html").write_text('<p id="x"><a href="b.html#y">b</a><a href="#x">a</a>')
+    (tmp_path / "b.html").write_text('<a href="a.html#z">a</a><img src="c.png"><a href="x:y">n</a>')
+    assert sorted(build.dead_links(tmp_path)) == [
+        "a.html links to b.html#y: no such place",
+        "b.html links to a.html#z: no such place",
+        "b.html links to c.png, which is not there",
+    ]
+
+
+COSTS = {
+    "units": (1.0, 1.0, 1.0),
+    "usual": (1.0, 2.0, 0.3),
+    "odd": (0.37, 0.11, 1.9),
+}
+
+
+@pytest.mark.parametrize("costs", COSTS.values(), ids=COSTS)
+def test_the_longest_path_is_the_clocks_time(costs):
+    """What the page's script does, done here: for all sizes and methods the clock's ends."""
+    for layers in range(1, schedules.MOST + 1):
+        for workers in range(1, schedules.MOST + 1, 3):
+            for schedule in schedules.schedules(layers, workers):
+                by_kind = dict(zip(schedules.KINDS, costs, strict=True))
+                truth = simulate(schedule, lambda task, c=by_kind: c[task.kind], schedules.BATCHES)
+                ends, free = [], {}
+                for worker, kind, _, _, *waits in schedules.graph(schedule):
+                    start = max([free.get(worker, 0.0), *(ends[at] for at in waits)])
+                    ends.append(start + costs[kind])
+                    free[worker] = ends[-1]
+                assert len(ends) == len(truth.intervals)
+                assert max(ends) == pytest.approx(truth.span_s, abs=1e-9)
+                expected = sorted(each.end_s for each in truth.intervals)
+                assert sorted(ends) == pytest.approx(expected, abs=1e-9)
