@@ -83,6 +83,9 @@ _METHODS = {
     "vanilla_dtp": ("#de8f05", "s", "vanilla DTP"),
     "tp": ("#d55e00", "o", "TP"),
     "ddtp": ("#cc78bc", "h", "DDTP"),
+    "fa": ("#ca9161", "s", "FA"),
+    "dfa": ("#ca9161", "^", "DFA"),
+    "shallow": ("#949494", "p", "last block only"),
     "tfidf": ("#949494", "P", "TF-IDF"),
 }
 # lines of AL's recipes: all AL, so all of its colour

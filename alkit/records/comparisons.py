@@ -30,6 +30,7 @@ __all__ = [
     "mean_and_seeds",
     "of_seeds",
     "paired_t",
+    "verdict",
 ]
 
 ENOUGH = 5  # seeds for a verdict, where not all of them agree
@@ -211,6 +212,20 @@ def holm(p_values: Sequence[float]) -> list[float]:
             most = max(most, min(1.0, (len(p_values) - rank) * p_values[at]))
             adjusted[at] = most
     return adjusted
+
+
+def verdict(found: Gap, p: float, margin: float) -> str:
+    """Say what a contrast shows: "ahead", "behind", "equal" (within the margin) or "open".
+
+    Args:
+        p: of no difference, adjusted for the other contrasts.
+        margin: points, named before the runs.
+    """
+    if found.seeds < ENOUGH or found.diverged:
+        return "open"
+    if found.decided and p < 0.05:
+        return "ahead" if found.points > 0 else "behind"
+    return "equal" if found.p_within(margin) < 0.05 else "open"
 
 
 def mean_and_seeds(mean: float, sd: float, n: float) -> str:

@@ -1,12 +1,45 @@
-"""Tables of target propagation, from notebook 52's recorded rows."""
+"""Tables of target propagation, from notebook 52's recorded rows.
+
+Two experiments: every variant at a rate of its own on few pictures; and `ARMS` at rates chosen on
+validation, on all pictures at hand, with the contrasts that were named before any of its runs.
+"""
+
+from collections.abc import Iterable
+from typing import Any
 
 import pandas as pd
+from matplotlib.figure import Figure
 
 from alkit.figures.viz import label
 from alkit.records import comparisons
 from alkit.records.comparisons import Gap, gap, gap_table, mean_and_seeds
+from studies import tuned
+from studies.tuned import TUNING_SEED, Named
 
-__all__ = ["accuracies", "angles", "gaps", "readable"]
+__all__ = [
+    "ARMS",
+    "CONTRASTS",
+    "MARGIN",
+    "accuracies",
+    "angles",
+    "arms",
+    "chosen_rate",
+    "chosen_rates",
+    "contrast_gaps",
+    "contrasts",
+    "draw_contrasts",
+    "edges",
+    "gaps",
+    "readable",
+]
+
+ARMS = ("bp", "dtp", "dtp_exact", "fa", "dfa", "shallow")
+BASELINE = "shallow"  # what every arm has to beat
+CONTRASTS = (("dtp", "bp"), ("dtp_exact", "bp"), ("dtp", "dfa"), ("dtp", "fa"))
+MARGIN = 1.0  # points: about what another seed alone does to backprop
+SETTING = ["data", "model"]
+ARM = [*SETTING, "method"]
+SHOWN = ("accuracy", "diverged", "train_s")
 
 
 def accuracies(rows: pd.DataFrame) -> pd.DataFrame:
@@ -54,3 +87,85 @@ def readable(rows: pd.DataFrame, against: str = "bp") -> pd.DataFrame:
         }
         found.append(row)
     return pd.DataFrame(found)
+
+
+# ---- the arms, at rates chosen on validation
+
+
+def chosen_rates(recorded: pd.DataFrame) -> dict[tuple[Any, ...], float]:
+    """Return by (data, network, arm) the rate that is best on validation with the tuning seed.
+
+    Of equal ones the smallest.
+    """
+    return tuned.chosen_rates(recorded, ARM)
+
+
+def chosen_rate(recorded: pd.DataFrame, data: str, arm: str, model: str = "tiny") -> float:
+    """Return that rate of one arm.
+
+    Raises:
+        ValueError: none has been chosen yet; says what to run.
+    """
+    rate = chosen_rates(recorded).get((data, model, arm))
+    if rate is None:
+        raise ValueError(
+            f"no rate has been chosen for {arm} on {data}: run the rates' sweep first, recorded,"
+            " or give lr"
+        )
+    return rate
+
+
+def edges(recorded: pd.DataFrame) -> pd.DataFrame:
+    """Return the arms whose best rate is at an edge of its grid, see `studies.tuned.edges`."""
+    return tuned.edges(recorded, ARM)
+
+
+def arms(recorded: pd.DataFrame) -> pd.DataFrame:
+    """Return a row a set and arm: rate and grid, n, accuracy, what it has above the baseline.
+
+    Test accuracies in percent at the last epoch; n counts runs that did not diverge. Minutes are
+    those of a run, beside others on the same machine: the median.
+    """
+    rows = []
+    for (data, model), setting in _opened(recorded):
+        for name in ARMS:
+            own = setting[setting.method == name]
+            if not len(own):
+                continue
+            values = {m: own[own.metric == m].value.astype(float) for m in SHOWN}
+            accuracy, above = values["accuracy"], gap(setting, name, BASELINE)
+            tried = tuned.rates_tried(recorded, ARM, (data, model, name))
+            row = {"data": data, "model": model, "method": name, "lr": own.lr.iloc[0]}
+            row |= {"grid": tuned.shown(tried), "n": len(accuracy)}
+            row |= {"accuracy": accuracy.mean(), "sd": accuracy.std()}
+            row |= {"above shallow, points (n)": "-" if name == BASELINE else str(above)}
+            row |= {"diverged": int(values["diverged"].sum())}
+            rows.append(row | {"minutes": values["train_s"].median() / 60})
+    return pd.DataFrame(rows)
+
+
+def contrast_gaps(recorded: pd.DataFrame) -> Named:
+    """Return the contrasts named before the runs, with Holm's p over those of a set."""
+    named = {f"{one} - {other}": (one, other) for one, other in CONTRASTS}
+    return {
+        (*setting, name): pair
+        for setting, own in _opened(recorded)
+        for name, pair in tuned.contrast_gaps(own, named).items()
+    }
+
+
+def contrasts(gaps: Named) -> pd.DataFrame:
+    """Return a row a contrast, see `studies.tuned.contrasts`."""
+    return tuned.contrasts(gaps, MARGIN)
+
+
+def draw_contrasts(gaps: Named) -> Figure:
+    """Draw the contrasts, see `studies.tuned.draw_contrasts`."""
+    return tuned.draw_contrasts(gaps, MARGIN, "dtp")
+
+
+def _opened(recorded: pd.DataFrame) -> Iterable[tuple[Any, pd.DataFrame]]:
+    """Return by (data, network) the rows of the seeds that count."""
+    if not len(recorded):
+        return ()
+    return recorded[recorded.seed != TUNING_SEED].groupby(SETTING, sort=False)

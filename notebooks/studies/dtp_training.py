@@ -1,10 +1,19 @@
-"""Training runs of notebook 52: which variants there are, how one is trained and recorded."""
+"""Training runs of notebook 52: which variants there are, how one is trained and recorded.
+
+    each at its own rate    seeds that count, every variant on a few pictures
+    tuning                  seed 100, every rate of a grid: the test part stays closed
+    testing                 seeds that count, at the rate that was best on validation
+
+The split into train, validation and test is one for all seeds. A seed fixes the initial weights,
+the order of the samples and the noise, the same for all variants.
+"""
 
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from alkit.data.given import Splits
 from alkit.data.parts import DataSet
 from alkit.dtp.feedback import NotFinite
 from alkit.dtp.networks import EXACT, Switches
@@ -14,6 +23,8 @@ from alkit.dtp.train import train
 from alkit.engine.device import devices_named
 from alkit.records import results
 from alkit.records.study import pack
+from studies.feedback_alignment import RULES
+from studies.tuned import TUNING_SEED
 
 __all__ = ["VARIANTS", "Variant", "record", "trained"]
 
@@ -22,10 +33,16 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Variant:
-    """A row of the tables: what it has other than the preset."""
+    """A row of the tables: what it has other than the preset.
+
+    Attributes:
+        switches: None for the preset's.
+        rule: of `studies.feedback_alignment.RULES`, or none.
+    """
 
     changes: Mapping[str, Any] = field(default_factory=dict)
-    switches: Switches | None = None  # None: the preset's
+    switches: Switches | None = None
+    rule: str = ""
 
 
 # rates of the last four, and of dtp_fused, are the best of a few on validation with one seed;
@@ -45,6 +62,10 @@ VARIANTS: dict[str, Variant] = {
     "vanilla_dtp": Variant({"method": "vanilla_dtp", "feedback_lr": 1e-5, "lr": 0.03}),
     "tp": Variant({"method": "tp", "feedback_lr": 1e-4, "lr": 1e-3}),
     "ddtp": Variant({"method": "ddtp", "feedback_lr": 1e-2, "lr": 3e-3}),
+    # trained as backprop is, by other gradients
+    "fa": Variant({"method": "bp"}, rule="fa"),
+    "dfa": Variant({"method": "bp"}, rule="dfa"),
+    "shallow": Variant({"method": "bp"}, rule="shallow"),
 }
 
 
@@ -58,7 +79,10 @@ def trained(
     device: str = "cpu",
     **changes: Any,
 ) -> Record | None:
-    """Train one row: a name of VARIANTS on a preset's network; backprop at the rate beta x lr.
+    """Train one row: a name of VARIANTS on a preset's network; the tuning seed leaves test closed.
+
+    Backprop and what is trained like it take the rate beta x lr: DTP's gradients are beta times
+    theirs, so one number of a grid is one length of step.
 
     Returns:
         None where a loss is not finite: that a rule diverges is a result too.
@@ -70,9 +94,15 @@ def trained(
     if settings.method == "bp":
         settings = replace(settings, lr=settings.beta * settings.lr)
     base = replace(base, channels=data.train.x.shape[1], switches=variant.switches or base.switches)
-    net = base.net(seed).to(devices_named(device)[0])
+    net = base.net(seed)
+    if variant.rule:
+        sample, _ = next(iter(data.train.batches(2, shuffle=False)))
+        net = RULES[variant.rule](net, sample, seed)
+    net = net.to(devices_named(device)[0])
+    test = None if seed == TUNING_SEED else data.test
+    parts = Splits(data.train, data.validation, test, data.name, data.num_classes)
     try:
-        return train(net, data, settings=settings, progress=progress)
+        return train(net, parts, settings=settings, progress=progress)
     except NotFinite as error:
         log.warning("%s, seed %d, diverged: %s", name, seed, error)
         return None
@@ -85,25 +115,36 @@ def record(
     made: Record | None,
     data: DataSet,
     model: str = "tiny",
+    lr: float | None = None,
 ) -> None:
-    """Write one run's values into a record, all that tables and figures are built from."""
+    """Write one run's values into a record, all that tables and figures are built from.
+
+    Args:
+        lr: the rate that was given, if one was: it stands in every row then.
+    """
     labels = {"method": name, "model": model, "data": data.name, "seed": seed}
-    run.record("diverged", made is None, **labels)
+    given = {} if lr is None else {"lr": lr}
+    run.record("diverged", made is None, extra=given, **labels)
     if made is None:
         return
     curve = [round(100 * value, 3) for value in made.history.val_acc]
+    correct = made.test_correct
     rows = [
-        ("accuracy", 100 * made.test_acc, "%"),
-        ("val_curve", curve, "%"),
-        ("correct", pack(made.test_correct), ""),
-        ("train_s", float(made.history.train_s.sum()), "s"),
+        ("val_accuracy", 100 * made.history.val_acc.iloc[-1], "%", len(data.validation)),
+        ("val_curve", curve, "%", len(data.validation)),
+        ("train_s", float(made.history.train_s.sum()), "s", None),
     ]
-    for metric, value, unit in rows:
-        run.record(metric, value, n=len(made.test_correct), unit=unit, **labels)
+    if correct is not None:
+        rows += [
+            ("accuracy", 100 * made.test_acc, "%", len(correct)),
+            ("correct", pack(correct), "", len(correct)),
+        ]
+    for metric, value, unit, n in rows:
+        run.record(metric, value, n=n, unit=unit, extra=given, **labels)
     if not len(made.angles):
         return
     last = made.angles[made.angles.epoch == made.angles.epoch.max()]
     for row in last.itertuples():
-        extra = {"block": row.block}
+        extra = {"block": row.block} | given
         run.record("angle", row.angle, unit="degrees", extra=extra, **labels)
         run.record("norm_ratio", row.norm_ratio, extra=extra, **labels)

@@ -24,10 +24,11 @@ from alkit.engine.record import Record
 from alkit.records import results
 from alkit.records.study import pack
 from studies.ladder_arms import ARMS, build, head_parameters
+from studies.tuned import TUNING_SEED
 
 __all__ = ["SPLIT_SEED", "TUNING_SEED", "Outcome", "exit_scores", "record", "run"]
 
-TUNING_SEED, SPLIT_SEED = 100, 0
+SPLIT_SEED = 0
 
 
 @dataclass(frozen=True)

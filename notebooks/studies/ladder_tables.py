@@ -3,17 +3,16 @@
 All are built from records, as `studies.ladder_study.record` writes them.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.figure import Figure
 
-from alkit.figures.viz import colour
-from alkit.records.comparisons import ENOUGH, Gap, gap, holm
+from alkit.records.comparisons import Gap
+from studies import tuned
 from studies.ladder_arms import ARMS
-from studies.ladder_study import TUNING_SEED
+from studies.tuned import TUNING_SEED, Named
 
 __all__ = [
     "CONTRASTS",
@@ -28,7 +27,6 @@ __all__ = [
     "draw_contrasts",
     "edges",
     "explored",
-    "verdict",
 ]
 
 MARGIN = 0.5  # points: less than that is no difference that anybody would use
@@ -46,6 +44,7 @@ EXPLORED = (
     ("narrow_detached", "narrow_fixed"),
 )
 SETTING = ["data", "model"]
+ARM = [*SETTING, "arm"]
 SHOWN = ("accuracy", "mean_of_exits", "diverged", "head_parameters", "train_s")
 
 
@@ -54,12 +53,7 @@ def chosen_rates(recorded: pd.DataFrame) -> dict[tuple[str, str, str], float]:
 
     Of equal ones the smallest.
     """
-    own = _tuning(recorded)
-    if not len(own):
-        return {}
-    best = own.sort_values(["value", "lr"], ascending=[False, True])
-    best = best.groupby([*SETTING, "trained"]).head(1)
-    return {(row.data, row.model, row.trained): row.lr for row in best.itertuples()}
+    return tuned.chosen_rates(_named(recorded), ARM)
 
 
 def chosen_rate(recorded: pd.DataFrame, data: str, family: str, arm: str) -> float:
@@ -79,26 +73,17 @@ def chosen_rate(recorded: pd.DataFrame, data: str, family: str, arm: str) -> flo
 
 
 def edges(recorded: pd.DataFrame) -> pd.DataFrame:
-    """Return the arms whose best rate is the smallest or largest that was tried.
-
-    Returns: a row an arm: data, model, arm, lr, tried. Where there is one, widen all arms' grid.
-    """
-    own, rows = _tuning(recorded), []
-    for (data, family, arm), lr in chosen_rates(recorded).items():
-        at = (own.data == data) & (own.model == family) & (own.trained == arm)
-        tried = sorted(own.lr[at])
-        if lr in (tried[0], tried[-1]):
-            rows.append((data, family, arm, lr, ", ".join(f"{rate:g}" for rate in tried)))
-    return pd.DataFrame(rows, columns=[*SETTING, "arm", "lr", "tried"])
+    """Return the arms whose best rate is the smallest or largest, see `studies.tuned.edges`."""
+    return tuned.edges(_named(recorded), ARM)
 
 
 def best_local(recorded: pd.DataFrame, data: str, family: str) -> str | None:
     """Return the local arm that is best on validation with the tuning seed at its rate, or None."""
-    own = _tuning(recorded)
+    own = tuned.validated(_named(recorded), ARM)
     own = own[(own.data == data) & (own.model == family)]
     rungs = [name for name, arm in ARMS.items() if arm.local and not arm.base]
-    own = own[own.trained.isin(rungs)]
-    return None if not len(own) else str(own.trained[own.value.idxmax()])
+    own = own[own.arm.isin(rungs)]
+    return None if not len(own) else str(own.arm[own.value.idxmax()])
 
 
 def accuracies(recorded: pd.DataFrame) -> pd.DataFrame:
@@ -133,26 +118,19 @@ def contrast_gaps(
     """
     found = {}
     for (data, family), own in _opened(recorded):
-        gaps: dict[str, Gap] = {}
+        named = {}
         for better, worse in pairs:
             if better == BEST_LOCAL:
                 better = best_local(recorded, data, family) or better
-            gaps[f"{better} - {worse}"] = gap(own, _label(better), _label(worse))
-        adjusted = holm([each.p for each in gaps.values()])
-        for (name, each), p in zip(gaps.items(), adjusted, strict=True):
-            found[data, family, name] = each, p
+            named[f"{better} - {worse}"] = _label(better), _label(worse)
+        for name, pair in tuned.contrast_gaps(own, named).items():
+            found[data, family, name] = pair
     return found
 
 
-def contrasts(gaps: Mapping[tuple[str, str, str], tuple[Gap, float]]) -> pd.DataFrame:
-    """Return a row a contrast: both intervals, n, p, Holm's p, p of equality, and the verdict."""
-    rows = []
-    for (data, family, name), (each, p) in gaps.items():
-        row = {"data": data, "model": family, "contrast": name, "points (n)": str(each)}
-        row |= {"bootstrap": each.bootstrap, "p": each.p, "p, Holm": p}
-        row |= {f"p, within {MARGIN}": each.p_within(MARGIN), "verdict": verdict(each, p)}
-        rows.append(row)
-    return pd.DataFrame(rows)
+def contrasts(gaps: Named) -> pd.DataFrame:
+    """Return a row a contrast, see `studies.tuned.contrasts`."""
+    return tuned.contrasts(gaps, MARGIN)
 
 
 def explored(recorded: pd.DataFrame) -> pd.DataFrame:
@@ -162,35 +140,9 @@ def explored(recorded: pd.DataFrame) -> pd.DataFrame:
     return found.drop(columns=["p", "p, Holm", "verdict"], errors="ignore")
 
 
-def draw_contrasts(gaps: Mapping[tuple[str, str, str], tuple[Gap, float]]) -> Figure:
-    """Draw the contrasts with their paired t intervals, a panel a set and network."""
-    settings = list(dict.fromkeys(key[:2] for key in gaps))
-    size = 4.4 * len(settings), 2.6
-    fig, axes = plt.subplots(1, len(settings), figsize=size, squeeze=False, sharex=True)
-    for ax, setting in zip(axes[0], settings, strict=True):
-        own = {key[2]: pair for key, pair in gaps.items() if key[:2] == setting}
-        for at, (each, _) in enumerate(own.values()):
-            ax.plot([each.low, each.high], [at, at], color=colour("al"), lw=2)
-            ax.plot(each.points, at, marker="o", color=colour("al"))
-        ax.axvspan(-MARGIN, MARGIN, color="0.85", zorder=0)
-        names = [f"{name}: {verdict(*pair)} ({pair[0].seeds})" for name, pair in own.items()]
-        ax.set_yticks(range(len(own)), names)
-        ax.invert_yaxis()
-        ax.set(xlabel="points", title=", ".join(setting))
-    return fig
-
-
-def verdict(found: Gap, p: float) -> str:
-    """Say what a contrast shows: "ahead", "behind", "equal" (within the margin) or "open".
-
-    Args:
-        p: adjusted for the other contrasts.
-    """
-    if found.seeds < ENOUGH or found.diverged:
-        return "open"
-    if found.decided and p < 0.05:
-        return "ahead" if found.points > 0 else "behind"
-    return "equal" if found.p_within(MARGIN) < 0.05 else "open"
+def draw_contrasts(gaps: Named) -> Figure:
+    """Draw the contrasts, see `studies.tuned.draw_contrasts`."""
+    return tuned.draw_contrasts(gaps, MARGIN)
 
 
 def _opened(recorded: pd.DataFrame) -> Iterable[tuple[Any, pd.DataFrame]]:
@@ -200,13 +152,12 @@ def _opened(recorded: pd.DataFrame) -> Iterable[tuple[Any, pd.DataFrame]]:
     return recorded[recorded.seed != TUNING_SEED].groupby(SETTING, sort=False)
 
 
-def _tuning(recorded: pd.DataFrame) -> pd.DataFrame:
-    """Return the validation accuracies of the tuning seed; the arm's name stands in `trained`."""
+def _named(recorded: pd.DataFrame) -> pd.DataFrame:
+    """Return the records with arms by their names."""
     if not len(recorded):
-        return pd.DataFrame(columns=[*SETTING, "lr", "value", "trained"])
-    own = recorded[(recorded.metric == "val_accuracy") & (recorded.seed == TUNING_SEED)]
+        return recorded
     names = {arm.code: name for name, arm in ARMS.items()}
-    return own.assign(value=own.value.astype(float), trained=own.arm.map(names))
+    return recorded.assign(arm=recorded.arm.map(names))
 
 
 def _label(arm: str) -> str:

@@ -8,7 +8,15 @@ import pytest
 import torch
 from scipy import stats
 
-from alkit.records.comparisons import Gap, bootstrap_difference, gap, holm, of_seeds, paired_t
+from alkit.records.comparisons import (
+    Gap,
+    bootstrap_difference,
+    gap,
+    holm,
+    of_seeds,
+    paired_t,
+    verdict,
+)
 from alkit.records.study import pack
 
 
@@ -150,3 +158,20 @@ def test_diverged_runs_leave_no_interval():
     assert (found.seeds, found.diverged, found.decided) == (3, 2, False)
     assert math.isnan(found.low)
     assert str(found) == "2 of 5 diverged"
+
+
+@pytest.mark.parametrize(
+    ("differences", "p", "said"),
+    [
+        ([2.0, 2.1, 1.9, 2.0, 2.2], 0.01, "ahead"),
+        ([-2.0, -2.1, -1.9, -2.0, -2.2], 0.01, "behind"),
+        ([2.0, 2.1, 1.9, 2.0, 2.2], 0.06, "open"),  # not after Holm
+        ([2.0, 2.1, 1.9, 2.0], 0.01, "open"),  # four seeds decide nothing
+        ([0.1, -0.1, 0.05, 0.0, 0.1], 0.9, "equal"),
+        ([0.0, 0.0], math.nan, "open"),
+    ],
+)
+def test_verdicts(differences, p, said):
+    assert verdict(of_seeds(differences), p, 0.5) == said
+    assert verdict(of_seeds(differences)._replace(diverged=1), p, 0.5) == "open"
+    assert verdict(of_seeds([0.3, 0.4, 0.5, 0.4, 0.4]), 0.9, 0.2) == "open"  # the margin counts

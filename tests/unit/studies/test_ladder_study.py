@@ -9,7 +9,6 @@ import torch
 
 from alkit.data import datasets
 from alkit.records import results
-from alkit.records.comparisons import of_seeds
 from alkit.records.study import pack
 from studies import ladder_arms, ladder_study, ladder_tables
 
@@ -155,19 +154,3 @@ def test_contrasts_have_both_intervals_and_a_verdict_each():
     [ax] = ladder_tables.draw_contrasts(gaps).axes
     assert ax.get_yticklabels()[0].get_text() == "detached - fixed_codes: ahead (6)"
     plt.close("all")
-
-
-@pytest.mark.parametrize(
-    ("differences", "p", "said"),
-    [
-        ([2.0, 2.1, 1.9, 2.0, 2.2], 0.01, "ahead"),
-        ([-2.0, -2.1, -1.9, -2.0, -2.2], 0.01, "behind"),
-        ([2.0, 2.1, 1.9, 2.0, 2.2], 0.06, "open"),  # not after Holm
-        ([2.0, 2.1, 1.9, 2.0], 0.01, "open"),  # four seeds decide nothing
-        ([0.1, -0.1, 0.05, 0.0, 0.1], 0.9, "equal"),
-        ([0.0, 0.0], math.nan, "open"),
-    ],
-)
-def test_verdicts(differences, p, said):
-    assert ladder_tables.verdict(of_seeds(differences), p) == said
-    assert ladder_tables.verdict(of_seeds(differences)._replace(diverged=1), p) == "open"

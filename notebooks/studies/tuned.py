@@ -1,0 +1,126 @@
+"""What studies share that choose rates with a seed of their own and name contrasts beforehand.
+
+Rows of records: `val_accuracy` and `diverged` of the seed that tunes, with the rate in `lr`; of the
+other seeds what `alkit.records.comparisons.gap` reads. `by` names the columns that make an arm.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import matplotlib.pyplot as plt
+import pandas as pd
+from matplotlib.figure import Figure
+
+from alkit.figures.viz import colour
+from alkit.records.comparisons import Gap, gap, holm, verdict
+
+__all__ = [
+    "TUNING_SEED",
+    "Named",
+    "chosen_rates",
+    "contrast_gaps",
+    "contrasts",
+    "draw_contrasts",
+    "edges",
+    "rates_tried",
+    "shown",
+    "validated",
+]
+
+TUNING_SEED = 100  # it doesn't count, and leaves the test part closed
+
+Named = Mapping[tuple[str, str, str], tuple[Gap, float]]  # by data, network and contrast
+
+
+def validated(recorded: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
+    """Return the tuning seed's validation accuracies: columns `by`, lr, value."""
+    if not len(recorded):
+        return pd.DataFrame(columns=[*by, "lr", "value"])
+    own = _tuning(recorded)
+    own = own[own.metric == "val_accuracy"]
+    return own.assign(value=own.value.astype(float))[[*by, "lr", "value"]]
+
+
+def chosen_rates(recorded: pd.DataFrame, by: Sequence[str]) -> dict[tuple[Any, ...], float]:
+    """Return for each arm the rate that is best on validation; of equal ones the smallest."""
+    own = validated(recorded, by)
+    best = own.sort_values(["value", "lr"], ascending=[False, True]).groupby(list(by)).head(1)
+    return {tuple(row[:-2]): row.lr for row in best.itertuples(index=False)}
+
+
+def rates_tried(recorded: pd.DataFrame, by: Sequence[str], arm: Sequence[Any]) -> list[float]:
+    """Return the rates of an arm's runs with the tuning seed; where one diverged, that counts."""
+    own = _tuning(recorded)
+    return sorted(own.lr[(own[list(by)] == list(arm)).all(axis=1)].unique())
+
+
+def shown(rates: Sequence[float]) -> str:
+    """Return rates as tables show them."""
+    return ", ".join(f"{rate:g}" for rate in rates)
+
+
+def edges(recorded: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
+    """Return the arms whose best rate is the smallest or largest that was tried.
+
+    A rate at which a run diverged was tried.
+
+    Returns: a row an arm: its columns, lr, tried. Where there is one, widen all arms' grid.
+    """
+    rows = []
+    for key, lr in chosen_rates(recorded, by).items():
+        tried = rates_tried(recorded, by, key)
+        if lr in (tried[0], tried[-1]):
+            rows.append((*key, lr, shown(tried)))
+    return pd.DataFrame(rows, columns=[*by, "lr", "tried"])
+
+
+def contrast_gaps(
+    own: pd.DataFrame, pairs: Mapping[str, tuple[str, str]]
+) -> dict[str, tuple[Gap, float]]:
+    """Return contrasts by their names, each with its p by Holm's rule over all of them.
+
+    Args:
+        own: records of one data set and network, of the seeds that count.
+        pairs: by name, the labels of who should be ahead and of whom.
+    """
+    gaps = {name: gap(own, *pair) for name, pair in pairs.items()}
+    adjusted = holm([each.p for each in gaps.values()])
+    return dict(zip(gaps, zip(gaps.values(), adjusted, strict=True), strict=True))
+
+
+def contrasts(gaps: Named, margin: float) -> pd.DataFrame:
+    """Return a row a contrast: both intervals, n, p, Holm's p, p of equality, and the verdict."""
+    rows = []
+    for (data, network, name), (each, p) in gaps.items():
+        row = {"data": data, "model": network, "contrast": name, "points (n)": str(each)}
+        row |= {"bootstrap": each.bootstrap, "p": each.p, "p, Holm": p}
+        row |= {f"p, within {margin}": each.p_within(margin)}
+        rows.append(row | {"verdict": verdict(each, p, margin)})
+    return pd.DataFrame(rows)
+
+
+def draw_contrasts(gaps: Named, margin: float, method: str = "al") -> Figure:
+    """Draw the contrasts with their paired t intervals, a panel a set and network.
+
+    Args:
+        method: whose colour they have.
+    """
+    settings = list(dict.fromkeys(key[:2] for key in gaps))
+    size = 4.4 * len(settings), 2.6
+    fig, axes = plt.subplots(1, len(settings), figsize=size, squeeze=False, sharex=True)
+    for ax, setting in zip(axes[0], settings, strict=True):
+        own = {key[2]: pair for key, pair in gaps.items() if key[:2] == setting}
+        for at, (each, _) in enumerate(own.values()):
+            ax.plot([each.low, each.high], [at, at], color=colour(method), lw=2)
+            ax.plot(each.points, at, marker="o", color=colour(method))
+        ax.axvspan(-margin, margin, color="0.85", zorder=0)
+        said = [f"{name}: {verdict(*pair, margin)}" for name, pair in own.items()]
+        seeds = [pair[0].seeds for pair in own.values()]
+        ax.set_yticks(range(len(own)), [f"{a} ({n})" for a, n in zip(said, seeds, strict=True)])
+        ax.invert_yaxis()
+        ax.set(xlabel="points", title=", ".join(setting))
+    return fig
+
+
+def _tuning(recorded: pd.DataFrame) -> pd.DataFrame:
+    return recorded[(recorded.seed == TUNING_SEED) & recorded.lr.notna()]

@@ -1,0 +1,198 @@
+"""Feedback alignment and its kin against backprop and explicit matrices; what each leaves alone."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, elu
+
+from alkit.dtp import Net, Settings, network
+from alkit.dtp.block import Block
+from alkit.dtp.invertible import Activation, Dense, NoInverse
+from alkit.dtp.trainer import Trainer
+from studies.feedback_alignment import RULES
+from tests.unit.dtp.helpers import batch
+
+WIDTHS = (5, 7, 6, 4)  # of the inputs, two hidden layers and the classes
+
+
+def dense(seed: int = 0) -> Net:
+    """Return three layers whose loss is a mean over the samples."""
+    pairs = zip(WIDTHS, WIDTHS[1:], strict=False)
+    blocks = [Block(Dense(a, b), Activation("elu")) for a, b in pairs]
+    blocks[-1] = Block(Dense(*WIDTHS[-2:]))
+    return Net("dense", blocks, seed=seed).double()
+
+
+def rows(size: int = 9, seed: int = 0) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(size, WIDTHS[0], generator=generator, dtype=torch.float64)
+    return x, torch.arange(size) % WIDTHS[-1]
+
+
+def ruled(rule: str, net: Net, x: Tensor, seed: int = 0) -> Net:
+    return RULES[rule](net, x, seed).double()
+
+
+def gradients(net: Net, x: Tensor, y: Tensor) -> list[Tensor]:
+    own = [p for block in net for p in block.forward_parameters()]
+    return list(torch.autograd.grad(net.loss(net(x), y), own))
+
+
+def by_hand(weights: list[Tensor], biases: list[Tensor], x: Tensor, y: Tensor, send) -> list:
+    """Return gradients of all W and b, where `send` gives a hidden layer's error before its slope.
+
+    Args:
+        send: of (layer, the error of the next layer's z, the output's error).
+    """
+    h, z = [x], []
+    for w, b in zip(weights, biases, strict=True):
+        z.append(h[-1] @ w.T + b)
+        h.append(elu(z[-1]))
+    wanted = nn.functional.one_hot(y, len(weights[-1])).double()
+    last = (z[-1].softmax(1) - wanted) / len(x)
+    errors = [last]
+    for n in (1, 0):
+        slope = torch.where(z[n] > 0, 1.0, z[n].exp())
+        errors.insert(0, send(n, errors[0], last) * slope)
+    found = []
+    for error, inputs in zip(errors, h[:-1], strict=True):
+        found += [error.T @ inputs, error.sum(0)]
+    return found
+
+
+def parts(net: Net) -> list[Dense]:
+    return [next(block.affine()) for block in net]
+
+
+# ---- against backprop, and by hand ----
+
+
+@pytest.mark.parametrize("name", ["dense", "tiny", "lenet"])
+def test_alignment_with_transposed_weights_is_backprop(name):
+    x, y = rows() if name == "dense" else batch(16 if name == "tiny" else 32)
+    net = dense() if name == "dense" else network(name).double()
+    expected = gradients(net, x, y)
+    aligned = ruled("fa", net, x)
+    other = gradients(aligned, x, y)
+    for part in (part for block in aligned for part in block.affine()):
+        part.feedback_weight.data.copy_(part.transposed())
+    for ours, wanted in zip(gradients(aligned, x, y), expected, strict=True):
+        torch.testing.assert_close(ours, wanted, rtol=1e-12, atol=1e-14)
+    assert not torch.allclose(other[0], expected[0], rtol=0.1)  # random weights are no transposes
+    for ours, wanted in zip(other[-2:], expected[-2:], strict=True):
+        torch.testing.assert_close(ours, wanted)  # the last block needs no feedback
+
+
+def test_alignment_by_hand():
+    x, y = rows()
+    net = ruled("fa", dense(), x)
+    layers = parts(net)
+    hand = by_hand(
+        [each.weight for each in layers],
+        [each.bias for each in layers],
+        *(x, y),
+        send=lambda n, after, last: after @ layers[n + 1].feedback_weight.T,
+    )
+    for ours, wanted in zip(gradients(net, x, y), hand, strict=True):
+        torch.testing.assert_close(ours, wanted)
+
+
+def test_direct_alignment_by_hand():
+    x, y = rows()
+    net = ruled("dfa", dense(), x)
+    direct = [net.direct_0, net.direct_1]  # (classes, values of a block's output)
+    assert [tuple(each.shape) for each in direct] == [(4, 7), (4, 6)]
+    layers = parts(net)
+    hand = by_hand(
+        [each.weight for each in layers],
+        [each.bias for each in layers],
+        *(x, y),
+        send=lambda n, after, last: last @ direct[n],
+    )
+    for ours, wanted in zip(gradients(net, x, y), hand, strict=True):
+        torch.testing.assert_close(ours, wanted)
+
+
+def test_direct_alignment_of_pictures_is_exact_within_a_block():
+    x, y = batch(16)
+    net = ruled("dfa", network("tiny").double(), x)
+    run = net.locally(x)
+    error = torch.autograd.grad(cross_entropy(run.s[-1], y), run.s[-1], retain_graph=True)[0]
+    expected = []
+    for n, block in enumerate(net):
+        told = error
+        if n < len(net) - 1:
+            told = torch.einsum("bc,c...->b...", error, getattr(net, f"direct_{n}"))
+        expected += torch.autograd.grad(run.s[n], block.forward_parameters(), told)
+    for ours, wanted in zip(gradients(net, x, y), expected, strict=True):
+        torch.testing.assert_close(ours, wanted)
+
+
+def test_who_needs_the_blocks_between():
+    """FA's error passes block 1 on its way to block 0, DFA's does not."""
+    x, y = rows()
+    for rule, passes in (("fa", True), ("dfa", False)):
+        net = ruled(rule, dense(), x)
+        before = gradients(net, x, y)[0]
+        parts(net)[1].feedback_weight.data.mul_(-1)
+        if rule == "dfa":
+            net.direct_1.mul_(-1)
+        assert torch.equal(gradients(net, x, y)[0], before) != passes
+
+
+# ---- what a training leaves alone ----
+
+
+def trained(rule: str, steps: int = 3, **changes) -> tuple[dict, dict]:
+    """Return the bits before and after some steps of a network of pictures."""
+    x, y = batch(16)
+    x, y = x.float(), y.float()
+    net = RULES[rule](network("tiny"), x, 0)
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+    own = Settings(method="bp", lr=0.05, weight_decay=0.1, **changes)
+    Trainer(net, own, x, steps).train([(x, y)] * steps)
+    return before, dict(net.state_dict())
+
+
+@pytest.mark.parametrize("rule", ["fa", "dfa"])
+def test_only_forward_weights_change(rule):
+    before, after = trained(rule)
+    fixed = {name for name in before if "feedback" in name or "direct" in name}
+    assert len(fixed) == (4 if rule == "fa" else 4 + 3)
+    changed = {name for name in before if not torch.equal(before[name], after[name])}
+    assert changed == set(before) - fixed
+
+
+def test_shallow_trains_the_last_block_alone():
+    before, after = trained("shallow")
+    changed = {name for name in before if not torch.equal(before[name], after[name])}
+    assert changed == {"blocks.3.pieces.1.weight", "blocks.3.pieces.1.bias"}
+
+
+# ---- what is drawn ----
+
+
+def test_all_rules_start_from_backprop_s_weights_and_draw_feedback_by_the_seed():
+    x, _ = batch(16)
+    plain = network("tiny", seed=3)
+    nets = {rule: RULES[rule](network("tiny", seed=3), x.float(), 3) for rule in RULES}
+    for net in nets.values():
+        for name, value in plain.state_dict().items():
+            if "feedback" not in name:
+                assert torch.equal(net.state_dict()[name], value)
+        torch.testing.assert_close(net.predict(x.float()), plain.predict(x.float()))
+    for rule, name in (("fa", "blocks.3.pieces.1.feedback_weight"), ("dfa", "direct_1")):
+        drawn = nets[rule].state_dict()[name]
+        same, other = (
+            RULES[rule](network("tiny", seed=3), x.float(), seed).state_dict()[name]
+            for seed in (3, 4)
+        )
+        assert torch.equal(drawn, same)
+        assert not torch.equal(drawn, other)
+        # as long as a transposed last layer makes an error, whatever it reaches
+        assert drawn.square().mean() * drawn.numel() / 10 == pytest.approx(1 / 3, rel=0.2)
+
+
+def test_a_residual_block_is_refused():
+    with pytest.raises(NoInverse, match="block 1 has a Residual: feedback alignment knows"):
+        RULES["fa"](network("resnet18"), torch.zeros(1, 3, 32, 32), 0)

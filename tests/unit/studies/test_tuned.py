@@ -1,0 +1,67 @@
+"""Rates chosen on validation, their grids' edges, and named contrasts, from made records."""
+
+import matplotlib.pyplot as plt
+import pandas as pd
+import pytest
+import torch
+
+from alkit.records.study import pack
+from studies import tuned
+
+ARM = ["data", "model", "method"]
+
+
+def row(method, metric, value, seed=tuned.TUNING_SEED, lr=0.1):
+    labels = {"data": "d", "model": "m", "method": method, "seed": seed, "n": 200}
+    return labels | {"metric": metric, "value": value, "lr": lr}
+
+
+def tried(method, values):
+    """Return a tuning run a rate; None: it diverged."""
+    rows = []
+    for lr, value in values.items():
+        rows.append(row(method, "diverged", value is None, lr=lr))
+        if value is not None:
+            rows.append(row(method, "val_accuracy", value, lr=lr))
+    return rows
+
+
+def opened(method, rights):
+    return [
+        row(method, "correct", pack(torch.arange(200) < right), seed)
+        for seed, right in enumerate(rights)
+    ]
+
+
+def test_a_rate_beside_one_that_diverged_is_no_edge():
+    rows = tried("a", {0.1: 50.0, 0.2: 60.0, 0.4: None}) + tried("b", {0.1: 50.0, 0.2: 60.0})
+    rows += tried("c", {0.1: 50.0, 0.2: 50.0, 0.4: 40.0}) + tried("d", {0.1: None})
+    rows += [row("a", "val_accuracy", 99.0, seed=0, lr=0.8)]  # a seed that counts tunes nothing
+    rows += [row("a", "diverged", False) | {"lr": float("nan")}]
+    recorded = pd.DataFrame(rows)
+    found = tuned.chosen_rates(recorded, ARM)
+    assert found == {("d", "m", "a"): 0.2, ("d", "m", "b"): 0.2, ("d", "m", "c"): 0.1}
+    edges = tuned.edges(recorded, ARM).set_index("method")
+    assert list(edges.index) == ["b", "c"]
+    assert edges.tried["c"] == "0.1, 0.2, 0.4"
+    assert tuned.chosen_rates(pd.DataFrame(), ARM) == {}
+    assert not len(tuned.edges(pd.DataFrame(), ARM))
+
+
+def test_contrasts_share_one_error_rate_and_one_margin():
+    rows = opened("a", [180, 182, 181, 183, 180]) + opened("b", [160, 161, 162, 161, 160])
+    rows += opened("c", [162, 162, 163, 163, 161])
+    pairs = {"a - b": ("a", "b"), "c - b": ("c", "b"), "a - x": ("a", "x")}
+    found = tuned.contrast_gaps(pd.DataFrame(rows), pairs)
+    gaps = {("d", "m", name): pair for name, pair in found.items()}
+    assert found["a - b"][1] == pytest.approx(3 * found["a - b"][0].p)
+    table = tuned.contrasts(gaps, 2.0).set_index("contrast")
+    assert list(table.verdict) == ["ahead", "equal", "open"]
+    assert list(table["p, within 2.0"] < 0.05) == [False, True, False]
+    shown = tuned.draw_contrasts(gaps, 2.0).axes[0].get_yticklabels()
+    assert [each.get_text() for each in shown] == [
+        "a - b: ahead (5)",
+        "c - b: equal (5)",
+        "a - x: open (0)",
+    ]
+    plt.close("all")
