@@ -123,4 +123,4 @@ def draw_contrasts(gaps: Named, margin: float, method: str = "al") -> Figure:
 
 
 def _tuning(recorded: pd.DataFrame) -> pd.DataFrame:
-    return recorded[(recorded.seed == TUNING_SEED) & recorded.lr.notna()]
+    return recorded[recorded.seed == TUNING_SEED]

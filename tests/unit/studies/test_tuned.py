@@ -37,7 +37,6 @@ def test_a_rate_beside_one_that_diverged_is_no_edge():
     rows = tried("a", {0.1: 50.0, 0.2: 60.0, 0.4: None}) + tried("b", {0.1: 50.0, 0.2: 60.0})
     rows += tried("c", {0.1: 50.0, 0.2: 50.0, 0.4: 40.0}) + tried("d", {0.1: None})
     rows += [row("a", "val_accuracy", 99.0, seed=0, lr=0.8)]  # a seed that counts tunes nothing
-    rows += [row("a", "diverged", False) | {"lr": float("nan")}]
     recorded = pd.DataFrame(rows)
     found = tuned.chosen_rates(recorded, ARM)
     assert found == {("d", "m", "a"): 0.2, ("d", "m", "b"): 0.2, ("d", "m", "c"): 0.1}
