@@ -22,14 +22,14 @@ from alkit.data.prose import load_prose
 from alkit.delayed import Pipeline, even_cuts, train_epoch
 from alkit.figures import viz
 from alkit.records import results
-from alkit.records.comparisons import ENOUGH, Gap, gap_of_values, holm
+from alkit.records.comparisons import Gap, gap_of_values, holm, verdict
 from studies import characters
 from studies.delayed_rate import linear
+from studies.tuned import TUNING_SEED, shown
 
 __all__ = [
     "CONTRASTS",
     "MARGIN",
-    "TUNING_SEED",
     "Case",
     "Text",
     "chosen_rates",
@@ -45,7 +45,6 @@ __all__ = [
     "run",
 ]
 
-TUNING_SEED = 100
 MARGIN = 0.02  # nats a character: a hundredth of what the model is left with
 # (worse, better): what the first loses against the second
 CONTRASTS = (
@@ -168,7 +167,7 @@ def edges(recorded: pd.DataFrame) -> pd.DataFrame:
     for method, lr in chosen_rates(recorded).items():
         tried = sorted(own.lr[own.method == method])
         if lr in (tried[0], tried[-1]):
-            rows.append((method, lr, ", ".join(f"{rate:g}" for rate in tried)))
+            rows.append((method, lr, shown(tried)))
     return pd.DataFrame(rows, columns=["method", "lr", "tried"])
 
 
@@ -273,11 +272,8 @@ def draw_curves(recorded: pd.DataFrame, counted: float) -> Figure:
 
 def _verdict(found: Gap, p: float) -> str:
     """Say "worse" or "better" (a higher or lower loss), "equal" within the margin, or "open"."""
-    if found.seeds < ENOUGH:
-        return "open"
-    if found.decided and p < 0.05:
-        return "worse" if found.points > 0 else "better"
-    return "equal" if found.p_within(MARGIN) < 0.05 else "open"
+    said = verdict(found, p, MARGIN)
+    return {"ahead": "worse", "behind": "better"}.get(said, said)
 
 
 def _tuning(recorded: pd.DataFrame) -> pd.DataFrame:

@@ -14,6 +14,7 @@ from alkit.records import results
 from alkit.records.comparisons import gap_of_values
 from studies import characters
 from studies import characters_study as study
+from studies.tuned import TUNING_SEED
 
 TINY = characters.Sizes(layers=3, width=8, heads=2, context=6, dropout=0.2)
 TEXT = "abcab bca cab. " * 40
@@ -150,7 +151,7 @@ def test_a_rate_is_chosen_by_the_tuning_seed_and_its_ends_are_named():
     made = results.Run("36_language_model", preset="cpu")
     for lr, value in ((1e-3, 2.2), (3e-3, 2.1), (1e-2, 2.3)):
         for method, more in (("seq", 0.0), ("fr", lr)):
-            case = study.Case(method, 5, 0.1, study.TUNING_SEED, lr)
+            case = study.Case(method, 5, 0.1, TUNING_SEED, lr)
             study.record(made, case, "wikitext", (torch.ones(40), [value + 100 * more], None))
     rows = pd.DataFrame(made.rows)
     assert study.chosen_rates(rows) == {"seq": 3e-3, "fr": 1e-3}
@@ -163,11 +164,11 @@ def test_a_run_leaves_the_test_articles_closed_for_the_tuning_seed():
     alphabet, ids = _ids()
     text = study.Text(alphabet, ids, [ids[:50]], [ids[50:150]])
     settings = {"sizes": TINY, "steps": 8, "batch_size": 4, "micro": 4}
-    for method, seed in (("2bw", study.TUNING_SEED), ("fr, new noise", 0)):
+    for method, seed in (("2bw", TUNING_SEED), ("fr, new noise", 0)):
         case = study.Case(method, 3, 0.1, seed, 1e-3)
         losses, validation, test = study.run(case, text, **settings)
         assert len(losses) == 8
         assert len(validation) == 1
-        assert (test is None) == (seed == study.TUNING_SEED)
+        assert (test is None) == (seed == TUNING_SEED)
     again, *_ = study.run(case, text, **settings)
     assert list(islice(again, 8)) == list(islice(losses, 8))
