@@ -281,8 +281,9 @@ def save(fig: Figure, name: str, folder: str | Path | None = None) -> list[Path]
     folder.mkdir(parents=True, exist_ok=True)
     png, svg = folder / f"{name}.png", folder / f"{name}.svg"
     with mpl.rc_context({"svg.hashsalt": "alkit"}):
-        fig.savefig(png, dpi=160, facecolor="white")
-        fig.savefig(svg, metadata={"Date": None}, facecolor="white")
+        # neither a date nor matplotlib's version: they would change every file without need
+        fig.savefig(png, dpi=160, facecolor="white", metadata={"Software": None})
+        fig.savefig(svg, facecolor="white", metadata={"Date": None, "Creator": None})
     return [png, svg]
 
 

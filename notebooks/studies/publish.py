@@ -2,11 +2,12 @@
 
 from pathlib import Path
 
+import nbformat
 import pandas as pd
 
 from alkit.data.files import replacing
 
-__all__ = ["markdown", "replace_section"]
+__all__ = ["markdown", "put_figure", "replace_section"]
 
 
 def replace_section(page: str | Path, name: str, text: str) -> None:
@@ -25,6 +26,24 @@ def replace_section(page: str | Path, name: str, text: str) -> None:
     _, tail = rest.split(closing)
     with replacing(page) as partial:
         partial.write_text(f"{head}{opening}\n{text.strip()}\n{closing}{tail}", encoding="utf-8")
+
+
+def put_figure(notebook: str | Path, told: str) -> None:
+    """Show a notebook's figure of `figures/` in its first cell, in the place of what it showed.
+
+    Args:
+        told: what stands for it where it can't be seen.
+    """
+    notebook = Path(notebook)
+    book = nbformat.read(notebook, as_version=4)
+    line = f"![{told}](../figures/{notebook.stem}.png)"
+    parts = book.cells[0].source.split("\n\n")
+    kept = [part for part in parts if not part.startswith("![")]
+    source = "\n\n".join([*kept, line])
+    if source != book.cells[0].source:
+        book.cells[0].source = source
+        with replacing(notebook) as partial:
+            nbformat.write(book, partial)
 
 
 def markdown(frame: pd.DataFrame) -> str:

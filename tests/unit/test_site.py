@@ -44,7 +44,7 @@ def test_headings_in_code_cut_no_page():
     [
         ("[30](30_schedules.ipynb)", "[30](/notebooks/30_schedules.ipynb)"),
         ("[it](../README.md#words)", "[it](/guide/index.md#words)"),
-        ("![a](../figures/gap_vgg.png)", "![a](/figures/gap_vgg.svg)"),
+        ("![a](../figures/10_vgg_al.png)", "![a](/figures/10_vgg_al.svg)"),
         ("[x](../alkit/dtp/settings.py)", "[x](/autoapi/alkit/dtp/settings/index.rst)"),
         ("[x](../tests/golden.py)", "`x`"),
         ("[x](https://a.org/b)", "[x](https://a.org/b)"),

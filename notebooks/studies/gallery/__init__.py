@@ -1,0 +1,141 @@
+"""One figure a notebook, drawn from the committed records: for README, the site, each first cell.
+
+    records ──► draw ──► figure ──► figures/NAME.svg and .png      (`make results`)
+                           └──► its title is the finding ──► alt text in the notebook's first cell
+
+A figure's bytes depend on the records alone; a test draws all of them again.
+"""
+
+import textwrap
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import matplotlib.pyplot as plt
+import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+
+from alkit.figures import viz
+from alkit.records import results
+from studies import axis, axis_tables
+from studies.gallery import al, others
+
+__all__ = ["FIGURES", "Entry", "alternative", "draw", "finding", "findings"]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A notebook's figure.
+
+    Attributes:
+        draw: makes it from the rows of the notebook's records; None where they hold too little.
+        presets: whose records these are, one below the other; none where none are needed.
+    """
+
+    draw: Callable[[pd.DataFrame], Figure | None]
+    presets: tuple[str, ...] = ("cpu",)
+
+    @property
+    def shows(self) -> str:
+        """What it shows, for who can't see it: the first sentence of `draw`'s description."""
+        told = (self.draw.__doc__ or "").split("\n")[0].rstrip(".")
+        return told.removeprefix("Draw ")
+
+
+def _all_methods(rows: pd.DataFrame) -> Figure:
+    """Draw one batch after the other on four workers, a chart a method, on one axis of time."""
+    return axis_tables.picture(list(axis.ROWS))
+
+
+FIGURES: dict[str, Entry] = {
+    "00_all_methods": Entry(_all_methods, ()),
+    "01_al_layer_by_hand": Entry(al.layer, ()),
+    "02_al_pipeline": Entry(al.throughput),
+    "03_speed": Entry(al.race),
+    "04_scale_study": Entry(al.weak_scaling),
+    "05_free_workers": Entry(al.above_bound),
+    "06_label_ladder": Entry(al.ladder),
+    "07_first_pipeline": Entry(al.first_speed),
+    "10_vgg_al": Entry(al.gaps),
+    "11_resnet_al": Entry(al.gaps),
+    "12_lstm_al": Entry(al.gaps),
+    "13_transformer_al": Entry(al.gaps),
+    "14_label_autoencoders": Entry(al.label_sides),
+    "15_embeddings": Entry(al.embeddings),
+    "16_early_exit": Entry(al.exits),
+    "17_ablation": Entry(al.ablation),
+    "18_step_cost": Entry(al.step_cost),
+    "19_tfidf": Entry(al.tfidf),
+    "21_pipelearn_run": Entry(others.micro_batches),
+    "22_planner": Entry(others.plan),
+    "23_break_even": Entry(others.break_even),
+    "30_schedules": Entry(others.schedules, ()),
+    "32_resnet_accuracy": Entry(others.resnet),
+    "33_time_memory": Entry(others.times),
+    "34_bert": Entry(others.bert),
+    "36_language_model": Entry(others.characters),
+    "40_freezing": Entry(others.freezing),
+    "41_elastic_pipeline": Entry(others.elastic_speed),
+    "42_cache": Entry(others.cache),
+    "43_results": Entry(others.switches, ("cpu", "sst2")),
+    "44_pretraining": Entry(others.pretraining, ("bert", "words", "vit")),
+    "50_layer_inverse": Entry(others.inverse),
+    "51_gradient_matching": Entry(others.matching),
+    "52_training": Entry(others.dtp_accuracy),
+    "53_layer_parallel": Entry(others.dtp_speed),
+    "54_results": Entry(others.dtp_angles),
+}
+
+
+def draw(name: str) -> Figure | None:
+    """Return a notebook's figure from its committed records; None where there are none yet."""
+    entry = FIGURES[name]
+    kept = [results.load(name, preset) for preset in entry.presets]
+    rows = pd.concat([each for each in kept if len(each)]) if any(map(len, kept)) else None
+    if entry.presets and rows is None:
+        return None
+    viz.set_theme()
+    figure = entry.draw(pd.DataFrame() if rows is None else rows)
+    if figure is not None:
+        _wrap(figure)
+    return figure
+
+
+def finding(figure: Figure) -> str:
+    """Return what a figure's title states."""
+    titles = [ax.get_title(loc="left") for ax in figure.axes]
+    said = figure.get_suptitle() or "; ".join(title for title in titles if title)
+    return " ".join(said.split())
+
+
+def findings() -> pd.DataFrame:
+    """Return a row a notebook that has a figure: its name and the finding."""
+    rows = []
+    for name in FIGURES:
+        if (figure := draw(name)) is not None:
+            rows.append((f"[{name[:2]}]({name}.ipynb)", finding(figure)))
+            plt.close(figure)
+    return pd.DataFrame(rows, columns=["notebook", "finding"])
+
+
+def _wrap(figure: Figure) -> None:
+    """Break titles that are wider than what they stand above: it is cut off otherwise."""
+    figure.canvas.draw()
+    edge = figure.bbox.width
+    for ax in figure.axes:
+        ends = [other.bbox.x0 for other in figure.axes if other.bbox.x0 > ax.bbox.x1]
+        _break(ax._left_title, min([*ends, edge]) - ax.bbox.x0)
+    if figure._suptitle is not None:
+        _break(figure._suptitle, 0.98 * edge)
+
+
+def _break(title: Text, most: float) -> None:
+    wide = title.get_window_extent().width
+    if wide > most:
+        words = title.get_text()
+        title.set_text(textwrap.fill(words, int(0.95 * len(words) * most / wide)))
+
+
+def alternative(name: str, figure: Figure) -> str:
+    """Return the text that stands for a figure: its finding, then what it shows."""
+    return f"{finding(figure)}. {FIGURES[name].shows[:1].upper()}{FIGURES[name].shows[1:]}."
