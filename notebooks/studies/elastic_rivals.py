@@ -1,8 +1,11 @@
-"""What a user would take instead, by torch's own means, with nothing frozen.
+"""What a user would take instead, by torch's own means, with no layer frozen as training goes.
 
-    ddp           DistributedDataParallel: every rank has the whole network
-    fsdp          every rank has a part of every unit's weights
-    torch_1f1b    torch.distributed.pipelining: every rank has a stage, cut where ours is
+    ddp               DistributedDataParallel: every rank has the whole network
+    ddp_fewer         the same; the caller gives it fewer epochs, at whose end the rate is 0
+    ddp_checkpoint    the same; a layer's input is kept, and its backward runs the layer again
+    ddp_lora          the same; of the layers, low-rank updates are trained alone
+    fsdp              every rank has a part of every unit's weights
+    torch_1f1b        torch.distributed.pipelining: every rank has a stage, cut where ours is
 
 Samples, their order, recipe and loss are those of elastic training.
 """
@@ -19,6 +22,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import checkpoint
 
 from alkit.elastic.examples import Examples, order, part_of
 from alkit.elastic.network import Network
@@ -29,11 +33,12 @@ from alkit.engine.evaluate import evaluate
 from alkit.engine.heartbeat import beat
 from alkit.engine.launch import launch
 from alkit.schedule.timeline import Timeline
+from studies import lora
 from studies.rivals import PlainGradient
 
-__all__ = ["RIVALS", "rival"]
+__all__ = ["RIVALS", "WithLoss", "rival"]
 
-RIVALS = ("ddp", "fsdp", "torch_1f1b")
+RIVALS = ("ddp", "ddp_fewer", "ddp_checkpoint", "ddp_lora", "fsdp", "torch_1f1b")
 
 
 def rival(
@@ -83,15 +88,30 @@ class _Rival:
     shares: int
 
 
-class _WithLoss(nn.Module):
-    """A network that returns its loss: what DDP and FSDP wrap."""
+class WithLoss(nn.Module):
+    """A network that returns its loss: what DDP and FSDP wrap.
 
-    def __init__(self, network: Network) -> None:
+    Args:
+        checkpoints: keep the layers' inputs alone; a layer is run again for its backward.
+    """
+
+    def __init__(self, network: Network, *, checkpoints: bool = False) -> None:
         super().__init__()
-        self.network = network
+        self.network, self.checkpoints = network, checkpoints
 
     def forward(self, x: Any, y: Tensor) -> Tensor:
-        return self.network.loss(self.network(x), y)
+        """Return the mean loss of a batch."""
+        scores = self._by_layers(x) if self.checkpoints else self.network(x)
+        return self.network.loss(scores, y)
+
+    def _by_layers(self, x: Any) -> Any:
+        # no state of a generator is kept: noise is a function of the key, see Network.run
+        own, key, wide = self.network, (0,), self.network.units_a_layer
+        options = {"use_reentrant": False, "preserve_rng_state": False}
+        x, tail = own.run(x, 0, 1, key), 1 + wide * own.layers
+        for low in range(1, tail, wide):
+            x = checkpoint(own.run, x, low, low + wide, key, **options)
+        return own.run(x, tail, len(own.units), key)
 
 
 def _on_rank(
@@ -103,7 +123,7 @@ def _on_rank(
     settings: Settings,
 ) -> Record | None:
     world = World("ranks")
-    make = _pipelined if kind == "torch_1f1b" else partial(_parallel, sharded=kind == "fsdp")
+    make = _pipelined if kind == "torch_1f1b" else partial(_parallel, kind=kind)
     own = make(network.train(), data, settings, world)
     optimizer = settings.recipe.make(own.model)
     rates = [group["lr"] for group in optimizer.param_groups]
@@ -130,6 +150,7 @@ def _on_rank(
         rows.append(found | {"samples_per_s": per_epoch / train_s})
     right = None if test is None else looks(test)
     mean = world.total(torch.stack(losses)) / own.shares
+    lora.merge(network)
     state = {name: _plain(tensor) for name, tensor in network.state_dict().items()}
     if world.rank:
         return None
@@ -148,10 +169,15 @@ def _on_rank(
 
 
 def _parallel(
-    network: Network, data: Examples, settings: Settings, world: World, *, sharded: bool
+    network: Network, data: Examples, settings: Settings, world: World, *, kind: str
 ) -> _Rival:
-    """Make DDP or FSDP."""
-    model = _sharded(network) if sharded else DistributedDataParallel(_WithLoss(network))
+    """Make DDP, in one of its forms, or FSDP."""
+    if kind == "ddp_lora":
+        lora.adapt(network, seed=settings.seed)
+    if kind == "fsdp":
+        model = _sharded(network)
+    else:
+        model = DistributedDataParallel(WithLoss(network, checkpoints=kind == "ddp_checkpoint"))
 
     def step(batch: Tensor, epoch: int) -> Tensor:
         own = part_of(batch, world.rank, world.ranks)
@@ -171,7 +197,7 @@ def _sharded(network: Network) -> nn.Module:
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     for unit in network.units:
         fully_shard(unit, mesh=mesh)
-    model = _WithLoss(network)
+    model = WithLoss(network)
     fully_shard(model, mesh=mesh)
     return model
 

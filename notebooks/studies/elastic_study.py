@@ -1,5 +1,6 @@
 """The rows of the ablation: which switches are on, and what is measured of each."""
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -24,6 +25,7 @@ __all__ = [
     "ablation",
     "alphas",
     "beside_published",
+    "fitting_epochs",
     "measured",
     "network_for",
     "readable",
@@ -39,6 +41,10 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "freeze_pipe_cache": {"dp": False},
     "freeze_pipe_dp": {"cache": False},
     "elastic": {},
+    # what a sceptic names: the same freezing without any pipeline, and no training below the head
+    "ddp_freeze_cache": {"stages": 1},
+    "one_freeze_cache": {"stages": 1},
+    "head_cache": {"stages": 1, "freeze": "none", "freeze_options": {}},
 }
 
 
@@ -66,13 +72,20 @@ def text_sizes(layers: int, width: int, heads: int, vocabulary: int, tokens: int
 def measured(
     variant: str, network: Network, task: Task, settings: Settings, *, ranks: int = 2
 ) -> Record:
-    """Train one row: a name of VARIANTS, "ddp" or "fsdp"."""
+    """Train one row, a name of VARIANTS or of RIVALS.
+
+    "one_freeze_cache" is one process, which has the operator threads of all ranks.
+    """
     parts = {"validation": task.validation, "test": task.test}
     if variant in RIVALS:
         return rival(variant, network, task.train, ranks=ranks, settings=settings, **parts)
     if variant not in VARIANTS:
         raise ValueError(f"variant is {variant!r}: give {', '.join([*VARIANTS, *RIVALS])}")
     settings = replace(settings, **VARIANTS[variant])
+    if variant == "head_cache":
+        network.freeze(network.layers)
+    if variant == "one_freeze_cache":
+        settings, ranks = replace(settings, threads=ranks * settings.threads), 1
     return train(network, task.train, ranks=ranks, settings=settings, progress=False, **parts)
 
 
@@ -104,28 +117,39 @@ def record(
 
 
 def ablation(recorded: pd.DataFrame, alpha: float = 1 / 3) -> pd.DataFrame:
-    """Return a row a data set and variant: seconds, times as fast as 1f1b, accuracy, seeds.
+    """Return a row a data set and variant: times as fast as ddp and as 1f1b, seconds, accuracy.
 
-    Seconds and ratios are medians over seeds, a ratio within a seed; accuracy is a mean.
+    Seconds and ratios are medians over seeds, a ratio within a seed; accuracy is a mean. Ratios to
+    a row that is not there are NaN.
 
     Args:
         alpha: of the variants that freeze.
     """
-    at = recorded[(recorded.alpha - alpha).abs() < 1e-3]
-    wide = _wide(at)
-    base = wide[wide.method == "1f1b"].set_index(["data", "seed"]).seconds
-    keys = pd.MultiIndex.from_frame(wide[["data", "seed"]])
-    wide = wide.assign(gain=base.reindex(keys).to_numpy() / wide.seconds.to_numpy())
+    wide = _wide(_at(recorded, alpha))
+    wide = wide.assign(by_ddp=_times(wide, "ddp"), by_pipe=_times(wide, "1f1b"))
     found = wide.groupby(["data", "method"], sort=False).agg(
+        by_ddp=("by_ddp", "median"),
+        low=("by_ddp", "min"),
+        high=("by_ddp", "max"),
+        by_pipe=("by_pipe", "median"),
+        pipe_low=("by_pipe", "min"),
+        pipe_high=("by_pipe", "max"),
         seconds=("seconds", "median"),
-        gain=("gain", "median"),
-        low=("gain", "min"),
-        high=("gain", "max"),
         accuracy=("accuracy", "mean"),
         sd=("accuracy", "std"),
         n=("seed", "nunique"),
     )
-    return found.rename(columns={"gain": "times as fast"})
+    return found.rename(columns={"by_ddp": "against ddp", "by_pipe": "times as fast"})
+
+
+def fitting_epochs(recorded: pd.DataFrame, alpha: float = 1 / 3) -> pd.Series:
+    """Return, by data set, how many epochs of ddp take elastic training's time, to the nearest."""
+    at = _at(recorded, alpha)
+    whole = at[(at.method == "elastic") & (at.metric == "seconds")]
+    ours = whole.astype({"value": float}).groupby("data").value.median()
+    epochs = at[(at.method == "ddp") & (at.metric == "epoch_s")].explode("value")
+    theirs = epochs.astype({"value": float}).groupby("data").value.median()
+    return (ours / theirs).dropna().round().astype(int)
 
 
 def readable(chosen: pd.DataFrame) -> pd.DataFrame:
@@ -134,8 +158,9 @@ def readable(chosen: pd.DataFrame) -> pd.DataFrame:
         {
             "data": data,
             "what runs": label(method),
+            "against data parallel": _spread(row["against ddp"], row.low, row.high),
+            "against the pipeline": _spread(row["times as fast"], row.pipe_low, row.pipe_high),
             "seconds": round(row.seconds, 1),
-            "times as fast": f"{row['times as fast']:.2f} [{row.low:.2f}, {row.high:.2f}]",
             "accuracy, % (n seeds)": mean_and_seeds(row.accuracy, row.sd, row.n),
         }
         for (data, method), row in chosen.iterrows()
@@ -180,6 +205,21 @@ def beside_published(chosen: pd.DataFrame) -> pd.DataFrame:
         order = both.published.rank().tolist() == both[name].rank().tolist()
         beside[f"{name}: same order?"] = "yes" if order else "no"
     return beside
+
+
+def _at(recorded: pd.DataFrame, alpha: float) -> pd.DataFrame:
+    return recorded[(recorded.alpha - alpha).abs() < 1e-3]
+
+
+def _times(wide: pd.DataFrame, base: str) -> list[float]:
+    """Return how many times as fast as the row `base` of its seed every run is; NaN without it."""
+    seconds = wide[wide.method == base].set_index(["data", "seed"]).seconds
+    keys = pd.MultiIndex.from_frame(wide[["data", "seed"]])
+    return list(seconds.reindex(keys).to_numpy() / wide.seconds.to_numpy())
+
+
+def _spread(middle: float, low: float, high: float) -> str:
+    return "" if math.isnan(middle) else f"{middle:.2f} [{low:.2f}, {high:.2f}]"
 
 
 def _wide(recorded: pd.DataFrame) -> pd.DataFrame:

@@ -143,7 +143,7 @@ def test_another_number_of_ranks_than_devices(settings):
         train(make_vit(), images(), settings=settings, ranks=3)
 
 
-@pytest.mark.parametrize("kind", RIVALS)
+@pytest.mark.parametrize("kind", [kind for kind in RIVALS if kind != "ddp_lora"])
 @pytest.mark.parametrize("task", TASKS)
 def test_what_a_user_would_take_instead_trains_alike(kind, task, settings):
     """Nothing frozen: DDP and FSDP end where the plain loop does."""
@@ -158,7 +158,7 @@ def test_what_a_user_would_take_instead_trains_alike(kind, task, settings):
 
 
 def test_rivals_that_do_not_exist(settings):
-    with pytest.raises(ValueError, match="give ddp, fsdp"):
+    with pytest.raises(ValueError, match="give ddp, .*, fsdp"):
         rival("dp", make_vit(), images(), settings=settings)
     with pytest.raises(ValueError, match="among 3 ranks"):
         rival("ddp", make_vit(), images(), settings=settings, ranks=3)
