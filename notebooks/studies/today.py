@@ -1,0 +1,96 @@
+"""What the methods buy today and what not: a sentence a family, with numbers from the records."""
+
+from collections.abc import Callable
+
+import pandas as pd
+
+from alkit.records import results
+from alkit.records.comparisons import Gap
+from studies import delayed_study, dtp_tables, elastic_study
+
+__all__ = ["sentences"]
+
+
+def sentences() -> list[str]:
+    """Return a sentence for each family whose records are there, in Markdown."""
+    families: dict[str, Callable[[], str]] = {
+        "03_speed": _associated,
+        "32_resnet_accuracy": _delayed,
+        "21_pipelearn_run": _split,
+        "43_results": _elastic,
+        "52_training": _targets,
+    }
+    return [told() for name, told in families.items() if len(results.load(name, "cpu"))]
+
+
+def _associated() -> str:
+    rows = results.load("03_speed", "cpu")
+    ratios = rows[rows.metric == "pipeline_over"].astype({"value": float})
+    al, both = (ratios[ratios.over == over] for over in ("al", "bp, 2 threads"))
+    return (
+        f"**Associated learning** on two workers is {_range(al.value)} times as fast as on one, and"
+        f" {_range(both.value)} times as fast as backprop whose operators use both cores: it pays"
+        " where a layer can't use a whole machine, or is on a device of its own"
+        " ([03](notebooks/03_speed.ipynb))."
+    )
+
+
+def _delayed() -> str:
+    times = results.load("33_time_memory", "cpu")
+    faster = times[(times.metric == "ratio") & (times.what == "pipedream over seq")].iloc[0]
+    lost = delayed_study.gaps(results.load("32_resnet_accuracy", "cpu"))
+    own = lost[lost.method == "pipedream"].set_index("modules")
+    few, many = own.index.min(), own.index.max()
+    return (
+        f"**Delayed gradients** (PipeDream, two ranks) are {faster.value:.2f} times as fast as one;"
+        f" old weights cost a small ResNet-20 {_points(own.loc[few])} points with {few} modules and"
+        f" {_points(own.loc[many])} with {many} ([32](notebooks/32_resnet_accuracy.ipynb))."
+    )
+
+
+def _split() -> str:
+    rows = results.load("21_pipelearn_run", "cpu")
+    best = rows[rows.metric == "times_as_fast"].value.astype(float).max()
+    wide = results.load("23_break_even", "cpu").astype({"value": float})
+    wide = wide.pivot(index=["model", "slower", "mbit"], columns="method", values="value")
+    share = (wide.idxmin(axis=1) == "pipelearn").mean()
+    return (
+        f"**PipeLearn**'s overlap makes an iteration of split learning up to {best:.2f} times as"
+        f" fast; of the devices and links that were reckoned it is the best choice in"
+        f" {100 * share:.0f} %, elsewhere one trains on the server or does not split"
+        " ([23](notebooks/23_break_even.ipynb))."
+    )
+
+
+def _elastic() -> str:
+    table = elastic_study.ablation(results.load("43_results", "cpu"))
+    rows = table.loc[table.index[0][0]]["against ddp"].dropna()
+    alone = rows.get("ddp_freeze_cache")
+    without = "" if alone is None else f"; the same freezing without a pipeline {alone:.1f} times"
+    return (
+        f"**Elastic pipelines** fine-tune {rows['elastic']:.1f} times as fast as data parallel"
+        f" training where the model fits a device{without}: where a pipeline must be is another"
+        " question ([43](notebooks/43_results.ipynb))."
+    )
+
+
+def _targets() -> str:
+    rows = results.load("52_training", "cpu")
+    rows = rows[rows.data == "cifar10"]
+    lost = dtp_tables.gaps(rows).set_index("method")
+    seconds = rows[rows.metric == "train_s"].astype({"value": float})
+    spent = seconds.groupby("method").value.median()
+    return (
+        f"**Target propagation** with learned feedback ends {_points(lost.loc['dtp'])} points"
+        f" behind backprop on a small network, at {spent['dtp'] / spent['bp']:.0f} times its time:"
+        " it buys no speed, it removes weight transport ([52](notebooks/52_training.ipynb))."
+    )
+
+
+def _range(values: pd.Series) -> str:
+    return f"{values.min():.2f} to {values.max():.2f}"
+
+
+def _points(row: pd.Series) -> str:
+    found = Gap(*row[list(Gap._fields)])
+    return str(found)

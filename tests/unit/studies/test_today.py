@@ -1,0 +1,29 @@
+"""README's sentences on what the methods buy are made of records, and leave out what has none."""
+
+import pandas as pd
+
+from alkit.data.paths import root
+from alkit.records import results
+from studies import elastic_study, today
+
+
+def test_a_sentence_a_family_with_the_records_numbers():
+    found = today.sentences()
+    assert len(found) == 5
+    table = elastic_study.ablation(results.load("43_results", "cpu"))
+    against = table.loc["cifar10"]["against ddp"]["elastic"]
+    assert f"{against:.1f} times as fast as data parallel" in found[3]
+    lines = "\n".join(f"- {each}" for each in found)
+    assert f"<!-- today -->\n{lines}\n<!-- /today -->" in (root() / "README.md").read_text()
+
+
+def test_no_record_no_sentence(monkeypatch):
+    kept = results.load
+
+    def load(name: str, preset: str) -> pd.DataFrame:
+        return pd.DataFrame() if name == "43_results" else kept(name, preset)
+
+    monkeypatch.setattr(results, "load", load)
+    assert [each.split("**")[1] for each in today.sentences()] == [
+        "Associated learning", "Delayed gradients", "PipeLearn", "Target propagation",
+    ]  # fmt: skip
