@@ -43,6 +43,7 @@ FAMILIES = {
 }
 PROSE = {"CHANGELOG.md": "changes", "CONTRIBUTING.md": "contributing"}
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
+FIGURE = re.compile(r"!\[([^\]]*)\]\(\.\./figures/")
 ROW = re.compile(r"^\| (\[.+?) \| (.+) \| (.+?) \|$", re.MULTILINE)
 DARK = {  # fills and strokes of the house's figures, by day and by night
     "fill: #ffffff": "fill: #14181e",
@@ -280,14 +281,14 @@ def card(entry: Entry) -> str:
     ]
     if figure:
         lines += [f":img-top: {figure}", f":img-alt: {alt}"]
-    shows = LINK.sub(r"\2", entry.shows)
+    shows = alt or LINK.sub(r"\2", entry.shows)
     return "\n".join([*lines, "", shows, ":::", "", ""])
 
 
 def picture(entry: Entry) -> tuple[str, str]:
-    """Return a notebook's figure and what it says: that of `figures/`, or its last one."""
-    for path in sorted((ROOT / "figures").glob(f"{entry.name[:2]}_*.svg")):
-        return f"/figures/{path.name}", f"the figure of notebook {entry.name[:2]}"
+    """Return a notebook's figure and what it says: that of its first cell, or its last output."""
+    if shown := FIGURE.search(nbformat.read(entry.path, as_version=4).cells[0].source):
+        return f"/figures/{entry.name}.svg", shown[1]
     if not executed(entry).exists():
         return "", ""
     before, found = "", ("", "")

@@ -6,6 +6,7 @@
 A figure's bytes depend on the records alone; a test draws all of them again.
 """
 
+import re
 import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -138,4 +139,5 @@ def _break(title: Text, most: float) -> None:
 
 def alternative(name: str, figure: Figure) -> str:
     """Return the text that stands for a figure: its finding, then what it shows."""
-    return f"{finding(figure)}. {FIGURES[name].shows[:1].upper()}{FIGURES[name].shows[1:]}."
+    said = re.sub(r"\[([^,\]]+), ([^\]]+)\]", r"from \1 to \2", finding(figure))
+    return f"{said}. {FIGURES[name].shows[:1].upper()}{FIGURES[name].shows[1:]}."
