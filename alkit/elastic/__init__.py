@@ -5,7 +5,8 @@ record.losses, record.history, record.messages, record.timeline
 
 freeze, balance, plan               which layers freeze, where to cut, how many stages and replicas
 decider, decision, cache_cost       what is decided before a segment
-trainer, stage, segment, world, sync    a segment's steps; groups that come and go
+trainer, stage, segment, world, sync    a segment's steps; groups that come and go; who holds what
+held, memory                        a rank's bytes, counted and reckoned, against a budget
 store, cache, features              stored outputs of frozen layers
 loop, progress, record, lines       the segments of a run
 """

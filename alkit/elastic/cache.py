@@ -98,24 +98,32 @@ class Cache:
                 f"the frozen layers make {len(features)} tensors that are none of their inputs, and"
                 " a store holds one: let the first unit hand its mask on as it is given"
             )
-        weights = weights_hash(self.network.units[: self.network.first(layers)])
         own = str(features[0].dtype).removeprefix("torch.")
         Store.create(
             self.folder / f"generation-{generation}",
             layers=layers,
             shape=features[0].shape[1:],
-            weights=weights,
+            weights=self.weights(layers),
             layout=layout,
             dtype=dtype or own,
             reads=own,
             **options,
         )
 
-    def join(self, generation: int, layers: int) -> None:
-        """Use the store of a generation; the one before serves for advancing, older ones not."""
+    def weights(self, layers: int) -> str:
+        """Return the hash of so many frozen layers, and of what is before them."""
+        return weights_hash(self.network.units[: self.network.first(layers)])
+
+    def join(self, generation: int, layers: int, *, weights: str = "") -> None:
+        """Use the store of a generation; the one before serves for advancing, older ones not.
+
+        Args:
+            weights: their hash, where these layers are not on this process, which reads no features
+                before they are.
+        """
         self.settle()
         assert self.folder is not None
-        weights = weights_hash(self.network.units[: self.network.first(layers)])
+        weights = weights or self.weights(layers)
         self.before = self.now
         self.now = Store.open(
             self.folder / f"generation-{generation}", layers=layers, weights=weights

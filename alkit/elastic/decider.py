@@ -3,10 +3,11 @@
 import math
 from collections.abc import Callable
 
-from alkit.elastic import cache_cost, lines
+from alkit.elastic import cache_cost, lines, sync
 from alkit.elastic.decision import Decision
 from alkit.elastic.examples import Examples, order
 from alkit.elastic.freeze import Observation
+from alkit.elastic.memory import Reckoner
 from alkit.elastic.network import Network
 from alkit.elastic.plan import Plan, Planner
 from alkit.elastic.progress import Progress
@@ -16,24 +17,34 @@ from alkit.elastic.trainer import Trainer
 __all__ = ["Decider", "foresee"]
 
 
-def foresee(network: Network, data: Examples, settings: Settings) -> None:
+def foresee(network: Network, data: Examples, settings: Settings) -> Planner:
     """Make every layout that may come, so that what does not fit is said before the first step.
 
-    Raises a ValueError for a batch that won't divide or fill, and for weights that stages share.
+    Returns what makes them. Raises a ValueError for a batch that won't divide or fill, for weights
+    that stages share, and for a rank that would hold more than the budget.
     """
+    reckoner = _reckoner(network, data, settings)
+    fits = None if reckoner is None else reckoner.fits
+    planner = settings.planner(network.sizes(), network.layers, network.units_a_layer, fits)
     steps = math.ceil(len(data) // settings.batch / settings.every) if settings.every else 1
     most = settings.most_frozen(network.layers, network.frozen, settings.epochs * steps - 1)
-    planner, plan = _planner(network, settings), None
+    plan = None
     for frozen in range(network.frozen, most + 1):
         plan = planner.at(frozen, plan)
         network.check_cuts(plan.bounds)
         if plan.batch > len(data):
             samples = f"{len(data)} samples do not fill a batch of {plan.batch}"
             raise ValueError(f"{samples}, which it is with {frozen} frozen layers")
+        if reckoner is not None:
+            reckoner.check(plan)
+    return planner
 
 
-def _planner(network: Network, settings: Settings) -> Planner:
-    return settings.planner(network.sizes(), network.layers, network.units_a_layer)
+def _reckoner(network: Network, data: Examples, settings: Settings) -> Reckoner | None:
+    if settings.memory_budget is None:
+        return None
+    about = {"schedule": settings.schedule, "precision": settings.precision}
+    return Reckoner(network, data, settings.recipe, budget=settings.memory_budget, **about)
 
 
 class Decider:
@@ -41,14 +52,17 @@ class Decider:
 
     Args:
         trainer: what runs now.
+        planner: of this network, see `foresee`.
         total: samples of the whole run.
         say: writes a line into the log.
     """
 
-    def __init__(self, trainer: Trainer, total: int, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, trainer: Trainer, planner: Planner, total: int, say: Callable[[str], None]
+    ) -> None:
         self.trainer, self.settings, self.network = trainer, trainer.settings, trainer.network
         self.total, self.say = total, say
-        self.planner = _planner(self.network, self.settings)
+        self.planner = planner
         self.policy = self.settings.policy()
 
     def look(self, now: Progress) -> bool:
@@ -114,7 +128,8 @@ class Decider:
         network.frozen = plan.frozen  # of what will run, to see what it takes
         try:
             network.eval()
-            times = cache_cost.measure(network, data.inputs(rows), before=older)
+            with sync.lent(network, range(network.first())):
+                times = cache_cost.measure(network, data.inputs(rows), before=older)
         finally:
             network.frozen = before
             network.train(training)

@@ -61,7 +61,7 @@ class Features:
             self.cache.leave()
             self.stored = False
         elif not self.stored or decision.generation != self.generation:
-            self.stored = self._begin_generation(decision.generation, decision.frozen)
+            self.stored = self._begin_generation(decision)
         self.generation = decision.generation
 
     def close(self) -> None:
@@ -70,10 +70,12 @@ class Features:
         if self.folder is not None:
             self.folder.close()
 
-    def _begin_generation(self, generation: int, frozen: int) -> bool:
+    def _begin_generation(self, decision: Decision) -> bool:
         """Begin a generation, if it can be; the one before the last is deleted."""
+        generation, frozen = decision.generation, decision.frozen
 
         def make() -> str:
+            """Return the hash of the frozen layers, which are not on every rank."""
             self.cache.make(
                 generation,
                 frozen,
@@ -82,11 +84,12 @@ class Features:
                 dtype=self.settings.cache_dtype,
                 quota_bytes=self.settings.cache_quota,
             )
-            return "made"
+            return self.cache.weights(frozen)
 
-        if not self._on_first(make):
+        if not (weights := self._on_first(make)):
             return False
-        self.cache.join(generation, frozen)
+        holds = self.world.stage == 0 and self.world.replica < decision.plan.replicas
+        self.cache.join(generation, frozen, weights="" if holds else weights)
         if self.world.is_first and generation > 2 and self.cache.folder is not None:
             old = self.cache.folder / f"generation-{generation - 2}"
             shutil.rmtree(old, ignore_errors=True)

@@ -4,14 +4,16 @@
   micro-batches 8->1  batch 64  units 3+...  cache on
 """
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
 from alkit.elastic.cache_cost import Cheapest, Times
 from alkit.elastic.decision import Decision
+from alkit.elastic.held import Held
 from alkit.elastic.plan import Plan
 
-__all__ = ["decided", "trained", "weighed"]
+__all__ = ["decided", "held", "trained", "weighed"]
 
 
 def decided(decision: Decision, before: Decision | None, layers: int) -> str:
@@ -31,6 +33,11 @@ def decided(decision: Decision, before: Decision | None, layers: int) -> str:
         "cache " + ("on" if decision.cached else "off"),
     ]
     return f"[epoch {decision.epoch} step {decision.step}] TRANSFORM " + "  ".join(parts)
+
+
+def held(ranks: Sequence[Held]) -> str:
+    """Return the bytes of every rank, with their parts."""
+    return "BYTES " + "  ".join(f"rank {n} {r.total:,} ({r})" for n, r in enumerate(ranks))
 
 
 def weighed(choice: Cheapest, times: Times, visits: int) -> str:

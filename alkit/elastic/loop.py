@@ -7,7 +7,7 @@ all ranks  freeze · regroup · store of features · run the segment · share wh
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from alkit.elastic import lines
 from alkit.elastic.decider import Decider, foresee
 from alkit.elastic.decision import Decision
 from alkit.elastic.examples import Examples, order
+from alkit.elastic.held import Held
 from alkit.elastic.network import Network, right
 from alkit.elastic.progress import Progress
 from alkit.elastic.record import Record
@@ -98,12 +99,12 @@ class _Loop:
         checkpoint: Path | None,
         metrics: Metrics | None,
     ) -> None:
-        foresee(network, data, settings)
+        planner = foresee(network, data, settings)
         self.metrics = metrics
         self.data, self.settings, self.checkpoint = data, settings, checkpoint
         self.total = settings.epochs * (len(data) // settings.batch) * settings.batch  # samples
         self.trainer = Trainer(network, data, settings, world, self._say)
-        self.decider = Decider(self.trainer, self.total, self._say)
+        self.decider = Decider(self.trainer, planner, self.total, self._say)
         self.now = Progress(squares=[0.0] * network.layers)
         self.timeline = Timeline((), ())
         self.beginnings: list[Timeline] = []
@@ -134,7 +135,7 @@ class _Loop:
                 bar.update(now.epoch - before)
                 if self.checkpoint is not None:
                     self._save(self.checkpoint)
-        self.trainer.share()
+        self.trainer.gather()
 
     def record(self, test: Examples | None) -> Record:
         """Put together what was found."""
@@ -150,6 +151,7 @@ class _Loop:
             skipped=now.skipped,
             test_correct=tested.correct,
             metrics=tested.values,
+            held=pd.DataFrame(now.held),
             state={name: t.detach().to("cpu", copy=True) for name, t in state.items()},
         )
 
@@ -173,6 +175,7 @@ class _Loop:
         row |= self._evaluated(validation, segment.epoch)
         self.now.rows.append(row)
         self._say(lines.trained(row))
+        self._note_held(row, result.held)
         return row
 
     def _decide(self) -> None:
@@ -218,6 +221,14 @@ class _Loop:
         self.timeline = result.timeline
         self.beginnings.append(result.timeline.between(0, SHOWN - 1))
 
+    def _note_held(self, row: dict[str, Any], held: Sequence[Held]) -> None:
+        """Keep the bytes of every rank, and say them where they are new."""
+        before = [old["total"] for old in self.now.held[-len(held) :]]
+        if before != [each.total for each in held]:
+            self._say(f"[epoch {row['epoch']} step {row['step']}] {lines.held(held)}")
+        about = {"epoch": row["epoch"], "step": row["step"]}
+        self.now.held += [about | {"rank": n} | each.plain() for n, each in enumerate(held)]
+
     def _row(self, epoch: int, result: SegmentResult, change_s: float) -> dict[str, Any]:
         """Return the segment's row: phases are rank 0's and add up, samples those of all ranks."""
         plan = self.trainer.plan
@@ -244,7 +255,7 @@ class _Loop:
         if validation is None or now.position > 0 or not turn:
             return {"eval_s": 0.0}
         start_s = time.perf_counter()
-        self.trainer.share()
+        self.trainer.gather()
         row = self._judge(validation).row("val")
         return row | {"eval_s": time.perf_counter() - start_s}
 

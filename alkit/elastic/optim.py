@@ -6,7 +6,7 @@ dropped, for moments and decay would go on moving it.
 """
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from alkit.engine.rates import SHAPES
 
 __all__ = ["Optimizer", "Recipe"]
 
+STEP_BYTES = 4  # Adam counts the steps of each tensor
 MOST_DECAY = 0.05  # of a weight by one step's decay, momentum included, before it is a mistake
 
 
@@ -75,6 +76,12 @@ class Recipe:
             return samples / rising
         return SHAPES[self.shape]((samples - rising) / max(1, total - rising), 1)
 
+    def moment_bytes(self, parameters: Iterable[nn.Parameter]) -> int:
+        """Return the bytes of what the optimiser keeps for these parameters after a step."""
+        if self.optimizer == "sgd":
+            return sum(p.nbytes for p in parameters) if self.momentum else 0
+        return sum(2 * p.nbytes + STEP_BYTES for p in parameters)
+
     def make(self, module: nn.Module) -> torch.optim.Optimizer:
         """Return an optimiser for a module's parameters."""
         own = [p for p in module.parameters() if p.requires_grad]
@@ -108,6 +115,12 @@ class Optimizer:
                     self.inner.state.pop(parameter, None)
             group["params"] = [p for p in group["params"] if id(p) not in frozen]
 
+    def forget(self, number: int, *, but: Collection[int] = ()) -> None:
+        """Drop the moments of a unit, but for those of parameters with these ids."""
+        for parameter in self.network.units[number].parameters():
+            if id(parameter) not in but:
+                self.inner.state.pop(parameter, None)
+
     def step(self, factor: float) -> None:
         """Update what has a gradient at its group's rate times `factor`; clear the gradients."""
         for group, rate in zip(self.inner.param_groups, self.rates, strict=True):
@@ -119,6 +132,11 @@ class Optimizer:
         """Return the state of a unit, by the names of its parameters."""
         named = self.network.units[number].named_parameters()
         return {name: dict(self.inner.state[p]) for name, p in named if p in self.inner.state}
+
+    def bytes(self) -> int:
+        """Return the bytes of all moments that are there."""
+        states = self.inner.state.values()
+        return sum(t.nbytes for one in states for t in one.values() if isinstance(t, torch.Tensor))
 
     def restore(self, number: int, state: Mapping[str, Mapping[str, Any]]) -> None:
         """Take a unit's state over."""

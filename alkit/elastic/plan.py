@@ -13,7 +13,7 @@
 All of it is pure: no tensors, no processes.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from alkit.elastic.balance import Partitioner, compress, greedy, loads, minmax
@@ -111,6 +111,7 @@ class Planner:
         batch_policy: "fixed_global", the same training whatever the layout, or
             "fixed_per_replica", as published.
         lr_rule: of a batch that grows: "none" as published, "linear" or "sqrt".
+        fits: whether a layout may be, beside `budget`; fewer stages are taken only then.
     Raises:
         ValueError: numbers or names that don't fit; says what would.
     """
@@ -130,6 +131,7 @@ class Planner:
         budget: float | None = None,
         batch_policy: str = "fixed_global",
         lr_rule: str = "none",
+        fits: Callable[[Plan], bool] | None = None,
     ) -> None:
         _check(stages, devices, batch, micro, len(sizes))
         check_choice("partition", partition, PARTITIONS)
@@ -139,7 +141,7 @@ class Planner:
         self.devices, self.stages, self.batch, self.micro = devices, stages, batch, micro
         self.switches = Switches() if switches is None else switches
         self.partition = PARTITIONS[partition]
-        self.batch_policy, self.lr_rule = batch_policy, lr_rule
+        self.batch_policy, self.lr_rule, self.fits = batch_policy, lr_rule, fits
         self.first_counts = self._cut(self.sizes, stages)
         self.budget = budget or max(loads(self.sizes, self.first_counts))
 
@@ -151,11 +153,20 @@ class Planner:
         """
         first = 1 + self.units_a_layer * frozen if frozen else 0
         stages = self.stages if before is None else before.stages
+        if not self.switches.pipe or not frozen:
+            return self._with(frozen, stages)
         active = self.sizes[first:]
+        most = min(stages, _power_below(len(active)))
+        stages = min(compress(active, stages, self.budget, self._cut_safely), most)
+        while self.fits is not None and stages < most and not self.fits(self._with(frozen, stages)):
+            stages *= 2
+        return self._with(frozen, stages)
+
+    def _with(self, frozen: int, stages: int) -> Plan:
+        """Return the layout with so many frozen layers and stages."""
+        first = 1 + self.units_a_layer * frozen if frozen else 0
         if self.switches.pipe and frozen:
-            fits = compress(active, stages, self.budget, self._cut_safely)
-            stages = min(fits, _power_below(len(active)))
-            counts, start = self._cut(active, stages), first
+            counts, start = self._cut(self.sizes[first:], stages), first
         else:
             counts, start = self.first_counts, 0
             if self.switches.cache and frozen:

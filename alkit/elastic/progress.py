@@ -19,6 +19,7 @@ class Progress:
         norms: of the layers, a row an evaluation.
         messages: all decisions.
         rows, lines: of the history and the log.
+        held: a row a segment and rank, its bytes.
         squares, since: of each layer's gradients since the last decision, and over how many steps.
     """
 
@@ -32,6 +33,7 @@ class Progress:
     messages: list[Decision] = field(default_factory=list)
     rows: list[dict[str, Any]] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
+    held: list[dict[str, int]] = field(default_factory=list)
     skipped: list[int] = field(default_factory=list)
     squares: list[float] = field(default_factory=list)
     since: int = 0

@@ -30,6 +30,8 @@ class Record(Brief):
         test_correct: the network's metric, float (N,), on the test part, after the last step; None
             without one.
         metrics: what was measured on the test part.
+        held: a row a segment and rank, bytes by part, see `alkit.elastic.held`; counted in the
+            segment's first step. Without ranks one process holds it all.
         state: of the trained network, by its names, whatever the layout was; on the CPU.
     """
 
@@ -42,4 +44,5 @@ class Record(Brief):
     skipped: list[int]
     test_correct: Tensor | None
     metrics: Mapping[str, float]
+    held: pd.DataFrame
     state: dict[str, Tensor]

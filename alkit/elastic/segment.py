@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
+from alkit.elastic.held import Held
 from alkit.schedule.flushed import gpipe, one_f_one_b
 from alkit.schedule.task import Edge, Schedule, Task
 from alkit.schedule.timeline import Timeline
@@ -43,6 +44,7 @@ class SegmentResult:
         seconds: of this rank.
         phases: what they are made of: frozen_s, read_s, reduce_s, update_s, pipe_s.
         features: samples and bytes of all ranks: hits, advanced, misses, ...
+        held: bytes of every rank.
     """
 
     losses: Tensor
@@ -52,6 +54,7 @@ class SegmentResult:
     seconds: float
     phases: dict[str, float]
     features: dict[str, int]
+    held: list[Held]
 
 
 def schedule_of(kind: str, stages: int, micro: int, *, joint: bool = True) -> Schedule:

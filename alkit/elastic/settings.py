@@ -1,12 +1,12 @@
 """What a run of elastic training is told."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 from alkit.elastic.freeze import Observation, Policy, kept, policy
 from alkit.elastic.optim import Recipe
-from alkit.elastic.plan import Planner, Switches, check_choice
+from alkit.elastic.plan import Plan, Planner, Switches, check_choice
 from alkit.engine.precision import check_precision
 
 __all__ = ["EXECUTORS", "SCHEDULES", "Settings"]
@@ -40,6 +40,9 @@ class Settings:
         seed: of the order of the samples.
         recipe: optimiser, rate, clipping.
         partition, budget, batch_policy, lr_rule: see `Planner`.
+        memory_budget: bytes that a rank may hold while it trains, see `alkit.elastic.held`; what
+            does not fit is refused before the first step, and fewer stages are taken only where
+            they fit. None for any.
         cache_folder: for a folder of this run's features; None for the system's temporary one.
         cache_from: store features from so many frozen layers on; 0: when measured times say so.
         cache_quota: bytes of all features at most; None for no limit.
@@ -67,6 +70,7 @@ class Settings:
     recipe: Recipe = field(default_factory=Recipe)
     partition: str = "minmax"
     budget: float | None = None
+    memory_budget: int | None = None
     batch_policy: str = "fixed_global"
     lr_rule: str = "none"
     cache_folder: str | None = None
@@ -84,6 +88,8 @@ class Settings:
             for name in names:
                 if getattr(self, name) < least:
                     raise ValueError(f"{name} is {getattr(self, name)}: give at least {least}")
+        if self.memory_budget is not None and self.memory_budget < 1:
+            raise ValueError(f"memory_budget is {self.memory_budget}: give bytes, or None for any")
         self.policy()  # says now what is wrong with it
 
     def policy(self) -> Policy:
@@ -102,8 +108,14 @@ class Settings:
             frozen = rule(Observation(layers, frozen, number, (), number / (decisions + 1)))
         return frozen
 
-    def planner(self, sizes: list[float], layers: int, units_a_layer: int = 2) -> Planner:
-        """Return what makes the layouts of a network with units of these sizes."""
+    def planner(
+        self,
+        sizes: list[float],
+        layers: int,
+        units_a_layer: int = 2,
+        fits: Callable[[Plan], bool] | None = None,
+    ) -> Planner:
+        """Return what makes the layouts of a network with units of these sizes; see `Planner`."""
         return Planner(
             sizes,
             layers,
@@ -117,6 +129,7 @@ class Settings:
             budget=self.budget,
             batch_policy=self.batch_policy,
             lr_rule=self.lr_rule,
+            fits=fits,
         )
 
     def plain(self) -> dict[str, Any]:

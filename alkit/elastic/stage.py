@@ -12,6 +12,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,11 +21,13 @@ from torch import Tensor, nn
 
 from alkit.data import tree
 from alkit.elastic.examples import part_of
+from alkit.elastic.held import bytes_of
 from alkit.elastic.network import Network
 from alkit.elastic.optim import Optimizer
 from alkit.elastic.segment import Segment
 from alkit.elastic.world import World
 from alkit.engine.device import place
+from alkit.engine.ledger import Ledger
 
 __all__ = ["NotFinite", "Replica", "UnitStage"]
 
@@ -44,6 +47,7 @@ class Replica:
         squares: for each layer, the sum over the segment's steps of its gradient's squared norm,
             before clipping; of the own units only.
         skipped: steps whose update was left out.
+        ledger, gradients: of the first step, what autograd kept and the bytes of all gradients.
         reduce_s, update_s: seconds in the means over replicas, and in updates beside them.
     """
 
@@ -56,6 +60,8 @@ class Replica:
     losses: list[Tensor] = field(default_factory=list)
     squares: dict[int, float] = field(default_factory=dict)
     skipped: list[int] = field(default_factory=list)
+    ledger: Ledger = field(default_factory=Ledger)
+    gradients: int = 0
     reduce_s: float = 0.0
     update_s: float = 0.0
     updated: int = -1  # the last step that was
@@ -105,9 +111,10 @@ class UnitStage:
             x = tree.map_tensors(lambda t: _leaf(t, wants), x)
         network, count = self.replica.network, self.replica.micro
         step, part = self.segment.first_step + batch, self.replica.world.replica * count + micro
-        output = network.run(x, *self.bounds, key=(step, part))
-        if self.is_last:
-            output = network.loss(output, place(part_of(y, micro, count), network)) / count
+        with nullcontext() if batch else self.replica.ledger.recording():
+            output = network.run(x, *self.bounds, key=(step, part))
+            if self.is_last:
+                output = network.loss(output, place(part_of(y, micro, count), network)) / count
         self._check_finite(output, x, (step, part), micro)
         if self.is_last:
             self._note(output.detach(), micro)
@@ -140,6 +147,10 @@ class UnitStage:
         The schedule lets no update begin there before all gradients are made.
         """
         step, replica = self.segment.first_step + batch, self.replica
+        if batch == 0:
+            own = [p.grad for _, p in self._trained() if p.grad is not None]
+            with replica.lock:
+                replica.gradients = max(replica.gradients, bytes_of(own))
         start_s = time.perf_counter()
         if replica.world.reduce is not None:
             self._reduce(replica.world.reduce)

@@ -19,6 +19,7 @@ from alkit.elastic import sync
 from alkit.elastic.decision import Decision
 from alkit.elastic.examples import Examples, part_of
 from alkit.elastic.features import Features
+from alkit.elastic.held import Held
 from alkit.elastic.network import Network
 from alkit.elastic.optim import Optimizer
 from alkit.elastic.plan import Plan
@@ -26,6 +27,7 @@ from alkit.elastic.segment import Segment, SegmentResult, schedule_of
 from alkit.elastic.settings import Settings
 from alkit.elastic.stage import Replica, UnitStage
 from alkit.elastic.world import World
+from alkit.engine.ledger import Ledger
 from alkit.engine.local import run_single, run_threads
 from alkit.engine.ranks import merged, run_ranks
 from alkit.schedule.timeline import Timeline
@@ -58,15 +60,18 @@ class Trainer:
         self.features = Features(network, data, settings, world, say)
         self.running: Plan | None = None
         self.on_ranks = settings.executor == "ranks"
-        self.unshared = False  # whether ranks have weights that the others have not
+        self.whole = True  # whether this rank has all weights; moments are of what it trains
         network.train()
 
     def obey(self, decision: Decision) -> None:
         """Change what the decision changes; every rank calls it."""
-        if (decision.plan, decision.cached) != (self.running, self.features.stored):
-            self.share()
-        self.running = decision.plan
+        before, self.running = self.spread, decision.plan
         self.freeze(decision.frozen)
+        if self.spread is not None and before != self.plan:
+            sync.move(self.network, self.optimizer, before, self.plan, self.world)
+        self.let_go()
+        if before not in (None, self.plan):
+            self.check_ranks()
         self.world.regroup(self.plan)
         self.features.follow(decision)
 
@@ -80,6 +85,16 @@ class Trainer:
         """The layout now; there is one after the first decision."""
         assert self.running is not None
         return self.running
+
+    @property
+    def spread(self) -> Plan | None:
+        """The layout that units are spread over ranks by; None while every process has them all."""
+        return self.running if self.world.ranks > 1 else None
+
+    @property
+    def own(self) -> set[int]:
+        """The units that this rank holds when it trains."""
+        return sync.held(self.network, self.spread, self.world.rank)
 
     def train(self, segment: Segment) -> SegmentResult:
         """Run the steps of a segment; every rank calls it.
@@ -95,12 +110,12 @@ class Trainer:
             world=self.world,
             micro=self.plan.micro * (1 if self.on_ranks else self.plan.replicas),
             skip=self.settings.skip,
+            ledger=Ledger(self.network),
         )
         timeline = self._run(replica)
         losses, skipped = self._of_last_stage(replica)
         squares = self.world.total(self._own_squares(replica))
         self.features.cache.settle()
-        self.unshared = True
         seconds = time.perf_counter() - start_s
         counters = self.features.cache.taken_counters()
         phases = {
@@ -117,27 +132,34 @@ class Trainer:
             seconds=seconds,
             phases=phases | {"pipe_s": seconds - sum(phases.values())},
             features=self._totals(counters.samples_and_bytes()),
+            held=[Held(**each) for each in self.world.gather(self._held(replica))],
         )
 
-    def share(self) -> None:
-        """Give every rank what was trained since the last time; nobody has needed it before."""
-        if self.unshared:
-            sync.share(self.network, self.optimizer, self.plan, self.world)
+    def gather(self) -> None:
+        """Give every rank all weights, until `let_go`; nobody has needed them before."""
+        if not self.whole:
+            sync.gather(self.network, self.plan, self.world)
+            self.whole = True
             self.check_ranks()
-        self.unshared = False
+
+    def let_go(self) -> None:
+        """Keep of what was gathered the own units alone."""
+        sync.keep(self.network, self.optimizer, self.own)
+        self.whole = self.spread is None
 
     def check_ranks(self) -> None:
-        """Compare all ranks' weights.
+        """Compare the weights of all ranks that have a unit.
 
         Raises:
             RanksDiffer: names the first unit that differs.
         """
-        sync.check_equal(self.network, self.world)
+        own = range(len(self.network.units)) if self.whole else self.own
+        sync.check_equal(self.network, own, self.world)
 
     def state(self) -> dict[str, Any]:
         """Return all that training changes, in any layout the same; every rank calls it."""
-        self.share()
-        moments = {str(n): self.optimizer.state(n) for n in range(len(self.network.units))}
+        self.gather()
+        moments = sync.collect(self.network, self.optimizer, self.spread, self.world)
         return {"model": dict(self.network.state_dict()), "moments": moments}
 
     def load(self, state: Mapping[str, Any]) -> None:
@@ -212,6 +234,22 @@ class Trainer:
             for layer, square in replica.squares.items():
                 squares[layer] = square
         return squares
+
+    def _held(self, replica: Replica) -> dict[str, int]:
+        """Return the bytes of this rank by part, as they are."""
+        first = self.network.first()
+        there = {
+            number: sum(t.nbytes for t in sync.tensors_of(unit) if not sync.is_dropped(t))
+            for number, unit in enumerate(self.network.units)
+        }
+        return {
+            "weights": sum(size for number, size in there.items() if number >= first),
+            "frozen": sum(size for number, size in there.items() if number < first),
+            "gradients": replica.gradients,
+            "moments": self.optimizer.bytes(),
+            "activations": replica.ledger.peak,
+            "message": replica.gradients if self.world.reduce is not None else 0,
+        }
 
     def _totals(self, own: dict[str, int]) -> dict[str, int]:
         """Return sums over all ranks."""

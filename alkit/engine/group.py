@@ -36,7 +36,7 @@ class Some:
         """Return the mean over these ranks; `tensor` is overwritten."""
         with waiting("the gradients of all replicas"):
             dist.all_reduce(tensor, group=self.handle)
-        return tensor / len(self.ranks)
+        return tensor.div_(len(self.ranks))
 
     def total(self, value: float) -> float:
         """Return the sum of a number over these ranks, in double precision."""

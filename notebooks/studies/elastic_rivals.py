@@ -7,11 +7,13 @@
     fsdp              every rank has a part of every unit's weights
     torch_1f1b        torch.distributed.pipelining: every rank has a stage, cut where ours is
 
-Samples, their order, recipe and loss are those of elastic training.
+Samples, their order, recipe and loss are those of elastic training. Of the DDP rows it is counted
+what a rank holds; their gradients lie in the buckets that travel, which takes the least memory.
 """
 
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -24,7 +26,9 @@ from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
+from alkit.data import tree
 from alkit.elastic.examples import Examples, order, part_of
+from alkit.elastic.held import Held, bytes_of
 from alkit.elastic.network import Network
 from alkit.elastic.record import Record
 from alkit.elastic.settings import Settings
@@ -32,6 +36,7 @@ from alkit.elastic.world import World
 from alkit.engine.evaluate import evaluate
 from alkit.engine.heartbeat import beat
 from alkit.engine.launch import launch
+from alkit.engine.ledger import Ledger
 from alkit.schedule.timeline import Timeline
 from studies import lora
 from studies.rivals import PlainGradient
@@ -77,12 +82,14 @@ class _Rival:
 
     Attributes:
         model: what the optimiser steps on this rank.
+        held: bytes of a step by part, but for moments; None where they are not counted.
         step: of rows and an epoch: makes all gradients, clips them, returns this rank's loss.
         gather: makes the network whole on every rank.
         shares: losses that add up to one global loss.
     """
 
     model: nn.Module
+    held: Callable[[], dict[str, int]] | None
     step: Callable[[Tensor, int], Tensor]
     gather: Callable[[], None]
     shares: int
@@ -150,6 +157,8 @@ def _on_rank(
         rows.append(found | {"samples_per_s": per_epoch / train_s})
     right = None if test is None else looks(test)
     mean = world.total(torch.stack(losses)) / own.shares
+    moments = bytes_of(t for one in optimizer.state.values() for t in one.values())
+    held = [] if own.held is None else world.gather(own.held() | {"moments": moments})
     lora.merge(network)
     state = {name: _plain(tensor) for name, tensor in network.state_dict().items()}
     if world.rank:
@@ -164,6 +173,7 @@ def _on_rank(
         skipped=[],
         test_correct=right,
         metrics={} if right is None else {"accuracy": float(right.mean())},
+        held=pd.DataFrame([{"rank": n, **Held(**one).plain()} for n, one in enumerate(held)]),
         state=state,
     )
 
@@ -177,17 +187,46 @@ def _parallel(
     if kind == "fsdp":
         model = _sharded(network)
     else:
-        model = DistributedDataParallel(WithLoss(network, checkpoints=kind == "ddp_checkpoint"))
+        inner = WithLoss(network, checkpoints=kind == "ddp_checkpoint")
+        model = DistributedDataParallel(inner, gradient_as_bucket_view=True)
+    ledger = None if kind == "fsdp" else Ledger(network)
 
     def step(batch: Tensor, epoch: int) -> Tensor:
         own = part_of(batch, world.rank, world.ranks)
-        loss = model(data.inputs(own, epoch), data.y[own])
+        counts = ledger is not None and not ledger.peak  # the first step
+        with ledger.recording() if counts else nullcontext():
+            loss = model(data.inputs(own, epoch), data.y[own])
         loss.backward()
         if settings.recipe.clip is not None:
             nn.utils.clip_grad_norm_(model.parameters(), settings.recipe.clip)
         return loss.detach()
 
-    return _Rival(model, step, lambda: None, world.ranks)
+    def held(ledger: Ledger) -> dict[str, int]:
+        trained = {p for p in model.parameters() if p.requires_grad}
+        frozen = {p for p in model.parameters() if not p.requires_grad}
+        rows = torch.arange(settings.batch // world.ranks)
+        again = _of_a_layer(network, data.inputs(rows)) if kind == "ddp_checkpoint" else 0
+        return {
+            "weights": bytes_of([*trained, *network.buffers()]),
+            "frozen": bytes_of(frozen),
+            "gradients": bytes_of(trained),
+            "activations": ledger.peak + again,
+            "message": 0,
+        }
+
+    counted = None if ledger is None else partial(held, ledger)
+    return _Rival(model, counted, step, lambda: None, world.ranks)
+
+
+def _of_a_layer(network: Network, x: Any) -> int:
+    """Return the bytes that a layer keeps beside its input, when it runs again for its backward."""
+    with torch.no_grad():
+        x = network.run(x, 0, 1, (0,))
+    x = tree.map_tensors(lambda t: t.detach().requires_grad_(t.is_floating_point()), x)
+    ledger = Ledger(network)
+    with ledger.recording(tree.tensors(x)):
+        _output = network.run(x, 1, 1 + network.units_a_layer, (0,))
+        return ledger.now
 
 
 def _sharded(network: Network) -> nn.Module:
@@ -227,7 +266,7 @@ def _pipelined(network: Network, data: Examples, settings: Settings, world: Worl
             for tensor in network.units[low:high].state_dict().values():
                 dist.broadcast(tensor, rank)
 
-    return _Rival(own, step, gather, 1)
+    return _Rival(own, None, step, gather, 1)
 
 
 class _Units(nn.Module):

@@ -291,7 +291,7 @@ def test_phases_add_up_and_lines_name_their_units(settings):
     assert len(trained) == settings.epochs
     assert "[epoch 1 step 6] TRAIN loss" in trained[1]
     assert "samples_per_s" in trained[1]
-    assert "TRANSFORM frozen 0->2/4  pipeline 2->1  replicas 1->2" in found.lines[2]
+    assert "TRANSFORM frozen 0->2/4  pipeline 2->1  replicas 1->2" in found.lines[3]
 
 
 def test_steps_between_decisions(settings):

@@ -1,0 +1,188 @@
+"""What a rank holds: its own stage alone, as much as was reckoned, and no more than its budget."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from alkit import launch
+from alkit.elastic import Recipe, train
+from alkit.elastic.decider import foresee
+from alkit.elastic.loop import run
+from alkit.elastic.memory import Reckoner, under_way
+from alkit.elastic.sync import is_dropped
+from studies.elastic_rivals import rival
+from tests.unit.elastic.helpers import close, images, make_bert, make_vit, plain, texts
+
+TASKS = {"vit": (make_vit, images), "bert": (make_bert, texts)}
+PARTS = ["weights", "frozen", "gradients", "moments", "activations", "message", "total"]
+ANY = 10**12
+
+
+def reckoner(network, data, settings, budget=ANY):
+    about = {"schedule": settings.schedule, "precision": settings.precision, "budget": budget}
+    return Reckoner(network, data, settings.recipe, **about)
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "gpipe"])
+@pytest.mark.parametrize("task", TASKS)
+def test_what_was_reckoned_is_what_is_counted(task, schedule, settings):
+    """Every part, every rank, every layout: to the byte."""
+    make, data = TASKS[task]
+    settings = replace(settings, schedule=schedule, micro=4)
+    found = train(make(), data(), settings=settings, ranks=2, cache_from=1, progress=False)
+    expected = reckoner(make(), data(), settings)
+    assert len(found.held) == 2 * settings.epochs
+    for epoch, message in enumerate(found.messages):
+        plan = message.plan
+        for rank in range(2):
+            own = found.held[(found.held.epoch == epoch) & (found.held["rank"] == rank)]
+            reckoned = expected.held(plan)[rank % plan.stages].plain()
+            assert own[PARTS].iloc[0].to_dict() == reckoned, (epoch, rank)
+    assert {m.plan.stages for m in found.messages} == {1, 2}
+    whole = sum(p.nbytes for p in make().parameters())
+    first = found.held[found.held.epoch == 0]
+    assert first.weights.sum() == whole
+    assert first.weights.max() < 0.7 * whole
+
+
+def test_four_ranks_share_a_network_out(settings):
+    settings = replace(settings, freeze="none", recipe=Recipe("sgd", lr=0.05, momentum=0.9))
+    found = train(make_vit(), images(), settings=settings, ranks=4, progress=False)
+    close(found.state, plain(make_vit(), images(), settings).state, 1e-12)
+    expected = reckoner(make_vit(), images(), settings).held(found.messages[0].plan)
+    for rank, held in enumerate(expected):
+        assert found.held[PARTS].iloc[rank].to_dict() == held.plain()
+    assert found.held.moments.sum() == found.held.weights.sum()
+
+
+def test_frozen_layers_lie_on_first_stages_alone(settings):
+    """As many stages to the end, for the budget of parameters is small."""
+    options = {"settings": settings, "ranks": 2, "budget": 1e-9, "progress": False}
+    found = train(make_vit(), images(), cache_from=1, **options)
+    close(found.state, plain(make_vit(), images(), settings).state, 1e-12)
+    assert set(found.history.stages) == {2}
+    last = found.held[found.held.epoch == 3].set_index("rank")
+    assert last.frozen[0] > 0
+    assert last.frozen[1] == 0
+
+
+def _asks(settings):
+    """Return how many units of a rank's network are there, at every step's order."""
+    from alkit.elastic import trainer
+
+    network, there = make_vit(), []
+    batches = trainer.Trainer._batches
+
+    def looked(self, segment):
+        units = network.units
+        there.append([n for n, u in enumerate(units) if not any(map(is_dropped, u.parameters()))])
+        return batches(self, segment)
+
+    trainer.Trainer._batches = looked
+    run(network, images(), settings, validation=images(6), progress=False)
+    whole = not any(map(is_dropped, network.parameters()))
+    return there, whole, [tuple(p.shape) for p in network.parameters()]
+
+
+def test_a_rank_lets_go_of_what_is_not_its_own(settings):
+    """Also after an evaluation, for which all ranks have all; at the end all have all again."""
+    settings = replace(settings, devices=2, executor="ranks", freeze="none")
+    (first, whole, shapes), (second, other, _) = launch(_asks, settings, ranks=2)
+    units = len(make_vit().units)
+    assert all(sorted(a + b) == list(range(units)) for a, b in zip(first, second, strict=True))
+    assert len(first) == settings.epochs
+    assert whole
+    assert other
+    assert shapes == [tuple(p.shape) for p in make_vit().parameters()]
+
+
+@pytest.mark.parametrize("kind", ["1f1b", "gpipe"])
+@pytest.mark.parametrize(("stages", "micro"), [(1, 1), (2, 4), (4, 2), (4, 8)])
+def test_micro_batches_under_way(kind, stages, micro):
+    found = [under_way(kind, stages, micro, stage) for stage in range(stages)]
+    if kind == "gpipe":
+        assert found == [micro] * stages
+    else:
+        assert found == [min(micro, stages - stage) for stage in range(stages)]
+
+
+def test_reckoning_leaves_no_trace(settings):
+    network = make_vit(0.2)
+    network.units.append(torch.nn.BatchNorm1d(3).double())
+    network.noisy.append(False)
+    network.eval()
+    before = {name: t.clone() for name, t in network.state_dict().items()}
+    state = torch.get_rng_state()
+    foresee(network, images(), replace(settings, devices=2, memory_budget=ANY))
+    assert all(torch.equal(t, before[name]) for name, t in network.state_dict().items())
+    assert torch.equal(torch.get_rng_state(), state)
+    assert not network.training
+    assert network.frozen == 0
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_what_does_not_fit_is_refused_before_the_first_step(ranks, settings):
+    options = {"ranks": ranks, "progress": False}
+    if ranks == 1:
+        options["devices"] = 2
+    words = (
+        r"stage \d of 2 needs [\d,]+ bytes with 0 frozen layers \(weights [\d,]+, gradients [\d,]+,"
+        r" moments [\d,]+, activations [\d,]+\) and memory_budget is 100,000: give more stages"
+    )
+    network = make_vit()
+    with pytest.raises(ValueError, match=words):
+        train(network, images(), settings=settings, memory_budget=100_000, **options)
+    assert all(
+        torch.equal(a, b)
+        for a, b in zip(network.parameters(), make_vit().parameters(), strict=True)
+    )
+    with pytest.raises(ValueError, match="memory_budget is 0: give bytes"):
+        train(make_vit(), images(), settings=settings, memory_budget=0, **options)
+
+
+def test_the_largest_rank_decides_to_the_byte(settings):
+    settings = replace(settings, devices=2, freeze="none")
+    plan = foresee(make_vit(), images(), settings).at(0)
+    most = max(held.total for held in reckoner(make_vit(), images(), settings).held(plan))
+    foresee(make_vit(), images(), replace(settings, memory_budget=most))
+    with pytest.raises(ValueError, match=f"needs {most:,} bytes"):
+        foresee(make_vit(), images(), replace(settings, memory_budget=most - 1))
+
+
+def test_stages_are_merged_only_where_they_fit(settings):
+    """By parameters one frozen layer is enough to take one stage; by bytes two are."""
+    rule = {"freeze": "table", "freeze_options": {"counts": [1, 2, 3]}, "budget": 1e9}
+    options = {"settings": replace(settings, batch=4, **rule), "devices": 2, "progress": False}
+    free = train(make_vit(), images(), **options)
+    assert free.history.stages.tolist() == [2, 1, 1, 1]
+    all_held = reckoner(make_vit(), images(), options["settings"]).held
+    none, one, two, _ = (max(h.total for h in all_held(m.plan)) for m in free.messages)
+    budget = max(none, two)
+    assert budget < one
+    tight = train(make_vit(), images(), memory_budget=budget, **options)
+    assert tight.history.stages.tolist() == [2, 2, 1, 1]
+    close(tight.state, free.state, 1e-12)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_data_parallel_training_holds_it_all(task, settings):
+    make, data = TASKS[task]
+    settings = replace(settings, freeze="none", epochs=1)
+    whole = sum(p.nbytes for p in make().parameters())
+    held = {}
+    for kind in ("ddp", "ddp_checkpoint", "ddp_lora"):
+        held[kind] = rival(kind, make(), data(), settings=settings).held
+        assert len(held[kind]) == 2
+    ddp = held["ddp"].iloc[0]
+    assert (ddp.weights, ddp.gradients, ddp.frozen) == (whole, whole, 0)
+    assert ddp.moments == 2 * whole + 4 * len(list(make().parameters()))
+    # one stage of ours, as one replica of two, keeps the same for its backward
+    plan = foresee(make(), data(), replace(settings, devices=2, stages=1)).at(0)
+    assert ddp.activations == reckoner(make(), data(), settings).held(plan)[0].activations
+    assert held["ddp_checkpoint"].activations[0] < 0.6 * ddp.activations
+    lora = held["ddp_lora"].iloc[0]
+    assert lora.gradients == lora.weights < whole  # wide updates of a narrow network
+    assert 0.9 * whole < lora.frozen < whole
+    frame = held["ddp"]
+    assert frame.total.tolist() == [ddp.weights * 2 + ddp.moments + ddp.activations] * 2
