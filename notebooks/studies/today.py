@@ -63,14 +63,16 @@ def _split() -> str:
 
 
 def _elastic() -> str:
-    table = elastic_study.ablation(results.load("43_results", "cpu"))
-    rows = table.loc[table.index[0][0]]["against ddp"].dropna()
-    alone = rows.get("ddp_freeze_cache")
+    rivals = results.load("43_results", "rivals")
+    rows = rivals if len(rivals) else results.load("43_results", "cpu")
+    table = elastic_study.ablation(rows)
+    times = table.loc[table.index[0][0]]["against ddp"]
+    alone = times.get("ddp_freeze_cache")
     without = "" if alone is None else f"; the same freezing without a pipeline {alone:.1f} times"
     return (
-        f"**Elastic pipelines** fine-tune {rows['elastic']:.1f} times as fast as data parallel"
-        f" training where the model fits a device{without}: where a pipeline must be is another"
-        " question ([43](notebooks/43_results.ipynb))."
+        f"**Elastic pipelines** fine-tune {times['elastic']:.1f} times as fast as data parallel"
+        f" training where the model fits a device{without}. Where it does not fit, see"
+        " [45](notebooks/45_memory_budget.ipynb) ([43](notebooks/43_results.ipynb))."
     )
 
 

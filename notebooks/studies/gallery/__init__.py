@@ -80,6 +80,7 @@ FIGURES: dict[str, Entry] = {
     "42_cache": Entry(others.cache),
     "43_results": Entry(others.switches, ("cpu", "sst2")),
     "44_pretraining": Entry(others.pretraining, ("bert", "words", "vit")),
+    "45_memory_budget": Entry(others.memory),
     "50_layer_inverse": Entry(others.inverse),
     "51_gradient_matching": Entry(others.matching),
     "52_training": Entry(others.dtp_accuracy),

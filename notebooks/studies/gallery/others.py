@@ -14,7 +14,13 @@ from alkit.records.comparisons import Gap, of_seeds
 from alkit.records.verdicts import published
 from alkit.schedule.clock import simulate
 from alkit.schedule.task import Task
-from studies import characters_study, delayed_study, dtp_tables, elastic_study
+from studies import (
+    characters_study,
+    delayed_study,
+    dtp_tables,
+    elastic_memory,
+    elastic_study,
+)
 
 __all__ = [
     "bert",
@@ -28,6 +34,7 @@ __all__ = [
     "freezing",
     "inverse",
     "matching",
+    "memory",
     "micro_batches",
     "plan",
     "pretraining",
@@ -280,6 +287,15 @@ def switches(rows: pd.DataFrame) -> Figure:
     said = f"{tasks[0]}: all four switches {ours['elastic']:.1f} times as fast as"
     fig.suptitle(f"{said} {viz.label(other)}{first}", x=0.01, ha="left", fontweight="bold")
     return fig
+
+
+def memory(rows: pd.DataFrame) -> Figure:
+    """Draw the bytes that a rank holds at its fullest, by part, against a budget of bytes."""
+    held = elastic_memory.table(rows)
+    limit = int(rows[rows.metric == "budget"].value.iloc[0])
+    most = held.total.groupby("method", sort=False).max() * elastic_memory.MB
+    few = ", ".join(elastic_memory.names(most[most <= limit].index))
+    return elastic_memory.picture(held, limit, f"Within {limit / 1e6:.1f} MB a rank: {few}")
 
 
 WAYS = {"bert": "words and classes", "words": "words alone", "vit": "pictures"}
