@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import pandas as pd
 import pytest
 import torch
 
@@ -10,8 +11,12 @@ from alkit.elastic import Recipe, train
 from alkit.elastic.decider import foresee
 from alkit.elastic.loop import run
 from alkit.elastic.memory import Reckoner, under_way
-from alkit.elastic.sync import is_dropped
+from alkit.elastic.optim import Optimizer
+from alkit.elastic.sync import is_dropped, keep, lent
+from alkit.records import results
+from studies import elastic_memory as study
 from studies.elastic_rivals import rival
+from studies.elastic_tasks import Task
 from tests.unit.elastic.helpers import close, images, make_bert, make_vit, plain, texts
 
 TASKS = {"vit": (make_vit, images), "bert": (make_bert, texts)}
@@ -186,3 +191,62 @@ def test_data_parallel_training_holds_it_all(task, settings):
     assert 0.9 * whole < lora.frozen < whole
     frame = held["ddp"]
     assert frame.total.tolist() == [ddp.weights * 2 + ddp.moments + ddp.activations] * 2
+
+
+# ---- what is let go
+
+
+def test_shapes_stay_and_values_do_not():
+    network = make_vit()
+    sizes, optimizer = network.sizes(), Optimizer(network, Recipe())
+    network(images().x).sum().backward()
+    optimizer.step(1.0)
+    keep(network, optimizer, {0, 1})
+    assert network.sizes() == sizes
+    assert not network.units[5].qkv.weight.isfinite().any()
+    kept = sum(p.numel() for unit in network.units[:2] for p in unit.parameters())
+    assert optimizer.bytes() == 2 * 8 * kept + 4 * len(list(network.units[:2].parameters()))
+    with pytest.raises(RuntimeError, match="written-to tensor"):
+        network.units[5].norm.weight.data.copy_(torch.zeros(16))
+    with lent(network, range(len(network.units))):
+        assert network(images().x).isfinite().all()
+    assert all(map(is_dropped, network.units[5].parameters()))
+
+
+def test_a_weight_that_a_kept_unit_shares_stays():
+    network = make_vit()
+    network.units[8].norm = network.units[1].norm
+    optimizer = Optimizer(network, Recipe())
+    keep(network, optimizer, {1})
+    assert not is_dropped(network.units[8].norm.weight)
+    assert is_dropped(network.units[7].norm.weight)
+
+
+# ---- the notebook's tables
+
+
+def test_the_table_takes_every_rank_at_its_fullest(settings):
+    task = Task("made", images(), images(10), images(10), 3)
+    record = train(
+        make_vit(), images(), test=images(10), settings=settings, ranks=2, progress=False
+    )
+    run = results.Run("45_memory_budget")
+    study.record(run, {"elastic": record}, task, seed=0)
+    table = study.table(pd.DataFrame(run.rows))
+    assert list(table.index) == [("elastic", 0), ("elastic", 1)]
+    for rank, own in record.held.groupby("rank"):
+        assert table.total["elastic", rank] == own.total.max() / 1e6
+    figure = study.picture(table, 10**6, "title")
+    assert len(figure.axes[0].patches) == 2 * (len(study.PARTS) - 1)
+
+
+def test_least_budgets_are_those_that_are_enough(settings):
+    task = Task("made", images(), images(10), images(10), 3)
+    found = study.least_budgets(make_vit(), task, settings, devices=4, batches=[8, 16])
+    assert found.index.tolist() == [1, 2, 4]
+    assert (found.diff().dropna() < 0).all(axis=None)  # more stages, fewer bytes
+    own = replace(settings, freeze="none", devices=4, stages=2, batch=16)
+    enough = round(found.loc[2, 16] * 1e6)
+    foresee(make_vit(), images(), replace(own, memory_budget=enough))
+    with pytest.raises(ValueError, match="give more stages"):
+        foresee(make_vit(), images(), replace(own, memory_budget=enough - 1))
