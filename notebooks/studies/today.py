@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pandas as pd
 
 from alkit.records import results
-from alkit.records.comparisons import Gap
-from studies import delayed_study, dtp_tables, elastic_study
+from alkit.records.comparisons import Gap, verdict
+from studies import delayed_study, dtp_tables, elastic_study, ladder_tables
 
 __all__ = ["sentences"]
 
@@ -31,8 +31,20 @@ def _associated() -> str:
         f"**Associated learning** on two workers is {_range(al.value)} times as fast as on one, and"
         f" {_range(both.value)} times as fast as backprop whose operators use both cores: it pays"
         " where a layer can't use a whole machine, or is on a device of its own"
-        " ([03](notebooks/03_speed.ipynb))."
+        f" ([03](notebooks/03_speed.ipynb)).{_ladder()}"
     )
+
+
+def _ladder() -> str:
+    """Return what the label ladder decided: who is how far from whom, with the verdict."""
+    told = []
+    for (data, family, name), (found, p) in ladder_tables.contrast_gaps(
+        results.load("06_label_ladder", "cpu")
+    ).items():
+        if name == "detached - fixed_codes" or name.endswith(" - bp"):
+            said = verdict(found, p, ladder_tables.MARGIN)
+            told.append(f"{name} {found} points on {data} x {family}, {said}")
+    return f" Accuracy ([06](notebooks/06_label_ladder.ipynb)): {'; '.join(told)}." if told else ""
 
 
 def _delayed() -> str:
