@@ -119,7 +119,18 @@ def draw_contrasts(gaps: Named, margin: float, method: str = "al") -> Figure:
         ax.set_yticks(range(len(own)), [f"{a} ({n})" for a, n in zip(said, seeds, strict=True)])
         ax.invert_yaxis()
         ax.set(xlabel="points", title=", ".join(setting))
+    fig.suptitle(_decided(gaps, margin), x=0.01, ha="left", fontweight="bold")
     return fig
+
+
+def _decided(gaps: Named, margin: float) -> str:
+    """Say who is ahead or behind, and how many contrasts are equal or open."""
+    said: dict[str, list[str]] = {}
+    for (*_, name), pair in gaps.items():
+        said.setdefault(verdict(*pair, margin), []).append(name)
+    parts = [f"{', '.join(said[each])}: {each}" for each in ("ahead", "behind") if each in said]
+    parts += [f"{each}: {len(said[each])}" for each in ("equal", "open") if each in said]
+    return "; ".join(parts)
 
 
 def _tuning(recorded: pd.DataFrame) -> pd.DataFrame:

@@ -57,7 +57,9 @@ def test_contrasts_share_one_error_rate_and_one_margin():
     table = tuned.contrasts(gaps, 2.0).set_index("contrast")
     assert list(table.verdict) == ["ahead", "equal", "open"]
     assert list(table["p, within 2.0"] < 0.05) == [False, True, False]
-    shown = tuned.draw_contrasts(gaps, 2.0).axes[0].get_yticklabels()
+    figure = tuned.draw_contrasts(gaps, 2.0)
+    assert figure.get_suptitle() == "a - b: ahead; equal: 1; open: 1"
+    shown = figure.axes[0].get_yticklabels()
     assert [each.get_text() for each in shown] == [
         "a - b: ahead (5)",
         "c - b: equal (5)",
