@@ -109,7 +109,7 @@ def execute(entry: Entry) -> str:
     if not made.exists():
         for old in EXECUTED.glob(f"{entry.name}.*"):
             old.unlink()
-        part = made.with_suffix(".partial")
+        part = made.with_suffix(".partial.ipynb")
         papermill.execute_notebook(
             entry.path, part, cwd=entry.path.parent, progress_bar=False, execution_timeout=600
         )
