@@ -24,8 +24,9 @@ extensions = [
 exclude_patterns = ["**/*.clean.ipynb"]
 default_role = "py:obj"
 
-# notebooks come executed: nothing runs here, and no page asks another server for anything
-nb_execution_mode, nb_ipywidgets_js, nb_output_stderr = "off", {}, "remove-warn"
+# notebooks come executed, their bars of progress on stderr: nothing runs here, and no page asks
+# another server for anything
+nb_execution_mode, nb_ipywidgets_js, nb_output_stderr = "off", {}, "remove"
 myst_enable_extensions = ["dollarmath", "amsmath", "colon_fence", "attrs_inline"]
 myst_heading_anchors, myst_update_mathjax = 3, False
 html_math_renderer = "mathml"
