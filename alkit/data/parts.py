@@ -74,6 +74,12 @@ class Part(Brief):
         """Return the part of these samples."""
         return replace(self, x=self.x[rows], y=self.y[rows])
 
+    def floats(self) -> "Part":
+        """Return the part with images of bytes as the floats that its batches hold."""
+        if not self.is_bytes:
+            return self
+        return replace(self, x=_scaled(self.x.float().div_(255), self), mean=None, std=None)
+
     def batches(
         self,
         batch_size: int,
@@ -154,8 +160,7 @@ class Batches(Brief):
         x = x.float().div_(255)
         if self.augment == "strong":
             x = augmentation.colours(x, generator)
-        mean, std = (torch.tensor(scale)[:, None, None] for scale in _scale(self.part))
-        return x.sub_(mean).div_(std)
+        return _scaled(x, self.part)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -274,6 +279,12 @@ def _balanced(part: Part, size: int, name: str, seed: int) -> Part:
 
 def _scale(part: Part) -> tuple[tuple[float, ...], tuple[float, ...]]:
     return part.mean or (), part.std or ()
+
+
+def _scaled(x: Tensor, part: Part) -> Tensor:
+    """Subtract means and divide by deviations, in place; x: (..., C, H, W), 0 to 1."""
+    mean, std = (torch.tensor(scale)[:, None, None] for scale in _scale(part))
+    return x.sub_(mean).div_(std)
 
 
 def _check_scale(part: Part) -> None:

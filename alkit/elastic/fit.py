@@ -76,7 +76,8 @@ def fit(asked: Asked) -> Record:
 
 def _examples(part: object) -> Examples:
     if isinstance(part, Part):
-        return Examples((part.x, part.x != part.pad) if part.is_text else part.x, part.y)
+        x = part.floats().x
+        return Examples((x, x != part.pad) if part.is_text else x, part.y)
     if isinstance(part, Pairs):
         return Examples(part.x, part.y)
     if isinstance(part, Examples):

@@ -208,6 +208,23 @@ def test_samples_of_another_type_than_the_weights_are_told_before_anything_train
         alkit.fit(blocks(), (x.double(), y), **options(method))
 
 
+@pytest.mark.parametrize("method", ["bp", "al", "pipedream", "pipelearn", "elastic", "dtp"])
+def test_images_of_bytes_train_as_the_same_images_scaled(method):
+    """CIFAR-10 and tiny ImageNet are kept as bytes."""
+    drawn = torch.Generator().manual_seed(0)
+    x = torch.randint(0, 256, (48, 3, 4, 4), dtype=torch.uint8, generator=drawn)
+    kept = Part(x, x[:, 0, 0, 0].long() % C, C, mean=(0.5, 0.4, 0.3), std=(0.2, 0.3, 0.4))
+    asked = {"method": method, "batch_size": 16, "lr": 0.01, "progress": False}
+    asked |= {"iterations": 1} if method == "dtp" else {}
+    found = []
+    for part in (kept, kept.floats()):
+        torch.manual_seed(1)
+        net = [nn.Sequential(nn.Flatten(), nn.Linear(48, WIDTH), nn.ELU()), *blocks()[1:]]
+        found.append(alkit.fit(net, part, part, part, **asked))
+    assert torch.equal(found[0].losses, found[1].losses)
+    assert torch.equal(found[0].test_correct, found[1].test_correct)
+
+
 @pytest.mark.parametrize("method", ["bp", "pipedream", "elastic", "dtp"])
 def test_numbers_are_not_compared_as_classes_nor_spread_over_scores(method):
     x, _ = tensors()
