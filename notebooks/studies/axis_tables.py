@@ -93,7 +93,8 @@ def published(recorded: pd.DataFrame) -> pd.DataFrame:
     own = recorded.assign(value=pd.to_numeric(recorded.value))
     accuracy = own[own.metric == "accuracy"].rename(columns={"method": "name"})
     frame = over_seeds(accuracy.assign(accuracy=accuracy.value)[["name", "seed", "accuracy"]])
-    others = own[own.metric != "accuracy"].pivot(index="method", columns="metric", values="value")
+    others = own[~own.metric.isin(["accuracy", "val_accuracy"])]
+    others = others.pivot(index="method", columns="metric", values="value")
     rows = []
     for name, row in frame.iterrows():
         more, facts = others.loc[name], of_schedule(str(name))
@@ -113,6 +114,7 @@ def published(recorded: pd.DataFrame) -> pd.DataFrame:
                 "idle there": f"{more.clock_idle:.0%}",
                 "KiB sent a step": f"{more.sent_kib:.0f}",
                 "batches held": f"{more.batches_held:g}",
+                "peak KiB a device": f"{more.peak_kib:,.0f}",
                 "staleness": str(facts["staleness"]),
             }
         )

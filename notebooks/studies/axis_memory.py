@@ -1,0 +1,67 @@
+"""What the busiest device of each row of notebook 00 holds at its peak, a block a device.
+
+    weights, in as many versions as the method keeps, of feedback maps and label sides too
+    gradients and the optimiser's state
+    what autograd keeps for the backward, counted with real batches, times the batches under way
+
+Only the counting runs; what is under way is the method's own book (`alkit.delayed.memory`).
+"""
+
+import pandas as pd
+import torch
+from torch import nn
+
+import alkit
+from alkit.al.profile import profile
+from alkit.data.parts import DataSet
+from alkit.delayed.memory import memory
+from alkit.dtp import Settings, from_blocks
+from alkit.dtp.feedback import BlockFeedback
+from alkit.engine.ledger import Ledger
+from studies.axis import BLOCKS, MICRO, ROWS, network
+
+__all__ = ["peak_bytes"]
+
+MOMENTUM, ADAM = 1, 2  # tensors that an optimiser keeps a parameter
+
+
+def peak_bytes(name: str, data: DataSet, batch_size: int) -> int:
+    """Return the bytes of the device that holds most; of split learning, of device or server."""
+    row, blocks = ROWS[name], network(data, 0)
+    x, y = next(iter(data.train.batches(batch_size, shuffle=False)))
+    family = alkit.METHODS[row.method].family
+    if family == "dtp":
+        return _of_targets(blocks, x, y.argmax(1))
+    if row.method == "al_pipeline":
+        model = alkit.to_al(blocks, data.num_classes, x[:2], recipe=row.options["recipe"])
+        costs = profile(model, [(x, y)], warmup=0, progress=False)
+        return max((2 + ADAM) * each.parameter_bytes + each.saved_bytes for each in costs)
+    costs = profile(alkit.BPModel(blocks), [(x, y)], warmup=0, progress=False)
+    cuts = [2] if family == "split" else list(range(1, BLOCKS))
+    books = {"bp": "seq", "pipelearn": "seq", "elastic": "1f1b"}
+    held: pd.DataFrame = memory(
+        books.get(name, name),
+        costs,
+        cuts,
+        x.nbytes,
+        micro=MICRO if name in ("1f1b", "elastic") else 1,
+        states=ADAM if name in ("bp", "elastic") else MOMENTUM,
+    )
+    return int(held.total.max())
+
+
+def _of_targets(blocks: list[nn.Module], x: torch.Tensor, y: torch.Tensor) -> int:
+    """Run every block's forward and one iteration of its loop; both maps have momentum."""
+    net = from_blocks(blocks)
+    run, feedback = net.locally(x), BlockFeedback(net, Settings(iterations=1))
+    found = []
+    for n, block in enumerate(net):
+        ledger = Ledger(net)
+        with ledger.recording():
+            kept = block(run.inputs[n])
+            if n in feedback.loops:
+                feedback.learn(n, run, step=0)
+        weights = sum(own.nbytes for own in block.parameters())
+        found.append((2 + MOMENTUM) * weights + ledger.peak)
+        del kept
+    return max(found)
