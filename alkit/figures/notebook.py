@@ -8,6 +8,7 @@ import torch
 
 from alkit import __version__
 from alkit.figures import viz
+from alkit.records.results import busy
 
 __all__ = ["setup"]
 
@@ -20,9 +21,8 @@ def setup(seed: int, threads: int = 1) -> None:
     torch.manual_seed(seed)
     torch.set_num_threads(threads)
     viz.set_theme()
-    busy, cores = os.getloadavg()[0], os.cpu_count() or 1
     print(
         f"alkit {__version__} · Python {platform.python_version()} · torch {torch.__version__}"
         f" · numpy {np.__version__} · {threads} operator thread{'s' * (threads > 1)}"
-        f" · {min(busy / cores, 1):.0%} of {cores} cores busy"
+        f" · {busy():.0%} of {os.cpu_count() or 1} cores busy"
     )

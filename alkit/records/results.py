@@ -23,7 +23,7 @@ import pandas as pd
 from alkit.data import paths
 from alkit.data.files import replacing
 
-__all__ = ["MIME", "Run", "key_of", "load", "read", "record_path", "summary", "table"]
+__all__ = ["MIME", "Run", "busy", "key_of", "load", "read", "record_path", "summary", "table"]
 
 MIME = "application/vnd.alkit.result+json"
 FIELDS = "notebook preset method model data seed metric value n unit".split()
@@ -51,6 +51,7 @@ class Run:
         given = (parameters or {}).items()
         self.parameters = {k: None if v is None else _plain(v, k) for k, v in given}
         self._rows: dict[str, dict[str, Any]] = {}
+        self._busy = busy()  # by others: nothing of this run has been computed yet
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -117,7 +118,7 @@ class Run:
             "versions": {"python": platform.python_version()}
             | {name: _version(name) for name in VERSIONS[1:]},
             "threads": _threads(),
-            "machine": _machine(),
+            "machine": _machine() | {"busy": round(self._busy, 2)},
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
         }
 
@@ -299,12 +300,14 @@ def _frame(records: Iterable[dict[str, Any]]) -> pd.DataFrame:
 
 def _origin(record: dict[str, Any]) -> dict[str, Any]:
     machine = record["machine"]
+    shared = f", {machine['busy']:.0%} busy before" if "busy" in machine else ""
     return {
         "slug": record.get("slug", ""),
         "commit": record["commit"],
         "versions": ", ".join(f"{name} {record['versions'][name]}" for name in VERSIONS),
         "threads": record["threads"],
-        "machine": f"{machine['cores']} cores, {machine['processor']}, {machine['memory_gib']} GiB",
+        "machine": f"{machine['cores']} cores, {machine['processor']}, {machine['memory_gib']} GiB"
+        + shared,
         "date": record["date"],
     }
 
@@ -366,6 +369,11 @@ def _threads() -> int:
     if torch is not None:
         return torch.get_num_threads()
     return int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count() or 1)
+
+
+def busy() -> float:
+    """Return the share of the cores that were at work in the last minute, 0 to 1."""
+    return min(os.getloadavg()[0] / (os.cpu_count() or 1), 1.0)
 
 
 def _machine() -> dict[str, Any]:

@@ -47,12 +47,23 @@ def test_a_record_comes_back_as_it_went_in(monkeypatch):
     pd.testing.assert_frame_equal(frame, results.read(path))
 
 
+def test_a_record_says_how_busy_the_machine_was_before_it(monkeypatch):
+    cores = os.cpu_count()
+    monkeypatch.setattr(os, "getloadavg", lambda: (cores / 4, 0, 0))
+    run = filled()
+    monkeypatch.setattr(os, "getloadavg", lambda: (9 * cores, 0, 0))
+    run.save()
+    assert results.busy() == 1
+    assert results.load("02_al", "cpu").machine.str.endswith(" GiB, 25% busy before").all()
+
+
 def test_a_record_says_how_it_was_made_and_not_by_whom():
     record = json.loads(filled().save().read_text())
     assert set(record["versions"]) == {"python", "torch", "numpy", "alkit"}
     assert record["versions"]["numpy"] == np.__version__
     assert record["threads"] == torch.get_num_threads()
-    assert set(record["machine"]) == {"cores", "processor", "memory_gib"}
+    assert set(record["machine"]) == {"cores", "processor", "memory_gib", "busy"}
+    assert 0 <= record["machine"]["busy"] <= 1
     assert record["machine"]["cores"] == os.cpu_count()
     assert record["machine"]["memory_gib"] > 0
     assert record["parameters"] == {"lr": 0.1, "cuts": None}
