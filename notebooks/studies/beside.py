@@ -1,0 +1,85 @@
+"""This run beside the committed record, in one figure: what a changed parameter moves.
+
+bar        the record: mean, and the range of its values
+diamond    a value of this run
+"""
+
+from collections.abc import Sequence
+
+import matplotlib.pyplot as plt
+import pandas as pd
+from matplotlib.figure import Figure
+
+from alkit.figures import viz
+from alkit.records.results import Run
+
+__all__ = ["draw"]
+
+ROW = 0.27  # inches
+
+
+def draw(
+    run: Run, recorded: pd.DataFrame, metric: str, *, by: Sequence[str], xlabel: str = ""
+) -> Figure:
+    """Draw one metric, a row for each value of the columns `by` that either side has.
+
+    The title counts the rows whose record's range holds what this run found there.
+
+    Args:
+        run: what this run has recorded so far.
+        recorded: the committed rows, see `alkit.records.results.load`; may be empty.
+    """
+    now, kept = (_values(rows, metric, by) for rows in (pd.DataFrame(run.rows), recorded))
+    names = list(dict.fromkeys([*kept.groups, *now.groups]))
+    fig, ax = plt.subplots(figsize=(7, 1.1 + ROW * len(names)))
+    inside = both = 0
+    for at, name in enumerate(names):
+        own = now.get_group(name) if name in now.groups else pd.Series(dtype=float)
+        if name in kept.groups:
+            held = kept.get_group(name)
+            low, high, mean = held.min(), held.max(), held.mean()
+            ax.barh(
+                at, mean, xerr=[[mean - low], [high - mean]], color=_colour(name, by), alpha=0.5
+            )
+            both += len(own) > 0
+            inside += len(own) > 0 and bool(own.between(low, high).all())
+        ax.plot(own, [at] * len(own), "D", color="0.15", ms=5)
+    ax.set_yticks(range(len(names)), [_label(name, by) for name in names])
+    ax.invert_yaxis()
+    ax.grid(visible=False, axis="y")
+    ax.set(xlabel=xlabel or metric)
+    ax.set_title(_said(inside, both, len(recorded)))
+    handles = [plt.Rectangle((0, 0), 1, 1, color="0.7"), ax.plot([], [], "D", color="0.15")[0]]
+    words = ["record: mean and range", f"this run, preset {run.preset}"]
+    fig.legend(handles, words, loc="outside lower right", ncols=2, frameon=False, fontsize=8)
+    return fig
+
+
+def _said(inside: int, both: int, recorded: int) -> str:
+    if not recorded:
+        return "This run; there is no record yet"
+    if not both:
+        return "This run's rows are others than the record's"
+    return f"This run lies in the record's range in {inside} of {both} rows"
+
+
+def _values(rows: pd.DataFrame, metric: str, by: Sequence[str]) -> "pd.api.typing.SeriesGroupBy":
+    own = rows[rows.metric == metric] if len(rows) else pd.DataFrame(columns=["value", *by])
+    own = own.reindex(columns=["value", *by])
+    names = own[list(by)].astype(object).where(own[list(by)].notna(), "")
+    return own.value.astype(float).groupby([names[each] for each in by], sort=False)
+
+
+def _label(name: object, by: Sequence[str]) -> str:
+    parts = dict(zip(by, name if isinstance(name, tuple) else (name,), strict=True))
+    told = [viz.label(part) if each == "method" else _short(part) for each, part in parts.items()]
+    return ", ".join(each for each in told if each)
+
+
+def _short(part: object) -> str:
+    return f"{part:g}" if isinstance(part, float) else str(part)
+
+
+def _colour(name: object, by: Sequence[str]) -> str:
+    parts = dict(zip(by, name if isinstance(name, tuple) else (name,), strict=True))
+    return viz.colour(str(parts["method"])) if "method" in parts else viz.colour("al")

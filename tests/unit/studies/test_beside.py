@@ -1,0 +1,55 @@
+"""This run beside the record: one figure, and a title that counts."""
+
+import matplotlib.pyplot as plt
+import pandas as pd
+import pytest
+
+from alkit.figures import viz
+from alkit.records import results
+from studies import beside
+
+
+@pytest.fixture
+def recorded():
+    rows = [("bp", 90.0), ("bp", 92.0), ("al", 80.0), ("al", 84.0), ("dtp", 70.0)]
+    made = pd.DataFrame(rows, columns=["method", "value"])
+    return made.assign(metric="accuracy", data="digits")
+
+
+def drawn(recorded, *values):
+    viz.set_theme()
+    run = results.Run("99_template", preset="smoke")
+    for method, value in values:
+        run.record("accuracy", value, method=method, data="digits")
+    figure = beside.draw(run, recorded, "accuracy", by=["data", "method"])
+    plt.close(figure)
+    return figure.axes[0]
+
+
+def test_both_are_in_one_figure(recorded):
+    ax = drawn(recorded, ("bp", 91.0), ("al", 60.0))
+    assert ax.get_title(loc="left") == "This run lies in the record's range in 1 of 2 rows"
+    assert [each.get_text() for each in ax.get_yticklabels()] == [
+        "digits, BP",
+        "digits, AL",
+        "digits, DTP",
+    ]
+    assert [bar.get_width() for bar in ax.patches] == [91.0, 82.0, 70.0]
+    diamonds = [
+        (line.get_xdata()[0], line.get_ydata()[0])
+        for line in ax.lines
+        if line.get_marker() == "D" and len(line.get_xdata())
+    ]
+    assert diamonds == [(91.0, 0), (60.0, 1)]
+
+
+def test_what_only_this_run_has_gets_a_row(recorded):
+    ax = drawn(recorded, ("fr", 91.0))
+    assert ax.get_title(loc="left") == "This run's rows are others than the record's"
+    assert len(ax.get_yticklabels()) == 4
+
+
+def test_without_a_record_it_says_so():
+    ax = drawn(pd.DataFrame(), ("bp", 91.0))
+    assert ax.get_title(loc="left") == "This run; there is no record yet"
+    assert not ax.patches
