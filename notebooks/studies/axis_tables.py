@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.figure import Figure
 
@@ -13,7 +14,7 @@ from alkit.schedule.task import Task
 from alkit.schedule.timeline import Timeline
 from studies.axis import BLOCKS, ROWS, of_schedule
 
-__all__ = ["joined", "label", "over_seeds", "picture", "published", "unit_clock"]
+__all__ = ["joined", "label", "over_seeds", "picture", "published", "trade", "unit_clock"]
 
 
 def over_seeds(accuracy: pd.DataFrame) -> pd.DataFrame:
@@ -88,13 +89,40 @@ def picture(names: Sequence[str]) -> Figure:
     return figure
 
 
+def trade(recorded: pd.DataFrame) -> Figure:
+    """Draw points against backprop over the speed of four devices on the clock, a method a mark."""
+    frame, paid = _accuracies(recorded), _facts(recorded)
+    faster = paid.clock_step_ms.bp / paid.clock_step_ms
+    fig, ax = plt.subplots(figsize=(7.5, 3.8))
+    ax.axhline(0, color="0.6", lw=0.8)
+    for name, row in frame.drop("bp").iterrows():
+        style = {"color": viz.colour(str(name)), "marker": viz.marker(str(name)), "capsize": 3}
+        spread = [[row.against_bp - row.low], [row.high - row.against_bp]]
+        ax.errorbar(faster[name], row.against_bp, spread, ls="", **style, label=label(str(name)))
+    good = [name for name, row in frame.drop("bp").iterrows() if row.high >= 0 and faster[name] > 1]
+    told = ", ".join(label(str(name)) for name in good) or "nobody"
+    ax.set_title(f"Faster than BP, and not behind by more than the interval: {told}")
+    ax.set(xlabel="times as fast as BP, four devices on the clock", ylabel="points against BP")
+    ax.legend(frameon=False, fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5))
+    return fig
+
+
+def _accuracies(recorded: pd.DataFrame) -> pd.DataFrame:
+    own = recorded[recorded.metric == "accuracy"].rename(columns={"method": "name"})
+    return over_seeds(own.assign(accuracy=own.value.astype(float))[["name", "seed", "accuracy"]])
+
+
+def _facts(recorded: pd.DataFrame) -> pd.DataFrame:
+    """Return a row a method: what is recorded of it once."""
+    own = recorded[~recorded.metric.isin(["accuracy", "val_accuracy"])]
+    return own.assign(value=pd.to_numeric(own.value)).pivot(
+        index="method", columns="metric", values="value"
+    )
+
+
 def published(recorded: pd.DataFrame) -> pd.DataFrame:
     """Return README's table of a record: a row a method, numbers as texts."""
-    own = recorded.assign(value=pd.to_numeric(recorded.value))
-    accuracy = own[own.metric == "accuracy"].rename(columns={"method": "name"})
-    frame = over_seeds(accuracy.assign(accuracy=accuracy.value)[["name", "seed", "accuracy"]])
-    others = own[~own.metric.isin(["accuracy", "val_accuracy"])]
-    others = others.pivot(index="method", columns="metric", values="value")
+    frame, others = _accuracies(recorded), _facts(recorded)
     rows = []
     for name, row in frame.iterrows():
         more, facts = others.loc[name], of_schedule(str(name))

@@ -13,12 +13,12 @@ from matplotlib.figure import Figure
 from alkit.figures import viz
 from alkit.records.results import Run
 
-__all__ = ["draw"]
+__all__ = ["draw_beside"]
 
 ROW = 0.27  # inches
 
 
-def draw(
+def draw_beside(
     run: Run, recorded: pd.DataFrame, metric: str, *, by: Sequence[str], xlabel: str = ""
 ) -> Figure:
     """Draw one metric, a row for each value of the columns `by` that either side has.

@@ -48,6 +48,12 @@ def _all_methods(rows: pd.DataFrame) -> Figure:
     return axis_tables.picture(list(axis.ROWS))
 
 
+def _trade(rows: pd.DataFrame) -> Figure | None:
+    """Draw what ten methods lose or gain against what they speed up, from 00's record."""
+    recorded = results.load("00_all_methods", "cpu")
+    return axis_tables.trade(recorded) if len(recorded) else None
+
+
 FIGURES: dict[str, Entry] = {
     "00_all_methods": Entry(_all_methods, ()),
     "01_al_layer_by_hand": Entry(al.layer, ()),
@@ -67,13 +73,16 @@ FIGURES: dict[str, Entry] = {
     "17_ablation": Entry(al.ablation),
     "18_step_cost": Entry(al.step_cost),
     "19_tfidf": Entry(al.tfidf),
+    "20_split_learning": Entry(others.lanes, ()),
     "21_pipelearn_run": Entry(others.micro_batches),
     "22_planner": Entry(others.plan),
     "23_break_even": Entry(others.break_even),
     "30_schedules": Entry(others.schedules, ()),
+    "31_equalities": Entry(others.directions),
     "32_resnet_accuracy": Entry(others.resnet),
     "33_time_memory": Entry(others.times),
     "34_bert": Entry(others.bert),
+    "35_planner": Entry(others.cuts),
     "36_language_model": Entry(others.characters),
     "40_freezing": Entry(others.freezing),
     "41_elastic_pipeline": Entry(others.elastic_speed),
@@ -86,6 +95,7 @@ FIGURES: dict[str, Entry] = {
     "52_training": Entry(others.dtp_accuracy),
     "53_layer_parallel": Entry(others.dtp_speed),
     "54_results": Entry(others.dtp_angles),
+    "90_results": Entry(_trade, ()),
 }
 
 

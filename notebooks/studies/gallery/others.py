@@ -14,6 +14,8 @@ from alkit.records.comparisons import Gap, of_seeds
 from alkit.records.verdicts import published
 from alkit.schedule.clock import simulate
 from alkit.schedule.task import Task
+from alkit.schedule.timeline import Timeline
+from alkit.split.schedule import LANES, split
 from studies import (
     characters_study,
     delayed_study,
@@ -27,12 +29,15 @@ __all__ = [
     "break_even",
     "cache",
     "characters",
+    "cuts",
+    "directions",
     "dtp_accuracy",
     "dtp_angles",
     "dtp_speed",
     "elastic_speed",
     "freezing",
     "inverse",
+    "lanes",
     "matching",
     "memory",
     "micro_batches",
@@ -46,6 +51,32 @@ __all__ = [
 
 
 # ---- split learning
+
+
+def lanes(rows: pd.DataFrame, micro: int = 3) -> Figure:
+    """Draw the four lanes of an iteration, in series and in micro-batches, in virtual time."""
+    seconds = {"forward": 3.0, "backward": 3.0, "send": 3.0}
+
+    def duration(task: Task, parts: int) -> float:
+        if task.kind == "update":
+            return 0.0
+        at_server = task.stage == 1 and task.kind != "send"
+        return seconds[task.kind] / parts / (2 if at_server else 1)
+
+    lines = {}
+    for parts in (1, micro):
+        found = simulate(split(parts), lambda task, n=parts: duration(task, n), 1)
+        named = (i._replace(resource=LANES[int(i.resource.split()[1])]) for i in found.intervals)
+        lines[parts] = Timeline.of((i for i in named if i.end_s > i.start_s), LANES)
+    gain = lines[1].span_s / lines[micro].span_s
+    figure = viz.gantts(
+        {"one batch: one lane works, three wait": lines[1], f"{micro} micro-batches": lines[micro]},
+        f"At these costs {micro} micro-batches make an iteration {gain:.2f} times as fast",
+    )
+    figure.axes[-1].set_xlabel(
+        "time; a batch takes 3 a lane, on the device 3 forward and 3 backward"
+    )
+    return figure
 
 
 def micro_batches(rows: pd.DataFrame) -> Figure:
@@ -136,6 +167,34 @@ def schedules(rows: pd.DataFrame, modules: int = 3, batches: int = 5) -> Figure:
     best = min(shown, key=lambda method: lines[method].span_s)
     title = f"{viz.label(best)} needs the least time for {batches} batches"
     return viz.gantts(named, title, number="batch")
+
+
+def directions(rows: pd.DataFrame) -> Figure:
+    """Draw the cosine of every module's update with true backprop's, by method."""
+    own = rows[rows.metric == "cosine"].astype({"value": float, "module": int})
+    wide = own.pivot(index="method", columns="module", values="value")
+    fig, ax = plt.subplots()
+    for method, values in wide.iterrows():
+        style = {"color": viz.colour(str(method)), "marker": viz.marker(str(method))}
+        ax.plot(range(wide.shape[1]), values, label=viz.label(str(method)), **style)
+    ax.set(xlabel="module", ylabel="cosine with true backprop, median", xticks=range(wide.shape[1]))
+    ax.set_title(f"PipeDream's delays: cosines down to {wide.loc['pipedream'].min():.2f}")
+    ax.legend(frameon=False, fontsize=7)
+    return fig
+
+
+def cuts(rows: pd.DataFrame) -> Figure:
+    """Draw by how much measured cuts are faster than uniform ones, by method and modules."""
+    own = rows[rows.metric == "gain"].astype({"value": float, "modules": int})
+    fig, ax = plt.subplots()
+    for method, part in own.groupby("method", sort=False):
+        style = {"color": viz.colour(method), "marker": viz.marker(method)}
+        ax.plot(part.modules, part.value, label=viz.label(method), ms=4, **style)
+    ax.axhline(1, color="0.6", lw=0.8)
+    ax.set(xlabel="modules", ylabel="uniform over best", xticks=sorted(own.modules.unique()))
+    ax.set_title(f"Measured cuts are up to {own.value.max():.2f} times as fast as uniform ones")
+    ax.legend(frameon=False, fontsize=7)
+    return fig
 
 
 def resnet(rows: pd.DataFrame) -> Figure:

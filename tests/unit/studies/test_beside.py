@@ -6,7 +6,7 @@ import pytest
 
 from alkit.figures import viz
 from alkit.records import results
-from studies import beside
+from studies.beside import draw_beside
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def drawn(recorded, *values):
     run = results.Run("99_template", preset="smoke")
     for method, value in values:
         run.record("accuracy", value, method=method, data="digits")
-    figure = beside.draw(run, recorded, "accuracy", by=["data", "method"])
+    figure = draw_beside(run, recorded, "accuracy", by=["data", "method"])
     plt.close(figure)
     return figure.axes[0]
 
