@@ -113,6 +113,13 @@ def no_machine_paths(book: Book) -> list[str]:
     return [f"names the path {path} of one machine" for path in found]
 
 
+def formulas_are_latex(book: Book) -> list[str]:
+    """A command after two backslashes is a new line and a word."""
+    formulas = re.findall(r"\$\$?[^$]+\$\$?", "\n".join(c.source for c in book.cells("markdown")))
+    doubled = [word for each in formulas for word in re.findall(r"\\\\[a-zA-Z]+", each)]
+    return [f"has formulas with {', '.join(doubled)}"] if doubled else []
+
+
 def links_lead_on(book: Book) -> list[str]:
     text = "\n".join(cell.source for cell in book.cells("markdown"))
     return dead_links(text, book.path.parent)
@@ -134,6 +141,7 @@ CHECKS = (
     stripped,
     no_trailing_semicolon,
     no_machine_paths,
+    formulas_are_latex,
     links_lead_on,
 )
 
@@ -210,6 +218,11 @@ PRINTED = nbformat.v4.new_output("stream", text="1\n")
 RAISED = nbformat.v4.new_output("error", ename="KeyError", evalue="x", traceback=[])
 FAULTS: dict[str, tuple[Callable, Callable[[NotebookNode], object], str]] = {
     "format": (valid_file, lambda nb: nb.cells[0].update(colour="red"), "not valid"),
+    "formula": (
+        formulas_are_latex,
+        lambda nb: nb.cells[2].update(source="a $\\\\times$ b"),
+        r"\\times",
+    ),
     "kernel": (portable_kernel, lambda nb: nb.metadata.kernelspec.update(name="mine"), "mine"),
     "no kernel": (portable_kernel, lambda nb: nb.metadata.pop("kernelspec"), "kernel None"),
     "no parameters": (
