@@ -1,10 +1,10 @@
 """What happens when, in words: the tables of the methods.
 
-    F5@1      forward of batch 5 with the weights after 1 update
-    B2@0→2    backward of batch 2 evaluated with version 0; its update makes version 2
-    R2@1→2    the same with the forward run again, with version 1
+    F4@1      forward of batch 4 with the weights after 1 update
+    B1@0→2    backward of batch 1 evaluated with version 0; its update makes version 2
+    R1@1→2    the same with the forward run again, with version 1
 
-Batches and devices are counted from 1 here, as in the publications, and from 0 everywhere else.
+Batches, workers and rows are counted from 0, as in charts; the publications count from 1.
 """
 
 from collections.abc import Iterator
@@ -28,15 +28,15 @@ def cells(method: str, stages: int, batches: int) -> dict[Task, str]:
     for worker in range(stages):
         updates, used = 0, {}
         for task in schedule.order(worker, range(batches)):
-            number = task.batch + 1
             if task.kind == "forward":
                 asked = chosen.version(task.batch, stages)
                 used[task.batch] = updates if asked is None else asked
-                found[task] = f"F{number}@{used[task.batch]}"
+                found[task] = f"F{task.batch}@{used[task.batch]}"
             elif task.kind == "backward":
                 again = chosen.backward == "replay" and worker < stages - 1
                 version = updates if again else used.pop(task.batch)
-                found[task] = f"{'R' if again else 'B'}{number}@{version}→{number}"
+                letter = "R" if again else "B"
+                found[task] = f"{letter}{task.batch}@{version}→{task.batch + 1}"
             else:
                 updates += 1
     return found
@@ -47,7 +47,7 @@ def by_iteration(method: str, stages: int, batches: int) -> pd.DataFrame:
     rows: dict[int, list[str]] = {}
     for task, words in cells(method, stages, batches).items():
         late = stages - 1 - task.stage if task.kind == "backward" else 0
-        row = rows.setdefault(task.batch + 1 + late, [""] * stages)
+        row = rows.setdefault(task.batch + late, [""] * stages)
         row[task.stage] = f"{row[task.stage]} {words}".strip()
     return _frame(rows, "t")
 
@@ -61,7 +61,7 @@ def by_slot(method: str, stages: int, batches: int) -> pd.DataFrame:
     for interval in timeline.intervals:
         if interval.kind != "update":
             task = Task(interval.kind, interval.stage, interval.batch, interval.micro)
-            row = rows.setdefault(round(interval.start_s) + 1, [""] * stages)
+            row = rows.setdefault(round(interval.start_s), [""] * stages)
             row[task.stage] = words[task]
     return _frame(rows, "slot")
 
@@ -76,16 +76,15 @@ def staleness(method: str, stages: int, batches: int = 12) -> pd.DataFrame:
         batch = batches - 1
         forward = words[Task("forward", stage, batch)].split("@")[1]
         backward = words[Task("backward", stage, batch)].split("@")[1].split("→")[0]
-        rows.append((stage + 1, batch - int(forward), batch - int(backward), forward == backward))
+        rows.append((stage, batch - int(forward), batch - int(backward), forward == backward))
     return pd.DataFrame(rows, columns=["module", "forward", "backward", "same weights"])
 
 
 def _frame(rows: dict[int, list[str]], name: str) -> pd.DataFrame:
     def filled() -> Iterator[list[str]]:
-        for number in range(1, max(rows) + 1):
-            yield [words or IDLE for words in rows.get(number, [""] * len(rows[1]))]
+        for number in range(max(rows) + 1):
+            yield [words or IDLE for words in rows.get(number, [""] * len(rows[0]))]
 
     made = pd.DataFrame(list(filled()))
-    made.columns = [f"dev {k + 1}" for k in range(made.shape[1])]
-    made.index = pd.RangeIndex(1, len(made) + 1, name=name)
-    return made
+    made.columns = [f"worker {k}" for k in range(made.shape[1])]
+    return made.rename_axis(name)

@@ -44,14 +44,14 @@ def test_sequential_with_four_modules_has_period_eight():
         device = at if at < 4 else 7 - at
         letter = "F" if at < 4 else "B"
         assert [words != "." for words in row] == [k == device for k in range(4)]
-        assert row[device].startswith(f"{letter}{batch + 1}@{batch}")
+        assert row[device].startswith(f"{letter}{batch}@{batch}")
 
 
 def test_the_published_example():
-    """Four devices, batch 5: device k uses the weights updated from batch k."""
+    """Four devices, batch 5, counted from 1: device k uses the weights updated from batch k."""
     words = cells("ddg", 4, 6)
-    assert [words[Task("forward", k, 4)] for k in range(4)] == [f"F5@{k + 1}" for k in range(4)]
-    assert cells("fr", 4, 6)[Task("backward", 0, 4)] == "R5@4→5"
+    assert [words[Task("forward", k, 4)] for k in range(4)] == [f"F4@{k + 1}" for k in range(4)]
+    assert cells("fr", 4, 6)[Task("backward", 0, 4)] == "R4@4→5"
 
 
 @pytest.mark.parametrize("modules", [1, 2, 3, 5])
