@@ -27,6 +27,7 @@ default_role = "py:obj"
 # notebooks come executed, their bars of progress on stderr: nothing runs here, and no page asks
 # another server for anything
 nb_execution_mode, nb_ipywidgets_js, nb_output_stderr = "off", {}, "remove"
+nb_mime_priority_overrides = [("html", "text/html", 5)]  # a dashboard's still before its view
 myst_enable_extensions = ["dollarmath", "amsmath", "colon_fence", "attrs_inline"]
 myst_heading_anchors, myst_update_mathjax = 3, False
 html_math_renderer = "mathml"

@@ -1,12 +1,19 @@
 """Dashboards as objects: set a slider's value in code, or move it; both redraw.
 
 State is plain values, so a notebook can drive a dashboard and assert what it shows, also in batch.
+A cell that ends in a dashboard, or in its view, shows it; a page without a kernel shows a still:
+
+    cell output ──┬── widget view    JupyterLab; exports that hold the widgets' saved state
+                  ├── HTML           the site, other exports: settings, words, picture
+                  └── plain text     the rest: settings, words
 """
 
+import base64
 import html
 import io
 import itertools
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -17,7 +24,7 @@ from alkit.al.model import ALModel
 from alkit.data import tree
 from alkit.data.extras import extra
 from alkit.data.parts import DataSet
-from alkit.figures.viz import colour, gantts, label, png
+from alkit.figures.viz import SHOWN_DPI, colour, gantts, label, png
 from alkit.schedule.clock import simulate
 from alkit.schedule.cuts import balanced_cuts
 from alkit.schedule.task import Schedule, al, al_fm, al_m, al_pipeline
@@ -26,29 +33,76 @@ from alkit.schedule.timeline import Timeline
 with extra("notebooks", "a dashboard"):
     import ipywidgets as W
     import matplotlib.pyplot as plt
+    from matplotlib.figure import Figure
 
 __all__ = ["Dashboard", "ExitDashboard", "SampleExits", "ScheduleDashboard"]
 
 BATCHES = 6
+SAMPLE_WIDTH = 160  # of an image, in points of the screen
+
+
+class _View(W.VBox):
+    """Widgets below each other; a cell's output holds their still, too."""
+
+    def __init__(self, children: Sequence[W.Widget], stills: Callable[[], dict[str, str]]) -> None:
+        super().__init__(children)
+        self.stills = stills
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
+        return super()._repr_mimebundle_(**kwargs) | self.stills()
 
 
 class Dashboard:
     """Rows of controls, above words and a picture of them; every change of a `.value` redraws.
 
     Attributes:
-        view: what a notebook shows.
+        view: what a cell shows that ends in it, or in the dashboard.
     """
 
-    def __init__(self, *rows: Sequence[W.ValueWidget], picture_width: str | None = None) -> None:
+    def __init__(self, *rows: Sequence[W.ValueWidget]) -> None:
         self.report = W.HTML()
-        self.picture = W.Image(format="png", layout=W.Layout(max_width=picture_width))
-        for control in itertools.chain(*rows):
+        self.picture = W.Image(format="png")
+        self.controls = [*itertools.chain(*rows)]
+        for control in self.controls:
             control.observe(lambda change: self._redraw(), "value")
-        self.view = W.VBox([*map(W.HBox, rows), self.report, self.picture])
+        self.view = _View([*map(W.HBox, rows), self.report, self.picture], self._stills)
         self._redraw()
 
     def _redraw(self) -> None:
         raise NotImplementedError("a dashboard says what its controls show")
+
+    def _show(self, fig: Figure) -> None:
+        """Put a figure in the picture's place; its size on the screen is its own, in inches."""
+        self._show_pixels(png(fig), round(SHOWN_DPI * fig.get_figwidth()))
+
+    def _show_pixels(self, data: bytes, width: int) -> None:
+        """Show a PNG so many points wide; it has two pixels a point, for dense screens."""
+        self.picture.width, self.picture.value = str(width), data
+
+    @property
+    def still(self) -> str:
+        """What is shown now as HTML, for readers without a kernel: settings, words, picture."""
+        picture = ""
+        if self.picture.value:
+            data = base64.b64encode(self.picture.value).decode()
+            picture = (
+                f'<img width="{self.picture.width}" alt="{html.escape(self._words())}"'
+                f' src="data:image/png;base64,{data}">'
+            )
+        return f"<p>{html.escape(self._settings())}</p>{self.report.value}{picture}"
+
+    def _stills(self) -> dict[str, str]:
+        return {"text/html": self.still, "text/plain": f"{self._settings()} {self._words()}"}
+
+    def _settings(self) -> str:
+        settings = ", ".join(f"{each.description} {_set_to(each)}" for each in self.controls)
+        return f"A still, at {settings}: the controls need a kernel."
+
+    def _words(self) -> str:
+        return " ".join(html.unescape(re.sub("<[^>]*>", " ", self.report.value)).split())
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
+        return self.view._repr_mimebundle_(**kwargs)
 
 
 class ScheduleDashboard(Dashboard):
@@ -68,8 +122,7 @@ class ScheduleDashboard(Dashboard):
         self.b = _cost(b, "backward")
         self.u = _cost(u, "update")
         self.timelines: dict[str, Timeline] = {}
-        rows = (self.layers, self.workers), (self.f, self.b, self.u)
-        super().__init__(*rows, picture_width="800px")
+        super().__init__([self.layers, self.workers], [self.f, self.b, self.u])
 
     def step_s(self, mode: str) -> float:
         """Return the time of a batch after fill."""
@@ -83,7 +136,7 @@ class ScheduleDashboard(Dashboard):
         }
         times = " · ".join(f"{label(mode)} {self.step_s(mode):.1f}" for mode in self.timelines)
         self.report.value = f"<b class='alkit-ready'>step time: {times}</b>"
-        self.picture.value = self._drawn()
+        self._show(self._drawn())
 
     def _schedules(self) -> list[Schedule]:
         """The schedules with at most so many workers, layers balanced among them."""
@@ -95,12 +148,12 @@ class ScheduleDashboard(Dashboard):
             schedules[1:1] = [al_m(layers, several), al_fm(layers, several)]
         return schedules
 
-    def _drawn(self) -> bytes:
+    def _drawn(self) -> Figure:
         titles = {
             f"{label(mode)}: a step takes {timeline.step_s:.1f}": timeline
             for mode, timeline in self.timelines.items()
         }
-        return png(gantts(titles, f"{BATCHES} batches in virtual time"))
+        return gantts(titles, f"{BATCHES} batches in virtual time")
 
 
 class SampleExits(Dashboard):
@@ -118,9 +171,8 @@ class SampleExits(Dashboard):
         self.sample = W.IntSlider(0, 0, last, description="sample")
         self.guesses: list[tuple[int, float]] = []
         super().__init__([self.sample])
-        self.picture.layout.width = "160px"
         parts = [self.report] if data.train.is_text else [self.picture, self.report]
-        self.view = W.VBox([self.sample, W.HBox(parts)])
+        self.view.children = [self.sample, W.HBox(parts)]
 
     def _redraw(self) -> None:
         x, y = self.inputs
@@ -129,13 +181,13 @@ class SampleExits(Dashboard):
         self.guesses = [self._guess(scores) for scores in self._scores(one)]
         truth = int(y[self.sample.value].argmax())
         rows = [self._row(number, guess, truth) for number, guess in enumerate(self.guesses, 1)]
-        shown = self._words(one) if self.data.train.is_text else ""
+        shown = self._text(one) if self.data.train.is_text else ""
         self.report.value = (
             f"<div class='alkit-ready'>{shown}<b>{self._name(truth)}</b>"
             f"<table>{''.join(rows)}</table></div>"
         )
         if not self.data.train.is_text:
-            self.picture.value = _picture(one[0])
+            self._show_pixels(*_picture(one[0]))
 
     def _scores(self, one: Any) -> list[Tensor]:
         if isinstance(self.model, BPModel):
@@ -154,7 +206,7 @@ class SampleExits(Dashboard):
     def _name(self, number: int) -> str:
         return html.escape(self.data.class_names[number])
 
-    def _words(self, one: Any) -> str:
+    def _text(self, one: Any) -> str:
         tokens = one[0][0].tolist()
         assert self.data.vocabulary is not None  # texts have one
         words = " ".join(self.data.vocabulary.words[token] for token in tokens)
@@ -183,9 +235,9 @@ class ExitDashboard(Dashboard):
             f"<b class='alkit-ready'>accuracy {100 * self.left.accuracy:.1f} %,"
             f" cost {100 * self.left.cost:.0f} % of the full climb</b>"
         )
-        self.picture.value = self._drawn()
+        self._show(self._drawn())
 
-    def _drawn(self) -> bytes:
+    def _drawn(self) -> Figure:
         fig, (curve, bars) = plt.subplots(1, 2, figsize=(8.0, 2.8))
         curve.plot(100 * self.curve.cost, 100 * self.curve.accuracy, color=colour("al"))
         curve.plot(100 * self.left.cost, 100 * self.left.accuracy, "o", color="0.2")
@@ -194,17 +246,29 @@ class ExitDashboard(Dashboard):
         bars.bar(range(1, len(counts) + 1), counts, color=colour("al"))
         bars.set(xlabel="exit", ylabel="samples", title="Where samples leave")
         bars.set_xticks(range(1, len(counts) + 1))
-        return png(fig)
+        return fig
 
 
-def _picture(image_CHW: Tensor) -> bytes:
-    """Draw an image of any scale as PNG, stretched to its own darkest and lightest point."""
+def _picture(image_CHW: Tensor) -> tuple[bytes, int]:
+    """Draw an image of any scale, stretched to its own darkest and lightest point.
+
+    Returns:
+        a PNG, and its width on the screen: about 160 points, squares of pixels to a pixel.
+    """
     low, high = image_CHW.min(), image_CHW.max()
     pixels = ((image_CHW - low) / (high - low).clamp(min=1e-6)).permute(1, 2, 0).numpy()
+    each = max(1, SAMPLE_WIDTH // pixels.shape[1])  # points a pixel; of the PNG, twice as many
+    squares = pixels.repeat(3 // pixels.shape[2], 2).repeat(2 * each, 0).repeat(2 * each, 1)
     buffer = io.BytesIO()
-    plt.imsave(buffer, pixels.repeat(3 // pixels.shape[2], axis=2), format="png")
-    return buffer.getvalue()
+    plt.imsave(buffer, squares, format="png")
+    return buffer.getvalue(), each * pixels.shape[1]
 
 
 def _cost(value: float, name: str) -> W.FloatSlider:
     return W.FloatSlider(value, min=0.1, max=4.0, step=0.1, description=name)
+
+
+def _set_to(control: W.ValueWidget) -> str:
+    """Return a control's value as its reader sees it: a menu's is a label."""
+    value = getattr(control, "label", control.value)
+    return f"{value:.3g}" if isinstance(value, float) else str(value)

@@ -36,6 +36,7 @@ __all__ = [
 ]
 
 SINGLE, WIDE, GRID = (5.0, 3.2), (8.0, 3.0), (8.0, 5.5)  # inches
+SHOWN_DPI = 100  # points of the screen an inch, in dashboards as in cells
 
 # one colour a family, one marker and label a method, the same in every notebook
 _METHODS = {
@@ -274,9 +275,9 @@ def display(name: str) -> str:
 
 
 def png(fig: Figure) -> bytes:
-    """Return the figure as a picture for a widget, and close it."""
+    """Return the figure as a picture for a widget, and close it; a point has two pixels a side."""
     buffer = io.BytesIO()
-    fig.savefig(buffer, format="png", dpi=90)
+    fig.savefig(buffer, format="png", dpi=2 * SHOWN_DPI)
     plt.close(fig)
     return buffer.getvalue()
 

@@ -5,7 +5,7 @@ import ipywidgets as W
 from alkit.delayed.methods import METHODS
 from alkit.delayed.schedules import schedule_for
 from alkit.figures.dashboards import Dashboard
-from alkit.figures.viz import gantts, label, png
+from alkit.figures.viz import gantts, label
 from alkit.schedule.clock import simulate
 from alkit.schedule.timeline import Timeline
 from studies.delayed_tables import staleness
@@ -57,11 +57,11 @@ class ScheduleDashboard(Dashboard):
         self.report.value = (
             f"<p class='alkit-ready'>A batch takes {self.cycle_s:g} once the pipeline is full,"
             f" {alone / self.cycle_s:.2f} times as fast as <i>seq</i> ({alone:g}). Updates that"
-            f" module 1's weights lack: {late.forward.iloc[0]} in the forward,"
+            f" module 0's weights lack: {late.forward.iloc[0]} in the forward,"
             f" {late.backward.iloc[0]} in the backward.</p>"
         )
         title = f"{label(self.method.value)}: the first {BATCHES} batches"
-        self.picture.value = png(gantts({f"{modules} modules": self.timeline}, title))
+        self._show(gantts({f"{modules} modules": self.timeline}, title))
 
     def _simulated(self, batches: int) -> Timeline:
         name, modules = self.method.value, self.modules.value

@@ -9,7 +9,7 @@ from torch import Tensor
 from alkit.dtp.networks import EXACT, Net, Switches, network
 from alkit.dtp.settings import Settings
 from alkit.figures.dashboards import Dashboard
-from alkit.figures.viz import png, shades
+from alkit.figures.viz import shades
 from studies.dtp_one_batch import feedback_rates, trace
 
 __all__ = ["InverseDashboard", "picture"]
@@ -51,6 +51,7 @@ class InverseDashboard(Dashboard):
             self.table = trace(net, self.x, settings, self.iterations.value, every=10)
         except FloatingPointError as error:
             self.report.value = f"<p class='alkit-ready'>{error}</p>"
+            self.picture.value = b""  # it showed other settings
             return
         last = self.table[self.table.iteration == self.table.iteration.max()]
         words = ", ".join(
@@ -60,7 +61,7 @@ class InverseDashboard(Dashboard):
             f"<p class='alkit-ready'>Angle between B and W&#7488;, and the ratio of their norms,"
             f" after {self.iterations.value} iterations: {words}.</p>"
         )
-        self.picture.value = png(picture(self.table, "Feedback turns towards the transpose"))
+        self._show(picture(self.table, "Feedback turns towards the transpose"))
 
 
 def picture(table: pd.DataFrame, title: str) -> Figure:

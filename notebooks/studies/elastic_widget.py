@@ -9,7 +9,7 @@ from matplotlib.ticker import MaxNLocator
 from alkit.elastic.freeze import policy
 from alkit.elastic.plan import Switches
 from alkit.figures.dashboards import Dashboard
-from alkit.figures.viz import colour, png
+from alkit.figures.viz import colour
 from studies.whatif import what_if
 
 __all__ = ["ElasticDashboard", "picture"]
@@ -56,7 +56,7 @@ class ElasticDashboard(Dashboard):
             f" {last.batch:,} samples a step.</p>"
         )
         title = f"alpha {self.alpha.value:.2f}: layouts and reckoned speed"
-        self.picture.value = png(picture(self.table, title))
+        self._show(picture(self.table, title))
 
 
 def picture(table: pd.DataFrame, title: str, speed: str = "Reckoned speed") -> Figure:

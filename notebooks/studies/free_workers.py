@@ -20,7 +20,7 @@ from alkit.al.train import train_epoch
 from alkit.delayed.methods import METHODS
 from alkit.delayed.schedules import schedule_for
 from alkit.figures.dashboards import Dashboard
-from alkit.figures.viz import colour, label, png
+from alkit.figures.viz import colour, label
 from alkit.schedule.clock import simulate
 from alkit.schedule.costs import BlockCost, durations
 from alkit.schedule.cuts import balanced_cuts
@@ -167,4 +167,4 @@ class CostDashboard(Dashboard):
         ax.axvline(self.found.ideal, color="0.2", linestyle="--")
         ax.invert_yaxis()
         ax.set(xlabel="a batch; dashed: no schedule is faster", title=label("al_pipeline"))
-        self.picture.value = png(fig)
+        self._show(fig)

@@ -7,10 +7,11 @@ import ipywidgets as W
 import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from alkit.al.label_side import TOLERANCE, Variant, levels_of, milestones, train_labels
 from alkit.figures.dashboards import Dashboard
-from alkit.figures.viz import WIDE, colour, png
+from alkit.figures.viz import WIDE, colour
 
 __all__ = ["LabelPlateau"]
 
@@ -50,7 +51,7 @@ class LabelPlateau(Dashboard):
         self.spreads: list[float] = []
         self.history = pd.DataFrame()
         self.escape: int | None = None
-        super().__init__([self.classes, self.variant], picture_width="800px")
+        super().__init__([self.classes, self.variant])
 
     @property
     def stalled(self) -> bool:
@@ -69,7 +70,7 @@ class LabelPlateau(Dashboard):
         escape = milestones(self.history).escape.iloc[0]
         self.escape = None if pd.isna(escape) else int(escape)
         self.report.value = f"<b class='alkit-ready'>{html.escape(self._said())}</b>"
-        self.picture.value = self._drawn()
+        self._show(self._drawn())
 
     def _said(self) -> str:
         trained = len(self.history)
@@ -78,14 +79,14 @@ class LabelPlateau(Dashboard):
             return what + f"not below it after {trained} epochs of {self.settings['steps']} steps"
         return what + f"below it for good from epoch {self.escape} on"
 
-    def _drawn(self) -> bytes:
+    def _drawn(self) -> Figure:
         fig, (left, right) = plt.subplots(1, 2, figsize=WIDE)
         self._draw_losses(left)
         numbers = range(1, LEVELS + 1)
         right.bar(numbers, self.spreads, color=colour("al"))
         right.set(xlabel="level", yscale="log", ylim=(1e-6, 1), xticks=numbers)
         right.set_title("Spread of the codes before training")
-        return png(fig)
+        return fig
 
     def _draw_losses(self, ax: Axes) -> None:
         ratio = self.history.loss / self.history.constant

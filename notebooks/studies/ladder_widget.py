@@ -14,7 +14,7 @@ from alkit.al.losses import Contrast
 from alkit.al.recipes import Recipe
 from alkit.data.seeds import generator_for
 from alkit.figures.dashboards import Dashboard
-from alkit.figures.viz import WIDE, colour, png
+from alkit.figures.viz import WIDE, colour
 
 __all__ = ["KINDS", "CodeAngles", "codes", "floor"]
 
@@ -37,8 +37,7 @@ class CodeAngles(Dashboard):
         self.scale = W.FloatSlider(10.0, min=1.0, max=30.0, description="scale")
         self.centred = W.Checkbox(False, description="centred")
         self.rho = self.floor = float("nan")
-        controls = [self.classes, self.kind, self.scale, self.centred]
-        super().__init__(controls, picture_width="800px")
+        super().__init__([self.classes, self.kind], [self.scale, self.centred])
 
     def _redraw(self) -> None:
         rows = codes(self.kind.value, self.classes.value)
@@ -54,7 +53,7 @@ class CodeAngles(Dashboard):
         fig, ax = plt.subplots(figsize=(WIDE[0] / 2, WIDE[1]))
         ax.hist(cosines.numpy(), bins=40, range=(-1, 1), color=colour("al"))
         ax.set(xlabel="cosine of two classes' codes", ylabel="pairs", title=said)
-        self.picture.value = png(fig)
+        self._show(fig)
 
 
 @torch.no_grad()

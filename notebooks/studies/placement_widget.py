@@ -3,9 +3,10 @@
 from collections.abc import Callable
 
 import ipywidgets as W
+from matplotlib.figure import Figure
 
 from alkit.figures.dashboards import Dashboard
-from alkit.figures.viz import gantts, label, png
+from alkit.figures.viz import gantts, label
 from alkit.schedule import placement
 from alkit.schedule.clock import simulate
 from alkit.schedule.flushed import gpipe, one_f_one_b, zero_bubble
@@ -77,7 +78,7 @@ class PlacementDashboard(Dashboard):
         lines = "".join(map(self._line, self.placements))
         heads = "".join(f"<th>{head}</th>" for head in ("", "step", "idle", "kept", "devices"))
         self.report.value = f"<table class='alkit-ready'><tr>{heads}</tr>{lines}</table>"
-        self.picture.value = self._drawn()
+        self._show(self._drawn())
 
     def _line(self, name: str) -> str:
         timeline = self.timelines[name]
@@ -102,14 +103,14 @@ class PlacementDashboard(Dashboard):
     def _micro(self) -> int:
         return MICRO if self.schedule.value in FLUSHED else 1
 
-    def _drawn(self) -> bytes:
+    def _drawn(self) -> Figure:
         titles = {
             f"{name.replace('_', ' ')}: a step takes {_middle_s(line):.1f}": line.between(
                 0, SHOWN - 1
             )
             for name, line in self.timelines.items()
         }
-        return png(gantts(titles, f"{label(self.schedule.value)}: the first {SHOWN} batches"))
+        return gantts(titles, f"{label(self.schedule.value)}: the first {SHOWN} batches")
 
 
 def _middle_s(timeline: Timeline) -> float:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import ipywidgets as W
 
 from alkit.figures.dashboards import Dashboard
-from alkit.figures.viz import gantts, png
+from alkit.figures.viz import gantts
 from alkit.schedule.clock import simulate
 from alkit.schedule.task import Task
 from alkit.schedule.timeline import Timeline
@@ -97,4 +97,4 @@ class LaneDashboard(Dashboard):
             f" lane alone needs {lower_bound_s(times, batch):.3f} s.</p>"
         )
         title = f"{len(sizes)} micro-batches, cut after unit {self.cut.value}"
-        self.picture.value = png(gantts({"one iteration": self.timeline}, title))
+        self._show(gantts({"one iteration": self.timeline}, title))

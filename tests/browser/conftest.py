@@ -14,7 +14,7 @@ CHROMIUM = os.environ.get("ALKIT_CHROMIUM") or next(
 
 @pytest.fixture
 def page() -> Iterator[Any]:
-    """Give a page of a browser of its own, or skip."""
+    """Give a page of a browser of its own, on a screen of two pixels a point, or skip."""
     if CHROMIUM is None:
         pytest.skip("no Chromium here: install your distribution's, or name one in ALKIT_CHROMIUM")
     from playwright.sync_api import sync_playwright
@@ -23,5 +23,6 @@ def page() -> Iterator[Any]:
         options = ["--disable-gpu", "--disable-dev-shm-usage"]
         options += ["--no-sandbox"] if os.geteuid() == 0 else []
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=options)
-        yield browser.new_page(viewport={"width": 1400, "height": 1200})
+        size = {"width": 1400, "height": 1200}
+        yield browser.new_page(viewport=size, device_scale_factor=2)
         browser.close()

@@ -1,6 +1,7 @@
 """The site's sources: contents, links, alt texts; and its schedules, which must be the clock's."""
 
 import importlib.util
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -109,3 +110,30 @@ def test_the_longest_path_is_the_clocks_time(costs):
                 assert max(ends) == pytest.approx(truth.span_s, abs=1e-9)
                 expected = sorted(each.end_s for each in truth.intervals)
                 assert sorted(ends) == pytest.approx(expected, abs=1e-9)
+
+
+def test_a_page_shows_a_dashboards_still(tmp_path):
+    """What Sphinx makes of an output that has a widget's view and HTML."""
+    view = {"version_major": 2, "version_minor": 0, "model_id": "0"}
+    still = '<p>A still</p><img width="9" alt="words" src="data:image/png;base64,AAAA">'
+    data = {"application/vnd.jupyter.widget-view+json": view, "text/html": still, "text/plain": "x"}
+    output = nbformat.v4.new_output("execute_result", data, execution_count=1)
+    cell = nbformat.v4.new_code_cell("dashboard", outputs=[output], execution_count=1)
+    book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell("# A page"), cell])
+    book.metadata = {"language_info": {"name": "python"}}
+    source, made = tmp_path / "source", tmp_path / "site" / "html"
+    source.mkdir()
+    nbformat.write(book, source / "index.ipynb")
+    settings = {
+        "extensions": ["myst_nb"],
+        "nb_execution_mode": "off",
+        "nb_ipywidgets_js": {},
+        "nb_mime_priority_overrides": _module("conf").nb_mime_priority_overrides,
+    }
+    lines = [f"{name} = {value!r}" for name, value in settings.items()]
+    (source / "conf.py").write_text("\n".join(lines), encoding="utf-8")
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", str(source), str(made)]
+    subprocess.run(command, check=True, timeout=300)
+    page = (made / "index.html").read_text(encoding="utf-8")
+    assert still in page
+    assert "widget-view" not in page

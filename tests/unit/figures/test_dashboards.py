@@ -1,0 +1,184 @@
+"""Every dashboard: sharp where a point has two pixels, and a still for readers without a kernel."""
+
+import base64
+import re
+import struct
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+
+import nbformat
+import pytest
+import torch
+from IPython.core.formatters import DisplayFormatter
+from nbconvert import HTMLExporter
+from torch import nn
+
+from alkit.al.backprop import BPModel
+from alkit.al.label_side import Variant
+from alkit.al.recipes import find_recipe
+from alkit.data.parts import DataSet, Part
+from alkit.data.text import Vocabulary
+from alkit.figures.dashboards import Dashboard, ExitDashboard, SampleExits, ScheduleDashboard
+from alkit.split.planner import Workload
+from alkit.split.profile import Machine, Unit
+from alkit.split.times import Line
+from studies import delayed_widget
+from studies.dtp_widget import InverseDashboard
+from studies.elastic_widget import ElasticDashboard
+from studies.free_workers import CostDashboard
+from studies.labels_widget import LabelPlateau
+from studies.ladder_widget import CodeAngles
+from studies.placement_widget import PlacementDashboard
+from studies.split_widget import LaneDashboard
+from tests import dashboards
+
+VIEW = "application/vnd.jupyter.widget-view+json"
+
+
+class Lengths(nn.Module):
+    """Scores texts by how many tokens they have."""
+
+    def forward(self, x: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+        tokens = x[1].sum(1, keepdim=True).float()
+        return torch.cat([tokens, 5 - tokens], 1)
+
+
+def _pictures(side: int = 8) -> SampleExits:
+    part = Part(torch.rand(4, 1, side, side), torch.arange(4) % 2, 2)
+    data = DataSet("made", part, part, part, 2, ("even", "odd"))
+    model = BPModel([nn.Sequential(nn.Flatten(), nn.Linear(side * side, 2))])
+    return SampleExits(model, data)
+
+
+def _texts() -> SampleExits:
+    vocabulary = Vocabulary([["a", "<i>", "c"]])
+    part = Part(torch.tensor([[2, 3, 4], [2, 3, 0]]), torch.tensor([0, 1]), 2)
+    data = DataSet("made", part, part, part, 2, ("long", "short"), vocabulary=vocabulary)
+    model = BPModel([nn.Sequential(Lengths(), nn.Linear(2, 2))])
+    return SampleExits(model, data)
+
+
+def _lanes() -> LaneDashboard:
+    unit = Unit(Line(each=1e-4), Line(each=2e-4), 1e-4, 1e4, 0.0, 1000)
+    return LaneDashboard(Machine((unit, unit, unit)), Workload(20, 100, 3072.0))
+
+
+def _plateau() -> LabelPlateau:
+    variant = Variant(replace(find_recipe("original", "images"), codes="fixed"))
+    return LabelPlateau({"fixed": variant}, classes=4, code_dim=16, epochs=1, steps=2)
+
+
+MADE: dict[str, Callable[[], Dashboard]] = {
+    "ScheduleDashboard": lambda: ScheduleDashboard(2, 2),
+    "SampleExits": _pictures,
+    "SampleExits of texts": _texts,
+    "ExitDashboard": lambda: ExitDashboard(torch.randn(2, 6, 3), torch.arange(6) % 3, [1.0, 2.0]),
+    "ScheduleDashboard of 30": lambda: delayed_widget.ScheduleDashboard(modules=2),
+    "PlacementDashboard": lambda: PlacementDashboard(layers=2, devices=2),
+    "CostDashboard": CostDashboard,
+    "LaneDashboard": _lanes,
+    "ElasticDashboard": ElasticDashboard,
+    "InverseDashboard": lambda: InverseDashboard(torch.randn(4, 1, 16, 16), iterations=20),
+    "LabelPlateau": _plateau,
+    "CodeAngles": CodeAngles,
+}
+
+
+@cache
+def made(name: str) -> Dashboard:
+    """Return a dashboard by name, made once."""
+    return MADE[name]()
+
+
+def _pixels(png: bytes) -> tuple[int, int]:
+    """Return width and height, which a PNG's first chunk tells."""
+    assert png[12:16] == b"IHDR"
+    return struct.unpack(">II", png[16:24])
+
+
+def test_no_dashboard_is_left_out():
+    assert {name.split()[0] for name in MADE} == set(dashboards.classes())
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_a_point_has_two_pixels(name):
+    picture = made(name).picture
+    if name == "SampleExits of texts":
+        assert not picture.value
+        return
+    assert _pixels(bytes(picture.value))[0] == 2 * int(picture.width)
+    assert 100 <= int(picture.width) <= 800
+
+
+@pytest.mark.parametrize("side", [8, 28, 32, 224])
+def test_samples_of_any_size_are_whole_squares(side):
+    shown = _pictures(side).picture
+    width, height = _pixels(bytes(shown.value))
+    assert width == height == 2 * int(shown.width)
+    assert width % side == 0
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_an_output_holds_the_view_and_a_still(name):
+    dashboard = made(name)
+    data, _ = DisplayFormatter().format(dashboard.view)
+    assert data == DisplayFormatter().format(dashboard)[0]
+    assert data[VIEW]["model_id"] == dashboard.view.model_id
+    assert dashboard.report.value in data["text/html"]
+    image = r'<img width="(\d+)" alt="[^"<>]+" src="data:image/png;base64,([^"]+)">'
+    shown = re.findall(image, data["text/html"])
+    if dashboard.picture.value:
+        expected = [(dashboard.picture.width, bytes(dashboard.picture.value))]
+    else:
+        expected = []
+    assert [(width, base64.b64decode(bits)) for width, bits in shown] == expected
+    for each in dashboard.controls:
+        assert f"{each.description} " in data["text/plain"]
+    assert "the controls need a kernel" in data["text/plain"]
+    assert not re.search(r"</?(p|b|table|td|div)\b", data["text/plain"])
+
+
+def test_a_still_is_of_now():
+    dashboard = ScheduleDashboard(2, 2)
+    before = dashboard.still
+    dashboard.b.value = 0.5
+    assert "backward 0.5," in dashboard.still
+    assert base64.b64encode(dashboard.picture.value).decode() in dashboard.still
+    assert base64.b64encode(dashboard.picture.value).decode() not in before
+
+
+def test_no_picture_stays_when_there_is_none_of_now():
+    dashboard = MADE["InverseDashboard"]()
+    assert "<img" in dashboard.still
+    dashboard.x = dashboard.x * torch.nan
+    dashboard.iterations.value = 40
+    assert "<img" not in dashboard.still
+
+
+def test_menus_say_their_labels():
+    dashboard = delayed_widget.ScheduleDashboard(method="pipedream", modules=2)
+    assert "method PipeDream, modules 2, forward 1, backward 2:" in dashboard.still
+
+
+def test_an_export_without_the_widgets_state_shows_the_still():
+    data, metadata = DisplayFormatter().format(made("CostDashboard").view)
+    output = nbformat.v4.new_output("execute_result", data, metadata=metadata, execution_count=1)
+    cell = nbformat.v4.new_code_cell("dashboard", outputs=[output], execution_count=1)
+    page, _ = HTMLExporter().from_notebook_node(nbformat.v4.new_notebook(cells=[cell]))
+    (bits,) = re.findall(r'src="data:image/png;base64,([^"]+)"', data["text/html"])
+    assert bits in page
+    assert "the controls need a kernel" in page
+    assert VIEW not in page
+
+
+@pytest.mark.parametrize(("notebook", "name"), dashboards.shown().items())
+def test_a_notebook_shows_its_dashboard(notebook, name):
+    cells = dashboards.sources(dashboards.ROOT / "notebooks" / f"{notebook}.ipynb")
+    assert {name, f"{name}.view"} & {cell.rstrip().rpartition("\n")[2] for cell in cells}
+
+
+def test_every_dashboard_is_in_a_notebook():
+    books = [dashboards.ROOT / "notebooks" / f"{name}.ipynb" for name in dashboards.shown()]
+    text = "\n".join("\n".join(dashboards.sources(book)) for book in books)
+    assert [name for name in dashboards.classes() if f"{name}(" not in text] == []
