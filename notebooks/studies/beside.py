@@ -30,13 +30,13 @@ def draw_beside(
         recorded: the committed rows, see `alkit.records.results.load`; may be empty.
     """
     now, kept = (_values(rows, metric, by) for rows in (pd.DataFrame(run.rows), recorded))
-    names = list(dict.fromkeys([*kept.groups, *now.groups]))
+    names = list(dict.fromkeys([*kept, *now]))
     fig, ax = plt.subplots(figsize=(7, 1.1 + ROW * len(names)))
     inside = both = 0
     for at, name in enumerate(names):
-        own = now.get_group(name) if name in now.groups else pd.Series(dtype=float)
-        if name in kept.groups:
-            held = kept.get_group(name)
+        own = now.get(name, pd.Series(dtype=float))
+        if name in kept:
+            held = kept[name]
             low, high, mean = held.min(), held.max(), held.mean()
             ax.barh(
                 at, mean, xerr=[[mean - low], [high - mean]], color=_colour(name, by), alpha=0.5
@@ -63,16 +63,22 @@ def _said(inside: int, both: int, recorded: int) -> str:
     return f"This run lies in the record's range in {inside} of {both} rows"
 
 
-def _values(rows: pd.DataFrame, metric: str, by: Sequence[str]) -> "pd.api.typing.SeriesGroupBy":
-    own = rows[rows.metric == metric] if len(rows) else pd.DataFrame(columns=["value", *by])
+def _values(
+    rows: pd.DataFrame, metric: str, by: Sequence[str]
+) -> dict[tuple[object, ...], pd.Series]:
+    """Return the values of a metric by the columns; what a row has not is ""."""
+    own = rows[rows.metric == metric] if len(rows) else rows
     own = own.reindex(columns=["value", *by])
     names = own[list(by)].astype(object).where(own[list(by)].notna(), "")
-    return own.value.astype(float).groupby([names[each] for each in by], sort=False)
+    values = own.value.astype(float)
+    return dict(iter(values.groupby([names[each] for each in by], sort=False)))
 
 
-def _label(name: object, by: Sequence[str]) -> str:
-    parts = dict(zip(by, name if isinstance(name, tuple) else (name,), strict=True))
-    told = [viz.label(part) if each == "method" else _short(part) for each, part in parts.items()]
+def _label(name: tuple[object, ...], by: Sequence[str]) -> str:
+    told = [
+        viz.label(str(part)) if each == "method" else _short(part)
+        for each, part in zip(by, name, strict=True)
+    ]
     return ", ".join(each for each in told if each)
 
 
@@ -80,6 +86,5 @@ def _short(part: object) -> str:
     return f"{part:g}" if isinstance(part, float) else str(part)
 
 
-def _colour(name: object, by: Sequence[str]) -> str:
-    parts = dict(zip(by, name if isinstance(name, tuple) else (name,), strict=True))
-    return viz.colour(str(parts["method"])) if "method" in parts else viz.colour("al")
+def _colour(name: tuple[object, ...], by: Sequence[str]) -> str:
+    return viz.colour(str(dict(zip(by, name, strict=True)).get("method", "al")))

@@ -53,3 +53,11 @@ def test_without_a_record_it_says_so():
     ax = drawn(pd.DataFrame(), ("bp", 91.0))
     assert ax.get_title(loc="left") == "This run; there is no record yet"
     assert not ax.patches
+
+
+def test_one_column_is_enough(recorded):
+    run = results.Run("99_template", preset="smoke")
+    run.record("accuracy", 91.0, method="bp")
+    figure = draw_beside(run, recorded, "accuracy", by=["method"])
+    plt.close(figure)
+    assert [each.get_text() for each in figure.axes[0].get_yticklabels()] == ["BP", "AL", "DTP"]
