@@ -355,10 +355,10 @@ def test_faulty_presets_are_seen(tmp_path, name, content, words):
     assert all(words in complaint for complaint in complaints)
 
 
-def neighbours(book: Book) -> dict[str, str]:
-    """Return which notebooks the first cell calls previous and next."""
-    first = book.node.cells[0].source
-    return dict(re.findall(r"\*(previous|next):\* \[\d\d\]\((\w+\.ipynb)\)", first))
+def neighbours(cell: NotebookNode) -> dict[str, str]:
+    """Return which notebooks a cell calls previous and next."""
+    found = re.findall(r"\*(previous|next):\* \[\d\d[^]]*\]\((\w+\.ipynb)\)", cell.source, re.I)
+    return {which.lower(): name for which, name in found}
 
 
 def test_the_notebooks_are_one_chain():
@@ -366,4 +366,6 @@ def test_the_notebooks_are_one_chain():
     for at, path in enumerate(NOTEBOOKS):
         wanted = {"previous": names[at - 1]} if at else {}
         wanted |= {"next": names[at + 1]} if at + 1 < len(names) else {}
-        assert neighbours(Book(path)) == wanted, path.name
+        book = Book(path)
+        assert neighbours(book.node.cells[0]) == wanted, path.name
+        assert neighbours(book.node.cells[-1]) == wanted, f"{path.name}, its end"
