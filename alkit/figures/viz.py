@@ -276,9 +276,9 @@ def display(name: str) -> str:
 
 def png(fig: Figure) -> bytes:
     """Return the figure as a picture for a widget, and close it; a point has two pixels a side."""
+    plt.close(fig)  # first: a cell that ends in another thread shows what is open, and resizes it
     buffer = io.BytesIO()
     fig.savefig(buffer, format="png", dpi=2 * SHOWN_DPI)
-    plt.close(fig)
     return buffer.getvalue()
 
 

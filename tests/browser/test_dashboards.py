@@ -157,8 +157,8 @@ def _wait_until_shown(page: Any, board: str) -> tuple[str, list[int]]:
 def _wait_for_another(page: Any, report: str, digest: list[int]) -> None:
     """Wait until the picture is another; where there is none, the words.
 
-    The kernel isn't asked meanwhile: it redraws in a thread of its own, and what is run beside
-    that, even nothing, shows and closes all open figures at its end.
+    The kernel isn't asked meanwhile: it may redraw in another thread, a subshell, and whatever is
+    run beside that, even nothing, shows and closes all open figures at its end.
     """
 
     def another() -> bool:

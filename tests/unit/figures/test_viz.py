@@ -7,6 +7,7 @@ matplotlib.use("agg")
 import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
+from matplotlib.artist import Artist
 
 from alkit.figures import viz
 from alkit.figures.dashboards import ScheduleDashboard
@@ -86,3 +87,18 @@ def test_learning_curves_have_a_line_a_label_and_whole_epochs():
     )
     assert lines["AL, fixed codes"].get_linestyle() != lines["AL, original"].get_linestyle()
     assert all(float(tick).is_integer() for tick in ax.get_xticks())
+
+
+def test_a_figure_is_closed_before_it_is_saved():
+    """The end of a cell in another thread shows all open figures, and meanwhile changes sizes."""
+
+    class Spy(Artist):
+        def draw(self, renderer):
+            seen.append(plt.get_fignums())
+
+    seen = []
+    fig, ax = plt.subplots()
+    ax.add_artist(Spy())
+    assert viz.png(fig).startswith(b"\x89PNG")
+    assert seen
+    assert not any(seen)
