@@ -76,7 +76,7 @@ def _values(
 
 def _label(name: tuple[object, ...], by: Sequence[str]) -> str:
     told = [
-        viz.label(str(part)) if each == "method" else _short(part)
+        _named(str(part)) if each == "method" else _short(part)
         for each, part in zip(by, name, strict=True)
     ]
     return ", ".join(each for each in told if each)
@@ -86,5 +86,12 @@ def _short(part: object) -> str:
     return f"{part:g}" if isinstance(part, float) else str(part)
 
 
+def _named(method: str) -> str:
+    """Return a method's label; what follows a comma says how it was run."""
+    name, comma, how = method.partition(",")
+    return viz.label(name) + comma + how
+
+
 def _colour(name: tuple[object, ...], by: Sequence[str]) -> str:
-    return viz.colour(str(dict(zip(by, name, strict=True)).get("method", "al")))
+    method = dict(zip(by, name, strict=True)).get("method", "al")
+    return viz.colour(str(method).partition(",")[0])
