@@ -26,6 +26,7 @@ __all__ = [
     "display",
     "gantt",
     "gantts",
+    "known",
     "label",
     "learning_curves",
     "marker",
@@ -124,6 +125,11 @@ def set_theme() -> None:
             "svg.hashsalt": "alkit",
         }
     )
+
+
+def known(name: str) -> bool:
+    """Say whether a name is a method's, with a colour, a marker and a label of its own."""
+    return name in _METHODS
 
 
 def colour(method: str) -> str:

@@ -89,9 +89,9 @@ def _short(part: object) -> str:
 def _named(method: str) -> str:
     """Return a method's label; what follows a comma says how it was run."""
     name, comma, how = method.partition(",")
-    return viz.label(name) + comma + how
+    return viz.label(name) + comma + how if viz.known(name) else method
 
 
 def _colour(name: tuple[object, ...], by: Sequence[str]) -> str:
-    method = dict(zip(by, name, strict=True)).get("method", "al")
-    return viz.colour(str(method).partition(",")[0])
+    method = str(dict(zip(by, name, strict=True)).get("method", "")).partition(",")[0]
+    return viz.colour(method if viz.known(method) else "al")

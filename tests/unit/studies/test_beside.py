@@ -61,3 +61,12 @@ def test_one_column_is_enough(recorded):
     figure = draw_beside(run, recorded, "accuracy", by=["method"])
     plt.close(figure)
     assert [each.get_text() for each in figure.axes[0].get_yticklabels()] == ["BP", "AL", "DTP"]
+
+
+def test_rules_and_manners_of_methods_are_named_too(recorded):
+    names = ["fr", "fr, new noise", "of nobody"]
+    ax = drawn(recorded[:3].assign(method=names))
+    shown = [each.get_text() for each in ax.get_yticklabels()]
+    assert shown == ["digits, FR", "digits, FR, new noise", "digits, of nobody"]
+    colours = [bar.get_facecolor() for bar in ax.patches]
+    assert colours[0] == colours[1] != colours[2]
