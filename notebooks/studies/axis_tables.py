@@ -99,9 +99,12 @@ def trade(recorded: pd.DataFrame) -> Figure:
         style = {"color": viz.colour(str(name)), "marker": viz.marker(str(name)), "capsize": 3}
         spread = [[row.against_bp - row.low], [row.high - row.against_bp]]
         ax.errorbar(faster[name], row.against_bp, spread, ls="", **style, label=label(str(name)))
-    good = [name for name, row in frame.drop("bp").iterrows() if row.high >= 0 and faster[name] > 1]
-    told = ", ".join(label(str(name)) for name in good) or "nobody"
-    ax.set_title(f"Faster than BP, and not behind by more than the interval: {told}")
+    ahead, behind = (
+        ", ".join(label(str(name)) for name in own.index) or "nobody"
+        for own in (frame[frame.low > 0], frame[frame.high < 0])
+    )
+    n = frame.n.min()
+    ax.set_title(f"Ahead of BP by more than the interval: {ahead}; behind: {behind} (n = {n:.0f})")
     ax.set(xlabel="times as fast as BP, four devices on the clock", ylabel="points against BP")
     ax.legend(frameon=False, fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5))
     return fig

@@ -94,4 +94,4 @@ def _named(method: str) -> str:
 
 def _colour(name: tuple[object, ...], by: Sequence[str]) -> str:
     method = str(dict(zip(by, name, strict=True)).get("method", "")).partition(",")[0]
-    return viz.colour(method if viz.known(method) else "al")
+    return viz.colour(method) if viz.known(method) else "0.6"

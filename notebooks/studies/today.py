@@ -39,7 +39,7 @@ def _associated() -> str:
 def _ladder() -> str:
     """Return what the label ladder decided."""
     gaps = ladder_tables.contrast_gaps(results.load("06_label_ladder", "cpu"))
-    wanted = [each for each in gaps if each[2] == "detached - fixed_codes" or " - bp" in each[2]]
+    wanted = [each for each in gaps if each[2].endswith((" - bp", "detached - fixed_codes"))]
     told = _decided({each: gaps[each] for each in wanted}, ladder_tables.MARGIN)
     return f" Accuracy ([06](notebooks/06_label_ladder.ipynb)): {told}." if told else ""
 

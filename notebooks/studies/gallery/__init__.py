@@ -92,7 +92,7 @@ FIGURES: dict[str, Entry] = {
     "45_memory_budget": Entry(others.memory),
     "50_layer_inverse": Entry(others.inverse),
     "51_gradient_matching": Entry(others.matching),
-    "52_training": Entry(others.dtp_accuracy),
+    "52_training": Entry(others.dtp_accuracy, ("cifar",)),
     "53_layer_parallel": Entry(others.dtp_speed),
     "54_results": Entry(others.dtp_angles),
     "90_results": Entry(_trade, ()),

@@ -416,21 +416,10 @@ def matching(rows: pd.DataFrame) -> Figure:
     return fig
 
 
-def dtp_accuracy(rows: pd.DataFrame) -> Figure:
-    """Draw test accuracies of the rules on CIFAR-10, means and spread over seeds."""
-    table = dtp_tables.accuracies(rows)
-    which = "cifar10" if "cifar10" in table.index.get_level_values(0) else table.index[0][0]
-    own, lost = table.loc[which], dtp_tables.gaps(rows)
-    fig, ax = plt.subplots(figsize=(6, 0.9 + 0.33 * len(own)))
-    colours = [viz.colour(variant) for variant in own.index]
-    spread = own["sd"].fillna(0)
-    ax.barh([viz.label(v) for v in own.index], own["mean"], xerr=spread, color=colours)
-    ax.set(xlabel="test accuracy, percent, mean and sd over seeds")
-    ax.invert_yaxis()
-    ax.grid(visible=False, axis="y")
-    dtp = lost[(lost.method == "dtp") & (lost.data == which)].iloc[0]
-    ax.set_title(f"Backprop - DTP on {which}, points (seeds): {Gap(*dtp[list(Gap._fields)])}")
-    return fig
+def dtp_accuracy(rows: pd.DataFrame) -> Figure | None:
+    """Draw the contrasts named before the runs on CIFAR-10: verdicts, intervals of the paired t."""
+    gaps = dtp_tables.contrast_gaps(rows)
+    return dtp_tables.draw_contrasts(gaps) if gaps else None
 
 
 def dtp_speed(rows: pd.DataFrame) -> Figure:
