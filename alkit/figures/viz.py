@@ -81,7 +81,7 @@ _METHODS = {
     "ddp_freeze_cache": ("#029e73", "p", "data parallel, freeze, cache"),
     "one_freeze_cache": ("#029e73", "o", "one process, freeze, cache"),
     "head_cache": ("#949494", "P", "head only, cache"),
-    "dtp": ("#0173b2", "D", "DTP"),
+    "dtp": ("#0173b2", "X", "DTP"),
     "dtp_exact": ("#029e73", "*", "DTP, exact"),
     "dtp_matched": ("#56b4e9", "^", "DTP, matched"),
     "dtp_frozen": ("#56b4e9", "v", "DTP, frozen places"),
@@ -108,6 +108,8 @@ _LANES = {
     "learn": "#f0d58c",
     "target": "#9fd0c8",
 }
+Number = Literal["stage", "batch", "micro"]
+
 _HALVES = {"backward_input": "#e8a87c", "backward_weight": "#f2cfb3"}
 
 
@@ -157,7 +159,7 @@ def gantt(
     title: str,
     ax: Axes | None = None,
     *,
-    number: Literal["stage", "batch"] = "stage",
+    number: Number = "stage",
 ) -> Axes:
     """Draw who was busy when: a row a resource, a box a task with its layer and batch.
 
@@ -165,7 +167,8 @@ def gantt(
     alternate with the batch.
 
     Args:
-        number: what the number in a box is; where a resource has one layer, batches say more.
+        number: what the number in a box is; where a resource has one layer, batches or
+            micro-batches say more.
     """
     if ax is None:
         rows = len(timeline.resources)
@@ -196,9 +199,7 @@ def gantt(
     return ax
 
 
-def gantts(
-    timelines: Mapping[str, Timeline], title: str, *, number: Literal["stage", "batch"] = "stage"
-) -> Figure:
+def gantts(timelines: Mapping[str, Timeline], title: str, *, number: Number = "stage") -> Figure:
     """Draw several timelines below each other, on one scale of time; keys are their titles."""
     heights = [0.9 + 0.3 * len(timeline.resources) for timeline in timelines.values()]
     fig, axes = plt.subplots(
@@ -215,7 +216,7 @@ def gantts(
         xlabel="seconds", xlim=(0, max(timeline.span_s for timeline in timelines.values()))
     )
     seen = {i.kind for timeline in timelines.values() for i in timeline.intervals}
-    kinds = _KINDS | {kind: color for kind, color in _LANES.items() if kind in seen}
+    kinds = {kind: color for kind, color in (_KINDS | _HALVES | _LANES).items() if kind in seen}
     handles = [Patch(color=color, label=kind) for kind, color in kinds.items()]
     fig.legend(handles=handles, loc="outside lower right", ncols=len(kinds), frameon=False)
     fig.suptitle(title, x=0.01, ha="left", fontsize=11, fontweight="bold")

@@ -38,6 +38,9 @@ log = logging.getLogger("alkit")
 class Run:
     """Collect the named values of one run of one notebook and write them as one record.
 
+    Attributes:
+        busy: share of the cores that were at work when it began, 0 to 1.
+
     Example:
         results = Run("02_al_pipeline", preset=preset)
         results.record("accuracy", 97.2, method="al", data="digits", seed=0, n=360, unit="%")
@@ -51,7 +54,7 @@ class Run:
         given = (parameters or {}).items()
         self.parameters = {k: None if v is None else _plain(v, k) for k, v in given}
         self._rows: dict[str, dict[str, Any]] = {}
-        self._busy = busy()  # by others: nothing of this run has been computed yet
+        self.busy = busy()  # by others: nothing of this run has been computed yet
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -118,7 +121,7 @@ class Run:
             "versions": {"python": platform.python_version()}
             | {name: _version(name) for name in VERSIONS[1:]},
             "threads": _threads(),
-            "machine": _machine() | {"busy": round(self._busy, 2)},
+            "machine": _machine() | {"busy": round(self.busy, 2)},
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
         }
 

@@ -2,9 +2,10 @@
 
 bar        the record: mean, and the range of its values
 diamond    a value of this run
+grey       a time or a ratio of times, taken on a machine that was busy with something else
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import matplotlib.pyplot as plt
 import pandas as pd
@@ -16,10 +17,18 @@ from alkit.records.results import Run
 __all__ = ["draw_beside"]
 
 ROW = 0.27  # inches
+TIMED = {"s", "ms", "1/s", "x"}  # units of what a busy machine spoils
+BUSY = 0.25  # share of the cores from which it does
 
 
 def draw_beside(
-    run: Run, recorded: pd.DataFrame, metric: str, *, by: Sequence[str], xlabel: str = ""
+    run: Run,
+    recorded: pd.DataFrame,
+    metric: str,
+    *,
+    by: Sequence[str],
+    at: Mapping[str, object] | None = None,
+    xlabel: str = "",
 ) -> Figure:
     """Draw one metric, a row for each value of the columns `by` that either side has.
 
@@ -28,29 +37,34 @@ def draw_beside(
     Args:
         run: what this run has recorded so far.
         recorded: the committed rows, see `alkit.records.results.load`; may be empty.
+        at: only rows that have these values in these columns, on both sides.
     """
-    now, kept = (_values(rows, metric, by) for rows in (pd.DataFrame(run.rows), recorded))
+    sides = [_rows_at(rows, at or {}) for rows in (pd.DataFrame(run.rows), recorded)]
+    now, kept = (_values(rows, metric, by) for rows in sides)
+    timed = any(row["metric"] == metric and row["unit"] in TIMED for row in run.rows)
+    spoilt = _values(sides[1][_busy(sides[1])], metric, by) if timed and len(recorded) else {}
+    dark = "0.65" if timed and run.busy > BUSY else "0.15"
     names = list(dict.fromkeys([*kept, *now]))
     fig, ax = plt.subplots(figsize=(7, 1.1 + ROW * len(names)))
     inside = both = 0
-    for at, name in enumerate(names):
+    for row, name in enumerate(names):
         own = now.get(name, pd.Series(dtype=float))
         if name in kept:
             held = kept[name]
             low, high, mean = held.min(), held.max(), held.mean()
-            ax.barh(
-                at, mean, xerr=[[mean - low], [high - mean]], color=_colour(name, by), alpha=0.5
-            )
+            shade = "0.85" if name in spoilt else _colour(name, by)
+            ax.barh(row, mean, xerr=[[mean - low], [high - mean]], color=shade, alpha=0.5)
             both += len(own) > 0
             inside += len(own) > 0 and bool(own.between(low, high).all())
-        ax.plot(own, [at] * len(own), "D", color="0.15", ms=5)
+        ax.plot(own, [row] * len(own), "D", color=dark, ms=5)
     ax.set_yticks(range(len(names)), [_label(name, by) for name in names])
     ax.invert_yaxis()
     ax.grid(visible=False, axis="y")
     ax.set(xlabel=xlabel or metric)
     ax.set_title(_said(inside, both, len(recorded)))
-    handles = [plt.Rectangle((0, 0), 1, 1, color="0.7"), ax.plot([], [], "D", color="0.15")[0]]
-    words = ["record: mean and range", f"this run, preset {run.preset}"]
+    handles = [plt.Rectangle((0, 0), 1, 1, color="0.7"), ax.plot([], [], "D", color=dark)[0]]
+    load = f", {run.busy:.0%} of the cores busy before it" if timed else ""
+    words = ["record: mean and range", f"this run, preset {run.preset}{load}"]
     fig.legend(handles, words, loc="outside lower right", ncols=2, frameon=False, fontsize=8)
     return fig
 
@@ -61,6 +75,17 @@ def _said(inside: int, both: int, recorded: int) -> str:
     if not both:
         return "This run's rows are others than the record's"
     return f"This run lies in the record's range in {inside} of {both} rows"
+
+
+def _busy(rows: pd.DataFrame) -> pd.Series:
+    """Return which rows were taken on a machine that their record calls busy."""
+    return rows.machine.str.extract(r"(\d+)% busy before")[0].astype(float) > 100 * BUSY
+
+
+def _rows_at(rows: pd.DataFrame, at: Mapping[str, object]) -> pd.DataFrame:
+    for column, value in at.items():
+        rows = rows[rows[column] == value] if len(rows) else rows
+    return rows
 
 
 def _values(

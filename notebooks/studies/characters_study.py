@@ -242,6 +242,7 @@ def draw_contrasts(gaps: Mapping[tuple[float, int, str], tuple[Gap, float]]) -> 
         ax.set_yticks(range(len(own)), names)
         ax.invert_yaxis()
         ax.set(xlabel="nats a character more", title=f"dropout {setting[0]:g}, K = {setting[1]}")
+    fig.suptitle(_decided(gaps), x=0.01, ha="left", fontweight="bold")
     return fig
 
 
@@ -260,7 +261,7 @@ def draw_curves(recorded: pd.DataFrame, counted: float) -> Figure:
         values = np.mean(rows.value.tolist(), axis=0)
         at = np.arange(1, len(values) + 1) * rows.steps.iloc[0] / len(values)
         kind, _, noise = str(method).partition(", ")
-        label = f"{viz.label(kind)}{', ' if noise else ''}{noise}: {values[-1]:.2f}"
+        label = f"{_label(str(method))}: {values[-1]:.2f}"
         ax.plot(at, values, color=viz.colour(kind), ls=":" if noise else "-", label=label)
     ax.axhline(counted, color="0.6", ls="--", lw=0.8)
     seeds = own.seed.nunique()
@@ -268,6 +269,24 @@ def draw_curves(recorded: pd.DataFrame, counted: float) -> Figure:
     ax.set(xlabel="batch", ylabel="nats a character", title=title)
     ax.legend(frameon=False, title="last part")
     return fig
+
+
+def _decided(gaps: Mapping[tuple[float, int, str], tuple[Gap, float]]) -> str:
+    """Say what the first setting decided, by name, and how many contrasts it left."""
+    first = next(iter(gaps))[:2]
+    found = {key[2]: _verdict(*pair) for key, pair in gaps.items() if key[:2] == first}
+    parts = []
+    for name, said in found.items():
+        if said in ("worse", "better"):
+            one, other = (_label(method) for method in name.split(" - "))
+            parts.append(f"{one} {said} than {other}")
+    counted = [(list(found.values()).count(each), each) for each in ("equal", "open")]
+    return "; ".join([*parts, *(f"{count} {each}" for count, each in counted if count)])
+
+
+def _label(method: str) -> str:
+    kind, comma, noise = method.partition(",")
+    return viz.label(kind) + comma + noise
 
 
 def _verdict(found: Gap, p: float) -> str:

@@ -161,7 +161,7 @@ def contrasts(gaps: Named) -> pd.DataFrame:
 
 def draw_contrasts(gaps: Named) -> Figure:
     """Draw the contrasts, see `studies.tuned.draw_contrasts`."""
-    return tuned.draw_contrasts(gaps, MARGIN, "dtp")
+    return tuned.draw_contrasts(gaps, MARGIN, say=label, method="dtp")
 
 
 def _opened(recorded: pd.DataFrame) -> Iterable[tuple[Any, pd.DataFrame]]:

@@ -27,6 +27,7 @@ __all__ = [
     "draw_contrasts",
     "edges",
     "explored",
+    "say",
 ]
 
 MARGIN = 0.5  # points: less than that is no difference that anybody would use
@@ -37,6 +38,14 @@ CONTRASTS = (
     ("fixed_codes", "linear"),
     (BEST_LOCAL, "bp"),
 )
+SAID = {
+    "bp": "backprop",
+    "linear": "linear heads",
+    "cosine": "cosine heads",
+    "fixed_codes": "frozen codes",
+    "detached": "AL's detached codes",
+    "coupled": "AL's coupled codes",
+}
 # one thing changed at a time; not named beforehand, so they get intervals and no verdict
 EXPLORED = (
     *((name, arm.base) for name, arm in ARMS.items() if arm.base),
@@ -142,7 +151,12 @@ def explored(recorded: pd.DataFrame) -> pd.DataFrame:
 
 def draw_contrasts(gaps: Named) -> Figure:
     """Draw the contrasts, see `studies.tuned.draw_contrasts`."""
-    return tuned.draw_contrasts(gaps, MARGIN)
+    return tuned.draw_contrasts(gaps, MARGIN, say=say)
+
+
+def say(arm: str) -> str:
+    """Return an arm's name for people: "frozen codes"."""
+    return SAID.get(arm, arm)
 
 
 def _opened(recorded: pd.DataFrame) -> Iterable[tuple[Any, pd.DataFrame]]:

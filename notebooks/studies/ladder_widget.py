@@ -52,7 +52,8 @@ class CodeAngles(Dashboard):
         self.report.value = f"<b class='alkit-ready'>{html.escape(said)}</b>"
         fig, ax = plt.subplots(figsize=(WIDE[0] / 2, WIDE[1]))
         ax.hist(cosines.numpy(), bins=40, range=(-1, 1), color=colour("al"))
-        ax.set(xlabel="cosine of two classes' codes", ylabel="pairs", title=said)
+        ax.set(xlabel="cosine of two classes' codes", ylabel="pairs")
+        ax.set_title(f"Mean cosine {self.rho:.2f}")
         self._show(fig)
 
 

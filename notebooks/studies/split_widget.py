@@ -97,4 +97,4 @@ class LaneDashboard(Dashboard):
             f" lane alone needs {lower_bound_s(times, batch):.3f} s.</p>"
         )
         title = f"{len(sizes)} micro-batches, cut after unit {self.cut.value}"
-        self._show(gantts({"one iteration": self.timeline}, title))
+        self._show(gantts({"one iteration": self.timeline}, title, number="micro"))

@@ -4,10 +4,11 @@ from collections.abc import Callable
 
 import pandas as pd
 
+from alkit.figures import viz
 from alkit.records import results
 from alkit.records.comparisons import Gap, verdict
-from studies import delayed_study, dtp_tables, elastic_study, ladder_tables
-from studies.tuned import TUNING_SEED, Named
+from studies import characters_study, delayed_study, dtp_tables, elastic_study, ladder_tables
+from studies.tuned import TUNING_SEED, Named, spoken
 
 __all__ = ["sentences"]
 
@@ -40,16 +41,19 @@ def _ladder() -> str:
     """Return what the label ladder decided."""
     gaps = ladder_tables.contrast_gaps(results.load("06_label_ladder", "cpu"))
     wanted = [each for each in gaps if each[2].endswith((" - bp", "detached - fixed_codes"))]
-    told = _decided({each: gaps[each] for each in wanted}, ladder_tables.MARGIN)
+    own = {each: gaps[each] for each in wanted}
+    told = _decided(own, ladder_tables.MARGIN, ladder_tables.say)
     return f" Accuracy ([06](notebooks/06_label_ladder.ipynb)): {told}." if told else ""
 
 
-def _decided(gaps: Named, margin: float) -> str:
+def _decided(gaps: Named, margin: float, say: Callable[[str], str]) -> str:
     """Return who is how far from whom, with the verdict."""
-    return "; ".join(
-        f"{name} {found} points on {data} x {family}, {verdict(found, p, margin)}"
-        for (data, family, name), (found, p) in gaps.items()
-    )
+    parts = []
+    for (data, family, name), (found, p) in gaps.items():
+        said = verdict(found, p, margin)
+        told = f"{spoken(name, said, say)}{', open' if said == 'open' else ''}"
+        parts.append(f"{told}: {found} points on {data} x {family}")
+    return "; ".join(parts)
 
 
 def _delayed() -> str:
@@ -61,8 +65,21 @@ def _delayed() -> str:
     return (
         f"**Delayed gradients** (PipeDream, two ranks) are {faster.value:.2f} times as fast as one;"
         f" old weights cost a small ResNet-20 {_points(own.loc[few])} points with {few} modules and"
-        f" {_points(own.loc[many])} with {many} ([32](notebooks/32_resnet_accuracy.ipynb))."
+        f" {_points(own.loc[many])} with {many} ([32](notebooks/32_resnet_accuracy.ipynb))"
+        f"{_late()}."
     )
+
+
+def _late() -> str:
+    """Return what PipeDream's old weights cost the character model, in its first setting."""
+    gaps = characters_study.contrast_gaps(results.load("36_language_model", "cpu"))
+    for (dropout, modules, name), (found, _) in gaps.items():
+        if name == "pipedream - seq" and found.seeds:
+            return (
+                f", and a character model {found} nats with {modules} modules and dropout"
+                f" {dropout:g} ([36](notebooks/36_language_model.ipynb))"
+            )
+    return ""
 
 
 def _split() -> str:
@@ -103,7 +120,7 @@ def _targets() -> str:
     return (
         f"**Target propagation** with learned feedback takes {median.dtp / median.bp:.0f} times"
         " backprop's time: it buys no speed, it removes weight transport. Accuracy"
-        f" ([52](notebooks/52_training.ipynb)): {_decided(wanted, dtp_tables.MARGIN)}."
+        f" ([52](notebooks/52_training.ipynb)): {_decided(wanted, dtp_tables.MARGIN, viz.label)}."
     )
 
 

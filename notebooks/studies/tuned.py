@@ -4,7 +4,7 @@ Rows of records: `val_accuracy` and `diverged` of the seed that tunes, with the 
 other seeds what `alkit.records.comparisons.gap` reads. `by` names the columns that make an arm.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -24,10 +24,13 @@ __all__ = [
     "edges",
     "rates_tried",
     "shown",
+    "spoken",
     "validated",
 ]
 
 TUNING_SEED = 100  # it doesn't count, and leaves the test part closed
+
+_JOINED = {"ahead": "ahead of", "behind": "behind", "equal": "equal to", "open": "against"}
 
 Named = Mapping[tuple[str, str, str], tuple[Gap, float]]  # by data, network and contrast
 
@@ -99,10 +102,25 @@ def contrasts(gaps: Named, margin: float) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def draw_contrasts(gaps: Named, margin: float, method: str = "al") -> Figure:
+def spoken(contrast: str, found: str, say: Callable[[str], str]) -> str:
+    """Return a contrast with its verdict in words, as in "DTP ahead of FA".
+
+    Args:
+        contrast: "a - b".
+        found: ahead, behind, equal or open.
+        say: an arm's name for people.
+    """
+    one, other = map(say, contrast.split(" - "))
+    return f"{one} {_JOINED[found]} {other}"
+
+
+def draw_contrasts(
+    gaps: Named, margin: float, *, say: Callable[[str], str] = str, method: str = "al"
+) -> Figure:
     """Draw the contrasts with their paired t intervals, a panel a set and network.
 
     Args:
+        say: an arm's name for people.
         method: whose colour they have.
     """
     settings = list(dict.fromkeys(key[:2] for key in gaps))
@@ -114,23 +132,23 @@ def draw_contrasts(gaps: Named, margin: float, method: str = "al") -> Figure:
             ax.plot([each.low, each.high], [at, at], color=colour(method), lw=2)
             ax.plot(each.points, at, marker="o", color=colour(method))
         ax.axvspan(-margin, margin, color="0.85", zorder=0)
-        said = [f"{name}: {verdict(*pair, margin)}" for name, pair in own.items()]
-        seeds = [pair[0].seeds for pair in own.values()]
-        ax.set_yticks(range(len(own)), [f"{a} ({n})" for a, n in zip(said, seeds, strict=True)])
+        names = [" - ".join(map(say, name.split(" - "))) for name in own]
+        told = [f"{verdict(*pair, margin)} ({pair[0].seeds})" for pair in own.values()]
+        ax.set_yticks(range(len(own)), [f"{a}: {b}" for a, b in zip(names, told, strict=True)])
         ax.invert_yaxis()
-        ax.set(xlabel="points", title=", ".join(setting))
-    fig.suptitle(_decided(gaps, margin), x=0.01, ha="left", fontweight="bold")
+        ax.set(xlabel="points of test accuracy", title=", ".join(setting))
+    fig.suptitle(_decided(gaps, margin, say), x=0.01, ha="left", fontweight="bold")
     return fig
 
 
-def _decided(gaps: Named, margin: float) -> str:
+def _decided(gaps: Named, margin: float, say: Callable[[str], str]) -> str:
     """Say who is ahead or behind, and how many contrasts are equal or open."""
-    said: dict[str, list[str]] = {}
-    for (*_, name), pair in gaps.items():
-        said.setdefault(verdict(*pair, margin), []).append(name)
-    parts = [f"{', '.join(said[each])}: {each}" for each in ("ahead", "behind") if each in said]
-    parts += [f"{each}: {len(said[each])}" for each in ("equal", "open") if each in said]
-    return "; ".join(parts)
+    found = {key: verdict(*pair, margin) for key, pair in gaps.items()}
+    parts = [
+        spoken(key[2], each, say) for key, each in found.items() if each in ("ahead", "behind")
+    ]
+    counted = [(list(found.values()).count(each), each) for each in ("equal", "open")]
+    return "; ".join([*parts, *(f"{count} {each}" for count, each in counted if count)])
 
 
 def _tuning(recorded: pd.DataFrame) -> pd.DataFrame:

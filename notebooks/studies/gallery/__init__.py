@@ -19,7 +19,7 @@ from matplotlib.text import Text
 from alkit.figures import viz
 from alkit.records import results
 from studies import axis, axis_tables
-from studies.gallery import al, others
+from studies.gallery import al, delayed, elastic, split, targets
 
 __all__ = ["FIGURES", "Entry", "alternative", "draw", "finding", "findings"]
 
@@ -73,28 +73,28 @@ FIGURES: dict[str, Entry] = {
     "17_ablation": Entry(al.ablation),
     "18_step_cost": Entry(al.step_cost),
     "19_tfidf": Entry(al.tfidf),
-    "20_split_learning": Entry(others.lanes, ()),
-    "21_pipelearn_run": Entry(others.micro_batches),
-    "22_planner": Entry(others.plan),
-    "23_break_even": Entry(others.break_even),
-    "30_schedules": Entry(others.schedules, ()),
-    "31_equalities": Entry(others.directions),
-    "32_resnet_accuracy": Entry(others.resnet),
-    "33_time_memory": Entry(others.times),
-    "34_bert": Entry(others.bert),
-    "35_planner": Entry(others.cuts),
-    "36_language_model": Entry(others.characters),
-    "40_freezing": Entry(others.freezing),
-    "41_elastic_pipeline": Entry(others.elastic_speed),
-    "42_cache": Entry(others.cache),
-    "43_results": Entry(others.switches, ("cpu", "sst2")),
-    "44_pretraining": Entry(others.pretraining, ("bert", "words", "vit")),
-    "45_memory_budget": Entry(others.memory),
-    "50_layer_inverse": Entry(others.inverse),
-    "51_gradient_matching": Entry(others.matching),
-    "52_training": Entry(others.dtp_accuracy, ("cifar",)),
-    "53_layer_parallel": Entry(others.dtp_speed),
-    "54_results": Entry(others.dtp_angles),
+    "20_split_learning": Entry(split.lanes, ()),
+    "21_pipelearn_run": Entry(split.micro_batches),
+    "22_planner": Entry(split.plan),
+    "23_break_even": Entry(split.break_even),
+    "30_schedules": Entry(delayed.schedules, ()),
+    "31_equalities": Entry(delayed.directions),
+    "32_resnet_accuracy": Entry(delayed.resnet),
+    "33_time_memory": Entry(delayed.times),
+    "34_bert": Entry(delayed.bert),
+    "35_planner": Entry(delayed.cuts),
+    "36_language_model": Entry(delayed.characters),
+    "40_freezing": Entry(elastic.freezing),
+    "41_elastic_pipeline": Entry(elastic.elastic_speed),
+    "42_cache": Entry(elastic.cache),
+    "43_results": Entry(elastic.switches, ("rivals", "rivals_sst2")),
+    "44_pretraining": Entry(elastic.pretraining, ("bert", "words", "vit")),
+    "45_memory_budget": Entry(elastic.memory),
+    "50_layer_inverse": Entry(targets.inverse),
+    "51_gradient_matching": Entry(targets.matching),
+    "52_training": Entry(targets.dtp_accuracy, ("cifar",)),
+    "53_layer_parallel": Entry(targets.dtp_speed),
+    "54_results": Entry(targets.dtp_angles),
     "90_results": Entry(_trade, ()),
 }
 

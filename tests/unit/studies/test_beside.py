@@ -70,3 +70,33 @@ def test_rules_and_manners_of_methods_are_named_too(recorded):
     assert shown == ["digits, FR", "digits, FR, new noise", "digits, of nobody"]
     colours = [bar.get_facecolor() for bar in ax.patches]
     assert colours[0] == colours[1] != colours[2]
+
+
+def test_one_place_can_be_asked_for(recorded):
+    places = pd.concat([recorded.assign(level=1), recorded.assign(level=2, value=0.0)])
+    run = results.Run("99_template", preset="smoke")
+    run.record("accuracy", 91.0, method="bp", extra={"level": 1})
+    run.record("accuracy", 5.0, method="bp", extra={"level": 2})
+    figure = draw_beside(run, places, "accuracy", by=["method"], at={"level": 1})
+    plt.close(figure)
+    ax = figure.axes[0]
+    assert [bar.get_width() for bar in ax.patches] == [91.0, 82.0, 70.0]
+    assert ax.get_title(loc="left") == "This run lies in the record's range in 1 of 1 rows"
+
+
+def test_times_of_a_busy_machine_are_grey(recorded):
+    machines = ["2 cores", "2 cores, 3% busy before", "2 cores, 80% busy before"]
+    times = recorded[:3].assign(metric="epoch_s", unit="s", machine=machines, method=list("abc"))
+    for busy, dark in ((0.9, "0.65"), (0.0, "0.15")):
+        run = results.Run("99_template", preset="smoke")
+        run.busy = busy
+        run.record("epoch_s", 91.0, method="a", unit="s")
+        run.record("accuracy", 91.0, method="a", unit="%")
+        figure = draw_beside(run, times, "epoch_s", by=["method"])
+        ax = figure.axes[0]
+        assert {line.get_color() for line in ax.lines if line.get_marker() == "D"} == {dark}
+        shades = [bar.get_facecolor()[0] for bar in ax.patches]
+        assert shades == [0.6, 0.6, 0.85]
+        [legend] = figure.legends
+        assert f"{busy:.0%} of the cores busy" in legend.get_texts()[1].get_text()
+        plt.close(figure)

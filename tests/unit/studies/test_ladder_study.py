@@ -152,5 +152,5 @@ def test_contrasts_have_both_intervals_and_a_verdict_each():
     assert "verdict" not in extra
     assert ladder_tables.explored(pd.DataFrame()).empty
     [ax] = ladder_tables.draw_contrasts(gaps).axes
-    assert ax.get_yticklabels()[0].get_text() == "detached - fixed_codes: ahead (6)"
+    assert ax.get_yticklabels()[0].get_text() == "AL's detached codes - frozen codes: ahead (6)"
     plt.close("all")

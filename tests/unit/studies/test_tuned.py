@@ -58,7 +58,7 @@ def test_contrasts_share_one_error_rate_and_one_margin():
     assert list(table.verdict) == ["ahead", "equal", "open"]
     assert list(table["p, within 2.0"] < 0.05) == [False, True, False]
     figure = tuned.draw_contrasts(gaps, 2.0)
-    assert figure.get_suptitle() == "a - b: ahead; equal: 1; open: 1"
+    assert figure.get_suptitle() == "a ahead of b; 1 equal; 1 open"
     shown = figure.axes[0].get_yticklabels()
     assert [each.get_text() for each in shown] == [
         "a - b: ahead (5)",
