@@ -7,7 +7,14 @@ import pandas as pd
 from alkit.figures import viz
 from alkit.records import results
 from alkit.records.comparisons import Gap, verdict
-from studies import characters_study, delayed_study, dtp_tables, elastic_study, ladder_tables
+from studies import (
+    characters_study,
+    delayed_study,
+    dtp_tables,
+    elastic_memory,
+    elastic_study,
+    ladder_tables,
+)
 from studies.tuned import TUNING_SEED, Named, spoken
 
 __all__ = ["sentences"]
@@ -105,8 +112,22 @@ def _elastic() -> str:
     without = "" if alone is None else f"; the same freezing without a pipeline {alone:.1f} times"
     return (
         f"**Elastic pipelines** fine-tune {times['elastic']:.1f} times as fast as data parallel"
-        f" training where the model fits a device{without}. Where it does not fit, see"
-        " [45](notebooks/45_memory_budget.ipynb) ([43](notebooks/43_results.ipynb))."
+        f" training where the model fits a device{without} ([43](notebooks/43_results.ipynb))."
+        f"{_budget()}"
+    )
+
+
+def _budget() -> str:
+    """Return what fits where a rank may hold little."""
+    rows = results.load("45_memory_budget", "cpu")
+    if not len(rows):
+        return ""
+    budget = float(rows[rows.metric == "budget"].value.iloc[0]) / elastic_memory.MB
+    most = elastic_memory.table(rows).total.groupby("method").max()
+    return (
+        f" With {budget:.1f} MB a rank elastic training fits ({most.elastic:.1f} MB at most) and"
+        f" data parallel does not, with checkpoints ({most.ddp_checkpoint:.1f}) or without"
+        f" ({most.ddp:.1f}) ([45](notebooks/45_memory_budget.ipynb))."
     )
 
 

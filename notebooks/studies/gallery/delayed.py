@@ -47,7 +47,7 @@ def directions(rows: pd.DataFrame) -> Figure:
         ax.plot(range(wide.shape[1]), values, label=viz.label(str(method)), **style)
     ax.set(xlabel="module", ylabel="cosine with true backprop, median", xticks=range(wide.shape[1]))
     ax.set_title(f"PipeDream's delays: cosines down to {wide.loc['pipedream'].min():.2f}")
-    ax.legend(frameon=False, fontsize=7)
+    ax.legend(frameon=False, fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5))
     return fig
 
 
@@ -61,7 +61,7 @@ def cuts(rows: pd.DataFrame) -> Figure:
     ax.axhline(1, color="0.6", lw=0.8)
     ax.set(xlabel="modules", ylabel="uniform over best", xticks=sorted(own.modules.unique()))
     ax.set_title(f"Measured cuts are up to {own.value.max():.2f} times as fast as uniform ones")
-    ax.legend(frameon=False, fontsize=7)
+    ax.legend(frameon=False, fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5))
     return fig
 
 
