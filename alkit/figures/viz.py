@@ -131,12 +131,12 @@ def set_theme() -> None:
 
 def known(name: str) -> bool:
     """Say whether a name is a method's, with a colour, a marker and a label of its own."""
-    return name in _METHODS
+    return name.partition(",")[0] in _METHODS
 
 
 def colour(method: str) -> str:
-    """Return the colour of a method."""
-    return _of(method)[0]
+    """Return the colour of a method, however it was run: "fr, new noise" has FR's."""
+    return _of(method.partition(",")[0])[0]
 
 
 def marker(method: str) -> str:
@@ -145,8 +145,9 @@ def marker(method: str) -> str:
 
 
 def label(method: str) -> str:
-    """Return the name of a method as plots show it."""
-    return _of(method)[2]
+    """Return the name of a method as plots show it; what follows a comma says how it was run."""
+    name, comma, how = method.partition(",")
+    return _of(name)[2] + comma + how
 
 
 def shades(count: int) -> list[str]:

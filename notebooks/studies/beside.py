@@ -1,11 +1,12 @@
 """This run beside the committed record, in one figure: what a changed parameter moves.
 
-bar        the record: mean, and the range of its values
-diamond    a value of this run
-grey       a time or a ratio of times, taken on a machine that was busy with something else
+bar            the record: mean, and the range of its values
+diamond        a value of this run
+grey, hollow   a time or a ratio of times, taken on a machine that was busy with something else
 """
 
 from collections.abc import Mapping, Sequence
+from statistics import median
 
 import matplotlib.pyplot as plt
 import pandas as pd
@@ -32,7 +33,8 @@ def draw_beside(
 ) -> Figure:
     """Draw one metric, a row for each value of the columns `by` that either side has.
 
-    The title counts the rows whose record's range holds what this run found there.
+    The title counts the rows whose record's range holds what this run found there; of a record
+    with one value a row it tells the ratio.
 
     Args:
         run: what this run has recorded so far.
@@ -43,10 +45,11 @@ def draw_beside(
     now, kept = (_values(rows, metric, by) for rows in sides)
     timed = any(row["metric"] == metric and row["unit"] in TIMED for row in run.rows)
     spoilt = _values(sides[1][_busy(sides[1])], metric, by) if timed and len(recorded) else {}
-    dark = "0.65" if timed and run.busy > BUSY else "0.15"
+    inner = "white" if timed and run.busy > BUSY else "0.15"
+    diamond = {"marker": "D", "ls": "", "color": "0.15", "ms": 5, "markerfacecolor": inner}
     names = list(dict.fromkeys([*kept, *now]))
     fig, ax = plt.subplots(figsize=(7, 1.1 + ROW * len(names)))
-    inside = both = 0
+    found = []
     for row, name in enumerate(names):
         own = now.get(name, pd.Series(dtype=float))
         if name in kept:
@@ -54,27 +57,31 @@ def draw_beside(
             low, high, mean = held.min(), held.max(), held.mean()
             shade = "0.85" if name in spoilt else _colour(name, by)
             ax.barh(row, mean, xerr=[[mean - low], [high - mean]], color=shade, alpha=0.5)
-            both += len(own) > 0
-            inside += len(own) > 0 and bool(own.between(low, high).all())
-        ax.plot(own, [row] * len(own), "D", color=dark, ms=5)
+            if len(own):
+                found.append((own.between(low, high).all(), own.mean() / mean, high > low))
+        ax.plot(own, [row] * len(own), **diamond)
     ax.set_yticks(range(len(names)), [_label(name, by) for name in names])
     ax.invert_yaxis()
     ax.grid(visible=False, axis="y")
     ax.set(xlabel=xlabel or metric)
-    ax.set_title(_said(inside, both, len(recorded)))
-    handles = [plt.Rectangle((0, 0), 1, 1, color="0.7"), ax.plot([], [], "D", color=dark)[0]]
+    ax.set_title(_said(found, len(recorded)))
+    handles = [plt.Rectangle((0, 0), 1, 1, color="0.7"), ax.plot([], [], **diamond)[0]]
     load = f", {run.busy:.0%} of the cores busy before it" if timed else ""
     words = ["record: mean and range", f"this run, preset {run.preset}{load}"]
     fig.legend(handles, words, loc="outside lower right", ncols=2, frameon=False, fontsize=8)
     return fig
 
 
-def _said(inside: int, both: int, recorded: int) -> str:
+def _said(found: Sequence[tuple[bool, float, bool]], recorded: int) -> str:
+    """Return the title: by row whether this run is within, its ratio, and if there is a range."""
     if not recorded:
         return "This run; there is no record yet"
-    if not both:
+    if not found:
         return "This run's rows are others than the record's"
-    return f"This run lies in the record's range in {inside} of {both} rows"
+    within, ratios, ranges = zip(*found, strict=True)
+    if not any(ranges):
+        return f"This run over the record: {median(ratios):.2f}, median of {len(found)} rows"
+    return f"This run lies in the record's range in {sum(within)} of {len(found)} rows"
 
 
 def _busy(rows: pd.DataFrame) -> pd.Series:
@@ -101,7 +108,7 @@ def _values(
 
 def _label(name: tuple[object, ...], by: Sequence[str]) -> str:
     told = [
-        _named(str(part)) if each == "method" else _short(part)
+        _short(part) if each != "method" or not viz.known(str(part)) else viz.label(str(part))
         for each, part in zip(by, name, strict=True)
     ]
     return ", ".join(each for each in told if each)
@@ -111,12 +118,6 @@ def _short(part: object) -> str:
     return f"{part:g}" if isinstance(part, float) else str(part)
 
 
-def _named(method: str) -> str:
-    """Return a method's label; what follows a comma says how it was run."""
-    name, comma, how = method.partition(",")
-    return viz.label(name) + comma + how if viz.known(name) else method
-
-
 def _colour(name: tuple[object, ...], by: Sequence[str]) -> str:
-    method = str(dict(zip(by, name, strict=True)).get("method", "")).partition(",")[0]
+    method = str(dict(zip(by, name, strict=True)).get("method", ""))
     return viz.colour(method) if viz.known(method) else "0.6"

@@ -234,12 +234,13 @@ def draw_contrasts(gaps: Mapping[tuple[float, int, str], tuple[Gap, float]]) -> 
     for ax, setting in zip(axes[0], settings, strict=True):
         own = {key[2]: pair for key, pair in gaps.items() if key[:2] == setting and pair[0].seeds}
         for at, (name, (each, _)) in enumerate(own.items()):
-            colour = viz.colour(name.partition(" - ")[0].partition(",")[0])
+            colour = viz.colour(name.partition(" - ")[0])
             ax.plot([each.low, each.high], [at, at], color=colour, lw=2)
             ax.plot(each.points, at, marker="o", color=colour)
         ax.axvspan(-MARGIN, MARGIN, color="0.85", zorder=0)
-        names = [f"{name}: {_verdict(*pair)} ({pair[0].seeds})" for name, pair in own.items()]
-        ax.set_yticks(range(len(own)), names)
+        names = [" - ".join(map(viz.label, name.split(" - "))) for name in own]
+        told = [f"{_verdict(*pair)} ({pair[0].seeds})" for pair in own.values()]
+        ax.set_yticks(range(len(own)), [f"{a}: {b}" for a, b in zip(names, told, strict=True)])
         ax.invert_yaxis()
         ax.set(xlabel="nats a character more", title=f"dropout {setting[0]:g}, K = {setting[1]}")
     fig.suptitle(_decided(gaps), x=0.01, ha="left", fontweight="bold")
@@ -260,9 +261,8 @@ def draw_curves(recorded: pd.DataFrame, counted: float) -> Figure:
     for method, rows in own.groupby("method", sort=False):
         values = np.mean(rows.value.tolist(), axis=0)
         at = np.arange(1, len(values) + 1) * rows.steps.iloc[0] / len(values)
-        kind, _, noise = str(method).partition(", ")
-        label = f"{_label(str(method))}: {values[-1]:.2f}"
-        ax.plot(at, values, color=viz.colour(kind), ls=":" if noise else "-", label=label)
+        label = f"{viz.label(method)}: {values[-1]:.2f}"
+        ax.plot(at, values, color=viz.colour(method), ls=":" if "," in method else "-", label=label)
     ax.axhline(counted, color="0.6", ls="--", lw=0.8)
     seeds = own.seed.nunique()
     title = f"Losses in training, dropout {dropout:g}, K = {modules}, mean of {seeds} seed(s)"
@@ -278,15 +278,10 @@ def _decided(gaps: Mapping[tuple[float, int, str], tuple[Gap, float]]) -> str:
     parts = []
     for name, said in found.items():
         if said in ("worse", "better"):
-            one, other = (_label(method) for method in name.split(" - "))
+            one, other = (viz.label(method) for method in name.split(" - "))
             parts.append(f"{one} {said} than {other}")
     counted = [(list(found.values()).count(each), each) for each in ("equal", "open")]
     return "; ".join([*parts, *(f"{count} {each}" for count, each in counted if count)])
-
-
-def _label(method: str) -> str:
-    kind, comma, noise = method.partition(",")
-    return viz.label(kind) + comma + noise
 
 
 def _verdict(found: Gap, p: float) -> str:

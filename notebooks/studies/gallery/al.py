@@ -97,7 +97,7 @@ def _rates(rates: pd.DataFrame, title: str) -> Figure:
     ax.barh(at, rates.speedup, xerr=np.clip(spread, 0, None), error_kw={"capsize": 3})
     for bar, method in zip(ax.patches, rates.method, strict=True):
         bar.set_color(viz.colour(method))
-    ax.set_yticks(at, list(rates.label))
+    ax.set_yticks(at, [viz.label(each) for each in rates.label])
     ax.invert_yaxis()
     ax.grid(visible=False, axis="y")
     ax.set(xlabel="times as fast as AL on one worker, median and range of rounds", title=title)
@@ -110,7 +110,7 @@ def race(rows: pd.DataFrame) -> Figure:
     rates = bench.recorded_rates(own)
     rates = rates[~rates.method.isin(["clock", "ideal"])]
     best = rates.loc[rates.speedup.idxmax()]
-    return _rates(rates, f"Transformer: {best.label} first, {best.speedup:.2f} times AL")
+    return _rates(rates, f"Transformer: {viz.label(best.label)} first, {best.speedup:.2f} times AL")
 
 
 def weak_scaling(rows: pd.DataFrame) -> Figure:
@@ -144,6 +144,7 @@ def above_bound(rows: pd.DataFrame) -> Figure:
         )
         ax.plot(100 * (row.worst - 1), at, "k|", ms=14)
         ax.text(100 * (row.worst - 1) + 1, at, "worst", va="center", fontsize=8)
+    ax.margins(x=0.1)
     ax.set_yticks(range(2), list(names.values()))
     ax.invert_yaxis()
     ax.set(xlabel=f"percent above the bound, median of {own.n.iloc[0]:.0f} random sets of layers")
@@ -213,7 +214,8 @@ def embeddings(rows: pd.DataFrame) -> Figure:
     mean = own.groupby("table").value.mean()
     ax.set(ylabel="test accuracy, %", xlabel="table of word vectors")
     n = own.seed.nunique()
-    ax.set_title(f"The shifted table: {mean['shifted'] - mean['aligned']:+.1f} points (n = {n})")
+    cost = mean["shifted"] - mean["aligned"]
+    ax.set_title(f"Word vectors in a shifted table: {cost:+.1f} points (n = {n})")
     ax.legend(frameon=False)
     return fig
 
@@ -226,7 +228,8 @@ def exits(rows: pd.DataFrame) -> Figure:
     ax.plot(cost, accuracy, color=viz.colour("al"), label="leave when sure")
     single = 100 * np.asarray(value["flops"]) / value["flops"][-1]
     ax.plot(single, value["exits"], "s", color="0.4", label="one exit for all")
-    said = f"{value['chosen_cost']:.0f} % of the cost: {value['chosen_change']:+.2f} points"
+    cost, change = value["chosen_cost"], value["chosen_change"]
+    said = f"Leave when sure: {cost:.0f} % of the cost, {change:+.2f} points"
     ax.set(xlabel="cost, % of the full climb", ylabel="test accuracy, %", title=said)
     ax.legend(frameon=False)
     return fig

@@ -34,7 +34,9 @@ def schedules(rows: pd.DataFrame, modules: int = 3, batches: int = 5) -> Figure:
     named = {f"{viz.label(m)}: {line.span_s:g}": line for m, line in lines.items()}
     best = min(shown, key=lambda method: lines[method].span_s)
     title = f"{viz.label(best)} needs the least time for {batches} batches"
-    return viz.gantts(named, title, number="batch")
+    figure = viz.gantts(named, title, number="batch")
+    figure.axes[-1].set_xlabel("time, in forwards of a module; a backward takes two")
+    return figure
 
 
 def directions(rows: pd.DataFrame) -> Figure:
@@ -95,6 +97,7 @@ def times(rows: pd.DataFrame) -> Figure:
     ax.set_yticks(range(len(table)), names)
     ax.invert_yaxis()
     gain = table.batch_s["1f1b"] / table.batch_s["pipedream"]
+    ax.grid(visible=False, axis="y")
     ax.set(xlabel="seconds a batch after fill, median")
     ax.set_title(f"PipeDream, stale: {gain:.2f} times torch's exact 1F1B")
     ax.legend(frameon=False)
@@ -110,15 +113,16 @@ def bert(rows: pd.DataFrame) -> Figure:
     fig, ax = plt.subplots()
     for method, group in rows[at & (rows.metric == "curve")].groupby("method", sort=False):
         values = np.mean(group.value.tolist(), axis=0)
-        kind, _, noise = str(method).partition(", ")
         over = (np.arange(len(values)) + 1) * group.steps.iloc[0] / len(values)
-        label = viz.label(kind) + (f", {noise}" if noise else "")
-        ax.plot(over, values, color=viz.colour(kind), ls=":" if noise else "-", label=label)
+        style = {"color": viz.colour(method), "ls": ":" if "," in method else "-"}
+        ax.plot(over, values, label=viz.label(method), **style)
     ends = final[(final.lr == middle) & final.modules.isin([1, most])]
     ends = ends.groupby("method").value.mean()
     apart = ends.drop("seq").median() - ends["seq"] if "seq" in ends else float("nan")
     ax.set(xlabel="batch", ylabel="loss, nats")
-    ax.set_title(f"{most} modules, rate {middle:g}: stale methods end {apart:.2f} above sequential")
+    seeds = final.seed.nunique()
+    said = f"{most} modules, rate {middle:g}: stale methods end {apart:.2f} above sequential"
+    ax.set_title(f"{said} (n = {seeds})")
     ax.legend(frameon=False)
     return fig
 

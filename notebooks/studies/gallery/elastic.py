@@ -38,8 +38,14 @@ def freezing(rows: pd.DataFrame) -> Figure:
         right.set_yticks(range(len(rules)), rules)
         right.axvline(0, color="0.35", lw=1)
         right.invert_yaxis()
-        best = max(zip(found, rules, strict=True))
-        title = f"The best rule, {best[1]}, ends {best[0].points:+.1f} points from never freezing"
+        apart = [
+            f"{rule} {each.points:+.1f}"
+            for each, rule in zip(found, rules, strict=True)
+            if each.low > 0 or each.high < 0
+        ]
+        title = "No rule differs from never freezing by more than its interval"
+        if apart:
+            title = f"Points from never freezing: {', '.join(apart)}"
         fig.suptitle(title, x=0.01, ha="left", fontweight="bold")
     right.set(xlabel="points against never freezing", title="What a rule costs")
     return fig

@@ -65,7 +65,8 @@ def dtp_speed(rows: pd.DataFrame) -> Figure:
     fig, ax = plt.subplots(figsize=(6, 0.8 + 0.28 * len(gain)))
     shades = {"closed": "dtp", "expected": "dtp_exact"}
     colours = [viz.colour(shades.get(kind.split()[0], "dtp_fixed")) for kind in gain.index]
-    ax.barh(list(gain.index), gain, color=colours)
+    spread = [gain - shown.least, shown.most - gain]
+    ax.barh(list(gain.index), gain, xerr=spread, color=colours, error_kw={"capsize": 3})
     ax.invert_yaxis()
     ax.grid(visible=False, axis="y")
     said = f"Closed form on two processes: {gain['closed x2']:.1f} times as fast"

@@ -87,14 +87,16 @@ def test_one_place_can_be_asked_for(recorded):
 def test_times_of_a_busy_machine_are_grey(recorded):
     machines = ["2 cores", "2 cores, 3% busy before", "2 cores, 80% busy before"]
     times = recorded[:3].assign(metric="epoch_s", unit="s", machine=machines, method=list("abc"))
-    for busy, dark in ((0.9, "0.65"), (0.0, "0.15")):
+    for busy, inner in ((0.9, "white"), (0.0, "0.15")):
         run = results.Run("99_template", preset="smoke")
         run.busy = busy
         run.record("epoch_s", 91.0, method="a", unit="s")
         run.record("accuracy", 91.0, method="a", unit="%")
         figure = draw_beside(run, times, "epoch_s", by=["method"])
         ax = figure.axes[0]
-        assert {line.get_color() for line in ax.lines if line.get_marker() == "D"} == {dark}
+        diamonds = [line for line in ax.lines if line.get_marker() == "D"]
+        assert {line.get_markerfacecolor() for line in diamonds} == {inner}
+        assert ax.get_title(loc="left") == "This run over the record: 1.01, median of 1 rows"
         shades = [bar.get_facecolor()[0] for bar in ax.patches]
         assert shades == [0.6, 0.6, 0.85]
         [legend] = figure.legends
