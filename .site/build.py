@@ -43,6 +43,7 @@ FAMILIES = {
 }
 PROSE = {"CHANGELOG.md": "changes", "CONTRIBUTING.md": "contributing"}
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
+BESIDE = re.compile(r"\]\((\w+)\.ipynb\)")  # a notebook's link to another
 FIGURE = re.compile(r"!\[([^\]]*)\]\(\.\./figures/")
 ROW = re.compile(r"^\| (\[.+?) \| (.+) \| (.+?) \|$", re.MULTILINE)
 DARK = {  # fills and strokes of the house's figures, by day and by night
@@ -129,8 +130,12 @@ def write_notebook(entry: Entry, repository: str) -> None:
         cell.metadata = {"tags": tags} if tags else {}
         if cell.cell_type == "markdown":
             before = cell.source = relinked(cell.source, entry.path)
-        elif any("image/png" in output.get("data", {}) for output in cell.outputs):
+            continue
+        if any("image/png" in output.get("data", {}) for output in cell.outputs):
             cell.metadata["mystnb"] = {"image": {"alt": alternative(before)}}
+        for output in cell.outputs:
+            if said := output.get("data", {}).get("text/markdown"):  # rendered where it stands
+                output.data["text/markdown"] = BESIDE.sub(r"](\1.html)", said)
     book.cells = [
         cell for cell in book.cells if "injected-parameters" not in cell.metadata.get("tags", [])
     ]

@@ -125,9 +125,9 @@ def _budget() -> str:
     budget = float(rows[rows.metric == "budget"].value.iloc[0]) / elastic_memory.MB
     most = elastic_memory.table(rows).total.groupby("method").max()
     return (
-        f" With {budget:.1f} MB a rank elastic training fits ({most.elastic:.1f} MB at most) and"
-        f" data parallel does not, with checkpoints ({most.ddp_checkpoint:.1f}) or without"
-        f" ({most.ddp:.1f}) ([45](notebooks/45_memory_budget.ipynb))."
+        f" Where a rank may hold {budget:.1f} MB, elastic training takes {most.elastic:.1f}"
+        f" at most, data parallel {most.ddp:.1f}, with checkpoints {most.ddp_checkpoint:.1f}"
+        " ([45](notebooks/45_memory_budget.ipynb))."
     )
 
 

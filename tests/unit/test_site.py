@@ -76,6 +76,24 @@ def test_an_executed_copy_is_known_by_what_it_was_made_of(tmp_path, monkeypatch)
     assert build.executed(entry) != one
 
 
+def test_an_outputs_links_lead_to_pages(tmp_path, monkeypatch):
+    """90 prints tables in Markdown, which no page resolves."""
+    entry = build.contents()[-1]
+    book = nbformat.read(entry.path, as_version=4)
+    said = {"text/markdown": "[43](43_results.ipynb), [x](https://a.b/c.ipynb)"}
+    output = nbformat.v4.new_output("display_data", said)
+    book.cells.append(nbformat.v4.new_code_cell("table", outputs=[output]))
+    made = tmp_path / "made.ipynb"
+    nbformat.write(book, made)
+    monkeypatch.setattr(build, "executed", lambda entry: made)
+    monkeypatch.setattr(build, "SOURCE", tmp_path)
+    (tmp_path / "notebooks").mkdir()
+    build.write_notebook(entry, "")
+    page = nbformat.read(tmp_path / "notebooks" / f"{entry.name}.ipynb", as_version=4)
+    shown = page.cells[-1].outputs[0].data["text/markdown"]
+    assert shown == "[43](43_results.html), [x](https://a.b/c.ipynb)"
+
+
 def test_dead_links_are_found(tmp_path):
     (tmp_path / "a.html").write_text('<p id="x"><a href="b.html#y">b</a><a href="#x">a</a>')
     (tmp_path / "b.html").write_text('<a href="a.html#z">a</a><img src="c.png"><a href="x:y">n</a>')
