@@ -52,6 +52,7 @@ DARK = {  # fills and strokes of the house's figures, by day and by night
     "stroke: #262626": "stroke: #e0e0e0",
     "stroke: #cccccc": "stroke: #48566b",
     "fill: #595959": "fill: #9aa4b2",
+    "fill: #d9d9d9": "fill: #2f3a47",
     "stroke: #595959": "stroke: #9aa4b2",
 }
 

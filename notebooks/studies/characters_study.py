@@ -229,7 +229,7 @@ def contrasts(gaps: Mapping[tuple[float, int, str], tuple[Gap, float]]) -> pd.Da
 def draw_contrasts(gaps: Mapping[tuple[float, int, str], tuple[Gap, float]]) -> Figure:
     """Draw the contrasts with their paired t intervals, a panel a setting."""
     settings = list(dict.fromkeys(key[:2] for key in gaps))
-    size = 4.4 * len(settings), 2.6
+    size = 5.6 * len(settings), 2.6
     fig, axes = plt.subplots(1, len(settings), figsize=size, squeeze=False, sharex=True)
     for ax, setting in zip(axes[0], settings, strict=True):
         own = {key[2]: pair for key, pair in gaps.items() if key[:2] == setting and pair[0].seeds}

@@ -124,7 +124,7 @@ def draw_contrasts(
         method: whose colour they have.
     """
     settings = list(dict.fromkeys(key[:2] for key in gaps))
-    size = 4.4 * len(settings), 2.6
+    size = 5.6 * len(settings), 2.6
     fig, axes = plt.subplots(1, len(settings), figsize=size, squeeze=False, sharex=True)
     for ax, setting in zip(axes[0], settings, strict=True):
         own = {key[2]: pair for key, pair in gaps.items() if key[:2] == setting}
