@@ -120,6 +120,13 @@ def formulas_are_latex(book: Book) -> list[str]:
     return [f"has formulas with {', '.join(doubled)}"] if doubled else []
 
 
+def answers_are_folded(book: Book) -> list[str]:
+    """Exercises have answers, which nobody reads by accident."""
+    text = "\n".join(cell.source for cell in book.cells("markdown"))
+    asked, folded = "*Exercise" in text, "<details><summary>Answers</summary>\n\n" in text
+    return ["has exercises without folded answers"] if asked and not folded else []
+
+
 def links_lead_on(book: Book) -> list[str]:
     text = "\n".join(cell.source for cell in book.cells("markdown"))
     return dead_links(text, book.path.parent)
@@ -142,6 +149,7 @@ CHECKS = (
     no_trailing_semicolon,
     no_machine_paths,
     formulas_are_latex,
+    answers_are_folded,
     links_lead_on,
 )
 
@@ -222,6 +230,11 @@ FAULTS: dict[str, tuple[Callable, Callable[[NotebookNode], object], str]] = {
         formulas_are_latex,
         lambda nb: nb.cells[2].update(source="a $\\\\times$ b"),
         r"\\times",
+    ),
+    "no answers": (
+        answers_are_folded,
+        lambda nb: nb.cells[2].update(source="*Exercises:* (1) Why?"),
+        "without folded answers",
     ),
     "kernel": (portable_kernel, lambda nb: nb.metadata.kernelspec.update(name="mine"), "mine"),
     "no kernel": (portable_kernel, lambda nb: nb.metadata.pop("kernelspec"), "kernel None"),
