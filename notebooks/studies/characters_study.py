@@ -253,9 +253,9 @@ def draw_curves(recorded: pd.DataFrame, counted: float) -> Figure:
     Args:
         counted: the loss of characters' frequencies alone.
     """
-    own = _opened(recorded)
-    own = own[own.metric == "curve"]
-    dropout, modules = own[own.modules > 1].groupby(SETTING).size().idxmax()
+    own = recorded[recorded.metric == "curve"]
+    cut = own[own.modules > 1]
+    dropout, modules = (cut if len(cut) else own).groupby(SETTING).size().idxmax()
     own = own[(own.dropout == dropout) & own.modules.isin([1, modules])]
     fig, ax = plt.subplots()
     for method, rows in own.groupby("method", sort=False):

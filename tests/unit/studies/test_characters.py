@@ -3,6 +3,7 @@
 import math
 from itertools import islice
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
@@ -172,3 +173,12 @@ def test_a_run_leaves_the_test_articles_closed_for_the_tuning_seed():
         assert (test is None) == (seed == TUNING_SEED)
     again, *_ = study.run(case, text, **settings)
     assert list(islice(again, 8)) == list(islice(losses, 8))
+
+
+def test_curves_are_drawn_of_whatever_has_run():
+    """A run of the tuning seed, and one of sequential training alone, have a figure, too."""
+    rows = _recorded({"seq": 0.0, "fr": 0.1}, seeds=[TUNING_SEED])
+    for own, drawn in ((rows, 2), (rows[rows.method == "seq"], 1)):
+        figure = study.draw_curves(own, counted=3.0)
+        assert len(figure.axes[0].get_legend().get_texts()) == drawn
+        plt.close(figure)
