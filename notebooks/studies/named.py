@@ -1,0 +1,62 @@
+"""Every contrast that was written down before its runs, and what came out: a table for README."""
+
+from collections.abc import Hashable, Mapping
+from typing import Any
+
+import pandas as pd
+
+from alkit.records import results
+from studies import characters_study, dtp_tables, ladder_tables
+from studies.tuned import shown
+
+__all__ = ["contrasts"]
+
+POINTS = {("06_label_ladder", "cpu"): ladder_tables, ("52_training", "cifar"): dtp_tables}
+CHARACTERS = ("36_language_model", "cpu")
+
+
+def contrasts() -> pd.DataFrame:
+    """Return a row a contrast that has runs: rates, difference with n and both intervals, verdict.
+
+    The first interval is the paired t's over seeds; p is by Holm's rule over a notebook's setting.
+    """
+    return pd.DataFrame([*_accuracies(), *_losses()])
+
+
+def _accuracies() -> list[dict[str, str]]:
+    rows = []
+    for (notebook, preset), tables in POINTS.items():
+        recorded = results.load(notebook, preset)
+        rates = tables.chosen_rates(recorded)
+        for row in tables.contrasts(tables.contrast_gaps(recorded)).to_dict("records"):
+            setting = row["data"], row["model"]
+            own = {arm: rate for (*where, arm), rate in rates.items() if tuple(where) == setting}
+            row |= {"set": ", ".join(setting), "difference": f"{row['points (n)']} points"}
+            rows.append(_row(notebook, row, own))
+    return rows
+
+
+def _losses() -> list[dict[str, str]]:
+    recorded = results.load(*CHARACTERS)
+    found = characters_study.contrasts(characters_study.contrast_gaps(recorded))
+    rates = characters_study.chosen_rates(recorded)
+    rows = []
+    for row in found.to_dict("records"):
+        row["set"] = f"wikitext, dropout {row['dropout']:g}, K = {row['modules']}"
+        row["difference"] = f"{row['nats']:+.3f} {row['paired t']} ({row['n']}) nats"
+        rows.append(_row(CHARACTERS[0], row, rates))
+    return rows
+
+
+def _row(notebook: str, row: dict[Hashable, Any], rates: Mapping[str, float]) -> dict[str, str]:
+    p = row["p, Holm"]
+    return {
+        "notebook": f"[{notebook[:2]}](notebooks/{notebook}.ipynb)",
+        "set": row["set"],
+        "contrast": row["contrast"],
+        "rates": shown([rates[arm] for arm in row["contrast"].split(" - ")]),
+        "difference (n)": row["difference"],
+        "bootstrap": row["bootstrap"],
+        "p, Holm": f"{p:.3f}" if p >= 0.001 else "< 0.001",
+        "verdict": row["verdict"],
+    }
