@@ -80,7 +80,8 @@ class Entry:
 def contents() -> list[Entry]:
     """Return the notebooks in README's order; a row may name several."""
     found = []
-    for names, shows, takes in ROW.findall((ROOT / "README.md").read_text(encoding="utf-8")):
+    page = sections((ROOT / "README.md").read_text(encoding="utf-8"))["Notebooks"]
+    for names, shows, takes in ROW.findall(page):
         for name in re.findall(r"\(notebooks/(\w+)\.ipynb\)", names):
             book = nbformat.read(ROOT / "notebooks" / f"{name}.ipynb", as_version=4)
             title = book.cells[0].source.splitlines()[0].removeprefix("# ")
