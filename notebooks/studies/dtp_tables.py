@@ -135,8 +135,8 @@ def arms(recorded: pd.DataFrame) -> pd.DataFrame:
             values = {m: own[own.metric == m].value.astype(float) for m in SHOWN}
             accuracy, above = values["accuracy"], gap(setting, name, BASELINE)
             tried = tuned.rates_tried(recorded, ARM, (data, model, name))
-            row = {"data": data, "model": model, "method": name, "lr": own.lr.iloc[0]}
-            row |= {"grid": tuned.shown(tried), "n": len(accuracy)}
+            row = {"data": data, "model": model, "method": name, "n": len(accuracy)}
+            row |= {"lr": tuned.shown([own.lr.iloc[0]]), "grid": tuned.shown(tried)}
             row |= {"accuracy": accuracy.mean(), "sd": accuracy.std()}
             row |= {"above shallow, points (n)": "-" if name == BASELINE else str(above)}
             row |= {"diverged": int(values["diverged"].sum())}

@@ -109,7 +109,7 @@ def accuracies(recorded: pd.DataFrame) -> pd.DataFrame:
             values = {each: own[own.metric == each].value.astype(float) for each in SHOWN}
             last = values["accuracy"]
             row = {"data": data, "model": family, "arm": arm.code, "name": name, "n": len(last)}
-            row |= {"lr": own.lr.iloc[0], "accuracy": last.mean(), "sd": last.std()}
+            row |= {"lr": tuned.shown([own.lr.iloc[0]]), "accuracy": last.mean(), "sd": last.std()}
             row |= {"mean_of_exits": values["mean_of_exits"].mean()}
             row |= {"diverged": int(values["diverged"].sum())}
             row |= {"head_parameters": int(values["head_parameters"].iloc[0])}

@@ -93,7 +93,7 @@ def test_the_table_of_arms(rows):
     assert list(table.index) == ["bp", "dtp", "dfa", "shallow"]
     assert list(table.n) == [5] * 4
     assert table.grid["dtp"] == "0.05, 0.1, 0.2"
-    assert table.lr["dtp"] == 0.1
+    assert table.round(0).lr["dtp"] == "0.1"  # rates outlive a table's round
     assert table.accuracy["bp"] == pytest.approx(90.6)
     assert table["above shallow, points (n)"]["bp"].startswith("+45.60 [")
     assert table["above shallow, points (n)"]["shallow"] == "-"

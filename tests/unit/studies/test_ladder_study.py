@@ -145,6 +145,7 @@ def test_contrasts_have_both_intervals_and_a_verdict_each():
     accuracies = ladder_tables.accuracies(pd.DataFrame(rows)).set_index("name")
     assert list(accuracies.index) == ["bp", "linear", "fixed_codes", "detached"]
     assert (accuracies.n == 6).all()
+    assert all(float(each) > 0 for each in accuracies.round(2).lr)  # rates outlive a table's round
     assert not ladder_tables.contrast_gaps(pd.DataFrame())
     rows += opened("simplex_codes", [160, 161, 162, 161, 160, 158])
     extra = ladder_tables.explored(pd.DataFrame(rows))
