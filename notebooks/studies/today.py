@@ -107,12 +107,14 @@ def _elastic() -> str:
     rivals = results.load("43_results", "rivals")
     rows = rivals if len(rivals) else results.load("43_results", "cpu")
     table = elastic_study.ablation(rows)
-    times = table.loc[table.index[0][0]]["against ddp"]
+    own = table.loc[table.index[0][0]]
+    times, ours = own["against ddp"], own.loc["elastic"]
     alone = times.get("ddp_freeze_cache")
     without = "" if alone is None else f"; the same freezing without a pipeline {alone:.1f} times"
     return (
         f"**Elastic pipelines** fine-tune {times['elastic']:.1f} times as fast as data parallel"
-        f" training where the model fits a device{without} ([43](notebooks/43_results.ipynb))."
+        f" training ({ours.low:.2f} to {ours.high:.2f} over {ours.n:.0f} seeds) where the model"
+        f" fits a device{without} ([43](notebooks/43_results.ipynb))."
         f"{_budget()}"
     )
 

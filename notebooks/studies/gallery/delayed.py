@@ -54,7 +54,7 @@ def directions(rows: pd.DataFrame) -> Figure:
 
 
 def cuts(rows: pd.DataFrame) -> Figure:
-    """Draw by how much measured cuts are faster than uniform ones, by method and modules."""
+    """Draw by how much cuts from a profile should beat uniform ones, by method and modules."""
     own = rows[rows.metric == "gain"].astype({"value": float, "modules": int})
     fig, ax = plt.subplots()
     for method, part in own.groupby("method", sort=False):
@@ -62,7 +62,7 @@ def cuts(rows: pd.DataFrame) -> Figure:
         ax.plot(part.modules, part.value, label=viz.label(method), ms=4, **style)
     ax.axhline(1, color="0.6", lw=0.8)
     ax.set(xlabel="modules", ylabel="uniform over best", xticks=sorted(own.modules.unique()))
-    ax.set_title(f"Measured cuts are up to {own.value.max():.2f} times as fast as uniform ones")
+    ax.set_title(f"Reckoned: best cuts up to {own.value.max():.2f} times as fast as uniform ones")
     ax.legend(frameon=False, fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5))
     return fig
 
