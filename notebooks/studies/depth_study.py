@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from alkit.al.backprop import BPModel
 from alkit.al.model import ALModel
-from alkit.data.parts import DataSet
+from alkit.data.parts import DataSet, Part
 from alkit.engine.loop import Plan
 from alkit.records import results
 from studies import diagnostics, ladder_study
@@ -81,6 +81,7 @@ def diagnosed(
     code_rank       directions that learned codes use, their mean taken off
     code_cosine     their mean cosine, likewise
     semantics       correlation of their distances with those between classes in the reference
+    decoded         test accuracy of decoding h down to the labels, minus that of the nearest code
 
     Args:
         reference: test features of every block of a model trained by backprop.
@@ -101,6 +102,7 @@ def diagnosed(
         found["alignment"] = diagnostics.alignment(model, *batch)
     if isinstance(model, NearestCode):
         found |= _of_codes(model.tables(), reference, y)
+        found["decoded"] = [_decoded(model, data.test, at) for at in range(1, len(model) + 1)]
     return {metric: values for metric, values in found.items() if values}
 
 
@@ -122,6 +124,16 @@ def over_blocks(recorded: pd.DataFrame, metric: str, depth: int) -> pd.DataFrame
     made = pd.DataFrame(rows, columns=["arm", "block", "value"]).astype({"value": float})
     found = made.groupby(["arm", "block"], sort=False).value
     return found.agg(mean="mean", least="min", most="max", n="count").reset_index()
+
+
+def _decoded(model: NearestCode, part: Part, depth: int) -> float:
+    """Return by how many points an exit's accuracy is higher through its decoders."""
+    found = []
+    for read_out in (ALModel.predict, NearestCode.predict):
+        batches = part.batches(512, shuffle=False)
+        scores = torch.cat([read_out(model, x, depth) for x, _ in batches])
+        found.append(100 * (scores.argmax(1) == part.y).float().mean().item())
+    return found[0] - found[1]
 
 
 def _of_codes(

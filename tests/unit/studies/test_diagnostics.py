@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+from alkit.al.model import ALModel
 from alkit.data import datasets
 from alkit.engine.loop import Plan
 from alkit.records import results
@@ -120,7 +121,12 @@ def test_a_run_and_what_its_blocks_show(digits):
     assert set(lengths.values()) == {3}
     assert set(lengths) == {
         "probe", "class_distance", "cka_bp", "alignment", "code_rank", "code_cosine", "semantics",
+        "decoded",
     }  # fmt: skip
+    x, y = digits.test.x, digits.test.y
+    through, nearest = ALModel.predict(detached, x, 2), detached.predict(x, 2)
+    gain = (through.argmax(1) == y).float().mean() - (nearest.argmax(1) == y).float().mean()
+    assert found["decoded"][1] == pytest.approx(100 * gain.item(), abs=1e-4)
     own = depth_study.diagnosed(bp, digits, reference)
     assert own["cka_bp"] == pytest.approx([1, 1, 1])
     assert "alignment" not in own
