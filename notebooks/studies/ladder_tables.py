@@ -128,9 +128,9 @@ def by_arm(recorded: pd.DataFrame) -> pd.DataFrame:
 
     Beside them the rates that were tried and the hours of one core that all runs took.
     """
-    if not len(recorded):
-        return pd.DataFrame()
     found, rows = accuracies(recorded), []
+    if not len(found):
+        return pd.DataFrame()
     for (data, family), own in found.groupby(["data", "model"], sort=False):
         at = recorded[(recorded.data == data) & (recorded.model == family)]
         row = {"data": data, "network": family}
