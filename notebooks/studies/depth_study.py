@@ -79,7 +79,7 @@ def diagnosed(
     cka_bp          likeness to the block of the same depth in the reference
     alignment       cosine of the local gradient with backprop's, of local arms
     code_rank       directions that learned codes use, their mean taken off
-    code_cosine     their mean cosine, likewise
+    code_cosine     the largest cosine of two of them, likewise
     semantics       correlation of their distances with those between classes in the reference
     decoded         test accuracy of decoding h down to the labels, minus that of the nearest code
 
@@ -142,7 +142,7 @@ def _of_codes(
     centred = [table - table.mean(0) for table in tables]
     found = {
         "code_rank": [diagnostics.effective_rank(each) for each in centred],
-        "code_cosine": [diagnostics.mean_cosine(each) for each in centred],
+        "code_cosine": [diagnostics.largest_cosine(each) for each in centred],
     }
     if reference:
         wanted = diagnostics.between_classes(reference[-1], y)

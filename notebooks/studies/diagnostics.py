@@ -28,7 +28,7 @@ __all__ = [
     "class_distance_ratio",
     "effective_rank",
     "features",
-    "mean_cosine",
+    "largest_cosine",
     "probe",
     "same_order",
 ]
@@ -116,10 +116,10 @@ def effective_rank(rows: Tensor) -> float:
     return float(torch.exp(torch.special.entr(shares).sum()))
 
 
-def mean_cosine(rows: Tensor) -> float:
-    """Return the mean cosine between different rows of (C, K)."""
+def largest_cosine(rows: Tensor) -> float:
+    """Return the largest cosine between two rows of (C, K): 1 where two are one direction."""
     unit = F.normalize(rows, dim=1)
-    return float((unit @ unit.T)[~torch.eye(len(unit), dtype=torch.bool)].mean())
+    return float((unit @ unit.T)[~torch.eye(len(unit), dtype=torch.bool)].max())
 
 
 def same_order(a: Tensor, b: Tensor) -> float:

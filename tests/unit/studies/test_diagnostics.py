@@ -46,8 +46,10 @@ def test_class_distance_ratio_by_hand():
 def test_effective_rank_and_cosine_of_rows():
     assert diagnostics.effective_rank(torch.eye(6)) == pytest.approx(6)
     assert diagnostics.effective_rank(torch.ones(6, 4)) == pytest.approx(1)
-    assert diagnostics.mean_cosine(torch.eye(6)) == 0
-    assert diagnostics.mean_cosine(torch.ones(6, 4)) == pytest.approx(1)
+    assert diagnostics.largest_cosine(torch.eye(6)) == 0
+    assert diagnostics.largest_cosine(torch.tensor([[1.0, 0], [0, 2], [3, 3]])) == pytest.approx(
+        0.5**0.5
+    )
 
 
 def test_same_order_is_a_correlation():
