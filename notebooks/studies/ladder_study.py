@@ -8,7 +8,7 @@ order of the samples and the noise, the same for all arms.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -26,7 +26,7 @@ from alkit.records.study import pack
 from studies.ladder_arms import ARMS, build, head_parameters
 from studies.tuned import TUNING_SEED
 
-__all__ = ["SPLIT_SEED", "TUNING_SEED", "Outcome", "exit_scores", "record", "run"]
+__all__ = ["SPLIT_SEED", "TUNING_SEED", "Outcome", "exit_scores", "record", "run", "trained"]
 
 SPLIT_SEED = 0
 
@@ -76,19 +76,38 @@ def run(
     """
     torch.manual_seed(seed)
     blocks = _blocks(family, data, dict(sizes or {}), vectors)
-    sample, _ = next(iter(data.train.batches(2, shuffle=False)))
     width = 1.0 if data.vocabulary else (sizes or {}).get("width", 1.0)
+    plan = Plan(epochs=epochs, batch_size=batch_size, seed=seed, augment=augment)
+    return trained(arm, blocks, data, plan, lr=lr, width=width)
+
+
+def trained(
+    arm: str,
+    blocks: Sequence[nn.Module],
+    data: DataSet,
+    plan: Plan,
+    *,
+    lr: float,
+    width: float = 1.0,
+) -> Outcome:
+    """Train an arm over blocks of one's own, by a cosine schedule, as `run` does.
+
+    Args:
+        plan: its seed is that of the order, and says whether the test part is opened.
+        width: factor of a picture network's channels, see `studies.ladder_arms.build`.
+    """
+    sample, _ = next(iter(data.train.batches(2, shuffle=False)))
     model = build(arm, blocks, data.num_classes, sample, lr=lr, width=width)
-    trainer = Trainer(model, ARMS[arm].method, seed=seed)
+    trainer = Trainer(model, ARMS[arm].method, seed=plan.seed)
     closed = Splits(data.train, data.validation, None, data.name, data.num_classes)
-    plan = {"schedule": "cosine", "augment": augment, "stop_at_divergence": True}
-    whole = Plan(epochs=epochs, batch_size=batch_size, seed=seed, **plan)
+    whole = replace(plan, schedule="cosine", stop_at_divergence=True)
     fit = train_epochs(trainer, closed, whole, choose=False, progress=False)
     validation, _ = _exits(model, data.validation)
-    opened = seed != TUNING_SEED and not fit.diverged
+    opened = plan.seed != TUNING_SEED and not fit.diverged
     test, correct = _exits(model, data.test) if opened else (None, None)
     losses = [] if fit.losses is None else fit.losses.mean(0).tolist()
-    return Outcome(arm, seed, lr, fit, validation, test, correct, losses, head_parameters(model))
+    beside = head_parameters(model)
+    return Outcome(arm, plan.seed, lr, fit, validation, test, correct, losses, beside)
 
 
 def exit_scores(model: Any, part: Part, batch_size: int = 512) -> Tensor:

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from alkit.records.comparisons import Gap
+from alkit.records.comparisons import Gap, mean_and_seeds
 from studies import tuned
 from studies.ladder_arms import ARMS
 from studies.tuned import TUNING_SEED, Named
@@ -20,6 +20,7 @@ __all__ = [
     "MARGIN",
     "accuracies",
     "best_local",
+    "by_arm",
     "chosen_rate",
     "chosen_rates",
     "contrast_gaps",
@@ -40,11 +41,16 @@ CONTRASTS = (
 )
 SAID = {
     "bp": "backprop",
+    "deep_supervision": "deep supervision",
     "linear": "linear heads",
     "cosine": "cosine heads",
     "fixed_codes": "frozen codes",
     "detached": "AL's detached codes",
     "coupled": "AL's coupled codes",
+    "published": "AL as published",
+    "published_ce": "AL as published, labels first",
+    "dgl": "DGL",
+    "scpl": "SCPL",
 }
 # one thing changed at a time; not named beforehand, so they get intervals and no verdict
 EXPLORED = (
@@ -115,6 +121,29 @@ def accuracies(recorded: pd.DataFrame) -> pd.DataFrame:
             row |= {"head_parameters": int(values["head_parameters"].iloc[0])}
             rows.append(row | {"train_s": values["train_s"].median()})
     return pd.DataFrame(rows)
+
+
+def by_arm(recorded: pd.DataFrame) -> pd.DataFrame:
+    """Return a row a set and network, a column an arm: test accuracy, mean, sd and n, in percent.
+
+    Beside them the rates that were tried and the hours of one core that all runs took.
+    """
+    found, rows = accuracies(recorded), []
+    if not len(found):
+        return pd.DataFrame()
+    for (data, family), own in found.groupby(["data", "model"], sort=False):
+        at = recorded[(recorded.data == data) & (recorded.model == family)]
+        row = {"data": data, "network": family}
+        row |= {
+            f"{arm.arm} {say(arm.name)}": mean_and_seeds(arm.accuracy, arm.sd, arm.n)
+            for arm in own.itertuples(index=False)
+        }
+        tried = sorted(at.lr[at.seed == TUNING_SEED].unique())
+        hours = at.value[at.metric == "train_s"].astype(float).sum() / 3600
+        rows.append(row | {"rates": tuned.shown(tried), "core-hours": f"{hours:.1f}"})
+    last = ["rates", "core-hours"]
+    made = pd.DataFrame(rows).fillna("")
+    return made[[*made.columns.drop(last), *last]]
 
 
 def contrast_gaps(

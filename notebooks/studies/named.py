@@ -11,7 +11,11 @@ from studies.tuned import shown
 
 __all__ = ["contrasts"]
 
-POINTS = {("06_label_ladder", "cpu"): ladder_tables, ("52_training", "cifar"): dtp_tables}
+POINTS = {
+    ("06_label_ladder", "cpu"): ladder_tables,
+    ("08_depth", "cpu"): ladder_tables,
+    ("52_training", "cifar"): dtp_tables,
+}
 CHARACTERS = ("36_language_model", "cpu")
 
 

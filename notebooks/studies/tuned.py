@@ -20,6 +20,7 @@ __all__ = [
     "chosen_rates",
     "contrast_gaps",
     "contrasts",
+    "decided",
     "draw_contrasts",
     "edges",
     "rates_tried",
@@ -137,11 +138,11 @@ def draw_contrasts(
         ax.set_yticks(range(len(own)), [f"{a}: {b}" for a, b in zip(names, told, strict=True)])
         ax.invert_yaxis()
         ax.set(xlabel="points of test accuracy", title=", ".join(setting))
-    fig.suptitle(_decided(gaps, margin, say), x=0.01, ha="left", fontweight="bold")
+    fig.suptitle(decided(gaps, margin, say), x=0.01, ha="left", fontweight="bold")
     return fig
 
 
-def _decided(gaps: Named, margin: float, say: Callable[[str], str]) -> str:
+def decided(gaps: Named, margin: float, say: Callable[[str], str]) -> str:
     """Say who is ahead or behind, and how many contrasts are equal or open."""
     found = {key: verdict(*pair, margin) for key, pair in gaps.items()}
     parts = [

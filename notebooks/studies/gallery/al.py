@@ -10,11 +10,12 @@ from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 from alkit.figures import viz
 from alkit.records import study
 from alkit.records.comparisons import gap
-from studies import bench, ladder_tables
+from studies import bench, depth_figures, ladder_tables
 
 __all__ = [
     "ablation",
     "above_bound",
+    "depth",
     "embeddings",
     "exits",
     "first_speed",
@@ -157,6 +158,11 @@ def ladder(rows: pd.DataFrame) -> Figure | None:
     """Draw the contrasts named before the runs: verdicts, and intervals of the paired t."""
     gaps = ladder_tables.contrast_gaps(rows)
     return ladder_tables.draw_contrasts(gaps) if gaps else None
+
+
+def depth(rows: pd.DataFrame) -> Figure | None:
+    """Draw test accuracy over the number of blocks, by arm of the label ladder; bars are seeds."""
+    return depth_figures.draw_depths(rows)
 
 
 def first_speed(rows: pd.DataFrame) -> Figure:

@@ -155,3 +155,20 @@ def test_contrasts_have_both_intervals_and_a_verdict_each():
     [ax] = ladder_tables.draw_contrasts(gaps).axes
     assert ax.get_yticklabels()[0].get_text() == "AL's detached codes - frozen codes: ahead (6)"
     plt.close("all")
+
+
+def test_accuracies_by_arm_have_rates_and_hours():
+    rows = tuning("linear", 1.0, 2.0, 0.0) + opened("linear", [160, 170])
+    rows += opened("published_ce", [150]) + [row("bp", 100, "train_s", 7200 - 3)]
+    table = ladder_tables.by_arm(pd.DataFrame(rows))
+    assert table.to_dict("records") == [
+        {
+            "data": "d",
+            "network": "m",
+            "A2 linear heads": "82.50 ± 3.54 (2)",
+            "A7b AL as published, labels first": "75.00 (1)",
+            "rates": "0.0003, 0.001, 0.003",
+            "core-hours": "2.0",
+        }
+    ]
+    assert ladder_tables.by_arm(pd.DataFrame()).empty

@@ -1,0 +1,79 @@
+"""Figures of the ladder over depth: accuracies, and what blocks show, an arm a line."""
+
+from collections.abc import Mapping
+
+import matplotlib.pyplot as plt
+import pandas as pd
+from matplotlib.figure import Figure
+
+from alkit.figures import viz
+from studies import depth_study, ladder_tables
+from studies.tuned import TUNING_SEED, decided
+
+__all__ = ["draw_blocks", "draw_depths"]
+
+ARMS = ("bp", "linear", "cosine", "fixed_codes", "detached", "coupled")
+MARKERS = "osP^Dv"
+
+
+def draw_depths(recorded: pd.DataFrame) -> Figure | None:
+    """Draw test accuracy over depth, an arm a line: means over seeds, and their range."""
+    own = recorded[(recorded.metric == "accuracy") & (recorded.seed != TUNING_SEED)]
+    if not len(own):
+        return None  # the tuning seed has no test accuracy
+    own = own.assign(depth=own.model.str.extract(r"(\d+)$", expand=False).astype(int))
+    own = own.astype({"value": float})
+    own["name"] = own.recipe.replace("", "bp")
+    fig, ax = plt.subplots(figsize=viz.WIDE)
+    for shift, (name, style) in enumerate(_styles().items()):
+        found = own[own.name == name].groupby("depth").value.agg(["mean", "min", "max"])
+        if not len(found):
+            continue
+        at = found.index * 1.02 ** (shift - 2.5)  # ranges of arms don't cover each other
+        spread = [found["mean"] - found["min"], found["max"] - found["mean"]]
+        ax.errorbar(at, found["mean"], spread, label=ladder_tables.say(name), capsize=2, **style)
+    depths = sorted(own.depth.unique())
+    ax.set_xscale("log")
+    ax.set_xticks(depths, [str(depth) for depth in depths])
+    ax.set_xticks([], minor=True)
+    ax.set(xlabel="blocks", ylabel="test accuracy, %")
+    ax.legend(frameon=False, fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5))
+    gaps = ladder_tables.contrast_gaps(recorded)
+    deepest = depth_study.name_of(int(max(depths)))
+    last = {key: pair for key, pair in gaps.items() if key[1] == deepest}
+    said = decided(last, ladder_tables.MARGIN, ladder_tables.say)
+    ax.set_title(f"{max(depths)} blocks: {said}")
+    return fig
+
+
+def draw_blocks(recorded: pd.DataFrame, depth: int, metrics: Mapping[str, str]) -> Figure | None:
+    """Draw what blocks show, a panel a metric, an arm a line: means over seeds, and their range.
+
+    Args:
+        metrics: of `depth_study.diagnosed`, with the words for the axis.
+    """
+    tables = {m: depth_study.over_blocks(recorded, m, depth) for m in metrics}
+    if not any(map(len, tables.values())):
+        return None
+    size = (4.2 * len(metrics), 3.2)
+    fig, axes = plt.subplots(1, len(metrics), figsize=size, squeeze=False)
+    styles = _styles()
+    for ax, (metric, table) in zip(axes[0], tables.items(), strict=True):
+        for name, own in table.groupby("arm", sort=False):
+            style = styles.get(str(name), {"color": "0.6", "ls": ":"})
+            line = style | {"ms": 3}
+            ax.plot(own.block, own["mean"], label=ladder_tables.say(str(name)), **line)
+            ax.fill_between(own.block, own.least, own.most, color=style["color"], alpha=0.15, lw=0)
+        ax.set(xlabel="block", ylabel=metrics[metric])
+    handles = {}
+    for ax in axes[0]:
+        handles |= dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True))
+    fig.legend(handles.values(), handles, loc="outside right center", frameon=False, fontsize=7)
+    return fig
+
+
+def _styles() -> dict[str, dict[str, str]]:
+    """Return a colour and marker an arm; backprop has its own."""
+    colours = [viz.colour("bp"), *viz.shades(len(ARMS) - 1)]
+    pairs = zip(ARMS, colours, MARKERS, strict=True)
+    return {name: {"color": colour, "marker": marker} for name, colour, marker in pairs}
