@@ -6,12 +6,16 @@ from typing import Any
 import pandas as pd
 
 from alkit.records import results
-from studies import characters_study, dtp_tables, ladder_tables
+from studies import characters_study, delayed_study, dtp_tables, ladder_tables
 from studies.tuned import shown
 
 __all__ = ["contrasts"]
 
-POINTS = {("06_label_ladder", "cpu"): ladder_tables, ("52_training", "cifar"): dtp_tables}
+POINTS = {
+    ("06_label_ladder", "cpu"): ladder_tables,
+    ("32_resnet_accuracy", "cpu"): delayed_study,
+    ("52_training", "cifar"): dtp_tables,
+}
 CHARACTERS = ("36_language_model", "cpu")
 
 

@@ -20,7 +20,7 @@ def made_resnet(points: dict[tuple[str, int], float], seeds=SEEDS) -> pd.DataFra
         labels = {"method": method, "modules": modules, "lr": 0.1, "seed": seed, "data": "made"}
         labels |= {"recipe": f"K={modules}", "model": "resnet20", "n": 1000}
         for metric, value in (
-            ("accuracy", accuracy), ("val_best", accuracy), ("diverged", False),
+            ("accuracy", accuracy), ("val_accuracy", accuracy), ("diverged", False),
             ("correct", pack(correct)),
         ):  # fmt: skip
             rows.append(labels | {"metric": metric, "value": value})
