@@ -156,12 +156,15 @@ def chosen_rates(recorded: pd.DataFrame) -> dict[tuple[str, str, str], float]:
 
 
 def contrast_gaps(recorded: pd.DataFrame) -> Named:
-    """Return the contrasts named before the runs, with Holm's p over those of a setting."""
+    """Return the contrasts named before the runs that have runs, with Holm's p over a setting's."""
     found = {}
     for (*setting, modules), own in _settings(at_chosen_rates(recorded)):
-        label_of = {method: f"{method} K={modules}" for method in ("pipedream", "fr")}
-        label_of["seq"] = "seq K=1"
-        pairs = {f"{one} - {other}": (label_of[one], label_of[other]) for one, other in CONTRASTS}
+        ran = set(own.method)
+        pairs = {
+            f"{one} - {other}": (_case(one, modules), _case(other, modules))
+            for one, other in CONTRASTS
+            if {one, other} <= ran
+        }
         for name, pair in tuned.contrast_gaps(own, pairs).items():
             found[*_named(setting, modules), name] = pair
     return found
@@ -181,6 +184,11 @@ def _settings(recorded: pd.DataFrame) -> list[tuple[tuple[str, str, int], pd.Dat
         for (data, model), own in recorded.groupby(["data", "model"], sort=False)
         for modules in sorted(own.modules[own.modules > 1].unique())
     ]
+
+
+def _case(method: str, modules: int) -> str:
+    """Name a case as `alkit.records.study.label` reads it from a row."""
+    return f"{method} K={1 if method == 'seq' else modules}"
 
 
 def _named(setting: list[str], modules: int) -> tuple[str, str]:
