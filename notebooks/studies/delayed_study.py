@@ -120,11 +120,14 @@ def edges(recorded: pd.DataFrame) -> pd.DataFrame:
 def accuracies(recorded: pd.DataFrame) -> pd.DataFrame:
     """Return a row a method and number of modules at its chosen rate.
 
-    Columns: method, modules, lr, n (seeds), mean, sd (of n - 1), diverged (runs that did).
+    Columns: method, modules, lr, n (seeds), mean, sd (of n - 1), diverged (runs that did), minutes
+    (of a run, beside another one on the same machine; the median).
     """
-    made = comparisons.accuracies(at_chosen_rates(recorded), ["method", "modules", "lr"])
-    made = made.drop(columns=["least", "most"]).reset_index()
-    return made.sort_values(["method", "modules"], ignore_index=True)
+    own, by = at_chosen_rates(recorded), [*ARM, "lr"]
+    made = comparisons.accuracies(own, by).drop(columns=["least", "most"])
+    took = own[own.metric == "train_s"].astype({"value": float}).groupby(by).value.median()
+    made = made.join((took / 60).rename("minutes")).reset_index()
+    return made.sort_values(ARM, ignore_index=True)
 
 
 def gaps(recorded: pd.DataFrame, against: str = "seq") -> pd.DataFrame:
