@@ -43,6 +43,7 @@ __all__ = [
     "losses",
     "record",
     "run",
+    "said",
 ]
 
 MARGIN = 0.02  # nats a character: a hundredth of what the model is left with
@@ -221,7 +222,7 @@ def contrasts(gaps: Mapping[tuple[float, int, str], tuple[Gap, float]]) -> pd.Da
         row = {"dropout": dropout, "modules": modules, "contrast": name, "n": each.seeds}
         row |= {"nats": each.points, "paired t": f"[{each.low:+.3f}, {each.high:+.3f}]"}
         row |= {"bootstrap": f"[{each.boot_low:+.3f}, {each.boot_high:+.3f}]", "p, Holm": p}
-        row |= {f"p, within {MARGIN}": each.p_within(MARGIN), "verdict": _verdict(each, p)}
+        row |= {f"p, within {MARGIN}": each.p_within(MARGIN), "verdict": said(each, p)}
         rows.append(row)
     return pd.DataFrame(rows)
 
@@ -239,7 +240,7 @@ def draw_contrasts(gaps: Mapping[tuple[float, int, str], tuple[Gap, float]]) -> 
             ax.plot(each.points, at, marker="o", color=colour)
         ax.axvspan(-MARGIN, MARGIN, color="0.85", zorder=0)
         names = [" - ".join(map(viz.label, name.split(" - "))) for name in own]
-        told = [f"{_verdict(*pair)} ({pair[0].seeds})" for pair in own.values()]
+        told = [f"{said(*pair)} ({pair[0].seeds})" for pair in own.values()]
         ax.set_yticks(range(len(own)), [f"{a}: {b}" for a, b in zip(names, told, strict=True)])
         ax.invert_yaxis()
         ax.set(xlabel="nats a character more", title=f"dropout {setting[0]:g}, K = {setting[1]}")
@@ -274,20 +275,20 @@ def draw_curves(recorded: pd.DataFrame, counted: float) -> Figure:
 def _decided(gaps: Mapping[tuple[float, int, str], tuple[Gap, float]]) -> str:
     """Say what the first setting decided, by name, and how many contrasts it left."""
     first = next(iter(gaps))[:2]
-    found = {key[2]: _verdict(*pair) for key, pair in gaps.items() if key[:2] == first}
+    found = {key[2]: said(*pair) for key, pair in gaps.items() if key[:2] == first}
     parts = []
-    for name, said in found.items():
-        if said in ("worse", "better"):
+    for name, each in found.items():
+        if each in ("worse", "better"):
             one, other = (viz.label(method) for method in name.split(" - "))
-            parts.append(f"{one} {said} than {other}")
+            parts.append(f"{one} {each} than {other}")
     counted = [(list(found.values()).count(each), each) for each in ("equal", "open")]
     return "; ".join([*parts, *(f"{count} {each}" for count, each in counted if count)])
 
 
-def _verdict(found: Gap, p: float) -> str:
+def said(found: Gap, p: float) -> str:
     """Say "worse" or "better" (a higher or lower loss), "equal" within the margin, or "open"."""
-    said = verdict(found, p, MARGIN)
-    return {"ahead": "worse", "behind": "better"}.get(said, said)
+    told = verdict(found, p, MARGIN)
+    return {"ahead": "worse", "behind": "better"}.get(told, told)
 
 
 def _tuning(recorded: pd.DataFrame) -> pd.DataFrame:

@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 
 from alkit.records import results
-from studies import characters_study, dtp_tables, ladder_tables
+from studies import characters_study, delayed_study, dtp_tables, ladder_tables
 from studies.tuned import shown
 
 __all__ = ["contrasts"]
@@ -14,6 +14,7 @@ __all__ = ["contrasts"]
 POINTS = {
     ("06_label_ladder", "cpu"): ladder_tables,
     ("08_depth", "cpu"): ladder_tables,
+    ("32_resnet_accuracy", "cpu"): delayed_study,
     ("52_training", "cifar"): dtp_tables,
 }
 CHARACTERS = ("36_language_model", "cpu")

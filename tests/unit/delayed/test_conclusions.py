@@ -7,6 +7,7 @@ import torch
 
 from alkit.records.study import pack
 from studies import conclusions
+from studies.tuned import TUNING_SEED
 
 SEEDS = range(5)
 
@@ -20,7 +21,7 @@ def made_resnet(points: dict[tuple[str, int], float], seeds=SEEDS) -> pd.DataFra
         labels = {"method": method, "modules": modules, "lr": 0.1, "seed": seed, "data": "made"}
         labels |= {"recipe": f"K={modules}", "model": "resnet20", "n": 1000}
         for metric, value in (
-            ("accuracy", accuracy), ("val_best", accuracy), ("diverged", False),
+            ("accuracy", accuracy), ("val_accuracy", accuracy), ("diverged", False),
             ("correct", pack(correct)),
         ):  # fmt: skip
             rows.append(labels | {"metric": metric, "value": value})
@@ -62,30 +63,31 @@ def test_two_seeds_that_disagree_and_one_seed_decide_nothing():
     assert two["2 modules: FR behind PipeDream"] == "open"
 
 
-def made_bert(losses: dict[tuple[str, int], float], too_large: float, seeds=SEEDS) -> pd.DataFrame:
-    """Runs at two rates; at the larger one stale methods end at `too_large`."""
+def made_characters(losses: dict[str, float], seeds=SEEDS) -> pd.DataFrame:
+    """Runs of a character model whose test losses are about these, and one that chose a rate."""
     rows = []
-    for seed, (method, modules), lr in product(seeds, losses, (0.1, 1.0)):
-        labels = {"method": method, "modules": modules, "lr": lr, "seed": seed}
-        loss = losses[method, modules] + seed / 1000
-        ends = too_large if lr == 1.0 and method != "seq" else loss
-        rows.append(labels | {"metric": "final_loss", "value": ends})
-        rows.append(labels | {"metric": "diverged", "value": False})
+    for seed, (method, mean) in product([TUNING_SEED, *seeds], losses.items()):
+        labels = {"method": method, "modules": 1 if method == "seq" else 5, "seed": seed}
+        labels |= {"dropout": 0.1, "lr": 0.01 if method == "seq" else 0.003}
+        values = [mean + seed % 3 / 1000 + item / 100 for item in range(8)]
+        metric = "val_loss" if seed == TUNING_SEED else "article_losses"
+        rows.append(labels | {"metric": metric, "value": mean if seed == TUNING_SEED else values})
     return pd.DataFrame(rows)
 
 
-LOSSES = {("seq", 1): 5.0, ("pipedream", 3): 5.05, ("fr", 3): 5.0, ("fr, new noise", 3): 6.0}
+LOSSES = {"seq": 2.0, "pipedream": 2.1, "fr": 2.1, "fr, new noise": 2.4}
 
 
-def test_bert():
-    found = conclusions.bert(made_bert(LOSSES, 7.0))
-    same = list(found["same?"])
-    assert same == ["yes", "with new noise: yes; replayed: no", "yes"]
-    assert found.ours.iloc[2].startswith("at 1 it ends at 5.00, 15 of 15 stale runs at 7.00")
-    assert conclusions.bert(made_bert(LOSSES, 5.0))["same?"].iloc[2] == "open"
-    one = conclusions.bert(made_bert(LOSSES, 7.0, seeds=[0]))["same?"]
+def test_a_transformer():
+    found = conclusions.transformer(made_characters(LOSSES))
+    assert list(found["same?"]) == ["no", "with new noise: yes; replayed: no", "open"]
+    assert "+0.10 [" in found.ours.iloc[0]
+    assert found.ours.iloc[2].endswith("sequential 0.01, PipeDream 0.003, FR 0.003")
+    none = conclusions.transformer(made_characters(LOSSES | {"pipedream": 2.0}))
+    assert none["same?"].iloc[0] == "yes"
+    one = conclusions.transformer(made_characters(LOSSES, seeds=[0]))["same?"]
     assert list(one) == ["open", "with new noise: open; replayed: open", "open"]
 
 
-def test_bert_before_all_have_run():
-    assert not len(conclusions.bert(made_bert({("seq", 1): 5.0, ("fr", 3): 5.0}, 7.0)))
+def test_a_transformer_before_it_has_run():
+    assert not len(conclusions.transformer(pd.DataFrame()))

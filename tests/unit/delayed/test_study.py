@@ -16,6 +16,7 @@ from studies import delayed_study as study
 from studies.delayed_rate import linear, multistep
 from studies.delayed_widget import ScheduleDashboard
 from studies.divergence import directions, diverged_at
+from studies.tuned import TUNING_SEED
 from tests.unit.delayed.nets import mlp, momentum, pipeline, vectors
 
 
@@ -75,20 +76,24 @@ def _recorded(tmp_path, accuracies):
     return pd.DataFrame(run.rows)
 
 
-def test_rates_are_chosen_with_seed_0_and_used_for_all(tmp_path):
+def test_rates_are_chosen_with_a_seed_that_does_not_count(tmp_path):
     frame = _recorded(
         tmp_path,
         {
+            ("seq", 1, 0.1, TUNING_SEED): 60,
+            ("seq", 1, 0.2, TUNING_SEED): 50,
             ("seq", 1, 0.1, 0): 60,
-            ("seq", 1, 0.2, 0): 50,
             ("seq", 1, 0.1, 1): 62,
-            ("seq", 1, 0.2, 1): 99,
-            ("fr", 4, 0.1, 0): 30,
+            ("seq", 1, 0.2, 1): 99,  # at a rate that was not chosen
+            ("fr", 4, 0.1, TUNING_SEED): 30,
+            ("fr", 4, 0.2, TUNING_SEED): 40,
+            ("fr", 4, 0.3, TUNING_SEED): 20,
             ("fr", 4, 0.2, 0): 40,
             ("fr", 4, 0.2, 1): 42,
         },
     )
     assert study.best_rates(frame) == {("seq", 1): 0.1, ("fr", 4): 0.2}
+    assert study.edges(frame).method.tolist() == ["seq"]
     table = study.accuracies(frame).set_index("method")
     assert table.loc["seq", "mean"] == 61
     assert table.loc["fr", ["lr", "n"]].tolist() == [0.2, 2]
@@ -96,6 +101,26 @@ def test_rates_are_chosen_with_seed_0_and_used_for_all(tmp_path):
     assert (gap.method, gap.modules, gap.seeds) == ("fr", 4, 2)
     assert gap.points == pytest.approx(20)
     assert gap.boot_low < 20 < gap.boot_high
+
+
+def test_the_tuning_seed_leaves_the_test_part_closed(tmp_path):
+    frame = _recorded(tmp_path, {("seq", 1, 0.1, TUNING_SEED): 60})
+    assert not set(frame.metric) & {"accuracy", "correct"}
+
+
+def test_contrasts_are_those_of_a_number_of_modules(tmp_path):
+    points = {("seq", 1): 80, ("fr", 3): 70, ("pipedream", 3): 75, ("fr", 11): 50}
+    points = {(*case, 0.1, seed): value for case, value in points.items() for seed in range(5)}
+    frame = _recorded(tmp_path, points | {("fr", 3, 0.1, TUNING_SEED): 50})
+    found = study.contrast_gaps(frame)
+    at = {modules: ("cifar10", f"resnet20, K = {modules}") for modules in (3, 11)}
+    assert found[*at[3], "fr - seq"][0].points == pytest.approx(-10)
+    assert found[*at[3], "fr - pipedream"][0].points == pytest.approx(-5)
+    assert found[*at[11], "fr - seq"][0].points == pytest.approx(-30)
+    assert (*at[11], "pipedream - seq") not in found  # no runs yet
+    assert study.chosen_rates(frame) == {(*at[3], "fr"): 0.1}
+    told = study.contrasts(found).set_index(["model", "contrast"]).verdict
+    assert told[at[3][1], "fr - seq"] == "behind"
 
 
 def test_cases():
