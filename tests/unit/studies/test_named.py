@@ -6,11 +6,11 @@ from studies import dtp_tables, named, publish
 
 
 def test_a_row_a_contrast_that_has_runs():
-    table = named.contrasts().set_index(["notebook", "contrast"])
+    table = named.contrasts().set_index(["notebook", "set", "contrast"])
     assert table.index.is_unique
     gaps = dtp_tables.contrast_gaps(results.load("52_training", "cifar"))
-    for (*_, name), (gap, p) in gaps.items():
-        row = table.loc["[52](notebooks/52_training.ipynb)", name]
+    for (*setting, name), (gap, p) in gaps.items():
+        row = table.loc["[52](notebooks/52_training.ipynb)", ", ".join(setting), name]
         assert row["difference (n)"] == f"{gap} points"
         assert row["p, Holm"] == (f"{p:.3f}" if p >= 0.001 else "< 0.001")
     text = publish.markdown(named.contrasts())
