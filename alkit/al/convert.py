@@ -50,7 +50,9 @@ def to_al(
         num_classes: C, 2 or more; 1 only for numbers to predict, with a recipe of squared errors.
         sample: a batch that the first block takes; two samples are enough. It is run once, in
             evaluation mode, so buffers don't change.
-        recipe: bridges, codes and losses; of `alkit.al.recipes.RECIPES`, or a `Recipe`.
+        recipe: bridges, codes and losses; of `alkit.al.recipes.RECIPES`, or a `Recipe`. The default
+            is local classifiers with frozen codes: learned ones gain on some texts (notebook 06)
+            and lose over many blocks (notebook 08).
         code_dim: K, the width of the label code; the recipe's by default.
         lr: a number or {"enc": ..., "ae": ...}; the recipe's by default.
         pool: reduces a block's output to (B, D), one for all blocks or one a block; the recipe's

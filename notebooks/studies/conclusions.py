@@ -26,7 +26,7 @@ def resnet(recorded: pd.DataFrame) -> pd.DataFrame:
     rows = [
         (
             "2 to 6 modules lose slightly (below a point)",
-            f"up to {worst}",
+            f"{_counted(stale.modules)} modules: up to {worst}",
             _verdict(worst.less(SLIGHT), behind=False),
         )
     ]
@@ -80,6 +80,11 @@ def transformer(recorded: pd.DataFrame) -> pd.DataFrame:
         ),
     ]
     return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def _counted(modules: pd.Series) -> str:
+    """Return the numbers of modules that have runs: "2, 3"."""
+    return ", ".join(str(int(count)) for count in sorted(modules.unique()))
 
 
 def _yes(worse: str) -> str:

@@ -49,6 +49,8 @@ def draw_depths(recorded: pd.DataFrame) -> Figure | None:
 def draw_blocks(recorded: pd.DataFrame, depth: int, metrics: Mapping[str, str]) -> Figure | None:
     """Draw what blocks show, a panel a metric, an arm a line: means over seeds, and their range.
 
+    A panel's title follows the arm that ends lowest.
+
     Args:
         metrics: of `depth_study.diagnosed`, with the words for the axis.
     """
@@ -62,14 +64,26 @@ def draw_blocks(recorded: pd.DataFrame, depth: int, metrics: Mapping[str, str]) 
         for name, own in table.groupby("arm", sort=False):
             style = styles.get(str(name), {"color": "0.6", "ls": ":"})
             line = style | {"ms": 3}
-            ax.plot(own.block, own["mean"], label=ladder_tables.say(str(name)), **line)
+            ax.plot(own.block, own["mean"], label=_say(str(name)), **line)
             ax.fill_between(own.block, own.least, own.most, color=style["color"], alpha=0.15, lw=0)
         ax.set(xlabel="block", ylabel=metrics[metric])
+        ax.set_title(_lowest(table))
     handles = {}
     for ax in axes[0]:
         handles |= dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True))
     fig.legend(handles.values(), handles, loc="outside right center", frameon=False, fontsize=7)
     return fig
+
+
+def _lowest(table: pd.DataFrame) -> str:
+    """Say how the arm that ends lowest went, from the first block to the last."""
+    means = table.groupby("arm")["mean"].agg(["first", "last"])
+    arm = means["last"].idxmin()
+    return f"{_say(arm)}: {means['first'][arm]:.2f} to {means['last'][arm]:.2f}"
+
+
+def _say(arm: str) -> str:
+    return "backprop, another start" if arm == "bp again" else ladder_tables.say(arm)
 
 
 def _styles() -> dict[str, dict[str, str]]:

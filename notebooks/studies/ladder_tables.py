@@ -189,10 +189,10 @@ def say(arm: str) -> str:
 
 
 def _opened(recorded: pd.DataFrame) -> Iterable[tuple[Any, pd.DataFrame]]:
-    """Return by (data, network) the rows of the seeds that count."""
+    """Return by (data, network), in their order, the rows of the seeds that count."""
     if not len(recorded):
         return ()
-    return recorded[recorded.seed != TUNING_SEED].groupby(SETTING, sort=False)
+    return recorded[recorded.seed != TUNING_SEED].groupby(SETTING)
 
 
 def _named(recorded: pd.DataFrame) -> pd.DataFrame:

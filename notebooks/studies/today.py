@@ -45,12 +45,16 @@ def _associated() -> str:
 
 
 def _ladder() -> str:
-    """Return what the label ladder decided."""
+    """Return what the label ladder decided on texts, and over the most blocks."""
     gaps = ladder_tables.contrast_gaps(results.load("06_label_ladder", "cpu"))
+    deep = ladder_tables.contrast_gaps(results.load("08_depth", "cpu"))
+    deepest = max((key[:2] for key in deep), default=None)
+    gaps |= {key: pair for key, pair in deep.items() if key[:2] == deepest}
     wanted = [each for each in gaps if each[2].endswith((" - bp", "detached - fixed_codes"))]
     own = {each: gaps[each] for each in wanted}
     told = _decided(own, ladder_tables.MARGIN, ladder_tables.say)
-    return f" Accuracy ([06](notebooks/06_label_ladder.ipynb)): {told}." if told else ""
+    links = "[06](notebooks/06_label_ladder.ipynb), [08](notebooks/08_depth.ipynb)"
+    return f" Accuracy ({links}): {told}." if told else ""
 
 
 def _decided(gaps: Named, margin: float, say: Callable[[str], str]) -> str:

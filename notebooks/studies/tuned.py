@@ -143,10 +143,13 @@ def draw_contrasts(
 
 
 def decided(gaps: Named, margin: float, say: Callable[[str], str]) -> str:
-    """Say who is ahead or behind, and how many contrasts are equal or open."""
+    """Say who is ahead or behind, on which set if there are several, and how many are neither."""
     found = {key: verdict(*pair, margin) for key, pair in gaps.items()}
+    several = len({key[:2] for key in found}) > 1
     parts = [
-        spoken(key[2], each, say) for key, each in found.items() if each in ("ahead", "behind")
+        spoken(name, each, say) + (f" on {data} x {network}" if several else "")
+        for (data, network, name), each in found.items()
+        if each in ("ahead", "behind")
     ]
     counted = [(list(found.values()).count(each), each) for each in ("equal", "open")]
     return "; ".join([*parts, *(f"{count} {each}" for count, each in counted if count)])

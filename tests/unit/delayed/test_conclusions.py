@@ -43,6 +43,7 @@ def test_resnet():
     assert same["2 modules: FR behind PipeDream"] == "open"
     assert same["11 modules: FR ahead of PipeDream"] == "yes"
     assert "-10.0" in found.ours["11 modules: FR ahead of PipeDream"]
+    assert found.ours.iloc[0].startswith("2 modules: up to +0.5")
 
 
 def test_the_other_way_round():

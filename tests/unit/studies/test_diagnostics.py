@@ -2,6 +2,7 @@
 
 import math
 
+import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
 import torch
@@ -11,7 +12,7 @@ from alkit.al.model import ALModel
 from alkit.data import datasets
 from alkit.engine.loop import Plan
 from alkit.records import results
-from studies import depth_study, diagnostics, ladder_arms
+from studies import depth_figures, depth_study, diagnostics, ladder_arms
 from tests.unit.studies.test_ladder import batch, made
 
 
@@ -135,9 +136,27 @@ def test_a_run_and_what_its_blocks_show(digits):
     made_run = results.Run("08_depth")
     for seed in (0, 1):
         depth_study.record(made_run, "detached", 3, seed, found)
-    table = depth_study.over_blocks(pd.DataFrame(made_run.rows), "probe", 3)
+    recorded = pd.DataFrame(made_run.rows)
+    table = depth_study.over_blocks(recorded, "probe", 3)
     assert table.n.tolist() == [2, 2, 2]
     assert table["mean"].tolist() == pytest.approx(found["probe"], abs=1e-4)
+
+
+def test_a_panel_s_title_follows_the_arm_that_ends_lowest():
+    made_run = results.Run("08_depth")
+    for arm, values in {
+        "linear": [90.0, 80.0],
+        "bp again": [95.0, 70.0],
+        "bp": [60.0, 99.0],
+    }.items():
+        depth_study.record(made_run, arm, 2, 0, {"probe": values})
+    recorded = pd.DataFrame(made_run.rows)
+    figure = depth_figures.draw_blocks(recorded, 2, {"probe": "accuracy of a probe, %"})
+    titles = {figure.axes[0].get_title(loc=where) for where in ("left", "center")}
+    assert titles - {""} == {"backprop, another start: 95.00 to 70.00"}
+    assert depth_figures.draw_blocks(recorded, 4, {"probe": ""}) is None
+    assert depth_figures.draw_depths(recorded) is None
+    plt.close("all")
 
 
 def test_blocks_halve_a_picture_to_8_pixels():

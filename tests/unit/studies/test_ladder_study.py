@@ -11,6 +11,7 @@ from alkit.data import datasets
 from alkit.records import results
 from alkit.records.study import pack
 from studies import ladder_arms, ladder_study, ladder_tables
+from studies.tuned import decided
 
 SIZES = {"blocks": 1, "width": 8, "hidden": 4}
 
@@ -152,6 +153,10 @@ def test_contrasts_have_both_intervals_and_a_verdict_each():
     assert list(extra.contrast) == ["simplex_codes - fixed_codes"]
     assert "verdict" not in extra
     assert ladder_tables.explored(pd.DataFrame()).empty
+    here = "AL's detached codes ahead of frozen codes"
+    assert decided(gaps, 0.5, ladder_tables.say) == f"{here}; 1 equal; 2 open"
+    both = gaps | {("e", "m", "linear - bp"): gaps["d", "m", "detached - bp"]}
+    assert decided(both, 0.5, ladder_tables.say) == f"{here} on d x m; 1 equal; 3 open"
     [ax] = ladder_tables.draw_contrasts(gaps).axes
     assert ax.get_yticklabels()[0].get_text() == "AL's detached codes - frozen codes: ahead (6)"
     plt.close("all")
