@@ -129,8 +129,7 @@ def same_order(a: Tensor, b: Tensor) -> float:
     classes look alike.
     """
     a, b = (each.double() - each.double().mean() for each in (a, b))
-    size = a.norm() * b.norm()
-    return float(a @ b / size) if size > 1e-9 else float("nan")
+    return float(a @ b / (a.norm() * b.norm()))
 
 
 def alignment(model: ALModel, x: Any, y: Tensor) -> list[float]:

@@ -94,6 +94,7 @@ def test_rates_are_chosen_with_a_seed_that_does_not_count(tmp_path):
     )
     assert study.best_rates(frame) == {("seq", 1): 0.1, ("fr", 4): 0.2}
     assert study.edges(frame).method.tolist() == ["seq"]
+    assert set(study.at_chosen_rates(frame).seed) == {0, 1}
     table = study.accuracies(frame).set_index("method")
     assert table.loc["seq", "mean"] == 61
     assert table.loc["fr", ["lr", "n"]].tolist() == [0.2, 2]

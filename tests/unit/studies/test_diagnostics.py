@@ -68,6 +68,24 @@ def test_a_probe_finds_what_is_linear_and_nothing_in_noise():
     assert diagnostics.probe([(x[part], y[part]) for part in cut]) < 60
 
 
+def test_a_probe_s_penalty_is_chosen_on_validation():
+    """A strong ridge never names the class in the middle, which lies between the two others."""
+    x = torch.linspace(-1, 1, 300)[torch.randperm(300, generator=torch.Generator().manual_seed(0))]
+    y = (x > -1 / 3).long() + (x > 1 / 3)
+    cut = (slice(0, 150), slice(150, 200), slice(200, 300))
+    assert diagnostics.probe([(x[part, None], y[part]) for part in cut]) > 90
+
+
+def test_alignment_leaves_modes_and_statistics_as_they_are():
+    torch.manual_seed(0)
+    blocks = [nn.Sequential(nn.Linear(6, 6), nn.BatchNorm1d(6), nn.Tanh()) for _ in range(2)]
+    model = ladder_arms.build("linear", blocks, 3, torch.zeros(2, 6), lr=0.1).eval()
+    x, y, _ = batch()
+    diagnostics.alignment(model, x, y)
+    assert not model.training
+    assert all(int(block[1].num_batches_tracked) == 0 for block in blocks)
+
+
 @pytest.mark.parametrize("arm", ["linear", "detached", "coupled"])
 def test_the_last_block_s_gradient_is_backprop_s(arm):
     model = made(arm)
