@@ -1,5 +1,6 @@
 """Figures of the ladder over depth: accuracies, and what blocks show, an arm a line."""
 
+import textwrap
 from collections.abc import Mapping
 
 import matplotlib.pyplot as plt
@@ -14,6 +15,7 @@ __all__ = ["draw_blocks", "draw_depths"]
 
 ARMS = ("bp", "linear", "cosine", "fixed_codes", "detached", "coupled")
 MARKERS = "osP^Dv"
+TITLE = 78  # characters of a title's line
 
 
 def draw_depths(recorded: pd.DataFrame) -> Figure | None:
@@ -42,7 +44,7 @@ def draw_depths(recorded: pd.DataFrame) -> Figure | None:
     deepest = depth_study.name_of(int(max(depths)))
     last = {key: pair for key, pair in gaps.items() if key[1] == deepest}
     said = decided(last, ladder_tables.MARGIN, ladder_tables.say)
-    ax.set_title(f"{max(depths)} blocks: {said}")
+    ax.set_title(textwrap.fill(f"{max(depths)} blocks: {said}", TITLE))
     return fig
 
 
