@@ -7,7 +7,7 @@
     A4 fixed_codes        orthonormal codes               A9 dgl           a deep head
     A5 detached           AL: learned codes, centred      A10 scpl         contrast within a batch
 
-The blocks are the same ones, and start alike; A0 to A6 pool alike. Arms H1 to H7 change one thing
+The blocks are the same ones, and start alike; A0 to A6 pool alike. Arms H1 to H8 change one thing
 of A4, A5 or A6 each.
 """
 
@@ -49,6 +49,8 @@ class Arm:
         base: the arm that this one changes, to see what it is that helps; it takes its rate.
         recipe: changes of that arm's recipe.
         change: of its label side, a function of (model, classes).
+        replays: whether its labels follow the codes of a run of the base, each class another's;
+            `studies.ladder_study.trained` makes that run.
     """
 
     code: str
@@ -57,6 +59,7 @@ class Arm:
     base: str = ""
     recipe: Mapping[str, Any] = field(default_factory=dict)
     change: Callable[[ALModel, int], None] | None = None
+    replays: bool = False
 
     @property
     def method(self) -> str:
@@ -92,6 +95,8 @@ ARMS = {
         base="detached",
         change=labels.train_then_freeze,
     ),
+    "permuted_detached": Arm("H3a", "each class another's codes", base="detached", replays=True),
+    "permuted_coupled": Arm("H3b", "each class another's codes", base="coupled", replays=True),
     "coupled_0": Arm(
         "H4a",
         "no autoencoder",
@@ -108,6 +113,13 @@ ARMS = {
     "narrow_fixed": Arm("H7a", "codes 8 wide", base="fixed_codes", recipe=NARROW),
     "narrow_detached": Arm("H7b", "codes 8 wide", base="detached", recipe=NARROW),
     "narrow_coupled": Arm("H7c", "codes 8 wide", base="coupled", recipe=NARROW),
+    "told": Arm("H8a", "g is told super-classes", base="detached", change=labels.tell),
+    "told_dealt": Arm(
+        "H8b",
+        "g is told super-classes of others",
+        base="detached",
+        change=partial(labels.tell, dealt=True),
+    ),
 }
 
 

@@ -7,6 +7,7 @@ The split into train, validation and test is one for all seeds. A seed fixes the
 order of the samples and the noise, the same for all arms.
 """
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,11 +20,14 @@ from alkit.al.families import FAMILIES
 from alkit.al.trainer import Trainer
 from alkit.data.given import Splits
 from alkit.data.parts import DataSet, Part
+from alkit.data.seeds import generator_for
 from alkit.engine.loop import Plan, train_epochs
 from alkit.engine.record import Record
 from alkit.records import results
 from alkit.records.study import pack
 from studies.ladder_arms import ARMS, build, head_parameters
+from studies.ladder_labels import replay, watch
+from studies.ladder_models import NearestCode
 from studies.tuned import TUNING_SEED
 
 __all__ = ["SPLIT_SEED", "TUNING_SEED", "Outcome", "exit_scores", "record", "run", "trained"]
@@ -97,17 +101,43 @@ def trained(
         width: factor of a picture network's channels, see `studies.ladder_arms.build`.
     """
     sample, _ = next(iter(data.train.batches(2, shuffle=False)))
-    model = build(arm, blocks, data.num_classes, sample, lr=lr, width=width)
-    trainer = Trainer(model, ARMS[arm].method, seed=plan.seed)
-    closed = Splits(data.train, data.validation, None, data.name, data.num_classes)
-    whole = replace(plan, schedule="cosine", stop_at_divergence=True)
-    fit = train_epochs(trainer, closed, whole, choose=False, progress=False)
+    options: dict[str, Any] = {"lr": lr, "width": width}
+    tables = None
+    if ARMS[arm].replays:
+        with torch.random.fork_rng(devices=[]):  # so that both runs start alike
+            own = copy.deepcopy(blocks)
+            base = build(ARMS[arm].base, own, data.num_classes, sample, **options)
+            tables = _codes_met(base, data, plan)
+    model = build(arm, blocks, data.num_classes, sample, **options)
+    if tables is not None:
+        replay(model, tables, _permuted(data.num_classes, plan.seed))
+    fit = _fit(model, ARMS[arm].method, data, plan)
     validation, _ = _exits(model, data.validation)
     opened = plan.seed != TUNING_SEED and not fit.diverged
     test, correct = _exits(model, data.test) if opened else (None, None)
     losses = [] if fit.losses is None else fit.losses.mean(0).tolist()
     beside = head_parameters(model)
     return Outcome(arm, plan.seed, lr, fit, validation, test, correct, losses, beside)
+
+
+def _fit(model: Any, method: str, data: DataSet, plan: Plan) -> Record:
+    trainer = Trainer(model, method, seed=plan.seed)
+    closed = Splits(data.train, data.validation, None, data.name, data.num_classes)
+    whole = replace(plan, schedule="cosine", stop_at_divergence=True)
+    return train_epochs(trainer, closed, whole, choose=False, progress=False)
+
+
+def _permuted(classes: int, seed: int) -> Tensor:
+    """Return whose codes each class gets."""
+    return torch.randperm(classes, generator=generator_for("permuted codes", seed))
+
+
+def _codes_met(model: NearestCode, data: DataSet, plan: Plan) -> list[Tensor]:
+    """Train a model and return, a level each, the codes that every batch met and the last ones."""
+    met = watch(model)
+    if _fit(model, "al", data, plan).diverged:
+        raise RuntimeError("the run whose codes are to be replayed diverged: give a smaller rate")
+    return [torch.stack([*own, last]) for own, last in zip(met, model.tables(), strict=True)]
 
 
 def exit_scores(model: Any, part: Part, batch_size: int = 512) -> Tensor:

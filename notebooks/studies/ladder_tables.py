@@ -16,7 +16,7 @@ from studies.tuned import TUNING_SEED, Named
 
 __all__ = [
     "CONTRASTS",
-    "EXPLORED",
+    "HYPOTHESES",
     "MARGIN",
     "accuracies",
     "best_local",
@@ -52,12 +52,25 @@ SAID = {
     "dgl": "DGL",
     "scpl": "SCPL",
 }
-# one thing changed at a time; not named beforehand, so they get intervals and no verdict
-EXPLORED = (
-    *((name, arm.base) for name, arm in ARMS.items() if arm.base),
-    ("trained_codes", "fixed_codes"),
-    ("narrow_detached", "narrow_fixed"),
-)
+# by contrast, one thing changed at a time; H6 is a read-out and no arm, see `studies.depth_study`
+HYPOTHESES = {
+    ("random_codes", "fixed_codes"): "H1 geometry",
+    ("simplex_codes", "fixed_codes"): "H1 geometry",
+    ("trained_codes", "fixed_codes"): "H1 geometry",
+    ("detached", "trained_codes"): "H2 drift",
+    ("permuted_detached", "detached"): "H3 meaning",
+    ("permuted_coupled", "coupled"): "H3 meaning",
+    ("coupled_0", "coupled"): "H4 regularisation",
+    ("coupled_0.1", "coupled"): "H4 regularisation",
+    ("one_code", "detached"): "H5 a code a level",
+    ("narrow_fixed", "fixed_codes"): "H7 bottleneck",
+    ("narrow_detached", "detached"): "H7 bottleneck",
+    ("narrow_coupled", "coupled"): "H7 bottleneck",
+    ("narrow_detached", "narrow_fixed"): "H7 bottleneck",
+    ("narrow_coupled", "narrow_fixed"): "H7 bottleneck",
+    ("told", "detached"): "H8 side information",
+    ("told", "told_dealt"): "H8 side information",
+}
 SETTING = ["data", "model"]
 ARM = [*SETTING, "arm"]
 SHOWN = ("accuracy", "mean_of_exits", "diverged", "head_parameters", "train_s")
@@ -172,10 +185,16 @@ def contrasts(gaps: Named) -> pd.DataFrame:
 
 
 def explored(recorded: pd.DataFrame) -> pd.DataFrame:
-    """Return the differences of `EXPLORED` that have runs: both intervals and n, no verdict."""
-    gaps = contrast_gaps(recorded, EXPLORED)
+    """Return the contrasts of `HYPOTHESES` that have runs, as `contrasts` does.
+
+    Holm's rule is over all of them, those without runs included.
+    """
+    gaps = contrast_gaps(recorded, list(HYPOTHESES))
     found = contrasts({key: pair for key, pair in gaps.items() if pair[0].seeds})
-    return found.drop(columns=["p", "p, Holm", "verdict"], errors="ignore")
+    if len(found):
+        asked = [HYPOTHESES[tuple(each.split(" - "))] for each in found.contrast]
+        found.insert(0, "hypothesis", asked)
+    return found
 
 
 def draw_contrasts(gaps: Named) -> Figure:

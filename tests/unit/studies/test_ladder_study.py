@@ -10,10 +10,15 @@ import torch
 from alkit.data import datasets
 from alkit.records import results
 from alkit.records.study import pack
-from studies import ladder_arms, ladder_study, ladder_tables
+from studies import ladder_arms, ladder_labels, ladder_study, ladder_tables
 from studies.tuned import decided
 
 SIZES = {"blocks": 1, "width": 8, "hidden": 4}
+
+
+@pytest.fixture(autouse=True)
+def super_classes(monkeypatch):
+    monkeypatch.setattr(ladder_labels, "SUPER_CLASSES", (0, 0, 1, 1, 1))  # of pydocs' five
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +75,21 @@ def test_a_seed_pairs_the_initial_blocks_of_all_arms(data):
     paired = [words(arm, 1) for arm in ("bp", "deep_supervision", "detached", "dgl")]
     assert all(torch.equal(each, paired[0]) for each in paired)
     assert not torch.equal(words("bp", 2), paired[0])
+
+
+@pytest.mark.parametrize("arm", ["detached", "coupled"])
+def test_a_replay_differs_from_its_base_by_the_order_of_classes_alone(arm, data, monkeypatch):
+    base, permuted = (trained(name, data, seed=1) for name in (arm, f"permuted_{arm}"))
+    assert permuted.losses != base.losses
+    monkeypatch.setattr(ladder_study, "_permuted", lambda classes, seed: torch.arange(classes))
+    same = trained(f"permuted_{arm}", data, seed=1)
+    assert [level[0] for level in same.losses] == [level[0] for level in base.losses]
+    assert torch.equal(same.correct, base.correct)
+
+
+def test_a_replay_of_a_run_that_diverged(data):
+    with pytest.raises(RuntimeError, match="the run whose codes are to be replayed diverged: give"):
+        trained("permuted_coupled", data, seed=0, lr=1e30)
 
 
 def test_the_last_exit_of_a_run_is_its_model_s_prediction(data):
@@ -151,7 +171,9 @@ def test_contrasts_have_both_intervals_and_a_verdict_each():
     rows += opened("simplex_codes", [160, 161, 162, 161, 160, 158])
     extra = ladder_tables.explored(pd.DataFrame(rows))
     assert list(extra.contrast) == ["simplex_codes - fixed_codes"]
-    assert "verdict" not in extra
+    assert list(extra.hypothesis) == ["H1 geometry"]
+    assert list(extra.verdict) == ["equal"]
+    assert extra["p, Holm"].iloc[0] == pytest.approx(min(1, 16 * extra.p.iloc[0]))
     assert ladder_tables.explored(pd.DataFrame()).empty
     here = "AL's detached codes ahead of frozen codes"
     assert decided(gaps, 0.5, ladder_tables.say) == f"{here}; 1 equal; 2 open"
