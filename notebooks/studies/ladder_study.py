@@ -33,6 +33,8 @@ from studies.tuned import TUNING_SEED
 __all__ = ["SPLIT_SEED", "TUNING_SEED", "Outcome", "exit_scores", "record", "run", "trained"]
 
 SPLIT_SEED = 0
+# operators of training; pictures take a third of the time so. Accuracies are taken in float32
+PRECISION = {"texts": "float32", "images": "bfloat16"}
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,8 @@ def run(
     torch.manual_seed(seed)
     blocks = _blocks(family, data, dict(sizes or {}), vectors)
     width = 1.0 if data.vocabulary else (sizes or {}).get("width", 1.0)
-    plan = Plan(epochs=epochs, batch_size=batch_size, seed=seed, augment=augment)
+    options = {"seed": seed, "augment": augment, "precision": PRECISION[FAMILIES[family].kind]}
+    plan = Plan(epochs=epochs, batch_size=batch_size, **options)
     return trained(arm, blocks, data, plan, lr=lr, width=width)
 
 
