@@ -9,7 +9,7 @@ from alkit.records import results
 from studies import characters_study, delayed_study, dtp_tables, ladder_tables
 from studies.tuned import shown
 
-__all__ = ["contrasts"]
+__all__ = ["contrasts", "hypotheses"]
 
 POINTS = {
     ("06_label_ladder", "cpu"): ladder_tables,
@@ -26,6 +26,22 @@ def contrasts() -> pd.DataFrame:
     The first interval is the paired t's over seeds; p is by Holm's rule over a notebook's setting.
     """
     return pd.DataFrame([*_accuracies(), *_losses()])
+
+
+def hypotheses() -> pd.DataFrame:
+    """Return the same of what 06 asks of codes, H1 to H8, without the notebook's column.
+
+    p is by Holm's rule over all hypotheses of a set.
+    """
+    recorded = results.load("06_label_ladder", "cpu")
+    rows = []
+    for row in ladder_tables.explored(recorded).to_dict("records"):
+        setting = row["data"], row["model"]
+        pair = row["contrast"].split(" - ")
+        rates = {arm: ladder_tables.chosen_rate(recorded, *setting, arm) for arm in pair}
+        row |= {"set": ", ".join(setting), "difference": f"{row['points (n)']} points"}
+        rows.append({"hypothesis": row["hypothesis"]} | _row("06_label_ladder", row, rates))
+    return pd.DataFrame(rows).drop(columns="notebook", errors="ignore")
 
 
 def _accuracies() -> list[dict[str, str]]:
@@ -62,6 +78,6 @@ def _row(notebook: str, row: dict[Hashable, Any], rates: Mapping[str, float]) ->
         "rates": shown([rates[arm] for arm in row["contrast"].split(" - ")]),
         "difference (n)": row["difference"],
         "bootstrap": row["bootstrap"],
-        "p, Holm": f"{p:.3f}" if p >= 0.001 else "< 0.001",
+        "p, Holm": "" if pd.isna(p) else f"{p:.3f}" if p >= 0.001 else "< 0.001",
         "verdict": row["verdict"],
     }

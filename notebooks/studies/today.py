@@ -45,16 +45,25 @@ def _associated() -> str:
 
 
 def _ladder() -> str:
-    """Return what the label ladder decided on texts, and over the most blocks."""
+    """Return what the label ladder decided on every set, and over the most blocks."""
     gaps = ladder_tables.contrast_gaps(results.load("06_label_ladder", "cpu"))
     deep = ladder_tables.contrast_gaps(results.load("08_depth", "cpu"))
     deepest = max((key[:2] for key in deep), default=None)
     gaps |= {key: pair for key, pair in deep.items() if key[:2] == deepest}
-    wanted = [each for each in gaps if each[2].endswith((" - bp", "detached - fixed_codes"))]
-    own = {each: gaps[each] for each in wanted}
-    told = _decided(own, ladder_tables.MARGIN, ladder_tables.say)
-    links = "[06](notebooks/06_label_ladder.ipynb), [08](notebooks/08_depth.ipynb)"
-    return f" Accuracy ({links}): {told}." if told else ""
+    codes, local = [], []
+    for (data, family, name), (found, p) in gaps.items():
+        told = f"{verdict(found, p, ladder_tables.MARGIN)} {found} on {data} x {family}"
+        if name == "detached - fixed_codes":
+            codes.append(told)
+        elif name.endswith(" - bp"):
+            local.append(f"{ladder_tables.say(name.removesuffix(' - bp'))} {told}")
+    if not gaps:
+        return ""
+    return (
+        " Points of accuracy ([06](notebooks/06_label_ladder.ipynb), [08](notebooks/08_depth.ipynb)):"
+        f" AL's detached codes against frozen codes: {', '.join(codes)}; the local rule that is best"
+        f" on validation against backprop: {', '.join(local)}."
+    )
 
 
 def _decided(gaps: Named, margin: float, say: Callable[[str], str]) -> str:

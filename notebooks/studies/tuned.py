@@ -118,16 +118,20 @@ def spoken(contrast: str, found: str, say: Callable[[str], str]) -> str:
 def draw_contrasts(
     gaps: Named, margin: float, *, say: Callable[[str], str] = str, method: str = "al"
 ) -> Figure:
-    """Draw the contrasts with their paired t intervals, a panel a set and network.
+    """Draw the contrasts with their paired t intervals, a panel a set and network, two a row.
 
     Args:
         say: an arm's name for people.
         method: whose colour they have.
     """
     settings = list(dict.fromkeys(key[:2] for key in gaps))
-    size = 5.6 * len(settings), 2.6
-    fig, axes = plt.subplots(1, len(settings), figsize=size, squeeze=False, sharex=True)
-    for ax, setting in zip(axes[0], settings, strict=True):
+    columns = min(2, len(settings))
+    lines = -(-len(settings) // columns)
+    size = 5.6 * columns, 2.2 * lines + 0.4
+    fig, axes = plt.subplots(lines, columns, figsize=size, squeeze=False, sharex=True)
+    for spare in axes.flat[len(settings) :]:
+        spare.remove()
+    for ax, setting in zip(axes.flat, settings, strict=False):
         own = {key[2]: pair for key, pair in gaps.items() if key[:2] == setting}
         for at, (each, _) in enumerate(own.values()):
             ax.plot([each.low, each.high], [at, at], color=colour(method), lw=2)

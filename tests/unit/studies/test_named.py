@@ -2,7 +2,7 @@
 
 from alkit.data.paths import root
 from alkit.records import results
-from studies import dtp_tables, named, publish
+from studies import dtp_tables, ladder_tables, named, publish
 
 
 def test_a_row_a_contrast_that_has_runs():
@@ -17,9 +17,36 @@ def test_a_row_a_contrast_that_has_runs():
     assert f"<!-- contrasts -->\n{text}\n<!-- /contrasts -->" in (root() / "README.md").read_text()
 
 
+def test_a_row_a_hypothesis_that_has_runs():
+    table = named.hypotheses()
+    kept = results.load("06_label_ladder", "cpu")
+    assert list(table.contrast) == list(ladder_tables.explored(kept).contrast)
+    assert list(table.columns) == [
+        "hypothesis", "set", "contrast", "rates", "difference (n)", "bootstrap", "p, Holm",
+        "verdict",
+    ]  # fmt: skip
+    told = f"<!-- hypotheses -->\n{publish.markdown(table)}\n<!-- /hypotheses -->"
+    assert told in (root() / "README.md").read_text()
+
+
 def test_a_record_that_is_not_there_has_no_row(monkeypatch):
     kept = results.load
     monkeypatch.setattr(
         results, "load", lambda name, preset: kept(name, preset)[: 0 if name[:2] == "52" else None]
     )
     assert not any("52" in each for each in named.contrasts().notebook)
+
+
+def test_one_seed_has_no_p(monkeypatch):
+    kept = results.load
+
+    def first_seed(name, preset):
+        rows = kept(name, preset)
+        return rows[rows.seed.isin([0, 100])] if name == "52_training" else rows
+
+    monkeypatch.setattr(results, "load", first_seed)
+    table = named.contrasts()
+    own = table[table.notebook.str.startswith("[52]")]
+    assert len(own)
+    assert set(own["p, Holm"]) == {""}
+    assert set(own.verdict) == {"open"}
