@@ -59,10 +59,11 @@ def _ladder() -> str:
             local.append(f"{ladder_tables.say(name.removesuffix(' - bp'))} {told}")
     if not gaps:
         return ""
+    links = "[06](notebooks/06_label_ladder.ipynb), [08](notebooks/08_depth.ipynb)"
     return (
-        " Points of accuracy ([06](notebooks/06_label_ladder.ipynb), [08](notebooks/08_depth.ipynb)):"
-        f" AL's detached codes against frozen codes: {', '.join(codes)}; the local rule that is best"
-        f" on validation against backprop: {', '.join(local)}."
+        f" Points of accuracy ({links}): AL's detached codes against frozen codes:"
+        f" {', '.join(codes)}; the local rule that is best on validation against backprop:"
+        f" {', '.join(local)}."
     )
 
 
