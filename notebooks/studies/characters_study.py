@@ -25,7 +25,7 @@ from alkit.records import results
 from alkit.records.comparisons import Gap, gap_of_values, holm, verdict
 from studies import characters
 from studies.delayed_rate import linear
-from studies.tuned import TUNING_SEED, shown
+from studies.tuned import TUNING_SEED, Pair, draw_panels, shown
 
 __all__ = [
     "CONTRASTS",
@@ -188,7 +188,7 @@ def losses(recorded: pd.DataFrame) -> pd.DataFrame:
 
 def contrast_gaps(
     recorded: pd.DataFrame, pairs: Sequence[tuple[str, str]] = CONTRASTS
-) -> dict[tuple[float, int, str], tuple[Gap, float]]:
+) -> dict[tuple[float, int, str], Pair]:
     """Return the contrasts by (dropout, modules, contrast): the gap in nats, and p by Holm's rule.
 
     A gap above 0 is a loss that is higher. Holm's rule runs over a setting's contrasts.
@@ -213,7 +213,7 @@ def contrast_gaps(
     return found
 
 
-def contrasts(gaps: Mapping[tuple[float, int, str], tuple[Gap, float]]) -> pd.DataFrame:
+def contrasts(gaps: Mapping[tuple[float, int, str], Pair]) -> pd.DataFrame:
     """Return a row a contrast that has runs: both intervals in nats, n, Holm's p, the verdict."""
     rows = []
     for (dropout, modules, name), (each, p) in gaps.items():
@@ -227,25 +227,21 @@ def contrasts(gaps: Mapping[tuple[float, int, str], tuple[Gap, float]]) -> pd.Da
     return pd.DataFrame(rows)
 
 
-def draw_contrasts(gaps: Mapping[tuple[float, int, str], tuple[Gap, float]]) -> Figure:
+def draw_contrasts(gaps: Mapping[tuple[float, int, str], Pair]) -> Figure:
     """Draw the contrasts with their paired t intervals, a panel a setting."""
-    settings = list(dict.fromkeys(key[:2] for key in gaps))
-    size = 5.6 * len(settings), 2.6
-    fig, axes = plt.subplots(1, len(settings), figsize=size, squeeze=False, sharex=True)
-    for ax, setting in zip(axes[0], settings, strict=True):
-        own = {key[2]: pair for key, pair in gaps.items() if key[:2] == setting and pair[0].seeds}
-        for at, (name, (each, _)) in enumerate(own.items()):
-            colour = viz.colour(name.partition(" - ")[0])
-            ax.plot([each.low, each.high], [at, at], color=colour, lw=2)
-            ax.plot(each.points, at, marker="o", color=colour)
-        ax.axvspan(-MARGIN, MARGIN, color="0.85", zorder=0)
-        names = [" - ".join(map(viz.label, name.split(" - "))) for name in own]
-        told = [f"{said(*pair)} ({pair[0].seeds})" for pair in own.values()]
-        ax.set_yticks(range(len(own)), [f"{a}: {b}" for a, b in zip(names, told, strict=True)])
-        ax.invert_yaxis()
-        ax.set(xlabel="nats a character more", title=f"dropout {setting[0]:g}, K = {setting[1]}")
-    fig.suptitle(_decided(gaps), x=0.01, ha="left", fontweight="bold")
-    return fig
+    panels: dict[str, dict[str, Pair]] = {}
+    for (dropout, modules, name), pair in gaps.items():
+        if pair[0].seeds:
+            panels.setdefault(f"dropout {dropout:g}, K = {modules}", {})[name] = pair
+    return draw_panels(
+        panels,
+        MARGIN,
+        title=_decided(gaps),
+        xlabel="nats a character more",
+        say=viz.label,
+        said=said,
+        colour=lambda contrast: viz.colour(contrast.partition(" - ")[0]),
+    )
 
 
 def draw_curves(recorded: pd.DataFrame, counted: float) -> Figure:
@@ -272,7 +268,7 @@ def draw_curves(recorded: pd.DataFrame, counted: float) -> Figure:
     return fig
 
 
-def _decided(gaps: Mapping[tuple[float, int, str], tuple[Gap, float]]) -> str:
+def _decided(gaps: Mapping[tuple[float, int, str], Pair]) -> str:
     """Say what the first setting decided, by name, and how many contrasts it left."""
     first = next(iter(gaps))[:2]
     found = {key[2]: said(*pair) for key, pair in gaps.items() if key[:2] == first}

@@ -17,11 +17,13 @@ from alkit.records.comparisons import Gap, gap, holm, verdict
 __all__ = [
     "TUNING_SEED",
     "Named",
+    "Pair",
     "chosen_rates",
     "contrast_gaps",
     "contrasts",
     "decided",
     "draw_contrasts",
+    "draw_panels",
     "edges",
     "rates_tried",
     "shown",
@@ -33,7 +35,8 @@ TUNING_SEED = 100  # it doesn't count, and leaves the test part closed
 
 _JOINED = {"ahead": "ahead of", "behind": "behind", "equal": "equal to", "open": "against"}
 
-Named = Mapping[tuple[str, str, str], tuple[Gap, float]]  # by data, network and contrast
+Pair = tuple[Gap, float]  # a contrast's gap, and its p by Holm's rule
+Named = Mapping[tuple[str, str, str], Pair]  # by data, network and contrast
 
 
 def validated(recorded: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
@@ -78,9 +81,7 @@ def edges(recorded: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=[*by, "lr", "tried"])
 
 
-def contrast_gaps(
-    own: pd.DataFrame, pairs: Mapping[str, tuple[str, str]]
-) -> dict[str, tuple[Gap, float]]:
+def contrast_gaps(own: pd.DataFrame, pairs: Mapping[str, tuple[str, str]]) -> dict[str, Pair]:
     """Return contrasts by their names, each with its p by Holm's rule over all of them.
 
     Args:
@@ -118,31 +119,62 @@ def spoken(contrast: str, found: str, say: Callable[[str], str]) -> str:
 def draw_contrasts(
     gaps: Named, margin: float, *, say: Callable[[str], str] = str, method: str = "al"
 ) -> Figure:
-    """Draw the contrasts with their paired t intervals, a panel a set and network, two a row.
+    """Draw the contrasts with their paired t intervals, a panel a set and network.
 
     Args:
         say: an arm's name for people.
         method: whose colour they have.
     """
-    settings = list(dict.fromkeys(key[:2] for key in gaps))
-    columns = min(2, len(settings))
-    lines = -(-len(settings) // columns)
+    panels: dict[str, dict[str, Pair]] = {}
+    for (data, network, name), pair in gaps.items():
+        panels.setdefault(f"{data}, {network}", {})[name] = pair
+    return draw_panels(
+        panels,
+        margin,
+        title=decided(gaps, margin, say),
+        xlabel="points of test accuracy",
+        say=say,
+        said=lambda *pair: verdict(*pair, margin),
+        colour=lambda contrast: colour(method),
+    )
+
+
+def draw_panels(
+    panels: Mapping[str, Mapping[str, Pair]],
+    margin: float,
+    *,
+    title: str,
+    xlabel: str,
+    say: Callable[[str], str],
+    said: Callable[[Gap, float], str],
+    colour: Callable[[str], str],
+) -> Figure:
+    """Draw contrasts with their paired t intervals, a panel a setting, two a row.
+
+    Args:
+        panels: by setting and contrast, the gap and its p by Holm's rule.
+        margin: half the width of what counts as equal, in grey.
+        say: an arm's name for people.
+        said: the verdict of a pair.
+        colour: of a contrast.
+    """
+    columns = min(2, len(panels))
+    lines = -(-len(panels) // columns)
     size = 5.6 * columns, 2.2 * lines + 0.4
     fig, axes = plt.subplots(lines, columns, figsize=size, squeeze=False, sharex=True)
-    for spare in axes.flat[len(settings) :]:
+    for spare in axes.flat[len(panels) :]:
         spare.remove()
-    for ax, setting in zip(axes.flat, settings, strict=False):
-        own = {key[2]: pair for key, pair in gaps.items() if key[:2] == setting}
-        for at, (each, _) in enumerate(own.values()):
-            ax.plot([each.low, each.high], [at, at], color=colour(method), lw=2)
-            ax.plot(each.points, at, marker="o", color=colour(method))
+    for ax, (setting, own) in zip(axes.flat, panels.items(), strict=False):
+        for at, (name, (each, _)) in enumerate(own.items()):
+            ax.plot([each.low, each.high], [at, at], color=colour(name), lw=2)
+            ax.plot(each.points, at, marker="o", color=colour(name))
         ax.axvspan(-margin, margin, color="0.85", zorder=0)
         names = [" - ".join(map(say, name.split(" - "))) for name in own]
-        told = [f"{verdict(*pair, margin)} ({pair[0].seeds})" for pair in own.values()]
+        told = [f"{said(*pair)} ({pair[0].seeds})" for pair in own.values()]
         ax.set_yticks(range(len(own)), [f"{a}: {b}" for a, b in zip(names, told, strict=True)])
         ax.invert_yaxis()
-        ax.set(xlabel="points of test accuracy", title=", ".join(setting))
-    fig.suptitle(decided(gaps, margin, say), x=0.01, ha="left", fontweight="bold")
+        ax.set(xlabel=xlabel, title=setting)
+    fig.suptitle(title, x=0.01, ha="left", fontweight="bold")
     return fig
 
 
