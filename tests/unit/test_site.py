@@ -1,6 +1,6 @@
 """The site's sources: contents, links, alt texts; and its schedules, which must be the clock's."""
 
-import importlib.util
+import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -15,27 +15,26 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def _module(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"site_{name}", ROOT / ".site" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    """Import a file of the site; they import each other."""
+    if str(ROOT / ".site") not in sys.path:
+        sys.path.append(str(ROOT / ".site"))
+    return importlib.import_module(name)
 
 
-build, schedules = _module("build"), _module("schedules")
+entries, links, books, pages, schedules = map(
+    _module, ("entries", "links", "books", "pages", "schedules")
+)
 
 
 def test_the_contents_are_all_notebooks_in_their_order():
-    names = [entry.name for entry in build.contents()]
+    names = [entry.name for entry in entries.contents()]
     assert names == sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb"))
-    assert {entry.family for entry in build.contents()} <= set(build.FAMILIES)
+    assert {entry.family for entry in entries.contents()} <= set(pages.FAMILIES)
 
 
 def test_headings_in_code_cut_no_page():
     text = "# top\n\nwords\n\n## One\n\n```sh\n## no heading\n```\n\n## Two\nend\n"
-    parts = build.sections(text)
+    parts = entries.sections(text)
     assert list(parts) == ["", "One", "Two"]
     assert "## no heading" in parts["One"]
 
@@ -55,40 +54,40 @@ def test_headings_in_code_cut_no_page():
     ],
 )
 def test_links_lead_to_pages(text, expected):
-    assert build.relinked(text, ROOT / "notebooks" / "00_all_methods.ipynb") == expected
+    assert links.relinked(text, ROOT / "notebooks" / "00_all_methods.ipynb") == expected
 
 
 def test_a_figure_is_told_by_the_words_before_it():
     prose = "## 5 A head\n\nNot this.\n\nHow *they* learn: see [30](30_x.ipynb), `losses`."
-    assert build.alternative(prose) == "How they learn: see 30, losses."
-    assert build.alternative("## A head") == "a figure of this notebook"
+    assert books.alternative(prose) == "How they learn: see 30, losses."
+    assert books.alternative("## A head") == "a figure of this notebook"
 
 
 def test_an_executed_copy_is_known_by_what_it_was_made_of(tmp_path, monkeypatch):
-    entry = build.contents()[0]
-    one = build.executed(entry)
-    assert one == build.executed(entry)
+    entry = entries.contents()[0]
+    one = entries.executed(entry)
+    assert one == entries.executed(entry)
     other = tmp_path / entry.path.name
     book = nbformat.read(entry.path, as_version=4)
     book.cells.append(nbformat.v4.new_code_cell("1"))
     nbformat.write(book, other)
-    monkeypatch.setattr(build.Entry, "path", other)
-    assert build.executed(entry) != one
+    monkeypatch.setattr(entries.Entry, "path", other)
+    assert entries.executed(entry) != one
 
 
 def test_an_outputs_links_lead_to_pages(tmp_path, monkeypatch):
     """90 prints tables in Markdown, which no page resolves."""
-    entry = build.contents()[-1]
+    entry = entries.contents()[-1]
     book = nbformat.read(entry.path, as_version=4)
     said = {"text/markdown": "[43](43_results.ipynb), [x](https://a.b/c.ipynb)"}
     output = nbformat.v4.new_output("display_data", said)
     book.cells.append(nbformat.v4.new_code_cell("table", outputs=[output]))
     made = tmp_path / "made.ipynb"
     nbformat.write(book, made)
-    monkeypatch.setattr(build, "executed", lambda entry: made)
-    monkeypatch.setattr(build, "SOURCE", tmp_path)
+    monkeypatch.setattr(books, "executed", lambda entry: made)
+    monkeypatch.setattr(books, "SOURCE", tmp_path)
     (tmp_path / "notebooks").mkdir()
-    build.write_notebook(entry, "")
+    books.write_notebook(entry, "")
     page = nbformat.read(tmp_path / "notebooks" / f"{entry.name}.ipynb", as_version=4)
     shown = page.cells[-1].outputs[0].data["text/markdown"]
     assert shown == "[43](43_results.html), [x](https://a.b/c.ipynb)"
@@ -97,7 +96,7 @@ def test_an_outputs_links_lead_to_pages(tmp_path, monkeypatch):
 def test_dead_links_are_found(tmp_path):
     (tmp_path / "a.html").write_text('<p id="x"><a href="b.html#y">b</a><a href="#x">a</a>')
     (tmp_path / "b.html").write_text('<a href="a.html#z">a</a><img src="c.png"><a href="x:y">n</a>')
-    assert sorted(build.dead_links(tmp_path)) == [
+    assert sorted(links.dead_links(tmp_path)) == [
         "a.html links to b.html#y: no such place",
         "b.html links to a.html#z: no such place",
         "b.html links to c.png, which is not there",

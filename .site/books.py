@@ -1,0 +1,56 @@
+"""A notebook's page: its executed copy, with links, alt texts and where to run it."""
+
+import re
+import shutil
+
+import nbformat
+from entries import SOURCE, Entry, executed
+from links import relinked
+
+__all__ = ["alternative", "write_notebook"]
+
+BESIDE = re.compile(r"\]\((\w+)\.ipynb\)")  # a notebook's link to another
+
+
+def write_notebook(entry: Entry, repository: str) -> None:
+    """Write the page of a notebook, and the stripped file that it offers."""
+    folder = SOURCE / "notebooks"
+    source = executed(entry) if executed(entry).exists() else entry.path
+    book = nbformat.read(source, as_version=4)
+    book.metadata = {"kernelspec": book.metadata["kernelspec"]}
+    before = ""
+    for cell in book.cells:
+        tags = cell.metadata.get("tags", [])
+        cell.metadata = {"tags": tags} if tags else {}
+        if cell.cell_type == "markdown":
+            before = cell.source = relinked(cell.source, entry.path)
+            continue
+        if any("image/png" in output.get("data", {}) for output in cell.outputs):
+            cell.metadata["mystnb"] = {"image": {"alt": alternative(before)}}
+        for output in cell.outputs:
+            if said := output.get("data", {}).get("text/markdown"):  # rendered where it stands
+                output.data["text/markdown"] = BESIDE.sub(r"](\1.html)", said)
+    book.cells = [
+        cell for cell in book.cells if "injected-parameters" not in cell.metadata.get("tags", [])
+    ]
+    book.cells.insert(1, nbformat.v4.new_markdown_cell(launch(entry, repository)))
+    nbformat.write(book, folder / f"{entry.name}.ipynb")
+    shutil.copy(entry.path, folder / f"{entry.name}.clean.ipynb")
+
+
+def alternative(prose: str) -> str:
+    """Return what the words before a figure say of it: its last paragraph, without marks."""
+    paragraphs = [part for part in re.split(r"\n\s*\n", prose) if not part.startswith(("#", "```"))]
+    plain = re.sub(r"[*_`$]|\[([^\]]*)\]\([^)]*\)", r"\1", paragraphs[-1] if paragraphs else "")
+    return " ".join(plain.split())[:300] or "a figure of this notebook"
+
+
+def launch(entry: Entry, repository: str) -> str:
+    """Return the links by which a notebook is run elsewhere."""
+    said = f"Run it: {{download}}`the notebook <{entry.name}.clean.ipynb>`"
+    if not repository:
+        return f"{said}."
+    place = f"{repository}/blob/main/notebooks/{entry.name}.ipynb"
+    colab = f"https://colab.research.google.com/github/{place}"
+    binder = f"https://mybinder.org/v2/gh/{repository}/main?labpath=notebooks/{entry.name}.ipynb"
+    return f"{said}, or at [Colab]({colab}), [Binder]({binder})."
