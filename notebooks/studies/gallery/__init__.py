@@ -8,7 +8,7 @@ A figure's bytes depend on the records alone; a test draws all of them again.
 
 import re
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import matplotlib.pyplot as plt
@@ -21,7 +21,7 @@ from alkit.records import results
 from studies import axis, axis_tables
 from studies.gallery import al, delayed, elastic, split, targets
 
-__all__ = ["FIGURES", "Entry", "alternative", "draw", "finding", "findings"]
+__all__ = ["FIGURES", "Entry", "alternative", "draw", "draw_all", "finding", "findings"]
 
 
 @dataclass(frozen=True)
@@ -121,13 +121,19 @@ def finding(figure: Figure) -> str:
     return " ".join(said.split())
 
 
-def findings() -> pd.DataFrame:
-    """Return a row a notebook that has a figure: its name and the finding."""
-    rows = []
+def draw_all() -> dict[str, Figure]:
+    """Return by notebook every figure that has records; closed, so that no cell shows them all."""
+    drawn = {}
     for name in FIGURES:
         if (figure := draw(name)) is not None:
-            rows.append((f"[{name[:2]}]({name}.ipynb)", finding(figure)))
             plt.close(figure)
+            drawn[name] = figure
+    return drawn
+
+
+def findings(figures: Mapping[str, Figure]) -> pd.DataFrame:
+    """Return a row a figure: its notebook and the finding."""
+    rows = [(f"[{name[:2]}]({name}.ipynb)", finding(each)) for name, each in figures.items()]
     return pd.DataFrame(rows, columns=["notebook", "finding"])
 
 
