@@ -137,9 +137,10 @@ def accuracies(recorded: pd.DataFrame) -> pd.DataFrame:
 
 
 def by_arm(recorded: pd.DataFrame) -> pd.DataFrame:
-    """Return a row a set and network, a column an arm: test accuracy, mean, sd and n, in percent.
+    """Return a row a set and network, a column a rung: test accuracy, mean, sd and n, in percent.
 
-    Beside them the rates that were tried and the hours of one core that all runs took.
+    Beside them the rates that were tried and the hours of one core that all runs took. Arms that
+    change a rung have a table of their own, see `explored`.
     """
     found, rows = accuracies(recorded), []
     if not len(found):
@@ -150,6 +151,7 @@ def by_arm(recorded: pd.DataFrame) -> pd.DataFrame:
         row |= {
             f"{arm.arm} {say(arm.name)}": mean_and_seeds(arm.accuracy, arm.sd, arm.n)
             for arm in own.itertuples(index=False)
+            if not ARMS[arm.name].base
         }
         tried = sorted(at.lr[at.seed == TUNING_SEED].unique())
         hours = at.value[at.metric == "train_s"].astype(float).sum() / 3600

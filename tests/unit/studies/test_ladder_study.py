@@ -186,7 +186,8 @@ def test_contrasts_have_both_intervals_and_a_verdict_each():
 
 def test_accuracies_by_arm_have_rates_and_hours():
     rows = tuning("linear", 1.0, 2.0, 0.0) + opened("linear", [160, 170])
-    rows += opened("published_ce", [150]) + [row("bp", 100, "train_s", 7200 - 3)]
+    rows += opened("published_ce", [150]) + opened("simplex_codes", [160])
+    rows += [row("bp", 100, "train_s", 7200 - 4)]
     table = ladder_tables.by_arm(pd.DataFrame(rows))
     assert table.to_dict("records") == [
         {
