@@ -161,7 +161,8 @@ def draw_panels(
     columns = min(2, len(panels))
     lines = -(-len(panels) // columns)
     size = 5.6 * columns, 2.2 * lines + 0.4
-    fig, axes = plt.subplots(lines, columns, figsize=size, squeeze=False, sharex=True)
+    # an axis a panel, for pictures' intervals are many times as wide as texts'; the margin measures
+    fig, axes = plt.subplots(lines, columns, figsize=size, squeeze=False)
     for spare in axes.flat[len(panels) :]:
         spare.remove()
     for ax, (setting, own) in zip(axes.flat, panels.items(), strict=False):
