@@ -1,6 +1,6 @@
 """What the methods buy today and what not: a sentence a family, with numbers from the records."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pandas as pd
 
@@ -52,19 +52,32 @@ def _ladder() -> str:
     gaps |= {key: pair for key, pair in deep.items() if key[:2] == deepest}
     codes, local = [], []
     for (data, family, name), (found, p) in gaps.items():
-        told = f"{verdict(found, p, ladder_tables.MARGIN)} {found} on {data} x {family}"
+        said, where = verdict(found, p, ladder_tables.MARGIN), f"{data} x {family}"
         if name == "detached - fixed_codes":
-            codes.append(told)
+            codes.append((said, str(found), where))
         elif name.endswith(" - bp"):
-            local.append(f"{ladder_tables.say(name.removesuffix(' - bp'))} {told}")
+            arm = ladder_tables.say(name.removesuffix(" - bp"))
+            local.append((said, str(found), f"{where} ({arm})"))
     if not gaps:
         return ""
     links = "[06](notebooks/06_label_ladder.ipynb), [08](notebooks/08_depth.ipynb)"
     return (
-        f" Points of accuracy ({links}): AL's detached codes against frozen codes:"
-        f" {', '.join(codes)}; the local rule that is best on validation against backprop:"
-        f" {', '.join(local)}."
+        f" Points of accuracy ({links}): AL's detached codes against frozen codes are"
+        f" {_by_verdict(codes)}; the local rule that is best on validation against backprop is"
+        f" {_by_verdict(local)}."
     )
+
+
+def _by_verdict(found: Sequence[tuple[str, str, str]]) -> str:
+    """Return verdicts with their sets; a number where something is decided, the worst last."""
+    parts = []
+    for said in ("ahead", "equal", "open", "behind"):
+        own = [(gap, where) for each, gap, where in found if each == said]
+        if said in ("ahead", "behind"):
+            parts += [f"{said} on {where}: {gap}" for gap, where in own]
+        elif own:
+            parts.append(f"{said} on {' and '.join(where for _, where in own)}")
+    return ", ".join(parts)
 
 
 def _decided(gaps: Named, margin: float, say: Callable[[str], str]) -> str:

@@ -29,3 +29,8 @@ def test_no_record_no_sentence(monkeypatch):
     assert [each.split("**")[1] for each in today.sentences()] == [
         "Associated learning", "Delayed gradients", "PipeLearn", "Target propagation",
     ]  # fmt: skip
+
+
+def test_verdicts_stand_with_their_sets_and_numbers_where_something_is_decided():
+    found = [("behind", "-2 (5)", "c"), ("equal", "+0 (5)", "a"), ("equal", "+1 (5)", "b")]
+    assert today._by_verdict(found) == "equal on a and b, behind on c: -2 (5)"
