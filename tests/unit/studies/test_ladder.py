@@ -383,6 +383,17 @@ def test_super_classes_are_dbpedias(monkeypatch):
         made("told")
 
 
+def test_a_control_deals_the_super_classes_out_to_other_classes(monkeypatch):
+    monkeypatch.undo()
+    blocks, sample = [nn.Linear(WIDTH, WIDTH)], torch.zeros(2, WIDTH)
+    own, dealt = (
+        arms.build(name, copy.deepcopy(blocks), 14, sample, lr=LR)[0].ae.g[0].table[:, 14:]
+        for name in ("told", "told_dealt")
+    )
+    assert torch.equal(own.sum(0), dealt.sum(0))
+    assert (own != dealt).any(dim=1).sum() > 7  # most classes have another's
+
+
 @pytest.mark.parametrize("name", CODED)
 def test_learned_codes_are_read_out_by_the_nearest(name):
     model, (x, _, _) = made(name), batch()
