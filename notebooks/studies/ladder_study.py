@@ -33,7 +33,7 @@ from studies.tuned import TUNING_SEED
 __all__ = ["SPLIT_SEED", "TUNING_SEED", "Outcome", "exit_scores", "record", "run", "trained"]
 
 SPLIT_SEED = 0
-# operators of training; pictures take a third of the time so. Accuracies are taken in float32
+# of operators in training, for pictures' speed; accuracies are taken in float32
 PRECISION = {"texts": "float32", "images": "bfloat16"}
 
 
