@@ -6,6 +6,7 @@
 A seed fixes initial weights, the windows that are drawn and the noise, the same for all methods.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -191,7 +192,8 @@ def contrast_gaps(
 ) -> dict[tuple[float, int, str], Pair]:
     """Return the contrasts by (dropout, modules, contrast): the gap in nats, and p by Holm's rule.
 
-    A gap above 0 is a loss that is higher. Holm's rule runs over a setting's contrasts.
+    A gap above 0 is a loss that is higher. Holm's rule is over all pairs, those without runs included,
+    which have no entry.
     """
     own, found = _opened(recorded), {}
     rows = own[own.metric == "article_losses"]
@@ -206,10 +208,10 @@ def contrast_gaps(
             f"{worse} - {better}": gap_of_values(tables.get(worse, {}), tables.get(better, {}))
             for worse, better in pairs
         }
-        for (name, each), p in zip(
-            gaps.items(), holm([each.p for each in gaps.values()]), strict=True
-        ):
-            found[float(dropout), int(modules), name] = each, p
+        adjusted = holm([each.p for each in gaps.values()])
+        for (name, each), p in zip(gaps.items(), adjusted, strict=True):
+            if each.seeds:
+                found[float(dropout), int(modules), name] = each, p
     return found
 
 
@@ -217,8 +219,6 @@ def contrasts(gaps: Mapping[tuple[float, int, str], Pair]) -> pd.DataFrame:
     """Return a row a contrast that has runs: both intervals in nats, n, Holm's p, the verdict."""
     rows = []
     for (dropout, modules, name), (each, p) in gaps.items():
-        if not each.seeds:
-            continue
         row = {"dropout": dropout, "modules": modules, "contrast": name, "n": each.seeds}
         row |= {"nats": each.points, "paired t": f"[{each.low:+.3f}, {each.high:+.3f}]"}
         row |= {"bootstrap": f"[{each.boot_low:+.3f}, {each.boot_high:+.3f}]", "p, Holm": p}
@@ -231,8 +231,7 @@ def draw_contrasts(gaps: Mapping[tuple[float, int, str], Pair]) -> Figure:
     """Draw the contrasts with their paired t intervals, a panel a setting."""
     panels: dict[str, dict[str, Pair]] = {}
     for (dropout, modules, name), pair in gaps.items():
-        if pair[0].seeds:
-            panels.setdefault(f"dropout {dropout:g}, K = {modules}", {})[name] = pair
+        panels.setdefault(f"dropout {dropout:g}, K = {modules}", {})[name] = pair
     return draw_panels(
         panels,
         MARGIN,
@@ -269,16 +268,20 @@ def draw_curves(recorded: pd.DataFrame, counted: float) -> Figure:
 
 
 def _decided(gaps: Mapping[tuple[float, int, str], Pair]) -> str:
-    """Say what the first setting decided, by name, and how many contrasts it left."""
-    first = next(iter(gaps))[:2]
-    found = {key[2]: said(*pair) for key, pair in gaps.items() if key[:2] == first}
+    """Say what was decided, in how many settings where there are several, and how much was not."""
+    found = Counter((key[2], said(*pair)) for key, pair in gaps.items())
+    run = Counter(key[2] for key in gaps)
+    several = len({key[:2] for key in gaps}) > 1
     parts = []
-    for name, each in found.items():
+    for (name, each), count in found.items():
         if each in ("worse", "better"):
             one, other = (viz.label(method) for method in name.split(" - "))
-            parts.append(f"{one} {each} than {other}")
-    counted = [(list(found.values()).count(each), each) for each in ("equal", "open")]
-    return "; ".join([*parts, *(f"{count} {each}" for count, each in counted if count)])
+            where = f" in {count} of {run[name]}" if several else ""
+            parts.append(f"{one} {each} than {other}{where}")
+    left = Counter(said(*pair) for pair in gaps.values())
+    return "; ".join(
+        [*parts, *(f"{left[each]} {each}" for each in ("equal", "open") if left[each])]
+    )
 
 
 def said(found: Gap, p: float) -> str:

@@ -118,14 +118,14 @@ def test_values_are_compared_as_correctness_is():
         gap_of_values(first, {0: np.zeros(19)})
 
 
-def _recorded(shifts, seeds=range(5)):
+def _recorded(shifts, seeds=range(5), *, dropout=0.1, cut=5):
     made = results.Run("36_language_model", preset="cpu")
     rng = np.random.default_rng(1)
     for seed in seeds:
         base = 2.0 + 0.05 * rng.normal(size=12)
         for method, shift in shifts.items():
-            modules = 1 if method == "seq" else 5
-            case = study.Case(method, modules, 0.1, seed, 1e-3)
+            modules = 1 if method == "seq" else cut
+            case = study.Case(method, modules, dropout, seed, 1e-3)
             test = base + shift + 0.003 * rng.normal(size=12)
             study.record(made, case, "wikitext", (torch.ones(80), [2.0], list(test)))
     return pd.DataFrame(made.rows)
@@ -146,6 +146,23 @@ def test_contrasts_find_what_was_put_in():
     assert set(few.verdict) == {"open"}
     shown = study.losses(rows).set_index("method")
     assert list(shown.n) == [5] * 5
+
+
+def test_the_title_counts_settings_and_holm_every_contrast():
+    one = _recorded({"seq": 0.0, "pipedream": 0.2, "2bw": 0.0})
+    other = _recorded({"seq": 0.0, "pipedream": 0.2, "fr": 0.2}, dropout=0.3)
+    third = _recorded({"pipedream": 0.0}, cut=3)
+    gaps = study.contrast_gaps(pd.concat([one, other, third], ignore_index=True))
+    assert [key[2] for key in gaps if key[0] == 0.3] == ["pipedream - seq", "fr - pipedream"]
+    each, p = gaps[0.3, 5, "pipedream - seq"]
+    assert p == pytest.approx(4 * each.p)  # what has no runs can't ease the others
+    figure = study.draw_contrasts(gaps)
+    assert figure.get_suptitle() == "PipeDream worse than sequential in 2 of 3; 3 equal"
+    assert len(figure.axes) == 3
+    plt.close(figure)
+    figure = study.draw_contrasts(study.contrast_gaps(one))
+    assert figure.get_suptitle() == "PipeDream worse than sequential; 1 equal"
+    plt.close(figure)
 
 
 def test_a_rate_is_chosen_by_the_tuning_seed_and_its_ends_are_named():
