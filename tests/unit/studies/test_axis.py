@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 
 from alkit.data import datasets
+from alkit.figures import viz
 from studies import axis, axis_tables
 
 CROSSING = [1000, 200, 30]  # bytes at the three borders
@@ -55,6 +56,10 @@ def test_intervals_are_over_seeds():
     assert (dtp.against_bp, dtp.low, dtp.high) == pytest.approx(
         (-2.0, -2 - t / math.sqrt(3), -2 + t / math.sqrt(3))
     )
+
+
+def test_the_ten_methods_have_ten_colours():
+    assert len({viz.colour(name) for name in axis.ROWS}) == len(axis.ROWS) == 10
 
 
 def test_the_picture_names_all_that_are_first():
