@@ -105,15 +105,15 @@ def _delayed() -> str:
 
 
 def _late() -> str:
-    """Return what PipeDream's old weights cost the character model, in its first setting."""
+    """Return what PipeDream's old weights cost the character model, in every setting that ran."""
     gaps = characters_study.contrast_gaps(results.load("36_language_model", "cpu"))
-    for (dropout, modules, name), (found, _) in gaps.items():
-        if name == "pipedream - seq" and found.seeds:
-            return (
-                f", and a character model {found} nats with {modules} modules and dropout"
-                f" {dropout:g} ([36](notebooks/36_language_model.ipynb))"
-            )
-    return ""
+    costs = [
+        f"{found} nats with {modules} modules and dropout {dropout:g}"
+        for (dropout, modules, name), (found, _) in gaps.items()
+        if name == "pipedream - seq"
+    ]
+    link = "([36](notebooks/36_language_model.ipynb))"
+    return f", and a character model {', '.join(costs)} {link}" if costs else ""
 
 
 def _split() -> str:
