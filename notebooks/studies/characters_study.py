@@ -192,8 +192,8 @@ def contrast_gaps(
 ) -> dict[tuple[float, int, str], Pair]:
     """Return the contrasts by (dropout, modules, contrast): the gap in nats, and p by Holm's rule.
 
-    A gap above 0 is a loss that is higher. Holm's rule is over all pairs, those without runs included,
-    which have no entry.
+    A gap above 0 is a loss that is higher. Holm's rule is over all pairs; those without runs have
+    no entry, and count.
     """
     own, found = _opened(recorded), {}
     rows = own[own.metric == "article_losses"]

@@ -45,7 +45,7 @@ class Variant:
     rule: str = ""
 
 
-# rates of the last four, and of dtp_fused, are the best of a few on validation with one seed;
+# rates of vanilla_dtp, tp, ddtp and dtp_fused are the best of a few on validation with one seed;
 # published are Adam 3e-4 for fused DTP, lr 1e-3 for vanilla DTP and TP
 VARIANTS: dict[str, Variant] = {
     "bp": Variant({"method": "bp"}),  # at beta x lr, see `trained`
