@@ -106,12 +106,16 @@ def edges(recorded: pd.DataFrame) -> pd.DataFrame:
 
 
 def best_local(recorded: pd.DataFrame, data: str, family: str) -> str | None:
-    """Return the local arm that is best on validation with the tuning seed at its rate, or None."""
+    """Return the local arm that is best on validation with the tuning seed at its rate, or None.
+
+    Of equal ones the first by name.
+    """
     own = tuned.validated(_named(recorded), ARM)
     own = own[(own.data == data) & (own.model == family)]
     rungs = [name for name, arm in ARMS.items() if arm.local and not arm.base]
     own = own[own.arm.isin(rungs)]
-    return None if not len(own) else str(own.arm[own.value.idxmax()])
+    best = own.sort_values(["value", "arm"], ascending=[False, True])
+    return str(best.arm.iloc[0]) if len(best) else None
 
 
 def accuracies(recorded: pd.DataFrame) -> pd.DataFrame:

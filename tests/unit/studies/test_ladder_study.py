@@ -136,6 +136,9 @@ def test_rates_are_chosen_on_validation_and_edges_are_told():
     assert ladder_tables.best_local(recorded, "d", "m") == "cosine"
     changed = pd.concat([recorded, pd.DataFrame(tuning("simplex_codes", 99.0, 0.0, 0.0))])
     assert ladder_tables.best_local(changed, "d", "m") == "cosine"  # it was named beforehand
+    one, other = tuning("linear", 75.0, 0.0, 0.0), tuning("coupled", 75.0, 0.0, 0.0)
+    for equals in (one + other, other + one):  # in whatever order they ran
+        assert ladder_tables.best_local(pd.DataFrame(equals), "d", "m") == "coupled"
     assert ladder_tables.chosen_rate(recorded, "d", "m", "linear") == 3e-3
     with pytest.raises(ValueError, match="no rate has been chosen for coupled of"):
         ladder_tables.chosen_rate(recorded, "d", "m", "coupled_0")  # that of what it changes
