@@ -180,14 +180,20 @@ def draw_panels(
 
 
 def decided(gaps: Named, margin: float, say: Callable[[str], str]) -> str:
-    """Say who is ahead or behind, on which set if there are several, and how many are neither."""
+    """Say who is ahead or behind, on which sets if there are several, and how many are neither."""
     found = {key: verdict(*pair, margin) for key, pair in gaps.items()}
     several = len({key[:2] for key in found}) > 1
-    parts = [
-        spoken(name, each, say) + (f" on {data} x {network}" if several else "")
-        for (data, network, name), each in found.items()
-        if each in ("ahead", "behind")
-    ]
+    parts = []
+    for name in dict.fromkeys(key[2] for key in found):
+        told: list[str] = []
+        for each in ("ahead", "behind"):
+            sets = [
+                " x ".join(at) for (*at, own), said in found.items() if (own, said) == (name, each)
+            ]
+            if sets:
+                where = f" on {' and '.join(sets)}" if several else ""
+                told.append((each if told else spoken(name, each, say)) + where)
+        parts += [", ".join(told)] if told else []
     counted = [(list(found.values()).count(each), each) for each in ("equal", "open")]
     return "; ".join([*parts, *(f"{count} {each}" for count, each in counted if count)])
 
