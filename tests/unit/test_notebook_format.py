@@ -382,3 +382,16 @@ def test_the_notebooks_are_one_chain():
         book = Book(path)
         assert neighbours(book.node.cells[0]) == wanted, path.name
         assert neighbours(book.node.cells[-1]) == wanted, f"{path.name}, its end"
+
+
+def test_readme_and_notebook_name_one_duration():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\[\d\d_.*) \| ([^|/]*?)(?: / [^|]*)? \|$", text, re.M)
+    told = {
+        name: first for row, first in rows for name in re.findall(r"notebooks/(\w+)\.ipynb", row)
+    }
+    assert told.keys() == {path.stem for path in NOTEBOOKS}
+    for path in NOTEBOOKS:
+        first = re.search(r"\*runs:\* (?:smoke )?([^,·]*)", Book(path).node.cells[0].source, re.I)
+        assert first, path.name
+        assert first[1].strip() == told[path.stem], path.name
