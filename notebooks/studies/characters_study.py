@@ -31,6 +31,7 @@ from studies.tuned import TUNING_SEED, Pair, draw_panels, shown
 __all__ = [
     "CONTRASTS",
     "MARGIN",
+    "TUNED",
     "Case",
     "Text",
     "chosen_rates",
@@ -56,6 +57,7 @@ CONTRASTS = (
     ("fr, new noise", "fr"),
 )
 SETTING = ["dropout", "modules"]
+TUNED = (0.1, 5)  # the setting at which every method's rate was chosen
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """What the methods buy today and what not: a sentence a family, with numbers from the records."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import pandas as pd
 
@@ -77,7 +77,7 @@ def _by_verdict(found: Sequence[tuple[str, str, str]]) -> str:
         if said in ("ahead", "behind"):
             parts += [f"{said} on {where}: {gap}" for gap, where in own]
         elif own:
-            parts.append(f"{said} on {' and '.join(where for _, where in own)}")
+            parts.append(f"{said} on {_and(where for _, where in own)}")
     return ", ".join(parts)
 
 
@@ -108,13 +108,22 @@ def _delayed() -> str:
 def _late() -> str:
     """Return what PipeDream's old weights cost the character model, in every setting that ran."""
     gaps = characters_study.contrast_gaps(results.load("36_language_model", "cpu"))
-    costs = [
-        f"{found} nats with {modules} modules and dropout {dropout:g}"
-        for (dropout, modules, name), (found, _) in gaps.items()
-        if name == "pipedream - seq"
+    costs: dict[int, dict[str, str]] = {}
+    for (dropout, modules, name), (found, _) in gaps.items():
+        if name == "pipedream - seq":
+            costs.setdefault(modules, {})[f"{dropout:g}"] = str(found)
+    said = [
+        f"{_and(own.values())} nats with {modules} modules and dropout {_and(own)}"
+        for modules, own in sorted(costs.items())
     ]
     link = "([36](notebooks/36_language_model.ipynb))"
-    return f", and a character model {', '.join(costs)} {link}" if costs else ""
+    return f", and a character model {'; '.join(said)} {link}" if said else ""
+
+
+def _and(items: Iterable[str]) -> str:
+    """Return "a, b and c"."""
+    *first, last = items
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def _split() -> str:

@@ -90,5 +90,13 @@ def test_a_transformer():
     assert list(one) == ["open", "with new noise: open; replayed: open", "open"]
 
 
+def test_a_transformer_is_judged_where_its_rates_were_chosen():
+    recorded = made_characters(LOSSES)
+    other = made_characters({"seq": 2.0, "pipedream": 9.0, "fr": 9.0}).assign(dropout=0.0)
+    both = pd.concat([other[other.seed != TUNING_SEED], recorded])
+    found, alone = conclusions.transformer(both), conclusions.transformer(recorded)
+    pd.testing.assert_frame_equal(found, alone)
+
+
 def test_a_transformer_before_it_has_run():
     assert not len(conclusions.transformer(pd.DataFrame()))
