@@ -12,6 +12,7 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
+from alkit.al import exits
 from alkit.al.backprop import BPModel
 from alkit.al.model import ALModel
 from alkit.data.parts import DataSet, Part
@@ -21,7 +22,16 @@ from studies import diagnostics, ladder_study
 from studies.ladder_models import NearestCode
 from studies.ladder_study import Outcome
 
-__all__ = ["blocks", "diagnosed", "name_of", "over_blocks", "probed", "record", "run"]
+__all__ = [
+    "blocks",
+    "diagnosed",
+    "looked_into",
+    "name_of",
+    "over_blocks",
+    "probed",
+    "record",
+    "run",
+]
 
 BATCH = 256  # training samples whose gradients are compared
 GRID = 8  # pixels a side, from where on no block halves the picture
@@ -102,23 +112,25 @@ def diagnosed(
         found["alignment"] = diagnostics.alignment(model, *batch)
     if isinstance(model, NearestCode):
         found |= _of_codes(model.tables(), reference, y)
-        found["decoded"] = [_decoded(model, data.test, at) for at in range(1, len(model) + 1)]
+        found["decoded"] = _decoded(model, data.test)
     return {metric: values for metric, values in found.items() if values}
 
 
-def record(made: results.Run, arm: str, depth: int, seed: int, found: Mapping[str, Any]) -> None:
+def record(
+    made: results.Run, found: Mapping[str, Any], *, arm: str, data: str, depth: int, seed: int
+) -> None:
     """Write what was diagnosed of an arm into a record."""
-    labels = {"method": arm, "model": name_of(depth), "seed": seed}
+    labels = {"method": arm, "model": name_of(depth), "data": data, "seed": seed}
     for metric, values in found.items():
         made.record(metric, [round(value, 5) for value in values], **labels)
 
 
-def over_blocks(recorded: pd.DataFrame, metric: str, depth: int) -> pd.DataFrame:
+def over_blocks(recorded: pd.DataFrame, metric: str, *, data: str, depth: int) -> pd.DataFrame:
     """Return a row an arm and block: the mean of a metric over seeds, least, most and n."""
-    own = recorded[(recorded.metric == metric) & (recorded.model == name_of(depth))]
+    own = recorded[(recorded.metric == metric) & (recorded.data == data)]
     rows = [
         {"arm": row.method, "block": at, "value": value}
-        for row in own.itertuples()
+        for row in own[own.model == name_of(depth)].itertuples()
         for at, value in enumerate(row.value, 1)
     ]
     made = pd.DataFrame(rows, columns=["arm", "block", "value"]).astype({"value": float})
@@ -126,14 +138,17 @@ def over_blocks(recorded: pd.DataFrame, metric: str, depth: int) -> pd.DataFrame
     return found.agg(mean="mean", least="min", most="max", n="count").reset_index()
 
 
-def _decoded(model: NearestCode, part: Part, depth: int) -> float:
-    """Return by how many points an exit's accuracy is higher through its decoders."""
-    found = []
-    for read_out in (ALModel.predict, NearestCode.predict):
-        batches = part.batches(512, shuffle=False)
-        scores = torch.cat([read_out(model, x, depth) for x, _ in batches])
-        found.append(100 * (scores.argmax(1) == part.y).float().mean().item())
-    return found[0] - found[1]
+def looked_into(recorded: pd.DataFrame) -> dict[str, int]:
+    """Return by data set the most blocks of the networks that were looked into."""
+    own = recorded[recorded.metric == "probe"]
+    return own.groupby("data").model.max().str.split().str[-1].astype(int).to_dict()
+
+
+def _decoded(model: NearestCode, part: Part) -> list[float]:
+    """Return by how many points every exit's accuracy is higher through its decoders."""
+    read_outs = exits.scores(model, part), ladder_study.exit_scores(model, part)
+    through, nearest = ((each.argmax(2) == part.y).float().mean(1) for each in read_outs)
+    return (100 * (through - nearest)).tolist()
 
 
 def _of_codes(

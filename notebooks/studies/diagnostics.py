@@ -67,7 +67,7 @@ def probe(parts: Sequence[tuple[Tensor, Tensor]]) -> float:
     mean, spread = x.mean(0), x.std(0).clamp(min=1e-6)
     scaled = [((each - mean) / spread).numpy() for each in (x, validation, test)]
     fits = [
-        LogisticRegression(C=penalty, max_iter=300, tol=1e-3).fit(scaled[0], y.numpy())
+        LogisticRegression(C=penalty, solver="newton-cholesky").fit(scaled[0], y.numpy())
         for penalty in PENALTIES
     ]
     best = max(fits, key=lambda fit: fit.score(scaled[1], classes.numpy()))

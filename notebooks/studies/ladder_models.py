@@ -67,12 +67,16 @@ class NearestCode(ALModel):
             found.append(rows)
         return found
 
+    def exits(self, x: Any) -> list[Tensor]:
+        """Return the similarities (B, C) of every exit with its level's codes."""
+        found = []
+        for layer, rows in zip(self, self.tables(), strict=True):
+            x = layer.enc.f(x)
+            found.append(layer.enc.loss_fn.scores(layer.enc.b(x), rows))
+        return found
+
     @torch.no_grad()
     def predict(self, x: Any, depth: int | None = None) -> Tensor:
-        """Return the similarities (B, C) of an exit with its level's codes."""
-        layers = list(self)[: depth or len(self)]
+        """Return those of one exit, from 1; by default of the last."""
         with evaluating(self):
-            for layer in layers:
-                x = layer.enc.f(x)
-            rows = self.tables()[len(layers) - 1]
-            return layers[-1].enc.loss_fn.scores(layers[-1].enc.b(x), rows)
+            return self.exits(x)[(depth or len(self)) - 1]

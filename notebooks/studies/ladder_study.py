@@ -15,14 +15,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from alkit.al.backprop import BPModel
+from alkit.al import exits
 from alkit.al.families import FAMILIES
+from alkit.al.model import ALModel
 from alkit.al.trainer import Trainer
 from alkit.data.given import Splits
 from alkit.data.parts import DataSet, Part
 from alkit.data.seeds import generator_for
 from alkit.engine.loop import Plan, train_epochs
 from alkit.engine.record import Record
+from alkit.models.modes import evaluating
 from alkit.records import results
 from alkit.records.study import pack
 from studies.ladder_arms import ARMS, build, head_parameters
@@ -144,13 +146,15 @@ def _codes_met(model: NearestCode, data: DataSet, plan: Plan) -> list[Tensor]:
 
 
 def exit_scores(model: Any, part: Part, batch_size: int = 512) -> Tensor:
-    """Return the class scores of every exit, float (L, N, C), in the part's order; of BP one."""
-    depths: list[dict[str, int]] = [{"depth": depth + 1} for depth in range(len(model))]
-    if type(model) is BPModel:
-        depths = [{}]
-    batches = []
-    for x, _ in part.batches(batch_size, shuffle=False):
-        batches.append(torch.stack([model.predict(x, **depth) for depth in depths]))
+    """Return the class scores of every exit, float (L, N, C), in the part's order; of BP one.
+
+    Every block runs once a batch.
+    """
+    if isinstance(model, ALModel) and not isinstance(model, NearestCode):
+        return exits.scores(model, part, batch_size)
+    read = getattr(model, "exits", lambda x: [model.predict(x)])
+    with torch.no_grad(), evaluating(model):
+        batches = [torch.stack(read(x)) for x, _ in part.batches(batch_size, shuffle=False)]
     return torch.cat(batches, dim=1)
 
 
@@ -166,21 +170,21 @@ def record(made: results.Run, family: str, data: str, outcome: Outcome) -> None:
         ("train_s", fit.seconds, "s", None),
     ]
     if not fit.diverged:
-        *exits, mean = outcome.validation
+        *levels, mean = outcome.validation
         curve = [round(100 * value, 3) for value in fit.history.val_acc]
         rows += [
-            ("val_accuracy", exits[-1], "%", None),
-            ("val_exits", [round(value, 3) for value in exits], "%", None),
+            ("val_accuracy", levels[-1], "%", None),
+            ("val_exits", [round(value, 3) for value in levels], "%", None),
             ("val_mean_of_exits", mean, "%", None),
             ("val_curve", curve, "%", None),
             ("losses", outcome.losses, "", None),
         ]
     if outcome.test is not None and outcome.correct is not None:
-        *exits, mean = outcome.test
+        *levels, mean = outcome.test
         n = len(outcome.correct)
         rows += [
-            ("accuracy", exits[-1], "%", n),
-            ("exits", [round(value, 3) for value in exits], "%", n),
+            ("accuracy", levels[-1], "%", n),
+            ("exits", [round(value, 3) for value in levels], "%", n),
             ("mean_of_exits", mean, "%", n),
             ("correct", pack(outcome.correct), "", n),
         ]

@@ -49,8 +49,8 @@ def _ladder() -> str:
     """Return what the label ladder decided on every set, and over the most blocks."""
     gaps = ladder_tables.contrast_gaps(results.load("06_label_ladder", "cpu"))
     deep = ladder_tables.contrast_gaps(results.load("08_depth", "cpu"))
-    deepest = max((key[:2] for key in deep), default=None)
-    gaps |= {key: pair for key, pair in deep.items() if key[:2] == deepest}
+    deepest = {data: network for data, network, _ in sorted(deep)}  # the last is the deepest
+    gaps |= {key: pair for key, pair in deep.items() if key[1] == deepest[key[0]]}
     codes, local = [], []
     for (data, family, name), (found, p) in gaps.items():
         said, where = verdict(found, p, ladder_tables.MARGIN), f"{data} x {family}"

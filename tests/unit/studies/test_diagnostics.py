@@ -12,6 +12,7 @@ from alkit.al.model import ALModel
 from alkit.data import datasets
 from alkit.engine.loop import Plan
 from alkit.records import results
+from alkit.records.study import pack
 from studies import depth_figures, depth_study, diagnostics, ladder_arms
 from tests.unit.studies.test_ladder import batch, made
 
@@ -153,9 +154,10 @@ def test_a_run_and_what_its_blocks_show(digits):
     assert "alignment" not in own
     made_run = results.Run("08_depth")
     for seed in (0, 1):
-        depth_study.record(made_run, "detached", 3, seed, found)
+        where = {"data": "digits", "depth": 3, "seed": seed}
+        depth_study.record(made_run, found, arm="detached", **where)
     recorded = pd.DataFrame(made_run.rows)
-    table = depth_study.over_blocks(recorded, "probe", 3)
+    table = depth_study.over_blocks(recorded, "probe", data="digits", depth=3)
     assert table.n.tolist() == [2, 2, 2]
     assert table["mean"].tolist() == pytest.approx(found["probe"], abs=1e-4)
 
@@ -167,13 +169,34 @@ def test_a_panel_s_title_follows_the_arm_that_ends_lowest():
         "bp again": [95.0, 70.0],
         "bp": [60.0, 99.0],
     }.items():
-        depth_study.record(made_run, arm, 2, 0, {"probe": values})
+        for data, depth in (("digits", 2), ("cifar10", 3)):
+            rows = {"probe": [*[100.0] * (depth - 2), *values]}
+            depth_study.record(made_run, rows, arm=arm, data=data, depth=depth, seed=0)
     recorded = pd.DataFrame(made_run.rows)
-    figure = depth_figures.draw_blocks(recorded, 2, {"probe": "accuracy of a probe, %"})
+    assert depth_study.looked_into(recorded) == {"digits": 2, "cifar10": 3}
+    metrics = {"probe": "accuracy of a probe, %"}
+    figure = depth_figures.draw_blocks(recorded, metrics, data="digits", depth=2)
     titles = {figure.axes[0].get_title(loc=where) for where in ("left", "center")}
     assert titles - {""} == {"backprop, another start: 95.00 to 70.00"}
-    assert depth_figures.draw_blocks(recorded, 4, {"probe": ""}) is None
+    assert depth_figures.draw_blocks(recorded, metrics, data="digits", depth=4) is None
+    assert depth_figures.draw_blocks(recorded, metrics, data="pydocs", depth=2) is None
     assert depth_figures.draw_depths(recorded) is None
+    plt.close("all")
+
+
+def test_accuracy_over_depth_has_a_panel_a_data_set():
+    made_run = results.Run("08_depth")
+    for data, depth in (("digits", 2), ("digits", 4), ("cifar10", 16)):
+        for arm in ("bp", "linear"):
+            labels = {"data": data, "model": depth_study.name_of(depth), "seed": 0}
+            extra = {"recipe": "" if arm == "bp" else arm, "arm": ladder_arms.ARMS[arm].code}
+            labels |= {"method": ladder_arms.ARMS[arm].method, "extra": extra | {"lr": 0.1}}
+            made_run.record("accuracy", 90.0, n=4, **labels)
+            made_run.record("correct", pack(torch.ones(4)), n=4, **labels)
+    figure = depth_figures.draw_depths(pd.DataFrame(made_run.rows))
+    titles = [ax.get_title(loc="left") or ax.get_title() for ax in figure.axes]
+    assert [title.split(":")[0] for title in titles] == ["cifar10, 16 blocks", "digits, 4 blocks"]
+    assert [list(ax.get_xticks()) for ax in figure.axes] == [[16], [2, 4]]
     plt.close("all")
 
 

@@ -100,6 +100,17 @@ def test_the_last_exit_of_a_run_is_its_model_s_prediction(data):
     assert torch.equal((scores[-1].argmax(1) == data.test.y).float(), outcome.correct)
 
 
+@pytest.mark.parametrize("arm", ["bp", "deep_supervision", "linear", "coupled", "published"])
+def test_scores_of_all_exits_are_those_of_each(data, arm):
+    model = trained(arm, data, seed=0).fit.model
+    x, _ = next(iter(data.test.batches(len(data.test), shuffle=False)))
+    scores = ladder_study.exit_scores(model, data.test, batch_size=len(data.test))
+    depths = [{}] if arm == "bp" else [{"depth": at} for at in range(1, len(scores) + 1)]
+    assert len(scores) == len(depths)
+    for found, depth in zip(scores, depths, strict=True):
+        assert torch.equal(found, model.predict(x, **depth))
+
+
 # ---- tables of made records ----
 
 

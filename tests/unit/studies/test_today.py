@@ -34,3 +34,15 @@ def test_no_record_no_sentence(monkeypatch):
 def test_verdicts_stand_with_their_sets_and_numbers_where_something_is_decided():
     found = [("behind", "-2 (5)", "c"), ("equal", "+0 (5)", "a"), ("equal", "+1 (5)", "b")]
     assert today._by_verdict(found) == "equal on a and b, behind on c: -2 (5)"
+
+
+def test_every_set_s_deepest_network_is_told(monkeypatch):
+    gap = today.Gap(1.0, 0.5, 1.5, 0.4, 1.6, seeds=6, least=0.8, most=1.2)
+    names = ("digits", "convnet of 02"), ("digits", "convnet of 16"), ("cifar10", "convnet of 08")
+    deep = {(*each, "detached - fixed_codes"): (gap, 0.01) for each in names}
+    made = iter([{}, deep])
+    monkeypatch.setattr(today.ladder_tables, "contrast_gaps", lambda rows: next(made))
+    told = today._ladder()
+    assert "digits x convnet of 16" in told
+    assert "cifar10 x convnet of 08" in told
+    assert "convnet of 02" not in told
