@@ -83,7 +83,7 @@ class Job:
     preset: str
     slug: str  # of the values beyond the preset, "" without any
     values: dict[str, Any]  # what is injected
-    key: str  # of the notebook's code and all its parameters
+    key: str  # of the notebook's code, cells tagged `reading` left out, and all its parameters
     out_dir: Path
     record: bool
     threads: int | None

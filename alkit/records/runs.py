@@ -48,6 +48,7 @@ __all__ = [
     "sweep",
 ]
 
+READING = "reading"  # the tag of cells that only read committed records: no key counts them
 SCALARS = {"int": (int,), "float": (int, float), "str": (str,), "bool": (bool,)}
 TYPES = {*SCALARS, *(f"list[{name}]" for name in ("int", "float", "str"))}
 
@@ -211,7 +212,7 @@ def plan(
     extra = check(known, overrides or {}, path.name)
     named = {"preset": preset} if "preset" in known else {}
     values = preset_values(path, preset) | named | extra
-    code = ["".join(cell["source"]) for cell in cells(path) if cell["cell_type"] == "code"]
+    code = ["".join(cell["source"]) for cell in cells(path) if _counts(cell)]
     full = {name: p.default for name, p in known.items()} | values
     folder = Path(out_dir) if out_dir else paths.runs_dir() / path.stem
     return Job(
@@ -226,6 +227,11 @@ def plan(
         timeout_s=timeout_s,
         progress=progress,
     )
+
+
+def _counts(cell: Mapping[str, Any]) -> bool:
+    """Tell code that a record may depend on from cells that only read what is recorded."""
+    return cell["cell_type"] == "code" and READING not in cell["metadata"].get("tags", ())
 
 
 def sweep(

@@ -68,6 +68,7 @@ def draw_blocks(
             ax.plot(own.block, own["mean"], label=_say(str(name)), **line)
             ax.fill_between(own.block, own.least, own.most, color=style["color"], alpha=0.15, lw=0)
         ax.set(xlabel="block", ylabel=metrics[metric])
+        ax.xaxis.get_major_locator().set_params(integer=True)
         ax.set_title(_lowest(table))
     _legend(fig, axes[0])
     fig.suptitle(f"{data}, {depth} blocks", x=0.01, ha="left", fontweight="bold")

@@ -297,6 +297,17 @@ def test_the_key_follows_code_and_parameters_and_not_prose(notebook):
     assert runs.plan(notebook).key != key
 
 
+def test_a_cell_that_only_reads_records_is_in_no_key(notebook):
+    key = runs.plan(notebook).key
+    content = nbformat.read(notebook, as_version=4)
+    content.cells.append(nbformat.v4.new_code_cell("table"))
+    nbformat.write(content, notebook)
+    assert runs.plan(notebook).key != key
+    content.cells[-1].metadata["tags"] = ["results", "reading"]
+    nbformat.write(content, notebook)
+    assert runs.plan(notebook).key == key
+
+
 @pytest.mark.parametrize(
     ("text", "calls"),
     [("Kernel didn't respond in 120 seconds", 2), ("Kernel died before replying to kernel_info", 2),
