@@ -138,10 +138,13 @@ def load(
 ) -> pd.DataFrame:
     """Return the tidy rows of all matching records, one row a value.
 
+    A notebook's records are found by their names, see `record_path`.
+
     Args:
         where: a folder of records; the committed ones, `notebooks/results/`, by default.
     """
-    records = [_read_json(p) for p in sorted(Path(where or paths.records_dir()).glob("*.json"))]
+    asked = f"{notebook}.*.json" if notebook else "*.json"
+    records = [_read_json(p) for p in sorted(Path(where or paths.records_dir()).glob(asked))]
     wanted = [
         record
         for record in records
@@ -238,6 +241,8 @@ def _check_row(row: dict[str, Any]) -> None:
             continue
         said = repr(value)[:60]
         raise ValueError(f"{metric} is {said}: it must be a number, or a text without a unit")
+    for name in ("seed", "n"):
+        _whole(row.get(name), name)
 
 
 def _leaves(value: Any) -> Iterator[Any]:
@@ -318,7 +323,8 @@ def _origin(record: dict[str, Any]) -> dict[str, Any]:
 def _read_json(path: Path) -> dict[str, Any]:
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
-        _ = record["notebook"], record["preset"], _origin(record), _frame([record])
+        _ = record["notebook"], record["preset"], _origin(record)
+        _whole(record["threads"], "threads")
         for row in record["rows"]:
             _check_row(row)
     except (ValueError, KeyError, TypeError) as error:

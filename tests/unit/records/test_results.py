@@ -15,6 +15,7 @@ import torch
 from alkit.data import paths
 from alkit.records import results
 
+RECORDS = paths.records_dir()
 ROWS = [("bp", 0, 97.0), ("bp", 1, 97.8), ("al", 0, 96.5), ("al", 1, 96.1)]
 
 
@@ -174,6 +175,22 @@ def test_load_takes_what_is_asked_for(monkeypatch):
     assert results.load(where=paths.runs_dir()).empty
 
 
+def test_a_notebook_s_records_are_read_without_the_others(monkeypatch):
+    monkeypatch.setenv("ALKIT_RECORD", "1")
+    filled("02_al", "cpu").save()
+    (paths.records_dir() / "03_x.cpu.json").write_text("{")
+    assert len(results.load("02_al", "cpu")) == 4
+    with pytest.raises(ValueError, match="03_x.cpu.json is not a record"):
+        results.load(preset="cpu")
+
+
+def test_committed_records_lie_where_they_are_looked_for():
+    for path in RECORDS.glob("*.json"):
+        head = json.loads(path.read_text())
+        wanted = results.record_path(head["notebook"], head["preset"], head.get("slug", ""))
+        assert path.name == wanted.name
+
+
 def test_a_file_that_is_no_record_is_named():
     paths.records_dir().mkdir(parents=True)
     for content in ("{", "[]", '{"rows": []}'):
@@ -288,6 +305,8 @@ def _file(tmp_path, change):
         (lambda row: row.pop("metric"), "KeyError"),
         (lambda row: row.update(metric=None), "metric is None"),
         (lambda row: row.update(metric=""), "metric is ''"),
+        (lambda row: row.update(seed="0"), "'seed' is '0': give a whole number"),
+        (lambda row: row.update(n=1.5), "'n' is 1.5: give a whole number"),
     ],
 )
 def test_a_record_with_a_value_that_is_none_names_its_file(tmp_path, change, text):
