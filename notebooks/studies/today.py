@@ -1,7 +1,7 @@
 """What the methods buy today and what not: a sentence a family, with numbers from the records."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 
 import pandas as pd
 
@@ -19,6 +19,8 @@ from studies import (
 from studies.tuned import TUNING_SEED, Named, spoken
 
 __all__ = ["sentences"]
+
+VERDICTS = ("ahead", "equal", "open", "behind")
 
 
 def sentences() -> list[str]:
@@ -46,39 +48,41 @@ def _associated() -> str:
 
 
 def _ladder() -> str:
-    """Return what the label ladder decided on every set, and over the most blocks."""
+    """Return what the label ladder decided, over all sets and each set's most blocks."""
     gaps = ladder_tables.contrast_gaps(results.load("06_label_ladder", "cpu"))
     deep = ladder_tables.contrast_gaps(results.load("08_depth", "cpu"))
     deepest = {data: network for data, network, _ in sorted(deep)}  # the last is the deepest
     gaps |= {key: pair for key, pair in deep.items() if key[1] == deepest[key[0]]}
-    codes, local = [], []
-    for (data, family, name), (found, p) in gaps.items():
-        said, where = verdict(found, p, ladder_tables.MARGIN), f"{data} x {family}"
-        if name == "detached - fixed_codes":
-            codes.append((said, str(found), where))
-        elif name.endswith(" - bp"):
-            arm = ladder_tables.say(name.removesuffix(" - bp"))
-            local.append((said, str(found), f"{where} ({arm})"))
-    if not gaps:
+    codes = {key: pair for key, pair in gaps.items() if key[2] == "detached - fixed_codes"}
+    local = {key: pair for key, pair in gaps.items() if key[2].endswith(" - bp")}
+    if not codes or not local:
         return ""
     links = "[06](notebooks/06_label_ladder.ipynb), [08](notebooks/08_depth.ipynb)"
     return (
-        f" Points of accuracy ({links}): AL's detached codes against frozen codes are"
-        f" {_by_verdict(codes)}; the local rule that is best on validation against backprop is"
-        f" {_by_verdict(local)}."
+        f" Accuracy in {len(codes)} settings ({links}): AL's detached codes against frozen codes"
+        f" are {_counted(codes)}; the local rule that is best on validation against backprop is"
+        f" {_counted(local)}."
     )
 
 
-def _by_verdict(found: Sequence[tuple[str, str, str]]) -> str:
-    """Return verdicts with their sets; a number where something is decided, the worst last."""
-    parts = []
-    for said in ("ahead", "equal", "open", "behind"):
-        own = [(gap, where) for each, gap, where in found if each == said]
-        if said in ("ahead", "behind"):
-            parts += [f"{said} on {where}: {gap}" for gap, where in own]
-        elif own:
-            parts.append(f"{said} on {_and(where for _, where in own)}")
-    return ", ".join(parts)
+def _counted(gaps: Named) -> str:
+    """Say how often each verdict fell, and the best and the worst of what is decided."""
+    found = {key: verdict(*pair, ladder_tables.MARGIN) for key, pair in gaps.items()}
+    said = list(found.values())
+    counts = [f"{each} in {said.count(each)}" for each in VERDICTS if each in said]
+    decided = [key for key, each in found.items() if each in ("ahead", "behind")]
+    decided.sort(key=lambda key: -gaps[key][0].points)
+    ends = [_at(key, gaps[key][0]) for key in dict.fromkeys([*decided[:1], *decided[-1:]])]
+    told = f" (decided: {' to '.join(ends)})" if ends else ""
+    return f"{_and(counts)}{told}"
+
+
+def _at(key: tuple[str, str, str], found: Gap) -> str:
+    """Return a difference with its set, and who was best locally where that is asked."""
+    data, network, contrast = key
+    arm, against = contrast.split(" - ")
+    who = f", {ladder_tables.say(arm)}" if against == "bp" else ""
+    return f"{found} points on {data} x {network}{who}"
 
 
 def _decided(gaps: Named, margin: float, say: Callable[[str], str]) -> str:
@@ -106,18 +110,18 @@ def _delayed() -> str:
 
 
 def _late() -> str:
-    """Return what PipeDream's old weights cost the character model, in every setting that ran."""
+    """Return what PipeDream's old weights cost the character model, over all settings that ran."""
     gaps = characters_study.contrast_gaps(results.load("36_language_model", "cpu"))
-    costs: dict[int, dict[str, str]] = {}
-    for (dropout, modules, name), (found, _) in gaps.items():
-        if name == "pipedream - seq":
-            costs.setdefault(modules, {})[f"{dropout:g}"] = str(found)
-    said = [
-        f"{_and(own.values())} nats with {modules} modules and dropout {_and(own)}"
-        for modules, own in sorted(costs.items())
+    costs = [
+        (found.points, f"{found} nats with {modules} modules and dropout {dropout:g}")
+        for (dropout, modules, name), (found, _) in gaps.items()
+        if name == "pipedream - seq"
     ]
+    if not costs:
+        return ""
+    ends = dict.fromkeys([min(costs)[1], max(costs)[1]])
     link = "([36](notebooks/36_language_model.ipynb))"
-    return f", and a character model {'; '.join(said)} {link}" if said else ""
+    return f", and a character model, in {len(costs)} settings, {' to '.join(ends)} {link}"
 
 
 def _and(items: Iterable[str]) -> str:
