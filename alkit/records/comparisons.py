@@ -8,6 +8,7 @@ Several contrasts that were named before the runs share one error rate by Holm's
 methods are equal is shown by two one-sided t tests against a margin, never by a large p.
 """
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -276,10 +277,25 @@ def _crossed(
     gains: np.ndarray, *, resamples: int = 10_000, seed: int = 0, level: float = 0.95
 ) -> tuple[float, float]:
     """Return the interval of the mean of gains (seeds, items), both drawn again."""
-    seeds, items = gains.shape
     # Items that have the same gain in every seed are alike: drawing how often each kind occurs is
     # drawing the items, at a memory that does not depend on how many there are.
     kinds, counts = np.unique(gains.T, axis=0, return_counts=True)
+    held = (tuple(map(tuple, kinds.tolist())), tuple(counts.tolist()))
+    return _drawn_again(*held, resamples=resamples, seed=seed, level=level)
+
+
+@functools.lru_cache(maxsize=1024)  # 0.2 s each; tables and figures ask for the same ones
+def _drawn_again(
+    alike: tuple[tuple[float, ...], ...],
+    often: tuple[int, ...],
+    *,
+    resamples: int,
+    seed: int,
+    level: float,
+) -> tuple[float, float]:
+    """Return the interval for kinds of items, each with a gain a seed and how often it occurs."""
+    kinds, counts = np.array(alike), np.array(often)
+    items, seeds = int(counts.sum()), kinds.shape[1]
     rng = np.random.default_rng(seed)
     drawn = rng.multinomial(items, counts / items, size=resamples)
     by_seed = drawn @ kinds / items  # (resamples, seeds)

@@ -7,9 +7,9 @@ import pandas as pd
 
 from alkit.records import results
 from studies import characters_study, delayed_study, dtp_tables, ladder_tables
-from studies.tuned import shown
+from studies.tuned import TUNING_SEED, shown
 
-__all__ = ["contrasts", "hypotheses"]
+__all__ = ["contrasts", "hypotheses", "spent"]
 
 POINTS = {
     ("06_label_ladder", "cpu"): ladder_tables,
@@ -44,6 +44,31 @@ def hypotheses() -> pd.DataFrame:
     return pd.DataFrame(rows).drop(columns="notebook", errors="ignore")
 
 
+def spent() -> pd.DataFrame:
+    """Return what the contrasts' runs took: a row a notebook, data set and network.
+
+    Columns: rates tried (with the seed that doesn't count), runs, core-hours (of training, beside
+    another run; empty where no record has them), processors.
+    """
+    rows = []
+    for notebook, preset in [*POINTS, CHARACTERS]:
+        recorded = results.load(notebook, preset)
+        for (data, model), own in recorded.groupby(["data", "model"]):
+            runs = own[own.metric == "diverged"]
+            hours = own.value[own.metric == "train_s"].astype(float).sum() / 3600
+            rows.append(
+                {
+                    "notebook": _link(notebook),
+                    "set": f"{data}, {model}",
+                    "rates tried": shown(sorted(runs.lr[runs.seed == TUNING_SEED].unique())),
+                    "runs": len(runs),
+                    "core-hours": f"{hours:.2g}" if hours else "",
+                    "processors": ", ".join(sorted(runs.machine.str.split(", ").str[1].unique())),
+                }
+            )
+    return pd.DataFrame(rows)
+
+
 def _accuracies() -> list[dict[str, str]]:
     rows = []
     for (notebook, preset), tables in POINTS.items():
@@ -72,7 +97,7 @@ def _losses() -> list[dict[str, str]]:
 def _row(notebook: str, row: dict[Hashable, Any], rates: Mapping[str, float]) -> dict[str, str]:
     p = row["p, Holm"]
     return {
-        "notebook": f"[{notebook[:2]}](notebooks/{notebook}.ipynb)",
+        "notebook": _link(notebook),
         "set": row["set"],
         "contrast": row["contrast"],
         "rates": shown([rates[arm] for arm in row["contrast"].split(" - ")]),
@@ -81,3 +106,7 @@ def _row(notebook: str, row: dict[Hashable, Any], rates: Mapping[str, float]) ->
         "p, Holm": "" if pd.isna(p) else f"{p:.3f}" if p >= 0.001 else "< 0.001",
         "verdict": row["verdict"],
     }
+
+
+def _link(notebook: str) -> str:
+    return f"[{notebook[:2]}](notebooks/{notebook}.ipynb)"

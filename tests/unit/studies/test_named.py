@@ -29,6 +29,20 @@ def test_a_row_a_hypothesis_that_has_runs():
     assert told in (root() / "README.md").read_text()
 
 
+def test_what_the_runs_took_is_counted_from_the_records():
+    table = named.spent()
+    kept = results.load("32_resnet_accuracy", "cpu")
+    row = table.set_index("notebook").loc["[32](notebooks/32_resnet_accuracy.ipynb)"]
+    assert row.set == "cifar10, resnet20"
+    assert row["rates tried"] == "0.01, 0.03, 0.1, 0.3"
+    assert row.runs == (kept.metric == "accuracy").sum() + 4 * 4  # four cases at four rates
+    hours = kept.value[kept.metric == "train_s"].astype(float).sum() / 3600
+    assert row["core-hours"] == f"{hours:.2g}"
+    assert set(row.processors.split(", ")) <= {"Intel(R) Xeon(R) Processor", "AMD EPYC"}
+    told = f"<!-- spent -->\n{publish.markdown(table)}\n<!-- /spent -->"
+    assert told in (root() / "README.md").read_text()
+
+
 def test_a_record_that_is_not_there_has_no_row(monkeypatch):
     kept = results.load
     monkeypatch.setattr(
