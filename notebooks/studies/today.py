@@ -53,16 +53,20 @@ def _ladder() -> str:
     deep = ladder_tables.contrast_gaps(results.load("08_depth", "cpu"))
     deepest = {data: network for data, network, _ in sorted(deep)}  # the last is the deepest
     gaps |= {key: pair for key, pair in deep.items() if key[1] == deepest[key[0]]}
-    codes = {key: pair for key, pair in gaps.items() if key[2] == "detached - fixed_codes"}
-    local = {key: pair for key, pair in gaps.items() if key[2].endswith(" - bp")}
-    if not codes or not local:
+    asked = {
+        "AL's detached codes against frozen codes are": "detached - fixed_codes",
+        "its coupled codes against cosine heads": "coupled - cosine",
+        "the local rule that is best on validation against backprop": " - bp",
+    }
+    found = {
+        said: {key: pair for key, pair in gaps.items() if key[2].endswith(name)}
+        for said, name in asked.items()
+    }
+    if not all(found.values()):
         return ""
     links = "[06](notebooks/06_label_ladder.ipynb), [08](notebooks/08_depth.ipynb)"
-    return (
-        f" Accuracy in {len(codes)} settings ({links}): AL's detached codes against frozen codes"
-        f" are {_counted(codes)}; the local rule that is best on validation against backprop is"
-        f" {_counted(local)}."
-    )
+    told = "; ".join(f"{said} {_counted(own)}" for said, own in found.items())
+    return f" Accuracy in {len({key[:2] for key in gaps})} settings ({links}): {told}."
 
 
 def _counted(gaps: Named) -> str:

@@ -65,7 +65,7 @@ def test_every_set_s_deepest_network_is_told(monkeypatch):
         ("digits", "convnet of 16"): 1.0,
         ("cifar10", "convnet of 08"): -1.0,
     }
-    contrasts = ("detached - fixed_codes", "linear - bp")
+    contrasts = ("detached - fixed_codes", "coupled - cosine", "linear - bp")
     deep = {(*at, name): made(by, 0.1) for at, by in settings.items() for name in contrasts}
     found = iter([{}, deep])
     monkeypatch.setattr(today.ladder_tables, "contrast_gaps", lambda rows: next(found))
