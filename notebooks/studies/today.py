@@ -1,7 +1,7 @@
 """What the methods buy today and what not: a sentence a family, with numbers from the records."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import pandas as pd
 
@@ -16,7 +16,7 @@ from studies import (
     elastic_study,
     ladder_tables,
 )
-from studies.tuned import TUNING_SEED, Named, spoken
+from studies.tuned import TUNING_SEED, Named, listed, spoken
 
 __all__ = ["sentences"]
 
@@ -78,7 +78,7 @@ def _counted(gaps: Named) -> str:
     decided.sort(key=lambda key: -gaps[key][0].points)
     ends = [_at(key, gaps[key][0]) for key in dict.fromkeys([*decided[:1], *decided[-1:]])]
     told = f" (decided: {' to '.join(ends)})" if ends else ""
-    return f"{_and(counts)}{told}"
+    return f"{listed(counts)}{told}"
 
 
 def _at(key: tuple[str, str, str], found: Gap) -> str:
@@ -126,12 +126,6 @@ def _late() -> str:
     ends = dict.fromkeys([min(costs)[1], max(costs)[1]])
     link = "([36](notebooks/36_language_model.ipynb))"
     return f", and a character model, in {len(costs)} settings, {' to '.join(ends)} {link}"
-
-
-def _and(items: Iterable[str]) -> str:
-    """Return "a, b and c"."""
-    *first, last = items
-    return f"{', '.join(first)} and {last}" if first else last
 
 
 def _split() -> str:

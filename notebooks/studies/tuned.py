@@ -4,7 +4,7 @@ Rows of records: `val_accuracy` and `diverged` of the seed that tunes, with the 
 other seeds what `alkit.records.comparisons.gap` reads. `by` names the columns that make an arm.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -25,6 +25,7 @@ __all__ = [
     "draw_contrasts",
     "draw_panels",
     "edges",
+    "listed",
     "rates_tried",
     "shown",
     "spoken",
@@ -191,11 +192,17 @@ def decided(gaps: Named, margin: float, say: Callable[[str], str]) -> str:
                 " x ".join(at) for (*at, own), said in found.items() if (own, said) == (name, each)
             ]
             if sets:
-                where = f" on {' and '.join(sets)}" if several else ""
+                where = f" on {listed(sets)}" if several else ""
                 told.append((each if told else spoken(name, each, say)) + where)
         parts += [", ".join(told)] if told else []
     counted = [(list(found.values()).count(each), each) for each in ("equal", "open")]
     return "; ".join([*parts, *(f"{count} {each}" for count, each in counted if count)])
+
+
+def listed(items: Iterable[str]) -> str:
+    """Return "a, b and c"."""
+    *first, last = items
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def _tuning(recorded: pd.DataFrame) -> pd.DataFrame:

@@ -66,3 +66,8 @@ def test_contrasts_share_one_error_rate_and_one_margin():
         "a - x: open (0)",
     ]
     plt.close("all")
+
+
+def test_a_list_is_read_as_a_sentence():
+    assert tuned.listed(["a"]) == "a"
+    assert tuned.listed(["a", "b", "c"]) == "a, b and c"
