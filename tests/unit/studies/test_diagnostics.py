@@ -169,7 +169,7 @@ def test_a_panel_s_title_follows_the_arm_that_ends_lowest():
         "bp again": [95.0, 70.0],
         "bp": [60.0, 99.0],
     }.items():
-        for data, depth in (("digits", 2), ("cifar10", 3)):
+        for data, depth in (("digits", 2), ("cifar10", 2), ("cifar10", 3)):
             rows = {"probe": [*[100.0] * (depth - 2), *values]}
             depth_study.record(made_run, rows, arm=arm, data=data, depth=depth, seed=0)
     recorded = pd.DataFrame(made_run.rows)
