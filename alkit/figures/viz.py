@@ -9,6 +9,8 @@ import pandas as pd
 
 from alkit.data.extras import extra
 from alkit.data.paths import root
+from alkit.figures.titles import Number, panel
+from alkit.figures.titles import title as put_title
 from alkit.schedule.timeline import Timeline
 
 with extra("notebooks", "a figure"):
@@ -26,6 +28,7 @@ __all__ = [
     "display",
     "gantt",
     "gantts",
+    "kind_colour",
     "known",
     "label",
     "learning_curves",
@@ -108,7 +111,7 @@ _LANES = {
     "learn": "#f0d58c",
     "target": "#9fd0c8",
 }
-Number = Literal["stage", "batch", "micro"]
+Shown = Literal["stage", "batch", "micro"]
 
 _HALVES = {"backward_input": "#e8a87c", "backward_weight": "#f2cfb3"}
 
@@ -150,6 +153,11 @@ def label(method: str) -> str:
     return _of(name)[2] + comma + how
 
 
+def kind_colour(kind: str) -> str:
+    """Return the colour of a kind of task: "forward", "backward", "update", ..."""
+    return (_KINDS | _HALVES | _LANES).get(kind, "0.7")
+
+
 def shades(count: int) -> list[str]:
     """Return colours for lines that are no methods: cuts, links, sizes."""
     return list(sns.color_palette("colorblind", count).as_hex())
@@ -160,7 +168,7 @@ def gantt(
     title: str,
     ax: Axes | None = None,
     *,
-    number: Number = "stage",
+    number: Shown = "stage",
 ) -> Axes:
     """Draw who was busy when: a row a resource, a box a task with its layer and batch.
 
@@ -183,7 +191,7 @@ def gantt(
             width,
             left=i.start_s,
             height=0.8,
-            color=(_KINDS | _HALVES | _LANES).get(i.kind, "0.7"),
+            color=kind_colour(i.kind),
             alpha=1.0 if i.batch % 2 == 0 else 0.6,
             edgecolor="white",
             linewidth=0.5,
@@ -195,13 +203,24 @@ def gantt(
     ax.set_yticks(range(len(places)), list(places))
     ax.invert_yaxis()
     label = "seconds, by the device's clock" if timeline.clock == "device" else "seconds"
-    ax.set(xlabel=label, title=title, xlim=(0, timeline.span_s or 1))
+    ax.set(xlabel=label, xlim=(0, timeline.span_s or 1))
+    panel(ax, title)
     ax.grid(visible=False, axis="y")
     return ax
 
 
-def gantts(timelines: Mapping[str, Timeline], title: str, *, number: Number = "stage") -> Figure:
-    """Draw several timelines below each other, on one scale of time; keys are their titles."""
+def gantts(
+    timelines: Mapping[str, Timeline],
+    title: str,
+    *,
+    number: Shown = "stage",
+    apart: tuple[float, float] | None = None,
+    **numbers: Number | str,
+) -> Figure:
+    """Draw several timelines below each other, on one scale of time; keys are their titles.
+
+    For apart and numbers see `alkit.figures.titles.title`.
+    """
     heights = [0.9 + 0.3 * len(timeline.resources) for timeline in timelines.values()]
     fig, axes = plt.subplots(
         len(timelines),
@@ -220,16 +239,24 @@ def gantts(timelines: Mapping[str, Timeline], title: str, *, number: Number = "s
     kinds = {kind: color for kind, color in (_KINDS | _HALVES | _LANES).items() if kind in seen}
     handles = [Patch(color=color, label=kind) for kind, color in kinds.items()]
     fig.legend(handles=handles, loc="outside lower right", ncols=len(kinds), frameon=False)
-    fig.suptitle(title, x=0.01, ha="left", fontsize=11, fontweight="bold")
+    put_title(fig, title, apart, **numbers)
     return fig
 
 
 def bars(
-    frame: pd.DataFrame, value: str, title: str, *, spread: str | None = None, xlabel: str = ""
+    frame: pd.DataFrame,
+    value: str,
+    title: str,
+    *,
+    spread: str | None = None,
+    xlabel: str = "",
+    apart: tuple[float, float] | None = None,
+    **numbers: Number | str,
 ) -> Figure:
-    """Draw a horizontal bar a row of `frame`: columns `method`, `value` and optionally `spread`.
+    """Draw a horizontal bar per row of `frame`: columns `method`, `value` and optionally `spread`.
 
-    A column `label` names the bars, if there is one; else the methods do.
+    A column `label` names the bars, if there is one; else the methods do. For apart and numbers
+    see `alkit.figures.titles.title`.
     """
     fig, ax = plt.subplots(figsize=(SINGLE[0] + 1, 0.9 + 0.38 * len(frame)))
     names = frame["label"] if "label" in frame else frame["method"].map(label)
@@ -243,7 +270,8 @@ def bars(
     ax.set_yticks(range(len(frame)), list(names))
     ax.invert_yaxis()
     ax.grid(visible=False, axis="y")
-    ax.set(xlabel=xlabel, title=title)
+    ax.set(xlabel=xlabel)
+    put_title(ax, title, apart, **numbers)
     return fig
 
 
@@ -271,7 +299,8 @@ def learning_curves(
         ax.axhline(chance, color="0.6", lw=0.8)
         ax.text(1, chance, "chance", fontsize=7, color="0.4", va="bottom")
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-    ax.set(xlabel="epoch", ylabel="validation accuracy, %", title=title)
+    ax.set(xlabel="epoch", ylabel="validation accuracy, %")
+    panel(ax, title)
     ax.legend(frameon=False)
     return ax
 

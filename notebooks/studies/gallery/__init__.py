@@ -19,9 +19,9 @@ from matplotlib.text import Text
 from alkit.figures import viz
 from alkit.records import results
 from studies import axis, axis_tables
-from studies.gallery import al, delayed, elastic, split, targets
+from studies.gallery import al, delayed, elastic, front, split, targets
 
-__all__ = ["FIGURES", "Entry", "alternative", "draw", "draw_all", "finding", "findings"]
+__all__ = ["FIGURES", "PAGES", "Entry", "alternative", "draw", "draw_all", "finding", "findings"]
 
 
 @dataclass(frozen=True)
@@ -99,10 +99,12 @@ FIGURES: dict[str, Entry] = {
     "90_results": Entry(_trade, ()),
 }
 
+PAGES: dict[str, Entry] = {"front": Entry(front.front, ())}  # of pages that are no notebook
+
 
 def draw(name: str) -> Figure | None:
-    """Return a notebook's figure from its committed records; None where there are none yet."""
-    entry = FIGURES[name]
+    """Return a figure from its committed records; None where there are none yet."""
+    entry = (FIGURES | PAGES)[name]
     kept = [results.load(name, preset) for preset in entry.presets]
     rows = pd.concat([each for each in kept if len(each)]) if any(map(len, kept)) else None
     if entry.presets and rows is None:

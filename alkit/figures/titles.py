@@ -1,0 +1,114 @@
+"""Titles of figures: short, and no stronger than what is drawn.
+
+A title has at most twelve words, names no maximum, and a winner only where ranges part. Its numbers
+are made of values that the figure draws:
+
+    title(ax, "The pipeline takes {share:.2f} of AL's time", share=ratio(12.5, 25.0))
+
+`ratio` keeps its two values, so a test can look for both in the picture.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from alkit.data.extras import extra
+
+with extra("notebooks", "a figure"):
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["Number", "complaint", "difference", "of", "panel", "ratio", "title", "titled", "value"]
+
+WORDS = 12
+MAXIMA = re.compile(r"\b(up to|down to|at most|at best|at least|as much as|maxim\w+)\b", re.I)
+WINNERS = re.compile(r"\b(fastest|slowest|best|first|least|most|wins?|winner|leads?)\b", re.I)
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number of a title.
+
+    Attributes:
+        how: makes it of the drawn values.
+        drawn: values that the figure draws.
+    """
+
+    how: Callable[..., float]
+    drawn: tuple[float, ...]
+
+    def __format__(self, form: str) -> str:
+        return format(self.how(*self.drawn), form)
+
+
+def of(how: Callable[..., float], *drawn: float) -> Number:
+    """Return a number made of drawn values in any way: a count, a mean, a share."""
+    return Number(how, tuple(map(float, drawn)))
+
+
+def value(drawn: float) -> Number:
+    """Return a drawn value as it is."""
+    return of(float, drawn)
+
+
+def ratio(over: float, under: float) -> Number:
+    """Return one drawn value over another."""
+    return of(lambda a, b: a / b, over, under)
+
+
+def difference(more: float, less: float) -> Number:
+    """Return one drawn value minus another."""
+    return of(lambda a, b: a - b, more, less)
+
+
+def title(
+    where: Axes | Figure,
+    words: str,
+    apart: tuple[float, float] | None = None,
+    **numbers: Number | str,
+) -> None:
+    """Give a figure, or its one chart, a title that states what it draws.
+
+    Args:
+        words: with `{name}` or `{name:format}` for each of the numbers or names.
+        apart: where the words name a winner: two ends of ranges, lower first, that show it.
+    Raises:
+        ValueError: a title that is too long, or names a maximum or a winner that no range shows.
+    """
+    text = words.format(**numbers)
+    if said := complaint(text, apart):
+        raise ValueError(f"the title {text!r} {said}")
+    figure = where.get_figure(root=True) if isinstance(where, Axes) else where
+    assert figure is not None
+    kept = tuple(each for each in numbers.values() if isinstance(each, Number))
+    figure.__dict__.setdefault("titled", []).append((words, kept))
+    if isinstance(where, Axes):
+        where.set_title(text)
+    else:
+        where.suptitle(text, x=0.01, ha="left", fontsize=11, fontweight="bold")
+
+
+def panel(ax: Axes, name: str) -> None:
+    """Name one of several charts by its data set or method; findings stand in the title."""
+    if said := complaint(name, None):
+        raise ValueError(f"the name {name!r} {said}")
+    ax.set_title(name)
+
+
+def titled(figure: Figure) -> list[tuple[str, tuple[Number, ...]]]:
+    """Return the words of a figure's titles, numbers not yet filled in, and these numbers."""
+    return figure.__dict__.get("titled", [])
+
+
+def complaint(text: str, apart: tuple[float, float] | None = None) -> str:
+    """Return what is wrong with a title; "" if nothing is."""
+    words = [word for word in text.split() if re.search(r"\w", word)]
+    if len(words) > WORDS:
+        return f"has {len(words)} words: say it in {WORDS}"
+    if found := MAXIMA.search(text):
+        return f"says {found[0]!r}: name the condition, or a median"
+    if (found := WINNERS.search(text)) and apart is None:
+        return f"says {found[0]!r}: give apart=, the ends of the two ranges"
+    if apart is not None and not apart[0] < apart[1]:
+        return f"names a winner, but the ranges do not part: {apart[0]:g} and {apart[1]:g}"
+    return ""
