@@ -1,11 +1,11 @@
-"""What every method takes: a cell each, tried or refused, and the table of them in README.
+"""What every method takes: a cell each, tried or refused, and the tables of them.
 
-python -m tests.doors       write the table into README
+python -m tests.doors       write all of it into docs/takes.md, and the short one into README
 """
 
 import copy
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from tests import fitted, machines
 
 METHODS = ("bp", "al_pipeline", "pipedream", "1f1b", "split", "elastic", "dtp")
 C, WIDTH, N = 3, 8, 26
-README = Path(__file__).parents[1] / "README.md"
+ROOT = Path(__file__).parents[1]
 BEGIN, END = "<!-- doors: python -m tests.doors -->", "<!-- /doors -->"
 
 Model = Any
@@ -305,23 +305,30 @@ REFUSED = {
 }
 
 
-def table() -> str:
-    """Return the table as README has it."""
+SHORT = ("list of blocks", "ResNet-18", "BERT", "own loss", "regression", "DataLoader")
+SHORT += ("checkpoint", "ranks")
+PAGES = {"docs/takes.md": tuple(FEATURES), "README.md": SHORT}
+
+
+def table(features: Sequence[str]) -> str:
+    """Return the table as a page has it."""
     rule = ["---", *[":---:"] * len(METHODS)]
     body = [
         [feature, *("–" if (method, feature) in REFUSED else "✓" for method in METHODS)]
-        for feature in FEATURES
+        for feature in features
     ]
     lines = [["", *METHODS], rule, *body]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def in_readme() -> str:
-    """Return what stands between README's marks."""
-    return README.read_text(encoding="utf-8").partition(BEGIN)[2].partition(END)[0].strip()
+def on_page(page: str) -> str:
+    """Return what stands between a page's marks."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    return text.partition(BEGIN)[2].partition(END)[0].strip()
 
 
 if __name__ == "__main__":
-    before, _, rest = README.read_text(encoding="utf-8").partition(BEGIN)
-    after = rest.partition(END)[2]
-    README.write_text(f"{before}{BEGIN}\n\n{table()}\n\n{END}{after}", encoding="utf-8")
+    for page, features in PAGES.items():
+        before, _, rest = (ROOT / page).read_text(encoding="utf-8").partition(BEGIN)
+        text = f"{before}{BEGIN}\n\n{table(features)}\n\n{END}{rest.partition(END)[2]}"
+        (ROOT / page).write_text(text, encoding="utf-8")

@@ -20,6 +20,7 @@ from alkit.data import catalog, download, paths
 from alkit.data.extras import ExtraMissing
 from alkit.engine import folders
 from alkit.records import cli_split, results, runs
+from alkit.records.contents import SHELVES, contents
 
 __all__ = ["main"]
 
@@ -65,6 +66,7 @@ def _parser() -> argparse.ArgumentParser:
         help="set parameters, as in -p seeds=[0,1] lr=1e-3",
     )
     run.add_argument("--timeout", type=int, metavar="S", help="seconds that any one cell may take")
+    run.add_argument("--rows", action="store_true", help="print every recorded value")
     run.set_defaults(command=_run)
 
     sweep = commands.add_parser("sweep", help="execute all points of a grid, resumable")
@@ -86,7 +88,7 @@ def _parser() -> argparse.ArgumentParser:
     for command in (run, sweep):
         command.add_argument("--record", action="store_true", help="keep in notebooks/results/")
 
-    listed = commands.add_parser("list", help="name the notebooks, what they say, their presets")
+    listed = commands.add_parser("list", help="name the notebooks by shelf, and their presets")
     listed.set_defaults(command=_list)
 
     shown = commands.add_parser("results", help="summarise the committed records")
@@ -120,11 +122,23 @@ def _clear(options: argparse.Namespace) -> int:
 
 
 def _list(options: argparse.Namespace) -> int:
-    notebooks = sorted((paths.root() / "notebooks").glob("*.ipynb"))
-    _print_columns(
-        [(path.stem, runs.title(path), " ".join(runs.presets(path))) for path in notebooks]
-    )
+    entries = contents()
+    for shelf, heading in SHELVES.items():
+        own = [each for each in entries if each.shelf == shelf]
+        print(heading)
+        _print_columns(
+            [(f"  {e.name}", f"{e.minutes} min", e.title, _presets(e.path)) for e in own]
+        )
+    known = {each.path for each in entries}
+    others = sorted(set((paths.root() / "notebooks").glob("*.ipynb")) - known)
+    if others:
+        print("Not in notebooks/index.yaml")
+        _print_columns([(f"  {p.stem}", runs.title(p), _presets(p)) for p in others])
     return OK
+
+
+def _presets(path: Path) -> str:
+    return " ".join(runs.presets(path))
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -134,15 +148,18 @@ def _run(options: argparse.Namespace) -> int:
     finished = runs.run(
         notebook, options.preset, overrides, record=options.record, timeout_s=options.timeout
     )
-    _print_rows(finished.rows)
+    _print_rows(finished.rows, options.rows)
     figures = [p for p in (paths.root() / "figures").glob("*") if p.stat().st_mtime >= start]
     inside = _count_figures(finished.path)
     figures_inside = f" (figures inside: {inside})" if inside else ""
     print(f"notebook  {_relative(finished.path)}{figures_inside}")
     if finished.record:
         print(f"record    {_relative(finished.record)}")
+    picture = paths.root() / "figures" / f"{notebook.stem}.png"
     if figures:
         print(f"figures   {', '.join(map(_relative, sorted(figures)))}")
+    elif picture.exists():
+        print(f"picture   {_relative(picture)}")
     return OK
 
 
@@ -167,14 +184,16 @@ def _value(name: str, written: str, known: dict[str, runs.Parameter]) -> Any:
     return written if wants_text and not isinstance(literal, str | None) else literal
 
 
-def _print_rows(rows: pd.DataFrame) -> None:
+def _print_rows(rows: pd.DataFrame, everything: bool) -> None:
+    """Print what a notebook reports; its recorded values only where they are asked for."""
     report = rows["metric"] == "report"
     for text in rows.loc[report, "value"]:
         print(text, end="\n\n")
-    if report.any():  # the notebook's own words say it better than a row a number
-        return
-    hidden = ["notebook", "preset", "slug", "commit", "versions", "threads", "machine", "date"]
-    _print_table(rows.drop(columns=hidden))
+    if everything:
+        hidden = "notebook preset slug commit versions threads machine date".split()
+        _print_table(rows[~report].drop(columns=hidden))
+    elif len(rows) and not report.any():
+        print(f"{len(rows)} values recorded; --rows prints them")
 
 
 WIDEST = 60  # characters of a value in a printed table

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import yaml
 
-from alkit.data.paths import root
+from alkit.data import paths
 
-__all__ = ["FAMILIES", "SHELVES", "Entry", "contents", "course", "neighbours"]
+__all__ = ["FAMILIES", "SHELVES", "Entry", "contents", "course"]
 
 SHELVES = {
     "course": "Course: read these in this order",
@@ -47,12 +47,14 @@ class Entry:
     @property
     def path(self) -> Path:
         """Its file."""
-        return root() / "notebooks" / f"{self.name}.ipynb"
+        return paths.root() / "notebooks" / f"{self.name}.ipynb"
 
 
 def contents() -> list[Entry]:
-    """Return all notebooks in the order in which they are read."""
-    file = root() / "notebooks" / "index.yaml"
+    """Return all notebooks in the order in which they are read; none where there is no list."""
+    file = paths.root() / "notebooks" / "index.yaml"
+    if not file.exists():
+        return []
     return [Entry(**each) for each in yaml.safe_load(file.read_text(encoding="utf-8"))]
 
 
@@ -63,11 +65,3 @@ def course() -> str:
         link = f"[{each.name[:2]}](notebooks/{each.name}.ipynb)"
         lines.append(f"| {link} | {each.sentence} | {each.minutes} |")
     return "\n".join(lines)
-
-
-def neighbours(name: str) -> dict[str, str]:
-    """Return the names of the notebooks before and after one: "previous" and "next"."""
-    names = [each.name for each in contents()]
-    at = names.index(name)
-    found = {"previous": names[at - 1]} if at else {}
-    return found | ({"next": names[at + 1]} if at + 1 < len(names) else {})

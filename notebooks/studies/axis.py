@@ -1,4 +1,4 @@
-"""One network of four blocks, all methods: the rows of notebook 00, and what each row pays.
+"""One network of four blocks, ten methods: the rows of notebook 00, and what each row pays.
 
 Accuracy comes from `alkit.fit`; step times of two workers from its timelines; what four devices
 would do from the method's own schedule on the clock, at task times that its own run measured.
@@ -18,6 +18,8 @@ import alkit
 from alkit.al.recipes import find_recipe
 from alkit.data.parts import DataSet
 from alkit.delayed.schedules import schedule_for
+from alkit.dtp import Settings
+from alkit.elastic.optim import Recipe
 from alkit.engine.launch import RankFailed
 from alkit.engine.record import Record
 from alkit.schedule.clock import simulate
@@ -42,7 +44,9 @@ __all__ = [
     "network",
     "of_schedule",
     "on_clock",
+    "optimizer_of",
     "payload",
+    "recorded_rates",
     "sent_bytes",
     "step_times",
     "validated",
@@ -62,7 +66,7 @@ class Row:
         schedule: of four blocks, a device each.
         options: of `alkit.fit`.
         workers: what `alkit.fit` takes to use two.
-        changed: what this method does not take as it is; "" if nothing.
+        changed: what else differs from plain backprop: network, optimiser; "" if nothing does.
     """
 
     method: str
@@ -72,24 +76,31 @@ class Row:
     changed: str = ""
 
 
-def _delayed(method: str, micro: int = 1) -> Row:
-    options = {"micro": micro} if micro > 1 else {}
-    return Row(method, lambda: schedule_for(method, BLOCKS, micro), options, {"workers": 2})
-
-
+ADAM: dict[str, Any] = {"optimizer": torch.optim.Adam}  # one optimiser for all rows but PipeLearn
+TARGETS = Settings(feedback_lr=1e-2, optimizer="adam", weight_decay=0.0, schedule="none")
 TWO = {"workers": 2}
-LADDER = "a bridge and a label code a block in place of the linear head"
+
+
+def _delayed(method: str, micro: int = 1) -> Row:
+    options = ADAM | ({"micro": micro} if micro > 1 else {})
+    return Row(method, lambda: schedule_for(method, BLOCKS, micro), options, TWO)
+
+
 ROWS = {
-    "bp": Row("bp", lambda: schedule_for("seq", BLOCKS)),
+    "bp": Row("bp", lambda: schedule_for("seq", BLOCKS), ADAM),
     "al_pipeline": Row(
-        "al_pipeline", lambda: al_pipeline(BLOCKS), {"recipe": LEARNED}, TWO, LADDER
+        "al_pipeline",
+        lambda: al_pipeline(BLOCKS),
+        ADAM | {"recipe": LEARNED},
+        TWO,
+        "a bridge and a learned label code per block in place of the linear head",
     ),
     "local": Row(
         "al_pipeline",
         lambda: al_pipeline(BLOCKS),
-        {"recipe": "fixed_codes"},
+        ADAM | {"recipe": "fixed_codes"},
         TWO,
-        "a bridge and a frozen code a class: local classifiers, nothing associated",
+        "a bridge and a fixed code per class and block in place of the linear head",
     ),
     "ddg": _delayed("ddg"),
     "fr": _delayed("fr"),
@@ -100,21 +111,22 @@ ROWS = {
         lambda: split(MICRO),
         {"micro": MICRO, "cuts": [2]},
         {"workers": 1},
-        "two stages: device and server; samples dealt to two devices for accuracy",
+        "SGD with momentum, its only optimiser so far; device and server instead of four devices",
     ),
     "elastic": Row(
         "elastic",
         lambda: one_f_one_b(BLOCKS, MICRO),
-        {"micro": MICRO},
+        # AdamW without decay, clipping or a schedule of the rate is Adam
+        {"micro": MICRO, "recipe": Recipe(clip=None, warmup=0.0, shape="constant")},
         TWO,
-        "the schedule before anything is frozen; afterwards blocks leave it",
+        "layers freeze while it trains; its time and memory are those before anything is frozen",
     ),
     "dtp": Row(
         "dtp",
         lambda: target_propagation(BLOCKS),
-        {"iterations": 5},
+        {"settings": TARGETS},
         {"ranks": 2},
-        "a feedback map a block beside its forward one",
+        "a learned feedback map beside each block, which has an SGD of its own",
     ),
 }
 
@@ -145,6 +157,30 @@ def validated(name: str, data: DataSet, seed: int, lr: float, **options: Any) ->
     except (FloatingPointError, RankFailed):
         return 0.0
     return float(found.history.val_acc.max())
+
+
+def recorded_rates(recorded: pd.DataFrame, data: str, names: Sequence[str]) -> dict[str, float]:
+    """Return each row's rate that validation chose on this data set with today's optimisers.
+
+    Args:
+        recorded: the committed rows of notebook 00.
+    Raises:
+        ValueError: a row has none: a rate of another data set or optimiser is none of its own.
+    """
+    own = recorded[recorded.metric == "chosen_lr"] if len(recorded) else recorded
+    own = own.reindex(columns=["method", "data", "optimizer", "value"])
+    own = own[(own.data == data) & (own.optimizer == own.method.map(optimizer_of))]
+    found = own.set_index("method").value.astype(float).to_dict()
+    if missing := [name for name in names if name not in found]:
+        raise ValueError(
+            f"no recorded rate on {data} for {', '.join(missing)}: give rates=[...] to try"
+        )
+    return {name: found[name] for name in names}
+
+
+def optimizer_of(name: str) -> str:
+    """Return the optimiser of a row: Adam, but for split learning, which takes SGD alone."""
+    return "SGD" if name == "pipelearn" else "Adam"
 
 
 def best_rates(tried: pd.DataFrame) -> dict[str, float]:

@@ -7,6 +7,8 @@
 Only the counting runs; what is under way is the method's own book (`alkit.delayed.memory`).
 """
 
+from dataclasses import replace
+
 import pandas as pd
 import torch
 from torch import nn
@@ -15,10 +17,10 @@ import alkit
 from alkit.al.profile import profile
 from alkit.data.parts import DataSet
 from alkit.delayed.memory import memory
-from alkit.dtp import Settings, from_blocks
+from alkit.dtp import from_blocks
 from alkit.dtp.feedback import BlockFeedback
 from alkit.engine.ledger import Ledger
-from studies.axis import BLOCKS, MICRO, ROWS, network
+from studies.axis import BLOCKS, MICRO, ROWS, TARGETS, network, optimizer_of
 
 __all__ = ["peak_bytes"]
 
@@ -45,15 +47,15 @@ def peak_bytes(name: str, data: DataSet, batch_size: int) -> int:
         cuts,
         x.nbytes,
         micro=MICRO if name in ("1f1b", "elastic") else 1,
-        states=ADAM if name in ("bp", "elastic") else MOMENTUM,
+        states=ADAM if optimizer_of(name) == "Adam" else MOMENTUM,
     )
     return int(held.total.max())
 
 
 def _of_targets(blocks: list[nn.Module], x: torch.Tensor, y: torch.Tensor) -> int:
-    """Run every block's forward and one iteration of its loop; both maps have momentum."""
+    """Run every block's forward and one iteration of its loop; feedback maps have momentum."""
     net = from_blocks(blocks)
-    run, feedback = net.locally(x), BlockFeedback(net, Settings(iterations=1))
+    run, feedback = net.locally(x), BlockFeedback(net, replace(TARGETS, iterations=1))
     found = []
     for n, block in enumerate(net):
         ledger = Ledger(net)
@@ -61,7 +63,8 @@ def _of_targets(blocks: list[nn.Module], x: torch.Tensor, y: torch.Tensor) -> in
             kept = block(run.inputs[n])
             if n in feedback.loops:
                 feedback.learn(n, run, step=0)
-        weights = sum(own.nbytes for own in block.parameters())
-        found.append((2 + MOMENTUM) * weights + ledger.peak)
+        back = sum(own.nbytes for own in feedback.parameters(n))
+        forth = sum(own.nbytes for own in block.parameters()) - back
+        found.append((2 + ADAM) * forth + (2 + MOMENTUM) * back + ledger.peak)
         del kept
     return max(found)

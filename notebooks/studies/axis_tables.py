@@ -7,6 +7,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from alkit.figures import viz
+from alkit.figures.titles import value
 from alkit.records.comparisons import paired_t
 from alkit.schedule.clock import simulate
 from alkit.schedule.locks import LOCKS
@@ -18,7 +19,7 @@ __all__ = ["joined", "label", "over_seeds", "picture", "published", "trade", "un
 
 
 def over_seeds(accuracy: pd.DataFrame) -> pd.DataFrame:
-    """Return a row a method: mean accuracy, half its interval, n, and points against backprop.
+    """Return a row per method: mean accuracy, half its interval, sd, n, points against backprop.
 
     Intervals are Student's t over seeds, of the differences paired by seed; missing with one seed.
 
@@ -29,7 +30,8 @@ def over_seeds(accuracy: pd.DataFrame) -> pd.DataFrame:
     rows = {}
     for name in dict.fromkeys(accuracy.name):
         mean, low, high = paired_t(wide[name].dropna().to_numpy(float))
-        row = {"accuracy": mean, "half": (high - low) / 2, "n": wide[name].count()}
+        row = {"accuracy": mean, "half": (high - low) / 2, "sd": wide[name].std()}
+        row["n"] = wide[name].count()
         if name != "bp" and "bp" in wide:
             differences = (wide[name] - wide.bp).dropna().to_numpy(float)
             against = paired_t(differences)
@@ -71,21 +73,15 @@ def unit_clock(name: str, batches: int = 3) -> Timeline:
 
 
 def picture(names: Sequence[str]) -> Figure:
-    """Draw one Gantt a row on one axis of time; the title says by how much the fastest leads."""
-    paces = {name: unit_clock(name, 24).steady_s for name in names}
-    least, most = min(paces.values()), max(paces.values())
-    first, last = (
-        ", ".join(label(name) for name in names if abs(paces[name] - end) < 1e-9)
-        for end in (least, most)
-    )
-    title = f"At equal costs: {first} in 1/{most / least:.1f} of the time of {last}"
-    lines = {label(name): unit_clock(name) for name in names}
-    if "elastic" in names:
-        lines = {
-            f"{k}, nothing frozen yet" if k == label("elastic") else k: v for k, v in lines.items()
-        }
-    figure = viz.gantts(lines, title, number="batch")
-    figure.axes[-1].set_xlabel("time, in forwards of a block; equal costs, a device a block")
+    """Draw three batches by each method, a chart per method, on one axis of time."""
+    lines = {name: unit_clock(name) for name in names}
+    shown = {f"{label(name)}: {line.span_s:g} units of time": line for name, line in lines.items()}
+    spans = {name: value(line.span_s) for name, line in lines.items()}
+    words = "Three batches at equal costs"
+    if {"bp", "al_pipeline"} <= spans.keys():
+        words += ": AL pipeline {al_pipeline:g}, backprop {bp:g}"
+    figure = viz.gantts(shown, words, number="batch", **spans)
+    figure.axes[-1].set_xlabel("time, in forwards of a block; equal costs, a device per block")
     return figure
 
 

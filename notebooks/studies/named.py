@@ -1,4 +1,4 @@
-"""Every contrast that was written down before its runs, and what came out: a table for README."""
+"""Every contrast that was written down before its runs, and what came out: RESULTS.md's table."""
 
 from collections.abc import Hashable, Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""README's table of what every method takes: every tick is tried, every dash a refusal."""
+"""The tables of what every method takes: every tick is tried, every dash a refusal."""
 
 import pytest
 
@@ -18,5 +18,6 @@ def test_a_method_takes_it_or_says_why_not(method, feature):
         tried(method)
 
 
-def test_readme_has_the_table():
-    assert doors.in_readme() == doors.table(), "run python -m tests.doors"
+@pytest.mark.parametrize("page", doors.PAGES)
+def test_a_page_has_its_table(page):
+    assert doors.on_page(page) == doors.table(doors.PAGES[page]), "run python -m tests.doors"

@@ -15,7 +15,7 @@ import nbformat
 import pytest
 from nbformat import NotebookNode
 
-from alkit.records import runs
+from alkit.records import contents, runs
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -185,8 +185,13 @@ def preset_complaints(file: Path) -> list[str]:
     return []
 
 
-def test_readme_links_lead_on():
-    assert dead_links((ROOT / "README.md").read_text(encoding="utf-8"), ROOT) == []
+PAGES = ["README.md", "RESULTS.md", "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=str)
+def test_links_of_a_page_lead_on(page: Path | str):
+    path = ROOT / page
+    assert dead_links(path.read_text(encoding="utf-8"), path.parent) == []
 
 
 # ---- each check complains about the fault it is there for, and no other check does ----
@@ -368,30 +373,30 @@ def test_faulty_presets_are_seen(tmp_path, name, content, words):
     assert all(words in complaint for complaint in complaints)
 
 
+def test_the_list_has_every_notebook_by_its_own_title():
+    entries = contents.contents()
+    assert sorted(each.name for each in entries) == [path.stem for path in NOTEBOOKS]
+    for each in entries:
+        assert runs.title(each.path) == f"{each.name[:2]} {each.title}"
+        assert each.family in contents.FAMILIES
+        assert each.sentence.endswith(".")
+    shelves = [list(contents.SHELVES).index(each.shelf) for each in entries]
+    assert shelves == sorted(shelves)
+    assert shelves.count(0) == 12
+
+
+def test_notebooks_name_their_neighbours_in_the_list():
+    """As `make results` writes them."""
+    names = [each.path.name for each in contents.contents()]
+    for at, name in enumerate(names):
+        wanted = {"previous": names[at - 1]} if at else {}
+        wanted |= {"next": names[at + 1]} if at + 1 < len(names) else {}
+        cells = Book(ROOT / "notebooks" / name).node.cells
+        assert neighbours(cells[0]) == wanted, name
+        assert neighbours(cells[-1]) == wanted, f"{name}, its end"
+
+
 def neighbours(cell: NotebookNode) -> dict[str, str]:
     """Return which notebooks a cell calls previous and next."""
     found = re.findall(r"\*(previous|next):\* \[\d\d[^]]*\]\((\w+\.ipynb)\)", cell.source, re.I)
     return {which.lower(): name for which, name in found}
-
-
-def test_the_notebooks_are_one_chain():
-    names = [path.name for path in NOTEBOOKS]
-    for at, path in enumerate(NOTEBOOKS):
-        wanted = {"previous": names[at - 1]} if at else {}
-        wanted |= {"next": names[at + 1]} if at + 1 < len(names) else {}
-        book = Book(path)
-        assert neighbours(book.node.cells[0]) == wanted, path.name
-        assert neighbours(book.node.cells[-1]) == wanted, f"{path.name}, its end"
-
-
-def test_readme_and_notebook_name_one_duration():
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| (\[\d\d_.*) \| ([^|/]*?)(?: / [^|]*)? \|$", text, re.M)
-    told = {
-        name: first for row, first in rows for name in re.findall(r"notebooks/(\w+)\.ipynb", row)
-    }
-    assert told.keys() == {path.stem for path in NOTEBOOKS}
-    for path in NOTEBOOKS:
-        first = re.search(r"\*runs:\* (?:smoke )?([^,·]*)", Book(path).node.cells[0].source, re.I)
-        assert first, path.name
-        assert first[1].strip() == told[path.stem], path.name

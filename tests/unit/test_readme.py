@@ -1,42 +1,102 @@
-"""What the README shows runs, and gives the number that it names."""
+"""README is short, shows what runs, and its numbers are those of the records."""
 
 import re
 
+import pytest
 import torch
 
 from alkit.data.paths import root
+from alkit.records.contents import course
+from studies import findings, publish
+
+LINES, BYTES, PYTHON_BY, WORDS_BEFORE = 200, 14_000, 45, 130
 
 
-def test_your_own_model():
-    text = (root() / "README.md").read_text()
-    code = re.search(r"```python\n(.*?)```", text, re.DOTALL).group(1)
-    named = float(re.search(r"# about ([0-9.]+);", code).group(1))
+def page(name: str = "README.md") -> str:
+    return (root() / name).read_text(encoding="utf-8")
+
+
+def blocks(name: str = "README.md") -> list[str]:
+    return re.findall(r"```python\n(.*?)```", page(name), re.DOTALL)
+
+
+def section(name: str, of: str = "README.md") -> str:
+    return re.search(f"<!-- {name} -->\n(.*?)\n<!-- /{name} -->", page(of), re.DOTALL)[1]
+
+
+def test_it_is_short_and_python_comes_early():
+    text = page()
+    before = text[: text.index("```python")]
+    assert text.count("\n") <= LINES
+    assert len(text.encode()) <= BYTES
+    assert before.count("\n") < PYTHON_BY
+    assert len(before.split()) <= WORDS_BEFORE
+
+
+def test_its_numbers_are_the_records():
+    lines = "\n".join(f"- {each}" for each in findings.findings())
+    assert section("findings") == section("findings", "RESULTS.md") == lines, "run make results"
+    assert section("choices") == publish.markdown(findings.choices())
+    assert section("four") == findings.four()
+    assert section("course") == course()
+
+
+def test_its_findings_hold_no_interval():
+    assert len(findings.findings()) == 5
+    assert not re.search(r"\[[-+]?[\d.]+, ", section("findings"))
+
+
+def test_a_section_of_the_results_begins_with_what_was_found_and_a_picture():
+    text = page("RESULTS.md")
+    for name, words in findings.openings().items():
+        assert section(f"opening_{name}", "RESULTS.md") == words, "run make results"
+        after = text.partition(f"<!-- /opening_{name} -->")[2].strip()
+        assert after.startswith("![")
+    assert text.index("## What we found") < text.index("## All methods")
+    assert text.index("## Contrasts named before") == text.rindex("\n## ") + 1
+
+
+@pytest.fixture
+def run(capsys):
+    """What README's first two programs leave behind."""
     seen: dict = {}
     torch.manual_seed(0)
-    exec(code, seen)  # the page's own words
-    accuracy = (seen["model"].predict(seen["x"]).argmax(1) == seen["y"]).float().mean()
+    exec(blocks()[0], seen)
+    return seen
+
+
+def test_the_first_program_prints_two_numbers(run, capsys):
+    lines = capsys.readouterr().out.split()
+    assert lines[::2] == ["bp", "al_pipeline"]
+    assert all(abs(float(each) - 0.9) < 0.06 for each in lines[1::2]), lines
+
+
+def test_the_same_blocks_by_any_method_saved_and_loaded(run, capsys, tmp_path, monkeypatch):
+    capsys.readouterr()
+    monkeypatch.chdir(tmp_path)
+    exec(blocks()[1], run)
+    *lines, loaded = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == ["bp", "al_pipeline", "pipedream", "splitfed"]
+    assert all(float(line.split()[-1]) > 0.6 for line in lines), lines  # chance is 0.33
+    assert re.fullmatch(r"tensor\(0\.[6-9]\d*\)", loaded)
+
+
+def test_layers_by_hand_give_the_number_that_is_named(run):
+    exec(blocks()[2], run)
+    named = float(re.search(r"# about ([0-9.]+)", blocks()[2])[1])
+    accuracy = (run["model"].predict(run["x"]).argmax(1) == run["y"]).float().mean()
     assert abs(accuracy.item() - named) < 0.05
 
 
-def test_the_same_blocks_by_any_method_saved_and_loaded(capsys, tmp_path, monkeypatch):
-    blocks = re.findall(r"```python\n(.*?)```", (root() / "README.md").read_text(), re.DOTALL)
-    seen: dict = {}
-    torch.manual_seed(0)
-    exec(blocks[0], seen)
-    exec(blocks[1], seen)
-    lines = capsys.readouterr().out.splitlines()[-4:]
-    assert [line.split()[0] for line in lines] == ["bp", "al_pipeline", "pipedream", "splitfed"]
-    assert all(float(line.split()[-1]) > 0.6 for line in lines), lines  # chance is 0.33
-    monkeypatch.chdir(tmp_path)
-    exec(blocks[2], seen)
-    assert "alkit.save" in blocks[2]
-    assert re.fullmatch(r"tensor\(0\.[6-9]\d*\)", capsys.readouterr().out.strip())
-
-
 def test_a_transformer_that_freezes(capsys):
-    blocks = re.findall(r"```python\n(.*?)```", (root() / "README.md").read_text(), re.DOTALL)
-    (code,) = [block for block in blocks if "alkit.elastic" in block]
+    (code,) = [block for block in blocks("docs/guide.md") if "alkit.elastic" in block]
     seen: dict = {}
     exec(code, seen)
     assert len(seen["record"].losses) == 9
     assert "TRANSFORM frozen 0->2/4" in capsys.readouterr().out
+
+
+def test_targets_instead_of_gradients(capsys):
+    (code,) = [block for block in blocks("docs/guide.md") if "dtp.network" in block]
+    exec(code, {})
+    assert "SHA-256 of all weights: " in capsys.readouterr().out

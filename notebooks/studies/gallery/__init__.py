@@ -126,7 +126,7 @@ def finding(figure: Figure) -> str:
 def draw_all() -> dict[str, Figure]:
     """Return by notebook every figure that has records; closed, so that no cell shows them all."""
     drawn = {}
-    for name in FIGURES:
+    for name in (*PAGES, *FIGURES):
         if (figure := draw(name)) is not None:
             plt.close(figure)
             drawn[name] = figure
@@ -135,7 +135,8 @@ def draw_all() -> dict[str, Figure]:
 
 def findings(figures: Mapping[str, Figure]) -> pd.DataFrame:
     """Return a row a figure: its notebook and the finding."""
-    rows = [(f"[{name[:2]}]({name}.ipynb)", finding(each)) for name, each in figures.items()]
+    own = {name: each for name, each in figures.items() if name in FIGURES}
+    rows = [(f"[{name[:2]}]({name}.ipynb)", finding(each)) for name, each in own.items()]
     return pd.DataFrame(rows, columns=["notebook", "finding"])
 
 
@@ -160,4 +161,5 @@ def _break(title: Text, most: float) -> None:
 def alternative(name: str, figure: Figure) -> str:
     """Return the text that stands for a figure: its finding, then what it shows."""
     said = re.sub(r"\[([^,\]]+), ([^\]]+)\]", r"from \1 to \2", finding(figure))
-    return f"{said}. {FIGURES[name].shows[:1].upper()}{FIGURES[name].shows[1:]}."
+    shows = (FIGURES | PAGES)[name].shows
+    return f"{said}. {shows[:1].upper()}{shows[1:]}."

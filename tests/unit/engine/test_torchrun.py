@@ -1,4 +1,4 @@
-"""The README's script for several machines, run by torchrun: on one, and on two made-up ones."""
+"""The guide's script for several machines, run by torchrun: on one, and on two made-up ones."""
 
 import re
 import subprocess
@@ -12,12 +12,12 @@ from tests import machines
 
 
 def _page() -> str:
-    return (root() / "README.md").read_text()
+    return (root() / "docs" / "guide.md").read_text()
 
 
 @pytest.fixture(scope="module")
 def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Write train.py as the README has it."""
+    """Write train.py as the guide has it."""
     codes = re.findall(r"```python\n(.*?)```", _page(), re.DOTALL)
     (code,) = [code for code in codes if "torchrun_group" in code]
     path = tmp_path_factory.mktemp("torchrun") / "train.py"

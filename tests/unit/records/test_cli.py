@@ -42,11 +42,14 @@ def checkout(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_rows_are_a_table_where_there_is_no_report(checkout, capsys):
+def test_rows_are_a_table_where_they_are_asked_for(checkout, capsys):
     run = results.Run("10_x")
     run.record("accuracy", 97.123, method="al")
     run.record("sizes", [1, 2])
-    cli._print_rows(results.read(run.save()))
+    rows = results.read(run.save())
+    cli._print_rows(rows, False)
+    assert capsys.readouterr().out == "2 values recorded; --rows prints them\n"
+    cli._print_rows(rows, True)
     out = capsys.readouterr().out
     assert "97.12" in out
     assert "[1, 2]" in out
@@ -60,7 +63,20 @@ def test_notebooks_are_listed_and_found_by_number(checkout, capsys):
     cells = [nbformat.v4.new_markdown_cell("# All at once\n\nA claim.")]
     nbformat.write(nbformat.v4.new_notebook(cells=cells), "notebooks/02_all.ipynb")
     assert cli.main(["list"]) == 0
-    assert capsys.readouterr().out == "02_all  All at once  smoke\n10_x                 smoke cpu\n"
+    assert capsys.readouterr().out.splitlines()[3:] == [
+        "Not in notebooks/index.yaml",
+        "  02_all  All at once  smoke",
+        "  10_x                 smoke cpu",
+    ]
+    line = "{name: 10_x, family: al, shelf: lab, minutes: 5, title: A title, sentence: It does x.}"
+    (checkout / "notebooks/index.yaml").write_text(f"- {line}\n")
+    assert cli.main(["list"]) == 0
+    assert capsys.readouterr().out.splitlines()[2:] == [
+        "Lab: repeat or change something",
+        "  10_x  5 min  A title  smoke cpu",
+        "Not in notebooks/index.yaml",
+        "  02_all  All at once  smoke",
+    ]
     assert runs.find_notebook("02").name == "02_all.ipynb"
     with pytest.raises(runs.ParameterError, match="no notebook 1"):
         runs.find_notebook("1")

@@ -4,10 +4,12 @@ import math
 
 import pandas as pd
 import pytest
+import torch
 
 from alkit.data import datasets
 from alkit.figures import viz
-from studies import axis, axis_tables
+from alkit.records import results
+from studies import axis, axis_report, axis_tables
 
 CROSSING = [1000, 200, 30]  # bytes at the three borders
 COSTS = {(kind, at): 1.0 for kind in ("forward", "backward") for at in range(4)}
@@ -62,7 +64,83 @@ def test_the_ten_methods_have_ten_colours():
     assert len({viz.colour(name) for name in axis.ROWS}) == len(axis.ROWS) == 10
 
 
-def test_the_picture_names_all_that_are_first():
-    title = axis_tables.picture(list(axis.ROWS)).get_suptitle()
-    first = "AL pipeline, local classifiers, PipeDream"  # the last one with staleness
-    assert title == f"At equal costs: {first} in 1/3.8 of the time of BP"
+def test_rates_are_of_the_same_data_and_optimiser():
+    columns = ["metric", "method", "data", "optimizer", "value"]
+    rows = [
+        ("chosen_lr", "bp", "digits", "Adam", 0.01),
+        ("chosen_lr", "bp", "cifar10", "Adam", 0.3),
+        ("chosen_lr", "dtp", "digits", "SGD", 0.1),  # DTP has Adam today
+        ("chosen_lr", "pipelearn", "digits", "SGD", 0.03),
+        ("accuracy", "bp", "digits", None, 97.0),
+    ]
+    recorded = pd.DataFrame(rows, columns=columns)
+    found = axis.recorded_rates(recorded, "digits", ["bp", "pipelearn"])
+    assert found == {"bp": 0.01, "pipelearn": 0.03}
+    for names, data in ((["bp", "dtp"], "digits"), (["pipelearn"], "cifar10")):
+        with pytest.raises(ValueError, match=f"no recorded rate on {data} for {names[-1]}: give"):
+            axis.recorded_rates(recorded, data, names)
+    with pytest.raises(ValueError, match="no recorded rate"):
+        axis.recorded_rates(pd.DataFrame(), "digits", ["bp"])
+
+
+def test_every_row_has_a_recorded_rate_on_the_demo_s_data():
+    rates = axis.recorded_rates(results.load("00_all_methods"), "digits", list(axis.ROWS))
+    assert rates.keys() == axis.ROWS.keys()
+
+
+@pytest.mark.parametrize("name", axis.ROWS)
+def test_rows_train_with_the_optimiser_that_they_say(name, monkeypatch):
+    """Elastic training's AdamW without decay, clipping or a schedule is Adam."""
+    made = []
+    for optimiser in (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD):
+        kept = optimiser.__init__
+
+        def spy(self, *args, kept=kept, kind=optimiser, **more):
+            kept(self, *args, **more)
+            if type(self) is kind:
+                made.append((kind.__name__, self.param_groups[0]["weight_decay"]))
+
+        monkeypatch.setattr(optimiser, "__init__", spy)
+    axis.fitted(name, datasets.load("digits").subset(train=64), 0, 1e-3, batch_size=32)
+    kinds = {"pipelearn": {"SGD"}, "elastic": {"AdamW"}, "dtp": {"Adam", "SGD"}}
+    assert {kind for kind, _ in made} == kinds.get(name, {"Adam"})
+    assert all(decay == 0 for kind, decay in made if kind != "SGD")
+
+
+SCREEN = pd.DataFrame(
+    {
+        "accuracy": [97.0, 98.0, 90.0],
+        "sd": [0.5, 0.4, 1.0],
+        "n": 3,
+        "low": [math.nan, -0.5, -9.0],
+        "high": [math.nan, 2.5, -5.0],
+        "waits_removed": ["none", "backward, update, weights", "weights"],
+        "clock_step_ms": [2.0, 1.0, 30.0],
+        "step_s": [0.002, 0.005, 0.03],
+        "peak_kib": [100.0, 250.0, 100.0],
+    },
+    index=["bp", "al_pipeline", "dtp"],
+)
+
+
+def test_the_last_screen_says_what_its_numbers_say():
+    screen = axis_report.report(SCREEN, "digits, 10 epochs")
+    assert (
+        "AL pipeline        98.0 ± 0.4    backward, update, weights      0.50x   2.50x  a" in screen
+    )
+    assert "a  a bridge and a learned label code" in screen
+    assert "by more than the 95 % interval over 3 seeds, DTP behind BP." in screen
+    assert "Time: 1 of 2 methods have shorter steps" in screen
+    assert "on two cores here AL takes 2.50x." in screen
+
+
+def test_one_seed_decides_nothing():
+    assert axis_report.accuracies(SCREEN.assign(n=1)) == "Accuracy: one seed decides nothing."
+
+
+def test_the_last_screen_fits():
+    """With a blank line, and where notebook, record and picture are: 25 of 100 columns."""
+    rows = SCREEN.loc[["bp"]].reindex(list(axis.ROWS)).ffill().assign(waits_removed="b, u, w")
+    lines = axis_report.report(rows, "digits, 10 epochs of batches of 32").splitlines()
+    assert len(lines) <= 21
+    assert max(map(len, lines)) <= 100

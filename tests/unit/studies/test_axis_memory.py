@@ -23,8 +23,8 @@ def wide(monkeypatch):
 
 @pytest.mark.parametrize(
     ("name", "copies"),
-    # weights, gradient, then momentum or Adam's two; stashed versions; two blocks; both maps
-    [("bp", 4), ("1f1b", 3), ("elastic", 4), ("fr", 3), ("ddg", 6), ("pipelearn", 6), ("dtp", 6)],
+    # weights, gradient, Adam's two; stashed versions; two blocks with momentum; a feedback with it
+    [("bp", 4), ("1f1b", 4), ("elastic", 4), ("fr", 4), ("ddg", 7), ("pipelearn", 6), ("dtp", 7)],
 )
 def test_copies_of_the_weights_are_the_methods(wide, name, copies):
     found = axis_memory.peak_bytes(name, wide, BATCH)

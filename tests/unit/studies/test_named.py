@@ -1,4 +1,4 @@
-"""README's table of contrasts is made of the records, and leaves out what has none."""
+"""The table of contrasts is made of the records, and leaves out what has none."""
 
 from alkit.data.paths import root
 from alkit.records import results
@@ -14,7 +14,7 @@ def test_a_row_a_contrast_that_has_runs():
         assert row["difference (n)"] == f"{gap} points"
         assert row["p, Holm"] == (f"{p:.3f}" if p >= 0.001 else "< 0.001")
     text = publish.markdown(named.contrasts())
-    assert f"<!-- contrasts -->\n{text}\n<!-- /contrasts -->" in (root() / "README.md").read_text()
+    assert f"<!-- contrasts -->\n{text}\n<!-- /contrasts -->" in (root() / "RESULTS.md").read_text()
 
 
 def test_a_row_a_hypothesis_that_has_runs():
@@ -26,7 +26,7 @@ def test_a_row_a_hypothesis_that_has_runs():
         "verdict",
     ]  # fmt: skip
     told = f"<!-- hypotheses -->\n{publish.markdown(table)}\n<!-- /hypotheses -->"
-    assert told in (root() / "README.md").read_text()
+    assert told in (root() / "RESULTS.md").read_text()
 
 
 def test_what_the_runs_took_is_counted_from_the_records():
@@ -40,7 +40,7 @@ def test_what_the_runs_took_is_counted_from_the_records():
     assert row["core-hours"] == f"{hours:.2g}"
     assert set(row.processors.split(", ")) <= {"Intel(R) Xeon(R) Processor", "AMD EPYC"}
     told = f"<!-- spent -->\n{publish.markdown(table)}\n<!-- /spent -->"
-    assert told in (root() / "README.md").read_text()
+    assert told in (root() / "RESULTS.md").read_text()
 
 
 def test_a_record_that_is_not_there_has_no_row(monkeypatch):
