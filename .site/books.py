@@ -4,12 +4,18 @@ import re
 import shutil
 
 import nbformat
-from entries import SOURCE, Entry, executed
+from entries import SOURCE, executed
 from links import relinked
+from nbformat import NotebookNode
+from night import by_night
+
+from alkit.records.contents import Entry
 
 __all__ = ["alternative", "write_notebook"]
 
 BESIDE = re.compile(r"\]\((\w+)\.ipynb\)")  # a notebook's link to another
+DRAWING = re.compile(r"^```(?:text)?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+NARROW = 70  # columns that fit a page as they are
 
 
 def write_notebook(entry: Entry, repository: str) -> None:
@@ -23,19 +29,42 @@ def write_notebook(entry: Entry, repository: str) -> None:
         tags = cell.metadata.get("tags", [])
         cell.metadata = {"tags": tags} if tags else {}
         if cell.cell_type == "markdown":
-            before = cell.source = relinked(cell.source, entry.path)
-            continue
-        if any("image/png" in output.get("data", {}) for output in cell.outputs):
-            cell.metadata["mystnb"] = {"image": {"alt": alternative(before)}}
-        for output in cell.outputs:
-            if said := output.get("data", {}).get("text/markdown"):  # rendered where it stands
-                output.data["text/markdown"] = BESIDE.sub(r"](\1.html)", said)
+            before = cell.source = fitted(relinked(cell.source, entry.path))
+        else:
+            prepare(cell, alternative(before))
     book.cells = [
         cell for cell in book.cells if "injected-parameters" not in cell.metadata.get("tags", [])
     ]
     book.cells.insert(1, nbformat.v4.new_markdown_cell(launch(entry, repository)))
     nbformat.write(book, folder / f"{entry.name}.ipynb")
     shutil.copy(entry.path, folder / f"{entry.name}.clean.ipynb")
+
+
+def prepare(cell: NotebookNode, told: str) -> None:
+    """Make a cell's outputs fit the page: by night, on a phone, and for who can't see them."""
+    found = [output.get("data", {}) for output in cell.outputs]
+    if any("image/png" in data or "image/svg+xml" in data for data in found):
+        cell.metadata["mystnb"] = {"image": {"alt": told}}
+    for data in found:
+        if said := data.get("text/markdown"):  # rendered where it stands
+            data["text/markdown"] = BESIDE.sub(r"](\1.html)", said)
+        if drawn := data.get("image/svg+xml"):
+            data["image/svg+xml"] = by_night(drawn)
+    texts = [output.text for output in cell.outputs if output.output_type == "stream"]
+    if texts and max(len(text.splitlines()) for text in texts) == 1:  # a line, not a table
+        cell.metadata["tags"] = [*cell.metadata.get("tags", []), "wrapped"]
+
+
+def fitted(prose: str) -> str:
+    """Give a drawing in text letters that are small enough for the page."""
+
+    def small(found: re.Match[str]) -> str:
+        columns = max(map(len, found[1].splitlines()), default=0)
+        if columns <= NARROW:
+            return found[0]
+        return f"```{{code-block}} text\n:class: wide-{-(-columns // 10) * 10}\n\n{found[1]}```"
+
+    return DRAWING.sub(small, prose)
 
 
 def alternative(prose: str) -> str:

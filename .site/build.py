@@ -1,8 +1,8 @@
 """Build the site into build/site/html: sources from README, docs and executed notebooks; Sphinx.
 
-    README's table of notebooks ──► contents ──► front page, families, previous and next
-    notebooks ──► executed at smoke, in build/executed ──┐
-    README, docs, CHANGELOG, figures, docstrings ────────┴──► build/site/source ──► html
+    notebooks/index.yaml ──► front page, shelves
+    notebooks ──► executed at smoke, in build/executed ──────┐
+    README, RESULTS, docs, CHANGELOG, figures, docstrings ───┴──► build/site/source ──► html
 
 Nothing is fetched. `--no-execute` takes what was executed before, and shows other notebooks without
 outputs.
@@ -10,39 +10,29 @@ outputs.
 
 import argparse
 import json
-import re
 import shutil
 import subprocess
 import sys
 from concurrent.futures import ProcessPoolExecutor
 
 from books import write_notebook
-from entries import BUILD, EXECUTED, ROOT, SITE, SOURCE, contents, execute
+from entries import BUILD, EXECUTED, ROOT, SITE, SOURCE, execute
 from links import dead_links
-from pages import write_fronts, write_guide
+from night import by_night
+from pages import write_fronts, write_guide, write_results
 from schedules import graphs
 from tqdm import tqdm
 
+from alkit.records.contents import contents
+
 HTML = BUILD / "site" / "html"
-DARK = {  # fills and strokes of the house's figures, by day and by night
-    "fill: #ffffff": "fill: #14181e",
-    "fill: #262626": "fill: #e0e0e0",
-    "stroke: #262626": "stroke: #e0e0e0",
-    "stroke: #cccccc": "stroke: #48566b",
-    "fill: #595959": "fill: #9aa4b2",
-    "fill: #d9d9d9": "fill: #2f3a47",
-    "stroke: #595959": "stroke: #9aa4b2",
-}
 
 
 def write_figures() -> None:
     """Copy figures; an SVG gets the colours of the night."""
     shutil.copytree(ROOT / "figures", SOURCE / "figures", ignore=shutil.ignore_patterns("*.md"))
-    rules = " ".join(f'[style*="{day}"]{{{night}!important}}' for day, night in DARK.items())
     for path in (SOURCE / "figures").glob("*.svg"):
-        text = path.read_text(encoding="utf-8")
-        style = f"<style>@media (prefers-color-scheme: dark) {{{rules}}}</style>"
-        path.write_text(re.sub(r"(<svg[^>]*>)", rf"\1{style}", text, count=1), encoding="utf-8")
+        path.write_text(by_night(path.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 def write_dashboard() -> None:
@@ -71,6 +61,7 @@ def main() -> int:
     SOURCE.mkdir(parents=True)
     write_figures()
     write_guide()
+    write_results()
     (SOURCE / "notebooks").mkdir()
     for entry in entries:
         write_notebook(entry, asked.repository)

@@ -1,14 +1,14 @@
-"""The notebooks in README's order, and their executed copies in build/executed."""
+"""Executed copies of the notebooks, in build/executed, with figures that follow the page's mode."""
 
 import hashlib
-import re
+import os
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-import nbformat
 import papermill
+
+from alkit.records.contents import Entry
 
 __all__ = [
     "BUILD",
@@ -16,8 +16,6 @@ __all__ = [
     "ROOT",
     "SITE",
     "SOURCE",
-    "Entry",
-    "contents",
     "execute",
     "executed",
     "sections",
@@ -28,39 +26,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SITE = ROOT / ".site"
 BUILD = ROOT / "build"
 EXECUTED, SOURCE = BUILD / "executed", BUILD / "site" / "source"
-ROW = re.compile(r"^\| (\[.+?) \| (.+) \| (.+?) \|$", re.MULTILINE)
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A notebook in the table of contents."""
-
-    name: str
-    title: str
-    shows: str
-    takes: str
-
-    @property
-    def family(self) -> str:
-        """Its decade."""
-        return self.name[0]
-
-    @property
-    def path(self) -> Path:
-        """Its file."""
-        return ROOT / "notebooks" / f"{self.name}.ipynb"
-
-
-def contents() -> list[Entry]:
-    """Return the notebooks in README's order; a row may name several."""
-    found = []
-    page = sections((ROOT / "README.md").read_text(encoding="utf-8"))["Notebooks"]
-    for names, shows, takes in ROW.findall(page):
-        for name in re.findall(r"\(notebooks/(\w+)\.ipynb\)", names):
-            book = nbformat.read(ROOT / "notebooks" / f"{name}.ipynb", as_version=4)
-            title = book.cells[0].source.splitlines()[0].removeprefix("# ")
-            found.append(Entry(name, title, shows, takes))
-    return found
+KERNEL = "c.InlineBackend.figure_formats = {'svg'}\n"  # which a page can show by night, too
 
 
 def sections(text: str) -> dict[str, str]:
@@ -79,7 +45,12 @@ def sections(text: str) -> dict[str, str]:
 @cache
 def state() -> str:
     """Return a hash of all that outputs depend on beside the notebook itself."""
-    parts = ("alkit/**/*", "notebooks/studies/*.py", "notebooks/results/*.json", "environment.yml")
+    parts = (
+        "alkit/**/*",
+        "notebooks/studies/**/*.py",
+        "notebooks/results/*.json",
+        "environment.yml",
+    )
     files = sorted(p for part in parts for p in ROOT.glob(part) if p.suffix not in (".pyc", ""))
     return _digest(path.read_bytes() for path in files)
 
@@ -97,6 +68,8 @@ def execute(entry: Entry) -> str:
         for old in EXECUTED.glob(f"{entry.name}.*"):
             old.unlink()
         part = made.with_suffix(".partial.ipynb")
+        write(BUILD / "ipython" / "profile_default" / "ipython_kernel_config.py", KERNEL)
+        os.environ["IPYTHONDIR"] = str(BUILD / "ipython")
         papermill.execute_notebook(
             entry.path, part, cwd=entry.path.parent, progress_bar=False, execution_timeout=600
         )

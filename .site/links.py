@@ -38,8 +38,8 @@ def page_of(path: Path, picture: bool = False) -> str | None:
         return f"/{vector if (ROOT / vector).exists() else path}"
     if path.suffix == ".ipynb" and (ROOT / path).exists():
         return f"/{text}"
-    if text == "README.md":
-        return "/guide/index.md"
+    if text in ("README.md", "RESULTS.md"):
+        return {"README.md": "/guide/index.md", "RESULTS.md": "/results.md"}[text]
     if text in PROSE:
         return f"/guide/{PROSE[text]}.md"
     if path.parts[0] == "docs" and path.suffix == ".md":

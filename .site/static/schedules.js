@@ -47,7 +47,7 @@ const svg = (name, about, text) => {
 
 function chart(method, graph, spans, longest) {
   const workers = Math.max(...graph.map(([worker]) => worker)) + 1;
-  const high = workers * ROW + 4, wide = (s) => (s / longest) * (WIDE - LEFT);
+  const high = workers * ROW + 16, wide = (s) => (s / longest) * (WIDE - LEFT);
   const said = `${NAMES[method]}: ${workers} workers, a step takes ${stepOf(graph, spans).toFixed(2)}`;
   const picture = svg("svg", { viewBox: `0 0 ${WIDE} ${high}`, role: "img", "aria-label": said });
   for (let worker = 0; worker < workers; worker++) {
@@ -64,6 +64,10 @@ function chart(method, graph, spans, longest) {
       picture.append(svg("text", { x: x + wide(end - start) / 2, y: y + 12, class: "in" }, stage));
     }
   });
+  const unit = [1, 2, 5, 10, 20, 50, 100].find((each) => longest / each < 12) || 200;
+  for (let at = 0; at <= longest; at += unit) {
+    picture.append(svg("text", { x: LEFT + wide(at), y: workers * ROW + 12, class: "time" }, at));
+  }
   return picture;
 }
 
@@ -107,11 +111,15 @@ document.addEventListener("DOMContentLoaded", () => {
     control("forward", 0.1, 4, 0.1, 1), control("backward", 0.1, 4, 0.1, 2),
     control("update", 0.1, 4, 0.1, 0.3),
   );
+  const legend = document.createElement("p");
+  legend.className = "legend";
+  legend.innerHTML = KINDS.map((kind) => `<span class="${kind}"></span> ${kind}`).join(" ") +
+    " · numbers are layers, light and dark alternate with the batch, time runs to the right";
   const times = document.createElement("p"), charts = document.createElement("div");
   times.className = "times";
   times.setAttribute("aria-live", "polite");
   charts.className = "charts";
-  page.replaceChildren(controls, times, charts);
+  page.replaceChildren(controls, times, legend, charts);
   controls.addEventListener("input", () => draw(page));
   draw(page);
 });

@@ -1,4 +1,4 @@
-"""The site's sources: contents, links, alt texts; and its schedules, which must be the clock's."""
+"""The site's sources: front page, links, alt texts; its schedules, which are the simulator's."""
 
 import importlib
 import subprocess
@@ -9,6 +9,7 @@ from types import ModuleType
 import nbformat
 import pytest
 
+from alkit.records.contents import Entry, contents
 from alkit.schedule.clock import simulate
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -21,15 +22,57 @@ def _module(name: str) -> ModuleType:
     return importlib.import_module(name)
 
 
-entries, links, books, pages, schedules = map(
-    _module, ("entries", "links", "books", "pages", "schedules")
+entries, links, books, pages, schedules, night = map(
+    _module, ("entries", "links", "books", "pages", "schedules", "night")
 )
 
 
-def test_the_contents_are_all_notebooks_in_their_order():
-    names = [entry.name for entry in entries.contents()]
-    assert names == sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb"))
-    assert {entry.family for entry in entries.contents()} <= set(pages.FAMILIES)
+@pytest.fixture
+def source(tmp_path, monkeypatch):
+    for module in (pages, books):
+        monkeypatch.setattr(module, "SOURCE", tmp_path)
+    return tmp_path
+
+
+def test_the_front_page_has_one_picture_install_and_the_course(source):
+    pages.write_fronts(contents())
+    page = (source / "index.md").read_text()
+    assert page.count("/figures/front.svg") == 1
+    assert page.index("front.svg") < page.index("pip install") < page.index("grid-item-card")
+    course = [each for each in contents() if each.shelf == "course"]
+    assert page.count("grid-item-card") == len(course) == 12
+    assert all(each.sentence in page for each in course)
+    listed = (source / "notebooks" / "index.md").read_text()
+    assert all(f"({each.name}.ipynb)" in listed for each in contents())
+
+
+def test_results_begin_with_findings(source):
+    pages.write_results()
+    text = (source / "results.md").read_text()
+    assert text.index("What we found") < text.index("| ")
+
+
+def test_drawings_in_text_fit_the_page():
+    wide = "words\n\n```text\n" + "-" * 94 + "\n```\n\nmore"
+    assert "```{code-block} text\n:class: wide-100\n" in books.fitted(wide)
+    css = (ROOT / ".site" / "static" / "site.css").read_text()
+    assert ".wide-100 pre" in css
+    narrow = wide.replace("-" * 94, "-" * 60)
+    assert books.fitted(narrow) == narrow
+    code = wide.replace("```text", "```python")
+    assert books.fitted(code) == code
+    longest = 0
+    for each in contents():
+        cells = nbformat.read(each.path, as_version=4).cells
+        drawn = [m[1] for c in cells for m in books.DRAWING.finditer(c.source)]
+        longest = max([longest, *(len(line) for text in drawn for line in text.splitlines())])
+    assert 70 < longest <= 120  # for which there are letters
+
+
+def test_a_figure_has_colours_for_the_night():
+    svg = night.by_night('<svg width="1"><path style="fill: #ffffff"/></svg>')
+    assert svg.startswith('<svg width="1"><style>@media (prefers-color-scheme: dark)')
+    assert '[style*="fill: #ffffff"]{fill: #14181e!important}' in svg
 
 
 def test_headings_in_code_cut_no_page():
@@ -44,6 +87,7 @@ def test_headings_in_code_cut_no_page():
     [
         ("[30](30_schedules.ipynb)", "[30](/notebooks/30_schedules.ipynb)"),
         ("[it](../README.md#words)", "[it](/guide/index.md#words)"),
+        ("[it](../RESULTS.md#x)", "[it](/results.md#x)"),
         ("![a](../figures/10_vgg_al.png)", "![a](/figures/10_vgg_al.svg)"),
         ("[x](../alkit/dtp/settings.py)", "[x](/autoapi/alkit/dtp/settings/index.rst)"),
         ("[x](../tests/golden.py)", "`x`"),
@@ -64,20 +108,20 @@ def test_a_figure_is_told_by_the_words_before_it():
 
 
 def test_an_executed_copy_is_known_by_what_it_was_made_of(tmp_path, monkeypatch):
-    entry = entries.contents()[0]
+    entry = contents()[0]
     one = entries.executed(entry)
     assert one == entries.executed(entry)
     other = tmp_path / entry.path.name
     book = nbformat.read(entry.path, as_version=4)
     book.cells.append(nbformat.v4.new_code_cell("1"))
     nbformat.write(book, other)
-    monkeypatch.setattr(entries.Entry, "path", other)
+    monkeypatch.setattr(Entry, "path", other)
     assert entries.executed(entry) != one
 
 
 def test_an_outputs_links_lead_to_pages(tmp_path, monkeypatch):
     """90 prints tables in Markdown, which no page resolves."""
-    entry = entries.contents()[-1]
+    entry = contents()[-1]
     book = nbformat.read(entry.path, as_version=4)
     said = {"text/markdown": "[43](43_results.ipynb), [x](https://a.b/c.ipynb)"}
     output = nbformat.v4.new_output("display_data", said)

@@ -1,0 +1,24 @@
+"""The colours of the night for the house's figures: one SVG follows the page's mode by itself."""
+
+import re
+
+__all__ = ["by_night"]
+
+DARK = {  # fills and strokes by day and by night
+    "fill: #ffffff": "fill: #14181e",
+    "stroke: #ffffff": "stroke: #14181e",
+    "fill: #262626": "fill: #e0e0e0",
+    "stroke: #262626": "stroke: #e0e0e0",
+    "stroke: #cccccc": "stroke: #48566b",
+    "fill: #595959": "fill: #9aa4b2",
+    "fill: #d9d9d9": "fill: #2f3a47",
+    "stroke: #595959": "stroke: #9aa4b2",
+    "stroke: #000000": "stroke: #e0e0e0",
+}
+
+
+def by_night(svg: str) -> str:
+    """Return an SVG with its own style for dark pages."""
+    rules = " ".join(f'[style*="{day}"]{{{night}!important}}' for day, night in DARK.items())
+    style = f"<style>@media (prefers-color-scheme: dark) {{{rules}}}</style>"
+    return re.sub(r"(<svg[^>]*>)", rf"\1{style}", svg, count=1)
