@@ -19,7 +19,7 @@ help:  ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo "  Variables: VENV=path of an environment, NB=notebook, PRESET=name, P='name=value ...', RECORD=1, JOBS=2"
 
-demo: install  ## all methods on one network and one axis: accuracy, waits, prices (4 minutes)
+demo: install  ## ten methods on one network, in one table: accuracy, waits, time, memory (3 minutes)
 	@$(ALKIT) run notebooks/00_all_methods.ipynb --preset demo
 
 test: install lint unit notebooks  ## lint, unit tests and every notebook
@@ -52,7 +52,7 @@ run: install  ## run one notebook: NB=notebooks/02_al_pipeline.ipynb PRESET=cpu 
 sweep: install  ## run a grid of runs, resumable: SWEEP=notebooks/params/NAME.yaml JOBS=2
 	@$(ALKIT) sweep $(SWEEP) --jobs $(JOBS) $(if $(RECORD),--record)
 
-results: install  ## rebuild the README's tables and figures/ from the committed records
+results: install  ## rebuild RESULTS.md, README's numbers and figures/ from the committed records
 	@$(ALKIT) run notebooks/90_results.ipynb -p write=True
 
 site: install  ## the site with executed notebooks, in build/site/html: no network is needed
