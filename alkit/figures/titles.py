@@ -9,6 +9,7 @@ are made of values that the figure draws:
 """
 
 import re
+import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -17,8 +18,20 @@ from alkit.data.extras import extra
 with extra("notebooks", "a figure"):
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.text import Text
 
-__all__ = ["Number", "complaint", "difference", "of", "panel", "ratio", "title", "titled", "value"]
+__all__ = [
+    "Number",
+    "complaint",
+    "count",
+    "difference",
+    "of",
+    "panel",
+    "ratio",
+    "title",
+    "titled",
+    "value",
+]
 
 WORDS = 12
 MAXIMA = re.compile(r"\b(up to|down to|at most|at best|at least|as much as|maxim\w+)\b", re.I)
@@ -61,13 +74,20 @@ def difference(more: float, less: float) -> Number:
     return of(lambda a, b: a - b, more, less)
 
 
+def count(*drawn: float) -> Number:
+    """Return how many drawn values there are: of those that a verdict picked, say."""
+    return of(lambda *each: len(each), *drawn)
+
+
 def title(
     where: Axes | Figure,
     words: str,
     apart: tuple[float, float] | None = None,
     **numbers: Number | str,
 ) -> None:
-    """Give a figure, or its one chart, a title that states what it draws.
+    """Give a figure, or its one chart, a title that states what it draws; the last thing to do.
+
+    It is broken into lines, for a title that is wider than its figure widens that in a notebook.
 
     Args:
         words: with `{name}` or `{name:format}` for each of the numbers or names.
@@ -83,9 +103,19 @@ def title(
     kept = tuple(each for each in numbers.values() if isinstance(each, Number))
     figure.__dict__.setdefault("titled", []).append((words, kept))
     if isinstance(where, Axes):
-        where.set_title(text)
+        made = where.set_title(text)
+        figure.draw_without_rendering()  # only then its left end is known
+        _break(made, figure.bbox.width - where.bbox.x0)
     else:
-        where.suptitle(text, x=0.01, ha="left", fontsize=11, fontweight="bold")
+        made = where.suptitle(text, x=0.01, ha="left", fontsize=11, fontweight="bold")
+        _break(made, 0.98 * figure.bbox.width)
+
+
+def _break(text: Text, most: float) -> None:
+    wide = text.get_window_extent().width
+    if wide > most:
+        words = text.get_text()
+        text.set_text(textwrap.fill(words, int(0.95 * len(words) * most / wide)))
 
 
 def panel(ax: Axes, name: str) -> None:

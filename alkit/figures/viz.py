@@ -25,6 +25,7 @@ with extra("notebooks", "a figure"):
 __all__ = [
     "bars",
     "colour",
+    "data_name",
     "display",
     "gantt",
     "gantts",
@@ -35,8 +36,10 @@ __all__ = [
     "marker",
     "png",
     "save",
+    "seeds",
     "set_theme",
     "shades",
+    "who",
 ]
 
 SINGLE, WIDE, GRID = (5.0, 3.2), (8.0, 3.0), (8.0, 5.5)  # inches
@@ -50,6 +53,13 @@ _METHODS = {
     "al_fm": ("#029e73", "v", "AL-FM"),
     "al_pipeline": ("#de8f05", "D", "AL pipeline"),
     "local": ("#56b4e9", "p", "local classifiers"),
+    # AL's rivals that records name by a recipe of AL's blocks, see `who`
+    "fixed_codes": ("#56b4e9", "p", "local classifiers, frozen codes"),
+    "linear": ("#ca9161", "s", "linear heads"),
+    "cosine": ("#d55e00", "P", "cosine heads"),
+    "predsim": ("#949494", "X", "predsim"),
+    "dgl": ("#cc78bc", "<", "DGL"),
+    "scpl": ("#fbafe4", "*", "SCPL"),
     "gpipe": ("#cc78bc", "<", "GPipe"),
     "1f1b": ("#cc78bc", ">", "1F1B"),
     "zero_bubble": ("#cc78bc", "*", "zero bubble"),
@@ -75,7 +85,7 @@ _METHODS = {
     "freeze": ("#949494", "o", "freeze only"),
     "freeze_pipe_cache": ("#56b4e9", "^", "freeze, pipe, cache"),
     "freeze_pipe_dp": ("#0173b2", "s", "freeze, pipe, dp"),
-    "elastic": ("#882255", "D", "all four switches"),
+    "elastic": ("#882255", "D", "elastic"),
     "torch_1f1b": ("#cc78bc", "X", "torch's 1F1B"),
     "fsdp": ("#ca9161", "h", "FSDP"),
     "ddp_fewer": ("#ca9161", "v", "data parallel, fewer epochs"),
@@ -100,16 +110,26 @@ _METHODS = {
     "tfidf": ("#949494", "P", "TF-IDF"),
 }
 # lines of AL's recipes: all AL, so all of its colour
-_RECIPE_LINES = {"fixed_codes": "-", "mse": "-.", "original": ":", "": "-"}
+_RECIPE_LINES = {"mse": "-.", "original": ":", "": "-"}
+_SAID = {"original": "as published"}
+_DATA = {
+    "ag_news": "AG News",
+    "cifar10": "CIFAR-10",
+    "cifar100": "CIFAR-100",
+    "dbpedia": "DBpedia",
+    "imdb": "IMDb",
+    "sst2": "SST-2",
+    "tiny_imagenet": "Tiny ImageNet",
+}
 _KINDS = {"forward": "#8ab6e1", "backward": "#e8a87c", "update": "#7fb685"}
 _LANES = {
     "send": "#c9b3e0",
     "receive": "#c9b3e0",
     "load": "0.85",
     "feedback": "#f0d58c",
-    "targets": "#9fd0c8",
+    "targets": "#e39ac0",
     "learn": "#f0d58c",
-    "target": "#9fd0c8",
+    "target": "#e39ac0",
 }
 Shown = Literal["stage", "batch", "micro"]
 
@@ -153,6 +173,22 @@ def label(method: str) -> str:
     return _of(name)[2] + comma + how
 
 
+def data_name(data: str) -> str:
+    """Return the name of a data set as people write it."""
+    return _DATA.get(data, data)
+
+
+def seeds(count: int) -> str:
+    """Return how many seeds, as a title says it."""
+    return f"{count} seed" if count == 1 else f"{count} seeds"
+
+
+def who(name: str) -> str:
+    """Return whose colour a record's label has: AL's for "al mse", DGL's for "al dgl"."""
+    method, _, recipe = name.partition(" ")
+    return recipe if recipe in _METHODS else method
+
+
 def kind_colour(kind: str) -> str:
     """Return the colour of a kind of task: "forward", "backward", "update", ..."""
     return (_KINDS | _HALVES | _LANES).get(kind, "0.7")
@@ -169,8 +205,9 @@ def gantt(
     ax: Axes | None = None,
     *,
     number: Shown = "stage",
+    span_s: float | None = None,
 ) -> Axes:
-    """Draw who was busy when: a row a resource, a box a task with its layer and batch.
+    """Draw who was busy when: one row per resource, one box per task with its layer and batch.
 
     Measured and simulated timelines look the same. Colour is the kind of task, light and dark
     alternate with the batch.
@@ -178,12 +215,14 @@ def gantt(
     Args:
         number: what the number in a box is; where a resource has one layer, batches or
             micro-batches say more.
+        span_s: length of the axis of time, by default the timeline's.
     """
+    span_s = span_s or timeline.span_s
     if ax is None:
         rows = len(timeline.resources)
         _, ax = plt.subplots(figsize=(WIDE[0], 0.9 + 0.35 * rows))
     places = {name: at for at, name in enumerate(timeline.resources)}
-    small = timeline.span_s * 0.018
+    small = span_s * 0.018
     for i in timeline.intervals:
         y, width = places[i.resource], i.end_s - i.start_s
         ax.barh(
@@ -203,7 +242,7 @@ def gantt(
     ax.set_yticks(range(len(places)), list(places))
     ax.invert_yaxis()
     label = "seconds, by the device's clock" if timeline.clock == "device" else "seconds"
-    ax.set(xlabel=label, xlim=(0, timeline.span_s or 1))
+    ax.set(xlabel=label, xlim=(0, span_s or 1))
     panel(ax, title)
     ax.grid(visible=False, axis="y")
     return ax
@@ -221,7 +260,8 @@ def gantts(
 
     For apart and numbers see `alkit.figures.titles.title`.
     """
-    heights = [0.9 + 0.3 * len(timeline.resources) for timeline in timelines.values()]
+    heights = [0.6 + 0.24 * len(timeline.resources) for timeline in timelines.values()]
+    span_s = max(timeline.span_s for timeline in timelines.values())
     fig, axes = plt.subplots(
         len(timelines),
         figsize=(WIDE[0], sum(heights) + 0.5),
@@ -230,11 +270,9 @@ def gantts(
         squeeze=False,
     )
     for ax, (name, timeline) in zip(axes[:, 0], timelines.items(), strict=True):
-        gantt(timeline, name, ax, number=number)
+        gantt(timeline, name, ax, number=number, span_s=span_s)
         ax.set_xlabel("")
-    axes[-1, 0].set(
-        xlabel="seconds", xlim=(0, max(timeline.span_s for timeline in timelines.values()))
-    )
+    axes[-1, 0].set(xlabel="seconds")
     seen = {i.kind for timeline in timelines.values() for i in timeline.intervals}
     kinds = {kind: color for kind, color in (_KINDS | _HALVES | _LANES).items() if kind in seen}
     handles = [Patch(color=color, label=kind) for kind, color in kinds.items()]
@@ -278,7 +316,7 @@ def bars(
 def learning_curves(
     curves: pd.DataFrame, title: str, *, chance: float | None = None, ax: Axes | None = None
 ) -> Axes:
-    """Draw validation accuracy over the epochs: a line a label, a band from lowest to highest seed.
+    """Draw validation accuracy over the epochs: one line per label, a band from lowest to highest.
 
     Args:
         curves: rows of `alkit.records.study.curves`: label ("bp", ...), epoch, val_acc.
@@ -287,11 +325,12 @@ def learning_curves(
     if ax is None:
         _, ax = plt.subplots(figsize=SINGLE)
     for name, rows in curves.groupby("label", sort=False):
-        method, _, recipe = str(name).partition(" ")
+        method, recipe = who(str(name)), str(name).partition(" ")[2]
         by_epoch = rows.groupby("epoch").val_acc
         mean = by_epoch.mean()
         [line] = ax.plot(mean.index, mean, marker=marker(method), ms=3, label=display(str(name)))
-        line.set(color=colour(method), linestyle=_RECIPE_LINES.get(recipe, "--"))
+        dashes = _RECIPE_LINES.get(recipe, "-" if recipe == method else "--")
+        line.set(color=colour(method), linestyle=dashes)
         ax.fill_between(
             mean.index, by_epoch.min(), by_epoch.max(), color=colour(method), alpha=0.15, lw=0
         )
@@ -307,8 +346,9 @@ def learning_curves(
 
 def display(name: str) -> str:
     """Return a label such as "al fixed_codes" as plots show it: "AL, fixed codes"."""
-    method, _, recipe = name.partition(" ")
-    return f"{label(method)}, {recipe.replace('_', ' ')}" if recipe else label(method)
+    method, recipe = who(name), name.partition(" ")[2]
+    how = "" if recipe in ("", method) else f", {_SAID.get(recipe, recipe.replace('_', ' '))}"
+    return label(method) + how
 
 
 def png(fig: Figure) -> bytes:

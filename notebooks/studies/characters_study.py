@@ -6,7 +6,6 @@
 A seed fixes initial weights, the windows that are drawn and the noise, the same for all methods.
 """
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -21,7 +20,7 @@ from torch import Tensor
 
 from alkit.data.prose import load_prose
 from alkit.delayed import Pipeline, even_cuts, train_epoch
-from alkit.figures import viz
+from alkit.figures import titles, viz
 from alkit.records import results
 from alkit.records.comparisons import Gap, gap_of_values, holm, verdict
 from studies import characters
@@ -230,19 +229,29 @@ def contrasts(gaps: Mapping[tuple[float, int, str], Pair]) -> pd.DataFrame:
 
 
 def draw_contrasts(gaps: Mapping[tuple[float, int, str], Pair]) -> Figure:
-    """Draw the contrasts with their paired t intervals, a panel a setting."""
+    """Draw the contrasts with their paired t intervals, one panel per setting."""
     panels: dict[str, dict[str, Pair]] = {}
     for (dropout, modules, name), pair in gaps.items():
         panels.setdefault(f"dropout {dropout:g}, K = {modules}", {})[name] = pair
-    return draw_panels(
+    figure = draw_panels(
         panels,
         MARGIN,
-        title=_decided(gaps),
-        xlabel="nats a character more",
+        xlabel="nats per character more",
         say=viz.label,
         said=said,
         colour=lambda contrast: viz.colour(contrast.partition(" - ")[0]),
     )
+    own = [pair for key, pair in gaps.items() if key[2] == "pipedream - seq"]
+    worse = [each.points for each, p in own if said(each, p) == "worse"]
+    words = "PipeDream against sequential training: undecided in {all} settings"
+    if worse:
+        words = "PipeDream costs {cost:.2f} nats (median), decided in {worse} of {all} settings"
+    numbers = {
+        "worse": titles.count(*worse),
+        "all": titles.count(*(each.points for each, _ in own)),
+    }
+    titles.title(figure, words, cost=titles.of(_median, *worse), **numbers)
+    return figure
 
 
 def draw_curves(recorded: pd.DataFrame, counted: float) -> Figure:
@@ -256,34 +265,27 @@ def draw_curves(recorded: pd.DataFrame, counted: float) -> Figure:
     dropout, modules = (cut if len(cut) else own).groupby(SETTING).size().idxmax()
     own = own[(own.dropout == dropout) & own.modules.isin([1, modules])]
     fig, ax = plt.subplots()
+    ends: dict[str, float] = {}
     for method, rows in own.groupby("method", sort=False):
         values = np.mean(rows.value.tolist(), axis=0)
         at = np.arange(1, len(values) + 1) * rows.steps.iloc[0] / len(values)
+        ends[str(method)] = values[-1]
         label = f"{viz.label(method)}: {values[-1]:.2f}"
         ax.plot(at, values, color=viz.colour(method), ls=":" if "," in method else "-", label=label)
     ax.axhline(counted, color="0.6", ls="--", lw=0.8)
-    seeds = own.seed.nunique()
-    title = f"Losses in training, dropout {dropout:g}, K = {modules}, mean of {seeds} seed(s)"
-    ax.set(xlabel="batch", ylabel="nats a character", title=title)
+    ax.set(xlabel="batch", ylabel="nats per character")
     ax.legend(frameon=False, title="last part")
+    words, numbers = "Training losses, dropout {dropout}, {modules} modules, {n}", {}
+    if {"pipedream", "seq"} <= ends.keys():
+        words = "{modules} modules, {n}: PipeDream ends {cost:.2f} nats above sequential"
+        numbers["cost"] = titles.difference(ends["pipedream"], ends["seq"])
+    about = {"dropout": f"{dropout:g}", "modules": str(modules), "n": viz.seeds(own.seed.nunique())}
+    titles.title(ax, words, **about, **numbers)
     return fig
 
 
-def _decided(gaps: Mapping[tuple[float, int, str], Pair]) -> str:
-    """Say what was decided, in how many settings where there are several, and how much was not."""
-    found = Counter((key[2], said(*pair)) for key, pair in gaps.items())
-    run = Counter(key[2] for key in gaps)
-    several = len({key[:2] for key in gaps}) > 1
-    parts = []
-    for (name, each), count in found.items():
-        if each in ("worse", "better"):
-            one, other = (viz.label(method) for method in name.split(" - "))
-            where = f" in {count} of {run[name]}" if several else ""
-            parts.append(f"{one} {each} than {other}{where}")
-    left = Counter(said(*pair) for pair in gaps.values())
-    return "; ".join(
-        [*parts, *(f"{left[each]} {each}" for each in ("equal", "open") if left[each])]
-    )
+def _median(*values: float) -> float:
+    return float(np.median(values))
 
 
 def said(found: Gap, p: float) -> str:

@@ -1,6 +1,5 @@
-"""Figures of the ladder over depth: accuracies, and what blocks show, an arm a line."""
+"""Figures of the label side over depth: accuracies, and what blocks show, one line each."""
 
-import textwrap
 from collections.abc import Iterable, Mapping
 
 import matplotlib.pyplot as plt
@@ -8,21 +7,21 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from alkit.figures import viz
+from alkit.figures import titles, viz
+from alkit.records.comparisons import verdict
 from studies import depth_study, ladder_tables
-from studies.tuned import TUNING_SEED, decided
+from studies.tuned import TUNING_SEED
 
 __all__ = ["draw_blocks", "draw_depths"]
 
 ARMS = ("bp", "linear", "cosine", "fixed_codes", "detached", "coupled")
 MARKERS = "osP^Dv"
-TITLE = 78  # characters of a title's line
 
 
 def draw_depths(recorded: pd.DataFrame) -> Figure | None:
-    """Draw test accuracy over depth, a panel a data set, an arm a line: means over seeds, ranges.
+    """Draw test accuracy over depth, one panel per data set: means over seeds, and ranges.
 
-    A panel's title says what the contrasts over the most blocks came to.
+    The title says what learned codes lose to frozen ones over the most blocks.
     """
     own = recorded[(recorded.metric == "accuracy") & (recorded.seed != TUNING_SEED)]
     if not len(own):
@@ -33,24 +32,29 @@ def draw_depths(recorded: pd.DataFrame) -> Figure | None:
     size = (viz.WIDE[0] + 3.0 * (len(sets) - 1), viz.WIDE[1])
     fig, axes = plt.subplots(1, len(sets), figsize=size, squeeze=False)
     gaps = ladder_tables.contrast_gaps(recorded)
+    found, most = {}, int(own.depth.max())
     for ax, (data, rows) in zip(axes[0], sets, strict=True):
         _over_depth(ax, rows)
-        most = int(rows.depth.max())
-        setting = (str(data), depth_study.name_of(most))
-        last = {key: pair for key, pair in gaps.items() if key[:2] == setting}
-        said = decided(last, ladder_tables.MARGIN, ladder_tables.say)
-        title = f"{data}, {most} blocks: {said}"
-        ax.set_title(textwrap.fill(title, TITLE // len(sets)))
+        titles.panel(ax, viz.data_name(str(data)))
+        key = (str(data), depth_study.name_of(most), "detached - fixed_codes")
+        means = rows[rows.depth == most].groupby("name").value.mean()
+        if key in gaps and verdict(*gaps[key], ladder_tables.MARGIN) == "behind":
+            found[f"on{len(found)}"] = titles.difference(means["fixed_codes"], means["detached"])
     _legend(fig, axes[0])
+    words = "With {most} blocks it is undecided what learned label codes cost"
+    if len(found) == len(sets):
+        lost = " and ".join(f"{{{each}:.1f}}" for each in found)
+        words = f"{{most}} blocks: learned label codes lose {lost} points to frozen"
+    titles.title(fig, words, most=str(most), **found)
     return fig
 
 
 def draw_blocks(
     recorded: pd.DataFrame, metrics: Mapping[str, str], *, data: str, depth: int
 ) -> Figure | None:
-    """Draw what blocks show, a panel a metric, an arm a line: means over seeds, and their range.
+    """Draw what blocks show, one panel per metric: means over seeds, and their range.
 
-    A panel's title follows the arm that ends lowest.
+    The title follows the variant that ends lowest in the first panel.
 
     Args:
         metrics: of `depth_study.diagnosed`, with the words for the axis.
@@ -69,9 +73,13 @@ def draw_blocks(
             ax.fill_between(own.block, own.least, own.most, color=style["color"], alpha=0.15, lw=0)
         ax.set(xlabel="block", ylabel=metrics[metric])
         ax.xaxis.get_major_locator().set_params(integer=True)
-        ax.set_title(_lowest(table))
     _legend(fig, axes[0])
-    fig.suptitle(f"{data}, {depth} blocks", x=0.01, ha="left", fontweight="bold")
+    means = next(filter(len, tables.values())).groupby("arm")["mean"].agg(["first", "last"])
+    arm = str(means["last"].idxmin())
+    numbers = {each: titles.value(means[each][arm]) for each in means}
+    words = "{data}, {depth} blocks: {arm} goes from {first:.2f} to {last:.2f}"
+    about = {"data": viz.data_name(data), "depth": str(depth), "arm": _say(arm)}
+    titles.title(fig, words, **about, **numbers)
     return fig
 
 
@@ -87,7 +95,8 @@ def _over_depth(ax: Axes, rows: pd.DataFrame) -> None:
     ax.set_xscale("log")
     ax.set_xticks(depths, [str(depth) for depth in depths])
     ax.set_xticks([], minor=True)
-    ax.set(xlabel="blocks", ylabel="test accuracy, %")
+    start = 10 * (ax.get_ylim()[0] // 10)
+    ax.set(xlabel="blocks", ylabel=f"test accuracy, %; axis from {start:g}", ylim=(start, None))
 
 
 def _legend(figure: Figure, axes: Iterable[Axes]) -> None:
@@ -99,19 +108,14 @@ def _legend(figure: Figure, axes: Iterable[Axes]) -> None:
     figure.legend(handles.values(), handles, **where)
 
 
-def _lowest(table: pd.DataFrame) -> str:
-    """Say how the arm that ends lowest went, from the first block to the last."""
-    means = table.groupby("arm")["mean"].agg(["first", "last"])
-    arm = means["last"].idxmin()
-    return f"{_say(arm)}: {means['first'][arm]:.2f} to {means['last'][arm]:.2f}"
-
-
 def _say(arm: str) -> str:
     return "backprop, another start" if arm == "bp again" else ladder_tables.say(arm)
 
 
 def _styles() -> dict[str, dict[str, str]]:
-    """Return a colour and marker an arm; backprop has its own."""
-    colours = [viz.colour("bp"), *viz.shades(len(ARMS) - 1)]
-    pairs = zip(ARMS, colours, MARKERS, strict=True)
-    return {name: {"color": colour, "marker": marker} for name, colour, marker in pairs}
+    """Return each variant's line; AL's two share its colour."""
+    made = {}
+    for name, marker in zip(ARMS, MARKERS, strict=True):
+        own = viz.colour(viz.who(name if name == "bp" else f"al {name}"))
+        made[name] = {"color": own, "marker": marker, "ls": "--" if name == "coupled" else "-"}
+    return made

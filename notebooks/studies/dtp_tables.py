@@ -10,9 +10,9 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from alkit.figures.viz import label
+from alkit.figures.viz import colour, label
 from alkit.records import comparisons
-from alkit.records.comparisons import Gap, gap, gap_table, mean_and_seeds
+from alkit.records.comparisons import Gap, gap, gap_table, mean_and_seeds, verdict
 from studies import tuned
 from studies.tuned import TUNING_SEED, Named
 
@@ -40,6 +40,7 @@ MARGIN = 1.0  # points: about what another seed alone does to backprop
 SETTING = ["data", "model"]
 ARM = [*SETTING, "method"]
 SHOWN = ("accuracy", "diverged", "train_s")
+SAID = {"ahead": "beats", "behind": "loses to", "equal": "equals", "open": "is undecided against"}
 
 
 def accuracies(rows: pd.DataFrame) -> pd.DataFrame:
@@ -160,8 +161,15 @@ def contrasts(gaps: Named) -> pd.DataFrame:
 
 
 def draw_contrasts(gaps: Named) -> Figure:
-    """Draw the contrasts, see `studies.tuned.draw_contrasts`."""
-    return tuned.draw_contrasts(gaps, MARGIN, say=label, method="dtp")
+    """Draw the contrasts, see `studies.tuned.draw_contrasts`; the title has DTP's verdicts."""
+    found: dict[str, list[str]] = {}
+    for (*_, name), pair in gaps.items():
+        one, other = name.split(" - ")
+        if one == "dtp":
+            found.setdefault(verdict(*pair, MARGIN), []).append(label(other))
+    said = [f"{SAID[each]} {tuned.listed(others)}" for each, others in sorted(found.items())]
+    words = f"DTP {', '.join(said)}"
+    return tuned.draw_contrasts(gaps, MARGIN, words, say=label, colour=colour)
 
 
 def _opened(recorded: pd.DataFrame) -> Iterable[tuple[Any, pd.DataFrame]]:

@@ -49,7 +49,7 @@ def names(methods: Iterable[str]) -> list[str]:
     return [viz.label(method) for method in methods]
 
 
-def picture(held: pd.DataFrame, budget: int, title: str) -> Figure:
+def picture(held: pd.DataFrame, budget: int) -> Figure:
     """Draw `table`'s rows as bars of parts, with the budget in bytes as a line."""
     fig, ax = plt.subplots(figsize=(8.0, 0.9 + 0.32 * len(held)))
     bars = [f"{viz.label(method)}, rank {rank}" for method, rank in held.index]
@@ -61,10 +61,9 @@ def picture(held: pd.DataFrame, budget: int, title: str) -> Figure:
         ax.barh(bars, shown[part], left=left, color=colour, label=part)
         left = left + shown[part]
     ax.axvline(budget / MB, color="black", linewidth=1.5, label="budget")
-    ax.set(xlabel="MB that a rank holds, at its fullest")
+    ax.set(xlabel="MB per process, at its fullest")
     ax.invert_yaxis()
     ax.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
-    fig.suptitle(title, x=0.01, ha="left", fontweight="bold")
     return fig
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
+from alkit.figures import titles, viz
 from alkit.records.comparisons import Gap, mean_and_seeds
 from studies import tuned
 from studies.ladder_arms import ARMS
@@ -204,8 +205,20 @@ def explored(recorded: pd.DataFrame) -> pd.DataFrame:
 
 
 def draw_contrasts(gaps: Named) -> Figure:
-    """Draw the contrasts, see `studies.tuned.draw_contrasts`."""
-    return tuned.draw_contrasts(gaps, MARGIN, say=say)
+    """Draw the contrasts, see `studies.tuned.draw_contrasts`; the title counts the last one."""
+    last = {key: pair for key, pair in gaps.items() if key[2].endswith(" - bp")}
+    held = tuned.points(last, MARGIN, "ahead", "equal")
+    decided = [*held, *tuned.points(last, MARGIN, "behind")]
+    words = "A local rule against backprop: undecided in all {all} settings"
+    if decided:
+        words = "In {held} of {all} settings a local rule matches or beats backprop"
+    counted = {"all": titles.count(*decided, *tuned.points(last, MARGIN, "open"))}
+    counted["held"] = titles.count(*held)
+    return tuned.draw_contrasts(gaps, MARGIN, words, say=say, colour=_colour, **counted)
+
+
+def _colour(arm: str) -> str:
+    return viz.colour(viz.who(_label(arm)))
 
 
 def say(arm: str) -> str:

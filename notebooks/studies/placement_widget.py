@@ -104,13 +104,13 @@ class PlacementDashboard(Dashboard):
         return MICRO if self.schedule.value in FLUSHED else 1
 
     def _drawn(self) -> Figure:
-        titles = {
-            f"{name.replace('_', ' ')}: a step takes {_middle_s(line):.1f}": line.between(
-                0, SHOWN - 1
-            )
-            for name, line in self.timelines.items()
+        names = {each: each.replace("_", " ") for each in self.timelines} | {"best": "searched"}
+        shown = {
+            f"{names[each]}: {_middle_s(line):.1f} per step": line.between(0, SHOWN - 1)
+            for each, line in self.timelines.items()
         }
-        return gantts(titles, f"{label(self.schedule.value)}: the first {SHOWN} batches")
+        words = "Simulated: {n} batches of {schedule}"
+        return gantts(shown, words, n=str(SHOWN), schedule=label(self.schedule.value))
 
 
 def _middle_s(timeline: Timeline) -> float:

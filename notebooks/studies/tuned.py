@@ -11,7 +11,8 @@ import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.figure import Figure
 
-from alkit.figures.viz import colour
+from alkit.figures.titles import Number, panel, title
+from alkit.figures.viz import data_name
 from alkit.records.comparisons import Gap, gap, holm, verdict
 
 __all__ = [
@@ -21,11 +22,11 @@ __all__ = [
     "chosen_rates",
     "contrast_gaps",
     "contrasts",
-    "decided",
     "draw_contrasts",
     "draw_panels",
     "edges",
     "listed",
+    "points",
     "rates_tried",
     "shown",
     "spoken",
@@ -118,44 +119,51 @@ def spoken(contrast: str, found: str, say: Callable[[str], str]) -> str:
 
 
 def draw_contrasts(
-    gaps: Named, margin: float, *, say: Callable[[str], str] = str, method: str = "al"
+    gaps: Named,
+    margin: float,
+    words: str,
+    *,
+    say: Callable[[str], str],
+    colour: Callable[[str], str],
+    **numbers: Number | str,
 ) -> Figure:
-    """Draw the contrasts with their paired t intervals, a panel a set and network.
+    """Draw the contrasts with their paired t intervals, one panel per set and network.
 
     Args:
-        say: an arm's name for people.
-        method: whose colour they have.
+        words, numbers: of the title, see `alkit.figures.titles.title`.
+        say: a variant's name for people.
+        colour: of a variant; a contrast has its first one's.
     """
     panels: dict[str, dict[str, Pair]] = {}
     for (data, network, name), pair in gaps.items():
-        panels.setdefault(f"{data}, {network}", {})[name] = pair
-    return draw_panels(
+        panels.setdefault(f"{data_name(data)}, {network}", {})[name] = pair
+    figure = draw_panels(
         panels,
         margin,
-        title=decided(gaps, margin, say),
         xlabel="points of test accuracy",
         say=say,
         said=lambda *pair: verdict(*pair, margin),
-        colour=lambda contrast: colour(method),
+        colour=lambda contrast: colour(contrast.partition(" - ")[0]),
     )
+    title(figure, words, **numbers)
+    return figure
 
 
 def draw_panels(
     panels: Mapping[str, Mapping[str, Pair]],
     margin: float,
     *,
-    title: str,
     xlabel: str,
     say: Callable[[str], str],
     said: Callable[[Gap, float], str],
     colour: Callable[[str], str],
 ) -> Figure:
-    """Draw contrasts with their paired t intervals, a panel a setting, two a row.
+    """Draw contrasts with their paired t intervals, one panel per setting, two in a row.
 
     Args:
         panels: by setting and contrast, the gap and its p by Holm's rule.
         margin: half the width of what counts as equal, in grey.
-        say: an arm's name for people.
+        say: a variant's name for people.
         said: the verdict of a pair.
         colour: of a contrast.
     """
@@ -172,31 +180,18 @@ def draw_panels(
             ax.plot(each.points, at, marker="o", color=colour(name))
         ax.axvspan(-margin, margin, color="0.85", zorder=0)
         names = [" - ".join(map(say, name.split(" - "))) for name in own]
-        told = [f"{said(*pair)} ({pair[0].seeds})" for pair in own.values()]
+        found = [said(*pair).replace("open", "undecided") for pair in own.values()]
+        told = [f"{a} ({pair[0].seeds})" for a, pair in zip(found, own.values(), strict=True)]
         ax.set_yticks(range(len(own)), [f"{a}: {b}" for a, b in zip(names, told, strict=True)])
         ax.invert_yaxis()
-        ax.set(xlabel=xlabel, title=setting)
-    fig.suptitle(title, x=0.01, ha="left", fontweight="bold")
+        ax.set(xlabel=xlabel)
+        panel(ax, setting)
     return fig
 
 
-def decided(gaps: Named, margin: float, say: Callable[[str], str]) -> str:
-    """Say who is ahead or behind, on which sets if there are several, and how many are neither."""
-    found = {key: verdict(*pair, margin) for key, pair in gaps.items()}
-    several = len({key[:2] for key in found}) > 1
-    parts = []
-    for name in dict.fromkeys(key[2] for key in found):
-        told: list[str] = []
-        for each in ("ahead", "behind"):
-            sets = [
-                " x ".join(at) for (*at, own), said in found.items() if (own, said) == (name, each)
-            ]
-            if sets:
-                where = f" on {listed(sets)}" if several else ""
-                told.append((each if told else spoken(name, each, say)) + where)
-        parts += [", ".join(told)] if told else []
-    counted = [(list(found.values()).count(each), each) for each in ("equal", "open")]
-    return "; ".join([*parts, *(f"{count} {each}" for count, each in counted if count)])
+def points(gaps: Named, margin: float, *verdicts: str) -> list[float]:
+    """Return the points of those contrasts that have one of these verdicts."""
+    return [pair[0].points for pair in gaps.values() if verdict(*pair, margin) in verdicts]
 
 
 def listed(items: Iterable[str]) -> str:

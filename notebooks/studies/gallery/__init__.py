@@ -1,4 +1,4 @@
-"""One figure a notebook, drawn from the committed records: for README, the site, each first cell.
+"""One figure per notebook, drawn from the committed records: for README, the site, each first cell.
 
     records ──► draw ──► figure ──► figures/NAME.svg and .png      (`make results`)
                            └──► its title is the finding ──► alt text in the notebook's first cell
@@ -7,14 +7,12 @@ A figure's bytes depend on the records alone; a test draws all of them again.
 """
 
 import re
-import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.figure import Figure
-from matplotlib.text import Text
 
 from alkit.figures import viz
 from alkit.records import results
@@ -44,7 +42,7 @@ class Entry:
 
 
 def _all_methods(rows: pd.DataFrame) -> Figure:
-    """Draw one batch after the other on four workers, a chart a method, on one axis of time."""
+    """Draw three batches on four workers, one chart per method, on one axis of time."""
     return axis_tables.picture(list(axis.ROWS))
 
 
@@ -110,10 +108,7 @@ def draw(name: str) -> Figure | None:
     if entry.presets and rows is None:
         return None
     viz.set_theme()
-    figure = entry.draw(pd.DataFrame() if rows is None else rows)
-    if figure is not None:
-        _wrap(figure)
-    return figure
+    return entry.draw(pd.DataFrame() if rows is None else rows)
 
 
 def finding(figure: Figure) -> str:
@@ -138,24 +133,6 @@ def findings(figures: Mapping[str, Figure]) -> pd.DataFrame:
     own = {name: each for name, each in figures.items() if name in FIGURES}
     rows = [(f"[{name[:2]}]({name}.ipynb)", finding(each)) for name, each in own.items()]
     return pd.DataFrame(rows, columns=["notebook", "finding"])
-
-
-def _wrap(figure: Figure) -> None:
-    """Break titles that are wider than what they stand above: it is cut off otherwise."""
-    figure.canvas.draw()
-    edge = figure.bbox.width
-    for ax in figure.axes:
-        ends = [other.bbox.x0 for other in figure.axes if other.bbox.x0 > ax.bbox.x1]
-        _break(ax._left_title, min([*ends, edge]) - ax.bbox.x0)
-    if figure._suptitle is not None:
-        _break(figure._suptitle, 0.98 * edge)
-
-
-def _break(title: Text, most: float) -> None:
-    wide = title.get_window_extent().width
-    if wide > most:
-        words = title.get_text()
-        title.set_text(textwrap.fill(words, int(0.95 * len(words) * most / wide)))
 
 
 def alternative(name: str, figure: Figure) -> str:

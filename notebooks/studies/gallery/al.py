@@ -7,9 +7,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
-from alkit.figures import viz
+from alkit.figures import titles, viz
 from alkit.records import study
-from alkit.records.comparisons import gap
 from studies import bench, depth_figures, ladder_tables
 
 __all__ = [
@@ -56,16 +55,21 @@ def layer(rows: pd.DataFrame) -> Figure:
     for pair in arrows:
         _arrow(ax, *(BOXES[each][:2] for each in pair.split()))
     _arrow(ax, (2.4, 0.5), (2.4, -0.2), style="<->", colour="0.1")
-    ax.text(2.55, 0.15, "associated loss:\nb(s) is to be t, and t is not told", va="center")
+    ax.text(
+        2.55,
+        0.15,
+        "associated loss: b(s) learns to match t;\nno gradient flows into t",
+        va="center",
+    )
     _arrow(ax, (1.2, -0.8), (0.0, -0.2), style="<->", colour="0.1")
-    ax.text(1.55, -0.88, "autoencoder loss: h(t) is to be y", va="center")
+    ax.text(1.55, -0.88, "autoencoder loss: h(t) learns to match y", va="center")
     _arrow(ax, (2.4, 1.0), (4.6, 1.0), line="--")
     _arrow(ax, (2.4, -0.2), (4.6, -0.2), line="--")
     ax.text(4.65, 1.0, "detached, to the\nnext layer", va="center")
     ax.text(4.65, -0.2, "detached, to the\nnext layer", va="center")
     ax.set(xlim=(-0.4, 6.0), ylim=(-1.1, 1.3), aspect="equal")
     ax.axis("off")
-    ax.set_title("Two losses a layer, and no gradient leaves it")
+    titles.title(ax, "Each layer has two losses, and no gradient leaves it")
     return fig
 
 
@@ -83,14 +87,15 @@ def _arrow(
 
 
 def throughput(rows: pd.DataFrame) -> Figure:
-    """Draw samples a second of all modes and rivals, with the lowest and highest round."""
-    rates = bench.recorded_rates(rows[rows.metric == "samples_s"])
-    gain = float(rows[rows.metric == "pipeline_over_al"].value.iloc[0])
-    title = f"The AL pipeline on two workers is {gain:.2f} times AL on one"
-    return _rates(rates, title)
+    """Draw the speed of all modes and rivals, with the slowest and fastest round."""
+    rates = bench.recorded_rates(rows[rows.metric == "samples_s"]).set_index("label", drop=False)
+    fig, ax = _rates(rates)
+    gain = titles.value(rates.speedup["al_pipeline"])
+    titles.title(ax, "Two workers make the AL pipeline {gain:.2f} times as fast as AL", gain=gain)
+    return fig
 
 
-def _rates(rates: pd.DataFrame, title: str) -> Figure:
+def _rates(rates: pd.DataFrame) -> tuple[Figure, Axes]:
     """Draw speed-ups over AL with the range of their rounds."""
     fig, ax = plt.subplots(figsize=(viz.SINGLE[0] + 1.5, 0.9 + 0.33 * len(rates)))
     at = range(len(rates))
@@ -101,35 +106,45 @@ def _rates(rates: pd.DataFrame, title: str) -> Figure:
     ax.set_yticks(at, [viz.label(each) for each in rates.label])
     ax.invert_yaxis()
     ax.grid(visible=False, axis="y")
-    ax.set(xlabel="times as fast as AL on one worker, median and range of rounds", title=title)
-    return fig
+    ax.set(xlabel="times as fast as AL on one worker, median and range of rounds")
+    return fig, ax
 
 
 def race(rows: pd.DataFrame) -> Figure:
-    """Draw who is how fast on the Transformer, with the lowest and highest round."""
+    """Draw the speed of every contender on the Transformer, with slowest and fastest round."""
     own = rows[(rows.metric == "samples_s") & (rows.model == "transformer")]
-    rates = bench.recorded_rates(own)
+    rates = bench.recorded_rates(own).set_index("label", drop=False)
     rates = rates[~rates.method.isin(["clock", "ideal"])]
-    best = rates.loc[rates.speedup.idxmax()]
-    return _rates(rates, f"Transformer: {viz.label(best.label)} first, {best.speedup:.2f} times AL")
+    fig, ax = _rates(rates)
+    pipe, plain = rates.loc["al_pipeline, free"], rates.loc["al, 2 threads"]
+    parted = pipe.lowest > plain.highest or plain.lowest > pipe.highest
+    words = "Transformer: free workers {pipe:.2f}, two threads {plain:.2f} times AL"
+    words += "" if parted else "; ranges overlap"
+    speeds = {"pipe": titles.value(pipe.speedup), "plain": titles.value(plain.speedup)}
+    titles.title(ax, words, **speeds)
+    return fig
 
 
 def weak_scaling(rows: pd.DataFrame) -> Figure:
-    """Draw step times over blocks with a GPU each: published with marks, predicted as lines."""
+    """Draw step times over blocks with one GPU each: published with marks, predicted as lines."""
     fig, ax = plt.subplots()
     own = rows[rows.metric == "weak_ms"].set_index("line")
+    names = {"one process": "one process", "a process a device": "one process per GPU"}
     for line, row in own.iterrows():
         method = str(line) if line in ("bp", "al_fm") else "al_pipeline"
         measured, at = line == method, range(1, len(row.value) + 1)
         style = {"ls": "-", "marker": viz.marker(method)} if measured else {"ls": "--"}
         if line == "one process":
             style["ls"] = ":"
-        text = f"{viz.label(method)}, {'published' if measured else f'predicted, {line}'}"
+        text = (
+            f"{viz.label(method)}, {'published' if measured else f'predicted, {names[str(line)]}'}"
+        )
         ax.plot(at, row.value, color=viz.colour(method), label=text, **style)
-    gain = own.value["al_fm"][-1] / own.value["a process a device"][-1]
-    ax.set(xlabel="blocks, each on a GPU of its own", ylabel="ms a step", ylim=0)
-    ax.set_title(f"Six processes are predicted to be {gain:.1f} times as fast as AL-FM")
+    gain = titles.ratio(own.value["al_fm"][-1], own.value["a process a device"][-1])
+    ax.set(xlabel="blocks, each on a GPU of its own", ylabel="ms per step", ylim=0)
     ax.legend(frameon=False, fontsize=8)
+    words = "Predicted: one process per GPU is {gain:.1f} times as fast as AL-FM"
+    titles.title(ax, words, gain=gain)
     return fig
 
 
@@ -149,8 +164,9 @@ def above_bound(rows: pd.DataFrame) -> Figure:
     ax.set_yticks(range(2), list(names.values()))
     ax.invert_yaxis()
     ax.set(xlabel=f"percent above the bound, median of {own.n.iloc[0]:.0f} random sets of layers")
-    cut, free = (100 * (own.value[key] - 1) for key in names)
-    ax.set_title(f"Above the bound: best cut {cut:.0f} %, free workers {free:.1f} %")
+    above = {key: titles.value(100 * (own.value[key] - 1)) for key in names}
+    words = "Simulated: free workers take {free:.1f} % above the bound, fixed cuts {cut:.0f} %"
+    titles.title(ax, words, **above)
     return fig
 
 
@@ -161,7 +177,7 @@ def ladder(rows: pd.DataFrame) -> Figure | None:
 
 
 def depth(rows: pd.DataFrame) -> Figure | None:
-    """Draw test accuracy over the number of blocks, by arm of the label ladder; bars are seeds."""
+    """Draw test accuracy over the number of blocks, by what the labels become; bars are seeds."""
     return depth_figures.draw_depths(rows)
 
 
@@ -170,45 +186,74 @@ def first_speed(rows: pd.DataFrame) -> Figure:
     own = rows[rows.metric == "step_ms"].astype({"value": float})
     own = own.assign(label=[viz.label(method) for method in own.method])
     times = own.set_index("method").value
-    gain = times["al"] / times["al_pipeline"]
-    title = f"On two cores the pipeline's step takes 1/{gain:.2f} of AL's"
-    return viz.bars(own, "value", title, xlabel="milliseconds a step, median")
+    return viz.bars(
+        own,
+        "value",
+        "Two cores: the pipeline's step takes {share:.2f} of AL's time",
+        xlabel="milliseconds per step, median",
+        share=titles.ratio(times["al_pipeline"], times["al"]),
+    )
 
 
 def gaps(rows: pd.DataFrame) -> Figure:
-    """Draw validation accuracy over the epochs by recipe, a panel a data set; bands are seeds."""
+    """Draw validation accuracy over the epochs by method and data set; bands are seeds."""
     sets = list(rows.groupby("data"))
-    size = (4.2 * len(sets), 3.2)
+    size = (viz.WIDE[0] if len(sets) > 1 else viz.SINGLE[0], 3.6)
     fig, axes = plt.subplots(1, len(sets), figsize=size, squeeze=False)
+    ends: dict[str, list[float]] = {}
     for ax, (name, own) in zip(axes[0], sets, strict=True):
-        lead = gap(own, "bp", "al fixed_codes")
-        viz.learning_curves(study.curves(own), f"{name}, BP - fixed codes: {lead}", ax=ax)
+        curves = study.curves(own)
+        viz.learning_curves(
+            curves, f"{viz.data_name(name)}, {viz.seeds(own.seed.nunique())}", ax=ax
+        )
+        ax.set_ylabel("validation accuracy, %" if ax is axes[0, 0] else "")
+        for label, each in curves.groupby("label"):
+            last = each.groupby("epoch").val_acc.mean().iloc[-1]
+            ends.setdefault(str(label), []).append(last)
+    for ax in axes[0]:
+        ax.get_legend().remove()
+    handles, names = axes[0, 0].get_legend_handles_labels()
+    fig.legend(handles, names, loc="outside lower center", ncols=len(names), frameon=False)
+    off = zip(ends["bp"], ends["al fixed_codes"], strict=True)
+    far = max(off, key=lambda pair: abs(pair[0] - pair[1]))
+    numbers = {"far": titles.of(lambda one, other: abs(one - other), *far)}
+    words = "Local classifiers end within {far:.1f} points of backprop on validation"
+    if "al original" in ends:
+        words = "Published AL ends at {old:.1f} %, local classifiers {far:.1f} points from backprop"
+        numbers["old"] = titles.value(ends["al original"][0])
+    titles.title(fig, words, **numbers)
     return fig
 
 
 def label_sides(rows: pd.DataFrame) -> Figure:
-    """Draw the autoencoder's loss over the constant's, by variant, first seed and level."""
+    """Draw the autoencoder's loss over the constant's, by variant, beside the published one."""
     own = rows[(rows.metric == "loss_curve") & (rows.level == 1)]
-    own = own.sort_values("seed").groupby("variant", sort=False).head(1)
+    own = own.sort_values("seed").groupby("variant", sort=False).head(1).set_index("variant")
     constants = rows[(rows.metric == "constant") & (rows.level == 1)]
     constant = constants.groupby("variant").value.first().astype(float)
-    fig, ax = plt.subplots(figsize=viz.WIDE)
-    for row in own.itertuples():
-        published = row.variant == "original"
-        style = {"color": "black", "lw": 2, "zorder": 9} if published else {"lw": 1}
-        values = np.asarray(row.value) / constant[row.variant]
-        name = "as published" if published else row.variant.replace("_", " ")
-        ax.plot(range(1, len(values) + 1), values, label=name, **style)
-    ax.set(xlabel="epoch", ylabel="loss / loss of the constant", ylim=(0, 1.15), xscale="log")
+    curves = {name: np.asarray(row.value) / constant[name] for name, row in own.iterrows()}
+    old = curves.pop("original")
+    fig, axes = plt.subplots(2, -(-len(curves) // 2), figsize=(9, 3.8), sharex=True, sharey=True)
+    for ax, (name, values) in zip(axes.flat, curves.items(), strict=False):
+        ax.plot(range(1, len(old) + 1), old, color="0.7", lw=3, label="as published")
+        style = {"color": viz.colour("al"), "marker": "o", "ms": 4}
+        ax.plot(range(1, len(values) + 1), values, label="changed", **style)
+        titles.panel(ax, str(name).replace("_", " "))
+        ax.set(ylim=(-0.06, 1.15), xticks=[1, 8, 16, 24])
+    for spare in axes.flat[len(curves) :]:
+        spare.axis("off")
+    axes.flat[0].legend(frameon=False, fontsize=8)
+    fig.supxlabel("epoch", fontsize=9)
+    fig.supylabel("loss / loss of the constant", fontsize=9)
     escape = rows[(rows.metric == "escape") & (rows.level == 1)]
     late = escape[escape.variant == "original"].value.astype(float).median()
-    ax.set_title(f"As published the label side leaves the constant in epoch {late:.0f}")
-    ax.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
+    words = "As published, the label autoencoder outputs a constant until epoch {late:.0f}"
+    titles.title(fig, words, late=titles.value(late))
     return fig
 
 
 def embeddings(rows: pd.DataFrame) -> Figure:
-    """Draw test accuracies by the table of word vectors, a dot a seed."""
+    """Draw test accuracies by the table of word vectors, one dot per seed."""
     own = rows[rows.metric == "accuracy"].astype({"value": float})
     tables = ["aligned", "shifted", "random"]
     fig, ax = plt.subplots()
@@ -217,12 +262,13 @@ def embeddings(rows: pd.DataFrame) -> Figure:
         style = {"color": viz.colour(method), "marker": viz.marker(method)}
         ax.plot(at, part.value, ls="", label=viz.label(method), **style)
     ax.set_xticks(range(len(tables)), tables)
-    mean = own.groupby("table").value.mean()
     ax.set(ylabel="test accuracy, %", xlabel="table of word vectors")
-    n = own.seed.nunique()
-    cost = mean["shifted"] - mean["aligned"]
-    ax.set_title(f"Word vectors in a shifted table: {cost:+.1f} points (n = {n})")
     ax.legend(frameon=False)
+    points = [value for table in tables[:2] for value in own[own.table == table].value]
+    cost = titles.of(lambda *each: -np.diff(np.mean(np.split(np.array(each), 2), 1))[0], *points)
+    words = "{data}, {n} seeds: a shifted vector table costs {cost:.1f} points"
+    about = {"data": viz.data_name(own.data.iloc[0]), "n": str(own.seed.nunique())}
+    titles.title(ax, words, cost=cost, **about)
     return fig
 
 
@@ -234,10 +280,14 @@ def exits(rows: pd.DataFrame) -> Figure:
     ax.plot(cost, accuracy, color=viz.colour("al"), label="leave when sure")
     single = 100 * np.asarray(value["flops"]) / value["flops"][-1]
     ax.plot(single, value["exits"], "s", color="0.4", label="one exit for all")
-    cost, change = value["chosen_cost"], value["chosen_change"]
-    said = f"Leave when sure: {cost:.0f} % of the cost, {change:+.2f} points"
-    ax.set(xlabel="cost, % of the full climb", ylabel="test accuracy, %", title=said)
+    chosen = value["chosen_cost"], value["exits"][-1] + value["chosen_change"]
+    ax.plot(*chosen, "D", color=viz.colour("al_pipeline"), label="chosen on validation")
+    ax.set(xlabel="cost, % of all blocks", ylabel="test accuracy, %")
     ax.legend(frameon=False)
+    words = "{data}: leaving when sure saves {saved:.0f} % of cost, changes {points:+.2f} points"
+    numbers = {"saved": titles.difference(single[-1], chosen[0])}
+    numbers["points"] = titles.difference(chosen[1], value["exits"][-1])
+    titles.title(ax, words, data=viz.data_name(rows.data.iloc[0]), **numbers)
     return fig
 
 
@@ -245,8 +295,8 @@ def ablation(rows: pd.DataFrame) -> Figure:
     """Draw how many times as fast as AL its modes are over the length of texts."""
     rows = rows[rows.metric.isin(["over_al", "clock_over_al"])].astype({"value": float})
     fig, axes = plt.subplots(1, 2, figsize=viz.WIDE)
-    titles = {"over_al": "Measured here", "clock_over_al": "Predicted: a device a layer"}
-    for ax, (metric, title) in zip(axes, titles.items(), strict=True):
+    panels = {"over_al": "Measured, two cores", "clock_over_al": "Simulated, one device per layer"}
+    for ax, (metric, name) in zip(axes, panels.items(), strict=True):
         for method, part in rows[rows.metric == metric].groupby("method", sort=False):
             style = {"color": viz.colour(method), "marker": viz.marker(method), "ms": 4}
             if metric == "over_al":
@@ -256,12 +306,13 @@ def ablation(rows: pd.DataFrame) -> Figure:
                 )
             else:
                 ax.plot(part.tokens, part.value, ls="--", **style)
-        ax.set(xlabel="tokens of a text", title=title, ylim=0)
+        ax.set(xlabel="tokens per text", ylim=0)
+        titles.panel(ax, name)
     axes[0].set_ylabel("times as fast as AL")
     axes[0].legend(frameon=False, fontsize=8)
     last = rows[(rows.metric == "over_al") & (rows.method == "al_pipeline")].value
-    said = f"The pipeline is {last.min():.2f} to {last.max():.2f} times as fast as AL"
-    fig.suptitle(said, x=0.01, ha="left", fontweight="bold")
+    words = "The AL pipeline is {low:.2f} to {high:.2f} times as fast as AL"
+    titles.title(fig, words, low=titles.value(last.min()), high=titles.value(last.max()))
     return fig
 
 
@@ -274,8 +325,9 @@ def step_cost(rows: pd.DataFrame) -> Figure:
     ax.axvline(1, color="0.35", lw=1)
     ax.invert_yaxis()
     ax.grid(visible=False, axis="y")
-    said = f"A step with fixed codes: {own.min():.2f} to {own.max():.2f} times as fast as published"
-    ax.set(xlabel="times as fast as the published recipe, median", title=said)
+    ax.set(xlabel="times as fast as the published recipe, median")
+    words = "Frozen label codes make a step {low:.2f} to {high:.2f} times as fast"
+    titles.title(ax, words, low=titles.value(own.min()), high=titles.value(own.max()))
     return fig
 
 
@@ -284,7 +336,11 @@ def tfidf(rows: pd.DataFrame) -> Figure:
     row = rows[rows.metric == "curve"].iloc[0]
     fig, ax = plt.subplots()
     ax.plot(row.sizes, row.value, "o-", color=viz.colour("tfidf"))
-    said = f"{row.data}: {row.value[0]:.0f} % from {row.sizes[0]} texts, {row.value[-1]:.0f} % from"
     ax.set(xlabel="training texts", ylabel="test accuracy, %", xscale="log")
-    ax.set_title(f"{said} {row.sizes[-1]:,}")
+    ax.set_xticks(row.sizes, [f"{size:,}" for size in row.sizes])
+    ax.set_xticks([], minor=True)
+    words = "TF-IDF on {data}: {low:.0f} % from {few:.0f} texts, {high:.0f} % from {many:,.0f}"
+    ends = {"low": row.value[0], "few": row.sizes[0], "high": row.value[-1], "many": row.sizes[-1]}
+    numbers = {name: titles.value(end) for name, end in ends.items()}
+    titles.title(ax, words, data=viz.data_name(row.data), **numbers)
     return fig

@@ -6,8 +6,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from alkit.delayed.schedules import schedule_for
-from alkit.figures import viz
-from alkit.records.comparisons import Gap
+from alkit.figures import titles, viz
 from alkit.schedule.clock import simulate
 from alkit.schedule.task import Task
 from studies import (
@@ -19,7 +18,7 @@ __all__ = ["bert", "characters", "cuts", "directions", "resnet", "schedules", "t
 
 
 def schedules(rows: pd.DataFrame, modules: int = 3, batches: int = 5) -> Figure:
-    """Draw who is busy when, by method, in virtual time; forward 1, backward 2, update 0."""
+    """Draw the work of three modules over simulated time, one chart per method."""
     shown = ("seq", "ddg_barrier", "ddg", "fr", "pipedream")
     costs = {"forward": 1.0, "backward": 2.0, "update": 0.1}
 
@@ -32,9 +31,9 @@ def schedules(rows: pd.DataFrame, modules: int = 3, batches: int = 5) -> Figure:
         for method in shown
     }
     named = {f"{viz.label(m)}: {line.span_s:g}": line for m, line in lines.items()}
-    best = min(shown, key=lambda method: lines[method].span_s)
-    title = f"{viz.label(best)} needs the least time for {batches} batches"
-    figure = viz.gantts(named, title, number="batch")
+    share = titles.ratio(lines["pipedream"].span_s, lines["seq"].span_s)
+    words = "Simulated: {n} batches by PipeDream take {share:.2f} of sequential training's time"
+    figure = viz.gantts(named, words, number="batch", n=str(batches), share=share)
     figure.axes[-1].set_xlabel("time, in forwards of a module; a backward takes two")
     return figure
 
@@ -48,45 +47,60 @@ def directions(rows: pd.DataFrame) -> Figure:
         style = {"color": viz.colour(str(method)), "marker": viz.marker(str(method))}
         ax.plot(range(wide.shape[1]), values, label=viz.label(str(method)), **style)
     ax.set(xlabel="module", ylabel="cosine with true backprop, median", xticks=range(wide.shape[1]))
-    ax.set_title(f"PipeDream's delays: cosines down to {wide.loc['pipedream'].min():.2f}")
     ax.legend(frameon=False, fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5))
+    low, high = np.sort(wide.drop("seq")[0])[[0, -1]]
+    words = "Stale updates of module {at} keep cosines of {low:.2f} to {high:.2f}"
+    titles.title(ax, words, at="0", low=titles.value(low), high=titles.value(high))
     return fig
 
 
 def cuts(rows: pd.DataFrame) -> Figure:
     """Draw by how much cuts from a profile should beat uniform ones, by method and modules."""
     own = rows[rows.metric == "gain"].astype({"value": float, "modules": int})
-    fig, ax = plt.subplots()
-    for method, part in own.groupby("method", sort=False):
-        style = {"color": viz.colour(method), "marker": viz.marker(method)}
-        ax.plot(part.modules, part.value, label=viz.label(method), ms=4, **style)
-    ax.axhline(1, color="0.6", lw=0.8)
-    ax.set(xlabel="modules", ylabel="uniform over best", xticks=sorted(own.modules.unique()))
-    ax.set_title(f"Reckoned: best cuts up to {own.value.max():.2f} times as fast as uniform ones")
-    ax.legend(frameon=False, fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5))
+    families = list(own.groupby(own.method.str.partition("_")[0]))
+    fig, axes = plt.subplots(1, len(families), figsize=viz.WIDE, sharey=True, squeeze=False)
+    for ax, (family, rows) in zip(axes[0], families, strict=True):
+        forms = zip(rows.groupby("method", sort=False), ("-", "--", ":"), "o^s", strict=False)
+        for (method, part), ls, mark in forms:
+            style = {"ls": ls, "marker": mark, "color": viz.colour(method), "ms": 5}
+            ax.plot(part.modules, part.value, label=viz.label(str(method)), **style)
+        ax.axhline(1, color="0.6", lw=0.8)
+        ax.set(xlabel="modules", xticks=sorted(own.modules.unique()), ylim=(0.9, 2.2))
+        ax.legend(frameon=False, fontsize=8, loc="upper left")
+        titles.panel(ax, viz.label(str(family)))
+    axes[0, 0].set_ylabel("time of even cuts / of the best")
+    gain = titles.of(lambda *each: float(np.median(each)), *own.value)
+    words = "Predicted: cuts from a profile are {gain:.2f} times as fast (median)"
+    titles.title(fig, words, gain=gain)
     return fig
 
 
 def resnet(rows: pd.DataFrame) -> Figure:
     """Draw the points each method is behind sequential training, with paired t intervals."""
-    lost = delayed_study.gaps(rows)
-    fig, ax = plt.subplots()
-    for shift, (method, own) in zip((-0.06, 0.06), lost.groupby("method"), strict=False):
-        style = {"color": viz.colour(method), "marker": viz.marker(method), "capsize": 3}
-        spread = [(own.points - own.low).fillna(0), (own.high - own.points).fillna(0)]
-        ax.errorbar(own.modules + shift, own.points, spread, label=viz.label(method), **style)
-    ax.axhline(0, color="0.6", lw=0.8)
-    worst = lost.loc[lost.points.idxmax()]
-    ticks = sorted(lost.modules.unique())
-    ax.set(xlabel="modules", ylabel="points behind sequential training", xticks=ticks)
-    told = Gap(*worst[list(Gap._fields)])
-    ax.set_title(f"{viz.label(worst.method)}, {worst.modules} modules: {told} points behind")
-    ax.legend(frameon=False)
+    lost = delayed_study.gaps(rows).sort_values(["modules", "points"], ignore_index=True)
+    fig, ax = plt.subplots(figsize=(6, 0.9 + 0.45 * len(lost)))
+    for at, row in lost.iterrows():
+        style = {"color": viz.colour(row.method), "marker": viz.marker(row.method), "capsize": 3}
+        spread = None if np.isnan(row.low) else [[row.points - row.low], [row.high - row.points]]
+        ax.errorbar(row.points, at, xerr=spread, **style)
+    names = [f"{viz.label(row.method)}, {row.modules} modules" for row in lost.itertuples()]
+    ax.set_yticks(range(len(lost)), names)
+    ax.axvline(0, color="0.35", lw=1)
+    ax.margins(y=0.2)
+    ax.set(xlabel="points behind sequential training, with paired t intervals")
+    cost = lost[lost.decided.astype(bool) & (lost.modules == lost.modules.max())]
+    words = "{n}: no loss against sequential training is decided"
+    if len(cost):
+        lows = "{low:.1f}" if len(cost) == 1 else "{low:.1f} to {high:.1f}"
+        words = f"{{most}} modules, {{n}}: stale gradients cost {lows} points"
+    numbers = {"low": titles.value(cost.points.min()), "high": titles.value(cost.points.max())}
+    about = {"most": str(lost.modules.max()), "n": viz.seeds(lost.seeds.min())}
+    titles.title(ax, words, **about, **(numbers if len(cost) else {}))
     return fig
 
 
 def times(rows: pd.DataFrame) -> Figure:
-    """Draw seconds a batch on two ranks, and what the clock predicts of them."""
+    """Draw measured and predicted seconds per batch on two processes, by method."""
     timed = rows[rows.metric.isin(["batch_s", "predicted_s"])].astype({"value": float})
     table = timed.pivot(index="method", columns="metric", values="value").sort_values("batch_s")
     fig, ax = plt.subplots(figsize=(6, 0.6 + 0.4 * len(table)))
@@ -96,34 +110,35 @@ def times(rows: pd.DataFrame) -> Figure:
     names = [viz.label(m) if m != "1f1b" else "torch's 1F1B" for m in table.index]
     ax.set_yticks(range(len(table)), names)
     ax.invert_yaxis()
-    gain = table.batch_s["1f1b"] / table.batch_s["pipedream"]
+    share = titles.ratio(table.batch_s["pipedream"], table.batch_s["1f1b"])
     ax.grid(visible=False, axis="y")
-    ax.set(xlabel="seconds a batch after fill, median")
-    ax.set_title(f"PipeDream, stale: {gain:.2f} times torch's exact 1F1B")
+    ax.set(xlabel="seconds per batch after fill, median")
     ax.legend(frameon=False)
+    words = "Two processes: PipeDream takes {share:.2f} of exact 1F1B's time per batch"
+    titles.title(ax, words, share=share)
     return fig
 
 
 def bert(rows: pd.DataFrame) -> Figure:
-    """Draw the losses of a reduced BERT over the batches at its middle rate, by method."""
+    """Draw the final losses of a reduced BERT by method and learning rate."""
     final = rows[rows.metric == "final_loss"].astype({"value": float})
-    middle = sorted(final.lr.unique())[final.lr.nunique() // 2]
-    most = int(final.modules.max())
-    at = (rows.lr == middle) & rows.modules.isin([1, most])
-    fig, ax = plt.subplots()
-    for method, group in rows[at & (rows.metric == "curve")].groupby("method", sort=False):
-        values = np.mean(group.value.tolist(), axis=0)
-        over = (np.arange(len(values)) + 1) * group.steps.iloc[0] / len(values)
-        style = {"color": viz.colour(method), "ls": ":" if "," in method else "-"}
-        ax.plot(over, values, label=viz.label(method), **style)
-    ends = final[(final.lr == middle) & final.modules.isin([1, most])]
-    ends = ends.groupby("method").value.mean()
-    apart = ends.drop("seq").median() - ends["seq"] if "seq" in ends else float("nan")
-    ax.set(xlabel="batch", ylabel="loss, nats")
-    seeds = final.seed.nunique()
-    said = f"{most} modules, rate {middle:g}: stale methods end {apart:.2f} above sequential"
-    ax.set_title(f"{said} (n = {seeds})")
-    ax.legend(frameon=False)
+    rates, most = sorted(final.lr.unique()), int(final.modules.max())
+    own = final[final.modules.isin([1, most])]
+    wide = own.pivot_table(index="lr", columns="method", values="value", sort=False).loc[rates]
+    fig, ax = plt.subplots(figsize=(6, 3.2))
+    for at, method in enumerate(wide):
+        places = np.arange(len(rates)) + 0.12 * (at - (wide.shape[1] - 1) / 2)
+        style = {"color": viz.colour(method), "marker": viz.marker(method.partition(",")[0])}
+        style |= {"markerfacecolor": "white"} if "," in method else {}
+        ax.plot(places, wide[method], ls="", ms=7, label=viz.label(method), **style)
+    ax.set_xticks(range(len(rates)), [f"{rate:g}" for rate in rates])
+    ax.set(xlabel="learning rate", ylabel="final loss, nats")
+    ax.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
+    middle = wide.loc[rates[len(rates) // 2]]
+    more = titles.of(lambda seq, *old: np.median(old) - seq, middle.seq, *middle.drop("seq"))
+    words = "{k} modules, rate {lr}, {n}: stale methods end {more:.2f} higher"
+    about = {"k": str(most), "lr": f"{middle.name:g}", "n": viz.seeds(final.seed.nunique())}
+    titles.title(ax, words, more=more, **about)
     return fig
 
 

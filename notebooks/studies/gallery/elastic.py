@@ -5,7 +5,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from alkit.figures import viz
+from alkit.figures import titles, viz
 from alkit.records.comparisons import of_seeds
 from studies import (
     elastic_memory,
@@ -25,7 +25,8 @@ def freezing(rows: pd.DataFrame) -> Figure:
     for epoch, row in enumerate(norms):
         name_it = f"after epoch {epoch + 1}" if epoch in (0, len(norms) - 1) else None
         left.plot(range(1, len(row) + 1), row / row.sum(), color=shade[epoch], label=name_it)
-    left.set(xlabel="layer, from below", ylabel="share of all norms", title="Gradient norms")
+    left.set(xlabel="layer, from below", ylabel="share of all norms")
+    titles.panel(left, "Gradient norms")
     left.legend(frameon=False, fontsize=7)
     rules = [rule for rule in wide if rule != "none"]
     if "none" in wide:
@@ -38,16 +39,14 @@ def freezing(rows: pd.DataFrame) -> Figure:
         right.set_yticks(range(len(rules)), rules)
         right.axvline(0, color="0.35", lw=1)
         right.invert_yaxis()
-        apart = [
-            f"{rule} {each.points:+.1f}"
-            for each, rule in zip(found, rules, strict=True)
-            if each.low > 0 or each.high < 0
-        ]
-        title = "No rule differs from never freezing by more than its interval"
-        if apart:
-            title = f"Points from never freezing: {', '.join(apart)}"
-        fig.suptitle(title, x=0.01, ha="left", fontweight="bold")
-    right.set(xlabel="points against never freezing", title="What a rule costs")
+        differ = [each.points for each in found if each.low > 0 or each.high < 0]
+        numbers = {"differ": titles.count(*differ), "all": titles.count(*(f.points for f in found))}
+        words = "{n}: {differ} of {all} freezing rules differ from never freezing"
+        if not differ:
+            words = "{n}: no freezing rule differs from never freezing beyond its interval"
+        titles.title(fig, words, n=viz.seeds(own.seed.nunique()), **numbers)
+    right.set(xlabel="points against never freezing")
+    titles.panel(right, "Cost of each rule")
     return fig
 
 
@@ -57,14 +56,15 @@ def elastic_speed(rows: pd.DataFrame) -> Figure:
     wide = own.pivot(index="epoch", columns="metric", values="value")
     fig, (top, low) = plt.subplots(2, figsize=(6, 3.6), sharex=True, height_ratios=[2, 1])
     top.plot(wide.index, wide.samples_per_s, marker="D", color=viz.colour("elastic"))
-    top.set(ylabel="samples a second", ylim=0)
+    top.set(ylabel="samples per second", ylim=0)
     low.step(wide.index, wide.frozen, where="mid", color="0.35", label="frozen layers")
     low.step(wide.index, wide.stages, where="mid", color="0.35", ls="--", label="stages")
     low.set(xlabel="epoch", ylim=0)
-    low.legend(frameon=False, fontsize=8)
-    gain = wide.samples_per_s.iloc[-1] / wide.samples_per_s.iloc[0]
-    said = f"{gain:.1f} times the samples a second with {wide.frozen.iloc[-1]:.0f} layers frozen"
-    top.set_title(said)
+    low.legend(frameon=False, fontsize=8, loc="center right")
+    half = wide[2 * wide.frozen >= wide.frozen.max()].iloc[0]
+    gain = titles.ratio(half.samples_per_s, wide.samples_per_s.iloc[0])
+    words = "One run: with {k:.0f} layers frozen, {gain:.1f} times the samples per second"
+    titles.title(fig, words, k=titles.value(half.frozen), gain=gain)
     return fig
 
 
@@ -72,18 +72,24 @@ def cache(rows: pd.DataFrame) -> Figure:
     """Draw seconds of an epoch with stored and with computed features, as layers freeze."""
     own = rows[rows.metric == "epoch_s"].astype({"value": float})
     wide = own.pivot(index="epoch", columns="kind", values="value")
-    best = (wide.computed / wide.stored).iloc[1:].max()  # nothing is frozen in epoch 0
+    later = wide.iloc[1:]  # nothing is frozen in epoch 0
     fig, ax = plt.subplots(figsize=viz.SINGLE)
     ax.plot(wide.index, wide.computed, "o-", color=viz.colour("freeze"), label="computed")
     ax.plot(wide.index, wide.stored, "D-", color=viz.colour("elastic"), label="stored")
     ax.set(xlabel="epoch", ylabel="seconds", ylim=0, xticks=wide.index)
-    ax.set_title(f"Stored features make an epoch up to {best:.2f} times as fast")
     ax.legend(frameon=False)
+    words = "Stored features make the median epoch {gain:.2f} times as fast, one run"
+    titles.title(ax, words, gain=titles.of(_median_ratio, *later.computed, *later.stored))
     return fig
 
 
+def _median_ratio(*values: float) -> float:
+    over, under = np.split(np.array(values), 2)
+    return float(np.median(over / under))
+
+
 def switches(rows: pd.DataFrame) -> Figure:
-    """Draw how many times as fast as data parallel training each row is, medians; accuracies."""
+    """Draw how many times as fast as data parallel training each method is, with its accuracy."""
     chosen = elastic_study.ablation(rows)
     tasks = chosen.index.get_level_values("data").unique()
     beside = chosen["against ddp"].notna().any()
@@ -94,16 +100,21 @@ def switches(rows: pd.DataFrame) -> Figure:
         own = chosen.loc[which].sort_values(base, ascending=False)
         colours = [viz.colour(variant) for variant in own.index]
         points = zip(own.index, own.accuracy, strict=True)
-        ax.barh([f"{viz.label(v)}: {each:.1f} %" for v, each in points], own[base], color=colours)
+        names = [f"{viz.label(v)}: {each:.1f} %" for v, each in points]
+        spread = [own[base] - own.low, own.high - own[base]] if beside else None
+        ax.barh(names, own[base], xerr=spread, color=colours, error_kw={"capsize": 2})
         ax.axvline(1, color="0.35", lw=1)
         ax.grid(visible=False, axis="y")
-        ax.set(xlabel=f"times as fast as {viz.label(other)}", title=which)
+        ax.set(xlabel=f"times as fast as {viz.label(other)}")
+        titles.panel(ax, viz.data_name(which))
         ax.invert_yaxis()
     ours = chosen.loc[tasks[0]][base]
-    alone = ours.reindex(["ddp_freeze_cache", "one_freeze_cache"]).max()
-    same = "" if np.isnan(alone) else f", the same freezing without a pipeline {alone:.1f} times"
-    said = f"{tasks[0]}: all four switches {ours['elastic']:.1f} times as fast as"
-    fig.suptitle(f"{said} {viz.label(other)}{same}", x=0.01, ha="left", fontweight="bold")
+    numbers = {"ours": titles.value(ours["elastic"])}
+    words = "{data}: elastic is {ours:.1f} times as fast as {other}"
+    if beside and "one_freeze_cache" in ours:
+        words = "{data}: elastic {ours:.1f} times as fast, freezing without a pipeline {alone:.1f}"
+        numbers["alone"] = titles.value(ours["one_freeze_cache"])
+    titles.title(fig, words, data=viz.data_name(tasks[0]), other=viz.label(other), **numbers)
     return fig
 
 
@@ -112,27 +123,42 @@ def memory(rows: pd.DataFrame) -> Figure:
     held = elastic_memory.table(rows)
     limit = int(rows[rows.metric == "budget"].value.iloc[0])
     most = held.total.groupby("method", sort=False).max() * elastic_memory.MB
-    few = ", ".join(elastic_memory.names(most[most <= limit].index))
-    out = most[most > limit].min() / 1e6
-    said = f"Within {limit / 1e6:.1f} MB a rank: {few}; without a pipeline it takes {out:.1f}"
-    return elastic_memory.picture(held, limit, said)
+    fits, out = most[most <= limit], most[most > limit] / elastic_memory.MB
+    figure = elastic_memory.picture(held, limit)
+    numbers = {"limit": titles.value(limit / elastic_memory.MB)}
+    numbers["fits"] = titles.count(*fits / elastic_memory.MB)
+    words = "{fits} of {all} methods fit in {limit:.0f} MB per process"
+    if set(fits.index) == {"1f1b", "elastic"}:
+        words = "Only pipelines fit in {limit:.0f} MB; data parallelism"
+        words += " with checkpoints takes {out:.1f}"
+        numbers["out"] = titles.value(out["ddp_checkpoint"])
+    titles.title(figure, words, all=str(len(most)), **numbers)
+    return figure
 
 
 WAYS = {"bert": "words and classes", "words": "words alone", "vit": "pictures"}
 
 
 def pretraining(rows: pd.DataFrame) -> Figure:
-    """Draw pretraining losses, with the points that a start from them is worth."""
+    """Draw pretraining losses, and accuracies after a short fine-tuning from each start."""
     parts = {what: own for what, own in rows.groupby("preset", sort=False)}
-    fig, axes = plt.subplots(1, len(parts), figsize=(3.6 * len(parts), 3), squeeze=False)
-    best = []
-    for ax, (what, own) in zip(axes[0], parts.items(), strict=True):
+    parts = {what: own for what, own in parts.items() if (own.metric == "finetuned").any()}
+    fig, axes = plt.subplots(1, 1 + len(parts), figsize=(3.2 * (1 + len(parts)), 3), squeeze=False)
+    gained = {}
+    for at, (ax, (what, own)) in enumerate(zip(axes[0], parts.items(), strict=False)):
         curve = own[own.metric == "loss_curve"].iloc[0]
         ax.plot(np.linspace(0, 100, len(curve.value)), curve.value, color=viz.colour("elastic"))
+        ax.set(xlabel="percent of pretraining", ylabel="loss")
+        titles.panel(ax, WAYS.get(what, what))
         scores = own[own.metric == "finetuned"].set_index("start").value.astype(float)
-        gained = scores["pretrained"] - scores.drop("pretrained").max()
-        best.append(f"{WAYS.get(what, what)} {gained:+.1f}")
-        ax.set(xlabel="percent of pretraining", ylabel="loss", title=WAYS.get(what, what))
-    said = f"Points after a short fine-tuning, one seed: {', '.join(best)}"
-    fig.suptitle(said, x=0.01, ha="left", fontweight="bold")
+        ends = scores["pretrained"], scores.drop("pretrained").max()
+        for shift, end, start in zip((-0.2, 0.2), ends, ("elastic", "bp"), strict=True):
+            axes[0, -1].bar(at + shift, end, width=0.38, color=viz.colour(start))
+        gained[what] = titles.difference(*ends)
+    axes[0, -1].set_xticks(range(len(parts)), [WAYS.get(what, what) for what in parts])
+    axes[0, -1].set(ylabel="accuracy after fine-tuning, %")
+    axes[0, -1].legend(["pretrained", "random"], frameon=False, loc="upper right")
+    titles.panel(axes[0, -1], "Start of fine-tuning")
+    said = " and ".join(f"{{{what}:.1f}}" for what in gained)
+    titles.title(fig, f"One seed: pretraining adds {said} points to a short fine-tuning", **gained)
     return fig

@@ -4,7 +4,7 @@ import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.figure import Figure
 
-from alkit.figures import viz
+from alkit.figures import titles, viz
 from alkit.records.verdicts import published
 from studies import (
     dtp_tables,
@@ -24,13 +24,16 @@ def inverse(rows: pd.DataFrame) -> Figure:
     said = {"angle": "angle to W^T, degrees", "norm_ratio": "|B| / |W|"}
     for ax, (metric, table) in zip(axes, wide.items(), strict=True):
         colours = [viz.colour(method) for method in table]
-        table.plot.bar(ax=ax, rot=0, color=colours, legend=metric == "angle")
+        table.plot.bar(ax=ax, rot=0, color=colours, legend=False)
         ax.set(ylabel=said[metric], xlabel="")
-    axes[0].legend([viz.label(m) for m in wide["angle"]], frameon=False)
+    names = [viz.label(m) for m in wide["angle"]]
+    fig.legend(axes[0].containers, names, loc="outside lower center", ncols=2, frameon=False)
     axes[1].axhline(1, color="0.35", lw=1)
-    longest = wide["norm_ratio"].max()
-    ends = ", ".join(f"{viz.label(m)} up to {longest[m]:.1f}" for m in wide["norm_ratio"])
-    fig.suptitle(f"Length of B over W's: {ends}", x=0.01, ha="left", fontweight="bold")
+    lengths = wide["norm_ratio"].iloc[0]
+    words = "Feedback of {block} is {dtp:.1f} times the weights' length published, "
+    words += "{dtp_exact:.1f} exact"
+    numbers = {method: titles.value(length) for method, length in lengths.items()}
+    titles.title(fig, words, block=str(lengths.name), **numbers)
     return fig
 
 
@@ -44,8 +47,10 @@ def matching(rows: pd.DataFrame) -> Figure:
         values = worst[method].clip(lower=1e-16)
         ax.loglog(worst.index, values, "o-", ms=3, color=shade, label=method)
     ax.set(xlabel="beta", ylabel="relative error of the gradient, worst block")
-    ax.set_title("Matched feedback errs as beta; the published ELU has a floor")
     ax.legend(frameon=False, fontsize=7)
+    floor = titles.of(lambda error: 100 * error, worst["ELU, published"].iloc[-1])
+    words = "Matched ELU's gradient error vanishes with beta; the published keeps {floor:.1f} %"
+    titles.title(ax, words, floor=floor)
     return fig
 
 
@@ -69,8 +74,9 @@ def dtp_speed(rows: pd.DataFrame) -> Figure:
     ax.barh(list(gain.index), gain, xerr=spread, color=colours, error_kw={"capsize": 3})
     ax.invert_yaxis()
     ax.grid(visible=False, axis="y")
-    said = f"Closed form on two processes: {gain['closed x2']:.1f} times as fast"
-    ax.set(xlabel="times as fast as the published form in one process", title=said)
+    ax.set(xlabel="times as fast as the published form in one process")
+    words = "Two processes: the closed form is {gain:.1f} times the published form's speed"
+    titles.title(ax, words, gain=titles.value(gain["closed x2"]))
     return fig
 
 
@@ -85,10 +91,14 @@ def dtp_angles(rows: pd.DataFrame) -> Figure:
     for ax, feedback in zip(axes, ["random", "trained", "copied"], strict=True):
         last = feedback == "copied"
         beside.loc[feedback].plot.bar(ax=ax, rot=0, legend=last, color=colours)
-        ax.set(title=feedback, xlabel="")
+        ax.set_xlabel("")
+        titles.panel(ax, f"{feedback} feedback")
     axes[0].set_ylabel("angle to backprop, degrees")
-    axes[2].legend(["published", "ours, as published", "ours, exact"], frameon=False)
-    left = [beside.loc[("trained", "conv_0"), form] for form in ("published", "exact")]
-    said = f"Trained, first block: {left[0]:.0f} degrees as published, {left[1]:.0f} exact"
-    fig.suptitle(said, x=0.01, ha="left", fontweight="bold")
+    axes[2].legend(["paper", "ours, as published", "ours, exact"], frameon=False)
+    left = beside.loc[("trained", "conv_0")]
+    words = (
+        "Trained feedback of {block}: {published:.0f} degrees off as published, {exact:.0f} exact"
+    )
+    numbers = {form: titles.value(left[form]) for form in ("published", "exact")}
+    titles.title(fig, words, block="conv_0", **numbers)
     return fig

@@ -236,7 +236,7 @@ def test_the_table_takes_every_rank_at_its_fullest(settings):
     assert list(table.index) == [("elastic", 0), ("elastic", 1)]
     for rank, own in record.held.groupby("rank"):
         assert table.total["elastic", rank] == own.total.max() / 1e6
-    figure = study.picture(table, 10**6, "title")
+    figure = study.picture(table, 10**6)
     assert len(figure.axes[0].patches) == 2 * (len(study.PARTS) - 1)
 
 

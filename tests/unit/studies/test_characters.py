@@ -157,11 +157,11 @@ def test_the_title_counts_settings_and_holm_every_contrast():
     each, p = gaps[0.3, 5, "pipedream - seq"]
     assert p == pytest.approx(4 * each.p)  # what has no runs can't ease the others
     figure = study.draw_contrasts(gaps)
-    assert figure.get_suptitle() == "PipeDream worse than sequential in 2 of 3; 3 equal"
+    assert figure.get_suptitle() == "PipeDream costs 0.20 nats (median), decided in 2 of 3 settings"
     assert len(figure.axes) == 3
     plt.close(figure)
     figure = study.draw_contrasts(study.contrast_gaps(one))
-    assert figure.get_suptitle() == "PipeDream worse than sequential; 1 equal"
+    assert figure.get_suptitle() == "PipeDream costs 0.20 nats (median), decided in 1 of 1 settings"
     plt.close(figure)
 
 

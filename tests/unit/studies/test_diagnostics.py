@@ -162,7 +162,7 @@ def test_a_run_and_what_its_blocks_show(digits):
     assert table["mean"].tolist() == pytest.approx(found["probe"], abs=1e-4)
 
 
-def test_a_panel_s_title_follows_the_arm_that_ends_lowest():
+def test_a_title_follows_the_variant_that_ends_lowest():
     made_run = results.Run("08_depth")
     for arm, values in {
         "linear": [90.0, 80.0],
@@ -176,15 +176,15 @@ def test_a_panel_s_title_follows_the_arm_that_ends_lowest():
     assert depth_study.looked_into(recorded) == {"digits": 2, "cifar10": 3}
     metrics = {"probe": "accuracy of a probe, %"}
     figure = depth_figures.draw_blocks(recorded, metrics, data="digits", depth=2)
-    titles = {figure.axes[0].get_title(loc=where) for where in ("left", "center")}
-    assert titles - {""} == {"backprop, another start: 95.00 to 70.00"}
+    said = "digits, 2 blocks: backprop, another start goes from 95.00 to 70.00"
+    assert " ".join(figure.get_suptitle().split()) == said
     assert depth_figures.draw_blocks(recorded, metrics, data="digits", depth=4) is None
     assert depth_figures.draw_blocks(recorded, metrics, data="pydocs", depth=2) is None
     assert depth_figures.draw_depths(recorded) is None
     plt.close("all")
 
 
-def test_accuracy_over_depth_has_a_panel_a_data_set():
+def test_accuracy_over_depth_has_one_panel_per_data_set():
     made_run = results.Run("08_depth")
     for data, depth in (("digits", 2), ("digits", 4), ("cifar10", 16)):
         for arm in ("bp", "linear"):
@@ -195,7 +195,8 @@ def test_accuracy_over_depth_has_a_panel_a_data_set():
             made_run.record("correct", pack(torch.ones(4)), n=4, **labels)
     figure = depth_figures.draw_depths(pd.DataFrame(made_run.rows))
     titles = [ax.get_title(loc="left") or ax.get_title() for ax in figure.axes]
-    assert [title.split(":")[0] for title in titles] == ["cifar10, 16 blocks", "digits, 4 blocks"]
+    assert titles == ["CIFAR-10", "digits"]
+    assert figure.get_suptitle().startswith("With 16 blocks it is undecided")
     assert [list(ax.get_xticks()) for ax in figure.axes] == [[16], [2, 4]]
     plt.close("all")
 

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from alkit.data.paths import root
-from alkit.figures import viz
+from alkit.figures import titles, viz
 from studies import gallery, publish
 
 FIGURES = root() / "figures"
@@ -45,7 +45,9 @@ def test_a_figure_is_that_of_the_records(name, tmp_path):
 
 
 def test_figures_are_those_of_notebooks_and_small():
-    known = {f"{name}{kind}" for name in gallery.FIGURES for kind in (".png", ".svg")}
+    known = {
+        f"{name}{kind}" for name in [*gallery.FIGURES, *gallery.PAGES] for kind in (".png", ".svg")
+    }
     there = {path.name for path in FIGURES.iterdir()} - {"README.md"}
     assert there <= known
     assert sum(path.stat().st_size for path in FIGURES.iterdir()) < 10_000_000
@@ -55,7 +57,7 @@ def test_a_long_title_is_broken_not_cut(monkeypatch):
     def long(rows: pd.DataFrame) -> plt.Figure:
         """Draw nothing."""
         figure, ax = plt.subplots(figsize=(3, 2))
-        ax.set_title("a finding that is much longer than three inches can hold: +1.5 [-1.0, +4.0]")
+        titles.title(ax, "A finding longer than three inches can hold: +1.5 [-1.0, +4.0]")
         return figure
 
     monkeypatch.setitem(gallery.FIGURES, "long", gallery.Entry(long, ()))
@@ -65,7 +67,7 @@ def test_a_long_title_is_broken_not_cut(monkeypatch):
     assert title.get_window_extent().x1 <= figure.bbox.width
     told = gallery.alternative("long", figure)
     assert "[" not in told  # of Markdown
-    assert told.startswith("a finding that is much longer than three inches can hold: +1.5")
+    assert told.startswith("A finding longer than three inches can hold: +1.5")
     assert told.endswith(" from -1.0 to +4.0. Nothing.")
 
 

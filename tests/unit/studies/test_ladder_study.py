@@ -9,10 +9,8 @@ import torch
 
 from alkit.data import datasets
 from alkit.records import results
-from alkit.records.comparisons import Gap
 from alkit.records.study import pack
 from studies import ladder_arms, ladder_labels, ladder_study, ladder_tables
-from studies.tuned import decided
 
 SIZES = {"blocks": 1, "width": 8, "hidden": 4}
 
@@ -190,15 +188,11 @@ def test_contrasts_have_both_intervals_and_a_verdict_each():
     assert list(extra.verdict) == ["equal"]
     assert extra["p, Holm"].iloc[0] == pytest.approx(min(1, 16 * extra.p.iloc[0]))
     assert ladder_tables.explored(pd.DataFrame()).empty
-    here = "AL's detached codes ahead of frozen codes"
-    assert decided(gaps, 0.5, ladder_tables.say) == f"{here}; 1 equal; 2 open"
-    both = gaps | {("e", "m", "linear - bp"): gaps["d", "m", "detached - bp"]}
-    assert decided(both, 0.5, ladder_tables.say) == f"{here} on d x m; 1 equal; 3 open"
-    won, p = gaps[name := ("d", "m", "detached - fixed_codes")]
-    ends = [-each for each in (won.high, won.low, won.boot_high, won.boot_low)]
-    lost = Gap(-won.points, *ends, won.seeds, -won.most, -won.least)
-    three = {(each, *name[1:]): (gap, p) for each, gap in zip("def", (won, won, lost), strict=True)}
-    assert decided(three, 0.5, ladder_tables.say) == f"{here} on d x m and e x m, behind on f x m"
+    said = "A local rule against backprop: undecided in all 1 settings"
+    assert ladder_tables.draw_contrasts(gaps).get_suptitle() == said
+    both = gaps | {("e", "m", "linear - bp"): gaps["d", "m", "detached - fixed_codes"]}
+    said = "In 1 of 2 settings a local rule matches or beats backprop"
+    assert ladder_tables.draw_contrasts(both).get_suptitle() == said
     [ax] = ladder_tables.draw_contrasts(gaps).axes
     assert ax.get_yticklabels()[0].get_text() == "AL's detached codes - frozen codes: ahead (6)"
     plt.close("all")

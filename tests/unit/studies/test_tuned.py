@@ -57,13 +57,15 @@ def test_contrasts_share_one_error_rate_and_one_margin():
     table = tuned.contrasts(gaps, 2.0).set_index("contrast")
     assert list(table.verdict) == ["ahead", "equal", "open"]
     assert list(table["p, within 2.0"] < 0.05) == [False, True, False]
-    figure = tuned.draw_contrasts(gaps, 2.0)
-    assert figure.get_suptitle() == "a ahead of b; 1 equal; 1 open"
+    assert tuned.points(gaps, 2.0, "ahead") == [found["a - b"][0].points]
+    looks = {"say": str, "colour": lambda name: "0.5"}
+    figure = tuned.draw_contrasts(gaps, 2.0, "One is {said}", said="ahead", **looks)
+    assert figure.get_suptitle() == "One is ahead"
     shown = figure.axes[0].get_yticklabels()
     assert [each.get_text() for each in shown] == [
         "a - b: ahead (5)",
         "c - b: equal (5)",
-        "a - x: open (0)",
+        "a - x: undecided (0)",
     ]
     plt.close("all")
 
