@@ -80,7 +80,7 @@ def choices() -> pd.DataFrame:
             "a weak device and a server",
             "`pipelearn`",
             f"iterations {split[0]:.1f} to {split[1]:.1f} times as fast as without overlap",
-            f"fastest choice in {_places():.0%} of simulated places only",
+            f"fastest in {100 * _places():.0f} % of simulated device and link speeds",
             "23_break_even",
         ),
         (
@@ -111,9 +111,9 @@ def findings() -> list[str]:
         " backprop that gives both cores to each operator. [Speed](RESULTS.md#associated-learning)",
         "**Local losses can match backprop; AL's learned label codes add little.** The local loss"
         f" that is best on validation matches or beats backprop in"
-        f" {local['ahead'] + local['equal']} of {count} settings, loses in {local['behind'] or 'none'};"
-        f" {local['open']} are undecided. AL's label codes beat fixed ones in {codes['ahead']} of"
-        f" {count} and lose in {codes['behind']}."
+        f" {local['ahead'] + local['equal']} of {count} settings, loses in"
+        f" {local['behind'] or 'none'}; {local['open']} are undecided. AL's label codes beat fixed"
+        f" ones in {codes['ahead']} of {count} and lose in {codes['behind']}."
         " [Accuracy](RESULTS.md#associated-learning)",
         "**Old weights cost more the deeper the pipeline.** PipeDream loses"
         f" {few.points:.1f} points on a ResNet-20 with {few.modules} modules{_undecided(few)} and "
