@@ -24,6 +24,7 @@ from alkit.al.model import ALModel
 from alkit.data import tree
 from alkit.data.extras import extra
 from alkit.data.parts import DataSet
+from alkit.figures.titles import panel
 from alkit.figures.viz import SHOWN_DPI, colour, gantts, label, png
 from alkit.schedule.clock import simulate
 from alkit.schedule.cuts import balanced_cuts
@@ -149,11 +150,11 @@ class ScheduleDashboard(Dashboard):
         return schedules
 
     def _drawn(self) -> Figure:
-        titles = {
-            f"{label(mode)}: a step takes {timeline.step_s:.1f}": timeline
+        shown = {
+            f"{label(mode)}: {timeline.step_s:.1f} per step": timeline
             for mode, timeline in self.timelines.items()
         }
-        return gantts(titles, f"{BATCHES} batches in virtual time")
+        return gantts(shown, "Simulated: {n} batches by each schedule", n=str(BATCHES))
 
 
 class SampleExits(Dashboard):
@@ -233,7 +234,7 @@ class ExitDashboard(Dashboard):
         self.left = exits.leave(self.scores, self.labels, self.costs, at)
         self.report.value = (
             f"<b class='alkit-ready'>accuracy {100 * self.left.accuracy:.1f} %,"
-            f" cost {100 * self.left.cost:.0f} % of the full climb</b>"
+            f" cost {100 * self.left.cost:.0f} % of all blocks</b>"
         )
         self._show(self._drawn())
 
@@ -241,10 +242,12 @@ class ExitDashboard(Dashboard):
         fig, (curve, bars) = plt.subplots(1, 2, figsize=(8.0, 2.8))
         curve.plot(100 * self.curve.cost, 100 * self.curve.accuracy, color=colour("al"))
         curve.plot(100 * self.left.cost, 100 * self.left.accuracy, "o", color="0.2")
-        curve.set(xlabel="cost, % of the full climb", ylabel="accuracy, %", title="All thresholds")
+        curve.set(xlabel="cost, % of all blocks", ylabel="accuracy, %")
+        panel(curve, "All thresholds")
         counts = self.left.counts(len(self.scores))
         bars.bar(range(1, len(counts) + 1), counts, color=colour("al"))
-        bars.set(xlabel="exit", ylabel="samples", title="Where samples leave")
+        bars.set(xlabel="exit", ylabel="samples")
+        panel(bars, "Where samples leave")
         bars.set_xticks(range(1, len(counts) + 1))
         return fig
 

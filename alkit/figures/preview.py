@@ -6,6 +6,7 @@ from torch import Tensor
 
 from alkit.data.extras import extra
 from alkit.data.parts import DataSet
+from alkit.figures.titles import title, value
 from alkit.figures.viz import WIDE
 
 with extra("notebooks", "a preview"):
@@ -32,9 +33,11 @@ def _images(data: DataSet, samples: int) -> Figure:
         ax.axis("off")
     for ax, image, label in zip(axes.flat, images, y.argmax(1).tolist(), strict=False):
         ax.imshow(_pixels(image), cmap="gray")
-        ax.set_title(data.class_names[label].split(",")[0][:14], fontsize=7, fontweight="normal")
+        name = data.class_names[label].split(",")[0][:14]
+        ax.text(0, 1.03, name, transform=ax.transAxes, fontsize=7)
     size = "x".join(map(str, images.shape[2:]))
-    fig.suptitle(f"{data.name}: {len(data.train):,} training images of {size}", fontsize=10)
+    count = f"{len(data.train):,}"
+    title(fig, "{data}: {n} training images of {size}", data=data.name, n=count, size=size)
     return fig
 
 
@@ -49,8 +52,10 @@ def _texts(data: DataSet) -> Figure:
     right.barh(list(data.class_names), counts.numpy(), color="0.5")
     right.invert_yaxis()
     right.set(xlabel="training texts", xlim=(0, 1.1 * int(counts.max())))
-    finding = f"half the texts have at most {median} words, {cut:.0%} are {longest} long"
-    fig.suptitle(f"{data.name}: {finding}", fontsize=10)
+    left.axvline(median, color="0.2")
+    words = "{data}: the median text has {median:.0f} words; {cut} are cut to {longest}"
+    share, most = f"{cut:.0%}", str(longest)
+    title(fig, words, median=value(median), data=data.name, cut=share, longest=most)
     return fig
 
 

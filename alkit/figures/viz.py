@@ -43,7 +43,8 @@ __all__ = [
 ]
 
 SINGLE, WIDE, GRID = (5.0, 3.2), (8.0, 3.0), (8.0, 5.5)  # inches
-SHOWN_DPI = 100  # points of the screen an inch, in dashboards as in cells
+SHOWN_DPI = 100  # points of the screen per inch, in dashboards as in cells
+SAVED_DPI = 160
 
 # one colour a family, one marker and label a method, the same in every notebook
 _METHODS = {
@@ -260,7 +261,7 @@ def gantts(
 
     For apart and numbers see `alkit.figures.titles.title`.
     """
-    heights = [0.6 + 0.24 * len(timeline.resources) for timeline in timelines.values()]
+    heights = [0.625 + 0.25 * len(timeline.resources) for timeline in timelines.values()]
     span_s = max(timeline.span_s for timeline in timelines.values())
     fig, axes = plt.subplots(
         len(timelines),
@@ -366,7 +367,7 @@ def save(fig: Figure, name: str, folder: str | Path | None = None) -> list[Path]
     png, svg = folder / f"{name}.png", folder / f"{name}.svg"
     with mpl.rc_context({"svg.hashsalt": "alkit"}):
         # neither a date nor matplotlib's version: they would change every file without need
-        fig.savefig(png, dpi=160, facecolor="white", metadata={"Software": None})
+        fig.savefig(png, dpi=SAVED_DPI, facecolor="white", metadata={"Software": None})
         fig.savefig(svg, facecolor="white", metadata={"Date": None, "Creator": None})
     return [png, svg]
 

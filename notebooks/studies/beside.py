@@ -1,18 +1,23 @@
-"""This run beside the committed record, in one figure: what a changed parameter moves.
+"""This run beside the committed results, in one figure: what a changed parameter moves.
 
-bar            the record: mean, and the range of its values
+bar            committed results: mean, and the range of their values
 diamond        a value of this run
 grey, hollow   a time or a ratio of times, taken on a machine that was busy with something else
+
+Unlike things are not compared: data and preset, which fixes all sizes, have to be the same.
 """
 
 from collections.abc import Mapping, Sequence
+from operator import truediv
 from statistics import median
 
 import matplotlib.pyplot as plt
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from alkit.figures import viz
+from alkit.figures import titles, viz
+from alkit.figures.viz import data_name
 from alkit.records.results import Run
 
 __all__ = ["draw_beside"]
@@ -30,11 +35,13 @@ def draw_beside(
     by: Sequence[str],
     at: Mapping[str, object] | None = None,
     xlabel: str = "",
-) -> Figure:
-    """Draw one metric, a row for each value of the columns `by` that either side has.
+) -> Figure | None:
+    """Draw one metric, one row for each value of the columns `by` that both sides have.
 
-    The title counts the rows whose record's range holds what this run found there; of a record
-    with one value a row it tells the ratio.
+    The title counts the rows whose committed range holds what this run found there; where there is
+    one committed value per row it has the ratio.
+
+    Returns: None where they can't be compared; a sentence then says why.
 
     Args:
         run: what this run has recorded so far.
@@ -43,45 +50,64 @@ def draw_beside(
     """
     sides = [_rows_at(rows, at or {}) for rows in (pd.DataFrame(run.rows), recorded)]
     now, kept = (_values(rows, metric, by) for rows in sides)
+    if unlike := _unlike(*sides, metric) or ("" if now.keys() & kept.keys() else "other rows"):
+        print(f"Not drawn beside the committed results: {unlike}.")
+        return None
     timed = any(row["metric"] == metric and row["unit"] in TIMED for row in run.rows)
     spoilt = _values(sides[1][_busy(sides[1])], metric, by) if timed and len(recorded) else {}
     inner = "white" if timed and run.busy > BUSY else "0.15"
     diamond = {"marker": "D", "ls": "", "color": "0.15", "ms": 5, "markerfacecolor": inner}
-    names = list(dict.fromkeys([*kept, *now]))
+    names = [name for name in kept if name in now]
     fig, ax = plt.subplots(figsize=(7, 1.1 + ROW * len(names)))
-    found = []
     for row, name in enumerate(names):
-        own = now.get(name, pd.Series(dtype=float))
-        if name in kept:
-            held = kept[name]
-            low, high, mean = held.min(), held.max(), held.mean()
-            shade = "0.85" if name in spoilt else _colour(name, by)
-            ax.barh(row, mean, xerr=[[mean - low], [high - mean]], color=shade, alpha=0.5)
-            if len(own):
-                found.append((own.between(low, high).all(), own.mean() / mean, high > low))
+        held, own = kept[name], now[name]
+        low, high, mean = held.min(), held.max(), held.mean()
+        shade = "0.85" if name in spoilt else _colour(name, by)
+        ax.barh(row, mean, xerr=[[mean - low], [high - mean]], color=shade, alpha=0.5)
         ax.plot(own, [row] * len(own), **diamond)
     ax.set_yticks(range(len(names)), [_label(name, by) for name in names])
     ax.invert_yaxis()
     ax.grid(visible=False, axis="y")
     ax.set(xlabel=xlabel or metric)
-    ax.set_title(_said(found, len(recorded)))
     handles = [plt.Rectangle((0, 0), 1, 1, color="0.7"), ax.plot([], [], **diamond)[0]]
     load = f", {run.busy:.0%} of the cores busy before it" if timed else ""
-    words = ["record: mean and range", f"this run, preset {run.preset}{load}"]
+    words = ["committed results: mean and range", f"this run (preset {run.preset}){load}"]
     fig.legend(handles, words, loc="outside lower right", ncols=2, frameon=False, fontsize=8)
+    _conclude(ax, {name: (now[name], kept[name]) for name in names})
     return fig
 
 
-def _said(found: Sequence[tuple[bool, float, bool]], recorded: int) -> str:
-    """Return the title: by row whether this run is within, its ratio, and if there is a range."""
-    if not recorded:
-        return "This run; there is no record yet"
-    if not found:
-        return "This run's rows are others than the record's"
-    within, ratios, ranges = zip(*found, strict=True)
-    if not any(ranges):
-        return f"This run over the record: {median(ratios):.2f}, median of {len(found)} rows"
-    return f"This run lies in the record's range in {sum(within)} of {len(found)} rows"
+def _unlike(now: pd.DataFrame, kept: pd.DataFrame, metric: str) -> str:
+    """Say what this run and the committed rows of a metric differ in; "" if in nothing."""
+    if not len(kept):
+        return "there are none yet"
+    for column in ("data", "preset"):
+        own, theirs = (_used(rows, metric, column) for rows in (now, kept))
+        if not own <= theirs:
+            used = [" and ".join(map(data_name, sorted(each))) or "none" for each in (own, theirs)]
+            what = "preset " if column == "preset" else ""
+            return f"this run used {what}{used[0]}, they used {what}{used[1]}"
+    return ""
+
+
+def _used(rows: pd.DataFrame, metric: str, column: str) -> set[str]:
+    own = rows[rows.metric == metric] if len(rows) else rows
+    return set(own.get(column, pd.Series(dtype=object)).dropna().astype(str))
+
+
+def _conclude(ax: Axes, pairs: Mapping[tuple[object, ...], tuple[pd.Series, pd.Series]]) -> None:
+    """Title the figure: how many rows of this run lie in the committed range, or the ratio."""
+    within = [own for own, held in pairs.values() if own.between(held.min(), held.max()).all()]
+    rows = titles.count(*(own.iloc[0] for own, _ in pairs.values()))
+    if all(held.min() == held.max() for _, held in pairs.values()):
+        values = [end for own, held in pairs.values() for end in (own.median(), held.mean())]
+        ratio = titles.of(lambda *each: median(map(truediv, each[::2], each[1::2])), *values)
+        words = "This run over the committed results: {ratio:.2f}, median of {rows} rows"
+        titles.title(ax, words, ratio=ratio, rows=rows)
+        return
+    held = titles.count(*(own.iloc[0] for own in within))
+    words = "This run lies in the committed range in {held} of {rows} rows"
+    titles.title(ax, words, held=held, rows=rows)
 
 
 def _busy(rows: pd.DataFrame) -> pd.Series:
@@ -107,11 +133,20 @@ def _values(
 
 
 def _label(name: tuple[object, ...], by: Sequence[str]) -> str:
-    told = [
-        _short(part) if each != "method" or not viz.known(str(part)) else viz.label(str(part))
-        for each, part in zip(by, name, strict=True)
-    ]
-    return ", ".join(each for each in told if each)
+    """Name a row; of AL's recipes those that are rivals have a name of their own."""
+    parts = dict(zip(by, name, strict=True))
+    who = _who(parts)
+    if viz.known(who):
+        parts["method"] = viz.label(who)
+        if who == parts.get("recipe"):
+            del parts["recipe"]
+    return ", ".join(_short(part) for part in parts.values() if _short(part))
+
+
+def _who(parts: Mapping[str, object]) -> str:
+    recipe = parts.get("recipe", "")
+    method = str(parts.get("method", ""))
+    return viz.who(f"{method} {recipe}") if recipe else method
 
 
 def _short(part: object) -> str:
@@ -119,5 +154,5 @@ def _short(part: object) -> str:
 
 
 def _colour(name: tuple[object, ...], by: Sequence[str]) -> str:
-    method = str(dict(zip(by, name, strict=True)).get("method", ""))
+    method = _who(dict(zip(by, name, strict=True)))
     return viz.colour(method) if viz.known(method) else "0.6"

@@ -60,8 +60,9 @@ class ScheduleDashboard(Dashboard):
             f" module 0's weights lack: {late.forward.iloc[0]} in the forward,"
             f" {late.backward.iloc[0]} in the backward.</p>"
         )
-        title = f"{label(self.method.value)}: the first {BATCHES} batches"
-        self._show(gantts({f"{modules} modules": self.timeline}, title))
+        words = "Simulated: {n} batches of {method}"
+        shown = {"n": str(BATCHES), "method": label(self.method.value)}
+        self._show(gantts({f"{modules} modules": self.timeline}, words, **shown))
 
     def _simulated(self, batches: int) -> Timeline:
         name, modules = self.method.value, self.modules.value

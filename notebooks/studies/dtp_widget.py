@@ -2,6 +2,7 @@
 
 import ipywidgets as W
 import matplotlib.pyplot as plt
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from torch import Tensor
@@ -9,6 +10,7 @@ from torch import Tensor
 from alkit.dtp.networks import EXACT, Net, Switches, network
 from alkit.dtp.settings import Settings
 from alkit.figures.dashboards import Dashboard
+from alkit.figures.titles import of, title
 from alkit.figures.viz import shades
 from studies.dtp_one_batch import feedback_rates, trace
 
@@ -61,11 +63,11 @@ class InverseDashboard(Dashboard):
             f"<p class='alkit-ready'>Angle between B and W&#7488;, and the ratio of their norms,"
             f" after {self.iterations.value} iterations: {words}.</p>"
         )
-        self._show(picture(self.table, "Feedback turns towards the transpose"))
+        self._show(picture(self.table))
 
 
-def picture(table: pd.DataFrame, title: str) -> Figure:
-    """Draw angle, distance and loss over iterations, a line a block."""
+def picture(table: pd.DataFrame) -> Figure:
+    """Draw angle, distance and loss over iterations, one line per block."""
     fig, axes = plt.subplots(1, 3, figsize=(8.0, 2.7))
     blocks = list(dict.fromkeys(table.block))
     marks = {"angle": "angle to W^T, degrees", "distance": "distance from W^T", "loss": "loss"}
@@ -77,5 +79,12 @@ def picture(table: pd.DataFrame, title: str) -> Figure:
         ax.set(xlabel="iteration", ylabel=label if column != "loss" else "loss / its largest")
     axes[0].set_ylim(0, 95)
     axes[0].legend(frameon=False, fontsize=8)
-    fig.suptitle(title, x=0.01, ha="left", fontweight="bold")
+    ends = table.groupby("iteration", sort=True).angle.apply(list)
+    words = "Feedback turns: median angle {start:.0f} degrees at start, {end:.0f} at the end"
+    before, after = (of(_median, *ends.iloc[at]) for at in (0, -1))
+    title(fig, words, start=before, end=after)
     return fig
+
+
+def _median(*values: float) -> float:
+    return float(np.median(values))

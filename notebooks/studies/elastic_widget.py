@@ -9,6 +9,7 @@ from matplotlib.ticker import MaxNLocator
 from alkit.elastic.freeze import policy
 from alkit.elastic.plan import Switches
 from alkit.figures.dashboards import Dashboard
+from alkit.figures.titles import panel, ratio, title, value
 from alkit.figures.viz import colour
 from studies.whatif import what_if
 
@@ -50,26 +51,37 @@ class ElasticDashboard(Dashboard):
         self.gain = seconds[0] / seconds[1]
         last = self.table.iloc[-1]
         self.report.value = (
-            f"<p class='alkit-ready'>Reckoned, not measured: {self.gain:.2f} times as fast as"
+            f"<p class='alkit-ready'>Calculated, not measured: {self.gain:.2f} times as fast as"
             f" {self.stages.value} stages without freezing. At the end {last.frozen} of 12 layers"
             f" are frozen, and {last.replicas} replicas of {last.stages} stages take"
             f" {last.batch:,} samples a step.</p>"
         )
-        title = f"alpha {self.alpha.value:.2f}: layouts and reckoned speed"
-        self._show(picture(self.table, title))
+        words = (
+            "Calculated, alpha {alpha}: with {frozen:.0f} layers frozen {gain:.1f} times as fast"
+        )
+        self._show(picture(self.table, words, alpha=f"{self.alpha.value:.2f}"))
 
 
-def picture(table: pd.DataFrame, title: str, speed: str = "Reckoned speed") -> Figure:
-    """Draw layouts over epochs: stages and replicas, frozen layers, samples a second."""
+def picture(table: pd.DataFrame, words: str, **named: str) -> Figure:
+    """Draw layouts over epochs: stages and replicas, frozen layers, samples per second.
+
+    Args:
+        words, named: of the title; `frozen` and `gain` are those of the epoch in which half of
+            what freezes is frozen.
+    """
     fig, (left, right) = plt.subplots(1, 2, figsize=(8.0, 3.0))
     left.step(table.epoch, table.stages, where="mid", color="0.35", label="stages")
     left.step(table.epoch, table.replicas, where="mid", color=colour("elastic"), label="replicas")
     left.plot(table.epoch, table.frozen, "o:", color="0.6", ms=3, label="frozen layers")
-    left.set(xlabel="epoch", ylabel="number", title="Layout")
+    left.set(xlabel="epoch", ylabel="number")
+    panel(left, "Layout")
     left.legend(frameon=False, fontsize=8)
     right.bar(table.epoch, table.samples_per_s, color=colour("elastic"))
-    right.set(xlabel="epoch", ylabel="samples a second", title=speed)
+    right.set(xlabel="epoch", ylabel="samples per second")
+    panel(right, "Speed")
     for ax in (left, right):
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-    fig.suptitle(title, x=0.01, ha="left", fontweight="bold")
+    half = table[2 * table.frozen >= table.frozen.max()].iloc[0]
+    gain = ratio(half.samples_per_s, table.samples_per_s.iloc[0])
+    title(fig, words, frozen=value(half.frozen), gain=gain, **named)
     return fig

@@ -20,7 +20,8 @@ from alkit.al.train import train_epoch
 from alkit.delayed.methods import METHODS
 from alkit.delayed.schedules import schedule_for
 from alkit.figures.dashboards import Dashboard
-from alkit.figures.viz import colour, label
+from alkit.figures.titles import ratio, title
+from alkit.figures.viz import colour
 from alkit.schedule.clock import simulate
 from alkit.schedule.costs import BlockCost, durations
 from alkit.schedule.cuts import balanced_cuts
@@ -166,5 +167,7 @@ class CostDashboard(Dashboard):
         ax.barh(list(bars), list(bars.values()), color=[colour("al_pipeline"), "0.7"])
         ax.axvline(self.found.ideal, color="0.2", linestyle="--")
         ax.invert_yaxis()
-        ax.set(xlabel="a batch; dashed: no schedule is faster", title=label("al_pipeline"))
+        ax.set(xlabel="time of a batch; dashed: no schedule is faster")
+        gap = ratio(self.found.cut, self.found.free)
+        title(ax, "Simulated: this cut takes {gap:.2f} of free workers' time", gap=gap)
         self._show(fig)

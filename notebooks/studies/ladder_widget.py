@@ -14,6 +14,7 @@ from alkit.al.losses import Contrast
 from alkit.al.recipes import Recipe
 from alkit.data.seeds import generator_for
 from alkit.figures.dashboards import Dashboard
+from alkit.figures.titles import title, value
 from alkit.figures.viz import WIDE, colour
 
 __all__ = ["KINDS", "CodeAngles", "codes", "floor"]
@@ -53,7 +54,8 @@ class CodeAngles(Dashboard):
         fig, ax = plt.subplots(figsize=(WIDE[0] / 2, WIDE[1]))
         ax.hist(cosines.numpy(), bins=40, range=(-1, 1), color=colour("al"))
         ax.set(xlabel="cosine of two classes' codes", ylabel="pairs")
-        ax.set_title(f"Mean cosine {self.rho:.2f}")
+        ax.axvline(self.rho, color="0.2")
+        title(ax, "Mean cosine {rho:.2f}", rho=value(self.rho))
         self._show(fig)
 
 

@@ -108,7 +108,23 @@ def draw(name: str) -> Figure | None:
     if entry.presets and rows is None:
         return None
     viz.set_theme()
-    return entry.draw(pd.DataFrame() if rows is None else rows)
+    figure = entry.draw(pd.DataFrame() if rows is None else rows)
+    if figure is not None:
+        _settle(figure)
+    return figure
+
+
+def _settle(figure: Figure) -> None:
+    """Lay a figure out for good: the layout's last digits are another process's to change."""
+    shown = figure.dpi
+    figure.set_dpi(viz.SAVED_DPI)  # letters are of another width at another size
+    for _ in range(2):  # the first time, long names still stick out
+        figure.draw_without_rendering()
+    figure.set_dpi(shown)
+    figure.set_layout_engine("none")
+    for ax in figure.axes:
+        left, bottom, width, height = (round(each, 4) for each in ax.get_position(True).bounds)
+        ax.set_position((left, bottom, width, height))
 
 
 def finding(figure: Figure) -> str:

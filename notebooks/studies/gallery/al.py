@@ -142,7 +142,7 @@ def weak_scaling(rows: pd.DataFrame) -> Figure:
         ax.plot(at, row.value, color=viz.colour(method), label=text, **style)
     gain = titles.ratio(own.value["al_fm"][-1], own.value["a process a device"][-1])
     ax.set(xlabel="blocks, each on a GPU of its own", ylabel="ms per step", ylim=0)
-    ax.legend(frameon=False, fontsize=8)
+    ax.legend(frameon=False, fontsize=7)
     words = "Predicted: one process per GPU is {gain:.1f} times as fast as AL-FM"
     titles.title(ax, words, gain=gain)
     return fig

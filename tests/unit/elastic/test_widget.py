@@ -17,7 +17,7 @@ def test_the_dashboard_follows_its_controls():
     assert made.picture.value != shown
     made.devices.value, made.stages.value = 8, 1
     assert set(made.table.stages) == {1}
-    assert "Reckoned, not measured" in made.report.value
+    assert "Calculated, not measured" in made.report.value
 
 
 def test_a_run_on_sixteen_devices():

@@ -21,7 +21,7 @@ def test_images():
     data = datasets.load("digits")
     fig = preview(data, samples=5)
     shown = [ax for ax in fig.axes if ax.images]
-    assert [ax.get_title() for ax in shown] == [str(int(y)) for y in data.train.y[:5]]
+    assert [ax.texts[0].get_text() for ax in shown] == [str(int(y)) for y in data.train.y[:5]]
     assert "1,078 training images of 8x8" in fig.get_suptitle()
 
 

@@ -78,14 +78,11 @@ def test_learning_curves_have_a_line_a_label_and_whole_epochs():
     ]
     ax = viz.learning_curves(pd.DataFrame(rows), "finding", chance=10.0)
     lines = {line.get_label(): line for line in ax.lines}
-    assert {"BP", "AL, fixed codes", "AL, original"} <= set(lines)
+    assert {"BP", frozen := "local classifiers, frozen codes", "AL, as published"} <= set(lines)
     assert lines["BP"].get_ydata().tolist() == [10.5, 20.5, 30.5]
-    assert (
-        lines["AL, fixed codes"].get_color()
-        == lines["AL, original"].get_color()
-        == viz.colour("al")
-    )
-    assert lines["AL, fixed codes"].get_linestyle() != lines["AL, original"].get_linestyle()
+    assert lines["AL, as published"].get_color() == viz.colour("al")
+    assert lines[frozen].get_color() == viz.colour("local")
+    assert lines[frozen].get_linestyle() != lines["AL, as published"].get_linestyle()
     assert all(float(tick).is_integer() for tick in ax.get_xticks())
 
 

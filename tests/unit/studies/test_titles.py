@@ -1,14 +1,17 @@
 """Titles are short, name no maximum, a winner only where ranges part, and drawn numbers."""
 
 import re
+from pathlib import Path
 
 import matplotlib.pyplot as plt
+import nbformat
 import numpy as np
 import pytest
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
+from alkit.data.paths import root
 from alkit.figures import titles, viz
 from studies import gallery
 
@@ -55,6 +58,28 @@ def test_a_title_says_what_is_drawn(name):
         panel = ax.get_title(loc="left")
         made_by_title = panel in [gallery.finding(figure)]
         assert made_by_title or titles.complaint(panel, (0, 1)) == ""
+
+
+NOTEBOOKS = sorted((root() / "notebooks").glob("*.ipynb"))
+MODULES = [
+    path
+    for folder in ("notebooks/studies", "alkit/figures")
+    for path in sorted((root() / folder).rglob("*.py"))
+    if path.name != "titles.py"
+]
+BY_HAND = re.compile(r"\.set_title\(|\.suptitle\(|\.set\((?:[^()]|\([^()]*\))*\btitle=")
+
+
+def code_of(path: Path) -> str:
+    if path.suffix == ".py":
+        return path.read_text(encoding="utf-8")
+    cells = nbformat.read(path, as_version=4).cells
+    return "\n".join(cell.source for cell in cells if cell.cell_type == "code")
+
+
+@pytest.mark.parametrize("path", [*NOTEBOOKS, *MODULES], ids=lambda path: path.name)
+def test_no_title_is_put_by_hand(path):
+    assert BY_HAND.findall(code_of(path)) == [], "use alkit.figures.titles"
 
 
 @pytest.fixture
