@@ -216,17 +216,17 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def verdict(found: Gap, p: float, margin: float) -> str:
-    """Say what a contrast shows: "ahead", "behind", "equal" (within the margin) or "open".
+    """Say what a contrast shows: "ahead", "behind", "equal" (within the margin) or "undecided".
 
     Args:
         p: of no difference, adjusted for the other contrasts.
         margin: points, named before the runs.
     """
     if found.seeds < ENOUGH or found.diverged:
-        return "open"
+        return "undecided"
     if found.decided and p < 0.05:
         return "ahead" if found.points > 0 else "behind"
-    return "equal" if found.p_within(margin) < 0.05 else "open"
+    return "equal" if found.p_within(margin) < 0.05 else "undecided"
 
 
 def mean_and_seeds(mean: float, sd: float, n: float) -> str:

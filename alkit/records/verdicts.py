@@ -26,11 +26,11 @@ def published(name: str) -> pd.DataFrame:
 def verdict(theirs: float, ours: Gap) -> str:
     """Compare a published difference (BP - AL, points) with ours.
 
-    "yes": both say that the same method is ahead; "no": they say the opposite; "open": ours does
-    not decide (see `alkit.records.comparisons.Gap.decided`).
+    "yes": both say that the same method is ahead; "no": they say the opposite; "undecided": ours
+    does not decide (see `alkit.records.comparisons.Gap.decided`).
     """
     if not ours.decided:
-        return "open"
+        return "undecided"
     return "yes" if (theirs > 0) == (ours.points > 0) else "no"
 
 

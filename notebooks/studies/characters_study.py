@@ -289,7 +289,7 @@ def _median(*values: float) -> float:
 
 
 def said(found: Gap, p: float) -> str:
-    """Say "worse" or "better" (a higher or lower loss), "equal" within the margin, or "open"."""
+    """Say "worse" or "better" (of the loss), "equal" within the margin, or "undecided"."""
     told = verdict(found, p, MARGIN)
     return {"ahead": "worse", "behind": "better"}.get(told, told)
 

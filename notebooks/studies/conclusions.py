@@ -66,7 +66,7 @@ def transformer(recorded: pd.DataFrame) -> pd.DataFrame:
         (
             "PipeDream ends at almost the loss of sequential training",
             said[late],
-            {"worse": "no", "equal": "yes"}.get(worse[late], "open"),
+            {"worse": "no", "equal": "yes"}.get(worse[late], "undecided"),
         ),
         (
             "FR ends worse than both",
@@ -76,7 +76,7 @@ def transformer(recorded: pd.DataFrame) -> pd.DataFrame:
         (
             "rates at which sequential training learns are too large for stale methods",
             f"best rates, one seed: {lower}",
-            "open",
+            "undecided",
         ),
     ]
     return pd.DataFrame(rows, columns=COLUMNS)
@@ -88,7 +88,7 @@ def _counted(modules: pd.Series) -> str:
 
 
 def _yes(worse: str) -> str:
-    return {"worse": "yes", "equal": "no", "better": "no"}.get(worse, "open")
+    return {"worse": "yes", "equal": "no", "better": "no"}.get(worse, "undecided")
 
 
 def _gap(row: tuple) -> Gap:
@@ -98,5 +98,5 @@ def _gap(row: tuple) -> Gap:
 def _verdict(found: Gap, *, behind: bool = True) -> str:
     """Say whether the gap is what was published: on the side of `behind`."""
     if not found.decided:
-        return "open"
+        return "undecided"
     return "yes" if (found.points > 0) == behind else "no"

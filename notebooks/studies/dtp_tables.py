@@ -40,7 +40,12 @@ MARGIN = 1.0  # points: about what another seed alone does to backprop
 SETTING = ["data", "model"]
 ARM = [*SETTING, "method"]
 SHOWN = ("accuracy", "diverged", "train_s")
-SAID = {"ahead": "beats", "behind": "loses to", "equal": "equals", "open": "is undecided against"}
+SAID = {
+    "ahead": "beats",
+    "behind": "loses to",
+    "equal": "equals",
+    "undecided": "is undecided against",
+}
 
 
 def accuracies(rows: pd.DataFrame) -> pd.DataFrame:

@@ -112,8 +112,8 @@ def findings() -> list[str]:
         "**Local losses can match backprop; AL's learned label codes add little.** The local loss"
         f" that is best on validation matches or beats backprop in"
         f" {local['ahead'] + local['equal']} of {count} settings, loses in"
-        f" {local['behind'] or 'none'}; {local['open']} are undecided. AL's label codes beat fixed"
-        f" ones in {codes['ahead']} of {count} and lose in {codes['behind']}."
+        f" {local['behind'] or 'none'}; {local['undecided']} are undecided. AL's label codes beat"
+        f" fixed ones in {codes['ahead']} of {count} and lose in {codes['behind']}."
         " [Accuracy](RESULTS.md#associated-learning)",
         "**Old weights cost more the deeper the pipeline.** PipeDream loses"
         f" {few.points:.1f} points on a ResNet-20 with {few.modules} modules{_undecided(few)} and "
@@ -204,7 +204,7 @@ def _said(counts: Mapping[str, int]) -> str:
     words = {
         "ahead": "ahead in",
         "equal": "equal in",
-        "open": "undecided in",
+        "undecided": "undecided in",
         "behind": "behind in",
     }
     return ", ".join(f"{words[each]} {counts[each]}" for each in words if counts[each])
@@ -331,14 +331,10 @@ def _target_words() -> list[str]:
     found = _targets()
     pairs = {"dtp - bp": "backprop", "dtp - dfa": viz.label("dfa")}
     return [
-        f"Accuracy minus {name}'s: {found[key][0]} points, {_word(found[key])}"
+        f"Accuracy minus {name}'s: {found[key][0]} points,"
+        f" {verdict(*found[key], dtp_tables.MARGIN)}"
         for key, name in pairs.items()
     ]
-
-
-def _word(pair: tuple[Gap, float]) -> str:
-    said = verdict(*pair, dtp_tables.MARGIN)
-    return "undecided" if said == "open" else said
 
 
 def _beside(pair: tuple[Gap, float]) -> str:

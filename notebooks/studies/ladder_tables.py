@@ -212,7 +212,7 @@ def draw_contrasts(gaps: Named) -> Figure:
     words = "A local rule against backprop: undecided in all {all} settings"
     if decided:
         words = "In {held} of {all} settings a local rule matches or beats backprop"
-    counted = {"all": titles.count(*decided, *tuned.points(last, MARGIN, "open"))}
+    counted = {"all": titles.count(*decided, *tuned.points(last, MARGIN, "undecided"))}
     counted["held"] = titles.count(*held)
     return tuned.draw_contrasts(gaps, MARGIN, words, say=say, colour=_colour, **counted)
 

@@ -35,7 +35,7 @@ __all__ = [
 
 TUNING_SEED = 100  # it doesn't count, and leaves the test part closed
 
-_JOINED = {"ahead": "ahead of", "behind": "behind", "equal": "equal to", "open": "against"}
+_JOINED = {"ahead": "ahead of", "behind": "behind", "equal": "equal to", "undecided": "against"}
 
 Pair = tuple[Gap, float]  # a contrast's gap, and its p by Holm's rule
 Named = Mapping[tuple[str, str, str], Pair]  # by data, network and contrast
@@ -180,7 +180,7 @@ def draw_panels(
             ax.plot(each.points, at, marker="o", color=colour(name))
         ax.axvspan(-margin, margin, color="0.85", zorder=0)
         names = [" - ".join(map(say, name.split(" - "))) for name in own]
-        found = [said(*pair).replace("open", "undecided") for pair in own.values()]
+        found = [said(*pair) for pair in own.values()]
         told = [f"{a} ({pair[0].seeds})" for a, pair in zip(found, own.values(), strict=True)]
         ax.set_yticks(range(len(own)), [f"{a}: {b}" for a, b in zip(names, told, strict=True)])
         ax.invert_yaxis()

@@ -40,7 +40,7 @@ def test_resnet():
     assert (
         same["more modules lose more (fr)"] == same["more modules lose more (pipedream)"] == "yes"
     )
-    assert same["2 modules: FR behind PipeDream"] == "open"
+    assert same["2 modules: FR behind PipeDream"] == "undecided"
     assert same["11 modules: FR ahead of PipeDream"] == "yes"
     assert "-10.0" in found.ours["11 modules: FR ahead of PipeDream"]
     assert found.ours.iloc[0].startswith("2 modules: up to +0.5")
@@ -59,9 +59,9 @@ def test_the_other_way_round():
 def test_two_seeds_that_disagree_and_one_seed_decide_nothing():
     points = {("seq", 1): 90, ("pipedream", 2): 60, ("fr", 2): 60.1, ("fr", 11): 20}
     points |= {("pipedream", 11): 85}
-    assert set(conclusions.resnet(made_resnet(points, seeds=[0]))["same?"]) == {"open"}
+    assert set(conclusions.resnet(made_resnet(points, seeds=[0]))["same?"]) == {"undecided"}
     two = conclusions.resnet(made_resnet(points, seeds=[0, 1])).set_index("conclusion")["same?"]
-    assert two["2 modules: FR behind PipeDream"] == "open"
+    assert two["2 modules: FR behind PipeDream"] == "undecided"
 
 
 def made_characters(losses: dict[str, float], seeds=SEEDS) -> pd.DataFrame:
@@ -81,13 +81,13 @@ LOSSES = {"seq": 2.0, "pipedream": 2.1, "fr": 2.1, "fr, new noise": 2.4}
 
 def test_a_transformer():
     found = conclusions.transformer(made_characters(LOSSES))
-    assert list(found["same?"]) == ["no", "with new noise: yes; replayed: no", "open"]
+    assert list(found["same?"]) == ["no", "with new noise: yes; replayed: no", "undecided"]
     assert "+0.10 [" in found.ours.iloc[0]
     assert found.ours.iloc[2].endswith("sequential 0.01, PipeDream 0.003, FR 0.003")
     none = conclusions.transformer(made_characters(LOSSES | {"pipedream": 2.0}))
     assert none["same?"].iloc[0] == "yes"
     one = conclusions.transformer(made_characters(LOSSES, seeds=[0]))["same?"]
-    assert list(one) == ["open", "with new noise: open; replayed: open", "open"]
+    assert list(one) == ["undecided", "with new noise: undecided; replayed: undecided", "undecided"]
 
 
 def test_a_transformer_is_judged_where_its_rates_were_chosen():

@@ -165,13 +165,15 @@ def test_diverged_runs_leave_no_interval():
     [
         ([2.0, 2.1, 1.9, 2.0, 2.2], 0.01, "ahead"),
         ([-2.0, -2.1, -1.9, -2.0, -2.2], 0.01, "behind"),
-        ([2.0, 2.1, 1.9, 2.0, 2.2], 0.06, "open"),  # not after Holm
-        ([2.0, 2.1, 1.9, 2.0], 0.01, "open"),  # four seeds decide nothing
+        ([2.0, 2.1, 1.9, 2.0, 2.2], 0.06, "undecided"),  # not after Holm
+        ([2.0, 2.1, 1.9, 2.0], 0.01, "undecided"),  # four seeds decide nothing
         ([0.1, -0.1, 0.05, 0.0, 0.1], 0.9, "equal"),
-        ([0.0, 0.0], math.nan, "open"),
+        ([0.0, 0.0], math.nan, "undecided"),
     ],
 )
 def test_verdicts(differences, p, said):
     assert verdict(of_seeds(differences), p, 0.5) == said
-    assert verdict(of_seeds(differences)._replace(diverged=1), p, 0.5) == "open"
-    assert verdict(of_seeds([0.3, 0.4, 0.5, 0.4, 0.4]), 0.9, 0.2) == "open"  # the margin counts
+    assert verdict(of_seeds(differences)._replace(diverged=1), p, 0.5) == "undecided"
+    assert (
+        verdict(of_seeds([0.3, 0.4, 0.5, 0.4, 0.4]), 0.9, 0.2) == "undecided"
+    )  # the margin counts

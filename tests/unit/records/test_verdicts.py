@@ -47,9 +47,9 @@ def test_an_unknown_table_is_named_with_those_that_there_are():
         (2.0, 0.5, 1.0, 5, "yes"),
         (2.0, -1.0, -0.2, 5, "no"),
         (-1.0, -2.0, -0.5, 5, "yes"),
-        (-1.0, -2.0, -0.5, 3, "open"),
-        (2.0, -0.1, 0.1, 5, "open"),
-        (2.0, 0.5, 1.0, 1, "open"),
+        (-1.0, -2.0, -0.5, 3, "undecided"),
+        (2.0, -0.1, 0.1, 5, "undecided"),
+        (2.0, 0.5, 1.0, 1, "undecided"),
     ],
 )
 def test_verdicts(theirs, low, high, seeds, said):

@@ -171,7 +171,7 @@ def test_contrasts_have_both_intervals_and_a_verdict_each():
         "fixed_codes - linear",
         "detached - bp",
     ]
-    assert list(table.verdict) == ["ahead", "open", "equal", "open"]
+    assert list(table.verdict) == ["ahead", "undecided", "equal", "undecided"]
     assert table["points (n)"].iloc[0].endswith("(6)")
     assert table.bootstrap.iloc[0].startswith("[+")
     assert table["p, Holm"].iloc[0] == pytest.approx(4 * table.p.iloc[0])

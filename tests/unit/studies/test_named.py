@@ -63,4 +63,4 @@ def test_one_seed_has_no_p(monkeypatch):
     own = table[table.notebook.str.startswith("[52]")]
     assert len(own)
     assert set(own["p, Holm"]) == {""}
-    assert set(own.verdict) == {"open"}
+    assert set(own.verdict) == {"undecided"}

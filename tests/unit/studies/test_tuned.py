@@ -55,7 +55,7 @@ def test_contrasts_share_one_error_rate_and_one_margin():
     gaps = {("d", "m", name): pair for name, pair in found.items()}
     assert found["a - b"][1] == pytest.approx(3 * found["a - b"][0].p)
     table = tuned.contrasts(gaps, 2.0).set_index("contrast")
-    assert list(table.verdict) == ["ahead", "equal", "open"]
+    assert list(table.verdict) == ["ahead", "equal", "undecided"]
     assert list(table["p, within 2.0"] < 0.05) == [False, True, False]
     assert tuned.points(gaps, 2.0, "ahead") == [found["a - b"][0].points]
     looks = {"say": str, "colour": lambda name: "0.5"}
