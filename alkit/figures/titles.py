@@ -9,8 +9,9 @@ are made of values that the figure draws:
 """
 
 import re
+import statistics
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from alkit.data.extras import extra
@@ -25,6 +26,8 @@ __all__ = [
     "complaint",
     "count",
     "difference",
+    "median",
+    "median_ratio",
     "of",
     "panel",
     "ratio",
@@ -72,6 +75,23 @@ def ratio(over: float, under: float) -> Number:
 def difference(more: float, less: float) -> Number:
     """Return one drawn value minus another."""
     return of(lambda a, b: a - b, more, less)
+
+
+def median(*drawn: float) -> Number:
+    """Return the median of drawn values."""
+    return of(lambda *each: statistics.median(each), *drawn)
+
+
+def median_ratio(over: Sequence[float], under: Sequence[float]) -> Number:
+    """Return the median of drawn values over others, pair by pair."""
+    half = len(over)
+    return of(
+        lambda *each: statistics.median(
+            a / b for a, b in zip(each[:half], each[half:], strict=True)
+        ),
+        *over,
+        *under,
+    )
 
 
 def count(*drawn: float) -> Number:

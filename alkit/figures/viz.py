@@ -133,6 +133,7 @@ _LANES = {
     "target": "#e39ac0",
 }
 Shown = Literal["stage", "batch", "micro"]
+_NUMBERS = {"stage": "part of the network", "batch": "batch", "micro": "micro-batch"}
 
 _HALVES = {"backward_input": "#e8a87c", "backward_weight": "#f2cfb3"}
 
@@ -277,7 +278,8 @@ def gantts(
     seen = {i.kind for timeline in timelines.values() for i in timeline.intervals}
     kinds = {kind: color for kind, color in (_KINDS | _HALVES | _LANES).items() if kind in seen}
     handles = [Patch(color=color, label=kind) for kind, color in kinds.items()]
-    fig.legend(handles=handles, loc="outside lower right", ncols=len(kinds), frameon=False)
+    handles.append(Patch(alpha=0, label=f"number: {_NUMBERS[number]}"))
+    fig.legend(handles=handles, loc="outside lower right", ncols=len(handles), frameon=False)
     put_title(fig, title, apart, **numbers)
     return fig
 

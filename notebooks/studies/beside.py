@@ -8,8 +8,6 @@ Unlike things are not compared: data and preset, which fixes all sizes, have to 
 """
 
 from collections.abc import Mapping, Sequence
-from operator import truediv
-from statistics import median
 
 import matplotlib.pyplot as plt
 import pandas as pd
@@ -100,8 +98,8 @@ def _conclude(ax: Axes, pairs: Mapping[tuple[object, ...], tuple[pd.Series, pd.S
     within = [own for own, held in pairs.values() if own.between(held.min(), held.max()).all()]
     rows = titles.count(*(own.iloc[0] for own, _ in pairs.values()))
     if all(held.min() == held.max() for _, held in pairs.values()):
-        values = [end for own, held in pairs.values() for end in (own.median(), held.mean())]
-        ratio = titles.of(lambda *each: median(map(truediv, each[::2], each[1::2])), *values)
+        own, held = zip(*pairs.values(), strict=True)
+        ratio = titles.median_ratio([o.median() for o in own], [h.mean() for h in held])
         words = "This run over the committed results: {ratio:.2f}, median of {rows} rows"
         titles.title(ax, words, ratio=ratio, rows=rows)
         return

@@ -250,7 +250,7 @@ def draw_contrasts(gaps: Mapping[tuple[float, int, str], Pair]) -> Figure:
         "worse": titles.count(*worse),
         "all": titles.count(*(each.points for each, _ in own)),
     }
-    titles.title(figure, words, cost=titles.of(_median, *worse), **numbers)
+    titles.title(figure, words, cost=titles.median(*worse), **numbers)
     return figure
 
 
@@ -282,10 +282,6 @@ def draw_curves(recorded: pd.DataFrame, counted: float) -> Figure:
     about = {"dropout": f"{dropout:g}", "modules": str(modules), "n": viz.seeds(own.seed.nunique())}
     titles.title(ax, words, **about, **numbers)
     return fig
-
-
-def _median(*values: float) -> float:
-    return float(np.median(values))
 
 
 def said(found: Gap, p: float) -> str:

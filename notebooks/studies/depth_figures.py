@@ -74,7 +74,9 @@ def draw_blocks(
         ax.set(xlabel="block", ylabel=metrics[metric])
         ax.xaxis.get_major_locator().set_params(integer=True)
     _legend(fig, axes[0])
-    means = next(filter(len, tables.values())).groupby("arm")["mean"].agg(["first", "last"])
+    shown = next(filter(len, tables.values()))
+    shown = shown[shown.arm != "untrained"]
+    means = shown.groupby("arm")["mean"].agg(["first", "last"])
     arm = str(means["last"].idxmin())
     numbers = {each: titles.value(means[each][arm]) for each in means}
     words = "{data}, {depth} blocks: {arm} goes from {first:.2f} to {last:.2f}"

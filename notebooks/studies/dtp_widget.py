@@ -2,7 +2,6 @@
 
 import ipywidgets as W
 import matplotlib.pyplot as plt
-import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from torch import Tensor
@@ -10,7 +9,7 @@ from torch import Tensor
 from alkit.dtp.networks import EXACT, Net, Switches, network
 from alkit.dtp.settings import Settings
 from alkit.figures.dashboards import Dashboard
-from alkit.figures.titles import of, title
+from alkit.figures.titles import median, title
 from alkit.figures.viz import shades
 from studies.dtp_one_batch import feedback_rates, trace
 
@@ -81,10 +80,6 @@ def picture(table: pd.DataFrame) -> Figure:
     axes[0].legend(frameon=False, fontsize=8)
     ends = table.groupby("iteration", sort=True).angle.apply(list)
     words = "Feedback turns: median angle {start:.0f} degrees at start, {end:.0f} at the end"
-    before, after = (of(_median, *ends.iloc[at]) for at in (0, -1))
+    before, after = (median(*ends.iloc[at]) for at in (0, -1))
     title(fig, words, start=before, end=after)
     return fig
-
-
-def _median(*values: float) -> float:
-    return float(np.median(values))

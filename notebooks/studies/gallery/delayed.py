@@ -69,7 +69,7 @@ def cuts(rows: pd.DataFrame) -> Figure:
         ax.legend(frameon=False, fontsize=8, loc="upper left")
         titles.panel(ax, viz.label(str(family)))
     axes[0, 0].set_ylabel("time of even cuts / of the best")
-    gain = titles.of(lambda *each: float(np.median(each)), *own.value)
+    gain = titles.median(*own.value)
     words = "Predicted: cuts from a profile are {gain:.2f} times as fast (median)"
     titles.title(fig, words, gain=gain)
     return fig

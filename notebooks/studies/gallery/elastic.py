@@ -79,13 +79,8 @@ def cache(rows: pd.DataFrame) -> Figure:
     ax.set(xlabel="epoch", ylabel="seconds", ylim=0, xticks=wide.index)
     ax.legend(frameon=False)
     words = "Stored features make the median epoch {gain:.2f} times as fast, one run"
-    titles.title(ax, words, gain=titles.of(_median_ratio, *later.computed, *later.stored))
+    titles.title(ax, words, gain=titles.median_ratio(later.computed, later.stored))
     return fig
-
-
-def _median_ratio(*values: float) -> float:
-    over, under = np.split(np.array(values), 2)
-    return float(np.median(over / under))
 
 
 def switches(rows: pd.DataFrame) -> Figure:

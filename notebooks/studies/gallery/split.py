@@ -1,7 +1,6 @@
 """Figures of the notebooks of split learning."""
 
 import matplotlib.pyplot as plt
-import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib.colors import ListedColormap
@@ -60,15 +59,10 @@ def micro_batches(rows: pd.DataFrame) -> Figure:
     ax.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
     measured = drawn[drawn.metric == "iteration_s"].sort_values(["link", "cut"])
     few, many = (measured[measured.micro == m].value for m in (1, measured.micro.max()))
-    gain = titles.of(_median_ratio, *few, *many)
+    gain = titles.median_ratio(few, many)
     words = "Measured: {n:.0f} micro-batches make an iteration {gain:.1f} times as fast (median)"
     titles.title(ax, words, n=titles.value(measured.micro.max()), gain=gain)
     return fig
-
-
-def _median_ratio(*values: float) -> float:
-    over, under = np.split(np.array(values), 2)
-    return float(np.median(over / under))
 
 
 def plan(rows: pd.DataFrame) -> Figure:
