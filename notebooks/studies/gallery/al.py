@@ -1,5 +1,7 @@
 """Figures of associated learning's notebooks; each takes the rows of records."""
 
+import math
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -217,7 +219,8 @@ def gaps(rows: pd.DataFrame) -> Figure:
     off = zip(ends["bp"], ends["al fixed_codes"], strict=True)
     far = max(off, key=lambda pair: abs(pair[0] - pair[1]))
     numbers = {"far": titles.of(lambda one, other: abs(one - other), *far)}
-    words = "Local classifiers end within {far:.1f} points of backprop on validation"
+    numbers["bound"] = titles.of(lambda a, b: math.ceil(10 * abs(a - b)) / 10, *far)
+    words = "Local classifiers end within {bound:.1f} points of backprop on validation"
     if "al original" in ends:
         words = "Published AL ends at {old:.1f} %, local classifiers {far:.1f} points from backprop"
         numbers["old"] = titles.value(ends["al original"][0])

@@ -51,13 +51,14 @@ def test_both_are_in_one_figure(recorded):
     ],
 )
 def test_unlike_things_are_not_drawn(recorded, change, why, capsys):
+    before = plt.get_fignums()
     run = results.Run("99_template", preset="cpu")
     run.record("accuracy", 91.0, method="bp", data="digits")
     assert draw_beside(run, recorded.assign(**change), "accuracy", by=["data", "method"]) is None
     assert capsys.readouterr().out == f"Not drawn beside the committed results: {why}\n"
     assert draw_beside(run, pd.DataFrame(), "accuracy", by=["data", "method"]) is None
     assert "there are none yet" in capsys.readouterr().out
-    assert not plt.get_fignums()
+    assert plt.get_fignums() == before
 
 
 def test_rivals_are_not_named_al(recorded):

@@ -62,6 +62,7 @@ def test_a_long_title_is_broken_not_cut(monkeypatch):
 
     monkeypatch.setitem(gallery.FIGURES, "long", gallery.Entry(long, ()))
     figure = gallery.draw("long")
+    figure.draw_without_rendering()
     title = figure.axes[0]._left_title
     assert "\n" in title.get_text()
     assert title.get_window_extent().x1 <= figure.bbox.width
