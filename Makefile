@@ -46,7 +46,7 @@ install:  ## make the environment in VENV from environment.yml, if it is not the
 lab: install  ## open JupyterLab on the notebooks
 	@$(PYTHON_IN_VENV) -m jupyterlab notebooks
 
-run: install  ## run one notebook: NB=notebooks/02_al_pipeline.ipynb PRESET=cpu P='seeds=[0]' RECORD=1
+run: install  ## run one notebook: NB=notebooks/02_al_pipeline.ipynb PRESET=cpu P='seed=1' RECORD=1
 	@$(ALKIT) run $(NB) $(if $(PRESET),--preset $(PRESET)) $(foreach p,$(P),-p $(p)) $(if $(RECORD),--record)
 
 sweep: install  ## run a grid of runs, resumable: SWEEP=notebooks/params/NAME.yaml JOBS=2

@@ -1,0 +1,2 @@
+"""What the door promises (what you give is what is trained), for every method, the ordinary case
+first."""

@@ -1,0 +1,113 @@
+"""x, y and the loss as given: numbers stay numbers, all classes are the scores', numpy is read."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from tests.conformance.families import FAMILIES, C, flat, held, loader, net, plain, rows, sgd
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+OWN = [each for each in FAMILIES if each.own_loss]
+EXACT = [each for each in FAMILIES if each.exact]
+
+
+def compared(family, data):
+    """Return what the loss was given as targets: dimensions, and whether they are floats."""
+    seen = []
+
+    def loss(scores, y):
+        seen.append((y.dim(), y.is_floating_point()))
+        return cross_entropy(scores, y)
+
+    family.fit(net(), data, loss=loss)
+    return set(seen)
+
+
+@held("class numbers of tensors", OWN)
+def test_the_loss_gets_the_class_numbers_of_tensors(family):
+    assert compared(family, rows(64)) == {(1, False)}
+
+
+@held("class numbers of a loader", OWN)
+def test_the_loss_gets_the_class_numbers_of_a_loader(family):
+    assert compared(family, loader(64)) == {(1, False)}
+
+
+@held("class weights", [each for each in EXACT if each.own_loss])
+def test_class_weights_are_those_of_a_plain_loop(family):
+    weighted = nn.CrossEntropyLoss(weight=torch.tensor([1.0, 5.0, 20.0]))
+    data, model = rows(64), net()
+    truth = plain(model, [data], weighted)
+    family.fit(model, data, loss=weighted, lr=0.1, optimizer=sgd, batch_size=64, **family.one)
+    torch.testing.assert_close(flat(model), flat(truth))
+
+
+@held("one step", EXACT)
+def test_a_step_is_the_plain_loop_s(family):
+    data, model = rows(64), net()
+    truth = plain(model, [data])
+    family.fit(model, data, lr=0.1, optimizer=sgd, batch_size=64, **family.one)
+    torch.testing.assert_close(flat(model), flat(truth))
+
+
+@held("whole numbers", [each for each in FAMILIES if each.method != "dtp"])  # no inverse
+def test_whole_numbers_reach_the_first_block_as_they_are(family):
+    seen = []
+
+    class Look(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table = nn.Embedding(9, 4)
+
+        def forward(self, ids):
+            seen.append(ids.dtype)
+            return self.table(ids).flatten(1)
+
+    torch.manual_seed(0)
+    ids = torch.randint(0, 9, (64, 5))
+    model = nn.Sequential(Look(), nn.Linear(20, 16), nn.Tanh(), nn.Linear(16, C))
+    record = family.fit(model, (ids, ids[:, 0] % C))
+    assert set(seen) == {torch.int64}
+    assert record.predict(ids[:5]).shape == (5, C)
+
+
+@held("more scores than labels")
+def test_a_head_may_be_wider_than_the_labels(family):
+    record = family.fit(net(10), loader())
+    assert record.predict(rows(5)[0]).shape == (5, 10)
+
+
+@held("labels from one")
+def test_labels_from_one_are_refused_before_the_first_step(family):
+    x, y = rows()
+    model = net()
+    before = flat(model)
+    with pytest.raises(ValueError, match="labels? .*3.*0 to 2"):
+        family.fit(model, (x, y + 1))
+    assert torch.equal(flat(model), before)
+
+
+@held("numpy")
+def test_numpy_is_read(family):
+    x, y = (each.numpy() for each in rows())
+    record = family.fit(net(), (x, y))
+    assert record.predict(rows(5)[0]).shape == (5, C)
+
+
+@held("words")
+def test_labels_that_are_words_are_kept(family):
+    x, y = rows()
+    record = family.fit(net(), (x, np.array(["ant", "bee", "cow"])[y]))
+    assert record.classes == ("ant", "bee", "cow")
+
+
+@held("column of labels")
+def test_a_column_of_whole_numbers_is_refused_before_the_first_step(family):
+    x, y = rows(64)
+    model = net()
+    before = flat(model)
+    with pytest.raises(ValueError, match="y\\[:, 0\\]"):
+        family.fit(model, (x, y[:, None]), lr=0.01)
+    assert torch.equal(flat(model), before)

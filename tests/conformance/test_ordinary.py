@@ -1,0 +1,72 @@
+"""The most ordinary call: a shuffled loader, a smaller last batch, class numbers, defaults."""
+
+import pytest
+import torch
+from torch import nn
+
+from tests.conformance.families import C, N, accuracy, held, loader, net, rows
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@held("ordinary call")
+def test_a_shuffled_loader_and_nothing_else(family):
+    model = net()
+    record = family.fit(model, loader())
+    assert record.predict(rows(5)[0]).shape == (5, C)
+    assert torch.isfinite(record.losses).all()
+
+
+@held("all samples")
+def test_all_samples_are_trained_once_an_epoch(family):
+    record = family.fit(net(), loader(), epochs=2)
+    assert record.history.samples.tolist() == [N, N]
+
+
+@held("in place")
+def test_the_user_s_network_is_the_record_s(family):
+    model = net()
+    record = family.fit(model, loader(), lr=0.01)
+    model.eval()
+    with torch.no_grad():
+        torch.testing.assert_close(model(rows(9)[0]), record.predict(rows(9)[0]))
+
+
+@held("head kept")
+def test_a_trained_network_keeps_its_accuracy(family):
+    x, y = rows()
+    model = net()
+    steps = torch.optim.Adam(model.parameters(), 0.01)
+    for _ in range(200):
+        steps.zero_grad()
+        nn.functional.cross_entropy(model(x), y).backward()
+        steps.step()
+    before = accuracy(model(x), y)
+    assert before > 0.95
+    record = family.fit(model, loader(), lr=1e-9)
+    assert accuracy(record.predict(x), y) == pytest.approx(before, abs=0.02)
+
+
+@held("a Dataset")
+def test_a_dataset_is_as_good_as_its_loader(family):
+    data = [(x, int(y)) for x, y in zip(*rows(), strict=True)]
+
+    class Own(torch.utils.data.Dataset):
+        def __len__(self):
+            return len(data)
+
+        def __getitem__(self, at):
+            return data[at]
+
+    record = family.fit(net(), Own())
+    assert record.predict(rows(5)[0]).shape == (5, C)
+
+
+@held("a stream")
+def test_an_iterable_gives_batches_without_rows(family):
+    class Stream(torch.utils.data.IterableDataset):
+        def __iter__(self):
+            return iter(zip(*rows(70), strict=True))
+
+    record = family.fit(net(), torch.utils.data.DataLoader(Stream(), 32))
+    assert record.predict(rows(5)[0]).shape == (5, C)
