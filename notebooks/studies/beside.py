@@ -7,6 +7,7 @@ grey, hollow   a time or a ratio of times, taken on a machine that was busy with
 Unlike things are not compared: data and preset, which fixes all sizes, have to be the same.
 """
 
+import os
 from collections.abc import Mapping, Sequence
 
 import matplotlib.pyplot as plt
@@ -79,6 +80,9 @@ def _unlike(now: pd.DataFrame, kept: pd.DataFrame, metric: str) -> str:
     """Say what this run and the committed rows of a metric differ in; "" if in nothing."""
     if not len(kept):
         return "there are none yet"
+    changed = os.environ.get("ALKIT_RUN_SLUG", "")  # parameters beside the preset's
+    if changed and changed not in set(kept.get("slug", ())):
+        return f"this run changed {changed}"
     for column in ("data", "preset"):
         own, theirs = (_used(rows, metric, column) for rows in (now, kept))
         if not own <= theirs:

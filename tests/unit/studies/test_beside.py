@@ -61,6 +61,14 @@ def test_unlike_things_are_not_drawn(recorded, change, why, capsys):
     assert plt.get_fignums() == before
 
 
+def test_a_changed_parameter_is_unlike(recorded, monkeypatch, capsys):
+    monkeypatch.setenv("ALKIT_RUN_SLUG", "epochs=1")
+    run = results.Run("99_template", preset="cpu")
+    run.record("accuracy", 91.0, method="bp", data="digits")
+    assert draw_beside(run, recorded, "accuracy", by=["data", "method"]) is None
+    assert "this run changed epochs=1." in capsys.readouterr().out
+
+
 def test_rivals_are_not_named_al(recorded):
     rows = recorded[2:4].assign(method="al", recipe=["dgl", "mse"])
     run = results.Run("99_template", preset="cpu")
