@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+import alkit
 from alkit import delayed, dtp, elastic, launch, split, to_bp, train_epoch
 from alkit.data.datasets import DataSet
 from alkit.dtp.networks import EXACT
@@ -90,9 +91,9 @@ def targets(method: str, switches: dtp.Switches | None = None, **options: object
     train, validation = wide
     data = DataSet(made.name, train, validation, validation, 10, made.class_names)
     net = dtp.network("tiny", channels=made.train.x.shape[1], switches=switches or dtp.Switches())
-    options = {"iterations": 2, "batch": 16, "seed": 5, "lr": 1e-3} | options
-    record = dtp.train(net.double(), data, method, progress=False, **options)
-    return summary(record.losses.tolist(), record.state.values())
+    options = {"iterations": 2, "batch_size": 16, "seed": 5, "lr": 1e-3} | options
+    record = alkit.fit(net.double(), data, method=method, progress=False, **options)
+    return summary(record.losses.flatten().tolist(), record.model.state_dict().values())
 
 
 CASES: dict[str, Callable[[], Summary]] = {

@@ -8,9 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from alkit.data.labels import check_shares, one_hot
+from alkit.data.labels import check_shares
 from alkit.engine.device import place
-from alkit.engine.optimizers import adam
+from alkit.engine.optimizers import adam, made
 from alkit.engine.random import random_from
 from alkit.engine.steps import Steps
 from alkit.models.blocks import as_blocks
@@ -25,8 +25,9 @@ class BPModel(nn.Module):
     Args:
         blocks: modules, each taking what the one before returns; the last gives scores (B, C).
         lr: learning rate of the one optimiser.
-        loss: of (scores, one-hot rows); default cross-entropy.
+        loss: of (scores, y); default cross-entropy.
         optimizer: called as `optimizer(parameters, lr=...)`; default fused Adam.
+        first: number of the first block in the network that these are a part of.
 
     Attributes:
         steps: how gradients become steps, see `alkit.engine.steps.Steps`.
@@ -38,11 +39,14 @@ class BPModel(nn.Module):
         lr: float = 1e-3,
         loss: Callable[[Tensor, Tensor], Tensor] = F.cross_entropy,
         optimizer: Callable[..., torch.optim.Optimizer] = adam,
+        *,
+        first: int = 0,
     ) -> None:
         super().__init__()
+        self.first = first
         self.blocks = nn.ModuleList(as_blocks(blocks))
         self.loss_fn = loss
-        self.optimizer = optimizer(self.blocks.parameters(), lr=lr)
+        self.optimizer = made(optimizer, self.blocks.named_parameters(), lr=lr)
         self.steps = Steps()
         self.batches_trained: Tensor
         self.register_buffer("batches_trained", torch.zeros((), dtype=torch.int64))
@@ -56,7 +60,7 @@ class BPModel(nn.Module):
     def __getitem__(self, index: int) -> nn.Module:
         return self.blocks[index]
 
-    def named_optimizers(self) -> dict[str, torch.optim.Optimizer]:
+    def named_optimizers(self) -> dict[str, torch.optim.Optimizer | None]:
         """Return the one optimiser, as "optimizer"."""
         return {"optimizer": self.optimizer}
 
@@ -67,7 +71,7 @@ class BPModel(nn.Module):
             key: seed and batch: random operators draw by them and by the number of the block, so
                 noise does not depend on where blocks are.
         """
-        for index, block in enumerate(self.blocks):
+        for index, block in enumerate(self.blocks, self.first):
             with nullcontext() if key is None else random_from(key[0], index, key[1]):
                 x = block(place(x, block))
         return x
@@ -85,13 +89,14 @@ class BPModel(nn.Module):
         return y
 
     def loss(self, x: Any, y: Tensor, key: tuple[int, int] | None = None) -> Tensor:
-        """Return the loss of a batch, a scalar with its graph; y: class numbers or rows (B, C).
+        """Return the loss of a batch, a scalar with its graph; y as the loss takes it.
 
         Args:
             key: see `forward`.
         """
         scores = self(x, key)
-        if y.dim() == 1 and not y.is_floating_point():
-            y = one_hot(y, scores.shape[1])
-        dtype = torch.promote_types(scores.dtype, y.dtype)
-        return self.loss_fn(scores.to(dtype), y.to(scores.device, dtype))
+        y = y.to(scores.device)
+        if y.is_floating_point():  # numbers of the wider type are compared
+            dtype = torch.promote_types(scores.dtype, y.dtype)
+            scores, y = scores.to(dtype), y.to(dtype)
+        return self.loss_fn(scores, y)

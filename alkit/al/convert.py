@@ -12,16 +12,15 @@ from torch import Tensor, nn
 from alkit.al.backprop import BPModel
 from alkit.al.bridges import ConvPool, Pool, Pooled, UnitLength, activation, flat, pool
 from alkit.al.codes import FixedDecoder, FixedEncoder, code_table
-from alkit.al.layers import AE, AL, ENC
+from alkit.al.layers import AE, AL, ENC, Loss
 from alkit.al.model import ALModel
-from alkit.al.recipes import Recipe, find_recipe
+from alkit.al.recipes import FIRST_LOSSES, Recipe, find_recipe
 from alkit.data import tree
 from alkit.data.arguments import given
 from alkit.engine.optimizers import adam
-from alkit.models.blocks import as_blocks, joined, learns
-from alkit.models.modes import evaluating
+from alkit.models.blocks import dry_run, joined
 
-__all__ = ["Pooled", "label_side", "pool", "to_al", "to_bp"]
+__all__ = ["Pooled", "are_scores", "label_side", "pool", "to_al", "to_bp"]
 
 LEAST = 64  # channels of a "conv" bridge: a narrower one holds back what its block learns
 Optimizer = Callable[..., torch.optim.Optimizer]
@@ -37,12 +36,14 @@ def to_al(
     lr: float | Mapping[str, float] | None = None,
     pool: Pool | Sequence[Pool] | None = None,
     optimizer: Optimizer | None = None,
+    loss: Loss | None = None,
+    read: str | None = None,
 ) -> ALModel:
-    """Turn the blocks of a BP model into an AL model, one layer a block, without its head.
+    """Turn the blocks of a BP model into an AL model, one layer a block.
 
     A block without parameters (ReLU, pooling, flattening) has nothing to learn and joins the block
-    before it; a last block that only maps linearly to `num_classes` scores is a head and is left
-    off.
+    before it. A last block that gives `num_classes` scores is the head: it is trained beside the
+    layers, on detached features.
 
     Args:
         blocks: modules, each taking what the one before returns, or an `nn.Sequential` of them;
@@ -57,27 +58,42 @@ def to_al(
         lr: a number or {"enc": ..., "ae": ...}; the recipe's by default.
         pool: reduces a block's output to (B, D), one for all blocks or one a block; the recipe's
             by default.
+        loss: of the head; the recipe's by default.
+        read: where scores come from: "head" by default where there is one, or "code", as in the
+            publication and with its recipe.
     Raises:
-        ValueError: no blocks, a recipe that does not suit one class, or a pool that gives no rows.
+        ValueError: no blocks, a recipe that does not suit one class, a pool that gives no rows, a
+            loss or `read="head"` without a head.
     """
     chosen = find_recipe(recipe, _kind(sample))
     _check_classes(num_classes, chosen)
     if code_dim is not None:
         chosen = replace(chosen, code_dim=code_dim)
-    pairs = _dry_run(_body(blocks, num_classes), sample)
+    pairs = dry_run(_joined(blocks), sample)
+    top = pairs.pop()[0] if len(pairs) > 1 and are_scores(pairs[-1][1], num_classes) else None
     pools: list[Pool | None] = list(pool) if isinstance(pool, Sequence) else [pool] * len(pairs)
     layers, width = [], num_classes
+    rate, made = chosen.lr if lr is None else lr, optimizer or chosen.optimizer
     for level, ((block, s), own_pool) in enumerate(_paired(pairs, pools)):
         if chosen.channels_last:
             block.to(memory_format=torch.channels_last)
         own = next((t.dtype for t in tree.tensors(s) if t.is_floating_point()), None)
         enc = ENC(block, _bridge(chosen, s, own_pool).to(own), chosen.associated_loss())
         ae = label_side(chosen, level, width).to(own)
-        rate = chosen.lr if lr is None else lr
-        made = optimizer or chosen.optimizer
         layers.append(AL(enc, ae, rate, made, coupled=chosen.coupled))
         width = chosen.code_dim
-    return _noted(ALModel(layers, label_shortcut=chosen.label_shortcut))
+    if top is None and loss is not None:
+        raise ValueError(
+            "loss is given, and the last block gives no scores for it; layers' losses are the"
+            ' recipe\'s: give recipe="regression", "multi_label", ...'
+        )
+    head = None
+    if top is not None:
+        one = rate["enc"] if isinstance(rate, Mapping) else rate
+        head = BPModel([top], one, loss or FIRST_LOSSES[chosen.head], made, first=len(layers))
+        read = read or chosen.read
+    options: dict[str, Any] = {"head": head, "read": read, "num_classes": num_classes}
+    return _noted(ALModel(layers, label_shortcut=chosen.label_shortcut, **options))
 
 
 def to_bp(
@@ -91,16 +107,18 @@ def to_bp(
     optimizer: Optimizer = adam,
     channels_last: bool = True,
 ) -> BPModel:
-    """Close the blocks with a head: the BP twin of `to_al`.
+    """Close the blocks with a head, if they do not give scores: the BP twin of `to_al`.
 
     Args:
-        head: takes the last block's output; by default pooling and a linear layer.
+        head: takes the last block's output; by default none where that is scores, or else pooling
+            and a linear layer.
     """
-    pairs = _dry_run(blocks if head is not None else _body(blocks, num_classes), sample)
-    if head is None:
-        s = next(tree.tensors(pairs[-1][1]))
-        head = Pooled(nn.Linear(_features(pairs[-1][1], pool), num_classes).to(s.dtype), pool)
-    stack = [*(block for block, _ in pairs), head]
+    pairs = dry_run(blocks, sample)
+    stack, last = [block for block, _ in pairs], pairs[-1][1]
+    if head is None and not are_scores(last, num_classes):
+        s = next(tree.tensors(last))
+        head = Pooled(nn.Linear(_features(last, pool), num_classes).to(s.dtype), pool)
+    stack += [] if head is None else [head]
     if channels_last:
         for block in stack:
             block.to(memory_format=torch.channels_last)
@@ -138,20 +156,15 @@ def _check_classes(num_classes: int, recipe: Recipe) -> None:
         )
 
 
-def _body(blocks: Iterable[nn.Module], num_classes: int) -> list[nn.Module]:
-    """Return blocks with parameters, the others joined to those before, and no head."""
+def _joined(blocks: Iterable[nn.Module]) -> list[nn.Module]:
+    """Return blocks with parameters, the others joined to those before."""
     groups = joined(blocks)
-    if len(groups) > 1 and _is_head(groups[-1], num_classes):
-        groups.pop()
     return [group[0] if len(group) == 1 else nn.Sequential(*group) for group in groups]
 
 
-def _is_head(group: list[nn.Module], num_classes: int) -> bool:
-    leaves = [leaf for block in group for leaf in block.modules() if not [*leaf.children()]]
-    learn = [leaf for leaf in leaves if learns(leaf)]
-    ends_in_scores = isinstance(leaves[-1], nn.Linear | nn.Softmax | nn.LogSoftmax)
-    one_linear = [type(leaf) for leaf in learn] == [nn.Linear]
-    return ends_in_scores and one_linear and bool(learn[0].out_features == num_classes)
+def are_scores(output: Any, num_classes: int) -> bool:
+    """Say whether an output is a row of scores a sample."""
+    return isinstance(output, Tensor) and output.dim() == 2 and output.shape[1] == num_classes
 
 
 def _bridge(recipe: Recipe, s: Any, pool_of_caller: Pool | None) -> nn.Module:
@@ -214,14 +227,3 @@ def _kind(sample: Any) -> str:
             f" {given(sample)}"
         )
     return "images" if first.dim() == 4 else "texts"
-
-
-@torch.no_grad()
-def _dry_run(blocks: Iterable[nn.Module], sample: Any) -> list[tuple[nn.Module, Any]]:
-    """Return every block with what it makes of the sample."""
-    pairs, x = [], sample
-    for block in as_blocks(blocks):
-        with evaluating(block):
-            x = block(x)
-        pairs.append((block, x))
-    return pairs

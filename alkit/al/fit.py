@@ -1,21 +1,24 @@
 """Associated learning and backprop behind `alkit.fit`."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from inspect import Parameter, signature
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from alkit.al.backprop import BPModel
 from alkit.al.convert import to_al, to_bp
 from alkit.al.model import ALModel
 from alkit.al.stages import updating
 from alkit.al.trainer import Trainer
+from alkit.data.labels import are_shares
+from alkit.data.seeds import drawing_from, generator_for
 from alkit.engine.asked import Asked, fit_on_ranks, meet
 from alkit.engine.compiled import compile_blocks
 from alkit.engine.device import device_of, spread
+from alkit.engine.evaluate import by_column
 from alkit.engine.loop import Plan, train_epochs
 from alkit.engine.record import Record
 from alkit.engine.steps import Steps
@@ -24,7 +27,6 @@ __all__ = ["fit", "model_of"]
 
 
 KEYWORD = Parameter.KEYWORD_ONLY
-LOSSES = 'its layers\' losses are the recipe\'s: give recipe="regression", "multi_label", ...'
 
 
 def fit(asked: Asked) -> Record:
@@ -37,7 +39,8 @@ def fit(asked: Asked) -> Record:
     asked.refuse("settings", why="give recipe=, code_dim= or pool= by name")
     if asked.method != "al_pipeline":
         asked.refuse("ranks", why="of its family only al_pipeline runs on ranks")
-    model = model_of(asked)
+    with drawing_from(generator_for("made", asked.plan.seed).get_state()):
+        model = model_of(asked)  # what is added begins with weights of the seed
     if asked.on_ranks and asked.plan.precision == "float16":
         asked.refuse("precision", why="ranks keep no scales: give bfloat16")
     if asked.ranks > 1:
@@ -67,6 +70,7 @@ def _fit(model: ALModel | BPModel, asked: Asked) -> Record:
             plan,
             identity={"threads": asked.threads, "exits": asked.exits},
             checkpoint=asked.checkpoint,
+            anyway=asked.resume == "anyway",
             tensorboard=asked.tensorboard,
             progress=asked.progress,
             group=meet(executor, model),
@@ -102,19 +106,30 @@ def model_of(asked: Asked) -> ALModel | BPModel:
     if unknown := [name for name in asked.changes if name not in (*known, "num_classes")]:
         raise TypeError(f"unknown settings {', '.join(unknown)}: there are {', '.join(known)}")
     options = asked.given_options(lr="lr", optimizer="optimizer") | dict(asked.changes)
-    batches: Iterable[Any] = asked.data.train.batches(2, shuffle=False)
-    sample, y = next(iter(batches))
-    classes = options.pop("num_classes", asked.data.num_classes)
-    if classes is None and y.dim() == 2:
-        classes = y.shape[1]
-    blocks: Iterable[nn.Module] = asked.model
-    if asked.method == "bp" and asked.loss is not None:  # it says what the last block gives
-        options = {"head": nn.Identity()} | options
-    elif classes is None:
-        raise ValueError("these data do not say how many classes there are: give num_classes=")
+    assert asked.sample is not None
+    sample, y = asked.sample
+    options.pop("num_classes", None)
+    classes = asked.classes
     if asked.method != "bp":
-        asked.refuse("loss", why=LOSSES)
-        return to_al(blocks, classes, sample, **options)
-    model = to_bp(blocks, classes, sample, **options)
+        if classes is None:
+            raise ValueError(
+                "the last block gives no scores (B, C), and label codes are of one label a sample:"
+                " give num_classes= for a network without a head; labels of pixels or tokens are"
+                " for the other methods"
+            )
+        options = {"recipe": _recipe_for(y, asked.loss)} | options
+        return to_al(asked.model, classes, sample, loss=asked.loss, **options)
+    if classes is None:  # the loss compares what the blocks give
+        options = {"head": nn.Identity()} | options
+    model = to_bp(asked.model, classes or 1, sample, **options)
     model.loss_fn = asked.loss or model.loss_fn
     return model
+
+
+def _recipe_for(y: Any, loss: Any) -> str:
+    """Return the recipe for targets: of classes, or where a loss compares numbers, of these."""
+    if loss is None or not isinstance(y, Tensor) or not y.is_floating_point():
+        return "fixed_codes"
+    if by_column(loss):
+        return "multi_label"
+    return "fixed_codes" if y.dim() == 2 and y.shape[1] > 1 and are_shares(y) else "regression"

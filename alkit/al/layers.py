@@ -28,7 +28,7 @@ from alkit.al.losses import plain_target, takes_codes
 from alkit.data import tree
 from alkit.data.arguments import given
 from alkit.data.labels import one_hot
-from alkit.engine.optimizers import adam
+from alkit.engine.optimizers import adam, made
 from alkit.engine.steps import Steps
 from alkit.models.modes import evaluating
 
@@ -222,8 +222,8 @@ class AL(nn.Module):
             held = self._optimizers.get(group)
             if group in self._optimizers and _same(own, held):
                 continue
-            made = self.optimizer_factory(own, lr=self.lr[group]) if own else None
-            self._optimizers[group] = made
+            named = getattr(self, group).named_parameters()
+            self._optimizers[group] = made(self.optimizer_factory, named, lr=self.lr[group])
         return self._optimizers
 
     def set_lr(self, groups: str | Iterable[str], lr: float) -> None:
@@ -310,23 +310,35 @@ def _count(function: Any) -> int:
     return sum(p.numel() for p in function.parameters()) if isinstance(function, nn.Module) else 0
 
 
-def label_rows(y: Tensor, label_side: nn.Module | Callable) -> Tensor:
+def label_rows(
+    y: Tensor, label_side: nn.Module | Callable, num_classes: int | None = None
+) -> Tensor:
     """Return class numbers (B,) as one-hot rows of the label side's width and dtype.
 
     Anything else passes as it is.
+
+    Args:
+        num_classes: the width, if the label side does not show it.
 
     Raises:
         ValueError: a label out of range, or a label side that does not show its width.
     """
     if not isinstance(y, Tensor) or y.dim() != 1 or y.is_floating_point():
         return y
-    if isinstance(label_side, nn.Module):
-        for module in label_side.modules():
-            table = getattr(module, "table", None)  # of fixed codes, (C, K)
-            width = getattr(module, "in_features", None) if table is None else len(table)
-            if width:
-                return one_hot(y, width).to(dtype_of(label_side))
-    raise ValueError(
-        "y holds class numbers and g does not show how many classes there are: give one-hot rows,"
-        " alkit.one_hot(y, num_classes)"
-    )
+    width = num_classes or _width_of(label_side)
+    if not width:
+        raise ValueError(
+            "y holds class numbers and g does not show how many classes there are: give one-hot"
+            " rows, alkit.one_hot(y, num_classes)"
+        )
+    rows = one_hot(y, width)
+    return rows.to(dtype_of(label_side)) if isinstance(label_side, nn.Module) else rows
+
+
+def _width_of(label_side: nn.Module | Callable) -> int | None:
+    for module in label_side.modules() if isinstance(label_side, nn.Module) else ():
+        table = getattr(module, "table", None)  # of fixed codes, (C, K)
+        width = getattr(module, "in_features", None) if table is None else len(table)
+        if width:
+            return int(width)
+    return None

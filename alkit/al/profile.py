@@ -13,7 +13,7 @@ from torch import Tensor
 
 from alkit.al.backprop import BPModel
 from alkit.al.model import ALModel
-from alkit.al.stages import Epoch
+from alkit.al.stages import Epoch, updating
 from alkit.engine.optimizers import adam
 from alkit.engine.profile import Row, backprop_row, profile_rows
 from alkit.schedule.costs import BlockCost
@@ -40,4 +40,4 @@ def _row(model: ALModel | BPModel) -> Row:
         return backprop_row(model, model.loss_fn, adam)
     copied = copy.deepcopy(model)
     epoch = Epoch(copied)
-    return Row(list(copied), epoch.stages, al(len(copied)), epoch.counted)
+    return Row(updating(copied), epoch.stages, al(len(epoch.stages)), epoch.counted)

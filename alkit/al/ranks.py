@@ -4,8 +4,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
-from alkit.al.layers import AL
-from alkit.al.stages import Epoch
+from alkit.al.stages import Epoch, optimizers_of, updating
 from alkit.engine.group import Group
 from alkit.engine.ranks import merged, owners, run_ranks
 from alkit.schedule.task import Schedule
@@ -29,25 +28,19 @@ def execute_on_ranks(
 
 
 def _trained(epoch: Epoch, stage: int) -> dict[str, Any]:
-    """Return all that training this layer has changed."""
-    layer = epoch.model[stage]
-    assert isinstance(layer, AL)
-    optimizers = {
-        name: None if optimizer is None else optimizer.state_dict()
-        for name, optimizer in layer.optimizers.items()
-    }
+    """Return all that training this layer, or the head, has changed."""
+    part = updating(epoch.model)[stage]
     return {
-        "weights": dict(layer.state_dict()),
-        "optimizers": optimizers,
+        "weights": dict(part.state_dict()),
+        "optimizers": [None if o is None else o.state_dict() for o in optimizers_of(part)],
         "losses": epoch.by_stage[stage].rows(),
     }
 
 
 def _take_over(epoch: Epoch, stage: int, trained: dict[str, Any]) -> None:
-    layer = epoch.model[stage]
-    assert isinstance(layer, AL)
-    layer.load_state_dict(trained["weights"])
-    for name, optimizer in layer.optimizers.items():
+    part = updating(epoch.model)[stage]
+    part.load_state_dict(trained["weights"])
+    for optimizer, state in zip(optimizers_of(part), trained["optimizers"], strict=True):
         if optimizer is not None:
-            optimizer.load_state_dict(trained["optimizers"][name])
+            optimizer.load_state_dict(state)
     epoch.by_stage[stage].take_over(trained["losses"])

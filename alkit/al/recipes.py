@@ -49,6 +49,8 @@ class Recipe:
         encoder: activation after a learned g.
         decoders: activations after a learned h, of the first level and of those above.
         first_loss: of the first level's autoencoder: "mse", "cross_entropy" or "bce" (on scores).
+        head: loss of a head beside the layers: one of those of the first level.
+        read: where scores come from if there is a head: "head", or "code".
         associated: "mse" or "contrast".
         scale, smoothing, centred: of the contrast.
         coupled: whether the associated loss trains learned codes, too; see `AL`.
@@ -68,6 +70,8 @@ class Recipe:
     encoder: str = "tanh"
     decoders: tuple[str, str] = ("none", "none")
     first_loss: str = "cross_entropy"
+    head: str = "cross_entropy"
+    read: str = "head"
     associated: str = "mse"
     scale: float = 10.0
     smoothing: float = 0.0
@@ -86,6 +90,8 @@ class Recipe:
         _check("ending", self.ending, (*ACTIVATIONS, "unit"))
         _check("codes", self.codes, ("learned", "fixed"))
         _check("first_loss", self.first_loss, FIRST_LOSSES)
+        _check("head", self.head, FIRST_LOSSES)
+        _check("read", self.read, ("head", "code"))
         _check("associated", self.associated, ("mse", "contrast"))
         for name in (self.encoder, *self.decoders):
             _check("encoder and decoders", name, ACTIVATIONS)
@@ -108,7 +114,8 @@ class Recipe:
 
 
 # what the recorded runs of the publication used
-_PUBLISHED: dict[str, Any] = {"label_shortcut": False, "fused": False, "channels_last": False}
+_PUBLISHED: dict[str, Any] = dict.fromkeys(("label_shortcut", "fused", "channels_last"), False)
+_PUBLISHED["read"] = "code"
 _ORIGINAL_IMAGES = Recipe(
     "original",
     bridge="flat",
@@ -142,8 +149,8 @@ _FIXED_TEXTS = replace(_FIXED, smoothing=0.1, lr=3e-3, bp_lr=None)
 RECIPES: dict[str, dict[str, Recipe]] = {
     "original": {"images": _ORIGINAL_IMAGES, "texts": _ORIGINAL_TEXTS},
     "mse": {"images": _MSE, "texts": _MSE},
-    "regression": dict.fromkeys(("images", "texts"), replace(_MSE, first_loss="mse")),
-    "multi_label": dict.fromkeys(("images", "texts"), replace(_MSE, first_loss="bce")),
+    "regression": dict.fromkeys(("images", "texts"), replace(_MSE, first_loss="mse", head="mse")),
+    "multi_label": dict.fromkeys(("images", "texts"), replace(_MSE, first_loss="bce", head="bce")),
     "fixed_codes": {"images": _FIXED, "texts": _FIXED_TEXTS},
 }
 

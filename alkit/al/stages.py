@@ -15,20 +15,21 @@ from alkit.al.backprop import BPModel
 from alkit.al.layers import AL
 from alkit.al.model import ALModel
 from alkit.data import tree
-from alkit.data.arguments import as_pair
+from alkit.data.pairs import as_pair
 from alkit.engine.device import device_of, place
 from alkit.engine.ledger import Ledger
 from alkit.engine.losses import Losses
 from alkit.engine.random import random_from
+from alkit.engine.steps import check_reached
 
-__all__ = ["Epoch", "LayerStage", "ModelStage", "updating"]
+__all__ = ["Epoch", "LayerStage", "ModelStage", "optimizers_of", "updating"]
 
 
 class Epoch:
     """One epoch's stages, and what they write down.
 
     Attributes:
-        stages: one a layer of an `ALModel`; a `BPModel` is one stage.
+        stages: one a layer of an `ALModel`, and its head; a `BPModel` is one stage.
         offset: batches of this epoch that ran in an earlier part.
         batches, samples: counted as they are fed.
     """
@@ -44,9 +45,11 @@ class Epoch:
         self.first_batch = int(model.batches_trained)
         self.offset = self.batches = self.samples = 0
         if isinstance(model, BPModel):
-            self.stages: list[ModelStage] | list[LayerStage] = [ModelStage(self, model)]
+            self.stages: list[LayerStage | ModelStage] = [ModelStage(self, model)]
         else:
             self.stages = [LayerStage(self, layer, i) for i, layer in enumerate(model)]
+            if model.head is not None:
+                self.stages.append(ModelStage(self, model.head, len(model)))
         self.by_stage = [
             Losses(partial(self._diverged, stage) if check_finite else None)
             for stage in range(len(self.stages))
@@ -55,21 +58,37 @@ class Epoch:
             raise ValueError(f"{len(ledgers)} ledgers for {len(self.stages)} stages: give one each")
         self.ledgers = ledgers
 
-    def counted(self, batches: Iterable[tuple[Any, Tensor]]) -> Iterator[tuple[Any, Any]]:
-        """Pass the batches on with labels as the first stage takes them, and count."""
+    def counted(self, batches: Iterable[tuple[Any, Tensor]]) -> Iterator[tuple[Any, ...]]:
+        """Pass the batches on with labels as the first stage takes them, and count.
+
+        For a head at the top the labels travel along as they are.
+        """
         for number, batch in enumerate(batches):
             x, y = as_pair(batch, number)
             self.batches += 1
             self.samples += tree.batch_size(x)
-            yield x, self.model.label_input(y)
+            beside = () if self.head is None else (y,)
+            yield x, self.model.label_input(y), *beside
+
+    @property
+    def head(self) -> BPModel | None:
+        """What stands on top of the layers."""
+        return None if isinstance(self.model, BPModel) else self.model.head
 
     def losses(self) -> Tensor:
         """Return what was noted, float (batches, stages, losses); raises if one is not finite."""
-        return torch.stack([own.rows() for own in self.by_stage], dim=1)
+        layers = self.by_stage[: len(self.by_stage) - (self.head is not None)]
+        return torch.stack([own.rows() for own in layers], dim=1)
+
+    def head_losses(self) -> Tensor | None:
+        """Return the losses of the head, float (batches,)."""
+        return None if self.head is None else self.by_stage[-1].rows()[:, 0]
 
     def _diverged(self, stage: int, batch: int, column: int, value: float) -> FloatingPointError:
         name = ("associated", "autoencoder")[column]
-        which = "loss" if isinstance(self.model, BPModel) else f"{name} loss of layer {stage}"
+        whole = isinstance(self.stages[stage], ModelStage)
+        which = "loss" if whole else f"{name} loss of layer {stage}"
+        which += " of the head" if whole and stage else ""
         return FloatingPointError(
             f"the {which} is {value} at batch {batch}: lower the learning rate, or look at this"
             " batch"
@@ -78,7 +97,7 @@ class Epoch:
     def finish(self) -> None:
         """Step with the gradients that are held for batches which do not come any more."""
         for part in updating(self.model):
-            part.steps.finish(_optimizers(part))
+            part.steps.finish(optimizers_of(part))
 
     def number(self, batch: int) -> int:
         """Return the number of a batch among all that the model was trained on."""
@@ -90,11 +109,14 @@ class Epoch:
 
 
 def updating(model: ALModel | BPModel) -> list[AL | BPModel]:
-    """Return the parts of a model that update by themselves: AL's layers, or all of BP's."""
-    return [model] if isinstance(model, BPModel) else [*model]
+    """Return the parts that update by themselves: AL's layers and head, or all of BP's."""
+    if isinstance(model, BPModel):
+        return [model]
+    return [*model] if model.head is None else [*model, model.head]
 
 
-def _optimizers(part: AL | BPModel) -> Iterable[torch.optim.Optimizer | None]:
+def optimizers_of(part: AL | BPModel) -> Iterable[torch.optim.Optimizer | None]:
+    """Return the optimisers of such a part."""
     return [part.optimizer] if isinstance(part, BPModel) else part.optimizers.values()
 
 
@@ -105,16 +127,16 @@ class LayerStage:
         self.epoch, self.layer, self.index = epoch, layer, index
         self.device = device_of(layer)
 
-    def forward(self, payload: tuple[Any, Tensor], batch: int, micro: int) -> tuple[Any, Tensor]:
-        """Take (s, t) of the layer below, hand on the layer's own."""
-        x, y = place(payload, self.layer)
+    def forward(self, payload: tuple[Any, ...], batch: int, micro: int) -> tuple[Any, ...]:
+        """Take (s, t) of the layer below, hand on the layer's own, and what else travels along."""
+        x, y, *beside = place(payload, self.layer)
         epoch = self.epoch
         noise = random_from(epoch.seed, self.index, epoch.number(batch))
         with noise, epoch.counting(self.index):
             handed_on = self.layer(x, y)
         assert self.layer.losses is not None  # a forward leaves them
         epoch.by_stage[self.index].note(torch.stack(self.layer.losses))
-        return handed_on
+        return *handed_on, *beside
 
     def backward(self, payload: None, batch: int, micro: int) -> None:
         """Compute the gradients of the layer's two losses."""
@@ -126,22 +148,25 @@ class LayerStage:
 
 
 class ModelStage:
-    """A whole model under backprop, as the only stage."""
+    """A whole model under backprop, as the only stage; or a head, as the last one."""
 
-    def __init__(self, epoch: Epoch, model: BPModel) -> None:
-        self.epoch, self.model, self.loss = epoch, model, torch.zeros(())
+    def __init__(self, epoch: Epoch, model: BPModel, index: int = 0) -> None:
+        self.epoch, self.model, self.index = epoch, model, index
+        self.loss = torch.zeros(())
         self.device = device_of(model)
 
-    def forward(self, payload: tuple[Any, Tensor], batch: int, micro: int) -> None:
-        """Take a batch (x, y) and keep its loss."""
+    def forward(self, payload: tuple[Any, ...], batch: int, micro: int) -> None:
+        """Take a batch, x first and y last, and keep its loss."""
         key = self.epoch.seed, self.epoch.number(batch)
-        with self.epoch.counting(0):
-            self.loss = self.model.loss(*payload, key=key)
-        self.epoch.by_stage[0].note(self.loss.view(1))
+        with self.epoch.counting(self.index):
+            self.loss = self.model.loss(payload[0], payload[-1], key=key)
+        self.epoch.by_stage[self.index].note(self.loss.view(1))
 
     def backward(self, payload: None, batch: int, micro: int) -> None:
         """Back-propagate through all blocks."""
         self.model.steps.backward(self.model, [self.loss])
+        if not self.epoch.number(batch):
+            check_reached(self.model)
         self.loss = self.loss.detach()
 
     def update(self, payload: None, batch: int, micro: int) -> None:

@@ -34,6 +34,7 @@ class EpochRecord(Brief):
 
     Attributes:
         losses: float (batches, layers, 2), associated and autoencoder; with bp (batches, 1, 1).
+        head: losses of the head beside the layers, float (batches,).
         timeline: measured; its `step_s` is the time of a batch.
         samples: samples seen.
         seconds: wall time, loading included.
@@ -45,6 +46,7 @@ class EpochRecord(Brief):
     samples: int
     seconds: float
     cuts: tuple[int, ...] = ()
+    head: Tensor | None = None
 
 
 def train_epoch(
@@ -64,7 +66,7 @@ def train_epoch(
     """Train `model` once on every batch; all AL modes end in the same bits.
 
     Args:
-        batches: pairs (x, y), y one-hot float (B, C).
+        batches: pairs (x, y), y class numbers (B,) or rows of shares (B, C).
         mode: "al", "al_m", "al_fm" or "al_pipeline" for an ALModel, "bp" for a BPModel.
         workers: the most workers to use. al and bp use one; al_m and al_fm at least two: one
             for the forwards and by default one a layer; al_pipeline by default as many as there
@@ -115,7 +117,10 @@ def train_epoch(
     if isinstance(model, ALModel):
         model.layer_seconds = timeline.stage_s()
     seconds = time.perf_counter() - start_s
-    return EpochRecord(run.losses(), timeline, run.samples, seconds, tuple(cuts or ()))
+    own_cuts = tuple(cuts or ())
+    return EpochRecord(
+        run.losses(), timeline, run.samples, seconds, own_cuts, head=run.head_losses()
+    )
 
 
 def schedule_for(
@@ -150,7 +155,7 @@ def _measured_cuts(
 
     AL has no staleness, so the batches that are timed in al's order are training like any other.
     """
-    layers, parts = len(model), []
+    layers, parts = len(run.stages), []
     seconds = model.layer_seconds
     if ranks < layers and seconds is None:
         probe = run_single(

@@ -2,18 +2,21 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 from torch import Tensor
 
 from alkit.al.backprop import BPModel
 from alkit.al.label_side import stalled
+from alkit.al.layers import label_rows
 from alkit.al.model import ALModel
 from alkit.al.stages import updating
 from alkit.al.train import EpochRecord, train_epoch
 from alkit.data.given import Splits
 from alkit.engine import trainer
-from alkit.engine.evaluate import evaluate
+from alkit.engine.evaluate import evaluate, judge
 
 __all__ = ["Trainer"]
 
@@ -46,8 +49,12 @@ class Trainer(trainer.Trainer):
 
     def loss(self, scores: Any, y: Tensor) -> Tensor:
         """Return the loss of backprop, or of the first level's autoencoder."""
-        own = self.model.loss_fn if isinstance(self.model, BPModel) else self.model[0].ae.loss_fn
-        return own(scores, y)
+        if isinstance(self.model, ALModel) and self.model.read == "code":
+            own = self.model[0].ae
+            return own.loss_fn(scores, label_rows(y, own.g, self.model.num_classes))
+        whole = self.model if isinstance(self.model, BPModel) else self.model.head
+        assert whole is not None
+        return whole.loss_fn(scores, y)
 
     def train(self, batches: Iterable[tuple[Any, Tensor]]) -> EpochRecord:
         """Train once on every batch."""
@@ -55,8 +62,8 @@ class Trainer(trainer.Trainer):
         return train_epoch(self.model, batches, self.method, self.workers, self.threads, **options)
 
     def row(self, trained: EpochRecord) -> dict[str, float]:
-        """Return both losses of every layer, from 1."""
-        row: dict[str, float] = {}
+        """Return both losses of every layer, from 1, and the head's."""
+        row = {} if trained.head is None else {"head": trained.head.mean().item()}
         per_layer = trained.losses.mean(0)
         if per_layer.shape[1] == 2:
             for at, (associated, autoencoder) in enumerate(per_layer.tolist(), 1):
@@ -64,11 +71,17 @@ class Trainer(trainer.Trainer):
         return row
 
     def measure(self, data: Splits) -> dict[str, float]:
-        """Return the accuracy of every exit, if asked for, and how many autoencoders are stalled.
+        """Return how well a model with a head reads its codes, and the accuracy of every exit, if
+        asked for, and how many autoencoders are stalled.
 
         `alkit.al.label_side.stalled` names those that do no better than a constant.
         """
         found: dict[str, float] = {}
+        if isinstance(self.model, ALModel) and self.model.head and data.validation is not None:
+            other = "code" if self.model.read == "head" else "head"
+            read = SimpleNamespace(predict=partial(self.model.predict, read=other))
+            row = judge(read, data.validation, loss=self.loss).row("val")
+            found |= {f"{name}_{other}": value for name, value in row.items()}
         if self.exits and data.validation is not None:
             for depth in range(1, len(self.model) + 1):
                 right = evaluate(self.model, data.validation, depth=depth)

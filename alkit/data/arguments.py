@@ -4,9 +4,7 @@ from collections.abc import Mapping
 from dataclasses import Field, fields, replace
 from typing import Any, ClassVar
 
-from alkit.data import tree
-
-__all__ = ["Brief", "as_pair", "changed", "check_whole", "given"]
+__all__ = ["Brief", "changed", "check_whole", "given"]
 
 
 def given(value: Any) -> str:
@@ -30,31 +28,6 @@ class Brief:
     def __repr__(self) -> str:
         shown = (f"{field.name}={given(getattr(self, field.name))}" for field in fields(self))
         return f"{type(self).__name__}({', '.join(shown)})"
-
-
-def as_pair(batch: Any, number: int) -> tuple[Any, Any]:
-    """Return a batch as (x, y), both tensors or trees of them.
-
-    Raises:
-        TypeError: it is something else; says how to make a pair of that.
-    """
-    if isinstance(batch, tuple | list) and len(batch) == 2:
-        if all(next(tree.tensors(half), None) is not None for half in batch):
-            return batch[0], batch[1]
-        advice = "make tensors of arrays and lists: torch.as_tensor(values)"
-        what = f"({given(batch[0])}, {given(batch[1])})"
-    elif isinstance(batch, Mapping):
-        advice = (
-            "say which is which: ((batch['input_ids'], batch['attention_mask']), batch['labels'])"
-        )
-        what = f"a dict with {', '.join(map(str, batch))}"
-    elif isinstance(batch, tuple | list):
-        advice = "put what the first block takes in a tuple of its own: ((ids, mask), y)"
-        what = f"{len(batch)} things"
-    else:
-        advice = "batches are a loader or a list of pairs; a single one is [(x, y)]"
-        what = given(batch)
-    raise TypeError(f"batch {number} must be a pair (x, y) of tensors, got {what}: {advice}")
 
 
 def check_whole(**numbers: Any) -> None:

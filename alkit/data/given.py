@@ -1,28 +1,47 @@
-"""What users give as data, as parts that a loop can ask for batches: sets, tensors, loaders."""
+"""What users give as data, as parts that a loop can ask for batches.
+
+    tensors, arrays, lists, frames, Datasets     samples with numbers: one order at one seed
+    loaders                                      their own batches, in their own order
+    streams                                      batches without rows
+
+x and y are handed on as they were given: class numbers stay class numbers, whole numbers are no
+texts. What is no tensor becomes one; labels that are words become numbers, and the words are kept.
+"""
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from alkit.data import datasets, tree
-from alkit.data.arguments import as_pair, given
-from alkit.data.labels import are_numbers
+from alkit.data.arguments import given
 from alkit.data.own import from_folder, from_frame
+from alkit.data.pairs import Words, as_inputs, as_pair, as_targets
 from alkit.data.parts import DataSet, Part
-from alkit.data.seeds import generator_for
+from alkit.data.seeds import drawing_from, generator_for, seed_for
 
-__all__ = ["Loader", "Mapped", "Pairs", "Source", "Splits", "as_source", "as_splits"]
+__all__ = [
+    "Loader",
+    "Mapped",
+    "Pairs",
+    "Source",
+    "Splits",
+    "as_source",
+    "as_splits",
+    "first_samples",
+    "in_memory",
+]
 
 
 class Source(Protocol):
-    """Samples that come in batches: a `Part`, or a `Loader`."""
+    """Samples that come in batches (x, y)."""
 
     @property
     def batches(self) -> Callable[..., Iterable[tuple[Any, Tensor]]]: ...
@@ -39,6 +58,9 @@ class Mapped:
     ) -> None:
         self.samples, self.collate = samples, collate
 
+    def __len__(self) -> int:
+        return len(self.samples)  # type: ignore[arg-type]
+
     def batches(
         self,
         batch_size: int,
@@ -47,12 +69,13 @@ class Mapped:
         epoch: int = 0,
         shuffle: bool = True,
         drop_last: bool = False,
-    ) -> DataLoader[Any]:
+    ) -> Iterable[tuple[Any, Tensor]]:
         """Return an epoch's batches."""
         order = generator_for("shuffle", int(seed), int(epoch))
         options: dict[str, Any] = {"batch_size": batch_size, "drop_last": drop_last}
         options["collate_fn"] = self.collate
-        return DataLoader(self.samples, shuffle=shuffle, generator=order, **options)
+        made: Any = DataLoader(self.samples, shuffle=shuffle, generator=order, **options)
+        return _Seeded(made, seed_for("samples", int(seed), int(epoch)))
 
 
 class _Rows(Dataset[Any]):
@@ -70,29 +93,23 @@ class _Rows(Dataset[Any]):
 
 
 class Pairs(Mapped):
-    """Samples in memory that are no `Part`: nested inputs, or targets that are no class numbers.
+    """Samples in memory, as they were given.
 
     Args:
         x: a tensor (N, ...), or tuples, lists and dicts of them.
         y: (N, ...): class numbers, or what a loss of your own compares.
     Raises:
-        ValueError: inputs and targets of different lengths.
+        ValueError: no samples, or inputs and targets of different lengths.
     """
 
     def __init__(self, x: Any, y: Tensor) -> None:
         if any(len(each) != len(y) for each in tree.tensors(x)):
             lengths = sorted({len(each) for each in tree.tensors(x)})
             raise ValueError(f"inputs of {lengths} samples and {len(y)} targets: give as many")
+        if not len(y):
+            raise ValueError("there are no samples: give at least one")
         super().__init__(_Rows(x, y), collate=_as_fetched)
         self.x, self.y = x, y
-
-    def __len__(self) -> int:
-        return len(self.y)
-
-    @property
-    def num_classes(self) -> int | None:
-        """One more than the highest class number; None where targets are no classes."""
-        return int(self.y.max()) + 1 if are_numbers(self.y) else None
 
 
 def _as_fetched(batch: Any) -> Any:
@@ -102,33 +119,122 @@ def _as_fetched(batch: Any) -> Any:
 class Loader:
     """An iterable of batches (x, y) as a source: its own batches, in its own order.
 
-    It is iterated once an epoch, and once for each look at it.
+    It is iterated once an epoch, and once for each look at it. A shuffle without a generator of its
+    own is a function of (seed, epoch); samplers are told the epoch.
+
+    Attributes:
+        batch_size: its own, where it says one.
     """
 
     def __init__(self, loader: Iterable[Any]) -> None:
         self.loader = loader
+        self.batch_size: int | None = getattr(loader, "batch_size", None)
 
-    def batches(self, batch_size: int, **options: Any) -> "Loader":
+    def batches(
+        self, batch_size: int, *, seed: int = 0, epoch: int = 0, **order: Any
+    ) -> Iterable[tuple[Any, Tensor]]:
         """Return the loader's batches; size and order are its own."""
-        return self
+        sampler = getattr(self.loader, "batch_sampler", None)
+        for each in (sampler, getattr(sampler, "sampler", None), self.loader):
+            if tells := getattr(each, "set_epoch", None):
+                tells(epoch)
+        return _Seeded(self.loader, seed_for("loader", int(seed), int(epoch)))
+
+    def generators(self) -> list[torch.Generator]:
+        """Return the generators that the user gave, which go on from epoch to epoch."""
+        sampler = getattr(self.loader, "batch_sampler", None)
+        inner = getattr(sampler, "sampler", None)
+        found = [getattr(each, "generator", None) for each in (self.loader, inner)]
+        return list({id(each): each for each in found if each is not None}.values())
 
     def __len__(self) -> int:
         """Return how many batches there are; a TypeError where the loader does not know."""
         return len(self.loader)  # type: ignore[arg-type]
 
+
+class _Seeded:
+    """Batches (x, y) of something that may draw from torch's generator, as a function of a seed.
+
+    The generator that everybody shares is given back between two batches.
+    """
+
+    def __init__(self, source: Iterable[Any], seed: int) -> None:
+        self.source, self.seed = source, seed
+
+    def __len__(self) -> int:
+        return len(self.source)  # type: ignore[arg-type]
+
     def __iter__(self) -> Iterator[tuple[Any, Tensor]]:
-        return (as_pair(batch, number) for number, batch in enumerate(self.loader))
+        state = torch.Generator().manual_seed(self.seed).get_state()
+        with drawing_from(state):
+            batches = iter(self.source)
+        for number in range(1 << 62):
+            with drawing_from(state):
+                batch = next(batches, None)
+            if batch is None:
+                return
+            yield as_pair(batch, number)
+
+
+def in_memory(source: Any) -> tuple[Any, Tensor]:
+    """Return all samples (x, y) in memory, for methods that pick or deal them by number.
+
+    Raises:
+        ValueError: samples that differ when they are read twice, which memory would freeze.
+    """
+    if isinstance(source, Part):
+        source = source.floats()
+        return source.x, source.y
+    if isinstance(source, Pairs):
+        return source.x, source.y
+    made = source
+    if isinstance(source, Loader) and isinstance(source.loader, DataLoader):
+        loader = source.loader
+        if not isinstance(loader.dataset, IterableDataset):
+            made = Mapped(loader.dataset, collate=loader.collate_fn)
+    once, twice = (next(iter(made.batches(8, shuffle=False, seed=at))) for at in (0, 1))
+    if not all(map(torch.equal, tree.tensors(once), tree.tensors(twice))):
+        raise ValueError(
+            "the samples differ when they are read twice (augmented?), and this method keeps them"
+            " in memory, where they would stay as they were read first: give samples that do not"
+            " change"
+        )
+    pairs = list(made.batches(512, shuffle=False))
+    x, y = (tree.joined([pair[at] for pair in pairs]) for at in (0, 1))
+    return x, y
+
+
+def first_samples(source: Any, count: int) -> tuple[Any, Any]:
+    """Return the first samples, or fewer, without a trace: generators are given back.
+
+    Raises:
+        ValueError: there are none.
+    """
+    generators = source.generators() if isinstance(source, Loader) else []
+    states = [each.get_state() for each in generators]
+    batch = next(iter(source.batches(count, shuffle=False)), None)
+    for each, state in zip(generators, states, strict=True):
+        each.set_state(state)
+    if batch is None or not tree.batch_size(batch[0]):
+        raise ValueError("the data have no samples: give at least one")
+    return tree.map_tensors(lambda tensor: tensor[:count], batch)
 
 
 @dataclass(frozen=True)
 class Splits:
-    """The parts of a run; `num_classes` is None where nothing says it."""
+    """The parts of a run.
+
+    Attributes:
+        classes: names of the classes, where they have some.
+        num_classes: of a data set that says it.
+    """
 
     train: Source
     validation: Source | None = None
     test: Source | None = None
     name: str = "data"
     num_classes: int | None = None
+    classes: tuple[str, ...] = ()
 
     def fingerprint(self) -> str:
         """Name the data, the sizes, and a hash of the labels: another split is other data."""
@@ -146,46 +252,46 @@ def as_splits(train: Any, validation: Any = None, test: Any = None) -> Splits:
     Args:
         train: a `DataSet` or its name, a data frame of texts (columns text and label) or the path
             of a folder of images (a folder a class), which may bring the other parts; a `Part`;
-            tensors (x, y) of all samples, y class numbers or other targets; a
-            `torch.utils.data.Dataset`; or an iterable of batches, such as a DataLoader.
+            (x, y) of all samples, tensors, arrays or lists; a frame of numbers with a column
+            "label"; a `torch.utils.data.Dataset`; or an iterable of batches, such as a DataLoader.
         validation, test: likewise, but for a name; None for those of the set, or none.
     Raises:
         TypeError: something else.
+        ValueError: a label of the other parts that the training part does not have as a word.
     """
     if isinstance(train, Splits):
         return train
     whole = _made(train)
+    words: Words = {}
     if isinstance(whole, DataSet):
-        return Splits(
-            whole.train,
-            whole.validation if validation is None else as_source(validation),
-            whole.test if test is None else as_source(test),
-            whole.name,
-            whole.num_classes,
-        )
-    return Splits(
-        as_source(train),
-        None if validation is None else as_source(validation),
-        None if test is None else as_source(test),
-        num_classes=getattr(as_source(train), "num_classes", None),
-    )
+        held = whole.validation if validation is None else as_source(validation)
+        last = whole.test if test is None else as_source(test)
+        return Splits(whole.train, held, last, whole.name, whole.num_classes, whole.class_names)
+    first = as_source(whole, words)
+    others = [None if each is None else as_source(each, words) for each in (validation, test)]
+    return Splits(first, others[0], others[1], classes=tuple(map(str, words)))
 
 
 def _made(samples: Any) -> Any:
-    """Make a data set of what names one, or is a table or a folder of samples."""
+    """Make a data set of what names one, or is a table of texts or a folder of images."""
     if isinstance(samples, str):
         return datasets.load(samples)
     if isinstance(samples, Path):
         return from_folder(samples)
-    return from_frame(samples) if isinstance(samples, pd.DataFrame) else samples
+    if isinstance(samples, pd.DataFrame) and ("text" in samples or "label" not in samples):
+        return from_frame(samples)
+    return samples
 
 
-def as_source(samples: Any) -> Source:
+def as_source(samples: Any, words: Words | None = None) -> Source:
     """Return what was given as one part, see `as_splits`.
 
+    Args:
+        words: classes that are words, by number; filled by the first part.
     Raises:
         TypeError: something that gives no batches (x, y), or gives them only once.
     """
+    words = {} if words is None else words
     if hasattr(samples, "batches"):
         return samples
     if isinstance(samples, IterableDataset):
@@ -195,12 +301,13 @@ def as_source(samples: Any) -> Source:
         )
     if isinstance(samples, Dataset):
         return Mapped(samples)
-    if isinstance(samples, tuple) and len(samples) == 2 and isinstance(samples[1], Tensor):
-        x, y = samples
-        if isinstance(x, Tensor) and are_numbers(y):
-            return Part(x, y, int(y.max()) + 1)
-        return Pairs(x, y)
-    if isinstance(samples, Iterable) and not isinstance(samples, str | Tensor | dict):
+    if isinstance(samples, pd.DataFrame):
+        samples = samples.drop(columns="label").to_numpy(), samples["label"].to_numpy()
+    if isinstance(samples, Mapping) and {"data", "target"} <= samples.keys():  # scikit-learn's
+        samples = samples["data"], samples["target"]
+    if isinstance(samples, tuple) and len(samples) == 2 and _are_targets(samples[1]):
+        return Pairs(as_inputs(samples[0]), as_targets(samples[1], words))
+    if isinstance(samples, Iterable) and not isinstance(samples, str | Tensor | Mapping):
         if iter(samples) is samples:
             raise TypeError(
                 f"data is {given(samples)}, which can be read once: give a list, a DataLoader or"
@@ -208,6 +315,13 @@ def as_source(samples: Any) -> Source:
             )
         return Loader(samples)
     raise TypeError(
-        f"data is {given(samples)}: give a DataSet or its name, a Part, a data frame of texts, the"
-        " Path of a folder of images, tensors (x, y), a Dataset, or an iterable of batches (x, y)"
+        f"data is {given(samples)}: give (x, y) as tensors, arrays or lists, a Dataset, a"
+        " DataLoader or another iterable of batches (x, y), a frame, a DataSet or its name, a Part,"
+        " or the Path of a folder of images"
     )
+
+
+def _are_targets(value: Any) -> bool:
+    """Say whether something is all targets, and not one of two batches."""
+    plain = isinstance(value, list) and bool(value) and np.ndim(value[0]) == 0
+    return isinstance(value, Tensor | np.ndarray | pd.Series) or plain

@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import one_hot
 
 from alkit.data import augment as augmentation
 from alkit.data.arguments import Brief, check_whole
@@ -105,10 +104,10 @@ class Part(Brief):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Batches(Brief):
-    """Yield (inputs, y_onehot) of a part's mini-batches, the same ones at each iteration.
+    """Yield (inputs, class numbers) of a part's mini-batches, the same ones at each iteration.
 
     Inputs are float (B, C, H, W) for images; for texts (tokens_BT, mask_BT), the mask true at
-    tokens, both cut to the longest text of the batch. y_onehot is float32 (B, K).
+    tokens, both cut to the longest text of the batch. Class numbers are int64 (B,).
     """
 
     part: Part
@@ -143,12 +142,12 @@ class Batches(Brief):
         return torch.randperm(len(self.part), generator=generator)
 
     def _batch(self, number: int, rows_B: Tensor) -> tuple[Inputs, Tensor]:
-        x, y_BK = self.part.x[rows_B], one_hot(self.part.y[rows_B], self.part.num_classes).float()
+        x, y_B = self.part.x[rows_B], self.part.y[rows_B]
         if not self.part.is_text:
-            return self._images(number, x), y_BK
+            return self._images(number, x), y_B
         mask_BT = x != self.part.pad
         longest = int(mask_BT.sum(dim=1).max())
-        return (x[:, :longest].contiguous(), mask_BT[:, :longest].contiguous()), y_BK
+        return (x[:, :longest].contiguous(), mask_BT[:, :longest].contiguous()), y_B
 
     def _images(self, number: int, x: Tensor) -> Tensor:
         """Augment and scale; cropping bytes before they become floats moves a quarter as much."""

@@ -1,10 +1,13 @@
 """Seeds and generators as functions of a key: what comes out never depends on timing or order."""
 
 import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
+from torch import Tensor
 
-__all__ = ["generator_for", "seed_for"]
+__all__ = ["drawing_from", "generator_for", "seed_for"]
 
 
 def seed_for(*key: int | str) -> int:
@@ -16,3 +19,19 @@ def seed_for(*key: int | str) -> int:
 def generator_for(*key: int | str, device: torch.device | str = "cpu") -> torch.Generator:
     """Return a fresh generator on `device`, seeded by the hash of `key`."""
     return torch.Generator(device).manual_seed(seed_for(*key))
+
+
+@contextmanager
+def drawing_from(state: Tensor) -> Iterator[None]:
+    """Let torch's generator go on from a state, which is kept, and have its own back.
+
+    Args:
+        state: of `torch.Generator.get_state`; changed in place.
+    """
+    before = torch.get_rng_state()
+    torch.set_rng_state(state)
+    try:
+        yield
+    finally:
+        state.copy_(torch.get_rng_state())
+        torch.set_rng_state(before)

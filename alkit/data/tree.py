@@ -1,13 +1,23 @@
 """Nested tuples, lists and dicts of tensors: what travels between blocks (a tensor and its mask,
 say)."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from operator import itemgetter
 from typing import Any
 
+import torch
 from torch import Tensor
 
-__all__ = ["batch_size", "detach", "map_tensors", "micro_batches", "tensors", "to_device"]
+__all__ = [
+    "batch_size",
+    "detach",
+    "differentiable",
+    "joined",
+    "map_tensors",
+    "micro_batches",
+    "tensors",
+    "to_device",
+]
 
 
 def map_tensors(fn: Callable[[Tensor], Any], tree: Any) -> Any:
@@ -34,6 +44,11 @@ def tensors(tree: Any) -> Iterator[Tensor]:
     elif isinstance(tree, (tuple, list)):
         for branch in tree:
             yield from tensors(branch)
+
+
+def differentiable(tensor: Tensor) -> bool:
+    """Say whether a tensor can have a gradient: complex numbers can."""
+    return tensor.is_floating_point() or tensor.is_complex()
 
 
 def detach(tree: Any) -> Any:
@@ -64,11 +79,23 @@ def batch_size(tree: Any) -> int:
     return first.shape[0]
 
 
+def joined(trees: Sequence[Any]) -> Any:
+    """Return the batches of one thing, nested or not, as one."""
+    first = trees[0]
+    if isinstance(first, Tensor):
+        return torch.cat(list(trees))
+    if isinstance(first, dict):
+        return {key: joined([each[key] for each in trees]) for key in first}
+    if isinstance(first, tuple | list):
+        return type(first)(map(joined, zip(*trees, strict=True)))
+    return first
+
+
 def micro_batches(tree: Any, micro: int) -> Iterator[Any]:
-    """Yield `micro` equal parts of a batch; raises a ValueError if it does not divide."""
+    """Yield `micro` parts of a batch, as equal as can be; a ValueError if it has fewer samples."""
     size = batch_size(tree)
-    if size % micro:
+    if size < micro:
         raise ValueError(f"a batch of {size} does not divide into {micro} micro-batches")
-    step = size // micro
-    for start in range(0, size, step):
-        yield map_tensors(itemgetter(slice(start, start + step)), tree)
+    ends = [part * size // micro for part in range(micro + 1)]
+    for start, end in zip(ends, ends[1:], strict=False):
+        yield map_tensors(itemgetter(slice(start, end)), tree)

@@ -3,8 +3,7 @@
 methods, schedules      four choices a method; orders and edges
 modules, stage, weights, options    a pipeline, the mathematics of a module, versions of its weights
 train, share, trainer, fit          an epoch on any executor; ranks; behind `alkit.fit`
-recursion               the same methods as plain loops over batches: what the pipelines must equal
-planner, memory         where to cut, what is held
+memory                  what is held
 """
 
 from alkit.delayed.methods import METHODS, Method

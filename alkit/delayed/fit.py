@@ -57,6 +57,7 @@ def _fit(pipeline: Pipeline, asked: Asked) -> Record:
         asked.plan,
         identity={"method": asked.method, "micro": asked.micro, "threads": asked.threads},
         checkpoint=asked.checkpoint,
+        anyway=asked.resume == "anyway",
         tensorboard=asked.tensorboard,
         progress=asked.progress,
         group=meet(executor, pipeline),

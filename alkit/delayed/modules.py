@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from alkit.engine.device import place
+from alkit.engine.optimizers import made
 from alkit.engine.random import random_from
 from alkit.models.blocks import as_blocks
 from alkit.models.modes import evaluating
@@ -84,7 +85,7 @@ class Pipeline(nn.Module):
         self.rates = [1.0] * len(self) if rates is None else list(rates)
         if len(self.rates) != len(self):
             raise ValueError(f"{len(self.rates)} rates for {len(self)} modules: give one each")
-        self.optimizers = [_made(optimizer, module) for module in self]
+        self.optimizers = [made(optimizer, module.named_parameters()) for module in self]
         # rates as the optimisers were made with; a schedule's factor applies to these
         self.base_rates = [_rates(each) for each in self.optimizers]
         for each, factor in zip(self.optimizers, self.rates, strict=True):
@@ -158,11 +159,6 @@ def _check_shared(pipeline: Pipeline) -> None:
                     f"modules {other} and {k} share a parameter ({its_name} and {name}): untie it,"
                     " or cut so that both uses are in one module"
                 )
-
-
-def _made(optimizer: Optimizer, module: Module) -> torch.optim.Optimizer | None:
-    parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
-    return optimizer(parameters) if parameters else None
 
 
 def _rates(optimizer: torch.optim.Optimizer | None) -> list[float]:

@@ -24,6 +24,8 @@ from alkit.delayed.options import Options
 from alkit.delayed.weights import Versions
 from alkit.engine.device import device_of, place
 from alkit.engine.losses import Losses
+from alkit.engine.reduction import shares
+from alkit.engine.steps import check_reached
 
 __all__ = ["ModuleStage"]
 
@@ -37,6 +39,7 @@ class _Flight:
     x: Any
     y: Any
     version: int
+    share: float = 1.0  # of the micro-batch's loss in the batch's
     output: Any = None  # with its graph, unless the forward is run again
     leaves: dict[str, Tensor] = field(default_factory=dict)
 
@@ -78,12 +81,12 @@ class ModuleStage:
 
     def forward(self, payload: tuple[Any, Any] | None, batch: int, micro: int) -> Any:
         """Take (x, y), hand on (output, y); the last module keeps the loss and hands on nothing."""
-        x, y = self._next(payload, micro)
+        x, (y, share) = self._next(payload, micro)
         x = place(x, self.module)
         y = place(y, self.module) if self.is_last else y
         version = self.method.version(batch, self.stages)
         version = self.versions.number if version is None else version
-        flight = _Flight(tree.detach(x), y, version)
+        flight = _Flight(tree.detach(x), y, version, share)
         self.forwarded = batch
         if self.runs_again:
             output = self._first_run(flight, (batch, micro))
@@ -92,7 +95,7 @@ class ModuleStage:
         self.flights[batch, micro] = flight
         self.input_bytes = sum(t.numel() * t.element_size() for t in tree.tensors(flight.x))
         self.peak_flights = max(self.peak_flights, len(self.flights))
-        return None if self.is_last else (tree.detach(output), y)
+        return None if self.is_last else (tree.detach(output), (y, share))
 
     def backward(self, payload: list[Tensor | None] | None, batch: int, micro: int) -> Any:
         """Take the gradients of the output's tensors, hand on those of the input's."""
@@ -100,7 +103,7 @@ class ModuleStage:
         if self.runs_again:
             flight.version = flight.version if self.method.backward == "recompute" else -1
             self._graph(flight, (batch, micro), moves=self.options.replay_moves, again=True)
-        roots = [t for t in tree.tensors(flight.output) if t.is_floating_point()]
+        roots = [t for t in tree.tensors(flight.output) if tree.differentiable(t)]
         if self.is_last:
             payload = [torch.ones_like(root) for root in roots]
         assert payload is not None  # only the last module is handed nothing
@@ -132,6 +135,8 @@ class ModuleStage:
         for name, parameter in self.versions.parameters.items():
             parameter.grad = self.gradients.get(name)
         self.gradients = {}
+        if not self.first_batch + batch:
+            check_reached(self.module.blocks)
         if self.optimizer is not None:
             self._set_rate(self.optimizer, self.first_batch + batch)
             self._clip()
@@ -139,10 +144,12 @@ class ModuleStage:
 
     def _next(self, payload: Any, micro: int) -> tuple[Any, Any]:
         """Return the micro-batch: the first module gets whole batches and cuts them itself."""
-        if self.index or self.micro == 1:
+        if self.index:
             return payload
         if micro == 0:
-            self.rest = list(tree.micro_batches(payload, self.micro))
+            parts = list(tree.micro_batches(payload, self.micro))
+            weigh = shares(self.pipeline.loss_fn, [y for _, y in parts])
+            self.rest = [(x, (y, own)) for (x, y), own in zip(parts, weigh, strict=True)]
         return self.rest.pop(0)
 
     def _first_run(self, flight: _Flight, at: Place) -> Any:
@@ -171,7 +178,7 @@ class ModuleStage:
         flight.leaves = self.versions.leaves(version)
         output = self._call(flight.leaves, flight.x, at, moves=moves, again=again)
         if self.is_last:
-            output = self.pipeline.loss_fn(output, flight.y) / self.micro
+            output = self.pipeline.loss_fn(output, flight.y) * flight.share
             self._note(output.detach(), at[1])
         flight.output = output
         return output
@@ -181,12 +188,13 @@ class ModuleStage:
     ) -> Any:
         """Run the module with these weights; its buffers move, or copies of them do."""
         buffers = dict(self.module.named_buffers())
-        if not moves:
-            buffers = {name: buffer.clone() for name, buffer in buffers.items()}
+        # its own buffers stay where they are: what a block assigns to them is kept
+        given = {} if moves else {name: buffer.clone() for name, buffer in buffers.items()}
+        buffers = given or buffers
         noise = "again" if again and not self.options.replay_noise else "once"
         key = (self.options.seed, noise, self.first_batch + at[0], at[1])
         with self.options.recording(self.index, weights.values(), buffers.values()):
-            return functional_call(self.module, weights | buffers, (x, key))
+            return functional_call(self.module, weights | given, (x, key))
 
     def _accumulate(self, found: dict[str, Tensor | None], others: list[Tensor | None]) -> None:
         """Add to the gradients; copy what shares memory, for an update may change it in place.
@@ -253,4 +261,4 @@ class ModuleStage:
 
 
 def _leaf(tensor: Tensor) -> Tensor:
-    return tensor.detach().requires_grad_(tensor.is_floating_point())
+    return tensor.detach().requires_grad_(tree.differentiable(tensor))

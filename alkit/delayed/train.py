@@ -9,7 +9,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from alkit.data import tree
-from alkit.data.arguments import Brief, as_pair, changed
+from alkit.data.arguments import Brief, changed
+from alkit.data.pairs import as_pair
 from alkit.delayed.methods import Method, method_named
 from alkit.delayed.modules import Loss, Optimizer, Pipeline, sgd
 from alkit.delayed.options import Options
@@ -18,6 +19,7 @@ from alkit.delayed.share import execute_on_ranks
 from alkit.delayed.stage import ModuleStage
 from alkit.engine.device import synchronize
 from alkit.engine.local import run_single, run_threads
+from alkit.engine.reduction import check_reduction
 from alkit.schedule.task import free_workers
 from alkit.schedule.timeline import Timeline
 
@@ -92,7 +94,8 @@ def train_epoch(
     """Train once on every batch; all executors end in the same bits.
 
     Args:
-        batches: pairs (x, y) of equal shapes; y goes to the loss.
+        batches: pairs (x, y), which may differ in size; y goes to the loss. One with fewer samples
+            than micro-batches and replicas ask for is trained with the batch before it.
         executor: "single", on the calling thread; "threads", one a module; "ranks", to be called on
             every rank with the same pipeline and batches (see `alkit.launch`), a rank a module.
         micro: micro-batches a batch, for 2bw, gpipe and 1f1b.
@@ -105,12 +108,15 @@ def train_epoch(
             those of the first pipeline.
         settings: see `Options`.
     Raises:
-        ValueError: an unknown method or executor, no batches, or batches of unequal shapes.
+        ValueError: an unknown method or executor, no batches, or with `micro` a loss that does not
+            say whether it is a mean or a sum.
         FloatingPointError: a loss is not finite. The pipeline is spoilt then.
     """
     if executor not in EXECUTORS:
         raise ValueError(f"executor is {executor!r}: give {', '.join(EXECUTORS)}")
     chosen, options = method_named(method), changed(Options, settings)
+    if micro > 1:
+        check_reduction(pipeline.loss_fn)
     schedule = schedule_for(method, len(pipeline), micro, drain=drain)
     if workers is not None:
         if executor != "threads":
@@ -119,7 +125,7 @@ def train_epoch(
     stages = _stages(pipeline, chosen, options, micro)
     if replicas < 1 or (replicas > 1 and executor != "ranks"):
         raise ValueError(f"{replicas} replicas on {executor}: replicas are for ranks, 1 or more")
-    feed, start_s = _Feed(batches, replicas, len(pipeline)), time.perf_counter()
+    feed, start_s = _Feed(batches, micro, replicas, len(pipeline)), time.perf_counter()
     if executor == "ranks":
         options = {"threads": threads, "replicas": replicas}
         timeline = execute_on_ranks(pipeline, schedule, stages, feed, **options)
@@ -151,36 +157,54 @@ def _stages(pipeline: Pipeline, method: Method, options: Options, micro: int) ->
 
 
 class _Feed:
-    """Passes batches on, counts them, and sees that they are of one shape.
+    """Passes batches on and counts them.
 
-    With replicas it passes on this rank's pipeline's part.
+    With replicas it passes on this rank's pipeline's part. A batch of too few samples joins the one
+    before it, so one batch waits here.
     """
 
     def __init__(
-        self, batches: Iterable[tuple[Any, Any]], replicas: int = 1, modules: int = 1
+        self,
+        batches: Iterable[tuple[Any, Any]],
+        micro: int = 1,
+        replicas: int = 1,
+        modules: int = 1,
     ) -> None:
         self.source, self.replicas, self.modules = batches, replicas, modules
+        self.least = micro * replicas
         self.batches = self.samples = 0
-        self.shapes: list[tuple[int, ...]] = []
 
     def __iter__(self) -> Iterator[tuple[Any, Any]]:
-        for number, batch in enumerate(self.source):
-            payload = as_pair(batch, number)
-            shapes = [tuple(tensor.shape) for tensor in tree.tensors(payload)]
-            if self.batches and shapes != self.shapes:
-                raise ValueError(
-                    f"batch {self.batches} has the shapes {shapes} and those before"
-                    f" {self.shapes}: drop the last, smaller batch, or pad it"
-                )
-            self.shapes = shapes
+        pairs = (as_pair(batch, number) for number, batch in enumerate(self.source))
+        for payload in self._filled(pairs):
             self.batches += 1
             self.samples += tree.batch_size(payload[0])
             yield self._part(payload)
 
+    def _filled(self, pairs: Iterator[tuple[Any, Any]]) -> Iterator[tuple[Any, Any]]:
+        if self.least == 1:
+            yield from pairs
+            return
+        held = next(pairs, None)
+        for payload in pairs:
+            if tree.batch_size(payload[0]) < self.least:
+                held = tree.joined([held, payload])
+            else:
+                assert held is not None  # the first one, or a later one
+                yield held
+                held = payload
+        if held is not None:
+            yield held
+
     def _part(self, payload: tuple[Any, Any]) -> tuple[Any, Any]:
+        size = tree.batch_size(payload[0])
+        if size < self.least:
+            raise ValueError(
+                f"a batch of {size} does not divide into {self.least} parts, micro-batches of"
+                f" {self.replicas} replicas: give larger batches"
+            )
         if self.replicas == 1:
             return payload
-        size = tree.batch_size(payload[0])
         if size % self.replicas:
             raise ValueError(f"a batch of {size} does not divide among {self.replicas} replicas")
         start = dist.get_rank() // self.modules * (size // self.replicas)

@@ -1,39 +1,35 @@
 """Difference target propagation with learned backprop targets, and layer-parallel feedback.
 
 net = alkit.dtp.network("tiny", channels=1)
-record = alkit.dtp.train(net, data, method="dtp", ranks=2)
+record = alkit.fit(net, data, method="dtp", ranks=2)
 
 invertible, block, networks         parts with their inverses, blocks, the published networks
 convert                             feedback for torch's own modules
 losses, closed, targets, angles     what feedback learns, how targets come down, beside backprop
-feedback, direct, noise, trainer, assign    one block's loop, one step, who runs what
-train, record                       a run
+feedback, direct, noise             one block's loop
+stages, trainer, assign, fit        blocks as stages of the engine, who runs what, a run
 """
 
 from alkit.dtp.angles import compare
 from alkit.dtp.block import Block
 from alkit.dtp.convert import from_blocks
 from alkit.dtp.feedback import NotFinite
+from alkit.dtp.fit import Details, train
 from alkit.dtp.invertible import NoInverse
 from alkit.dtp.networks import EXACT, NETWORKS, Net, Switches, network
-from alkit.dtp.presets import PRESETS, Preset
-from alkit.dtp.record import Record
 from alkit.dtp.settings import METHODS, Settings
-from alkit.dtp.train import train
 from alkit.engine.group import RanksDiffer
 
 __all__ = [
     "EXACT",
     "METHODS",
     "NETWORKS",
-    "PRESETS",
     "Block",
+    "Details",
     "Net",
     "NoInverse",
     "NotFinite",
-    "Preset",
     "RanksDiffer",
-    "Record",
     "Settings",
     "Switches",
     "compare",

@@ -41,6 +41,7 @@ class DirectFeedback(BlockFeedback):
                 made.uniform_(-bound, bound, generator=generator_for(settings.seed, "direct", n))
                 net.register_parameter(f"direct_{n}", nn.Parameter(made.to(s.device)))
         super().__init__(net, settings)
+        self.rule = "direct"
 
     def parameters(self, n: int) -> list[nn.Parameter]:
         """Return Q_n."""
@@ -51,6 +52,10 @@ class DirectFeedback(BlockFeedback):
         with torch.no_grad():
             found = [(last @ self._map(n).T).view_as(run.s[n]) for n in self.loops]
         return [*found, last]
+
+    def own_delta(self, n: int, run: Pass, sent: Tensor) -> Tensor:
+        """Return block n's delta of the output's."""
+        return (sent @ self._map(n).T).view_as(run.s[n])
 
     def _map(self, n: int) -> nn.Parameter:
         return getattr(self.net, f"direct_{n}")

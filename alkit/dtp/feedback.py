@@ -86,6 +86,10 @@ class BlockFeedback:
         """Return all blocks' deltas from the output's."""
         return targets(self.net, run, last, self.rule)
 
+    def own_delta(self, n: int, run: Pass, sent: Tensor) -> Tensor:
+        """Return block n's delta of what was sent down to it."""
+        return sent
+
     def sigma(self, n: int) -> float:
         """Return the noise of block n."""
         return self.lists.sigma[self.loops.index(n)]

@@ -1,29 +1,54 @@
-"""Target propagation behind `alkit.fit`."""
+"""Target propagation behind `alkit.fit`: its trainer in the one loop."""
 
+import hashlib
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from importlib import import_module
+from typing import Any
+
+import pandas as pd
+import torch
+from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from alkit.data.arguments import Brief, changed
+from alkit.data.given import first_samples
 from alkit.dtp.convert import from_blocks
 from alkit.dtp.networks import Net
-from alkit.dtp.train import train
-from alkit.engine.asked import Asked
+from alkit.dtp.settings import Settings
+from alkit.dtp.trainer import Trainer, feedback_for
+from alkit.engine.asked import Asked, fit_on_ranks, meet
+from alkit.engine.device import place
+from alkit.engine.loop import Plan, train_epochs
+from alkit.engine.rank_device import place_whole
 from alkit.engine.record import Record
 
-__all__ = ["fit", "model_of"]
+__all__ = ["Details", "digest", "fit", "model_of"]
 
 # what its own settings call these options
-NAMES = {name: name for name in ("epochs", "schedule", "augment", "seed", "threads")}
-NAMES |= {"batch_size": "batch", "clip": "clip"}
-REFUSED: tuple[str, ...] = (
-    "optimizer",
-    "workers",
-    "cuts",
-    "micro",
-    "exits",
-    "tensorboard",
-    "accumulate",
-    "compile",
-)
-REFUSED += ("end_factor", "drop_last", "patience", "evaluate_train", "stop_at_divergence")
+NAMES = {name: name for name in ("epochs", "augment", "seed", "threads", "clip")}
+NAMES |= {"batch_size": "batch"}
+
+
+@dataclass(frozen=True, repr=False)
+class Details(Brief):
+    """What target propagation leaves beside the record, the same on all ranks.
+
+    Attributes:
+        feedback_losses: by block, (steps, K_n), of all epochs.
+        angles: rows of `alkit.dtp.compare`, by epoch.
+        loads: seconds of each loop for a batch, as assigned by; owners: each loop's rank.
+        seconds: by rank, kind and block, of all steps of this call.
+        digest: SHA-256 of all bits of the network.
+    """
+
+    feedback_losses: dict[int, Tensor]
+    angles: pd.DataFrame
+    loads: list[float]
+    owners: list[int]
+    seconds: pd.DataFrame
+    digest: str
 
 
 def model_of(asked: Asked) -> Net:
@@ -37,25 +62,112 @@ def model_of(asked: Asked) -> Net:
 def fit(asked: Asked) -> Record:
     """Run what was asked: a `Net` of `alkit.dtp.network`, or blocks, for which feedback is made.
 
-    Settings are those of `alkit.dtp.Settings`. The weights are those of the last epoch.
+    Settings are those of `alkit.dtp.Settings`.
     """
-    asked.refuse(*REFUSED, why="see alkit.dtp.Settings for its own")
+    words = ("cuts", "micro", "exits", "accumulate", "compile", "end_factor")
+    asked.refuse(*words, why="see alkit.dtp.Settings for its own")
     asked.refuse("precision", why="feedback's gradients are float32, narrower ones are untried")
+    if asked.on_ranks and asked.method in ("bp", "ddtp"):
+        why = {"bp": "bp has no feedback loops", "ddtp": "ddtp's loops need all later blocks"}
+        raise ValueError(f"{why[asked.method]}, so ranks can't share them: give workers=")
     net = model_of(asked)
-    changes = asked.given_options(**NAMES) | dict(asked.changes)
+    if asked.ranks == 1:
+        return _fit(net, asked)
+    # what is wrong is said before a start, and DDTP's maps are made
+    feedback_for(net, _settings(asked), place(first_samples(asked.data.train, 1)[0], net))
+    return fit_on_ranks(_fit, net, asked)
+
+
+def _fit(net: Net, asked: Asked) -> Record:
+    own = _settings(asked)
+    plan = replace(
+        asked.plan,
+        epochs=own.epochs,
+        batch_size=own.batch,
+        seed=own.seed,
+        augment=own.augment,
+        schedule="constant",
+        clip=None,
+    )
+    place_whole(net, asked.own_device, on_ranks=asked.on_ranks)
+    group = meet("ranks" if asked.on_ranks else "single", net)
+    sample, length = place(first_samples(asked.data.train, own.batch)[0], net), 0
+    if own.schedule == "cosine":
+        own, length = _length(plan, own, asked)
+    workers = asked.workers or (len(net) if asked.executor == "threads" else 1)
+    trainer = Trainer(
+        net,
+        own,
+        sample,
+        own.epochs * length,
+        workers=workers,
+        group=group,
+        factory=asked.optimizer,
+    )
+    record = train_epochs(
+        trainer,
+        asked.data,
+        plan,
+        identity=own.plain() | {"network": str(net.blocks)},
+        checkpoint=asked.checkpoint,
+        anyway=asked.resume == "anyway",
+        tensorboard=asked.tensorboard,
+        progress=asked.progress,
+        group=group,
+        metrics=asked.metrics,
+    )
+    learned = {n: torch.cat(parts) for n, parts in trainer.feedback_losses.items()}
+    details = Details(
+        feedback_losses=learned,
+        angles=pd.DataFrame(trainer.angles),
+        loads=trainer.loads,
+        owners=list(trainer.owners),
+        seconds=trainer.seconds(),
+        digest=digest(net),
+    )
+    return replace(record, details=details)
+
+
+def _settings(asked: Asked) -> Settings:
+    changes = asked.given_options(**NAMES) | dict(asked.changes) | {"method": asked.method}
     if asked.one_lr is not None:
         changes["lr"] = asked.one_lr
-    own = train(
-        net,
-        asked.data,
-        asked.method,
-        device=asked.device,
-        ranks=asked.ranks,
-        group=asked.group,
-        checkpoint=asked.checkpoint,
-        progress=asked.progress,
-        settings=asked.settings,
-        metrics=asked.metrics,
-        **changes,
-    )
-    return Record.of_steps(net, own, changes, best_epoch=len(own.history))
+    if asked.plan.schedule != "constant":
+        changes["schedule"] = asked.plan.schedule
+    elif asked.optimizer is not None:
+        changes.setdefault("schedule", "none")  # one of the user's has the rate that it was given
+    return changed(asked.settings or Settings, changes)
+
+
+def _length(plan: Plan, own: Settings, asked: Asked) -> tuple[Settings, int]:
+    """Return how many batches an epoch has, for a rate that falls over all steps.
+
+    Raises:
+        ValueError: that rate was asked for, and the batches have no length.
+    """
+    batches: Iterable[Any] = plan.batches(asked.data.train, 0)
+    try:
+        return own, len(batches)  # type: ignore[arg-type]
+    except TypeError as error:
+        asked_for = asked.plan.schedule != "constant" or "schedule" in asked.changes
+        if asked_for or asked.settings is not None:
+            raise ValueError(
+                "schedule is 'cosine', which needs the number of batches, and these have no length:"
+                " give schedule='none', or a DataLoader of a Dataset"
+            ) from error
+    return replace(own, schedule="none"), 0
+
+
+def digest(net: nn.Module) -> str:
+    """Return the SHA-256 of all weights, forward and feedback."""
+    made = hashlib.sha256()
+    for tensor in net.state_dict().values():
+        made.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+    return made.hexdigest()
+
+
+def train(net: Net, data: Any, method: str = "dtp", **options: Any) -> Record:
+    """Call `alkit.fit`: this name goes with the next release."""
+    warnings.warn("alkit.dtp.train is alkit.fit(net, data, method=...)", FutureWarning, 2)
+    made: Record = import_module("alkit.records.fit").fit(net, data, method=method, **options)
+    return made

@@ -127,6 +127,10 @@ class Net(nn.Module):
         """Numbers of the blocks whose feedback learns: all with weights but block 0."""
         return [n for n, block in enumerate(self.blocks) if n and block.feedback_parameters()]
 
+    def named_optimizers(self) -> dict[str, None]:
+        """Return none: its trainer has them."""
+        return {}
+
     def label(self, block: int) -> str:
         """Return a block's name as tables show it: conv_0, fc, stage_1."""
         kinds = [type(piece) for piece in self.blocks[block].pieces]

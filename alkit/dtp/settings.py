@@ -47,16 +47,16 @@ class Settings:
         index: places for unpooling in the loss: "own" of the noisy pass, as published, or "frozen".
         symmetric: begin with feedback weights that are copies of the forward's, and no biases.
         optimizer, lr, momentum, weight_decay: of the forward weights.
-        clip: largest norm of all forward gradients; None: no limit.
+        clip: largest norm of a block's forward gradients; None: no limit.
         schedule: of lr: "cosine" to 0 over all steps; "cosine_published", an epoch a step, to 1e-5
             at epoch 85 of 90 and up again; "step", x 0.1 each 30 epochs; "none".
         batch: samples; the last batch of an epoch may be smaller.
         augment: of pictures, see `alkit.data.parts.Part.batches`.
         seed: of the order of samples and of all noise.
         threads: operator threads of each process.
+        owners: the rank of each loop; default the longest first, by measured seconds.
         lenient: lists of the wrong length are cut, or their last number repeated, with a warning,
             as in the published code.
-        check_every: steps between two comparisons of all ranks' weights.
         compare_every: epochs between two comparisons with backprop's gradients; 0: none.
         compare_beta: the beta of those.
     """
@@ -84,8 +84,8 @@ class Settings:
     augment: str = "none"
     seed: int = 0
     threads: int = 1
+    owners: Sequence[int] | None = None
     lenient: bool = False
-    check_every: int = 50
     compare_every: int = 0
     compare_beta: float = 0.005
 
@@ -107,7 +107,7 @@ class Settings:
                 f"compare_beta is {self.compare_beta}, lr {self.lr}, compare_every"
                 f" {self.compare_every}: give a compare_beta above 0, the others at least 0"
             )
-        for name in ("epochs", "batch", "samples", "threads", "check_every"):
+        for name in ("epochs", "batch", "samples", "threads"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}: it must be at least 1")
 
@@ -127,8 +127,9 @@ class Settings:
 
     def plain(self) -> dict[str, Any]:
         """Return what a checkpoint compares: all that changes a number."""
-        free = ("check_every", "lenient")
-        kept = {name: value for name, value in asdict(self).items() if name not in free}
+        kept = {
+            name: value for name, value in asdict(self).items() if name not in ("lenient", "owners")
+        }
         return {n: list(v) if isinstance(v, tuple) else v for n, v in kept.items()}
 
 

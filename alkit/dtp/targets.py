@@ -53,7 +53,7 @@ def _difference(net: Net, run: Pass, n: int, delta: Tensor) -> Tensor:
 
 
 def _plain(net: Net, run: Pass, n: int, delta: Tensor) -> Tensor:
-    return net.blocks[n].feedback(run.s[n] + delta, run.notes[n]) - run.s[n - 1]
+    return net.blocks[n].feedback(run.s[n] + delta, run.notes[n]) - run.inputs[n]
 
 
 RULES: dict[str, Callable[[Net, Pass, int, Tensor], Tensor]] = {

@@ -26,15 +26,17 @@ def foresee(network: Network, data: Examples, settings: Settings) -> Planner:
     reckoner = _reckoner(network, data, settings)
     fits = None if reckoner is None else reckoner.fits
     planner = settings.planner(network.sizes(), network.layers, network.units_a_layer, fits)
-    steps = math.ceil(len(data) // settings.batch / settings.every) if settings.every else 1
+    steps = math.ceil(len(data) / settings.batch / settings.every) if settings.every else 1
     most = settings.most_frozen(network.layers, network.frozen, settings.epochs * steps - 1)
     plan = None
     for frozen in range(network.frozen, most + 1):
         plan = planner.at(frozen, plan)
         network.check_cuts(plan.bounds)
-        if plan.batch > len(data):
+        if len(data) < (plan.batch if settings.drop_last else plan.replicas):
             samples = f"{len(data)} samples do not fill a batch of {plan.batch}"
-            raise ValueError(f"{samples}, which it is with {frozen} frozen layers")
+            raise ValueError(
+                f"{samples} on {plan.replicas} replicas, which it is with {frozen} frozen layers"
+            )
         if reckoner is not None:
             reckoner.check(plan)
     return planner

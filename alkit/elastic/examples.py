@@ -1,7 +1,7 @@
 """Samples by number, in an order that depends on the seed and the epoch alone.
 
-Step b of an epoch takes positions [b G, (b + 1) G) of the epoch's order, and replica r the r-th of
-R equal parts of them: a change of R leaves every global batch as it was.
+Step b of an epoch takes positions [b G, (b + 1) G) of the epoch's order, the last one what is left,
+and replica r the r-th of R parts of them: a change of R leaves every global batch as it was.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from alkit.data.arguments import Brief
 from alkit.data.augment import draw_windows, windows
 from alkit.data.seeds import generator_for
 
-__all__ = ["Examples", "order", "part_of"]
+__all__ = ["Examples", "order", "parts_of", "steps_of"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -70,7 +70,21 @@ def order(samples: int, seed: int, epoch: int) -> Tensor:
     return torch.randperm(samples, generator=generator_for(seed, "order", epoch))
 
 
-def part_of(rows: Tensor, replica: int, replicas: int) -> Tensor:
-    """Return a replica's part of a global batch, which must divide."""
-    size = len(rows) // replicas
-    return rows[replica * size : (replica + 1) * size]
+def steps_of(
+    rows: Tensor, batch: int, replicas: int = 1, *, drop_last: bool = False
+) -> list[Tensor]:
+    """Return the rows of each step: the last batch is smaller, or left out.
+
+    One that has no sample for every replica joins the batch before it.
+    """
+    steps = list(rows.split(batch))
+    if drop_last and len(steps[-1]) < batch:
+        steps.pop()
+    if len(steps) > 1 and len(steps[-1]) < replicas:
+        steps[-2:] = [torch.cat(steps[-2:])]
+    return steps
+
+
+def parts_of(rows: Tensor, replicas: int, micro: int) -> list[list[Tensor]]:
+    """Return a global batch as the micro-batches of every replica, as equal as can be."""
+    return [list(tree.micro_batches(own, micro)) for own in tree.micro_batches(rows, replicas)]

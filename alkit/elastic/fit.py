@@ -4,10 +4,11 @@ from dataclasses import replace
 
 from torch import nn
 
-from alkit.data.given import Pairs
+from alkit.data.given import in_memory
 from alkit.data.parts import Part
 from alkit.elastic.examples import Examples
 from alkit.elastic.network import Network
+from alkit.elastic.optim import Recipe
 from alkit.elastic.settings import Settings
 from alkit.elastic.train import train
 from alkit.engine.asked import Asked
@@ -16,9 +17,9 @@ from alkit.engine.record import Record
 __all__ = ["fit", "model_of"]
 
 NAMES = {name: name for name in ("epochs", "seed", "threads", "micro", "executor")}
-NAMES |= {"batch_size": "batch", "workers": "devices", "precision": "precision"}
+NAMES |= {"batch_size": "batch", "workers": "devices"}
+NAMES |= {"precision": "precision", "drop_last": "drop_last"}
 REFUSED: tuple[str, ...] = (
-    "optimizer",
     "cuts",
     "exits",
     "tensorboard",
@@ -28,7 +29,7 @@ REFUSED: tuple[str, ...] = (
     "accumulate",
     "compile",
 )
-REFUSED += ("drop_last", "patience", "evaluate_train", "stop_at_divergence")
+REFUSED += ("patience", "evaluate_train", "stop_at_divergence", "resume")
 
 
 def model_of(asked: Asked) -> Network:
@@ -43,18 +44,22 @@ def model_of(asked: Asked) -> Network:
 def fit(asked: Asked) -> Record:
     """Run what was asked: a `Network`, or blocks, of which one is made, with cross-entropy or loss.
 
-    Settings are those of `alkit.elastic.Settings`; `lr` is its recipe's. The weights are those of
-    the last epoch.
+    Settings are those of `alkit.elastic.Settings`; `lr` is its recipe's. Nothing is frozen unless
+    `freeze=` asks for it ("schedule", "gradnorm", ...). The weights are those of the last epoch.
     """
     network = model_of(asked)
     asked.refuse(*REFUSED, why="see alkit.elastic.Settings and its recipe for its own")
     if asked.on_ranks:
         asked.refuse("workers", why="with ranks, a rank is a device")
     changes = asked.given_options(**NAMES) | dict(asked.changes)
+    if asked.settings is None:
+        changes.setdefault("freeze", "none")  # an untrained layer frozen early never learns
     if asked.on_ranks:
         changes.setdefault("devices", asked.crew)
     given = {"lr": asked.one_lr, "clip": asked.plan.clip}
     recipe = changes.get("recipe", (asked.settings or Settings()).recipe)
+    if asked.optimizer is not None:  # one of the user's is that alone: a rate that stays, no limit
+        recipe = Recipe(optimizer=asked.optimizer, warmup=0.0, shape="constant", clip=None)
     changes["recipe"] = replace(recipe, **{n: v for n, v in given.items() if v is not None})
     data = asked.data
     own = train(
@@ -75,14 +80,7 @@ def fit(asked: Asked) -> Record:
 
 
 def _examples(part: object) -> Examples:
-    if isinstance(part, Part):
-        x = part.floats().x
-        return Examples((x, x != part.pad) if part.is_text else x, part.y)
-    if isinstance(part, Pairs):
-        return Examples(part.x, part.y)
-    if isinstance(part, Examples):
-        return part
-    raise TypeError(
-        "elastic training picks its samples itself, also from the middle of an epoch: give a"
-        " DataSet, Parts or (x, y)"
-    )
+    x, y = in_memory(part)
+    if isinstance(part, Part) and part.is_text:
+        x = x, x != part.pad
+    return Examples(x, y)

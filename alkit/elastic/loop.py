@@ -9,6 +9,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from alkit.data import tree
 from alkit.elastic import lines
 from alkit.elastic.decider import Decider, foresee
 from alkit.elastic.decision import Decision
-from alkit.elastic.examples import Examples, order
+from alkit.elastic.examples import Examples, order, steps_of
 from alkit.elastic.held import Held
 from alkit.elastic.network import Network, right
 from alkit.elastic.progress import Progress
@@ -102,7 +103,8 @@ class _Loop:
         planner = foresee(network, data, settings)
         self.metrics = metrics
         self.data, self.settings, self.checkpoint = data, settings, checkpoint
-        self.total = settings.epochs * (len(data) // settings.batch) * settings.batch  # samples
+        least = settings.batch if settings.drop_last else 1
+        self.total = settings.epochs * (len(data) // least) * least  # samples
         self.trainer = Trainer(network, data, settings, world, self._say)
         self.decider = Decider(self.trainer, planner, self.total, self._say)
         self.now = Progress(squares=[0.0] * network.layers)
@@ -171,7 +173,7 @@ class _Loop:
         segment = self._next_segment()
         result = self.trainer.train(segment)
         self._note(segment, result)
-        row = self._row(segment.epoch, result, change_s)
+        row = self._row(segment, result, change_s)
         row |= self._evaluated(validation, segment.epoch)
         self.now.rows.append(row)
         self._say(lines.trained(row))
@@ -195,25 +197,28 @@ class _Loop:
 
     def _next_segment(self) -> Segment:
         now, own, plan = self.now, self.settings, self.trainer.plan
-        now.turn(len(self.data), plan.batch)  # the batch has grown
-        rows = order(len(self.data), own.seed, now.epoch)[now.position :]
-        count = len(rows) // plan.batch
-        if own.every:
-            count = min(count, own.every)
-        first, samples = now.step, now.samples
+        now.turn(len(self.data), self._least)  # the batch has grown
+        left = order(len(self.data), own.seed, now.epoch)[now.position :]
+        rows = steps_of(left, plan.batch, plan.replicas, drop_last=own.drop_last)
+        rows = rows[: own.every or len(rows)]
+        first, ends = now.step, list(accumulate(map(len, rows), initial=now.samples))[1:]
 
         def factor(step: int) -> float:
-            done = samples + (step - first + 1) * plan.batch
-            return plan.lr_scale * own.recipe.factor(done, self.total)
+            return plan.lr_scale * own.recipe.factor(ends[step - first], self.total)
 
-        return Segment(rows[: count * plan.batch].split(plan.batch), first, now.epoch, factor)
+        return Segment(rows, first, now.epoch, factor)
+
+    @property
+    def _least(self) -> int:
+        """Samples that an epoch goes on with."""
+        return self.trainer.plan.batch if self.settings.drop_last else 1
 
     def _note(self, segment: Segment, result: SegmentResult) -> None:
-        now, count, batch = self.now, len(segment.rows), self.trainer.plan.batch
+        now, count, samples = self.now, len(segment.rows), sum(map(len, segment.rows))
         now.step += count
-        now.samples += count * batch
-        now.position += count * batch
-        now.turn(len(self.data), batch)
+        now.samples += samples
+        now.position += samples
+        now.turn(len(self.data), self._least)
         now.losses += result.losses.tolist()
         now.skipped += result.skipped
         now.squares = [a + b for a, b in zip(now.squares, result.squares.tolist(), strict=True)]
@@ -229,11 +234,12 @@ class _Loop:
         about = {"epoch": row["epoch"], "step": row["step"]}
         self.now.held += [about | {"rank": n} | each.plain() for n, each in enumerate(held)]
 
-    def _row(self, epoch: int, result: SegmentResult, change_s: float) -> dict[str, Any]:
+    def _row(self, segment: Segment, result: SegmentResult, change_s: float) -> dict[str, Any]:
         """Return the segment's row: phases are rank 0's and add up, samples those of all ranks."""
         plan = self.trainer.plan
+        sizes = torch.tensor([len(rows) for rows in segment.rows])
         row = {
-            "epoch": epoch,
+            "epoch": segment.epoch,
             "step": self.now.step,
             "frozen": plan.frozen,
             "stages": plan.stages,
@@ -241,10 +247,11 @@ class _Loop:
             "micro": plan.micro,
             "batch": plan.batch,
             "cached": self.trainer.features.stored,
-            "loss": float(result.losses.mean()),
+            "loss": float((result.losses * sizes).sum() / sizes.sum()),
+            "samples": int(sizes.sum()),
             "train_s": result.seconds,
             "change_s": change_s,
-            "samples_per_s": len(result.losses) * plan.batch / result.seconds,
+            "samples_per_s": float(sizes.sum()) / result.seconds,
         }
         return row | result.phases | result.features
 

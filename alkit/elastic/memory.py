@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from alkit.data import tree
-from alkit.elastic.examples import Examples, part_of
+from alkit.elastic.examples import Examples
 from alkit.elastic.held import Held, bytes_of
 from alkit.elastic.network import Network
 from alkit.elastic.optim import Recipe
@@ -104,12 +104,13 @@ class Reckoner:
         network, (low, high) = self.network, plan.bounds[stage]
         first, is_last = network.first(), stage == plan.stages - 1
         rows = torch.arange(plan.batch // plan.replicas)
-        x, y = place(self.data.inputs(rows), network), place(self.data.y[rows], network)
+        x = place(self.data.inputs(rows), network)
         ledger, left = Ledger(network), []
         count = under_way(self.schedule, plan.stages, plan.micro, stage)
         with torch.no_grad():
             x = network.run(x, 0, plan.start)
-        for micro, own in enumerate(islice(tree.micro_batches(x, plan.micro), count)):
+        cut = [tree.micro_batches(each, plan.micro) for each in (x, rows)]
+        for micro, (own, part) in enumerate(islice(zip(*cut, strict=True), count)):
             key = (0, micro)
             with torch.no_grad():
                 own = network.run(own, plan.start, max(low, min(first, high)), key)
@@ -117,7 +118,8 @@ class Reckoner:
             with ledger.recording():
                 output = network.run(own, max(low, min(first, high)), high, key)
                 if is_last:
-                    output = network.loss(output, part_of(y, micro, plan.micro)) / plan.micro
+                    y = place(self.data.y[part], network)
+                    output = network.loss(output, y) / plan.micro
             left.append(output)
         return ledger.peak
 

@@ -8,6 +8,7 @@ evaluation mode: dropout in front of a stored output would make no sense.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ from alkit.engine.device import place
 from alkit.engine.random import random_from
 from alkit.models.bert import BertSizes, bert_for_classes, bert_for_spans, span_loss
 from alkit.models.blocks import joined
-from alkit.models.modes import evaluating
+from alkit.models.modes import evaluating, training
 from alkit.models.vit import ViTSizes, vit
 
 __all__ = ["Network", "bert_classifier", "bert_reader", "right", "vit_classifier"]
@@ -84,7 +85,6 @@ class Network(nn.Module):
         self.layers, self.loss, self.seed = layers, loss, seed
         self.units_a_layer = units_a_layer
         self.frozen = 0
-        self.noisy = [_draws(unit) for unit in units]
 
     @classmethod
     def from_blocks(
@@ -154,8 +154,13 @@ class Network(nn.Module):
         self.train(self.training)
 
     def train(self, mode: bool = True) -> "Network":
-        """Set the mode; frozen units stay in evaluation mode."""
-        super().train(mode)
+        """Set the mode; frozen units, and what the user froze so, stay in evaluation mode."""
+        if mode:
+            self.training = self.units.training = True
+            for unit in self.units:
+                training(unit)
+        else:
+            super().train(False)
         self.units[: self.first()].eval()
         return self
 
@@ -167,14 +172,12 @@ class Network(nn.Module):
         """Return the output of the units low .. high - 1.
 
         Args:
-            key: of their noise; units without noise don't need it.
+            key: of their noise, whatever draws it.
         """
         for number in range(low, high):
             unit = self.units[number]
-            if key is not None and self.noisy[number] and unit.training:
-                with random_from(self.seed, *key, number):
-                    x = unit(x)
-            else:
+            drawn = key is not None and unit.training
+            with random_from(self.seed, *(key or ()), number) if drawn else nullcontext():
                 x = unit(x)
         return x
 
@@ -209,8 +212,3 @@ def bert_classifier(sizes: BertSizes, classes: int = 2, *, seed: int = 0) -> Net
 def bert_reader(sizes: BertSizes, *, seed: int = 0) -> Network:
     """Return BERT that marks answers; x as above, y int64 (B, 2): first and last token."""
     return Network(bert_for_spans(sizes, seed=seed), sizes.layers, span_loss, seed=seed)
-
-
-def _draws(unit: nn.Module) -> bool:
-    """Whether a unit draws random numbers in training."""
-    return any(isinstance(each, nn.Dropout) and each.p > 0 for each in unit.modules())

@@ -15,6 +15,7 @@ from torch import nn
 
 from alkit.data import tree
 from alkit.elastic.network import Network
+from alkit.engine.optimizers import Factory, made
 from alkit.engine.rates import SHAPES
 
 __all__ = ["Optimizer", "Recipe"]
@@ -28,7 +29,7 @@ class Recipe:
     """How weights are updated.
 
     Attributes:
-        optimizer: "adamw" or "sgd".
+        optimizer: "adamw" or "sgd"; or a factory, called as `optimizer(parameters, lr=...)`.
         lr: at the top of the schedule.
         weight_decay: of matrices; biases, norms, class token and positions have none.
         momentum: of SGD.
@@ -37,7 +38,7 @@ class Recipe:
         shape: of the rate after that: "constant", or down to 0 as "linear" or "cosine".
     """
 
-    optimizer: str = "adamw"
+    optimizer: str | Factory = "adamw"
     lr: float = 1e-3
     weight_decay: float = 0.0
     momentum: float = 0.9
@@ -46,7 +47,7 @@ class Recipe:
     shape: str = "cosine"
 
     def __post_init__(self) -> None:
-        if self.optimizer not in ("adamw", "sgd"):
+        if not callable(self.optimizer) and self.optimizer not in ("adamw", "sgd"):
             raise ValueError(f"optimizer is {self.optimizer!r}: give adamw or sgd")
         if self.shape not in SHAPES:
             raise ValueError(f"shape is {self.shape!r}: give {', '.join(SHAPES)}")
@@ -84,6 +85,10 @@ class Recipe:
 
     def make(self, module: nn.Module) -> torch.optim.Optimizer:
         """Return an optimiser for a module's parameters."""
+        if callable(self.optimizer):
+            found = made(self.optimizer, module.named_parameters(), lr=self.lr)
+            assert found is not None  # units that are not frozen have parameters
+            return found
         own = [p for p in module.parameters() if p.requires_grad]
         groups = [
             {"params": [p for p in own if _decays(p)], "weight_decay": self.weight_decay},

@@ -44,7 +44,7 @@ class Progress:
         return self.messages[-1] if self.messages else None
 
     def turn(self, samples: int, batch: int) -> None:
-        """Begin the next epoch if what is left of this one's samples does not fill a batch."""
+        """Begin the next epoch if fewer than a batch of this one's samples are left."""
         if samples - self.position < batch:
             self.epoch, self.position = self.epoch + 1, 0
 

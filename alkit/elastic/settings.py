@@ -30,7 +30,7 @@ class Settings:
         devices: in all; with executor "ranks" the number of ranks.
         stages: of a replica at first; 0 for as many as devices.
         epochs: all of them, those before a checkpoint included.
-        batch: samples of a step; a last, smaller batch of an epoch is dropped.
+        batch: samples of a step; the last of an epoch takes what is left, unless drop_last.
         micro: micro-batches at most; 0 for the published table.
         every: steps between two decisions; 0: one before each epoch but the first.
         executor: "single", on the calling thread; "threads", one a stage; "ranks".
@@ -60,6 +60,7 @@ class Settings:
     stages: int = 0
     epochs: int = 10
     batch: int = 64
+    drop_last: bool = False
     micro: int = 0
     every: int = 0
     executor: str = "single"
@@ -137,7 +138,8 @@ class Settings:
         freeze = self.freeze if isinstance(self.freeze, str) else "a function"
         options = {name: str(value) for name, value in sorted(self.freeze_options.items())}
         found = {"freeze": freeze, "freeze_options": options}
-        same = ("batch", "seed", "epochs", "every", "precision")
+        same = ("batch", "drop_last", "seed", "epochs", "every", "precision")
         found |= {name: getattr(self, name) for name in same}
         found |= {each.name: getattr(self.recipe, each.name) for each in fields(Recipe)}
+        found |= {"optimizer": "a function"} if callable(self.recipe.optimizer) else {}
         return found | {"batch_policy": self.batch_policy, "lr_rule": self.lr_rule}

@@ -14,13 +14,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from alkit.data import tree
-from alkit.elastic.examples import part_of
 from alkit.elastic.held import bytes_of
 from alkit.elastic.network import Network
 from alkit.elastic.optim import Optimizer
@@ -28,6 +28,7 @@ from alkit.elastic.segment import Segment
 from alkit.elastic.world import World
 from alkit.engine.device import place
 from alkit.engine.ledger import Ledger
+from alkit.engine.steps import check_reached
 
 __all__ = ["NotFinite", "Replica", "UnitStage"]
 
@@ -100,11 +101,10 @@ class UnitStage:
         self.parameters = list(own.values())  # each once, also what two units share
         self.flights: dict[tuple[int, int], _Flight] = {}
         self.rest: Iterator[Any] = iter(())  # micro-batches of the batch that the first stage cuts
-        self.labels: Any = None  # its labels
 
     def forward(self, payload: tuple[Any, Any] | None, batch: int, micro: int) -> Any:
-        """Take (x, labels), hand on (output, labels); the last stage keeps the loss."""
-        x, y = self._next(payload, micro)
+        """Take (x, (labels, weight)), hand on (output, these); the last stage keeps the loss."""
+        x, own = self._next(payload, micro)
         x = place(x, self.replica.network)
         if not self.is_first:
             wants = self.wants_input_gradient
@@ -114,12 +114,12 @@ class UnitStage:
         with nullcontext() if batch else self.replica.ledger.recording():
             output = network.run(x, *self.bounds, key=(step, part))
             if self.is_last:
-                output = network.loss(output, place(part_of(y, micro, count), network)) / count
+                output = network.loss(output, place(own[0], network)) * own[1]
         self._check_finite(output, x, (step, part), micro)
         if self.is_last:
             self._note(output.detach(), micro)
         self.flights[batch, micro] = _Flight(x, output)
-        return None if self.is_last else (tree.detach(output), y)
+        return None if self.is_last else (tree.detach(output), own)
 
     def backward(self, payload: list[Tensor | None] | None, batch: int, micro: int) -> Any:
         """Take the gradients of the output's floating tensors, hand on those of the input's."""
@@ -164,18 +164,14 @@ class UnitStage:
             replica.update_s += time.perf_counter() - start_s
 
     def _next(self, payload: tuple[Any, Any] | None, micro: int) -> tuple[Any, Any]:
-        """Return a micro-batch's inputs and the whole batch's labels.
-
-        Labels go from stage to stage uncut: every rank has them, so they need not travel.
-        """
+        """Return a micro-batch's inputs, its labels and what it weighs."""
         if not self.is_first:
             assert payload is not None  # what the stage below hands on
             return payload
         if micro == 0:
             assert payload is not None  # the batch
-            wrapped, self.labels = payload
-            self.rest = tree.micro_batches(wrapped.x, self.replica.micro)
-        return next(self.rest), self.labels
+            self.rest = _parts(payload[0].x, payload[1])
+        return next(self.rest)
 
     def _trained(self) -> list[tuple[int, nn.Parameter]]:
         """Return the parameters that have a gradient, with the numbers of their units."""
@@ -192,6 +188,8 @@ class UnitStage:
     def _update(self, step: int) -> None:
         """Clip all gradients by the norm over all stages, and step; or leave the step out."""
         replica, trained = self.replica, self._trained()
+        if not step:
+            check_reached(replica.network.units[slice(*self.bounds)])
         grads = [p.grad for _, p in trained if p.grad is not None]
         norms = torch.stack(torch._foreach_norm(grads)).tolist() if grads else []
         squares: dict[int, float] = {}
@@ -258,6 +256,13 @@ class UnitStage:
         return (
             f"the learning rate is {rate:.3g}. Lower it, or set skip=True to leave such steps out"
         )
+
+
+def _parts(x: Any, labels: list[tuple[Tensor, float]]) -> Iterator[tuple[Any, Any]]:
+    start = 0
+    for own in labels:
+        rows = slice(start, start := start + len(own[0]))
+        yield tree.map_tensors(itemgetter(rows), x), own
 
 
 def _has_nan(x: Any) -> bool:

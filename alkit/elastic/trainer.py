@@ -17,7 +17,7 @@ from torch import Tensor
 
 from alkit.elastic import sync
 from alkit.elastic.decision import Decision
-from alkit.elastic.examples import Examples, part_of
+from alkit.elastic.examples import Examples, parts_of
 from alkit.elastic.features import Features
 from alkit.elastic.held import Held
 from alkit.elastic.network import Network
@@ -30,6 +30,7 @@ from alkit.elastic.world import World
 from alkit.engine.ledger import Ledger
 from alkit.engine.local import run_single, run_threads
 from alkit.engine.ranks import merged, run_ranks
+from alkit.engine.reduction import shares
 from alkit.schedule.timeline import Timeline
 
 __all__ = ["Trainer"]
@@ -103,12 +104,14 @@ class Trainer:
             NotFinite: a loss or gradient is not; see `Settings.skip`.
         """
         start_s = time.perf_counter()
+        # a last batch may have fewer samples than there would be micro-batches
+        micro = min(self.plan.micro, min(map(len, segment.rows)) // self.plan.replicas)
         replica = Replica(
             network=self.network,
             optimizer=self.optimizer,
             segment=segment,
             world=self.world,
-            micro=self.plan.micro * (1 if self.on_ranks else self.plan.replicas),
+            micro=micro * (1 if self.on_ranks else self.plan.replicas),
             skip=self.settings.skip,
             ledger=Ledger(self.network),
         )
@@ -178,7 +181,7 @@ class Trainer:
     def _run(self, replica: Replica) -> Timeline:
         own, plan, stages = self.settings, self.plan, self._stages(replica)
         schedule = schedule_of(own.schedule, plan.stages, replica.micro, joint=not self.on_ranks)
-        work = (schedule, stages, self._batches(replica.segment))
+        work = (schedule, stages, self._batches(replica))
         if self.on_ranks:
             options: dict[str, Any] = {"pipelines": plan.replicas, "spare": True}
             return merged(run_ranks(*work, threads=own.threads, **options))
@@ -202,21 +205,37 @@ class Trainer:
             )
         return found
 
-    def _batches(self, segment: Segment) -> Iterator[tuple[SimpleNamespace, Tensor]]:
-        """Yield (inputs, labels); inputs are wrapped, for all that each process has is labels."""
-        parts = list(segment.rows)
-        if self.on_ranks:
-            parts = [part_of(rows, self.world.replica, self.plan.replicas) for rows in parts]
+    def _batches(self, replica: Replica) -> Iterator[tuple[SimpleNamespace, list[Any]]]:
+        """Yield (inputs, labels of every micro-batch and what each weighs).
+
+        Inputs are wrapped, for all that each process has is labels.
+        """
+        segment = replica.segment
+        parts = [self._own_parts(rows, replica.micro) for rows in segment.rows]
         cache, in_front = self.features.cache, self.plan.start > 0
-        for at, rows in enumerate(parts):
-            y = self.data.y[rows]
+        for at, (rows, labels) in enumerate(parts):
             if self.on_ranks and self.world.stage > 0:
-                yield SimpleNamespace(x=None), y
+                yield SimpleNamespace(x=None), labels
                 continue
             x = (cache.features if in_front else cache.raw)(rows, segment.epoch)
             if in_front and at + 1 < len(parts):
-                cache.read_ahead(parts[at + 1], segment.epoch)
-            yield SimpleNamespace(x=x), y
+                cache.read_ahead(parts[at + 1][0], segment.epoch)
+            yield SimpleNamespace(x=x), labels
+
+    def _own_parts(self, rows: Tensor, micro: int) -> tuple[Tensor, list[tuple[Tensor, float]]]:
+        """Return this process's rows of a global batch, and (labels, weight) of its micro-batches.
+
+        Weights are those of parts of the global batch; replicas' gradients are added as a mean.
+        """
+        replicas = self.plan.replicas
+        by_replica = parts_of(rows, replicas, micro if self.on_ranks else micro // replicas)
+        every = [part for parts in by_replica for part in parts]
+        weights = shares(self.network.loss, [self.data.y[part] for part in every])
+        if self.on_ranks:
+            own = slice(self.world.replica * micro, (self.world.replica + 1) * micro)
+            every, weights = every[own], [replicas * weight for weight in weights[own]]
+        labels = [(self.data.y[part], weight) for part, weight in zip(every, weights, strict=True)]
+        return torch.cat(every), labels
 
     def _of_last_stage(self, replica: Replica) -> tuple[Tensor, list[int]]:
         """Return the means of the last stages' losses, and the steps that were left out."""

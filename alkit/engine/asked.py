@@ -47,8 +47,12 @@ class Asked:
     metrics: Metrics | None = None
     tensorboard: str | Path | None = None
     checkpoint: str | Path | None = None
+    resume: str = "same"
     progress: bool = True
     settings: Any = None
+    sample: tuple[Any, Any] | None = None  # two samples (x, y)
+    width: int | None = None  # scores of a sample that the last block gives
+    classes: int | None = None  # scores that there are to be
     changes: Mapping[str, Any] = field(default_factory=dict)
 
     def refuse(self, *names: str, why: str) -> None:

@@ -8,6 +8,7 @@ import zipfile
 from collections import defaultdict
 from collections.abc import Mapping
 from errno import ENOSPC
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -98,11 +99,13 @@ def check(
     saved: Mapping[str, Any],
     own: Mapping[str, Any],
     settings: Mapping[str, Any],
+    network: str = "",
 ) -> None:
     """Say whether a saved run is this one, before anything is changed.
 
     Args:
         own: a snapshot of what is to go on; "optimizers" are compared where it has them.
+        network: how the model prints itself.
     Raises:
         ValueError: another model, optimiser or setting; names the first difference.
     """
@@ -111,9 +114,13 @@ def check(
         difference(there["model"], here["model"])
         or _setting_difference(there["settings"], settings)
         or _optimizer_difference(there["optimizers"], here["optimizers"])
+        or _text_difference(saved.get("network", network), network)
     )
     if different:
-        raise ValueError(f"{path} is of another run: {different}; give another path, or delete it")
+        raise ValueError(
+            f"{path} is of another run: {different}; give another path, delete it, or go on all the"
+            ' same with resume="anyway"'
+        )
 
 
 def difference(saved: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> str:
@@ -141,6 +148,13 @@ def _setting_difference(saved: Mapping[str, Any], own: Mapping[str, Any]) -> str
     for name in [*own, *saved]:
         if saved.get(name) != own.get(name):
             return f"{name} is {saved.get(name)!r} there and {own.get(name)!r} here"
+    return ""
+
+
+def _text_difference(saved: str, own: str) -> str:
+    for there, here in zip_longest(saved.splitlines(), own.splitlines(), fillvalue="nothing"):
+        if there != here:
+            return f"the network has {there.strip()} there and {here.strip()} here"
     return ""
 
 

@@ -58,6 +58,8 @@ def set_device(model: Model, devices: Sequence[str | torch.device]) -> Model:
     placed = [_device(name) for name in devices]
     for layer, device in zip(layers, placed, strict=True):
         layer.to(device)
+    if isinstance(head := getattr(model, "head", None), nn.Module):
+        head.to(placed[-1])
     for optimizer in model.named_optimizers().values():
         if optimizer is not None:  # torch knows which part of a state stays on the CPU
             optimizer.load_state_dict(optimizer.state_dict())

@@ -14,7 +14,7 @@ from alkit.data.labels import are_numbers, are_shares
 from alkit.engine.group import Group
 from alkit.engine.heartbeat import beat
 
-__all__ = ["Judged", "Metrics", "evaluate", "judge", "right"]
+__all__ = ["Judged", "Metrics", "by_column", "evaluate", "judge", "right"]
 
 Metrics = Mapping[str, Callable[[Any, Tensor], Any]]
 
@@ -51,13 +51,18 @@ def right(scores: Tensor, y: Tensor) -> Tensor:
         ValueError: y is neither.
     """
     if are_numbers(y):
-        return (scores.argmax(1) == y).float()
+        return _hits(scores, y)
     if not _are_classes(y):
         raise ValueError(
             f"targets {tuple(y.shape)} of {y.dtype} are no classes, so no sample is right or wrong:"
             " give metric=, a function of (scores, y) with a number a sample"
         )
-    return (scores.argmax(1) == y.argmax(1)).float()
+    return _hits(scores, y.argmax(1))
+
+
+def _hits(scores: Tensor, y: Tensor) -> Tensor:
+    """Scores that are no numbers are wrong answers, whatever the highest of them is."""
+    return ((scores.argmax(1) == y) & ~scores.isnan().any(1)).float()
 
 
 @torch.no_grad()
@@ -119,7 +124,7 @@ def judge(
     def batches(size: int, **options: Any) -> Iterator[tuple[Any, Tensor]]:
         for x, y in as_source(part).batches(size, **options):
             if not classes:  # the first batch says what the targets are, also to ranks without one
-                classes.append(are_numbers(y) or (not _by_column(loss) and _are_classes(y)))
+                classes.append(are_numbers(y) or (not by_column(loss) and _are_classes(y)))
             yield x, y
 
     def row(scores: Any, y: Tensor) -> Tensor:
@@ -132,14 +137,14 @@ def judge(
     found = evaluate(model, looked, batch_size=batch_size, metric=row, group=shared)
     values = {"accuracy" if classes[0] else "loss": found.mean().item()}
     if metrics:
-        scores, targets = (_joined(each) for each in zip(*kept, strict=True))
+        scores, targets = (tree.joined(each) for each in zip(*kept, strict=True))
         if classes[0] and targets.is_floating_point():
             targets = targets.argmax(1)
         values |= {name: float(own(scores, targets)) for name, own in metrics.items()}
     return Judged(found if classes[0] else None, values)
 
 
-def _by_column(loss: Callable[[Any, Tensor], Tensor]) -> bool:
+def by_column(loss: Callable[[Any, Tensor], Tensor]) -> bool:
     """Say whether a loss takes every column of the targets for itself."""
     name = getattr(loss, "__name__", type(loss).__name__)
     return "binary_cross_entropy" in name or "BCE" in name
@@ -147,12 +152,3 @@ def _by_column(loss: Callable[[Any, Tensor], Tensor]) -> bool:
 
 def _are_classes(y: Tensor) -> bool:
     return are_numbers(y) or (y.dim() == 2 and y.shape[1] > 1 and are_shares(y))
-
-
-def _joined(parts: tuple[Any, ...]) -> Any:
-    """Return the batches of one thing, nested or not, as one."""
-    if isinstance(parts[0], Tensor):
-        return torch.cat(parts)
-    if isinstance(parts[0], dict):
-        return {key: _joined(tuple(part[key] for part in parts)) for key in parts[0]}
-    return tuple(map(_joined, zip(*parts, strict=True)))

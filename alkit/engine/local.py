@@ -1,39 +1,35 @@
-"""Execute a schedule: on one thread (the oracle of all others), or on a thread a worker.
+"""Execute a schedule in this process: on one thread (the oracle of all others), or on several.
 
 A stage is an object with a method a kind of task: `forward(payload, batch, micro)`,
 `backward(...)` and `update(...)`. What a task returns goes along the schedule's data edges to the
-tasks that take it; `None` is handed to nobody. Every run begins with a proof that the schedule can
-be run (`alkit.schedule.validate`).
+tasks that take it; `None` is handed to nobody.
 
-Threads share one board, under one lock:
+    lanes     F B U F B U ...     each keeps its order; its next task is ready, waits for another
+              F B U F B U ...     task or for a batch, or is being run
+    worker    takes, of its lanes' next tasks, one that is ready: of its own lane, or, where workers
+              are free or there is one thread, the most urgent of all (`alkit.schedule.urgency`)
 
-    caller    feed batch 0, 1, 2, ...            wait until all is done, or raise the first error
-                   |                                             ^
-    board     payloads on their way  |  tasks done  |  first failure  |  stop
-                   v          ^
-    worker    take next task -> wait for what it waits for -> run it -> post the result
-
-A worker takes the tasks of its own lane in their order; free workers take those of all lanes, the
-most urgent first (`alkit.engine.free`). A worker that fails posts its exception and stops the
-board; the others end after the task they are in.
+A lane is looked at when what it waited for has ended, and not before. A worker that fails posts its
+exception and stops the run; the others end after the task they are in.
 """
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import count
 from typing import Any
 
 import torch
 
-from alkit.engine.board import Board, PullFeed, Stopped
 from alkit.engine.caller import CallerState
-from alkit.engine.free import FreeLanes
-from alkit.engine.stage import Stage
+from alkit.engine.stage import Stage, run_task
+from alkit.engine.watch import Watch
 from alkit.schedule.task import Schedule, Task
 from alkit.schedule.timeline import Timeline
-from alkit.schedule.urgency import FEED_AHEAD
+from alkit.schedule.urgency import FEED_AHEAD, WorkLeft
+from alkit.schedule.validate import validate
 
-__all__ = ["execute", "operator_threads", "run_single", "run_threads"]
+__all__ = ["Run", "execute", "operator_threads", "run_single", "run_threads"]
 
 
 def execute(
@@ -67,73 +63,211 @@ def run_single(
         choose: given the number of lanes that could go on, returns which one does; default the
             first. A random choice walks through the interleavings that threads may take.
     """
-    board = Board(schedule, stages)
-    feed = PullFeed(board, batches)
-    orders = [schedule.order(lane, feed.numbers()) for lane in range(schedule.lanes)]
-    ahead: dict[int, Task] = {}
+    run, stream, lanes = Run(schedule, stages), enumerate(batches), range(schedule.lanes)
     with operator_threads(threads), CallerState.here().training():
-        while True:
-            for lane, order in enumerate(orders):
-                if lane not in ahead and (task := next(order, None)) is not None:
-                    ahead[lane] = task
-            ready = [lane for lane, task in sorted(ahead.items()) if not board.missing(task)]
-            if not ready:
-                break
-            lane = ready[choose(len(ready)) if choose else 0]
-            board.perform(ahead.pop(lane), 0 if schedule.free else lane)
-    if ahead:
-        raise RuntimeError(f"{schedule.name} deadlocks at {', '.join(map(str, ahead.values()))}")
-    return board.timeline()
+        while not run.ended(lanes):
+            while run.unfed and not run.closed:
+                run.put(*next(stream, (None, None)))
+            task = run.pick(lanes, choose or (lambda ready: 0))
+            if task is not None:
+                run.perform(task, 0 if schedule.free else schedule.lane(task))
+            elif not run.ended(lanes):
+                stuck = ", ".join(str(task) for task in run.next if task is not None)
+                raise RuntimeError(f"{schedule.name} deadlocks at {stuck}")
+    return run.timeline()
 
 
 def run_threads(
     schedule: Schedule, stages: Sequence[Stage], batches: Iterable[Any], *, threads: int = 1
 ) -> Timeline:
     """Run every worker's tasks on a thread of its own; no thread outlives the call."""
-    board = Board(schedule, stages)
-    board.free = FreeLanes(board) if schedule.free else None
-    with operator_threads(threads), _workers(board, threads):
-        for batch, payload in enumerate(batches):
-            board.put(payload, batch)
-            board.wait_until(lambda: board.started > board.fed - FEED_AHEAD)
-        board.close()
-        board.wait_until(lambda: board.idle == schedule.workers)
-    return board.timeline()
-
-
-@contextmanager
-def _workers(board: Board, threads: int) -> Iterator[None]:
-    """Start the workers; at the end, or at any exception, stop and join them."""
-    caller = CallerState.here()
+    run, caller = Run(schedule, stages), CallerState.here()
     crew = [
         threading.Thread(
-            target=_work, args=(board, worker, threads, caller), name=f"alkit-worker-{worker}"
+            target=_work, args=(run, worker, threads, caller), name=f"alkit-worker-{worker}"
         )
-        for worker in range(board.schedule.workers)
+        for worker in range(schedule.workers)
     ]
     try:
         for thread in crew:
             thread.start()
-        yield
+        with operator_threads(threads):
+            for batch, payload in enumerate(batches):
+                run.put(batch, payload)
+                run.wait_until(lambda: run.started > run.fed - FEED_AHEAD)
+            run.put(None, None)
+            run.wait_until(lambda: run.ended(range(schedule.lanes)) and not run.busy)
     finally:
-        board.stop()
+        run.stop()
         for thread in crew:
             if thread.ident is not None:
                 thread.join()
+    return run.timeline()
 
 
-def _work(board: Board, worker: int, threads: int, caller: CallerState) -> None:
+def _work(run: "Run", worker: int, threads: int, caller: CallerState) -> None:
     """Run this worker's tasks until they end, fail or are stopped."""
     try:
         torch.set_num_threads(threads)
         with caller.training():
-            for task in board.tasks(worker):
-                board.perform(task, worker)
-        board.rest()
-    except Stopped:
-        pass
+            while (task := run.take(worker)) is not None:
+                run.perform(task, worker)
     except BaseException as error:  # whatever it is, the caller raises it
-        board.fail(error)
+        run.stop(error)
+
+
+class Run:
+    """What the workers of a run share, under one lock: lanes, payloads, tasks done, the failure."""
+
+    def __init__(self, schedule: Schedule, stages: Sequence[Stage]) -> None:
+        if len(stages) != schedule.stages:
+            raise ValueError(f"{schedule.name} has {schedule.stages} stages, got {len(stages)}")
+        validate(schedule)
+        self.schedule, self.stages, self.watch = schedule, stages, Watch(stages)
+        self.fed, self.closed = 0, False
+        self.started = 0  # batches that stage 0 has run forward
+        self.finished_below = 0  # all tasks of the batches below this one are done
+        self.done: dict[int, set[Task]] = {}  # of the batches from there on
+        self.mail: dict[Task, Any] = {}
+        self.busy, self.stopped = 0, False
+        self.failure: BaseException | None = None
+        self.work_left = WorkLeft(schedule)
+        self.orders = [schedule.order(lane, self._numbers()) for lane in range(schedule.lanes)]
+        self.next = [next(order, None) for order in self.orders]
+        self.ready: list[int] = []
+        self.waiting: dict[Task, list[int]] = {}  # by the first task that a lane's next one misses
+        self.unfed = list(range(schedule.lanes))  # their next task is of a batch to come
+        self.lock = threading.Lock()
+        self.caller = threading.Condition(self.lock)
+        one = threading.Condition(self.lock)  # who wakes for nothing takes a core
+        self.bells = [one if schedule.free else threading.Condition(self.lock) for _ in self.orders]
+
+    def put(self, batch: int | None, payload: Any) -> None:
+        """Feed a batch; without a number none comes any more."""
+        with self.lock:
+            if batch is None and not self.fed:
+                raise ValueError("there are no batches: the loader is empty")
+            if batch is None:
+                self.closed = True
+            else:
+                self.mail[Task("forward", 0, batch)], self.fed = payload, batch + 1
+            never = [task for task in self.waiting if self._never(task)]
+            unfed, self.unfed = self.unfed, []
+            for lane in [*unfed, *(lane for task in never for lane in self.waiting.pop(task))]:
+                self._look(lane)
+
+    def take(self, worker: int) -> Task | None:
+        """Wait for a worker's next task; None when none will come."""
+        free = self.schedule.free
+        own = range(self.schedule.lanes) if free else range(worker, worker + 1)
+        with self.lock:
+            while not self.stopped and not self.ended(own):
+                if (task := self.pick(own)) is not None:
+                    return task
+                self.bells[own[0]].wait()
+            self.bells[own[0]].notify_all()
+            self.caller.notify()
+            return None
+
+    def pick(self, own: Sequence[int], choose: Callable[[int], int] | None = None) -> Task | None:
+        """Take the most urgent task of these lanes that may start, or the chosen one, if any."""
+        ready = sorted(lane for lane in self.ready if lane in own)
+        if not ready:
+            return None
+        lane = ready[choose(len(ready))] if choose else max(ready, key=self._urgency)
+        self.ready.remove(lane)
+        self.busy += 1
+        return self.next[lane]
+
+    def perform(self, task: Task, worker: int) -> None:
+        """Run a task; hand over what it returns, and see who can go on."""
+        payload = self.mail.pop(task, None)
+        start = self.watch.now(task.stage)
+        output = run_task(self.stages, task, payload, f"worker {worker} of {self.schedule.name}")
+        end = self.watch.now(task.stage)
+        with self.lock:
+            self.watch.note(f"worker {worker}", task, start, end)
+            for taker in self.schedule.takers(task) if output is not None else ():
+                self.mail[taker] = output
+            self._post(task)
+            lane = self.schedule.lane(task)
+            self.work_left.note(lane, task, end.host_s - start.host_s)
+            self.next[lane] = next(self.orders[lane], None)
+            for moved in (lane, *self.waiting.pop(task, ())):
+                self._look(moved)
+
+    def ended(self, lanes: Iterable[int]) -> bool:
+        """Whether no task of these lanes will come."""
+        return all(self.next[lane] is None for lane in lanes)
+
+    def wait_until(self, condition: Callable[[], bool]) -> None:
+        """Wait on the caller's side; raises the first exception of a worker."""
+        with self.lock:
+            self.caller.wait_for(lambda: self.stopped or condition())
+            if self.failure is not None:
+                raise self.failure
+
+    def stop(self, failure: BaseException | None = None) -> None:
+        """Let all workers end after the task they are in."""
+        with self.lock:
+            self.failure, self.stopped = self.failure or failure, True
+            for bell in (*self.bells, self.caller):
+                bell.notify_all()
+
+    def timeline(self) -> Timeline:
+        """Return when every task ran."""
+        names = (f"worker {worker}" for worker in range(self.schedule.workers))
+        return Timeline.of(self.watch.intervals(), names, self.watch.clock)
+
+    def missing(self, task: Task) -> Task | None:
+        """Return the first task that `task` still waits for."""
+        return next((each for each in self.schedule.waits(task) if not self._is_done(each)), None)
+
+    def _look(self, lane: int) -> None:
+        """Say whether a lane's next task may start, or what it waits for."""
+        while (task := self.next[lane]) is not None and self._never(task):
+            # without a drain, what would follow is lost
+            self.next[lane] = next(self.orders[lane], None) if self.schedule.drains else None
+        if task is None:
+            self.bells[lane].notify_all()
+        elif task.batch >= self.fed:
+            self.unfed.append(lane)
+        elif (other := self.missing(task)) is not None:
+            self.waiting.setdefault(other, []).append(lane)
+        else:
+            self.ready.append(lane)
+            self.bells[lane].notify()
+
+    def _never(self, task: Task) -> bool:
+        return self.closed and task.batch >= self.fed
+
+    def _is_done(self, task: Task) -> bool:
+        below = task.batch < self.finished_below or self._never(task)
+        return below or task in self.done.get(task.batch, ())
+
+    def _post(self, task: Task) -> None:
+        """Note that `task` is done; a finished batch is forgotten, so memory does not grow."""
+        self.busy -= 1
+        self.done.setdefault(task.batch, set()).add(task)
+        if task.kind == "forward" and task.stage == 0:
+            self.started = task.batch + 1
+            self.caller.notify()
+        while len(self.done.get(self.finished_below, ())) == self.schedule.tasks_per_batch:
+            del self.done[self.finished_below]
+            self.finished_below += 1
+
+    def _numbers(self) -> Iterator[int]:
+        """Yield batch numbers before it is known whether they come: no lane waits for the loader
+        while it has a task of an earlier batch."""
+        for batch in count():
+            if self.closed and batch >= self.fed:
+                return
+            yield batch
+
+    def _urgency(self, lane: int) -> tuple[bool, float]:
+        task = self.next[lane]
+        assert task is not None  # it may start
+        return self.work_left.urgency(lane, task, self.fed)
 
 
 @contextmanager

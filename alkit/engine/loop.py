@@ -7,8 +7,9 @@ What a method gives to it is an `alkit.engine.trainer.Trainer`.
 """
 
 import copy
+import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from itertools import count
@@ -16,14 +17,16 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from alkit.data import files
+from alkit.data import files, tree
 from alkit.data.arguments import check_whole
 from alkit.data.extras import extra
-from alkit.data.given import Source, Splits
+from alkit.data.given import Loader, Source, Splits
 from alkit.engine import checkpoint as checkpoints
+from alkit.engine.behaviour import Rows, difference, text_of
 from alkit.engine.evaluate import Judged, Metrics
 from alkit.engine.group import Group
 from alkit.engine.precision import autocast, check_precision
@@ -86,6 +89,7 @@ def train_epochs(
     *,
     identity: Mapping[str, Any] | None = None,
     checkpoint: str | Path | None = None,
+    anyway: bool = False,
     tensorboard: str | Path | None = None,
     progress: bool = True,
     group: Group | None = None,
@@ -99,6 +103,7 @@ def train_epochs(
         checkpoint: file to keep the run in, written before the first and after every epoch. If it
             is there, the run goes on from it and ends in the bits of an uninterrupted one; the
             result of a finished run is returned as it is.
+        anyway: go on from it although it is of another run; shapes must be the same.
         tensorboard: folder for TensorBoard's files; needs `pip install alkit[tensorboard]`.
         group: the ranks that run this; the first one writes files and shows progress.
         choose: whether the best epoch's weights are the result; otherwise the last one's.
@@ -116,7 +121,10 @@ def train_epochs(
         autocast(plan.precision),
         scheduled(trainer, plan.schedule, plan.epochs, plan.end_factor) as start_epoch,
     ):
-        run = _Run(trainer, settings, checkpoint, group, choose)
+        kept = None if checkpoint is None else _Kept(Path(checkpoint), data.train, anyway=anyway)
+        run = _Run(trainer, settings, kept, group, choose)
+        if progress and writes and run.ended and run.resumed_at:
+            tqdm.write(f"{checkpoint} holds the whole run, of {run.resumed_at} epochs: its result")
         with (
             _board(tensorboard if writes else None, run.resumed_at) as write,
             _bar(trainer.name, plan.epochs, len(run.rows), progress and writes) as bar,
@@ -132,11 +140,48 @@ def train_epochs(
                     run.diverged = True
                     break
                 measured = _measure(trainer, data, plan.evaluate_train, metrics)
-                row = _row(epoch + 1, rate, trainer, trained, batches.seconds, measured)
+                row = _row(epoch + 1, rate, trainer, trained, batches, measured)
                 write(row)
                 run.add(row, trained)
                 _show(bar, trainer.shown(trained), row)
         return run.result(data.test, metrics)
+
+
+class _Kept:
+    """The file that keeps a run, and what tells another run's.
+
+    Attributes:
+        rows: those that scores are compared on.
+        generators: of the user's loader, which go on from epoch to epoch.
+    """
+
+    def __init__(self, path: Path, train: Source, *, anyway: bool) -> None:
+        self.path, self.anyway = path, anyway
+        self.rows = Rows(train)
+        self.generators = train.generators() if isinstance(train, Loader) else []
+
+    def state(self) -> dict[str, Any]:
+        """Return where the user's generators are."""
+        return {"generators": [each.get_state() for each in self.generators]}
+
+    def load(self, trainer: Trainer, saved: Mapping[str, Any]) -> None:
+        """Put trainer and generators where the run was, or leave them as they are.
+
+        Raises:
+            ValueError: the saved weights do something else here.
+        """
+        before = copy.deepcopy(trainer.state())
+        trainer.load(saved)
+        here = self.rows.behaviour(trainer)
+        different = "" if self.anyway else difference(saved.get("behaviour", {}), here)
+        if different:
+            trainer.load(before)
+            raise ValueError(
+                f"{self.path} is of another run: {different}; give another path, delete it, or go"
+                ' on all the same with resume="anyway"'
+            )
+        for each, state in zip(self.generators, saved.get("generators", ()), strict=False):
+            each.set_state(state)
 
 
 class _Run:
@@ -146,12 +191,12 @@ class _Run:
         self,
         trainer: Trainer,
         settings: dict[str, Any],
-        path: str | Path | None,
+        kept: _Kept | None,
         group: Group,
         choose: bool,
     ) -> None:
         self.trainer, self.model, self.settings = trainer, trainer.model, settings
-        self.path, self.writes, self.choose = path, group.is_first, choose
+        self.kept, self.writes, self.choose = kept, group.is_first, choose
         self.rows: list[Row] = []
         self.best_epoch, self.diverged, self.seconds = 0, False, 0.0
         self.best = _copied(self.model) if choose else None
@@ -159,13 +204,15 @@ class _Run:
         self.tested: Judged | None = None
         self.resumed_at: int | None = None
         self.last_state: dict[str, Any] | None = None  # before the best epoch's weights are taken
-        if path is None:
+        self.network = text_of(self.model)
+        self.behaviour: dict[str, Any] = {}
+        if kept is None:
             return
         if self.writes:
-            files.clean(path)
+            files.clean(kept.path)
         # the first rank's disk counts: others might be of machines that do not see it
-        if group.broadcast(Path(path).exists()):
-            self._resume(path, group)
+        if group.broadcast(kept.path.exists()):
+            self._resume(kept, group)
         else:
             # so that a run interrupted in its first epoch also goes on from where it began
             self._save()
@@ -193,7 +240,7 @@ class _Run:
 
     def result(self, test: Source | None, metrics: Metrics | None = None) -> Record:
         """Give the model its best weights and test them, unless that has been done."""
-        if self.path is not None:
+        if self.kept is not None:
             self.last_state = copy.deepcopy(self.trainer.state())
         if self.best is not None:
             self.model.load_state_dict(self.best)
@@ -216,24 +263,30 @@ class _Run:
         )
 
     def _save(self) -> None:
-        if self.path is None:
+        if self.kept is None:
             return
         state = self.last_state or self.trainer.state()
+        if self.last_state is None:
+            self.behaviour = self.kept.rows.behaviour(self.trainer)
         if not self.writes:
             return
-        kept = {"rows": self.rows, "best_epoch": self.best_epoch, "best": self.best}
+        found = {"rows": self.rows, "best_epoch": self.best_epoch, "best": self.best}
         tested = None if self.tested is None else vars(self.tested)
-        whole = {"settings": self.settings, "tested": tested}
-        checkpoints.save(self.path, state | kept | whole)
+        whole = {"settings": self.settings, "tested": tested, "behaviour": self.behaviour}
+        whole |= {"network": self.network} | self.kept.state()
+        checkpoints.save(self.kept.path, state | found | whole)
 
-    def _resume(self, path: str | Path, group: Group) -> None:
+    def _resume(self, kept: _Kept, group: Group) -> None:
+        path = kept.path
         saved = group.from_first(checkpoints.load, path)
         before = saved["settings"].get("epochs", 0)
         level = self.settings["schedule"] in ("constant", "none")
         longer = before < self.settings["epochs"] and level
         same = self.settings | ({"epochs": before} if longer else {})
-        checkpoints.check(path, saved, self.trainer.state(), same)
-        self.trainer.load(saved)
+        same = saved["settings"] if kept.anyway else same
+        checkpoints.check(path, saved, self.trainer.state(), same, self.network)
+        kept.load(self.trainer, saved)
+        self.behaviour = saved.get("behaviour", {})
         self.rows, self.best_epoch, self.best = saved["rows"], saved["best_epoch"], saved["best"]
         self.resumed_at = len(self.rows)
         if not longer:  # of more epochs another one may be the best
@@ -246,6 +299,7 @@ class _Timed:
 
     def __init__(self, batches: Iterable[Any], bar: tqdm, name: str) -> None:
         self.batches, self.bar, self.name, self.seconds = batches, bar, name, 0.0
+        self.sizes: list[int] = []  # samples of each batch
 
     def __iter__(self) -> Iterator[Any]:
         stream = None
@@ -260,6 +314,7 @@ class _Timed:
                 self.seconds += time.perf_counter() - start_s
             self.bar.set_description(f"{self.name}, batch {number}", refresh=False)
             self.bar.update(0)
+            self.sizes.append(tree.batch_size(batch[0]))
             yield batch
 
 
@@ -268,10 +323,12 @@ def _copied(model: Any) -> dict[str, Tensor]:
 
 
 def _worth(row: Row) -> float:
-    """Return what makes an epoch the best one; without a validation part the last one is."""
-    if "val_acc" in row:
-        return row["val_acc"]
-    return -row["val_loss"] if "val_loss" in row else row["epoch"]
+    """Return what makes an epoch the best one; without a validation part the last one is.
+
+    What is no number is never the best.
+    """
+    worth = row.get("val_acc", -row["val_loss"] if "val_loss" in row else row["epoch"])
+    return -math.inf if math.isnan(worth) else worth
 
 
 def _measure(trainer: Trainer, data: Splits, train: bool, metrics: Metrics | None) -> Row:
@@ -287,13 +344,23 @@ def _measure(trainer: Trainer, data: Splits, train: bool, metrics: Metrics | Non
 
 
 def _row(
-    epoch: int, rate: float, trainer: Trainer, trained: Trained, data_s: float, measured: Row
+    epoch: int, rate: float, trainer: Trainer, trained: Trained, batches: "_Timed", measured: Row
 ) -> Row:
-    row: Row = {"epoch": epoch, "lr": rate, "loss": trained.losses.mean().item()}
+    row: Row = {"epoch": epoch, "lr": rate, "loss": _mean(trained.losses, batches.sizes)}
+    row["samples"] = sum(batches.sizes)
     eval_s = measured.pop("eval_s")
+    data_s = batches.seconds
     times = {"data_s": data_s, "train_s": trained.seconds - data_s, "eval_s": eval_s}
     own = trainer.row(trained)  # stands before the times, and its own times count
     return row | own | measured | times | {"step_s": trained.timeline.step_s} | own
+
+
+def _mean(losses: Tensor, sizes: Sequence[int]) -> float:
+    """Return the mean over samples: a batch weighs by how many it has."""
+    if len(losses) != len(sizes):  # of a method that keeps another number of losses
+        return losses.mean().item()
+    weights = torch.tensor(sizes, dtype=torch.float64)
+    return float((losses.double().view(len(losses), -1).mean(1) * weights).sum() / weights.sum())
 
 
 def _bar(name: str, epochs: int, done: int, progress: bool) -> tqdm:

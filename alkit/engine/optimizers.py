@@ -1,13 +1,73 @@
-"""Optimisers as factories: what models are made with when nothing else is asked for."""
+"""Optimisers as factories: one way to make them for all methods."""
 
-from collections.abc import Iterable
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
 from torch import nn
 
-__all__ = ["adam"]
+from alkit.data.arguments import given
+
+__all__ = ["Factory", "adam", "check_factory", "made"]
+
+Factory = Callable[..., torch.optim.Optimizer]
 
 
 def adam(parameters: Iterable[nn.Parameter], lr: float) -> torch.optim.Optimizer:
     """Return Adam in its fused form: the same mathematics in one pass, several times faster."""
     return torch.optim.Adam(parameters, lr=lr, fused=True)
+
+
+def made(
+    factory: Factory, named: Iterable[tuple[str, nn.Parameter]], **options: Any
+) -> torch.optim.Optimizer | None:
+    """Return the optimiser of what learns among these parameters; None if nothing does.
+
+    Args:
+        factory: called as `factory(parameters, lr=...)`; if its first argument is called
+            `named_parameters`, with pairs (name, parameter), to make groups by name.
+        options: the rate, where one is asked for.
+    Raises:
+        TypeError: the factory makes no optimiser.
+        ValueError: its optimiser holds other parameters than it was given.
+    """
+    pairs = [(name, parameter) for name, parameter in named if parameter.requires_grad]
+    if not pairs:
+        return None
+    wanted = {id(parameter): name for name, parameter in pairs}
+    found = factory(pairs if _takes_names(factory) else [each for _, each in pairs], **options)
+    if not isinstance(found, torch.optim.Optimizer):
+        raise TypeError(f"optimizer= makes {given(found)}: it must return a torch.optim.Optimizer")
+    held = {id(each) for group in found.param_groups for each in group["params"]}
+    if missing := [name for key, name in wanted.items() if key not in held]:
+        raise ValueError(
+            f"optimizer= leaves out {', '.join(missing[:3])}, one of {len(wanted)} parameters: what"
+            " is not to learn is frozen (requires_grad_(False)), or has the rate 0"
+        )
+    if len(held) > len(wanted):
+        raise ValueError("optimizer= holds more than the parameters that it was given")
+    return found
+
+
+def check_factory(factory: Any) -> None:
+    """Refuse what makes no optimisers, before a model is made.
+
+    Raises:
+        TypeError: says what to give.
+    """
+    advice = "give what makes one: lambda parameters, lr: torch.optim.AdamW(parameters, lr=lr)"
+    if isinstance(factory, torch.optim.Optimizer):
+        raise TypeError(f"optimizer= is a {type(factory).__name__} of its own parameters: {advice}")
+    if not callable(factory):
+        raise TypeError(f"optimizer= is {given(factory)}: {advice}")
+    if factory is torch.optim.LBFGS:
+        raise TypeError(f"LBFGS evaluates the loss again and again, which no method does: {advice}")
+
+
+def _takes_names(factory: Factory) -> bool:
+    try:
+        first = next(iter(inspect.signature(factory).parameters), "")
+    except ValueError:  # of a built-in function
+        return False
+    return first == "named_parameters"

@@ -35,6 +35,7 @@ class Record(Brief):
         settings: by name, what the run was asked for.
         details: the method's own record.
         made: how the model was made, see `alkit.save`.
+        classes: their names, where the data have some.
     """
 
     model: Any
@@ -50,6 +51,7 @@ class Record(Brief):
     settings: Mapping[str, Any] = field(default_factory=dict)
     details: Any = None
     made: Mapping[str, Any] = field(default_factory=dict)
+    classes: tuple[str, ...] = ()
 
     @staticmethod
     def of_steps(model: Any, own: Any, settings: Mapping[str, Any], *, best_epoch: int) -> "Record":

@@ -105,4 +105,4 @@ class BlockStage:
 
 
 def _leaf(tensor: Tensor) -> Tensor:
-    return tensor.detach().requires_grad_(tensor.is_floating_point())
+    return tensor.detach().requires_grad_(tree.differentiable(tensor))

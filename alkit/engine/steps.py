@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
-__all__ = ["Steps"]
+__all__ = ["Steps", "check_reached"]
 
 
 class Steps:
@@ -74,6 +74,22 @@ class Steps:
             self.scaler.step(optimizer)
         else:
             optimizer.step()
+
+
+def check_reached(blocks: Iterable[nn.Module]) -> None:
+    """See that every block that can learn has a gradient after the first backward.
+
+    Raises:
+        ValueError: names the block that has none, which would stay as it is without a word.
+    """
+    for number, block in enumerate(blocks):
+        own = [each for each in block.parameters() if each.requires_grad]
+        if own and all(each.grad is None for each in own):
+            raise ValueError(
+                f"block {number} ({type(block).__name__}) can learn and gets no gradient: something"
+                " above it detaches, or gives whole numbers; freeze it (requires_grad_(False)) if"
+                " that is meant"
+            )
 
 
 def _gradients(optimizer: torch.optim.Optimizer) -> list[Tensor]:

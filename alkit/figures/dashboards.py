@@ -180,7 +180,7 @@ class SampleExits(Dashboard):
         at = slice(self.sample.value, self.sample.value + 1)
         one = tree.map_tensors(lambda tensor: tensor[at], x)
         self.guesses = [self._guess(scores) for scores in self._scores(one)]
-        truth = int(y[self.sample.value].argmax())
+        truth = int(y[self.sample.value])
         rows = [self._row(number, guess, truth) for number, guess in enumerate(self.guesses, 1)]
         shown = self._text(one) if self.data.train.is_text else ""
         self.report.value = (

@@ -31,7 +31,7 @@ def _images(data: DataSet, samples: int) -> Figure:
     fig, axes = plt.subplots(2, (shown + 1) // 2, figsize=(WIDE[0], 3.2), squeeze=False)
     for ax in axes.flat:
         ax.axis("off")
-    for ax, image, label in zip(axes.flat, images, y.argmax(1).tolist(), strict=False):
+    for ax, image, label in zip(axes.flat, images, y.tolist(), strict=False):
         ax.imshow(_pixels(image), cmap="gray")
         name = data.class_names[label].split(",")[0][:14]
         ax.text(0, 1.03, name, transform=ax.transAxes, fontsize=7)

@@ -1,23 +1,29 @@
 """A network as a list of blocks: what every method takes."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
+import torch
 from torch import nn
 
+from alkit.data import tree
 from alkit.data.arguments import given
 from alkit.models.foreign import CUTS, cut
+from alkit.models.modes import evaluating
+from alkit.models.traced import NotTraced, trace
 
-__all__ = ["as_blocks", "joined", "learns"]
+__all__ = ["as_blocks", "cut_once", "dry_run", "ends_in_scores", "joined", "learns"]
 
 
 def as_blocks(blocks: nn.Module | Iterable[nn.Module]) -> list[nn.Module]:
     """Return a network as a list of blocks, each taking what the one before returns.
 
     Args:
-        blocks: a list of them, an `nn.Sequential`, or a network whose structure is known: see
-            `alkit.models.foreign`. Modules are used as they are, not copied.
+        blocks: a list of them, an `nn.Sequential`, a network whose structure is known (see
+            `alkit.models.foreign`), or any other whose forward torch.fx can follow (see
+            `alkit.models.traced`). Modules are used as they are, not copied.
     Raises:
-        TypeError: another network, or something that is no module.
+        TypeError: a network that can't be followed, or something that is no module.
         ValueError: there are no blocks.
 
     Example:
@@ -28,11 +34,15 @@ def as_blocks(blocks: nn.Module | Iterable[nn.Module]) -> list[nn.Module]:
     if isinstance(blocks, nn.Module) and (own := cut(blocks)) is not None:
         return own
     if isinstance(blocks, nn.Module) and not isinstance(blocks, Iterable):
-        known = ", ".join(f"{name} of {package}" for package, name in CUTS)
-        raise TypeError(
-            f"blocks is a whole {type(blocks).__name__}: give a list of its blocks or an"
-            f" nn.Sequential, each taking what the one before returns; alkit cuts {known} by itself"
-        )
+        try:
+            return trace(blocks)
+        except NotTraced as error:
+            known = ", ".join(f"{name} of {package}" for package, name in CUTS)
+            raise TypeError(
+                f"blocks is a whole {type(blocks).__name__}, and {error}. Give a list of its blocks"
+                " or an nn.Sequential, each taking what the one before returns, or train it uncut"
+                f' by method="bp"; alkit cuts {known} by their structure'
+            ) from error
     found = list(blocks)
     for index, block in enumerate(found):
         if not isinstance(block, nn.Module):
@@ -40,6 +50,56 @@ def as_blocks(blocks: nn.Module | Iterable[nn.Module]) -> list[nn.Module]:
     if not found:
         raise ValueError("there are no blocks: give at least one")
     return found
+
+
+class Whole(nn.Module):
+    """A network that stays uncut: several inputs are its arguments, in order or by name."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, x: Any) -> Any:
+        """Return what the network makes of a batch; of an output with logits, these."""
+        if isinstance(x, Mapping):
+            output = self.module(**x)
+        else:
+            output = self.module(*x) if isinstance(x, tuple) else self.module(x)
+        return getattr(output, "logits", output)
+
+
+def cut_once(model: Any, *, uncut: bool) -> Any:
+    """Return a network that is known by its graph alone as blocks; anything else as it is.
+
+    Args:
+        uncut: such a network stays one block.
+    """
+    known = not isinstance(model, nn.Module) or isinstance(model, Iterable)
+    if known or hasattr(model, "predict") or cut(model) is not None:
+        return model
+    return [Whole(model)] if uncut else as_blocks(model)
+
+
+@torch.no_grad()
+def dry_run(blocks: Iterable[nn.Module], sample: Any) -> list[tuple[nn.Module, Any]]:
+    """Return every block with what it makes of the sample, in evaluation mode: buffers stay."""
+    pairs, x = [], sample
+    for block in as_blocks(blocks):
+        parameter = next(block.parameters(), None)
+        with evaluating(block):
+            x = block(x if parameter is None else tree.to_device(x, parameter.device))
+        pairs.append((block, x))
+    return pairs
+
+
+PASSING = (nn.Identity, nn.Dropout, nn.Softmax, nn.LogSoftmax, nn.Flatten, nn.Unflatten)
+
+
+def ends_in_scores(blocks: Iterable[nn.Module]) -> bool:
+    """Say whether the last output is scores: what computes last is a linear layer."""
+    leaves = [leaf for block in blocks for leaf in block.modules() if not [*leaf.children()]]
+    computing = [leaf for leaf in leaves if not isinstance(leaf, PASSING)]
+    return bool(computing) and isinstance(computing[-1], nn.Linear)
 
 
 def joined(blocks: nn.Module | Iterable[nn.Module]) -> list[list[nn.Module]]:

@@ -1,11 +1,12 @@
 """The modes of a module's parts, for a while."""
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from torch import nn
 
-__all__ = ["evaluating"]
+__all__ = ["evaluating", "trained", "training"]
 
 
 @contextmanager
@@ -18,3 +19,47 @@ def evaluating(module: nn.Module) -> Iterator[None]:
     finally:
         for part in training:
             part.training = True
+
+
+@contextmanager
+def trained(model: object, *, warn: bool = True) -> Iterator[None]:
+    """Put a model, or its blocks, in training mode; every part has its own mode back at the end.
+
+    What stays in evaluation mode: see `training`.
+
+    Args:
+        warn: about a whole model in evaluation mode.
+    """
+    given = model if isinstance(model, list | tuple) else [model]
+    blocks = [each for each in given if isinstance(each, nn.Module)]
+    before = [(part, part.training) for block in blocks for part in block.modules()]
+    if warn and before and not any(was for _, was in before):
+        warnings.warn(
+            "the network is in evaluation mode: it is trained in training mode, and has its own"
+            " back afterwards; what is to stay in it must be frozen (requires_grad_(False))",
+            stacklevel=4,
+        )
+    for block in blocks:
+        training(block)
+    try:
+        yield
+    finally:
+        for part, was in before:
+            part.training = was
+
+
+def training(module: nn.Module, around: bool = True) -> None:
+    """Put a part, and what is in it, in training mode.
+
+    One that has parameters, all of them frozen, and is in evaluation mode stays so, with all that
+    is in it. One without parameters follows the nearest one around it that has some.
+
+    Args:
+        around: the mode of the part around it.
+    """
+    own = list(module.parameters())
+    if own and not module.training and not any(each.requires_grad for each in own):
+        return
+    module.training = True if own else around
+    for child in module.children():
+        training(child, module.training)

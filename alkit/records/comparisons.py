@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from alkit.data.extras import extra
-from alkit.records.study import label, unpack
+from alkit.records.packed import label, unpack
 
 __all__ = [
     "ENOUGH",

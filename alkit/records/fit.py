@@ -9,14 +9,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from alkit.data.given import as_splits
+from alkit.data.given import Loader, Splits, as_splits
 from alkit.engine.asked import Asked
 from alkit.engine.device import Names
 from alkit.engine.evaluate import Metrics
 from alkit.engine.group import Group
 from alkit.engine.loop import Plan
+from alkit.engine.optimizers import check_factory
 from alkit.engine.record import Record
-from alkit.records.checks import check_types_and_targets
+from alkit.models.blocks import cut_once
+from alkit.models.modes import trained
+from alkit.records.checks import look
 from alkit.records.methods import METHODS
 from alkit.records.saved import made_of
 
@@ -36,7 +39,7 @@ def fit(
     schedule: str = "constant",
     end_factor: float = 0.1,
     epochs: int = 1,
-    batch_size: int = 32,
+    batch_size: int | None = None,
     device: Names | None = None,
     precision: str = "float32",
     clip: float | None = None,
@@ -51,6 +54,7 @@ def fit(
     augment: str = "none",
     drop_last: bool = False,
     checkpoint: str | Path | None = None,
+    resume: str = "same",
     patience: int | None = None,
     stop_at_divergence: bool = False,
     evaluate_train: bool = False,
@@ -65,16 +69,19 @@ def fit(
     """Train for some epochs, choose the best one on validation, and test that one, once.
 
     Args:
-        model: a list of blocks, an `nn.Sequential` or a network that `alkit.blocks` cuts; DTP
-            asks for modules that have an inverse (`alkit.dtp.from_blocks`). Or a method's model:
+        model: a list of blocks, an `nn.Sequential` or a network that `alkit.blocks` cuts; "bp"
+            trains any other uncut, as one block. DTP asks for modules that have an inverse
+            (`alkit.dtp.from_blocks`). Or a method's model:
             ALModel, BPModel, `alkit.delayed.Pipeline`, `alkit.elastic.Network`, `alkit.dtp.Net`.
-        train: a data set or its name, which bring the other parts; a `Part`; tensors (x, y) with
-            class numbers y or other targets; or an iterable of batches, such as a DataLoader.
+        train: tensors, arrays or lists (x, y); a DataLoader or another iterable of batches; a
+            Dataset; a frame; a data set or its name, which bring the other parts. x and y reach the
+            first block and the loss as they are.
         validation, test: likewise; without the first the last epoch is the best.
         method: of `alkit.METHODS`; by default "al_pipeline", or what the model is made for.
         loss: of (output, y), a mean over the samples, of all but AL, whose layers' losses are its
             recipe's, and split learning; default cross-entropy.
-        optimizer: called as `optimizer(parameters, lr=...)`.
+        optimizer: called as `optimizer(parameters, lr=...)`; with a first argument called
+            `named_parameters`, of pairs (name, parameter). What it returns holds all of them.
         schedule: "constant", or "cosine" from each optimiser's rate to `end_factor` of it; the
             model has its own rates back afterwards. Elastic training and DTP have their own.
         device: where to train: "cuda", "auto" for this machine's accelerator if it has one, or
@@ -100,11 +107,14 @@ def fit(
         cuts: the first block, or layer, of every worker but the first.
         micro: micro-batches a batch, of methods that accumulate and of pipelined split learning.
         augment: how training images are changed; see `Part.batches`.
-        drop_last: leave a last, smaller batch out; delayed gradients always do.
+        drop_last: leave a last, smaller batch out.
         checkpoint: file to keep the run in. If it is there, the run goes on from it and ends in the
             bits of an uninterrupted one; the result of a finished run is returned as it is, or at
             a constant rate extended to more epochs. Workers, executor, tensorboard and progress may
             differ from the run that wrote it.
+        resume: "same": a checkpoint of another run is refused, which is told by settings, shapes,
+            optimisers and by what its weights make of the first rows; "anyway": go on from it if
+            its tensors fit.
         patience: stop after so many epochs in a row without a better validation accuracy.
         stop_at_divergence: a loss that is not finite ends the run instead of raising.
         evaluate_train: also measure the accuracy on the training part, not augmented.
@@ -112,6 +122,7 @@ def fit(
         metrics: by name, functions of (scores, y) of a whole part on the CPU that return a number,
             y class numbers or the targets; measured on validation and test beside the accuracy, or
             beside the loss where targets are no classes.
+        batch_size: samples of a batch; None: the loader's own, or 32.
         tensorboard: folder for TensorBoard's files; needs `pip install alkit[tensorboard]`.
         settings, changes: the method's own, see its `settings`.
     Raises:
@@ -130,9 +141,12 @@ def fit(
     if name not in METHODS:
         raise ValueError(f"unknown method {name!r}: give {', '.join(METHODS)}")
     chosen = METHODS[name]
+    family = "dtp" if name == "bp" and _made_for(model) == "dtp" else chosen.family
     if executor is not None and executor not in chosen.executors:
         allowed = ", ".join(chosen.executors) or "none: it brings its own processes or threads"
         raise ValueError(f"executor is {executor!r}: {name} takes {allowed}")
+    if resume not in ("same", "anyway"):
+        raise ValueError(f"resume is {resume!r}: give 'same' or 'anyway'")
     if ranks > 1 and executor not in (None, "ranks"):
         raise ValueError(f"ranks is {ranks} and executor {executor!r}: leave one of them out")
     if ranks > 1 and (joined := Group().ranks) > 1:
@@ -140,14 +154,19 @@ def fit(
             f"ranks is {ranks}, and this process is one of {joined} ranks already: give"
             ' executor="ranks" to train on these'
         )
+    if optimizer is not None:
+        check_factory(optimizer)
+    data = as_splits(train, validation, test)
+    if isinstance(data.train, Loader):
+        _check_loader(data.train, augment, drop_last)
     plan = Plan(
         epochs=epochs,
-        batch_size=batch_size,
+        batch_size=_batch_size(data, batch_size),
         seed=seed,
         schedule=schedule,
         end_factor=end_factor,
         augment=augment,
-        drop_last=drop_last or chosen.family == "delayed",
+        drop_last=drop_last,
         precision=precision,
         clip=clip,
         accumulate=accumulate,
@@ -155,9 +174,10 @@ def fit(
         evaluate_train=evaluate_train,
         stop_at_divergence=stop_at_divergence,
     )
+    model = cut_once(model, uncut=name == "bp")
     asked = Asked(
         model=model,
-        data=as_splits(train, validation, test),
+        data=data,
         method=name,
         plan=plan,
         loss=loss,
@@ -175,18 +195,50 @@ def fit(
         metrics=metrics,
         tensorboard=tensorboard,
         checkpoint=checkpoint,
+        resume=resume,
         progress=progress,
         settings=settings,
         changes=changes,
     )
-    check_types_and_targets(asked, chosen.family)
-    record = import_module(f"alkit.{chosen.family}.fit").fit(asked)
-    return replace(record, made=made_of(asked))
+    found = look(
+        model,
+        asked.data,
+        loss,
+        cast=precision != "float32",
+        classes=changes.get("num_classes"),
+        classify=chosen.family != "al" or name == "bp",
+    )
+    sample = found.x, found.y
+    asked = replace(asked, sample=sample, width=found.width, classes=found.classes)
+    with trained(model):
+        record = import_module(f"alkit.{family}.fit").fit(asked)
+    return replace(record, made=made_of(asked), classes=asked.data.classes)
+
+
+def _batch_size(data: Splits, given: int | None) -> int:
+    """Return the samples of a batch: as said, the loader's own, or 32."""
+    own = data.train.batch_size if isinstance(data.train, Loader) else None
+    if given is not None and own is not None and given != own:
+        raise ValueError(
+            f"batch_size is {given}, and the loader makes batches of {own}: leave batch_size out"
+        )
+    return next(each for each in (given, own, 32) if each is not None)
+
+
+def _check_loader(loader: Loader, augment: str, drop_last: bool) -> None:
+    """Refuse what a loader does itself.
+
+    Raises:
+        ValueError: names it.
+    """
+    if augment != "none":
+        raise ValueError(f"augment is {augment!r}, and a loader's samples are its own: do it there")
+    if drop_last and not getattr(loader.loader, "drop_last", False):
+        raise ValueError("drop_last is given beside a loader: give DataLoader(..., drop_last=True)")
 
 
 def _made_for(model: Any) -> str:
     """Return the method that a model is made for."""
     kinds = {"BPModel": "bp", "Pipeline": "pipedream", "Network": "elastic", "Net": "dtp"}
-    name = type(model).__name__
-    own = type(model).__module__.startswith("alkit.")
-    return kinds.get(name, "al_pipeline") if own else "al_pipeline"
+    own = [each.__name__ for each in type(model).__mro__ if each.__module__.startswith("alkit.")]
+    return next((kinds[name] for name in own if name in kinds), "al_pipeline")

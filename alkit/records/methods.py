@@ -69,7 +69,8 @@ def _all() -> list[Method]:
     own.append(Method("elastic", "elastic", everywhere, "alkit.elastic.Settings", made))
     for name in ("dtp", "vanilla_dtp", "tp", "ddtp"):
         made = partial(target_propagation, STAGES, direct=name == "ddtp")
-        own.append(Method(name, "dtp", ("single", "ranks"), "alkit.dtp.Settings", made))
+        where = everywhere[:2] if name == "ddtp" else everywhere
+        own.append(Method(name, "dtp", where, "alkit.dtp.Settings", made))
     return own
 
 

@@ -17,6 +17,8 @@ from alkit.engine import checkpoint as checkpoints
 from alkit.engine.asked import Asked
 from alkit.engine.loop import Plan
 from alkit.engine.record import Record
+from alkit.models.blocks import cut_once
+from alkit.records.checks import scores_of
 from alkit.records.methods import METHODS
 
 __all__ = ["load", "made_of", "save"]
@@ -68,13 +70,13 @@ def load(path: str | Path, model: Any) -> Any:
 
 def made_of(asked: Asked) -> dict[str, Any]:
     """Return how a call makes its model of blocks, as plain data."""
-    made = {"method": asked.method, "seed": asked.plan.seed, "num_classes": asked.data.num_classes}
+    made = {"method": asked.method, "seed": asked.plan.seed, "num_classes": asked.classes}
     made |= {"cuts": asked.cuts, "workers": asked.workers, "ranks": asked.crew}
     made["own_loss"] = asked.loss is not None
     if METHODS[asked.method].family != "al" or hasattr(asked.model, "predict"):
         return made
-    pair = next(iter(asked.data.train.batches(2, shuffle=False)))
-    sample = tree.map_tensors(lambda each: torch.zeros_like(each[:2], device="cpu"), list(pair))
+    assert asked.sample is not None
+    sample = tree.map_tensors(lambda each: torch.zeros_like(each, device="cpu"), [*asked.sample])
     kept = {name: value for name, value in asked.changes.items() if _is_plain(value)}
     lost = {name: given(value) for name, value in asked.changes.items() if name not in kept}
     return made | {"sample": sample, "changes": kept, "lost": lost}
@@ -83,6 +85,7 @@ def made_of(asked: Asked) -> dict[str, Any]:
 def _made(path: str | Path, blocks: Any, made: Mapping[str, Any]) -> Any:
     """Make the model of blocks once more."""
     method = METHODS[made["method"]]
+    blocks = cut_once(blocks, uncut=method.name == "bp")
     if lost := made.get("lost"):
         maker = "alkit.to_bp" if method.name == "bp" else "alkit.to_al"
         options = ", ".join(f"{name}={value}" for name, value in lost.items())
@@ -90,9 +93,11 @@ def _made(path: str | Path, blocks: Any, made: Mapping[str, Any]) -> Any:
             f"{path} was made with {options}, which a file does not keep: give the model that"
             f" {maker} makes with it"
         )
+    sample = made.get("sample")
+    width = None if sample is None else scores_of(blocks, sample[0])
     asked = Asked(
         model=blocks,
-        data=Splits(Loader([made.get("sample")]), num_classes=made["num_classes"]),
+        data=Splits(Loader([])),
         method=method.name,
         plan=Plan(seed=made["seed"]),
         loss=_unknown if made["own_loss"] else None,
@@ -100,6 +105,9 @@ def _made(path: str | Path, blocks: Any, made: Mapping[str, Any]) -> Any:
         workers=made["workers"],
         ranks=made["ranks"],
         changes=made.get("changes", {}),
+        sample=None if sample is None else tuple(sample),
+        width=width,
+        classes=made["num_classes"] or width,
     )
     return import_module(f"alkit.{method.family}.fit").model_of(asked)
 

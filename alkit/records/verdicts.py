@@ -3,7 +3,7 @@
 import pandas as pd
 
 from alkit.data import paths
-from alkit.records import study
+from alkit.records import packed
 from alkit.records.comparisons import Gap, gap, mean_and_seeds
 
 __all__ = ["accuracy_table", "published", "verdict"]
@@ -73,7 +73,7 @@ def _cell(rows: pd.DataFrame, label: str, metric: str = "accuracy") -> str:
     own = [
         float(row.value)
         for row in rows.itertuples()
-        if row.metric == metric and study.label(row) == label
+        if row.metric == metric and packed.label(row) == label
     ]
     values = pd.Series(own)
     return mean_and_seeds(values.mean(), values.std(), len(own)) if own else ""

@@ -11,41 +11,55 @@ A target is the one of the block above, sent down by what that block has just le
 `direct`, every block gets its own from the output.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from alkit.schedule.task import Edge, Schedule, ScheduleError, Task, own_layer
 
 __all__ = ["target_propagation"]
 
 
-def target_propagation(blocks: int, *, direct: bool = False) -> Schedule:
-    """Return the schedule of difference target propagation, a worker a block.
+def target_propagation(
+    blocks: int, *, direct: bool = False, owners: Sequence[int] | None = None
+) -> Schedule:
+    """Return the schedule of difference target propagation, by default a worker a block.
 
     Args:
-        direct: targets come from the output by a map of their own (DDTP), not from block to block.
+        direct: targets come from the output by maps of their own (DDTP), whose loops push noise
+            through all later blocks, instead of from block to block.
+        owners: the worker of each block, any.
     Raises:
         ScheduleError: no blocks.
     """
     if blocks < 1:
         raise ScheduleError(f"blocks is {blocks}: it must be at least 1")
-    last = blocks - 1
+    last, owned = blocks - 1, list(range(blocks) if owners is None else owners)
+    learns = range(last) if direct else range(1, blocks)
 
     def order(worker: int, batches: Iterable[int]) -> Iterator[Task]:
-        kinds = ("forward", *(("learn",) if worker else ()), "target", "backward", "update")
+        own = [block for block in range(blocks) if owned[block] == worker]
         for batch in batches:
-            yield from (Task(kind, worker, batch) for kind in kinds)
+            yield from (Task("forward", block, batch) for block in own)
+            yield from (Task("learn", block, batch) for block in own if block in learns)
+            yield from (Task("target", block, batch) for block in reversed(own))
+            for block in own:
+                yield from (Task(kind, block, batch) for kind in ("backward", "update"))
 
     def edges(task: Task) -> tuple[Edge, ...]:
         kind, block, batch, _ = task
-        if kind in ("forward", "update"):
+        before = "learn" if block in learns else "forward"
+        if kind == "update":
+            late = [Task("learn", each, batch) for each in learns if direct and each < block]
+            return *own_layer(task), *(Edge("barrier", each) for each in late)
+        if kind == "forward":
             return own_layer(task)
-        if kind == "target" and block < last:
-            return (Edge("data", Task("target", last if direct else block + 1, batch)),)
-        before = {
-            "learn": "forward",
-            "backward": "target",
-            "target": "learn" if block else "forward",
-        }
-        return (Edge("order", Task(before[kind], block, batch)),)
+        if kind == "learn":
+            end = [Edge("barrier", Task("forward", last, batch))] if direct else []
+            return Edge("order", Task("forward", block, batch)), *end
+        if kind == "backward":
+            return (Edge("order", Task("target", block, batch)),)
+        own = Edge("order", Task(before, block, batch))
+        if block == last:
+            return (own,)
+        return own, Edge("data", Task("target", last if direct else block + 1, batch))
 
-    return Schedule("ddtp" if direct else "dtp", blocks, blocks, order, edges)
+    return Schedule("ddtp" if direct else "dtp", blocks, max(owned) + 1, order, edges)

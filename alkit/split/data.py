@@ -192,5 +192,5 @@ def _score(net: nn.Module, part: Part) -> tuple[float, float]:
             x, y = place((x, y), net)
             out = net(x)
             loss += float(F.cross_entropy(out, y, reduction="sum"))
-            right += int((out.argmax(1) == y.argmax(1)).sum())
+            right += int((out.argmax(1) == y).sum())
     return loss / len(part), right / len(part)

@@ -22,10 +22,11 @@ from tqdm.auto import tqdm
 from alkit.engine import checkpoint
 from alkit.engine.caller import CallerState
 from alkit.engine.local import operator_threads
+from alkit.engine.optimizers import Factory
 from alkit.split.answers import Refused, receive, told_why
 from alkit.split.channel import Channel, ChannelLost, HandshakeFailed, beating
 from alkit.split.greeting import PATIENCE_S, compare_clocks, say_profile
-from alkit.split.halves import Head, Saved, Tail, kept, sgd
+from alkit.split.halves import Head, Saved, Tail, factory_of, kept
 from alkit.split.head_round import HeadRound
 from alkit.split.log import LaneLog
 from alkit.split.profile import Machine, measure
@@ -46,11 +47,13 @@ class Job:
     Attributes:
         units: the whole network; the device trains those below the cut.
         stream: its samples.
+        optimizer: makes both sides' optimisers; default SGD with the settings' momentum.
     """
 
     settings: Settings
     units: Sequence[nn.Module]
     stream: Stream
+    optimizer: Factory | None = None
 
 
 class Device:
@@ -193,8 +196,8 @@ class Device:
 
     def _half(self, job: Job, cut: int) -> Head | Tail:
         settings, units = job.settings, list(job.units)
-        optimizer = partial(sgd, lr=settings.lr, momentum=settings.momentum)
         kind = Tail if cut == len(units) else Head
+        optimizer = factory_of(settings, job.optimizer)
         return kind(units[:cut], optimizer, seed=settings.seed, device=self.index)
 
     def _final(self, bye: Message) -> dict[str, Tensor]:

@@ -10,6 +10,9 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
+from alkit.data.arguments import given
+from alkit.data.given import in_memory
+from alkit.data.labels import are_numbers
 from alkit.data.parts import Part
 from alkit.engine.asked import Asked
 from alkit.engine.device import devices_named, place
@@ -30,7 +33,6 @@ __all__ = ["fit", "model_of"]
 NAMES = {name: name for name in ("epochs", "augment", "seed", "threads", "micro")}
 NAMES |= {"batch_size": "batch"}
 REFUSED: tuple[str, ...] = (
-    "optimizer",
     "executor",
     "ranks",
     "exits",
@@ -40,7 +42,7 @@ REFUSED: tuple[str, ...] = (
     "accumulate",
     "compile",
 )
-REFUSED += ("end_factor", "drop_last", "patience", "evaluate_train", "stop_at_divergence")
+REFUSED += ("end_factor", "drop_last", "patience", "evaluate_train", "stop_at_divergence", "resume")
 
 
 class _Sequence(nn.Sequential):
@@ -70,8 +72,7 @@ def fit(asked: Asked) -> Record:
     asked.refuse("precision", why="what crosses the wire has one type, float32")
     model = model_of(asked)
     blocks = list(model)
-    if not isinstance(asked.data.train, Part):
-        raise TypeError(f"{asked.method} deals samples among devices: give a DataSet, or (x, y)")
+    x, y = _samples(asked)
     changes = asked.given_options(**NAMES) | dict(asked.changes)
     if asked.one_lr is not None:
         changes["lr"] = asked.one_lr
@@ -80,18 +81,19 @@ def fit(asked: Asked) -> Record:
     with _divergence_told():
         record = train(
             blocks,
-            _parts(asked.data.train, asked.workers or 2, asked.plan.seed),
+            _parts(x, y, asked.workers or 2, asked.plan.seed),
             cut=_cut(asked, len(blocks)),
             method=asked.method,
             device=asked.device,
+            optimizer=asked.optimizer,
             path=None if asked.checkpoint is None else Path(asked.checkpoint),
-            normal=normal_of(asked.data.train),
+            normal=normal_of(asked.data.train) if isinstance(asked.data.train, Part) else None,
             evaluate=None if asked.data.validation is None else _scorer(blocks, asked),
             **changes,
         )
     nn.ModuleList(blocks).load_state_dict(record.state)
     rows = [
-        {"epoch": at, "loss": _mean(own.losses)}
+        {"epoch": at, "loss": _mean(own.losses), "samples": record.samples[at - 1]}
         | Judged(values=own.scores).row("val")
         | {"train_s": own.seconds}
         for at, own in enumerate(record.rounds, 1)
@@ -132,8 +134,25 @@ def _cut(asked: Asked, units: int) -> int:
     return cuts[0]
 
 
-def _parts(train: Part, devices: int, seed: int) -> list[tuple[Tensor, Tensor]]:
-    return [(train.x[rows], train.y[rows]) for rows in deal(train.y, devices, seed=seed)]
+def _samples(asked: Asked) -> tuple[Tensor, Tensor]:
+    """Return the training samples; images of bytes stay such, for devices take means off.
+
+    Raises:
+        TypeError: what can't be sent: nested inputs, or targets that are no classes.
+    """
+    train = asked.data.train
+    x, y = (train.x, train.y) if isinstance(train, Part) else in_memory(train)
+    if not isinstance(x, Tensor):
+        raise TypeError(f"{asked.method} sends one tensor: x is {given(x)}")
+    if not are_numbers(y):
+        raise TypeError(f"{asked.method} compares classes: y is {given(y)}, give class numbers")
+    return x, y
+
+
+def _parts(x: Tensor, y: Tensor, devices: int, seed: int) -> list[tuple[Tensor, Tensor]]:
+    each, rest = divmod(len(y), devices)
+    sizes = [each + (at < rest) for at in range(devices)]
+    return [(x[rows], y[rows]) for rows in deal(y, devices, sizes=sizes, seed=seed)]
 
 
 def _scorer(

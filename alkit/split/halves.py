@@ -14,6 +14,7 @@ memory.
 import copy
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -22,9 +23,12 @@ from torch import Tensor, nn
 
 from alkit.data import tree
 from alkit.engine.device import place
+from alkit.engine.optimizers import Factory, made
 from alkit.engine.random import random_from
+from alkit.models.modes import training
+from alkit.split.settings import Settings
 
-__all__ = ["Half", "Head", "Pass", "Tail", "average", "kept", "sgd", "state_of"]
+__all__ = ["Half", "Head", "Pass", "Tail", "average", "factory_of", "kept", "sgd", "state_of"]
 
 Saved = dict[tuple[int, int], Any]  # states of optimisers, by round and cut
 Optimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
@@ -53,6 +57,13 @@ class Pass(NamedTuple):
     forward_s: float = 0.0
 
 
+def factory_of(settings: Settings, own: Factory | None = None) -> Optimizer:
+    """Return what makes the optimisers of both sides: as given, or the settings' SGD."""
+    if own is not None:
+        return partial(own, lr=settings.lr)
+    return partial(sgd, lr=settings.lr, momentum=settings.momentum)
+
+
 class Half:
     """Consecutive units with their own optimiser.
 
@@ -72,7 +83,9 @@ class Half:
         seed: int = 0,
         device: int = 0,
     ) -> None:
-        self.units = nn.ModuleList(units).train()
+        self.units = nn.ModuleList(units)
+        for unit in self.units:
+            training(unit)
         self.first, self.seed, self.device = first, seed, device
         self.make_optimizer = optimizer
         self.optimizer = self._fresh()
@@ -137,8 +150,7 @@ class Half:
             self.optimizer.load_state_dict(copy.deepcopy(dict(state)))
 
     def _fresh(self) -> torch.optim.Optimizer | None:
-        parameters = list(self.units.parameters())
-        return self.make_optimizer(parameters) if parameters else None
+        return made(self.make_optimizer, self.units.named_parameters())
 
     def _close(self) -> None:
         self.units.zero_grad(set_to_none=True)

@@ -21,6 +21,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from alkit.engine.caller import CallerState
+from alkit.engine.optimizers import Factory
 from alkit.split.channel import Channel
 from alkit.split.checkpoints import restore, save
 from alkit.split.choosing import Choosing
@@ -63,6 +64,7 @@ class Server:
         plan: attendances of a recorded run: who takes part is taken from there, and whoever is not
             in it is not waited for.
         choosing: chooses cuts and micro-batches, which are the settings' without it.
+        optimizer: makes the tail's, see `alkit.split.device.Job`.
         profile: repetitions of the devices' profiles, for `choosing`.
         report: called with each round's record.
     """
@@ -80,6 +82,7 @@ class Server:
         plan: Sequence[Attendance] | None = None,
         choosing: Choosing | None = None,
         profile: int = 0,
+        optimizer: Factory | None = None,
         report: Callable[[RoundRecord], None] | None = None,
     ) -> None:
         if len(samples) != settings.devices:
@@ -91,7 +94,7 @@ class Server:
         self.caller = CallerState.here()
         self.phase = Phase.GATHER
         self.failure: BaseException | None = None
-        self.state, self.tails = state_of(units), Tails(units, settings)
+        self.state, self.tails = state_of(units), Tails(units, settings, optimizer)
         self.expect = Expect(units, example)
         choices = zip(samples, settings.cuts, settings.micros, strict=True)
         self.members = [Member(at, own, (cut, m)) for at, (own, cut, m) in enumerate(choices)]

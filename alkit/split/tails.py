@@ -2,12 +2,12 @@
 
 import copy
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 from torch import nn
 
-from alkit.split.halves import Tail, sgd
+from alkit.engine.optimizers import Factory
+from alkit.split.halves import Tail, factory_of
 from alkit.split.member import Member
 from alkit.split.settings import Settings
 
@@ -22,8 +22,11 @@ class Tails:
         handed: state of its optimiser, as the last device whose turn came to its end left it.
     """
 
-    def __init__(self, units: Sequence[nn.Module], settings: Settings) -> None:
+    def __init__(
+        self, units: Sequence[nn.Module], settings: Settings, optimizer: Factory | None = None
+    ) -> None:
         self.units, self.settings = list(units), settings
+        self.optimizer = factory_of(settings, optimizer)
         self.shared = self._new(0, settings.cuts[0]) if settings.rules.shared else None
         self.handed: Any = None
 
@@ -37,6 +40,5 @@ class Tails:
 
     def _new(self, device: int, cut: int) -> Tail:
         settings = self.settings
-        optimizer = partial(sgd, lr=settings.lr, momentum=settings.momentum)
         units = copy.deepcopy(self.units)[cut:]
-        return Tail(units, optimizer, first=cut, seed=settings.seed, device=device)
+        return Tail(units, self.optimizer, first=cut, seed=settings.seed, device=device)

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from alkit.data.arguments import Brief, changed
 from alkit.engine.caller import CallerState
 from alkit.engine.device import Names, devices_named
+from alkit.engine.optimizers import Factory
 from alkit.models.blocks import as_blocks
 from alkit.schedule.timeline import Timeline
 from alkit.split.channel import Channel, local_pair
@@ -31,7 +32,7 @@ from alkit.split.round import Attendance, RoundRecord
 from alkit.split.schedule import LANES
 from alkit.split.server import Server
 from alkit.split.settings import Settings
-from alkit.split.stream import Stream
+from alkit.split.stream import Stream, step_sizes
 
 __all__ = ["TRANSPORTS", "Record", "run", "train"]
 
@@ -47,6 +48,7 @@ class Record(Brief):
         state: of the whole network.
         losses: of each device, in the order of its steps.
         rounds: one record each.
+        samples: trained on in each round.
         timeline: four lanes a device; its batches are steps.
         sent_bytes, received_bytes: by the devices' last connections, in messages.
     """
@@ -54,6 +56,7 @@ class Record(Brief):
     state: dict[str, Tensor]
     losses: dict[int, Tensor]
     rounds: tuple[RoundRecord, ...]
+    samples: tuple[int, ...]
     timeline: Timeline
     sent_bytes: int
     received_bytes: int
@@ -81,6 +84,7 @@ def train(
     evaluate: Callable[[dict[str, Tensor]], float | dict[str, float]] | None = None,
     plan: Sequence[Attendance] | None = None,
     path: Path | None = None,
+    optimizer: Factory | None = None,
     **settings: Any,
 ) -> Record:
     """Train a network whose head runs on devices and whose tail on a server; `blocks` stay as they
@@ -99,6 +103,7 @@ def train(
         evaluate: gives the accuracy of a state after each round, or several numbers by name.
         plan: of a record, to repeat it: devices take part where they did.
         path: of a checkpoint, see `Server`; devices keep theirs beside it, in PATH.devices.
+        optimizer: called as `optimizer(parameters, lr=...)`; default SGD with momentum.
         settings: see `Settings`.
     Raises:
         ValueError: settings that don't fit; says what would.
@@ -117,6 +122,7 @@ def train(
     score = None if evaluate is None else lambda state: _named(evaluate(state))
     [example, *_] = Stream(*parts[0], chosen, 0, normal).step(0, 1)
     options: dict[str, Any] = {"example": example.x[:1], "evaluate": score, "path": path}
+    options["optimizer"] = optimizer
 
     folder = None if path is None else path.with_name(f"{path.name}.devices")
     if folder is not None and path is not None and not path.exists():
@@ -124,7 +130,7 @@ def train(
 
     def made(index: int) -> Device:
         own = Stream(*parts[index], chosen, index, normal)
-        job = Job(chosen, copy.deepcopy(heads), own)
+        job = Job(chosen, copy.deepcopy(heads), own, optimizer)
         return Device(index, lambda told: job, folder=folder)
 
     with CallerState.here().training():  # copies that inference mode makes can't be trained
@@ -183,10 +189,20 @@ def _record(server: Server, links: Sequence[Channel]) -> Record:
         state=server.state,
         losses={at: torch.tensor(own) for at, own in losses.items()},
         rounds=tuple(server.records),
+        samples=tuple(_samples(server, record.attendance) for record in server.records),
         timeline=Timeline.of(seen, lanes),
         sent_bytes=sum(link.stats().sent_bytes for link in links),
         received_bytes=sum(link.stats().received_bytes for link in links),
     )
+
+
+def _samples(server: Server, attendance: Attendance) -> int:
+    sizes = (
+        step_sizes(server.settings, server.members[at].samples, step, own.micro)
+        for at, own in attendance.items()
+        for step in own.steps
+    )
+    return sum(map(sum, sizes))
 
 
 def _listening(server: Server, transport: str) -> AbstractContextManager[Callable[[int], Channel]]:

@@ -32,6 +32,6 @@ with TemporaryDirectory() as home:
         nn.Sequential(nn.Conv2d(16, 32, 3, stride=2, padding=1), nn.ReLU()),
         nn.Sequential(nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(128, 2)),
     ]
-    record = alkit.fit(blocks, Path(home), method="al_pipeline", lr=0.005, epochs=8, progress=False)
+    record = alkit.fit(blocks, Path(home), method="al_pipeline", lr=0.01, epochs=8, progress=False)
     print(record.history[["epoch", "loss", "val_acc"]].tail(3).round(2).to_string(index=False))
     print(f"test accuracy {record.test_acc:.2f} of {len(record.test_correct)} images")

@@ -33,7 +33,7 @@ def peak_bytes(name: str, data: DataSet, batch_size: int) -> int:
     x, y = next(iter(data.train.batches(batch_size, shuffle=False)))
     family = alkit.METHODS[row.method].family
     if family == "dtp":
-        return _of_targets(blocks, x, y.argmax(1))
+        return _of_targets(blocks, x, y)
     if row.method == "al_pipeline":
         model = alkit.to_al(blocks, data.num_classes, x[:2], recipe=row.options["recipe"])
         costs = profile(model, [(x, y)], warmup=0, progress=False)

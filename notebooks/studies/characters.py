@@ -89,6 +89,9 @@ def next_loss(scores_BTV: Tensor, ids_BT: Tensor) -> Tensor:
     return F.cross_entropy(scores_BTV.flatten(0, 1), ids_BT.flatten())
 
 
+next_loss.reduction = "mean"  # type: ignore[attr-defined]  # so it may be cut into micro-batches
+
+
 class Alphabet:
     """Characters by number: those of a text that occur often enough; 0 is any other.
 

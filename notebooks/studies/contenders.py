@@ -26,10 +26,10 @@ from alkit.engine.device import cores
 from alkit.engine.launch import launch
 from alkit.engine.optimizers import adam
 from alkit.schedule.costs import BlockCost
-from alkit.schedule.cuts import straight_cuts
 from studies import rivals
 from studies.bench import Contenders
 from studies.stacks import Stack
+from studies.straight_cuts import straight_cuts
 
 __all__ = [
     "NAMES",

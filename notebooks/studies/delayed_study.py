@@ -14,7 +14,7 @@ import pandas as pd
 from alkit.engine.record import Record
 from alkit.records import comparisons, results
 from alkit.records.comparisons import Gap, gap, gap_table
-from alkit.records.study import label, pack
+from alkit.records.packed import label, pack
 from studies import tuned
 from studies.tuned import TUNING_SEED, Named
 
@@ -190,7 +190,7 @@ def _settings(recorded: pd.DataFrame) -> list[tuple[tuple[str, str, int], pd.Dat
 
 
 def _case(method: str, modules: int) -> str:
-    """Name a case as `alkit.records.study.label` reads it from a row."""
+    """Name a case as `alkit.records.packed.label` reads it from a row."""
     return f"{method} K={1 if method == 'seq' else modules}"
 
 

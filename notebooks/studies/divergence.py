@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from alkit.delayed.modules import Pipeline
-from alkit.delayed.recursion import Gradients, recursion
+from studies.recursion import Gradients, recursion
 
 __all__ = ["directions", "diverged_at"]
 

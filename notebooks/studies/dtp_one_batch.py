@@ -7,16 +7,15 @@ from typing import Any
 import pandas as pd
 import torch
 from torch import Tensor
-from torch.nn.functional import one_hot
 
 from alkit.dtp.angles import angle, compare, distance, norm_ratio
-from alkit.dtp.data import pictures
 from alkit.dtp.feedback import BlockFeedback
 from alkit.dtp.losses import INDEX_MODES
 from alkit.dtp.networks import EXACT, Net, Switches, network
 from alkit.dtp.noise import draw, noise_for
-from alkit.dtp.presets import PRESETS
 from alkit.dtp.settings import Settings
+from studies.dtp_data import pictures
+from studies.dtp_presets import PRESETS
 
 __all__ = [
     "alignment",
@@ -73,7 +72,7 @@ def trace(
 def angles_of_betas(
     name: str,
     x: Tensor,
-    y_onehot: Tensor,
+    y: Tensor,
     betas: Sequence[float],
     *,
     seed: int = 0,
@@ -84,7 +83,7 @@ def angles_of_betas(
         name, channels=x.shape[1], side=x.shape[2], seed=seed, switches=Switches(**switches)
     ).to(x.dtype)
     net.make_symmetric()
-    found = [compare(net, x, y_onehot, beta).assign(beta=beta) for beta in betas]
+    found = [compare(net, x, y, beta).assign(beta=beta) for beta in betas]
     return pd.concat(found, ignore_index=True)
 
 
@@ -118,19 +117,19 @@ def multiples(x: Tensor, seed: int, sigmas: Sequence[float]) -> pd.DataFrame:
 
 
 def doubles(data: str, size: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Return one batch (x, y one-hot) in double precision: of a data set, or "random" pictures."""
+    """Return one batch (x in double precision, y): of a data set, or "random" pictures."""
     if data != "random":
         found = pictures(data, normalisation="cifar10" if data == "cifar10" else "")
-        x, y_onehot = next(iter(found.train.batches(size, seed=seed)))
-        return x.double(), y_onehot.double()
+        x, y = next(iter(found.train.batches(size, seed=seed)))
+        return x.double(), y
     generator = torch.Generator().manual_seed(seed)
     x = torch.randn(size, 3, 32, 32, generator=generator, dtype=torch.float64)
-    return x, one_hot(torch.arange(size) % 10, 10).double()
+    return x, torch.arange(size) % 10
 
 
 def alignment(
     x: Tensor,
-    y_onehot: Tensor,
+    y: Tensor,
     *,
     iterations: int,
     seed: int,
@@ -155,13 +154,13 @@ def alignment(
     options = {"index": "frozen", "noise": "orthogonal"} if exact else {}
     settings = replace(preset.settings, seed=seed, **(options | changes))
     beta, sigma = settings.beta, settings.lists([net.label(n) for n in net.trained]).sigma
-    found = [compare(net, x, y_onehot, beta).assign(feedback="random")]
+    found = [compare(net, x, y, beta).assign(feedback="random")]
     rates = tuple(feedback_rates(net, x, sigma, kappa))
     feedback = BlockFeedback(net, replace(settings, feedback_lr=rates))
     run = net.locally(x)
     for n in feedback.loops:
         feedback.learn(n, run, step=0, iterations=iterations)
-    found.append(compare(net, x, y_onehot, beta).assign(feedback="trained"))
+    found.append(compare(net, x, y, beta).assign(feedback="trained"))
     net.make_symmetric()
-    found.append(compare(net, x, y_onehot, beta).assign(feedback="copied"))
+    found.append(compare(net, x, y, beta).assign(feedback="copied"))
     return pd.concat(found, ignore_index=True).assign(seed=seed)

@@ -12,11 +12,11 @@ from typing import Any
 
 import pandas as pd
 
+import alkit
 from alkit.data.parts import DataSet
 from alkit.dtp.assign import longest_first
-from alkit.dtp.presets import PRESETS
-from alkit.dtp.record import Record
-from alkit.dtp.train import train
+from alkit.engine.record import Record
+from studies.dtp_presets import PRESETS
 
 __all__ = ["RATIOS", "bound", "readable", "speeds", "time_of", "timed"]
 
@@ -47,9 +47,10 @@ def timed(
 ) -> Record:
     """Train a preset for an epoch of the data, without comparisons of ranks in between."""
     base = PRESETS[preset]
-    own = {"form": form, "epochs": 1, "compare_every": 0, "check_every": 10**6, "augment": "none"}
+    own = {"form": form, "epochs": 1, "compare_every": 0, "augment": "none"}
     settings = replace(base.settings, **(own | changes))
-    return train(base.net(seed), data, settings=settings, ranks=ranks, progress=False)
+    options = {"settings": settings, "ranks": ranks, "progress": False}
+    return alkit.fit(base.net(seed), data, method=settings.method, **options)
 
 
 def speeds(made: Mapping[tuple[str, int], Sequence[Record]], steps: int) -> pd.DataFrame:
@@ -83,7 +84,8 @@ def speeds(made: Mapping[tuple[str, int], Sequence[Record]], steps: int) -> pd.D
 
 def _bound(record: Record, ranks: int) -> float:
     """Return what so many ranks can gain at most, by the seconds of one process."""
-    loops = record.seconds[record.seconds.kind == "feedback"].sort_values("block").seconds
+    own = record.details.seconds
+    loops = own[own.kind == "learn"].sort_values("block").seconds
     rest = float(record.history.train_s.sum() - loops.sum())
     return bound(list(loops), ranks, rest=rest)
 

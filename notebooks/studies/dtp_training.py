@@ -13,16 +13,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import alkit
 from alkit.data.given import Splits
 from alkit.data.parts import DataSet
 from alkit.dtp.feedback import NotFinite
 from alkit.dtp.networks import EXACT, Switches
-from alkit.dtp.presets import PRESETS
-from alkit.dtp.record import Record
-from alkit.dtp.train import train
 from alkit.engine.device import devices_named
+from alkit.engine.record import Record
 from alkit.records import results
-from alkit.records.study import pack
+from alkit.records.packed import pack
+from studies.dtp_presets import PRESETS
 from studies.feedback_alignment import RULES
 from studies.tuned import TUNING_SEED
 
@@ -102,7 +102,7 @@ def trained(
     test = None if seed == TUNING_SEED else data.test
     parts = Splits(data.train, data.validation, test, data.name, data.num_classes)
     try:
-        return train(net, parts, settings=settings, progress=progress)
+        return alkit.fit(net, parts, method=settings.method, settings=settings, progress=progress)
     except NotFinite as error:
         log.warning("%s, seed %d, diverged: %s", name, seed, error)
         return None
@@ -141,9 +141,9 @@ def record(
         ]
     for metric, value, unit, n in rows:
         run.record(metric, value, n=n, unit=unit, extra=given, **labels)
-    if not len(made.angles):
+    if not len(made.details.angles):
         return
-    last = made.angles[made.angles.epoch == made.angles.epoch.max()]
+    last = made.details.angles[made.details.angles.epoch == made.details.angles.epoch.max()]
     for row in last.itertuples():
         extra = {"block": row.block} | given
         run.record("angle", row.angle, unit="degrees", extra=extra, **labels)

@@ -27,7 +27,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
 from alkit.data import tree
-from alkit.elastic.examples import Examples, order, part_of
+from alkit.elastic.examples import Examples, order, parts_of
 from alkit.elastic.held import Held, bytes_of
 from alkit.elastic.network import Network
 from alkit.elastic.record import Record
@@ -192,7 +192,7 @@ def _parallel(
     ledger = None if kind == "fsdp" else Ledger(network)
 
     def step(batch: Tensor, epoch: int) -> Tensor:
-        own = part_of(batch, world.rank, world.ranks)
+        [own] = parts_of(batch, world.ranks, 1)[world.rank]
         counts = ledger is not None and not ledger.peak  # the first step
         with ledger.recording() if counts else nullcontext():
             loss = model(data.inputs(own, epoch), data.y[own])

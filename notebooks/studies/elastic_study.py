@@ -15,7 +15,7 @@ from alkit.models.bert import BertSizes, initial_std
 from alkit.models.vit import ViTSizes
 from alkit.records import results
 from alkit.records.comparisons import gap, mean_and_seeds
-from alkit.records.study import pack
+from alkit.records.packed import pack
 from alkit.records.verdicts import published
 from studies.elastic_rivals import RIVALS, rival
 from studies.elastic_tasks import Task

@@ -9,10 +9,11 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from alkit.al.label_side import TOLERANCE, Variant, levels_of, milestones, train_labels
+from alkit.al.label_side import TOLERANCE
 from alkit.figures.dashboards import Dashboard
 from alkit.figures.titles import panel
 from alkit.figures.viz import WIDE, colour
+from studies.label_training import Variant, levels_of, milestones, train_labels
 
 __all__ = ["LabelPlateau"]
 

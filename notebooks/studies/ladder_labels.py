@@ -9,12 +9,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from alkit.al.codes import FixedDecoder, FixedEncoder
-from alkit.al.label_side import train_labels
 from alkit.al.layers import AE, Loss
 from alkit.al.model import ALModel
 from alkit.data.labels import one_hot
 from alkit.data.seeds import generator_for
 from studies import ladder_heads as heads
+from studies.label_training import train_labels
 
 __all__ = [
     "Replayed",

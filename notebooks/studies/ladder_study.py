@@ -16,7 +16,6 @@ import torch
 from torch import Tensor, nn
 
 from alkit.al import exits
-from alkit.al.families import FAMILIES
 from alkit.al.model import ALModel
 from alkit.al.trainer import Trainer
 from alkit.data.given import Splits
@@ -26,7 +25,8 @@ from alkit.engine.loop import Plan, train_epochs
 from alkit.engine.record import Record
 from alkit.models.modes import evaluating
 from alkit.records import results
-from alkit.records.study import pack
+from alkit.records.packed import pack
+from studies.families import FAMILIES
 from studies.ladder_arms import ARMS, build, head_parameters
 from studies.ladder_labels import replay, watch
 from studies.ladder_models import NearestCode

@@ -242,5 +242,5 @@ def _named(recorded: pd.DataFrame) -> pd.DataFrame:
 
 
 def _label(arm: str) -> str:
-    """Name an arm as `alkit.records.study.label` reads it from a row."""
+    """Name an arm as `alkit.records.packed.label` reads it from a row."""
     return f"{ARMS[arm].method} {'' if arm == 'bp' else arm}".strip() if arm in ARMS else arm

@@ -9,13 +9,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from alkit.al.codes import code_table
-from alkit.al.label_side import stack
 from alkit.al.losses import Contrast
 from alkit.al.recipes import Recipe
 from alkit.data.seeds import generator_for
 from alkit.figures.dashboards import Dashboard
 from alkit.figures.titles import title, value
 from alkit.figures.viz import WIDE, colour
+from studies.label_training import stack
 
 __all__ = ["KINDS", "CodeAngles", "codes", "floor"]
 

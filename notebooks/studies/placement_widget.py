@@ -7,13 +7,13 @@ from matplotlib.figure import Figure
 
 from alkit.figures.dashboards import Dashboard
 from alkit.figures.viz import gantts, label
-from alkit.schedule import placement
 from alkit.schedule.clock import simulate
 from alkit.schedule.flushed import gpipe, one_f_one_b, zero_bubble
-from alkit.schedule.placement import Placement
-from alkit.schedule.resources import ALL_KINDS, by_device, one_process
 from alkit.schedule.task import Schedule, Task, al, al_fm, al_m, al_pipeline
 from alkit.schedule.timeline import Timeline
+from studies import placement
+from studies.one_process import ALL_KINDS, by_device, one_process
+from studies.placement import Placement
 
 __all__ = ["PlacementDashboard", "peak_kept"]
 

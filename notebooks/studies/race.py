@@ -23,11 +23,11 @@ from alkit.delayed.train import Record, train_epoch
 from alkit.engine.launch import launch
 from alkit.engine.optimizers import adam
 from alkit.schedule.clock import simulate
-from alkit.schedule.resources import Sharing, one_process
 from alkit.schedule.task import Task
 from alkit.schedule.timeline import Timeline
 from studies import rivals
 from studies.contenders import fastest_micro
+from studies.one_process import Sharing, one_process
 from studies.stacks import Stack
 
 __all__ = ["Costs", "contenders", "costs_of", "on_ranks", "predicted"]

@@ -24,9 +24,9 @@ from scipy.optimize import minimize
 
 from alkit.records.verdicts import published
 from alkit.schedule.clock import simulate
-from alkit.schedule.placement import contiguous, round_robin
-from alkit.schedule.resources import Sharing, one_process
 from alkit.schedule.task import Task, al, al_fm, al_m, al_pipeline, block_by_block
+from studies.one_process import Sharing, one_process
+from studies.placement import contiguous, round_robin
 
 __all__ = [
     "FITTED",

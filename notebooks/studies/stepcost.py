@@ -12,11 +12,10 @@ from typing import Any
 import pandas as pd
 import torch
 
-from alkit.al import families
 from alkit.al.train import EpochRecord, train_epoch
 from alkit.data import datasets
 from alkit.data.parts import DataSet, Part
-from studies import bench
+from studies import bench, families
 
 __all__ = ["Setting", "compare", "peak_mib"]
 

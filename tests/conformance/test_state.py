@@ -129,3 +129,63 @@ def test_a_resumed_run_with_a_shuffled_loader_is_the_uninterrupted_one(family, t
     with pytest.raises(Stopped):
         run(tmp_path / "cut", stops=2)
     assert torch.equal(run(tmp_path / "cut"), whole)
+
+
+def other(kind):
+    """Return a call's model, data and options with one thing changed."""
+    (x, y), model, options = rows(70), net(), {}
+    if kind == "inputs":
+        x = 3 * x + 1
+    if kind == "activation":
+        model[1] = nn.ReLU()
+    if kind == "dropout's rate":
+        model[3] = nn.Sequential(nn.Tanh(), nn.Dropout(0.5))
+    if kind == "targets":
+        y = y.flip(0)
+    return model, (x, y), options
+
+
+@pytest.mark.parametrize("kind", ["inputs", "activation", "dropout's rate", "targets"])
+@held("another run")
+def test_a_checkpoint_of_another_run_is_refused(family, kind, tmp_path):
+    if (family.method, kind) == ("dtp", "dropout's rate"):
+        pytest.skip("dropout has no inverse")
+    options = {"epochs": 2, "checkpoint": tmp_path / "run.pt", "lr": 0.01, "seed": 3}
+    model, data, _ = other("none")
+    if kind == "dropout's rate":
+        model[3] = nn.Sequential(nn.Tanh(), nn.Dropout(0.1))
+    family.fit(model, data, **options)
+    model, data, own = other(kind)
+    before = flat(model)
+    with pytest.raises(ValueError, match="of another run"):
+        family.fit(model, data, **options | own)
+    assert torch.equal(flat(model), before)
+
+
+@held("another loss", [each for each in FAMILIES if each.own_loss])
+def test_a_checkpoint_of_another_loss_is_refused(family, tmp_path):
+    options = {"epochs": 2, "checkpoint": tmp_path / "run.pt", "lr": 0.01}
+    family.fit(net(), rows(70), loss=nn.CrossEntropyLoss(), **options)
+    with pytest.raises(ValueError, match="of another run"):
+        family.fit(net(), rows(70), loss=nn.CrossEntropyLoss(label_smoothing=0.5), **options)
+
+
+@held("anyway")
+def test_a_checkpoint_of_another_run_is_gone_on_from_if_that_is_said(family, tmp_path):
+    options = {"epochs": 2, "checkpoint": tmp_path / "run.pt", "lr": 0.01}
+    family.fit(net(), rows(70), **options)
+    model, data, _ = other("inputs")
+    assert len(family.fit(model, data, resume="anyway", **options).history) == 2
+
+
+@held("own generator")
+def test_the_user_s_generator_goes_on_where_it_was(family, tmp_path):
+    def run(path, *epochs):
+        for count in epochs:
+            torch.manual_seed(0)
+            data = loader(64, generator=torch.Generator().manual_seed(5))
+            options = {"epochs": count, "checkpoint": tmp_path / path, "lr": 0.01}
+            model = family.fit(net(), data, **options).model
+        return flat(model)
+
+    assert torch.equal(run("whole", 3), run("cut", 1, 3))

@@ -8,10 +8,10 @@ import torch.nn.functional as F
 from torch import nn
 
 import alkit
-from alkit.al import families
 from alkit.engine import losses
 from alkit.models.bert import BertSizes, bert_for_classes
 from alkit.models.vit import ViTSizes, vit
+from studies import families
 from tests.helpers import dense_model, made_batches
 from tests.sim.device import operators, start
 from tests.unit.al.test_families import _images, _sizes, _texts

@@ -37,7 +37,7 @@ FACE = {
     "delayed.train": "blocks loss batches method cuts executor optimizer",
     "split.train": "blocks parts cut micro",
     "elastic.train": "network data ranks",
-    "dtp.train": "net data method ranks",
+    "dtp.train": "net data method",
 }
 
 

@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
 from alkit.figures import titles, viz
-from alkit.records import study
 from studies import bench, depth_figures, ladder_tables
+from studies import family_study as study
 
 __all__ = [
     "ablation",

@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as F
 
 from alkit import to_al
-from alkit.al import label_side as labels
 from alkit.al.recipes import find_recipe
 from alkit.models.convnet import convnet
+from studies import label_training as labels
 
 ORIGINAL = find_recipe("original", "images")
 

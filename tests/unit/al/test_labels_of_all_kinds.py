@@ -169,15 +169,15 @@ def _sequential():
     return nn.Sequential(*parts, nn.ReLU(), nn.Flatten(), nn.Linear(4, 5))
 
 
-def test_a_sequential_becomes_layers_that_learn_without_its_head():
+def test_a_sequential_becomes_layers_beside_its_head():
     network = _sequential()
     model = to_al(network, 5, torch.zeros(2, 1, 8, 8))
     kinds = [[type(part).__name__ for part in layer.enc.f.modules()][1:] for layer in model]
     assert kinds == [[], ["BatchNorm2d", "ReLU", "MaxPool2d"], ["Conv2d", "ReLU", "Flatten"]]
     assert model[0].enc.f is network[0]
-    twin = to_bp(_sequential(), 5, torch.zeros(2, 1, 8, 8))
-    assert len(twin) == 4
-    assert not any(part is twin[2] for part in twin[3].modules())
+    assert model.head[0] is network[-1]
+    twin = to_bp(other := _sequential(), 5, torch.zeros(2, 1, 8, 8))
+    assert list(twin) == list(other)  # nothing is added, nothing is left out
     assert len(to_al(_sequential(), 7, torch.zeros(2, 1, 8, 8))) == 4  # 5 is not 7: no head
 
 
@@ -186,13 +186,14 @@ def test_a_sequential_becomes_layers_that_learn_without_its_head():
     [
         ([nn.Linear(WIDTH, CLASSES)], 2),
         ([nn.Flatten(), nn.Linear(WIDTH, CLASSES), nn.LogSoftmax(1)], 2),
-        ([nn.Linear(WIDTH, CLASSES), nn.Tanh()], 3),  # a narrow block is no head
-        ([nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, CLASSES)], 3),
+        ([nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, CLASSES)], 2),
+        ([nn.Linear(WIDTH, CLASSES + 1)], 3),  # another width: no scores of these classes
     ],
 )
 def test_what_counts_as_a_head(last, layers):
     model = to_al([*_blocks(), nn.Sequential(*last)], CLASSES, torch.zeros(2, WIDTH))
     assert len(model) == layers
+    assert (model.head is None) == (layers == 3)
 
 
 def test_blocks_of_another_model_are_told():
@@ -218,7 +219,7 @@ def test_a_whole_network_or_a_sample_without_a_tensor():
     class Own(nn.Module):
         pass
 
-    with pytest.raises(TypeError, match="blocks is a whole Own: give a list of its blocks"):
+    with pytest.raises(TypeError, match="blocks is a whole Own, and .*Give a list of its blocks"):
         to_al(Own(), 3, torch.zeros(2, WIDTH))
     with pytest.raises(ValueError, match=r"sample must be a batch .* got \[1, 2\]"):
         to_al(_blocks(), 3, [1, 2])

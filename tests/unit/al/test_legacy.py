@@ -13,9 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from alkit.al import families
 from alkit.data.parts import DataSet, Part
 from alkit.models.transformer import LegacyEncoderBlock, transformer
+from studies import families
 
 CLASSES, WIDTH, HEADS, FFN, HIDDEN, CODE, RATE = 3, 12, 3, 10, 7, 128, 2.5e-4
 

@@ -11,7 +11,8 @@ from torch import nn
 import alkit
 from alkit import delayed, train_epoch
 from alkit.data import datasets
-from alkit.data.arguments import as_pair, changed, check_whole, given
+from alkit.data.arguments import changed, check_whole, given
+from alkit.data.pairs import as_pair
 from alkit.data.parts import Part
 from alkit.dtp import Settings
 from alkit.engine import checkpoint
@@ -25,9 +26,8 @@ X, Y = made_batches(1)[0]
     [
         ((X, Y), r"batch 0 must be a pair .* got torch.float32 of \(4, 6\): .* a single one is"),
         ([(X, X, Y)], r"got 3 things: put what the first block takes in a tuple of its own"),
-        ([{"input_ids": X, "labels": Y}], "got a dict with input_ids, labels: say which is which"),
-        ([(X.numpy(), Y.numpy())], r"got \(ndarray float32 of \(4, 6\), .*torch.as_tensor"),
-        ([(X, [0, 1, 2, 0])], r"got \(torch.float32 of \(4, 6\), \[0, 1, 2, 0\]\): make tensors"),
+        ([{"input_ids": X, "y": Y}], "got a dict with input_ids, y: name the targets labels"),
+        ([(X, ["a", "b"])], r"got \(torch.float32 of \(4, 6\), \['a', 'b'\]\): make tensors"),
         ([X], "batch 0 must be a pair"),
         (torch.utils.data.DataLoader(torch.zeros(2, WIDTH)), "batch 0 must be a pair"),
     ],
@@ -56,6 +56,18 @@ def test_pairs_pass():
     assert len(train_epoch(dense_model(1), [[X, Y]], "al").losses) == 1
 
 
+def test_what_everybody_gives_becomes_a_pair_of_tensors():
+    numbers = Y.argmax(1)
+    for batch in ((X.numpy(), numbers.numpy()), (X.tolist(), numbers.tolist()), (X, numbers.int())):
+        x, y = as_pair(batch, 0)
+        assert torch.equal(x, X)
+        assert torch.equal(y, numbers)
+        assert y.dtype == torch.int64
+    x, y = as_pair({"input_ids": X, "labels": numbers, "name": "text"}, 0)
+    assert x == {"input_ids": X, "name": "text"}
+    assert y is numbers
+
+
 @pytest.mark.parametrize("value", ["2", 2.0, True, [1]])
 def test_numbers_as_texts(value):
     with pytest.raises(TypeError, match=r"workers is .*: it must be a whole number"):
@@ -71,11 +83,10 @@ def test_numbers_as_texts(value):
     "train",
     [
         lambda: delayed.train([nn.Linear(6, 3)], nn.functional.cross_entropy, [(X, Y)], clpi=1),
-        lambda: alkit.dtp.train(None, None, clpi=1),
         lambda: alkit.elastic.train(None, (X, Y), clpi=1),
         lambda: alkit.split.train([nn.Linear(6, 3)], [(X, Y)], clpi=1),
     ],
-    ids=["delayed", "dtp", "elastic", "split"],
+    ids=["delayed", "elastic", "split"],
 )
 def test_unknown_settings_list_the_names(train):
     with pytest.raises(TypeError, match=r"unknown settings clpi: there are .*seed"):
@@ -91,7 +102,7 @@ def test_a_whole_network_in_place_of_blocks(make):
     class Own(nn.Module):
         pass
 
-    with pytest.raises(TypeError, match="blocks is a whole Own: give a list of its blocks"):
+    with pytest.raises(TypeError, match="blocks is a whole Own, and .*Give a list of its blocks"):
         make(Own(), nn.functional.cross_entropy)
     with pytest.raises(TypeError, match="block 1 must be a module, got 3"):
         make([nn.Linear(1, 1), 3], nn.functional.cross_entropy)

@@ -106,6 +106,7 @@ def test_the_one_face_takes_a_table():
     record = alkit.fit(model, data, method="al_pipeline", batch_size=4, progress=False)
     assert len(record.test_correct) == len(data.test)
     assert as_splits(table()).num_classes == 2
+    assert record.classes == data.class_names
 
 
 def test_a_dataset_has_an_order_of_seed_and_epoch():

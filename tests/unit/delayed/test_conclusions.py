@@ -5,7 +5,7 @@ from itertools import product
 import pandas as pd
 import torch
 
-from alkit.records.study import pack
+from alkit.records.packed import pack
 from studies import conclusions
 from studies.tuned import TUNING_SEED
 

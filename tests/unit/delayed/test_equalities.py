@@ -13,9 +13,9 @@ from torch import nn
 from alkit.delayed import METHODS, Pipeline, schedule_for, train_epoch
 from alkit.delayed.methods import method_named
 from alkit.delayed.options import Options
-from alkit.delayed.recursion import recursion
 from alkit.delayed.stage import ModuleStage
 from alkit.engine.local import run_single
+from studies.recursion import recursion
 from tests.unit.delayed.nets import (
     bits,
     images,

@@ -11,9 +11,9 @@ from torch import nn
 from alkit.delayed import METHODS, Pipeline, schedule_for, train_epoch
 from alkit.delayed.methods import method_named
 from alkit.delayed.options import Options
-from alkit.delayed.recursion import recursion
 from alkit.delayed.stage import ModuleStage
 from alkit.engine.local import run_single
+from studies.recursion import recursion
 from tests.unit.delayed.nets import CLASSES, WIDTH, bits, vectors
 
 REPLAYS = ("fr", "fr_barrier", "fr_1f1b", "pipedream_recompute")
@@ -256,15 +256,21 @@ class Detached(nn.Module):
 
 
 @pytest.mark.parametrize("method", sorted(set(METHODS) - {"2bw", "gpipe", "1f1b"}))
-def test_a_module_whose_output_gets_no_gradient_stays_as_it_is(method):
-    model = Pipeline(_cut_off(), F.cross_entropy, [1, 2], plain_sgd)
+def test_a_module_whose_output_gets_no_gradient_is_frozen_or_named(method):
+    with pytest.raises(ValueError, match="can learn and gets no gradient"):
+        train_epoch(Pipeline(_cut_off(), F.cross_entropy, [1, 2], plain_sgd), vectors(6), method)
+    blocks = _cut_off()
+    blocks[0].requires_grad_(False)
+    model = Pipeline(blocks, F.cross_entropy, [1, 2], plain_sgd)
     before = bits(model)
     train_epoch(model, vectors(6), method)
     after = bits(model)
     still = [torch.equal(a, b) for a, b in zip(before, after, strict=True)]
     assert still == [True] * 4 + [False] * 4
     if not method.endswith("_inplace"):
-        other = Pipeline(_cut_off(), F.cross_entropy, [1, 2], plain_sgd)
+        blocks = _cut_off()
+        blocks[0].requires_grad_(False)
+        other = Pipeline(blocks, F.cross_entropy, [1, 2], plain_sgd)
         recursion(other, vectors(6), method)
         assert all(torch.equal(a, b) for a, b in zip(after, bits(other), strict=True))
 

@@ -6,7 +6,9 @@ import pytest
 
 from alkit.delayed import METHODS, even_cuts
 from alkit.delayed.memory import memory
-from alkit.delayed.planner import (
+from alkit.schedule.costs import BlockCost
+from studies.delayed_times import cycle_s
+from studies.planner import (
     Replicated,
     best_cuts,
     brute_force,
@@ -14,8 +16,6 @@ from alkit.delayed.planner import (
     pipedream_plan,
     seconds_a_batch,
 )
-from alkit.schedule.costs import BlockCost
-from studies.delayed_times import cycle_s
 
 PLANNED = [name for name, method in METHODS.items() if not method.accumulates]
 

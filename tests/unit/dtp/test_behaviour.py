@@ -2,8 +2,8 @@
 
 import pytest
 
-from alkit.dtp import PRESETS
 from studies import dtp_training
+from studies.dtp_presets import PRESETS
 
 
 @pytest.mark.soak

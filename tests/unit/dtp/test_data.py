@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from alkit.dtp.data import NORMALISATIONS, pictures
-from alkit.dtp.presets import PRESETS
+from studies.dtp_data import NORMALISATIONS, pictures
+from studies.dtp_presets import PRESETS
 
 
 def test_digits_of_any_side():

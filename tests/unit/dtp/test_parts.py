@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+import alkit
 from alkit import dtp
 from alkit.dtp import angles
 from alkit.dtp.block import Block
@@ -19,10 +20,10 @@ from alkit.dtp.invertible import (
     Reshape,
 )
 from alkit.dtp.optimizers import rate
-from alkit.dtp.presets import PRESETS
 from alkit.dtp.residual import Residual
 from alkit.dtp.settings import aligned
 from studies.dtp_one_batch import feedback_rates, weight_symmetry
+from studies.dtp_presets import PRESETS
 from tests.unit.dtp.helpers import made_set
 
 NAMES = ["conv_1", "conv_2", "fc_3"]
@@ -202,7 +203,7 @@ def test_lists():
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"method": "gradient"}, "method is 'gradient': give dtp, vanilla_dtp, tp, ddtp, bp"),
+        ({"method": "gradient"}, "unknown method 'gradient': give bp, al"),
         ({"form": "fast"}, "form is 'fast': give closed, expected, autograd"),
         ({"index": "both"}, "index is 'both': give own, frozen"),
         ({"schedule": "linear"}, "schedule is 'linear'"),
@@ -214,7 +215,7 @@ def test_lists():
 )
 def test_bad_settings(changes, words):
     with pytest.raises(ValueError, match=words):
-        dtp.train(dtp.network("tiny"), made_set(), progress=False, **changes)
+        alkit.fit(dtp.network("tiny"), made_set(), progress=False, **changes)
 
 
 def test_bad_networks():
@@ -225,13 +226,13 @@ def test_bad_networks():
     with pytest.raises(ValueError, match="tiny has no padding: lenet alone"):
         dtp.network("tiny", padding=0)
     with pytest.raises(ValueError, match="bp has no feedback loops"):
-        dtp.train(dtp.network("tiny"), made_set(), "bp", ranks=2)
+        alkit.fit(dtp.network("tiny"), made_set(), method="bp", ranks=2)
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_what_is_not_finite_is_named():
     with pytest.raises(FloatingPointError, match="feedback loss of conv_1 .* lower feedback_lr"):
-        dtp.train(
+        alkit.fit(
             dtp.network("tiny"),
             made_set(),
             feedback_lr=1e6,

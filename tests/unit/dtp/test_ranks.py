@@ -7,12 +7,12 @@ import signal
 import pytest
 import torch
 
+import alkit
 from alkit import dtp
 from alkit.dtp import assign
 from alkit.dtp.feedback import BlockFeedback
-from alkit.dtp.record import digest
+from alkit.dtp.fit import digest
 from alkit.dtp.settings import Settings
-from alkit.dtp.train import run
 from alkit.engine import checkpoint
 from alkit.engine.group import Group, RanksDiffer
 from alkit.engine.launch import RankFailed, launch
@@ -25,16 +25,14 @@ SETTINGS = Settings(
     iterations=(2, 3, 4),
     sigma=(0.3, 0.2, 0.08),
     feedback_lr=(2e-3, 1e-2, 0.3),
-    check_every=2,
 )
 
 
 def trained(ranks=1, owners=None, seed=0, **changes):
     net = dtp.network("tiny", seed=seed)
-    record = dtp.train(
-        net, made_set(), settings=SETTINGS, ranks=ranks, owners=owners, progress=False, **changes
-    )
-    assert record.digest == digest(net)
+    own = {"settings": SETTINGS, "ranks": ranks, "owners": owners, "progress": False} | changes
+    record = alkit.fit(net, made_set(), **own)
+    assert record.details.digest == digest(net)
     return record
 
 
@@ -45,35 +43,50 @@ def alone():
 
 def test_two_ranks_have_the_bits_of_one_process(alone):
     both = trained(2)
-    assert both.digest == alone.digest
+    assert both.details.digest == alone.details.digest
     assert torch.equal(both.losses, alone.losses)
-    assert list(both.feedback_losses) == [1, 2, 3]
-    for n, losses in alone.feedback_losses.items():
+    assert list(both.details.feedback_losses) == [1, 2, 3]
+    for n, losses in alone.details.feedback_losses.items():
         assert losses.shape == (6, SETTINGS.iterations[n - 1])
-        assert torch.equal(both.feedback_losses[n], losses)
+        assert torch.equal(both.details.feedback_losses[n], losses)
     assert torch.equal(both.test_correct, alone.test_correct)
-    assert set(both.seconds["rank"]) == {0, 1}
-    assert sorted(set(both.owners)) == [0, 1]
+    assert set(both.details.seconds["rank"]) == {0, 1}
+    assert sorted(set(both.details.owners)) == [0, 1]
     kinds = {(i.resource, i.kind) for i in both.timeline.intervals}
-    assert {("worker 0", "feedback"), ("worker 1", "feedback"), ("worker 1", "update")} <= kinds
+    assert {("worker 0", "learn"), ("worker 1", "learn"), ("worker 1", "update")} <= kinds
 
 
 @pytest.mark.parametrize(("ranks", "owners"), [(2, [1, 1, 0]), (3, [2, 0, 1])])
 def test_any_assignment_has_the_same_bits(alone, ranks, owners):
-    assert trained(ranks, owners).digest == alone.digest
+    assert trained(ranks, owners).details.digest == alone.details.digest
 
 
-@pytest.mark.parametrize("method", ["vanilla_dtp", "tp", "ddtp"])
+@pytest.mark.parametrize("method", ["vanilla_dtp", "tp"])
 def test_other_methods_have_too(method):
     changes = {"method": method, "feedback_lr": 1e-4, "lr": 1e-3, "sigma": 0.1}
-    assert trained(2, [0, 1, 0], **changes).digest == trained(**changes).digest
+    assert trained(2, [0, 1, 0], **changes).details.digest == trained(**changes).details.digest
+
+
+def test_ddtp_is_for_threads():
+    changes = {"method": "ddtp", "feedback_lr": 1e-4, "lr": 1e-3, "sigma": 0.1}
+    one = trained(**changes)
+    assert trained(executor="threads", **changes).details.digest == one.details.digest
+    with pytest.raises(ValueError, match="ddtp's loops need all later blocks"):
+        trained(2, [0, 1, 0], **changes)
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+def test_threads_have_the_bits_of_one(alone, workers):
+    found = trained(executor="threads", workers=workers)
+    assert found.details.digest == alone.details.digest
+    assert len({each.resource for each in found.timeline.intervals}) == workers
 
 
 def test_other_seeds_and_forms_have_other_bits(alone):
-    assert trained(seed=1).digest != alone.digest
+    assert trained(seed=1).details.digest != alone.details.digest
     other = trained(form="autograd")
     torch.testing.assert_close(other.losses, alone.losses, rtol=1e-3, atol=1e-4)
-    assert trained(form="autograd", ranks=2).digest == other.digest
+    assert trained(form="autograd", ranks=2).details.digest == other.details.digest
 
 
 def test_the_order_of_loops_changes_nothing():
@@ -90,6 +103,11 @@ def test_the_order_of_loops_changes_nothing():
     assert ends[0] == ends[1]
 
 
+def _run(net, data):
+    own = {"settings": SETTINGS, "owners": [0, 1, 0], "executor": "ranks", "progress": False}
+    alkit.fit(net, data, **own)
+
+
 def _with_own_seed(kind):
     """Train on a rank that has other batches, or other weights, than the others."""
     import torch.distributed as dist
@@ -99,14 +117,15 @@ def _with_own_seed(kind):
     data = made_set()
     if kind == "batches":
         data = made_set(96 + 32 * rank)
-    run(net, data, SETTINGS, owners=[0, 1, 0], progress=False)
+    _run(net, data)
 
 
 @pytest.mark.parametrize(
-    ("kind", "words"), [("weights", "blocks.0.pieces.0.weight"), ("batches", "after step 2")]
+    ("kind", "words"),
+    [("weights", "blocks.0.pieces.0.weight"), ("batches", "batch 0 of rank 0 has other labels")],
 )
 def test_ranks_that_differ_are_told(kind, words):
-    with pytest.raises(RankFailed, match=f"RanksDiffer.*{words}"):
+    with pytest.raises(RankFailed, match=words):
         launch(_with_own_seed, kind, ranks=2)
 
 
@@ -122,7 +141,7 @@ def _killed():
             return plain(self, n, passed, step, iterations)
 
         BlockFeedback.learn = learn
-    run(dtp.network("tiny"), made_set(), SETTINGS, owners=[0, 1, 0], progress=False)
+    _run(dtp.network("tiny"), made_set())
 
 
 def test_a_rank_that_dies_is_named():
@@ -135,21 +154,21 @@ def test_training_goes_on_from_a_checkpoint(tmp_path, monkeypatch, alone):
     path = tmp_path / "run.pt"
     changes = {"checkpoint": path}
     net = dtp.network("tiny")
-    whole = dtp.train(net, made_set(), settings=SETTINGS, progress=False, **changes)
-    assert whole.digest == alone.digest
-    again = dtp.train(dtp.network("tiny"), made_set(), settings=SETTINGS, progress=False, **changes)
-    assert again.digest == alone.digest  # nothing was left to do
+    whole = alkit.fit(net, made_set(), settings=SETTINGS, progress=False, **changes)
+    assert whole.details.digest == alone.details.digest
+    again = alkit.fit(dtp.network("tiny"), made_set(), settings=SETTINGS, progress=False, **changes)
+    assert again.details.digest == alone.details.digest  # nothing was left to do
 
     def stopped(ranks, **more):
         options = {"settings": SETTINGS, "checkpoint": tmp_path / "other.pt", "progress": False}
-        return dtp.train(dtp.network("tiny"), made_set(), ranks=ranks, **options, **more)
+        return alkit.fit(dtp.network("tiny"), made_set(), ranks=ranks, **options, **more)
 
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint, "save", _then_stopped(checkpoint.save))
         with pytest.raises(Stop):
             stopped(1)
     resumed = stopped(2)
-    assert resumed.digest == alone.digest
+    assert resumed.details.digest == alone.details.digest
     assert torch.equal(resumed.losses, alone.losses)
     with pytest.raises(ValueError, match="beta is 0.7 there and 0.5 here"):
         stopped(1, beta=0.5)
@@ -157,7 +176,7 @@ def test_training_goes_on_from_a_checkpoint(tmp_path, monkeypatch, alone):
         stopped(1, samples=2)  # of noise, whatever the number of training samples
     checkpoint.save(path, {"net": dict(net.state_dict()), "settings": {}, "progress": {}})
     with pytest.raises(ValueError, match="of another run: .*weight is missing there"):
-        dtp.train(net, made_set(), settings=SETTINGS, progress=False, **changes)
+        alkit.fit(net, made_set(), settings=SETTINGS, progress=False, **changes)
 
 
 class Stop(Exception):

@@ -7,18 +7,18 @@ import pytest
 import torch
 
 from alkit import dtp
-from alkit.dtp.record import digest
+from alkit.dtp.fit import digest
 from alkit.dtp.settings import Settings
 from alkit.dtp.trainer import Trainer
 from tests.unit.dtp.helpers import made_set
 
-SETTINGS = Settings(iterations=2, feedback_lr=1e-4, lr=1e-3)
+SETTINGS = Settings(iterations=2, feedback_lr=1e-4, lr=1e-3, owners=[0, 0, 0])
 STEPS = 4
 
 
 def trainer(method):
     settings = replace(SETTINGS, method=method)
-    return Trainer(dtp.network("tiny"), settings, made_set().train.x[:8], STEPS, owners=[0, 0, 0])
+    return Trainer(dtp.network("tiny"), settings, made_set().train.x[:8], STEPS)
 
 
 @pytest.mark.parametrize("method", ["dtp", "ddtp", "bp"])

@@ -65,15 +65,12 @@ def plain(network: Network, data: Examples, settings: Settings, alpha: float = 1
     else:
         optimizer = torch.optim.AdamW(groups, lr=recipe.lr)
     losses, done = [], 0
-    steps = len(data) // settings.batch
-    total = settings.epochs * steps * settings.batch
+    total = settings.epochs * len(data)
     for epoch in range(settings.epochs):
         frozen = cap(LAYERS, alpha, epoch) if settings.freeze == "schedule" else 0
         for unit in list(network.units)[: 1 + 2 * frozen if frozen else 0]:
             unit.requires_grad_(False).eval()
-        rows = order(len(data), settings.seed, epoch)
-        for b in range(steps):
-            batch = rows[b * settings.batch : (b + 1) * settings.batch]
+        for batch in order(len(data), settings.seed, epoch).split(settings.batch):
             x = data.inputs(batch, epoch)
             for unit in network.units:
                 x = unit(x)
@@ -83,7 +80,7 @@ def plain(network: Network, data: Examples, settings: Settings, alpha: float = 1
             trained = [p for p in own if p.grad is not None]
             if recipe.clip is not None:
                 nn.utils.clip_grad_norm_(trained, recipe.clip)
-            done += settings.batch
+            done += len(batch)
             for group in optimizer.param_groups:
                 group["lr"] = recipe.lr * rate(recipe, done, total)
             optimizer.step()

@@ -9,7 +9,7 @@ from torch import nn
 
 from alkit.elastic import Network, Recipe, train
 from alkit.elastic.cache import Cache
-from alkit.elastic.examples import order, part_of
+from alkit.elastic.examples import order, parts_of, steps_of
 from alkit.elastic.loop import run
 from alkit.elastic.optim import Optimizer
 from alkit.elastic.segment import schedule_of
@@ -306,8 +306,25 @@ def test_orders_are_permutations_that_do_not_depend_on_replicas():
     assert not torch.equal(epochs[0], epochs[1])
     batch = epochs[0][:8]
     for replicas in (1, 2, 4):
-        parts = [part_of(batch, replica, replicas) for replica in range(replicas)]
-        assert torch.equal(torch.cat(parts), batch)
+        parts = parts_of(batch, replicas, 2)
+        assert [len(own) for own in parts] == [2] * replicas
+        assert torch.equal(torch.cat([part for own in parts for part in own]), batch)
+
+
+@pytest.mark.parametrize(
+    ("samples", "replicas", "drop_last", "sizes"),
+    [
+        (24, 1, False, [8, 8, 8]),
+        (27, 1, False, [8, 8, 8, 3]),
+        (27, 1, True, [8, 8, 8]),
+        (25, 2, False, [8, 8, 9]),  # one sample is not enough for two replicas
+        (3, 1, False, [3]),
+    ],
+)
+def test_the_last_step_takes_what_is_left(samples, replicas, drop_last, sizes):
+    steps = steps_of(torch.arange(samples), 8, replicas, drop_last=drop_last)
+    assert [len(rows) for rows in steps] == sizes
+    assert torch.equal(torch.cat(steps), torch.arange(sum(sizes)))
 
 
 @pytest.mark.parametrize("kind", ["1f1b", "gpipe"])
@@ -324,7 +341,7 @@ def test_bad_networks_and_data():
     with pytest.raises(ValueError, match="freezing goes one way"):
         network.freeze(1)
     with pytest.raises(ValueError, match="do not fill a batch of 64"):
-        train(make_vit(), images(), batch=64, progress=False)
+        train(make_vit(), images(), batch=64, drop_last=True, progress=False)
 
 
 def _single(data):

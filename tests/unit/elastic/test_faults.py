@@ -205,7 +205,8 @@ def test_what_gradients_will_say_may_be_anything(settings):
 
 def test_a_batch_that_outgrows_the_data_is_refused_before_the_first_step(settings):
     asked = []
-    settings = replace(settings, batch=8, devices=4, batch_policy="fixed_per_replica")
+    growing = {"batch_policy": "fixed_per_replica", "drop_last": True}
+    settings = replace(settings, batch=8, devices=4, **growing)
     with pytest.raises(ValueError, match="24 samples do not fill a batch of 32.*3 frozen"):
         train(_counted(asked), images(), settings=settings, **QUIET)
     assert not asked

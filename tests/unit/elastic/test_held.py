@@ -115,7 +115,6 @@ def test_micro_batches_under_way(kind, stages, micro):
 def test_reckoning_leaves_no_trace(settings):
     network = make_vit(0.2)
     network.units.append(torch.nn.BatchNorm1d(3).double())
-    network.noisy.append(False)
     network.eval()
     before = {name: t.clone() for name, t in network.state_dict().items()}
     state = torch.get_rng_state()

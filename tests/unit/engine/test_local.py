@@ -13,9 +13,8 @@ import torch
 from alkit import train_epoch
 from alkit.al.stages import Epoch
 from alkit.al.train import schedule_for
-from alkit.engine.board import Board, PullFeed
-from alkit.engine.free import FreeLanes
-from alkit.engine.local import run_single, run_threads
+from alkit.engine.local import Run, run_single, run_threads
+from alkit.engine.watch import Moment
 from alkit.schedule import task as schedules
 from tests.helpers import dense_model, differences, made_batches, random_cuts, state_of
 
@@ -148,7 +147,7 @@ def test_negative_control_one_generator_for_all(monkeypatch):
 
 def test_negative_control_a_missing_edge(monkeypatch):
     """Without the wait for the update, some order reads old weights."""
-    monkeypatch.setattr("alkit.engine.board.validate", lambda schedule: None)  # would refuse it
+    monkeypatch.setattr("alkit.engine.local.validate", lambda schedule: None)  # would refuse it
     layers, batches = 3, made_batches(4)
     expected, _ = _trained_single(layers, batches, 0)
     good = schedules.al_fm(layers)
@@ -233,19 +232,19 @@ class _Arithmetic:
 def test_a_free_worker_takes_the_layer_with_most_work_left():
     """Layer 1 takes four times as long as the others: it is taken unless something is begun."""
     seconds = {0: 1.0, 1: 4.0, 2: 1.0}
-    board = Board(_schedule("free", 3), [_Arithmetic()] * 3)
-    board.free = lanes = FreeLanes(board)
+    lanes = Run(_schedule("free", 3), [_Arithmetic()] * 3)
     for batch in range(6):
-        board.put(batch, batch)
+        lanes.put(batch, batch)
     taken = []
     while len(taken) < 40:
         begun = [lane for lane in lanes.ready if lanes.next[lane].kind != "forward"]
         ready = 1 in lanes.ready
-        task = lanes.take()
+        task = lanes.pick(range(3))
         assert not begun or task.stage in begun
         taken.append((task.stage, ready and not begun))
-        board._post(task)
-        lanes.note(task, seconds[task.stage])
+        times = [0.0, seconds[task.stage]]
+        lanes.watch.now = lambda stage, times=times: Moment(times.pop(0))
+        lanes.perform(task, 0)
     assert all(stage == 1 for stage, ready in taken[9:] if ready)
     assert {stage for stage, _ in taken[9:]} == {0, 1, 2}
 
@@ -334,12 +333,10 @@ def test_threads_and_grad_mode_of_the_caller_are_kept():
 def test_the_mailbox_and_the_board_stay_small():
     schedule = schedules.al_pipeline(2)
     epoch = Epoch(dense_model(2), 0, True)
-    board = Board(schedule, epoch.stages)
-    feed = PullFeed(board, made_batches(1) * 50)
-    orders = [schedule.order(w, feed.numbers()) for w in (0, 1)]
-    for _ in range(50):
-        for worker in (0, 1):
-            for _ in range(3):
-                board.perform(next(orders[worker]), worker)
-        assert len(board.done) <= 1
-        assert len(board.mail) <= 1
+    run = Run(schedule, epoch.stages)
+    for batch, pair in enumerate(made_batches(1) * 50):
+        run.put(batch, pair)
+        while (task := run.pick(range(2))) is not None:
+            run.perform(task, 0)
+        assert len(run.done) <= 1
+        assert len(run.mail) <= 1

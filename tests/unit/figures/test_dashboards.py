@@ -15,7 +15,6 @@ from nbconvert import HTMLExporter
 from torch import nn
 
 from alkit.al.backprop import BPModel
-from alkit.al.label_side import Variant
 from alkit.al.recipes import find_recipe
 from alkit.data.parts import DataSet, Part
 from alkit.data.text import Vocabulary
@@ -27,6 +26,7 @@ from studies import delayed_widget
 from studies.dtp_widget import InverseDashboard
 from studies.elastic_widget import ElasticDashboard
 from studies.free_workers import CostDashboard
+from studies.label_training import Variant
 from studies.labels_widget import LabelPlateau
 from studies.ladder_widget import CodeAngles
 from studies.placement_widget import PlacementDashboard

@@ -102,6 +102,12 @@ def test_a_tokenizer_s_dictionary_may_lack_what_is_optional():
     assert start(tokens)[1].all()
 
 
-def test_another_network_is_refused_with_what_to_do():
-    with pytest.raises(TypeError, match="whole DenseNet: give a list of its blocks.*cuts ResNet"):
-        alkit.blocks(torchvision.models.densenet121(weights=None))
+def test_another_network_is_cut_by_its_graph():
+    network = torchvision.models.densenet121(num_classes=7).eval()
+    x = torch.randn(2, 3, 32, 32)
+    blocks = [block.eval() for block in alkit.blocks(network)]
+    assert len(blocks) == 4
+    expected, made = network(x), x
+    for block in blocks:
+        made = block(made)
+    assert torch.equal(made, expected)

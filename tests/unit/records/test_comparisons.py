@@ -17,7 +17,7 @@ from alkit.records.comparisons import (
     paired_t,
     verdict,
 )
-from alkit.records.study import pack
+from alkit.records.packed import pack
 
 
 def correctness(rates, items=2000, seed=0):

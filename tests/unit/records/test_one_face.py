@@ -150,7 +150,7 @@ def test_a_schedule_moves_the_rates_of_delayed_gradients():
         ({"method": "split", "settings": object()}, "settings is .*, which split can't take"),
         ({"method": "fr", "cuts": [1], "workers": 3}, "workers is 3, which fr can't take: cuts"),
         ({"method": "fr", "ranks": 2, "executor": "threads"}, "ranks is 2 and executor 'threads'"),
-        ({"method": "al", "loss": nn.functional.mse_loss}, "which al can't take"),
+        ({"method": "al", "loss": nn.functional.mse_loss}, "the loss does not take scores"),
     ],
 )
 def test_nothing_is_ignored(asked, message):
@@ -171,10 +171,12 @@ def test_models_of_their_own_refuse_what_they_have():
 def test_data_that_can_be_read_once_or_not_at_all():
     with pytest.raises(TypeError, match="which can be read once"):
         alkit.fit(blocks(), iter([tensors()]), method="bp")
-    with pytest.raises(TypeError, match="give a DataSet or its name, a Part"):
+    with pytest.raises(TypeError, match=r"give \(x, y\) as tensors"):
         alkit.fit(blocks(), 3, method="bp")
     with pytest.raises(ValueError, match="give num_classes="):
-        alkit.fit(blocks(), [tensors()], method="bp")
+        alkit.fit(
+            [nn.Sequential(nn.Linear(8, 6), nn.Unflatten(1, (2, 3)))], [tensors()], method="al"
+        )
 
 
 def test_methods_say_which_waits_they_remove():

@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 import torch
 
-from alkit.records import study, verdicts
+from alkit.records import packed, verdicts
 from alkit.records.comparisons import Gap
 from alkit.records.results import Run
 
@@ -65,7 +65,7 @@ def _recorded():
             labels = {"method": method, "model": "lstm", "data": "ag_news", "seed": seed, "n": 100}
             extra = {"recipe": recipe}
             run.record("accuracy", float(right + seed), unit="%", extra=extra, **labels)
-            run.record("correct", study.pack(correct), extra=extra, **labels)
+            run.record("correct", packed.pack(correct), extra=extra, **labels)
     run.record("mean_of_exits", 82.0, unit="%", extra={"recipe": "fixed_codes"}, **labels)
     return pd.DataFrame(run.rows)
 

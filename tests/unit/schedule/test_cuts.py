@@ -6,7 +6,8 @@ from itertools import combinations
 import pytest
 
 from alkit.schedule.costs import BlockCost
-from alkit.schedule.cuts import ADAM, balanced_cuts, straight_cuts
+from alkit.schedule.cuts import balanced_cuts
+from studies.straight_cuts import ADAM, straight_cuts
 
 
 def _worst(costs, cuts):

@@ -4,8 +4,8 @@ from itertools import product
 
 import pytest
 
-from alkit.schedule import placement
-from alkit.schedule.placement import best, contiguous, round_robin
+from studies import placement
+from studies.placement import best, contiguous, round_robin
 
 COSTS = [3.0, 1.0, 4.0, 1.0, 5.0, 2.0, 2.0]
 

@@ -3,9 +3,9 @@
 import pytest
 
 from alkit.schedule.clock import simulate
-from alkit.schedule.placement import round_robin
-from alkit.schedule.resources import ALL_KINDS, Sharing, by_device, one_process
 from alkit.schedule.task import al, al_fm, al_pipeline, block_by_block
+from studies.one_process import ALL_KINDS, Sharing, by_device, one_process
+from studies.placement import round_robin
 
 SECONDS = {"forward": 1.0, "backward": 3.0, "update": 2.0}
 

@@ -12,7 +12,7 @@ from alkit.al.model import ALModel
 from alkit.data import datasets
 from alkit.engine.loop import Plan
 from alkit.records import results
-from alkit.records.study import pack
+from alkit.records.packed import pack
 from studies import depth_figures, depth_study, diagnostics, ladder_arms
 from tests.unit.studies.test_ladder import batch, made
 

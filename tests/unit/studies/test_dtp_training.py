@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from alkit.records import results
-from alkit.records.study import pack
+from alkit.records.packed import pack
 from studies import dtp_tables as tables
 from studies import dtp_training as training
 from studies.tuned import TUNING_SEED
@@ -55,10 +55,11 @@ def test_arms_take_backprop_s_weights_and_one_length_of_step(data, name):
     one = data.subset(train=30)  # one batch
     options = {"epochs": 1, "iterations": 1, "weight_decay": 0.0, "lr": 0.01, "beta": 0.5}
     own, bp = (training.trained(each, "tiny", one, 0, **options) for each in (name, "bp"))
+    own, bp = own.model.state_dict(), bp.model.state_dict()
     last = "blocks.3.pieces.1.weight"
-    torch.testing.assert_close(own.state[last], bp.state[last], rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(own[last], bp[last], rtol=1e-5, atol=1e-6)
     first = "blocks.0.pieces.0.weight"
-    assert torch.allclose(own.state[first], bp.state[first], rtol=1e-6, atol=1e-8) == (name == "bp")
+    assert torch.allclose(own[first], bp[first], rtol=1e-6, atol=1e-8) == (name == "bp")
 
 
 # ---- tables of made records ----

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from alkit.al.label_side import Variant
 from alkit.al.recipes import find_recipe
+from studies.label_training import Variant
 from studies.labels_widget import LabelPlateau
 
 ORIGINAL = find_recipe("original", "images")

@@ -9,7 +9,7 @@ import torch
 
 from alkit.data import datasets
 from alkit.records import results
-from alkit.records.study import pack
+from alkit.records.packed import pack
 from studies import ladder_arms, ladder_labels, ladder_study, ladder_tables
 
 SIZES = {"blocks": 1, "width": 8, "hidden": 4}

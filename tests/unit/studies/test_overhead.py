@@ -3,7 +3,7 @@
 import pytest
 
 from alkit.engine import watch as engine
-from alkit.engine.board import Board
+from alkit.engine.local import Run as Board
 from studies import overhead as module
 from studies.overhead import overhead, run
 from tests.helpers import Clock

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 import torch
 
-from alkit.records.study import pack
+from alkit.records.packed import pack
 from studies import tuned
 
 ARM = ["data", "model", "method"]

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from alkit.data.parts import DataSet
-from alkit.dtp.data import pictures
 from alkit.dtp.networks import EXACT, Net, Switches, network
 from alkit.dtp.settings import Settings
+from studies.dtp_data import pictures
 
 __all__ = ["PRESETS", "Preset"]
 
@@ -47,7 +47,7 @@ class Preset:
         return network(self.network, **shape, seed=seed, switches=self.switches, **self.options)
 
     def load(self, **options: Any) -> DataSet:
-        """Load the data; options are those of `alkit.dtp.data.pictures`."""
+        """Load the data; options are those of `studies.dtp_data.pictures`."""
         own: dict[str, Any] = {"side": self.side, "train": self.samples}
         own |= {"normalisation": self.normalisation}
         return pictures(self.data, **(own | options))

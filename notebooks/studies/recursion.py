@@ -143,7 +143,7 @@ class _Recursion:
             again = copy.deepcopy(self.shadows[k])  # with buffers of its own: a replay moves none
             _load(again, self.history[k][batch])
             roots = [t for t in tree.tensors(again(inputs[k], key)) if t.requires_grad]
-            above = [t.grad for t in tree.tensors(inputs[k + 1]) if t.requires_grad]
+            above = [t.grad for t in tree.tensors(inputs[k + 1]) if t.requires_grad and roots]
             pairs = [pair for pair in zip(roots, above, strict=True) if pair[1] is not None]
             if pairs:
                 torch.autograd.backward([root for root, _ in pairs], [own for _, own in pairs])

@@ -7,12 +7,13 @@ import pandas as pd
 import pytest
 import torch
 
-from alkit.al import families
 from alkit.data import datasets, paths
 from alkit.data.parts import DataSet, Part
 from alkit.models.convnet import convnet
-from alkit.records import results, study
+from alkit.records import results
 from alkit.records.comparisons import gap
+from studies import families
+from studies import family_study as study
 
 OPTIONS = {"epochs": 2, "batch_size": 32, "progress": False}
 

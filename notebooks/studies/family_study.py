@@ -4,7 +4,6 @@ A case is (method, recipe, seed). The family notebooks train their cases in a lo
 every process one case. A killed case goes on from its checkpoint.
 """
 
-import base64
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,12 +11,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
 
-from alkit.al import exits, families
+from alkit.al import exits
 from alkit.al.backprop import BPModel
 from alkit.al.model import ALModel
 from alkit.al.recipes import find_recipe
@@ -27,12 +25,15 @@ from alkit.data.text import find_vectors, load_vectors
 from alkit.engine.record import Record
 from alkit.records import results
 from alkit.records.fit import fit
+from alkit.records.packed import label, pack, unpack
+from studies import families
 
 __all__ = [
     "Case",
     "Outcome",
     "cases",
     "curves",
+    "label",
     "pack",
     "recipe_table",
     "record",
@@ -193,24 +194,6 @@ def curves(frame: pd.DataFrame) -> pd.DataFrame:
         for epoch, value in enumerate(row.value, start=1)
     ]
     return pd.DataFrame(rows)
-
-
-def label(row: Any) -> str:
-    """Return the label of a row of records, as `Case.label` does."""
-    recipe = getattr(row, "recipe", "")
-    return f"{row.method} {recipe if isinstance(recipe, str) else ''}".strip()
-
-
-def pack(correct: Tensor) -> str:
-    """Write 0/1 values as text, eight a byte."""
-    bits = correct.to(torch.bool).cpu().numpy()
-    return base64.b64encode(np.packbits(bits).tobytes()).decode("ascii")
-
-
-def unpack(text: str, n: int) -> np.ndarray:
-    """Read what `pack` wrote: float (n,)."""
-    bits = np.frombuffer(base64.b64decode(text), dtype=np.uint8)
-    return np.unpackbits(bits, count=n).astype(float)
 
 
 def _digest(table: Tensor) -> str:

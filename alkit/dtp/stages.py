@@ -1,0 +1,128 @@
+"""A block under target propagation as a stage: what the engine runs, on threads or on ranks.
+
+forward    s = F(x), on a detached input            learn     K iterations of the block's feedback
+target     take the own delta, hand down the next   backward  gradients of the local loss
+update     a step of the block's own optimiser
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.utils import clip_grad_norm_
+
+from alkit.dtp.feedback import BlockFeedback
+from alkit.dtp.networks import Net, Pass
+from alkit.dtp.optimizers import optimizer
+from alkit.dtp.settings import Settings
+from alkit.dtp.targets import RULES, output_target
+from alkit.engine.device import device_of, place
+from alkit.engine.losses import Losses
+from alkit.engine.optimizers import Factory, made
+
+__all__ = ["BackpropStage", "TargetStage"]
+
+
+class TargetStage:
+    """Block `n` of a network.
+
+    Attributes:
+        learned: the losses of each batch's loop, (K,).
+    """
+
+    def __init__(
+        self,
+        net: Net,
+        n: int,
+        feedback: BlockFeedback | None,
+        settings: Settings,
+        factory: Factory | None = None,
+    ) -> None:
+        self.net, self.n, self.feedback, self.settings = net, n, feedback, settings
+        self.block, self.is_last = net.blocks[n], n == len(net) - 1
+        self.device = device_of(self.block)
+        self.parameters = self._parameters()
+        own = settings
+        options: dict[str, Any] = {"momentum": own.momentum, "weight_decay": own.weight_decay}
+        make = factory or partial(optimizer, own.optimizer, **options)
+        named = ((str(at), each) for at, each in enumerate(self.parameters))
+        self.optimizer = made(make, named, lr=own.lr)
+        self.bases = [group["lr"] for group in getattr(self.optimizer, "param_groups", ())]
+        self.learned: list[Tensor] = []
+
+    def begin(self, losses: Losses, step: int, factor: Callable[[int], float], run: Pass) -> None:
+        """Begin an epoch, in which the stages of a process share what they keep of a batch."""
+        self.losses, self.first, self.factor, self.run = losses, step, factor, run
+        self.learned = []
+
+    def forward(self, payload: Any, batch: int, micro: int) -> Any:
+        """Take (x, y), hand on (s, y); the last block notes the loss."""
+        x, y = place(payload, self.block)
+        self.run.inputs[self.n] = x = x.detach()
+        self.run.s[self.n], self.run.notes[self.n] = s, _ = self.block(x)
+        self.y = y
+        if self.is_last:
+            self.losses.note(self.net.loss(s.detach(), y).view(1))
+        return None if self.is_last else (s.detach(), y)
+
+    def learn(self, payload: None, batch: int, micro: int) -> None:
+        """Let the feedback learn."""
+        assert self.feedback is not None  # only then it is scheduled
+        self.learned.append(self.feedback.learn(self.n, self.run, self.first + batch))
+
+    @torch.no_grad()
+    def target(self, payload: Tensor | None, batch: int, micro: int) -> Tensor | None:
+        """Take the delta of the block above, as it sent it down, and send the next one's."""
+        assert self.feedback is not None
+        s, direct = self.run.s[self.n], self.feedback.rule == "direct"
+        if self.is_last:
+            with torch.enable_grad():
+                payload = output_target(s, self.y, self.settings.beta, self.net.loss)
+        assert payload is not None
+        payload = place(payload, self.block)
+        self.delta = payload if self.is_last else self.feedback.own_delta(self.n, self.run, payload)
+        if direct or not self.n:
+            return payload if direct else None
+        return RULES[self.feedback.rule](self.net, self.run, self.n, self.delta)
+
+    def backward(self, payload: None, batch: int, micro: int) -> None:
+        """Compute the gradients of the local loss."""
+        s, own = self.run.s[self.n], self.parameters
+        self._give(torch.autograd.grad(s, own, -self.delta / len(s)) if own else ())
+
+    def update(self, payload: None, batch: int, micro: int) -> None:
+        """Step at this step's rate."""
+        if self.optimizer is None:
+            return
+        if self.settings.clip is not None:
+            clip_grad_norm_(self.parameters, self.settings.clip)
+        for group, base in zip(self.optimizer.param_groups, self.bases, strict=True):
+            group["lr"] = base * self.factor(self.first + batch)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+
+    def _parameters(self) -> list[Any]:
+        return self.block.forward_parameters()
+
+    def _give(self, gradients: Any) -> None:
+        for parameter, gradient in zip(self.parameters, gradients, strict=True):
+            parameter.grad = gradient
+
+
+class BackpropStage(TargetStage):
+    """The whole network under backprop, as the only stage."""
+
+    def forward(self, payload: Any, batch: int, micro: int) -> None:
+        """Take a batch (x, y) and keep its loss."""
+        x, y = place(payload, self.net)
+        self.loss = self.net.loss(self.net(x), y)
+        self.losses.note(self.loss.detach().view(1))
+
+    def backward(self, payload: None, batch: int, micro: int) -> None:
+        """Back-propagate through all blocks."""
+        self._give(torch.autograd.grad(self.loss, self.parameters))
+
+    def _parameters(self) -> list[Any]:
+        return [p for block in self.net for p in block.forward_parameters()]

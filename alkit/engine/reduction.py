@@ -1,0 +1,84 @@
+"""What a part of a batch weighs in the batch's loss: so that micro-batches add up to it exactly.
+
+torch's losses say what their mean is over: samples, elements, targets that are not ignored, or
+their classes' weights. All of it is known from the targets before the first forward.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from alkit.data import tree
+from alkit.data.arguments import given
+
+__all__ = ["check_reduction", "shares"]
+
+CLASSES = (nn.CrossEntropyLoss, nn.NLLLoss)
+ELEMENTS = (nn.MSELoss, nn.L1Loss, nn.SmoothL1Loss, nn.HuberLoss, nn.BCELoss, nn.BCEWithLogitsLoss)
+FUNCTIONS = {F.cross_entropy: CLASSES, F.nll_loss: CLASSES} | dict.fromkeys(
+    (
+        F.mse_loss,
+        F.l1_loss,
+        F.smooth_l1_loss,
+        F.huber_loss,
+        F.binary_cross_entropy,
+        F.binary_cross_entropy_with_logits,
+    ),
+    ELEMENTS,
+)
+Loss = Callable[[Any, Any], Tensor]
+
+
+def shares(loss: Loss, targets: Sequence[Any]) -> list[float]:
+    """Return by what the loss of each part is multiplied, so that their sum is the batch's loss.
+
+    Args:
+        targets: of each part.
+    """
+    options, kind = _options(loss)
+    if options.get("reduction", "mean") == "sum":
+        return [1.0] * len(targets)
+    weights = [_weight(y, options, kind) for y in targets]
+    whole = sum(weights)
+    return [weight / whole if whole else 1.0 / len(targets) for weight in weights]
+
+
+def check_reduction(loss: Loss) -> None:
+    """Refuse a loss that does not say whether it is a mean or a sum.
+
+    Raises:
+        ValueError: says how to say it.
+    """
+    options, kind = _options(loss)
+    if kind is None and options.get("reduction") not in ("mean", "sum"):
+        raise ValueError(
+            f"the loss {given(loss)} does not say what it is over, and parts of a batch are added:"
+            ' set loss.reduction = "mean" (over samples) or "sum"'
+        )
+
+
+def _options(loss: Any) -> tuple[Mapping[str, Any], Any]:
+    """Return a loss's own settings, and which of torch's losses it is, if it is one."""
+    if isinstance(loss, partial):
+        options, kind = _options(loss.func)
+        return {**options, **loss.keywords}, kind
+    if isinstance(loss, nn.Module):
+        kind = next((kinds for kinds in (CLASSES, ELEMENTS) if type(loss) in kinds), None)
+        names = ("reduction", "weight", "ignore_index")
+        return {name: getattr(loss, name) for name in names if hasattr(loss, name)}, kind
+    said = {"reduction": loss.reduction} if hasattr(loss, "reduction") else {}
+    return said, FUNCTIONS.get(loss)
+
+
+def _weight(y: Any, options: Mapping[str, Any], kind: Any) -> float:
+    first = next(tree.tensors(y))
+    if kind is ELEMENTS:
+        return float(first.numel())
+    if kind is not CLASSES or first.is_floating_point():  # shares of classes count as samples
+        return float(len(first))
+    counted = first[first != options.get("ignore_index", -100)]
+    weight = options.get("weight")
+    return float(len(counted) if weight is None else weight.to(counted.device)[counted].sum())

@@ -1,0 +1,175 @@
+"""Any module as a list of blocks, by its graph: torch.fx follows the values from call to call.
+
+    def forward(x):                     block 0        block 1            block 2
+        h = self.down(x)                x -> h
+        m = self.middle(h)                    h  ->  (m, h)
+        return self.up(m + h)                                (m, h)  ->  scores
+
+A value that is still needed travels along, behind the newest one, which bridges read. The modules
+are the user's own, under their own names; one with hooks is called as a whole. Cuts follow from
+structure and parameters alone.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch import fx, nn
+
+from alkit.models.modes import evaluating, trained
+
+__all__ = ["Block", "NotTraced", "trace"]
+
+LEAST = 0.01  # share of all parameters that a block has at least
+
+
+class NotTraced(TypeError):
+    """The graph of a module can't be followed, or has no place to cut."""
+
+
+class Block(nn.Module):
+    """A part of a traced network: takes the values that are live before it, in one tuple.
+
+    Attributes:
+        part: the graph in training mode.
+        names: of the arguments of the network's forward; of its first block only.
+        live: how many values it hands on, the newest first.
+    """
+
+    def __init__(
+        self, part: fx.GraphModule, other: fx.GraphModule, names: Sequence[str], live: int
+    ) -> None:
+        super().__init__()
+        self.part, self.names, self.live = part, tuple(names), live
+        self.other = [other]  # in evaluation mode, of the same modules: not registered twice
+
+    def forward(self, x: Any) -> Any:
+        """Return the values that are live after it: one as it is, several in a tuple."""
+        part = self.part if self.training else self.other[0]
+        if isinstance(x, Mapping):
+            return part(**x) if self.names else part(x)
+        several = isinstance(x, tuple) and len(x) <= len(_inputs(part))
+        return part(*x) if several else part(x)
+
+
+class _Tracer(fx.Tracer):
+    """Follows calls into the user's modules, but not into one whose hooks would be lost."""
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        hooks = (m._forward_hooks, m._forward_pre_hooks, m._backward_hooks, m._backward_pre_hooks)
+        return any(hooks) or super().is_leaf_module(m, module_qualified_name)
+
+
+def trace(module: nn.Module) -> list[nn.Module]:
+    """Return a module as blocks.
+
+    Raises:
+        NotTraced: its forward branches on values, or has no place to cut; says why.
+    """
+    try:
+        with trained(module, warn=False):
+            graph = _Tracer().trace(module)
+        with evaluating(module):
+            other = _Tracer().trace(module)
+    except Exception as error:  # whatever the module's own code raises at a value without numbers
+        raise NotTraced(f"torch.fx can't follow its forward: {error}") from error
+    if [each.name for each in graph.nodes] != [each.name for each in other.nodes]:
+        raise NotTraced("its forward takes other ways in training than in evaluation")
+    cuts = _cuts(module, graph)
+    if not cuts:
+        raise NotTraced("there is no place to cut it: no two modules learn one after another")
+    parts = [_parts(module, own, cuts) for own in (graph, other)]
+    names = [each.target for each in graph.nodes if each.op == "placeholder"]
+    return [
+        Block(part, twin, () if at else names, live)
+        for at, ((part, live), (twin, _)) in enumerate(zip(*parts, strict=True))
+    ]
+
+
+def _steps(graph: fx.Graph) -> list[fx.Node]:
+    """Return the nodes that compute; what the module holds is fetched where it is used."""
+    return [each for each in graph.nodes if each.op.startswith("call")]
+
+
+def _cuts(module: nn.Module, graph: fx.Graph) -> list[int]:
+    """Return the first step of every block but the first.
+
+    A cut is before a step that learns, where one value is live if there are such places, and not
+    between two uses of the same weights.
+    """
+    steps = _steps(graph)
+    weights = [_weights(module, each) for each in steps]
+    last = {id(p): at for at, own in enumerate(weights) for p in own}
+    total = sum(p.numel() for p in module.parameters()) or 1
+    live = [len(_live(steps, at)) for at in range(len(steps) + 1)]
+    places = [at for at in range(1, len(steps)) if weights[at] and any(weights[:at])]
+    least = min((live[at] for at in places), default=0)
+    cuts, seen, reach = [], 0, -1  # parameters since the last cut, last use of what was used
+    for at, own in enumerate(weights):
+        left = sum(p.numel() for each in weights[at:] for p in each)
+        weighty = min(seen, left) >= LEAST * total
+        if own and weighty and live[at] == least and reach < at:
+            cuts.append(at)
+            seen = 0
+        seen += sum(p.numel() for p in own)
+        reach = max([reach, *(last[id(p)] for p in own)])
+    return cuts
+
+
+def _weights(module: nn.Module, node: fx.Node) -> list[nn.Parameter]:
+    if node.op == "call_module":
+        return list(module.get_submodule(str(node.target)).parameters())
+    fetched = [each for each in node.all_input_nodes if each.op == "get_attr"]
+    values = (_fetched(module, str(each.target)) for each in fetched)
+    return [each for each in values if isinstance(each, nn.Parameter)]
+
+
+def _fetched(module: nn.Module, target: str) -> Any:
+    *path, name = target.split(".")
+    return getattr(module.get_submodule(".".join(path)), name)
+
+
+def _live(steps: list[fx.Node], cut: int) -> list[fx.Node]:
+    """Return the values made before a cut and needed after it, the newest first."""
+    after = set(steps[cut:])
+    made = [each for each in steps[0].graph.nodes if each.op == "placeholder"] + steps[:cut]
+    return [
+        each
+        for each in reversed(made)
+        if any(user in after or user.op == "output" for user in each.users)
+    ]
+
+
+def _parts(
+    module: nn.Module, graph: fx.Graph, cuts: Sequence[int]
+) -> list[tuple[fx.GraphModule, int]]:
+    """Return the graph of every block, with the number of values that it hands on."""
+    steps = _steps(graph)
+    bounds = [0, *cuts, len(steps)]
+    (result,) = [each.args[0] for each in graph.nodes if each.op == "output"]
+    found = []
+    for low, high in zip(bounds, bounds[1:], strict=False):
+        own, made = fx.Graph(), {}
+        inputs = _live(steps, low) if low else [n for n in graph.nodes if n.op == "placeholder"]
+        for each in inputs:
+            if low:
+                made[each] = own.placeholder(each.name)
+            else:
+                made[each] = own.node_copy(each)
+        for each in steps[low:high]:
+            for fetched in each.all_input_nodes:
+                if fetched.op == "get_attr" and fetched not in made:
+                    made[fetched] = own.node_copy(fetched)
+            made[each] = own.node_copy(each, made.__getitem__)
+        if high == len(steps):
+            own.output(fx.node.map_arg(result, made.__getitem__))
+            live = 1
+        else:
+            values = [made[each] for each in _live(steps, high)]
+            live = len(values)
+            own.output(values[0] if live == 1 else tuple(values))
+        found.append((fx.GraphModule(module, own), live))
+    return found
+
+
+def _inputs(part: fx.GraphModule) -> list[fx.Node]:
+    return [each for each in part.graph.nodes if each.op == "placeholder"]
