@@ -25,8 +25,12 @@ def fitted(model=None, **options):
     return alkit.fit(model or blocks(), *PARTS, method="elastic", **options)
 
 
+def test_nothing_freezes_unless_it_is_asked_for():
+    assert fitted().details.messages[-1].frozen == 0
+
+
 def test_layers_freeze_one_by_one():
-    record = fitted()
+    record = fitted(freeze="schedule")
     frozen = record.details.messages[-1].frozen
     assert 0 < frozen < LAYERS + 1
     units = record.model.units
