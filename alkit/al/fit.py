@@ -23,7 +23,7 @@ from alkit.engine.loop import Plan, train_epochs
 from alkit.engine.record import Record
 from alkit.engine.steps import Steps
 
-__all__ = ["fit", "model_of"]
+__all__ = ["fit", "model_of", "recipe_for"]
 
 
 KEYWORD = Parameter.KEYWORD_ONLY
@@ -33,7 +33,7 @@ def fit(asked: Asked) -> Record:
     """Run what was asked: a model as it is, or blocks, of which one is made.
 
     Settings are those of `to_al`, or with "bp" of `to_bp`, beside lr and optimizer: recipe,
-    code_dim, pool, head; and num_classes, where the data do not say it.
+    code_dim, pool, read, head; and num_classes, for a network without a head.
     """
     asked.refuse("micro", why="its batches stay whole")
     asked.refuse("settings", why="give recipe=, code_dim= or pool= by name")
@@ -117,7 +117,7 @@ def model_of(asked: Asked) -> ALModel | BPModel:
                 " give num_classes= for a network without a head; labels of pixels or tokens are"
                 " for the other methods"
             )
-        options = {"recipe": _recipe_for(y, asked.loss)} | options
+        options = {"recipe": recipe_for(y, asked.loss)} | options
         return to_al(asked.model, classes, sample, loss=asked.loss, **options)
     if classes is None:  # the loss compares what the blocks give
         options = {"head": nn.Identity()} | options
@@ -126,7 +126,7 @@ def model_of(asked: Asked) -> ALModel | BPModel:
     return model
 
 
-def _recipe_for(y: Any, loss: Any) -> str:
+def recipe_for(y: Any, loss: Any) -> str:
     """Return the recipe for targets: of classes, or where a loss compares numbers, of these."""
     if loss is None or not isinstance(y, Tensor) or not y.is_floating_point():
         return "fixed_codes"

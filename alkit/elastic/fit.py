@@ -13,6 +13,7 @@ from alkit.elastic.settings import Settings
 from alkit.elastic.train import train
 from alkit.engine.asked import Asked
 from alkit.engine.record import Record
+from alkit.engine.reduction import check_reduction, says_reduction
 
 __all__ = ["fit", "model_of"]
 
@@ -56,10 +57,16 @@ def fit(asked: Asked) -> Record:
         changes.setdefault("freeze", "none")  # an untrained layer frozen early never learns
     if asked.on_ranks:
         changes.setdefault("devices", asked.crew)
+    if asked.loss is not None and not says_reduction(asked.loss):
+        if max(changes.get("devices", 1), changes.get("micro", 0)) > 1:
+            check_reduction(asked.loss)
+        changes["micro"] = 1  # uncut, it may be a mean or a sum
     given = {"lr": asked.one_lr, "clip": asked.plan.clip}
     recipe = changes.get("recipe", (asked.settings or Settings()).recipe)
-    if asked.optimizer is not None:  # one of the user's is that alone: a rate that stays, no limit
-        recipe = Recipe(optimizer=asked.optimizer, warmup=0.0, shape="constant", clip=None)
+    if asked.optimizer is not None:
+        if "recipe" not in changes and asked.settings is None:  # a rate that stays, and no limit
+            recipe = Recipe(warmup=0.0, shape="constant", clip=None)
+        recipe = replace(recipe, optimizer=asked.optimizer)
     changes["recipe"] = replace(recipe, **{n: v for n, v in given.items() if v is not None})
     data = asked.data
     own = train(

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from alkit.data import tree
 from alkit.data.arguments import given
 
-__all__ = ["check_reduction", "shares"]
+__all__ = ["check_reduction", "says_reduction", "shares"]
 
 CLASSES = (nn.CrossEntropyLoss, nn.NLLLoss)
 ELEMENTS = (nn.MSELoss, nn.L1Loss, nn.SmoothL1Loss, nn.HuberLoss, nn.BCELoss, nn.BCEWithLogitsLoss)
@@ -46,14 +46,19 @@ def shares(loss: Loss, targets: Sequence[Any]) -> list[float]:
     return [weight / whole if whole else 1.0 / len(targets) for weight in weights]
 
 
+def says_reduction(loss: Loss) -> bool:
+    """Say whether it is known if a loss is a mean or a sum."""
+    options, kind = _options(loss)
+    return kind is not None or options.get("reduction") in ("mean", "sum")
+
+
 def check_reduction(loss: Loss) -> None:
     """Refuse a loss that does not say whether it is a mean or a sum.
 
     Raises:
         ValueError: says how to say it.
     """
-    options, kind = _options(loss)
-    if kind is None and options.get("reduction") not in ("mean", "sum"):
+    if not says_reduction(loss):
         raise ValueError(
             f"the loss {given(loss)} does not say what it is over, and parts of a batch are added:"
             ' set loss.reduction = "mean" (over samples) or "sum"'

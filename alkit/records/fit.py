@@ -78,8 +78,9 @@ def fit(
             first block and the loss as they are.
         validation, test: likewise; without the first the last epoch is the best.
         method: of `alkit.METHODS`; by default "al_pipeline", or what the model is made for.
-        loss: of (output, y), a mean over the samples, of all but AL, whose layers' losses are its
-            recipe's, and split learning; default cross-entropy.
+        loss: of (output, y), of all but split learning; default cross-entropy. With AL it is the
+            head's, and the layers' are its recipe's. One that is not torch's says `reduction`
+            ("mean" over samples, or "sum") where batches are cut.
         optimizer: called as `optimizer(parameters, lr=...)`; with a first argument called
             `named_parameters`, of pairs (name, parameter). What it returns holds all of them.
         schedule: "constant", or "cosine" from each optimiser's rate to `end_factor` of it; the
@@ -92,8 +93,8 @@ def fit(
         precision: "float32": as the tensors are; "bfloat16", of all but split learning and DTP:
             operators that bear it are cast, weights are not; "float16", of bp and AL: likewise,
             and losses are scaled.
-        clip: largest norm of the gradients of an optimiser: of all with bp, DTP and elastic
-            training, of half a layer with AL, of one tensor with delayed gradients.
+        clip: largest norm of the gradients of an optimiser: of all with bp and elastic training, of
+            half a layer with AL, of a block with DTP, of one tensor with delayed gradients.
         accumulate: batches whose mean gradient makes a step, of bp and AL; for others see micro.
         compile: run the blocks of bp, AL and delayed gradients by `torch.compile`; the first batch
             waits for it. Results are equal up to rounding.

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from alkit.al.fit import recipe_for
 from alkit.data import tree
 from alkit.data.arguments import given
 from alkit.data.given import Loader, Splits
@@ -79,6 +80,8 @@ def made_of(asked: Asked) -> dict[str, Any]:
     sample = tree.map_tensors(lambda each: torch.zeros_like(each, device="cpu"), [*asked.sample])
     kept = {name: value for name, value in asked.changes.items() if _is_plain(value)}
     lost = {name: given(value) for name, value in asked.changes.items() if name not in kept}
+    if asked.method != "bp" and "recipe" not in asked.changes:  # the targets themselves stay behind
+        kept["recipe"] = recipe_for(asked.sample[1], asked.loss)
     return made | {"sample": sample, "changes": kept, "lost": lost}
 
 

@@ -44,6 +44,24 @@ def test_class_weights_are_those_of_a_plain_loop(family):
     torch.testing.assert_close(flat(model), flat(truth))
 
 
+@held("own sum", [each for each in EXACT if each.own_loss])
+def test_a_loss_that_does_not_say_what_it_is_over_is_exact_or_refused(family):
+    def summed(scores, y):
+        return cross_entropy(scores, y, reduction="sum")
+
+    data, model = rows(64), net()
+    before, truth = flat(model), plain(model, [data], summed, lr=0.001)
+    options = {"lr": 0.001, "optimizer": sgd, "batch_size": 64} | family.one
+    if "micro" in family.one:
+        with pytest.raises(ValueError, match="set loss.reduction"):
+            family.fit(model, data, loss=summed, **options)
+        truth = model
+        assert torch.equal(flat(model), before)
+    else:
+        family.fit(model, data, loss=summed, **options)
+    torch.testing.assert_close(flat(model), flat(truth))
+
+
 @held("one step", EXACT)
 def test_a_step_is_the_plain_loop_s(family):
     data, model = rows(64), net()

@@ -83,3 +83,13 @@ def test_a_checkpoint_or_a_damaged_file_is_no_model(tmp_path):
     (tmp_path / "net").write_bytes(whole[:-200])
     with pytest.raises(ValueError, match="damaged"):
         alkit.load(tmp_path / "net", blocks())
+
+
+def test_soft_labels_and_a_loss_of_ones_own_bring_their_recipe(tmp_path):
+    x, y = tensors()
+    soft = nn.functional.one_hot(y, C) * 0.7 + 0.1
+    loss = nn.CrossEntropyLoss(label_smoothing=0.1)
+    record = alkit.fit(blocks(), (x, soft), method="al", loss=loss, progress=False)
+    alkit.save(record, tmp_path / "net")
+    loaded = alkit.load(tmp_path / "net", blocks())
+    assert torch.equal(loaded.predict(X), record.predict(X))
