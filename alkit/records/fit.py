@@ -175,7 +175,7 @@ def fit(
         evaluate_train=evaluate_train,
         stop_at_divergence=stop_at_divergence,
     )
-    model = cut_once(model, uncut=name == "bp")
+    whole, model = model, cut_once(model, uncut=name == "bp")
     asked = Asked(
         model=model,
         data=data,
@@ -211,7 +211,7 @@ def fit(
     )
     sample = found.x, found.y
     asked = replace(asked, sample=sample, width=found.width, classes=found.classes)
-    with trained(model):
+    with trained(whole):  # its parts' modes, however it is cut
         record = import_module(f"alkit.{family}.fit").fit(asked)
     return replace(record, made=made_of(asked), classes=asked.data.classes)
 

@@ -115,8 +115,8 @@ def test_a_shared_module_is_not_cut_in_two():
         def forward(self, x):
             return self.b(self.a(torch.tanh(self.a(x))))
 
-    owners = [{id(p) for p in block.parameters()} for block in trace(Shared())]
-    assert not set.intersection(*owners)
+    held = [id(p) for block in trace(Shared()) for p in block.parameters()]
+    assert len(held) == len(set(held)) == 4
 
 
 def test_a_forward_that_branches_is_left_to_backprop():
@@ -129,3 +129,23 @@ def test_a_forward_that_branches_is_left_to_backprop():
     record = alkit.fit(network, (x, y), method="bp", progress=False)
     network.eval()
     assert torch.equal(network(x), record.predict(x))
+
+
+@pytest.mark.parametrize("method", ["bp", "seq"])
+def test_a_network_in_evaluation_mode_is_trained_and_has_it_back(method):
+    network = nn.Sequential(Layers(), nn.BatchNorm1d(3))
+
+    class Around(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = network
+
+        def forward(self, x):
+            return self.inner(x)
+
+    around = Around().eval()
+    data = torch.randn(16, 8), torch.arange(16) % 3
+    with pytest.warns(UserWarning, match="the network is in evaluation mode"):
+        alkit.fit(around, data, method=method, batch_size=8, progress=False)
+    assert network[1].num_batches_tracked == 2
+    assert not any(part.training for part in around.modules())
