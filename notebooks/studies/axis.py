@@ -91,16 +91,16 @@ ROWS = {
     "al_pipeline": Row(
         "al_pipeline",
         lambda: al_pipeline(BLOCKS),
-        ADAM | {"recipe": LEARNED},
+        ADAM | {"recipe": LEARNED, "read": "code"},  # as its records are
         TWO,
-        "a bridge and a learned label code per block in place of the linear head",
+        "a bridge and a learned label code per block, which it is read by",
     ),
     "local": Row(
         "al_pipeline",
         lambda: al_pipeline(BLOCKS),
-        ADAM | {"recipe": "fixed_codes"},
+        ADAM | {"recipe": "fixed_codes", "read": "code"},
         TWO,
-        "a bridge and a fixed code per class and block in place of the linear head",
+        "a bridge and a fixed code per class and block, which it is read by",
     ),
     "ddg": _delayed("ddg"),
     "fr": _delayed("fr"),
@@ -111,7 +111,7 @@ ROWS = {
         lambda: split(MICRO),
         {"micro": MICRO, "cuts": [2]},
         {"workers": 1},
-        "SGD with momentum, its only optimiser so far; device and server instead of four devices",
+        "SGD with momentum; device and server instead of four devices",
     ),
     "elastic": Row(
         "elastic",
