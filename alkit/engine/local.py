@@ -132,7 +132,7 @@ class Run:
         self.busy, self.stopped = 0, False
         self.failure: BaseException | None = None
         self.work_left = WorkLeft(schedule)
-        self.orders = [schedule.order(lane, self._numbers()) for lane in range(schedule.lanes)]
+        self.orders = [self._order(lane) for lane in range(schedule.lanes)]
         self.next = [next(order, None) for order in self.orders]
         self.ready: list[int] = []
         self.waiting: dict[Task, list[int]] = {}  # by the first task that a lane's next one misses
@@ -255,6 +255,13 @@ class Run:
         while len(self.done.get(self.finished_below, ())) == self.schedule.tasks_per_batch:
             del self.done[self.finished_below]
             self.finished_below += 1
+
+    def _order(self, lane: int) -> Iterator[Task]:
+        """Return a lane's tasks; one that has none, whatever comes, is not asked for ever."""
+        some = self.schedule.order(lane, range(self.schedule.stages + 1))
+        if next(some, None) is None:
+            return iter(())
+        return self.schedule.order(lane, self._numbers())
 
     def _numbers(self) -> Iterator[int]:
         """Yield batch numbers before it is known whether they come: no lane waits for the loader

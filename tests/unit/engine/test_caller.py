@@ -8,6 +8,7 @@ import torch
 from torch import nn
 from torch._dynamo.testing import CompileCounterWithBackend
 
+import alkit
 from alkit import delayed, dtp, elastic, launch, split, train_epoch
 from alkit.data import datasets
 from alkit.engine.caller import CallerState
@@ -110,7 +111,7 @@ def test_dtps_loop_has_gradients_and_no_old_casts(context):
         with ExitStack() as stack:
             for each in contexts:
                 stack.enter_context(each())
-            return dtp.train(net, data, "bp", batch=512, progress=False).digest
+            return alkit.fit(net, data, method="bp", batch_size=512, progress=False).details.digest
 
     uncached = lambda: torch.autocast("cpu", torch.bfloat16, cache_enabled=False)  # noqa: E731
     if context == "autocast":
