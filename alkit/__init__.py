@@ -26,6 +26,7 @@ _HOME = {
     "to_bp": "al.convert",
     "torchrun_group": "engine.launch",
     "train_epoch": "al.train",
+    "tune": "records.tune",
 }
 
 _MODULES = {name: name for name in ("delayed", "dtp", "elastic", "split")}

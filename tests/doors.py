@@ -136,9 +136,11 @@ def parameter_groups(method: str) -> None:
         groups = [{"params": other}, {"params": flat, "lr": lr / 10}]
         return torch.optim.SGD(groups, lr=lr)
 
-    own = {} if method in ("split", "elastic") else {"schedule": "cosine"}
+    own = {} if method == "split" else {"scheduler": "cosine"}
     model = learns(method, dense(), labelled(), optimizer=made, **own).model
-    for each in filter(None, model.named_optimizers().values()) if own else ():
+    for each in (
+        filter(None, model.named_optimizers().values()) if own and method != "elastic" else ()
+    ):
         lrs = [group["lr"] for group in each.param_groups]
         assert lrs == [0.01, 0.001] or not each.param_groups[0]["params"]
 

@@ -13,13 +13,13 @@ import torch
 from torch import Tensor, nn
 
 import alkit
-from alkit import delayed, dtp, elastic, launch, split, to_bp, train_epoch
+from alkit import delayed, dtp, launch, split, to_bp, train_epoch
 from alkit.data.datasets import DataSet
 from alkit.dtp.networks import EXACT
 from tests.helpers import CLASSES, WIDTH, dense_model, made_batches, state_of
 from tests.unit.delayed.nets import bits, mlp, momentum, vectors
 from tests.unit.dtp.helpers import made_set
-from tests.unit.elastic.helpers import SETTINGS, images, make_bert, make_vit, texts
+from tests.unit.elastic.helpers import SETTINGS, images, make_bert, make_vit, texts, train
 from tests.unit.split.helpers import parts, units
 
 FILE = Path(__file__).with_suffix(".json")
@@ -80,7 +80,7 @@ def frozen(network: str = "vit", **options: object) -> Summary:
     """Train while layers freeze; two devices on this process."""
     made, data = (make_vit(0.2), images()) if network == "vit" else (make_bert(0.2), texts())
     settings = {"settings": SETTINGS, "devices": 2, "progress": False}
-    record = elastic.train(made, data, **settings, **options)
+    record = train(made, data, **settings, **options)
     return summary(record.losses.tolist(), [record.state[name] for name in sorted(record.state)])
 
 
@@ -132,7 +132,7 @@ def elastic_and_dtp_ranks() -> dict[str, Summary]:
     """Return what the methods that start ranks themselves end in."""
     found = {"dtp ranks": targets("dtp", ranks=2)}
     made, data = make_vit(0.2), images()
-    record = elastic.train(made, data, settings=SETTINGS, ranks=2, progress=False)
+    record = train(made, data, settings=SETTINGS, ranks=2, progress=False)
     state = [record.state[name] for name in sorted(record.state)]
     return found | {"elastic ranks": summary(record.losses.tolist(), state)}
 

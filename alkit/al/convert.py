@@ -76,7 +76,7 @@ def to_al(
     rate, made = chosen.lr if lr is None else lr, optimizer or chosen.optimizer
     for level, ((block, s), own_pool) in enumerate(_paired(pairs, pools)):
         if chosen.channels_last:
-            block.to(memory_format=torch.channels_last)
+            _innermost(block)
         own = next((t.dtype for t in tree.tensors(s) if t.is_floating_point()), None)
         enc = ENC(block, _bridge(chosen, s, own_pool).to(own), chosen.associated_loss())
         ae = label_side(chosen, level, width).to(own)
@@ -121,8 +121,14 @@ def to_bp(
     stack += [] if head is None else [head]
     if channels_last:
         for block in stack:
-            block.to(memory_format=torch.channels_last)
+            _innermost(block)
     return _noted(BPModel(stack, lr, optimizer=optimizer))
+
+
+def _innermost(block: nn.Module) -> None:
+    """Keep pictures' channels innermost; volumes have no such order of their own."""
+    if all(own.dim() < 5 for own in block.parameters()):
+        block.to(memory_format=torch.channels_last)
 
 
 # parameters by id, and the model that trains them; an id may be given anew where a part of the
@@ -152,7 +158,8 @@ def _check_classes(num_classes: int, recipe: Recipe) -> None:
     if num_classes < 1 or (num_classes == 1 and not squared):
         raise ValueError(
             f"num_classes is {num_classes}, and recipe {recipe.name!r} compares classes: give 2 or"
-            " more; for numbers to predict, give targets (B, 1) and recipe='regression'"
+            " more; for numbers to predict, give targets (B, 1) and recipe='regression', for yes or"
+            " no recipe='multi_label'"
         )
 
 

@@ -114,8 +114,8 @@ def model_of(asked: Asked) -> ALModel | BPModel:
         if classes is None:
             raise ValueError(
                 "the last block gives no scores (B, C), and label codes are of one label a sample:"
-                " give num_classes= for a network without a head; labels of pixels or tokens are"
-                " for the other methods"
+                " give num_classes= for a network without a head, numbers as rows (B, 1); labels of"
+                " pixels or tokens are for the other methods"
             )
         options = {"recipe": recipe_for(y, asked.loss)} | options
         return to_al(asked.model, classes, sample, loss=asked.loss, **options)

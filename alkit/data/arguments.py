@@ -1,10 +1,13 @@
 """What a call was given: checks whose messages say what is allowed, and descriptions of a line."""
 
+import math
+import operator
 from collections.abc import Mapping
 from dataclasses import Field, fields, replace
+from numbers import Real
 from typing import Any, ClassVar
 
-__all__ = ["Brief", "changed", "check_whole", "given"]
+__all__ = ["Brief", "as_whole", "changed", "check_real", "check_whole", "given"]
 
 
 def given(value: Any) -> str:
@@ -28,6 +31,31 @@ class Brief:
     def __repr__(self) -> str:
         shown = (f"{field.name}={given(getattr(self, field.name))}" for field in fields(self))
         return f"{type(self).__name__}({', '.join(shown)})"
+
+
+def as_whole(value: Any) -> Any:
+    """Return a whole number of numpy or torch as Python's; anything else as it is."""
+    if isinstance(value, bool):
+        return value
+    try:
+        return operator.index(value)
+    except TypeError:
+        return value
+
+
+def check_real(name: str, value: Any, *, zero: bool = False) -> None:
+    """Refuse what is no finite number above 0, or from 0 up; None stands for a default.
+
+    Raises:
+        TypeError, ValueError: says what it is.
+    """
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeError(f"{name} is {given(value)}: it must be a number")
+    if not (0 <= float(value) < math.inf) or (value == 0 and not zero):
+        least = "not negative" if zero else "positive"
+        raise ValueError(f"{name} is {value}: it must be finite and {least}")
 
 
 def check_whole(**numbers: Any) -> None:

@@ -18,7 +18,14 @@ import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, IterableDataset
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+)
 
 from alkit.data import datasets, tree
 from alkit.data.arguments import given
@@ -173,14 +180,18 @@ class _Seeded:
                 batch = next(batches, None)
             if batch is None:
                 return
-            yield as_pair(batch, number)
+            x, y = as_pair(batch, number)
+            if number and not tree.batch_size(x):
+                raise ValueError(f"batch {number} has no samples: leave such batches out")
+            yield x, y
 
 
 def in_memory(source: Any) -> tuple[Any, Tensor]:
     """Return all samples (x, y) in memory, for methods that pick or deal them by number.
 
     Raises:
-        ValueError: samples that differ when they are read twice, which memory would freeze.
+        ValueError: samples that differ when they are read twice, which memory would freeze, or a
+            sampler that chooses among them.
     """
     if isinstance(source, Part):
         source = source.floats()
@@ -191,6 +202,7 @@ def in_memory(source: Any) -> tuple[Any, Tensor]:
     if isinstance(source, Loader) and isinstance(source.loader, DataLoader):
         loader = source.loader
         if not isinstance(loader.dataset, IterableDataset):
+            _check_sampler(loader)
             made = Mapped(loader.dataset, collate=loader.collate_fn)
     once, twice = (next(iter(made.batches(8, shuffle=False, seed=at))) for at in (0, 1))
     if not all(map(torch.equal, tree.tensors(once), tree.tensors(twice))):
@@ -202,6 +214,21 @@ def in_memory(source: Any) -> tuple[Any, Tensor]:
     pairs = list(made.batches(512, shuffle=False))
     x, y = (tree.joined([pair[at] for pair in pairs]) for at in (0, 1))
     return x, y
+
+
+def _check_sampler(loader: DataLoader[Any]) -> None:
+    sampler, batches = loader.sampler, loader.batch_sampler
+    whole = isinstance(sampler, SequentialSampler) or (
+        isinstance(sampler, RandomSampler)
+        and not sampler.replacement
+        and sampler.num_samples == len(sampler.data_source)
+    )
+    if not whole or type(batches) not in (BatchSampler, type(None)):
+        own = batches if whole else sampler
+        raise ValueError(
+            f"the loader's {type(own).__name__} chooses samples or batches, and this method takes"
+            " all samples, in batches of its own: give a loader without it, or another method"
+        )
 
 
 def first_samples(source: Any, count: int) -> tuple[Any, Any]:

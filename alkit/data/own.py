@@ -1,6 +1,8 @@
 """A user's own texts and images as data sets: a table of texts, a folder of images."""
 
+import os
 from collections.abc import Sequence
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,11 @@ from alkit.data.parts import DataSet, Part, hold_out
 __all__ = ["from_folder", "from_frame"]
 
 SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".webp")
-PARTS = {"validation": ("validation", "valid", "val"), "test": ("test",)}
+PARTS = {  # folders, in upper or lower case
+    "train": ("train", "training"),
+    "validation": ("validation", "valid", "val", "dev"),
+    "test": ("test", "testing"),
+}
 
 
 def from_frame(
@@ -33,17 +39,21 @@ def from_frame(
 
     Args:
         frame: training and validation rows, which are told apart by the seed.
-        text, label: names of the columns; labels of any kind, classes in sorted order.
+        text, label: names of the columns; labels of any kind, classes in sorted order, numbers as
+            numbers.
         test: the test rows; None: a share of `frame` is held out for it.
-        options: of `alkit.data.corpora.TextOptions`: max_len, max_size, validation, ...
+        options: of `alkit.data.corpora.TextOptions`: max_len, max_size, validation, ...; stop words
+            stay unless stop_words=True, for "not" is one of them.
     Raises:
-        ValueError: a column that is not there, a row without text or label, fewer than two classes,
-            or a label of the test rows that no training row has.
+        ValueError: a column that is not there, a row without text or label, or whose text is none,
+            fewer than two classes, or a label of the test rows that no training row has.
     """
     for each in (frame, test):
         if each is not None:
             _check_columns(each, text, label)
-    names = sorted(frame[label].unique().tolist(), key=str)
+    found = frame[label].unique().tolist()
+    numbers = all(isinstance(each, Real) for each in found)
+    names = sorted(found) if numbers else sorted(found, key=str)
     if len(names) < 2:
         raise ValueError(f"{label} has one value, {names[0]!r}: give rows of two classes or more")
     if test is None:
@@ -57,7 +67,7 @@ def from_frame(
         return part[text].tolist(), [names.index(each) for each in part[label]]
 
     shown = tuple(map(str, names))
-    made = TextOptions(**options)
+    made = TextOptions(**{"stop_words": False} | options)
     return build("a table of texts", rows(frame), rows(test), shown, "", made, seed)
 
 
@@ -71,6 +81,10 @@ def _check_columns(frame: pd.DataFrame, text: str, label: str) -> None:
     empty = frame[[text, label]].isna().any(axis=1).to_numpy()
     if empty.any():
         raise ValueError(f"row {int(np.argmax(empty))} has no {text} or no {label}: drop such rows")
+    other = [at for at, each in enumerate(frame[text]) if not isinstance(each, str)]
+    if other:
+        each = frame[text].iloc[other[0]]
+        raise ValueError(f"row {other[0]} has {each!r} in {text}, which is no text: give str(...)")
 
 
 def from_folder(
@@ -86,24 +100,27 @@ def from_folder(
         folder/CLASS/*.png                            parts are told apart by the seed
         folder/train/CLASS/*.png, .../test/CLASS/...  as they lie; validation/ (or val/) too
 
+    Hidden files and folders, and those of systems (__MACOSX), are passed over; links are followed.
+
     Args:
         size: side in pixels that all images get.
         validation, test_share: of each class, held out where there is no such folder.
     Raises:
-        ValueError: fewer than two classes, a class without images, or a file that is none.
+        ValueError: fewer than two classes, a class without images, a file that is none, or other
+            classes in one part than in another.
     """
     home = Path(folder)
-    train = home / "train" if (home / "train").is_dir() else home
-    names = [each.name for each in sorted(train.iterdir()) if each.is_dir()]
+    inner = {each.name.lower(): each for each in _folders(home)}
+    parts = {part: inner[name] for part, tried in PARTS.items() for name in tried if name in inner}
+    train = parts.pop("train", home)
+    names = [each.name for each in _folders(train)]
     if len(names) < 2:
         raise ValueError(f"{train} has {len(names)} folders: wanted one a class, two or more")
-    whole = _read(train, names, size)
-    found = {
-        part: _read(home / name, names, size, like=whole)
-        for part, tried in PARTS.items()
-        for name in tried
-        if train != home and (home / name).is_dir()
-    }
+    whole, found = _read(train, names, size), dict[str, Part]()
+    for part, own in parts.items() if train != home else ():
+        if odd := {each.name for each in _folders(own)} ^ set(names):
+            raise ValueError(f"{own} and {train} have not the same classes: {sorted(odd)[:5]}")
+        found[part] = _read(own, names, size, like=whole)
     for part, share in (("test", test_share), ("validation", validation)):
         if part not in found:
             kept, held = hold_out(whole.y, share, seed=seed)
@@ -115,7 +132,7 @@ def _read(folder: Path, names: Sequence[str], size: int, like: Part | None = Non
     """Return a folder's images; scaled by the mean and spread of `like`, or their own."""
     images, labels = [], []
     for number, name in enumerate(names):
-        files = sorted(p for p in (folder / name).rglob("*") if p.suffix.lower() in SUFFIXES)
+        files = _files(folder / name)
         if not files:
             raise ValueError(f"{folder / name} has no images ({', '.join(SUFFIXES)})")
         images += [decode(path.name, path.read_bytes(), folder, size) for path in files]
@@ -123,6 +140,27 @@ def _read(folder: Path, names: Sequence[str], size: int, like: Part | None = Non
     x = torch.from_numpy(np.stack(images))
     mean, std = (like.mean, like.std) if like is not None else _scale(x)
     return Part(x, torch.tensor(labels), len(names), mean=mean, std=std)
+
+
+def _plausible(name: str) -> bool:
+    return not name.startswith((".", "__", "~"))
+
+
+def _folders(home: Path) -> list[Path]:
+    return sorted(each for each in home.iterdir() if each.is_dir() and _plausible(each.name))
+
+
+def _files(home: Path) -> list[Path]:
+    """Return the images below a folder, each folder that links lead to once."""
+    found, seen = [], set[str]()
+    for folder, inner, names in os.walk(home, followlinks=True):
+        real = os.path.realpath(folder)
+        inner[:] = [] if real in seen else sorted(filter(_plausible, inner))
+        if real not in seen:
+            here = [Path(folder) / name for name in names if _plausible(name)]
+            found += [each for each in here if each.suffix.lower() in SUFFIXES]
+        seen.add(real)
+    return sorted(found)
 
 
 def _scale(x: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:

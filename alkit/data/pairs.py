@@ -1,5 +1,6 @@
 """A batch, or all samples, as a pair (x, y) of tensors: what everybody gives in another form."""
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -58,8 +59,15 @@ def as_inputs(x: Any) -> Any:
     values = x.to_numpy() if hasattr(x, "to_numpy") else np.asarray(x)
     if values.dtype.kind not in "iufbc" or not values.ndim:
         raise TypeError(f"inputs are {given(x)}: give tensors or arrays of numbers")
-    found = torch.as_tensor(values)
+    found = _tensor(values)
     return found.to(torch.get_default_dtype()) if found.is_floating_point() else found
+
+
+def _tensor(values: np.ndarray) -> Tensor:
+    """Share an array's memory, also where it may only be read: nothing here writes to samples."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)
+        return torch.as_tensor(values)
 
 
 def _is_nested(value: Any) -> bool:
@@ -85,7 +93,7 @@ def as_targets(y: Any, words: Words | None = None) -> Any:
             return _numbered(values, words)
         if values.dtype.kind not in "iufb" or not values.ndim:
             raise TypeError(f"targets are {given(y)}: give class numbers, words or numbers")
-        y = torch.as_tensor(values)
+        y = _tensor(values)
         y = y.to(torch.get_default_dtype()) if y.is_floating_point() else y
     whole = not (y.is_floating_point() or y.is_complex() or y.dtype == torch.bool)
     return y.long() if whole else y

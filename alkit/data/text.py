@@ -33,7 +33,8 @@ from alkit.data.seeds import generator_for
 __all__ = ["Vocabulary", "clean", "encode", "find_vectors", "load_vectors", "stop_words"]
 
 PAD_WORD, UNK_WORD = "<pad>", "<unk>"
-_TAG = re.compile(r"<[^>]*>")
+_TAG = re.compile(r"<[/!?]?[a-z][^<>]*>|<!--.*?-->", re.DOTALL)  # 5 < 6 is no mark-up
+_ANGLES = re.compile(r"<[^>]*>")
 _BLANKS = str.maketrans(dict.fromkeys(string.punctuation, " "))
 _NOTHING = str.maketrans("", "", string.punctuation)
 
@@ -41,11 +42,12 @@ _NOTHING = str.maketrans("", "", string.punctuation)
 def clean(text: str, *, legacy: bool = False, drop: frozenset[str] = frozenset()) -> list[str]:
     """Split a text into lower-case words without mark-up and ASCII punctuation.
 
-    Anything between < and > goes first, then each punctuation mark becomes a blank ("u.s." -> "u",
-    "s"). `legacy=True` deletes both instead, as the AL publication did, which glues neighbours
-    together ("u.s." -> "us", "end.<br>next" -> "endnext"). The words of `drop` go last.
+    Tags go first, then each punctuation mark becomes a blank ("u.s." -> "u", "s"). `legacy=True`
+    deletes both instead, and anything between < and > as a tag, as the AL publication did, which
+    glues neighbours together ("u.s." -> "us", "end.<br>next" -> "endnext"). The words of `drop` go
+    last.
     """
-    text = _TAG.sub("" if legacy else " ", text.lower())
+    text = _ANGLES.sub("", text.lower()) if legacy else _TAG.sub(" ", text.lower())
     words = text.translate(_NOTHING if legacy else _BLANKS).split()
     return [word for word in words if word not in drop] if drop else words
 
@@ -268,12 +270,24 @@ def _read_vectors(path: Path, member: str | None) -> Iterator[tuple[bytes, np.nd
                 width, header = int(fields[0]), 1
                 continue
             width = width or len(fields)
+            # tokens of GloVe's largest file have blanks in them: ". . . 0.1 0.2"
+            more = len(fields) - width
+            if more > 0 and not any(map(_is_number, fields[:more])):
+                word, fields = b" ".join([word, *fields[:more]]), fields[more:]
             if not fields or len(fields) != width:
                 expected = f"expected {width}" if width else "expected a word and its numbers"
                 raise ValueError(f"{source}, line {number}: {len(fields)} numbers, {expected}")
             yield word, _numbers(fields, source, number)
     if number == header:
         raise ValueError(f"{source}, line {number}: the file ends before the first vector (empty)")
+
+
+def _is_number(field: bytes) -> bool:
+    try:
+        float(field)
+    except ValueError:
+        return False
+    return True
 
 
 def _numbers(fields: list[bytes], path: str, line: int) -> np.ndarray:

@@ -3,7 +3,6 @@
 methods, schedules      four choices a method; orders and edges
 modules, stage, weights, options    a pipeline, the mathematics of a module, versions of its weights
 train, share, trainer, fit          an epoch on any executor; ranks; behind `alkit.fit`
-memory                  what is held
 """
 
 from alkit.delayed.methods import METHODS, Method

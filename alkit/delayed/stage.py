@@ -24,7 +24,8 @@ from alkit.delayed.options import Options
 from alkit.delayed.weights import Versions
 from alkit.engine.device import device_of, place
 from alkit.engine.losses import Losses
-from alkit.engine.reduction import shares
+from alkit.engine.reduction import mean_of_replicas, shares
+from alkit.engine.stage import Inputs
 from alkit.engine.steps import check_reached
 
 __all__ = ["ModuleStage"]
@@ -75,6 +76,7 @@ class ModuleStage:
         self.gradients: dict[str, Tensor] = {}
         self.losses = Losses(self._diverged if options.check_finite else None)
         self.loss = torch.zeros(())  # of the batch's micro-batches so far
+        self.inputs = Inputs(self.module)
         self.writes = True  # whether a module that runs again changed its last input in place
         self.reduce: Callable[[Tensor], Tensor] | None = None  # over replicas, see share.py
         self.rest: list[tuple[Any, Any]] = []  # micro-batches of the batch that is being fed
@@ -176,7 +178,8 @@ class ModuleStage:
         flight.x = tree.map_tensors(_leaf, flight.x) if self.index else flight.x
         version = None if flight.version < 0 else flight.version
         flight.leaves = self.versions.leaves(version)
-        output = self._call(flight.leaves, flight.x, at, moves=moves, again=again)
+        x = self.inputs(flight.x)
+        output = self._call(flight.leaves, x, at, moves=moves, again=again)
         if self.is_last:
             output = self.pipeline.loss_fn(output, flight.y) * flight.share
             self._note(output.detach(), at[1])
@@ -214,14 +217,10 @@ class ModuleStage:
             self.gradients[name] = gradient if before is None else before + gradient
 
     def _reduce_gradients(self, reduce: Callable[[Tensor], Tensor]) -> None:
-        """Take the mean of all replicas, all tensors in one message."""
-        if self.gradients:
-            flat = reduce(torch.cat([g.flatten() for g in self.gradients.values()]))
-            parts = flat.split([g.numel() for g in self.gradients.values()])
-            self.gradients = {
-                name: part.view_as(gradient)
-                for (name, gradient), part in zip(self.gradients.items(), parts, strict=True)
-            }
+        own = {name: p for name, p in self.versions.parameters.items() if p.requires_grad}
+        given = [self.gradients.get(name) for name in own]
+        found = zip(own, mean_of_replicas(given, [*own.values()], reduce), strict=True)
+        self.gradients = {name: mean for name, mean in found if mean is not None}
 
     def _note(self, loss: Tensor, micro: int) -> None:
         self.loss = self.loss + loss if micro else loss

@@ -71,7 +71,8 @@ def from_blocks(
         if isinstance(piece, Affine):  # the blocks' weights as they are
             piece.weight = cast("nn.Parameter", module.weight)
             piece.bias = cast("nn.Parameter | None", module.bias)
-    return net
+    kinds = {own.dtype for group in groups for _, module in group for own in module.parameters()}
+    return net.to(kinds.pop()) if len(kinds) == 1 else net
 
 
 def _pieces(module: nn.Module, switches: Switches, where: str) -> Iterator[Found]:
@@ -85,8 +86,9 @@ def _pieces(module: nn.Module, switches: Switches, where: str) -> Iterator[Found
     piece = None if make is None else make(module, switches)
     if piece is None:
         known = ", ".join(sorted(kind.__name__ for kind in PIECES))
+        text = str(module) if not list(module.children()) else type(module).__name__
         raise NoInverse(
-            f"{module} in {where} has no inverse here: take {known} in an nn.Sequential (square"
+            f"{text} in {where} has no inverse here: take {known} in an nn.Sequential (square"
             " kernels, no groups or dilation), or write an alkit.dtp.invertible.Piece"
         )
     yield piece, module

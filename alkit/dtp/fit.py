@@ -64,7 +64,7 @@ def fit(asked: Asked) -> Record:
 
     Settings are those of `alkit.dtp.Settings`.
     """
-    words = ("cuts", "micro", "exits", "accumulate", "compile", "end_factor")
+    words = ("cuts", "micro", "exits", "accumulate", "compile")
     asked.refuse(*words, why="see alkit.dtp.Settings for its own")
     asked.refuse("precision", why="feedback's gradients are float32, narrower ones are untried")
     if asked.on_ranks and asked.method in ("bp", "ddtp"):
@@ -86,7 +86,6 @@ def _fit(net: Net, asked: Asked) -> Record:
         batch_size=own.batch,
         seed=own.seed,
         augment=own.augment,
-        schedule="constant",
         clip=None,
     )
     place_whole(net, asked.own_device, on_ranks=asked.on_ranks)
@@ -94,6 +93,7 @@ def _fit(net: Net, asked: Asked) -> Record:
     sample, length = place(first_samples(asked.data.train, own.batch)[0], net), 0
     if own.schedule == "cosine":
         own, length = _length(plan, own, asked)
+    by_steps = {} if own.schedule == "none" else {"scheduler": own.schedule}
     workers = asked.workers or (len(net) if asked.executor == "threads" else 1)
     trainer = Trainer(
         net,
@@ -108,7 +108,7 @@ def _fit(net: Net, asked: Asked) -> Record:
         trainer,
         asked.data,
         plan,
-        identity=own.plain() | {"network": str(net.blocks)},
+        identity=own.plain() | {"network": str(net.blocks)} | by_steps,
         checkpoint=asked.checkpoint,
         anyway=asked.resume == "anyway",
         tensorboard=asked.tensorboard,
@@ -132,10 +132,8 @@ def _settings(asked: Asked) -> Settings:
     changes = asked.given_options(**NAMES) | dict(asked.changes) | {"method": asked.method}
     if asked.one_lr is not None:
         changes["lr"] = asked.one_lr
-    if asked.plan.schedule != "constant":
-        changes["schedule"] = asked.plan.schedule
-    elif asked.optimizer is not None:
-        changes.setdefault("schedule", "none")  # one of the user's has the rate that it was given
+    if asked.optimizer is not None or asked.plan.scheduler != "constant":
+        changes.setdefault("schedule", "none")  # what is the user's alone moves the rate
     return changed(asked.settings or Settings, changes)
 
 
@@ -149,8 +147,7 @@ def _length(plan: Plan, own: Settings, asked: Asked) -> tuple[Settings, int]:
     try:
         return own, len(batches)  # type: ignore[arg-type]
     except TypeError as error:
-        asked_for = asked.plan.schedule != "constant" or "schedule" in asked.changes
-        if asked_for or asked.settings is not None:
+        if "schedule" in asked.changes or asked.settings is not None:
             raise ValueError(
                 "schedule is 'cosine', which needs the number of batches, and these have no length:"
                 " give schedule='none', or a DataLoader of a Dataset"

@@ -20,7 +20,7 @@ from alkit.dtp.settings import Settings
 from alkit.dtp.targets import RULES, output_target
 from alkit.engine.device import device_of, place
 from alkit.engine.losses import Losses
-from alkit.engine.optimizers import Factory, made
+from alkit.engine.optimizers import Factory, made, step_at
 
 __all__ = ["BackpropStage", "TargetStage"]
 
@@ -49,7 +49,6 @@ class TargetStage:
         make = factory or partial(optimizer, own.optimizer, **options)
         named = ((str(at), each) for at, each in enumerate(self.parameters))
         self.optimizer = made(make, named, lr=own.lr)
-        self.bases = [group["lr"] for group in getattr(self.optimizer, "param_groups", ())]
         self.learned: list[Tensor] = []
 
     def begin(self, losses: Losses, step: int, factor: Callable[[int], float], run: Pass) -> None:
@@ -98,9 +97,7 @@ class TargetStage:
             return
         if self.settings.clip is not None:
             clip_grad_norm_(self.parameters, self.settings.clip)
-        for group, base in zip(self.optimizer.param_groups, self.bases, strict=True):
-            group["lr"] = base * self.factor(self.first + batch)
-        self.optimizer.step()
+        step_at(self.optimizer, self.factor(self.first + batch))
         self.optimizer.zero_grad(set_to_none=True)
 
     def _parameters(self) -> list[Any]:

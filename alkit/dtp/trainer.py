@@ -176,7 +176,8 @@ class Trainer(trainer.Trainer):
         """Return an epoch's row: its last step, and the seconds of its loops, added up."""
         loops = (each for each in trained.timeline.intervals if each.kind == "learn")
         feedback_s = sum(each.end_s - each.start_s for each in loops)
-        return {"step": self.step, "lr": self.lr, "feedback_s": feedback_s}
+        own = {} if self.settings.schedule == "none" else {"lr": self.lr}
+        return {"step": self.step, "feedback_s": feedback_s} | own
 
     def measure(self, data: Splits) -> dict[str, Any]:
         """Compare gradients with backprop's, if it is this epoch's turn."""
@@ -191,8 +192,8 @@ class Trainer(trainer.Trainer):
         return {}
 
     def named_optimizers(self) -> dict[str, torch.optim.Optimizer | None]:
-        """Return none: rates change by step."""
-        return {}
+        """Return those of the forward weights."""
+        return {f"forward.{n}": stage.optimizer for n, stage in enumerate(self.stages)}
 
     def state(self) -> dict[str, Any]:
         """Return all that training changes, and what it has found; every rank has it all."""
@@ -211,7 +212,7 @@ class Trainer(trainer.Trainer):
             setattr(self, name, saved["found"][name])
 
     def _optimizers(self) -> dict[str, torch.optim.Optimizer]:
-        own = {f"forward.{n}": stage.optimizer for n, stage in enumerate(self.stages)}
+        own = self.named_optimizers()
         if self.feedback is not None:
             own |= {str(n): each for n, each in self.feedback.optimizers.items()}
         return {name: each for name, each in own.items() if each is not None}

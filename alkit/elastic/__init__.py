@@ -1,28 +1,28 @@
 """PipeTransformer: freeze layers while a network is trained, and give what becomes free to others.
 
-record = alkit.elastic.train(network, data, ranks=2, freeze="schedule")
-record.losses, record.history, record.messages, record.timeline
+record = alkit.fit(network, data, method="elastic", ranks=2, freeze="schedule")
+record.losses, record.history, record.timeline, record.details.messages
 
 freeze, balance, plan               which layers freeze, where to cut, how many stages and replicas
 decider, decision, cache_cost       what is decided before a segment
-trainer, stage, segment, world, sync    a segment's steps; groups that come and go; who holds what
+pipeline, stage, segment, world, sync   a segment's steps; groups that come and go; who holds what
 held, memory                        a rank's bytes, counted and reckoned, against a budget
 store, cache, features              stored outputs of frozen layers
-loop, progress, record, lines       the segments of a run
+trainer, progress, lines            the segments of a run
 """
 
 from alkit.elastic.examples import Examples
+from alkit.elastic.fit import train
 from alkit.elastic.network import Network, bert_classifier, bert_reader, vit_classifier
 from alkit.elastic.optim import Recipe
-from alkit.elastic.record import Record
 from alkit.elastic.settings import Settings
-from alkit.elastic.train import train
+from alkit.elastic.trainer import Details
 
 __all__ = [
+    "Details",
     "Examples",
     "Network",
     "Recipe",
-    "Record",
     "Settings",
     "bert_classifier",
     "bert_reader",

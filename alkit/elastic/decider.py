@@ -9,10 +9,10 @@ from alkit.elastic.examples import Examples, order
 from alkit.elastic.freeze import Observation
 from alkit.elastic.memory import Reckoner
 from alkit.elastic.network import Network
+from alkit.elastic.pipeline import Pipeline
 from alkit.elastic.plan import Plan, Planner
 from alkit.elastic.progress import Progress
 from alkit.elastic.settings import Settings
-from alkit.elastic.trainer import Trainer
 
 __all__ = ["Decider", "foresee"]
 
@@ -53,16 +53,16 @@ class Decider:
     """Makes the decisions of a run.
 
     Args:
-        trainer: what runs now.
+        pipeline: what runs now.
         planner: of this network, see `foresee`.
         total: samples of the whole run.
         say: writes a line into the log.
     """
 
     def __init__(
-        self, trainer: Trainer, planner: Planner, total: int, say: Callable[[str], None]
+        self, pipeline: Pipeline, planner: Planner, total: int, say: Callable[[str], None]
     ) -> None:
-        self.trainer, self.settings, self.network = trainer, trainer.settings, trainer.network
+        self.pipeline, self.settings, self.network = pipeline, pipeline.settings, pipeline.network
         self.total, self.say = total, say
         self.planner = planner
         self.policy = self.settings.policy()
@@ -82,7 +82,7 @@ class Decider:
         Args:
             due: whether a layer may be frozen, see `look`.
         """
-        features, running = self.trainer.features, self.trainer.running
+        features, running = self.pipeline.features, self.pipeline.running
         before = self.network.frozen if now.last is None else now.last.frozen
         frozen = self._frozen(now, before) if due else before
         plan = self.planner.at(frozen, running)
@@ -123,9 +123,9 @@ class Decider:
         """Decide whether features are stored, by the clock or by the number of layers."""
         if self.settings.cache_from:
             return plan.frozen >= self.settings.cache_from
-        data, network = self.trainer.data, self.network
+        data, network = self.pipeline.data, self.network
         rows = order(len(data), self.settings.seed, now.epoch)[: plan.batch // plan.replicas]
-        older = now.last.frozen if now.last is not None and self.trainer.features.stored else 0
+        older = now.last.frozen if now.last is not None and self.pipeline.features.stored else 0
         before, training = network.frozen, network.training
         network.frozen = plan.frozen  # of what will run, to see what it takes
         try:

@@ -16,7 +16,7 @@ from alkit.data.arguments import Brief
 from alkit.data.augment import draw_windows, windows
 from alkit.data.seeds import generator_for
 
-__all__ = ["Examples", "order", "parts_of", "steps_of"]
+__all__ = ["Examples", "order", "parts_of"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -68,21 +68,6 @@ class Examples(Brief):
 def order(samples: int, seed: int, epoch: int) -> Tensor:
     """Return the epoch's permutation, int64 (N,)."""
     return torch.randperm(samples, generator=generator_for(seed, "order", epoch))
-
-
-def steps_of(
-    rows: Tensor, batch: int, replicas: int = 1, *, drop_last: bool = False
-) -> list[Tensor]:
-    """Return the rows of each step: the last batch is smaller, or left out.
-
-    One that has no sample for every replica joins the batch before it.
-    """
-    steps = list(rows.split(batch))
-    if drop_last and len(steps[-1]) < batch:
-        steps.pop()
-    if len(steps) > 1 and len(steps[-1]) < replicas:
-        steps[-2:] = [torch.cat(steps[-2:])]
-    return steps
 
 
 def parts_of(rows: Tensor, replicas: int, micro: int) -> list[list[Tensor]]:

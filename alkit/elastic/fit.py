@@ -1,36 +1,37 @@
-"""Elastic freeze training behind `alkit.fit`."""
+"""Elastic freeze training behind `alkit.fit`: its trainer in the one loop."""
 
-from dataclasses import replace
+import warnings
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import fields, replace
+from importlib import import_module
+from typing import Any
 
+import torch
 from torch import nn
 
-from alkit.data.given import in_memory
+from alkit.data.arguments import changed
+from alkit.data.given import Splits, in_memory
 from alkit.data.parts import Part
+from alkit.elastic.decider import foresee
 from alkit.elastic.examples import Examples
 from alkit.elastic.network import Network
-from alkit.elastic.optim import Recipe
 from alkit.elastic.settings import Settings
-from alkit.elastic.train import train
-from alkit.engine.asked import Asked
+from alkit.elastic.trainer import Trainer
+from alkit.elastic.world import World
+from alkit.engine.asked import Asked, fit_on_ranks
+from alkit.engine.device import place
+from alkit.engine.folders import Home
+from alkit.engine.loop import train_epochs
+from alkit.engine.rank_device import place_whole
 from alkit.engine.record import Record
 from alkit.engine.reduction import check_reduction, says_reduction
 
-__all__ = ["fit", "model_of"]
+__all__ = ["fit", "model_of", "train"]
 
 NAMES = {name: name for name in ("epochs", "seed", "threads", "micro", "executor")}
 NAMES |= {"batch_size": "batch", "workers": "devices"}
 NAMES |= {"precision": "precision", "drop_last": "drop_last"}
-REFUSED: tuple[str, ...] = (
-    "cuts",
-    "exits",
-    "tensorboard",
-    "schedule",
-    "end_factor",
-    "augment",
-    "accumulate",
-    "compile",
-)
-REFUSED += ("patience", "evaluate_train", "stop_at_divergence", "resume")
+REFUSED = ("cuts", "exits", "augment", "accumulate", "compile")
 
 
 def model_of(asked: Asked) -> Network:
@@ -46,48 +47,151 @@ def fit(asked: Asked) -> Record:
     """Run what was asked: a `Network`, or blocks, of which one is made, with cross-entropy or loss.
 
     Settings are those of `alkit.elastic.Settings`; `lr` is its recipe's. Nothing is frozen unless
-    `freeze=` asks for it ("schedule", "gradnorm", ...). The weights are those of the last epoch.
+    `freeze=` asks for it ("schedule", "gradnorm", ...). With a memory budget, or a network's own
+    metric, no weights are kept aside, and those of the last epoch are the result. Losses are those
+    of all steps.
     """
     network = model_of(asked)
     asked.refuse(*REFUSED, why="see alkit.elastic.Settings and its recipe for its own")
+    own, data = _settings(asked), _examples(asked.data)
+    train: Any = data.train
+    foresee(network, train, own)  # what does not fit is said before a start
+    _look(network, train)
+    if own.freeze != "none" and not network.layers:
+        raise ValueError(
+            f"freeze is {own.freeze!r}, and of {len(network.units)} blocks with parameters none"
+            " lies between the first and the last, which are not frozen: give three or more"
+        )
+    asked = replace(asked, settings=own, changes={}, data=data, threads=own.threads)
+    if asked.ranks == 1:
+        return _fit(network, asked)
+    with _features_home(own) as home:
+        if home is not None:
+            asked = replace(asked, settings=replace(own, cache_folder=str(home.path)))
+        record = fit_on_ranks(_fit, network, asked)
+    network.freeze(record.details.messages[-1].frozen)
+    return record
+
+
+def _fit(network: Network, asked: Asked) -> Record:
+    own, data = asked.settings, asked.data
+    train: Any = data.train
+    plan = replace(
+        asked.plan,
+        epochs=own.epochs,
+        batch_size=own.batch,
+        seed=own.seed,
+        precision=own.precision,
+        drop_last=own.drop_last,
+        clip=None,
+    )
+    # rates and freezing of a longer run may be others from the first step on
+    longer = own.steady and own.freeze == "none"
+    whole = {} if longer else {"scheduler": "of the whole run"}
+    place_whole(network, asked.own_device, on_ranks=own.executor == "ranks")
+    world = World(own.executor)
+    if own.executor == "ranks":
+        world.check_size(devices=own.devices)
+    trainer = Trainer(network, train, own, world)
+    try:
+        trainer.pipeline.features.begin()
+        record = train_epochs(
+            trainer,
+            data,
+            plan,
+            identity=own.plain() | whole,
+            checkpoint=asked.checkpoint,
+            anyway=asked.resume == "anyway",
+            tensorboard=asked.tensorboard,
+            progress=asked.progress,
+            group=world,
+            # a rank that has no room keeps no weights aside; of a metric of one's own none is best
+            choose=data.validation is not None and not (own.memory_budget or network.metric),
+            metrics=asked.metrics,
+        )
+        trainer.pipeline.gather()
+    finally:
+        trainer.pipeline.close()
+    losses = torch.tensor(trainer.now.losses, dtype=torch.float64).view(-1, 1, 1)
+    return replace(record, losses=losses, details=trainer.details())
+
+
+@torch.no_grad()
+def _look(network: Network, train: Examples) -> None:
+    """Compare one sample with its label: what the loss can't take is said before the first step."""
+    x, y = place((train.inputs(torch.arange(1)), train.y[:1]), network)
+    try:
+        network.loss(network.predict(x), y)
+    except (RuntimeError, TypeError, ValueError, IndexError) as error:
+        raise ValueError(
+            f"the network's loss does not take labels {tuple(y.shape)} of {y.dtype}: {error}"
+        ) from error
+
+
+def _settings(asked: Asked) -> Settings:
     if asked.on_ranks:
         asked.refuse("workers", why="with ranks, a rank is a device")
     changes = asked.given_options(**NAMES) | dict(asked.changes)
     if asked.settings is None:
         changes.setdefault("freeze", "none")  # an untrained layer frozen early never learns
     if asked.on_ranks:
+        changes |= {"executor": "ranks"}
         changes.setdefault("devices", asked.crew)
+    if asked.settings is None and changes.get("devices", 1) == 1:
+        changes.setdefault("micro", 1)  # nobody waits for a part of a batch
     if asked.loss is not None and not says_reduction(asked.loss):
         if max(changes.get("devices", 1), changes.get("micro", 0)) > 1:
             check_reduction(asked.loss)
         changes["micro"] = 1  # uncut, it may be a mean or a sum
-    given = {"lr": asked.one_lr, "clip": asked.plan.clip}
+    known = {"lr": asked.one_lr, "clip": asked.plan.clip}
+    given = {name: value for name, value in known.items() if value is not None}
     recipe = changes.get("recipe", (asked.settings or Settings()).recipe)
+    by_user = asked.plan.scheduler != "constant" or asked.optimizer is not None
+    if by_user and "recipe" not in changes and asked.settings is None:
+        recipe = replace(recipe, warmup=0.0, shape="constant")  # what is the user's moves the rate
     if asked.optimizer is not None:
-        if "recipe" not in changes and asked.settings is None:  # a rate that stays, and no limit
-            recipe = Recipe(warmup=0.0, shape="constant", clip=None)
-        recipe = replace(recipe, optimizer=asked.optimizer)
-    changes["recipe"] = replace(recipe, **{n: v for n, v in given.items() if v is not None})
-    data = asked.data
-    own = train(
-        network,
-        _examples(data.train),
-        device=asked.device,
-        ranks=asked.ranks,
-        validation=None if data.validation is None else _examples(data.validation),
-        test=None if data.test is None else _examples(data.test),
-        checkpoint=asked.checkpoint,
-        progress=asked.progress,
-        metrics=asked.metrics,
-        settings=asked.settings,
-        **changes,
-    )
-    epochs = int(own.history["epoch"].max()) + 1
-    return Record.of_steps(network, own, changes, best_epoch=epochs)
+        clip = recipe.clip if "recipe" in changes or asked.settings else None
+        recipe = replace(recipe, optimizer=asked.optimizer, clip=clip)
+    changes["recipe"] = replace(recipe, **given) if given else recipe
+    own: Settings = changed(asked.settings or Settings, changes)
+    if asked.plan.scheduler != "constant" and not own.steady:
+        raise ValueError(
+            "scheduler= is given, and the recipe moves the rates, too: give a Recipe with warmup=0"
+            ' and shape="constant", and lr_rule="none"'
+        )
+    return own
 
 
-def _examples(part: object) -> Examples:
+def _examples(data: Splits) -> Splits:
+    """Return all parts as samples in memory."""
+    parts = [None if each is None else _part(each) for each in (data.validation, data.test)]
+    return replace(data, train=_part(data.train), validation=parts[0], test=parts[1])
+
+
+def _part(part: Any) -> Examples:
+    if isinstance(part, Examples):
+        return part
     x, y = in_memory(part)
     if isinstance(part, Part) and part.is_text:
         x = x, x != part.pad
     return Examples(x, y)
+
+
+def _features_home(settings: Settings) -> AbstractContextManager[Home | None]:
+    """Give the ranks a folder that goes away with this call, even if they are killed."""
+    try:
+        return Home(settings.cache_folder) if settings.cache else nullcontext()
+    except OSError:
+        return nullcontext()  # rank 0 will meet the same, and say so
+
+
+def train(
+    network: Network, data: Any, *, settings: Settings | None = None, ranks: int = 1, **options: Any
+) -> Record:
+    """Call `alkit.fit`: this name goes with the next release."""
+    warnings.warn('alkit.elastic.train is alkit.fit(..., method="elastic")', FutureWarning, 2)
+    names = {each.name for each in fields(Settings)} & set(options)
+    own = changed(settings or Settings, {name: options.pop(name) for name in names})
+    given = {"method": "elastic", "settings": own, "ranks": ranks}
+    made: Record = import_module("alkit.records.fit").fit(network, data, **given, **options)
+    return made

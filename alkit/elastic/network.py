@@ -7,7 +7,7 @@ As soon as a layer is frozen the embedding is, too. What is frozen is not traine
 evaluation mode: dropout in front of a stored output would make no sense.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -21,25 +21,14 @@ from alkit.models.blocks import joined
 from alkit.models.modes import evaluating, training
 from alkit.models.vit import ViTSizes, vit
 
-__all__ = ["Network", "bert_classifier", "bert_reader", "right", "vit_classifier"]
+__all__ = ["Network", "bert_classifier", "bert_reader", "both_right", "vit_classifier"]
 
 Loss = Callable[[Any, Any], Tensor]
 
 
-def right(output: Tensor, y: Tensor) -> Tensor:
-    """Return which samples are right, float (N,).
-
-    A class is right if its score is the highest; an answer, if its first and its last token are.
-    Raises a ValueError for other labels.
-    """
-    chosen = output.argmax(1)
-    if y.is_floating_point() or chosen.shape != y.shape:
-        raise ValueError(
-            f"labels {tuple(y.shape)} of {y.dtype} are no class numbers: set network.metric to a"
-            " function of (output, y) that returns a number a sample"
-        )
-    same = chosen == y
-    return (same if same.dim() == 1 else same.all(1)).float()
+def both_right(output: Tensor, y: Tensor) -> Tensor:
+    """Return which answers are right, float (N,): their first and their last token are."""
+    return (output.argmax(1) == y).all(1).float()
 
 
 class Network(nn.Module):
@@ -54,7 +43,8 @@ class Network(nn.Module):
         units_a_layer: neighbours that freeze together; a cut may fall between them.
 
     Attributes:
-        metric: of (output, y), a number a sample (N,), whose mean is reported; set your own.
+        metric: of (output, y), a number a sample (N,), whose mean is reported instead of how many
+            classes are right; set your own.
 
     Example:
         >>> from torch import nn
@@ -64,7 +54,7 @@ class Network(nn.Module):
         2
     """
 
-    metric: Loss = staticmethod(right)
+    metric: Loss | None = None
 
     def __init__(
         self,
@@ -76,7 +66,8 @@ class Network(nn.Module):
         units_a_layer: int = 2,
     ) -> None:
         super().__init__()
-        if min(layers, units_a_layer) < 1 or len(units) < 2 + units_a_layer * layers:
+        least = 2 + units_a_layer * layers if layers else 1
+        if layers < 0 or units_a_layer < 1 or len(units) < least:
             raise ValueError(
                 f"{len(units)} units for {layers} layers: give an embedding, {units_a_layer} units"
                 " a layer and at least one unit after them"
@@ -93,19 +84,12 @@ class Network(nn.Module):
         """Make one of any list of blocks, or of a network that `alkit.blocks` cuts.
 
         The first block is the embedding and the last one the tail; those between freeze one by one.
-        A block without parameters has nothing to freeze and joins the one before.
-
-        Raises:
-            ValueError: fewer than three blocks with parameters.
+        A block without parameters has nothing to freeze and joins the one before. With fewer than
+        three blocks there is nothing to freeze.
         """
         groups = joined(blocks)
-        if len(groups) < 3:
-            raise ValueError(
-                f"{len(groups)} blocks with parameters: elastic training freezes those between the"
-                " first and the last, so give three or more"
-            )
         units = [each[0] if len(each) == 1 else nn.Sequential(*each) for each in groups]
-        return cls(units, len(units) - 2, loss, seed=seed, units_a_layer=1)
+        return cls(units, max(0, len(units) - 2), loss, seed=seed, units_a_layer=1)
 
     def first(self, frozen: int | None = None) -> int:
         """Return the number of the first unit that is active with so many frozen layers."""
@@ -116,6 +100,13 @@ class Network(nn.Module):
         """Return the layer that a unit belongs to; None for the embedding and the tail."""
         layer = (unit - 1) // self.units_a_layer
         return layer if unit and layer < self.layers else None
+
+    def __iter__(self) -> Iterator[nn.Module]:
+        return iter(self.units)
+
+    def named_optimizers(self) -> dict[str, None]:
+        """Return none: its trainer has them."""
+        return {}
 
     def name_of(self, unit: int) -> str:
         """Return how messages call a unit, as in "layer 3, Attention"."""
@@ -211,4 +202,6 @@ def bert_classifier(sizes: BertSizes, classes: int = 2, *, seed: int = 0) -> Net
 
 def bert_reader(sizes: BertSizes, *, seed: int = 0) -> Network:
     """Return BERT that marks answers; x as above, y int64 (B, 2): first and last token."""
-    return Network(bert_for_spans(sizes, seed=seed), sizes.layers, span_loss, seed=seed)
+    network = Network(bert_for_spans(sizes, seed=seed), sizes.layers, span_loss, seed=seed)
+    network.metric = both_right
+    return network

@@ -15,7 +15,7 @@ from torch import nn
 
 from alkit.data import tree
 from alkit.elastic.network import Network
-from alkit.engine.optimizers import Factory, made
+from alkit.engine.optimizers import Factory, made, step_at
 from alkit.engine.rates import SHAPES
 
 __all__ = ["Optimizer", "Recipe"]
@@ -109,7 +109,6 @@ class Optimizer:
     def __init__(self, network: Network, recipe: Recipe) -> None:
         self.network, self.recipe = network, recipe
         self.inner = recipe.make(network.units[network.first() :])
-        self.rates = [group["lr"] for group in self.inner.param_groups]
 
     def drop_frozen(self) -> None:
         """Forget what has been frozen."""
@@ -128,9 +127,7 @@ class Optimizer:
 
     def step(self, factor: float) -> None:
         """Update what has a gradient at its group's rate times `factor`; clear the gradients."""
-        for group, rate in zip(self.inner.param_groups, self.rates, strict=True):
-            group["lr"] = rate * factor
-        self.inner.step()
+        step_at(self.inner, factor)
         self.inner.zero_grad(set_to_none=True)
 
     def state(self, number: int) -> dict[str, dict[str, Any]]:

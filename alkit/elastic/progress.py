@@ -14,11 +14,11 @@ class Progress:
     """How far a run is, and what it has found.
 
     Attributes:
-        position: samples of the epoch that are done.
+        position: samples of the epoch that are done; 0 between epochs.
         evaluation: decisions about freezing so far.
         norms: of the layers, a row an evaluation.
         messages: all decisions.
-        rows, lines: of the history and the log.
+        rows, lines: of the segments and the log.
         held: a row a segment and rank, its bytes.
         squares, since: of each layer's gradients since the last decision, and over how many steps.
     """
@@ -42,11 +42,6 @@ class Progress:
     def last(self) -> Decision | None:
         """The last decision, if there was one."""
         return self.messages[-1] if self.messages else None
-
-    def turn(self, samples: int, batch: int) -> None:
-        """Begin the next epoch if fewer than a batch of this one's samples are left."""
-        if samples - self.position < batch:
-            self.epoch, self.position = self.epoch + 1, 0
 
     def plain(self) -> dict[str, Any]:
         """Return it as a checkpoint keeps it."""

@@ -14,7 +14,7 @@ __all__ = ["EXECUTORS", "SCHEDULES", "Settings"]
 EXECUTORS = ("single", "threads", "ranks")
 SCHEDULES = ("1f1b", "gpipe")
 LEAST = {
-    1: ("devices", "epochs", "batch", "threads", "eval_every"),
+    1: ("devices", "epochs", "batch", "threads"),
     0: ("stages", "micro", "every", "cache_from"),
 }
 
@@ -48,7 +48,6 @@ class Settings:
         cache_quota: bytes of all features at most; None for no limit.
         cache_dtype: of stored features; none: their own, which changes no bit.
         skip: leave out steps whose gradients are not finite, instead of raising.
-        eval_every: epochs between two looks at the validation part.
     """
 
     freeze: str | Policy = "schedule"
@@ -79,7 +78,6 @@ class Settings:
     cache_quota: int | None = None
     cache_dtype: str = ""
     skip: bool = False
-    eval_every: int = 1
 
     def __post_init__(self) -> None:
         check_choice("executor", self.executor, EXECUTORS)
@@ -132,6 +130,12 @@ class Settings:
             lr_rule=self.lr_rule,
             fits=fits,
         )
+
+    @property
+    def steady(self) -> bool:
+        """Whether the recipe and the layout leave the optimiser's rates alone."""
+        level = self.recipe.shape == "constant" and not self.recipe.warmup
+        return level and self.lr_rule == "none"
 
     def plain(self) -> dict[str, Any]:
         """Return what a checkpoint must agree with, as names and numbers."""

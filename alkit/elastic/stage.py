@@ -28,6 +28,8 @@ from alkit.elastic.segment import Segment
 from alkit.elastic.world import World
 from alkit.engine.device import place
 from alkit.engine.ledger import Ledger
+from alkit.engine.reduction import mean_of_replicas
+from alkit.engine.stage import Inputs
 from alkit.engine.steps import check_reached
 
 __all__ = ["NotFinite", "Replica", "UnitStage"]
@@ -100,6 +102,7 @@ class UnitStage:
         own = {id(p): (number, p) for number in updates for p in units[number].parameters()}
         self.parameters = list(own.values())  # each once, also what two units share
         self.flights: dict[tuple[int, int], _Flight] = {}
+        self.inputs = Inputs(*units[slice(*bounds)])
         self.rest: Iterator[Any] = iter(())  # micro-batches of the batch that the first stage cuts
 
     def forward(self, payload: tuple[Any, Any] | None, batch: int, micro: int) -> Any:
@@ -112,7 +115,7 @@ class UnitStage:
         network, count = self.replica.network, self.replica.micro
         step, part = self.segment.first_step + batch, self.replica.world.replica * count + micro
         with nullcontext() if batch else self.replica.ledger.recording():
-            output = network.run(x, *self.bounds, key=(step, part))
+            output = network.run(self.inputs(x), *self.bounds, key=(step, part))
             if self.is_last:
                 output = network.loss(output, place(own[0], network)) * own[1]
         self._check_finite(output, x, (step, part), micro)
@@ -178,12 +181,11 @@ class UnitStage:
         return [pair for pair in self.parameters if pair[1].grad is not None]
 
     def _reduce(self, reduce: Callable[[Tensor], Tensor]) -> None:
-        """Take the mean over all replicas, all tensors in one message."""
-        own = [p for _, p in self._trained()]
-        if own:
-            flat = reduce(torch.cat([p.grad.flatten() for p in own if p.grad is not None]))
-            for parameter, part in zip(own, flat.split([p.numel() for p in own]), strict=True):
-                parameter.grad = part.view_as(parameter)
+        own = [each for _, each in self.parameters if each.requires_grad]
+        for parameter, mean in zip(
+            own, mean_of_replicas([p.grad for p in own], own, reduce), strict=True
+        ):
+            parameter.grad = mean
 
     def _update(self, step: int) -> None:
         """Clip all gradients by the norm over all stages, and step; or leave the step out."""

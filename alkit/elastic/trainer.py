@@ -1,276 +1,275 @@
-"""Training between decisions, and obeying them; the same in one process and on every rank.
+"""Elastic training in the one loop: decide, change the layout, train until the next decision.
 
-    first stage's process     features of the batch (stored, or by the frozen layers), then F B ...
-    other processes           labels only; what they work on comes through the pipeline
+rank 0     norms, progress -> rule -> plan -> decision ──► all ranks
+all ranks  freeze · regroup · store of features · run the segment · share what was trained
 
-Weights, moments and the task head survive every change, for none of them is made anew: only the
-cuts move.
+An epoch is one segment, or several if decisions are made every few steps.
 """
 
+import logging
+import math
 import time
-from collections.abc import Callable, Iterator, Mapping
-from types import SimpleNamespace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate, islice
 from typing import Any
 
+import pandas as pd
 import torch
 from torch import Tensor
 
-from alkit.elastic import sync
+from alkit.data.arguments import Brief
+from alkit.elastic import lines
+from alkit.elastic.decider import Decider, foresee
 from alkit.elastic.decision import Decision
-from alkit.elastic.examples import Examples, parts_of
-from alkit.elastic.features import Features
+from alkit.elastic.examples import Examples, order
 from alkit.elastic.held import Held
 from alkit.elastic.network import Network
-from alkit.elastic.optim import Optimizer
-from alkit.elastic.plan import Plan
-from alkit.elastic.segment import Segment, SegmentResult, schedule_of
+from alkit.elastic.pipeline import Pipeline
+from alkit.elastic.progress import Progress
+from alkit.elastic.segment import Segment, SegmentResult
 from alkit.elastic.settings import Settings
-from alkit.elastic.stage import Replica, UnitStage
 from alkit.elastic.world import World
-from alkit.engine.ledger import Ledger
-from alkit.engine.local import run_single, run_threads
-from alkit.engine.ranks import merged, run_ranks
-from alkit.engine.reduction import shares
+from alkit.engine.evaluate import Judged, Metrics, judge, right
+from alkit.engine.heartbeat import beat
+from alkit.engine.loop import Plan
+from alkit.engine.trainer import Row
+from alkit.engine.trainer import Trainer as Base
 from alkit.schedule.timeline import Timeline
 
-__all__ = ["Trainer"]
+__all__ = ["Details", "Trainer"]
+
+log = logging.getLogger(__name__)
+
+SHOWN = 3  # steps of a segment whose timeline is kept
+EVALUATED = 256  # samples at once, at most
+NOW = ("step", "frozen", "stages", "replicas", "micro", "batch", "cached")  # in a row, as they are
 
 
-class Trainer:
-    """A network with all that its training changes.
+@dataclass(frozen=True, repr=False)
+class Details(Brief):
+    """What elastic training leaves beside the record, the same on all ranks.
+
+    Attributes:
+        segments: a row a segment; an epoch is one, unless decisions are made every few steps.
+            Seconds: train_s, which frozen_s, read_s, pipe_s, reduce_s and update_s of rank 0 add up
+            to, and change_s of decisions. Epochs count from 0.
+        messages: all decisions.
+        lines: the log of rank 0.
+        beginnings: the first steps of every segment's timeline, of this call.
+        skipped: steps that were left out, because their gradients were not finite.
+        held: a row a segment and rank, bytes by part, see `alkit.elastic.held`; counted in the
+            segment's first step. Without ranks one process holds it all.
+    """
+
+    segments: pd.DataFrame
+    messages: list[Decision]
+    lines: list[str]
+    beginnings: list[Timeline]
+    skipped: list[int]
+    held: pd.DataFrame
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What an epoch came to: losses (steps, 1, 1), timeline, wall seconds, its segments' rows."""
+
+    losses: Tensor
+    timeline: Timeline
+    seconds: float
+    rows: Sequence[Row]
+
+
+class Trainer(Base):
+    """A run of elastic training, an epoch at a time.
 
     Args:
         data: the training part.
-        say: writes a line into the log.
 
     Attributes:
-        running: the layout that runs; None before the first decision, see `plan`.
-        features: of the frozen layers, stored or not.
+        now: how far it is.
     """
 
-    def __init__(
-        self,
-        network: Network,
-        data: Examples,
-        settings: Settings,
-        world: World,
-        say: Callable[[str], None],
-    ) -> None:
-        self.network, self.data, self.settings, self.world = network, data, settings, world
-        self.optimizer = Optimizer(network, settings.recipe)
-        self.features = Features(network, data, settings, world, say)
-        self.running: Plan | None = None
-        self.on_ranks = settings.executor == "ranks"
-        self.whole = True  # whether this rank has all weights; moments are of what it trains
-        network.train()
-
-    def obey(self, decision: Decision) -> None:
-        """Change what the decision changes; every rank calls it."""
-        before, self.running = self.spread, decision.plan
-        self.freeze(decision.frozen)
-        if self.spread is not None and before != self.plan:
-            sync.move(self.network, self.optimizer, before, self.plan, self.world)
-        self.let_go()
-        if before not in (None, self.plan):
-            self.check_ranks()
-        self.world.regroup(self.plan)
-        self.features.follow(decision)
-
-    def freeze(self, frozen: int) -> None:
-        """Train this many layers no more, and forget their moments."""
-        self.network.freeze(frozen)
-        self.optimizer.drop_frozen()
+    def __init__(self, network: Network, data: Examples, settings: Settings, world: World) -> None:
+        planner = foresee(network, data, settings)
+        self.model, self.data, self.settings = network, data, settings
+        least = settings.batch if settings.drop_last else 1
+        self.total = settings.epochs * (len(data) // least) * least  # samples
+        self.pipeline = Pipeline(network, data, settings, world, self._say)
+        self.decider = Decider(self.pipeline, planner, self.total, self._say)
+        self.now = Progress(squares=[0.0] * network.layers)
+        self.beginnings: list[Timeline] = []
+        self.pipeline.check_ranks()
 
     @property
-    def plan(self) -> Plan:
-        """The layout now; there is one after the first decision."""
-        assert self.running is not None
-        return self.running
+    def name(self) -> str:
+        """The method."""
+        return "elastic"
 
-    @property
-    def spread(self) -> Plan | None:
-        """The layout that units are spread over ranks by; None while every process has them all."""
-        return self.running if self.world.ranks > 1 else None
+    def batches(self, plan: Plan, train: Any, epoch: int) -> Iterator[tuple[Tensor, None]]:
+        """Yield the rows of each step's batch, of the layout that there is when it is asked for.
 
-    @property
-    def own(self) -> set[int]:
-        """The units that this rank holds when it trains."""
-        return sync.held(self.network, self.spread, self.world.rank)
+        The last one is smaller, or left out; one that has no sample for every replica joins the
+        batch before it.
+        """
+        left = order(len(self.data), self.settings.seed, epoch)
+        while len(left) >= self._least:
+            count, replicas = self.pipeline.plan.batch, self.pipeline.plan.replicas
+            if not self.settings.drop_last and len(left) - count < replicas:
+                count = len(left)
+            yield left[:count], None
+            left = left[count:]
 
-    def train(self, segment: Segment) -> SegmentResult:
-        """Run the steps of a segment; every rank calls it.
+    def train(self, batches: Iterable[tuple[Any, Any]]) -> Trained:
+        """Train for an epoch, in segments.
 
         Raises:
-            NotFinite: a loss or gradient is not; see `Settings.skip`.
+            NotFinite: a loss or gradient is not finite; see `Settings.skip`.
         """
-        start_s = time.perf_counter()
-        # a last batch may have fewer samples than there would be micro-batches
-        micro = min(self.plan.micro, min(map(len, segment.rows)) // self.plan.replicas)
-        replica = Replica(
-            network=self.network,
-            optimizer=self.optimizer,
-            segment=segment,
-            world=self.world,
-            micro=micro * (1 if self.on_ranks else self.plan.replicas),
-            skip=self.settings.skip,
-            ledger=Ledger(self.network),
-        )
-        timeline = self._run(replica)
-        losses, skipped = self._of_last_stage(replica)
-        squares = self.world.total(self._own_squares(replica))
-        self.features.cache.settle()
+        now, stream, every = self.now, iter(batches), self.settings.every or None
+        start_s, first, timelines = time.perf_counter(), len(self.now.losses), list[Timeline]()
+        before = len(now.rows)
+        while now.position == 0 or len(self.data) - now.position >= self._least:
+            change_s = self._decide()
+            rows = [each for each, _ in islice(stream, every)]
+            if not rows:  # the batch has grown
+                break
+            timelines.append(self._segment(rows, change_s))
+        now.epoch, now.position = now.epoch + 1, 0
+        losses = torch.tensor(now.losses[first:], dtype=torch.float64).view(-1, 1, 1)
         seconds = time.perf_counter() - start_s
-        counters = self.features.cache.taken_counters()
-        phases = {
-            "frozen_s": counters.compute_s,
-            "read_s": counters.read_s,
-            "reduce_s": replica.reduce_s,
-            "update_s": replica.update_s,
-        }
-        return SegmentResult(
-            losses=losses,
-            squares=squares,
-            skipped=skipped,
-            timeline=timeline,
-            seconds=seconds,
-            phases=phases | {"pipe_s": seconds - sum(phases.values())},
-            features=self._totals(counters.samples_and_bytes()),
-            held=[Held(**each) for each in self.world.gather(self._held(replica))],
-        )
+        return Trained(losses, Timeline.joined(timelines), seconds, now.rows[before:])
 
-    def gather(self) -> None:
-        """Give every rank all weights, until `let_go`; nobody has needed them before."""
-        if not self.whole:
-            sync.gather(self.network, self.plan, self.world)
-            self.whole = True
-            self.check_ranks()
+    def loss(self, scores: Any, y: Tensor) -> Tensor:
+        """Return the network's loss."""
+        return self.model.loss(scores, y)
 
-    def let_go(self) -> None:
-        """Keep of what was gathered the own units alone."""
-        sync.keep(self.network, self.optimizer, self.own)
-        self.whole = self.spread is None
+    def judge(self, part: Any, metrics: Metrics | None) -> Judged:
+        """Return what the network is worth on a part; the ranks share the work."""
+        self.pipeline.gather()
+        world = self.pipeline.world
+        size = min(EVALUATED, math.ceil(len(part) / world.ranks))
+        options: dict[str, Any] = {"batch_size": size, "group": world, "metrics": metrics}
+        own = self.model.metric or right
+        return judge(self.model, part, loss=self.loss, metric=own, **options)
 
-    def check_ranks(self) -> None:
-        """Compare the weights of all ranks that have a unit.
+    def row(self, trained: Trained) -> Row:
+        """Return an epoch's row: the layout of its last segment, seconds and samples added up.
 
-        Raises:
-            RanksDiffer: names the first unit that differs.
+        Phases are rank 0's and add up, samples those of all ranks.
         """
-        own = range(len(self.network.units)) if self.whole else self.own
-        sync.check_equal(self.network, own, self.world)
+        segments = pd.DataFrame(trained.rows)
+        last, names = trained.rows[-1], segments.columns.drop([*NOW, "epoch", "loss", "lr"])
+        row = {name: last[name] for name in NOW}
+        row |= {} if self.settings.steady else {"lr": last["lr"]}
+        row |= {name: type(last[name])(segments[name].sum()) for name in names}
+        return row | {"samples_per_s": row["samples"] / row["train_s"]}
+
+    def shown(self, trained: Trained) -> dict[str, float]:
+        """Return what the progress bar shows."""
+        return {"loss": trained.losses.mean().item(), "frozen": trained.rows[-1]["frozen"]}
+
+    def named_optimizers(self) -> dict[str, Any]:
+        """Return the one of all units, whose rates the recipe's factor multiplies."""
+        return {"all": self.pipeline.optimizer.inner}
 
     def state(self) -> dict[str, Any]:
         """Return all that training changes, in any layout the same; every rank calls it."""
-        self.gather()
-        moments = sync.collect(self.network, self.optimizer, self.spread, self.world)
-        return {"model": dict(self.network.state_dict()), "moments": moments}
+        return self.pipeline.state() | {"progress": self.now.plain()}
 
-    def load(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state` returned; as many layers as then have been frozen before."""
-        self.network.load_state_dict(state["model"])
-        for number, moments in state["moments"].items():
-            self.optimizer.restore(int(number), moments)
+    def load(self, saved: Mapping[str, Any]) -> None:
+        """Go on from what `state` returned, on any number of devices."""
+        self.now = Progress.read(saved["progress"])
+        if self.now.last is not None:
+            self.pipeline.freeze(self.now.last.frozen)
+        self.pipeline.load(saved)
 
-    def close(self) -> None:
-        """Leave nothing behind."""
-        self.features.close()
-        self.world.close()
+    def details(self) -> Details:
+        """Put together what was found beside the record."""
+        now = self.now
+        found = pd.DataFrame(now.rows), pd.DataFrame(now.held)
+        return Details(found[0], now.messages, now.lines, self.beginnings, now.skipped, found[1])
 
-    # ---- a segment
+    # ---- one segment
 
-    def _run(self, replica: Replica) -> Timeline:
-        own, plan, stages = self.settings, self.plan, self._stages(replica)
-        schedule = schedule_of(own.schedule, plan.stages, replica.micro, joint=not self.on_ranks)
-        work = (schedule, stages, self._batches(replica))
-        if self.on_ranks:
-            options: dict[str, Any] = {"pipelines": plan.replicas, "spare": True}
-            return merged(run_ranks(*work, threads=own.threads, **options))
-        run = run_single if own.executor == "single" else run_threads
-        return run(*work, threads=own.threads)
+    @property
+    def _least(self) -> int:
+        """Samples that an epoch goes on with."""
+        running = self.pipeline.running
+        return running.batch if self.settings.drop_last and running is not None else 1
 
-    def _stages(self, replica: Replica) -> list[UnitStage]:
-        """Make the stages; the units that an update steps are a rank's own, or all."""
-        first, found = self.network.first(), []
-        for index, (low, high) in enumerate(self.plan.bounds):
-            own = range(max(low, first), max(high, first))
-            found.append(
-                UnitStage(
-                    replica,
-                    (low, high),
-                    is_first=index == 0,
-                    is_last=index == self.plan.stages - 1,
-                    wants_input_gradient=low > first,
-                    updates=own if self.on_ranks else range(first, len(self.network.units)),
-                )
-            )
-        return found
+    def _decide(self) -> float:
+        """Have all ranks obey rank 0's decision; return the seconds that it took."""
+        beat("a decision")
+        start_s, now, pipeline = time.perf_counter(), self.now, self.pipeline
+        due, plain = self.decider.look(now), None
+        if pipeline.world.is_first:
+            plain = self.decider.decide(now, due=due).plain()
+        decision = Decision.read(pipeline.world.broadcast(plain))
+        before = now.last
+        same = before and (before.plan, before.cached) == (decision.plan, decision.cached)
+        pipeline.obey(decision)
+        decision = replace(decision, cached=pipeline.features.stored)  # it may not have been
+        now.messages.append(decision)
+        if not same:
+            self._say(lines.decided(decision, before, self.model.layers))
+        return time.perf_counter() - start_s
 
-    def _batches(self, replica: Replica) -> Iterator[tuple[SimpleNamespace, list[Any]]]:
-        """Yield (inputs, labels of every micro-batch and what each weighs).
+    def _segment(self, rows: list[Tensor], change_s: float) -> Timeline:
+        now, own, plan = self.now, self.settings, self.pipeline.plan
+        first, ends = now.step, list(accumulate(map(len, rows), initial=now.samples))[1:]
 
-        Inputs are wrapped, for all that each process has is labels.
-        """
-        segment = replica.segment
-        parts = [self._own_parts(rows, replica.micro) for rows in segment.rows]
-        cache, in_front = self.features.cache, self.plan.start > 0
-        for at, (rows, labels) in enumerate(parts):
-            if self.on_ranks and self.world.stage > 0:
-                yield SimpleNamespace(x=None), labels
-                continue
-            x = (cache.features if in_front else cache.raw)(rows, segment.epoch)
-            if in_front and at + 1 < len(parts):
-                cache.read_ahead(parts[at + 1][0], segment.epoch)
-            yield SimpleNamespace(x=x), labels
+        def factor(step: int) -> float:
+            return plan.lr_scale * own.recipe.factor(ends[step - first], self.total)
 
-    def _own_parts(self, rows: Tensor, micro: int) -> tuple[Tensor, list[tuple[Tensor, float]]]:
-        """Return this process's rows of a global batch, and (labels, weight) of its micro-batches.
+        result = self.pipeline.train(Segment(rows, first, now.epoch, factor))
+        self._note(rows, result)
+        rate = self.pipeline.optimizer.inner.param_groups[0]["lr"] * factor(now.step - 1)
+        row = self._row(rows, result, {"lr": rate, "change_s": change_s})
+        now.rows.append(row)
+        self._say(lines.trained(row))
+        self._note_held(row, result.held)
+        return result.timeline
 
-        Weights are those of parts of the global batch; replicas' gradients are added as a mean.
-        """
-        replicas = self.plan.replicas
-        by_replica = parts_of(rows, replicas, micro if self.on_ranks else micro // replicas)
-        every = [part for parts in by_replica for part in parts]
-        weights = shares(self.network.loss, [self.data.y[part] for part in every])
-        if self.on_ranks:
-            own = slice(self.world.replica * micro, (self.world.replica + 1) * micro)
-            every, weights = every[own], [replicas * weight for weight in weights[own]]
-        labels = [(self.data.y[part], weight) for part, weight in zip(every, weights, strict=True)]
-        return torch.cat(every), labels
+    def _note(self, rows: list[Tensor], result: SegmentResult) -> None:
+        now, samples = self.now, sum(map(len, rows))
+        now.step += len(rows)
+        now.samples += samples
+        now.position += samples
+        now.losses += result.losses.tolist()
+        now.skipped += result.skipped
+        now.squares = [a + b for a, b in zip(now.squares, result.squares.tolist(), strict=True)]
+        now.since += len(rows)
+        self.beginnings.append(result.timeline.between(0, SHOWN - 1))
 
-    def _of_last_stage(self, replica: Replica) -> tuple[Tensor, list[int]]:
-        """Return the means of the last stages' losses, and the steps that were left out."""
-        losses = torch.stack(replica.losses).cpu() if replica.losses else torch.zeros(0)
-        if replica.losses and self.world.reduce is not None:
-            losses = self.world.reduce(losses)
-        found = {"losses": losses, "skipped": replica.skipped}
-        found = self.world.broadcast(found, self.plan.stages - 1)
-        return found["losses"], list(found["skipped"])
+    def _note_held(self, row: Row, held: Sequence[Held]) -> None:
+        """Keep the bytes of every rank, and say them where they are new."""
+        before = [old["total"] for old in self.now.held[-len(held) :]]
+        if before != [each.total for each in held]:
+            self._say(f"[epoch {row['epoch']} step {row['step']}] {lines.held(held)}")
+        about = {"epoch": row["epoch"], "step": row["step"]}
+        self.now.held += [about | {"rank": n} | each.plain() for n, each in enumerate(held)]
 
-    def _own_squares(self, replica: Replica) -> Tensor:
-        """Return the squared norms of the first replica's gradients; the others' are the same."""
-        squares = torch.zeros(self.network.layers, dtype=torch.float64)
-        if self.world.replica == 0 and self.world.stage < self.plan.stages:
-            for layer, square in replica.squares.items():
-                squares[layer] = square
-        return squares
-
-    def _held(self, replica: Replica) -> dict[str, int]:
-        """Return the bytes of this rank by part, as they are."""
-        first = self.network.first()
-        there = {
-            number: sum(t.nbytes for t in sync.tensors_of(unit) if not sync.is_dropped(t))
-            for number, unit in enumerate(self.network.units)
+    def _row(self, rows: list[Tensor], result: SegmentResult, known: Row) -> Row:
+        plan = self.pipeline.plan
+        sizes = torch.tensor([len(each) for each in rows])
+        row = {
+            "epoch": self.now.epoch,
+            "step": self.now.step,
+            "frozen": plan.frozen,
+            "stages": plan.stages,
+            "replicas": plan.replicas,
+            "micro": plan.micro,
+            "batch": plan.batch,
+            "cached": self.pipeline.features.stored,
+            "loss": float((result.losses * sizes).sum() / sizes.sum()),
+            "samples": int(sizes.sum()),
+            "train_s": result.seconds,
+            "samples_per_s": float(sizes.sum()) / result.seconds,
         }
-        return {
-            "weights": sum(size for number, size in there.items() if number >= first),
-            "frozen": sum(size for number, size in there.items() if number < first),
-            "gradients": replica.gradients,
-            "moments": self.optimizer.bytes(),
-            "activations": replica.ledger.peak,
-            "message": replica.gradients if self.world.reduce is not None else 0,
-        }
+        return row | known | result.phases | result.features
 
-    def _totals(self, own: dict[str, int]) -> dict[str, int]:
-        """Return sums over all ranks."""
-        totals = self.world.total(torch.tensor(list(own.values())))
-        return dict(zip(own, totals.tolist(), strict=True))
+    def _say(self, line: str) -> None:
+        self.now.lines.append(line)
+        if self.pipeline.world.is_first:
+            log.info("%s", line)

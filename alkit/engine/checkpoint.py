@@ -20,7 +20,9 @@ from alkit.data.files import replacing
 __all__ = ["Trained", "check", "difference", "load", "restore", "save", "snapshot"]
 
 VERSION = 1
-RATE = "lr"  # a schedule changes it, so it is no mark of another optimiser
+# what a scheduler changes, or keeps in a group, is no mark of another optimiser
+MOVED = {"lr", "initial_lr", "max_lr", "min_lr", "scheduled"}
+CYCLED = {"momentum", "betas", "base_momentum", "max_momentum"}
 
 
 def save(path: str | Path, state: Mapping[str, Any]) -> None:
@@ -165,7 +167,8 @@ def _options(state: Mapping[str, Any] | None) -> dict[str, Any]:
     made = {"groups": len(state["param_groups"])}
     for at, group in enumerate(state["param_groups"]):
         kept = group | {"params": len(group["params"])}
-        made |= {f"{at}.{key}": value for key, value in kept.items() if key != RATE}
+        moved = MOVED | (CYCLED if "base_momentum" in group else set())
+        made |= {f"{at}.{key}": value for key, value in kept.items() if key not in moved}
     return made
 
 

@@ -44,25 +44,36 @@ class Judged:
 def right(scores: Tensor, y: Tensor) -> Tensor:
     """Return which samples are right, float (B,): 1 where the highest score is the label's.
 
+    With a class for each pixel or token, the share of them that is right.
+
     Args:
-        scores: (B, C).
-        y: class numbers (B,), or rows (B, C) of shares, whose highest one is the class.
+        scores: (B, C); or (B, C, ...), or (B, ..., C), where y has a class for each place.
+        y: class numbers (B,) or (B, ...), or rows (B, C) of shares, whose highest one is the class.
     Raises:
         ValueError: y is neither.
     """
-    if are_numbers(y):
-        return _hits(scores, y)
-    if not _are_classes(y):
+    if y.is_floating_point() and _are_classes(y):
+        y = y.argmax(1)
+    axis = _axis(scores, y)
+    if axis is None:
         raise ValueError(
             f"targets {tuple(y.shape)} of {y.dtype} are no classes, so no sample is right or wrong:"
             " give metric=, a function of (scores, y) with a number a sample"
         )
-    return _hits(scores, y.argmax(1))
+    # scores that are no numbers are wrong answers, whatever the highest of them is
+    hits = (scores.argmax(axis) == y) & ~scores.isnan().any(axis)
+    return hits.float().flatten(1).mean(1) if hits.dim() > 1 else hits.float()
 
 
-def _hits(scores: Tensor, y: Tensor) -> Tensor:
-    """Scores that are no numbers are wrong answers, whatever the highest of them is."""
-    return ((scores.argmax(1) == y) & ~scores.isnan().any(1)).float()
+def _axis(scores: Any, y: Tensor) -> int | None:
+    """Return the axis of the classes; None if y has no class for each place of the scores."""
+    if y.is_floating_point() or y.dtype == torch.bool or not isinstance(scores, Tensor):
+        return None
+    if scores.dim() != y.dim() + 1:
+        return None
+    if scores.shape[:1] + scores.shape[2:] == y.shape:
+        return 1
+    return -1 if scores.shape[:-1] == y.shape else None
 
 
 @torch.no_grad()
@@ -124,8 +135,14 @@ def judge(
     def batches(size: int, **options: Any) -> Iterator[tuple[Any, Tensor]]:
         for x, y in as_source(part).batches(size, **options):
             if not classes:  # the first batch says what the targets are, also to ranks without one
-                classes.append(are_numbers(y) or (not by_column(loss) and _are_classes(y)))
+                classes.append(not by_column(loss) and (_are_classes(y) or dense(x, y)))
             yield x, y
+
+    def dense(x: Any, y: Tensor) -> bool:
+        """Whether every place of a sample's scores has a class."""
+        if y.dim() < 2 or y.is_floating_point():
+            return False
+        return _axis(model.predict(tree.map_tensors(lambda each: each[:1], x)), y[:1]) is not None
 
     def row(scores: Any, y: Tensor) -> Tensor:
         if metrics:
@@ -138,7 +155,7 @@ def judge(
     values = {"accuracy" if classes[0] else "loss": found.mean().item()}
     if metrics:
         scores, targets = (tree.joined(each) for each in zip(*kept, strict=True))
-        if classes[0] and targets.is_floating_point():
+        if classes[0] and targets.is_floating_point() and _are_classes(targets):
             targets = targets.argmax(1)
         values |= {name: float(own(scores, targets)) for name, own in metrics.items()}
     return Judged(found if classes[0] else None, values)

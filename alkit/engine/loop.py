@@ -10,7 +10,7 @@ import copy
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from itertools import count
 from pathlib import Path
@@ -22,7 +22,7 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from alkit.data import files, tree
-from alkit.data.arguments import check_whole
+from alkit.data.arguments import check_real, check_whole, given
 from alkit.data.extras import extra
 from alkit.data.given import Loader, Source, Splits
 from alkit.engine import checkpoint as checkpoints
@@ -30,7 +30,7 @@ from alkit.engine.behaviour import Rows, difference, text_of
 from alkit.engine.evaluate import Judged, Metrics
 from alkit.engine.group import Group
 from alkit.engine.precision import autocast, check_precision
-from alkit.engine.rates import rates, scheduled
+from alkit.engine.rates import Rates, Scheduler, check_scheduler, scheduled
 from alkit.engine.record import Record
 from alkit.engine.trainer import Row, Trained, Trainer
 
@@ -42,8 +42,8 @@ class Plan:
     """What is asked of a run, beside the method's own settings.
 
     Attributes:
-        schedule: "constant", or "cosine" from each optimiser's rate to `end_factor` of it; the
-            model has its own rates back afterwards.
+        scheduler, scheduler_every, end_factor: of the rates, see `alkit.engine.rates`; the model
+            has its own back afterwards.
         augment: how training images are changed; see `Part.batches`.
         drop_last: leave a last, smaller batch out.
         precision: of `alkit.engine.precision.PRECISIONS`.
@@ -56,7 +56,8 @@ class Plan:
     epochs: int = 1
     batch_size: int = 32
     seed: int = 0
-    schedule: str = "constant"
+    scheduler: Scheduler = "constant"
+    scheduler_every: str = "epoch"
     end_factor: float = 0.1
     augment: str = "none"
     drop_last: bool = False
@@ -71,11 +72,13 @@ class Plan:
         check_whole(epochs=self.epochs, patience=self.patience, batch_size=self.batch_size)
         check_whole(accumulate=self.accumulate)
         check_precision(self.precision)
-        if self.clip is not None and self.clip <= 0:
-            raise ValueError(f"clip is {self.clip}: give a positive norm, or None")
+        check_scheduler(self.scheduler, self.scheduler_every, self.end_factor)
+        check_real("clip", self.clip)
+        if isinstance(self.seed, bool) or not isinstance(self.seed, int):
+            raise TypeError(f"seed is {given(self.seed)}: it must be a whole number")
 
     def batches(self, train: Source, epoch: int) -> Iterable[tuple[Any, Tensor]]:
-        """Return an epoch's batches of the training part."""
+        """Return an epoch's batches of the training part, as a trainer has them by default."""
         extra: dict[str, Any] = {} if self.augment == "none" else {"augment": self.augment}
         if self.drop_last:
             extra["drop_last"] = True
@@ -112,17 +115,17 @@ def train_epochs(
         ValueError: an option that doesn't fit, or a checkpoint that is damaged or of another run.
         FloatingPointError: a loss is not finite; see `Plan.stop_at_divergence`.
     """
-    bases = {f"lr of {name}": rate for name, rate in rates(trainer).items()}
-    settings = asdict(plan) | dict(identity or {}) | bases | {"data": data.fingerprint()}
-    settings |= {"metrics": sorted(metrics)} if metrics else {}
     group = group or Group("single")
     writes = group.is_first
-    with (
-        autocast(plan.precision),
-        scheduled(trainer, plan.schedule, plan.epochs, plan.end_factor) as start_epoch,
-    ):
+    follows = plan.scheduler, plan.epochs, plan.end_factor, plan.scheduler_every
+    held = files.locked(checkpoint) if writes and checkpoint is not None else nullcontext()
+    with held, autocast(plan.precision), scheduled(trainer, *follows) as rates:
+        settings = asdict(plan) | {"scheduler": str(rates)} | dict(identity or {})
+        settings |= {f"lr of {name}": rate for name, rate in rates.base.items()}
+        settings |= {"data": data.fingerprint()}
+        settings |= {"metrics": sorted(metrics)} if metrics else {}
         kept = None if checkpoint is None else _Kept(Path(checkpoint), data.train, anyway=anyway)
-        run = _Run(trainer, settings, kept, group, choose)
+        run = _Run(trainer, settings, kept, group, choose, rates)
         if progress and writes and run.ended and run.resumed_at:
             tqdm.write(f"{checkpoint} holds the whole run, of {run.resumed_at} epochs: its result")
         with (
@@ -130,8 +133,9 @@ def train_epochs(
             _bar(trainer.name, plan.epochs, len(run.rows), progress and writes) as bar,
         ):
             while not run.ended:
-                rate = start_epoch(epoch := len(run.rows))
-                batches = _Timed(plan.batches(data.train, epoch), bar, trainer.name)
+                rate = rates.start_epoch(epoch := len(run.rows))
+                own = trainer.batches(plan, data.train, epoch)
+                batches = _Timed(own, bar, trainer.name)
                 try:
                     trained = trainer.train(batches)
                 except FloatingPointError:
@@ -142,6 +146,7 @@ def train_epochs(
                 measured = _measure(trainer, data, plan.evaluate_train, metrics)
                 row = _row(epoch + 1, rate, trainer, trained, batches, measured)
                 write(row)
+                rates.end_epoch(row)
                 run.add(row, trained)
                 _show(bar, trainer.shown(trained), row)
         return run.result(data.test, metrics)
@@ -170,16 +175,17 @@ class _Kept:
         Raises:
             ValueError: the saved weights do something else here.
         """
-        before = copy.deepcopy(trainer.state())
-        trainer.load(saved)
+        before = _copied(trainer.model)
+        trainer.model.load_state_dict(saved["model"])
         here = self.rows.behaviour(trainer)
         different = "" if self.anyway else difference(saved.get("behaviour", {}), here)
         if different:
-            trainer.load(before)
+            trainer.model.load_state_dict(before)
             raise ValueError(
                 f"{self.path} is of another run: {different}; give another path, delete it, or go"
                 ' on all the same with resume="anyway"'
             )
+        trainer.load(saved)
         for each, state in zip(self.generators, saved.get("generators", ()), strict=False):
             each.set_state(state)
 
@@ -194,7 +200,9 @@ class _Run:
         kept: _Kept | None,
         group: Group,
         choose: bool,
+        rates: Rates,
     ) -> None:
+        self.rates = rates
         self.trainer, self.model, self.settings = trainer, trainer.model, settings
         self.kept, self.writes, self.choose = kept, group.is_first, choose
         self.rows: list[Row] = []
@@ -280,7 +288,7 @@ class _Run:
         path = kept.path
         saved = group.from_first(checkpoints.load, path)
         before = saved["settings"].get("epochs", 0)
-        level = self.settings["schedule"] in ("constant", "none")
+        level = self.settings["scheduler"] == "constant"
         longer = before < self.settings["epochs"] and level
         same = self.settings | ({"epochs": before} if longer else {})
         same = saved["settings"] if kept.anyway else same
@@ -289,6 +297,7 @@ class _Run:
         self.behaviour = saved.get("behaviour", {})
         self.rows, self.best_epoch, self.best = saved["rows"], saved["best_epoch"], saved["best"]
         self.resumed_at = len(self.rows)
+        self.rates.resume(self.rows)
         if not longer:  # of more epochs another one may be the best
             tested = saved.get("tested")
             self.tested = None if tested is None else Judged(**tested)

@@ -9,7 +9,7 @@ from torch import nn
 
 from alkit.data.arguments import given
 
-__all__ = ["Factory", "adam", "check_factory", "made"]
+__all__ = ["Factory", "adam", "check_factory", "made", "step_at"]
 
 Factory = Callable[..., torch.optim.Optimizer]
 
@@ -48,6 +48,17 @@ def made(
     if len(held) > len(wanted):
         raise ValueError("optimizer= holds more than the parameters that it was given")
     return found
+
+
+def step_at(optimizer: torch.optim.Optimizer, factor: float) -> None:
+    """Step once at a share of the rates, which stay as they are unless a scheduler moves them."""
+    own = [group["lr"] for group in optimizer.param_groups]
+    for group in optimizer.param_groups:
+        group["lr"] *= factor
+    optimizer.step()
+    for group, rate in zip(optimizer.param_groups, own, strict=True):
+        if group["lr"] == rate * factor:
+            group["lr"] = rate
 
 
 def check_factory(factory: Any) -> None:

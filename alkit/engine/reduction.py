@@ -8,13 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from alkit.data import tree
 from alkit.data.arguments import given
 
-__all__ = ["check_reduction", "says_reduction", "shares"]
+__all__ = ["check_reduction", "mean_of_replicas", "says_reduction", "shares"]
 
 CLASSES = (nn.CrossEntropyLoss, nn.NLLLoss)
 ELEMENTS = (nn.MSELoss, nn.L1Loss, nn.SmoothL1Loss, nn.HuberLoss, nn.BCELoss, nn.BCEWithLogitsLoss)
@@ -87,3 +88,30 @@ def _weight(y: Any, options: Mapping[str, Any], kind: Any) -> float:
     counted = first[first != options.get("ignore_index", -100)]
     weight = options.get("weight")
     return float(len(counted) if weight is None else weight.to(counted.device)[counted].sum())
+
+
+def mean_of_replicas(
+    gradients: Sequence[Tensor | None],
+    parameters: Sequence[Tensor],
+    reduce: Callable[[Tensor], Tensor],
+) -> list[Tensor | None]:
+    """Return the means over all replicas, all tensors in one message.
+
+    A replica whose data left a parameter alone (an expert that none of its samples chose) adds
+    zeros; what no replica has a gradient for stays without one.
+
+    Args:
+        gradients: of these parameters, in an order that all replicas have.
+    """
+    pairs = list(zip(gradients, parameters, strict=True))
+    flat = [(torch.zeros_like(p) if g is None else g).flatten() for g, p in pairs]
+    if not flat:
+        return []
+    there = torch.tensor([float(g is not None) for g in gradients])
+    message = reduce(torch.cat([*flat, there.to(flat[0])]))
+    sizes = [p.numel() for p in parameters]
+    *parts, counts = message.split([*sizes, len(pairs)])
+    return [
+        part.view_as(p) if count else None
+        for part, p, count in zip(parts, parameters, counts.tolist(), strict=True)
+    ]

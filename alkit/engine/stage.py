@@ -12,7 +12,7 @@ from alkit.data import tree
 from alkit.engine.device import device_of, place
 from alkit.schedule.task import Task
 
-__all__ = ["BlockStage", "Stage", "run_task"]
+__all__ = ["BlockStage", "Inputs", "Stage", "run_task"]
 
 
 class Stage(Protocol):
@@ -52,6 +52,29 @@ def _profiled() -> bool:
     return torch.autograd.profiler._is_profiler_enabled
 
 
+PASSING = (nn.Identity, nn.Flatten, nn.Unflatten, nn.Dropout)  # hand on their input itself
+
+
+class Inputs:
+    """What modules run on: their input, or a copy if they write there (`ReLU(inplace=True)`).
+
+    A leaf of the graph can't be written to, and others may need it.
+    """
+
+    def __init__(self, *modules: nn.Module) -> None:
+        leaves = (own for each in modules for own in each.modules() if not [*own.children()])
+        first = next((own for own in leaves if _works(own)), None)
+        self.writes = getattr(first, "inplace", False) is True
+
+    def __call__(self, x: Any) -> Any:
+        """Return x, or the copy."""
+        return tree.map_tensors(torch.clone, x) if self.writes else x
+
+
+def _works(module: nn.Module) -> bool:
+    return not isinstance(module, PASSING) or getattr(module, "inplace", False) is True
+
+
 class BlockStage:
     """A block under backprop: takes the gradient of its output, hands on that of its input.
 
@@ -67,14 +90,14 @@ class BlockStage:
         loss: Callable[[Any, Tensor], Tensor] | None = None,
     ) -> None:
         self.block, self.optimizer, self.loss = block, optimizer, loss
-        self.device = device_of(block)
+        self.device, self.inputs = device_of(block), Inputs(block)
         self.kept: dict[tuple[int, int], tuple[Any, Any]] = {}
 
     def forward(self, payload: tuple[Any, Tensor], batch: int, micro: int) -> Any:
         """Take (x, y), keep the graph, hand on (output, y)."""
         x, y = payload
         x = tree.map_tensors(_leaf, place(x, self.block))
-        output = self.block(x)
+        output = self.block(self.inputs(x))
         if self.loss is not None:
             output = self.loss(output, place(y, self.block))
         self.kept[batch, micro] = x, output

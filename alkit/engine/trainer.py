@@ -43,6 +43,10 @@ class Trainer(Protocol):
     def name(self) -> str:
         """Of the method, for people."""
 
+    def batches(self, plan: Any, train: Source, epoch: int) -> Iterable[tuple[Any, Any]]:
+        """Return the epoch's batches, by the loop's `Plan`."""
+        return plan.batches(train, epoch)
+
     def train(self, batches: Iterable[tuple[Any, Tensor]]) -> Trained:
         """Train once on every batch."""
 

@@ -1,1 +1,1 @@
-"""What notebooks show: theme and charts, dashboards, previews, and their first lines."""
+"""What notebooks show: theme and charts, records that show themselves, and their first lines."""

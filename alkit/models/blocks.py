@@ -1,5 +1,6 @@
 """A network as a list of blocks: what every method takes."""
 
+import inspect
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -53,18 +54,25 @@ def as_blocks(blocks: nn.Module | Iterable[nn.Module]) -> list[nn.Module]:
 
 
 class Whole(nn.Module):
-    """A network that stays uncut: several inputs are its arguments, in order or by name."""
+    """A network that stays uncut.
+
+    Several inputs are its arguments, in order or by name; if it takes one alone, they are that one.
+    """
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
         self.module = module
+        takes = inspect.signature(module.forward).parameters.values()
+        self.alone = len([each for each in takes if each.kind is not each.VAR_KEYWORD]) == 1
+        self.alone &= not any(each.kind is each.VAR_POSITIONAL for each in takes)
 
     def forward(self, x: Any) -> Any:
         """Return what the network makes of a batch; of an output with logits, these."""
-        if isinstance(x, Mapping):
+        if isinstance(x, Mapping) and not self.alone:
             output = self.module(**x)
         else:
-            output = self.module(*x) if isinstance(x, tuple) else self.module(x)
+            several = isinstance(x, tuple) and not self.alone
+            output = self.module(*x) if several else self.module(x)
         return getattr(output, "logits", output)
 
 
@@ -74,8 +82,13 @@ def cut_once(model: Any, *, uncut: bool) -> Any:
     Args:
         uncut: such a network stays one block.
     """
-    known = not isinstance(model, nn.Module) or isinstance(model, Iterable)
-    if known or hasattr(model, "predict") or cut(model) is not None:
+    if not isinstance(model, nn.Module | Iterable):
+        raise TypeError(
+            f"the model is {given(model)}: give a network, or a list of its blocks, each a module"
+        )
+    if not isinstance(model, nn.Module) or isinstance(model, Iterable):
+        return model
+    if hasattr(model, "predict") or cut(model) is not None:
         return model
     return [Whole(model)] if uncut else as_blocks(model)
 

@@ -1,21 +1,55 @@
 """What is wrong with a call can mostly be seen on two samples, before anything trains."""
 
+import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from alkit.data import tree
-from alkit.data.arguments import given
+from alkit.data.arguments import check_real, check_whole, given
 from alkit.data.given import Loader, Splits, first_samples
 from alkit.data.labels import are_numbers, check_shares
 from alkit.models.blocks import as_blocks, dry_run, ends_in_scores
 
 __all__ = ["Looked", "check_labels", "compares_classes", "look", "scores_of"]
+
+
+THREADS = 64  # at most, however few cores there are
+
+
+def check_options(
+    *, lr: Any, loss: Any, device: Any, threads: int, workers: int | None, micro: int, ranks: int
+) -> None:
+    """Refuse what no method can take, whatever the data.
+
+    Raises:
+        TypeError, ValueError: names it, and says what to give.
+    """
+    for name, rate in lr.items() if isinstance(lr, Mapping) else [("lr", lr)]:
+        check_real(name, rate, zero=True)
+    check_whole(threads=threads, workers=workers, micro=micro, ranks=ranks)
+    cores = os.cpu_count() or 1
+    if threads > max(THREADS, 4 * cores):
+        raise ValueError(
+            f"threads is {threads}, and this machine has {cores} cores: give at most"
+            f" {max(THREADS, 4 * cores)}"
+        )
+    if loss is not None and not callable(loss):
+        raise TypeError(
+            f"loss is {given(loss)}: give a function of (output, y), such as"
+            " torch.nn.functional.mse_loss"
+        )
+    names = [device] if isinstance(device, str | torch.device) or device is None else device
+    if not isinstance(names, Sequence) or not all(
+        each is None or isinstance(each, str | torch.device) for each in names
+    ):
+        raise TypeError(f'device is {given(device)}: give a name ("cuda:0"), or several')
 
 
 @dataclass(frozen=True)
@@ -59,10 +93,19 @@ def look(
     if not cast:
         _check_type(x, model)
     blocks = as_blocks(model)
-    found = Looked(x, y, dry_run(blocks, x)[-1][1])
+    try:
+        found = Looked(x, y, dry_run(blocks, x)[-1][1])
+    except (RuntimeError, TypeError, ValueError, IndexError, KeyError, AttributeError) as error:
+        what = [f"{each.dtype} of {tuple(each.shape)}" for each in tree.tensors(x)]
+        raise ValueError(f"the network does not take two samples, {what}: {error}") from error
     if classes is None and not (found.width and ends_in_scores(blocks)):
         classes = None if loss is not None else data.num_classes
     found = replace(found, classes=classes or found.width)
+    if classify and found.classes == found.width and not any(map(_learns, blocks)):
+        raise ValueError(
+            "there is nothing to train: no parameter of the network has requires_grad, and no head"
+            " is added to it"
+        )
     if isinstance(y, Tensor) and (classify or not y.is_floating_point()):
         _check_targets(found, loss)
     if loss is not None and found.classes == found.width:
@@ -75,6 +118,65 @@ def look(
             if part is not None and not isinstance(part, Loader) and hasattr(part, "y"):
                 check_labels(part.y, width)
     return found
+
+
+def smallest_part(data: Splits, plan: Any, micro: int) -> int | None:
+    """Return the samples of the smallest part that is trained on at once; None if nobody knows."""
+    train: Any = data.train
+    size, drop = plan.batch_size, plan.drop_last
+    if isinstance(train, Loader):
+        inner = train.loader
+        train, drop = getattr(inner, "dataset", None), getattr(inner, "drop_last", False)
+        if train is None or getattr(inner, "batch_size", None) is None:
+            return None
+    try:
+        count = len(train)
+    except TypeError:
+        return None
+    sizes = [size] if count >= size else []
+    sizes += [] if drop or not count % size else [count % size]
+    parts = [each // micro for each in sizes if each >= micro]
+    return min(parts, default=None)
+
+
+def check_norms(model: Any, x: Any, smallest: int | None) -> None:
+    """Refuse a part of one sample where BatchNorm takes a mean over samples alone.
+
+    Args:
+        x: samples.
+    Raises:
+        ValueError: names the module.
+    """
+    if smallest != 1 or not isinstance(model, nn.Module | list | tuple):
+        return
+    blocks, found = as_blocks(model), dict[str, int]()  # values of a channel in a sample
+
+    def look_at(name: str) -> Callable[..., None]:
+        def hook(module: nn.Module, inputs: Any) -> None:
+            found[name] = inputs[0][:1, :1].numel()
+
+        return hook
+
+    hooks = [
+        module.register_forward_pre_hook(look_at(f"{type(module).__name__} of block {at}"))
+        for at, block in enumerate(blocks)
+        for module in block.modules()
+        if isinstance(module, _BatchNorm) and (module.training or _learns(module))
+    ]
+    try:
+        dry_run(blocks, x)
+    finally:
+        for each in hooks:
+            each.remove()
+    if alone := [name for name, count in found.items() if count == 1]:
+        raise ValueError(
+            f"a batch, or a part of one, has one sample, and {alone[0]} can't take a mean of one:"
+            " give drop_last=True (to a loader, itself), another batch_size or fewer micro"
+        )
+
+
+def _learns(module: nn.Module) -> bool:
+    return any(each.requires_grad for each in module.parameters())
 
 
 def scores_of(model: Any, x: Any) -> int | None:

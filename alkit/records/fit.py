@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from alkit.data.arguments import as_whole
 from alkit.data.given import Loader, Splits, as_splits
 from alkit.engine.asked import Asked
 from alkit.engine.device import Names
@@ -16,10 +17,11 @@ from alkit.engine.evaluate import Metrics
 from alkit.engine.group import Group
 from alkit.engine.loop import Plan
 from alkit.engine.optimizers import check_factory
+from alkit.engine.rates import SHAPES, Scheduler
 from alkit.engine.record import Record
 from alkit.models.blocks import cut_once
 from alkit.models.modes import trained
-from alkit.records.checks import look
+from alkit.records.checks import check_norms, check_options, look, smallest_part
 from alkit.records.methods import METHODS
 from alkit.records.saved import made_of
 
@@ -36,7 +38,8 @@ def fit(
     loss: Callable[[Any, Tensor], Tensor] | None = None,
     optimizer: Callable[..., torch.optim.Optimizer] | None = None,
     lr: float | Mapping[str, float] | None = None,
-    schedule: str = "constant",
+    scheduler: Scheduler = "constant",
+    scheduler_every: str = "epoch",
     end_factor: float = 0.1,
     epochs: int = 1,
     batch_size: int | None = None,
@@ -83,8 +86,10 @@ def fit(
             ("mean" over samples, or "sum") where batches are cut.
         optimizer: called as `optimizer(parameters, lr=...)`; with a first argument called
             `named_parameters`, of pairs (name, parameter). What it returns holds all of them.
-        schedule: "constant", or "cosine" from each optimiser's rate to `end_factor` of it; the
-            model has its own rates back afterwards. Elastic training and DTP have their own.
+        scheduler: of the rates: "constant", or "cosine" by epochs from each optimiser's rate to
+            `end_factor` of it; or a function of an optimiser that makes one of torch's schedulers,
+            which steps after every "epoch", or with `scheduler_every="batch"` after each update.
+            The model has its own rates back afterwards.
         device: where to train: "cuda", "auto" for this machine's accelerator if it has one, or
             several, among which neighbouring layers are shared: ["cuda:0", "cuda:1"]. None leaves
             the model where it is. DTP and elastic training take one, split learning one for its
@@ -138,6 +143,18 @@ def fit(
         >>> alkit.fit(blocks, (x, y), method="pipedream", lr=0.1, progress=False).losses.shape
         torch.Size([1])
     """
+    seed, epochs, batch_size, threads, workers, micro, ranks = map(
+        as_whole, (seed, epochs, batch_size, threads, workers, micro, ranks)
+    )
+    check_options(
+        lr=lr,
+        loss=loss,
+        device=device,
+        threads=threads,
+        workers=workers,
+        micro=micro,
+        ranks=ranks,
+    )
     name = method or _made_for(model)
     if name not in METHODS:
         raise ValueError(f"unknown method {name!r}: give {', '.join(METHODS)}")
@@ -157,6 +174,8 @@ def fit(
         )
     if optimizer is not None:
         check_factory(optimizer)
+    if changes.get("schedule") in SHAPES and family != "dtp":
+        raise TypeError(f"schedule= is no rate's: give scheduler={changes['schedule']!r}")
     data = as_splits(train, validation, test)
     if isinstance(data.train, Loader):
         _check_loader(data.train, augment, drop_last)
@@ -164,7 +183,8 @@ def fit(
         epochs=epochs,
         batch_size=_batch_size(data, batch_size),
         seed=seed,
-        schedule=schedule,
+        scheduler=scheduler,
+        scheduler_every=scheduler_every,
         end_factor=end_factor,
         augment=augment,
         drop_last=drop_last,
@@ -209,6 +229,8 @@ def fit(
         classes=changes.get("num_classes"),
         classify=chosen.family != "al" or name == "bp",
     )
+    if found.x is not None and family != "split":
+        check_norms(model, found.x, smallest_part(data, plan, micro))
     sample = found.x, found.y
     asked = replace(asked, sample=sample, width=found.width, classes=found.classes)
     with trained(whole):  # its parts' modes, however it is cut

@@ -6,8 +6,9 @@
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
+from importlib import import_module
 
 from alkit.delayed import schedules as delayed
 from alkit.delayed.methods import METHODS as DELAYED
@@ -40,7 +41,7 @@ class Method:
     family: str
     executors: tuple[str, ...]
     settings: str
-    schedule: Callable[[], Schedule]
+    schedule: Callable[[], Schedule] = field(repr=False)
 
     @cached_property
     def removes(self) -> tuple[str, ...]:
@@ -74,4 +75,11 @@ def _all() -> list[Method]:
     return own
 
 
-METHODS = {method.name: method for method in _all()}
+class Methods(dict[str, Method]):
+    """The methods by name; a notebook shows them as a table."""
+
+    def _repr_html_(self) -> str:
+        return import_module("alkit.figures.show").methods_page(self)
+
+
+METHODS = Methods((method.name, method) for method in _all())

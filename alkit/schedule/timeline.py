@@ -6,8 +6,9 @@ Measured and simulated runs are the same data, so they are compared and drawn by
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from importlib import import_module
 from statistics import median
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -66,6 +67,13 @@ class Timeline(Brief):
             batches, now = batches + len(part.batch_ends_s), now + part.span_s
         resources = dict.fromkeys(name for part in parts for name in part.resources)
         return Timeline.of(intervals, resources, parts[0].clock if parts else "host")
+
+    def plot(self, batches: int = 8) -> Any:
+        """Return a figure of who did what when, in the first batches."""
+        return import_module("alkit.figures.show").tasks(self, batches)
+
+    def _repr_html_(self) -> str:
+        return import_module("alkit.figures.show").timeline_page(self)
 
     @cached_property
     def span_s(self) -> float:

@@ -188,7 +188,8 @@ class Device:
         key = start.round, cut
         if not fresh and key not in self.saved:
             raise WireError(f"no optimiser of round {start.round} and cut {cut} is known here")
-        half.load_optimizer(None if fresh else self.saved[key])
+        factor = job.settings.factor(start.round)
+        half.load_optimizer(None if fresh else self.saved[key], factor)
         self._save(key, half)
         self.log.take()
         self.log.arrival(DOWNLINK, start)

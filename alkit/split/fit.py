@@ -1,9 +1,10 @@
 """Split and federated learning behind `alkit.fit`: devices and server on threads."""
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -17,6 +18,7 @@ from alkit.data.parts import Part
 from alkit.engine.asked import Asked
 from alkit.engine.device import devices_named, place
 from alkit.engine.evaluate import Judged, judge
+from alkit.engine.rates import scheduled
 from alkit.engine.record import Record
 from alkit.models.blocks import as_blocks
 from alkit.models.modes import evaluating
@@ -32,17 +34,23 @@ __all__ = ["fit", "model_of"]
 
 NAMES = {name: name for name in ("epochs", "augment", "seed", "threads", "micro")}
 NAMES |= {"batch_size": "batch"}
-REFUSED: tuple[str, ...] = (
-    "executor",
-    "ranks",
-    "exits",
-    "tensorboard",
-    "schedule",
-    "clip",
-    "accumulate",
-    "compile",
-)
-REFUSED += ("end_factor", "drop_last", "patience", "evaluate_train", "stop_at_divergence", "resume")
+# what is refused, and why a party of several machines can't have it
+REFUSED = {
+    "executor": "it brings its own threads, or programs of several machines",
+    "ranks": "its parties are no ranks: give workers=, or start `alkit split`",
+    "exits": "that is AL's",
+    "tensorboard": "its record has the rounds",
+    "clip": "no side sees the norm of all gradients",
+    "accumulate": "give micro=, or a larger batch_size",
+    "compile": "devices run the units as they come",
+    "drop_last": "devices deal the last samples among their steps",
+    "patience": "how many rounds there are is agreed on before the first",
+    "evaluate_train": "samples stay with the devices",
+    "stop_at_divergence": "a side that meets it ends the run for all",
+    "resume": "a party's own files tell whether they are of this run",
+    "precision": "what crosses the wire has one type, float32",
+    "settings": "give epochs=, momentum=, ... by name",
+}
 
 
 class _Sequence(nn.Sequential):
@@ -67,22 +75,25 @@ def fit(asked: Asked) -> Record:
     last round.
     """
     asked.refuse("loss", why="its tails compare classes by cross-entropy")
-    asked.refuse(*REFUSED, why="see alkit.split.Settings for its own")
-    asked.refuse("settings", why="give epochs=, momentum=, ... by name")
-    asked.refuse("precision", why="what crosses the wire has one type, float32")
+    for name, why in REFUSED.items():
+        asked.refuse(name, why=why)
     model = model_of(asked)
     blocks = list(model)
+    cut = _cut(asked, len(blocks))
+    _check_units(blocks, cut)
     x, y = _samples(asked)
     changes = asked.given_options(**NAMES) | dict(asked.changes)
     if asked.one_lr is not None:
         changes["lr"] = asked.one_lr
+    if asked.plan.scheduler != "constant":
+        changes["factors"] = _factors(asked, changes)
     if asked.device is not None:
         model.to(devices_named(asked.device)[-1])  # the tail's, where it is tested
     with _divergence_told():
         record = train(
             blocks,
             _parts(x, y, asked.workers or 2, asked.plan.seed),
-            cut=_cut(asked, len(blocks)),
+            cut=cut,
             method=asked.method,
             device=asked.device,
             optimizer=asked.optimizer,
@@ -112,6 +123,47 @@ def fit(asked: Asked) -> Record:
         settings=changes,
         details=record,
     )
+
+
+def _check_units(units: Sequence[nn.Module], cut: int) -> None:
+    """Refuse what can't be averaged, and what both sides would train on their own.
+
+    Raises:
+        ValueError: names the first unit that keeps something else than tensors, or what is shared.
+    """
+    sides = [
+        {id(own): name for unit in side for name, own in unit.named_parameters()}
+        for side in (units[:cut], units[cut:])
+    ]
+    if both := sides[0].keys() & sides[1].keys():
+        raise ValueError(
+            f"head and tail would share a parameter ({sides[0][both.pop()]}), each with a copy:"
+            " untie it, or cut so that both uses are on one side"
+        )
+    for at, unit in enumerate(units):
+        for name, own in unit.state_dict().items():
+            if not isinstance(own, Tensor):
+                raise ValueError(
+                    f"unit {at} keeps {name}, {given(own)} (get_extra_state), and what devices have"
+                    " is averaged: keep tensors alone, as buffers"
+                )
+
+
+def _factors(asked: Asked, changes: Mapping[str, Any]) -> list[float]:
+    """Return what a scheduler makes of the rate by round, which is what all parties share."""
+    plan = asked.plan
+    asked.refuse("scheduler_every", why="a round is what all parties share: it steps once an epoch")
+    if changes.get("aggregate_every", -1) != -1:
+        raise ValueError("scheduler= goes by epochs: leave aggregate_every at -1, once an epoch")
+    lr = float(changes.get("lr", 0.01))
+    dummy = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=lr, momentum=0.9)
+    stub = SimpleNamespace(named_optimizers=lambda: {"all": dummy})
+    found = []
+    with scheduled(stub, plan.scheduler, plan.epochs, plan.end_factor) as rates:
+        for epoch in range(plan.epochs):
+            found.append(rates.start_epoch(epoch) / lr)
+            rates.end_epoch({})
+    return found
 
 
 @contextmanager

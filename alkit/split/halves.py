@@ -25,6 +25,7 @@ from alkit.data import tree
 from alkit.engine.device import place
 from alkit.engine.optimizers import Factory, made
 from alkit.engine.random import random_from
+from alkit.engine.stage import Inputs
 from alkit.models.modes import training
 from alkit.split.settings import Settings
 
@@ -143,14 +144,23 @@ class Half:
         own = self.optimizer
         return {} if own is None else dict(tree.map_tensors(_copied, own.state_dict()))
 
-    def load_optimizer(self, state: Mapping[str, Any] | None) -> None:
-        """Put a state back; None for a fresh optimiser."""
+    def load_optimizer(self, state: Mapping[str, Any] | None, factor: float = 1.0) -> None:
+        """Put a state back, None for a fresh optimiser, and set the rates by a factor."""
         self.optimizer = self._fresh()
         if state and self.optimizer is not None:
             self.optimizer.load_state_dict(copy.deepcopy(dict(state)))
+        self.set_rates(factor)
+
+    def set_rates(self, factor: float) -> None:
+        """Set the rates to a factor of what the optimiser was made with."""
+        if self.optimizer is not None:
+            for group, base in zip(self.optimizer.param_groups, self.bases, strict=True):
+                group["lr"] = base * factor
 
     def _fresh(self) -> torch.optim.Optimizer | None:
-        return made(self.make_optimizer, self.units.named_parameters())
+        found = made(self.make_optimizer, self.units.named_parameters())
+        self.bases = [group["lr"] for group in getattr(found, "param_groups", ())]
+        return found
 
     def _close(self) -> None:
         self.units.zero_grad(set_to_none=True)
@@ -186,6 +196,10 @@ class Head(Half):
 class Tail(Half):
     """The units of the server for one device, or for all of them."""
 
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.inputs = Inputs(*self.units)
+
     def forward_backward(
         self,
         x: Tensor,
@@ -207,7 +221,7 @@ class Tail(Half):
         if returns:
             x = x.detach().requires_grad_()
         start_s = time.perf_counter()
-        scores = self.run(x, step, micro)
+        scores = self.run(self.inputs(x), step, micro)
         loss = F.cross_entropy(scores, y) * share
         forward_s = time.perf_counter() - start_s
         loss.backward()

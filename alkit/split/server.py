@@ -192,6 +192,7 @@ class Server:
             return None
         assert self.tails.shared is not None  # whoever takes turns shares it
         self.tails.shared.load(self.state)
+        self.tails.shared.set_rates(self.settings.factor(self.round))
         steps = {at: own.steps for at, own in assignments.items()}
         return Turnstile(steps, self.settings.devices, self.settings.seed, self.round)
 

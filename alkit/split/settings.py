@@ -90,6 +90,7 @@ class Settings(Training):
         method: of `METHODS`.
         micros: micro-batches an iteration, for each device.
         least: samples a micro-batch must have; 2 where BatchNorm stands.
+        factors: of the rate, by round; the last one holds for all that follow.
     """
 
     units: int
@@ -97,10 +98,14 @@ class Settings(Training):
     method: str = "pipelearn"
     micros: tuple[int, ...] = field(default=(1,))
     least: int = field(default=1, kw_only=True)
+    factors: tuple[float, ...] = field(default=(1.0,), kw_only=True)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "cuts", _each(self.cuts, len(self.cuts)))
         object.__setattr__(self, "micros", _each(self.micros, len(self.cuts)))
+        object.__setattr__(self, "factors", tuple(self.factors))
+        if not self.factors or not all(0 <= each < math.inf for each in self.factors):
+            raise ConfigError(f"factors is {list(self.factors)}: give finite ones, none negative")
         check(self, CHOICES)
         self._check_cuts()
         if self.quorum > self.devices:
@@ -118,9 +123,14 @@ class Settings(Training):
         """What the method allows, and where its tail is."""
         return TABLE[self.method]
 
+    def factor(self, number: int) -> float:
+        """Return what the rate is multiplied by in a round, from 0."""
+        return self.factors[min(number, len(self.factors) - 1)]
+
     def plain(self) -> dict[str, Any]:
         """Return the settings as JSON can hold them."""
-        return {**asdict(self), "cuts": list(self.cuts), "micros": list(self.micros)}
+        found = asdict(self)
+        return {name: list(own) if isinstance(own, tuple) else own for name, own in found.items()}
 
     @staticmethod
     def read(plain: dict[str, Any]) -> "Settings":
@@ -133,8 +143,9 @@ class Settings(Training):
         for key, value in plain.items():
             if key not in fields:
                 raise ConfigError(f"no setting {key!r}; there are {', '.join(fields)}")
-            if key in ("cuts", "micros"):
-                right = isinstance(value, list) and all(type(each) is int for each in value)
+            if key in ("cuts", "micros", "factors"):
+                kinds = (int, float) if key == "factors" else (int,)
+                right = isinstance(value, list) and all(type(each) in kinds for each in value)
             else:
                 wanted = fields[key].type
                 right = type(value) is wanted or (wanted is float and type(value) is int)

@@ -78,9 +78,10 @@ class TailRound:
         self.tail.drop()
         self.tail.load(state)
         if self.settings.rules.tail == "handed on":
-            return self.tail.load_optimizer(handed)
+            return self.tail.load_optimizer(handed, self.settings.factor(self.number))
         key = self.number, self.assignment.cut
-        self.tail.load_optimizer(None if self.assignment.fresh else self.member.saved[key])
+        before = None if self.assignment.fresh else self.member.saved[key]
+        self.tail.load_optimizer(before, self.settings.factor(self.number))
         self.member.keep(key, self.tail)
 
     def can_resume(self, number: int, step: int) -> bool:

@@ -4,7 +4,7 @@
     gradients and the optimiser's state
     what autograd keeps for the backward, counted with real batches, times the batches under way
 
-Only the counting runs; what is under way is the method's own book (`alkit.delayed.memory`).
+Only the counting runs; what is under way is the method's own book (`studies.delayed_memory`).
 """
 
 from dataclasses import replace
@@ -16,11 +16,11 @@ from torch import nn
 import alkit
 from alkit.al.profile import profile
 from alkit.data.parts import DataSet
-from alkit.delayed.memory import memory
 from alkit.dtp import from_blocks
 from alkit.dtp.feedback import BlockFeedback
 from alkit.engine.ledger import Ledger
 from studies.axis import BLOCKS, MICRO, ROWS, TARGETS, network, optimizer_of
+from studies.delayed_memory import memory
 
 __all__ = ["peak_bytes"]
 

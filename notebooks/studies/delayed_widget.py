@@ -4,10 +4,10 @@ import ipywidgets as W
 
 from alkit.delayed.methods import METHODS
 from alkit.delayed.schedules import schedule_for
-from alkit.figures.dashboards import Dashboard
 from alkit.figures.viz import gantts, label
 from alkit.schedule.clock import simulate
 from alkit.schedule.timeline import Timeline
+from studies.dashboards import Dashboard
 from studies.delayed_tables import staleness
 from studies.delayed_times import durations
 

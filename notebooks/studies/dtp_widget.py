@@ -8,9 +8,9 @@ from torch import Tensor
 
 from alkit.dtp.networks import EXACT, Net, Switches, network
 from alkit.dtp.settings import Settings
-from alkit.figures.dashboards import Dashboard
 from alkit.figures.titles import median, title
 from alkit.figures.viz import shades
+from studies.dashboards import Dashboard
 from studies.dtp_one_batch import feedback_rates, trace
 
 __all__ = ["InverseDashboard", "picture"]

@@ -8,8 +8,8 @@ from matplotlib.figure import Figure
 
 from alkit.elastic.memory import Reckoner
 from alkit.elastic.network import Network
-from alkit.elastic.record import Record
 from alkit.elastic.settings import Settings
+from alkit.engine.record import Record
 from alkit.figures import viz
 from alkit.records import results
 from studies.elastic_tasks import Task
@@ -24,7 +24,7 @@ def record(run: results.Run, records: Mapping[str, Record], task: Task, seed: in
     """Write every rank's bytes by part, at its fullest, and the accuracy into a run's record."""
     for method, one in records.items():
         about = {"method": method, "data": task.name, "seed": seed}
-        for rank, own in one.held.groupby("rank"):
+        for rank, own in one.details.held.groupby("rank"):
             fullest = own.loc[own.total.idxmax()]
             for part in [*PARTS, "total"]:
                 extra = {"rank": int(rank)}

@@ -11,6 +11,7 @@ Samples, their order, recipe and loss are those of elastic training. Of the DDP 
 what a rank holds; their gradients lie in the buckets that travel, which takes the least memory.
 """
 
+import copy
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -30,18 +31,25 @@ from alkit.data import tree
 from alkit.elastic.examples import Examples, order, parts_of
 from alkit.elastic.held import Held, bytes_of
 from alkit.elastic.network import Network
-from alkit.elastic.record import Record
 from alkit.elastic.settings import Settings
 from alkit.elastic.world import World
-from alkit.engine.evaluate import evaluate
+from alkit.engine.evaluate import evaluate, right
 from alkit.engine.heartbeat import beat
 from alkit.engine.launch import launch
 from alkit.engine.ledger import Ledger
-from alkit.schedule.timeline import Timeline
+from alkit.engine.record import Record
 from studies import lora
 from studies.rivals import PlainGradient
 
 __all__ = ["RIVALS", "WithLoss", "rival"]
+
+
+@dataclass(frozen=True)
+class Details:
+    """What a rival leaves beside the record: bytes by rank."""
+
+    held: pd.DataFrame
+
 
 RIVALS = ("ddp", "ddp_fewer", "ddp_checkpoint", "ddp_lora", "fsdp", "torch_1f1b")
 
@@ -71,9 +79,10 @@ def rival(
         raise ValueError(f"a batch of {settings.batch} does not divide among {ranks} ranks")
     settings = replace(settings, devices=ranks, executor="ranks")
     given = (kind, network, data, validation, test, settings)
-    record = launch(_on_rank, *given, ranks=ranks, threads=settings.threads)[0]
-    assert isinstance(record, Record)
-    return record
+    record, state = launch(_on_rank, *given, ranks=ranks, threads=settings.threads)[0]
+    trained = copy.deepcopy(network)
+    trained.load_state_dict(state)
+    return replace(record, model=trained)
 
 
 @dataclass(frozen=True)
@@ -128,7 +137,7 @@ def _on_rank(
     validation: Examples | None,
     test: Examples | None,
     settings: Settings,
-) -> Record | None:
+) -> tuple[Record, dict[str, Tensor]] | None:
     world = World("ranks")
     make = _pipelined if kind == "torch_1f1b" else partial(_parallel, kind=kind)
     own = make(network.train(), data, settings, world)
@@ -136,7 +145,7 @@ def _on_rank(
     rates = [group["lr"] for group in optimizer.param_groups]
     # with FSDP all ranks run all samples, for they share units
     group = None if kind == "fsdp" else world
-    looks = partial(evaluate, network, metric=network.metric, group=group)
+    looks = partial(evaluate, network, metric=network.metric or right, group=group)
     per_epoch = len(data) // settings.batch * settings.batch
     total, done, losses, rows = settings.epochs * per_epoch, 0, [], []
     for epoch in range(settings.epochs):
@@ -155,7 +164,7 @@ def _on_rank(
         if validation is not None:
             found["val_acc"] = float(looks(validation).mean())
         rows.append(found | {"samples_per_s": per_epoch / train_s})
-    right = None if test is None else looks(test)
+    tested = None if test is None else looks(test)
     mean = world.total(torch.stack(losses)) / own.shares
     moments = bytes_of(t for one in optimizer.state.values() for t in one.values())
     held = [] if own.held is None else world.gather(own.held() | {"moments": moments})
@@ -163,19 +172,16 @@ def _on_rank(
     state = {name: _plain(tensor) for name, tensor in network.state_dict().items()}
     if world.rank:
         return None
-    return Record(
-        losses=mean,
+    rows_held = [{"rank": n, **Held(**own).plain()} for n, own in enumerate(held)]
+    record = Record(
+        model=None,
         history=pd.DataFrame(rows),
-        messages=[],
-        lines=[],
-        timeline=Timeline((), ()),
-        beginnings=[],
-        skipped=[],
-        test_correct=right,
-        metrics={} if right is None else {"accuracy": float(right.mean())},
-        held=pd.DataFrame([{"rank": n, **Held(**one).plain()} for n, one in enumerate(held)]),
-        state=state,
+        losses=mean.view(-1, 1, 1),
+        test_correct=tested,
+        metrics={} if tested is None else {"accuracy": float(tested.mean())},
+        details=Details(pd.DataFrame(rows_held)),
     )
+    return record, state
 
 
 def _parallel(

@@ -6,19 +6,19 @@ from typing import Any
 
 import pandas as pd
 
+import alkit
 from alkit.elastic.network import Network, bert_classifier, vit_classifier
-from alkit.elastic.record import Record
 from alkit.elastic.settings import Settings
-from alkit.elastic.train import train
+from alkit.engine.record import Record
 from alkit.figures.viz import label
 from alkit.models.bert import BertSizes, initial_std
 from alkit.models.vit import ViTSizes
 from alkit.records import results
 from alkit.records.comparisons import gap, mean_and_seeds
 from alkit.records.packed import pack
-from alkit.records.verdicts import published
 from studies.elastic_rivals import RIVALS, rival
 from studies.elastic_tasks import Task
+from studies.verdicts import published
 
 __all__ = [
     "VARIANTS",
@@ -76,9 +76,9 @@ def measured(
 
     "one_freeze_cache" is one process, which has the operator threads of all ranks.
     """
-    parts = {"validation": task.validation, "test": task.test}
     if variant in RIVALS:
-        return rival(variant, network, task.train, ranks=ranks, settings=settings, **parts)
+        parts = {"validation": task.validation, "test": task.test, "settings": settings}
+        return rival(variant, network, task.train, ranks=ranks, **parts)
     if variant not in VARIANTS:
         raise ValueError(f"variant is {variant!r}: give {', '.join([*VARIANTS, *RIVALS])}")
     settings = replace(settings, **VARIANTS[variant])
@@ -86,7 +86,11 @@ def measured(
         network.freeze(network.layers)
     if variant == "one_freeze_cache":
         settings, ranks = replace(settings, threads=ranks * settings.threads), 1
-    return train(network, task.train, ranks=ranks, settings=settings, progress=False, **parts)
+    options: dict[str, Any] = {"ranks": ranks, "settings": settings, "progress": False}
+    # with a validation part the best epoch's weights would be the result: a row has the last one's
+    found = alkit.fit(network, task.train, test=task.test, method="elastic", **options)
+    last = float(alkit.evaluate(found.model, task.validation).mean())
+    return replace(found, history=found.history.assign(val_acc=last))
 
 
 def seconds(record: Record) -> float:

@@ -8,9 +8,9 @@ from matplotlib.ticker import MaxNLocator
 
 from alkit.elastic.freeze import policy
 from alkit.elastic.plan import Switches
-from alkit.figures.dashboards import Dashboard
 from alkit.figures.titles import panel, ratio, title, value
 from alkit.figures.viz import colour
+from studies.dashboards import Dashboard
 from studies.whatif import what_if
 
 __all__ = ["ElasticDashboard", "picture"]

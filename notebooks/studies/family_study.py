@@ -120,7 +120,7 @@ def train_case(
         vectors=vectors,
         **(sizes or {}),
     )
-    options = {"schedule": "cosine" if recipe.cosine else "constant"} | options
+    options = {"scheduler": "cosine" if recipe.cosine else "constant"} | options
     settings: dict[str, Any] = {"epochs": epochs, "batch_size": batch_size, "seed": case.seed}
     settings |= {"method": case.method, **options}
     if resumable:

@@ -19,7 +19,6 @@ from alkit.al.model import ALModel
 from alkit.al.train import train_epoch
 from alkit.delayed.methods import METHODS
 from alkit.delayed.schedules import schedule_for
-from alkit.figures.dashboards import Dashboard
 from alkit.figures.titles import ratio, title
 from alkit.figures.viz import colour
 from alkit.schedule.clock import simulate
@@ -27,6 +26,7 @@ from alkit.schedule.costs import BlockCost, durations
 from alkit.schedule.cuts import balanced_cuts
 from alkit.schedule.task import Schedule, al_pipeline, free_workers
 from alkit.schedule.timeline import Timeline
+from studies.dashboards import Dashboard
 from studies.stacks import Stack
 
 __all__ = [

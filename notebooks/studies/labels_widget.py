@@ -10,9 +10,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from alkit.al.label_side import TOLERANCE
-from alkit.figures.dashboards import Dashboard
 from alkit.figures.titles import panel
 from alkit.figures.viz import WIDE, colour
+from studies.dashboards import Dashboard
 from studies.label_training import Variant, levels_of, milestones, train_labels
 
 __all__ = ["LabelPlateau"]

@@ -128,7 +128,7 @@ def trained(
 def _fit(model: Any, method: str, data: DataSet, plan: Plan) -> Record:
     trainer = Trainer(model, method, seed=plan.seed)
     closed = Splits(data.train, data.validation, None, data.name, data.num_classes)
-    whole = replace(plan, schedule="cosine", stop_at_divergence=True)
+    whole = replace(plan, scheduler="cosine", stop_at_divergence=True)
     return train_epochs(trainer, closed, whole, choose=False, progress=False)
 
 

@@ -12,9 +12,9 @@ from alkit.al.codes import code_table
 from alkit.al.losses import Contrast
 from alkit.al.recipes import Recipe
 from alkit.data.seeds import generator_for
-from alkit.figures.dashboards import Dashboard
 from alkit.figures.titles import title, value
 from alkit.figures.viz import WIDE, colour
+from studies.dashboards import Dashboard
 from studies.label_training import stack
 
 __all__ = ["KINDS", "CodeAngles", "codes", "floor"]

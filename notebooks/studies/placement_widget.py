@@ -5,13 +5,13 @@ from collections.abc import Callable
 import ipywidgets as W
 from matplotlib.figure import Figure
 
-from alkit.figures.dashboards import Dashboard
 from alkit.figures.viz import gantts, label
 from alkit.schedule.clock import simulate
 from alkit.schedule.flushed import gpipe, one_f_one_b, zero_bubble
 from alkit.schedule.task import Schedule, Task, al, al_fm, al_m, al_pipeline
 from alkit.schedule.timeline import Timeline
 from studies import placement
+from studies.dashboards import Dashboard
 from studies.one_process import ALL_KINDS, by_device, one_process
 from studies.placement import Placement
 

@@ -18,9 +18,9 @@ from typing import Any
 
 import pandas as pd
 
-from alkit.delayed.memory import module_bytes
 from alkit.delayed.methods import METHODS
 from alkit.schedule.costs import BlockCost
+from studies.delayed_memory import module_bytes
 
 __all__ = [
     "Replicated",
@@ -60,7 +60,7 @@ def best_cuts(
 
     Args:
         bandwidth: bytes a second between neighbours, each way, beside the computation.
-        memory: bytes that a module may hold at its peak, see `alkit.delayed.memory`.
+        memory: bytes that a module may hold at its peak, see `studies.delayed_memory`.
         input_bytes: of the batch, for methods that store inputs.
         states: tensors that the optimiser keeps a parameter.
     Raises:

@@ -3,7 +3,7 @@
     [CLS] a story that [MASK] no one [SEP]      restore: surprises
       └── of a text that has a class: name it
 
-Both networks go through `alkit.elastic.train` without freezing, so they run over ranks and go on
+Both networks go through `alkit.fit` without freezing, so they run over ranks and go on
 from a checkpoint.
 """
 
@@ -18,11 +18,11 @@ from torch import Tensor
 
 from alkit.data import pydocs
 from alkit.data.corpora import imdb_reviews, sst2_sentences
-from alkit.data.masking import IGNORED, MaskedPairs
 from alkit.data.prose import Documents, wikitext
 from alkit.elastic.examples import Examples
 from alkit.elastic.network import Network
 from alkit.models.bert import BertSizes, bert
+from studies.masking import IGNORED, MaskedPairs
 
 __all__ = ["Corpus", "corpus", "masked_examples", "masked_words"]
 
@@ -36,7 +36,7 @@ class Corpus(NamedTuple):
 
     Attributes:
         documents: sentences by document.
-        labels: the class of each document, `alkit.data.masking.IGNORED` where it has none.
+        labels: the class of each document, `studies.masking.IGNORED` where it has none.
         classes: how many.
     """
 

@@ -22,11 +22,11 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import minimize
 
-from alkit.records.verdicts import published
 from alkit.schedule.clock import simulate
 from alkit.schedule.task import Task, al, al_fm, al_m, al_pipeline, block_by_block
 from studies.one_process import Sharing, one_process
 from studies.placement import contiguous, round_robin
+from studies.verdicts import published
 
 __all__ = [
     "FITTED",

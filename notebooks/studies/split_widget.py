@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import ipywidgets as W
 
-from alkit.figures.dashboards import Dashboard
 from alkit.figures.viz import gantts
 from alkit.schedule.clock import simulate
 from alkit.schedule.task import Task
@@ -13,6 +12,7 @@ from alkit.split.planner import Workload, times_at
 from alkit.split.profile import Link, Machine
 from alkit.split.schedule import LANES, split, split_sizes
 from alkit.split.times import Times, iteration_s, lower_bound_s
+from studies.dashboards import Dashboard
 
 __all__ = ["LaneDashboard", "iteration", "seconds_of"]
 

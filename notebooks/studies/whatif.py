@@ -14,8 +14,8 @@ from alkit.elastic.freeze import Observation, Policy
 from alkit.elastic.network import vit_classifier
 from alkit.elastic.plan import Plan, Planner, Switches, table_micro
 from alkit.models.vit import PUBLISHED
-from alkit.records.verdicts import published
 from studies.costmodel import Constants, Observed, calibrate, epoch_plans, event_s, step_s
+from studies.verdicts import published
 
 __all__ = ["LAYER", "fitted", "log_rows", "what_if"]
 

@@ -3,8 +3,9 @@
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import WeightedRandomSampler
 
-from tests.conformance.families import C, N, accuracy, held, loader, net, rows
+from tests.conformance.families import FAMILIES, C, N, accuracy, held, loader, net, rows
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -70,3 +71,15 @@ def test_an_iterable_gives_batches_without_rows(family):
 
     record = family.fit(net(), torch.utils.data.DataLoader(Stream(), 32))
     assert record.predict(rows(5)[0]).shape == (5, C)
+
+
+def test_a_sampler_that_chooses_is_kept_or_refused():
+    """Methods that deal or store samples take them all: a loader that says otherwise is no such."""
+    chosen = WeightedRandomSampler([1.0] * 10 + [0.0] * (N - 10), 64)
+    for family in FAMILIES:
+        made = loader(shuffle=False, sampler=chosen)
+        if family.method in ("pipelearn", "elastic"):
+            with pytest.raises(ValueError, match="loader's WeightedRandomSampler chooses samples"):
+                family.fit(net(), made)
+        else:
+            assert family.fit(net(), made).history.samples.tolist() == [64]

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.nn.functional import dropout, mse_loss
 
-from tests.conformance.families import FAMILIES, WIDTH, C, flat, held, loader, net, rows
+from tests.conformance.families import FAMILIES, WIDTH, C, flat, held, loader, net, rows, sgd
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 BACKPROP = [each for each in FAMILIES if each.method != "dtp"]  # BatchNorm has no inverse there
@@ -184,7 +184,7 @@ def test_the_user_s_generator_goes_on_where_it_was(family, tmp_path):
         for count in epochs:
             torch.manual_seed(0)
             data = loader(64, generator=torch.Generator().manual_seed(5))
-            options = {"epochs": count, "checkpoint": tmp_path / path, "lr": 0.01}
+            options = {"epochs": count, "checkpoint": tmp_path / path, "lr": 0.01, "optimizer": sgd}
             model = family.fit(net(), data, **options).model
         return flat(model)
 

@@ -7,7 +7,7 @@ import alkit
 from alkit import elastic
 from alkit.engine import checkpoint
 from tests.sim.device import start
-from tests.unit.elastic.helpers import SETTINGS, images, make_bert, make_vit, texts
+from tests.unit.elastic.helpers import SETTINGS, images, make_bert, make_vit, texts, train
 
 COUNT = start()
 if COUNT < 2:
@@ -24,7 +24,7 @@ def trained(task, device, **changes):
     parts = {name: _part(whole, rows) for name, rows in PARTS.items()}
     freezing = {"freeze": "linear", "freeze_options": {"step": 2, "most": 3}}
     options = freezing | {"settings": SETTINGS, "devices": 2, "cache_from": 1} | changes
-    record = elastic.train(network, whole, device=device, progress=False, **parts, **options)
+    record = train(network, whole, device=device, progress=False, **parts, **options)
     return network, record
 
 

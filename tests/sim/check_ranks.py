@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import alkit
-from alkit import dtp, elastic, launch
+from alkit import dtp, launch
 from alkit.al.train import full_state
 from alkit.delayed.modules import Pipeline
 from alkit.delayed.train import train_epoch
@@ -18,7 +18,7 @@ from alkit.engine.device import spread
 from alkit.engine.rank_device import own_device
 from tests.sim.device import start
 from tests.unit.dtp.helpers import made_set
-from tests.unit.elastic.helpers import SETTINGS, make_bert, texts
+from tests.unit.elastic.helpers import SETTINGS, make_bert, texts, train
 
 COUNT = start()
 if COUNT < 2:
@@ -108,7 +108,7 @@ def test_elastic_training_ends_as_on_the_cpu():
         network = make_bert(0.3)
         network.metric = right
         options |= {"settings": SETTINGS, "epochs": 2, "cache_from": 1, "progress": False}
-        records.append(elastic.train(network, texts(), test=texts(), **options))
+        records.append(train(network, texts(), test=texts(), **options))
     here, there = records
     assert torch.allclose(here.losses, there.losses, rtol=1e-12)
     assert torch.equal(here.test_correct, there.test_correct)

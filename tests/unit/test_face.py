@@ -24,7 +24,7 @@ FACE = {
     "launch": "function arguments ranks threads heartbeat_s environment",
     "set_device": "model devices",
     "train_epoch": "model batches mode workers threads cuts capacity seed check_finite executor",
-    "fit": "model train validation test method loss optimizer lr schedule epochs batch_size",
+    "fit": "model train validation test method loss optimizer lr scheduler epochs batch_size",
     "evaluate": "model part depth batch_size",
     "AL.forward": "self x y",
     "AL.backward": "self",

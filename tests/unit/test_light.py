@@ -62,8 +62,7 @@ for method, (model, x) in given.items():
 # what needs an extra, and which one
 ASKS = {
     "import alkit.figures.viz": "notebooks",
-    "import alkit.figures.dashboards": "notebooks",
-    "import alkit.figures.preview": "notebooks",
+    "import alkit.figures.show": "notebooks",
     "from alkit.records.comparisons import of_seeds; of_seeds([1.0, 2.0])": "notebooks",
     "import alkit.models.imagenet": "vision",
     "import alkit; alkit.datasets.load('digits')": "vision",
@@ -71,7 +70,6 @@ ASKS = {
     "from alkit.data.digit_images import _svhn, Path; _svhn(Path('README.md'))": "vision",
     "import alkit; alkit.datasets.load('pydocs')": "text",
     "from alkit.data.text import Vocabulary; Vocabulary(['a b'])": "text",
-    "import alkit.data.masking": "text",
     "import alkit.split.certs": "split",
     "import alkit.split.program": "split",
 }

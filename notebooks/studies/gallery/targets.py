@@ -5,10 +5,10 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from alkit.figures import titles, viz
-from alkit.records.verdicts import published
 from studies import (
     dtp_tables,
 )
+from studies.verdicts import published
 
 __all__ = ["dtp_accuracy", "dtp_angles", "dtp_speed", "inverse", "matching"]
 

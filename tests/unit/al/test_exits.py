@@ -6,8 +6,8 @@ import torch
 from alkit import fit, to_al
 from alkit.al import exits
 from alkit.data import datasets
-from alkit.figures.dashboards import ExitDashboard
 from alkit.models.convnet import convnet
+from studies.dashboards import ExitDashboard
 
 
 @pytest.fixture(scope="module")

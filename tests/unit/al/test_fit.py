@@ -103,7 +103,7 @@ def test_fit_on_digits_keeps_the_best_epoch():
 @pytest.mark.parametrize("schedule", ["constant", "cosine"])
 def test_the_same_bits_as_a_plain_loop(mode, schedule):
     data, model, twin = toy(), MODELS[mode](), MODELS[mode]()
-    options = {"epochs": 5, "batch_size": 6, "seed": 3, "schedule": schedule, "workers": 2}
+    options = {"epochs": 5, "batch_size": 6, "seed": 3, "scheduler": schedule, "workers": 2}
     result = fit(model, data, method=mode, progress=False, **options)
     losses, accuracies, states = _plain_loop(twin, data, schedule)
     assert result.history.loss.tolist() == pytest.approx(losses)
@@ -139,7 +139,7 @@ def _plain_loop(model, data, schedule):
 def test_columns_of_associated_learning():
     data, model = toy(), dense_model(2)
     model.set_lr("ae", 5e-2)
-    table = fit(model, data, epochs=2, batch_size=6, schedule="cosine", progress=False).history
+    table = fit(model, data, epochs=2, batch_size=6, scheduler="cosine", progress=False).history
     assert table.columns.tolist() == [
         *["epoch", "lr", "loss", "samples", "associated_1", "autoencoder_1", "associated_2"],
         *["autoencoder_2", "val_acc", "stalled", "data_s", "train_s", "eval_s", "step_s"],
@@ -252,11 +252,11 @@ def test_times_are_apart(monkeypatch):
 def test_rates_are_put_back():
     data, model = toy(), dense_model(2)
     base = rates(model)
-    fit(model, data, epochs=3, schedule="cosine", progress=False)
+    fit(model, data, epochs=3, scheduler="cosine", progress=False)
     assert rates(model) == base
     failing = spied(data, Spy(data.train, fail_at=(1, 0)))
     with pytest.raises(KeyboardInterrupt):
-        fit(model, failing, epochs=3, schedule="cosine", progress=False)
+        fit(model, failing, epochs=3, scheduler="cosine", progress=False)
     assert rates(model) == base
 
 
@@ -340,7 +340,7 @@ def test_without_tensorboard_the_message_says_what_to_install(monkeypatch):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"schedule": "linear"}, "unknown schedule 'linear'"),
+        ({"scheduler": "linear"}, "unknown scheduler 'linear'"),
         ({"end_factor": -1.0}, "end_factor is -1.0"),
         ({"method": "bp"}, "unknown mode 'bp' for ALModel"),
         ({"batch_size": 0}, "batch_size is 0: it must be at least 1"),

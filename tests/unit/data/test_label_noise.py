@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from alkit.data import datasets
-from alkit.data.label_noise import with_label_noise
+from studies.label_noise import with_label_noise
 
 
 def test_a_share_of_the_training_labels_is_drawn_anew():

@@ -1,5 +1,6 @@
 """A user's own data: a table of texts, a folder of images, a Dataset."""
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -126,3 +127,62 @@ def test_a_dataset_has_an_order_of_seed_and_epoch():
 def test_a_stream_needs_a_loader():
     with pytest.raises(TypeError, match="DataLoader"):
         as_splits(type("Stream", (IterableDataset,), {"__iter__": lambda self: iter(())})())
+
+
+# ---- as people have them
+
+
+@pytest.mark.parametrize("names", [("Training", "Testing"), ("train", "dev"), ("TRAIN", "valid")])
+def test_parts_have_many_names(tmp_path, names):
+    pictures(tmp_path, parts=names)
+    made = from_folder(tmp_path)
+    assert made.class_names == ("cat", "dog")
+    assert len(made.test if names[1] == "Testing" else made.validation) == 20
+
+
+def test_what_systems_leave_is_no_class_and_no_picture(tmp_path):
+    pictures(tmp_path)
+    for name in (".ipynb_checkpoints", "__MACOSX"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "cat" / "._0.png").write_bytes(b"of a file system")
+    made = from_folder(tmp_path)
+    assert made.class_names == ("cat", "dog")
+    assert sum(len(part) for part in (made.train, made.validation, made.test)) == 20
+
+
+def test_links_are_followed_once(tmp_path):
+    pictures(tmp_path / "disk")
+    home = tmp_path / "set"
+    home.mkdir()
+    for name in ("cat", "dog"):
+        (home / name).symlink_to(tmp_path / "disk" / name)
+    (tmp_path / "disk" / "cat" / "again").symlink_to(tmp_path / "disk" / "cat")
+    made = from_folder(home)
+    assert sum(len(part) for part in (made.train, made.validation, made.test)) == 20
+
+
+def test_parts_have_the_same_classes(tmp_path):
+    pictures(tmp_path, parts=("train",))
+    pictures(tmp_path, parts=("test",), classes=("cat", "eel"))
+    with pytest.raises(ValueError, match=r"have not the same classes: \['dog', 'eel'\]"):
+        from_folder(tmp_path)
+
+
+def test_sixteen_bits_are_scaled_to_eight(tmp_path):
+    for name, value in (("dark", 5000), ("light", 50000)):
+        (tmp_path / name).mkdir()
+        for at in range(10):
+            Image.fromarray(np.full((8, 8), value, np.uint16)).save(tmp_path / name / f"{at}.png")
+    made = from_folder(tmp_path, size=8)
+    assert made.train.x.unique().tolist() == [19, 194]
+
+
+def test_numbers_are_sorted_as_numbers_and_not_stays():
+    frame = pd.DataFrame({"text": [f"word{at % 12} is not here" for at in range(240)]})
+    made = from_frame(frame.assign(label=[at % 12 for at in range(240)]))
+    assert made.class_names == tuple(map(str, range(12)))
+    pair = pd.DataFrame({"text": ["this is good", "this is not good"] * 20, "label": [0, 1] * 20})
+    lengths = {int((from_frame(pair).train.x[at] > 0).sum()) for at in range(8)}
+    assert lengths == {3, 4}
+    with pytest.raises(ValueError, match="row 39 has 3.5 in text, which is no text"):
+        from_frame(pd.DataFrame({"text": ["good film"] * 39 + [3.5], "label": [0, 1] * 20}))

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from alkit.data.masking import MaskedPairs
 from alkit.data.prose import load_prose, read_text
 from alkit.data.wordpiece import CLS, MASK, SEP, SPECIAL, load_wordpiece, wordpiece
+from studies.masking import MaskedPairs
 
 TOKENS = 24
 

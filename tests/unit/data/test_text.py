@@ -391,3 +391,18 @@ def test_encode_equals_padding_row_by_row(texts: list[str]) -> None:
     rows = [torch.tensor(vocabulary.encode(text.split()[:9])) for text in texts]
     expected_NT = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=0)
     assert torch.equal(encode(texts, vocabulary, 9), expected_NT)
+
+
+def test_less_than_is_no_mark_up():
+    assert clean("price 5 < 6 today and 7 > 2") == ["price", "5", "6", "today", "and", "7", "2"]
+    assert clean("one<br />two <!-- a > b --> <b class='x'>three</b>") == ["one", "two", "three"]
+
+
+def test_tokens_with_blanks_are_read(tmp_path):
+    path = tmp_path / "glove.txt"
+    path.write_text("the 1 2 3\n. . . 4 5 6\nat name@domain.com 1 1 1\ncat 7 8 9\n")
+    found = load_vectors(path, Vocabulary(["the cat"]))
+    assert found[1] == 2
+    path.write_text("the 1 2 3\ncat 4 7 8 9\n")
+    with pytest.raises(ValueError, match="line 2: 4 numbers, expected 3"):
+        load_vectors(path, Vocabulary(["the cat"]))

@@ -5,8 +5,8 @@ import random
 import pytest
 
 from alkit.delayed import METHODS, even_cuts
-from alkit.delayed.memory import memory
 from alkit.schedule.costs import BlockCost
+from studies.delayed_memory import memory
 from studies.delayed_times import cycle_s
 from studies.planner import (
     Replicated,

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from alkit import delayed
 from alkit.delayed import METHODS
 from alkit.engine import ranks as engine_ranks
 from alkit.engine.launch import RankFailed, launch
@@ -157,3 +158,53 @@ def _hanging():
 def test_a_rank_that_hangs_is_named():
     with pytest.raises(RankFailed, match="rank 1 hangs in forward of stage 1"):
         launch(_hanging, ranks=2, heartbeat_s=HEARTBEAT_S)
+
+
+class _Experts(nn.Module):
+    """One of two layers, by the data: in each batch the replicas choose different ones."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.each = nn.ModuleList(nn.Linear(6, 6) for _ in range(2))
+
+    def forward(self, x):
+        return self.each[int(x[:, 0].sum() > 0)](x)
+
+
+def _with_experts():
+    torch.manual_seed(0)
+    return [_Experts().double(), nn.Linear(6, 3).double()]
+
+
+def _signed():
+    found = [(x.double(), y) for x, y in vectors(BATCHES)]
+    for x, _ in found:
+        x[:, 0] = x[:, 0].abs()
+        x[4:, 0] *= -1
+    return found
+
+
+def _replicas_with_experts():
+    own = {"method": "seq", "executor": "ranks", "replicas": 2, "optimizer": sgd}
+    record = delayed.train(_with_experts(), nn.functional.cross_entropy, _signed(), **own)
+    return bits(record.pipeline)
+
+
+def test_replicas_that_train_other_parameters_add_zeros():
+    blocks = _with_experts()
+    optimizer = sgd([p for block in blocks for p in block.parameters()])
+    for x, y in _signed():
+        optimizer.zero_grad()
+        for half in (slice(4), slice(4, 8)):
+            scores = blocks[1](blocks[0](x[half]))
+            (nn.functional.cross_entropy(scores, y[half]) / 2).backward()
+        optimizer.step()
+    expected = [p for block in blocks for p in block.parameters()]
+    for found in launch(_replicas_with_experts, ranks=2):
+        pairs = zip(found, expected, strict=False)
+        for tensor, parameter in pairs:
+            torch.testing.assert_close(tensor, parameter.detach(), rtol=0, atol=1e-12)
+
+
+def sgd(parameters):
+    return torch.optim.SGD(parameters, lr=0.1)

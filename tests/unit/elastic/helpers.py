@@ -2,15 +2,17 @@
 
 import copy
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+import alkit
 from alkit.elastic import Examples, Network, Recipe, Settings, bert_classifier, vit_classifier
 from alkit.elastic.examples import order
 from alkit.elastic.freeze import cap
+from alkit.engine.record import Record
 from alkit.models.bert import BertSizes
 from alkit.models.vit import ViTSizes
 
@@ -40,6 +42,33 @@ def texts(samples: int = 24) -> Examples:
     mask = torch.arange(7) < lengths
     segments = (torch.arange(7) >= lengths // 2).long()
     return Examples((tokens * mask, segments, mask), torch.arange(samples) % 2)
+
+
+@dataclass
+class Found:
+    """A record and its details at once, losses as (steps,), and the weights."""
+
+    record: Record
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.record if hasattr(self.record, name) else self.record.details, name)
+
+    @property
+    def losses(self) -> Tensor:
+        return self.record.losses.flatten()
+
+    @property
+    def state(self) -> dict[str, Tensor]:
+        own = self.record.model.state_dict()
+        return {name: tensor.cpu() for name, tensor in own.items()}
+
+
+def train(network: Network, data: Examples, settings=None, **options: Any) -> Found:
+    """Call the one door; options that are names of settings are set there."""
+    names = {each.name for each in fields(Settings)} & set(options)
+    own = replace(settings or Settings(), **{name: options.pop(name) for name in names})
+    options = {"progress": False} | options
+    return Found(alkit.fit(network, data, method="elastic", settings=own, **options))
 
 
 @dataclass

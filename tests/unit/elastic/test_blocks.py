@@ -6,7 +6,8 @@ import torch.nn.functional as F
 from torch import nn
 
 import alkit
-from alkit.elastic import Network, train
+from alkit.elastic import Network
+from tests.unit.elastic.helpers import train
 
 x = torch.randn(96, 6, generator=torch.Generator().manual_seed(1))
 y = torch.randint(3, (96,), generator=torch.Generator().manual_seed(2))
@@ -80,7 +81,9 @@ def test_units_a_layer_may_be_three():
 def test_a_loss_of_one_s_own_and_what_does_not_fit():
     smooth = lambda out, y: F.cross_entropy(out, y, label_smoothing=0.3)  # noqa: E731
     assert not torch.equal(fitted(epochs=1).losses, fitted(epochs=1, loss=smooth).losses)
-    with pytest.raises(ValueError, match="2 blocks with parameters: elastic training freezes"):
-        fitted([nn.Linear(6, 6), nn.Linear(6, 3)])
+    two = [nn.Linear(6, 6), nn.Linear(6, 3)]
+    with pytest.raises(ValueError, match="freeze is 'schedule', and of 2 blocks.*give three or"):
+        fitted(two, freeze="schedule")
+    assert fitted(two, freeze="none").history.frozen.max() == 0
     with pytest.raises(ValueError, match="the network has its own"):
         fitted(Network.from_blocks(blocks(), F.cross_entropy), loss=smooth)

@@ -11,11 +11,10 @@ import pytest
 import torch
 
 from alkit.elastic import store as store_module
-from alkit.elastic import train
 from alkit.elastic.cache import Cache
 from alkit.elastic.cache_cost import Times, cheapest
 from alkit.elastic.store import VALID, WRITING, Store, StoreError, weights_hash
-from tests.unit.elastic.helpers import images, make_bert, make_vit, texts
+from tests.unit.elastic.helpers import images, make_bert, make_vit, texts, train
 
 
 def made(folder: Path, **options) -> Store:

@@ -2,20 +2,30 @@
 
 import copy
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import nn
 
-from alkit.elastic import Network, Recipe, train
+from alkit.elastic import Network, Recipe, Settings
 from alkit.elastic.cache import Cache
-from alkit.elastic.examples import order, parts_of, steps_of
-from alkit.elastic.loop import run
+from alkit.elastic.examples import order, parts_of
 from alkit.elastic.optim import Optimizer
 from alkit.elastic.segment import schedule_of
+from alkit.elastic.trainer import Trainer
 from alkit.engine import checkpoint
 from alkit.schedule.validate import validate
-from tests.unit.elastic.helpers import LAYERS, close, images, make_bert, make_vit, plain, texts
+from tests.unit.elastic.helpers import (
+    LAYERS,
+    close,
+    images,
+    make_bert,
+    make_vit,
+    plain,
+    texts,
+    train,
+)
 
 TASKS = {"vit": (make_vit, images), "bert": (make_bert, texts)}
 
@@ -246,7 +256,7 @@ def test_norms_are_those_of_the_gradients(settings):
 
     network, data = make_vit(), images(8)
     settings = replace(settings, epochs=2, freeze=look)
-    run(copy.deepcopy(network), data, replace(settings, devices=2), progress=False)
+    train(copy.deepcopy(network), data, replace(settings, devices=2), progress=False)
     rows = order(8, 0, 0)
     network.loss(network(data.x[rows]), data.y[rows]).backward()
     expected = []
@@ -296,7 +306,11 @@ def test_phases_add_up_and_lines_name_their_units(settings):
 
 def test_steps_between_decisions(settings):
     found = train(make_vit(), images(), settings=settings, every=2, devices=2, progress=False)
-    assert list(found.history.step)[:4] == [2, 3, 5, 6]
+    assert list(found.segments.step)[:4] == [2, 3, 5, 6]
+    assert list(found.history.step) == [3, 6, 9, 12]
+    assert found.history.train_s.tolist() == pytest.approx(
+        found.segments.groupby("epoch").train_s.sum().tolist()
+    )
     assert [m.frozen for m in found.messages][:4] == [0, 2, 3, 3]
 
 
@@ -322,9 +336,12 @@ def test_orders_are_permutations_that_do_not_depend_on_replicas():
     ],
 )
 def test_the_last_step_takes_what_is_left(samples, replicas, drop_last, sizes):
-    steps = steps_of(torch.arange(samples), 8, replicas, drop_last=drop_last)
+    now = SimpleNamespace(plan=SimpleNamespace(batch=8, replicas=replicas))
+    run = SimpleNamespace(settings=Settings(drop_last=drop_last), data=range(samples), pipeline=now)
+    run._least = 8 if drop_last else 1
+    steps = [rows for rows, _ in Trainer.batches(run, None, None, 0)]
     assert [len(rows) for rows in steps] == sizes
-    assert torch.equal(torch.cat(steps), torch.arange(sum(sizes)))
+    assert torch.equal(torch.cat(steps), order(samples, 0, 0)[: sum(sizes)])
 
 
 @pytest.mark.parametrize("kind", ["1f1b", "gpipe"])

@@ -7,9 +7,8 @@ import pytest
 import torch
 
 from alkit import launch
-from alkit.elastic import Recipe, train
+from alkit.elastic import Recipe
 from alkit.elastic.decider import foresee
-from alkit.elastic.loop import run
 from alkit.elastic.memory import Reckoner, under_way
 from alkit.elastic.optim import Optimizer
 from alkit.elastic.sync import is_dropped, keep, lent
@@ -17,7 +16,7 @@ from alkit.records import results
 from studies import elastic_memory as study
 from studies.elastic_rivals import rival
 from studies.elastic_tasks import Task
-from tests.unit.elastic.helpers import close, images, make_bert, make_vit, plain, texts
+from tests.unit.elastic.helpers import close, images, make_bert, make_vit, plain, texts, train
 
 TASKS = {"vit": (make_vit, images), "bert": (make_bert, texts)}
 PARTS = ["weights", "frozen", "gradients", "moments", "activations", "message", "total"]
@@ -74,18 +73,18 @@ def test_frozen_layers_lie_on_first_stages_alone(settings):
 
 def _asks(settings):
     """Return how many units of a rank's network are there, at every step's order."""
-    from alkit.elastic import trainer
+    from alkit.elastic import pipeline
 
     network, there = make_vit(), []
-    batches = trainer.Trainer._batches
+    batches = pipeline.Pipeline._batches
 
     def looked(self, segment):
         units = network.units
         there.append([n for n, u in enumerate(units) if not any(map(is_dropped, u.parameters()))])
         return batches(self, segment)
 
-    trainer.Trainer._batches = looked
-    run(network, images(), settings, validation=images(6), progress=False)
+    pipeline.Pipeline._batches = looked
+    train(network, images(), settings, validation=images(6), progress=False)
     whole = not any(map(is_dropped, network.parameters()))
     return there, whole, [tuple(p.shape) for p in network.parameters()]
 
@@ -176,7 +175,7 @@ def test_data_parallel_training_holds_it_all(task, settings):
     whole = sum(p.nbytes for p in make().parameters())
     held = {}
     for kind in ("ddp", "ddp_checkpoint", "ddp_lora"):
-        held[kind] = rival(kind, make(), data(), settings=settings).held
+        held[kind] = rival(kind, make(), data(), settings=settings).details.held
         assert len(held[kind]) == 2
     ddp = held["ddp"].iloc[0]
     assert (ddp.weights, ddp.gradients, ddp.frozen) == (whole, whole, 0)

@@ -5,10 +5,10 @@ import math
 import pytest
 import torch
 
-from alkit.elastic import Recipe, train
+from alkit.elastic import Recipe
 from alkit.elastic.optim import Optimizer
 from alkit.elastic.stage import NotFinite
-from tests.unit.elastic.helpers import images, make_bert, make_vit
+from tests.unit.elastic.helpers import images, make_bert, make_vit, train
 
 
 @pytest.mark.parametrize("shape", ["linear", "cosine"])

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from alkit.models.bert import BertSizes, bert, bert_for_classes
-from alkit.models.bert_weights import load_bert
 from alkit.models.vit import PUBLISHED, ViTSizes, load_torchvision, vit
+from studies.bert_weights import load_bert
 
 SIZES = BertSizes(2, 16, 4, 32, 50, 12, dropout=0.0)
 

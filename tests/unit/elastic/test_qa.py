@@ -8,7 +8,7 @@ import torch
 
 from alkit.data.paths import shared_data_dir
 from alkit.data.wordpiece import wordpiece
-from alkit.elastic import bert_reader, train
+from alkit.elastic import bert_reader
 from alkit.elastic.optim import Recipe
 from alkit.models.bert import BertSizes
 from studies.qa import (
@@ -20,6 +20,7 @@ from studies.qa import (
     read_squad,
     windows,
 )
+from tests.unit.elastic.helpers import train
 
 
 @pytest.fixture(scope="module")

@@ -9,11 +9,18 @@ import pytest
 import torch
 
 from alkit import launch
-from alkit.elastic import train
-from alkit.elastic.loop import run
 from alkit.engine.launch import RankFailed
 from studies.elastic_rivals import RIVALS, rival
-from tests.unit.elastic.helpers import close, images, make_bert, make_vit, plain, texts
+from tests.unit.elastic.helpers import (
+    Found,
+    close,
+    images,
+    make_bert,
+    make_vit,
+    plain,
+    texts,
+    train,
+)
 
 TASKS = {"vit": (make_vit, images), "bert": (make_bert, texts)}
 
@@ -73,7 +80,7 @@ def _with_another_seed(settings):
     if dist.get_rank() == 1:
         with torch.no_grad():
             network.units[3].mix.weight[0, 0] += 1e-9
-    run(network, images(), settings, progress=False)
+    train(network, images(), settings, progress=False)
 
 
 def test_ranks_that_begin_with_different_weights(settings):
@@ -96,7 +103,7 @@ def _dies_while_regrouping(settings, path):
         regroup(self, plan)
 
     world.World.regroup = deadly
-    run(make_vit(), images(), settings, checkpoint=path, progress=False)
+    train(make_vit(), images(), settings, checkpoint=path, progress=False)
 
 
 def test_a_rank_that_dies_in_a_transformation(settings, tmp_path):
@@ -129,14 +136,14 @@ def test_no_features_are_left_when_ranks_are_killed(settings, tmp_path, capsys):
 
 
 def _rank_count(settings):
-    run(make_vit(), images(), settings, progress=False)
+    train(make_vit(), images(), settings, progress=False)
 
 
 def test_another_number_of_ranks_than_devices(settings):
     with pytest.raises(RankFailed, match="devices is 4 and there are 2 ranks"):
         launch(_rank_count, replace(settings, devices=4, executor="ranks"), ranks=2)
     with pytest.raises(RuntimeError, match="runs inside alkit.launch"):
-        run(make_vit(), images(), replace(settings, devices=2, executor="ranks"))
+        train(make_vit(), images(), replace(settings, devices=2, executor="ranks"))
     with pytest.raises(ValueError, match="stages is 4 and there are 2 devices"):
         train(make_vit(), images(), settings=settings, ranks=2, stages=4)
     with pytest.raises(ValueError, match="stages is 3: give a power of two"):
@@ -150,7 +157,9 @@ def test_what_a_user_would_take_instead_trains_alike(kind, task, settings):
     make, data = TASKS[task]
     settings = replace(settings, freeze="none")
     expected = plain(make(), data(), settings)
-    found = rival(kind, make(), data(), settings=settings, validation=data(10), test=data(10))
+    found = Found(
+        rival(kind, make(), data(), settings=settings, validation=data(10), test=data(10))
+    )
     close(found.state, expected.state, 1e-12)
     assert found.losses.tolist() == pytest.approx(expected.losses, abs=1e-12)
     assert len(found.history) == settings.epochs

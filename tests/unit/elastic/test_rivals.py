@@ -12,7 +12,16 @@ from studies import elastic_study as study
 from studies import lora
 from studies.elastic_rivals import WithLoss
 from studies.elastic_tasks import Task
-from tests.unit.elastic.helpers import LAYERS, close, images, make_bert, make_vit, plain, texts
+from tests.unit.elastic.helpers import (
+    LAYERS,
+    Found,
+    close,
+    images,
+    make_bert,
+    make_vit,
+    plain,
+    texts,
+)
 
 TASKS = {"vit": (make_vit, images), "bert": (make_bert, texts)}
 
@@ -24,7 +33,7 @@ def in_tail(name: str) -> bool:
 
 def measured(variant, make, data, settings):
     task = Task("made", data(), data(10), data(10), 3)
-    return study.measured(variant, make(), task, settings)
+    return Found(study.measured(variant, make(), task, settings))
 
 
 @pytest.mark.parametrize("task", TASKS)

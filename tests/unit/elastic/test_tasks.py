@@ -5,15 +5,14 @@ from dataclasses import replace
 import pytest
 import torch
 
-from alkit.data.masking import IGNORED
 from alkit.data.wordpiece import CLS, SEP, wordpiece
 from alkit.elastic import Examples, Recipe, Settings
-from alkit.elastic.train import train
 from studies import elastic_study as study
 from studies.elastic_tasks import load_task
+from studies.masking import IGNORED
 from studies.pretrain import corpus, masked_examples, masked_words
 from studies.pretrained import begin, save_body
-from tests.unit.elastic.helpers import make_vit
+from tests.unit.elastic.helpers import make_vit, train
 
 
 def test_pictures():

@@ -16,7 +16,7 @@ from alkit.engine.local import run_single, run_threads
 from alkit.schedule import task as schedules
 from tests.helpers import dense_model, differences, made_batches, state_of
 from tests.unit.delayed.nets import bits, mlp, momentum, vectors
-from tests.unit.elastic.helpers import images, make_vit
+from tests.unit.elastic.helpers import images, make_vit, train
 from tests.unit.split.helpers import parts, units
 
 MODES = (("al", None), ("al_m", 3), ("al_fm", None), ("al_pipeline", 2), ("al_pipeline", 3))
@@ -75,7 +75,7 @@ def test_elastic_training_under_autocast_on_all_executors():
         network, data = make_vit(0.2).float(), images()
         data = elastic.Examples(data.x.float(), data.y)
         options = {"devices": 2, "epochs": 3, "batch": 8, "progress": False} | options
-        return elastic.train(network, data, **options).state
+        return train(network, data, **options).state
 
     plain = trained()
     with CONTEXTS["autocast"]():

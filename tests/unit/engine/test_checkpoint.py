@@ -24,7 +24,7 @@ from tests.helpers import CLASSES, WIDTH, dense_model, differences, state_of
 from tests.unit.al.test_fit import MODELS, Spy, al_model, bp_model, spied, toy
 
 EPOCHS = 4
-OPTIONS = {"epochs": EPOCHS, "batch_size": 6, "seed": 3, "schedule": "cosine", "progress": False}
+OPTIONS = {"epochs": EPOCHS, "batch_size": 6, "seed": 3, "scheduler": "cosine", "progress": False}
 TIMES = ["data_s", "train_s", "eval_s", "step_s"]
 
 
@@ -229,7 +229,7 @@ def test_without_an_optimiser_state_the_bits_differ(tmp_path, mode, lost):
         ({"batch_size": 7}, "batch_size is 6", "7"),
         ({"threads": 2}, "threads is 1", "2"),
         ({"seed": 4}, "seed is 3", "4"),
-        ({"schedule": "constant"}, "schedule is 'cosine'", "'constant'"),
+        ({"scheduler": "constant"}, "scheduler is 'cosine'", "'constant'"),
         ({"end_factor": 0.2}, "end_factor is 0.1", "0.2"),
         ({"augment": "flip"}, "augment is 'none'", "'flip'"),
         ({"patience": 2}, "patience is None", "2"),
@@ -381,3 +381,18 @@ def _until(condition, process):
     while not condition() and process.is_alive():
         assert time.monotonic() < deadline
         time.sleep(0.002)
+
+
+def test_two_runs_on_one_file_are_told_apart(tmp_path):
+    """A run that has begun holds its checkpoint."""
+    said = []
+
+    def again(scores, y):
+        with pytest.raises(RuntimeError, match="run.pt is in use by process .*another path"):
+            fit(bp_model(), toy(), method="bp", checkpoint=tmp_path / "run.pt", **OPTIONS)
+        said.append(1)
+        return 0.0
+
+    own = OPTIONS | {"epochs": 1, "checkpoint": tmp_path / "run.pt", "metrics": {"again": again}}
+    fit(bp_model(), toy(), method="bp", **own)
+    assert said

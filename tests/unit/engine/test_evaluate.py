@@ -113,3 +113,13 @@ def test_own_metrics_see_all_samples_on_every_rank(rank):
     found = judge(MODEL, Pairs(X, LABELS), loss=cross_entropy, **options)
     assert found.values["count"] == N
     assert torch.equal(found.correct, RIGHT)
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_classes_of_places_are_right_by_place(last):
+    """Pixels have their classes on axis 1, tokens of a loss of one's own may have them last."""
+    scores = torch.zeros(2, 3, 4)
+    scores[:, 1] = 1.0
+    y = torch.tensor([[1, 1, 1, 0], [1, 2, 0, 2]])
+    found = right(scores.movedim(1, -1) if last else scores, y)
+    assert found.tolist() == [0.75, 0.25]

@@ -33,9 +33,9 @@ def test_two_epochs_and_three_more_are_five(method, tmp_path):
 
 
 def test_a_schedule_that_ends_is_not_extended(tmp_path):
-    fitted("bp", 2, tmp_path / "run.pt", schedule="cosine")
+    fitted("bp", 2, tmp_path / "run.pt", scheduler="cosine")
     with pytest.raises(ValueError, match="epochs is 2 there and 4 here"):
-        fitted("bp", 4, tmp_path / "run.pt", schedule="cosine")
+        fitted("bp", 4, tmp_path / "run.pt", scheduler="cosine")
 
 
 def test_a_run_is_not_shortened(tmp_path):

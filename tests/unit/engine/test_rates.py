@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+import alkit
 from alkit import BPModel
 from alkit.engine.rates import rate_at, rates, scheduled
 from tests.helpers import WIDTH, dense_model
@@ -37,8 +38,8 @@ def test_constant_is_exactly_the_base():
 def test_both_optimisers_of_every_layer_keep_their_ratio():
     model = dense_model(3)
     model.set_lr("ae", 4e-2)
-    with scheduled(model, "cosine", 4, 0.1) as start_epoch:
-        assert start_epoch(2) == pytest.approx(0.55e-2)
+    with scheduled(model, "cosine", 4, 0.1) as own:
+        assert own.start_epoch(2) == pytest.approx(0.55e-2)
         for layer in model:
             for group, base in (("enc", 1e-2), ("ae", 4e-2)):
                 (held,) = layer.optimizers[group].param_groups
@@ -52,8 +53,8 @@ def test_backprop_keeps_the_ratio_of_its_parameter_groups():
 
     model = BPModel([nn.Linear(WIDTH, 2)], lr=0.1, optimizer=grouped)
     assert rates(model) == {"optimizer.0": 0.1, "optimizer.1": 0.2}
-    with scheduled(model, "cosine", 2, 0.0) as start_epoch:
-        assert start_epoch(1) == pytest.approx(0.05)
+    with scheduled(model, "cosine", 2, 0.0) as own:
+        assert own.start_epoch(1) == pytest.approx(0.05)
         assert list(rates(model).values()) == pytest.approx([0.05, 0.1])
 
 
@@ -67,24 +68,164 @@ def test_base_rates_come_back_also_after_an_error():
 
 def _fail_halfway(model):
     base = rates(model)
-    with scheduled(model, "cosine", 3, 0.1) as start_epoch:
-        start_epoch(2)
+    with scheduled(model, "cosine", 3, 0.1) as own:
+        own.start_epoch(2)
         assert rates(model) != base
         raise KeyError("halfway")
 
 
 @pytest.mark.parametrize(
-    ("schedule", "end_factor", "message"),
+    ("scheduler", "end_factor", "message"),
     [
-        ("cosinus", 0.1, "unknown schedule 'cosinus': give constant or cosine"),
+        ("cosinus", 0.1, "unknown scheduler 'cosinus': give constant, cosine, or what makes one"),
         ("cosine", -0.1, "end_factor is -0.1: it must be finite and not negative"),
         ("cosine", math.nan, "end_factor is nan"),
         ("cosine", math.inf, "end_factor is inf"),
     ],
 )
-def test_bad_schedules(schedule, end_factor, message):
+def test_bad_schedulers(scheduler, end_factor, message):
     with (
         pytest.raises(ValueError, match=message),
-        scheduled(dense_model(1), schedule, 3, end_factor),
+        scheduled(dense_model(1), scheduler, 3, end_factor),
     ):
         pass
+
+
+# ---- torch's own, in every method
+
+METHODS = ("bp", "al", "al_pipeline", "pipedream", "fr", "1f1b", "gpipe", "elastic", "dtp")
+LR = {"epoch": torch.optim.lr_scheduler.ExponentialLR, "batch": torch.optim.lr_scheduler.StepLR}
+OPTIONS = {"epoch": {"gamma": 0.5}, "batch": {"step_size": 2, "gamma": 0.1}}
+
+
+def fitted(method, every, made, epochs=3, **options):
+    """Train on 20 samples in batches of 8, the last one smaller, and keep all rates."""
+    torch.manual_seed(0)
+    hidden = [nn.Sequential(nn.Linear(6, 6), nn.Tanh()) for _ in range(2)]
+    model = nn.Sequential(*hidden, nn.Linear(6, 3))
+    x = torch.randn(20, 6)
+    kept = []
+
+    def optimizer(parameters, lr):
+        found = torch.optim.SGD(parameters, lr=lr)
+        own = []
+        kept.append(own)
+        found.register_step_pre_hook(lambda made, *_: own.append(made.param_groups[0]["lr"]))
+        return found
+
+    options = {"optimizer": optimizer, "lr": 0.1, "scheduler": made} | options
+    record = alkit.fit(
+        model,
+        (x, x[:, :3].argmax(1)),
+        method=method,
+        epochs=epochs,
+        batch_size=8,
+        scheduler_every=every,
+        progress=False,
+        **options,
+    )
+    return record, kept
+
+
+@pytest.mark.parametrize("every", LR)
+@pytest.mark.parametrize("method", METHODS)
+def test_a_factory_of_torchs_schedulers_sets_the_rates_of_all_steps(method, every):
+    record, kept = fitted(method, every, lambda own: LR[every](own, **OPTIONS[every]))
+    by_step = [0.1, 0.1, 0.01, 0.01, 1e-3, 1e-3, 1e-4, 1e-4, 1e-5]
+    expected = by_step if every == "batch" else [0.1] * 3 + [0.05] * 3 + [0.025] * 3
+    steps = [own for own in kept if own]
+    assert steps
+    for own in steps:
+        assert own == pytest.approx(expected, rel=1e-9)
+    assert record.history.lr.tolist() == pytest.approx(expected[::3])
+
+
+@pytest.mark.parametrize("method", ["pipelearn", "splitfed", "splitfed2", "split", "fed"])
+def test_split_learning_has_a_rate_a_round(method):
+    _, kept = fitted(method, "epoch", lambda own: LR["epoch"](own, gamma=0.5))
+    rounds = {rate for own in kept for rate in own}
+    assert sorted(rounds) == pytest.approx([0.025, 0.05, 0.1])
+    if method not in ("split", "splitfed2"):  # their one tail lives through all rounds
+        assert all(len(set(own)) <= 1 for own in kept)
+    with pytest.raises(ValueError, match="a round is what all parties share"):
+        fitted(method, "batch", lambda own: LR["epoch"](own, gamma=0.5))
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda own: torch.optim.lr_scheduler.OneCycleLR(own, max_lr=0.3, total_steps=12),
+        lambda own: torch.optim.lr_scheduler.MultiStepLR(own, [4, 7]),
+    ],
+)
+@pytest.mark.parametrize("method", ["bp", "al_pipeline", "pipedream", "elastic", "dtp"])
+def test_a_resumed_run_goes_on_with_its_rates(method, made, tmp_path):
+    """Stopped after an epoch of three, by a checkpoint."""
+    whole, kept = fitted(method, "batch", made, epochs=4)
+    stop = StopAfter(2)
+    with pytest.raises(KeyboardInterrupt):
+        fitted(
+            method,
+            "batch",
+            made,
+            4,
+            checkpoint=tmp_path / "run.pt",
+            metrics={"stop": stop},
+            validation=(torch.zeros(2, 6), torch.tensor([0, 1])),
+        )
+    stop.left = 99
+    again, rest = fitted(
+        method,
+        "batch",
+        made,
+        4,
+        checkpoint=tmp_path / "run.pt",
+        metrics={"stop": stop},
+        validation=(torch.zeros(2, 6), torch.tensor([0, 1])),
+    )
+    pairs = zip([r for r in kept if r], [r for r in rest if r], strict=True)
+    assert all(one[3:] == other for one, other in pairs)
+
+
+class StopAfter:
+    """A metric that interrupts its second look."""
+
+    def __init__(self, left):
+        self.left = left
+
+    def __call__(self, scores, y):
+        self.left -= 1
+        if not self.left:
+            raise KeyboardInterrupt
+        return 0.0
+
+
+def test_a_plateau_looks_at_the_epochs_loss():
+    made = torch.optim.lr_scheduler.ReduceLROnPlateau
+    record, _ = fitted("bp", "epoch", lambda own: made(own, patience=0), epochs=4, lr=1e-9)
+    assert record.history.lr.tolist()[:2] == pytest.approx([1e-9] * 2)
+    record, _ = fitted("bp", "epoch", lambda own: made(own, patience=0, threshold=0.9), epochs=4)
+    assert record.history.lr.tolist() == pytest.approx([0.1, 0.1, 0.01, 1e-3])
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "every", "message"),
+    [
+        (
+            torch.optim.lr_scheduler.ConstantLR(torch.optim.SGD([torch.zeros(1)], 0.1)),
+            "epoch",
+            "is a ConstantLR of its own optimiser",
+        ),
+        (lambda own: own, "epoch", "makes SGD.*must return one of torch's schedulers"),
+        ("cosine", "batch", "'cosine' goes by epochs"),
+        ("cosine", "step", "scheduler_every is 'step': give epoch or batch"),
+    ],
+)
+def test_what_is_no_scheduler_is_refused(scheduler, every, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        fitted("bp", every, scheduler)
+
+
+def test_the_other_word_is_named():
+    with pytest.raises(TypeError, match="give scheduler='cosine'"):
+        fitted("bp", "epoch", "constant", schedule="cosine")

@@ -18,11 +18,11 @@ from alkit.al.backprop import BPModel
 from alkit.al.recipes import find_recipe
 from alkit.data.parts import DataSet, Part
 from alkit.data.text import Vocabulary
-from alkit.figures.dashboards import Dashboard, ExitDashboard, SampleExits, ScheduleDashboard
 from alkit.split.planner import Workload
 from alkit.split.profile import Machine, Unit
 from alkit.split.times import Line
 from studies import delayed_widget
+from studies.dashboards import Dashboard, ExitDashboard, SampleExits, ScheduleDashboard
 from studies.dtp_widget import InverseDashboard
 from studies.elastic_widget import ElasticDashboard
 from studies.free_workers import CostDashboard

@@ -8,7 +8,7 @@ import matplotlib.pyplot as plt
 import pytest
 
 from alkit.data import datasets
-from alkit.figures.preview import preview
+from studies.preview import preview
 
 
 @pytest.fixture(autouse=True)

@@ -10,9 +10,9 @@ import pytest
 from matplotlib.artist import Artist
 
 from alkit.figures import viz
-from alkit.figures.dashboards import ScheduleDashboard
 from alkit.schedule.clock import simulate
 from alkit.schedule.task import al_pipeline
+from studies.dashboards import ScheduleDashboard
 
 
 @pytest.fixture(autouse=True)

@@ -4,9 +4,10 @@ import pandas as pd
 import pytest
 import torch
 
-from alkit.records import packed, verdicts
+from alkit.records import packed
 from alkit.records.comparisons import Gap
 from alkit.records.results import Run
+from studies import verdicts
 
 
 @pytest.mark.parametrize(

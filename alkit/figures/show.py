@@ -1,0 +1,114 @@
+"""How a record, a timeline and the methods show themselves in a notebook."""
+
+from collections.abc import Mapping
+from html import escape
+from typing import Any
+
+import pandas as pd
+
+from alkit.data.extras import extra
+from alkit.figures.titles import title
+from alkit.figures.viz import colour, gantt
+from alkit.schedule.timeline import Timeline
+
+with extra("notebooks", "drawing"):
+    import matplotlib.pyplot as plt
+    from matplotlib.figure import Figure, SubFigure
+    from matplotlib.ticker import MaxNLocator
+
+__all__ = [
+    "curves",
+    "methods_page",
+    "rates",
+    "rates_page",
+    "record_page",
+    "tasks",
+    "timeline_page",
+]
+
+ROWS = 12  # of a history that a notebook shows
+
+
+def curves(record: Any) -> Figure:
+    """Draw the training loss and what was measured on validation, by epoch."""
+    history, method = record.history, str(record.made.get("method", ""))
+    held = [name for name in ("val_acc", "val_loss") if name in history]
+    figure, axes = plt.subplots(1, 1 + len(held), figsize=(4 * (1 + len(held)), 3), squeeze=False)
+    names = {"loss": "training loss", "val_acc": "validation accuracy", "val_loss": "its loss"}
+    for ax, name in zip(axes[0], ["loss", *held], strict=True):
+        ax.plot(history.epoch, history[name], marker="o", ms=3, color=colour(method or "bp"))
+        if record.best_epoch and name != "loss":
+            ax.axvline(record.best_epoch, color="0.6", lw=0.8)
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+        ax.set(xlabel="epoch", ylabel=names[name])
+    title(figure, "Loss and validation by epoch")
+    return figure
+
+
+def tasks(timeline: Timeline, batches: int = 8) -> Figure | SubFigure:
+    """Draw who did what when, in the first batches."""
+    shown = timeline.between(0, batches - 1)
+    count = min(batches, len(timeline.batch_ends_s))
+    return gantt(shown, f"{count} of {len(timeline.batch_ends_s)} batches").figure
+
+
+def rates(found: Any) -> Figure:
+    """Draw what each rate came to on validation; the chosen one is marked."""
+    figure, ax = plt.subplots(figsize=(4, 3))
+    ax.plot(found.table.lr, found.table[found.value], marker="o", ms=4, color=colour("bp"))
+    ax.axvline(found.lr, color="0.6", lw=0.8)
+    ax.set(xscale="log", xlabel="learning rate", ylabel=found.value)
+    title(ax, "Validation by learning rate")
+    return figure
+
+
+def rates_page(found: Any) -> str:
+    """Return the chosen rate and the table."""
+    more = ", an end of the grid: look beyond it" if found.at_end else ""
+    return f"<p><b>lr</b> {found.lr:g}{more}</p>{_table(found.table)}"
+
+
+def record_page(record: Any) -> str:
+    """Return what came out, and the last epochs of the history."""
+    said = {
+        "method": record.made.get("method", ""),
+        "epochs": f"{len(record.history)}, the best {record.best_epoch}",
+        "seconds": f"{record.seconds:.2f}",
+        **{f"test {name}": f"{value:.4g}" for name, value in record.metrics.items()},
+    }
+    head = " · ".join(f"<b>{escape(str(k))}</b> {escape(str(v))}" for k, v in said.items() if v)
+    left_out = len(record.history) - ROWS
+    more = f"<p>{left_out} earlier epochs are in record.history</p>" if left_out > 0 else ""
+    return f"<p>{head}</p>{more}{_table(record.history.tail(ROWS))}"
+
+
+def timeline_page(timeline: Timeline) -> str:
+    """Return how busy every worker was."""
+    rows = {
+        name: {
+            "tasks": sum(i.resource == name for i in timeline.intervals),
+            "busy, s": timeline.busy_s(name),
+            "idle share": timeline.idle_share(name),
+        }
+        for name in timeline.resources
+    }
+    head = f"{timeline.span_s:.4g} s, {len(timeline.batch_ends_s)} batches"
+    return f"<p>{head}</p>{_table(pd.DataFrame(rows).T)}"
+
+
+def methods_page(methods: Mapping[str, Any]) -> str:
+    """Return a row a method: family, executors, what it removes, where its settings are."""
+    rows = {
+        name: {
+            "family": each.family,
+            "executors": ", ".join(each.executors) or "its own",
+            "removes": ", ".join(each.removes) or "none",
+            "settings": each.settings,
+        }
+        for name, each in methods.items()
+    }
+    return _table(pd.DataFrame(rows).T)
+
+
+def _table(frame: pd.DataFrame) -> str:
+    return frame.to_html(float_format=lambda value: f"{value:.4g}", border=0)

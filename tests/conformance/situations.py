@@ -1,0 +1,292 @@
+"""Ordinary situations of a PyTorch user by method: what works, and what is refused, in a sentence.
+
+python -m tests.conformance.situations        writes docs/situations.md
+
+A cell works if the run ends, every loss is a number, all parameters that learn have moved, and
+the network that was given is what the record has. It is refused if alkit says so before the first
+step: in its own words, with all weights as they were.
+"""
+
+import re
+import tempfile
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.data import DataLoader, Dataset
+
+import alkit
+from tests.conformance.families import FAMILIES, C, loader, net, rows
+from tests.conformance.networks import LSTM, Plain, Residual, UNet, bert, resnet18, timm_resnet, vit
+
+__all__ = ["PAGE", "SITUATIONS", "Situation", "cell", "line"]
+
+PAGE = Path(__file__).parents[2] / "docs" / "situations.md"
+X, Y = rows(96)
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What a user does.
+
+    Attributes:
+        words: for the table.
+        made: gives (model, train part, options of `alkit.fit`).
+        held: whether the training part is the validation part as well.
+        moves: whether every parameter must have moved; not where a run is resumed.
+    """
+
+    words: str
+    made: Callable[[], tuple[Any, Any, dict[str, Any]]]
+    held: bool = True
+
+
+class Samples(Dataset[Any]):
+    """What a tutorial writes: (picture, class number)."""
+
+    def __len__(self) -> int:
+        return 40
+
+    def __getitem__(self, at: int) -> tuple[Tensor, int]:
+        if not 0 <= at < 40:
+            raise IndexError(at)
+        return X[at], int(Y[at])
+
+
+class Focal(nn.Module):
+    """A loss of one's own that says what it is over."""
+
+    reduction = "mean"
+
+    def forward(self, scores: Tensor, y: Tensor) -> Tensor:
+        chosen = F.log_softmax(scores, 1).gather(1, y[:, None])[:, 0]
+        return -((1 - chosen.exp()) ** 2 * chosen).mean()
+
+
+def images(count: int = 24, side: int = 64, classes: int = 7) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(count, 3, side, side, generator=generator)
+    return x, torch.arange(count) % classes
+
+
+def tokens() -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randint(0, 20, (40, 6), generator=generator)
+    return x, x[:, 0] % C
+
+
+def embedded() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Embedding(20, 8), nn.Flatten(), nn.Linear(48, 16), nn.Tanh(), nn.Linear(16, C)
+    )
+
+
+def logs() -> nn.Module:
+    return nn.Sequential(*net(), nn.LogSoftmax(1))
+
+
+def padded() -> DataLoader[Any]:
+    """Texts of several lengths: the collation pads and says the lengths."""
+
+    def collate(batch: list[tuple[Tensor, int]]) -> tuple[Any, Tensor]:
+        texts = [each for each, _ in batch]
+        lengths = torch.tensor([len(each) for each in texts])
+        y = torch.tensor([label for _, label in batch])
+        return (nn.utils.rnn.pad_sequence(texts, batch_first=True), lengths), y
+
+    texts = [(torch.arange(1, 3 + at % 5) % 20, at % C) for at in range(40)]
+    return DataLoader(texts, 8, shuffle=True, collate_fn=collate)  # type: ignore[arg-type]
+
+
+def dictionaries() -> DataLoader[Any]:
+    generator = torch.Generator().manual_seed(0)
+    found = [
+        {
+            "input_ids": torch.randint(1, 30, (7,), generator=generator),
+            "attention_mask": torch.ones(7, dtype=torch.int64),
+            "labels": at % C,
+        }
+        for at in range(20)
+    ]
+    return DataLoader(found, 8, shuffle=True)  # type: ignore[arg-type]
+
+
+def groups(parameters: Any, lr: float) -> torch.optim.Optimizer:
+    own = list(parameters)
+    flat, wide = [p for p in own if p.dim() < 2], [p for p in own if p.dim() > 1]
+    made = [{"params": wide}, {"params": flat, "weight_decay": 0.0}]
+    return torch.optim.AdamW([each for each in made if each["params"]], lr=lr)
+
+
+def cycle(optimizer: torch.optim.Optimizer) -> Any:
+    return torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.05, total_steps=40)
+
+
+def pixels() -> tuple[nn.Module, Any]:
+    torch.manual_seed(0)
+    hidden = [nn.Sequential(nn.Conv2d(i, o, 3, padding=1), nn.Tanh()) for i, o in ((1, 4), (4, 4))]
+    x = torch.randn(24, 1, 6, 6, generator=torch.Generator().manual_seed(0))
+    return nn.Sequential(*hidden, nn.Conv2d(4, 2, 1)), (x, (x[:, 0] > 0).long())
+
+
+def by_token(scores: Tensor, y: Tensor) -> Tensor:
+    return F.cross_entropy(scores.flatten(0, 1), y.flatten())
+
+
+by_token.reduction = "mean"  # type: ignore[attr-defined]
+
+
+def per_token() -> tuple[nn.Module, Any]:
+    torch.manual_seed(0)
+    x = torch.randint(0, 20, (40, 5), generator=torch.Generator().manual_seed(0))
+    hidden = nn.Sequential(nn.Linear(8, 8), nn.Tanh())
+    return nn.Sequential(nn.Embedding(20, 8), hidden, nn.Linear(8, C)), (x, x % C)
+
+
+def resumed() -> tuple[Any, Any, dict[str, Any]]:
+    return net(), (X, Y), {"checkpoint": Path(tempfile.mkdtemp()) / "run.pt", "epochs": 2}
+
+
+def bunch() -> dict[str, Any]:
+    return {"data": X.numpy(), "target": Y.numpy()}
+
+
+NUMBERS = X[:, :1] * X[:, 1:2]
+WORDS = np.array(["cat", "dog", "eel"])[Y.numpy()]
+FRAME = pd.DataFrame(X.numpy()).assign(label=Y.numpy())
+WEIGHTED = nn.CrossEntropyLoss(weight=torch.tensor([1.0, 5.0, 20.0]), label_smoothing=0.1)
+SEVERAL = {"batch_size": 4, "epochs": 2, "lr": 0.02}  # some weights begin without a gradient
+PATIENT = {"patience": 2, "epochs": 3}
+
+SITUATIONS: dict[str, Situation] = {
+    each.words: each
+    for each in [
+        Situation("a shuffled loader, the last batch smaller", lambda: (net(), loader(91), {})),
+        Situation("drop_last=True", lambda: (net(), loader(91, drop_last=True), {})),
+        Situation("num_workers=2", lambda: (net(), loader(91, num_workers=2), {})),
+        Situation("a Dataset of one's own", lambda: (net(), Samples(), {})),
+        Situation("its loader", lambda: (net(), DataLoader(Samples(), 16, shuffle=True), {})),
+        Situation("(x, y), nothing else", lambda: (net(), (X, Y), {})),
+        Situation("whole numbers as x", lambda: (embedded(), tokens(), {})),
+        Situation("torchvision's resnet18", lambda: (resnet18(), images(), {"batch_size": 8})),
+        Situation("torchvision's ViT", lambda: (vit(), images(16, 16), {"batch_size": 8})),
+        Situation("self.l1, self.l2, ...", lambda: (Plain(), (X, Y), {})),
+        Situation("a residual network", lambda: (Residual(), images(16, 8, C), {"batch_size": 8})),
+        Situation("a U-Net", lambda: (UNet(), images(16, 8, C), {"batch_size": 8})),
+        Situation("an LSTM, (tokens, lengths)", lambda: (LSTM(), padded(), {})),
+        Situation("Hugging Face's BERT, dictionaries", lambda: (bert(), dictionaries(), {})),
+        Situation("timm's resnet10t", lambda: (timm_resnet(), images(16, 32), SEVERAL)),
+        Situation("class weights, label smoothing", lambda: (net(), (X, Y), {"loss": WEIGHTED})),
+        Situation("NLL of log-probabilities", lambda: (logs(), (X, Y), {"loss": nn.NLLLoss()})),
+        Situation("a loss of one's own", lambda: (net(), (X, Y), {"loss": Focal()})),
+        Situation(
+            "AdamW with two groups", lambda: (net(), (X, Y), {"optimizer": groups, "lr": 0.01})
+        ),
+        Situation(
+            "OneCycleLR",
+            lambda: (
+                net(),
+                (X, Y),
+                {"optimizer": groups, "lr": 0.01, "scheduler": cycle, "scheduler_every": "batch"},
+            ),
+        ),
+        Situation("regression, y (N, 1)", lambda: (net(1), (X, NUMBERS), {"loss": nn.MSELoss()})),
+        Situation(
+            "regression, y (N,)",
+            lambda: (
+                nn.Sequential(*net(1), nn.Flatten(0)),
+                (X, NUMBERS[:, 0]),
+                {"loss": nn.MSELoss()},
+            ),
+        ),
+        Situation(
+            "two classes, one output",
+            lambda: (net(1), (X, (NUMBERS > 0).float()), {"loss": nn.BCEWithLogitsLoss()}),
+        ),
+        Situation("a class per pixel", lambda: (*pixels(), {"batch_size": 8})),
+        Situation("a class per token", lambda: (*per_token(), {"loss": by_token})),
+        Situation("patience", lambda: (net(), (X, Y), PATIENT)),
+        Situation("a checkpoint", resumed),
+        Situation("clip", lambda: (net(), (X, Y), {"clip": 1.0})),
+        Situation("numpy", lambda: (net(), (X.numpy(), Y.numpy()), {})),
+        Situation("a frame of numbers", lambda: (net(), FRAME, {})),
+        Situation("scikit-learn's Bunch", lambda: (net(), bunch(), {})),
+        Situation("labels that are words", lambda: (net(), (X, WORDS), {})),
+        Situation("labels from 1, as many scores", lambda: (net(), (X, Y + 1), {})),
+        Situation("fewer scores than labels", lambda: (net(2), (X, Y), {})),
+    ]
+}
+
+
+def cell(situation: Situation, method: str) -> str:
+    """Return "" if it works, or the sentence that refuses it.
+
+    Raises:
+        AssertionError: neither: says what went wrong.
+    """
+    torch.manual_seed(0)
+    model, train, options = situation.made()
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    held = train if situation.held else None
+    try:
+        record = alkit.fit(model, train, held, held, method=method, progress=False, **options)
+    except Exception as error:
+        last = traceback.extract_tb(error.__traceback__)[-1].filename
+        own = isinstance(error, ValueError | TypeError) and f"{Path('alkit')}/" in last
+        moved = [name for name, p in model.named_parameters() if not torch.equal(p, before[name])]
+        if not own or moved:
+            raise AssertionError(f"{type(error).__name__} of {last}, moved: {moved}") from error
+        return str(error)
+    assert np.isfinite(record.history.loss).all(), record.history.loss.tolist()
+    still = [name for name, p in model.named_parameters() if torch.equal(p, before[name])]
+    assert not still, f"parameters that have not moved: {still}"
+    assert int(record.history.samples.iloc[0]) > 0
+    return ""
+
+
+def line(text: str) -> str:
+    """Return a sentence as the page has it: without addresses and line breaks."""
+    return " ".join(re.sub(r" at 0x[0-9a-f]+", "", text).split())
+
+
+def table() -> str:
+    """Return the page."""
+    methods = [each.method for each in FAMILIES]
+    said: list[str] = []
+    lines = [f"| situation | {' | '.join(methods)} |", "| --- |" + " :---: |" * len(methods)]
+    for name, situation in SITUATIONS.items():
+        row = []
+        for method in methods:
+            text = line(cell(situation, method))
+            if text and text not in said:
+                said.append(text)
+            row.append(f"{said.index(text) + 1}" if text else "✓")
+        lines.append(f"| {name} | {' | '.join(row)} |")
+    notes = [f"{at}. {text}" for at, text in enumerate(said, 1)]
+    return "\n".join([*lines, "", "What is refused, before the first step:", "", *notes, ""])
+
+
+HEAD = """# What works as it comes
+
+Ordinary situations of a PyTorch user by method, run by `tests/conformance`. ✓: the run ends, every
+loss is a number, every parameter of the network that was given has moved. A number: refused, in the
+sentence of that number below.
+
+"""
+
+
+def main() -> None:
+    """Write the page."""
+    PAGE.write_text(HEAD + table(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

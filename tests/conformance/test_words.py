@@ -1,0 +1,132 @@
+"""What can't be trained is said in a sentence, before the first step, whatever the method."""
+
+from collections import OrderedDict
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from tests.conformance.families import EVERY, FAMILIES, held, net, rows
+
+X, Y = rows(32)
+
+
+def normed() -> nn.Module:
+    return nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.Tanh(), *net())
+
+
+def nothing() -> DataLoader:
+    return DataLoader(TensorDataset(X[:4], Y[:4]), 8, drop_last=True)
+
+
+# what is given, and what is said: a model, the training part, options
+REFUSED = {
+    "an empty loader": (net, nothing, {}, "the data have no samples"),
+    "an empty part": (net, lambda: (X[:0], Y[:0]), {}, "there are no samples"),
+    "an empty first batch": (net, lambda: [(X[:0], Y[:0])], {}, "the data have no samples"),
+    "bool labels": (net, lambda: [(X[:8], Y[:8] > 0)], {}, r"give y.long\(\) for classes"),
+    "a word for a loss": (net, None, {"loss": "mse"}, "loss is 'mse': give a function"),
+    "a word for an optimiser": (net, None, {"optimizer": "adam"}, "optimizer= is 'adam'"),
+    "a device's number": (net, None, {"device": 0}, "device is 0: give a name"),
+    "a broken seed": (net, None, {"seed": 1.5}, "seed is 1.5: it must be a whole number"),
+    "a rate in quotes": (net, None, {"lr": "1e-3"}, "lr is '1e-3': it must be a number"),
+    "a rate that is none": (net, None, {"lr": float("nan")}, "lr is nan: it must be finite"),
+    "a negative rate": (net, None, {"lr": -1}, "lr is -1: it must be finite and not negative"),
+    "a clip that is none": (net, None, {"clip": float("nan")}, "clip is nan: it must be finite"),
+    "a million threads": (net, None, {"threads": 10**6}, "threads is 1000000.*give at most"),
+    "no workers": (net, None, {"workers": 0}, "workers is 0: it must be at least 1"),
+    "labels from 1": (net, lambda: (X, Y + 1), {}, "label 3 of sample .* labels are 0 to 2"),
+    "nothing to train": (lambda: net().requires_grad_(False), None, {}, "nothing to train"),
+    "x of another width": (net, lambda: (X[:, :5], Y), {}, "does not take two samples.*2, 5"),
+    "no model": (lambda: None, None, {}, "the model is None: give a network"),
+    "one sample and BatchNorm": (normed, None, {"batch_size": 31}, "give drop_last=True"),
+}
+LATER = {"nothing to train": "al al_fm al_pipeline", "one sample and BatchNorm": "pipelearn"}
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=[each.method for each in FAMILIES])
+@pytest.mark.parametrize("what", REFUSED)
+def test_a_sentence_before_the_first_step(what, family):
+    if family.method in LATER.get(what, "").split():
+        pytest.skip("its layers bring bridges that learn, or it joins such a sample to others")
+    model, data, options, said = REFUSED[what]
+    made = model()
+    before = None if made is None else [p.clone() for p in made.parameters()]
+    with pytest.raises((TypeError, ValueError), match=said):
+        family.fit(made, (X, Y) if data is None else data(), **options)
+    if made is not None:
+        assert all(map(torch.equal, before, made.parameters()))
+
+
+@held("empty batch")
+def test_an_empty_batch_among_others_is_named(family):
+    with pytest.raises(ValueError, match="batch 1 has no samples"):
+        family.fit(net(), [(X[:8], Y[:8]), (X[:0], Y[:0])])
+
+
+class Named(nn.Module):
+    """Gives a dictionary of its own kind, or takes one."""
+
+    def __init__(self, first: bool) -> None:
+        super().__init__()
+        self.layer, self.first = nn.Linear(8, 8 if first else 3), first
+
+    def forward(self, x):
+        return OrderedDict(h=self.layer(x)) if self.first else self.layer(x["h"])
+
+
+TAKEN = {
+    "numpy's whole numbers": (net, {"seed": np.int64(1), "epochs": np.int32(1)}),
+    "a head wider than the labels": (lambda: net(10), {}),
+    "ReLU(inplace=True) after a cut": (
+        lambda: [nn.Linear(8, 8), nn.ReLU(inplace=True), *net()[:-1], nn.Linear(32, 3)],
+        {"cuts": [1]},
+    ),
+    "layers without a size": (lambda: [nn.LazyLinear(8), nn.Tanh(), *net()], {}),
+    "other containers": (lambda: [Named(first=True), Named(first=False)], {}),
+}
+NOT = {"other containers": "pipelearn dtp"}
+WITHOUT_CUTS = ("bp", "al", "al_fm", "al_pipeline", "elastic", "dtp")
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=EVERY.split())
+@pytest.mark.parametrize("what", TAKEN)
+def test_what_is_taken(what, family):
+    if family.method in NOT.get(what, "").split():
+        pytest.skip("it sends one tensor, or has no inverse")
+    model, options = TAKEN[what]
+    if family.method in WITHOUT_CUTS:
+        options = {name: value for name, value in options.items() if name != "cuts"}
+    assert np.isfinite(family.fit(model(), (X, Y), **options).history.loss).all()
+
+
+@held("volumes")
+def test_volumes_have_no_channels_to_put_last(family):
+    if family.method == "dtp":
+        pytest.skip("Conv3d has no inverse here")
+    x = torch.randn(16, 1, 4, 6, 6)
+    first = nn.Sequential(nn.Conv3d(1, 4, 3), nn.AdaptiveAvgPool3d(1), nn.Flatten())
+    record = family.fit([first, nn.Linear(4, 8), nn.Linear(8, 3)], (x, torch.arange(16) % 3))
+    assert np.isfinite(record.history.loss).all()
+
+
+def test_split_learning_refuses_what_both_sides_would_train():
+    split = next(each for each in FAMILIES if each.method == "pipelearn")
+    shared = nn.Linear(8, 8)
+    with pytest.raises(ValueError, match="head and tail would share a parameter"):
+        split.fit([shared, nn.Tanh(), shared, nn.Linear(8, 3)], (X, Y), cuts=[2])
+
+
+def test_split_learning_refuses_states_that_are_no_tensors():
+    class Counts(nn.Linear):
+        def get_extra_state(self):
+            return {"calls": 1}
+
+        def set_extra_state(self, state):
+            pass
+
+    split = next(each for each in FAMILIES if each.method == "pipelearn")
+    with pytest.raises(ValueError, match="unit 0 keeps _extra_state"):
+        split.fit([Counts(8, 8), nn.Tanh(), nn.Linear(8, 3)], (X, Y))
