@@ -62,16 +62,19 @@ class Whole(nn.Module):
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
         self.module = module
-        takes = inspect.signature(module.forward).parameters.values()
-        self.alone = len([each for each in takes if each.kind is not each.VAR_KEYWORD]) == 1
-        self.alone &= not any(each.kind is each.VAR_POSITIONAL for each in takes)
+        takes = [*inspect.signature(module.forward).parameters.values()]
+        several = len(takes) != 1 or takes[0].kind in (
+            takes[0].VAR_POSITIONAL,
+            takes[0].VAR_KEYWORD,
+        )
+        self.only = "" if several else takes[0].name  # the one argument that it takes
 
     def forward(self, x: Any) -> Any:
         """Return what the network makes of a batch; of an output with logits, these."""
-        if isinstance(x, Mapping) and not self.alone:
+        if isinstance(x, Mapping) and (not self.only or self.only in x):
             output = self.module(**x)
         else:
-            several = isinstance(x, tuple) and not self.alone
+            several = isinstance(x, tuple) and not self.only
             output = self.module(*x) if several else self.module(x)
         return getattr(output, "logits", output)
 

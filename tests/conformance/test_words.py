@@ -77,6 +77,25 @@ class Named(nn.Module):
         return OrderedDict(h=self.layer(x)) if self.first else self.layer(x["h"])
 
 
+class ByName(nn.Module):
+    """Takes one argument, which batches have by its name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = net()
+
+    def forward(self, pixels):
+        return self.body(pixels)
+
+
+@held("by name")
+def test_one_argument_by_its_name(family):
+    if family.method in ("pipelearn", "dtp"):
+        pytest.skip("it sends one tensor, or has no inverse")
+    batches = [{"pixels": X[:16], "labels": Y[:16]}, {"pixels": X[16:], "labels": Y[16:]}]
+    assert np.isfinite(family.fit(ByName(), batches).history.loss).all()
+
+
 TAKEN = {
     "numpy's whole numbers": (net, {"seed": np.int64(1), "epochs": np.int32(1)}),
     "a head wider than the labels": (lambda: net(10), {}),
