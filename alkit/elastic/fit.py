@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from alkit.data.arguments import changed
-from alkit.data.given import Splits, in_memory
+from alkit.data.given import Loader, Splits, in_memory
 from alkit.data.parts import Part
 from alkit.elastic.decider import foresee
 from alkit.elastic.examples import Examples
@@ -137,6 +137,8 @@ def _settings(asked: Asked) -> Settings:
     if asked.on_ranks:
         changes |= {"executor": "ranks"}
         changes.setdefault("devices", asked.crew)
+    if isinstance(train := asked.data.train, Loader) and getattr(train.loader, "drop_last", False):
+        changes["drop_last"] = True  # as the loader says
     if asked.settings is None and changes.get("devices", 1) == 1:
         changes.setdefault("micro", 1)  # nobody waits for a part of a batch
     if asked.loss is not None and not says_reduction(asked.loss):

@@ -19,7 +19,7 @@ from torch import Tensor
 from alkit.engine.heartbeat import waiting
 from alkit.engine.messages import broadcast, fingerprint
 
-__all__ = ["Group", "RanksDiffer", "Some", "of_first"]
+__all__ = ["Group", "RanksDiffer", "Some"]
 
 
 class RanksDiffer(RuntimeError):
@@ -185,9 +185,3 @@ class Group:
         for handle in self.made:
             dist.destroy_process_group(handle)
         self.made = []
-
-
-def of_first(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a function on every rank; only what the first one returns travels to the caller."""
-    made = function(*arguments)
-    return made if Group().is_first else None

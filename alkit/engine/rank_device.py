@@ -5,16 +5,14 @@ device="cuda", 2 GPUs    cuda:0    cuda:1    cuda:0    cuda:1
 """
 
 import os
-from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
 
 import torch
 from torch import nn
 
 from alkit.engine.device import Names, available, devices_named
 
-__all__ = ["backend_for", "on_own_device", "own_device", "place_whole"]
+__all__ = ["backend_for", "own_device", "place_whole"]
 
 
 def own_device(device: Names) -> torch.device:
@@ -41,14 +39,6 @@ def place_whole(module: nn.Module, device: Names | None, *, on_ranks: bool) -> N
     if len(found) > 1:
         raise ValueError(f"{len(found)} devices, and a network is on one: give one, or ranks")
     module.to(found[0])
-
-
-def on_own_device(
-    device: Names | None, function: Callable[..., Any], module: nn.Module, *arguments: Any
-) -> Any:
-    """Call `function(module, *arguments)` on a rank, with the module on the rank's device."""
-    place_whole(module, device, on_ranks=True)
-    return function(module, *arguments)
 
 
 def backend_for(device: Names | None, ranks: int) -> str:

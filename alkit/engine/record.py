@@ -20,7 +20,7 @@ class Record(Brief):
 
     Attributes:
         model: trained; it has the weights of its best epoch.
-        history: a row an epoch (of elastic training, a segment), and what was measured in it.
+        history: a row an epoch, and what was measured in it.
         losses: of the last epoch, (batches, stages, parts); of methods that keep one loss a step,
             of all steps, (steps, 1, 1).
         timeline: of the last epoch.
@@ -53,22 +53,6 @@ class Record(Brief):
     details: Any = None
     made: Mapping[str, Any] = field(default_factory=dict)
     classes: tuple[str, ...] = ()
-
-    @staticmethod
-    def of_steps(model: Any, own: Any, settings: Mapping[str, Any], *, best_epoch: int) -> "Record":
-        """Return the record of a method whose own one has a loss a step, of the whole run."""
-        return Record(
-            model=model,
-            history=own.history,
-            losses=own.losses.view(-1, 1, 1),
-            timeline=own.timeline,
-            test_correct=own.test_correct,
-            metrics=own.metrics,
-            best_epoch=best_epoch,
-            seconds=float(own.history["train_s"].sum()),
-            settings=settings,
-            details=own,
-        )
 
     @property
     def test_acc(self) -> float | None:

@@ -83,3 +83,8 @@ def test_a_sampler_that_chooses_is_kept_or_refused():
                 family.fit(net(), made)
         else:
             assert family.fit(net(), made).history.samples.tolist() == [64]
+
+
+def test_elastic_training_drops_what_the_loader_drops():
+    elastic = next(each for each in FAMILIES if each.method == "elastic")
+    assert elastic.fit(net(), loader(91, drop_last=True)).history.samples.tolist() == [64]
