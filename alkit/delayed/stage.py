@@ -9,13 +9,15 @@ statistics of BatchNorm) have no versions: forwards move them, a forward that is
 copies.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
-from torch.func import functional_call
+from torch import Tensor, nn
+from torch.nn.utils.stateless import _reparametrize_module
 
 from alkit.data import tree
 from alkit.delayed.methods import Method
@@ -24,6 +26,7 @@ from alkit.delayed.options import Options
 from alkit.delayed.weights import Versions
 from alkit.engine.device import device_of, place
 from alkit.engine.losses import Losses
+from alkit.engine.recomputed import entered
 from alkit.engine.reduction import mean_of_replicas, shares
 from alkit.engine.stage import Inputs
 from alkit.engine.steps import check_reached
@@ -197,7 +200,8 @@ class ModuleStage:
         noise = "again" if again and not self.options.replay_noise else "once"
         key = (self.options.seed, noise, self.first_batch + at[0], at[1])
         with self.options.recording(self.index, weights.values(), buffers.values()):
-            return functional_call(self.module, weights | given, (x, key))
+            with _with_weights(self.module, weights | given):
+                return self.module(x, key)
 
     def _accumulate(self, found: dict[str, Tensor | None], others: list[Tensor | None]) -> None:
         """Add to the gradients; copy what shares memory, for an update may change it in place.
@@ -257,6 +261,14 @@ class ModuleStage:
         if following is not None:
             needed |= set(range(following, self.versions.number + 1))
         return needed
+
+
+@contextmanager
+def _with_weights(module: nn.Module, weights: dict[str, Tensor]) -> Iterator[None]:
+    """Do what `torch.func.functional_call` does, and again for what a backward recomputes."""
+    given = _reparametrize_module(module, weights, tie_weights=True)
+    with given, entered(lambda: partial(_with_weights, module, weights)):
+        yield
 
 
 def _leaf(tensor: Tensor) -> Tensor:

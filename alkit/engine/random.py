@@ -15,8 +15,8 @@ generator.
 """
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
@@ -24,6 +24,7 @@ from torch import Generator, Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from alkit.data.seeds import generator_for
+from alkit.engine.recomputed import entered
 
 __all__ = ["random_from"]
 
@@ -36,7 +37,13 @@ def random_from(*key: int | str) -> Iterator[None]:
         RuntimeError: an operator draws random numbers and takes no generator, so that its result
             would depend on timing.
     """
-    with _Redirect(key):
+    with _drawn_by(_Redirect(key)):
+        yield
+
+
+@contextmanager
+def _drawn_by(mode: "_Redirect") -> Iterator[None]:
+    with mode, entered(mode.again):
         yield
 
 
@@ -47,6 +54,18 @@ class _Redirect(TorchDispatchMode):
         super().__init__()
         self.key = key
         self.generators: dict[torch.device, Generator] = {}
+
+    def again(self) -> Callable[[], AbstractContextManager[Any]]:
+        """Return what draws on from here, for a recomputation in the backward."""
+        states = {device: own.get_state() for device, own in self.generators.items()}
+
+        def make() -> AbstractContextManager[None]:
+            mode = _Redirect(self.key)
+            for device, state in states.items():
+                mode._generator(device).set_state(state)
+            return _drawn_by(mode)
+
+        return make
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:

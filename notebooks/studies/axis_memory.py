@@ -14,11 +14,11 @@ import torch
 from torch import nn
 
 import alkit
-from alkit.al.profile import profile
 from alkit.data.parts import DataSet
 from alkit.dtp import from_blocks
 from alkit.dtp.feedback import BlockFeedback
 from alkit.engine.ledger import Ledger
+from studies.al_profile import profile
 from studies.axis import BLOCKS, MICRO, ROWS, TARGETS, network, optimizer_of
 from studies.delayed_memory import memory
 

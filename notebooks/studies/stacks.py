@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from alkit.al.backprop import BPModel
 from alkit.al.convert import to_al, to_bp
 from alkit.al.model import ALModel
-from alkit.al.profile import profile
 from alkit.al.train import EpochRecord, train_epoch
 from alkit.data.labels import one_hot
 from alkit.engine.ledger import Ledger
@@ -26,6 +25,7 @@ from alkit.models.vgg import vgg_al
 from alkit.schedule.clock import Durations, simulate
 from alkit.schedule.costs import BlockCost, durations
 from alkit.schedule.task import Schedule, al_pipeline, bp
+from studies.al_profile import profile
 
 __all__ = ["KINDS", "Stack"]
 

@@ -5,10 +5,10 @@ import torch
 import torch.nn.functional as F
 
 from alkit.al.backprop import BPModel
-from alkit.al.profile import profile
 from alkit.delayed import Pipeline, even_cuts, train_epoch
 from alkit.engine.ledger import Ledger
 from alkit.models.resnet_cifar import resnet_cifar
+from studies.al_profile import profile
 from studies.delayed_memory import memory
 
 MIB = 2**20

@@ -5,7 +5,6 @@ import torch
 from torch import nn
 
 from alkit import one_hot, to_al, to_bp
-from alkit.al.profile import profile
 from alkit.al.train import full_state
 from alkit.engine import watch as engine
 from alkit.engine.optimizers import adam
@@ -14,6 +13,7 @@ from alkit.schedule.clock import simulate
 from alkit.schedule.costs import BlockCost, durations
 from alkit.schedule.task import al, block_by_block
 from alkit.schedule.validate import validate
+from studies.al_profile import profile
 from studies.stacks import Stack
 from tests.helpers import Clock
 
