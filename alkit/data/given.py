@@ -231,20 +231,22 @@ def _check_sampler(loader: DataLoader[Any]) -> None:
         )
 
 
-def first_samples(source: Any, count: int) -> tuple[Any, Any]:
+def first_samples(source: Any, count: int | None) -> tuple[Any, Any]:
     """Return the first samples, or fewer, without a trace: generators are given back.
 
+    Args:
+        count: how many, at most; None: a loader's first batch.
     Raises:
         ValueError: there are none.
     """
     generators = source.generators() if isinstance(source, Loader) else []
     states = [each.get_state() for each in generators]
-    batch = next(iter(source.batches(count, shuffle=False)), None)
+    batch = next(iter(source.batches(count or 1, shuffle=False)), None)
     for each, state in zip(generators, states, strict=True):
         each.set_state(state)
     if batch is None or not tree.batch_size(batch[0]):
         raise ValueError("the data have no samples: give at least one")
-    return tree.map_tensors(lambda tensor: tensor[:count], batch)
+    return tree.rows(batch, slice(count))
 
 
 @dataclass(frozen=True)

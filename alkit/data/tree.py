@@ -2,7 +2,6 @@
 say)."""
 
 from collections.abc import Callable, Iterator, Sequence
-from operator import itemgetter
 from typing import Any
 
 import torch
@@ -15,6 +14,7 @@ __all__ = [
     "joined",
     "map_tensors",
     "micro_batches",
+    "rows",
     "tensors",
     "to_device",
 ]
@@ -92,10 +92,21 @@ def joined(trees: Sequence[Any]) -> Any:
 
 
 def micro_batches(tree: Any, micro: int) -> Iterator[Any]:
-    """Yield `micro` parts of a batch, as equal as can be; a ValueError if it has fewer samples."""
+    """Yield `micro` parts of a batch, as equal as can be; a ValueError if it has fewer samples.
+
+    A tensor whose first dimension is not the batch's belongs to all samples: each part has it.
+    """
     size = batch_size(tree)
     if size < micro:
         raise ValueError(f"a batch of {size} does not divide into {micro} micro-batches")
     ends = [part * size // micro for part in range(micro + 1)]
     for start, end in zip(ends, ends[1:], strict=False):
-        yield map_tensors(itemgetter(slice(start, end)), tree)
+        yield rows(tree, slice(start, end))
+
+
+def rows(tree: Any, at: slice) -> Any:
+    """Return some samples of a batch: these rows of every tensor with as many as the batch has."""
+    size = batch_size(tree)
+    return map_tensors(
+        lambda tensor: tensor[at] if tensor.dim() and len(tensor) == size else tensor, tree
+    )

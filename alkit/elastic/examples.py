@@ -39,7 +39,10 @@ class Examples(Brief):
     def __post_init__(self) -> None:
         parts = [len(part) for part in tree.tensors(self.x)]
         if any(length != len(self.y) for length in parts):
-            raise ValueError(f"inputs of {parts} samples and {len(self.y)} labels: give as many")
+            raise ValueError(
+                f"inputs have {parts} rows and labels {len(self.y)}: give as many, a row for each"
+                " sample, for elastic training deals samples by row"
+            )
         if self.variants and not (isinstance(self.x, Tensor) and self.x.dim() == 4):
             raise ValueError("variants are for images (N, C, H, W): set variants to 0")
 

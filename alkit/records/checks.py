@@ -75,7 +75,14 @@ class Looked:
 
 
 def look(
-    model: Any, data: Splits, loss: Any, *, cast: bool, classes: int | None, classify: bool = True
+    model: Any,
+    data: Splits,
+    loss: Any,
+    *,
+    cast: bool,
+    classes: int | None,
+    classify: bool = True,
+    parts: bool = False,
 ) -> Looked:
     """Look at two samples: their type against the weights', the scores against their targets.
 
@@ -84,12 +91,15 @@ def look(
         cast: operators see to types themselves.
         classes: scores of a head that is still to be made.
         classify: without a loss classes are compared; a recipe of AL's may compare numbers.
+        parts: batches are trained in parts, so a loader's must be rows that can be told apart.
     Raises:
         ValueError: says what was given, and what to give.
     """
     if not isinstance(model, nn.Module | list | tuple) or hasattr(model, "predict"):
         return Looked()  # a method's own model, whose shapes are its own
-    x, y = first_samples(data.train, 2)
+    parts = parts and isinstance(data.train, Loader)
+    batch = first_samples(data.train, None if parts else 2)
+    x, y = tree.rows(batch, slice(2))
     if not cast:
         _check_type(x, model)
     blocks = as_blocks(model)
@@ -98,6 +108,8 @@ def look(
     except (RuntimeError, TypeError, ValueError, IndexError, KeyError, AttributeError) as error:
         what = [f"{each.dtype} of {tuple(each.shape)}" for each in tree.tensors(x)]
         raise ValueError(f"the network does not take two samples, {what}: {error}") from error
+    if parts:
+        _check_parts(blocks, batch[0])
     if classes is None and not (found.width and ends_in_scores(blocks)):
         classes = None if loss is not None else data.num_classes
     found = replace(found, classes=classes or found.width)
@@ -118,6 +130,28 @@ def look(
             if part is not None and not isinstance(part, Loader) and hasattr(part, "y"):
                 check_labels(part.y, width)
     return found
+
+
+@torch.no_grad()
+def _check_parts(blocks: list[nn.Module], x: Any) -> None:
+    """Refuse to cut batches of which a part gives something else than in the whole.
+
+    Raises:
+        ValueError: says what the batch holds.
+    """
+    half = slice((tree.batch_size(x) + 1) // 2)
+    whole = tree.rows(dry_run(blocks, x)[-1][1], half)
+    alone = dry_run(blocks, tree.rows(x, half))[-1][1]
+    for one, other in zip(tree.tensors(whole), tree.tensors(alone), strict=True):
+        one, other = one.double(), other.double()
+        if one.shape != other.shape or not torch.allclose(
+            one, other, rtol=1e-2, atol=1e-3, equal_nan=True
+        ):
+            what = ", ".join(f"{each.dtype} {tuple(each.shape)}" for each in tree.tensors(x))
+            raise ValueError(
+                f"of half a batch the network makes something else than of the whole ({what}): give"
+                " micro=1 and no ranks, or inputs that have a row for each sample"
+            )
 
 
 def smallest_part(data: Splits, plan: Any, micro: int) -> int | None:

@@ -228,6 +228,7 @@ def fit(
         cast=precision != "float32",
         classes=changes.get("num_classes"),
         classify=chosen.family != "al" or name == "bp",
+        parts=micro > 1 or ranks > 1 or family in ("elastic", "split"),  # these deal rows
     )
     if found.x is not None and family != "split":
         check_norms(model, found.x, smallest_part(data, plan, micro))

@@ -6,7 +6,20 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from tests.conformance.families import FAMILIES, C, flat, held, loader, net, plain, rows, sgd
+import alkit
+from tests.conformance.families import (
+    BATCH,
+    FAMILIES,
+    WIDTH,
+    C,
+    flat,
+    held,
+    loader,
+    net,
+    plain,
+    rows,
+    sgd,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 OWN = [each for each in FAMILIES if each.own_loss]
@@ -129,3 +142,50 @@ def test_a_column_of_whole_numbers_is_refused_before_the_first_step(family):
     with pytest.raises(ValueError, match="y\\[:, 0\\]"):
         family.fit(model, (x, y[:, None]), lr=0.01)
     assert torch.equal(flat(model), before)
+
+
+class Scaled(nn.Module):
+    """A layer whose input comes with a vector that belongs to all samples."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(WIDTH, C)
+
+    def forward(self, x):
+        return self.layer(x[0] * x[1].mean())
+
+
+def with_vector(length):
+    """Return a loader whose batches are ((samples, a vector for all), classes)."""
+    vector = torch.arange(float(length)) / length
+
+    def collate(samples):
+        x, y = torch.utils.data.default_collate(samples)
+        return (x, vector), y
+
+    return loader(96, shuffle=False, collate_fn=collate)
+
+
+@held("a vector for all", EXACT)
+@pytest.mark.parametrize("length", [1, 5])
+def test_a_vector_that_belongs_to_all_samples_is_not_cut(family, length):
+    torch.manual_seed(0)
+    model, data = nn.Sequential(Scaled()), with_vector(length)
+    if family.method in ("pipelearn", "elastic"):
+        with pytest.raises((TypeError, ValueError), match="a row for each sample|one tensor"):
+            family.fit(model, data)
+        return
+    expected = plain(model, list(data))
+    cuts = {} if family.method == "bp" else {"cuts": []}
+    family.fit(model, data, optimizer=sgd, lr=0.1, epochs=1, **family.one | cuts)
+    assert (flat(model) - flat(expected)).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [("1f1b", {"micro": 2, "cuts": []}), ("elastic", {}), ("pipelearn", {"workers": 1})],
+)
+def test_a_vector_as_long_as_the_batch_is_not_cut_in_silence(method, options):
+    model = nn.Sequential(Scaled())
+    with pytest.raises(ValueError, match="row for each sample"):
+        alkit.fit(model, with_vector(BATCH), method=method, progress=False, **options)
