@@ -17,7 +17,7 @@ from torch import Tensor
 
 from alkit.data.files import replacing
 
-__all__ = ["Trained", "check", "difference", "load", "restore", "save", "snapshot"]
+__all__ = ["Trained", "check", "difference", "load", "refuse", "restore", "save", "snapshot"]
 
 VERSION = 1
 # what a scheduler changes, or keeps in a group, is no mark of another optimiser
@@ -118,6 +118,11 @@ def check(
         or _optimizer_difference(there["optimizers"], here["optimizers"])
         or _text_difference(saved.get("network", network), network)
     )
+    refuse(path, different)
+
+
+def refuse(path: str | Path, different: str) -> None:
+    """Raise a ValueError if something is different in a checkpoint."""
     if different:
         raise ValueError(
             f"{path} is of another run: {different}; give another path, delete it, or go on all the"

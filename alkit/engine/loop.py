@@ -181,10 +181,7 @@ class _Kept:
         different = "" if self.anyway else difference(saved.get("behaviour", {}), here)
         if different:
             trainer.model.load_state_dict(before)
-            raise ValueError(
-                f"{self.path} is of another run: {different}; give another path, delete it, or go"
-                ' on all the same with resume="anyway"'
-            )
+            checkpoints.refuse(self.path, different)
         trainer.load(saved)
         for each, state in zip(self.generators, saved.get("generators", ()), strict=False):
             each.set_state(state)

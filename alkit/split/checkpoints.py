@@ -3,16 +3,34 @@
 Head optimisers are not in it: each device keeps its own, see `alkit.split.device`.
 """
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from alkit.engine import checkpoint
+from alkit.engine.behaviour import difference
 from alkit.split.round import RoundRecord
 
 if TYPE_CHECKING:
     from alkit.split.server import Server
 
-__all__ = ["restore", "save"]
+__all__ = ["Kept", "restore", "save"]
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What tells a run's checkpoint from another's beside its settings.
+
+    Attributes:
+        network: how it prints itself.
+        behaviour: of a network's state, see `alkit.engine.behaviour.Rows`.
+        anyway: a checkpoint of another run is gone on from.
+    """
+
+    network: str = ""
+    behaviour: Callable[[Mapping[str, Any]], dict[str, Any]] = lambda state: {}
+    anyway: bool = False
 
 
 def save(server: "Server", path: Path) -> None:
@@ -25,6 +43,8 @@ def save(server: "Server", path: Path) -> None:
     state = {
         "job": server.name,
         "settings": server.settings.plain(),
+        "network": server.kept.network,
+        "behaviour": server.kept.behaviour(server.state),
         "round": server.round,
         "state": server.state,
         "optimizers": optimizers,
@@ -42,10 +62,18 @@ def restore(server: "Server", path: Path) -> None:
     Raises:
         ValueError: it is of another run, or damaged.
     """
-    saved = checkpoint.load(path)
+    saved, kept = checkpoint.load(path), server.kept
     there = saved["settings"] | {"job": saved["job"]}
     own = server.settings.plain() | {"job": server.name}
-    checkpoint.check(path, {"settings": there}, {}, own)
+    if there["epochs"] < own["epochs"] and len(own["factors"]) == 1:
+        own["epochs"] = there["epochs"]  # the run goes on
+    found = {"settings": there, "model": saved["state"]}
+    found |= {"network": saved["network"]} if "network" in saved else {}
+    own = there if kept.anyway else own
+    checkpoint.check(path, found, {"model": server.state}, own, kept.network)
+    if not kept.anyway:
+        here = kept.behaviour(saved["state"])
+        checkpoint.refuse(path, difference(saved.get("behaviour", {}), here))
     server.state = dict(saved["state"])
     for member, rows in zip(server.members, saved["optimizers"], strict=True):
         member.choice = tuple(saved["choices"][member.index])

@@ -16,6 +16,7 @@ from alkit.data.given import in_memory
 from alkit.data.labels import are_numbers
 from alkit.data.parts import Part
 from alkit.engine.asked import Asked
+from alkit.engine.behaviour import Rows, text_of
 from alkit.engine.device import devices_named, place
 from alkit.engine.evaluate import Judged, judge
 from alkit.engine.rates import scheduled
@@ -23,6 +24,7 @@ from alkit.engine.record import Record
 from alkit.models.blocks import as_blocks
 from alkit.models.modes import evaluating
 from alkit.split.answers import Refused
+from alkit.split.checkpoints import Kept
 from alkit.split.data import normal_of
 from alkit.split.deal import deal
 from alkit.split.expect import DIVERGED
@@ -47,7 +49,6 @@ REFUSED = {
     "patience": "how many rounds there are is agreed on before the first",
     "evaluate_train": "samples stay with the devices",
     "stop_at_divergence": "a side that meets it ends the run for all",
-    "resume": "a party's own files tell whether they are of this run",
     "precision": "what crosses the wire has one type, float32",
     "settings": "give epochs=, momentum=, ... by name",
 }
@@ -98,6 +99,7 @@ def fit(asked: Asked) -> Record:
             device=asked.device,
             optimizer=asked.optimizer,
             path=None if asked.checkpoint is None else Path(asked.checkpoint),
+            kept=None if asked.checkpoint is None else _kept(blocks, asked),
             normal=normal_of(asked.data.train) if isinstance(asked.data.train, Part) else None,
             evaluate=None if asked.data.validation is None else _scorer(blocks, asked),
             **changes,
@@ -217,6 +219,16 @@ def _scorer(
         return _judge(own, asked.data.validation, asked).values
 
     return score
+
+
+def _kept(blocks: Sequence[nn.Module], asked: Asked) -> Kept:
+    own, rows = _Sequence(*copy.deepcopy(list(blocks))), Rows(asked.data.train)
+
+    def behaviour(state: Mapping[str, Any]) -> dict[str, Any]:
+        own.load_state_dict(state)
+        return rows.behaviour(SimpleNamespace(model=own, loss=nn.functional.cross_entropy))
+
+    return Kept(text_of(own), behaviour, anyway=asked.resume == "anyway")
 
 
 def _judge(model: _Sequence, part: Any, asked: Asked) -> Judged:

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from alkit.engine.caller import CallerState
 from alkit.engine.optimizers import Factory
 from alkit.split.channel import Channel
-from alkit.split.checkpoints import restore, save
+from alkit.split.checkpoints import Kept, restore, save
 from alkit.split.choosing import Choosing
 from alkit.split.expect import Expect
 from alkit.split.halves import average, state_of
@@ -61,6 +61,7 @@ class Server:
         evaluate: gives scores of a network's state, after each round: "accuracy", ...
         path: of a checkpoint, written at each round's beginning and at the end; read if it is
             there.
+        kept: tells whether a checkpoint is of this run.
         plan: attendances of a recorded run: who takes part is taken from there, and whoever is not
             in it is not waited for.
         choosing: chooses cuts and micro-batches, which are the settings' without it.
@@ -79,6 +80,7 @@ class Server:
         name: str = "",
         evaluate: Callable[[dict[str, Tensor]], dict[str, float]] | None = None,
         path: Path | None = None,
+        kept: Kept | None = None,
         plan: Sequence[Attendance] | None = None,
         choosing: Choosing | None = None,
         profile: int = 0,
@@ -88,6 +90,7 @@ class Server:
         if len(samples) != settings.devices:
             raise ValueError(f"{len(samples)} sizes for {settings.devices} devices: give one each")
         self.settings, self.name, self.path = settings, name, path
+        self.kept = kept or Kept()
         self.evaluate, self.plan, self.report = evaluate, plan, report
         self.choosing, self.profile = choosing, profile if choosing else 0
         self.condition = threading.Condition()

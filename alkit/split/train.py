@@ -26,6 +26,7 @@ from alkit.engine.optimizers import Factory
 from alkit.models.blocks import as_blocks
 from alkit.schedule.timeline import Timeline
 from alkit.split.channel import Channel, local_pair
+from alkit.split.checkpoints import Kept
 from alkit.split.device import Device, Job
 from alkit.split.networks import has_batch_norm
 from alkit.split.round import Attendance, RoundRecord
@@ -84,6 +85,7 @@ def train(
     evaluate: Callable[[dict[str, Tensor]], float | dict[str, float]] | None = None,
     plan: Sequence[Attendance] | None = None,
     path: Path | None = None,
+    kept: Kept | None = None,
     optimizer: Factory | None = None,
     **settings: Any,
 ) -> Record:
@@ -103,6 +105,7 @@ def train(
         evaluate: gives the accuracy of a state after each round, or several numbers by name.
         plan: of a record, to repeat it: devices take part where they did.
         path: of a checkpoint, see `Server`; devices keep theirs beside it, in PATH.devices.
+        kept: tells whether it is of this run.
         optimizer: called as `optimizer(parameters, lr=...)`; default SGD with momentum.
         settings: see `Settings`.
     Raises:
@@ -121,8 +124,8 @@ def train(
     samples = [len(y) for _, y in parts]
     score = None if evaluate is None else lambda state: _named(evaluate(state))
     [example, *_] = Stream(*parts[0], chosen, 0, normal).step(0, 1)
-    options: dict[str, Any] = {"example": example.x[:1], "evaluate": score, "path": path}
-    options["optimizer"] = optimizer
+    options: dict[str, Any] = {"example": example.x[:1], "evaluate": score}
+    options |= {"optimizer": optimizer, "path": path, "kept": kept}
 
     folder = None if path is None else path.with_name(f"{path.name}.devices")
     if folder is not None and path is not None and not path.exists():

@@ -56,23 +56,10 @@ FAMILIES = [
 
 EVERY = " ".join(each.method for each in FAMILIES)
 
-# What is not yet so: a promise, and the methods that do not keep it. One that does is taken out: an
-# expected failure that passes is a failure.
-OPEN = {
-    "another run": "pipelearn",
-    "anyway": "pipelearn",
-    "own generator": "pipelearn",
-}
 
-
-def held(promise: str, families: Iterable[Family] = FAMILIES) -> Any:
-    """Return pytest's parameters: a case per family, expected to fail where it is open."""
-    cases = []
-    for each in families:
-        late = each.method in OPEN.get(promise, "").split()
-        marks = [pytest.mark.xfail(reason="not yet so", strict=True)] if late else []
-        cases.append(pytest.param(each, id=each.method, marks=marks))
-    return pytest.mark.parametrize("family", cases)
+def held(families: Iterable[Family] = FAMILIES) -> Any:
+    """Return pytest's parameters: a promise is kept by these, a case each."""
+    return pytest.mark.parametrize("family", families, ids=lambda each: each.method)
 
 
 def rows(count: int = N, seed: int = 0) -> tuple[Tensor, Tensor]:

@@ -38,17 +38,17 @@ def compared(family, data):
     return set(seen)
 
 
-@held("class numbers of tensors", OWN)
+@held(OWN)
 def test_the_loss_gets_the_class_numbers_of_tensors(family):
     assert compared(family, rows(64)) == {(1, False)}
 
 
-@held("class numbers of a loader", OWN)
+@held(OWN)
 def test_the_loss_gets_the_class_numbers_of_a_loader(family):
     assert compared(family, loader(64)) == {(1, False)}
 
 
-@held("class weights", [each for each in EXACT if each.own_loss])
+@held([each for each in EXACT if each.own_loss])
 def test_class_weights_are_those_of_a_plain_loop(family):
     weighted = nn.CrossEntropyLoss(weight=torch.tensor([1.0, 5.0, 20.0]))
     data, model = rows(64), net()
@@ -57,7 +57,7 @@ def test_class_weights_are_those_of_a_plain_loop(family):
     torch.testing.assert_close(flat(model), flat(truth))
 
 
-@held("own sum", [each for each in EXACT if each.own_loss])
+@held([each for each in EXACT if each.own_loss])
 def test_a_loss_that_does_not_say_what_it_is_over_is_exact_or_refused(family):
     def summed(scores, y):
         return cross_entropy(scores, y, reduction="sum")
@@ -75,7 +75,7 @@ def test_a_loss_that_does_not_say_what_it_is_over_is_exact_or_refused(family):
     torch.testing.assert_close(flat(model), flat(truth))
 
 
-@held("one step", EXACT)
+@held(EXACT)
 def test_a_step_is_the_plain_loop_s(family):
     data, model = rows(64), net()
     truth = plain(model, [data])
@@ -83,7 +83,7 @@ def test_a_step_is_the_plain_loop_s(family):
     torch.testing.assert_close(flat(model), flat(truth))
 
 
-@held("whole numbers", [each for each in FAMILIES if each.method != "dtp"])  # no inverse
+@held([each for each in FAMILIES if each.method != "dtp"])  # no inverse
 def test_whole_numbers_reach_the_first_block_as_they_are(family):
     seen = []
 
@@ -104,13 +104,13 @@ def test_whole_numbers_reach_the_first_block_as_they_are(family):
     assert record.predict(ids[:5]).shape == (5, C)
 
 
-@held("more scores than labels")
+@held()
 def test_a_head_may_be_wider_than_the_labels(family):
     record = family.fit(net(10), loader())
     assert record.predict(rows(5)[0]).shape == (5, 10)
 
 
-@held("labels from one")
+@held()
 def test_labels_from_one_are_refused_before_the_first_step(family):
     x, y = rows()
     model = net()
@@ -120,21 +120,21 @@ def test_labels_from_one_are_refused_before_the_first_step(family):
     assert torch.equal(flat(model), before)
 
 
-@held("numpy")
+@held()
 def test_numpy_is_read(family):
     x, y = (each.numpy() for each in rows())
     record = family.fit(net(), (x, y))
     assert record.predict(rows(5)[0]).shape == (5, C)
 
 
-@held("words")
+@held()
 def test_labels_that_are_words_are_kept(family):
     x, y = rows()
     record = family.fit(net(), (x, np.array(["ant", "bee", "cow"])[y]))
     assert record.classes == ("ant", "bee", "cow")
 
 
-@held("column of labels")
+@held()
 def test_a_column_of_whole_numbers_is_refused_before_the_first_step(family):
     x, y = rows(64)
     model = net()
@@ -166,7 +166,7 @@ def with_vector(length):
     return loader(96, shuffle=False, collate_fn=collate)
 
 
-@held("a vector for all", EXACT)
+@held(EXACT)
 @pytest.mark.parametrize("length", [1, 5])
 def test_a_vector_that_belongs_to_all_samples_is_not_cut(family, length):
     torch.manual_seed(0)

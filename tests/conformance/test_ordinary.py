@@ -10,7 +10,7 @@ from tests.conformance.families import FAMILIES, C, N, accuracy, held, loader, n
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
-@held("ordinary call")
+@held()
 def test_a_shuffled_loader_and_nothing_else(family):
     model = net()
     record = family.fit(model, loader())
@@ -18,13 +18,13 @@ def test_a_shuffled_loader_and_nothing_else(family):
     assert torch.isfinite(record.losses).all()
 
 
-@held("all samples")
+@held()
 def test_all_samples_are_trained_once_an_epoch(family):
     record = family.fit(net(), loader(), epochs=2)
     assert record.history.samples.tolist() == [N, N]
 
 
-@held("in place")
+@held()
 def test_the_user_s_network_is_the_record_s(family):
     model = net()
     record = family.fit(model, loader(), lr=0.01)
@@ -33,7 +33,7 @@ def test_the_user_s_network_is_the_record_s(family):
         torch.testing.assert_close(model(rows(9)[0]), record.predict(rows(9)[0]))
 
 
-@held("head kept")
+@held()
 def test_a_trained_network_keeps_its_accuracy(family):
     x, y = rows()
     model = net()
@@ -48,7 +48,7 @@ def test_a_trained_network_keeps_its_accuracy(family):
     assert accuracy(record.predict(x), y) == pytest.approx(before, abs=0.02)
 
 
-@held("a Dataset")
+@held()
 def test_a_dataset_is_as_good_as_its_loader(family):
     data = [(x, int(y)) for x, y in zip(*rows(), strict=True)]
 
@@ -63,7 +63,7 @@ def test_a_dataset_is_as_good_as_its_loader(family):
     assert record.predict(rows(5)[0]).shape == (5, C)
 
 
-@held("a stream")
+@held()
 def test_an_iterable_gives_batches_without_rows(family):
     class Stream(torch.utils.data.IterableDataset):
         def __iter__(self):

@@ -37,7 +37,7 @@ def trained(family, kind, dropout):
     return record.history.loss.tolist(), flat(nn.ModuleList(blocks))
 
 
-@held("recomputation")
+@held()
 @pytest.mark.parametrize("dropout", [0.0, 0.5])
 @pytest.mark.parametrize("kind", ["recomputed", "nested", "reentrant"])
 def test_what_is_recomputed_is_what_was_computed(family, kind, dropout):

@@ -18,7 +18,7 @@ def blocks(*between: nn.Module) -> nn.Sequential:
     )
 
 
-@held("modes", BACKPROP)
+@held(BACKPROP)
 def test_a_frozen_batchnorm_in_evaluation_mode_stays_so(family):
     norm = nn.BatchNorm1d(16)
     norm.running_mean += 0.5
@@ -31,7 +31,7 @@ def test_a_frozen_batchnorm_in_evaluation_mode_stays_so(family):
     assert model.training
 
 
-@held("trains in training mode", BACKPROP)
+@held(BACKPROP)
 def test_a_network_in_evaluation_mode_is_trained_as_every_other(family):
     norm = nn.BatchNorm1d(16)
     model = blocks(norm).eval()
@@ -40,7 +40,7 @@ def test_a_network_in_evaluation_mode_is_trained_as_every_other(family):
     assert not model.training
 
 
-@held("buffers", BACKPROP)
+@held(BACKPROP)
 def test_a_buffer_that_is_assigned_stays_assigned(family):
     class Counts(nn.Module):
         def __init__(self):
@@ -57,7 +57,7 @@ def test_a_buffer_that_is_assigned_stays_assigned(family):
     assert counts.n >= 4
 
 
-@held("chance", BACKPROP)
+@held(BACKPROP)
 def test_noise_of_a_function_depends_on_the_seed_alone(family):
     class Noisy(nn.Module):
         def forward(self, x):
@@ -72,7 +72,7 @@ def test_noise_of_a_function_depends_on_the_seed_alone(family):
     assert torch.equal(*found)
 
 
-@held("no gradient", [each for each in FAMILIES if each.method in ("bp", "seq", "1f1b", "elastic")])
+@held([each for each in FAMILIES if each.method in ("bp", "seq", "1f1b", "elastic")])
 def test_a_module_that_gets_no_gradient_is_named(family):
     class Cut(nn.Module):
         def forward(self, x):
@@ -82,7 +82,7 @@ def test_a_module_that_gets_no_gradient_is_named(family):
         family.fit(blocks(Cut()), rows(64))
 
 
-@held("not a number", [each for each in FAMILIES if each.own_loss])
+@held([each for each in FAMILIES if each.own_loss])
 def test_an_epoch_without_a_number_is_never_the_best(family):
     calls = []
 
@@ -99,7 +99,7 @@ def test_an_epoch_without_a_number_is_never_the_best(family):
     assert record.best_epoch > 1
 
 
-@held("nan scores")
+@held()
 def test_scores_that_are_no_numbers_are_wrong_answers(family):
     from alkit.engine.evaluate import right
 
@@ -107,7 +107,7 @@ def test_scores_that_are_no_numbers_are_wrong_answers(family):
     assert right(scores, torch.zeros(4, dtype=torch.int64)).sum() == 0
 
 
-@held("resume")
+@held()
 def test_a_resumed_run_with_a_shuffled_loader_is_the_uninterrupted_one(family, tmp_path):
     class Stopped(Exception):
         pass
@@ -146,7 +146,7 @@ def other(kind):
 
 
 @pytest.mark.parametrize("kind", ["inputs", "activation", "dropout's rate", "targets"])
-@held("another run")
+@held()
 def test_a_checkpoint_of_another_run_is_refused(family, kind, tmp_path):
     if (family.method, kind) == ("dtp", "dropout's rate"):
         pytest.skip("dropout has no inverse")
@@ -162,7 +162,7 @@ def test_a_checkpoint_of_another_run_is_refused(family, kind, tmp_path):
     assert torch.equal(flat(model), before)
 
 
-@held("another loss", [each for each in FAMILIES if each.own_loss])
+@held([each for each in FAMILIES if each.own_loss])
 def test_a_checkpoint_of_another_loss_is_refused(family, tmp_path):
     options = {"epochs": 2, "checkpoint": tmp_path / "run.pt", "lr": 0.01}
     family.fit(net(), rows(70), loss=nn.CrossEntropyLoss(), **options)
@@ -170,7 +170,7 @@ def test_a_checkpoint_of_another_loss_is_refused(family, tmp_path):
         family.fit(net(), rows(70), loss=nn.CrossEntropyLoss(label_smoothing=0.5), **options)
 
 
-@held("anyway")
+@held()
 def test_a_checkpoint_of_another_run_is_gone_on_from_if_that_is_said(family, tmp_path):
     options = {"epochs": 2, "checkpoint": tmp_path / "run.pt", "lr": 0.01}
     family.fit(net(), rows(70), **options)
@@ -178,7 +178,7 @@ def test_a_checkpoint_of_another_run_is_gone_on_from_if_that_is_said(family, tmp
     assert len(family.fit(model, data, resume="anyway", **options).history) == 2
 
 
-@held("own generator")
+@held()
 def test_the_user_s_generator_goes_on_where_it_was(family, tmp_path):
     def run(path, *epochs):
         for count in epochs:

@@ -60,7 +60,7 @@ def test_a_sentence_before_the_first_step(what, family):
         assert all(map(torch.equal, before, made.parameters()))
 
 
-@held("empty batch")
+@held()
 def test_an_empty_batch_among_others_is_named(family):
     with pytest.raises(ValueError, match="batch 1 has no samples"):
         family.fit(net(), [(X[:8], Y[:8]), (X[:0], Y[:0])])
@@ -88,7 +88,7 @@ class ByName(nn.Module):
         return self.body(pixels)
 
 
-@held("by name")
+@held()
 def test_one_argument_by_its_name(family):
     if family.method in ("pipelearn", "dtp"):
         pytest.skip("it sends one tensor, or has no inverse")
@@ -121,7 +121,7 @@ def test_what_is_taken(what, family):
     assert np.isfinite(family.fit(model(), (X, Y), **options).history.loss).all()
 
 
-@held("volumes")
+@held()
 def test_volumes_have_no_channels_to_put_last(family):
     if family.method == "dtp":
         pytest.skip("Conv3d has no inverse here")
