@@ -15,12 +15,12 @@ from alkit.al.stages import updating
 from alkit.al.trainer import Trainer
 from alkit.data.labels import are_shares
 from alkit.data.seeds import drawing_from, generator_for
-from alkit.engine.asked import Asked, fit_on_ranks, meet
 from alkit.engine.compiled import compile_blocks
 from alkit.engine.device import device_of, spread
 from alkit.engine.evaluate import by_column
-from alkit.engine.loop import Plan, train_epochs
+from alkit.engine.loop import Plan
 from alkit.engine.record import Record
+from alkit.engine.request import Request, fit_on_ranks, meet
 from alkit.engine.steps import Steps
 
 __all__ = ["fit", "model_of", "recipe_for"]
@@ -29,53 +29,43 @@ __all__ = ["fit", "model_of", "recipe_for"]
 KEYWORD = Parameter.KEYWORD_ONLY
 
 
-def fit(asked: Asked) -> Record:
+def fit(request: Request) -> Record:
     """Run what was asked: a model as it is, or blocks, of which one is made.
 
     Settings are those of `to_al`, or with "bp" of `to_bp`, beside lr and optimizer: recipe,
     code_dim, pool, read, head; and num_classes, for a network without a head.
     """
-    asked.refuse("micro", why="its batches stay whole")
-    asked.refuse("settings", why="give recipe=, code_dim= or pool= by name")
-    if asked.method != "al_pipeline":
-        asked.refuse("ranks", why="of its family only al_pipeline runs on ranks")
-    with drawing_from(generator_for("made", asked.plan.seed).get_state()):
-        model = model_of(asked)  # what is added begins with weights of the seed
-    if asked.on_ranks and asked.plan.precision == "float16":
-        asked.refuse("precision", why="ranks keep no scales: give bfloat16")
-    if asked.ranks > 1:
-        return fit_on_ranks(_fit, model, asked)
-    return _fit(model, asked)
+    request.refuse("micro", why="its batches stay whole")
+    request.refuse("settings", why="give recipe=, code_dim= or pool= by name")
+    if request.method != "al_pipeline":
+        request.refuse("ranks", why="of its family only al_pipeline runs on ranks")
+    with drawing_from(generator_for("made", request.plan.seed).get_state()):
+        model = model_of(request)  # what is added begins with weights of the seed
+    if request.on_ranks and request.plan.precision == "float16":
+        request.refuse("precision", why="ranks keep no scales: give bfloat16")
+    if request.ranks > 1:
+        return fit_on_ranks(_fit, model, request)
+    return _fit(model, request)
 
 
-def _fit(model: ALModel | BPModel, asked: Asked) -> Record:
-    executor = asked.executor or ("ranks" if asked.ranks > 1 else "threads")
-    plan = asked.plan
-    if asked.compile:
+def _fit(model: ALModel | BPModel, request: Request) -> Record:
+    executor = request.executor or ("ranks" if request.ranks > 1 else "threads")
+    plan = request.plan
+    if request.compile:
         compile_blocks(model if isinstance(model, BPModel) else [layer.enc.f for layer in model])
     trainer = Trainer(
-        spread(model, asked.own_device),
-        asked.method,
-        workers=asked.workers,
-        threads=asked.threads,
+        spread(model, request.own_device),
+        request.method,
+        workers=request.workers,
+        threads=request.threads,
         executor=executor,
         seed=plan.seed,
-        cuts=asked.cuts,
-        exits=asked.exits,
+        cuts=request.cuts,
+        exits=request.exits,
     )
     with _stepping(model, plan):
-        return train_epochs(
-            trainer,
-            asked.data,
-            plan,
-            identity={"threads": asked.threads, "exits": asked.exits},
-            checkpoint=asked.checkpoint,
-            anyway=asked.resume == "anyway",
-            tensorboard=asked.tensorboard,
-            progress=asked.progress,
-            group=meet(executor, model),
-            metrics=asked.metrics,
-        )
+        identity = {"threads": request.threads, "exits": request.exits}
+        return request.train(trainer, meet(executor, model), identity=identity)
 
 
 @contextmanager
@@ -95,34 +85,34 @@ def _stepping(model: ALModel | BPModel, plan: Plan) -> Iterator[None]:
             part.steps = steps
 
 
-def model_of(asked: Asked) -> ALModel | BPModel:
+def model_of(request: Request) -> ALModel | BPModel:
     """Return the model itself, or what is made of blocks."""
-    if isinstance(asked.model, ALModel | BPModel):
-        asked.refuse("loss", "optimizer", "lr", why="the model has its own")
-        asked.no_changes("they are for blocks, of which a model is made")
-        return asked.model
-    made = to_bp if asked.method == "bp" else to_al
+    if isinstance(request.model, ALModel | BPModel):
+        request.refuse("loss", "optimizer", "lr", why="the model has its own")
+        request.no_changes("they are for blocks, of which a model is made")
+        return request.model
+    made = to_bp if request.method == "bp" else to_al
     known = [name for name, each in signature(made).parameters.items() if each.kind == KEYWORD]
-    if unknown := [name for name in asked.changes if name not in (*known, "num_classes")]:
+    if unknown := [name for name in request.changes if name not in (*known, "num_classes")]:
         raise TypeError(f"unknown settings {', '.join(unknown)}: there are {', '.join(known)}")
-    options = asked.given_options(lr="lr", optimizer="optimizer") | dict(asked.changes)
-    assert asked.sample is not None
-    sample, y = asked.sample
+    options = request.given_options(lr="lr", optimizer="optimizer") | dict(request.changes)
+    assert request.sample is not None
+    sample, y = request.sample
     options.pop("num_classes", None)
-    classes = asked.classes
-    if asked.method != "bp":
+    classes = request.classes
+    if request.method != "bp":
         if classes is None:
             raise ValueError(
                 "the last block gives no scores (B, C), and label codes are of one label a sample:"
                 " give num_classes= for a network without a head, numbers as rows (B, 1); labels of"
                 " pixels or tokens are for the other methods"
             )
-        options = {"recipe": recipe_for(y, asked.loss)} | options
-        return to_al(asked.model, classes, sample, loss=asked.loss, **options)
+        options = {"recipe": recipe_for(y, request.loss)} | options
+        return to_al(request.model, classes, sample, loss=request.loss, **options)
     if classes is None:  # the loss compares what the blocks give
         options = {"head": nn.Identity()} | options
-    model = to_bp(asked.model, classes or 1, sample, **options)
-    model.loss_fn = asked.loss or model.loss_fn
+    model = to_bp(request.model, classes or 1, sample, **options)
+    model.loss_fn = request.loss or model.loss_fn
     return model
 
 

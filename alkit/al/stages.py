@@ -18,7 +18,7 @@ from alkit.data import tree
 from alkit.data.pairs import as_pair
 from alkit.engine.device import device_of, place
 from alkit.engine.ledger import Ledger
-from alkit.engine.losses import Losses
+from alkit.engine.loss_log import LossLog
 from alkit.engine.random import random_from
 from alkit.engine.steps import check_reached
 
@@ -51,7 +51,7 @@ class Epoch:
             if model.head is not None:
                 self.stages.append(ModelStage(self, model.head, len(model)))
         self.by_stage = [
-            Losses(partial(self._diverged, stage) if check_finite else None)
+            LossLog(partial(self._diverged, stage) if check_finite else None)
             for stage in range(len(self.stages))
         ]
         if ledgers is not None and len(ledgers) != len(self.stages):

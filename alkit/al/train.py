@@ -22,14 +22,14 @@ from alkit.schedule.cuts import balanced_cuts
 from alkit.schedule.task import Schedule
 from alkit.schedule.timeline import Timeline
 
-__all__ = ["EpochRecord", "full_state", "schedule_for", "train_epoch"]
+__all__ = ["Trained", "full_state", "schedule_for", "train_epoch"]
 
 AL_MODES = ("al", "al_m", "al_fm", "al_pipeline")
 PROBE_BATCHES = 2  # run in al's order to time the layers, before a pipeline of few workers is cut
 
 
 @dataclass(frozen=True, repr=False)
-class EpochRecord(Brief):
+class Trained(Brief):
     """What an epoch left behind.
 
     Attributes:
@@ -62,7 +62,7 @@ def train_epoch(
     check_finite: bool = True,
     ledgers: Sequence[Ledger] | None = None,
     executor: str = "threads",
-) -> EpochRecord:
+) -> Trained:
     """Train `model` once on every batch; all AL modes end in the same bits.
 
     Args:
@@ -118,9 +118,7 @@ def train_epoch(
         model.layer_seconds = timeline.stage_s()
     seconds = time.perf_counter() - start_s
     own_cuts = tuple(cuts or ())
-    return EpochRecord(
-        run.losses(), timeline, run.samples, seconds, own_cuts, head=run.head_losses()
-    )
+    return Trained(run.losses(), timeline, run.samples, seconds, own_cuts, head=run.head_losses())
 
 
 def schedule_for(

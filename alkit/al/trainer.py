@@ -13,7 +13,7 @@ from alkit.al.label_side import stalled
 from alkit.al.layers import label_rows
 from alkit.al.model import ALModel
 from alkit.al.stages import updating
-from alkit.al.train import EpochRecord, train_epoch
+from alkit.al.train import Trained, train_epoch
 from alkit.data.given import Splits
 from alkit.engine import trainer
 from alkit.engine.evaluate import evaluate, judge
@@ -56,12 +56,12 @@ class Trainer(trainer.Trainer):
         assert whole is not None
         return whole.loss_fn(scores, y)
 
-    def train(self, batches: Iterable[tuple[Any, Tensor]]) -> EpochRecord:
+    def train(self, batches: Iterable[tuple[Any, Tensor]]) -> Trained:
         """Train once on every batch."""
         options: dict[str, Any] = {"cuts": self.cuts, "seed": self.seed, "executor": self.executor}
         return train_epoch(self.model, batches, self.method, self.workers, self.threads, **options)
 
-    def row(self, trained: EpochRecord) -> dict[str, float]:
+    def row(self, trained: Trained) -> dict[str, float]:
         """Return both losses of every layer, from 1, and the head's."""
         row = {} if trained.head is None else {"head": trained.head.mean().item()}
         per_layer = trained.losses.mean(0)
@@ -102,7 +102,7 @@ class Trainer(trainer.Trainer):
         for each, scale in zip(scalers, saved["scales"], strict=True):
             each.load_state_dict(scale)
 
-    def shown(self, trained: EpochRecord) -> dict[str, float]:
+    def shown(self, trained: Trained) -> dict[str, float]:
         """Return the mean of each kind of loss."""
         means = trained.losses.mean((0, 1)).tolist()
         names = ("associated", "autoencoder") if len(means) == 2 else ("loss",)

@@ -6,16 +6,16 @@ train, share, trainer, fit          an epoch on any executor; ranks; behind `alk
 """
 
 from alkit.delayed.methods import METHODS, Method
-from alkit.delayed.modules import Module, Pipeline, even_cuts, sgd
+from alkit.delayed.modules import Pipeline, Span, even_cuts, sgd
 from alkit.delayed.schedules import schedule_for
-from alkit.delayed.train import Record, train, train_epoch
+from alkit.delayed.train import Trained, train, train_epoch
 
 __all__ = [
     "METHODS",
     "Method",
-    "Module",
+    "Span",
     "Pipeline",
-    "Record",
+    "Trained",
     "even_cuts",
     "schedule_for",
     "sgd",

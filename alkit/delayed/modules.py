@@ -16,13 +16,13 @@ from alkit.engine.random import random_from
 from alkit.models.blocks import as_blocks
 from alkit.models.modes import evaluating
 
-__all__ = ["Module", "Pipeline", "even_cuts", "sgd"]
+__all__ = ["Span", "Pipeline", "even_cuts", "sgd"]
 
 Loss = Callable[[Any, Any], Tensor]
 Optimizer = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 
 
-class Module(nn.Module):
+class Span(nn.Module):
     """Neighbouring blocks that run as one stage.
 
     Args:
@@ -77,9 +77,9 @@ class Pipeline(nn.Module):
         _check_cuts(cuts, len(blocks))
         bounds = [0, *cuts, len(blocks)]
         modules = nn.ModuleList(
-            Module(blocks[low:high], low) for low, high in zip(bounds, bounds[1:], strict=False)
+            Span(blocks[low:high], low) for low, high in zip(bounds, bounds[1:], strict=False)
         )
-        self.modules_in_row = cast("Sequence[Module]", modules)
+        self.modules_in_row = cast("Sequence[Span]", modules)
         self.loss_fn, self.cuts = loss, tuple(cuts)
         _check_shared(self)
         self.rates = [1.0] * len(self) if rates is None else list(rates)
@@ -97,10 +97,10 @@ class Pipeline(nn.Module):
     def __len__(self) -> int:
         return len(self.modules_in_row)
 
-    def __iter__(self) -> Iterator[Module]:
+    def __iter__(self) -> Iterator[Span]:
         return iter(self.modules_in_row)
 
-    def __getitem__(self, index: int) -> Module:
+    def __getitem__(self, index: int) -> Span:
         return self.modules_in_row[index]
 
     def named_optimizers(self) -> dict[str, torch.optim.Optimizer | None]:

@@ -25,7 +25,7 @@ from alkit.delayed.modules import Pipeline
 from alkit.delayed.options import Options
 from alkit.delayed.weights import Versions
 from alkit.engine.device import device_of, place
-from alkit.engine.losses import Losses
+from alkit.engine.loss_log import LossLog
 from alkit.engine.recomputed import entered
 from alkit.engine.reduction import mean_of_replicas, shares
 from alkit.engine.stage import Inputs
@@ -77,7 +77,7 @@ class ModuleStage:
         self.peak_flights = self.input_bytes = 0
         self.forwarded = -1
         self.gradients: dict[str, Tensor] = {}
-        self.losses = Losses(self._diverged if options.check_finite else None)
+        self.losses = LossLog(self._diverged if options.check_finite else None)
         self.loss = torch.zeros(())  # of the batch's micro-batches so far
         self.inputs = Inputs(self.module)
         self.writes = True  # whether a module that runs again changed its last input in place

@@ -23,13 +23,13 @@ from alkit.engine.reduction import check_reduction
 from alkit.schedule.task import free_workers
 from alkit.schedule.timeline import Timeline
 
-__all__ = ["EXECUTORS", "Record", "train", "train_epoch"]
+__all__ = ["EXECUTORS", "Trained", "train", "train_epoch"]
 
 EXECUTORS = ("single", "threads", "ranks")
 
 
 @dataclass(frozen=True, repr=False)
-class Record(Brief):
+class Trained(Brief):
     """What an epoch left behind.
 
     Attributes:
@@ -64,7 +64,7 @@ def train(
     optimizer: Optimizer = sgd,
     rates: Sequence[float] | None = None,
     **settings: Any,
-) -> Record:
+) -> Trained:
     """Cut `blocks` into modules and train them, in place, once on every batch.
 
     Args:
@@ -90,7 +90,7 @@ def train_epoch(
     drain: bool = True,
     replicas: int = 1,
     **settings: Any,
-) -> Record:
+) -> Trained:
     """Train once on every batch; all executors end in the same bits.
 
     Args:
@@ -135,7 +135,7 @@ def train_epoch(
     synchronize(pipeline)
     losses = stages[-1].losses.rows().squeeze(1)
     pipeline.batches_trained += feed.batches
-    return Record(
+    return Trained(
         losses=losses,
         timeline=timeline,
         samples=feed.samples,

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from alkit.delayed.modules import Pipeline
-from alkit.delayed.train import Record, train_epoch
+from alkit.delayed.train import Trained, train_epoch
 from alkit.engine import trainer
 
 __all__ = ["Trainer"]
@@ -35,6 +35,6 @@ class Trainer(trainer.Trainer):
         """Return the pipeline's loss."""
         return self.model.loss_fn(scores, y)
 
-    def train(self, batches: Iterable[tuple[Any, Tensor]]) -> Record:
+    def train(self, batches: Iterable[tuple[Any, Tensor]]) -> Trained:
         """Train once on every batch."""
         return train_epoch(self.model, batches, self.method, self.executor, **self.settings)

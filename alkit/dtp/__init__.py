@@ -5,8 +5,9 @@ record = alkit.fit(net, data, method="dtp", ranks=2)
 
 invertible, block, networks         parts with their inverses, blocks, the published networks
 convert                             feedback for torch's own modules
-losses, closed, targets, angles     what feedback learns, how targets come down, beside backprop
+losses, closed_form, targets        what feedback learns, and how targets come down
 feedback, direct, noise             one block's loop
+angles                              beside backprop
 stages, trainer, assign, fit        blocks as stages of the engine, who runs what, a run
 """
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from alkit.dtp import closed, losses
+from alkit.dtp import closed_form, losses
 from alkit.dtp.block import Block
 from alkit.dtp.networks import Net, Pass
 from alkit.dtp.noise import Noise, noise_for
@@ -123,10 +123,10 @@ class BlockFeedback:
         loss_of: Callable[..., Tensor]
         gradient_of: Callable[..., tuple[Tensor, Tensor]]
         if self.loss == "reconstruction":
-            loss_of, gradient_of = losses.reconstruction, closed.reconstruction_gradient
+            loss_of, gradient_of = losses.reconstruction, closed_form.reconstruction_gradient
         else:
             given = x, y, notes, dx, noise.draw(y, sigma, "y")
-            loss_of, gradient_of = losses.l_drl, closed.l_drl_gradient
+            loss_of, gradient_of = losses.l_drl, closed_form.l_drl_gradient
             options |= {"base": base, "expected": self.settings.form == "expected"}
         if self._closed(block):
             loss, gradient = gradient_of(block, *given, **options)

@@ -18,11 +18,11 @@ from alkit.dtp.convert import from_blocks
 from alkit.dtp.networks import Net
 from alkit.dtp.settings import Settings
 from alkit.dtp.trainer import Trainer, feedback_for
-from alkit.engine.asked import Asked, fit_on_ranks, meet
 from alkit.engine.device import place
-from alkit.engine.loop import Plan, train_epochs
+from alkit.engine.loop import Plan
 from alkit.engine.rank_device import place_whole
 from alkit.engine.record import Record
+from alkit.engine.request import Request, fit_on_ranks, meet
 
 __all__ = ["Details", "digest", "fit", "model_of"]
 
@@ -51,50 +51,50 @@ class Details(Brief):
     digest: str
 
 
-def model_of(asked: Asked) -> Net:
+def model_of(request: Request) -> Net:
     """Return the network itself, or what is made of blocks."""
-    if isinstance(asked.model, Net):
-        asked.refuse("loss", why="the network has its own")
-        return asked.model
-    return from_blocks(asked.model, loss=asked.loss or cross_entropy, seed=asked.plan.seed)
+    if isinstance(request.model, Net):
+        request.refuse("loss", why="the network has its own")
+        return request.model
+    return from_blocks(request.model, loss=request.loss or cross_entropy, seed=request.plan.seed)
 
 
-def fit(asked: Asked) -> Record:
+def fit(request: Request) -> Record:
     """Run what was asked: a `Net` of `alkit.dtp.network`, or blocks, for which feedback is made.
 
     Settings are those of `alkit.dtp.Settings`.
     """
     words = ("cuts", "micro", "exits", "accumulate", "compile")
-    asked.refuse(*words, why="see alkit.dtp.Settings for its own")
-    asked.refuse("precision", why="feedback's gradients are float32, narrower ones are untried")
-    if asked.on_ranks and asked.method in ("bp", "ddtp"):
+    request.refuse(*words, why="see alkit.dtp.Settings for its own")
+    request.refuse("precision", why="feedback's gradients are float32, narrower ones are untried")
+    if request.on_ranks and request.method in ("bp", "ddtp"):
         why = {"bp": "bp has no feedback loops", "ddtp": "ddtp's loops need all later blocks"}
-        raise ValueError(f"{why[asked.method]}, so ranks can't share them: give workers=")
-    net = model_of(asked)
-    if asked.ranks == 1:
-        return _fit(net, asked)
+        raise ValueError(f"{why[request.method]}, so ranks can't share them: give workers=")
+    net = model_of(request)
+    if request.ranks == 1:
+        return _fit(net, request)
     # what is wrong is said before a start, and DDTP's maps are made
-    feedback_for(net, _settings(asked), place(first_samples(asked.data.train, 1)[0], net))
-    return fit_on_ranks(_fit, net, asked)
+    feedback_for(net, _settings(request), place(first_samples(request.data.train, 1)[0], net))
+    return fit_on_ranks(_fit, net, request)
 
 
-def _fit(net: Net, asked: Asked) -> Record:
-    own = _settings(asked)
+def _fit(net: Net, request: Request) -> Record:
+    own = _settings(request)
     plan = replace(
-        asked.plan,
+        request.plan,
         epochs=own.epochs,
         batch_size=own.batch,
         seed=own.seed,
         augment=own.augment,
         clip=None,
     )
-    place_whole(net, asked.own_device, on_ranks=asked.on_ranks)
-    group = meet("ranks" if asked.on_ranks else "single", net)
-    sample, length = place(first_samples(asked.data.train, own.batch)[0], net), 0
+    place_whole(net, request.own_device, on_ranks=request.on_ranks)
+    group = meet("ranks" if request.on_ranks else "single", net)
+    sample, length = place(first_samples(request.data.train, own.batch)[0], net), 0
     if own.schedule == "cosine":
-        own, length = _length(plan, own, asked)
+        own, length = _length(plan, own, request)
     by_steps = {} if own.schedule == "none" else {"scheduler": own.schedule}
-    workers = asked.workers or (len(net) if asked.executor == "threads" else 1)
+    workers = request.workers or (len(net) if request.executor == "threads" else 1)
     trainer = Trainer(
         net,
         own,
@@ -102,20 +102,10 @@ def _fit(net: Net, asked: Asked) -> Record:
         own.epochs * length,
         workers=workers,
         group=group,
-        factory=asked.optimizer,
+        factory=request.optimizer,
     )
-    record = train_epochs(
-        trainer,
-        asked.data,
-        plan,
-        identity=own.plain() | {"network": str(net.blocks)} | by_steps,
-        checkpoint=asked.checkpoint,
-        anyway=asked.resume == "anyway",
-        tensorboard=asked.tensorboard,
-        progress=asked.progress,
-        group=group,
-        metrics=asked.metrics,
-    )
+    same = own.plain() | {"network": str(net.blocks)} | by_steps
+    record = request.train(trainer, group, plan=plan, identity=same)
     learned = {n: torch.cat(parts) for n, parts in trainer.feedback_losses.items()}
     details = Details(
         feedback_losses=learned,
@@ -128,26 +118,26 @@ def _fit(net: Net, asked: Asked) -> Record:
     return replace(record, details=details)
 
 
-def _settings(asked: Asked) -> Settings:
-    changes = asked.given_options(**NAMES) | dict(asked.changes) | {"method": asked.method}
-    if asked.one_lr is not None:
-        changes["lr"] = asked.one_lr
-    if asked.optimizer is not None or asked.plan.scheduler != "constant":
+def _settings(request: Request) -> Settings:
+    changes = request.given_options(**NAMES) | dict(request.changes) | {"method": request.method}
+    if request.one_lr is not None:
+        changes["lr"] = request.one_lr
+    if request.optimizer is not None or request.plan.scheduler != "constant":
         changes.setdefault("schedule", "none")  # what is the user's alone moves the rate
-    return changed(asked.settings or Settings, changes)
+    return changed(request.settings or Settings, changes)
 
 
-def _length(plan: Plan, own: Settings, asked: Asked) -> tuple[Settings, int]:
+def _length(plan: Plan, own: Settings, request: Request) -> tuple[Settings, int]:
     """Return how many batches an epoch has, for a rate that falls over all steps.
 
     Raises:
         ValueError: that rate was asked for, and the batches have no length.
     """
-    batches: Iterable[Any] = plan.batches(asked.data.train, 0)
+    batches: Iterable[Any] = plan.batches(request.data.train, 0)
     try:
         return own, len(batches)  # type: ignore[arg-type]
     except TypeError as error:
-        if "schedule" in asked.changes or asked.settings is not None:
+        if "schedule" in request.changes or request.settings is not None:
             raise ValueError(
                 "schedule is 'cosine', which needs the number of batches, and these have no length:"
                 " give schedule='none', or a DataLoader of a Dataset"

@@ -41,8 +41,9 @@ class Settings:
         feedback_optimizer, feedback_lr, feedback_momentum: of each feedback's own optimiser, which
             goes on from batch to batch.
         form: of feedback gradients: "closed" or "expected" (of L-DRL: less noise, less work), see
-            `alkit.dtp.closed`, where a block's feedback has one weight; "autograd"; or "published",
-            which also runs the clean forward pass in every iteration. Not of ddtp, nor is `index`.
+            `alkit.dtp.closed_form`, where a block's feedback has one weight; "autograd"; or
+            "published", which also runs the clean forward pass in every iteration. Not of ddtp, nor
+            is `index`.
         noise: "normal", or "orthogonal", which averages out sooner; see `alkit.dtp.noise`.
         index: places for unpooling in the loss: "own" of the noisy pass, as published, or "frozen".
         symmetric: begin with feedback weights that are copies of the forward's, and no biases.

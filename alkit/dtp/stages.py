@@ -19,7 +19,7 @@ from alkit.dtp.optimizers import optimizer
 from alkit.dtp.settings import Settings
 from alkit.dtp.targets import RULES, output_target
 from alkit.engine.device import device_of, place
-from alkit.engine.losses import Losses
+from alkit.engine.loss_log import LossLog
 from alkit.engine.optimizers import Factory, made, step_at
 
 __all__ = ["BackpropStage", "TargetStage"]
@@ -51,7 +51,7 @@ class TargetStage:
         self.optimizer = made(make, named, lr=own.lr)
         self.learned: list[Tensor] = []
 
-    def begin(self, losses: Losses, step: int, factor: Callable[[int], float], run: Pass) -> None:
+    def begin(self, losses: LossLog, step: int, factor: Callable[[int], float], run: Pass) -> None:
         """Begin an epoch, in which the stages of a process share what they keep of a batch."""
         self.losses, self.first, self.factor, self.run = losses, step, factor, run
         self.learned = []

@@ -26,7 +26,7 @@ from alkit.engine.device import place
 from alkit.engine.evaluate import Judged, Metrics, judge
 from alkit.engine.group import Group
 from alkit.engine.local import run_single, run_threads
-from alkit.engine.losses import Losses
+from alkit.engine.loss_log import LossLog
 from alkit.engine.optimizers import Factory
 from alkit.engine.ranks import merged, run_ranks
 from alkit.schedule.targets import target_propagation
@@ -126,7 +126,7 @@ class Trainer(trainer.Trainer):
             NotFinite: a loss or a weight is not.
         """
         empty: list[Any] = [[None] * len(self.model) for _ in range(3)]
-        losses, kept = Losses(self._diverged), Pass(*empty)
+        losses, kept = LossLog(self._diverged), Pass(*empty)
         start_s = time.perf_counter()
         for stage in self.stages:
             stage.begin(losses, self.step, self.factor, kept)

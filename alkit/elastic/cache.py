@@ -92,7 +92,7 @@ class Cache:
         """
         assert self.folder is not None
         one = self.raw(torch.zeros(1, dtype=torch.int64), 0)
-        layout, features = describe(self.network.prefix(one), list(tree.tensors(one)))
+        structure, features = describe(self.network.prefix(one), list(tree.tensors(one)))
         if len(features) != 1:
             raise StoreError(
                 f"the frozen layers make {len(features)} tensors that are none of their inputs, and"
@@ -104,7 +104,7 @@ class Cache:
             layers=layers,
             shape=features[0].shape[1:],
             weights=self.weights(layers),
-            layout=layout,
+            structure=structure,
             dtype=dtype or own,
             reads=own,
             **options,
@@ -145,9 +145,9 @@ class Cache:
         start_s = time.perf_counter()
         found = self._taken(rows, variant)
         self.counters.read_s += time.perf_counter() - start_s
-        layout = self.now.header["layout"]  # a write that has failed lets go of the store
+        structure = self.now.header["structure"]  # a write that has failed lets go of the store
         whole = self._completed(rows, variant, x, found)
-        return place(rebuild(layout, [whole], list(tree.tensors(x))), self.network)
+        return place(rebuild(structure, [whole], list(tree.tensors(x))), self.network)
 
     def read_ahead(self, rows: Tensor, variant: int = 0) -> None:
         """Begin to read what `features` will be asked for next."""
@@ -185,7 +185,7 @@ class Cache:
             part = _rows_of(x, at)
             entry, known = part, list(tree.tensors(part))
             if features is not None and self.before is not None:
-                entry = rebuild(self.before.header["layout"], [features], known)
+                entry = rebuild(self.before.header["structure"], [features], known)
             (computed,) = describe(self._computed(entry, low), known)[1]
             parts.append((at, computed.cpu()))
         new = found.old | found.missing

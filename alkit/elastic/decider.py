@@ -7,10 +7,10 @@ from alkit.elastic import cache_cost, lines, sync
 from alkit.elastic.decision import Decision
 from alkit.elastic.examples import Examples, order
 from alkit.elastic.freeze import Observation
+from alkit.elastic.layout import Layout, Planner
 from alkit.elastic.memory import Reckoner
 from alkit.elastic.network import Network
 from alkit.elastic.pipeline import Pipeline
-from alkit.elastic.plan import Plan, Planner
 from alkit.elastic.progress import Progress
 from alkit.elastic.settings import Settings
 
@@ -28,17 +28,17 @@ def foresee(network: Network, data: Examples, settings: Settings) -> Planner:
     planner = settings.planner(network.sizes(), network.layers, network.units_a_layer, fits)
     steps = math.ceil(len(data) / settings.batch / settings.every) if settings.every else 1
     most = settings.most_frozen(network.layers, network.frozen, settings.epochs * steps - 1)
-    plan = None
+    layout = None
     for frozen in range(network.frozen, most + 1):
-        plan = planner.at(frozen, plan)
-        network.check_cuts(plan.bounds)
-        if len(data) < (plan.batch if settings.drop_last else plan.replicas):
-            samples = f"{len(data)} samples do not fill a batch of {plan.batch}"
+        layout = planner.at(frozen, layout)
+        network.check_cuts(layout.bounds)
+        if len(data) < (layout.batch if settings.drop_last else layout.replicas):
+            samples = f"{len(data)} samples do not fill a batch of {layout.batch}"
             raise ValueError(
-                f"{samples} on {plan.replicas} replicas, which it is with {frozen} frozen layers"
+                f"{samples} on {layout.replicas} replicas, which it is with {frozen} frozen layers"
             )
         if reckoner is not None:
-            reckoner.check(plan)
+            reckoner.check(layout)
     return planner
 
 
@@ -85,15 +85,15 @@ class Decider:
         features, running = self.pipeline.features, self.pipeline.running
         before = self.network.frozen if now.last is None else now.last.frozen
         frozen = self._frozen(now, before) if due else before
-        plan = self.planner.at(frozen, running)
+        layout = self.planner.at(frozen, running)
         changed = frozen > 0 and (now.last is None or before != frozen)
         stores = features.stored
-        if frozen == 0 or not features.wanted or plan.start == 0:
+        if frozen == 0 or not features.wanted or layout.start == 0:
             stores = False
         elif changed or running is None:
-            stores = self._stores(now, plan)
+            stores = self._stores(now, layout)
         return Decision(
-            plan=plan,
+            layout=layout,
             number=len(now.messages),
             epoch=now.epoch,
             step=now.step,
@@ -119,15 +119,15 @@ class Decider:
             found.append(math.sqrt(now.squares[layer] / max(1, now.since) / count))
         return found
 
-    def _stores(self, now: Progress, plan: Plan) -> bool:
+    def _stores(self, now: Progress, layout: Layout) -> bool:
         """Decide whether features are stored, by the clock or by the number of layers."""
         if self.settings.cache_from:
-            return plan.frozen >= self.settings.cache_from
+            return layout.frozen >= self.settings.cache_from
         data, network = self.pipeline.data, self.network
-        rows = order(len(data), self.settings.seed, now.epoch)[: plan.batch // plan.replicas]
+        rows = order(len(data), self.settings.seed, now.epoch)[: layout.batch // layout.replicas]
         older = now.last.frozen if now.last is not None and self.pipeline.features.stored else 0
         before, training = network.frozen, network.training
-        network.frozen = plan.frozen  # of what will run, to see what it takes
+        network.frozen = layout.frozen  # of what will run, to see what it takes
         try:
             network.eval()
             with sync.lent(network, range(network.first())):

@@ -1,18 +1,14 @@
-"""What rank 0 decides before a segment, and every rank obeys.
-
-A typed dictionary instead of a row of 50 floats, checked where it arrives.
-"""
+"""What rank 0 decides before a segment, and every rank obeys."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from alkit.elastic.plan import Plan
+from alkit.elastic.layout import Layout
 
 __all__ = ["VERSION", "Decision", "MessageError"]
 
 VERSION = 1
-LEAST = {"frozen": 0, "start": 0, "replicas": 1, "micro": 1, "batch": 1, "number": 0}
 
 
 class MessageError(ValueError):
@@ -24,7 +20,7 @@ class Decision:
     """One decision.
 
     Attributes:
-        plan: the layout from now on.
+        layout: the layout from now on.
         number: of the decision, from 0.
         epoch, step, samples: when.
         cached: whether outputs of the frozen layers are stored.
@@ -32,7 +28,7 @@ class Decision:
         norms: gradient norms of all layers since the decision before; none at the first.
     """
 
-    plan: Plan
+    layout: Layout
     number: int
     epoch: int
     step: int
@@ -44,37 +40,27 @@ class Decision:
     @property
     def frozen(self) -> int:
         """Layers that are frozen from now on."""
-        return self.plan.frozen
+        return self.layout.frozen
 
     def plain(self) -> dict[str, Any]:
-        """Return it as numbers, strings and lists, the plan's among the others."""
+        """Return it as numbers, strings and lists, the layout's among the others."""
         own = asdict(self)
-        plan = own.pop("plan")
-        return own | plan | {"counts": list(plan["counts"]), "version": VERSION}
+        layout = own.pop("layout")
+        return own | layout | {"counts": list(layout["counts"]), "version": VERSION}
 
     @staticmethod
     def read(plain: Mapping[str, Any]) -> "Decision":
         """Return the decision that `plain` was made of.
 
         Raises:
-            MessageError: another version, or fields that are missing, unknown or out of range.
+            MessageError: it is of another alkit.
         """
-        if plain.get("version") != VERSION:
+        own, layout = ({each.name for each in fields(kind)} for kind in (Decision, Layout))
+        own -= {"layout"}
+        if plain.get("version") != VERSION or set(plain) != own | layout | {"version"}:
             raise MessageError(
-                f"a control message of version {plain.get('version')}; this is version {VERSION}:"
-                " run the same alkit on all ranks"
+                f"a control message of version {plain.get('version')} with {', '.join(plain)}; this"
+                f" is version {VERSION}: run the same alkit on all ranks"
             )
-        of_plan = {field.name for field in fields(Plan)}
-        own = {field.name for field in fields(Decision)} - {"plan"}
-        if odd := set(plain) ^ (of_plan | own | {"version"}):
-            raise MessageError(
-                f"a control message with other fields than this one's: {', '.join(sorted(odd))}"
-            )
-        for name, least in LEAST.items():
-            value = plain[name]
-            if not isinstance(value, int) or value < least:
-                raise MessageError(f"{name} is {value!r}: a whole number from {least} on is due")
-        if not plain["counts"] or min(plain["counts"]) < 0:
-            raise MessageError(f"counts are {plain['counts']}: give units of each stage")
-        plan = {name: plain[name] for name in of_plan} | {"counts": tuple(plain["counts"])}
-        return Decision(plan=Plan(**plan), **{name: plain[name] for name in own})
+        made = {name: plain[name] for name in layout} | {"counts": tuple(plain["counts"])}
+        return Decision(layout=Layout(**made), **{name: plain[name] for name in own})

@@ -88,7 +88,7 @@ class Features:
 
         if not (weights := self._on_first(make)):
             return False
-        holds = self.world.stage == 0 and self.world.replica < decision.plan.replicas
+        holds = self.world.stage == 0 and self.world.replica < decision.layout.replicas
         self.cache.join(generation, frozen, weights="" if holds else weights)
         if self.world.is_first and generation > 2 and self.cache.folder is not None:
             old = self.cache.folder / f"generation-{generation - 2}"

@@ -18,13 +18,12 @@ from alkit.elastic.network import Network
 from alkit.elastic.settings import Settings
 from alkit.elastic.trainer import Trainer
 from alkit.elastic.world import World
-from alkit.engine.asked import Asked, fit_on_ranks
 from alkit.engine.device import place
 from alkit.engine.folders import Home
-from alkit.engine.loop import train_epochs
 from alkit.engine.rank_device import place_whole
 from alkit.engine.record import Record
 from alkit.engine.reduction import check_reduction, says_reduction
+from alkit.engine.request import Request, fit_on_ranks
 
 __all__ = ["fit", "model_of", "train"]
 
@@ -34,16 +33,16 @@ NAMES |= {"precision": "precision", "drop_last": "drop_last"}
 REFUSED = ("cuts", "exits", "augment", "accumulate", "compile")
 
 
-def model_of(asked: Asked) -> Network:
+def model_of(request: Request) -> Network:
     """Return the network itself, or what is made of blocks."""
-    if isinstance(asked.model, Network):
-        asked.refuse("loss", why="the network has its own")
-        return asked.model
-    loss = asked.loss or nn.functional.cross_entropy
-    return Network.from_blocks(asked.model, loss, seed=asked.plan.seed)
+    if isinstance(request.model, Network):
+        request.refuse("loss", why="the network has its own")
+        return request.model
+    loss = request.loss or nn.functional.cross_entropy
+    return Network.from_blocks(request.model, loss, seed=request.plan.seed)
 
 
-def fit(asked: Asked) -> Record:
+def fit(request: Request) -> Record:
     """Run what was asked: a `Network`, or blocks, of which one is made, with cross-entropy or loss.
 
     Settings are those of `alkit.elastic.Settings`; `lr` is its recipe's. Nothing is frozen unless
@@ -51,9 +50,9 @@ def fit(asked: Asked) -> Record:
     metric, no weights are kept aside, and those of the last epoch are the result. Losses are those
     of all steps.
     """
-    network = model_of(asked)
-    asked.refuse(*REFUSED, why="see alkit.elastic.Settings and its recipe for its own")
-    own, data = _settings(asked), _examples(asked.data)
+    network = model_of(request)
+    request.refuse(*REFUSED, why="see alkit.elastic.Settings and its recipe for its own")
+    own, data = _settings(request), _examples(request.data)
     train: Any = data.train
     foresee(network, train, own)  # what does not fit is said before a start
     _look(network, train)
@@ -62,22 +61,22 @@ def fit(asked: Asked) -> Record:
             f"freeze is {own.freeze!r}, and of {len(network.units)} blocks with parameters none"
             " lies between the first and the last, which are not frozen: give three or more"
         )
-    asked = replace(asked, settings=own, changes={}, data=data, threads=own.threads)
-    if asked.ranks == 1:
-        return _fit(network, asked)
+    request = replace(request, settings=own, changes={}, data=data, threads=own.threads)
+    if request.ranks == 1:
+        return _fit(network, request)
     with _features_home(own) as home:
         if home is not None:
-            asked = replace(asked, settings=replace(own, cache_folder=str(home.path)))
-        record = fit_on_ranks(_fit, network, asked)
+            request = replace(request, settings=replace(own, cache_folder=str(home.path)))
+        record = fit_on_ranks(_fit, network, request)
     network.freeze(record.details.messages[-1].frozen)
     return record
 
 
-def _fit(network: Network, asked: Asked) -> Record:
-    own, data = asked.settings, asked.data
+def _fit(network: Network, request: Request) -> Record:
+    own, data = request.settings, request.data
     train: Any = data.train
     plan = replace(
-        asked.plan,
+        request.plan,
         epochs=own.epochs,
         batch_size=own.batch,
         seed=own.seed,
@@ -88,27 +87,17 @@ def _fit(network: Network, asked: Asked) -> Record:
     # rates and freezing of a longer run may be others from the first step on
     longer = own.steady and own.freeze == "none"
     whole = {} if longer else {"scheduler": "of the whole run"}
-    place_whole(network, asked.own_device, on_ranks=own.executor == "ranks")
+    place_whole(network, request.own_device, on_ranks=own.executor == "ranks")
     world = World(own.executor)
     if own.executor == "ranks":
         world.check_size(devices=own.devices)
     trainer = Trainer(network, train, own, world)
     try:
         trainer.pipeline.features.begin()
-        record = train_epochs(
-            trainer,
-            data,
-            plan,
-            identity=own.plain() | whole,
-            checkpoint=asked.checkpoint,
-            anyway=asked.resume == "anyway",
-            tensorboard=asked.tensorboard,
-            progress=asked.progress,
-            group=world,
-            # a rank that has no room keeps no weights aside; of a metric of one's own none is best
-            choose=data.validation is not None and not (own.memory_budget or network.metric),
-            metrics=asked.metrics,
-        )
+        # a rank that has no room keeps no weights aside; of a metric of one's own none is best
+        choose = data.validation is not None and not (own.memory_budget or network.metric)
+        same = own.plain() | whole
+        record = request.train(trainer, world, plan=plan, identity=same, choose=choose)
         trainer.pipeline.gather()
     finally:
         trainer.pipeline.close()
@@ -128,35 +117,37 @@ def _look(network: Network, train: Examples) -> None:
         ) from error
 
 
-def _settings(asked: Asked) -> Settings:
-    if asked.on_ranks:
-        asked.refuse("workers", why="with ranks, a rank is a device")
-    changes = asked.given_options(**NAMES) | dict(asked.changes)
-    if asked.settings is None:
+def _settings(request: Request) -> Settings:
+    if request.on_ranks:
+        request.refuse("workers", why="with ranks, a rank is a device")
+    changes = request.given_options(**NAMES) | dict(request.changes)
+    if request.settings is None:
         changes.setdefault("freeze", "none")  # an untrained layer frozen early never learns
-    if asked.on_ranks:
+    if request.on_ranks:
         changes |= {"executor": "ranks"}
-        changes.setdefault("devices", asked.crew)
-    if isinstance(train := asked.data.train, Loader) and getattr(train.loader, "drop_last", False):
+        changes.setdefault("devices", request.crew)
+    if isinstance(train := request.data.train, Loader) and getattr(
+        train.loader, "drop_last", False
+    ):
         changes["drop_last"] = True  # as the loader says
-    if asked.settings is None and changes.get("devices", 1) == 1:
+    if request.settings is None and changes.get("devices", 1) == 1:
         changes.setdefault("micro", 1)  # nobody waits for a part of a batch
-    if asked.loss is not None and not says_reduction(asked.loss):
+    if request.loss is not None and not says_reduction(request.loss):
         if max(changes.get("devices", 1), changes.get("micro", 0)) > 1:
-            check_reduction(asked.loss)
+            check_reduction(request.loss)
         changes["micro"] = 1  # uncut, it may be a mean or a sum
-    known = {"lr": asked.one_lr, "clip": asked.plan.clip}
+    known = {"lr": request.one_lr, "clip": request.plan.clip}
     given = {name: value for name, value in known.items() if value is not None}
-    recipe = changes.get("recipe", (asked.settings or Settings()).recipe)
-    by_user = asked.plan.scheduler != "constant" or asked.optimizer is not None
-    if by_user and "recipe" not in changes and asked.settings is None:
+    recipe = changes.get("recipe", (request.settings or Settings()).recipe)
+    by_user = request.plan.scheduler != "constant" or request.optimizer is not None
+    if by_user and "recipe" not in changes and request.settings is None:
         recipe = replace(recipe, warmup=0.0, shape="constant")  # what is the user's moves the rate
-    if asked.optimizer is not None:
-        clip = recipe.clip if "recipe" in changes or asked.settings else None
-        recipe = replace(recipe, optimizer=asked.optimizer, clip=clip)
+    if request.optimizer is not None:
+        clip = recipe.clip if "recipe" in changes or request.settings else None
+        recipe = replace(recipe, optimizer=request.optimizer, clip=clip)
     changes["recipe"] = replace(recipe, **given) if given else recipe
-    own: Settings = changed(asked.settings or Settings, changes)
-    if asked.plan.scheduler != "constant" and not own.steady:
+    own: Settings = changed(request.settings or Settings, changes)
+    if request.plan.scheduler != "constant" and not own.steady:
         raise ValueError(
             "scheduler= is given, and the recipe moves the rates, too: give a Recipe with warmup=0"
             ' and shape="constant", and lr_rule="none"'

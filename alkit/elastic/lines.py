@@ -11,25 +11,25 @@ from typing import Any
 from alkit.elastic.cache_cost import Cheapest, Times
 from alkit.elastic.decision import Decision
 from alkit.elastic.held import Held
-from alkit.elastic.plan import Plan
+from alkit.elastic.layout import Layout
 
 __all__ = ["decided", "held", "trained", "weighed"]
 
 
 def decided(decision: Decision, before: Decision | None, layers: int) -> str:
     """Return a decision beside the one before it; None at the first."""
-    plan, old = decision.plan, None if before is None else before.plan
+    layout, old = decision.layout, None if before is None else before.layout
 
     def change(name: str, now: Any, then: Any) -> str:
         return f"{name} {now}" if then in (None, now) else f"{name} {then}->{now}"
 
     parts = [
-        change("frozen", f"{plan.frozen}", old and f"{old.frozen}") + f"/{layers}",
-        change("pipeline", plan.stages, old and old.stages),
-        change("replicas", plan.replicas, old and old.replicas) + _new_ranks(plan, old),
-        change("micro-batches", plan.micro, old and old.micro),
-        change("batch", plan.batch, old and old.batch),
-        "units " + "+".join(map(str, plan.counts)),
+        change("frozen", f"{layout.frozen}", old and f"{old.frozen}") + f"/{layers}",
+        change("pipeline", layout.stages, old and old.stages),
+        change("replicas", layout.replicas, old and old.replicas) + _new_ranks(layout, old),
+        change("micro-batches", layout.micro, old and old.micro),
+        change("batch", layout.batch, old and old.batch),
+        "units " + "+".join(map(str, layout.counts)),
         "cache " + ("on" if decision.cached else "off"),
     ]
     return f"[epoch {decision.epoch} step {decision.step}] TRANSFORM " + "  ".join(parts)
@@ -60,7 +60,7 @@ def trained(row: dict[str, Any]) -> str:
     )
 
 
-def _new_ranks(plan: Plan, before: Plan | None) -> str:
-    if before is None or before.ranks >= plan.ranks:
+def _new_ranks(layout: Layout, before: Layout | None) -> str:
+    if before is None or before.ranks >= layout.ranks:
         return ""
-    return f" (+ranks {','.join(map(str, range(before.ranks, plan.ranks)))})"
+    return f" (+ranks {','.join(map(str, range(before.ranks, layout.ranks)))})"

@@ -20,9 +20,9 @@ from alkit.elastic.decision import Decision
 from alkit.elastic.examples import Examples, parts_of
 from alkit.elastic.features import Features
 from alkit.elastic.held import Held
+from alkit.elastic.layout import Layout
 from alkit.elastic.network import Network
 from alkit.elastic.optim import Optimizer
-from alkit.elastic.plan import Plan
 from alkit.elastic.segment import Segment, SegmentResult, schedule_of
 from alkit.elastic.settings import Settings
 from alkit.elastic.stage import Replica, UnitStage
@@ -44,7 +44,7 @@ class Pipeline:
         say: writes a line into the log.
 
     Attributes:
-        running: the layout that runs; None before the first decision, see `plan`.
+        running: the layout that runs; None before the first decision, see `layout`.
         features: of the frozen layers, stored or not.
     """
 
@@ -59,21 +59,21 @@ class Pipeline:
         self.network, self.data, self.settings, self.world = network, data, settings, world
         self.optimizer = Optimizer(network, settings.recipe)
         self.features = Features(network, data, settings, world, say)
-        self.running: Plan | None = None
+        self.running: Layout | None = None
         self.on_ranks = settings.executor == "ranks"
         self.whole = True  # whether this rank has all weights; moments are of what it trains
         network.train()
 
     def obey(self, decision: Decision) -> None:
         """Change what the decision changes; every rank calls it."""
-        before, self.running = self.spread, decision.plan
+        before, self.running = self.spread, decision.layout
         self.freeze(decision.frozen)
-        if self.spread is not None and before != self.plan:
-            sync.move(self.network, self.optimizer, before, self.plan, self.world)
+        if self.spread is not None and before != self.layout:
+            sync.move(self.network, self.optimizer, before, self.layout, self.world)
         self.let_go()
-        if before not in (None, self.plan):
+        if before not in (None, self.layout):
             self.check_ranks()
-        self.world.regroup(self.plan)
+        self.world.regroup(self.layout)
         self.features.follow(decision)
 
     def freeze(self, frozen: int) -> None:
@@ -82,13 +82,13 @@ class Pipeline:
         self.optimizer.drop_frozen()
 
     @property
-    def plan(self) -> Plan:
+    def layout(self) -> Layout:
         """The layout now; there is one after the first decision."""
         assert self.running is not None
         return self.running
 
     @property
-    def spread(self) -> Plan | None:
+    def spread(self) -> Layout | None:
         """The layout that units are spread over ranks by; None while every process has them all."""
         return self.running if self.world.ranks > 1 else None
 
@@ -105,13 +105,13 @@ class Pipeline:
         """
         start_s = time.perf_counter()
         # a last batch may have fewer samples than there would be micro-batches
-        micro = min(self.plan.micro, min(map(len, segment.rows)) // self.plan.replicas)
+        micro = min(self.layout.micro, min(map(len, segment.rows)) // self.layout.replicas)
         replica = Replica(
             network=self.network,
             optimizer=self.optimizer,
             segment=segment,
             world=self.world,
-            micro=micro * (1 if self.on_ranks else self.plan.replicas),
+            micro=micro * (1 if self.on_ranks else self.layout.replicas),
             skip=self.settings.skip,
             ledger=Ledger(self.network),
         )
@@ -141,7 +141,7 @@ class Pipeline:
     def gather(self) -> None:
         """Give every rank all weights, until `let_go`; nobody has needed them before."""
         if not self.whole:
-            sync.gather(self.network, self.plan, self.world)
+            sync.gather(self.network, self.layout, self.world)
             self.whole = True
             self.check_ranks()
 
@@ -183,11 +183,11 @@ class Pipeline:
     # ---- a segment
 
     def _run(self, replica: Replica) -> Timeline:
-        own, plan, stages = self.settings, self.plan, self._stages(replica)
-        schedule = schedule_of(own.schedule, plan.stages, replica.micro, joint=not self.on_ranks)
+        own, layout, stages = self.settings, self.layout, self._stages(replica)
+        schedule = schedule_of(own.schedule, layout.stages, replica.micro, joint=not self.on_ranks)
         work = (schedule, stages, self._batches(replica))
         if self.on_ranks:
-            options: dict[str, Any] = {"pipelines": plan.replicas, "spare": True}
+            options: dict[str, Any] = {"pipelines": layout.replicas, "spare": True}
             return merged(run_ranks(*work, threads=own.threads, **options))
         run = run_single if own.executor == "single" else run_threads
         return run(*work, threads=own.threads)
@@ -195,14 +195,14 @@ class Pipeline:
     def _stages(self, replica: Replica) -> list[UnitStage]:
         """Make the stages; the units that an update steps are a rank's own, or all."""
         first, found = self.network.first(), []
-        for index, (low, high) in enumerate(self.plan.bounds):
+        for index, (low, high) in enumerate(self.layout.bounds):
             own = range(max(low, first), max(high, first))
             found.append(
                 UnitStage(
                     replica,
                     (low, high),
                     is_first=index == 0,
-                    is_last=index == self.plan.stages - 1,
+                    is_last=index == self.layout.stages - 1,
                     wants_input_gradient=low > first,
                     updates=own if self.on_ranks else range(first, len(self.network.units)),
                 )
@@ -216,7 +216,7 @@ class Pipeline:
         """
         segment = replica.segment
         parts = [self._own_parts(rows, replica.micro) for rows in segment.rows]
-        cache, in_front = self.features.cache, self.plan.start > 0
+        cache, in_front = self.features.cache, self.layout.start > 0
         for at, (rows, labels) in enumerate(parts):
             if self.on_ranks and self.world.stage > 0:
                 yield SimpleNamespace(x=None), labels
@@ -231,7 +231,7 @@ class Pipeline:
 
         Weights are those of parts of the global batch; replicas' gradients are added as a mean.
         """
-        replicas = self.plan.replicas
+        replicas = self.layout.replicas
         by_replica = parts_of(rows, replicas, micro if self.on_ranks else micro // replicas)
         every = [part for parts in by_replica for part in parts]
         weights = shares(self.network.loss, [self.data.y[part] for part in every])
@@ -247,13 +247,13 @@ class Pipeline:
         if replica.losses and self.world.reduce is not None:
             losses = self.world.reduce(losses)
         found = {"losses": losses, "skipped": replica.skipped}
-        found = self.world.broadcast(found, self.plan.stages - 1)
+        found = self.world.broadcast(found, self.layout.stages - 1)
         return found["losses"], list(found["skipped"])
 
     def _own_squares(self, replica: Replica) -> Tensor:
         """Return the squared norms of the first replica's gradients; the others' are the same."""
         squares = torch.zeros(self.network.layers, dtype=torch.float64)
-        if self.world.replica == 0 and self.world.stage < self.plan.stages:
+        if self.world.replica == 0 and self.world.stage < self.layout.stages:
             for layer, square in replica.squares.items():
                 squares[layer] = square
         return squares

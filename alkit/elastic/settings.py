@@ -5,8 +5,8 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from alkit.elastic.freeze import Observation, Policy, kept, policy
+from alkit.elastic.layout import Layout, Planner, Switches, check_choice
 from alkit.elastic.optim import Recipe
-from alkit.elastic.plan import Plan, Planner, Switches, check_choice
 from alkit.engine.precision import check_precision
 
 __all__ = ["EXECUTORS", "SCHEDULES", "Settings"]
@@ -26,7 +26,7 @@ class Settings:
     Attributes:
         freeze: a rule of `alkit.elastic.freeze.POLICIES`, with `freeze_options` (alpha, ...), or a
             function of an `Observation`.
-        pipe, dp, cache: the other three switches, see `alkit.elastic.plan`.
+        pipe, dp, cache: the other three switches, see `alkit.elastic.layout`.
         devices: in all; with executor "ranks" the number of ranks.
         stages: of a replica at first; 0 for as many as devices.
         epochs: all of them, those before a checkpoint included.
@@ -112,7 +112,7 @@ class Settings:
         sizes: list[float],
         layers: int,
         units_a_layer: int = 2,
-        fits: Callable[[Plan], bool] | None = None,
+        fits: Callable[[Layout], bool] | None = None,
     ) -> Planner:
         """Return what makes the layouts of a network with units of these sizes; see `Planner`."""
         return Planner(

@@ -63,7 +63,7 @@ class Store:
         variants: int = 1,
         quota_bytes: int | None = None,
         reads: str | None = None,
-        layout: Any = None,
+        structure: Any = None,
     ) -> "Store":
         """Make a store in a new folder, for the first `slots` samples that fit into the quota.
 
@@ -87,7 +87,7 @@ class Store:
             "variants": variants,
             "slots": slots,
             "weights": weights,
-            "layout": layout,
+            "structure": structure,
             "reads": reads or ("float64" if dtype == "float64" else "float32"),
         }
         try:

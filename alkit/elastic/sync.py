@@ -16,9 +16,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from alkit.elastic.layout import Layout
 from alkit.elastic.network import Network
 from alkit.elastic.optim import Optimizer
-from alkit.elastic.plan import Plan
 from alkit.elastic.world import World
 from alkit.engine.group import RanksDiffer
 from alkit.engine.messages import fingerprint
@@ -36,15 +36,15 @@ __all__ = [
 ]
 
 
-def held(network: Network, plan: Plan | None, rank: int) -> set[int]:
+def held(network: Network, layout: Layout | None, rank: int) -> set[int]:
     """Return the numbers of the units that a rank holds; before the first layout all of them."""
-    if plan is None:
+    if layout is None:
         return set(range(len(network.units)))
-    replica, stage = divmod(rank, plan.stages)
-    if replica >= plan.replicas:
+    replica, stage = divmod(rank, layout.stages)
+    if replica >= layout.replicas:
         return set()
-    own = set(range(*plan.bounds[stage]))
-    return own if stage else own | set(range(plan.start))
+    own = set(range(*layout.bounds[stage]))
+    return own if stage else own | set(range(layout.start))
 
 
 def keep(network: Network, optimizer: Optimizer, own: Collection[int]) -> None:
@@ -60,7 +60,7 @@ def keep(network: Network, optimizer: Optimizer, own: Collection[int]) -> None:
 
 
 def move(
-    network: Network, optimizer: Optimizer, before: Plan | None, after: Plan, world: World
+    network: Network, optimizer: Optimizer, before: Layout | None, after: Layout, world: World
 ) -> None:
     """Give every rank the units that it holds from now on, and let go of the others.
 
@@ -75,24 +75,24 @@ def move(
     keep(network, optimizer, held(network, after, world.rank))
 
 
-def gather(network: Network, plan: Plan, world: World) -> None:
+def gather(network: Network, layout: Layout, world: World) -> None:
     """Make the network whole on every rank: its weights, but no moments."""
     everyone = range(world.ranks)
-    for number, holders in _holders(network, plan, world):
+    for number, holders in _holders(network, layout, world):
         if _travels(network, number, holders, everyone):
             _send(network, None, number, holders[0], world, take=True)
 
 
 def collect(
-    network: Network, optimizer: Optimizer, plan: Plan | None, world: World
+    network: Network, optimizer: Optimizer, layout: Layout | None, world: World
 ) -> dict[str, Any]:
     """Return the moments of all units by their numbers, on the first rank, or where all are."""
     found = {}
-    for number, holders in _holders(network, plan, world):
+    for number, holders in _holders(network, layout, world):
         state = optimizer.state(number)
-        if plan is not None:
+        if layout is not None:
             state = world.broadcast(state, holders[0])
-        if plan is None or world.is_first:
+        if layout is None or world.is_first:
             found[str(number)] = state
     return found
 
@@ -139,9 +139,9 @@ def is_dropped(tensor: Tensor) -> bool:
 
 
 def _holders(
-    network: Network, plan: Plan | None, world: World
+    network: Network, layout: Layout | None, world: World
 ) -> Iterator[tuple[int, Sequence[int]]]:
-    every = [held(network, plan, rank) for rank in range(world.ranks)]
+    every = [held(network, layout, rank) for rank in range(world.ranks)]
     for number in range(len(network.units)):
         yield number, [rank for rank, own in enumerate(every) if number in own]
 

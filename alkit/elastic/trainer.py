@@ -1,6 +1,6 @@
 """Elastic training in the one loop: decide, change the layout, train until the next decision.
 
-rank 0     norms, progress -> rule -> plan -> decision ──► all ranks
+rank 0     norms, progress -> rule -> layout -> decision ──► all ranks
 all ranks  freeze · regroup · store of features · run the segment · share what was trained
 
 An epoch is one segment, or several if decisions are made every few steps.
@@ -114,7 +114,7 @@ class Trainer(Base):
         """
         left = order(len(self.data), self.settings.seed, epoch)
         while len(left) >= self._least:
-            count, replicas = self.pipeline.plan.batch, self.pipeline.plan.replicas
+            count, replicas = self.pipeline.layout.batch, self.pipeline.layout.replicas
             if not self.settings.drop_last and len(left) - count < replicas:
                 count = len(left)
             yield left[:count], None
@@ -207,7 +207,7 @@ class Trainer(Base):
             plain = self.decider.decide(now, due=due).plain()
         decision = Decision.read(pipeline.world.broadcast(plain))
         before = now.last
-        same = before and (before.plan, before.cached) == (decision.plan, decision.cached)
+        same = before and (before.layout, before.cached) == (decision.layout, decision.cached)
         pipeline.obey(decision)
         decision = replace(decision, cached=pipeline.features.stored)  # it may not have been
         now.messages.append(decision)
@@ -216,11 +216,11 @@ class Trainer(Base):
         return time.perf_counter() - start_s
 
     def _segment(self, rows: list[Tensor], change_s: float) -> Timeline:
-        now, own, plan = self.now, self.settings, self.pipeline.plan
+        now, own, layout = self.now, self.settings, self.pipeline.layout
         first, ends = now.step, list(accumulate(map(len, rows), initial=now.samples))[1:]
 
         def factor(step: int) -> float:
-            return plan.lr_scale * own.recipe.factor(ends[step - first], self.total)
+            return layout.lr_scale * own.recipe.factor(ends[step - first], self.total)
 
         result = self.pipeline.train(Segment(rows, first, now.epoch, factor))
         self._note(rows, result)
@@ -251,16 +251,16 @@ class Trainer(Base):
         self.now.held += [about | {"rank": n} | each.plain() for n, each in enumerate(held)]
 
     def _row(self, rows: list[Tensor], result: SegmentResult, known: Row) -> Row:
-        plan = self.pipeline.plan
+        layout = self.pipeline.layout
         sizes = torch.tensor([len(each) for each in rows])
         row = {
             "epoch": self.now.epoch,
             "step": self.now.step,
-            "frozen": plan.frozen,
-            "stages": plan.stages,
-            "replicas": plan.replicas,
-            "micro": plan.micro,
-            "batch": plan.batch,
+            "frozen": layout.frozen,
+            "stages": layout.stages,
+            "replicas": layout.replicas,
+            "micro": layout.micro,
+            "batch": layout.batch,
             "cached": self.pipeline.features.stored,
             "loss": float((result.losses * sizes).sum() / sizes.sum()),
             "samples": int(sizes.sum()),

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from alkit.elastic.plan import Plan
+from alkit.elastic.layout import Layout
 from alkit.engine.group import Group
 
 __all__ = ["World"]
@@ -29,16 +29,18 @@ class World(Group):
     replica, stage = 0, 0
     reduce: Callable[[Tensor], Tensor] | None = None
     add_up: Callable[[float], float] | None = None
-    layout: tuple[int, int] | None = None
+    shape: tuple[int, int] | None = None
 
-    def regroup(self, plan: Plan) -> None:
+    def regroup(self, layout: Layout) -> None:
         """Leave the rows and columns, and make those of a new layout; all ranks call it."""
-        if self.ranks == 1 or self.layout == (plan.stages, plan.replicas):
+        if self.ranks == 1 or self.shape == (layout.stages, layout.replicas):
             return
         self.close()
-        self.layout = plan.stages, plan.replicas
-        self.replica, self.stage = divmod(self.rank, plan.stages)
-        rows = [[r * plan.stages + s for s in range(plan.stages)] for r in range(plan.replicas)]
+        self.shape = layout.stages, layout.replicas
+        self.replica, self.stage = divmod(self.rank, layout.stages)
+        rows = [
+            [r * layout.stages + s for s in range(layout.stages)] for r in range(layout.replicas)
+        ]
         own_row = self.some(rows)
         own_column = self.some(zip(*rows, strict=True))
         self.add_up = None if own_row is None else own_row.total

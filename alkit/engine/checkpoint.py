@@ -17,7 +17,7 @@ from torch import Tensor
 
 from alkit.data.files import replacing
 
-__all__ = ["Trained", "check", "difference", "load", "refuse", "restore", "save", "snapshot"]
+__all__ = ["Stateful", "check", "difference", "load", "refuse", "restore", "save", "snapshot"]
 
 VERSION = 1
 # what a scheduler changes, or keeps in a group, is no mark of another optimiser
@@ -69,7 +69,7 @@ def load(path: str | Path) -> dict[str, Any]:
     return state
 
 
-class Trained(Protocol):
+class Stateful(Protocol):
     """A module that names its optimisers; None where a part has no parameters to train."""
 
     def named_optimizers(self) -> dict[str, torch.optim.Optimizer | None]: ...
@@ -79,7 +79,7 @@ class Trained(Protocol):
     def load_state_dict(self, state_dict: Mapping[str, Tensor]) -> Any: ...
 
 
-def snapshot(model: Trained) -> dict[str, Any]:
+def snapshot(model: Stateful) -> dict[str, Any]:
     """Return all that training changes, ready to be saved; the tensors are the model's own."""
     states = {
         name: optimizer.state_dict() if optimizer is not None else None
@@ -88,7 +88,7 @@ def snapshot(model: Trained) -> dict[str, Any]:
     return {"model": dict(model.state_dict()), "optimizers": states}
 
 
-def restore(model: Trained, saved: Mapping[str, Any]) -> None:
+def restore(model: Stateful, saved: Mapping[str, Any]) -> None:
     """Put a snapshot that has passed `check` back into the model and its optimisers."""
     model.load_state_dict(saved["model"])
     for name, optimizer in model.named_optimizers().items():

@@ -2,7 +2,7 @@ r"""What ranks say to each other beside the schedule: one object for all methods
 
     broadcast            a payload of one rank for all
     begin_broadcast      tensors of one rank for all, while others work, until `finish_broadcasts`
-    total, Some.mean     sums over all ranks, or over some of them
+    total, Subgroup.mean     sums over all ranks, or over some of them
     share                what each has trained for all
     check_equal          fingerprints: do all still agree?
 
@@ -19,14 +19,14 @@ from torch import Tensor
 from alkit.engine.heartbeat import waiting
 from alkit.engine.messages import broadcast, fingerprint
 
-__all__ = ["Group", "RanksDiffer", "Some"]
+__all__ = ["Group", "RanksDiffer", "Subgroup"]
 
 
 class RanksDiffer(RuntimeError):
     """Two ranks have different weights or batches."""
 
 
-class Some:
+class Subgroup:
     """A few of the ranks, this one among them."""
 
     def __init__(self, ranks: Sequence[int], handle: Any) -> None:
@@ -125,7 +125,7 @@ class Group:
             dist.all_reduce(found)
         return found
 
-    def some(self, lists: Iterable[Sequence[int]]) -> Some | None:
+    def some(self, lists: Iterable[Sequence[int]]) -> Subgroup | None:
         """Make groups of ranks and return this rank's; None if it is in none of two or more.
 
         Every rank makes every group, in one order.
@@ -136,7 +136,7 @@ class Group:
                 if len(ranks) > 1:
                     handle = dist.new_group(list(ranks))
                     if self.rank in ranks:
-                        own = Some(ranks, handle)
+                        own = Subgroup(ranks, handle)
                         self.made.append(handle)
         return own
 

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from alkit.data.arguments import as_whole
 from alkit.data.given import Loader, Splits, as_splits
-from alkit.engine.asked import Asked
 from alkit.engine.device import Names
 from alkit.engine.evaluate import Metrics
 from alkit.engine.group import Group
@@ -19,6 +18,7 @@ from alkit.engine.loop import Plan
 from alkit.engine.optimizers import check_factory
 from alkit.engine.rates import SHAPES, Scheduler
 from alkit.engine.record import Record
+from alkit.engine.request import Request
 from alkit.models.blocks import cut_once
 from alkit.models.modes import trained
 from alkit.records.checks import check_norms, check_options, look, smallest_part
@@ -196,7 +196,7 @@ def fit(
         stop_at_divergence=stop_at_divergence,
     )
     whole, model = model, cut_once(model, uncut=name == "bp")
-    asked = Asked(
+    request = Request(
         model=model,
         data=data,
         method=name,
@@ -223,7 +223,7 @@ def fit(
     )
     found = look(
         model,
-        asked.data,
+        request.data,
         loss,
         cast=precision != "float32",
         classes=changes.get("num_classes"),
@@ -233,10 +233,10 @@ def fit(
     if found.x is not None and family != "split":
         check_norms(model, found.x, smallest_part(data, plan, micro))
     sample = found.x, found.y
-    asked = replace(asked, sample=sample, width=found.width, classes=found.classes)
+    request = replace(request, sample=sample, width=found.width, classes=found.classes)
     with trained(whole):  # its parts' modes, however it is cut
-        record = import_module(f"alkit.{family}.fit").fit(asked)
-    return replace(record, made=made_of(asked), classes=asked.data.classes)
+        record = import_module(f"alkit.{family}.fit").fit(request)
+    return replace(record, made=made_of(request), classes=request.data.classes)
 
 
 def _batch_size(data: Splits, given: int | None) -> int:

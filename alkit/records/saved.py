@@ -15,9 +15,9 @@ from alkit.data import tree
 from alkit.data.arguments import given
 from alkit.data.given import Loader, Splits
 from alkit.engine import checkpoint as checkpoints
-from alkit.engine.asked import Asked
 from alkit.engine.loop import Plan
 from alkit.engine.record import Record
+from alkit.engine.request import Request
 from alkit.models.blocks import cut_once
 from alkit.records.checks import scores_of
 from alkit.records.methods import METHODS
@@ -69,19 +69,21 @@ def load(path: str | Path, model: Any) -> Any:
     return own
 
 
-def made_of(asked: Asked) -> dict[str, Any]:
+def made_of(request: Request) -> dict[str, Any]:
     """Return how a call makes its model of blocks, as plain data."""
-    made = {"method": asked.method, "seed": asked.plan.seed, "num_classes": asked.classes}
-    made |= {"cuts": asked.cuts, "workers": asked.workers, "ranks": asked.crew}
-    made["own_loss"] = asked.loss is not None
-    if METHODS[asked.method].family != "al" or hasattr(asked.model, "predict"):
+    made = {"method": request.method, "seed": request.plan.seed, "num_classes": request.classes}
+    made |= {"cuts": request.cuts, "workers": request.workers, "ranks": request.crew}
+    made["own_loss"] = request.loss is not None
+    if METHODS[request.method].family != "al" or hasattr(request.model, "predict"):
         return made
-    assert asked.sample is not None
-    sample = tree.map_tensors(lambda each: torch.zeros_like(each, device="cpu"), [*asked.sample])
-    kept = {name: value for name, value in asked.changes.items() if _is_plain(value)}
-    lost = {name: given(value) for name, value in asked.changes.items() if name not in kept}
-    if asked.method != "bp" and "recipe" not in asked.changes:  # the targets themselves stay behind
-        kept["recipe"] = recipe_for(asked.sample[1], asked.loss)
+    assert request.sample is not None
+    sample = tree.map_tensors(lambda each: torch.zeros_like(each, device="cpu"), [*request.sample])
+    kept = {name: value for name, value in request.changes.items() if _is_plain(value)}
+    lost = {name: given(value) for name, value in request.changes.items() if name not in kept}
+    if (
+        request.method != "bp" and "recipe" not in request.changes
+    ):  # the targets themselves stay behind
+        kept["recipe"] = recipe_for(request.sample[1], request.loss)
     return made | {"sample": sample, "changes": kept, "lost": lost}
 
 
@@ -98,7 +100,7 @@ def _made(path: str | Path, blocks: Any, made: Mapping[str, Any]) -> Any:
         )
     sample = made.get("sample")
     width = None if sample is None else scores_of(blocks, sample[0])
-    asked = Asked(
+    request = Request(
         model=blocks,
         data=Splits(Loader([])),
         method=method.name,
@@ -112,7 +114,7 @@ def _made(path: str | Path, blocks: Any, made: Mapping[str, Any]) -> Any:
         width=width,
         classes=made["num_classes"] or width,
     )
-    return import_module(f"alkit.{method.family}.fit").model_of(asked)
+    return import_module(f"alkit.{method.family}.fit").model_of(request)
 
 
 def _unknown(scores: Any, y: Any) -> torch.Tensor:

@@ -12,6 +12,6 @@ train, program, fit                 in one process; as programs; behind `alkit.f
 from alkit.split.methods import METHODS
 from alkit.split.networks import NETWORKS, build
 from alkit.split.settings import Settings
-from alkit.split.train import Record, train
+from alkit.split.train import Details, train
 
-__all__ = ["METHODS", "NETWORKS", "Record", "Settings", "build", "train"]
+__all__ = ["METHODS", "NETWORKS", "Details", "Settings", "build", "train"]

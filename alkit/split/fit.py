@@ -15,12 +15,12 @@ from alkit.data.arguments import given
 from alkit.data.given import in_memory
 from alkit.data.labels import are_numbers
 from alkit.data.parts import Part
-from alkit.engine.asked import Asked
 from alkit.engine.behaviour import Rows, text_of
 from alkit.engine.device import devices_named, place
 from alkit.engine.evaluate import Judged, judge
 from alkit.engine.rates import scheduled
 from alkit.engine.record import Record
+from alkit.engine.request import Request
 from alkit.models.blocks import as_blocks
 from alkit.models.modes import evaluating
 from alkit.split.answers import Refused
@@ -64,44 +64,44 @@ class _Sequence(nn.Sequential):
             return self(place(x, self))
 
 
-def model_of(asked: Asked) -> _Sequence:
+def model_of(request: Request) -> _Sequence:
     """Return the blocks as a model that predicts."""
-    return _Sequence(*as_blocks(asked.model))
+    return _Sequence(*as_blocks(request.model))
 
 
-def fit(asked: Asked) -> Record:
+def fit(request: Request) -> Record:
     """Run what was asked: blocks, cut once; samples are dealt among `workers` devices, or 2.
 
     Settings are those of `alkit.split.Settings`. The blocks end with the averaged weights of the
     last round.
     """
-    asked.refuse("loss", why="its tails compare classes by cross-entropy")
+    request.refuse("loss", why="its tails compare classes by cross-entropy")
     for name, why in REFUSED.items():
-        asked.refuse(name, why=why)
-    model = model_of(asked)
+        request.refuse(name, why=why)
+    model = model_of(request)
     blocks = list(model)
-    cut = _cut(asked, len(blocks))
+    cut = _cut(request, len(blocks))
     _check_units(blocks, cut)
-    x, y = _samples(asked)
-    changes = asked.given_options(**NAMES) | dict(asked.changes)
-    if asked.one_lr is not None:
-        changes["lr"] = asked.one_lr
-    if asked.plan.scheduler != "constant":
-        changes["factors"] = _factors(asked, changes)
-    if asked.device is not None:
-        model.to(devices_named(asked.device)[-1])  # the tail's, where it is tested
+    x, y = _samples(request)
+    changes = request.given_options(**NAMES) | dict(request.changes)
+    if request.one_lr is not None:
+        changes["lr"] = request.one_lr
+    if request.plan.scheduler != "constant":
+        changes["factors"] = _factors(request, changes)
+    if request.device is not None:
+        model.to(devices_named(request.device)[-1])  # the tail's, where it is tested
     with _divergence_told():
         record = train(
             blocks,
-            _parts(x, y, asked.workers or 2, asked.plan.seed),
+            _parts(x, y, request.workers or 2, request.plan.seed),
             cut=cut,
-            method=asked.method,
-            device=asked.device,
-            optimizer=asked.optimizer,
-            path=None if asked.checkpoint is None else Path(asked.checkpoint),
-            kept=None if asked.checkpoint is None else _kept(blocks, asked),
-            normal=normal_of(asked.data.train) if isinstance(asked.data.train, Part) else None,
-            evaluate=None if asked.data.validation is None else _scorer(blocks, asked),
+            method=request.method,
+            device=request.device,
+            optimizer=request.optimizer,
+            path=None if request.checkpoint is None else Path(request.checkpoint),
+            kept=None if request.checkpoint is None else _kept(blocks, request),
+            normal=normal_of(request.data.train) if isinstance(request.data.train, Part) else None,
+            evaluate=None if request.data.validation is None else _scorer(blocks, request),
             **changes,
         )
     nn.ModuleList(blocks).load_state_dict(record.state)
@@ -111,7 +111,7 @@ def fit(asked: Asked) -> Record:
         | {"train_s": own.seconds}
         for at, own in enumerate(record.rounds, 1)
     ]
-    tested = Judged() if asked.data.test is None else _judge(model, asked.data.test, asked)
+    tested = Judged() if request.data.test is None else _judge(model, request.data.test, request)
     losses = torch.cat([own.flatten() for own in record.losses.values()])
     return Record(
         model=model,
@@ -151,10 +151,12 @@ def _check_units(units: Sequence[nn.Module], cut: int) -> None:
                 )
 
 
-def _factors(asked: Asked, changes: Mapping[str, Any]) -> list[float]:
+def _factors(request: Request, changes: Mapping[str, Any]) -> list[float]:
     """Return what a scheduler makes of the rate by round, which is what all parties share."""
-    plan = asked.plan
-    asked.refuse("scheduler_every", why="a round is what all parties share: it steps once an epoch")
+    plan = request.plan
+    request.refuse(
+        "scheduler_every", why="a round is what all parties share: it steps once an epoch"
+    )
     if changes.get("aggregate_every", -1) != -1:
         raise ValueError("scheduler= goes by epochs: leave aggregate_every at -1, once an epoch")
     lr = float(changes.get("lr", 0.01))
@@ -179,27 +181,27 @@ def _divergence_told() -> Iterator[None]:
         raise
 
 
-def _cut(asked: Asked, units: int) -> int:
-    """Return the one cut: where the method fixes it, there; else as asked, or after the first."""
-    allowed = TABLE[asked.method].cuts(units)
-    cuts = asked.cuts if asked.cuts is not None else [allowed[min(1, len(allowed) - 1)]]
+def _cut(request: Request, units: int) -> int:
+    """Return the one cut: where the method fixes it, there; else as request, or after the first."""
+    allowed = TABLE[request.method].cuts(units)
+    cuts = request.cuts if request.cuts is not None else [allowed[min(1, len(allowed) - 1)]]
     if len(cuts) != 1:
         raise ValueError(f"cuts is {list(cuts)}: a network is split once, give one cut")
     return cuts[0]
 
 
-def _samples(asked: Asked) -> tuple[Tensor, Tensor]:
+def _samples(request: Request) -> tuple[Tensor, Tensor]:
     """Return the training samples; images of bytes stay such, for devices take means off.
 
     Raises:
         TypeError: what can't be sent: nested inputs, or targets that are no classes.
     """
-    train = asked.data.train
+    train = request.data.train
     x, y = (train.x, train.y) if isinstance(train, Part) else in_memory(train)
     if not isinstance(x, Tensor):
-        raise TypeError(f"{asked.method} sends one tensor: x is {given(x)}")
+        raise TypeError(f"{request.method} sends one tensor: x is {given(x)}")
     if not are_numbers(y):
-        raise TypeError(f"{asked.method} compares classes: y is {given(y)}, give class numbers")
+        raise TypeError(f"{request.method} compares classes: y is {given(y)}, give class numbers")
     return x, y
 
 
@@ -210,29 +212,29 @@ def _parts(x: Tensor, y: Tensor, devices: int, seed: int) -> list[tuple[Tensor, 
 
 
 def _scorer(
-    blocks: Sequence[nn.Module], asked: Asked
+    blocks: Sequence[nn.Module], request: Request
 ) -> Callable[[dict[str, Tensor]], dict[str, float]]:
     own = _Sequence(*copy.deepcopy(list(blocks)))
 
     def score(state: dict[str, Tensor]) -> dict[str, float]:
         own.load_state_dict(state)
-        return _judge(own, asked.data.validation, asked).values
+        return _judge(own, request.data.validation, request).values
 
     return score
 
 
-def _kept(blocks: Sequence[nn.Module], asked: Asked) -> Kept:
-    own, rows = _Sequence(*copy.deepcopy(list(blocks))), Rows(asked.data.train)
+def _kept(blocks: Sequence[nn.Module], request: Request) -> Kept:
+    own, rows = _Sequence(*copy.deepcopy(list(blocks))), Rows(request.data.train)
 
     def behaviour(state: Mapping[str, Any]) -> dict[str, Any]:
         own.load_state_dict(state)
         return rows.behaviour(SimpleNamespace(model=own, loss=nn.functional.cross_entropy))
 
-    return Kept(text_of(own), behaviour, anyway=asked.resume == "anyway")
+    return Kept(text_of(own), behaviour, anyway=request.resume == "anyway")
 
 
-def _judge(model: _Sequence, part: Any, asked: Asked) -> Judged:
-    return judge(model, part, loss=nn.functional.cross_entropy, metrics=asked.metrics)
+def _judge(model: _Sequence, part: Any, request: Request) -> Judged:
+    return judge(model, part, loss=nn.functional.cross_entropy, metrics=request.metrics)
 
 
 def _mean(losses: dict[int, list[float]]) -> float:

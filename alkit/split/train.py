@@ -35,14 +35,14 @@ from alkit.split.server import Server
 from alkit.split.settings import Settings
 from alkit.split.stream import Stream, step_sizes
 
-__all__ = ["TRANSPORTS", "Record", "run", "train"]
+__all__ = ["TRANSPORTS", "Details", "run", "train"]
 
 TRANSPORTS = ("local", "grpc")
 Part = tuple[Tensor, Tensor]
 
 
 @dataclass(frozen=True, repr=False)
-class Record(Brief):
+class Details(Brief):
     """What a run gave.
 
     Attributes:
@@ -88,7 +88,7 @@ def train(
     kept: Kept | None = None,
     optimizer: Factory | None = None,
     **settings: Any,
-) -> Record:
+) -> Details:
     """Train a network whose head runs on devices and whose tail on a server; `blocks` stay as they
     are.
 
@@ -156,7 +156,7 @@ def _placed(
     return heads, tail
 
 
-def run(server: Server, devices: Sequence[Device], transport: str = "local") -> Record:
+def run(server: Server, devices: Sequence[Device], transport: str = "local") -> Details:
     """Run a server and its devices on threads of this process.
 
     Raises:
@@ -181,14 +181,14 @@ def run(server: Server, devices: Sequence[Device], transport: str = "local") -> 
     return _record(server, links)
 
 
-def _record(server: Server, links: Sequence[Channel]) -> Record:
+def _record(server: Server, links: Sequence[Channel]) -> Details:
     losses: dict[int, list[float]] = {at: [] for at in range(server.settings.devices)}
     for record in server.records:
         for at, own in record.losses.items():
             losses[at] += own
     lanes = [f"{lane} {at}" for at in losses for lane in LANES]
     seen = [interval for record in server.records for interval in record.intervals]
-    return Record(
+    return Details(
         state=server.state,
         losses={at: torch.tensor(own) for at, own in losses.items()},
         rounds=tuple(server.records),

@@ -5,18 +5,17 @@ from collections.abc import Callable, Mapping
 import pandas as pd
 from tqdm.auto import tqdm
 
-from alkit.al.train import EpochRecord
-from alkit.delayed.train import Record
 from alkit.engine.device import cores
+from alkit.engine.trainer import Trained
 from studies.stacks import Stack
 
 __all__ = ["Contenders", "Stack", "compare", "cores", "interleaved", "recorded_rates"]
 
-Contenders = Mapping[str, Callable[[], EpochRecord | Record]]
+Contenders = Mapping[str, Callable[[], Trained]]
 
 
 def interleaved(
-    contenders: Mapping[str, Callable[[], EpochRecord | Record]],
+    contenders: Mapping[str, Callable[[], Trained]],
     repeats: int,
     progress: bool = True,
 ) -> pd.DataFrame:

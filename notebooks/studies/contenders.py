@@ -19,12 +19,12 @@ from typing import Any
 import torch.distributed as dist
 import torch.nn.functional as F
 
-from alkit.al.train import EpochRecord
 from alkit.delayed.modules import Pipeline
-from alkit.delayed.train import Record, train_epoch
+from alkit.delayed.train import train_epoch
 from alkit.engine.device import cores
 from alkit.engine.launch import launch
 from alkit.engine.optimizers import adam
+from alkit.engine.trainer import Trained
 from alkit.schedule.costs import BlockCost
 from studies import rivals
 from studies.bench import Contenders
@@ -84,7 +84,7 @@ def contenders(
         raise ValueError(f"unknown contenders {unknown}: give some of {', '.join(NAMES)}")
     count = cores()
     al_cuts = best_cuts(stack, "al", count)
-    made: dict[str, Callable[[], EpochRecord | Record]] = {
+    made: dict[str, Callable[[], Trained]] = {
         "al_pipeline, free": partial(stack.train, "al_pipeline", workers=count),
         "al_pipeline, cut": partial(stack.train, "al_pipeline", cuts=al_cuts),
         "al_pipeline, ranks": partial(on_ranks, stack, al_cuts),
@@ -114,12 +114,12 @@ def best_cuts(stack: Stack, kind: str, groups: int) -> list[int]:
     return straight_cuts(measured, groups, there_and_back=kind == "bp")
 
 
-def on_ranks(stack: Stack, cuts: Sequence[int], threads: int = 1) -> EpochRecord:
+def on_ranks(stack: Stack, cuts: Sequence[int], threads: int = 1) -> Trained:
     """Train with al_pipeline on a rank a worker; return what all of them recorded."""
     return launch(_trained, stack, list(cuts), ranks=len(cuts) + 1, threads=threads)[0]
 
 
-def free_1f1b(stack: Stack, micro: int) -> Record:
+def free_1f1b(stack: Stack, micro: int) -> Trained:
     """Train the BP twin with 1F1B, a stage a block, on a free worker a core."""
     model = stack.model("bp")
     pipeline = Pipeline(model, F.cross_entropy, range(1, len(list(model))), partial(adam, lr=1e-3))
@@ -151,12 +151,12 @@ def costs_on_ranks(stack: Stack, ranks: int, kind: str = "al") -> list[BlockCost
     return [_mean(costs) for costs in zip(*found, strict=True)]
 
 
-def predicted(stack: Stack, cuts: Sequence[int]) -> EpochRecord:
+def predicted(stack: Stack, cuts: Sequence[int]) -> Trained:
     """Return what al_pipeline should take on ranks: the clock, fed with costs of busy ranks."""
     return stack.predict(cuts, costs_on_ranks(stack, len(cuts) + 1))
 
 
-def _trained(stack: Stack, cuts: Sequence[int]) -> EpochRecord:
+def _trained(stack: Stack, cuts: Sequence[int]) -> Trained:
     return stack.train("al_pipeline", cuts=cuts, executor="ranks")
 
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from alkit.elastic.balance import loads
-from alkit.elastic.plan import Plan, Planner
+from alkit.elastic.layout import Layout, Planner
 from alkit.elastic.segment import schedule_of
 from alkit.schedule.clock import simulate
 
@@ -63,7 +63,7 @@ class EpochPlan:
         cached: whether features were stored by an earlier epoch.
     """
 
-    plan: Plan
+    plan: Layout
     step_s: float
     samples_per_s: float
     cached: bool
@@ -105,7 +105,7 @@ def calibrate(rows: Sequence[Observed]) -> Constants:
     return Constants(float(tau), float(both / tau - 1), float(read), float(fixed))
 
 
-def event_s(constants: Constants, plan: Plan, sizes: Sequence[float], batch: int) -> float:
+def event_s(constants: Constants, plan: Layout, sizes: Sequence[float], batch: int) -> float:
     """Return the seconds of the pipe of one batch by the virtual clock.
 
     Args:
@@ -141,7 +141,7 @@ def epoch_plans(
         micro: micro-batches of every epoch; default the planner's.
     """
     found: list[EpochPlan] = []
-    plan: Plan | None = None
+    plan: Layout | None = None
     for at, count in enumerate(frozen):
         plan = planner.at(count, plan)
         before = frozen[at - 1] if at else 0

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from alkit.elastic.freeze import policy
-from alkit.elastic.plan import Switches
+from alkit.elastic.layout import Switches
 from alkit.figures.titles import panel, ratio, title, value
 from alkit.figures.viz import colour
 from studies.dashboards import Dashboard

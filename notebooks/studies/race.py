@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from alkit.delayed.methods import METHODS
 from alkit.delayed.modules import Pipeline
 from alkit.delayed.schedules import schedule_for
-from alkit.delayed.train import Record, train_epoch
+from alkit.delayed.train import Trained, train_epoch
 from alkit.engine.launch import launch
 from alkit.engine.optimizers import adam
 from alkit.schedule.clock import simulate
@@ -63,7 +63,7 @@ def costs_of(alone: Timeline, beside: Timeline) -> Costs:
     return Costs(seconds, max(1.0, sum(busy.values()) / sum(seconds.values())))
 
 
-def on_ranks(stack: Stack, method: str, cuts: Sequence[int]) -> Record:
+def on_ranks(stack: Stack, method: str, cuts: Sequence[int]) -> Trained:
     """Train the stack's BP twin with a method, a rank a module; return what all recorded."""
     return launch(_trained, stack, method, list(cuts), ranks=len(cuts) + 1)[0]
 
@@ -73,7 +73,7 @@ def contenders(
     methods: Sequence[str],
     cuts: Sequence[int],
     micro: Sequence[int] = (2, 4, 8, 16),
-) -> dict[str, Callable[[], Record]]:
+) -> dict[str, Callable[[], Trained]]:
     """Return, by name, functions that train the stack anew: the methods, and torch's 1F1B.
 
     Args:
@@ -101,10 +101,10 @@ def predicted(method: str, costs: Costs, batches: int) -> Timeline:
     return simulate(schedule, seconds, batches, machine=machine)
 
 
-def _trained(stack: Stack, method: str, cuts: Sequence[int]) -> Record:
+def _trained(stack: Stack, method: str, cuts: Sequence[int]) -> Trained:
     pipeline = Pipeline(stack.model("bp"), F.cross_entropy, cuts, partial(adam, lr=1e-3))
     record = train_epoch(pipeline, list(stack.stream()), method, "ranks")
-    return Record(**{**vars(record), "pipeline": None})  # weights need not travel to the caller
+    return Trained(**{**vars(record), "pipeline": None})  # weights need not travel to the caller
 
 
 def _mean_s(timeline: Timeline) -> dict[tuple[str, int], float]:

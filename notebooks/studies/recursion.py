@@ -22,7 +22,7 @@ from torch import Tensor
 
 from alkit.data import tree
 from alkit.delayed.methods import Method, method_named
-from alkit.delayed.modules import Module, Pipeline
+from alkit.delayed.modules import Pipeline, Span
 
 __all__ = ["Watch", "recursion"]
 
@@ -159,22 +159,22 @@ class _Recursion:
         return self.seed, "once", self.first_batch + batch, 0
 
 
-def _weights(module: Module) -> State:
+def _weights(module: Span) -> State:
     return {name: parameter.detach().clone() for name, parameter in module.named_parameters()}
 
 
 @torch.no_grad()
-def _load(module: Module, weights: State) -> None:
+def _load(module: Span, weights: State) -> None:
     for name, parameter in module.named_parameters():
         parameter.copy_(weights[name])
         parameter.grad = None
 
 
-def _gradients(module: Module) -> list[Tensor | None]:
+def _gradients(module: Span) -> list[Tensor | None]:
     return [parameter.grad for parameter in module.parameters()]
 
 
-def _share_buffers(live: Module, shadow: Module) -> None:
+def _share_buffers(live: Span, shadow: Span) -> None:
     for path, buffer in live.named_buffers():
         owner, _, leaf = path.rpartition(".")
         shadow.get_submodule(owner)._buffers[leaf] = buffer

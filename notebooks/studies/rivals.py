@@ -16,7 +16,7 @@ from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import get_schedule_class
 from torch.nn.parallel import DistributedDataParallel
 
-from alkit.al.train import EpochRecord
+from alkit.al.train import Trained
 from alkit.engine.launch import launch
 from alkit.engine.optimizers import adam
 from alkit.schedule.timeline import Interval, Timeline
@@ -30,7 +30,7 @@ TORCH_NAMES = {"gpipe": "GPipe", "1f1b": "1F1B"}
 
 def torch_pipeline(
     stack: Stack, schedule: str, micro: int, cuts: Sequence[int], *, threads: int = 1
-) -> EpochRecord:
+) -> Trained:
     """Train the BP twin with `torch.distributed.pipelining`, a rank a group of blocks.
 
     Args:
@@ -47,7 +47,7 @@ def torch_pipeline(
     return _record(stack, parts)
 
 
-def data_parallel(stack: Stack, *, ranks: int = 2, threads: int = 1) -> EpochRecord:
+def data_parallel(stack: Stack, *, ranks: int = 2, threads: int = 1) -> Trained:
     """Train the BP twin with `DistributedDataParallel`, an equal part of each batch a rank."""
     if stack.texts % ranks:
         raise ValueError(f"{stack.texts} samples do not divide among {ranks} ranks")
@@ -109,7 +109,7 @@ def _timed(stack: Stack, step: Callable[[Any, Tensor], float]) -> list[tuple[flo
     return done
 
 
-def _record(stack: Stack, parts: Sequence[Sequence[tuple[float, float]]]) -> EpochRecord:
+def _record(stack: Stack, parts: Sequence[Sequence[tuple[float, float]]]) -> Trained:
     """Return a record of all ranks' batches."""
     intervals = []
     for rank, done in enumerate(parts):
@@ -119,7 +119,7 @@ def _record(stack: Stack, parts: Sequence[Sequence[tuple[float, float]]]) -> Epo
     timeline = Timeline.of(intervals, [f"worker {rank}" for rank in range(len(parts))])
     losses = torch.tensor([[loss for _, loss in done] for done in parts]).sum(0)
     samples = stack.batches * stack.texts
-    return EpochRecord(losses[:, None, None], timeline, samples, timeline.span_s)
+    return Trained(losses[:, None, None], timeline, samples, timeline.span_s)
 
 
 class _Chain(nn.Module):

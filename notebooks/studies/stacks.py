@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from alkit.al.backprop import BPModel
 from alkit.al.convert import to_al, to_bp
 from alkit.al.model import ALModel
-from alkit.al.train import EpochRecord, train_epoch
+from alkit.al.train import Trained, train_epoch
 from alkit.data.labels import one_hot
 from alkit.engine.ledger import Ledger
 from alkit.models.lstm import BiLSTM
@@ -100,7 +100,7 @@ class Stack:
             x_BTD = torch.randn(self.texts, self.tokens, self.width, generator=generator)
             yield (x_BTD, mask_BT), y
 
-    def train(self, mode: str, **options: Any) -> EpochRecord:
+    def train(self, mode: str, **options: Any) -> Trained:
         """Make a model and train it on all batches; options are those of `train_epoch`.
 
         Model and batches are made before the clock starts.
@@ -113,7 +113,7 @@ class Stack:
         some = list(islice(self.stream(), batches))
         return profile(self.model(kind), some, warmup=1, busy=busy, progress=False)
 
-    def predict(self, cuts: Sequence[int], costs: Sequence[BlockCost] | None = None) -> EpochRecord:
+    def predict(self, cuts: Sequence[int], costs: Sequence[BlockCost] | None = None) -> Trained:
         """Return what al_pipeline should take, a worker a core: the clock, fed with busy times.
 
         Args:
@@ -123,7 +123,7 @@ class Stack:
         costs = costs or self.costs(busy=schedule.workers, batches=self.batches)
         return self._virtual(schedule, durations(costs), tuple(cuts))
 
-    def ideal(self, workers: int) -> EpochRecord:
+    def ideal(self, workers: int) -> Trained:
         """Return what `workers` workers should take that never wait: all costs, over their number.
 
         Costs are measured now, with as many cores at work as workers.
@@ -145,7 +145,7 @@ class Stack:
 
     def _virtual(
         self, schedule: Schedule, seconds: Durations, cuts: tuple[int, ...] = ()
-    ) -> EpochRecord:
+    ) -> Trained:
         timeline = simulate(schedule, seconds, self.batches)
         samples = self.batches * self.texts
-        return EpochRecord(torch.empty(0), timeline, samples, timeline.span_s, cuts)
+        return Trained(torch.empty(0), timeline, samples, timeline.span_s, cuts)

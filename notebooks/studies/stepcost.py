@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 import torch
 
-from alkit.al.train import EpochRecord, train_epoch
+from alkit.al.train import Trained, train_epoch
 from alkit.data import datasets
 from alkit.data.parts import DataSet, Part
 from studies import bench, families
@@ -52,7 +52,7 @@ class Setting:
         """Name it as tables do: "bp", "al fixed_codes"."""
         return f"al {self.recipe}" if self.recipe else "bp"
 
-    def run(self) -> EpochRecord:
+    def run(self) -> Trained:
         """Make the model anew and train it for the steps; only these are timed."""
         torch.manual_seed(0)
         data, method = self._data(), "al" if self.recipe else "bp"

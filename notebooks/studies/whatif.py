@@ -11,8 +11,8 @@ import torch
 
 from alkit.elastic.balance import greedy, loads
 from alkit.elastic.freeze import Observation, Policy
+from alkit.elastic.layout import Layout, Planner, Switches, table_micro
 from alkit.elastic.network import vit_classifier
-from alkit.elastic.plan import Plan, Planner, Switches, table_micro
 from alkit.models.vit import PUBLISHED
 from studies.costmodel import Constants, Observed, calibrate, epoch_plans, event_s, step_s
 from studies.verdicts import published
@@ -71,7 +71,7 @@ def _slack(constants: Constants, row: Observed) -> float:
     """Return the seconds by which the formula's pipe is longer than the virtual clock's."""
     active = _active(row.frozen)
     counts = tuple(greedy(active, row.stages))
-    plan = Plan(frozen=0, counts=counts, start=0, replicas=1, micro=row.micro, batch=row.batch)
+    plan = Layout(frozen=0, counts=counts, start=0, replicas=1, micro=row.micro, batch=row.batch)
     sizes = [size / LAYER for size in active]
     formula = step_s(constants, row._replace(frozen=0)) - constants.fixed
     return formula - event_s(constants, plan, sizes, row.batch)
@@ -119,12 +119,12 @@ def what_if(
         {
             "epoch": range(epochs),
             "frozen": frozen,
-            "stages": [each.plan.stages for each in run],
-            "replicas": [each.plan.replicas for each in run],
-            "batch": [each.plan.batch for each in run],
+            "stages": [each.layout.stages for each in run],
+            "replicas": [each.layout.replicas for each in run],
+            "batch": [each.layout.batch for each in run],
             "cached": [each.cached for each in run],
             "step_s": [each.step_s for each in run],
             "samples_per_s": [each.samples_per_s for each in run],
-            "bounds": [each.plan.bounds for each in run],
+            "bounds": [each.layout.bounds for each in run],
         }
     )

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from alkit.dtp import closed
+from alkit.dtp import closed_form
 from alkit.dtp.noise import Noise, noise_for
 from tests.unit.dtp.helpers import linear_block
 
@@ -46,5 +46,5 @@ def test_a_round_gives_the_mean_gradient_of_a_linear_map():
     mean = torch.zeros_like(b)
     for _ in range(2):  # 8 rows: one round of dx, two of dy
         dx, dy = noise.draw(x, 0.1, "x"), noise.draw(y, 0.1, "y")
-        mean += closed.l_drl_gradient(block, x, y.detach(), notes, dx, dy)[1] / 2
+        mean += closed_form.l_drl_gradient(block, x, y.detach(), notes, dx, dy)[1] / 2
     torch.testing.assert_close(mean, 2 * 0.01 * (b - w.T), rtol=1e-12, atol=1e-14)

@@ -204,7 +204,7 @@ def test_lists():
     ("changes", "words"),
     [
         ({"method": "gradient"}, "unknown method 'gradient': give bp, al"),
-        ({"form": "fast"}, "form is 'fast': give closed, expected, autograd"),
+        ({"form": "fast"}, "form is 'fast': give closed_form, expected, autograd"),
         ({"index": "both"}, "index is 'both': give own, frozen"),
         ({"schedule": "linear"}, "schedule is 'linear'"),
         ({"batch": 0}, "batch is 0: it must be at least 1"),

@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 
-from alkit.dtp import closed, losses
+from alkit.dtp import closed_form, losses
 from alkit.dtp.angles import compare, gradients
 from alkit.dtp.block import Block
 from alkit.dtp.feedback import BlockFeedback
@@ -238,11 +238,11 @@ def test_the_closed_form_is_the_gradient(name, n, index, kind):
     for slow, fast in (
         (
             losses.l_drl(block, x, y, notes, dx, dy, index=index),
-            closed.l_drl_gradient(block, x, y, notes, dx, dy, index=index),
+            closed_form.l_drl_gradient(block, x, y, notes, dx, dy, index=index),
         ),
         (
             losses.reconstruction(block, x, notes, dx, index=index),
-            closed.reconstruction_gradient(block, x, notes, dx, index=index),
+            closed_form.reconstruction_gradient(block, x, notes, dx, index=index),
         ),
     ):
         wanted = torch.autograd.grad(slow, block.feedback_parameters())[0]
@@ -304,7 +304,7 @@ def test_samples_are_averaged():
         run, mean = net.locally(x), torch.zeros_like(found[0])
         for at in range(3):
             own = (run.inputs[1], run.s[1].detach(), run.notes[1], dx[at::3], dy[at::3])
-            mean += closed.l_drl_gradient(net.blocks[1], *own)[1] / 3
+            mean += closed_form.l_drl_gradient(net.blocks[1], *own)[1] / 3
         torch.testing.assert_close(found[0], mean, rtol=1e-9, atol=1e-12)
 
 
@@ -317,8 +317,8 @@ def test_the_expected_form_has_the_closed_form_s_mean(n):
     dx, parts = draw(x, 0.01, draws), {"closed": [], "expected": []}
     for _ in range(300):
         dy = draw(y, 0.01, draws)
-        _, exact = closed.l_drl_gradient(block, x, y, notes, dx, dy)
-        _, found = closed.l_drl_gradient(block, x, y, notes, dx, dy, expected=True)
+        _, exact = closed_form.l_drl_gradient(block, x, y, notes, dx, dy)
+        _, found = closed_form.l_drl_gradient(block, x, y, notes, dx, dy, expected=True)
         parts["closed"].append(exact)
         parts["expected"].append(found)
     made = {kind: torch.stack(own) for kind, own in parts.items()}

@@ -8,8 +8,8 @@ from torch import nn
 
 from alkit.elastic.balance import compress, greedy, loads, minmax
 from alkit.elastic.freeze import cap
+from alkit.elastic.layout import Planner, Switches, table_micro
 from alkit.elastic.network import Network, bert_classifier, bert_reader, vit_classifier
-from alkit.elastic.plan import Planner, Switches, table_micro
 from alkit.models.bert import BertSizes
 from alkit.models.vit import ViTSizes
 
@@ -124,10 +124,10 @@ def test_stages_over_epochs_as_published():
         1 / 2: "8421111111",
     }
     for alpha, stages in expected.items():
-        plan, found = None, ""
+        layout, found = None, ""
         for epoch in range(10):
-            plan = planner.at(cap(12, alpha, epoch), plan)
-            found += str(plan.stages)
+            layout = planner.at(cap(12, alpha, epoch), layout)
+            found += str(layout.stages)
         assert found == stages
 
 

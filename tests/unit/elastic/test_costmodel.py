@@ -8,7 +8,7 @@ import pytest
 import alkit
 from alkit.elastic.balance import greedy, loads
 from alkit.elastic.freeze import cap
-from alkit.elastic.plan import Plan, Planner, Switches
+from alkit.elastic.layout import Layout, Planner, Switches
 from alkit.schedule.clock import simulate
 from alkit.schedule.flushed import gpipe
 from studies.costmodel import Constants, Observed, calibrate, epoch_plans, event_s, step_s
@@ -96,7 +96,7 @@ def test_gpipe_with_equal_stages(stages, micro, span):
 
 @pytest.mark.parametrize("stages", [1, 2, 4])
 def test_clock_and_closed_form_agree_for_equal_stages(stages):
-    plan = Plan(frozen=0, counts=(2,) * stages, start=0, replicas=1, micro=8, batch=64)
-    clock = event_s(CONSTANTS, plan, [1.0] * (2 * stages), 64)
+    layout = Layout(frozen=0, counts=(2,) * stages, start=0, replicas=1, micro=8, batch=64)
+    clock = event_s(CONSTANTS, layout, [1.0] * (2 * stages), 64)
     closed = step_s(CONSTANTS, Observed(0, stages, 2.0, 8, 64, False, 0.0)) - CONSTANTS.fixed
     assert clock == pytest.approx(closed)

@@ -7,11 +7,11 @@ import pytest
 
 from alkit.elastic import lines
 from alkit.elastic.decision import Decision, MessageError
-from alkit.elastic.plan import Plan
+from alkit.elastic.layout import Layout
 
 LATER = {"number": 2, "epoch": 2, "step": 320, "samples": 20_480}
 MESSAGE = Decision(
-    plan=Plan(frozen=7, counts=(5,), start=15, replicas=2, micro=1, batch=64),
+    layout=Layout(frozen=7, counts=(5,), start=15, replicas=2, micro=1, batch=64),
     **LATER,
     cached=True,
     generation=2,
@@ -43,20 +43,16 @@ def test_it_travels_flat():
 
 def test_a_large_cluster_fits():
     """24 layers and 64 ranks overflow the published 50 floats."""
-    plan = Plan(frozen=20, counts=(6,), start=41, replicas=64, micro=4, batch=4096)
-    large = replace(MESSAGE, plan=plan, generation=5, norms=[0.1] * 24)
-    assert Decision.read(large.plain()).plan.ranks == 64
+    layout = Layout(frozen=20, counts=(6,), start=41, replicas=64, micro=4, batch=4096)
+    large = replace(MESSAGE, layout=layout, generation=5, norms=[0.1] * 24)
+    assert Decision.read(large.plain()).layout.ranks == 64
 
 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"version": 2}, "of version 2; this is version 1"),
-        ({"frozen": -1}, "frozen is -1"),
-        ({"replicas": 0}, "replicas is 0"),
-        ({"batch": 1.5}, "batch is 1.5"),
-        ({"counts": []}, "give units of each stage"),
-        ({"more": 1}, "other fields than this one's: more"),
+        ({"version": 2}, "of version 2 .*; this is version 1"),
+        ({"more": 1}, "of version 1 .* more"),
     ],
 )
 def test_what_is_odd_is_refused(changes, said):
@@ -65,11 +61,11 @@ def test_what_is_odd_is_refused(changes, said):
 
 
 def test_the_line_names_what_changed():
-    plan = Plan(frozen=4, counts=(9, 8), start=9, replicas=1, micro=16, batch=64)
-    before = replace(MESSAGE, plan=plan, norms=[])
+    layout = Layout(frozen=4, counts=(9, 8), start=9, replicas=1, micro=16, batch=64)
+    before = replace(MESSAGE, layout=layout, norms=[])
     line = lines.decided(MESSAGE, before, 12)
     assert line.startswith("[epoch 2 step 320] TRANSFORM frozen 4->7/12  pipeline 2->1")
     assert "replicas 1->2" in line
     assert "micro-batches 16->1  batch 64" in line
-    more = replace(plan, counts=(9,), replicas=4)
-    assert "(+ranks 2,3)" in lines.decided(replace(MESSAGE, plan=more), before, 12)
+    more = replace(layout, counts=(9,), replicas=4)
+    assert "(+ranks 2,3)" in lines.decided(replace(MESSAGE, layout=more), before, 12)

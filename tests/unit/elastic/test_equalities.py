@@ -336,7 +336,7 @@ def test_orders_are_permutations_that_do_not_depend_on_replicas():
     ],
 )
 def test_the_last_step_takes_what_is_left(samples, replicas, drop_last, sizes):
-    now = SimpleNamespace(plan=SimpleNamespace(batch=8, replicas=replicas))
+    now = SimpleNamespace(layout=SimpleNamespace(batch=8, replicas=replicas))
     run = SimpleNamespace(settings=Settings(drop_last=drop_last), data=range(samples), pipeline=now)
     run._least = 8 if drop_last else 1
     steps = [rows for rows, _ in Trainer.batches(run, None, None, 0)]

@@ -38,12 +38,12 @@ def test_what_was_reckoned_is_what_is_counted(task, schedule, settings):
     expected = reckoner(make(), data(), settings)
     assert len(found.held) == 2 * settings.epochs
     for epoch, message in enumerate(found.messages):
-        plan = message.plan
+        layout = message.layout
         for rank in range(2):
             own = found.held[(found.held.epoch == epoch) & (found.held["rank"] == rank)]
-            reckoned = expected.held(plan)[rank % plan.stages].plain()
+            reckoned = expected.held(layout)[rank % layout.stages].plain()
             assert own[PARTS].iloc[0].to_dict() == reckoned, (epoch, rank)
-    assert {m.plan.stages for m in found.messages} == {1, 2}
+    assert {m.layout.stages for m in found.messages} == {1, 2}
     whole = sum(p.nbytes for p in make().parameters())
     first = found.held[found.held.epoch == 0]
     assert first.weights.sum() == whole
@@ -54,7 +54,7 @@ def test_four_ranks_share_a_network_out(settings):
     settings = replace(settings, freeze="none", recipe=Recipe("sgd", lr=0.05, momentum=0.9))
     found = train(make_vit(), images(), settings=settings, ranks=4, progress=False)
     close(found.state, plain(make_vit(), images(), settings).state, 1e-12)
-    expected = reckoner(make_vit(), images(), settings).held(found.messages[0].plan)
+    expected = reckoner(make_vit(), images(), settings).held(found.messages[0].layout)
     for rank, held in enumerate(expected):
         assert found.held[PARTS].iloc[rank].to_dict() == held.plain()
     assert found.held.moments.sum() == found.held.weights.sum()
@@ -146,8 +146,8 @@ def test_what_does_not_fit_is_refused_before_the_first_step(ranks, settings):
 
 def test_the_largest_rank_decides_to_the_byte(settings):
     settings = replace(settings, devices=2, freeze="none")
-    plan = foresee(make_vit(), images(), settings).at(0)
-    most = max(held.total for held in reckoner(make_vit(), images(), settings).held(plan))
+    layout = foresee(make_vit(), images(), settings).at(0)
+    most = max(held.total for held in reckoner(make_vit(), images(), settings).held(layout))
     foresee(make_vit(), images(), replace(settings, memory_budget=most))
     with pytest.raises(ValueError, match=f"needs {most:,} bytes"):
         foresee(make_vit(), images(), replace(settings, memory_budget=most - 1))
@@ -160,7 +160,7 @@ def test_stages_are_merged_only_where_they_fit(settings):
     free = train(make_vit(), images(), **options)
     assert free.history.stages.tolist() == [2, 1, 1, 1]
     all_held = reckoner(make_vit(), images(), options["settings"]).held
-    none, one, two, _ = (max(h.total for h in all_held(m.plan)) for m in free.messages)
+    none, one, two, _ = (max(h.total for h in all_held(m.layout)) for m in free.messages)
     budget = max(none, two)
     assert budget < one
     tight = train(make_vit(), images(), memory_budget=budget, **options)
@@ -181,8 +181,8 @@ def test_data_parallel_training_holds_it_all(task, settings):
     assert (ddp.weights, ddp.gradients, ddp.frozen) == (whole, whole, 0)
     assert ddp.moments == 2 * whole + 4 * len(list(make().parameters()))
     # one stage of ours, as one replica of two, keeps the same for its backward
-    plan = foresee(make(), data(), replace(settings, devices=2, stages=1)).at(0)
-    assert ddp.activations == reckoner(make(), data(), settings).held(plan)[0].activations
+    layout = foresee(make(), data(), replace(settings, devices=2, stages=1)).at(0)
+    assert ddp.activations == reckoner(make(), data(), settings).held(layout)[0].activations
     assert held["ddp_checkpoint"].activations[0] < 0.6 * ddp.activations
     lora = held["ddp_lora"].iloc[0]
     assert lora.gradients == lora.weights < whole  # wide updates of a narrow network

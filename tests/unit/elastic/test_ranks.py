@@ -96,11 +96,11 @@ def _dies_while_regrouping(settings, path):
 
     regroup = world.World.regroup
 
-    def deadly(self, plan):
-        if dist.get_rank() == 1 and plan.stages == 1:
+    def deadly(self, layout):
+        if dist.get_rank() == 1 and layout.stages == 1:
             (path.parent / "died").write_text(str(time.monotonic()))
             os.kill(os.getpid(), signal.SIGKILL)
-        regroup(self, plan)
+        regroup(self, layout)
 
     world.World.regroup = deadly
     train(make_vit(), images(), settings, checkpoint=path, progress=False)

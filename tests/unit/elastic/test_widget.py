@@ -3,7 +3,7 @@
 import pytest
 
 from alkit.elastic.freeze import policy
-from alkit.elastic.plan import Switches
+from alkit.elastic.layout import Switches
 from studies.elastic_widget import ElasticDashboard
 from studies.whatif import fitted, what_if
 

@@ -10,7 +10,7 @@ from torch import nn
 
 import alkit
 from alkit.engine import checkpoint
-from alkit.engine.losses import LOOK_EVERY, Losses
+from alkit.engine.loss_log import LOOK_EVERY, LossLog
 from alkit.engine.steps import Steps
 from tests.helpers import dense_model, differences, made_batches, state_of
 
@@ -172,7 +172,7 @@ class _Elsewhere(torch.Tensor):
 
 
 def test_an_accelerator_s_losses_are_fetched_many_at_once_and_name_their_batch():
-    seen = Losses(lambda *what: FloatingPointError(what))
+    seen = LossLog(lambda *what: FloatingPointError(what))
     for batch in range(LOOK_EVERY - 1):
         row = torch.tensor([1.0, torch.nan if batch == 5 else 2.0])
         seen.note(row.as_subclass(_Elsewhere))
@@ -182,7 +182,7 @@ def test_an_accelerator_s_losses_are_fetched_many_at_once_and_name_their_batch()
 
 
 def test_a_loss_on_the_cpu_is_looked_at_at_once():
-    seen = Losses(lambda *what: FloatingPointError(what))
+    seen = LossLog(lambda *what: FloatingPointError(what))
     seen.note(torch.ones(1))
     with pytest.raises(FloatingPointError, match=r"\(1, 0, inf\)"):
         seen.note(torch.tensor([torch.inf]))

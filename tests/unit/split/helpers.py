@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 import alkit.split
 from alkit.data.seeds import generator_for
-from alkit.split.train import Record
+from alkit.split.train import Details
 
 
 def units(norm: str = "none", double: bool = False, dropout: float = 0.0) -> list[nn.Module]:
@@ -38,13 +38,13 @@ def parts(sizes: list[int], double: bool = False) -> list[tuple[Tensor, Tensor]]
     return [samples(size, device, double) for device, size in enumerate(sizes)]
 
 
-def trained(sizes=(20,), *, norm="none", double=False, dropout=0.0, **options) -> Record:
+def trained(sizes=(20,), *, norm="none", double=False, dropout=0.0, **options) -> Details:
     """Train the small network on devices with so many samples."""
     options = {"batch": 8, "epochs": 2, "lr": 0.1} | options
     return alkit.split.train(units(norm, double, dropout), parts(list(sizes), double), **options)
 
 
-def same_bits(first: Record, second: Record) -> bool:
+def same_bits(first: Details, second: Details) -> bool:
     """Whether states and losses are equal to the last bit."""
     states = all(torch.equal(first.state[key], second.state[key]) for key in first.state)
     return (
@@ -54,7 +54,7 @@ def same_bits(first: Record, second: Record) -> bool:
     )
 
 
-def difference(first: Record, second: Record) -> float:
+def difference(first: Details, second: Details) -> float:
     """Return the largest difference of any weight."""
     return max(
         float((first.state[key].double() - second.state[key].double()).abs().max())

@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 import torch
 
-from alkit.al.train import EpochRecord
+from alkit.al.train import Trained
 from alkit.schedule.timeline import Timeline
 from studies.bench import Stack, compare, interleaved, recorded_rates
 from studies.publish import replace_section
@@ -13,7 +13,7 @@ from studies.publish import replace_section
 def _fake(order, name, seconds):
     def run():
         order.append(name)
-        return EpochRecord(torch.zeros(1, 1, 2), Timeline((), ()), 10, next(seconds))
+        return Trained(torch.zeros(1, 1, 2), Timeline((), ()), 10, next(seconds))
 
     return run
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from alkit.al.train import EpochRecord
+from alkit.al.train import Trained
 from alkit.engine.device import cores
 from alkit.schedule.timeline import Interval, Timeline
 from studies import contenders
@@ -36,7 +36,7 @@ def test_the_fastest_number_of_micro_batches_is_taken():
     def fake(stack, micro):
         step_s = {2: 3.0, 4: 1.0}[micro]
         ends = [Interval("worker 0", "step", 0, t, 0, t * step_s, (t + 1) * step_s) for t in (0, 1)]
-        return EpochRecord(torch.empty(0), Timeline.of(ends, ["worker 0"]), 8, 1.0)
+        return Trained(torch.empty(0), Timeline.of(ends, ["worker 0"]), 8, 1.0)
 
     assert contenders.fastest_micro(SMALL, fake, [2, 3, 4, 8]) == 4
     assert contenders.fastest_micro(SMALL, fake, [2, 3]) == 2

@@ -21,7 +21,7 @@ from alkit.elastic.balance import Partitioner, compress, greedy, loads, minmax
 __all__ = [
     "BATCH_POLICIES",
     "PARTITIONS",
-    "Plan",
+    "Layout",
     "Planner",
     "Switches",
     "check_choice",
@@ -43,7 +43,7 @@ class Switches:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class Layout:
     """A layout.
 
     Attributes:
@@ -131,7 +131,7 @@ class Planner:
         budget: float | None = None,
         batch_policy: str = "fixed_global",
         lr_rule: str = "none",
-        fits: Callable[[Plan], bool] | None = None,
+        fits: Callable[[Layout], bool] | None = None,
     ) -> None:
         _check(stages, devices, batch, micro, len(sizes))
         check_choice("partition", partition, PARTITIONS)
@@ -145,11 +145,11 @@ class Planner:
         self.first_counts = self._cut(self.sizes, stages)
         self.budget = budget or max(loads(self.sizes, self.first_counts))
 
-    def at(self, frozen: int, before: Plan | None = None) -> Plan:
+    def at(self, frozen: int, before: Layout | None = None) -> Layout:
         """Return the layout with so many frozen layers.
 
         Args:
-            before: the plan that runs now; the number of stages never grows.
+            before: the layout that runs now; the number of stages never grows.
         """
         first = 1 + self.units_a_layer * frozen if frozen else 0
         stages = self.stages if before is None else before.stages
@@ -162,7 +162,7 @@ class Planner:
             stages *= 2
         return self._with(frozen, stages)
 
-    def _with(self, frozen: int, stages: int) -> Plan:
+    def _with(self, frozen: int, stages: int) -> Layout:
         """Return the layout with so many frozen layers and stages."""
         first = 1 + self.units_a_layer * frozen if frozen else 0
         if self.switches.pipe and frozen:
@@ -183,7 +183,7 @@ class Planner:
         grown = batch / self.batch
         scale = {"none": 1.0, "linear": grown, "sqrt": grown**0.5}[self.lr_rule]
         micro = self._micro(stages, batch // replicas)
-        return Plan(
+        return Layout(
             frozen=frozen,
             counts=tuple(counts),
             start=start,

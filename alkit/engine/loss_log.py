@@ -5,12 +5,12 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-__all__ = ["LOOK_EVERY", "Losses"]
+__all__ = ["LOOK_EVERY", "LossLog"]
 
 LOOK_EVERY = 32  # batches, on an accelerator
 
 
-class Losses:
+class LossLog:
     """The losses of a stage, a row a batch.
 
     To look at a number that an accelerator computes is to wait for it. There the losses of many

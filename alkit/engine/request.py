@@ -15,17 +15,18 @@ from alkit.engine.device import Names, spread
 from alkit.engine.evaluate import Metrics
 from alkit.engine.group import Group
 from alkit.engine.launch import launch
-from alkit.engine.loop import Plan
+from alkit.engine.loop import Plan, train_epochs
 from alkit.engine.rank_device import backend_for, own_device
 from alkit.engine.record import Record
+from alkit.engine.trainer import Trainer
 
-__all__ = ["Asked", "fit_on_ranks", "meet"]
+__all__ = ["Request", "fit_on_ranks", "meet"]
 
 SAME = ("epochs", "batch_size", "seed", "threads")  # mean the same in every method
 
 
 @dataclass(frozen=True)
-class Asked:
+class Request:
     """One call of `alkit.fit`; see there for what the names mean."""
 
     model: Any
@@ -64,7 +65,7 @@ class Asked:
         Raises:
             ValueError: names the first that was given.
         """
-        defaults = {each.name: each.default for kind in (Asked, Plan) for each in fields(kind)}
+        defaults = {each.name: each.default for kind in (Request, Plan) for each in fields(kind)}
         for name in names:
             value = getattr(self if hasattr(self, name) else self.plan, name)
             if value is not defaults[name] and value != defaults[name]:
@@ -86,13 +87,35 @@ class Asked:
         Epochs, batch size, seed and threads are as this call has them, whatever a method's own
         defaults are; beside `settings`, what is left at its default is theirs.
         """
-        defaults = {each.name: each.default for kind in (Asked, Plan) for each in fields(kind)}
+        defaults = {each.name: each.default for kind in (Request, Plan) for each in fields(kind)}
         found = {}
         for name, own in names.items():
             value = getattr(self if hasattr(self, name) else self.plan, name)
             if value != defaults[name] or (self.settings is None and name in SAME):
                 found[own] = value
         return found
+
+    def train(
+        self, trainer: Trainer, group: Group, *, plan: Plan | None = None, **options: Any
+    ) -> Record:
+        """Run the one loop as it was asked for.
+
+        Args:
+            plan: in place of this one's, where a method's own settings say more.
+            options: identity, choose, see `alkit.engine.loop.train_epochs`.
+        """
+        return train_epochs(
+            trainer,
+            self.data,
+            plan or self.plan,
+            checkpoint=self.checkpoint,
+            anyway=self.resume == "anyway",
+            tensorboard=self.tensorboard,
+            progress=self.progress,
+            group=group,
+            metrics=self.metrics,
+            **options,
+        )
 
     @property
     def own_device(self) -> Names | None:
@@ -142,26 +165,30 @@ def meet(executor: str, model: Any) -> Group:
     return group
 
 
-def fit_on_ranks(fit: Callable[[Any, Asked], Record], model: Any, asked: Asked) -> Record:
+def fit_on_ranks(fit: Callable[[Any, Request], Record], model: Any, request: Request) -> Record:
     """Start ranks, fit on all of them, and bring what was trained back to where the model is.
 
     Raises:
         ValueError: a device that this machine lacks.
         RankFailed: a rank failed; names it, and none is left running.
     """
-    backend = backend_for(asked.device, asked.ranks)
-    options: dict[str, Any] = {"ranks": asked.ranks, "threads": asked.threads, "backend": backend}
-    results = launch(_on_rank, fit, model, asked, **options)
+    backend = backend_for(request.device, request.ranks)
+    options: dict[str, Any] = {
+        "ranks": request.ranks,
+        "threads": request.threads,
+        "backend": backend,
+    }
+    results = launch(_on_rank, fit, model, request, **options)
     snapshot, values = results[0]
     checkpoints.restore(model, snapshot)
     return Record(**values | {"model": model})
 
 
 def _on_rank(
-    fit: Callable[[Any, Asked], Record], model: Any, asked: Asked
+    fit: Callable[[Any, Request], Record], model: Any, request: Request
 ) -> tuple[dict[str, Any], dict[str, Any]] | None:
     """Run one rank; only rank 0's record travels, and its model as weights."""
-    record = fit(model, asked)
+    record = fit(model, request)
     if torch.distributed.get_rank() > 0:
         return None
     values = {each.name: getattr(record, each.name) for each in fields(record)}
