@@ -291,7 +291,6 @@ REFUSED = {
     ("split", "own loss"): CROSS_ENTROPY,
     ("split", "regression"): CROSS_ENTROPY,
     ("split", "several labels"): CROSS_ENTROPY,
-    ("split", "extend a run"): ENDS,
     ("elastic", "extend a run"): ENDS,
     ("bp", "ranks"): "of its family only al_pipeline runs on ranks",
     ("split", "ranks"): "ranks is 2, which split can't take",

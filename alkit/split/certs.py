@@ -12,11 +12,11 @@ import datetime
 import ipaddress
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from alkit.data.extras import extra
-from alkit.split.handshake import NAME, Certificates
 
 with extra("split", "a certificate"):
     from cryptography import x509
@@ -25,9 +25,25 @@ with extra("split", "a certificate"):
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-__all__ = ["certificates_in", "make"]
+__all__ = ["Certificates", "certificates_in", "make"]
 
 LOCAL = ("localhost", "127.0.0.1")
+NAME = "alkit-server"  # in the server's certificate
+
+
+@dataclass(frozen=True)
+class Certificates:
+    """Who one is, and who says so: paths of PEM files."""
+
+    authority: Path
+    certificate: Path
+    key: Path
+
+    def read(self) -> tuple[bytes, bytes, bytes]:
+        """Return authority, certificate and key."""
+        files = self.authority, self.certificate, self.key
+        authority, certificate, key = (each.read_bytes() for each in files)
+        return authority, certificate, key
 
 
 def make(

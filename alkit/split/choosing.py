@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from alkit.split.planner import Candidate, Workload, best, candidates, moved
 from alkit.split.profile import Link, Machine
-from alkit.split.round import RoundRecord
+from alkit.split.rounds import RoundRecord
 
 __all__ = ["Choosing", "goodput"]
 

@@ -17,9 +17,9 @@ from alkit.data.seeds import generator_for
 from alkit.engine.device import devices_named, place
 from alkit.models.modes import evaluating
 from alkit.split import own
+from alkit.split.check import Check
 from alkit.split.config import OWN, Config, ConfigError
 from alkit.split.deal import deal
-from alkit.split.expect import Expect
 from alkit.split.networks import build, has_batch_norm
 
 __all__ = [
@@ -48,7 +48,7 @@ def _loaded(config: Config) -> DataSet:
 def _own(samples: str, network: str, seed: int) -> DataSet:
     """Return a party's own samples, whatever it takes them for."""
     x, y = own.samples(samples)
-    classes = Expect(own.network(network, seed), x[:1]).classes
+    classes = Check(own.network(network, seed), x[:1]).classes
     try:
         part = Part(x, y, classes)
     except ValueError as error:
@@ -145,9 +145,9 @@ def _built(config: Config) -> list[nn.Module]:
 def message_limit(config: Config) -> int:
     """Return the bytes that no message of this run exceeds: all weights, or a batch's activations,
     half as much again, and 16 MiB for the log of a round."""
-    expect = Expect(network(config), example(config))
-    weights = sum(math.prod(shape) * dtype.itemsize for shape, dtype in expect.state.values())
-    widest = max(math.prod(shape) for shape, _ in expect.features)
+    check = Check(network(config), example(config))
+    weights = sum(math.prod(shape) * dtype.itemsize for shape, dtype in check.state.values())
+    widest = max(math.prod(shape) for shape, _ in check.features)
     return int(1.5 * max(weights, 4 * widest * config.batch)) + (1 << 24)
 
 

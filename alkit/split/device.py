@@ -1,41 +1,39 @@
 """A device: trains its head, and survives a lost link, a restarted server and, with a folder, its
 own end.
 
-    connect -> hello -> welcome -> probes -> (start -> iterations -> done) a round -> bye
+    hello -> probes -> welcome -> (start -> iterations -> done) a round -> bye
 
-What a device brings back is told in its hello: `step` (the live head has done so many steps of
-`round`) and `saved` (the rounds at whose beginning its optimiser is known). The server decides what
-of it can be used.
+A round that was cut off begins anew: both sides have what it began with. `saved` in the hello tells
+the rounds at whose beginning its optimiser is known.
 """
 
+import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
+import torch
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
 from alkit.engine import checkpoint
-from alkit.engine.caller import CallerState
-from alkit.engine.local import operator_threads
 from alkit.engine.optimizers import Factory
-from alkit.split.answers import Refused, receive, told_why
-from alkit.split.channel import Channel, ChannelLost, HandshakeFailed, beating
-from alkit.split.greeting import PATIENCE_S, compare_clocks, say_profile
+from alkit.split.greeting import load
 from alkit.split.halves import Head, Saved, Tail, factory_of, kept
-from alkit.split.head_round import HeadRound
+from alkit.split.link import Link, Lost, Refused
 from alkit.split.log import LaneLog
+from alkit.split.pools import Pool
 from alkit.split.profile import Machine, measure
-from alkit.split.schedule import DOWNLINK
+from alkit.split.schedule import DEVICE, DOWNLINK, one_iteration
 from alkit.split.settings import Settings
-from alkit.split.stream import Stream
+from alkit.split.stream import MicroBatch, Stream
 from alkit.split.wire import Message, WireError
 
-__all__ = ["Device", "Job", "Refused"]
+__all__ = ["Device", "Job"]
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +59,7 @@ class Device:
 
     Args:
         index: its number, from 0.
-        prepare: makes the job from what the server tells, which is names and numbers.
+        job: what it trains.
         name: of the job; the server refuses a device of another one.
         network: fingerprints of its units, with spaces between, which the server compares with its
             own; "" in one process, where all have the same units.
@@ -77,7 +75,7 @@ class Device:
     def __init__(
         self,
         index: int,
-        prepare: Callable[[dict[str, Any]], Job],
+        job: Job,
         *,
         name: str = "",
         network: str = "",
@@ -88,130 +86,175 @@ class Device:
         threads: int | None = None,
         progress: bool = False,
     ) -> None:
-        self.index, self.prepare, self.name, self.network = index, prepare, name, network
-        self.caller = CallerState.here()
-        self.path = None if folder is None else Path(folder) / f"device-{index}.pt"
+        self.index, self.job, self.name, self.network = index, job, name, network
         self.retries, self.pause_s, self.memory_bytes = retries, pause_s, memory_bytes
-        self.threads, self.progress = threads, progress
-        self.job: Job | None = None
-        self.work: HeadRound | None = None  # its newest round
+        self.threads, self.progress = threads or job.settings.threads, progress
+        self.path = None if folder is None else Path(folder) / f"device-{index}.pt"
+        self.pool = Pool(self.threads)
+        self.token = uuid4().hex  # another process with this number has another one
+        self.half: Head | Tail | None = None
         self.saved: Saved = {}
         self.log = LaneLog()
         self.tries = 0
         self.machine: Machine | None = None  # measured when it is asked for
 
-    def run(self, connect: Callable[[], Channel]) -> dict[str, Tensor]:
-        """Train to the end, and return the final weights of the own units.
+    async def run(self, connect: Callable[[], Awaitable[Link]]) -> dict[str, Tensor]:
+        """Train to the end, and return the network's final weights.
 
         Args:
-            connect: opens a channel to the server.
+            connect: opens a link to the server.
         Raises:
-            ChannelLost: no server after all retries.
-            Refused, HandshakeFailed: the server does not want this device, or sent what is no
-                message; or one side does not believe the other.
+            Lost: no server after all retries.
+            Refused: the server does not want this device, or sent what is no message; or one side
+                does not believe the other.
         """
         self._load()
-        while True:
-            try:
-                channel = connect()
+        try:
+            while True:
                 try:
-                    return self._session(channel)
-                except ChannelLost:
-                    told_why(channel)
-                    raise
-                finally:
-                    channel.close()
-            except WireError as error:
-                raise Refused(f"device {self.index}: the server sent nonsense: {error}") from error
-            except (Refused, HandshakeFailed):
-                raise
-            except (ChannelLost, OSError) as error:
-                if self.work is not None:
-                    self.work.half.drop()
-                self.tries += 1
-                if self.tries > self.retries:
-                    error.add_note(f"device {self.index} gave up after {self.retries} retries")
-                    raise
-                log.info("device %d: %s; trying again", self.index, error)
-                time.sleep(self.pause_s)
+                    link = await connect()
+                    try:
+                        return await self._session(link)
+                    except Lost:
+                        await link.why()
+                        raise
+                    finally:
+                        link.close()
+                except WireError as error:
+                    text = f"device {self.index}: the server sent nonsense: {error}"
+                    raise Refused(text) from error
+                except Lost as error:
+                    self.tries += 1
+                    if self.tries > self.retries:
+                        error.add_note(f"device {self.index} gave up after {self.retries} retries")
+                        raise
+                    log.info("device %d: %s; trying again", self.index, error)
+                    await asyncio.sleep(self.pause_s)
+        finally:
+            self.pool.close()
 
-    def _session(self, channel: Channel) -> dict[str, Tensor]:
+    async def _session(self, link: Link) -> dict[str, Tensor]:
         """Say hello, do what the server says, and return the final weights."""
-        number, step = (-1, -1) if self.work is None else (self.work.number, self.work.steps_done)
-        hello = {"device": self.index, "job": self.name, "network": self.network}
-        hello |= {"saved": [list(key) for key in self.saved]}
-        channel.send(Message("hello", values=hello | {"round": number, "step": step}))
-        welcome = receive(channel, PATIENCE_S, "welcome")
-        if self.job is None:
-            self.job = self.prepare(dict(welcome.values["job"]))
-        job, threads = self.job, self.threads or self.job.settings.threads
-        with operator_threads(threads), self.caller.training():
-            compare_clocks(channel, int(welcome.values["probes"]))
-            with beating(channel, job.settings.heartbeat_s):
-                if repeats := int(welcome.values["profile"]):
-                    say_profile(channel, lambda: self._profile(job, repeats, threads))
-                while (start := receive(channel, None, "start", "bye")).kind == "start":
-                    self._round(channel, job, start)
-        return self._final(start)
+        values = {"device": self.index, "job": self.name, "network": self.network}
+        values |= {"token": self.token, "saved": [list(key) for key in self.saved]}
+        await link.send(Message("hello", values=values))
+        while (told := await link.receive("probe", "load", "welcome")).kind != "welcome":
+            await (link.send(Message("probe")) if told.kind == "probe" else self._time(link, told))
+        settings = Settings.read(dict(told.values["job"])["settings"])
+        if settings != self.job.settings:
+            raise Refused("the server's settings differ from this file's: give both the same file")
+        while (told := await link.receive("start", "bye")).kind == "start":
+            await self._round(link, told)
+        if self.half is not None and self.half.units:
+            self.half.load(told.tensors)
+        if self.path is not None:
+            self.path.unlink(missing_ok=True)  # of no use for another run
+        return dict(told.tensors)
 
-    def _profile(self, job: Job, repeats: int, threads: int) -> Machine:
+    async def _time(self, link: Link, told: Message) -> None:
+        """Send a load, receive one, and tell what the units take."""
+        await link.send(load())
+        came = await link.receive("load")
         if self.machine is None:
-            [part] = job.stream.step(0, 1)
-            timed = partial(measure, repeats=repeats, threads=threads)
-            self.machine = timed(job.units, part.x, part.y, memory_bytes=self.memory_bytes)
-        return self.machine
+            self.machine = await self.pool.run(self._measured, told.step)
+        values = {"text": self.machine.plain(), "arrived_s": came.arrived_s}
+        await link.send(Message("profile", values=values))
 
-    def _round(self, channel: Channel, job: Job, start: Message) -> None:
-        """Do a round, or what is left of it, and hand it in."""
-        if self.work is not None and start.values["resume"]:
-            self.work.go_on(start)
-        else:
-            self.work = self._begun(job, start)
-        work = self.work
+    def _measured(self, repeats: int) -> Machine:
+        [part] = self.job.stream.step(0, 1)
+        options: dict[str, Any] = {"repeats": repeats, "threads": self.threads}
+        options["memory_bytes"] = self.memory_bytes
+        return measure(self.job.units, part.x, part.y, **options)
 
-        def shown(steps: range) -> Iterable[int]:
-            name = f"device {self.index}, round {work.number}"
-            return tqdm(steps, desc=name, disable=not self.progress, leave=False)
-
-        work.run(channel, shown)
-        done = work.done()
-        self._save((work.number + 1, work.cut), work.half)
-        channel.send(done)
+    async def _round(self, link: Link, start: Message) -> None:
+        """Do a round from its beginning, and hand it in."""
+        told = start.values
+        half = await self.pool.run(self._begun, start)
+        self.log.take()
+        self.log.arrival(DOWNLINK, start)
+        losses, right, samples, last = list[float](), 0, 0, told["last"]
+        for step in self._shown(range(told["first"], last), start.round):
+            with self.log.task(DEVICE, "load", step):
+                parts = await self.pool.run(self._parts, step, told["micro"])
+            if isinstance(half, Tail):
+                loss, hits = await self.pool.run(self._alone, half, parts, step)
+                losses, right = [*losses, loss], right + hits
+            else:
+                await self._together(link, half, parts, (start.round, step), told["cut"] > 0)
+            samples += sum(len(part.y) for part in parts)
+        await self.pool.run(self._save, (start.round + 1, told["cut"]), half)
+        tensors = half.state() | {"losses": torch.tensor(losses, dtype=torch.float64)}
+        tensors |= {"intervals": self.log.take()}
+        values = {"samples": samples, "right": right}
+        await link.send(Message("done", start.round, last, values=values, tensors=tensors))
         self.tries = 0
 
-    def _begun(self, job: Job, start: Message) -> HeadRound:
+    def _parts(self, step: int, micro: int) -> list[MicroBatch]:
+        return list(self.job.stream.step(step, micro))
+
+    def _shown(self, steps: range, number: int) -> Iterable[int]:
+        name = f"device {self.index}, round {number}"
+        return tqdm(steps, desc=name, disable=not self.progress, leave=False)
+
+    def _begun(self, start: Message) -> Head | Tail:
         """Take over the weights of a round's beginning."""
-        cut, fresh = int(start.values["cut"]), bool(start.values["fresh"])
-        work = self.work
-        half = work.half if work is not None and work.cut == cut else self._half(job, cut)
-        half.load(start.weights)
+        cut, fresh, key = start.values["cut"], start.values["fresh"], None
+        if self.half is None or len(self.half.units) != cut:
+            self.half = self._new_half(cut)
         key = start.round, cut
         if not fresh and key not in self.saved:
             raise WireError(f"no optimiser of round {start.round} and cut {cut} is known here")
-        factor = job.settings.factor(start.round)
-        half.load_optimizer(None if fresh else self.saved[key], factor)
-        self._save(key, half)
-        self.log.take()
-        self.log.arrival(DOWNLINK, start)
-        return HeadRound(start, half, job.stream, self.log)
+        self.half.drop()
+        self.half.load(start.tensors)
+        factor = self.job.settings.factor(start.round)
+        self.half.load_optimizer(None if fresh else self.saved[key], factor)
+        self._save(key, self.half)
+        return self.half
 
-    def _half(self, job: Job, cut: int) -> Head | Tail:
-        settings, units = job.settings, list(job.units)
+    def _new_half(self, cut: int) -> Head | Tail:
+        own, units = self.job.settings, list(self.job.units)
         kind = Tail if cut == len(units) else Head
-        optimizer = factory_of(settings, job.optimizer)
-        return kind(units[:cut], optimizer, seed=settings.seed, device=self.index)
+        optimizer = factory_of(own, self.job.optimizer)
+        return kind(units[:cut], optimizer, seed=own.seed, device=self.index)
 
-    def _final(self, bye: Message) -> dict[str, Tensor]:
-        if self.work is not None and self.work.half.units:
-            self.work.half.load(bye.weights)
-        if self.path is not None:
-            self.path.unlink(missing_ok=True)  # of no use for another run
-        return bye.weights
+    async def _together(
+        self, link: Link, head: Head, parts: list[MicroBatch], at: tuple[int, int], returns: bool
+    ) -> None:
+        """Run an iteration with the server, in the order of the schedule: F F F ... B B B U."""
+        _, step = at
+        for task in one_iteration(DEVICE, step, len(parts), returns=returns):
+            micro, part = task.micro, parts[task.micro]
+            if task.kind == "forward":
+                with self.log.task(DEVICE, "forward", step, micro):
+                    out = await self.pool.run(head.forward, part.x, step, micro)
+                await link.send(Message("act", *at, micro, tensors={"x": out, "y": part.y}))
+            elif task.kind == "backward":
+                back = await link.receive("grad")
+                if back.place != (*at, micro):
+                    due = Message("grad", *at, micro).name
+                    raise WireError(f"{back.name} came where {due} was due")
+                self.log.arrival(DOWNLINK, back)
+                with self.log.task(DEVICE, "backward", step, micro):
+                    await self.pool.run(head.backward, back.tensors["x"], micro)
+            else:
+                with self.log.task(DEVICE, "update", step):
+                    await self.pool.run(head.update)
+
+    def _alone(self, whole: Tail, parts: list[MicroBatch], step: int) -> tuple[float, int]:
+        loss, right = 0.0, 0
+        for micro, part in enumerate(parts):
+            start_s = time.perf_counter()
+            made = whole.forward_backward(part.x, part.y, part.share, step, micro, returns=False)
+            self.log.forward_backward(DEVICE, step, micro, start_s, made.forward_s)
+            loss, right = loss + made.loss, right + made.right
+        with self.log.task(DEVICE, "update", step):
+            whole.update()
+        return loss, right
 
     def _save(self, key: tuple[int, int], half: Head | Tail) -> None:
         self.saved = kept(self.saved, key, half)
         if self.path is not None:
-            rows = [[list(k), v] for k, v in self.saved.items()]
+            rows = [[list(own), state] for own, state in self.saved.items()]
             checkpoint.save(self.path, {"job": self.name, "saved": rows})
 
     def _load(self) -> None:

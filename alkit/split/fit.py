@@ -23,14 +23,13 @@ from alkit.engine.record import Record
 from alkit.engine.request import Request
 from alkit.models.blocks import as_blocks
 from alkit.models.modes import evaluating
-from alkit.split.answers import Refused
-from alkit.split.checkpoints import Kept
+from alkit.split.average import DIVERGED
 from alkit.split.data import normal_of
 from alkit.split.deal import deal
-from alkit.split.expect import DIVERGED
+from alkit.split.link import Refused
 from alkit.split.methods import TABLE
+from alkit.split.server import Kept, QuorumLost
 from alkit.split.train import train
-from alkit.split.waiting import QuorumLost
 
 __all__ = ["fit", "model_of"]
 

@@ -1,38 +1,27 @@
-"""The first words of a connection, on both sides.
+"""The first words of a connection: who comes, how its clock runs, and for the planner how fast.
 
-They tell who comes, how its clock runs and, for the planner, how fast it and its link are:
+    device   hello   probe   probe ...  [load  load        profile]
+    server       probe   probe ...     [     load   load          ]  welcome (job)
 
-    device   hello                  probe        probe   ...   clock   [load         profile]
-    server          welcome (job)         reply        reply               [    load        ]
+The server drives; a device answers what it is asked, see `alkit.split.device`.
 """
 
-import logging
 import time
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from dataclasses import dataclass
 
 import torch
 
-from alkit.split.answers import receive
-from alkit.split.channel import PIECE, Channel, ChannelLost
-from alkit.split.expect import Due, Expect
-from alkit.split.profile import LOAD_BYTES, Link, Machine
+from alkit.split.check import Check
+from alkit.split.link import Link
+from alkit.split.profile import LOAD_BYTES, Machine
+from alkit.split.profile import Link as Speeds
 from alkit.split.wire import Message, WireError
 
-__all__ = [
-    "PATIENCE_S",
-    "Greeting",
-    "Unwanted",
-    "compare_clocks",
-    "refuse",
-    "say_profile",
-    "welcome",
-]
-
-log = logging.getLogger(__name__)
+__all__ = ["HELLO_S", "PATIENCE_S", "Greeting", "Unwanted", "greet", "load"]
 
 PROBES = 6
-PATIENCE_S = 60.0  # for each of these messages
+HELLO_S = 5.0  # for the first message
+PATIENCE_S = 60.0  # for each of the others
 FAST_BPS = 1e10  # of a link that takes no time
 
 
@@ -40,121 +29,86 @@ class Unwanted(WireError):
     """A device of another run: what it says is right, and it may come back as another one."""
 
 
-class Greeting(NamedTuple):
+@dataclass(frozen=True)
+class Greeting:
     """What a device said of itself.
 
     Attributes:
-        round, step: where its live head is; -1 without one.
+        token: another one for each process, so that two with one number are told apart.
         saved: rounds and cuts at whose beginning its optimiser is known.
-        offset_s: server's clock minus the device's, as the device has found it.
-        machine, link: its profile and what the link carried, if they were asked for.
+        offset_s: server's clock minus the device's.
+        trip_s: of the fastest probe, by which the offset may be wrong.
+        machine, speeds: its profile and what the link carried, if they were asked for.
     """
 
     device: int
-    round: int
-    step: int
-    saved: list[tuple[int, int]]
+    token: str
+    saved: set[tuple[int, int]]
     offset_s: float
+    trip_s: float
     machine: Machine | None = None
-    link: Link | None = None
+    speeds: Speeds | None = None
 
 
-def welcome(
-    channel: Channel,
-    expect: Expect,
-    job: Mapping[str, Any],
-    name: str,
-    devices: int,
-    identity: int | None,
-    profile: int = 0,
+async def greet(
+    link: Link, check: Check, *, name: str, devices: int, identity: int | None, profile: int
 ) -> Greeting:
-    """Receive a hello, answer it, and answer the probes.
+    """Receive a hello, and learn what there is to know of whoever has come.
 
     Args:
-        job: what the device is told.
         name: of the job that it must be of.
         identity: device that the transport has made sure of; None if it can't.
         profile: repetitions of the device's profile; 0 for none.
     Raises:
         Unwanted, WireError: it is not wanted, or sends nonsense; says why.
-        ChannelLost: it has gone.
+        Lost: it has gone, or says nothing.
     """
-    hello = expect.receive(channel, Due("hello"), PATIENCE_S)
-    index = int(hello.values["device"])
+    hello = await link.receive("hello", limit_s=HELLO_S)
+    index, saved = hello.values["device"], check.hello(hello)
     if hello.values["job"] != name:
         raise Unwanted(f"device {index} is of job {hello.values['job']!r}; this is {name!r}")
     if index not in range(devices):
         raise Unwanted(f"no device {index}: there are 0 to {devices - 1}")
-    if identity is not None and identity != index:
+    if identity not in (None, index):
         raise Unwanted(f"the certificate is of device {identity}, not of {index}")
-    if why := expect.differs(hello.values["network"].split()):
+    if why := check.differs(hello.values["network"].split()):
         raise Unwanted(f"the network of device {index} is another one: {why}")
-    saved = [tuple(key) for key in hello.values["saved"]]
-    told = {"job": dict(job), "probes": PROBES, "profile": profile}
-    channel.send(Message("welcome", values=told))
-    for _ in range(PROBES):
-        probe = expect.receive(channel, Due("probe"), PATIENCE_S)
-        values = {"t1": probe.arrived_s, "t2": time.perf_counter()}
-        channel.send(Message("probe_reply", values=values))
-    offset_s = float(expect.receive(channel, Due("clock"), PATIENCE_S).values["offset_s"])
-    place = int(hello.values["round"]), int(hello.values["step"])
-    found = _profiled(channel, expect) if profile else (None, None)
-    return Greeting(index, *place, saved, offset_s, *found)
+    trips = []
+    for _ in range(PROBES):  # the fastest exchange tells the clocks apart
+        sent_s = time.perf_counter()
+        await link.send(Message("probe"))
+        reply = await link.receive("probe", limit_s=PATIENCE_S)
+        check.probe(reply)
+        trip_s = reply.arrived_s - sent_s
+        trips.append((trip_s, sent_s + trip_s / 2 - reply.sent_s))
+    trip_s, offset_s = min(trips)
+    own = index, hello.values["token"], saved, offset_s, trip_s
+    if not profile:
+        return Greeting(*own)
+    return Greeting(*own, *await _profiled(link, check, offset_s, profile))
 
 
-def refuse(channel: Channel, text: str) -> None:
-    """Tell a peer why it is not served, if it still listens."""
-    try:
-        channel.send(Message("error", values={"text": text}))
-    except (ChannelLost, WireError):
-        log.info("could not tell %s: %s", channel.peer, text)
-
-
-def _profiled(channel: Channel, expect: Expect) -> tuple[Machine, Link]:
-    """Time a load upwards, send one downwards, and receive what the device made of itself."""
-    up_bps = _speed(expect.receive(channel, Due("load"), PATIENCE_S))
-    channel.send(_load())
-    found = expect.receive(channel, Due("profile"), PATIENCE_S)
-    down_bps = max(1.0, float(found.values["down_bps"]))
-    return Machine.read(found.values["text"]), Link(up_bps, down_bps)
-
-
-def _load() -> Message:
+def load() -> Message:
+    """Return bytes that time a link."""
     return Message("load", tensors={"load": torch.zeros(LOAD_BYTES, dtype=torch.uint8)})
 
 
-def _speed(load: Message) -> float:
-    """Return the bit/s at which a load came: what followed its first piece, and the time of it."""
-    seconds = load.arrived_s - load.first_s
-    return 8 * (load.size - PIECE) / seconds if seconds > 1e-4 else FAST_BPS
+async def _profiled(
+    link: Link, check: Check, offset_s: float, repeats: int
+) -> tuple[Machine, Speeds]:
+    """Time a load each way, and receive what the device made of itself."""
+    await link.send(Message("load", step=repeats))
+    came = await link.receive("load", limit_s=PATIENCE_S)
+    check.load(came)
+    sent_s = time.perf_counter()
+    await link.send(load())
+    found = await link.receive("profile")
+    machine = check.profile(found)
+    up_s = came.arrived_s - (came.sent_s + offset_s)
+    down_s = found.values["arrived_s"] + offset_s - sent_s
+    return machine, Speeds(_speed(up_s), _speed(down_s))
 
 
-# ---- on the device
-
-
-def compare_clocks(channel: Channel, probes: int) -> None:
-    """Tell the server its clock minus the device's, as the fastest exchange of four times has it.
-
-    Raises:
-        Refused, WireError, ChannelLost: see `alkit.split.answers`.
-    """
-    best = float("inf"), 0.0
-    for _ in range(probes):
-        t0 = time.perf_counter()
-        channel.send(Message("probe"))
-        reply = receive(channel, PATIENCE_S, "probe_reply")
-        t1, t2, t3 = reply.values["t1"], reply.values["t2"], time.perf_counter()
-        best = min(best, (t3 - t0 - (t2 - t1), (t1 - t0 + t2 - t3) / 2))
-    channel.send(Message("clock", values={"offset_s": best[1]}))
-
-
-def say_profile(channel: Channel, measured: Callable[[], Machine]) -> None:
-    """Send a load, receive one, and tell what units and downlink take.
-
-    Raises:
-        Refused, WireError, ChannelLost: see `alkit.split.answers`.
-    """
-    channel.send(_load())
-    down_bps = _speed(receive(channel, PATIENCE_S, "load"))
-    values = {"text": measured().plain(), "down_bps": down_bps}
-    channel.send(Message("profile", values=values))
+def _speed(seconds: float) -> float:
+    """Return the bit/s at which a load came."""
+    return 8 * LOAD_BYTES / seconds if seconds > 1e-4 else FAST_BPS

@@ -29,7 +29,7 @@ from alkit.engine.stage import Inputs
 from alkit.models.modes import training
 from alkit.split.settings import Settings
 
-__all__ = ["Half", "Head", "Pass", "Tail", "average", "factory_of", "kept", "sgd", "state_of"]
+__all__ = ["Half", "Head", "Pass", "Tail", "factory_of", "kept", "sgd", "state_of"]
 
 Saved = dict[tuple[int, int], Any]  # states of optimisers, by round and cut
 Optimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
@@ -237,30 +237,6 @@ def state_of(units: Sequence[nn.Module]) -> dict[str, Tensor]:
         for at, unit in enumerate(units)
         for name, tensor in unit.state_dict().items()
     }
-
-
-def average(states: Sequence[Mapping[str, Tensor]], weights: Sequence[float]) -> dict[str, Tensor]:
-    """Return the weighted mean of complete networks' states (FedAvg, McMahan et al. 2017).
-
-    Whole numbers, such as BatchNorm's counters, are rounded; sums are in float64.
-
-    Raises:
-        ValueError: no states, other weights than states, or weights that don't add up to more
-            than 0.
-    """
-    if not states or len(states) != len(weights) or sum(weights) <= 0 or min(weights) < 0:
-        raise ValueError(f"{len(states)} states with the weights {list(weights)}: give one each")
-    if len(states) == 1:
-        return {name: tensor.clone() for name, tensor in states[0].items()}
-    total, made = sum(weights), {}
-    for name, first in states[0].items():
-        shares = (
-            state[name].double() * (weight / total)
-            for state, weight in zip(states, weights, strict=True)
-        )
-        mean = sum(shares, torch.zeros((), dtype=torch.float64))
-        made[name] = (mean if first.is_floating_point() else mean.round()).to(first.dtype)
-    return made
 
 
 def _copied(tensor: Tensor) -> Tensor:

@@ -5,14 +5,15 @@ alkit split server --config run.toml          on the server, with lab/authority.
 alkit split device --config run.toml --index 0    on a device, with device-0.* and authority.pem
 """
 
+import asyncio
 import logging
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import safetensors.torch
 import torch
 from torch import Tensor
@@ -20,22 +21,18 @@ from tqdm.auto import tqdm
 
 from alkit.data.files import replacing
 from alkit.engine.device import cores
-from alkit.schedule.timeline import Interval
 from alkit.split import data as samples_of
 from alkit.split import results
-from alkit.split.certs import certificates_in
+from alkit.split.certs import Certificates, certificates_in
+from alkit.split.check import fingerprints
 from alkit.split.choosing import Choosing
 from alkit.split.config import Config, ConfigError
-from alkit.split.device import Device, Job, Refused
-from alkit.split.expect import fingerprints
-from alkit.split.grpc_channel import connect
-from alkit.split.handshake import Certificates
-from alkit.split.listener import Listener
+from alkit.split.device import Device, Job
+from alkit.split.grpc_link import connect, listen
 from alkit.split.planner import Workload
 from alkit.split.profile import Link, measure
-from alkit.split.round import RoundRecord
+from alkit.split.rounds import RoundRecord
 from alkit.split.server import Server
-from alkit.split.session import GOODBYE_S
 from alkit.split.settings import Settings
 from alkit.split.stream import Stream, steps_an_epoch
 
@@ -61,43 +58,50 @@ def serve(config: Config, *, on: str | None = None, progress: bool = True) -> Pa
     evaluate = samples_of.evaluator(config, on)
     choosing = _choosing(config, units, settings, counts) if config.profile else None
     bar = tqdm(desc="rounds", unit="round", disable=not progress)
+    events = results.Events(folder / "events.csv")
+
+    def report(record: RoundRecord) -> None:
+        events.add(record)
+        _show(bar, record)
+
     options: dict[str, Any] = {"name": config.digest, "profile": config.profile}
     options |= {"path": folder / "server.pt", "evaluate": evaluate, "choosing": choosing}
-    options["report"] = lambda record: _show(bar, record)
-    server = Server(units, settings, counts, example=samples_of.example(config), **options)
+    server = Server(
+        units, settings, counts, example=samples_of.example(config), report=report, **options
+    )
     bar.total, bar.n = server.rounds, server.round
     bar.refresh()
-    address, own = f"{config.server_address}:{config.port}", _certificates(config, "server")
-    room = {"streams": 2 * settings.devices + 8, "capacity": 2 * max(settings.micros) + 4}
-    room["limit"] = samples_of.message_limit(config)
-    listener = Listener(server.join, address, own, patience_s=config.patience_s, **room)
-    where = f"{config.server_address}:{listener.port}"
-    log.info("listening at %s for %d devices", where, settings.devices)
     start_s = time.perf_counter()
     try:
-        server.run()
-        total_s = time.perf_counter() - start_s
-        _say_goodbye(server)
+        asyncio.run(_served(config, server, _certificates(config, "server")))
     finally:
         bar.close()
-        listener.close()
-    _write(folder, config, server, total_s)
+    _write(folder, config, server, time.perf_counter() - start_s)
     (folder / "server.pt").unlink(missing_ok=True)  # the run is over
     return folder / "results.csv"
 
 
+async def _served(config: Config, server: Server, own: Certificates | None) -> None:
+    settings = server.settings
+    room: dict[str, Any] = {"streams": 2 * settings.devices + 8}
+    room |= {"ahead": 2 * max(settings.micros) + 4, "limit": samples_of.message_limit(config)}
+    address = f"{config.server_address}:{config.port}"
+    async with listen(server.join, address, own, patience_s=config.patience_s, **room) as port:
+        where = f"{config.server_address}:{port}"
+        log.info("listening at %s for %d devices", where, settings.devices)
+        await server.run()
+
+
 def _write(folder: Path, config: Config, server: Server, total_s: float) -> None:
-    """Write the table, the rounds, the events of all lanes and the model."""
-    frame = results.table(config.name, server.settings, server.records, total_s)
+    """Write the table, the rounds and the model."""
+    seen = results.Events(folder / "events.csv").read()
+    frame = results.table(config.name, server.settings, server.records, seen, total_s)
     plain = {
         "config": asdict(config) | {"device": [dict(own) for own in config.device]},
         "rounds": [record.plain() for record in server.records],
         "total_s": total_s,
     }
     results.write(folder, frame, plain)
-    seen = [interval for record in server.records for interval in record.intervals]
-    with replacing(folder / "events.csv") as partial:
-        pd.DataFrame(seen, columns=Interval._fields).to_csv(partial, index=False)
     with replacing(folder / "model.safetensors") as partial:
         safetensors.torch.save_file(server.state, partial)
 
@@ -111,28 +115,24 @@ def device(
         on: device of this machine that its head trains on, such as "cuda"; the CPU without.
     Raises:
         ConfigError: there is no such device, or its own network or samples are none.
-        ChannelLost, Refused: see `Device.run`.
+        Lost, Refused: see `Device.run`.
     """
     if index not in range(config.devices):
         raise ConfigError(f"no device {index}: there are 0 to {config.devices - 1}")
     own, part = config.of(index), samples_of.part_of(config, index)
 
-    def prepare(told: dict[str, Any]) -> Job:
-        units = samples_of.network(config, on)
-        settings = Settings.read(dict(told["settings"]))
-        if settings != config.settings(len(units)):
-            raise Refused("the server's settings differ from this file's: give both the same file")
-        stream = Stream(part.x, part.y, settings, index, samples_of.normal_of(part))
-        return Job(settings, units, stream)
-
+    units = samples_of.network(config, on)
+    settings = config.settings(len(units))
+    stream = Stream(part.x, part.y, settings, index, samples_of.normal_of(part))
     certificates = _certificates(config, f"device-{index}")
     address = f"{config.server_address}:{config.port}"
-    room = {"limit": samples_of.message_limit(config), "capacity": 2 * own.micro + 4}
+    room = {"limit": samples_of.message_limit(config), "ahead": 2 * own.micro + 4}
     about: dict[str, Any] = {"memory_bytes": _bytes(own.memory_mib), "threads": own.threads}
     about |= {"folder": Path(config.folder), "progress": progress}
     about["network"] = " ".join(fingerprints(samples_of.network(config)))
-    runner = Device(index, prepare, name=config.digest, **about)
-    return runner.run(lambda: connect(address, certificates, patience_s=config.patience_s, **room))
+    runner = Device(index, Job(settings, units, stream), name=config.digest, **about)
+    reach = partial(connect, address, certificates, patience_s=config.patience_s, **room)
+    return asyncio.run(runner.run(reach))
 
 
 def _choosing(
@@ -189,9 +189,3 @@ def _show(bar: tqdm, record: RoundRecord) -> None:
         shown["accuracy"] = f"{record.accuracy:.3f}"
     bar.set_postfix(shown, refresh=False)
     bar.update(1)
-
-
-def _say_goodbye(server: Server) -> None:
-    """Wait until the devices have got the final weights, or for a while."""
-    with server.condition:
-        server.condition.wait_for(lambda: not server.channels, timeout=GOODBYE_S)

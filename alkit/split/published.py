@@ -32,7 +32,6 @@ ALIASES = {
     "immediate_update": "immediate",
     "duplicate_pipe_batch": "duplicate",
     "thread_num": "threads",
-    "step_s": "heartbeat_s",  # what it was before there were heartbeats
 }
 # published switches that are none here: the value that changes nothing, and what is so here
 PUBLISHED = {
@@ -53,6 +52,10 @@ def explained(found: Mapping[str, Any], path: Path) -> dict[str, Any]:
     left = dict(found)
     for key, (usual, what) in PUBLISHED.items():
         if typed(path, key, left.pop(key, usual), bool) is not usual:
+            log.warning("%s: %s = %s: here %s", path, key, found[key], what)
+    for key in ("step_s", "heartbeat_s"):
+        if typed(path, key, left.pop(key, 60.0), float) != 60.0:
+            what = "pings find a party that is lost: patience_s"
             log.warning("%s: %s = %s: here %s", path, key, found[key], what)
     if left.get("profile_iter_num") == -1:
         left["profile_iter_num"] = 0  # the published default: cut and micro-batches are given

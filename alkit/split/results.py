@@ -16,12 +16,12 @@ import pandas as pd
 import torch
 
 from alkit.data.files import replacing
-from alkit.schedule.timeline import Timeline
-from alkit.split.round import RoundRecord
+from alkit.schedule.timeline import Interval, Timeline
+from alkit.split.rounds import RoundRecord
 from alkit.split.schedule import LANES
 from alkit.split.settings import Settings
 
-__all__ = ["table", "write"]
+__all__ = ["Events", "table", "write"]
 
 SECONDS = {  # published column: lane and kind of what it adds up
     "server_forward": ("server", "forward"),
@@ -36,15 +36,45 @@ SECONDS = {  # published column: lane and kind of what it adds up
 }
 
 
+class Events:
+    """A table of intervals that a run writes round by round, and forgets.
+
+    Args:
+        path: of the table; one that is there is of a run before.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def add(self, record: RoundRecord) -> None:
+        """Write what was seen in a round; the record keeps nothing of it."""
+        first = (
+            record.attendance and min(own.steps.start for own in record.attendance.values()) == 0
+        )
+        frame = pd.DataFrame(record.intervals, columns=Interval._fields)
+        frame.to_csv(self.path, index=False, mode="w" if first else "a", header=first)
+        record.intervals = []
+
+    def read(self) -> list[Interval]:
+        """Return all of it."""
+        if not self.path.exists():
+            return []
+        return [Interval(*row) for row in pd.read_csv(self.path).itertuples(index=False)]
+
+
 def table(
-    name: str, settings: Settings, records: Sequence[RoundRecord], total_s: float
+    name: str,
+    settings: Settings,
+    records: Sequence[RoundRecord],
+    seen: Sequence[Interval],
+    total_s: float,
 ) -> pd.DataFrame:
     """Return one row a device.
 
     Args:
+        seen: in all rounds.
         total_s: seconds of the run on the server's clock.
     """
-    seen = [interval for record in records for interval in record.intervals]
     rows = []
     for at in range(settings.devices):
         names = [f"{lane} {at}" for lane in LANES]

@@ -5,8 +5,8 @@ backward made. Three micro-batches:
 
     device     F F F . . . B B B U
     uplink       s s s
-    server         FB FB FB            the update waits for the device's next message: until then
-    downlink         s  s  s           an iteration that was cut off can be dropped on both sides
+    server         FB FB FB U
+    downlink         s  s  s
 
 One micro-batch is plain split learning, in which one lane works at a time. The device and the
 server take their tasks from `order`; the links see theirs happen.
@@ -43,14 +43,10 @@ def split(micro: int, *, returns: bool = True) -> Schedule:
         raise ScheduleError(f"micro is {micro}: it must be at least 1")
 
     def order(lane: int, batches: Iterable[int]) -> Iterator[Task]:
-        before = None
         for batch in batches:
-            if lane == SERVER and before is not None:
-                yield Task("update", 1, before)
             yield from one_iteration(lane, batch, micro, returns=returns)
-            before = batch
-        if lane == SERVER and before is not None:
-            yield Task("update", 1, before)
+            if lane == SERVER:
+                yield Task("update", 1, batch)
 
     def edges(task: Task) -> tuple[Edge, ...]:
         kind, stage, batch, at = task

@@ -1,53 +1,65 @@
-"""The server as a state machine over rounds; all of its state is under one lock.
+"""The server drives: a round is one coroutine a device, and an average.
 
-    GATHER --> TRAIN --> AVERAGE --> TRAIN --> AVERAGE ... --> DONE      FAILED, from any of them
-    devices    they work the round   the next one              the final weights go out
-    come       at it     is over     is open
+    join          a connection says who has come, and stays until it is lost
+    _round        a `_take_part` for each device; waits for all, or for long enough; averages
+    _take_part    a device's round, begun anew whenever its link was lost, until it is done
 
-The run's thread moves from phase to phase (`run`); each device's connection has a `Session`, which
-asks for work and hands it in. A device that is lost keeps its place in the open round: it may come
-back and go on from the last step that both sides have, or from the round's beginning. When all
-others are done and `grace_s` has passed, the round is averaged without it, if a quorum is there; it
-may join the next one.
+All of it runs on one loop; what computes runs in a pool of one thread a device.
 """
 
-import threading
+import asyncio
+import copy
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from enum import Enum
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
 
-from alkit.engine.caller import CallerState
+from alkit.engine import checkpoint
+from alkit.engine.behaviour import difference
 from alkit.engine.optimizers import Factory
-from alkit.split.channel import Channel
-from alkit.split.checkpoints import Kept, restore, save
+from alkit.split.average import agreed
+from alkit.split.check import Check
 from alkit.split.choosing import Choosing
-from alkit.split.expect import Expect
-from alkit.split.halves import average, state_of
+from alkit.split.greeting import Greeting, Unwanted, greet
+from alkit.split.halves import Tail, factory_of, kept, state_of
+from alkit.split.link import Link, Lost, Refused
 from alkit.split.member import Member
-from alkit.split.round import Assignment, Attendance, Contribution, Round, RoundRecord
-from alkit.split.session import Session
+from alkit.split.pools import Pool, in_thread
+from alkit.split.rounds import Assignment, Attendance, Contribution, RoundRecord
+from alkit.split.server_round import ServerRound
 from alkit.split.settings import Settings
 from alkit.split.stream import round_count, round_steps
-from alkit.split.tail_round import TailRound
-from alkit.split.tails import Tails
-from alkit.split.turns import Turnstile
-from alkit.split.waiting import QuorumLost, wait_for_all
+from alkit.split.turns import Turns, drawn
+from alkit.split.waiting import LeftOut, QuorumLost, Watch, is_done
+from alkit.split.wire import Message, WireError
 
-__all__ = ["Phase", "QuorumLost", "Server"]
+__all__ = ["Kept", "QuorumLost", "Server"]
+
+log = logging.getLogger(__name__)
+
+GOODBYE_S = 60.0  # for the final weights to reach a device
+TWIN_S = 10.0  # for the loss of a device's older connection to be known
+STALLS, STALL_S = 3, 0.5  # rounds in a row in which others waited so long for a device in vain
 
 
-class Phase(Enum):
-    """What the server is at."""
+@dataclass(frozen=True)
+class Kept:
+    """What tells a run's checkpoint from another's beside its settings.
 
-    GATHER = "the first round waits for its devices"
-    TRAIN = "devices work at the open round"
-    AVERAGE = "a round is over, and the next one not open yet"
-    DONE = "devices get the final weights"
-    FAILED = "devices are told why the run ends"
+    Attributes:
+        network: how it prints itself.
+        behaviour: of a network's state, see `alkit.engine.behaviour.Rows`.
+        anyway: a checkpoint of another run is gone on from.
+    """
+
+    network: str = ""
+    behaviour: Callable[[Mapping[str, Any]], dict[str, Any]] = lambda state: {}
+    anyway: bool = False
 
 
 class Server:
@@ -67,7 +79,7 @@ class Server:
         choosing: chooses cuts and micro-batches, which are the settings' without it.
         optimizer: makes the tail's, see `alkit.split.device.Job`.
         profile: repetitions of the devices' profiles, for `choosing`.
-        report: called with each round's record.
+        report: called with each round's record, on another thread.
     """
 
     def __init__(
@@ -89,24 +101,27 @@ class Server:
     ) -> None:
         if len(samples) != settings.devices:
             raise ValueError(f"{len(samples)} sizes for {settings.devices} devices: give one each")
-        self.settings, self.name, self.path = settings, name, path
-        self.kept = kept or Kept()
-        self.evaluate, self.plan, self.report = evaluate, plan, report
+        self.units, self.settings, self.name, self.path = list(units), settings, name, path
+        self.kept, self.evaluate, self.plan, self.report = kept or Kept(), evaluate, plan, report
         self.choosing, self.profile = choosing, profile if choosing else 0
-        self.condition = threading.Condition()
-        self.caller = CallerState.here()
-        self.phase = Phase.GATHER
-        self.failure: BaseException | None = None
-        self.state, self.tails = state_of(units), Tails(units, settings, optimizer)
-        self.expect = Expect(units, example)
+        self.optimizer = factory_of(settings, optimizer)
+        self.check, self.state = Check(units, example), state_of(units)
         choices = zip(samples, settings.cuts, settings.micros, strict=True)
-        self.members = [Member(at, own, (cut, m)) for at, (own, cut, m) in enumerate(choices)]
-        self.rounds = round_count(settings, list(samples))
-        self.records: list[RoundRecord] = []
-        self.open = Round(0, settings, Attendance())
+        self.members = [
+            Member(at, own, (cut, micro), Pool(settings.threads))
+            for at, (own, cut, micro) in enumerate(choices)
+        ]
+        self.shared = self._new_tail(0, settings.cuts[0]) if settings.rules.shared else None
+        self.handed: Any = None  # state of the optimiser of a tail that is handed on
+        self.rounds, self.records = round_count(settings, list(samples)), list[RoundRecord]()
+        self.orders = Attendance()  # of the open round
+        self.turns: Turns | None = None
+        self.started_s = 0.0
+        self.last: Message | None = None  # for all, at the end
+        self.changed, self.saving = asyncio.Condition(), asyncio.Lock()
         self.said: set[Any] = set()  # in the log
         if path is not None and path.exists():
-            restore(self, path)
+            self._restore(path)
 
     @property
     def round(self) -> int:
@@ -114,18 +129,13 @@ class Server:
         return len(self.records)
 
     @property
-    def over(self) -> bool:
-        """Whether no round comes any more."""
-        return self.phase in (Phase.DONE, Phase.FAILED)
-
-    @property
-    def channels(self) -> dict[int, Channel]:
+    def links(self) -> dict[int, Link]:
         """Connections of the devices that are there."""
-        return {own.index: own.channel for own in self.members if own.channel is not None}
+        return {own.index: own.link for own in self.members if own.link is not None}
 
-    # ---- the run's thread
+    # ---- the run
 
-    def run(self) -> dict[str, Tensor]:
+    async def run(self) -> dict[str, Tensor]:
         """Train to the end, and return the network's state.
 
         Raises:
@@ -133,127 +143,403 @@ class Server:
         """
         try:
             while self.round < self.rounds:
-                with self.condition:
-                    self._open()
-                    wait_for_all(self)
-                    self._enter(Phase.AVERAGE)
-                self._close()
+                await self._save()
+                record = await self._round()
+                if self.report is not None:
+                    await in_thread(self.report, record)
+            await self._save()
+            self.last = Message("bye", self.round, tensors=self.state)
+            return self.state
         except BaseException as error:
-            self.stop(error)
+            self.last = Message("error", values={"text": f"the server ends: {error}"})
             raise
-        if self.path is not None:
-            save(self, self.path)
-        with self.condition:
-            self._enter(Phase.DONE)
-        return self.state
+        finally:
+            await self._goodbye()
+            for member in self.members:
+                member.pool.close()
 
-    def stop(self, error: BaseException) -> None:
-        """End all connections: the run is over for a reason."""
-        with self.condition:
-            self.failure = self.failure or error
-            self._enter(Phase.FAILED)
-            if self.open.turnstile is not None:
-                self.open.turnstile.stop()
-            for channel in self.channels.values():
-                channel.close()
+    async def join(self, link: Link, identity: int | None = None) -> None:
+        """Greet whoever has come, and stay until its link has ended.
 
-    def _enter(self, phase: Phase) -> None:
-        self.phase = phase if self.failure is None else Phase.FAILED
-        self.condition.notify_all()
+        Args:
+            identity: number of the device that the transport has made sure of; None if it can't.
+        """
+        try:
+            member = await self._let_in(link, identity)
+        except WireError as error:
+            unwanted = isinstance(error, Unwanted)
+            self._warn("refused" if unwanted else "dropped", identity, link, error)
+            if identity is not None and not unwanted:
+                self._drop(self.members[identity], link, str(error))
+                await self._wake()
+            return await self._refuse(link, error)
+        except (Lost, Refused) as error:
+            log.info("lost %s: %s", link.peer, error)
+            return link.close()
+        if self.last is not None:  # it was away at the end
+            with suppress(Lost):
+                await link.send(self.last)
+        await link.ended.wait()
+        await self._lost(member, link)
 
-    def _open(self) -> None:
-        """Say who is to do what in the next round; the first begins for all at once."""
-        if self.path is not None:
-            save(self, self.path)
-        assignments = Attendance()
+    async def _let_in(self, link: Link, identity: int | None) -> Member:
+        own = self.settings
+        about: dict[str, Any] = {"name": self.name, "devices": own.devices, "identity": identity}
+        greeting = await greet(link, self.check, profile=self.profile, **about)
+        member = self.members[greeting.device]
+        if member.out:
+            raise Unwanted(member.out)
+        before, told = member.link, member.greeting
+        if before is not None and told is not None and told.token != greeting.token:
+            with suppress(TimeoutError):  # it may not be known yet that the old one has gone
+                await asyncio.wait_for(before.ended.wait(), TWIN_S)
+            if not before.ended.is_set():
+                raise Unwanted(f"device {member.index} is here already, at {before.peer}")
+        if greeting.machine is not None:
+            await self._choose(member, greeting)
+        if before is not None:
+            before.close()
+        values = {"job": {"settings": own.plain()}, "profile": self.profile}
+        await link.send(Message("welcome", values=values))
+        member.link, member.greeting, member.known = link, greeting, greeting.saved
+        member.dropped, member.came = "", True
+        await self._wake()
+        return member
+
+    async def _choose(self, member: Member, greeting: Greeting) -> None:
+        """Set what a device does that has come for the first time in this run."""
+        assert self.choosing is not None  # else no device is asked for a profile
+        told: Any = member.index, greeting.machine, greeting.speeds
+        if member.planned:
+            return self.choosing.meet(*told)
+        try:
+            member.choice = cut, micro = self.choosing.first(*told)
+        except ValueError as error:  # what it says of itself leaves no choice
+            raise WireError(f"device {member.index} can't be planned for: {error}") from error
+        member.planned = True
+        await self._save()
+        if (own := self.orders.get(member.index)) is not None:
+            self.orders[member.index] = own._replace(cut=cut, micro=micro)
+
+    # ---- a round
+
+    async def _round(self) -> RoundRecord:
+        self.orders, self.started_s = self._ordered(), 0.0
         for member in self.members:
-            own = self._assignment(member)
-            if own is not None and len(own.steps):
-                assignments[member.index] = own
-        gone = [at for at in assignments if self.members[at].dropped and at not in self.channels]
-        if len(assignments) - len(gone) >= self.settings.quorum:
-            for at in gone:
-                del assignments[at]
-        self.open = Round(self.round, self.settings, assignments, self._turnstile(assignments))
-        if self.phase is Phase.GATHER:  # who is late does not stop the others
-            self.condition.wait_for(
-                lambda: self.failure is not None or assignments.keys() <= self.channels.keys(),
-                timeout=self.settings.grace_s if self.records else self.settings.join_s,
-            )
-        self._enter(Phase.TRAIN)
+            member.lost_s = None
+        await self._gather()
+        self.turns = self._turns()
+        tasks = {at: asyncio.create_task(self._take_part(self.members[at])) for at in self.orders}
+        watch = Watch(self.round, self.settings, self.members, self.turns, self._leave_out)
+        try:
+            await watch.wait(tasks)
+        finally:
+            for task in tasks.values():
+                task.cancel()
+            await asyncio.gather(*tasks.values(), return_exceptions=True)
+        made = {at: task.result() for at, task in tasks.items() if is_done(task)}
+        return await self._close(made)
 
-    def _assignment(self, member: Member) -> Assignment | None:
+    def _ordered(self) -> Attendance:
+        """Say who is to do what in the next round."""
+        found = Attendance()
+        for member in self.members:
+            own = self._order(member)
+            if own is not None and len(own.steps) and not member.out:
+                found[member.index] = own
+        gone = [at for at in found if self.members[at].dropped and at not in self.links]
+        if len(found) - len(gone) >= self.settings.quorum:
+            for at in gone:
+                del found[at]
+        return found
+
+    def _order(self, member: Member) -> Assignment | None:
         if self.plan is not None:
             return self.plan[self.round].get(member.index)
         cut, micro = member.choice
         steps = round_steps(self.settings, member.samples, micro, self.round)
         return Assignment(cut, micro, steps, fresh=True)
 
-    def _turnstile(self, assignments: Attendance) -> Turnstile | None:
-        """Set up the tail that devices take turns at in a drawn order, if there is one."""
-        if self.settings.rules.tail != "drawn":
+    async def _gather(self) -> None:
+        """Let the first round of this server begin for all at once; who is late stops nobody."""
+        if any(member.came for member in self.members):
+            return
+        limit_s = self.settings.grace_s if self.records else self.settings.join_s
+        async with self.changed:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self.changed.wait_for(self._all_known), limit_s)
+
+    def _all_known(self) -> bool:
+        """Whether everybody who is due has come, or was refused."""
+        due = (self.members[at] for at in self.orders)
+        return all(own.link is not None or own.refused_in == self.round for own in due)
+
+    def _turns(self) -> Turns | None:
+        """Set up the turns at a tail that all devices share, if there is one."""
+        own = self.settings
+        if self.shared is None:
             return None
-        assert self.tails.shared is not None  # whoever takes turns shares it
-        self.tails.shared.load(self.state)
-        self.tails.shared.set_rates(self.settings.factor(self.round))
-        steps = {at: own.steps for at, own in assignments.items()}
-        return Turnstile(steps, self.settings.devices, self.settings.seed, self.round)
+        if own.rules.tail == "handed on":
+            return Turns([(0, at) for at in self.orders])
+        self.shared.load(self.state)
+        self.shared.set_rates(own.factor(self.round))
+        steps = {at: order.steps for at, order in self.orders.items()}
+        return Turns(drawn(steps, own.devices, own.seed, self.round))
 
-    def _close(self) -> None:
-        """Average what the devices have handed in, and record the round."""
-        start_s, done = time.perf_counter(), dict(sorted(self.open.contributions.items()))
-        state = self._averaged(done)
-        end_s = time.perf_counter()
-        scores = self.evaluate(state) if self.evaluate is not None else {}
-        record = self.open.record(scores, end_s - start_s, end_s)
-        if self.choosing is not None:
-            for own in (self.members[at] for at in done):
-                own.choice = self.choosing.again(own.index, record) or own.choice
-        with self.condition:
-            self.records.append(record)
-            self.state = state
-            self.open = Round(self.round, self.settings, Attendance())
-        if self.report is not None:
-            self.report(record)
+    async def _take_part(self, member: Member) -> Contribution:
+        """Run a device's round, anew after each loss, until it is done.
 
-    def _averaged(self, done: Mapping[int, Contribution]) -> dict[str, Tensor]:
-        """Return the state that the next round begins with."""
-        if not done or self.settings.rules.tail == "handed on":
-            return self.state  # which was handed on from device to device
-        weights = [own.samples for own in done.values()]
-        state = average([own.state for own in done.values()], weights)
-        return state if self.tails.shared is None else state | self.tails.shared.state()
-
-    # ---- what sessions ask for, on their threads, with the lock
-
-    def join(self, channel: Channel, identity: int | None = None) -> None:
-        """Serve one connection to its end; returns, whatever the device does.
-
-        Args:
-            identity: number of the device that the transport has made sure of; None if it can't.
+        Raises:
+            LeftOut: it sends nonsense, or can't come back; says why.
         """
-        Session(self, channel, identity).run()
+        while True:
+            async with self.changed:
+                await self.changed.wait_for(lambda: member.link is not None)
+            link = member.link
+            assert link is not None  # it has come
+            try:
+                return await self._train(member, link)
+            except (Lost, Refused) as error:
+                log.info("lost device %d: %s", member.index, error)
+                await self._lost(member, link)
+                if self.settings.rules.tail != "drawn":
+                    continue
+                member.dropped = f"{error}; there is no way back into a drawn order"
+            except WireError as error:
+                self._warn("dropped", member.index, link, error)
+                member.dropped = str(error)
+                await self._refuse(link, error)
+                await self._lost(member, link)
+            await self._pass_over(member.index)
+            raise LeftOut(member.dropped)
 
-    def has_work(self, index: int) -> bool:
-        """Whether a device has something to do now."""
-        return self.phase is Phase.TRAIN and self.open.awaits(index)
+    async def _train(self, member: Member, link: Link) -> Contribution:
+        kind, number, at = self.settings.rules.tail, self.round, member.index
+        async with AsyncExitStack() as turn:
+            if kind == "handed on":
+                assert self.turns is not None
+                await turn.enter_async_context(self.turns.turn(0, at))
+            self.started_s = self.started_s or time.perf_counter()
+            order = self.orders[at] = self._with_optimizers(member, self.orders[at])
+            tail = self._tail(member, order.cut)
+            await member.pool.run(self._begin, member, tail, order)
+            assert member.greeting is not None  # it has come
+            offset_s = member.greeting.offset_s
+            about = number, at, member.samples, order, self.state, tail, self.settings
+            own = ServerRound(*about, self.check, member.pool.run, self.turns, offset_s)
+            member.known.add((number, order.cut))
+            made = await own.run(link)
+            member.known.add((number + 1, order.cut))
+            if kind == "own":
+                member.saved = kept(member.saved, (number + 1, order.cut), tail)
+            if kind == "handed on":
+                self.state, self.handed = made.state, tail.optimizer_state()
+        member.stalls = 0
+        return made
 
-    def begun(self, member: Member) -> TailRound:
-        """Begin a device's part of the open round, and return the server's side of it."""
-        round_, own = self.open, self.open.assignments[member.index]
-        if self.plan is None:
-            before = self.records[-1].attendance.get(member.index) if self.records else None
-            known = member.optimizers_known(before, self.round, own.cut, self.settings)
-            own = own._replace(fresh=not known)
-            round_.assignments[member.index] = own
-        tail, turns = self.tails.of(member, own.cut), round_.turns(member.index)
-        return TailRound(member, round_.number, own, tail, self.settings, self.expect, turns)
+    def _with_optimizers(self, member: Member, order: Assignment) -> Assignment:
+        """Say whether both sides have the optimisers with which the round before this one ended.
 
-    def lose(self, member: Member, reason: str) -> None:
-        """A device has gone; for a reason nobody waits for it in the open round."""
-        member.channel, member.lost_s = None, time.monotonic()
-        undone = member.index not in self.open.contributions
-        if undone and (reason or self.open.turnstile is not None):
-            self.open.leave_out([member.index])
-            member.dropped = reason or member.dropped
-        self.condition.notify_all()
+        What a side may have of a round that was averaged without it belongs to no average.
+        """
+        if self.plan is not None:
+            return order
+        key = self.round, order.cut
+        before = self.records[-1].attendance.get(member.index) if self.records else None
+        there = before is not None and before.cut == order.cut and key in member.known
+        return order._replace(
+            fresh=not (there and (self.shared is not None or key in member.saved))
+        )
+
+    def _begin(self, member: Member, tail: Tail, order: Assignment) -> None:
+        """Set a tail up for the round's beginning; a drawn one is, for all devices."""
+        kind, factor = self.settings.rules.tail, self.settings.factor(self.round)
+        if kind == "drawn":
+            return
+        tail.drop()
+        tail.load(self.state)
+        if kind == "handed on":
+            return tail.load_optimizer(self.handed, factor)
+        key = self.round, order.cut
+        tail.load_optimizer(None if order.fresh else member.saved[key], factor)
+        member.saved = kept(member.saved, key, tail)
+
+    async def _leave_out(
+        self, at: int, task: "asyncio.Task[Contribution]", why: str, waited_s: float
+    ) -> None:
+        log.warning("device %d is left out of round %d: %s", at, self.round, why)
+        member = self.members[at]
+        member.dropped = why
+        member.stalls += waited_s > STALL_S
+        if member.stalls >= STALLS:
+            member.out = f"device {at} has kept {STALLS} rounds in a row waiting: it is out"
+            log.warning("%s", member.out)
+        task.cancel()
+        await asyncio.wait([task])
+        if member.link is not None:
+            member.link.close()
+        await self._pass_over(at)
+
+    async def _pass_over(self, at: int) -> None:
+        if self.turns is not None:
+            await self.turns.leave(at)
+
+    # ---- its end
+
+    async def _close(self, made: Mapping[int, Contribution]) -> RoundRecord:
+        """Average what the devices have handed in, and record the round."""
+        start_s = time.perf_counter()
+        done, state = await in_thread(self._averaged, dict(made))
+        end_s = time.perf_counter()
+        scores = await in_thread(self.evaluate, state) if self.evaluate is not None else {}
+        record = RoundRecord(
+            attendance=Attendance({at: self.orders[at] for at in done}),
+            weights={at: own.samples for at, own in done.items()},
+            losses={at: own.losses for at, own in done.items()},
+            right={at: own.right for at, own in done.items()},
+            scores=scores,
+            seconds=end_s - (self.started_s or end_s),
+            intervals=[interval for own in done.values() for interval in own.intervals],
+            averaging_s=end_s - start_s,
+        )
+        if self.choosing is not None:
+            for member in (self.members[at] for at in done):
+                member.choice = self.choosing.again(member.index, record) or member.choice
+        self.records.append(record)
+        self.state, self.orders = state, Attendance()
+        return record
+
+    def _averaged(
+        self, done: dict[int, Contribution]
+    ) -> tuple[dict[int, Contribution], dict[str, Tensor]]:
+        """Return whose networks count, and the state that the next round begins with.
+
+        Raises:
+            QuorumLost: nobody's is of use; the last good state is in the checkpoint.
+        """
+        if self.settings.rules.tail == "handed on" or not done:
+            return done, self.state  # which was handed on from device to device
+        shared = {} if self.shared is None else self.shared.state()
+        state, blamed = agreed(
+            self.state,
+            {at: each.state for at, each in done.items()},
+            {at: each.samples for at, each in done.items()},
+            lambda state: self.check.runs(state | shared),
+            how=self.settings.aggregate,
+            most=self.settings.norm_bound,
+        )
+        for at, why in blamed.items():
+            log.warning("device %d is left out of the average of round %d: %s", at, self.round, why)
+            self.members[at].dropped = why
+        if state is None:
+            told = "".join(f"; device {at}: {why}" for at, why in blamed.items())
+            raise QuorumLost(f"round {self.round}: nobody's weights are of use{told}")
+        return {at: own for at, own in done.items() if at not in blamed}, state | shared
+
+    async def _goodbye(self) -> None:
+        """Send everybody the last word; a device ends the stream once it has all of it."""
+        assert self.last is not None
+        links = list(self.links.values())
+        for link in links:
+            with suppress(Lost):
+                await link.send(self.last)
+        if links:
+            ends = [asyncio.create_task(link.ended.wait()) for link in links]
+            await asyncio.wait(ends, timeout=GOODBYE_S if self.last.kind == "bye" else 1.0)
+            for end, link in zip(ends, links, strict=True):
+                end.cancel()
+                link.close()
+
+    # ---- parts
+
+    def _tail(self, member: Member, cut: int) -> Tail:
+        """Return the tail that a device trains with, in whatever state it is."""
+        if self.shared is not None:
+            return self.shared
+        if member.tail is None or member.tail.first != cut:
+            member.tail = self._new_tail(member.index, cut)
+        return member.tail
+
+    def _new_tail(self, device: int, cut: int) -> Tail:
+        units = copy.deepcopy(self.units)[cut:]
+        return Tail(units, self.optimizer, first=cut, seed=self.settings.seed, device=device)
+
+    def _drop(self, member: Member, link: Link, reason: str) -> None:
+        if member.link in (None, link):
+            member.dropped, member.refused_in = reason, self.round
+
+    async def _lost(self, member: Member, link: Link) -> None:
+        if member.link is link:
+            link.close()
+            member.link = None
+            now = time.monotonic()
+            member.lost_s = now if member.lost_s is None else member.lost_s
+            await self._wake()
+
+    async def _refuse(self, link: Link, error: Exception) -> None:
+        with suppress(Lost):
+            await link.send(Message("error", values={"text": str(error)}))
+            await link.finish()
+        link.close()
+
+    async def _wake(self) -> None:
+        async with self.changed:
+            self.changed.notify_all()
+
+    def _warn(self, what: str, index: int | None, link: Link, error: WireError) -> None:
+        """Write a line once: who comes again and again does not fill the log."""
+        key = index, what, str(error)
+        level = logging.DEBUG if key in self.said else logging.WARNING
+        log.log(
+            level, "%s is %s: %s", link.peer if index is None else f"device {index}", what, error
+        )
+        self.said = self.said | {key} if len(self.said) < 1000 else set()
+
+    # ---- the checkpoint: all that the next round begins with; devices keep their own optimisers
+
+    async def _save(self) -> None:
+        if self.path is None:
+            return
+        async with self.saving:  # one after the other: the newest state is written last
+            await in_thread(checkpoint.save, self.path, self._snapshot())
+
+    def _snapshot(self) -> dict[str, Any]:
+        saved = [
+            [[list(key), state] for key, state in member.saved.items() if key[0] == self.round]
+            for member in self.members
+        ]
+        state = {"job": self.name, "settings": self.settings.plain(), "round": self.round}
+        state |= {"network": self.kept.network, "behaviour": self.kept.behaviour(self.state)}
+        state |= {"state": self.state, "optimizers": saved, "handed": self.handed}
+        state |= {"shared": None if self.shared is None else self.shared.optimizer_state()}
+        state |= {"choices": [list(member.choice) for member in self.members]}
+        state |= {"planned": [member.index for member in self.members if member.planned]}
+        state |= {"records": [record.plain() for record in self.records]}
+        return state
+
+    def _restore(self, path: Path) -> None:
+        """Put a new server where a checkpoint says.
+
+        Raises:
+            ValueError: it is of another run, or damaged.
+        """
+        saved = checkpoint.load(path)
+        there = saved["settings"] | {"job": saved["job"]}
+        own = self.settings.plain() | {"job": self.name}
+        if there["epochs"] < own["epochs"] and len(own["factors"]) == 1:
+            own["epochs"] = there["epochs"]  # the run goes on
+        found = {"settings": there, "model": saved["state"]}
+        found |= {"network": saved["network"]} if "network" in saved else {}
+        own = there if self.kept.anyway else own
+        checkpoint.check(path, found, {"model": self.state}, own, self.kept.network)
+        if not self.kept.anyway:
+            here = self.kept.behaviour(saved["state"])
+            checkpoint.refuse(path, difference(saved.get("behaviour", {}), here))
+        self.state, self.handed = dict(saved["state"]), saved.get("handed", saved["shared"])
+        for member, rows in zip(self.members, saved["optimizers"], strict=True):
+            member.choice = tuple(saved["choices"][member.index])
+            member.planned = member.index in saved.get("planned", ())
+            member.saved = {tuple(key): state for key, state in rows}
+        if self.shared is not None and saved["shared"] is not None:
+            self.shared.load_optimizer(saved["shared"])
+        self.records = [RoundRecord.read(record) for record in saved["records"]]

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from alkit.split.average import AGGREGATES
 from alkit.split.methods import METHODS, TABLE, Method
 
 __all__ = ["ConfigError", "Settings", "Training", "check"]
@@ -12,11 +13,11 @@ __all__ = ["ConfigError", "Settings", "Training", "check"]
 # the least of each number and what it is below, of settings and of configurations
 ONE = ("devices", "epochs", "batch", "micro", "threads", "quorum", "least", "shards")
 ZERO: tuple[str, ...] = ("lr", "grace_s", "join_s", "round_s", "data_size", "test_size", "profile")
-ZERO += ("memory_mib", "server_memory_mib", "uplink_mbit", "downlink_mbit")
+ZERO += ("norm_bound", "memory_mib", "server_memory_mib", "uplink_mbit", "downlink_mbit")
 RANGES = dict.fromkeys(ONE, (1.0, math.inf)) | dict.fromkeys(ZERO, (0.0, math.inf))
-RANGES |= dict.fromkeys(("heartbeat_s", "patience_s", "alpha"), (1e-3, math.inf))
+RANGES |= dict.fromkeys(("patience_s", "alpha"), (1e-3, math.inf))
 RANGES |= {"aggregate_every": (-1.0, math.inf), "momentum": (0.0, 1.0)}
-CHOICES = {"method": METHODS, "augment": ("none", "weak")}
+CHOICES = {"method": METHODS, "augment": ("none", "weak"), "aggregate": tuple(AGGREGATES)}
 
 
 class ConfigError(ValueError):
@@ -55,12 +56,15 @@ class Training:
         augment: "none" or "weak" (crop and flip).
         threads: operator threads of each device, and of the server for each.
         quorum: devices without which a round is not averaged.
+        aggregate: "mean"; or "median" or "trimmed", which a few devices can't move, see
+            `alkit.split.average`.
+        norm_bound: a device whose weights have changed more than so many times as much as the
+            median of the others' is left out of the average; 0 for no bound.
         grace_s: seconds that the others wait for a lost device at the end of a round.
         join_s: seconds that the server waits for devices to come, or to come back to a quorum.
-        heartbeat_s: seconds without a message or a heartbeat after which the other side is lost;
-            whoever computes sends five of them in that time.
         round_s: seconds after which a round goes on without those who are still at work, if the
-            quorum is there; of the methods with one tail, seconds of each turn. 0 for no limit.
+            quorum is there; of the methods with one tail, seconds of each turn. 0 for ten times the
+            median of those who are done, and a minute at least.
     """
 
     epochs: int = 1
@@ -73,10 +77,11 @@ class Training:
     seed: int = 1994
     augment: str = "none"
     threads: int = 1
+    aggregate: str = "mean"
+    norm_bound: float = 1000.0
     quorum: int = 1
     grace_s: float = 5.0
     join_s: float = 60.0
-    heartbeat_s: float = 60.0
     round_s: float = 0.0
 
 

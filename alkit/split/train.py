@@ -1,16 +1,15 @@
-"""Split learning from a notebook or a test: server and devices on threads of this process.
+"""Split learning from a notebook or a test: server and devices on one loop in this process.
 
     alkit.split.train(blocks, parts, cut=2, micro=4)
 
 The same server and devices run as programs on machines of their own, see `alkit split`.
 """
 
+import asyncio
 import copy
 import shutil
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -25,17 +24,16 @@ from alkit.engine.device import Names, devices_named
 from alkit.engine.optimizers import Factory
 from alkit.models.blocks import as_blocks
 from alkit.schedule.timeline import Timeline
-from alkit.split.channel import Channel, local_pair
-from alkit.split.checkpoints import Kept
 from alkit.split.device import Device, Job
+from alkit.split.link import Link, pair
 from alkit.split.networks import has_batch_norm
-from alkit.split.round import Attendance, RoundRecord
+from alkit.split.rounds import Attendance, RoundRecord
 from alkit.split.schedule import LANES
-from alkit.split.server import Server
+from alkit.split.server import Kept, Server
 from alkit.split.settings import Settings
 from alkit.split.stream import Stream, step_sizes
 
-__all__ = ["TRANSPORTS", "Details", "run", "train"]
+__all__ = ["TRANSPORTS", "Details", "in_own_loop", "run", "train"]
 
 TRANSPORTS = ("local", "grpc")
 Part = tuple[Tensor, Tensor]
@@ -110,7 +108,7 @@ def train(
         settings: see `Settings`.
     Raises:
         ValueError: settings that don't fit; says what would.
-        QuorumLost, ChannelLost: devices are gone.
+        QuorumLost: devices are gone.
     """
     blocks = as_blocks(blocks)
     heads, tail = _placed(blocks, device)
@@ -134,7 +132,7 @@ def train(
     def made(index: int) -> Device:
         own = Stream(*parts[index], chosen, index, normal)
         job = Job(chosen, copy.deepcopy(heads), own, optimizer)
-        return Device(index, lambda told: job, folder=folder)
+        return Device(index, job, folder=folder)
 
     with CallerState.here().training():  # copies that inference mode makes can't be trained
         server = Server(tail, chosen, samples, plan=plan, **options)
@@ -157,31 +155,76 @@ def _placed(
 
 
 def run(server: Server, devices: Sequence[Device], transport: str = "local") -> Details:
-    """Run a server and its devices on threads of this process.
+    """Run a server and its devices to the end, on a loop of a thread of its own.
 
     Raises:
         Exception: the first one of any of them.
     """
     if transport not in TRANSPORTS:
         raise ValueError(f"transport is {transport!r}: give {', '.join(TRANSPORTS)}")
-    links: list[Channel] = []
-    with _listening(server, transport) as connect, ThreadPoolExecutor(len(devices) + 1) as pool:
+    return _record(server, in_own_loop(lambda: _all_of_them(server, devices, transport)))
 
-        def connected(index: int) -> Channel:
-            links.append(connect(index))
+
+def in_own_loop(work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+    """Return what a coroutine gives: a notebook's own loop runs already, and would wait for it."""
+    loop, tasks = asyncio.new_event_loop(), list["asyncio.Task[Any]"]()
+
+    def body() -> Any:
+        with asyncio.Runner(loop_factory=lambda: loop) as runner:
+            return runner.run(noted())
+
+    async def noted() -> Any:
+        tasks.extend(filter(None, [asyncio.current_task()]))
+        return await work()
+
+    with ThreadPoolExecutor(1, "alkit-loop") as thread:
+        done = thread.submit(CallerState.here().run, body)
+        try:
+            return done.result()
+        except BaseException:
+            if not done.done():  # the caller was interrupted: all parties end
+                loop.call_soon_threadsafe(lambda: [task.cancel() for task in tasks])
+            raise
+
+
+async def _all_of_them(server: Server, devices: Sequence[Device], transport: str) -> list[Link]:
+    """Run all parties on this loop; return the devices' links."""
+    links, joined = list[Link](), set["asyncio.Task[None]"]()
+    ahead = 2 * max(server.settings.micros) + 4
+
+    async def by_queues(index: int) -> Link:
+        near, far = pair(f"device {index}", "server", ahead)
+        joined.add(asyncio.create_task(server.join(far)))
+        return near
+
+    async def parties(reach: Callable[[int], Awaitable[Link]]) -> None:
+        async def connected(index: int) -> Link:
+            links.append(await reach(index))
             return links[-1]
 
-        jobs: list[Future[Any]] = [pool.submit(server.run)]
-        jobs += [pool.submit(device.run, partial(connected, device.index)) for device in devices]
-        done, _ = wait(jobs, return_when=FIRST_EXCEPTION)
-        failed = [error for job in jobs if job in done and (error := job.exception())]
-        if failed:
-            server.stop(failed[0])
-            raise failed[0]
-    return _record(server, links)
+        jobs = [asyncio.create_task(server.run())]
+        jobs += [asyncio.create_task(own.run(partial(connected, own.index))) for own in devices]
+        try:
+            done, _ = await asyncio.wait(jobs, return_when=asyncio.FIRST_EXCEPTION)
+            for job in jobs:
+                if job in done:
+                    job.result()
+        finally:
+            for job in jobs:
+                job.cancel()
+            await asyncio.gather(*jobs, *joined, return_exceptions=True)
+
+    if transport == "local":
+        await parties(by_queues)
+        return links
+    from alkit.split.grpc_link import connect, listen
+
+    async with listen(server.join, ahead=ahead, streams=2 * len(devices)) as port:
+        await parties(lambda index: connect(f"127.0.0.1:{port}", ahead=ahead))
+    return links
 
 
-def _record(server: Server, links: Sequence[Channel]) -> Details:
+def _record(server: Server, links: Sequence[Link]) -> Details:
     losses: dict[int, list[float]] = {at: [] for at in range(server.settings.devices)}
     for record in server.records:
         for at, own in record.losses.items():
@@ -194,8 +237,8 @@ def _record(server: Server, links: Sequence[Channel]) -> Details:
         rounds=tuple(server.records),
         samples=tuple(_samples(server, record.attendance) for record in server.records),
         timeline=Timeline.of(seen, lanes),
-        sent_bytes=sum(link.stats().sent_bytes for link in links),
-        received_bytes=sum(link.stats().received_bytes for link in links),
+        sent_bytes=sum(link.sent_bytes for link in links),
+        received_bytes=sum(link.received_bytes for link in links),
     )
 
 
@@ -206,34 +249,6 @@ def _samples(server: Server, attendance: Attendance) -> int:
         for step in own.steps
     )
     return sum(map(sum, sizes))
-
-
-def _listening(server: Server, transport: str) -> AbstractContextManager[Callable[[int], Channel]]:
-    if transport == "local":
-        return _local(server)
-    from alkit.split.listener import loopback
-
-    return loopback(server)
-
-
-@contextmanager
-def _local(server: Server) -> Iterator[Callable[[int], Channel]]:
-    """Give a function that connects a device by queues; all threads have ended at the end."""
-    threads: list[threading.Thread] = []
-    capacity = 2 * max(server.settings.micros) + 4
-
-    def connect(index: int) -> Channel:
-        near, far = local_pair(f"device {index}", "server", capacity)
-        thread = threading.Thread(target=server.join, args=(far,), name=f"alkit-join-{index}")
-        threads.append(thread)
-        thread.start()
-        return near
-
-    try:
-        yield connect
-    finally:
-        for thread in threads:
-            thread.join()
 
 
 def _named(score: float | dict[str, float]) -> dict[str, float]:

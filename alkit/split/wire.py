@@ -1,68 +1,41 @@
-"""Messages between a device and the server as bytes, and back, without trusting whoever sent them.
+"""A message between a device and the server as bytes: a JSON head, then safetensors.
 
-    magic version kind | number round step micro | sent_s | lengths | crc     52 bytes, fixed
-    values      JSON: only the names and types that the kind allows
-    tensors     safetensors: types, shapes and raw little-endian numbers
+    mark, length of the head, sent_s | kind, round, step, micro, values | tensors
 
-Nothing of it can run code, and no length is believed before it has been compared with a limit.
+Order, limits, encryption and signs of life are gRPC's. Nothing of a message can run code.
 """
 
 import json
 import struct
-import zlib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import safetensors.torch
-import torch
 from torch import Tensor
 
-__all__ = [
-    "KINDS",
-    "STATE",
-    "Assembler",
-    "Message",
-    "WireError",
-    "as_weights",
-    "decode",
-    "encode",
-    "stamped",
-]
+__all__ = ["KINDS", "Message", "WireError", "decode", "encode"]
 
-MAGIC, VERSION = b"ALKS", 3
-HEADER = struct.Struct("<4sHBxIIIIdIQI4x")
-SENT_AT = struct.calcsize("<4sHBxIIII")
-MOST_VALUES = 1 << 16  # bytes of JSON
-STATE = "state."  # marks the tensors of a message that are weights
-FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-DTYPES = (*FLOATS, torch.uint8, torch.int32, torch.int64, torch.bool)
-
-# what each kind may carry: values by type, and whether tensors are allowed
-_NUMBER = (int, float)
-_HELLO = {"job": str, "network": str, "saved": list}
-_ANEW = {"fresh": bool, "resume": bool}
-_SCHEMA: dict[str, tuple[dict[str, Any], bool]] = {
-    "hello": (dict.fromkeys(("device", "round", "step"), int) | _HELLO, False),
-    "welcome": ({"job": dict, "probes": int, "profile": int}, False),
-    "probe": ({}, True),
-    "probe_reply": ({"t1": _NUMBER, "t2": _NUMBER}, True),
-    "clock": ({"offset_s": _NUMBER}, False),
-    "load": ({}, True),
-    "profile": ({"text": str, "down_bps": _NUMBER}, False),
-    "start": (dict.fromkeys(("cut", "micro", "first", "last", "step"), int) | _ANEW, True),
-    "act": ({"share": _NUMBER}, True),
-    "grad": ({}, True),
-    "done": ({"samples": int, "loss": _NUMBER, "right": int}, True),
-    "error": ({"text": str}, False),
-    "bye": ({}, True),
-    "heartbeat": ({}, False),
+MARK = b"ALK4"  # of the protocol and its version
+HEAD = struct.Struct("<4sId")
+NUMBER = (int, float)
+KINDS: dict[str, dict[str, type | tuple[type, ...]]] = {  # what each says, by type
+    "hello": {"device": int, "job": str, "network": str, "token": str, "saved": list},
+    "probe": {},
+    "load": {},
+    "profile": {"text": str, "arrived_s": NUMBER},
+    "welcome": {"job": dict, "profile": int},
+    "start": {"cut": int, "micro": int, "first": int, "last": int, "fresh": bool},
+    "act": {},
+    "grad": {},
+    "done": {"samples": int, "right": int},
+    "error": {"text": str},
+    "bye": {},
 }
-KINDS = tuple(_SCHEMA)
 
 
 class WireError(ValueError):
-    """Bytes that are no message of this protocol, or not one that may come now."""
+    """No message of this protocol, or not one that may come now."""
 
 
 @dataclass(frozen=True)
@@ -73,10 +46,8 @@ class Message:
         kind: of `KINDS`.
         round, step, micro: what it belongs to.
         values: by the names of its kind.
-        tensors: by name.
-        number: position in its stream, from 0; set by the channel.
-        sent_s: on the sender's clock, when its first byte went to the system.
-        first_s, arrived_s: on the receiver's, when its first and last byte had come.
+        tensors: by name; weights have the names of the network's state.
+        sent_s, arrived_s: on the sender's clock, and on the receiver's.
         size: bytes.
     """
 
@@ -86,168 +57,62 @@ class Message:
     micro: int = 0
     values: Mapping[str, Any] = field(default_factory=dict)
     tensors: Mapping[str, Tensor] = field(default_factory=dict)
-    number: int = 0
     sent_s: float = 0.0
-    first_s: float = 0.0
     arrived_s: float = 0.0
     size: int = 0
+
+    @property
+    def place(self) -> tuple[int, int, int]:
+        """Round, step and micro-batch."""
+        return self.round, self.step, self.micro
 
     @property
     def name(self) -> str:
         """Say which message this is."""
         return f"{self.kind} of round {self.round}, step {self.step}.{self.micro}"
 
-    @property
-    def weights(self) -> dict[str, Tensor]:
-        """The weights that it carries, see `as_weights`."""
-        marked = (name for name in self.tensors if name.startswith(STATE))
-        return {name.removeprefix(STATE): self.tensors[name] for name in marked}
+
+def encode(message: Message, sent_s: float) -> bytes:
+    """Return the bytes of a message that goes out now."""
+    head = json.dumps([message.kind, *message.place, dict(message.values)]).encode()
+    tensors = {name: own.detach().contiguous() for name, own in message.tensors.items()}
+    body = safetensors.torch.save(tensors) if tensors else b""
+    return HEAD.pack(MARK, len(head), sent_s) + head + body
 
 
-def as_weights(state: Mapping[str, Tensor], cut: int | None = None) -> dict[str, Tensor]:
-    """Name the weights of the first `cut` units, by default of all, as messages carry them."""
-    return {
-        STATE + name: tensor
-        for name, tensor in state.items()
-        if cut is None or int(name.partition(".")[0]) < cut
-    }
-
-
-def encode(message: Message) -> bytes:
-    """Return the bytes of a message.
+def decode(frame: bytes, arrived_s: float = 0.0) -> Message:
+    """Return the message of a frame.
 
     Raises:
-        WireError: values or tensors that the kind does not allow.
+        WireError: it is none; says what it is not.
     """
-    _check(message)
-    values = json.dumps(dict(message.values), separators=(",", ":")).encode()
-    if len(values) > MOST_VALUES:
-        raise WireError(f"{message.name} has {len(values)} bytes of values, at most {MOST_VALUES}")
-    tensors = {key: tensor.detach().contiguous() for key, tensor in message.tensors.items()}
-    payload = safetensors.torch.save(tensors) if tensors else b""
-    body = values + payload
-    kind = KINDS.index(message.kind)
-    places = message.number, message.round, message.step, message.micro
-    lengths = len(values), len(payload), zlib.crc32(body)
-    return HEADER.pack(MAGIC, VERSION, kind, *places, message.sent_s, *lengths) + body
-
-
-def stamped(frame: bytes, sent_s: float) -> bytes:
-    """Return the frame with the time at which it went out, which the check sum leaves out."""
-    return frame[:SENT_AT] + struct.pack("<d", sent_s) + frame[SENT_AT + 8 :]
-
-
-def decode(frame: bytes, limit: int) -> Message:
-    """Return the message of a whole frame.
-
-    Args:
-        limit: bytes that a message may have.
-    Raises:
-        WireError: anything else than a message of this version; says what.
-    """
-    length = frame_length(frame, limit)
-    if len(frame) != length:
-        raise WireError(f"a frame of {len(frame)} bytes says that it has {length}")
-    header = HEADER.unpack(frame[: HEADER.size])
-    _, _, kind, number, at, step, micro, sent_s, before, _, crc = header
-    body = memoryview(frame)[HEADER.size :]
-    if zlib.crc32(body) != crc:
-        raise WireError("the check sum is wrong: bytes were changed on the way")
-    values, tensors = _read_values(bytes(body[:before])), _read_tensors(bytes(body[before:]))
-    message = Message(KINDS[kind], at, step, micro, values, tensors, number, sent_s, size=length)
-    _check(message)
+    if frame[: len(MARK)] != MARK:
+        raise WireError(f"this is no message of alkit's protocol {MARK.decode()}")
+    try:
+        _, length, sent_s = HEAD.unpack_from(frame)
+        if len(frame) < HEAD.size + length:
+            raise WireError(f"no message: {len(frame)} bytes, with a head of {length}")
+        kind, at, step, micro, values = json.loads(frame[HEAD.size : HEAD.size + length])
+        body = frame[HEAD.size + length :]
+        tensors = safetensors.torch.load(body) if body else {}
+        message = Message(kind, at, step, micro, values, tensors, sent_s, arrived_s, len(frame))
+        _check(message)
+    except WireError:
+        raise
+    except Exception as error:  # what a broken frame raises is of any type
+        raise WireError(f"no message: {type(error).__name__}, {error}"[:200]) from error
     return message
 
 
-def frame_length(start: bytes, limit: int) -> int:
-    """Return the length of the frame that begins with these bytes, a fixed header at least.
-
-    Raises:
-        WireError: no frame of this protocol, or one above the limit.
-    """
-    if len(start) < HEADER.size:
-        raise WireError(f"{len(start)} bytes are too few for a header of {HEADER.size}")
-    magic, version, kind, *_, values, payload, _ = HEADER.unpack(start[: HEADER.size])
-    if magic != MAGIC:
-        raise WireError("this is no message of alkit")
-    if version != VERSION:
-        raise WireError(f"a message of version {version}; this side speaks version {VERSION}")
-    if kind >= len(KINDS):
-        raise WireError(f"kind {kind} is unknown: there are {len(KINDS)}")
-    length = HEADER.size + values + payload
-    if values > MOST_VALUES or length > limit:
-        raise WireError(f"a message of {length} bytes; at most {limit} are allowed")
-    return length
-
-
-class Assembler:
-    """Puts the pieces of a stream together to frames.
-
-    Args:
-        limit: bytes that a message may have; never more are held.
-    """
-
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
-        self.held = bytearray()
-        self.length: int | None = None
-        self.first_s = 0.0
-
-    def feed(self, piece: bytes, now_s: float) -> Iterator[Message]:
-        """Take a piece, and yield the messages that it completes.
-
-        Raises:
-            WireError: see `decode`.
-        """
-        if not self.held:
-            self.first_s = now_s
-        self.held += piece
-        while True:
-            if self.length is None and len(self.held) >= HEADER.size:
-                self.length = frame_length(bytes(self.held[: HEADER.size]), self.limit)
-            if self.length is None or len(self.held) < self.length:
-                return
-            frame = bytes(self.held[: self.length])
-            del self.held[: self.length]
-            self.length = None
-            message = decode(frame, self.limit)
-            yield replace(message, first_s=self.first_s, arrived_s=now_s)
-            self.first_s = now_s
-
-
-def _read_values(written: bytes) -> dict[str, Any]:
-    try:
-        values = json.loads(written)
-    except (ValueError, RecursionError) as error:
-        raise WireError(f"the values are no JSON: {type(error).__name__}") from error
-    if not isinstance(values, dict):
-        raise WireError("the values are no JSON object")
-    return values
-
-
-def _read_tensors(payload: bytes) -> dict[str, Tensor]:
-    if not payload:
-        return {}
-    try:
-        return safetensors.torch.load(payload)
-    except Exception as error:  # what a broken file raises is of any type
-        raise WireError(f"the tensors are no safetensors: {str(error)[:200]}") from error
-
-
 def _check(message: Message) -> None:
-    if message.kind not in _SCHEMA:
-        raise WireError(f"kind is {message.kind!r}: give {', '.join(KINDS)}")
-    allowed, with_tensors = _SCHEMA[message.kind]
-    for key, value in message.values.items():
-        if key not in allowed:
-            raise WireError(f"{message.kind} has no value {key!r}: {', '.join(allowed) or 'none'}")
-        right = isinstance(value, allowed[key])
-        if not right or (isinstance(value, bool) and allowed[key] is not bool):
-            raise WireError(f"{key} of {message.kind} is a {type(value).__name__}")
-    if missing := [key for key in allowed if key not in message.values]:
-        raise WireError(f"{message.kind} lacks {', '.join(missing)}")
-    if message.tensors and not with_tensors:
-        raise WireError(f"{message.kind} carries no tensors")
-    for key, tensor in message.tensors.items():
-        if tensor.dtype not in DTYPES:
-            raise WireError(f"{key} of {message.kind} is {tensor.dtype}, which does not travel")
+    if message.kind not in KINDS:
+        raise WireError(f"kind is {message.kind!r:.40}: there are {', '.join(KINDS)}")
+    if any(type(number) is not int for number in message.place):
+        raise WireError(f"round, step and micro-batch are {message.place!r:.80}: whole numbers")
+    wanted = KINDS[message.kind]
+    if message.values.keys() != wanted.keys():
+        told = ", ".join(message.values) or "nothing"
+        raise WireError(f"{message.name} says {told:.200}; {', '.join(wanted) or 'nothing'} is due")
+    for key, kind in wanted.items():
+        if type(message.values[key]) not in (kind if isinstance(kind, tuple) else (kind,)):
+            raise WireError(f"{key} of {message.name} is a {type(message.values[key]).__name__}")

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import alkit
-from alkit.engine import losses
+from alkit.engine import loss_log
 from alkit.models.bert import BertSizes, bert_for_classes
 from alkit.models.vit import ViTSizes, vit
 from studies import families
@@ -129,7 +129,7 @@ def waits(train):
 @pytest.mark.parametrize("family", [*families.FAMILIES, "dense"])
 def test_the_host_waits_for_a_layer_s_losses_and_for_nothing_else(family, monkeypatch):
     """Copies to the host, and operators whose result's size the host must know."""
-    monkeypatch.setattr(losses, "LOOK_EVERY", 4)
+    monkeypatch.setattr(loss_log, "LOOK_EVERY", 4)
     if family == "dense":
         model, batches = dense_model(3), made_batches(2)
     else:

@@ -58,19 +58,19 @@ def test_halves_take_and_give_host_memory():
 
 
 def test_over_grpc_with_a_checkpoint_that_goes_on_on_the_cpu(tmp_path, monkeypatch):
-    from alkit.split import server
+    from alkit.split.server import Server
 
     options = OWN | {"cut": 2, "method": "splitfed", "epochs": 3, "device": LAST}
-    whole, path, own = trained(**options), tmp_path / "run.pt", server.save
+    whole, path, own = trained(**options), tmp_path / "run.pt", Server._save
 
-    def save(run, where):
-        own(run, where)
+    async def save(run):
+        await own(run)
         if run.round == 1:
-            raise KeyboardInterrupt
+            raise RuntimeError("the end of the server")
 
     with monkeypatch.context() as patched:
-        patched.setattr(server, "save", save)
-        with pytest.raises(KeyboardInterrupt):
+        patched.setattr(Server, "_save", save)
+        with pytest.raises(RuntimeError, match="the end of the server"):
             trained(transport="grpc", path=path, **options)
     # head optimisers are the devices' own, and new ones begin afresh
     again = trained(path=path, **options | {"device": None})

@@ -10,7 +10,7 @@ from alkit.split.choosing import Choosing, goodput
 from alkit.split.device import Device, Job
 from alkit.split.planner import Workload
 from alkit.split.profile import Link, Machine, Unit
-from alkit.split.round import Assignment, Attendance, RoundRecord
+from alkit.split.rounds import Assignment, Attendance, RoundRecord
 from alkit.split.server import Server
 from alkit.split.stream import Stream
 from alkit.split.times import Line
@@ -89,7 +89,7 @@ def test_choices_become_a_plan_that_can_be_repeated(transport):
 
     def device(at):
         own = Stream(*parts(SIZES)[at], settings, at)
-        return Device(at, lambda told: Job(settings, copy.deepcopy(units()), own))
+        return Device(at, Job(settings, copy.deepcopy(units()), own))
 
     record = run(server, [device(0), device(1)], transport)
     taken = [{at: (o.cut, o.micro) for at, o in one.items()} for one in record.plan]
@@ -140,7 +140,7 @@ def test_a_restarted_server_keeps_its_plan(tmp_path, rounds):
 
     def device(at):
         own = Stream(*parts(SIZES)[at], settings, at)
-        return Device(at, lambda told: Job(settings, copy.deepcopy(units()), own), retries=0)
+        return Device(at, Job(settings, copy.deepcopy(units()), own), retries=0)
 
     first = made()
 

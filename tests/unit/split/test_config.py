@@ -92,7 +92,6 @@ def test_digest_is_of_what_all_must_agree_on(tmp_path):
         ("momentum = -0.5", "below 1"),
         ("grace_s = -1", "grace_s is -1"),
         ("join_s = nan", "join_s is nan"),
-        ("heartbeat_s = 0", "heartbeat_s is 0"),
         ("round_s = -3", "round_s is -3"),
         ("patience_s = -1", "patience_s is -1"),
         ("augment = 'strong'", "augment is 'strong': give none, weak"),
@@ -155,6 +154,7 @@ def test_the_published_class_defaults(tmp_path, caplog):
         ("half_duplex = true", "both directions"),
         ("enable_profiler = true", "events.csv"),
         ("thread_num = -1", "all cores"),
+        ("heartbeat_s = 5", "patience_s"),
     ],
 )
 def test_published_switches_that_are_none_here(tmp_path, caplog, text, words):

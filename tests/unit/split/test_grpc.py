@@ -1,25 +1,29 @@
 """gRPC gives the same bits as queues, finds losses, and lets nobody in who has no certificate."""
 
+import asyncio
 import datetime
 import socket
 import subprocess
 import sys
 import tempfile
 import threading
+from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 
-from alkit.split.certs import certificates_in, make
-from alkit.split.channel import ChannelLost, HandshakeFailed, local_pair
-from alkit.split.device import Device
-from alkit.split.grpc_channel import connect
-from alkit.split.handshake import Certificates
-from alkit.split.listener import Listener
+from alkit.split import grpc_link
+from alkit.split.certs import Certificates, certificates_in, make
+from alkit.split.device import Device, Job
+from alkit.split.grpc_link import connect, listen
+from alkit.split.link import Lost, Refused
+from alkit.split.settings import Settings
+from alkit.split.stream import Stream
 from alkit.split.wire import Message
-from tests.unit.split.helpers import same_bits, trained
-from tests.unit.split.test_faults import Lab, wait_until
+from tests.unit.split.helpers import parts, same_bits, trained, units
+from tests.unit.split.lab import LIMIT_S, until
 
 
 @pytest.mark.parametrize(
@@ -36,8 +40,7 @@ from tests.unit.split.test_faults import Lab, wait_until
 def test_same_bits_as_queues(options):
     local, network = (trained([20, 13], transport=way, **options) for way in ("local", "grpc"))
     assert same_bits(local, network)
-    # but for the digits of a clock
-    assert abs(local.sent_bytes - network.sent_bytes) < 100
+    assert local.sent_bytes == network.sent_bytes
 
 
 def test_lanes_are_seen():
@@ -48,29 +51,49 @@ def test_lanes_are_seen():
     assert ends == sorted(ends)
 
 
+def test_it_runs_inside_a_running_loop():
+    """As in a notebook, whose cells run on one."""
+
+    async def cell():
+        return trained([8], epochs=1)
+
+    assert same_bits(asyncio.run(cell()), trained([8], epochs=1))
+
+
 class Echo:
     """A server that sends back what comes, and remembers who came."""
 
-    def __init__(self, **options):
-        self.seen, self.lost, self.channels = [], [], []
-        self.listener = Listener(self.accept, **options)
-        self.address = f"127.0.0.1:{self.listener.port}"
+    def __init__(self):
+        self.seen, self.lost, self.links = [], [], []
 
-    def accept(self, channel, identity):
+    async def accept(self, link, identity):
         self.seen.append(identity)
-        self.channels.append(channel)
+        self.links.append(link)
         try:
             while True:
-                channel.send(channel.receive())
+                await link.send(await link.receive("probe", "load"))
         except Exception as error:
             self.lost.append(error)
-            channel.close()
 
-    def __enter__(self):
-        return self
 
-    def __exit__(self, *_):
-        self.listener.close()
+@asynccontextmanager
+async def echoing(certificates=None, **options):
+    echo = Echo()
+    async with listen(echo.accept, certificates=certificates, **options) as port:
+        echo.address = f"127.0.0.1:{port}"
+        yield echo
+
+
+def run(work):
+    return asyncio.run(asyncio.wait_for(work, LIMIT_S))
+
+
+async def asks(address, own=None):
+    """Connect, and have something sent back."""
+    link = await connect(address, own)
+    await link.send(Message("probe"))
+    assert (await link.receive("probe", limit_s=20)).kind == "probe"
+    return link
 
 
 @pytest.fixture(scope="module")
@@ -80,17 +103,19 @@ def folder(tmp_path_factory):
     return made
 
 
+def raw(folder, who):
+    """Return files without a look at them."""
+    return Certificates(folder / "authority.pem", folder / f"{who}.pem", folder / f"{who}.key")
+
+
 def test_certificates_say_who_is_who(folder):
-    with Echo(certificates=certificates_in(folder, "server")) as echo:
-        for at in (1, 0):
-            channel = connect(echo.address, certificates_in(folder, f"device-{at}"))
-            channel.send(Message("probe"))
-            assert channel.receive(20).kind == "probe"
-            channel.close()
-        assert echo.seen == [1, 0]
+    async def work():
+        async with echoing(certificates_in(folder, "server")) as echo:
+            for at in (1, 0):
+                (await asks(echo.address, certificates_in(folder, f"device-{at}"))).close()
+            assert echo.seen == [1, 0]
 
-
-def test_keys_are_for_their_owner(folder):
+    run(work())
     assert all((path.stat().st_mode & 0o077) == 0 for path in folder.glob("*.key"))
     with pytest.raises(FileExistsError, match="authority"):
         make(folder, 2)
@@ -98,91 +123,62 @@ def test_keys_are_for_their_owner(folder):
         certificates_in(folder, "device-7")
 
 
-def raw(folder, who):
-    """Return files without a look at them."""
-    return Certificates(folder / "authority.pem", folder / f"{who}.pem", folder / f"{who}.key")
-
-
-def test_strangers_do_not_get_in(folder, tmp_path):
+@pytest.mark.parametrize("fault", ["stranger", "informed", "none", "false server", "no server"])
+def test_who_is_not_believed_does_not_get_in(folder, tmp_path, fault):
+    """Nor is it tried again: it would not help."""
     make(tmp_path / "other", 1)
-    other = certificates_in(tmp_path / "other", "device-0")
-    # knows whom to believe, and has no certificate that the server believes
+    other, own = (
+        certificates_in(tmp_path / "other", "device-0"),
+        certificates_in(folder, "device-0"),
+    )
     informed = Certificates(folder / "authority.pem", other.certificate, other.key)
-    with Echo(certificates=certificates_in(folder, "server")) as echo:
-        for stranger, words in [
-            (other, "can't be believed"),
-            (informed, "does not accept .*device-0.pem"),
-            (None, "wants certificates"),
-        ]:
-            with pytest.raises(HandshakeFailed, match=words):
-                connect(echo.address, stranger, wait_s=20)
-        assert echo.seen == []
+    server = certificates_in(folder, "server")
+    server = certificates_in(tmp_path / "other", "server") if fault == "false server" else server
+    server = raw(folder, "device-1") if fault == "no server" else server
+    shown = {"stranger": other, "informed": informed, "none": None}.get(fault, own)
 
+    async def work():
+        async with echoing(server) as echo:
+            with pytest.raises(Refused, match="does not believe the other"):
+                await connect(echo.address, shown, wait_s=2)
+            assert echo.seen == []
 
-def test_a_false_server_is_not_believed(folder, tmp_path):
-    make(tmp_path / "false", 1)
-    with (
-        Echo(certificates=certificates_in(tmp_path / "false", "server")) as echo,
-        pytest.raises(HandshakeFailed, match="can't be believed: certificate signature failure"),
-    ):
-        connect(echo.address, certificates_in(folder, "device-0"), wait_s=20)
-
-
-def test_a_device_is_no_server(folder):
-    with (
-        Echo(certificates=raw(folder, "device-1")) as echo,
-        pytest.raises(HandshakeFailed, match="a certificate for device-1: it is not the server"),
-    ):
-        connect(echo.address, certificates_in(folder, "device-0"), wait_s=20)
-
-
-def test_a_plain_server_is_told_from_one_with_certificates(folder):
-    with Echo() as echo, pytest.raises(HandshakeFailed, match="does not speak TLS"):
-        connect(echo.address, certificates_in(folder, "device-0"), wait_s=20)
-
-
-def test_a_certificate_out_of_date_is_not_believed(folder, tmp_path, monkeypatch):
-    """Of a server; one's own is seen before, see below."""
-    make_at(tmp_path / "lab", monkeypatch, -400)
-    fresh = raw(folder, "device-0")
-    late = Certificates(tmp_path / "lab" / "authority.pem", fresh.certificate, fresh.key)
-    with (
-        Echo(certificates=raw(tmp_path / "lab", "server")) as echo,
-        pytest.raises(HandshakeFailed, match="can't be believed: certificate has expired"),
-    ):
-        connect(echo.address, late, wait_s=20)
+    run(work())
 
 
 def test_a_server_of_another_name_is_not_believed(folder, monkeypatch):
     """The name is checked: it is what --hosts is for."""
     monkeypatch.setattr("alkit.split.certs.LOCAL", ())
-    with tempfile.TemporaryDirectory() as lab:
-        made = Path(lab) / "lab"
-        make(made, 1, hosts=["192.0.2.7", "server.lab"])
-        with Echo(certificates=certificates_in(made, "server")) as echo:
-            words = "for alkit-server, 192.0.2.7, server.lab: .* --hosts 127.0.0.1"
-            with pytest.raises(HandshakeFailed, match=words):
-                connect(echo.address, certificates_in(made, "device-0"), wait_s=20)
+
+    async def work(made):
+        async with echoing(certificates_in(made, "server")) as echo:
+            with pytest.raises(Refused, match="this address among --hosts"):
+                await connect(echo.address, certificates_in(made, "device-0"), wait_s=2)
             assert echo.seen == []
+
+    with tempfile.TemporaryDirectory() as lab:
+        make(Path(lab) / "lab", 1, hosts=["192.0.2.7", "server.lab"])
+        run(work(Path(lab) / "lab"))
 
 
 def test_nobody_is_there(folder):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{probe.getsockname()[1]}"
-        with pytest.raises(ChannelLost, match="no server at .* within 0.5 s") as found:
-            connect(address, certificates_in(folder, "device-0"), wait_s=0.5)
-    assert not isinstance(found.value, HandshakeFailed)
+        with pytest.raises(Lost, match=r"no server at .* within 0.5 s"):
+            run(connect(address, certificates_in(folder, "device-0"), wait_s=0.5))
 
 
-def test_a_handshake_that_failed_is_not_tried_again(tmp_path):
-    def fail():
+def test_a_refusal_is_not_tried_again():
+    settings, calls = Settings(4, (2,)), []
+    job = Job(settings, units(), Stream(*parts([8])[0], settings, 0))
+
+    async def fail():
         calls.append(1)
-        raise HandshakeFailed("no")
+        raise Refused("no")
 
-    calls = []
-    with pytest.raises(HandshakeFailed):
-        Device(0, lambda told: None, retries=20, pause_s=60).run(fail)
+    with pytest.raises(Refused):
+        run(Device(0, job, retries=20, pause_s=60).run(fail))
     assert len(calls) == 1
 
 
@@ -240,25 +236,29 @@ def test_ones_own_files_are_looked_at_first(tmp_path, monkeypatch, fault, words)
         certificates_in(own, "device-0")
 
 
-def test_garbage_is_no_line_in_the_log(folder, tmp_path):
-    """Neither in TLS, where gRPC would write one, nor in what is no message, said once."""
+def test_garbage_is_no_line_in_the_log(folder):
     program = """if True:
-        import logging, socket, sys, time
-        from pathlib import Path
+        import asyncio, logging, socket, sys
         from alkit.split.certs import certificates_in
-        from alkit.split.listener import Listener
+        from alkit.split.grpc_link import listen
         logging.basicConfig(level=logging.INFO)
-        files = certificates_in(sys.argv[1], "server")
-        listener = Listener(lambda *_: None, certificates=files)
-        for number in range(20):
-            with socket.create_connection(("127.0.0.1", listener.port)) as link:
-                link.sendall(b"GET / HTTP/1.1" if number % 2 else bytes(300))
-                link.settimeout(5)
-                try:
-                    link.recv(1)
-                except OSError:
-                    pass
-        listener.close()
+
+        def garbage(port):
+            for number in range(20):
+                with socket.create_connection(("127.0.0.1", port)) as link:
+                    link.sendall(b"GET / HTTP/1.1" if number % 2 else bytes(300))
+                    link.settimeout(5)
+                    try:
+                        link.recv(1)
+                    except OSError:
+                        pass
+
+        async def main():
+            own = certificates_in(sys.argv[1], "server")
+            async with listen(lambda *_: None, certificates=own) as port:
+                await asyncio.to_thread(garbage, port)
+
+        asyncio.run(main())
     """
     said = subprocess.run(
         [sys.executable, "-c", program, str(folder)], capture_output=True, text=True, timeout=120
@@ -267,102 +267,115 @@ def test_garbage_is_no_line_in_the_log(folder, tmp_path):
     assert said.stderr == ""
 
 
-def test_who_is_refused_again_and_again_is_one_line(tmp_path, caplog):
-    server = Lab(tmp_path).server
-    for _ in range(10):
-        near, far = local_pair()
-        near.send(Message("probe"))
-        server.join(far, identity=1)
-    assert len([line for line in caplog.messages if "a hello was due" in line]) == 1
-
-
 @pytest.mark.parametrize("address", ["0.0.0.0:0", "192.0.2.1:5000", "[::]:0", "example.org:1"])
 def test_plain_is_for_loopback(address):
-    with pytest.raises(ValueError, match="give certificates"):
-        Listener(lambda *_: None, address)
-    with pytest.raises(ValueError, match="give certificates"):
-        connect(address)
+    async def listening():
+        async with listen(Echo().accept, address):
+            pass
+
+    for work in (listening(), connect(address)):
+        with pytest.raises(ValueError, match="give certificates"):
+            run(work)
 
 
 def test_bytes_that_are_no_message_end_the_stream():
-    with Echo() as echo:
-        channel = connect(echo.address)
-        channel.outbox.put(b"GET / HTTP/1.1\r\n\r\n" + bytes(100))
-        with pytest.raises(ChannelLost):
-            channel.receive(20)
-        assert "no message of alkit" in str(echo.lost[0])
+    async def work():
+        async with echoing() as echo:
+            link = await connect(echo.address)
+            await link._write(b"GET / HTTP/1.1\r\n\r\n" + bytes(100))
+            with pytest.raises(Lost):
+                await link.receive("probe", limit_s=20)
+            assert "no message of alkit" in str(echo.lost[0])
+
+    run(work())
+
+
+def test_a_message_above_the_limit_ends_the_stream():
+    async def work():
+        async with echoing(limit=1 << 16) as echo:
+            link = await connect(echo.address)
+            await link.send(Message("load", tensors={"load": torch.zeros(1 << 17)}))
+            with pytest.raises(Lost):
+                await link.receive("load", limit_s=20)
+            assert echo.links[0].received_bytes == 0
+
+    run(work())
 
 
 def test_a_closed_side_is_seen_at_once():
-    with Echo() as echo:
-        channel = connect(echo.address)
-        channel.send(Message("probe"))
-        channel.receive(20)
-        channel.cancel()
-        wait_until(lambda: echo.lost)
-        assert isinstance(echo.lost[0], ChannelLost)
-        with pytest.raises(ChannelLost):
-            channel.receive(20)
+    async def work():
+        async with echoing() as echo:
+            link = await asks(echo.address)
+            link.close()
+            await until(lambda: echo.lost or echo.links[0].ended.is_set())
+            with pytest.raises(Lost):
+                await link.receive("probe")
+
+    run(work())
 
 
 def test_a_taken_address():
-    with Echo() as echo, pytest.raises(OSError, match="can't listen"):
-        Listener(lambda *_: None, echo.address)
+    async def work():
+        async with echoing() as echo:
+            with pytest.raises(OSError, match="can't listen"):
+                async with listen(echo.accept, echo.address):
+                    pass
+
+    run(work())
 
 
 def test_no_thread_is_left():
     before = {thread.name for thread in threading.enumerate()}
     trained([8], transport="grpc", epochs=1)
 
-    def left():
-        now = {thread.name for thread in threading.enumerate()} - before
-        return any(name.startswith("alkit") for name in now)
+    async def left():
+        def ours():
+            now = {thread.name for thread in threading.enumerate()} - before
+            return any(name.startswith("alkit") for name in now)
 
-    wait_until(lambda: not left())
+        await until(lambda: not ours())
 
-
-def opened(echo, own, count):
-    """Open streams that say nothing."""
-    return [connect(echo.address, own) for _ in range(count)]
+    run(left())
 
 
 def test_idle_streams_of_one_certificate_lock_nobody_out(folder):
-    """Two of them are open at a time; the others end with a sentence."""
-    with Echo(certificates=certificates_in(folder, "server"), streams=6) as echo:
-        idle = opened(echo, certificates_in(folder, "device-1"), 6)
-        wait_until(lambda: len(echo.seen) == 2 and sum(each.ended.is_set() for each in idle) == 4)
-        said = [str(each.reason) for each in idle if each.ended.is_set()]
-        assert all("device 1 has 2 streams already" in each for each in said)
-        honest = connect(echo.address, certificates_in(folder, "device-0"))
-        honest.send(Message("probe"))
-        assert honest.receive(20).kind == "probe"
-        for channel in [honest, *idle]:
-            channel.cancel()
-        wait_until(lambda: not echo.listener.open[1])
-        again = connect(echo.address, certificates_in(folder, "device-1"))  # there is room again
-        again.send(Message("probe"))
-        assert again.receive(20).kind == "probe"
-        again.cancel()
+    """Two of them are open at a time; the others end."""
+
+    async def work():
+        async with echoing(certificates_in(folder, "server"), streams=6) as echo:
+            own = certificates_in(folder, "device-1")
+            idle = [await connect(echo.address, own) for _ in range(6)]
+            await until(lambda: sum(each.ended.is_set() for each in idle) == 4)
+            assert echo.seen == [1, 1]
+            honest = await asks(echo.address, certificates_in(folder, "device-0"))
+            for link in [honest, *idle]:
+                link.close()
+            await until(lambda: all(each.ended.is_set() for each in echo.links))
+            again = await asks(echo.address, own)  # there is room again
+            again.close()
+
+    run(work())
 
 
-@pytest.mark.parametrize("said", [b"", b"ALKS"])
-def test_who_says_no_hello_is_sent_away(said):
-    with Echo(hello_s=0.2) as echo:
-        channel = connect(echo.address)
-        if said:
-            channel.outbox.put(said)
-        wait_until(lambda: echo.lost)
-        assert "sent no hello in 0.2 s" in str(echo.lost[0])
-        with pytest.raises(ChannelLost):
-            channel.receive(20)
+def test_idle_connections_do_not_use_up_the_handles(folder, monkeypatch):
+    """Who connects and says nothing is sent away; handles are as many as there may be."""
+    import resource
 
+    monkeypatch.setattr(grpc_link, "HANDSHAKE_S", 0.5)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
 
-def test_who_has_said_hello_may_be_silent():
-    with Echo(hello_s=600) as echo:
-        channel = connect(echo.address)
-        channel.send(Message("probe"))
-        assert channel.receive(20).kind == "probe"
-        echo.listener._heard(echo.channels[0])  # the time is over
-        channel.send(Message("probe"))
-        assert channel.receive(20).kind == "probe"
-        channel.cancel()
+    def silent(port):
+        with socket.create_connection(("127.0.0.1", port)) as link:
+            link.settimeout(20)
+            return link.recv(1)
+
+    async def work():
+        async with echoing(certificates_in(folder, "server")) as echo:
+            assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
+            port = int(echo.address.rpartition(":")[2])
+            assert await asyncio.to_thread(silent, port) == b""
+
+    try:
+        run(work())
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

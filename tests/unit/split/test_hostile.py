@@ -1,39 +1,39 @@
 """A device with a certificate that sends what is well formed and wrong: it is told so in a sentence
 and left out, and the others end in the bits that they would have had without it."""
 
+import asyncio
 import json
+import math
 import re
-import threading
 from dataclasses import replace
 
 import pytest
 import torch
 
+from alkit.split.average import DIVERGED, agreed, average
 from alkit.split.certs import certificates_in, make
+from alkit.split.check import Check
 from alkit.split.choosing import Choosing
-from alkit.split.device import Refused
-from alkit.split.expect import Due, Expect
-from alkit.split.grpc_channel import connect
-from alkit.split.listener import Listener
+from alkit.split.grpc_link import connect, listen
+from alkit.split.link import Refused
 from alkit.split.planner import Workload
 from alkit.split.profile import Machine, Unit
-from alkit.split.round import Attendance
+from alkit.split.rounds import Attendance
+from alkit.split.server import QuorumLost
 from alkit.split.times import Line
 from alkit.split.train import _record
-from alkit.split.waiting import QuorumLost
 from alkit.split.wire import Message, WireError
 from tests.unit.split.helpers import parts, same_bits, units
-from tests.unit.split.test_faults import SIZES, Lab, wait_until, whole
+from tests.unit.split.lab import LIMIT_S, SIZES, Lab, until, whole
 
-NAN, INF = float("nan"), float("inf")
-UNIT = Unit(Line(0.0, 1e-4), Line(0.0, 1e-4), 1e-4, 100.0, 100.0, 10)
+INF, NAN = math.inf, math.nan
 
 
 class Fixed(Choosing):
-    """Plans, and then chooses the same for all."""
+    """Profiles devices, and lets them do what they would without."""
 
     def first(self, device, machine, probed):
-        super().first(device, machine, probed)
+        self.meet(device, machine, probed)
         return 2, 3
 
     def again(self, device, record):
@@ -41,57 +41,22 @@ class Fixed(Choosing):
 
 
 class Hostile(Lab):
-    """Device 1 changes one message; device 0 is honest. Who they are is sure, as certificates
-    make it."""
+    """Device 1 changes the messages of one kind."""
 
-    hostile = (1,)
+    def __init__(self, folder, kind, change, *, profile=False, **options):
+        if profile:
+            unit = Unit(Line(each=1.0), Line(each=1.0), 0.0, 1.0, 0.0, 1)
+            choosing = Fixed(Machine((unit,) * 4), [Workload(8, size, 432.0) for size in SIZES])
+            options["more"] = {"choosing": choosing, "profile": 1}
 
-    def __init__(self, folder, kind, change, profile=False, **options):
-        self.kind, self.change, self.profile = kind, change, profile
-        super().__init__(folder, epochs=2, **options)
+        def changed(message):
+            return change(message) if message.kind == kind else message
 
-    def new_server(self):
-        server = super().new_server()
-        if self.profile:
-            workloads = [Workload(8, size, 432.0) for size in SIZES]
-            server.choosing, server.profile = Choosing(Machine((UNIT,) * 4), workloads), 1
-            server.choosing.__class__ = Fixed
-        return server
+        options = {"epochs": 2, "grace_s": 0.3, "join_s": 20.0} | options
+        super().__init__(folder, change=changed, **options)
 
-    def connect(self, index):
-        near = super().connect(index, identity=index)
-        send = near.send
-
-        def changing(message):
-            hurt = index in self.hostile and message.kind == self.kind
-            send(self.change(message) if hurt else message)
-
-        near.send = changing
-        return near
-
-    def run(self):
-        """Begin with the server, so that the first round is open when the devices come."""
-        failed = []
-        runner = threading.Thread(target=lambda: failed.extend(ended(self.server.run)))
-        runner.start()
-        wait_until(lambda: self.server.open.assignments)
-        lives = [threading.Thread(target=self.live, args=(at,)) for at in range(len(SIZES))]
-        for life in lives:
-            life.start()
-        for thread in [runner, *lives, *self.threads]:
-            thread.join(60)
-            assert not thread.is_alive()
-        assert not failed
-        return _record(self.server, [])
-
-
-def ended(work):
-    """Return what a call ends with, if that is an error."""
-    try:
-        work()
-    except BaseException as error:
-        return [error]
-    return []
+    async def connect(self, index, identity=None):
+        return await super().connect(index, index)
 
 
 def without_device_1(**options):
@@ -157,7 +122,7 @@ def machine(change):
     )
 
 
-DONE = {"samples": 17, "loss": 0.0, "right": 0}
+DONE = {"samples": 17, "right": 0}
 ACTS = {
     "features of a sample less": (tensor("x", lambda x: x[:-1]), "where .3, 6, 3, 3. .* due"),
     "features of no sample": (tensor("x", lambda x: x[:0]), "where .3, 6, 3, 3. .* due"),
@@ -188,10 +153,8 @@ ACTS = {
     "another round": (place(round=7), "round 7"),
     "another step": (place(step=7), "step 7"),
     "another micro-batch": (place(micro=7), "step 0.7"),
-    "a share that is no number": (value(share=NAN), "share .* nan"),
-    "another share": (value(share=2.0), "share .* 2.0"),
     "done at once": (other("done", **DONE), "done of round 0"),
-    "a clock again": (other("clock", offset_s=0.0), "clock of round 0"),
+    "a probe again": (other("probe"), "probe of round 0"),
     "a kind of the server's": (other("grad"), "grad of round 0"),
 }
 LATE = {
@@ -211,41 +174,39 @@ LATE = {
     ),
     "no losses": (less("losses"), "lacks losses"),
     "losses of too many steps": (tensor("losses", lambda t: torch.zeros(9).double()), "losses"),
-    "a weight less": (less("state.0.0.weight"), "lacks state.0.0.weight"),
+    "a weight less": (less("0.0.weight"), "lacks 0.0.weight"),
     "no weights": (
-        lambda m: replace(m, tensors={k: v for k, v in m.tensors.items() if "state" not in k}),
-        "lacks state",
+        lambda m: replace(m, tensors={k: v for k, v in m.tensors.items() if not k[0].isdecimal()}),
+        "lacks 0.0",
     ),
-    "a weight of another shape": (tensor("state.0.0.weight", lambda t: t[:1]), "is .1, 3, 3, 3."),
-    "a weight that is no number": (tensor("state.0.0.weight", first(NAN)), "not finite"),
-    "an endless weight": (tensor("state.0.0.bias", first(INF)), "not finite"),
-    "a weight in double": (tensor("state.0.0.weight", torch.Tensor.double), "float64"),
-    "a weight of the tail": (more("state.3.weight", torch.zeros(4, 16)), "carries state.3.weight"),
-    "a weight of no unit": (more("state.x.weight", torch.zeros(1)), "carries state.x.weight"),
+    "a weight of another shape": (tensor("0.0.weight", lambda t: t[:1]), "is .1, 3, 3, 3."),
+    "a weight that is no number": (tensor("0.0.weight", first(NAN)), "not finite"),
+    "an endless weight": (tensor("0.0.bias", first(INF)), "not finite"),
+    "a weight in double": (tensor("0.0.weight", torch.Tensor.double), "float64"),
+    "a weight of the tail": (more("3.weight", torch.zeros(4, 16)), "carries 3.weight"),
+    "a weight of no unit": (more("x.weight", torch.zeros(1)), "carries x.weight"),
     "samples of -5": (value(samples=-5), "samples .* -5"),
     "samples of 10 ** 15": (value(samples=10**15), "samples .* 10000"),
     "a sample more": (value(samples=18), "samples .* 18"),
     "right ones below zero": (value(right=-1), "right .* -1"),
     "more right than samples": (value(right=18), "right .* 18"),
-    "a loss that is no number": (value(loss=NAN), "loss .* nan"),
-    "a loss of 10 ** 400": (value(loss=10**400), "loss .* 10000"),
+    "intervals without end": (
+        tensor("intervals", lambda t: t[:1].repeat(600_000, 1)),
+        "600000 intervals, and .* would be many",
+    ),
     "done of another step": (place(step=99), "step 99"),
-    "features after the last": (other("act", share=1.0), "act of round 0"),
+    "features after the last": (other("act"), "act of round 0"),
 }
 ALONE = {  # of a device that has all units
     "a loss too few": (tensor("losses", lambda t: t[:-1]), "losses"),
     "a loss in float": (tensor("losses", torch.Tensor.float), "float32"),
     "a loss of a step that is no number": (tensor("losses", first(NAN)), "not finite"),
     "right ones of 10 ** 30": (value(right=10**30), "right .* 10000"),
-    "a weight of the last unit less": (less("state.3.bias"), "lacks state.3.bias"),
+    "a weight of the last unit less": (less("3.bias"), "lacks 3.bias"),
 }
 GREETINGS = {
-    "a clock off by 10 ** 400": ("clock", value(offset_s=10**400), "offset_s .* 10000"),
-    "a clock off by no number": ("clock", value(offset_s=NAN), "offset_s .* nan"),
-    "a clock off for ever": ("clock", value(offset_s=INF), "offset_s .* inf"),
-    "a clock off by 1e300": ("clock", value(offset_s=1e300), "offset_s .* 1e.300"),
     "a probe with a load": ("probe", more("x", torch.zeros(9)), "carries x"),
-    "features for a clock": ("clock", other("act", share=1.0), "act .* clock was due"),
+    "features for a probe": ("probe", other("act"), "act .* probe was due"),
 }
 PROFILES = {
     "deep JSON": ("profile", value(text="[" * 30_000), "profile"),
@@ -262,8 +223,7 @@ PROFILES = {
     "bytes of 10 ** 400": ("profile", unit(saved_bytes=10**400), "saved_bytes .* 10000"),
     "a text for the memory": ("profile", machine(lambda p: p | {"memory_bytes": "x"}), "memory"),
     "memory below zero": ("profile", machine(lambda p: p | {"memory_bytes": -1}), "memory"),
-    "a downlink of no number": ("profile", value(down_bps=NAN), "down_bps .* nan"),
-    "a downlink below zero": ("profile", value(down_bps=-1.0), "down_bps .* -1"),
+    "an arrival of no time": ("profile", value(arrived_s=NAN), "arrived_s .* nan"),
     "a load of 64 KiB": ("load", tensor("load", lambda t: t[: 1 << 16]), "65536"),
     "a load of numbers": ("load", tensor("load", lambda t: torch.zeros(1 << 18)), "float32"),
     "no load": ("load", less("load"), "lacks load"),
@@ -280,10 +240,9 @@ def check(lab, undisturbed, words, caplog):
     record = lab.run()
     assert [sorted(each.weights) for each in record.rounds] == [[0]] * 2
     assert same_bits(record, undisturbed)
-    [told] = lab.errors
-    assert type(told).__name__ == "Refused"
-    assert re.search(words, str(told)), str(told)
-    assert any(line == f"device 1 is dropped: {told}" for line in caplog.messages)
+    told = lab.said[1]
+    assert re.search(words, told), told
+    assert any(line.endswith(f"is dropped: {told}") for line in caplog.messages)
 
 
 def cases(table, kind):
@@ -333,34 +292,82 @@ def test_no_tail_takes_it(tmp_path, caplog, options, change):
     check(Hostile(tmp_path, "act", change, **options), expected, "not finite", caplog)
 
 
-def test_a_time_that_is_none_and_a_hello_of_nonsense():
-    expect = Expect(units(), parts(SIZES)[0][0][:1])
-    hello = {"device": 0, "job": "", "network": "", "round": -1, "step": -1, "saved": []}
-    expect.check(Message("hello", values=hello), Due("hello"))
-    for wrong, words in [
-        (Message("hello", values=hello, sent_s=NAN), "no time"),
-        (Message("hello", values=hello | {"saved": [[0, "1"]]}), "a round and a cut"),
-        (Message("hello", values=hello | {"saved": [3]}), "a round and a cut"),
-        (Message("hello", values=hello | {"round": 10**30}), "round of hello"),
-        (Message("hello", values=hello | {"step": -2}), "step of hello"),
-        (Message("probe"), "a hello was due"),
-    ]:
-        with pytest.raises(WireError, match=words):
-            expect.check(wrong, Due("hello"))
+@pytest.mark.parametrize("sent_s", [NAN, INF, 1e300])
+def test_a_time_that_is_none(sent_s):
+    with pytest.raises(WireError, match="time of probe"):
+        Check(units(), parts(SIZES)[0][0][:1]).probe(Message("probe", sent_s=sent_s))
 
 
 def test_all_devices_send_nonsense(tmp_path):
     """Then there is nothing to average, and the reasons are told."""
-    lab = Hostile(tmp_path, "act", tensor("x", first(NAN)))
+    lab = Hostile(tmp_path, "act", tensor("x", first(NAN)), join_s=1.0)
     lab.hostile = (0, 1)
-    lives = [threading.Thread(target=lab.live, args=(at,)) for at in range(len(SIZES))]
-    for life in lives:
-        life.start()
     with pytest.raises(QuorumLost, match="device 1: x of act .* not finite"):
-        lab.server.run()
-    for thread in [*lives, *lab.threads]:
-        thread.join(60)
-        assert not thread.is_alive()
+        lab.run()
+
+
+# ---- weights that are well formed, and poison
+
+
+def weights(change):
+    return lambda m: replace(
+        m,
+        tensors={k: change(k, t) if k[0].isdecimal() else t for k, t in m.tensors.items()},
+    )
+
+
+def test_whoever_sends_the_largest_weights_is_blamed(tmp_path, caplog, undisturbed):
+    """Not the honest device, whose features they would make infinite."""
+    lab = Hostile(tmp_path, "done", weights(lambda k, t: t * 1e20))
+    record = lab.run()
+    assert [sorted(each.weights) for each in record.rounds] == [[0]] * 2
+    assert same_bits(record, undisturbed[2])
+    words = r"device 1 is left out of the average of round 0: its weights have changed .* times"
+    assert any(re.search(words, line) for line in caplog.messages)
+
+
+def test_an_average_that_gives_no_numbers_is_not_taken():
+    before = {"w": torch.zeros(3)}
+    states = {0: {"w": torch.ones(3)}, 1: {"w": torch.full((3,), 9.0)}, 2: {"w": torch.ones(3) * 2}}
+    samples = {0: 1, 1: 1, 2: 3}
+
+    def runs(state):
+        return bool(state["w"].max() < 3)
+
+    state, blamed = agreed(before, states, samples, runs)
+    assert state["w"].tolist() == [1.75] * 3
+    assert blamed == {1: "the network with its weights " + DIVERGED}
+    assert agreed(before, states, samples, lambda state: False)[0] is None
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [("0.1.running_var", -1000.0, "below zero"), ("0.1.num_batches_tracked", 10**9, "10000")],
+)
+def test_buffers_that_can_not_be_are_refused(tmp_path, caplog, name, value, words):
+    poison = tensor(name, lambda t: torch.full_like(t, value))
+    lab = Hostile(tmp_path, "done", poison, norm="batch", least=2)
+    check(lab, without_device_1(norm="batch"), words, caplog)
+
+
+def test_the_median_of_three_is_no_poisoned_one():
+    states = [{"w": torch.tensor([1.0, 2.0])}, {"w": torch.tensor([-50.0, 80.0])}]
+    states.append({"w": torch.tensor([3.0, 4.0])})
+    assert average(states, [1, 1, 1], "median")["w"].tolist() == [1.0, 4.0]
+    five = [*states, {"w": torch.tensor([2.0, 3.0])}, {"w": torch.tensor([2.0, 3.0])}]
+    expected = [(1 + 2 + 2) / 3, (3 + 3 + 4) / 3]
+    assert average(five, [1] * 5, "trimmed")["w"].tolist() == pytest.approx(expected)
+
+
+def test_intervals_of_another_clock_are_left_out(tmp_path):
+    """A device may say of its lanes what it likes: what lies outside of its round is not kept."""
+    shift = torch.tensor([0, 0, 0, 0, 1e6, 1e6, 0]).double()
+    lab = Hostile(tmp_path, "done", tensor("intervals", lambda t: t + shift))
+    record = lab.run()
+    assert {0, 1} == set(record.rounds[0].weights)
+    assert record.timeline.busy_s("device 0") > 0
+    assert record.timeline.busy_s("device 1") == 0
+    assert record.timeline.span_s < LIMIT_S
 
 
 def test_one_after_the_other_beside_an_honest_device(tmp_path):
@@ -368,40 +375,47 @@ def test_one_after_the_other_beside_an_honest_device(tmp_path):
     make(tmp_path / "lab", 2)
     lab = Lab(tmp_path, epochs=5)
     attacks = [tensor("x", first(NAN)), place(round=7), less("y"), tensor("y", first(9))]
-    options = {"streams": 8, "certificates": certificates_in(tmp_path / "lab", "server")}
-    listener = Listener(lab.server.join, **options)
     refused = []
 
-    def linked(index, change=None):
-        own = certificates_in(tmp_path / "lab", f"device-{index}")
-        channel = connect(f"localhost:{listener.port}", own)
-        send = channel.send
-        if change is not None:
-            channel.send = lambda m: send(change(m) if m.kind == "act" else m)
-        return channel
+    async def all_of_it():
+        own = certificates_in(tmp_path / "lab", "server")
+        async with listen(lab.server.join, certificates=own, streams=8) as port:
 
-    def attack():
-        for change in attacks:
-            try:
-                lab.device(1).run(lambda change=change: linked(1, change))
-            except Refused as error:
-                refused.append(str(error))
+            async def linked(index, change=None):
+                shown = certificates_in(tmp_path / "lab", f"device-{index}")
+                link = await connect(f"localhost:{port}", shown)
+                send = link.send
 
-    def hold(record):
-        """The next round begins when device 1 has come again."""
-        wait_until(lambda: 1 in lab.server.channels or not attacker.is_alive())
+                async def sending(message):
+                    await send(change(message) if message.kind == "act" else message)
 
-    attacker = threading.Thread(target=attack)
-    honest = threading.Thread(target=lambda: lab.device(0).run(lambda: linked(0)))
-    lab.server.report = hold
-    runner = threading.Thread(target=lab.server.run)
-    runner.start()
-    wait_until(lambda: lab.server.open.assignments)
-    attacker.start()
-    honest.start()
-    for thread in (runner, attacker, honest):
-        thread.join(120)
-        assert not thread.is_alive()
-    listener.close()
+                if change is not None:
+                    link.send = sending
+                return link
+
+            async def attack():
+                for change in attacks:
+                    try:
+                        await lab.device(1).run(lambda change=change: linked(1, change))
+                    except Refused as error:
+                        refused.append(str(error))
+
+            running = asyncio.create_task(lab.server.run())
+            honest = asyncio.create_task(lab.device(0).run(lambda: linked(0)))
+            attacking = asyncio.create_task(attack())
+            waited = asyncio.create_task(until(lambda: attacking.done()))
+            lab.server.report = lambda record: hold(lambda: 1 in lab.server.links, waited)
+            await asyncio.gather(running, honest, attacking, waited)
+
+    asyncio.run(asyncio.wait_for(all_of_it(), LIMIT_S))
     assert same_bits(_record(lab.server, []), without_device_1(epochs=5))
     assert len(refused) == len(attacks)
+
+
+def hold(condition, waited):
+    """The next round begins when device 1 has come again."""
+    import time
+
+    end_s = time.monotonic() + LIMIT_S
+    while not condition() and not waited.done() and time.monotonic() < end_s:
+        time.sleep(0.01)

@@ -6,8 +6,8 @@ import torch
 import alkit.split
 from alkit.records.cli import main
 from alkit.split import data, own
+from alkit.split.check import Check, fingerprints
 from alkit.split.config import ConfigError, read
-from alkit.split.expect import Expect, fingerprints
 from tests.unit.split.test_program import CONFIG, LIMIT_S, Run, same
 
 NETWORK = """
@@ -212,7 +212,7 @@ def test_an_own_network_on_a_set_that_all_have(tmp_path, files):
     first, second = data.network(config), data.network(config)
     assert torch.equal(first[0][1].weight, second[0][1].weight)  # by the seed
     assert first[0][1] is not second[0][1]
-    assert Expect(first, data.example(config)).classes == 10
+    assert Check(first, data.example(config)).classes == 10
     assert config.digest == read(path, network="other.py:make").digest  # never told
     with pytest.raises(ConfigError, match="name yours"):
         read(path)
@@ -227,8 +227,8 @@ def test_fingerprints_are_of_names_shapes_and_types():
     for other in (linear(4), linear(bias=False), linear(dtype=torch.float64)):
         assert fingerprints(other)[0] != first[0]
         assert fingerprints(other)[1] == first[1]
-    assert not Expect(linear(), torch.zeros(1, 4)).differs(first)
-    said = Expect(linear(5), torch.zeros(1, 4)).differs(first)
+    assert not Check(linear(), torch.zeros(1, 4)).differs(first)
+    said = Check(linear(5), torch.zeros(1, 4)).differs(first)
     assert said == "unit 0, which is here: weight (5, 4) torch.float32, bias (5,) torch.float32"
 
 

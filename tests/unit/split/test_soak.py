@@ -4,12 +4,13 @@ import random
 import signal
 import time
 
+import psutil
 import pytest
 import torch
 
 from studies.split_links import Links, LinksUnavailable
 from tests.unit.split.helpers import same_bits
-from tests.unit.split.test_faults import Lab, repeated, whole
+from tests.unit.split.lab import Lab, repeated, whole
 from tests.unit.split.test_program import Run
 
 pytestmark = pytest.mark.soak
@@ -75,3 +76,14 @@ def test_a_cut_link(tmp_path):
         while time.monotonic() < end_s and not run.took_part(1):
             time.sleep(0.2)
         assert run.took_part(1)  # it is back
+
+
+def test_five_hundred_rounds_hold_no_more_than_a_few(tmp_path):
+    """A round's events are written at its end and forgotten."""
+    with Run(tmp_path, epochs=80, aggregate_every=1, batch=200, data_size=1200) as run:
+        held = psutil.Process(run.server.pid)
+        run.after_rounds(100)
+        early = held.memory_info().rss
+        run.after_rounds(470)
+        assert held.memory_info().rss - early < 24 << 20
+        run.wait(run.server, *run.devices)

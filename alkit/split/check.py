@@ -1,4 +1,4 @@
-"""What a run expects of each message that a device sends, checked before it touches anything.
+"""What a device may send, checked before it touches anything.
 
 Whoever sends something else is left out of the round, with the sentence that is raised here.
 """
@@ -7,41 +7,27 @@ import copy
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from alkit.models.modes import evaluating
-from alkit.split.channel import Channel
+from alkit.split.average import DIVERGED
 from alkit.split.halves import Tail, state_of
 from alkit.split.log import intervals
 from alkit.split.profile import LOAD_BYTES, Machine
-from alkit.split.wire import STATE, Message, WireError
+from alkit.split.rounds import Assignment
+from alkit.split.wire import Message, WireError
 
-__all__ = ["Due", "Expect", "fingerprints", "sound"]
+__all__ = ["Check", "fingerprints", "sound", "unit_of"]
 
 MOST = 2**31  # of rounds, steps, micro-batches
 LARGE = 1e15  # of seconds, bytes and bit/s
-ALIVE = ("load", "profile", "act", "done")  # a device that computes may show that it lives
-DIVERGED = "is not finite: nonsense, or the training has diverged, then lower lr"
 Wanted = tuple[Sequence[int] | None, torch.dtype]  # shape, None for any, and type
 
 
-class Due(NamedTuple):
-    """The message that comes next from a device, and what it is about."""
-
-    kind: str
-    round: int = 0
-    step: int = 0
-    micro: int = 0
-    cut: int = 0
-    samples: int = 0  # in the micro-batch, or in the whole round
-    share: float = 1.0  # of the batch's samples
-    steps: int = 0  # of the round
-
-
-class Expect:
+class Check:
     """What the messages of one run are measured by.
 
     Args:
@@ -50,14 +36,15 @@ class Expect:
     """
 
     def __init__(self, units: Sequence[nn.Module], example: Tensor) -> None:
-        self.units, x = len(units), example
+        self.units, self.example, x = len(units), example, example
         self.layouts = [_layout(unit) for unit in units]
         self.features = [(x.shape[1:], x.dtype)]  # at each cut, of a sample
-        for at, unit in enumerate(copy.deepcopy(list(units))):
+        self.network = [unit.cpu() for unit in copy.deepcopy(list(units))]
+        for at, unit in enumerate(self.network):
             taken = f"{tuple(x.shape)} of {x.dtype}"
             with evaluating(unit), torch.no_grad():
                 try:
-                    x = unit.cpu()(x)
+                    x = unit(x)
                 except RuntimeError as error:
                     raise ValueError(f"unit {at} does not take {taken}: {error}") from error
             if not isinstance(x, Tensor):
@@ -79,51 +66,32 @@ class Expect:
         other = [(at, own) for at, (came, own) in pairs if came != _digest(own)]
         return f"unit {other[0][0]}, which is here: {other[0][1]:.500}" if other else ""
 
-    def receive(self, channel: Channel, due: Due, limit_s: float | None) -> Message:
-        """Return the message that is due.
+    def runs(self, state: Mapping[str, Tensor]) -> bool:
+        """Say whether a network with this state gives finite scores."""
+        network = nn.Sequential(*self.network)
+        network.load_state_dict(dict(state))
+        with evaluating(network), torch.no_grad():
+            return bool(network(self.example).isfinite().all())
 
-        Args:
-            limit_s: seconds to wait for it, or for the next heartbeat where they are allowed.
-        Raises:
-            WireError: see `check`.
-            ChannelLost: the device has gone.
-        """
-        message = channel.receive(limit_s)
-        while message.kind == "heartbeat" and due.kind in ALIVE:
-            message = channel.receive(limit_s)
-        self.check(message, due)
-        return message
-
-    def check(self, message: Message, due: Due) -> None:
-        """Compare a message with the one that is due.
-
-        Raises:
-            WireError: they differ; says what came, and what is allowed.
-        """
-        if (message.kind, message.round, message.step, message.micro) != due[:4]:
-            placed = Message(*due[:4]).name if due.kind in ("act", "done") else f"a {due.kind}"
-            raise WireError(f"{message.name} came where {placed} was due")
-        if not math.isfinite(message.sent_s):
-            raise WireError(f"{message.name} was sent at {message.sent_s} s, which is no time")
-        getattr(self, f"_{due.kind}")(message, due)
-
-    def _hello(self, message: Message, due: Due) -> None:
-        _numbers(message, round=(-1, MOST), step=(-1, MOST))
+    def hello(self, message: Message) -> set[tuple[int, int]]:
+        """Return the rounds and cuts at whose beginning a device knows its optimiser."""
         for key in message.values["saved"]:
             if not isinstance(key, list) or [type(each) for each in key] != [int, int]:
                 raise WireError(f"{message.name} has {key!s:.40} saved: a round and a cut are due")
+        return {(at, cut) for at, cut in message.values["saved"]}
 
-    def _probe(self, message: Message, due: Due) -> None:
+    def probe(self, message: Message) -> None:
+        """An answer that carries nothing, and a time."""
         _tensors(message, {})
+        _between(f"the time of {message.name}", message.sent_s, -LARGE, LARGE)
 
-    def _clock(self, message: Message, due: Due) -> None:
-        _numbers(message, offset_s=(-LARGE, LARGE))
-
-    def _load(self, message: Message, due: Due) -> None:
+    def load(self, message: Message) -> None:
+        """Bytes that time a link."""
         _tensors(message, {"load": ((LOAD_BYTES,), torch.uint8)})
 
-    def _profile(self, message: Message, due: Due) -> None:
-        _numbers(message, down_bps=(1e-9, LARGE))
+    def profile(self, message: Message) -> Machine:
+        """Return what a device says that its units take."""
+        _between(f"arrived_s of {message.name}", message.values["arrived_s"], -LARGE, LARGE)
         try:
             machine = Machine.read(message.values["text"])
         except ValueError as error:
@@ -136,42 +104,63 @@ class Expect:
                     _between(f"{key} of the profile", number, 0, LARGE)
         if machine.memory_bytes is not None:
             _between("memory_bytes of the profile", machine.memory_bytes, 1, LARGE)
+        return machine
 
-    def _act(self, message: Message, due: Due) -> None:
-        shape, dtype = self.features[due.cut]
-        labels = (due.samples,), torch.int64
-        _tensors(message, {"x": ((due.samples, *shape), dtype), "y": labels})
+    def act(self, message: Message, place: tuple[int, int, int], cut: int, samples: int) -> None:
+        """Activations and labels of a micro-batch."""
+        _due(message, Message("act", *place))
+        shape, dtype = self.features[cut]
+        _tensors(message, {"x": ((samples, *shape), dtype), "y": ((samples,), torch.int64)})
         low, high = (int(own) for own in message.tensors["y"].aminmax())
         if low < 0 or high >= self.classes:
             allowed = f"they are 0 to {self.classes - 1}"
             raise WireError(f"labels of {message.name} are {low} to {high}: {allowed}")
-        _numbers(message, share=(due.share - 1e-9, due.share + 1e-9))
 
-    def _done(self, message: Message, due: Due) -> None:
-        state = {n: own for n, own in self.state.items() if int(n.split(".")[0]) < due.cut}
-        steps = due.steps if due.cut == self.units else 0  # else the tail knows them
-        more: dict[str, Wanted]
-        more = {"losses": ((steps,), torch.float64), "intervals": (None, torch.float64)}
-        _tensors(message, {STATE + name: own for name, own in state.items()} | more)
-        for row in intervals(message.tensors["intervals"], 0):
-            for key, most in (("batch", MOST), ("micro", MOST), ("bytes", LARGE)):
-                _between(f"{key} of an interval", getattr(row, key), 0, most)
-        samples = due.samples, due.samples
-        _numbers(message, samples=samples, right=(0, due.samples), loss=(-1e30, 1e30))
+    def done(
+        self,
+        message: Message,
+        number: int,
+        own: Assignment,
+        samples: int,
+        before: Mapping[str, Any],
+    ) -> None:
+        """A round's weights, losses and lanes.
+
+        Args:
+            samples: in all steps of the round.
+            before: the state that the round began with.
+        """
+        _due(message, Message("done", number, own.steps.stop))
+        wanted: dict[str, Wanted]
+        wanted = {name: kind for name, kind in self.state.items() if unit_of(name) < own.cut}
+        alone = len(own.steps) if own.cut == self.units else 0  # else the tail knows the losses
+        wanted |= {"losses": ((alone,), torch.float64), "intervals": (None, torch.float64)}
+        _tensors(message, wanted)
+        rows = message.tensors["intervals"]
+        if len(rows) > (most := len(own.steps) * (3 * own.micro + 2) + 8):
+            raise WireError(f"{message.name} has {len(rows)} intervals, and {most} would be many")
+        for row in intervals(rows, 0):
+            for key, limit in (("batch", MOST), ("micro", MOST), ("bytes", LARGE)):
+                _between(f"{key} of an interval", getattr(row, key), 0, limit)
+        _between(f"samples of {message.name}", message.values["samples"], samples, samples)
+        _between(f"right of {message.name}", message.values["right"], 0, samples)
+        for name, tensor in message.tensors.items():
+            if name.endswith("running_var") and (tensor < 0).any():
+                raise WireError(f"{name} of {message.name} has a variance below zero")
+            if name.endswith("num_batches_tracked"):
+                first = int(before[name])
+                limit = first + 16 * len(own.steps) * own.micro
+                _between(f"{name} of {message.name}", int(tensor), first, limit)
+
+
+def unit_of(name: str) -> int:
+    """Return the unit that a tensor of a network's state belongs to."""
+    return int(name.partition(".")[0])
 
 
 def fingerprints(units: Sequence[nn.Module]) -> list[str]:
     """Return a word a unit for the names, shapes and types of its weights; not what it computes."""
     return [_digest(_layout(unit)) for unit in units]
-
-
-def _layout(unit: nn.Module) -> str:
-    state = unit.state_dict().items()
-    return ", ".join(f"{k} {tuple(v.shape)} {v.dtype}" for k, v in state) or "without weights"
-
-
-def _digest(layout: str) -> str:
-    return hashlib.blake2b(layout.encode(), digest_size=8).hexdigest()
 
 
 def sound(tail: Tail, loss: float) -> None:
@@ -185,6 +174,20 @@ def sound(tail: Tail, loss: float) -> None:
     norms = (torch.linalg.vector_norm(own) for own in found)
     if not math.isfinite(loss) or not all(bool(norm.isfinite()) for norm in norms):
         raise WireError(f"what the features lead to {DIVERGED}")
+
+
+def _layout(unit: nn.Module) -> str:
+    state = unit.state_dict().items()
+    return ", ".join(f"{k} {tuple(v.shape)} {v.dtype}" for k, v in state) or "without weights"
+
+
+def _digest(layout: str) -> str:
+    return hashlib.blake2b(layout.encode(), digest_size=8).hexdigest()
+
+
+def _due(message: Message, due: Message) -> None:
+    if (message.kind, *message.place) != (due.kind, *due.place):
+        raise WireError(f"{message.name} came where {due.name} was due")
 
 
 def _tensors(message: Message, wanted: Mapping[str, Wanted]) -> None:
@@ -201,11 +204,6 @@ def _tensors(message: Message, wanted: Mapping[str, Wanted]) -> None:
             raise WireError(f"{name} of {message.name} {said}")
         if not found.isfinite().all():
             raise WireError(f"{name} of {message.name} {DIVERGED}")
-
-
-def _numbers(message: Message, **ranges: tuple[float, float]) -> None:
-    for name, allowed in ranges.items():
-        _between(f"{name} of {message.name}", message.values[name], *allowed)
 
 
 def _between(name: str, value: Any, low: float, high: float) -> None:

@@ -1,0 +1,88 @@
+"""A round: who does what in it, and what came out."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from alkit.schedule.timeline import Interval
+
+__all__ = ["Assignment", "Attendance", "Contribution", "RoundRecord"]
+
+SCORES = ("weights", "losses", "right", "scores", "seconds")  # of a record, in files
+
+
+class Assignment(NamedTuple):
+    """What a device does in a round.
+
+    Attributes:
+        cut, micro: units on the device, and micro-batches an iteration.
+        steps: of the device's stream.
+        fresh: both optimisers begin anew, for one side does not know its own any more.
+    """
+
+    cut: int
+    micro: int
+    steps: range
+    fresh: bool
+
+
+class Attendance(dict[int, Assignment]):
+    """What each device that took part in a round did; a list of them is a run's plan."""
+
+
+@dataclass
+class Contribution:
+    """What a device and its tail made of a round."""
+
+    state: dict[str, Tensor]
+    samples: int
+    right: int
+    losses: list[float]
+    intervals: list[Interval] = field(default_factory=list)
+
+
+@dataclass
+class RoundRecord:
+    """What a round gave.
+
+    Attributes:
+        attendance: who took part, and how.
+        weights: samples by which each was weighted.
+        losses: by device, of its steps.
+        right: by device, samples classified correctly while training.
+        scores: of the averaged network, by name, if it was looked at.
+        seconds: from the first device's start to the average.
+        averaging_s: of them, for the average itself.
+    """
+
+    attendance: Attendance
+    weights: dict[int, int]
+    losses: dict[int, list[float]]
+    right: dict[int, int]
+    scores: dict[str, float]
+    seconds: float
+    intervals: list[Interval] = field(default_factory=list)
+    averaging_s: float = 0.0
+
+    @property
+    def accuracy(self) -> float | None:
+        """Of the averaged network, from 0 to 1, if it was looked at."""
+        return self.scores.get("accuracy")
+
+    def plain(self) -> dict[str, Any]:
+        """Return it without its intervals, as a checkpoint can hold it."""
+        orders = [
+            [at, own.cut, own.micro, own.steps.start, own.steps.stop, own.fresh]
+            for at, own in self.attendance.items()
+        ]
+        return {"orders": orders, **{name: getattr(self, name) for name in SCORES}}
+
+    @staticmethod
+    def read(plain: Mapping[str, Any]) -> "RoundRecord":
+        """Return what `plain` gave."""
+        attendance = Attendance()
+        for at, cut, micro, first, last, fresh in plain["orders"]:
+            attendance[at] = Assignment(cut, micro, range(first, last), fresh)
+        return RoundRecord(attendance, *(plain[name] for name in SCORES))
