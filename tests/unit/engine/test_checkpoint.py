@@ -21,7 +21,7 @@ from alkit.data import files
 from alkit.engine.checkpoint import load, save
 from alkit.engine.rates import rates
 from tests.helpers import CLASSES, WIDTH, dense_model, differences, state_of
-from tests.unit.al.test_fit import MODELS, Spy, al_model, bp_model, spied, toy
+from tests.unit.al.helpers import MODELS, Spy, al_model, bp_model, spied, toy
 
 EPOCHS = 4
 OPTIONS = {"epochs": EPOCHS, "batch_size": 6, "seed": 3, "scheduler": "cosine", "progress": False}

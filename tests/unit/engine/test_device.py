@@ -6,7 +6,7 @@ import torch
 from alkit import set_device, train_epoch
 from alkit.engine.device import available
 from tests.helpers import dense_model, differences, made_batches, state_of
-from tests.unit.al.test_train import _bp_model
+from tests.unit.al.helpers import bp_model
 
 
 def test_one_device_a_layer_and_the_same_bits():
@@ -18,7 +18,7 @@ def test_one_device_a_layer_and_the_same_bits():
         train_epoch(plain, made_batches(2), "al")
     assert not differences(state_of(placed), state_of(plain))
     assert placed.predict(made_batches(1)[0][0]).device.type == "cpu"
-    set_device(_bp_model(), ["cpu"] * 3)
+    set_device(bp_model(), ["cpu"] * 3)
 
 
 @pytest.mark.parametrize("devices", [["cpu"], ["cpu"] * 4, "cpu", []])

@@ -15,7 +15,7 @@ from alkit.engine import launch as ranks
 from alkit.engine.heartbeat import beat, waiting
 from alkit.engine.launch import RankFailed
 from tests.helpers import begun_an_hour_ago, dense_model, differences, made_batches, state_of
-from tests.unit.al.test_fit import Spy, al_model, spied, toy
+from tests.unit.al.helpers import Spy, al_model, spied, toy
 
 LAYERS, BATCHES = 4, 6
 # a busy machine is silent for less than the first; a fault is named long before it
