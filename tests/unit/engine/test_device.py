@@ -28,10 +28,7 @@ def test_wrong_number_of_devices(devices):
 
 
 @pytest.mark.parametrize("name", ["gpu", "cuda:99", "meta", None])
-def test_unknown_device(name):
+def test_unknown_devices_are_told_what_there_is(name):
+    assert available()[0] == "cpu"
     with pytest.raises(ValueError, match="this machine has cpu"):
         set_device(dense_model(1), [name])
-
-
-def test_available_devices_start_with_the_cpu():
-    assert available()[0] == "cpu"
