@@ -21,14 +21,15 @@ def test_one_device_a_layer_and_the_same_bits():
     set_device(bp_model(), ["cpu"] * 3)
 
 
-@pytest.mark.parametrize("devices", [["cpu"], ["cpu"] * 4, "cpu", []])
-def test_wrong_number_of_devices(devices):
-    with pytest.raises(ValueError, match="for 3 layers: give one a layer"):
-        set_device(dense_model(3), devices)
+REFUSED = [
+    *((3, devices, "for 3 layers: give one a layer")
+      for devices in (["cpu"], ["cpu"] * 4, "cpu", [])),
+    *((1, [name], "this machine has cpu") for name in ("gpu", "cuda:99", "meta", None)),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["gpu", "cuda:99", "meta", None])
-def test_unknown_devices_are_told_what_there_is(name):
+@pytest.mark.parametrize(("layers", "devices", "message"), REFUSED)
+def test_devices_that_are_not_there_or_of_another_number(layers, devices, message):
     assert available()[0] == "cpu"
-    with pytest.raises(ValueError, match="this machine has cpu"):
-        set_device(dense_model(1), [name])
+    with pytest.raises(ValueError, match=message):
+        set_device(dense_model(layers), devices)

@@ -6,33 +6,35 @@ import torch
 from alkit.engine import device, rank_device
 from alkit.engine.rank_device import backend_for, own_device
 
+GPUS = ["cpu", "cuda:0", "cuda:1"]
+TURNS = ["cuda:0", "cuda:1", "cuda:0", "cuda:1"]
 
-@pytest.fixture(params=[["cpu", "cuda:0", "cuda:1"]], ids=str)
-def here(request, monkeypatch):
+
+def on(monkeypatch, *devices):
     for module in (device, rank_device):
-        monkeypatch.setattr(module, "available", lambda: request.param)
-    return request.param
+        monkeypatch.setattr(module, "available", lambda: list(devices))
 
 
 @pytest.mark.parametrize(
     ("given", "found"),
     [
-        ("cuda", ["cuda:0", "cuda:1", "cuda:0", "cuda:1"]),
-        ("auto", ["cuda:0", "cuda:1", "cuda:0", "cuda:1"]),
+        ("cuda", TURNS),
+        ("auto", TURNS),
         ("cuda:1", ["cuda:1"] * 4),
         (["cuda:1", "cpu"], ["cuda:1", "cpu", "cuda:1", "cpu"]),
         (torch.device("cpu"), ["cpu"] * 4),
     ],
     ids=str,
 )
-def test_ranks_take_devices_in_turn(given, found, here, monkeypatch):
+def test_ranks_take_devices_in_turn(given, found, monkeypatch):
+    on(monkeypatch, *GPUS)
     for rank, expected in enumerate(found):
         monkeypatch.setenv("LOCAL_RANK", str(rank))
         assert own_device(given) == torch.device(expected)
 
 
-@pytest.mark.parametrize("here", [["cpu"]], indirect=True)
-def test_without_an_accelerator(here, monkeypatch):
+def test_without_an_accelerator(monkeypatch):
+    on(monkeypatch, "cpu")
     monkeypatch.setenv("LOCAL_RANK", "3")
     assert own_device("auto") == torch.device("cpu")
     with pytest.raises(ValueError, match="unknown device 'cuda': this machine has cpu"):
@@ -53,10 +55,8 @@ def test_without_an_accelerator(here, monkeypatch):
     ],
     ids=str,
 )
-def test_what_joins_ranks(given, ranks, expected, here):
+def test_what_joins_ranks(given, ranks, expected, monkeypatch):
+    on(monkeypatch, *GPUS)
     assert backend_for(given, ranks) == expected
-
-
-@pytest.mark.parametrize("here", [["cpu", "privateuseone:0"]], indirect=True)
-def test_a_kind_that_torch_knows_no_backend_of_is_joined_by_gloo(here):
+    on(monkeypatch, "cpu", "privateuseone:0")  # torch knows no backend of such a kind
     assert backend_for("auto", 1) == "gloo"

@@ -4,7 +4,7 @@ import pytest
 
 from alkit.schedule.clock import simulate
 from alkit.schedule.flushed import gpipe, one_f_one_b, zero_bubble
-from alkit.schedule.task import ScheduleError, Task
+from alkit.schedule.task import Task
 from alkit.schedule.validate import validate
 
 MAKERS = [gpipe, one_f_one_b, zero_bubble]
@@ -21,6 +21,7 @@ def _span(schedule, batches=1):
 @pytest.mark.parametrize(("stages", "micro"), SIZES)
 def test_valid_and_without_staleness(make, stages, micro):
     assert set(validate(make(stages, micro), 3).staleness) == {0}
+    assert Task("update", 0, 0) in make(stages, micro).waits(Task("forward", 0, 1)), "the flush"
 
 
 @pytest.mark.parametrize("make", [gpipe, one_f_one_b])
@@ -61,14 +62,3 @@ def test_a_row_of_each_drawing():
     assert row(gpipe(3, 4), 0) == "F0 F1 F2 F3 B0 B1 B2 B3"
     assert row(one_f_one_b(3, 4), 1) == "F0 F1 B0 F2 B1 F3 B2 B3"
     assert row(zero_bubble(3, 4), 1) == "F0 F1 i0 F2 i1 w0 F3 i2 w1 i3 w2 w3"
-
-
-@pytest.mark.parametrize("make", MAKERS)
-def test_a_batch_starts_after_the_flush(make):
-    schedule = make(2, 3)
-    assert Task("update", 0, 0) in schedule.waits(Task("forward", 0, 1))
-
-
-def test_impossible_numbers():
-    with pytest.raises(ScheduleError, match="micro is 0"):
-        gpipe(2, 0)

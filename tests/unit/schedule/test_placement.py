@@ -42,8 +42,3 @@ def test_a_search_improves_on_the_usual_ones(monkeypatch):
     _, seconds = best(step_s, len(COSTS), 3)
     usual = [step_s(contiguous(len(COSTS), 3)), step_s(round_robin(len(COSTS), 3))]
     assert seconds < min(usual)
-
-
-def test_impossible_numbers():
-    with pytest.raises(ValueError, match="3 layers on 0 devices"):
-        round_robin(3, 0)

@@ -4,7 +4,6 @@ import pytest
 
 from alkit.schedule.clock import simulate
 from alkit.schedule.targets import target_propagation
-from alkit.schedule.task import ScheduleError
 from alkit.schedule.validate import validate
 
 SECONDS = {"forward": 1.0, "learn": 20.0, "target": 2.0, "backward": 3.0, "update": 0.5}
@@ -26,8 +25,3 @@ def test_loops_of_all_blocks_run_at_once_and_targets_descend(direct, targets):
     loops = [i for i in found.intervals if i.kind == "learn"]
     assert len(loops) == 4  # the lowest block has no feedback to learn
     assert max(i.start_s for i in loops) < min(i.end_s for i in loops)
-
-
-def test_no_blocks_are_refused():
-    with pytest.raises(ScheduleError, match="blocks is 0"):
-        target_propagation(0)

@@ -4,9 +4,8 @@ import itertools
 
 import pytest
 
-from alkit.delayed.schedules import schedule_for
 from alkit.schedule.clock import simulate
-from alkit.schedule.task import ScheduleError, Task, al, al_pipeline, free_workers
+from alkit.schedule.task import Task, al_pipeline, free_workers
 from alkit.schedule.urgency import WorkLeft
 from alkit.schedule.validate import validate
 
@@ -39,18 +38,3 @@ def test_free_workers_keep_tasks_edges_and_proofs():
     assert validate(free) == validate(bound)
     assert free_workers(al_pipeline(2), 9).workers == 2
     assert bound.owner(Task("update", 3, 7)) == free.lane(Task("update", 3, 7)) == 3
-
-
-@pytest.mark.parametrize(
-    ("schedule", "said"),
-    [
-        (al(3), "al has 1 workers for 3 stages: free workers need"),
-        (al_pipeline(3, [1]), "2 workers for 3 stages"),
-        (schedule_for("fr", 3, drain=False), "and does not drain"),
-    ],
-)
-def test_schedules_that_free_workers_cannot_share(schedule, said):
-    with pytest.raises(ScheduleError, match=said):
-        free_workers(schedule, 2)
-    with pytest.raises(ScheduleError, match="workers is 0"):
-        free_workers(al_pipeline(2), 0)
