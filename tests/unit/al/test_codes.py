@@ -12,7 +12,7 @@ from alkit import AE, AL, ENC, ALModel, one_hot, to_al, train_epoch
 from alkit.al.codes import Codes, FixedDecoder, FixedEncoder, class_codes, code_table, shared
 from alkit.al.losses import Contrast, constant_prediction_loss
 from alkit.al.recipes import find_recipe
-from tests.helpers import CLASSES, WIDTH, dense_model, differences, made_batches, state_of
+from tests.helpers import CLASSES, WIDTH, dense_model, made_batches
 
 
 def _gradients(model, x, y):
@@ -63,16 +63,6 @@ def test_label_side_runs_once_a_class():
 @pytest.mark.parametrize("soft", [[[0.5, 0.5, 0.0], [0.0, 1.0, 0.0]], [[1.0, 0.0, 1.0]]])
 def test_soft_labels_take_the_plain_way(soft):
     assert shared(soft := torch.tensor(soft)) is soft
-
-
-def test_modes_end_in_the_same_bits_with_the_shortcut():
-    states = []
-    for mode in ("al", "al_m", "al_fm", "al_pipeline"):
-        model = dense_model(3)
-        model.label_shortcut = True
-        train_epoch(model, made_batches(6), mode=mode, workers=3)
-        states.append(state_of(model))
-    assert all(not differences(states[0], other) for other in states[1:])
 
 
 def test_code_table():
