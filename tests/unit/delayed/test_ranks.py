@@ -28,10 +28,9 @@ def _trained(modules, executor):
     return found
 
 
-@pytest.mark.parametrize("modules", [2, 4])
-def test_e8_ranks_end_in_the_same_bits(modules):
-    expected = _trained(modules, "single")
-    for found in launch(_trained, modules, "ranks", ranks=modules):
+def test_e8_ranks_end_in_the_same_bits():
+    expected = _trained(3, "single")
+    for found in launch(_trained, 3, "ranks", ranks=3):
         for method, (tensors, versions) in found.items():
             assert equal(tensors, expected[method][0]), method
             assert versions == expected[method][1]

@@ -1,14 +1,19 @@
 """The calls that users make: what they return, and what they refuse."""
 
+import copy
+from functools import partial
+
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 from alkit import delayed, set_device
 from alkit.delayed import Pipeline, even_cuts, schedule_for, train_epoch
 from alkit.delayed.weights import Versions
 from alkit.engine.ledger import Ledger
 from alkit.models.bert import BertSizes, bert
+from alkit.models.lstm import BiLSTM
 from alkit.models.resnet_cifar import resnet_cifar
 from studies.delayed_times import cycle_s, makespan_s
 from tests.unit.delayed.nets import mlp, momentum, pipeline, same, trained, vectors
@@ -160,3 +165,23 @@ def test_a_loss_that_is_not_finite(executor):
     batches[2] = (batches[2][0] * float("nan"), batches[2][1])
     with pytest.raises(FloatingPointError, match="at batch 2: lower the learning rate"):
         trained(mlp(), 2, batches, "ddg", executor)
+
+
+class _Head(nn.Linear):
+    def forward(self, given):
+        return super().forward(given[0].mean(1))
+
+
+@pytest.mark.parametrize("method", ["seq", "pipedream", "fr"])
+def test_a_packed_lstm_runs_with_the_weights_that_it_is_called_with(method):
+    """So its step is that of backprop."""
+    sgd = partial(torch.optim.SGD, lr=0.1)
+    blocks = nn.ModuleList([BiLSTM(4, 3, packed=True), _Head(6, 3)]).double()
+    mask = torch.arange(6) < torch.tensor([[6], [4], [3], [2], [5]])
+    x, y = (torch.randn(5, 6, 4, dtype=torch.float64), mask), torch.tensor([0, 1, 2, 0, 1])
+    twin = copy.deepcopy(blocks)
+    F.cross_entropy(twin[1](twin[0](x)), y).backward()
+    sgd(twin.parameters()).step()
+    train_epoch(Pipeline(blocks, F.cross_entropy, [1], sgd), [(x, y)], method)
+    close = {"rtol": 1e-12, "atol": 1e-14}
+    torch.testing.assert_close(blocks.state_dict(), twin.state_dict(), **close)

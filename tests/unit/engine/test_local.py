@@ -10,6 +10,8 @@ from functools import partial
 
 import pytest
 import torch
+from torch._C._profiler import _ExperimentalConfig
+from torch.profiler import ProfilerActivity, profile
 
 from alkit import train_epoch
 from alkit.al.stages import Epoch
@@ -100,17 +102,21 @@ def test_bits_under_ten_thousand_interleavings(kind, block):
 @pytest.mark.parametrize(("layers", "workers"), [(2, 1), (3, 2), (4, 3), (6, 4)])
 def test_four_modes_end_in_the_same_bits(layers, workers):
     """Over two epochs: the second draws other noise, as one long epoch does."""
-    results = []
+    results, (first, second) = [], (made_batches(5), made_batches(2, seed=1))
+    torch.set_num_threads(2)
     for mode in ("al", *MODES):
         model = dense_model(layers)
-        for batches in (made_batches(5), made_batches(2, seed=1)):
-            record = train_epoch(model, batches, mode, workers, seed=7)
+        for batches in (first, second):
+            with torch.no_grad():
+                record = train_epoch(model, batches, mode, workers, seed=7)
+                assert not torch.is_grad_enabled()
             assert record.losses.shape == (len(batches), layers, 2)
         assert int(model.batches_trained) == 7
         results.append(state_of(model) | {"losses": record.losses})
+    assert torch.get_num_threads() == 2, "the caller's"
     assert all(not differences(results[0], other) for other in results[1:])
     model = dense_model(layers)
-    train_epoch(model, made_batches(5) + made_batches(2, seed=1), "al_pipeline", workers, seed=7)
+    train_epoch(model, first + second, "al_pipeline", workers, seed=7)
     assert not differences(state_of(model), {name: results[0][name] for name in state_of(model)})
 
 
@@ -280,15 +286,6 @@ def test_back_pressure(capacity, free):
     assert max(ahead) <= 2 + 1 + capacity + 2
 
 
-def test_threads_and_grad_mode_of_the_caller_are_kept():
-    torch.set_num_threads(2)
-    with torch.no_grad():
-        for mode in ("al", "al_pipeline"):
-            train_epoch(dense_model(2), made_batches(3), mode, 2)
-        assert not torch.is_grad_enabled()
-    assert torch.get_num_threads() == 2
-
-
 def test_the_mailbox_and_the_board_stay_small():
     schedule = schedules.al_pipeline(2)
     epoch = Epoch(dense_model(2), 0, True)
@@ -299,3 +296,12 @@ def test_the_mailbox_and_the_board_stay_small():
             run.perform(task, 0)
         assert len(run.done) <= 1
         assert len(run.mail) <= 1
+
+
+def test_the_profiler_sees_the_tasks_of_all_workers():
+    every_thread = _ExperimentalConfig(profile_all_threads=True)
+    with profile(activities=[ProfilerActivity.CPU], experimental_config=every_thread) as seen:
+        train_epoch(dense_model(2), made_batches(2), "al_pipeline", cuts=[1])
+    names = {event.key for event in seen.key_averages()}
+    kinds = ("forward", "backward", "update")
+    assert {f"alkit {kind} {layer}" for kind in kinds for layer in (0, 1)} <= names

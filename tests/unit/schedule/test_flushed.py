@@ -1,9 +1,10 @@
-"""Pipelines of backprop: valid, their known makespans, and how much each stage holds."""
+"""Pipelines of backprop and target propagation: valid, their makespans, and what stages hold."""
 
 import pytest
 
 from alkit.schedule.clock import simulate
 from alkit.schedule.flushed import gpipe, one_f_one_b, zero_bubble
+from alkit.schedule.targets import target_propagation
 from alkit.schedule.task import Task
 from alkit.schedule.validate import validate
 
@@ -62,3 +63,24 @@ def test_a_row_of_each_drawing():
     assert row(gpipe(3, 4), 0) == "F0 F1 F2 F3 B0 B1 B2 B3"
     assert row(one_f_one_b(3, 4), 1) == "F0 F1 B0 F2 B1 F3 B2 B3"
     assert row(zero_bubble(3, 4), 1) == "F0 F1 i0 F2 i1 w0 F3 i2 w1 i3 w2 w3"
+
+
+TARGET_SECONDS = {"forward": 1.0, "learn": 20.0, "target": 2.0, "backward": 3.0, "update": 0.5}
+
+
+@pytest.mark.parametrize("direct", [False, True])
+@pytest.mark.parametrize("blocks", [1, 2, 5])
+def test_it_is_a_schedule_without_stale_weights(blocks, direct):
+    report = validate(target_propagation(blocks, direct=direct))
+    assert report.staleness == (0,) * blocks
+
+
+@pytest.mark.parametrize(("direct", "targets"), [(False, 5), (True, 1)])
+def test_loops_of_all_blocks_run_at_once_and_targets_descend(direct, targets):
+    made = target_propagation(5, direct=direct)
+    found = simulate(made, lambda task: TARGET_SECONDS[task.kind], 1)
+    # all forwards, the loops at once, then targets one after the other, or each by its own map
+    assert found.span_s == pytest.approx(5 * 1 + 20 + targets * 2 + 3 + 0.5)
+    loops = [i for i in found.intervals if i.kind == "learn"]
+    assert len(loops) == 4  # the lowest block has no feedback to learn
+    assert max(i.start_s for i in loops) < min(i.end_s for i in loops)
