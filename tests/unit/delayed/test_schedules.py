@@ -23,13 +23,17 @@ def _worked():
         yield method, int(modules), [line.split(" | ") for line in lines]
 
 
-@pytest.mark.parametrize(("method", "modules", "rows"), list(_worked()))
+WORKED = list(_worked())
+
+
+@pytest.mark.parametrize(("method", "modules", "rows"), WORKED)
 def test_worked_tables_cell_by_cell(method, modules, rows):
     table = by_iteration if method in ("ddg", "fr") else by_slot
     made = table(method, modules, 6)
     shown = made.reset_index().astype(str).to_numpy().tolist()
     assert shown[: len(rows)] == rows
     assert method == "seq" or len(shown) == len(rows)
+    assert len(WORKED) == 7, "ddg, fr and pipedream of 3 and 4 modules, and seq of 3"
 
 
 def test_sequential_with_four_modules_has_period_eight():
