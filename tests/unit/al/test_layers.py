@@ -1,5 +1,6 @@
 """The AL layer against plain torch, its detach rules, its contract and its errors."""
 
+import threading
 from fractions import Fraction
 
 import numpy as np
@@ -11,15 +12,28 @@ from torch import nn
 from alkit import AE, AL, ENC, ALModel, one_hot
 from alkit.al.codes import Codes
 from alkit.al.losses import Contrast
-from tests.helpers import CLASSES, CODE, WIDTH, dense_layer, dense_model, differences, made_batches
+from tests.helpers import (
+    CLASSES,
+    CODE,
+    WIDTH,
+    dense_layer,
+    dense_model,
+    differences,
+    made_batches,
+    state_of,
+)
 
 
-def _plain_layer():
-    return dense_layer(0, dropout=0.0)
+def _plain_layer(**options):
+    return dense_layer(0, dropout=0.0, **options)
 
 
 def _snapshot(module):
     return {name: value.clone() for name, value in module.state_dict().items()}
+
+
+def _gradients(module):
+    return [p.grad for p in module.parameters()]
 
 
 def test_a_layer_by_hand_in_plain_torch():
@@ -48,62 +62,33 @@ def test_a_layer_by_hand_in_plain_torch():
     assert not differences(_snapshot(layer), _snapshot(twin))
 
 
-def test_outputs_are_detached_and_inputs_get_no_gradient():
+@pytest.mark.parametrize(("half", "other"), [(0, "ae"), (1, "enc")])
+def test_each_loss_reaches_its_own_half_only_and_no_input(half, other):
     layer, (x, y) = _plain_layer(), made_batches(1)[0]
-    x, y = x.requires_grad_(), y.requires_grad_()
-    s, t = layer(x, y)
-    layer.backward()
+    s, t = layer(x.requires_grad_(), y.requires_grad_())
+    layer.losses[half].backward()
+    assert not any(g is not None for g in _gradients(getattr(layer, other)))
+    assert all(g is not None for g in _gradients(layer.enc if other == "ae" else layer.ae))
     assert not s.requires_grad
     assert not t.requires_grad
-    assert x.grad is None
-    assert y.grad is None
-
-
-@pytest.mark.parametrize(("half", "other"), [(0, "ae"), (1, "enc")])
-def test_each_loss_reaches_its_own_half_only(half, other):
-    layer, (x, y) = _plain_layer(), made_batches(1)[0]
-    layer(x, y)
-    layer.losses[half].backward()
-    assert all(p.grad is None for p in getattr(layer, other).parameters())
-    own = layer.enc if other == "ae" else layer.ae
-    assert all(p.grad is not None for p in own.parameters())
-
-
-def _learned_targets(associated, *, coupled):
-    """Return a layer whose target learns from the associated loss, if it is coupled."""
-    layer = _plain_layer()
-    layer.enc.loss_fn = associated
-    return AL(layer.enc, layer.ae, lr=1e-2, coupled=coupled)
+    assert x.grad is y.grad is None
 
 
 @pytest.mark.parametrize("associated", [F.mse_loss, Contrast(scale=4.0)])
 def test_a_coupled_target_learns_from_both_losses(associated):
-    layer, (x, y) = _learned_targets(associated, coupled=True), made_batches(1, size=24)[0]
+    plain, (x, y) = _plain_layer(), made_batches(1, size=24)[0]
+    plain.enc.loss_fn = associated
+    layer = AL(plain.enc, plain.ae, lr=1e-2, coupled=True)
     _, t = layer(x, y)
     layer.backward()
     g, h = layer.ae.g, layer.ae.h
     code, m = g(y), layer.enc.b(layer.enc.f(x))
-    if associated is F.mse_loss:
-        target = code
-    else:
-        target = Codes(g(torch.eye(CLASSES)), y.argmax(1))
+    distinct = Codes(g(torch.eye(CLASSES)), y.argmax(1))
+    target = code if associated is F.mse_loss else distinct
     both = layer.enc.loss(m, target) + layer.ae.loss(h(code), y)
     expected = torch.autograd.grad(both, g.parameters())
-    for parameter, gradient in zip(g.parameters(), expected, strict=True):
-        torch.testing.assert_close(parameter.grad, gradient)
+    torch.testing.assert_close(_gradients(g), list(expected))
     assert not t.requires_grad
-
-
-def test_a_target_is_detached_unless_coupled():
-    x, y = made_batches(1)[0]
-    gradients = []
-    for coupled in (False, True):
-        torch.manual_seed(0)
-        layer = _learned_targets(F.mse_loss, coupled=coupled)
-        layer(x, y)
-        layer.losses[0].backward()
-        gradients.append([p.grad is not None for p in layer.ae.g.parameters()])
-    assert gradients == [[False, False], [True, True]]
 
 
 def test_a_step_of_one_layer_changes_no_other():
@@ -116,59 +101,31 @@ def test_a_step_of_one_layer_changes_no_other():
 
 
 def test_gradients_reach_no_layer_below():
-    """The whole model's losses, back-propagated at once, give what each layer's own backward
-    gives."""
+    """All losses back-propagated at once give what each layer's own backward gives."""
     model, (x, y) = dense_model(3, dropout=0.0), made_batches(1)[0]
     model(x, y)
     sum(sum(layer.losses) for layer in model).backward()
-    at_once = [p.grad.clone() for p in model.parameters()]
+    at_once = [g.clone() for g in _gradients(model)]
     model.zero_grad(set_to_none=True)
     model(x, y)
     for layer in model:
         layer.backward()
-    assert all(torch.equal(a, p.grad) for a, p in zip(at_once, model.parameters(), strict=True))
-
-
-def test_undetached_target_would_show():
-    """Negative control: with the target's detach broken, g gets gradient of the associated loss."""
-
-    class Leaky(AL):
-        def forward(self, x, y):
-            t, r = self.ae(y)
-            s, m = self.enc(x)
-            self.losses = self.enc.loss(m, t), self.ae.loss(r, y)
-            return s.detach(), t.detach()
-
-    good = _plain_layer()
-    leaky = Leaky(good.enc, good.ae)
-    x, y = made_batches(1)[0]
-    leaky(x, y)
-    leaky.losses[0].backward()
-    assert any(p.grad is not None for p in leaky.ae.parameters())
+    assert all(map(torch.equal, at_once, _gradients(model)))
 
 
 def test_backward_drops_old_gradients_and_update_needs_a_backward():
-    layer, (x, y) = dense_layer(0, dropout=0.0, batch_norm=False), made_batches(1)[0]
-    layer(x, y)
-    layer.backward()
-    first = [p.grad.clone() for p in layer.parameters()]
-    layer(x, y)
-    layer.backward()
-    assert all(torch.equal(a, p.grad) for a, p in zip(first, layer.parameters(), strict=True))
+    layer, (x, y) = _plain_layer(batch_norm=False), made_batches(1)[0]
+    found = []
+    for _ in range(2):
+        layer(x, y)
+        layer.backward()
+        found.append([g.clone() for g in _gradients(layer)])
+    assert all(map(torch.equal, *found))
     layer.update()
     with pytest.raises(RuntimeError, match="update.. needs a backward"):
         layer.update()
     with pytest.raises(RuntimeError, match="backward.. needs a forward"):
         layer.backward()
-
-
-def test_in_place_first_operation_is_refused():
-    f = nn.Sequential(nn.ReLU(inplace=True), nn.Linear(WIDTH, WIDTH))
-    layer = dense_layer(0)
-    layer.enc.f = f
-    x, y = made_batches(1)[0]
-    with pytest.raises(RuntimeError, match="in place"):
-        layer(x, y)
 
 
 def test_replacing_a_function_moves_the_optimiser_along():
@@ -185,8 +142,7 @@ def test_replacing_a_function_moves_the_optimiser_along():
 
 
 def test_overriding_the_halves_and_the_layer():
-    """The contract in the docstrings: a bridge with an auxiliary loss, fixed codes, a logged
-    forward."""
+    """The docstrings' contract: a bridge with an auxiliary loss, fixed codes, a logged forward."""
 
     class Penalised(ENC):
         def forward(self, x):
@@ -211,8 +167,7 @@ def test_overriding_the_halves_and_the_layer():
 
     plain = _plain_layer()
     layer = Counted(Penalised(plain.enc.f, plain.enc.b), FixedCodes(), lr=1e-2)
-    model = ALModel([layer])
-    losses = []
+    model, losses = ALModel([layer]), []
     for x, y in made_batches(1) * 60:
         model(x, y)
         layer.backward_and_update()
@@ -224,24 +179,10 @@ def test_overriding_the_halves_and_the_layer():
     assert layer.parameter_counts()["g"] == 0
 
 
-def test_tuples_pass_without_special_cases():
-    class Masked(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.linear = nn.Linear(WIDTH, WIDTH)
-
-        def forward(self, inputs):
-            x, (mask, state) = inputs
-            return self.linear(x), (mask, {"state": state["state"] + 1})
-
-    layers = [dense_layer(i) for i in range(2)]
-    for layer in layers:
-        layer.enc.f = Masked()
-        layer.enc.b = nn.Sequential(_First(), nn.Linear(WIDTH, CODE))
-    model, (x, y) = ALModel(layers), made_batches(1)[0]
-    s, _ = model((x, (torch.ones(4), {"state": torch.zeros(4)})), y)
-    assert torch.equal(s[1][1]["state"], torch.full((4,), 2.0))
-    assert not s[0].requires_grad
+class _Masked(nn.Linear):
+    def forward(self, inputs):
+        x, (mask, state) = inputs
+        return super().forward(x), (mask, {"state": state["state"] + 1})
 
 
 class _First(nn.Module):
@@ -249,8 +190,21 @@ class _First(nn.Module):
         return s[0]
 
 
-def test_inference_by_letters_equals_predict_at_every_depth():
+def test_tuples_pass_without_special_cases():
+    layers = [dense_layer(i) for i in range(2)]
+    for layer in layers:
+        layer.enc.f = _Masked(WIDTH, WIDTH)
+        layer.enc.b = nn.Sequential(_First(), nn.Linear(WIDTH, CODE))
+    model, (x, y) = ALModel(layers), made_batches(1)[0]
+    s, _ = model((x, (torch.ones(4), {"state": torch.zeros(4)})), y)
+    assert torch.equal(s[1][1]["state"], torch.full((4,), 2.0))
+    assert not s[0].requires_grad
+
+
+def test_inference_by_letters_equals_predict_at_every_depth_and_keeps_all_modes():
     model, (x, _) = dense_model(3), made_batches(1)[0]
+    model[0].enc.f.eval()
+    modes = [part.training for part in model.modules()]
     for depth in (1, 2, 3):
         out = x
         for layer in list(model)[:depth]:
@@ -261,65 +215,28 @@ def test_inference_by_letters_equals_predict_at_every_depth():
         assert torch.equal(out, model.predict(x, depth))
     assert torch.equal(out, model.predict(x))
     assert out.shape == (4, CLASSES)
-
-
-def test_predict_restores_every_mode():
-    model, (x, _) = dense_model(2), made_batches(1)[0]
-    model[0].enc.f.eval()
-    modes = [part.training for part in model.modules()]
-    model.predict(x)
     assert [part.training for part in model.modules()] == modes
 
 
-@pytest.mark.parametrize("depth", [0, 4])
-def test_depth_out_of_range(depth):
-    with pytest.raises(ValueError, match="exits 1 to 3"):
-        dense_model(3).predict(made_batches(1)[0][0], depth)
+def _layer(lr=1e-3, **options):
+    plain = _plain_layer()
+    return AL(plain.enc, plain.ae, lr, **options)
 
 
 @pytest.mark.parametrize("lr", [1, 0.5, np.float32(0.25), np.int64(1), Fraction(1, 8)])
-def test_any_real_number_is_a_learning_rate(lr):
-    plain = _plain_layer()
-    layer = AL(plain.enc, plain.ae, lr=lr)
-    assert layer.optimizers["enc"].param_groups[0]["lr"] == float(lr)
-
-
-@pytest.mark.parametrize("lr", ["1e-3", None, True, torch.tensor(0.1), [0.1, 0.2]])
-def test_lr_of_a_wrong_type(lr):
-    plain = _plain_layer()
-    with pytest.raises(TypeError, match="lr must be a real number"):
-        AL(plain.enc, plain.ae, lr=lr)
-
-
-@pytest.mark.parametrize("lr", [-1.0, float("nan"), {"enc": 1e-3}, {"enc": 1, "ae": 1, "x": 1}])
-def test_lr_of_a_wrong_value(lr):
-    plain = _plain_layer()
-    with pytest.raises(ValueError, match="lr"):
-        AL(plain.enc, plain.ae, lr=lr)
-
-
-def test_pair_of_rates_and_set_lr():
-    plain = _plain_layer()
-    layer = AL(plain.enc, plain.ae, lr={"enc": 1e-3, "ae": 2e-3})
-    rates = {group: o.param_groups[0]["lr"] for group, o in layer.optimizers.items()}
-    assert rates == {"enc": 1e-3, "ae": 2e-3}
-    layer.set_lr("ae", 5e-4)
-    layer.set_lr(["enc"], np.float64(1e-4))
-    assert layer.optimizers["ae"].param_groups[0]["lr"] == 5e-4
-    assert layer.lr == {"enc": 1e-4, "ae": 5e-4}
-    with pytest.raises(ValueError, match="unknown groups"):
-        layer.set_lr("encoder", 1e-3)
-
-
-def test_classes_instead_of_instances():
-    with pytest.raises(TypeError, match="instance of ENC"):
-        AL(ENC, AE)
-
-
-def test_other_optimisers():
-    plain = _plain_layer()
-    layer = AL(plain.enc, plain.ae, 0.1, optimizer=torch.optim.SGD)
+def test_any_real_number_is_a_learning_rate_of_any_optimiser(lr):
+    layer = _layer(lr, optimizer=torch.optim.SGD)
     assert isinstance(layer.optimizers["enc"], torch.optim.SGD)
+    assert _rates(layer) == {"enc": float(lr), "ae": float(lr)}
+    layer = _layer({"enc": 1e-3, "ae": 2e-3})
+    assert _rates(layer) == {"enc": 1e-3, "ae": 2e-3}
+    layer.set_lr("ae", 5e-4)
+    layer.set_lr(["enc"], lr)
+    assert _rates(layer) == layer.lr == {"enc": float(lr), "ae": 5e-4}
+
+
+def _rates(layer):
+    return {group: o.param_groups[0]["lr"] for group, o in layer.optimizers.items()}
 
 
 def test_parameter_counts():
@@ -332,61 +249,69 @@ def test_parameter_counts():
     assert counts["total"] == sum(p.numel() for p in model.parameters())
 
 
-def test_shared_parameters_and_empty_models_are_refused():
+def _shared():
     first, second = dense_layer(1), dense_layer(1)
     second.enc.f = first.enc.f
-    with pytest.raises(ValueError, match="layers 0 and 1 share"):
-        ALModel([first, second])
-    with pytest.raises(ValueError, match="at least one"):
-        ALModel([])
-    with pytest.raises(TypeError, match="layer 0 must be an AL layer"):
-        ALModel([nn.Linear(1, 1)])
+    ALModel([first, second])
 
 
-def test_batches_that_do_not_fit():
-    model, (x, y) = dense_model(2), made_batches(1)[0]
-    with pytest.raises(ValueError, match=r"f does not take an input of shape \(4, 7\)"):
-        model(torch.randn(4, 7), y)
-    with pytest.raises(ValueError, match=r"g does not take an input of shape \(4, 9\)"):
-        model(x, torch.zeros(4, 9))
-    with pytest.raises(ValueError, match="x holds 4 samples and y 3"):
-        model(x, y[:3])
-    with pytest.raises(ValueError, match="y must be one-hot"):
-        model(x, y.argmax(1).float())
+def _wide_bridge():
+    model = dense_model(2)
     model[0].enc.b = nn.Linear(WIDTH, CODE + 1)
-    with pytest.raises(ValueError, match="b must pool"):
-        model(x, y)
+    model(X, Y)
 
 
-def test_labels_out_of_range():
-    with pytest.raises(ValueError, match="label 3 at position 1 is out of range.*0 to 2"):
-        one_hot(torch.tensor([0, 3, 9]), 3)
-    with pytest.raises(ValueError, match="integers"):
-        one_hot(torch.tensor([0.0, 1.0]), 3)
+def _in_place():
+    layer = dense_layer(0)
+    layer.enc.f = nn.Sequential(nn.ReLU(inplace=True), nn.Linear(WIDTH, WIDTH))
+    layer(X, Y)
 
 
-@pytest.mark.parametrize("path", ["g", "", "F"])
-def test_unknown_inference_letter(path):
-    with pytest.raises(ValueError, match="give 'f', 'b' or 'h'"):
-        _plain_layer().inference(torch.zeros(1, WIDTH), path)
+X, Y = made_batches(1)[0]
+REFUSED = [
+    *((lambda lr=lr: _layer(lr), "lr must be a real number")
+      for lr in ("1e-3", None, True, torch.tensor(0.1), [0.1, 0.2])),
+    *((lambda lr=lr: _layer(lr), "lr")
+      for lr in (-1.0, float("nan"), {"enc": 1e-3}, {"enc": 1, "ae": 1, "x": 1})),
+    (lambda: _layer().set_lr("encoder", 1e-3), "unknown groups"),
+    (lambda: AL(ENC, AE), "instance of ENC"),
+    (lambda: dense_model(3).predict(X, 0), "exits 1 to 3"),
+    (lambda: dense_model(3).predict(X, 4), "exits 1 to 3"),
+    *((lambda path=path: _layer().inference(X, path), "give 'f', 'b' or 'h'")
+      for path in ("g", "", "F")),
+    (_shared, "layers 0 and 1 share"),
+    (lambda: ALModel([]), "at least one"),
+    (lambda: ALModel([nn.Linear(1, 1)]), "layer 0 must be an AL layer"),
+    (lambda: dense_model(2)(torch.randn(4, 7), Y), r"f does not take an input of shape \(4, 7\)"),
+    (lambda: dense_model(2)(X, torch.zeros(4, 9)), r"g does not take an input of shape \(4, 9\)"),
+    (lambda: dense_model(2)(X, Y[:3]), "x holds 4 samples and y 3"),
+    (lambda: dense_model(2)(X, Y.argmax(1).float()), "y must be one-hot"),
+    (_wide_bridge, "b must pool"),
+    (_in_place, "in place"),
+    (lambda: one_hot(torch.tensor([0, 3, 9]), 3), "label 3 at position 1 is out of .*0 to 2"),
+    (lambda: one_hot(torch.tensor([0.0, 1.0]), 3), "integers"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("call", "message"), REFUSED)
+def test_what_is_refused(call, message):
+    with pytest.raises((RuntimeError, TypeError, ValueError), match=message):
+        call()
 
 
 def test_the_seed_s_threaded_loop_runs_unchanged():
-    import threading
-
-    model, batches = dense_model(3, dropout=0.0), made_batches(5)
-    twin = dense_model(3, dropout=0.0)
-    for x, y in batches:
-        thread = []
+    model, twin = dense_model(3, dropout=0.0), dense_model(3, dropout=0.0)
+    for batch in made_batches(5):
+        threads, (x, y) = [], batch
         for layer in model:
             x, y = layer(x, y)
-            thread.append(threading.Thread(target=layer.backward_and_update))
-            thread[-1].start()
-        for one in thread:
+            threads.append(threading.Thread(target=layer.backward_and_update))
+            threads[-1].start()
+        for one in threads:
             one.join()
-    for x, y in batches:
+        x, y = batch
         for layer in twin:
             s_t = layer(x, y)
             layer.backward_and_update()
             x, y = s_t
-    assert not differences(_snapshot(model), _snapshot(twin))
+    assert not differences(state_of(model), state_of(twin))

@@ -13,29 +13,17 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from alkit.data.parts import DataSet, Part
 from alkit.models.transformer import LegacyEncoderBlock, transformer
 from studies import families
+from tests.unit.al.helpers import texts
 
 CLASSES, WIDTH, HEADS, FFN, HIDDEN, CODE, RATE = 3, 12, 3, 10, 7, 128, 2.5e-4
 
 
-class _Words:
-    def __len__(self) -> int:
-        return 30
-
-
-def _data():
-    generator = torch.Generator().manual_seed(0)
-    x = torch.randint(2, 30, (8, 6), generator=generator)
-    x[1, 4:] = x[3, 1:] = x[4, 5:] = 0
-    part = Part(x, torch.arange(8) % CLASSES, CLASSES)
-    return DataSet("made-up texts", part, part, part, CLASSES, ("a", "b", "c"), _Words())
-
-
 def _batch():
-    part = _data().train
-    return part.x, part.y
+    x = torch.randint(2, 30, (8, 6), generator=torch.Generator().manual_seed(0))
+    x[1, 4:] = x[3, 1:] = x[4, 5:] = 0
+    return x, torch.arange(8) % CLASSES
 
 
 # ---- theirs
@@ -80,34 +68,18 @@ class Theirs:
         self.family = family
         table, *others = blocks
         self.table = nn.Parameter(table.table.weight.detach().clone())
-        self.blocks = [self._copied(block) for block in others]
-
-    def _copied(self, block):
-        if self.family == "lstm":
-            return copy.deepcopy(block.lstm)
-        made = TheirEncoder().double()
-        own = block.attention
-        with torch.no_grad():
-            for part, weight, bias in zip(
-                (made.q, made.k, made.v), own.in_proj_weight.chunk(3), own.in_proj_bias.chunk(3),
-                strict=True,
-            ):  # fmt: skip
-                part.weight.copy_(weight)
-                part.bias.copy_(bias)
-            for part, other in ((made.o, own.out_proj), (made.up, block.ffn[0]),
-                                (made.down, block.ffn[3])):  # fmt: skip
-                part.load_state_dict(other.state_dict())
-            for norm, other in zip(made.norms, block.norms, strict=True):
-                norm.scale.copy_(other.weight)
-                norm.shift.copy_(other.bias)
-        return made
+        self.blocks = [
+            copy.deepcopy(block.lstm) if family == "lstm" else TheirEncoder().double()
+            for block in others
+        ]
+        ours = ours_in_their_order(family, blocks)[1:] if family != "lstm" else []
+        for block, own in zip(self.blocks, ours, strict=False):
+            for parameter, value in zip(block.parameters(), own, strict=True):
+                parameter.data.copy_(value)
 
     def parts(self):
         """Return the parameters of each block, in the order of `ours`."""
-        found = [[self.table]]
-        for block in self.blocks:
-            found.append(list(block.parameters()))
-        return found
+        return [[self.table], *(list(block.parameters()) for block in self.blocks)]
 
     def climb(self, tokens, *, detached):
         """Yield what each block hands on, and its features."""
@@ -138,20 +110,17 @@ def ours_in_their_order(family, blocks):
         own = block.attention
         weights, biases = own.in_proj_weight.chunk(3), own.in_proj_bias.chunk(3)
         parts = [each for pair in zip(weights, biases, strict=True) for each in pair]
-        parts += [*own.out_proj.parameters(), *block.ffn[0].parameters()]
-        parts += [*block.ffn[3].parameters()]
-        parts += [p for norm in block.norms for p in norm.parameters()]
+        for module in (own.out_proj, block.ffn[0], block.ffn[3], *block.norms):
+            parts += module.parameters()
         found.append(parts)
     return found
 
 
 def _model(family, method):
     torch.manual_seed(1)
-    sizes = {"blocks": 2, "width": WIDTH}
-    more = {"hidden": HIDDEN} if family == "lstm" else {"heads": HEADS, "ffn": FFN, "dropout": 0.0}
-    made = families.model(
-        family, _data(), method, recipe="original", legacy=True, **sizes, **more
-    ).double()
+    sizes = {"hidden": HIDDEN} if family == "lstm" else {"heads": HEADS, "ffn": FFN, "dropout": 0.0}
+    sizes |= {"recipe": "original", "legacy": True, "blocks": 2, "width": WIDTH}
+    made = families.model(family, texts(_batch()[0]), method, **sizes).double()
     with torch.no_grad():  # norms and biases that could be mixed up
         for block in made if method == "bp" else (layer.enc.f for layer in made):
             for name, parameter in block.named_parameters():
@@ -169,36 +138,28 @@ def test_al_equals_the_published_network_over_a_step(family):
     blocks = [layer.enc.f for layer in model]
     theirs = Theirs(family, blocks)
     tokens, labels = _batch()
-    # bridges and label sides: plain linear maps
-    b, g, h = (
-        [copy.deepcopy(_linear(part)) for part in parts]
-        for parts in (
-            [layer.enc.b for layer in model],
-            [layer.ae.g for layer in model],
-            [layer.ae.h for layer in model],
-        )
-    )
-    code = F.one_hot(labels, CLASSES).double()
+    code = y = F.one_hot(labels, CLASSES).double()
     x = tokens, tokens != 0
-    y = code
     climbed = list(theirs.climb(tokens, detached=True))
     for level, ((handed, features), own) in enumerate(zip(climbed, theirs.parts(), strict=True)):
         layer = model[level]
+        # bridge and label side: plain linear maps
+        sides = layer.enc.b, layer.ae.g, layer.ae.h
+        b, g, h = (copy.deepcopy(_linear(part)) for part in sides)
         x, y = layer(x, y)
         torch.testing.assert_close(next(iter(x)), handed.detach(), rtol=0, atol=1e-12)
-        t = g[level](code).tanh()
-        r = h[level](t).tanh() if level == 0 else h[level](t)
+        t = g(code).tanh()
+        r = h(t).tanh() if level == 0 else h(t)
         autoencoder = F.cross_entropy(r, labels) if level == 0 else F.mse_loss(r, code)
-        associated = F.mse_loss(b[level](features).tanh(), t.detach())
+        associated = F.mse_loss(b(features).tanh(), t.detach())
         assert layer.loss() == pytest.approx((associated.item(), autoencoder.item()), abs=1e-12)
-        _step([*own, *b[level].parameters()], associated)
-        _step([*g[level].parameters(), *h[level].parameters()], autoencoder)
+        _step([*own, *b.parameters()], associated)
+        _step([*g.parameters(), *h.parameters()], autoencoder)
         layer.backward_and_update()
         code = t.detach()
         torch.testing.assert_close(y, code, rtol=0, atol=1e-12)
-        pairs = ((layer.enc.b, b), (layer.ae.g, g), (layer.ae.h, h))
-        for found, expected in pairs:
-            _close(_linear(found).parameters(), expected[level].parameters())
+        for found, expected in zip(sides, (b, g, h), strict=True):
+            _close(_linear(found).parameters(), expected.parameters())
     for found, expected in zip(ours_in_their_order(family, blocks), theirs.parts(), strict=True):
         _close(found, expected)
     assert not torch.equal(blocks[0].table.weight[0], torch.zeros(WIDTH))
@@ -254,12 +215,9 @@ def test_the_published_block_begins_with_xavier():
         assert float(bias.abs().max()) == pytest.approx(300**-0.5, rel=0.05)
 
 
-def test_a_text_without_a_word_spoils_nothing():
+def test_a_text_without_a_word_spoils_nothing_and_the_modern_pad_row_is_zero():
     block = LegacyEncoderBlock(WIDTH, HEADS, FFN, 0.0)
     y, _ = block((torch.randn(2, 4, WIDTH), torch.zeros(2, 4, dtype=torch.bool)))
     assert torch.isfinite(y).all()
-
-
-def test_the_modern_table_keeps_its_pad_row_at_zero():
     assert not transformer(30, width=8, heads=2)[0].table.weight[0].any()
     assert transformer(30, width=8, heads=2, legacy=True)[0].table.weight[0].all()

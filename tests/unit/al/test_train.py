@@ -1,4 +1,4 @@
-"""train_epoch: results that are right, and errors that say what to do."""
+"""train_epoch and to_al: results that are right, and errors that say what to do."""
 
 import copy
 
@@ -6,23 +6,18 @@ import pytest
 import torch
 from torch import nn
 
-from alkit import BPModel, to_al, to_bp, train_epoch
+from alkit import to_al, to_bp, train_epoch
 from alkit.al.train import full_state
 from alkit.models.convnet import convnet
 from alkit.models.transformer import transformer
 from tests.helpers import CLASSES, WIDTH, dense_model, differences, made_batches, state_of
-
-
-def _bp_model():
-    torch.manual_seed(0)
-    return BPModel([nn.Linear(WIDTH, WIDTH), nn.Dropout(0.3), nn.Linear(WIDTH, CLASSES)])
+from tests.unit.al.helpers import bp_model
 
 
 def test_bp_equals_a_plain_loop():
     torch.manual_seed(0)
     model = to_bp([nn.Linear(WIDTH, WIDTH), nn.Tanh()], CLASSES, torch.zeros(2, WIDTH))
-    torch.manual_seed(0)
-    twin = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.Linear(WIDTH, CLASSES))
+    twin = copy.deepcopy(nn.Sequential(*model))
     optimizer = torch.optim.Adam(twin.parameters(), lr=1e-3, fused=True)
     for x, y in made_batches(5):
         optimizer.zero_grad()
@@ -31,27 +26,21 @@ def test_bp_equals_a_plain_loop():
     record = train_epoch(model, made_batches(5), "bp")
     assert record.losses.shape == (5, 1, 1)
     assert record.samples == 20
-    for own, other in zip(model.parameters(), twin.parameters(), strict=True):
-        assert torch.equal(own, other)
+    assert all(map(torch.equal, model.parameters(), twin.parameters()))
 
 
 def test_transformer_with_attention_dropout_same_bits_in_all_modes():
-    def model():
-        torch.manual_seed(0)
-        blocks = transformer(20, blocks=3, width=8, heads=2, ffn=8, dropout=0.3)
-        mask = torch.ones(2, 5, dtype=torch.bool)
-        return to_al(blocks, CLASSES, (torch.zeros(2, 5, dtype=torch.int64), mask), code_dim=6)
-
     tokens = torch.randint(1, 20, (4, 5))
     x = (tokens, tokens > 3)
     x[1][:, 0] = True
-    batches = [(x, y) for _, y in made_batches(4)]
-    states = {}
+    states = []
     for mode, workers in (("al", 1), ("al_m", 3), ("al_fm", None), ("al_pipeline", 3)):
-        states[mode] = model()
-        train_epoch(states[mode], batches, mode, workers)
-    expected = state_of(states.pop("al"))
-    assert all(not differences(expected, state_of(other)) for other in states.values())
+        torch.manual_seed(0)
+        blocks = transformer(20, blocks=3, width=8, heads=2, ffn=8, dropout=0.3)
+        model = to_al(blocks, CLASSES, x, code_dim=6)
+        train_epoch(model, [(x, y) for _, y in made_batches(4)], mode, workers)
+        states.append(state_of(model))
+    assert all(not differences(states[0], other) for other in states[1:])
 
 
 def test_free_workers_need_no_cut_and_change_no_bit():
@@ -65,49 +54,13 @@ def test_free_workers_need_no_cut_and_change_no_bit():
     assert {i.resource for i in record.timeline.intervals} == {"worker 0", "worker 1"}
 
 
-@pytest.mark.parametrize("count", [1, 2, 3])
-def test_few_batches(count):
-    model = dense_model(3)
-    assert len(train_epoch(model, made_batches(count), "al_pipeline", 2).losses) == count
-
-
-@pytest.mark.parametrize("mode", ["al", "al_fm", "al_pipeline"])
-def test_empty_loader(mode):
-    with pytest.raises(ValueError, match="the loader is empty"):
-        train_epoch(dense_model(2), [], mode)
-
-
-@pytest.mark.parametrize(
-    ("model", "mode", "message"),
-    [
-        (dense_model(2), "al_mf", "unknown mode 'al_mf' for ALModel: give al, al_m"),
-        (dense_model(2), "bp", "unknown mode 'bp' for ALModel"),
-        (_bp_model(), "al", "unknown mode 'al' for BPModel: give bp"),
-    ],
-)
-def test_unknown_mode(model, mode, message):
-    with pytest.raises(ValueError, match=message):
-        train_epoch(model, made_batches(1), mode)
-
-
-def test_numbers_below_one_and_misplaced_cuts():
-    with pytest.raises(ValueError, match="workers is 0"):
-        train_epoch(dense_model(2), made_batches(1), workers=0)
-    with pytest.raises(ValueError, match="threads is 0"):
-        train_epoch(dense_model(2), made_batches(1), threads=0)
-    with pytest.raises(ValueError, match="cuts belong to mode al_pipeline"):
-        train_epoch(dense_model(2), made_batches(1), "al", cuts=[1])
-
-
 @pytest.mark.parametrize("mode", ["al", "al_m", "al_fm", "al_pipeline"])
 def test_a_loss_that_is_not_finite_names_layer_and_batch(mode):
-    model, batches = dense_model(3), made_batches(6)
+    model, calls = dense_model(3), iter(range(1, 100))
     broken = model[1].enc.b[1]
-    broken.register_forward_hook(lambda m, i, o: o * float("nan") if m.calls() == 4 else o)
-    calls = iter(range(1, 100))
-    broken.calls = lambda: next(calls)
+    broken.register_forward_hook(lambda m, i, o: o * float("nan") if next(calls) == 4 else o)
     with pytest.raises(FloatingPointError, match="associated loss of layer 1 is nan at batch 3"):
-        train_epoch(model, batches, mode)
+        train_epoch(model, made_batches(6), mode)
 
 
 def test_bad_width_in_a_worker_is_named_with_layer_and_batch():
@@ -117,16 +70,16 @@ def test_bad_width_in_a_worker_is_named_with_layer_and_batch():
     assert "forward of stage 0, batch 2" in caught.value.__notes__[0]
 
 
-@pytest.mark.parametrize("model", [dense_model(2), _bp_model()])
-def test_full_state_is_all_that_training_changes(model):
+@pytest.mark.parametrize(("mode", "make"), [("al", lambda seed=0: dense_model(2, seed)),
+                                            ("bp", bp_model)])  # fmt: skip
+def test_full_state_is_all_that_training_changes(mode, make):
     """A copy that is given the full state's values trains on in the same bits."""
-    mode = "bp" if isinstance(model, BPModel) else "al"
+    model, twin = make(), make(seed=1)
     train_epoch(model, made_batches(3), mode)
     state, parameters = full_state(model), len(list(model.parameters()))
     names = {name.rsplit(".", 1)[1] for name in state.keys() - model.state_dict().keys()}
     assert names == {"step", "exp_avg", "exp_avg_sq"}
     assert len(state) == len(model.state_dict()) + 3 * parameters
-    twin = dense_model(2, seed=1) if mode == "al" else _bp_model()
     train_epoch(twin, made_batches(1, seed=2), mode)
     assert differences(state_of(model), state_of(twin))
     for name, value in full_state(twin).items():
@@ -137,37 +90,55 @@ def test_full_state_is_all_that_training_changes(model):
 
 
 def test_to_al_and_to_bp_find_shapes_and_change_no_buffer():
-    blocks = convnet(widths=(4, 8))
+    blocks, x = convnet(widths=(4, 8)), torch.randn(2, 1, 8, 8)
     before = blocks[0][1].running_mean.clone()
-    model = to_al(blocks, 10, torch.randn(2, 1, 8, 8), recipe="mse", code_dim=7)
+    model = to_al(blocks, 10, x, recipe="mse", code_dim=7)
     assert torch.equal(before, blocks[0][1].running_mean)
     assert [layer.enc.b.body[0].in_features for layer in model] == [16, 32]
-    assert model.predict(torch.randn(3, 1, 8, 8)).shape == (3, 10)
-    twin = to_bp(copy.deepcopy(blocks), 10, torch.randn(2, 1, 8, 8))
-    assert twin.predict(torch.randn(3, 1, 8, 8)).shape == (3, 10)
+    twin = to_bp(copy.deepcopy(blocks), 10, x)
+    assert model.predict(x).shape == twin.predict(x).shape == (2, 10)
     assert len(twin) == 3
 
 
-def test_to_al_errors():
-    sample = torch.zeros(2, 3)
-    with pytest.raises(ValueError, match="no blocks"):
-        to_al([], 2, sample)
-    with pytest.raises(TypeError, match="block 0 must be a module"):
-        to_al([torch.relu], 2, sample)
-    with pytest.raises(ValueError, match="wanted .B, D."):
-        to_al([nn.Identity()], 2, sample, pool=lambda s: s[None])
-    with pytest.raises(ValueError, match="give pool="):
-        to_al([nn.Identity()], 2, torch.zeros(1, 2, 3, 4, 5))
-    with pytest.raises(ValueError, match="not a multiple"):
-        transformer(10, width=10, heads=3)
+@pytest.mark.parametrize(("channels", "width"), [(8, 64), (100, 100), (300, 128)])
+def test_a_bridge_is_not_narrow_where_blocks_are_nor_wider_than_its_code(channels, width):
+    sample = torch.zeros(2, 3, 16, 16)
+    model = to_al([nn.Conv2d(3, channels, 1)], num_classes=5, sample=sample, code_dim=128)
+    widths = {m.out_channels for m in model[0].enc.b.modules() if isinstance(m, nn.Conv2d)}
+    assert widths == {width}
+    assert model[0].enc.b(torch.zeros(2, channels, 16, 16)).shape == (2, 128)
 
 
-def test_pooling_ignores_padding():
-    blocks = transformer(20, blocks=2, width=8, heads=2, ffn=8, dropout=0.0)
-    short = torch.tensor([[5, 6, 7]])
-    long = torch.tensor([[5, 6, 7, 0, 0]])
-    model = to_al(blocks, CLASSES, (short, short > 0), code_dim=6)
-    for depth in (1, 2, 3):
-        torch.testing.assert_close(
-            model.predict((short, short > 0), depth), model.predict((long, long > 0), depth)
-        )
+class Own(nn.Module):
+    pass
+
+
+X = torch.zeros(2, 3)
+REFUSED = [
+    (lambda: epoch("al_mf"), "unknown mode 'al_mf' for ALModel: give al, al_m"),
+    (lambda: epoch("bp"), "unknown mode 'bp' for ALModel"),
+    (lambda: epoch("al", model=bp_model()), "unknown mode 'al' for BPModel: give bp"),
+    (lambda: epoch("al", []), "the loader is empty"),
+    (lambda: epoch("al_pipeline", []), "the loader is empty"),
+    (lambda: epoch("al", workers=0), "workers is 0"),
+    (lambda: epoch("al", threads=0), "threads is 0"),
+    (lambda: epoch("al", cuts=[1]), "cuts belong to mode al_pipeline"),
+    (lambda: to_al([], 2, X), "no blocks"),
+    (lambda: to_al([torch.relu], 2, X), "block 0 must be a module"),
+    (lambda: to_al([nn.Identity()], 2, X, pool=lambda s: s[None]), "wanted .B, D."),
+    (lambda: to_al([nn.Identity()], 2, torch.zeros(1, 2, 3, 4, 5)), "give pool="),
+    (lambda: to_al(Own(), 3, X), "blocks is a whole Own, and .*Give a list of its blocks"),
+    (lambda: to_al([nn.Linear(3, 3)], 3, [1, 2]), r"sample must be a batch .* got \[1, 2\]"),
+    (lambda: transformer(10, width=10, heads=3), "not a multiple"),
+]
+
+
+def epoch(mode, batches=None, model=None, **options):
+    batches = made_batches(1) if batches is None else batches
+    train_epoch(model or dense_model(2), batches, mode, **options)
+
+
+@pytest.mark.parametrize(("call", "message"), REFUSED)
+def test_what_is_refused(call, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        call()

@@ -4,7 +4,11 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from alkit.delayed import Pipeline, even_cuts, train_epoch
+from alkit.delayed import Pipeline, even_cuts, schedule_for, train_epoch
+from alkit.delayed.methods import method_named
+from alkit.delayed.options import Options
+from alkit.delayed.stage import ModuleStage
+from alkit.engine.local import run_single
 from alkit.models.resnet_cifar import resnet_cifar
 
 WIDTH, CLASSES = 6, 3
@@ -62,10 +66,28 @@ def bits(model):
     return [tensor.clone() for module in model for tensor in module.state_dict().values()]
 
 
+def equal(some, others):
+    """Whether two lists hold the same tensors, to the bit."""
+    return all(torch.equal(a, b) for a, b in zip(some, others, strict=True))
+
+
+def outcome(record):
+    """Return what two runs must agree on to the bit: losses, parameters and buffers."""
+    return [record.losses, *bits(record.pipeline)]
+
+
 def same(one, other):
-    """Whether two records agree to the bit in losses, parameters and buffers."""
-    pairs = zip(bits(one.pipeline), bits(other.pipeline), strict=True)
-    return torch.equal(one.losses, other.losses) and all(torch.equal(a, b) for a, b in pairs)
+    """Whether two records agree to the bit."""
+    return equal(outcome(one), outcome(other))
+
+
+def stepped_in_any_order(model, method, batches, chooser, micro=1, **options):
+    """Train on one thread, where `chooser` says which of the ready tasks is next."""
+    chosen, own = method_named(method), Options(**options)
+    stages = [ModuleStage(model, k, chosen, own, micro) for k in range(len(model))]
+    schedule = schedule_for(method, len(model), micro)
+    run_single(schedule, stages, batches, choose=chooser.randrange)
+    return [stages[-1].losses.rows(), *bits(model)]
 
 
 def plain(blocks, batches, optimizer=momentum, loss=F.cross_entropy, seed=0):

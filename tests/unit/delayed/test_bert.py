@@ -10,18 +10,12 @@ from studies.bert_weights import load_bert
 TINY = BertSizes(3, 16, 4, 32, 50, 12, dropout=0.0)
 
 
-def _count(module):
-    return sum(p.numel() for p in module.parameters())
-
-
 def test_parameters_as_published():
     with torch.device("meta"):
-        embedding, *layers, heads = bert()
-    assert _count(embedding) == 23_837_184
-    assert [_count(layer) for layer in layers] == [7_087_872] * 3
-    decoder = 768 * 30_522
-    assert _count(heads) - decoder == 590_592 + 622_650 + 1_538
-    assert _count(embedding) + 3 * 7_087_872 + _count(heads) == 69_756_476
+        counts = [sum(p.numel() for p in unit.parameters()) for unit in bert()]
+    heads = 768 * 30_522 + 590_592 + 622_650 + 1_538
+    assert counts == [23_837_184, *[7_087_872] * 3, heads]
+    assert sum(counts) == 69_756_476
 
 
 def _batch(size=4, tokens=12, places=2, vocabulary=50):
@@ -44,18 +38,10 @@ def _run(units, x):
 
 def test_the_same_scores_as_hugging_face(tmp_path):
     transformers = pytest.importorskip("transformers")
-    config = transformers.BertConfig(
-        vocab_size=50,
-        hidden_size=16,
-        num_hidden_layers=3,
-        num_attention_heads=4,
-        intermediate_size=32,
-        max_position_embeddings=12,
-        hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0,
-        tie_word_embeddings=False,
-    )
-    theirs = transformers.BertForPreTraining(config).eval()
+    sizes = {"vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 4}
+    sizes |= {"intermediate_size": 32, "max_position_embeddings": 12, "hidden_dropout_prob": 0.0}
+    sizes |= {"attention_probs_dropout_prob": 0.0, "tie_word_embeddings": False}
+    theirs = transformers.BertForPreTraining(transformers.BertConfig(**sizes)).eval()
     ours = bert(TINY)
     theirs.save_pretrained(tmp_path)
     load_bert(ours, tmp_path)
@@ -70,12 +56,10 @@ def test_the_same_scores_as_hugging_face(tmp_path):
 
 def test_padding_and_ignored_places_count_for_nothing():
     units = bert(TINY)
-    x, y = _batch()
-    loss = pretraining_loss(_run(units, x), y)
-    changed = x[0].clone()
-    changed[0, 9:] = 7
-    other = (changed, *x[1:])
-    assert torch.allclose(pretraining_loss(_run(units, other), y), loss)
+    (words, *others), y = _batch()
+    loss = pretraining_loss(_run(units, (words, *others)), y)
+    words[0, 9:] = 7
+    assert torch.allclose(pretraining_loss(_run(units, (words, *others)), y), loss)
 
 
 @pytest.mark.parametrize("method", ["seq", "pipedream", "fr"])
@@ -105,8 +89,3 @@ def test_initial_weights():
         assert words.std().item() == pytest.approx(std, rel=0.1)
         assert scores.shape == (5, 16)
         assert scores.std().item() == pytest.approx(std, rel=0.3)
-
-
-def test_bad_sizes():
-    with pytest.raises(ValueError, match="does not divide into 5 heads"):
-        bert(BertSizes(width=16, heads=5))

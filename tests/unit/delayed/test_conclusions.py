@@ -28,40 +28,34 @@ def made_resnet(points: dict[tuple[str, int], float], seeds=SEEDS) -> pd.DataFra
     return pd.DataFrame(rows)
 
 
+def resnet(points, seeds=SEEDS):
+    """Return the table for accuracies after (method, modules)."""
+    return conclusions.resnet(made_resnet(points, seeds)).set_index("conclusion")
+
+
 def test_resnet():
-    found = conclusions.resnet(
-        made_resnet(
-            {("seq", 1): 90, ("pipedream", 2): 89.5, ("fr", 2): 89.5, ("pipedream", 11): 70}
-            | {("fr", 11): 80}
-        )
-    ).set_index("conclusion")
-    same = found["same?"]
-    assert same["2 to 6 modules lose slightly (below a point)"] == "yes"
-    assert (
-        same["more modules lose more (fr)"] == same["more modules lose more (pipedream)"] == "yes"
-    )
-    assert same["2 modules: FR behind PipeDream"] == "undecided"
-    assert same["11 modules: FR ahead of PipeDream"] == "yes"
+    points = {("seq", 1): 90, ("pipedream", 2): 89.5, ("fr", 2): 89.5, ("pipedream", 11): 70}
+    found = resnet(points | {("fr", 11): 80})
+    assert found["same?"].loc[
+        [
+            "2 to 6 modules lose slightly (below a point)",
+            "more modules lose more (fr)",
+            "more modules lose more (pipedream)",
+            "2 modules: FR behind PipeDream",
+            "11 modules: FR ahead of PipeDream",
+        ]
+    ].tolist() == ["yes", "yes", "yes", "undecided", "yes"]
     assert "-10.0" in found.ours["11 modules: FR ahead of PipeDream"]
     assert found.ours.iloc[0].startswith("2 modules: up to +0.5")
-
-
-def test_the_other_way_round():
-    found = conclusions.resnet(
-        made_resnet(
-            {("seq", 1): 90, ("pipedream", 2): 60, ("fr", 2): 80, ("pipedream", 11): 85}
-            | {("fr", 11): 81}
-        )
-    ).set_index("conclusion")["same?"]
-    assert set(found) == {"no"}
+    points = {("seq", 1): 90, ("pipedream", 2): 60, ("fr", 2): 80, ("pipedream", 11): 85}
+    assert set(resnet(points | {("fr", 11): 81})["same?"]) == {"no"}, "the other way round"
 
 
 def test_two_seeds_that_disagree_and_one_seed_decide_nothing():
     points = {("seq", 1): 90, ("pipedream", 2): 60, ("fr", 2): 60.1, ("fr", 11): 20}
     points |= {("pipedream", 11): 85}
-    assert set(conclusions.resnet(made_resnet(points, seeds=[0]))["same?"]) == {"undecided"}
-    two = conclusions.resnet(made_resnet(points, seeds=[0, 1])).set_index("conclusion")["same?"]
-    assert two["2 modules: FR behind PipeDream"] == "undecided"
+    assert set(resnet(points, [0])["same?"]) == {"undecided"}
+    assert resnet(points, [0, 1])["same?"]["2 modules: FR behind PipeDream"] == "undecided"
 
 
 def made_characters(losses: dict[str, float], seeds=SEEDS) -> pd.DataFrame:
@@ -80,7 +74,8 @@ LOSSES = {"seq": 2.0, "pipedream": 2.1, "fr": 2.1, "fr, new noise": 2.4}
 
 
 def test_a_transformer():
-    found = conclusions.transformer(made_characters(LOSSES))
+    recorded = made_characters(LOSSES)
+    found = conclusions.transformer(recorded)
     assert list(found["same?"]) == ["no", "with new noise: yes; replayed: no", "undecided"]
     assert "+0.10 [" in found.ours.iloc[0]
     assert found.ours.iloc[2].endswith("sequential 0.01, PipeDream 0.003, FR 0.003")
@@ -88,15 +83,8 @@ def test_a_transformer():
     assert none["same?"].iloc[0] == "yes"
     one = conclusions.transformer(made_characters(LOSSES, seeds=[0]))["same?"]
     assert list(one) == ["undecided", "with new noise: undecided; replayed: undecided", "undecided"]
-
-
-def test_a_transformer_is_judged_where_its_rates_were_chosen():
-    recorded = made_characters(LOSSES)
+    # it is judged where its rates were chosen
     other = made_characters({"seq": 2.0, "pipedream": 9.0, "fr": 9.0}).assign(dropout=0.0)
     both = pd.concat([other[other.seed != TUNING_SEED], recorded])
-    found, alone = conclusions.transformer(both), conclusions.transformer(recorded)
-    pd.testing.assert_frame_equal(found, alone)
-
-
-def test_a_transformer_before_it_has_run():
-    assert not len(conclusions.transformer(pd.DataFrame()))
+    pd.testing.assert_frame_equal(conclusions.transformer(both), found)
+    assert not len(conclusions.transformer(pd.DataFrame())), "before it has run"

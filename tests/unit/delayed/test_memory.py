@@ -86,17 +86,8 @@ def test_a_run_keeps_a_graph_for_each_batch_in_flight(modules):
 )
 def test_parameters_of_the_networks(depth, classes, shortcut, parameters):
     units = resnet_cifar(depth, classes, shortcut=shortcut)
+    counts = [sum(p.numel() for p in unit.parameters()) for unit in units]
     assert len(units) == (depth - 2) // 2 + 2
-    assert sum(p.numel() for unit in units for p in unit.parameters()) == parameters
-
-
-def test_parameters_by_unit():
-    counts = [sum(p.numel() for p in unit.parameters()) for unit in resnet_cifar(20)]
-    assert counts == [464, *[4672] * 3, 13_952, *[18_560] * 2, 55_552, *[73_984] * 2, 650]
-
-
-def test_bad_requests():
-    with pytest.raises(ValueError, match=r"give 6 n \+ 2"):
-        resnet_cifar(21)
-    with pytest.raises(ValueError, match="give 'A' or 'B'"):
-        resnet_cifar(20, shortcut="C")
+    assert sum(counts) == parameters
+    if parameters == 269_722:
+        assert counts == [464, *[4672] * 3, 13_952, *[18_560] * 2, 55_552, *[73_984] * 2, 650]

@@ -37,13 +37,6 @@ def test_the_bound():
     assert race.Costs(uneven, 1.2).bound == pytest.approx(9 / 6)
 
 
-def test_ranks_train_what_one_process_does():
-    record = race.on_ranks(SMALL, "fr_barrier", [5])
-    assert torch.isfinite(record.losses).all()
-    assert record.timeline.resources == ("worker 0", "worker 1")
-    assert record.pipeline is None
-
-
 def test_costs_of_two_runs():
     alone, beside = (race.predicted(m, race.Costs(SECONDS, 1.5), 20) for m in ("seq", "pipedream"))
     costs = race.costs_of(alone, beside)
@@ -51,16 +44,20 @@ def test_costs_of_two_runs():
     assert costs.slowdown == pytest.approx(1.5)
 
 
-def test_costs_are_measured():
-    costs = race.costs_of(*(race.on_ranks(SMALL, m, [5]).timeline for m in ("seq", "pipedream")))
-    assert len(costs.seconds) == 6
-    assert costs.slowdown >= 1
-    assert 0 < costs.bound <= 2
-    assert len(costs_on_ranks(SMALL, 2, "bp")) == 11
-
-
 def test_contenders(monkeypatch):
     monkeypatch.setattr(race, "fastest_micro", lambda *given: 2)
     made = race.contenders(SMALL, ["seq", "pipedream"], [5])
     assert list(made) == ["seq", "pipedream", "1f1b"]
     assert made["1f1b"].keywords["micro"] == 2
+
+
+def test_costs_are_measured():
+    records = [race.on_ranks(SMALL, method, [5]) for method in ("seq", "pipedream")]
+    assert torch.isfinite(records[1].losses).all()
+    assert records[1].timeline.resources == ("worker 0", "worker 1")
+    assert records[1].pipeline is None
+    costs = race.costs_of(*(record.timeline for record in records))
+    assert len(costs.seconds) == 6
+    assert costs.slowdown >= 1
+    assert 0 < costs.bound <= 2
+    assert len(costs_on_ranks(SMALL, 2, "bp")) == 11

@@ -1,6 +1,7 @@
 """Fits, cases, chosen rates, divergence, directions and the dashboard."""
 
 from functools import partial
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -39,16 +40,8 @@ def test_fit_learns_and_looks_at_test_once(digits):
     assert done.test_acc > 0.3
     assert done.best_epoch == done.history.val_acc.idxmax() + 1
     assert not done.diverged
-    assert made.training
     best = evaluate(made, digits.validation).mean().item()
     assert best == pytest.approx(done.history.val_acc.max())
-
-
-def test_the_tested_weights_are_those_of_the_best_epoch(digits):
-    """With a rate of 0 after the first epoch all epochs are the same but for statistics."""
-    done = fit(_pipeline(), digits, method="seq", epochs=1, batch_size=32, progress=False)
-    again = fit(_pipeline(), digits, method="seq", epochs=1, batch_size=32, progress=False)
-    assert torch.equal(done.test_correct, again.test_correct)
 
 
 def test_a_run_that_diverges_ends(digits):
@@ -65,32 +58,24 @@ def test_rates():
     assert [linear(10)(m) for m in (0, 1, 5, 10)] == pytest.approx([1.0, 1.0, 5 / 9, 0.0])
 
 
-def _recorded(tmp_path, accuracies):
+def _recorded(accuracies):
     run = results.Run("32_resnet_accuracy", preset="cpu")
     for (method, modules, lr, seed), value in accuracies.items():
-        done = type("Done", (), {})()
+        done = SimpleNamespace(test_acc=value / 100, diverged=False, seconds=1.0)
         done.test_correct = (torch.arange(100) < value).float()
-        done.test_acc, done.diverged, done.seconds = value / 100, False, 1.0
         done.history = pd.DataFrame({"val_acc": [value / 100]})
         study.record(run, study.Case(method, modules, lr, seed), done, "resnet20", "cifar10")
     return pd.DataFrame(run.rows)
 
 
-def test_rates_are_chosen_with_a_seed_that_does_not_count(tmp_path):
+def test_rates_are_chosen_with_a_seed_that_does_not_count():
+    seq = {(0.1, TUNING_SEED): 60, (0.2, TUNING_SEED): 50, (0.1, 0): 60, (0.1, 1): 62}
+    seq[0.2, 1] = 99  # at a rate that was not chosen
+    fr = {(0.1, TUNING_SEED): 30, (0.2, TUNING_SEED): 40, (0.3, TUNING_SEED): 20}
+    fr |= {(0.2, 0): 40, (0.2, 1): 42}
     frame = _recorded(
-        tmp_path,
-        {
-            ("seq", 1, 0.1, TUNING_SEED): 60,
-            ("seq", 1, 0.2, TUNING_SEED): 50,
-            ("seq", 1, 0.1, 0): 60,
-            ("seq", 1, 0.1, 1): 62,
-            ("seq", 1, 0.2, 1): 99,  # at a rate that was not chosen
-            ("fr", 4, 0.1, TUNING_SEED): 30,
-            ("fr", 4, 0.2, TUNING_SEED): 40,
-            ("fr", 4, 0.3, TUNING_SEED): 20,
-            ("fr", 4, 0.2, 0): 40,
-            ("fr", 4, 0.2, 1): 42,
-        },
+        {("seq", 1, *case): value for case, value in seq.items()}
+        | {("fr", 4, *case): value for case, value in fr.items()}
     )
     assert study.best_rates(frame) == {("seq", 1): 0.1, ("fr", 4): 0.2}
     assert study.edges(frame).method.tolist() == ["seq"]
@@ -102,26 +87,23 @@ def test_rates_are_chosen_with_a_seed_that_does_not_count(tmp_path):
     assert (gap.method, gap.modules, gap.seeds) == ("fr", 4, 2)
     assert gap.points == pytest.approx(20)
     assert gap.boot_low < 20 < gap.boot_high
+    tuning = _recorded({("seq", 1, 0.1, TUNING_SEED): 60})
+    assert not set(tuning.metric) & {"accuracy", "correct"}, "the test part stays closed"
 
 
-def test_the_tuning_seed_leaves_the_test_part_closed(tmp_path):
-    frame = _recorded(tmp_path, {("seq", 1, 0.1, TUNING_SEED): 60})
-    assert not set(frame.metric) & {"accuracy", "correct"}
-
-
-def test_contrasts_are_those_of_a_number_of_modules(tmp_path):
+def test_contrasts_are_those_of_a_number_of_modules():
     points = {("seq", 1): 80, ("fr", 3): 70, ("pipedream", 3): 75, ("fr", 11): 50}
     points = {(*case, 0.1, seed): value for case, value in points.items() for seed in range(5)}
-    frame = _recorded(tmp_path, points | {("fr", 3, 0.1, TUNING_SEED): 50})
+    frame = _recorded(points | {("fr", 3, 0.1, TUNING_SEED): 50})
     found = study.contrast_gaps(frame)
-    at = {modules: ("cifar10", f"resnet20, K = {modules}") for modules in (3, 11)}
-    assert found[*at[3], "fr - seq"][0].points == pytest.approx(-10)
-    assert found[*at[3], "fr - pipedream"][0].points == pytest.approx(-5)
-    assert found[*at[11], "fr - seq"][0].points == pytest.approx(-30)
-    assert (*at[11], "pipedream - seq") not in found  # no runs yet
-    assert study.chosen_rates(frame) == {(*at[3], "fr"): 0.1}
+    three, eleven = (("cifar10", f"resnet20, K = {modules}") for modules in (3, 11))
+    assert found[*three, "fr - seq"][0].points == pytest.approx(-10)
+    assert found[*three, "fr - pipedream"][0].points == pytest.approx(-5)
+    assert found[*eleven, "fr - seq"][0].points == pytest.approx(-30)
+    assert (*eleven, "pipedream - seq") not in found  # no runs yet
+    assert study.chosen_rates(frame) == {(*three, "fr"): 0.1}
     told = study.contrasts(found).set_index(["model", "contrast"]).verdict
-    assert told[at[3][1], "fr - seq"] == "behind"
+    assert told[three[1], "fr - seq"] == "behind"
 
 
 def test_cases():
@@ -136,11 +118,10 @@ def test_cases():
 
 def test_divergence():
     steady = torch.full((50,), 2.0)
-    assert diverged_at(steady) is None
-    broken = steady.clone()
+    broken, rising = steady.clone(), torch.cat([steady, torch.full((50,), 9.0)])
     broken[20] = float("nan")
+    assert diverged_at(steady) is None
     assert diverged_at(broken) == 20
-    rising = torch.cat([steady, torch.full((50,), 9.0)])
     assert diverged_at(rising, smooth=0.5, lasting=10) == 59
     assert diverged_at(rising, smooth=0.5, lasting=60) is None
 

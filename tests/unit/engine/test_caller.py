@@ -2,6 +2,7 @@
 
 import threading
 from contextlib import ExitStack, nullcontext
+from functools import partial
 
 import pytest
 import torch
@@ -36,18 +37,15 @@ def _trained(mode, workers, executor="threads", context=nullcontext):
 
 @pytest.mark.parametrize("context", CONTEXTS)
 def test_the_bits_of_all_modes_under_the_callers_state(context):
+    """Ranks included, for autocast."""
     states = [_trained(mode, workers, context=CONTEXTS[context]) for mode, workers in MODES]
-    for other in states[1:]:
-        assert not differences(states[0], other)
     plain = _trained("al", None)
     assert bool(differences(states[0], plain)) == (context == "autocast")
-
-
-def test_ranks_begin_with_the_callers_autocast():
-    with CONTEXTS["autocast"]():
-        expected = _trained("al", None)
-        ranks = launch(lambda: _trained("al_pipeline", 2, "ranks"))
-    assert all(not differences(expected, own) for own in ranks)
+    if context == "autocast":
+        with CONTEXTS[context]():
+            states += launch(lambda: _trained("al_pipeline", 2, "ranks"))
+    for other in states[1:]:
+        assert not differences(states[0], other)
 
 
 def _delayed(executor, method="pipedream"):
@@ -59,15 +57,17 @@ def _delayed(executor, method="pipedream"):
     return {str(place): tensor for place, tensor in enumerate(tensors)}
 
 
-@pytest.mark.parametrize("method", ["pipedream", "fr"])
-def test_delayed_gradients_under_autocast_on_all_executors(method):
-    plain = _delayed("single", method)
+def test_delayed_gradients_under_autocast_on_all_executors():
+    methods = ["pipedream", "fr"]
+    plain = [_delayed("single", method) for method in methods]
     with CONTEXTS["autocast"]():
-        expected, threads = _delayed("single", method), _delayed("threads", method)
-        ranks = launch(lambda: _delayed("ranks", method), ranks=3)
-    assert differences(plain, expected)
-    for other in (threads, *ranks):
-        assert not differences(expected, other)
+        expected = [_delayed("single", method) for method in methods]
+        threads = [_delayed("threads", method) for method in methods]
+        ranks = launch(lambda: [_delayed("ranks", method) for method in methods], ranks=3)
+    for at in range(len(methods)):
+        assert differences(plain[at], expected[at])
+        for other in (threads, *ranks):
+            assert not differences(expected[at], other[at])
 
 
 def test_elastic_training_under_autocast_on_all_executors():
@@ -120,39 +120,31 @@ def test_dtps_loop_has_gradients_and_no_old_casts(context):
         assert digest(CONTEXTS[context]) == digest()
 
 
-@pytest.mark.parametrize("mode", ["al", "al_pipeline"])
-def test_autocast_around_an_epoch_follows_the_weights(mode):
-    """Its cache would hand out the casts of the first batch's weights; around each batch it
-    can't."""
-    around, within = dense_model(3), dense_model(3)
-    with CONTEXTS["autocast"]():
-        before = around.predict(made_batches(1)[0][0])
-        train_epoch(around, made_batches(4), mode)
-        assert not torch.equal(before, around.predict(made_batches(1)[0][0]))
-    for batch in made_batches(4):
-        with CONTEXTS["autocast"]():
-            train_epoch(within, [batch], mode)
-    assert not differences(state_of(around), state_of(within))
+def _epoch(mode, model, batches):
+    train_epoch(model, batches, mode)
 
 
-def test_layers_by_hand_under_one_autocast_follow_the_weights():
-    around, within = dense_model(2), dense_model(2)
-
-    def step(model, x, y):
+def _by_hand(model, batches):
+    for x, y in batches:
         for layer in model:
             x, y = layer(x, y)
             thread = threading.Thread(target=layer.backward_and_update)
             thread.start()
             thread.join()
 
-    torch.manual_seed(3)
+
+@pytest.mark.parametrize("train", [partial(_epoch, "al"), partial(_epoch, "al_pipeline"), _by_hand])
+def test_autocast_around_an_epoch_follows_the_weights(train):
+    """Its cache would hand out casts of the first batch's weights; around each batch it can't."""
+    dropout = 0.0 if train is _by_hand else 0.3
+    around, within = dense_model(3, dropout=dropout), dense_model(3, dropout=dropout)
     with CONTEXTS["autocast"]():
-        for x, y in made_batches(3):
-            step(around, x, y)
-    torch.manual_seed(3)
-    for x, y in made_batches(3):
+        before = around.predict(made_batches(1)[0][0])
+        train(around, made_batches(4))
+        assert not torch.equal(before, around.predict(made_batches(1)[0][0]))
+    for batch in made_batches(4):
         with CONTEXTS["autocast"]():
-            step(within, x, y)
+            train(within, [batch])
     assert not differences(state_of(around), state_of(within))
 
 
@@ -190,8 +182,7 @@ def test_ranks_begin_with_the_callers_defaults():
         torch.set_default_dtype(torch.float64)
         torch.use_deterministic_algorithms(True, warn_only=True)
         with torch.no_grad():
-            expected = CallerState.here()
-            assert launch(CallerState.here, ranks=1) == [expected]
+            assert launch(CallerState.here, ranks=1) == [CallerState.here()]
     finally:
         torch.use_deterministic_algorithms(False)
         torch.set_default_dtype(before)
@@ -203,18 +194,16 @@ def _compiled(model, backend):
     return model
 
 
-@pytest.mark.parametrize("dropout", [0.0, 0.5])
 @pytest.mark.parametrize("mode", ["al", "al_pipeline"])
-def test_compiled_blocks_train_compiled(mode, dropout):
+def test_compiled_blocks_train_compiled(mode):
     """Fused dropout of a compiled block draws what the plain one does."""
     torch._dynamo.reset()
     counter = CompileCounterWithBackend("aot_eager")
-    plain, model = (dense_model(2, dropout=dropout) for _ in range(2))
+    plain, model = (dense_model(2, dropout=0.5) for _ in range(2))
     train_epoch(_compiled(model, counter), made_batches(3), mode, 2)
     train_epoch(plain, made_batches(3), mode, 2)
     assert counter.frame_count >= 1
-    for own, other in zip(model.parameters(), plain.parameters(), strict=True):
-        torch.testing.assert_close(own, other)
+    torch.testing.assert_close(list(model.parameters()), list(plain.parameters()))
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -21,7 +21,7 @@ from alkit.data import files
 from alkit.engine.checkpoint import load, save
 from alkit.engine.rates import rates
 from tests.helpers import CLASSES, WIDTH, dense_model, differences, state_of
-from tests.unit.al.test_fit import MODELS, Spy, al_model, bp_model, spied, toy
+from tests.unit.al.helpers import MODELS, Spy, al_model, bp_model, spied, toy
 
 EPOCHS = 4
 OPTIONS = {"epochs": EPOCHS, "batch_size": 6, "seed": 3, "scheduler": "cosine", "progress": False}
@@ -63,45 +63,6 @@ def test_what_is_saved_is_loaded(tmp_path):
     assert [file.name for file in path.parent.iterdir()] == ["run.pt"]
 
 
-@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.9, 0.999])
-def test_a_truncated_file(tmp_path, share):
-    path = tmp_path / "run.pt"
-    save(path, {"t": torch.randn(1000)})
-    content = path.read_bytes()
-    path.write_bytes(content[: int(share * len(content))])
-    with pytest.raises(ValueError, match=r"run.pt is damaged or no checkpoint .*delete it"):
-        load(path)
-
-
-def test_a_flipped_bit_in_a_tensor(tmp_path):
-    path = tmp_path / "run.pt"
-    tensor = torch.randn(1000)
-    save(path, {"t": tensor})
-    content = bytearray(path.read_bytes())
-    content[content.index(tensor.numpy().tobytes()) + 2000] ^= 1
-    path.write_bytes(content)
-    with pytest.raises(ValueError, match=r"damaged or no checkpoint \(wrong checksum of"):
-        load(path)
-
-
-def test_files_that_are_no_checkpoints(tmp_path):
-    path = tmp_path / "run.pt"
-    for content in (b"text", pickle.dumps({"version": 1, "state": {}})):
-        path.write_bytes(content)
-        with pytest.raises(ValueError, match="damaged or no checkpoint"):
-            load(path)
-    for content in ({"weights": torch.zeros(1)}, torch.zeros(1), {"version": 1, "state": _Evil()}):
-        torch.save(content, path)
-        with pytest.raises(ValueError, match="damaged or no checkpoint"):
-            load(path)
-    assert not _Evil.called
-    torch.save({"version": 99, "state": {}}, path)
-    with pytest.raises(ValueError, match="is a checkpoint of version 99; this is version 1"):
-        load(path)
-    with pytest.raises(FileNotFoundError):
-        load(tmp_path / "none.pt")
-
-
 class _Evil:
     """Something that a checkpoint must not be able to call."""
 
@@ -109,6 +70,42 @@ class _Evil:
 
     def __reduce__(self):
         return (setattr, (_Evil, "called", True))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(("cut", share) for share in (0.0, 0.1, 0.5, 0.9, 0.999)),
+        ("flipped", r"\(wrong checksum of"),
+        ("bytes", b"text"),
+        ("bytes", pickle.dumps({"version": 1, "state": {}})),
+        ("saved", {"weights": torch.zeros(1)}),
+        ("saved", torch.zeros(1)),
+        ("saved", {"version": 1, "state": _Evil()}),
+    ],
+)
+def test_files_that_are_damaged_or_no_checkpoints(tmp_path, content):
+    path, tensor, (kind, own) = tmp_path / "run.pt", torch.randn(1000), content
+    save(path, {"t": tensor})
+    whole = bytearray(path.read_bytes())
+    if kind == "flipped":
+        whole[whole.index(tensor.numpy().tobytes()) + 2000] ^= 1
+    path.write_bytes({"cut": whole[: int(own * len(whole))] if kind == "cut" else b"",
+                      "bytes": own, "flipped": whole, "saved": b""}[kind])  # fmt: skip
+    if kind == "saved":
+        torch.save(own, path)
+    said = own if kind == "flipped" else ".*delete it"
+    with pytest.raises(ValueError, match=f"run.pt is damaged or no checkpoint .*{said}"):
+        load(path)
+    assert not _Evil.called
+
+
+def test_a_checkpoint_of_another_version_and_none_at_all(tmp_path):
+    torch.save({"version": 99, "state": {}}, tmp_path / "run.pt")
+    with pytest.raises(ValueError, match="is a checkpoint of version 99; this is version 1"):
+        load(tmp_path / "run.pt")
+    with pytest.raises(FileNotFoundError):
+        load(tmp_path / "none.pt")
 
 
 @pytest.mark.parametrize("step", ["fsync", "replace"])
@@ -137,8 +134,10 @@ def test_fit_ignores_and_removes_a_leftover(tmp_path):
 # --- resuming
 
 
-@pytest.mark.parametrize("mode", MODELS)
-@pytest.mark.parametrize("epoch", range(EPOCHS))
+@pytest.mark.parametrize(
+    ("mode", "epoch"),
+    [*(("al", epoch) for epoch in range(EPOCHS)), ("al_pipeline", 1), ("bp", 0), ("bp", 2)],
+)
 def test_resumed_after_any_epoch_is_the_same_bits(tmp_path, mode, epoch):
     """The second process builds other first weights: all must come from the checkpoint."""
     path = tmp_path / "run.pt"
@@ -163,133 +162,106 @@ def test_interrupted_often_in_one_process_and_changing_modes(tmp_path):
     assert rates(model) == base
 
 
-def test_a_finished_run_is_returned_without_training_or_testing(tmp_path):
-    path, data = tmp_path / "run.pt", toy()
-    expected = _run("al", data, path)
-    train, test = Spy(data.train), Spy(data.test)
-    written = path.stat().st_mtime_ns
-    model = al_model(seed=1)
-    assert not differences(expected, _run("al", spied(data, train, test), path, model))
-    assert all(asked == {"shuffle": False} for asked in train.asked)  # looked at, not trained
-    assert not test.asked
-    assert path.stat().st_mtime_ns == written
-    assert rates(model) == rates(al_model())
-
-
-def test_killed_between_the_last_epoch_and_the_test(tmp_path):
-    path, data = tmp_path / "run.pt", toy()
-    failing = spied(data, test=Spy(data.test, fail_at=(None, 0)))
-    with pytest.raises(KeyboardInterrupt):
-        _run("al", failing, path)
-    train = Spy(data.train)
-    found = _run("al", spied(data, train), path, al_model(seed=1))
-    assert all(asked == {"shuffle": False} for asked in train.asked)  # looked at, not trained
-    assert not differences(_run("al", data), found)
-
-
 def test_patience_goes_on_where_it_was(tmp_path):
     path = tmp_path / "run.pt"
     options = {"epochs": 30, "patience": 3}
     whole = fit(al_model(), toy(), **OPTIONS | options)
-    assert whole.stopped_early
-    stopped = len(whole.history)
-    _interrupt("al", path, stopped - 1, **options)
+    _interrupt("al", path, len(whole.history) - 1, **options)
     again = fit(al_model(1), toy(), checkpoint=path, **OPTIONS | options)
+    assert whole.stopped_early
     assert again.stopped_early
-    pd.testing.assert_frame_equal(
-        again.history.drop(columns=TIMES), whole.history.drop(columns=TIMES)
-    )
+    histories = (each.history.drop(columns=TIMES) for each in (again, whole))
+    pd.testing.assert_frame_equal(*histories)
 
 
-@pytest.mark.parametrize("mode", ["al", "bp"])
-@pytest.mark.parametrize("lost", ["all", "step", "exp_avg"])
+@pytest.mark.parametrize(("mode", "lost"), [("al", "all"), ("al", "step"), ("bp", "exp_avg")])
 def test_without_an_optimiser_state_the_bits_differ(tmp_path, mode, lost):
     """Negative control: the comparison above can fail."""
     path = tmp_path / "run.pt"
     _interrupt(mode, path, 2)
     saved = load(path)
-    name = "optimizer" if mode == "bp" else "1.ae"
-    states = saved["optimizers"][name]["state"]
+    states = saved["optimizers"]["optimizer" if mode == "bp" else "1.ae"]["state"]
     if lost == "all":
         states.clear()
     else:
         states[0][lost].zero_()
     save(path, saved)
-    found = _run(mode, toy(), path)
-    assert differences(_run(mode, toy()), found)
+    assert differences(_run(mode, toy()), _run(mode, toy(), path))
 
 
 # --- checkpoints of other runs
 
 
+def _another_rate():
+    model = al_model()
+    model.set_lr("ae", 1.0)
+    return model
+
+
+def _another_optimiser():
+    model = bp_model()
+    model.optimizer = torch.optim.Adam(model.parameters(), lr=3e-2, betas=(0.5, 0.9), fused=True)
+    return model
+
+
+def _wide():
+    return BPModel([nn.Sequential(nn.Linear(WIDTH, 9), nn.BatchNorm1d(9)), nn.Linear(9, CLASSES)])
+
+
+def _in_double():
+    x = toy().train.x.double()  # else that is what is said first
+    return dataclasses.replace(toy(), train=dataclasses.replace(toy().train, x=x))
+
+
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory):
+    """Return checkpoints of runs that have begun, by mode."""
+    folder = tmp_path_factory.mktemp("begun")
+    for mode in ("al", "bp"):
+        _interrupt(mode, folder / mode, 1)
+    return {mode: folder / mode for mode in ("al", "bp")}
+
+
 @pytest.mark.parametrize(
-    ("other", "there", "here"),
+    ("other", "message"),
     [
-        ({"epochs": 9}, "epochs is 4", "9"),
-        ({"batch_size": 7}, "batch_size is 6", "7"),
-        ({"threads": 2}, "threads is 1", "2"),
-        ({"seed": 4}, "seed is 3", "4"),
-        ({"scheduler": "constant"}, "scheduler is 'cosine'", "'constant'"),
-        ({"end_factor": 0.2}, "end_factor is 0.1", "0.2"),
-        ({"augment": "flip"}, "augment is 'none'", "'flip'"),
-        ({"patience": 2}, "patience is None", "2"),
-        ({"exits": True}, "exits is False", "True"),
-        ({"evaluate_train": True}, "evaluate_train is False", "True"),
+        ({"epochs": 9}, "epochs is 4 there and 9 here; give"),
+        ({"epochs": 2}, "epochs is 4 there and 2 here; give"),
+        ({"batch_size": 7}, "batch_size is 6 there and 7 here; give"),
+        ({"threads": 2}, "threads is 1 there and 2 here; give"),
+        ({"seed": 4}, "seed is 3 there and 4 here; give"),
+        ({"scheduler": "constant"}, "scheduler is 'cosine' there and 'constant' here; give"),
+        ({"end_factor": 0.2}, "end_factor is 0.1 there and 0.2 here; give"),
+        ({"augment": "flip"}, "augment is 'none' there and 'flip' here; give"),
+        ({"patience": 2}, "patience is None there and 2 here; give"),
+        ({"exits": True}, "exits is False there and True here; give"),
+        ({"evaluate_train": True}, "evaluate_train is False there and True here; give"),
+        ({"model": _another_rate()}, "lr of 0.ae.0 is 0.03 there and 1.0 here"),
+        ({"data": toy(seed=1)}, "data is 'toy 60/20/20 .*there and 'toy 60/20/20"),
+        ({"model": _another_optimiser()}, r"has 0.betas = \(0.9, 0.999\) there and \(0.5"),
+        ({"model": dense_model(3)}, "layers.2.enc.f.0.weight is missing there and float32"),
+        ({"model": dense_model(1)}, r"layers.1.\S+ is float32 \(6, 6\) there and missing in"),
+        ({"model": al_model().double(), "data": _in_double()},
+         r"is float32 \(6, 6\) there and float64 \(6, 6\) in"),
+        ({"model": bp_model(), "mode": "bp", "path": "al"}, "blocks.0.0.weight is missing there"),
+        ({"model": _wide()}, r"0.0.weight is float32 \(6, 6\) there and float32 \(9, 6"),
     ],
-)
-def test_other_settings_name_both_values(tmp_path, other, there, here):
-    path = tmp_path / "run.pt"
-    _interrupt("al", path, 0)
-    model = al_model(1)
+)  # fmt: skip
+def test_a_checkpoint_of_another_run_says_what_differs(begun, other, message):
+    other = {"model": al_model(1), "data": toy()} | other
+    mode = other.pop("mode", "bp" if isinstance(other["model"], BPModel) else "al")
+    path, model = begun[other.pop("path", mode)], other["model"]
     before = state_of(model)
-    with pytest.raises(ValueError, match=rf"of another run: {there} there and {here} here; give"):
-        _run("al", toy(), path, model, **other)
+    with pytest.raises(ValueError, match=f"{path.name} is of another run: .*{message}"):
+        _run(mode, path=path, **other)
     assert not differences(before, state_of(model))
 
 
-def test_another_rate_optimiser_or_data_set(tmp_path):
-    path = tmp_path / "run.pt"
-    _interrupt("al", path, 1)
-    model = al_model()
-    model.set_lr("ae", 1.0)
-    with pytest.raises(ValueError, match=r"lr of 0.ae.0 is 0.03 there and 1.0 here"):
-        _run("al", toy(), path, model)
-    with pytest.raises(ValueError, match="data is 'toy 60/20/20 .*there and 'toy 60/20/20"):
-        _run("al", toy(seed=1), path)
-    _interrupt("bp", tmp_path / "bp.pt", 1)
-    model = bp_model()
-    model.optimizer = torch.optim.Adam(model.parameters(), lr=3e-2, betas=(0.5, 0.9), fused=True)
-    with pytest.raises(ValueError, match=r"optimizer has 0.betas = \(0.9, 0.999\) there and \(0.5"):
-        _run("bp", toy(), tmp_path / "bp.pt", model)
-
-
-@pytest.mark.parametrize(
-    ("mode", "make", "message"),
-    [
-        ("al", lambda: dense_model(3), r"layers.2.enc.f.0.weight is missing there and float32"),
-        ("al", lambda: dense_model(1), r"layers.1.\S+ is float32 \(6, 6\) there and missing in"),
-        ("bp", bp_model, "blocks.0.0.weight is missing there"),
-        ("al", lambda: al_model().double(), r"is float32 \(6, 6\) there and float64 \(6, 6\) in"),
-    ],
-)
-def test_another_model_is_named_by_its_first_difference(tmp_path, mode, make, message):
-    path = tmp_path / "run.pt"
-    _interrupt("al", path, 1)
-    model, data = make(), toy()
-    x = data.train.x.to(next(model.parameters()).dtype)  # else that is what is said first
-    data = dataclasses.replace(data, train=dataclasses.replace(data.train, x=x))
-    with pytest.raises(ValueError, match=f"run.pt is of another run: .*{message}"):
-        _run(mode, data, path, model)
-
-
-def test_another_width(tmp_path):
-    path = tmp_path / "run.pt"
-    _interrupt("bp", path, 1)
-    wide = BPModel([nn.Sequential(nn.Linear(WIDTH, 9), nn.BatchNorm1d(9)), nn.Linear(9, CLASSES)])
-    with pytest.raises(
-        ValueError, match=r"0.0.weight is float32 \(6, 6\) there and float32 \(9, 6"
-    ):
-        _run("bp", toy(), path, wide)
+def test_a_run_is_not_shortened(tmp_path):
+    options = {"path": tmp_path / "run.pt", "scheduler": "constant"}
+    _run("bp", toy(), epochs=2, **options)
+    with pytest.raises(ValueError, match="epochs is 2 there and 1 here"):
+        _run("bp", toy(), epochs=1, **options)
 
 
 # --- killed at any moment
@@ -344,8 +316,7 @@ def test_killed_at_random_moments_ends_in_the_same_bits(tmp_path):
     rng, kills, halves, epochs = random.Random(0), 0, 0, set()
     while not target.exists():
         in_write = kills % 2 == 0
-        write = rng.choice([1, 2]) if in_write else 3
-        before = _written(path)
+        write, before = rng.choice([1, 2]) if in_write else 3, _written(path)
         stall = (write, stalled) if kills < KILLS else None
         process = context.Process(target=_worker, args=(path, target, stall))
         process.start()
@@ -396,3 +367,21 @@ def test_two_runs_on_one_file_are_told_apart(tmp_path):
     own = OPTIONS | {"epochs": 1, "checkpoint": tmp_path / "run.pt", "metrics": {"again": again}}
     fit(bp_model(), toy(), method="bp", **own)
     assert said
+
+
+@pytest.mark.parametrize("tested", [True, False])
+def test_a_finished_run_is_neither_trained_nor_tested_again(tmp_path, tested):
+    """Tested now, if it was killed between the last epoch and the test."""
+    path, data, model = tmp_path / "run.pt", toy(), al_model(seed=1)
+    expected = _run("al", data, path if tested else None)
+    if not tested:
+        failing = spied(data, test=Spy(data.test, fail_at=(None, 0)))
+        with pytest.raises(KeyboardInterrupt):
+            _run("al", failing, path)
+    train, test = Spy(data.train), Spy(data.test)
+    written = path.stat().st_mtime_ns
+    assert not differences(expected, _run("al", spied(data, train, test), path, model))
+    assert all(asked == {"shuffle": False} for asked in train.asked)  # looked at, not trained
+    assert bool(test.asked) == (not tested)
+    assert (path.stat().st_mtime_ns == written) == tested
+    assert rates(model) == rates(al_model())

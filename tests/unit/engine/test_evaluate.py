@@ -4,7 +4,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from torch.nn.functional import binary_cross_entropy_with_logits as bce
 from torch.nn.functional import cross_entropy, mse_loss, one_hot
 
 from alkit.data.given import Pairs
@@ -38,26 +37,20 @@ def test_classes_are_right_or_wrong(y, loss):
 
 
 @pytest.mark.parametrize("batch_size", [4, 100])
-def test_numbers_have_the_loss_of_all_samples(batch_size):
-    y = torch.randn(N, C)
-    found = judge(MODEL, Pairs(X, y), loss=mse_loss, batch_size=batch_size)
+@pytest.mark.parametrize(
+    ("y", "loss"),
+    [
+        (torch.randn(N, C), mse_loss),
+        # pictures with one thing on each, and labels for all things: columns that happen to
+        # add up to one are no classes to binary cross-entropy
+        (one_hot(LABELS, C).float(), torch.nn.BCEWithLogitsLoss()),
+    ],
+)
+def test_numbers_have_the_loss_of_all_samples(y, loss, batch_size):
+    found = judge(MODEL, Pairs(X, y), loss=loss, batch_size=batch_size)
     assert found.correct is None
-    assert found.values == {"loss": pytest.approx(mse_loss(SCORES, y).item(), **CLOSE)}
+    assert found.values == {"loss": pytest.approx(loss(SCORES, y).item(), **CLOSE)}
     assert list(found.row("val")) == ["val_loss"]
-
-
-def test_columns_that_happen_to_add_up_to_one_are_no_classes_to_binary_cross_entropy():
-    """Of pictures with one thing on each, and labels for all things."""
-    y = one_hot(LABELS, C).float()
-    found = judge(MODEL, Pairs(X, y), loss=torch.nn.BCEWithLogitsLoss())
-    assert found.values == {"loss": pytest.approx(bce(SCORES, y).item(), **CLOSE)}
-
-
-def test_classes_that_later_are_none_are_not_judged_as_classes():
-    y = one_hot(LABELS, C).float()
-    y[10] = 1.0
-    with pytest.raises(ValueError, match="are no classes, so no sample is right or wrong"):
-        judge(MODEL, Pairs(X, y), loss=mse_loss, batch_size=4)
 
 
 def test_numbers_are_refused_where_right_or_wrong_is_asked():
@@ -65,26 +58,10 @@ def test_numbers_are_refused_where_right_or_wrong_is_asked():
         evaluate(MODEL, (X, torch.randn(N, C)))
     with pytest.raises(ValueError, match="are no classes"):
         right(SCORES, torch.rand(N, 1))
-
-
-def test_own_metrics_see_the_whole_part():
-    seen = []
-
-    def rank_of_label(scores, y):
-        seen.append((scores.shape, y.shape))
-        return (scores > scores.gather(1, y[:, None])).sum(1).float().mean()
-
-    part = Pairs(X, LABELS)
-    found = judge(MODEL, part, loss=cross_entropy, metrics={"rank": rank_of_label}, batch_size=4)
-    assert seen == [((N, C), (N,))]
-    assert found.values["rank"] == pytest.approx(rank_of_label(SCORES, LABELS).item())
-
-
-def test_anything_that_gives_pairs_can_be_evaluated():
-    rows = list(zip(X, LABELS, strict=True))
-    loader = torch.utils.data.DataLoader(rows, batch_size=4)
-    for part in ((X, LABELS), loader, [(X, LABELS)]):
-        assert torch.equal(evaluate(MODEL, part), RIGHT)
+    y = one_hot(LABELS, C).float()
+    y[10] = 1.0  # classes that later are none
+    with pytest.raises(ValueError, match="are no classes, so no sample is right or wrong"):
+        judge(MODEL, Pairs(X, y), loss=mse_loss, batch_size=4)
 
 
 class _Rank(Group):
@@ -97,22 +74,34 @@ class _Rank(Group):
         return own
 
 
+@pytest.mark.parametrize("group", [None, _Rank(0), _Rank(1)])
+def test_own_metrics_see_the_whole_part_on_every_rank(group):
+    seen = []
+
+    def rank_of_label(scores, y):
+        seen.append((scores.shape, y.shape))
+        return (scores > scores.gather(1, y[:, None])).sum(1).float().mean()
+
+    options = {"metrics": {"rank": rank_of_label}, "batch_size": 4}
+    options |= {} if group is None else {"group": group}
+    found = judge(MODEL, Pairs(X, LABELS), loss=cross_entropy, **options)
+    assert seen == [((N, C), (N,))]
+    assert found.values["rank"] == pytest.approx(rank_of_label(SCORES, LABELS).item())
+    assert torch.equal(found.correct, RIGHT)
+
+
+def test_anything_that_gives_pairs_can_be_evaluated():
+    rows = list(zip(X, LABELS, strict=True))
+    loader = torch.utils.data.DataLoader(rows, batch_size=4)
+    for part in ((X, LABELS), loader, [(X, LABELS)]):
+        assert torch.equal(evaluate(MODEL, part), RIGHT)
+
+
 @pytest.mark.parametrize("y", [LABELS, torch.randn(N, C)])
 def test_a_rank_without_a_batch_knows_what_the_targets_are(y):
     parts = [judge(MODEL, Pairs(X, y), loss=mse_loss, group=_Rank(rank)) for rank in (0, 1)]
     assert [list(each.values) for each in parts][0] == [*parts[1].values]
     assert list(parts[1].values.values()) == [0.0]
-
-
-@pytest.mark.parametrize("rank", [0, 1])
-def test_own_metrics_see_all_samples_on_every_rank(rank):
-    def count(scores, y):
-        return len(scores)
-
-    options = {"metrics": {"count": count}, "batch_size": 4, "group": _Rank(rank)}
-    found = judge(MODEL, Pairs(X, LABELS), loss=cross_entropy, **options)
-    assert found.values["count"] == N
-    assert torch.equal(found.correct, RIGHT)
 
 
 @pytest.mark.parametrize("last", [False, True])

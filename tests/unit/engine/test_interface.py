@@ -12,32 +12,27 @@ LOOPBACK = next(
 SEVERAL = {"WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"}
 
 
-def test_one_machine_takes_loopback():
-    assert choose_interface({"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}) == LOOPBACK
-    assert choose_interface({}) == LOOPBACK
+@pytest.mark.parametrize(
+    "given",
+    [{}, {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}, {"GLOO_SOCKET_IFNAME": LOOPBACK}],
+)
+def test_one_machine_takes_loopback_or_what_is_given(given):
+    assert choose_interface(given) == LOOPBACK
 
 
-def test_a_given_name_is_taken():
-    assert choose_interface({"GLOO_SOCKET_IFNAME": LOOPBACK}) == LOOPBACK
+MISSING = f"no network device.*There are.*{LOOPBACK}.*127.0.0.1"
 
 
-@pytest.mark.parametrize("name", ["ib0", "^lo", LOOPBACK[:1]])
-def test_a_name_that_does_not_exist_lists_those_that_do(name):
-    with pytest.raises(
-        InterfaceError, match=f"no network device.*There are.*{LOOPBACK}.*127.0.0.1"
-    ):
-        choose_interface({"GLOO_SOCKET_IFNAME": name})
-
-
-def test_loopback_is_not_for_several_machines():
-    with pytest.raises(InterfaceError, match="only this machine can reach"):
-        choose_interface(SEVERAL | {"GLOO_SOCKET_IFNAME": LOOPBACK})
-    with pytest.raises(InterfaceError, match=f"leads to {LOOPBACK}"):
-        choose_interface(SEVERAL | {"MASTER_ADDR": "127.0.0.1"})
-
-
-def test_a_master_that_is_not_named_or_cannot_be_reached():
-    with pytest.raises(InterfaceError, match="MASTER_ADDR is not set"):
-        choose_interface(SEVERAL)
-    with pytest.raises(InterfaceError, match="cannot be reached"):
-        choose_interface(SEVERAL | {"MASTER_ADDR": "no-such-machine.invalid"})
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        *(({"GLOO_SOCKET_IFNAME": name}, MISSING) for name in ("ib0", "^lo", LOOPBACK[:1])),
+        (SEVERAL | {"GLOO_SOCKET_IFNAME": LOOPBACK}, "only this machine can reach"),
+        (SEVERAL | {"MASTER_ADDR": "127.0.0.1"}, f"leads to {LOOPBACK}"),
+        (SEVERAL, "MASTER_ADDR is not set"),
+        (SEVERAL | {"MASTER_ADDR": "no-such-machine.invalid"}, "cannot be reached"),
+    ],
+)
+def test_what_cannot_be_reached_is_said(given, message):
+    with pytest.raises(InterfaceError, match=message):
+        choose_interface(given)

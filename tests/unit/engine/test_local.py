@@ -6,9 +6,12 @@ import threading
 import time
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
+from torch._C._profiler import _ExperimentalConfig
+from torch.profiler import ProfilerActivity, profile
 
 from alkit import train_epoch
 from alkit.al.stages import Epoch
@@ -26,13 +29,33 @@ def _schedule(mode, layers):
     return schedule_for("al_pipeline", layers, 2) if mode == "free" else schedule_for(mode, layers)
 
 
-def _random_schedule(layers, rng, workers=None):
+def _random_schedule(layers, rng):
     mode = rng.choice(MODES)
     if mode == "al_pipeline":
-        workers = workers or rng.randint(1, min(layers, 4))
-        cuts = random_cuts(layers, workers, rng)
+        cuts = random_cuts(layers, rng.randint(1, min(layers, 4)), rng)
         return schedules.al_pipeline(layers, cuts, rng.randint(1, 3))
-    return schedule_for(mode, layers, workers or rng.randint(2, layers + 1))
+    return schedule_for(mode, layers, rng.randint(2, layers + 1))
+
+
+def _trained(layers, batches, seed, run=run_single, schedule=None, delayed=lambda stage: stage):
+    """Return a model's state and losses after an epoch, by default of al on one thread."""
+    model = dense_model(layers)
+    epoch = Epoch(model, seed, True)
+    stages = [delayed(stage) for stage in epoch.stages]
+    run(schedule or schedules.al(layers), stages, batches)
+    return state_of(model) | {"losses": epoch.losses()}
+
+
+def _differs(seed, threads, schedule=_random_schedule, most_layers=6):
+    """One random stack, schedule and order of workers, or threads with delays, against al."""
+    rng = random.Random(seed)
+    layers, batches = rng.randint(2, most_layers), made_batches(rng.randint(1, 5), seed=seed)
+    own = {"schedule": schedule(layers, rng)}
+    if threads:
+        own |= {"run": run_threads, "delayed": lambda stage: _Delayed(stage, rng, 0.002)}
+    else:
+        own |= {"run": partial(run_single, choose=rng.randrange)}
+    return differences(_trained(layers, batches, seed), _trained(layers, batches, seed, **own))
 
 
 class _Delayed:
@@ -49,13 +72,6 @@ class _Delayed:
         return run
 
 
-def _trained_single(layers, batches, seed):
-    model = dense_model(layers)
-    epoch = Epoch(model, seed, True)
-    run_single(schedules.al(layers), epoch.stages, batches)
-    return state_of(model), epoch.losses()
-
-
 def _free(layers, rng):
     """Free workers on any number of layers, one worker and more workers than layers included."""
     return schedules.free_workers(
@@ -63,121 +79,70 @@ def _free(layers, rng):
     )
 
 
-def _unequal(expected, losses, model, epoch):
-    names = differences(expected, state_of(model))
-    return names if torch.equal(losses, epoch.losses()) else [*names, "losses"]
-
-
-def _interleaving(seed, schedule=_random_schedule, most_layers=6):
-    """One random stack, schedule and order of workers against al: what differs."""
-    rng = random.Random(seed)
-    layers, batches = rng.randint(2, most_layers), made_batches(rng.randint(1, 5), seed=seed)
-    expected, losses = _trained_single(layers, batches, seed)
-    model = dense_model(layers)
-    epoch = Epoch(model, seed, True)
-    run_single(schedule(layers, rng), epoch.stages, batches, choose=rng.randrange)
-    return _unequal(expected, losses, model, epoch)
-
-
-def _threaded(seed, schedule=_random_schedule, most_layers=6, longest_s=0.002):
-    rng = random.Random(seed)
-    layers, batches = rng.randint(2, most_layers), made_batches(rng.randint(1, 5), seed=seed)
-    expected, losses = _trained_single(layers, batches, seed)
-    model = dense_model(layers)
-    epoch = Epoch(model, seed, True)
-    stages = [
-        _Delayed(stage, random.Random(seed + i), longest_s) for i, stage in enumerate(epoch.stages)
-    ]
-    run_threads(schedule(layers, rng), stages, batches)
-    return _unequal(expected, losses, model, epoch)
+BOUND, FREE = {}, {"schedule": _free, "most_layers": 8}
 
 
 @pytest.mark.parametrize("block", range(8))
-def test_bits_under_random_interleavings(block):
-    assert all(not _interleaving(1000 * block + seed) for seed in range(20))
-
-
-@pytest.mark.parametrize("block", range(5))
-def test_bits_under_threads_with_random_delays(block):
-    assert all(not _threaded(1000 * block + seed) for seed in range(12))
-
-
-@pytest.mark.parametrize("block", range(10))
-def test_bits_of_free_workers(block):
-    """200 interleavings: 150 of lanes on one thread, 50 of 1 to 6 threads with random delays."""
-    assert all(not _interleaving(3000 * block + seed, _free, 8) for seed in range(15))
-    assert all(not _threaded(3000 * block + seed, _free, 8) for seed in range(5))
+@pytest.mark.parametrize("kind", [BOUND, FREE], ids=["bound", "free"])
+def test_bits_under_random_interleavings_and_delays(kind, block):
+    """320 interleavings of lanes on one thread, and 96 of threads with random delays."""
+    assert all(not _differs(1000 * block + at, threads=False, **kind) for at in range(20))
+    assert all(not _differs(1000 * block + at, threads=True, **kind) for at in range(6))
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("block", range(20))
-def test_bits_of_free_workers_under_ten_thousand_interleavings(block):
-    assert all(not _interleaving(300_000 + 400 * block + at, _free, 8) for at in range(400))
-    assert all(not _threaded(400_000 + 100 * block + at, _free, 8) for at in range(100))
+@pytest.mark.parametrize("kind", [BOUND, FREE], ids=["bound", "free"])
+def test_bits_under_ten_thousand_interleavings(kind, block):
+    first = 100_000 + 450 * block
+    assert all(not _differs(first + at, threads=False, **kind) for at in range(425))
+    assert all(not _differs(first + at, threads=True, **kind) for at in range(75))
 
 
-@pytest.mark.soak
-@pytest.mark.parametrize("block", range(20))
-def test_bits_under_ten_thousand_interleavings(block):
-    assert all(not _interleaving(100_000 + 450 * block + at) for at in range(450))
-    assert all(not _threaded(200_000 + 50 * block + at) for at in range(50))
-
-
-@pytest.mark.parametrize("layers", range(2, 7))
-@pytest.mark.parametrize("workers", range(1, 5))
+@pytest.mark.parametrize(("layers", "workers"), [(2, 1), (3, 2), (4, 3), (6, 4)])
 def test_four_modes_end_in_the_same_bits(layers, workers):
-    results = {}
+    """Over two epochs: the second draws other noise, as one long epoch does."""
+    results, (first, second) = [], (made_batches(5), made_batches(2, seed=1))
+    torch.set_num_threads(2)
     for mode in ("al", *MODES):
         model = dense_model(layers)
-        record = train_epoch(model, made_batches(5), mode, workers, seed=7)
-        results[mode] = state_of(model), record.losses
-        assert record.losses.shape == (5, layers, 2)
-        assert int(model.batches_trained) == 5
-    for mode in MODES:
-        assert not differences(results["al"][0], results[mode][0])
-        assert torch.equal(results["al"][1], results[mode][1])
+        for batches in (first, second):
+            with torch.no_grad():
+                record = train_epoch(model, batches, mode, workers, seed=7)
+                assert not torch.is_grad_enabled()
+            assert record.losses.shape == (len(batches), layers, 2)
+        assert int(model.batches_trained) == 7
+        results.append(state_of(model) | {"losses": record.losses})
+    assert torch.get_num_threads() == 2, "the caller's"
+    assert all(not differences(results[0], other) for other in results[1:])
+    model = dense_model(layers)
+    train_epoch(model, first + second, "al_pipeline", workers, seed=7)
+    assert not differences(state_of(model), {name: results[0][name] for name in state_of(model)})
 
 
 def test_negative_control_one_generator_for_all(monkeypatch):
-    """With dropout drawn from torch's shared generator, random orders do not end in the same
-    bits."""
+    """Dropout drawn from torch's shared generator: random orders do not end in the same bits."""
     monkeypatch.setattr("alkit.al.stages.random_from", lambda *key: nullcontext())
-    assert any(_interleaving(seed) for seed in range(20))
+    assert any(_differs(seed, threads=False) for seed in range(20))
 
 
 def test_negative_control_a_missing_edge(monkeypatch):
     """Without the wait for the update, some order reads old weights."""
     monkeypatch.setattr("alkit.engine.local.validate", lambda schedule: None)  # would refuse it
-    layers, batches = 3, made_batches(4)
-    expected, _ = _trained_single(layers, batches, 0)
-    good = schedules.al_fm(layers)
+    batches, good = made_batches(4), schedules.al_fm(3)
 
     def edges(task):
         return tuple(edge for edge in good.edges(task) if edge.task.kind != "update")
 
     def differs(seed):
-        model = dense_model(layers)
-        epoch = Epoch(model, 0, True)
+        run = partial(run_single, choose=random.Random(seed).randrange)
         try:
-            run_single(
-                replace(good, edges=edges),
-                epoch.stages,
-                batches,
-                choose=random.Random(seed).randrange,
-            )
+            other = _trained(3, batches, 0, run, replace(good, edges=edges))
         except RuntimeError:  # a forward in between: backward or update finds nothing of its own
             return True
-        return bool(differences(expected, state_of(model)))
+        return bool(differences(_trained(3, batches, 0), other))
 
     assert any(differs(seed) for seed in range(20))
-
-
-def test_a_second_epoch_draws_other_noise_and_resumes_from_the_state_dict():
-    one, other = dense_model(2), dense_model(2)
-    for batches in (made_batches(3), made_batches(2, seed=1)):
-        train_epoch(one, batches, "al")
-    train_epoch(other, made_batches(3) + made_batches(2, seed=1), "al_pipeline", 2)
-    assert not differences(state_of(one), state_of(other))
 
 
 class _Failing:
@@ -321,15 +286,6 @@ def test_back_pressure(capacity, free):
     assert max(ahead) <= 2 + 1 + capacity + 2
 
 
-def test_threads_and_grad_mode_of_the_caller_are_kept():
-    torch.set_num_threads(2)
-    with torch.no_grad():
-        for mode in ("al", "al_pipeline"):
-            train_epoch(dense_model(2), made_batches(3), mode, 2)
-        assert not torch.is_grad_enabled()
-    assert torch.get_num_threads() == 2
-
-
 def test_the_mailbox_and_the_board_stay_small():
     schedule = schedules.al_pipeline(2)
     epoch = Epoch(dense_model(2), 0, True)
@@ -340,3 +296,12 @@ def test_the_mailbox_and_the_board_stay_small():
             run.perform(task, 0)
         assert len(run.done) <= 1
         assert len(run.mail) <= 1
+
+
+def test_the_profiler_sees_the_tasks_of_all_workers():
+    every_thread = _ExperimentalConfig(profile_all_threads=True)
+    with profile(activities=[ProfilerActivity.CPU], experimental_config=every_thread) as seen:
+        train_epoch(dense_model(2), made_batches(2), "al_pipeline", cuts=[1])
+    names = {event.key for event in seen.key_averages()}
+    kinds = ("forward", "backward", "update")
+    assert {f"alkit {kind} {layer}" for kind in kinds for layer in (0, 1)} <= names

@@ -60,13 +60,17 @@ def test_the_slow_block_is_found_and_the_model_untouched(make, busy, monkeypatch
     assert all(torch.equal(before[name], after[name]) for name in before)
 
 
-def test_bytes_by_hand():
+def test_bytes_by_hand_and_costs_for_the_clock():
     model = to_bp(_blocks((0.0,)), 3, torch.zeros(2, 5))
     first, head = profile(model, _batches(batch=8), progress=False)
     assert first.output_bytes == 8 * 5 * 4
     assert first.saved_bytes == 8 * 5 * 4  # a linear layer keeps its input
     assert first.parameter_bytes == (5 * 5 + 5) * 4
     assert head.output_bytes == 0  # the loss goes nowhere
+    costs = [BlockCost(1.0, 2.0, 0.5), BlockCost(1.0, 2.0, 0.5)]
+    assert simulate(al(2), durations(costs), 4).span_s == pytest.approx(4 * 7.0)
+    with pytest.raises(ValueError, match="give 3 or more"):
+        profile(model, _batches(2), progress=False)
 
 
 def _plain():
@@ -92,14 +96,3 @@ def test_block_by_block_is_backprop(make):
     model.loss(*batch).backward()
     expected = [p.grad for p in model.parameters()]
     assert all(torch.equal(a, b) for a, b in zip(seen, expected, strict=True))
-
-
-def test_costs_feed_the_clock():
-    costs = [BlockCost(1.0, 2.0, 0.5), BlockCost(1.0, 2.0, 0.5)]
-    assert simulate(al(2), durations(costs), 4).span_s == pytest.approx(4 * 7.0)
-
-
-def test_too_few_batches():
-    model = to_bp(_blocks((0.0,)), 3, torch.zeros(2, 5))
-    with pytest.raises(ValueError, match="give 3 or more"):
-        profile(model, _batches(2), progress=False)

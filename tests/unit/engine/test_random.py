@@ -12,17 +12,9 @@ from alkit.models.transformer import EncoderBlock
 X = torch.randn(4, 5, 8)
 
 
-def _attention():
-    torch.manual_seed(1)
-    layer = nn.MultiheadAttention(8, 2, dropout=0.5, batch_first=True)
-    return layer(X, X, X)[0]
-
-
-def _lstm():
-    torch.manual_seed(1)
-    return nn.LSTM(8, 8, 2, dropout=0.5, batch_first=True)(X)[0]
-
-
+# made once, so that only what a forward draws is left to differ
+ATTENTION = nn.MultiheadAttention(8, 2, dropout=0.5, batch_first=True)
+LSTM = nn.LSTM(8, 8, 2, dropout=0.5, batch_first=True)
 DRAWS = {
     "dropout": lambda: F.dropout(X, 0.5),
     "dropout2d": lambda: F.dropout2d(X[None], 0.5),
@@ -32,59 +24,22 @@ DRAWS = {
     "randperm": lambda: torch.randperm(50),
     "normal_": lambda: torch.empty(5).normal_(),
     "multinomial": lambda: torch.multinomial(torch.ones(50), 9),
-    "attention": _attention,
-    "lstm": _lstm,
+    "attention": lambda: ATTENTION(X, X, X)[0],
+    "lstm": lambda: LSTM(X)[0],
 }
 
 
 @pytest.mark.parametrize("name", DRAWS)
-def test_a_draw_is_a_function_of_the_key(name):
+def test_a_draw_is_a_function_of_the_key_and_leaves_the_global_generator_alone(name):
     drawn = []
     for key in ((0, 1), (0, 1), (0, 2)):
         torch.rand(3)  # the global generator moves on in between
+        before = torch.get_rng_state()
         with random_from(*key):
             drawn.append(DRAWS[name]())
-    if name not in ("attention", "lstm"):
-        assert not torch.equal(drawn[0], drawn[2])
+        assert torch.equal(before, torch.get_rng_state())
     assert torch.equal(drawn[0], drawn[1])
-
-
-def test_dropout_inside_attention_is_caught():
-    # weights drawn before, so that only the dropout of the forward is left to differ
-    layer = nn.MultiheadAttention(8, 2, dropout=0.5, batch_first=True)
-    with random_from(0, 1):
-        one = layer(X, X, X)[0]
-    with random_from(0, 2):
-        other = layer(X, X, X)[0]
-    assert not torch.equal(one, other)
-
-
-def test_fused_attention_without_dropout_draws_nothing():
-    q = torch.randn(2, 1, 4, 8)
-    expected = torch.nn.functional.scaled_dot_product_attention(q, q, q)
-    with random_from(0):
-        made = torch.nn.functional.scaled_dot_product_attention(q, q, q, dropout_p=0.0)
-    assert torch.equal(made, expected)
-
-
-def test_a_transformer_trains_without_dropout():
-    block = EncoderBlock(8, 2, 16, dropout=0.0)
-    x, mask = torch.randn(2, 3, 8), torch.ones(2, 3, dtype=torch.bool)
-    with random_from(0):
-        block((x, mask))[0].sum().backward()
-
-
-def test_a_caller_s_own_generator_is_left_alone():
-    expected = torch.rand(3, generator=torch.Generator().manual_seed(5))
-    with random_from(0):
-        assert torch.equal(torch.rand(3, generator=torch.Generator().manual_seed(5)), expected)
-
-
-def test_global_generator_is_untouched():
-    before = torch.get_rng_state()
-    with random_from(0):
-        F.dropout(X, 0.5)
-    assert torch.equal(before, torch.get_rng_state())
+    assert name == "lstm" or not torch.equal(drawn[0], drawn[2])
 
 
 def test_seeds_are_spread_and_stable():
@@ -116,13 +71,19 @@ def test_coins_are_fair_and_follow_the_key(p):
         assert not torch.equal(coins, draw(2))
 
 
-def test_coins_refuse_what_is_no_probability():
-    with random_from(0), pytest.raises(ValueError, match=r"p is 1\.5"):
-        torch.empty(3).bernoulli_(1.5)
-
-
-def test_what_takes_no_generator_is_refused_on_the_cpu():
-    q = torch.randn(2, 1, 4, 8)
-    attend = torch.ops.aten._scaled_dot_product_efficient_attention
-    with random_from(0), pytest.raises(RuntimeError, match="leave out of torch.compile what draws"):
-        attend(q, q, q, None, False, 0.5)
+def test_what_needs_no_chance_of_ours_is_left_alone():
+    """Attention without dropout, a caller's own generator; what can't be keyed is refused."""
+    q, x = torch.randn(2, 1, 4, 8), torch.randn(2, 3, 8)
+    attend = torch.nn.functional.scaled_dot_product_attention
+    expected = attend(q, q, q), torch.rand(3, generator=torch.Generator().manual_seed(5))
+    block = EncoderBlock(8, 2, 16, dropout=0.0)
+    unkeyed = torch.ops.aten._scaled_dot_product_efficient_attention
+    with random_from(0):
+        assert torch.equal(attend(q, q, q, dropout_p=0.0), expected[0])
+        own = torch.rand(3, generator=torch.Generator().manual_seed(5))
+        assert torch.equal(own, expected[1])
+        block((x, torch.ones(2, 3, dtype=torch.bool)))[0].sum().backward()
+        with pytest.raises(RuntimeError, match="leave out of torch.compile what draws"):
+            unkeyed(q, q, q, None, False, 0.5)
+        with pytest.raises(ValueError, match=r"p is 1\.5"):
+            torch.empty(3).bernoulli_(1.5)

@@ -12,38 +12,36 @@ from alkit.engine.rates import rate_at, rates, scheduled
 from tests.helpers import WIDTH, dense_model
 
 
-def test_cosine_of_the_publication_worked_by_hand():
+def test_cosine_is_the_publication_s_and_torch_s():
     found = [rate_at(1e-4, "cosine", epoch, 4, 0.1) for epoch in range(4)]
     q = [1.0, (1 + math.sqrt(0.5)) / 2, 0.5, (1 - math.sqrt(0.5)) / 2]
     assert found == pytest.approx([1e-4 * each + 1e-5 * (1 - each) for each in q], rel=1e-12)
     assert found[0] == 1e-4
-    last = rate_at(1e-4, "cosine", 199, 200, 0.1)
-    assert 1e-5 < last < 1.001e-5
-
-
-def test_torch_agrees_on_cosine():
-    weights = [nn.Parameter(torch.zeros(1))]
-    optimizer = torch.optim.SGD(weights, lr=0.3)
+    assert 1e-5 < rate_at(1e-4, "cosine", 199, 200, 0.1) < 1.001e-5
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.3)
     oracle = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=7, eta_min=0.03)
     for epoch in range(7):
         assert rate_at(0.3, "cosine", epoch, 7, 0.1) == pytest.approx(oracle.get_last_lr()[0])
         optimizer.step()
         oracle.step()
-
-
-def test_constant_is_exactly_the_base():
     assert {rate_at(2.5e-4, "constant", epoch, 20, 0.1) for epoch in range(20)} == {2.5e-4}
 
 
-def test_both_optimisers_of_every_layer_keep_their_ratio():
+def test_both_optimisers_of_every_layer_keep_their_ratio_and_get_their_rates_back():
     model = dense_model(3)
     model.set_lr("ae", 4e-2)
-    with scheduled(model, "cosine", 4, 0.1) as own:
-        assert own.start_epoch(2) == pytest.approx(0.55e-2)
-        for layer in model:
-            for group, base in (("enc", 1e-2), ("ae", 4e-2)):
-                (held,) = layer.optimizers[group].param_groups
-                assert held["lr"] == pytest.approx(0.55 * base)
+    base = rates(model)
+    assert list(base) == [f"{layer}.{side}.0" for layer in range(3) for side in ("enc", "ae")]
+
+    def halfway():
+        with scheduled(model, "cosine", 4, 0.1) as own:
+            assert own.start_epoch(2) == pytest.approx(0.55e-2)
+            assert rates(model) == pytest.approx({name: 0.55 * lr for name, lr in base.items()})
+            raise KeyError("also after an error")
+
+    with pytest.raises(KeyError, match="also after an error"):
+        halfway()
+    assert rates(model) == base
 
 
 def test_backprop_keeps_the_ratio_of_its_parameter_groups():
@@ -58,39 +56,6 @@ def test_backprop_keeps_the_ratio_of_its_parameter_groups():
         assert list(rates(model).values()) == pytest.approx([0.05, 0.1])
 
 
-def test_base_rates_come_back_also_after_an_error():
-    model = dense_model(2)
-    base = rates(model)
-    with pytest.raises(KeyError, match="halfway"):
-        _fail_halfway(model)
-    assert rates(model) == base == dict.fromkeys(["0.enc.0", "0.ae.0", "1.enc.0", "1.ae.0"], 1e-2)
-
-
-def _fail_halfway(model):
-    base = rates(model)
-    with scheduled(model, "cosine", 3, 0.1) as own:
-        own.start_epoch(2)
-        assert rates(model) != base
-        raise KeyError("halfway")
-
-
-@pytest.mark.parametrize(
-    ("scheduler", "end_factor", "message"),
-    [
-        ("cosinus", 0.1, "unknown scheduler 'cosinus': give constant, cosine, or what makes one"),
-        ("cosine", -0.1, "end_factor is -0.1: it must be finite and not negative"),
-        ("cosine", math.nan, "end_factor is nan"),
-        ("cosine", math.inf, "end_factor is inf"),
-    ],
-)
-def test_bad_schedulers(scheduler, end_factor, message):
-    with (
-        pytest.raises(ValueError, match=message),
-        scheduled(dense_model(1), scheduler, 3, end_factor),
-    ):
-        pass
-
-
 # ---- torch's own, in every method
 
 METHODS = ("bp", "al", "al_pipeline", "pipedream", "fr", "1f1b", "gpipe", "elastic", "dtp")
@@ -102,29 +67,19 @@ def fitted(method, every, made, epochs=3, **options):
     """Train on 20 samples in batches of 8, the last one smaller, and keep all rates."""
     torch.manual_seed(0)
     hidden = [nn.Sequential(nn.Linear(6, 6), nn.Tanh()) for _ in range(2)]
-    model = nn.Sequential(*hidden, nn.Linear(6, 3))
-    x = torch.randn(20, 6)
-    kept = []
+    x, kept = torch.randn(20, 6), []
 
     def optimizer(parameters, lr):
-        found = torch.optim.SGD(parameters, lr=lr)
-        own = []
+        found, own = torch.optim.SGD(parameters, lr=lr), []
         kept.append(own)
         found.register_step_pre_hook(lambda made, *_: own.append(made.param_groups[0]["lr"]))
         return found
 
-    options = {"optimizer": optimizer, "lr": 0.1, "scheduler": made} | options
-    record = alkit.fit(
-        model,
-        (x, x[:, :3].argmax(1)),
-        method=method,
-        epochs=epochs,
-        batch_size=8,
-        scheduler_every=every,
-        progress=False,
-        **options,
-    )
-    return record, kept
+    options = {"optimizer": optimizer, "lr": 0.1, "scheduler": made, "batch_size": 8} | options
+    options |= {"epochs": epochs, "scheduler_every": every, "progress": False}
+    data = x, x[:, :3].argmax(1)
+    record = alkit.fit(nn.Sequential(*hidden, nn.Linear(6, 3)), data, method=method, **options)
+    return record, [own for own in kept if own]
 
 
 @pytest.mark.parametrize("every", LR)
@@ -133,9 +88,8 @@ def test_a_factory_of_torchs_schedulers_sets_the_rates_of_all_steps(method, ever
     record, kept = fitted(method, every, lambda own: LR[every](own, **OPTIONS[every]))
     by_step = [0.1, 0.1, 0.01, 0.01, 1e-3, 1e-3, 1e-4, 1e-4, 1e-5]
     expected = by_step if every == "batch" else [0.1] * 3 + [0.05] * 3 + [0.025] * 3
-    steps = [own for own in kept if own]
-    assert steps
-    for own in steps:
+    assert kept
+    for own in kept:
         assert own == pytest.approx(expected, rel=1e-9)
     assert record.history.lr.tolist() == pytest.approx(expected[::3])
 
@@ -151,53 +105,28 @@ def test_split_learning_has_a_rate_a_round(method):
         fitted(method, "batch", lambda own: LR["epoch"](own, gamma=0.5))
 
 
-@pytest.mark.parametrize(
-    "made",
-    [
-        lambda own: torch.optim.lr_scheduler.OneCycleLR(own, max_lr=0.3, total_steps=12),
-        lambda own: torch.optim.lr_scheduler.MultiStepLR(own, [4, 7]),
-    ],
-)
+def one_cycle(own):
+    return torch.optim.lr_scheduler.OneCycleLR(own, max_lr=0.3, total_steps=12)
+
+
 @pytest.mark.parametrize("method", ["bp", "al_pipeline", "pipedream", "elastic", "dtp"])
-def test_a_resumed_run_goes_on_with_its_rates(method, made, tmp_path):
-    """Stopped after an epoch of three, by a checkpoint."""
-    whole, kept = fitted(method, "batch", made, epochs=4)
-    stop = StopAfter(2)
-    with pytest.raises(KeyboardInterrupt):
-        fitted(
-            method,
-            "batch",
-            made,
-            4,
-            checkpoint=tmp_path / "run.pt",
-            metrics={"stop": stop},
-            validation=(torch.zeros(2, 6), torch.tensor([0, 1])),
-        )
-    stop.left = 99
-    again, rest = fitted(
-        method,
-        "batch",
-        made,
-        4,
-        checkpoint=tmp_path / "run.pt",
-        metrics={"stop": stop},
-        validation=(torch.zeros(2, 6), torch.tensor([0, 1])),
-    )
-    pairs = zip([r for r in kept if r], [r for r in rest if r], strict=True)
-    assert all(one[3:] == other for one, other in pairs)
+def test_a_resumed_run_goes_on_with_its_rates(method, tmp_path):
+    """Stopped after an epoch of four, by a checkpoint."""
+    whole, kept = fitted(method, "batch", one_cycle, epochs=4)
+    looks = []
 
-
-class StopAfter:
-    """A metric that interrupts its second look."""
-
-    def __init__(self, left):
-        self.left = left
-
-    def __call__(self, scores, y):
-        self.left -= 1
-        if not self.left:
+    def stop(scores, y):
+        looks.append(1)
+        if len(looks) == 2:
             raise KeyboardInterrupt
         return 0.0
+
+    options = {"checkpoint": tmp_path / "run.pt", "metrics": {"stop": stop}, "epochs": 4}
+    options["validation"] = torch.zeros(2, 6), torch.tensor([0, 1])
+    with pytest.raises(KeyboardInterrupt):
+        fitted(method, "batch", one_cycle, **options)
+    _, rest = fitted(method, "batch", one_cycle, **options)
+    assert [one[3:] for one in kept] == rest
 
 
 def test_a_plateau_looks_at_the_epochs_loss():
@@ -208,24 +137,21 @@ def test_a_plateau_looks_at_the_epochs_loss():
     assert record.history.lr.tolist() == pytest.approx([0.1, 0.1, 0.01, 1e-3])
 
 
-@pytest.mark.parametrize(
-    ("scheduler", "every", "message"),
-    [
-        (
-            torch.optim.lr_scheduler.ConstantLR(torch.optim.SGD([torch.zeros(1)], 0.1)),
-            "epoch",
-            "is a ConstantLR of its own optimiser",
-        ),
-        (lambda own: own, "epoch", "makes SGD.*must return one of torch's schedulers"),
-        ("cosine", "batch", "'cosine' goes by epochs"),
-        ("cosine", "step", "scheduler_every is 'step': give epoch or batch"),
-    ],
-)
-def test_what_is_no_scheduler_is_refused(scheduler, every, message):
+OF_ITS_OWN = torch.optim.lr_scheduler.ConstantLR(torch.optim.SGD([torch.zeros(1)], 0.1))
+REFUSED = [
+    ("cosinus", {}, "unknown scheduler 'cosinus': give constant, cosine, or what makes one"),
+    ("cosine", {"end_factor": -0.1}, "end_factor is -0.1: it must be finite and not negative"),
+    ("cosine", {"end_factor": math.nan}, "end_factor is nan"),
+    ("cosine", {"end_factor": math.inf}, "end_factor is inf"),
+    (OF_ITS_OWN, {}, "is a ConstantLR of its own optimiser"),
+    (lambda own: own, {}, "makes SGD.*must return one of torch's schedulers"),
+    ("cosine", {"every": "batch"}, "'cosine' goes by epochs"),
+    ("cosine", {"every": "step"}, "scheduler_every is 'step': give epoch or batch"),
+    ("constant", {"schedule": "cosine"}, "give scheduler='cosine'"),
+]
+
+
+@pytest.mark.parametrize(("scheduler", "options", "message"), REFUSED)
+def test_what_is_no_scheduler_is_refused(scheduler, options, message):
     with pytest.raises((TypeError, ValueError), match=message):
-        fitted("bp", every, scheduler)
-
-
-def test_the_other_word_is_named():
-    with pytest.raises(TypeError, match="give scheduler='cosine'"):
-        fitted("bp", "epoch", "constant", schedule="cosine")
+        fitted(**{"method": "bp", "every": "epoch", "made": scheduler} | options)

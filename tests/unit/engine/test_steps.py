@@ -1,8 +1,5 @@
 """Accumulation, clipping, scaling: against plain torch; losses that are looked at late."""
 
-import copy
-from functools import partial
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -81,12 +78,11 @@ def test_layers_accumulate_the_mean_gradient():
     for left, right in ((a, b), (c, d)):
         other[0](left, right)
         other[0].backward()
-        before = copy.deepcopy(list(other.parameters()))
+        before = [p.detach().clone() for p in other.parameters()]
         other[0].update()
-        moved = any(not torch.equal(p, was) for p, was in zip(other.parameters(), before))  # noqa: B905
-        assert moved == (left is c)
-    for mine, theirs in zip(one.parameters(), other.parameters(), strict=True):
-        assert torch.allclose(mine.grad, theirs.grad, atol=1e-6)
+        assert all(map(torch.equal, other.parameters(), before)) == (left is a)
+    mine, theirs = ([p.grad for p in model.parameters()] for model in (one, other))
+    torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-6)
 
 
 def test_ranks_step_with_what_is_held_at_an_epoch_s_end():
@@ -100,10 +96,9 @@ def test_an_overflow_leaves_a_step_out_and_halves_the_scale():
     model = dense_model(1)
     scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
     model[0].steps = Steps(scaler=scaler)
-    (a, b), before = made_batches(1)[0], None
-    before = copy.deepcopy(dict(model.named_parameters()))
-    model[0](a, b)
+    model[0](*made_batches(1)[0])
     model[0].backward()
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
     model[0].enc.f[0].weight.grad[0, 0] = torch.inf
     model[0].update()
     assert scaler.get_scale() == 2.0
@@ -172,41 +167,33 @@ class _Elsewhere(torch.Tensor):
 
 
 def test_an_accelerator_s_losses_are_fetched_many_at_once_and_name_their_batch():
-    seen = LossLog(lambda *what: FloatingPointError(what))
+    """Those on the CPU are looked at at once."""
+    seen, here = (LossLog(lambda *what: FloatingPointError(what)) for _ in range(2))
     for batch in range(LOOK_EVERY - 1):
         row = torch.tensor([1.0, torch.nan if batch == 5 else 2.0])
         seen.note(row.as_subclass(_Elsewhere))
     assert (len(seen.seen), len(seen)) == (0, LOOK_EVERY - 1)
     with pytest.raises(FloatingPointError, match=r"\(5, 1, nan\)"):
         seen.note(torch.ones(2).as_subclass(_Elsewhere))
-
-
-def test_a_loss_on_the_cpu_is_looked_at_at_once():
-    seen = LossLog(lambda *what: FloatingPointError(what))
-    seen.note(torch.ones(1))
+    here.note(torch.ones(1))
     with pytest.raises(FloatingPointError, match=r"\(1, 0, inf\)"):
-        seen.note(torch.tensor([torch.inf]))
+        here.note(torch.tensor([torch.inf]))
 
 
 @pytest.mark.filterwarnings("ignore")  # torch's tracer looks at gradients that are not there
 @pytest.mark.parametrize("method", ["bp", "al_pipeline", "pipedream"])
 def test_compiled_blocks_train_alike(method, monkeypatch):
     """By a backend that runs what was traced as it is; the default one has a test of its own."""
-    compiled: list = []
     torch._dynamo.reset()
-    monkeypatch.setattr(
-        nn.Module, "compile", lambda block: nn_compile(block, backend=partial(_traced, compiled))
-    )
+    compiled, own = [], nn.Module.compile
+
+    def traced(graph, inputs):
+        compiled.append(graph)
+        return graph.forward
+
+    monkeypatch.setattr(nn.Module, "compile", lambda block: own(block, backend=traced))
     plain, fast = fitted(method), fitted(method, compile=True)
     assert torch.allclose(plain.losses, fast.losses, rtol=1e-5)
     assert compiled
-    names = [name for name, _ in plain.model.named_parameters()]
-    assert [name for name, _ in fast.model.named_parameters()] == names
-
-
-nn_compile = nn.Module.compile
-
-
-def _traced(compiled, graph, inputs):
-    compiled.append(graph)
-    return graph.forward
+    names = [[name for name, _ in each.model.named_parameters()] for each in (plain, fast)]
+    assert names[0] == names[1]

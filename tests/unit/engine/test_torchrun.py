@@ -25,21 +25,18 @@ def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+def said_by(script: Path, check: bool) -> subprocess.CompletedProcess[str]:
+    own = {"env": machines.environment(), "timeout": machines.LIMIT_S, "check": check}
+    return subprocess.run([sys.executable, str(script)], capture_output=True, text=True, **own)
+
+
 @pytest.fixture(scope="module")
 def alone(script: Path) -> str:
     """Return the loss of the same script in one process, on threads."""
     code = script.read_text().replace("with alkit.torchrun_group():", "if True:")
     code = code.replace("dist.get_rank()", "0").replace('executor="ranks"', "workers=2")
     (script.parent / "alone.py").write_text(code)
-    done = subprocess.run(
-        [sys.executable, str(script.parent / "alone.py")],
-        env=machines.environment(),
-        capture_output=True,
-        text=True,
-        timeout=machines.LIMIT_S,
-        check=True,
-    )
-    return _loss(done.stdout)
+    return _loss(said_by(script.parent / "alone.py", check=True).stdout)
 
 
 def _loss(output: str) -> str:
@@ -63,12 +60,5 @@ def test_torchrun_on_two_machines(script, alone):
 
 
 def test_without_torchrun_it_says_how(script):
-    done = subprocess.run(
-        [sys.executable, str(script)],
-        env=machines.environment(),
-        capture_output=True,
-        text=True,
-        timeout=machines.LIMIT_S,
-        check=False,
-    )
-    assert "torchrun has not started this process: torchrun --nproc-per-node=2" in done.stderr
+    said = "torchrun has not started this process: torchrun --nproc-per-node=2"
+    assert said in said_by(script, check=False).stderr

@@ -47,23 +47,15 @@ def _by_hand():
     return losses
 
 
-@pytest.mark.parametrize("executor", [run_single, run_threads])
-def test_it_is_the_plain_loop(executor):
+def _trained(executor):
     blocks, batches = _made()
-    losses = _toy().train(blocks, cross_entropy, batches, executor)
-    assert losses == pytest.approx(_by_hand(), rel=1e-12)
+    return _toy().train(blocks, cross_entropy, batches, executor)
 
 
-def _on_ranks():
-    blocks, batches = _made()
-    return _toy().train(blocks, cross_entropy, batches, run_ranks)
-
-
-def test_ranks_end_in_the_same_numbers():
-    assert launch(_on_ranks, ranks=3)[2] == pytest.approx(_by_hand(), rel=1e-12)
-
-
-def test_its_promise_its_clock_and_its_length():
+def test_it_is_the_plain_loop_on_all_executors():
+    expected = pytest.approx(_by_hand(), rel=1e-12)
+    assert _trained(run_single) == _trained(run_threads) == expected
+    assert launch(_trained, run_ranks, ranks=3)[2] == expected
     schedule = _toy().late_last(3)
     assert validate(schedule).staleness == (0, 0, 1)
     assert simulate(schedule, lambda task: 1.0, 4).span_s > 0

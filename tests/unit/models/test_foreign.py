@@ -14,7 +14,6 @@ pictures = torch.randn(6, 3, 32, 32, generator=torch.Generator().manual_seed(0))
 tokens = torch.randint(1, 40, (6, 7), generator=torch.Generator().manual_seed(1))
 mask = torch.ones_like(tokens)
 mask[1::2, 4:] = 0
-y = torch.arange(6) % CLASSES
 TEXT = {"input_ids": tokens, "attention_mask": mask, "token_type_ids": tokens % 2}
 
 
@@ -66,10 +65,15 @@ def made(network):
     return network()
 
 
-@pytest.mark.parametrize("network", NETWORKS, ids=lambda network: network.__name__)
+def densenet():
+    """No network that is known: cut by its graph."""
+    return torchvision.models.densenet121(num_classes=CLASSES), pictures
+
+
+@pytest.mark.parametrize("network", [*NETWORKS, densenet], ids=lambda network: network.__name__)
 def test_blocks_compute_what_the_network_does(network):
     net, x = made(network)
-    blocks = alkit.blocks(net.eval())
+    blocks = [block.eval() for block in alkit.blocks(net.eval())]
     out = x
     for block in blocks:
         out = block(out)
@@ -80,19 +84,6 @@ def test_blocks_compute_what_the_network_does(network):
     assert len(blocks) >= 4
 
 
-@pytest.mark.parametrize("network", NETWORKS, ids=lambda network: network.__name__)
-@pytest.mark.parametrize("method", ["bp", "al_pipeline", "pipedream"])
-def test_a_network_as_it_is_trains_by_any_method(network, method):
-    net, x = made(network)
-    before = [p.detach().clone() for p in net.parameters()]
-    own = {"num_classes": CLASSES} if method != "pipedream" else {}
-    batches = [(x, y), (x, y)]
-    record = alkit.fit(net, batches, method=method, lr=1e-3, progress=False, **own)
-    assert torch.isfinite(record.losses).all()
-    moved = [not torch.equal(p, was) for p, was in zip(net.parameters(), before, strict=True)]
-    assert sum(moved) > 0.8 * len(moved)
-
-
 def test_a_tokenizer_s_dictionary_may_lack_what_is_optional():
     net, _ = made(bert)
     start = alkit.blocks(net.eval())[0]
@@ -100,14 +91,3 @@ def test_a_tokenizer_s_dictionary_may_lack_what_is_optional():
     assert torch.equal(whole[0], some[0])
     assert torch.equal(some[1], mask.bool())
     assert start(tokens)[1].all()
-
-
-def test_another_network_is_cut_by_its_graph():
-    network = torchvision.models.densenet121(num_classes=7).eval()
-    x = torch.randn(2, 3, 32, 32)
-    blocks = [block.eval() for block in alkit.blocks(network)]
-    assert len(blocks) == 4
-    expected, made = network(x), x
-    for block in blocks:
-        made = block(made)
-    assert torch.equal(made, expected)

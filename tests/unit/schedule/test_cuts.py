@@ -27,12 +27,6 @@ def test_against_brute_force(seed):
         assert _worst(costs, cuts) == pytest.approx(best)
 
 
-@pytest.mark.parametrize("groups", [0, 4])
-def test_impossible_numbers(groups):
-    with pytest.raises(ValueError, match="give 1 to 3"):
-        balanced_cuts([1, 1, 1], groups)
-
-
 def _random_costs(rng, blocks):
     return [
         BlockCost(rng.choice([1, 2, 3]), rng.choice([0, 2]), 1, rng.choice([1, 2, 4]),
@@ -72,8 +66,3 @@ def test_straight_cuts_against_brute_force(seed):
         found = straight_cuts(costs, groups, **options)
         best = min(one for one in judged if one)
         assert _judged(costs, found, bandwidth, memory, ways) == best
-
-
-def test_without_limits_the_step_is_that_of_balanced_cuts():
-    costs = [BlockCost(s, 0.0, 0.0) for s in (3.0, 1.0, 1.0, 2.0, 2.0)]
-    assert straight_cuts(costs, 2) == balanced_cuts([c.seconds for c in costs], 2)

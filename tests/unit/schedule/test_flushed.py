@@ -1,10 +1,11 @@
-"""Pipelines of backprop: valid, their known makespans, and how much each stage holds."""
+"""Pipelines of backprop and target propagation: valid, their makespans, and what stages hold."""
 
 import pytest
 
 from alkit.schedule.clock import simulate
 from alkit.schedule.flushed import gpipe, one_f_one_b, zero_bubble
-from alkit.schedule.task import ScheduleError, Task
+from alkit.schedule.targets import target_propagation
+from alkit.schedule.task import Task
 from alkit.schedule.validate import validate
 
 MAKERS = [gpipe, one_f_one_b, zero_bubble]
@@ -21,6 +22,7 @@ def _span(schedule, batches=1):
 @pytest.mark.parametrize(("stages", "micro"), SIZES)
 def test_valid_and_without_staleness(make, stages, micro):
     assert set(validate(make(stages, micro), 3).staleness) == {0}
+    assert Task("update", 0, 0) in make(stages, micro).waits(Task("forward", 0, 1)), "the flush"
 
 
 @pytest.mark.parametrize("make", [gpipe, one_f_one_b])
@@ -63,12 +65,22 @@ def test_a_row_of_each_drawing():
     assert row(zero_bubble(3, 4), 1) == "F0 F1 i0 F2 i1 w0 F3 i2 w1 i3 w2 w3"
 
 
-@pytest.mark.parametrize("make", MAKERS)
-def test_a_batch_starts_after_the_flush(make):
-    schedule = make(2, 3)
-    assert Task("update", 0, 0) in schedule.waits(Task("forward", 0, 1))
+TARGET_SECONDS = {"forward": 1.0, "learn": 20.0, "target": 2.0, "backward": 3.0, "update": 0.5}
 
 
-def test_impossible_numbers():
-    with pytest.raises(ScheduleError, match="micro is 0"):
-        gpipe(2, 0)
+@pytest.mark.parametrize("direct", [False, True])
+@pytest.mark.parametrize("blocks", [1, 2, 5])
+def test_it_is_a_schedule_without_stale_weights(blocks, direct):
+    report = validate(target_propagation(blocks, direct=direct))
+    assert report.staleness == (0,) * blocks
+
+
+@pytest.mark.parametrize(("direct", "targets"), [(False, 5), (True, 1)])
+def test_loops_of_all_blocks_run_at_once_and_targets_descend(direct, targets):
+    made = target_propagation(5, direct=direct)
+    found = simulate(made, lambda task: TARGET_SECONDS[task.kind], 1)
+    # all forwards, the loops at once, then targets one after the other, or each by its own map
+    assert found.span_s == pytest.approx(5 * 1 + 20 + targets * 2 + 3 + 0.5)
+    loops = [i for i in found.intervals if i.kind == "learn"]
+    assert len(loops) == 4  # the lowest block has no feedback to learn
+    assert max(i.start_s for i in loops) < min(i.end_s for i in loops)

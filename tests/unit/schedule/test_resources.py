@@ -1,11 +1,14 @@
-"""The clock of shared interpreter and devices against sums that can be done by hand."""
+"""Shared interpreters and devices against sums done by hand, and the best placement of layers."""
+
+from itertools import product
 
 import pytest
 
 from alkit.schedule.clock import simulate
 from alkit.schedule.task import al, al_fm, al_pipeline, block_by_block
+from studies import placement
 from studies.one_process import ALL_KINDS, Sharing, by_device, one_process
-from studies.placement import round_robin
+from studies.placement import best, contiguous, round_robin
 
 SECONDS = {"forward": 1.0, "backward": 3.0, "update": 2.0}
 
@@ -22,9 +25,7 @@ def on_devices(schedule, placement, seconds, batches, **machine):
 def test_one_worker_takes_the_sum_of_its_tasks(schedule):
     timeline = on_devices(schedule, [0, 1, 2], seconds, 2, sharing=Sharing(3.0, 1.0))
     assert timeline.span_s == pytest.approx(2 * 3 * 6)
-
-
-def test_on_one_device_al_fm_hides_nothing():
+    # on one device al_fm hides nothing
     assert on_devices(al_fm(4), [0] * 4, seconds, 1).span_s == pytest.approx(4 * 6)
 
 
@@ -84,10 +85,38 @@ def test_free_resources_agree_with_cores():
         assert ours.span_s == pytest.approx(plain.span_s)
 
 
-def test_bad_requests():
-    with pytest.raises(ValueError, match="batches is 0"):
-        on_devices(al(2), [0, 0], seconds, 0)
-    with pytest.raises(ValueError, match="give one of the two"):
-        simulate(al(2), seconds, 1, cores=2, machine=one_process(al(2), [0, 0]))
-    with pytest.raises(ValueError, match="1 devices for 2 stages"):
-        on_devices(al(2), [0], seconds, 1)
+COSTS = [3.0, 1.0, 4.0, 1.0, 5.0, 2.0, 2.0]
+
+
+def _load(costs):
+    """The busiest device, and a little for every hop from one device to another."""
+
+    def step_s(place):
+        devices = range(max(place) + 1)
+        loads = [sum(c for c, own in zip(costs, place, strict=True) if own == d) for d in devices]
+        hops = sum(a != b for a, b in zip(place, place[1:], strict=False))
+        return max(loads) + 0.01 * hops
+
+    return step_s
+
+
+def test_the_usual_ones():
+    assert contiguous(5, 2) == (0, 0, 0, 1, 1)
+    assert contiguous(2, 4) == (0, 2)
+    assert round_robin(5, 2) == (0, 1, 0, 1, 0)
+
+
+@pytest.mark.parametrize("devices", [1, 2, 3])
+def test_the_best_of_all(devices):
+    step_s = _load(COSTS)
+    found, seconds = best(step_s, len(COSTS), devices)
+    assert seconds == step_s(found)
+    assert seconds == min(step_s(p) for p in product(range(devices), repeat=len(COSTS)))
+
+
+def test_a_search_improves_on_the_usual_ones(monkeypatch):
+    monkeypatch.setattr(placement, "EVERY", 1)
+    step_s = _load(COSTS)
+    _, seconds = best(step_s, len(COSTS), 3)
+    usual = [step_s(contiguous(len(COSTS), 3)), step_s(round_robin(len(COSTS), 3))]
+    assert seconds < min(usual)

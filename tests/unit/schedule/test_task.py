@@ -1,9 +1,16 @@
-"""Schedules hold what they promise, and the validator finds what is broken."""
+"""Schedules hold what they promise, the validator finds what is broken, and free workers share."""
 
+import itertools
 from dataclasses import replace
+from itertools import count
 
 import pytest
 
+from alkit.delayed.schedules import schedule_for
+from alkit.schedule.clock import simulate
+from alkit.schedule.cuts import balanced_cuts
+from alkit.schedule.flushed import gpipe
+from alkit.schedule.targets import target_propagation
 from alkit.schedule.task import (
     Edge,
     ScheduleError,
@@ -14,8 +21,12 @@ from alkit.schedule.task import (
     al_pipeline,
     block_by_block,
     bp,
+    free_workers,
 )
+from alkit.schedule.urgency import WorkLeft
 from alkit.schedule.validate import validate
+from studies.one_process import one_process
+from studies.placement import round_robin
 
 ALL = [
     bp(),
@@ -47,30 +58,20 @@ def test_same_tasks_in_all_modes():
 
 
 def test_orders_are_lazy():
-    def endless():
-        batch = 0
-        while True:
-            yield batch
-            batch += 1
-
-    order = al_pipeline(3).order(1, endless())
-    assert next(order) == Task("forward", 1, 0)
+    assert next(al_pipeline(3).order(1, count())) == Task("forward", 1, 0)
 
 
-def _without(schedule, kind, dropped):
-    """The schedule with one edge left out."""
-
-    def edges(task):
-        kept = schedule.edges(task)
-        return tuple(edge for edge in kept if (task.kind, edge.task.kind) != (kind, dropped))
-
-    return replace(schedule, edges=edges)
+def _broken(good, edges):
+    """The schedule with other edges; `edges` gets a task and its own ones."""
+    return replace(good, edges=lambda task: tuple(edges(task, good.edges(task))))
 
 
 def test_a_missing_weight_edge_is_a_race():
-    broken = _without(al_fm(3), "forward", "update")
+    def edges(task, own):
+        return (e for e in own if (task.kind, e.task.kind) != ("forward", "update"))
+
     with pytest.raises(ScheduleError, match="could run at the same time"):
-        validate(broken)
+        validate(_broken(al_fm(3), edges))
 
 
 def test_staleness_beyond_the_promise():
@@ -89,43 +90,27 @@ def test_staleness_beyond_the_promise():
     assert validate(replace(late, staleness=1)).staleness == (1,)
 
 
-def _barrier(task):
-    return Edge("barrier", task)
+BACKWARD, LAST = Task("backward", 1, 1), Task("forward", 2, 1)
 
 
-MISNAMED = {
-    "data": Edge("data", Task("update", 1, 1)),  # of its own stage
-    "order": Edge("order", Task("forward", 0, 1)),  # of another stage
-    "weights": Edge("weights", Task("update", 0, 0)),
-    "room": Edge("room", Task("forward", 2, 0)),  # takes nothing that a forward of stage 1 makes
-}
+@pytest.mark.parametrize(
+    ("task", "kind", "other", "message"),
+    [
+        (BACKWARD, "data", Task("update", 1, 1), "which is no data edge: it"),  # of its own stage
+        (BACKWARD, "order", Task("forward", 0, 1), "which is no order edge: it"),  # of another's
+        (BACKWARD, "weights", Task("update", 0, 0), "which is no weights edge: it"),
+        # takes nothing that a forward of stage 1 makes
+        (BACKWARD, "room", Task("forward", 2, 0), "which is no room edge: it"),
+        (LAST, "data", Task("forward", 0, 1), "two data edges"),
+        (LAST, "hope", Task("forward", 0, 1), "unknown edge 'hope': give data, order"),
+    ],
+)
+def test_an_edge_is_what_it_is_called(task, kind, other, message):
+    def edges(each, own):
+        return [*own, Edge(kind, other)] if each == task else own
 
-
-@pytest.mark.parametrize("kind", MISNAMED)
-def test_an_edge_is_what_it_is_called(kind):
-    good = al_pipeline(3)
-
-    def edges(task):
-        own = (MISNAMED[kind],) if task == Task("backward", 1, 1) else ()
-        return *good.edges(task), *own
-
-    with pytest.raises(ScheduleError, match=f"which is no {kind} edge: it"):
-        validate(replace(good, edges=edges))
-
-
-def test_one_payload_and_known_kinds():
-    good, first = al_pipeline(3), Task("forward", 0, 1)
-
-    def with_edge(added):
-        def edges(task):
-            return *good.edges(task), *((added,) if task == Task("forward", 2, 1) else ())
-
-        return replace(good, edges=edges)
-
-    with pytest.raises(ScheduleError, match="two data edges"):
-        validate(with_edge(Edge("data", first)))
-    with pytest.raises(ScheduleError, match="unknown edge 'hope': give data, order"):
-        validate(with_edge(Edge("hope", first)))
+    with pytest.raises(ScheduleError, match=message):
+        validate(_broken(al_pipeline(3), edges))
 
 
 def test_takers_owners_and_queues():
@@ -138,28 +123,80 @@ def test_takers_owners_and_queues():
     assert validate(block_by_block(2)).queues["backward", 1, "backward", 0] == 1
 
 
-def test_deadlock_unknown_wait_and_double_task():
-    circle = replace(al_pipeline(2), edges=lambda t: (_barrier(t._replace(stage=1 - t.stage)),))
-    with pytest.raises(ScheduleError, match="deadlocks: forward of stage 0, batch 0 waits for"):
-        validate(circle)
-    unknown = replace(al(2), edges=lambda t: (_barrier(Task("replay", 0, t.batch)),))
-    with pytest.raises(ScheduleError, match="which nobody runs"):
-        validate(unknown)
-    twice = replace(al(1), workers=2)
-    with pytest.raises(ScheduleError, match="runs twice"):
-        validate(twice)
-
-
 @pytest.mark.parametrize(
-    ("make", "message"),
+    ("broken", "message"),
     [
-        (lambda: al(0), "layers is 0"),
-        (lambda: al_pipeline(3, capacity=0), "capacity is 0"),
-        (lambda: al_pipeline(3, [2, 1]), "rising layer numbers"),
-        (lambda: al_pipeline(3, [3]), "between 1 and 2"),
-        (lambda: al_fm(3, 5), "so 2 to 4"),
+        (_broken(al_pipeline(2), lambda t, _: [Edge("barrier", t._replace(stage=1 - t.stage))]),
+         "deadlocks: forward of stage 0, batch 0 waits for"),
+        (_broken(al(2), lambda t, _: [Edge("barrier", Task("replay", 0, t.batch))]),
+         "which nobody runs"),
+        (replace(al(1), workers=2), "runs twice"),
     ],
-)
-def test_bad_schedules(make, message):
+)  # fmt: skip
+def test_deadlock_unknown_wait_and_double_task(broken, message):
     with pytest.raises(ScheduleError, match=message):
-        make()
+        validate(broken)
+
+
+def _one(task):
+    return 1.0
+
+
+REFUSED = [
+    (lambda: al(0), "layers is 0"),
+    (lambda: al_pipeline(3, capacity=0), "capacity is 0"),
+    (lambda: al_pipeline(3, [2, 1]), "rising layer numbers"),
+    (lambda: al_pipeline(3, [3]), "between 1 and 2"),
+    (lambda: al_fm(3, 5), "so 2 to 4"),
+    (lambda: gpipe(2, 0), "micro is 0"),
+    (lambda: target_propagation(0), "blocks is 0"),
+    (lambda: free_workers(al(3), 2), "al has 1 workers for 3 stages: free workers need"),
+    (lambda: free_workers(al_pipeline(3, [1]), 2), "2 workers for 3 stages"),
+    (lambda: free_workers(schedule_for("fr", 3, drain=False), 2), "and does not drain"),
+    (lambda: free_workers(al_pipeline(2), 0), "workers is 0"),
+    (lambda: balanced_cuts([1, 1, 1], 0), "give 1 to 3"),
+    (lambda: balanced_cuts([1, 1, 1], 4), "give 1 to 3"),
+    (lambda: round_robin(3, 0), "3 layers on 0 devices"),
+    (lambda: simulate(al(1), {("forward", 0): 1.0}, 1), "no duration for backward of stage 0"),
+    (lambda: simulate(al(1), _one, 0), "at least 1"),
+    (lambda: simulate(al(2), _one, 0, machine=one_process(al(2), [0, 0])), "batches is 0"),
+    (lambda: simulate(al(2), _one, 1, cores=2, machine=one_process(al(2), [0, 0])),
+     "give one of the two"),
+    (lambda: one_process(al(2), [0]), "1 devices for 2 stages"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("call", "message"), REFUSED)
+def test_bad_schedules(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_work_left_counts_known_batches_and_measured_seconds():
+    work = WorkLeft(free_workers(al_pipeline(2), 2))
+    first, second = Task("forward", 0, 0), Task("forward", 1, 0)
+    assert work.urgency(0, first, 2) == work.urgency(1, second, 2) == (False, 6.0)
+    for kind, seconds in (("forward", 1.0), ("backward", 4.0), ("update", 0.5)):
+        work.note(0, Task(kind, 0, 0), seconds)
+    assert work.urgency(0, Task("forward", 0, 3), 5) == (False, 11.0)
+    assert work.urgency(0, Task("backward", 0, 3), 5) == (True, 11.0)
+    assert work.urgency(1, Task("forward", 1, 4), 5) == (False, 3.0)
+    work.note(0, Task("update", 0, 1), 1.5)  # smoothed
+    assert work.urgency(0, Task("forward", 0, 4), 5) == (False, pytest.approx(5.8))
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+def test_no_more_layers_hold_activations_than_there_are_workers(workers):
+    timeline = simulate(free_workers(al_pipeline(7), workers), lambda task: 1.0 + task.stage, 20)
+    events = [(i.start_s, 1) for i in timeline.intervals if i.kind == "forward"]
+    events += [(i.end_s, -1) for i in timeline.intervals if i.kind == "backward"]
+    held = list(itertools.accumulate(change for _, change in sorted(events)))
+    assert max(held) == workers
+
+
+def test_free_workers_keep_tasks_edges_and_proofs():
+    bound, free = al_pipeline(4, capacity=3), free_workers(al_pipeline(4, capacity=3), 2)
+    assert (free.workers, free.lanes, free.places) == (2, 4, bound.places)
+    assert validate(free) == validate(bound)
+    assert free_workers(al_pipeline(2), 9).workers == 2
+    assert bound.owner(Task("update", 3, 7)) == free.lane(Task("update", 3, 7)) == 3

@@ -1,0 +1,91 @@
+"""A device a layer; a device a rank, and what joins ranks, on machines that are made up here."""
+
+import pytest
+import torch
+
+from alkit import set_device, train_epoch
+from alkit.engine import device, rank_device
+from alkit.engine.rank_device import backend_for, own_device
+from tests.helpers import dense_model, differences, made_batches, state_of
+from tests.unit.al.helpers import bp_model
+
+GPUS = ["cpu", "cuda:0", "cuda:1"]
+TURNS = ["cuda:0", "cuda:1", "cuda:0", "cuda:1"]
+
+
+def on(monkeypatch, *devices):
+    for module in (device, rank_device):
+        monkeypatch.setattr(module, "available", lambda: list(devices))
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        ("cuda", TURNS),
+        ("auto", TURNS),
+        ("cuda:1", ["cuda:1"] * 4),
+        (["cuda:1", "cpu"], ["cuda:1", "cpu", "cuda:1", "cpu"]),
+        (torch.device("cpu"), ["cpu"] * 4),
+    ],
+    ids=str,
+)
+def test_ranks_take_devices_in_turn(given, found, monkeypatch):
+    on(monkeypatch, *GPUS)
+    for rank, expected in enumerate(found):
+        monkeypatch.setenv("LOCAL_RANK", str(rank))
+        assert own_device(given) == torch.device(expected)
+
+
+def test_without_an_accelerator(monkeypatch):
+    on(monkeypatch, "cpu")
+    monkeypatch.setenv("LOCAL_RANK", "3")
+    assert own_device("auto") == torch.device("cpu")
+    with pytest.raises(ValueError, match="unknown device 'cuda': this machine has cpu"):
+        own_device("cuda")
+
+
+@pytest.mark.parametrize(
+    ("given", "ranks", "expected"),
+    [
+        (None, 2, "gloo"),
+        ("cpu", 1, "gloo"),
+        ("cuda", 2, "cpu:gloo,cuda:nccl"),
+        ("auto", 1, "cpu:gloo,cuda:nccl"),
+        (["cuda:1", "cuda:0"], 2, "cpu:gloo,cuda:nccl"),
+        ("cuda", 3, "gloo"),  # two ranks share a GPU, which NCCL refuses
+        ("cuda:1", 2, "gloo"),
+        (["cuda:0", "cpu"], 2, "gloo"),
+    ],
+    ids=str,
+)
+def test_what_joins_ranks(given, ranks, expected, monkeypatch):
+    on(monkeypatch, *GPUS)
+    assert backend_for(given, ranks) == expected
+    on(monkeypatch, "cpu", "privateuseone:0")  # torch knows no backend of such a kind
+    assert backend_for("auto", 1) == "gloo"
+
+
+def test_one_device_a_layer_and_the_same_bits():
+    placed, plain = dense_model(3), dense_model(3)
+    train_epoch(placed, made_batches(2), "al")
+    assert set_device(placed, ["cpu", "cpu", torch.device("cpu")]) is placed
+    train_epoch(placed, made_batches(2), "al_fm")
+    for _ in range(2):
+        train_epoch(plain, made_batches(2), "al")
+    assert not differences(state_of(placed), state_of(plain))
+    assert placed.predict(made_batches(1)[0][0]).device.type == "cpu"
+    set_device(bp_model(), ["cpu"] * 3)
+
+
+REFUSED = [
+    *((3, devices, "for 3 layers: give one a layer")
+      for devices in (["cpu"], ["cpu"] * 4, "cpu", [])),
+    *((1, [name], "this machine has cpu") for name in ("gpu", "cuda:99", "meta", None)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("layers", "devices", "message"), REFUSED)
+def test_devices_that_are_not_there_or_of_another_number(layers, devices, message):
+    assert device.available()[0] == "cpu"
+    with pytest.raises(ValueError, match=message):
+        set_device(dense_model(layers), devices)
