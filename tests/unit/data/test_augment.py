@@ -1,7 +1,5 @@
 """Augmentation, against torchvision's colour operations and a loop over the images."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
 import torchvision.transforms.functional as oracle
@@ -36,9 +34,7 @@ def generator(seed: int = 0) -> torch.Generator:
         (augment.adjust_hue, oracle.adjust_hue, [-0.1, 0.0, 0.1, -0.5, 0.3]),
     ],
 )
-def test_colours_equal_those_of_torchvision(
-    ours: Callable, theirs: Callable, factors: list[float]
-) -> None:
+def test_colours_equal_those_of_torchvision(ours, theirs, factors):
     x_BCHW = images(len(factors)).float() / 255
     x_BCHW[0, :, 0] = 0.5  # grey, black and white pixels have no hue
     x_BCHW[0, :, 1], x_BCHW[0, :, 2] = 0.0, 1.0
@@ -47,13 +43,13 @@ def test_colours_equal_those_of_torchvision(
     torch.testing.assert_close(got, torch.stack(expected), atol=2e-6, rtol=0)
 
 
-def test_grey_equals_that_of_torchvision() -> None:
+def test_grey_equals_that_of_torchvision():
     x_BCHW = images().float() / 255
     expected = oracle.rgb_to_grayscale(x_BCHW, num_output_channels=3)
     torch.testing.assert_close(augment.greyscale(x_BCHW), expected)
 
 
-def test_a_crop_with_a_flip_is_a_window_of_the_padded_image() -> None:
+def test_a_crop_with_a_flip_is_a_window_of_the_padded_image():
     x_BCHW = images(50, 6)
     got = augment.crop_and_flip(x_BCHW, generator())
     padded = torch.nn.functional.pad(x_BCHW, (4, 4, 4, 4))
@@ -73,14 +69,14 @@ def test_a_crop_with_a_flip_is_a_window_of_the_padded_image() -> None:
     assert {dy for dy, *_ in seen} == {dx for _, dx, _ in seen} == set(range(9))
 
 
-def test_a_crop_leaves_floats_and_one_channel_alone() -> None:
+def test_a_crop_leaves_floats_and_one_channel_alone():
     x_BCHW = torch.rand(5, 1, 6, 6)
     got = augment.crop_and_flip(x_BCHW, generator())
     assert got.dtype == x_BCHW.dtype
     assert got.shape == x_BCHW.shape
 
 
-def test_strong_changes_colours_of_four_in_five_and_greys_one_in_five() -> None:
+def test_strong_changes_colours_of_four_in_five_and_greys_one_in_five():
     x_BCHW = (images(1, 4).float() / 255).expand(2000, -1, -1, -1)
     got = augment.colours(x_BCHW, generator())
     same = (got == x_BCHW).flatten(1).all(dim=1)
@@ -91,7 +87,7 @@ def test_strong_changes_colours_of_four_in_five_and_greys_one_in_five() -> None:
     assert float(got.max()) <= 1
 
 
-def test_jitter_stays_within_its_strength() -> None:
+def test_jitter_stays_within_its_strength():
     grey_BCHW = torch.full((500, 3, 2, 2), 0.5)  # contrast, saturation and hue leave it as it is
     ratios = augment.colours(grey_BCHW, generator())[:, 0, 0, 0] / 0.5
     assert 0.6 <= float(ratios.min()) < 0.65
@@ -99,7 +95,7 @@ def test_jitter_stays_within_its_strength() -> None:
 
 
 @pytest.mark.parametrize("kind", ["weak", "strong"])
-def test_batches_depend_on_seed_epoch_and_number_alone(kind: str) -> None:
+def test_batches_depend_on_seed_epoch_and_number_alone(kind):
     # equal images, so that nothing but the augmentation can differ
     still = Part(images(1).expand(64, -1, -1, -1), torch.zeros(64), 1, mean=MEAN, std=STD)
 
@@ -116,7 +112,7 @@ def test_batches_depend_on_seed_epoch_and_number_alone(kind: str) -> None:
     assert not torch.equal(first[0], read(epoch=1)[0])
 
 
-def test_a_batch_can_be_read_out_of_turn() -> None:
+def test_a_batch_can_be_read_out_of_turn():
     batches = part().batches(16, augment="strong")
     in_turn = [x for x, _ in batches]
     abandoned = iter(batches)
@@ -126,7 +122,7 @@ def test_a_batch_can_be_read_out_of_turn() -> None:
     assert torch.equal(next(abandoned)[0], in_turn[1])
 
 
-def test_without_augmentation_batches_are_the_clean_images() -> None:
+def test_without_augmentation_batches_are_the_clean_images():
     mean, std = (torch.tensor(v)[:, None, None] for v in (MEAN, STD))
     data = part()
     got = torch.cat([x for x, _ in data.batches(16, shuffle=False)])
@@ -134,13 +130,13 @@ def test_without_augmentation_batches_are_the_clean_images() -> None:
     assert got.dtype == torch.float32
 
 
-def test_labels_and_order_are_the_same_with_augmentation() -> None:
+def test_labels_and_order_are_the_same_with_augmentation():
     clean = [y for _, y in part().batches(16, seed=3, epoch=2)]
     strong = [y for _, y in part().batches(16, seed=3, epoch=2, augment="strong")]
     assert all(torch.equal(a, b) for a, b in zip(clean, strong, strict=True))
 
 
-def test_what_cannot_be_augmented_is_refused() -> None:
+def test_what_cannot_be_augmented_is_refused():
     texts = Part(torch.ones(4, 3, dtype=torch.int64), torch.zeros(4), 2)
     with pytest.raises(ValueError, match="augment='weak' is for images, not for texts"):
         texts.batches(2, augment="weak")
@@ -159,7 +155,7 @@ def test_what_cannot_be_augmented_is_refused() -> None:
     assert len(list(grey.batches(2, augment="weak"))) == 2
 
 
-def test_edges_are_repeated() -> None:
+def test_edges_are_repeated():
     """The same windows as of an image padded by its own border."""
     x_BCHW = torch.rand(16, 3, 8, 8)
     got = augment.crop_and_flip(x_BCHW, generator(), "edge")

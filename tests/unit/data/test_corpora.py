@@ -3,7 +3,6 @@
 import csv
 import io
 import zipfile
-from pathlib import Path
 
 import pytest
 import torch
@@ -18,7 +17,7 @@ AG = "World Sports Business Sci/Tech".split()
 
 
 @pytest.fixture(autouse=True)
-def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def shared(tmp_path, monkeypatch):
     monkeypatch.setattr(paths, "root", lambda: tmp_path)
     monkeypatch.setenv("ALKIT_DATA", str(tmp_path / "shared"))
     (tmp_path / "shared").mkdir()
@@ -55,7 +54,7 @@ def words(data: DataSet, part: Part) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("form", ["archive", "folder", "files"])
-def test_ag_news_in_each_form(shared: Path, form: str) -> None:
+def test_ag_news_in_each_form(shared, form):
     files = ag_news()
     if form == "archive":
         make_tar(shared / "ag_news_csv_train40.tgz", files)
@@ -77,7 +76,7 @@ def test_ag_news_in_each_form(shared: Path, form: str) -> None:
     assert torch.bincount(data.validation.y).tolist() == [1, 1, 1, 1]
 
 
-def test_options_of_texts(shared: Path) -> None:
+def test_options_of_texts(shared):
     make_tar(shared / "ag_news_csv.tgz", ag_news())
     content = load("ag_news", fields="text")
     assert words(content, content.test)[1] == ["class1", "row1"]
@@ -92,7 +91,7 @@ def test_options_of_texts(shared: Path) -> None:
         load("ag_news", max_length=3)
 
 
-def test_legacy_cleaning_glues_words(shared: Path) -> None:
+def test_legacy_cleaning_glues_words(shared):
     files = ag_news(test=[[1, "", "U.S. end,next"]])
     make_tar(shared / "ag_news_csv.tgz", files | {"ag_news_csv/train.csv": table(
         [[1 + i % 4, "", "U.S. end,next"] for i in range(40)]
@@ -103,7 +102,7 @@ def test_legacy_cleaning_glues_words(shared: Path) -> None:
     assert words(plain, plain.test) == [["u", "s", "end", "next"]]
 
 
-def test_short_training_texts_are_dropped_and_empty_test_texts_kept(shared: Path) -> None:
+def test_short_training_texts_are_dropped_and_empty_test_texts_kept(shared):
     train = [*rows(40), [1, "", ""], [2, "", "The of"], [3, "", "one"]]
     make_tar(shared / "ag_news_csv.tgz", ag_news(train, [*rows(4), [2, "", "..."]]))
     data = load("ag_news")
@@ -113,7 +112,7 @@ def test_short_training_texts_are_dropped_and_empty_test_texts_kept(shared: Path
     assert data.test.x[4].tolist() == [1] + [0] * (data.test.x.shape[1] - 1)
 
 
-def test_the_vocabulary_is_of_the_training_part_alone(shared: Path) -> None:
+def test_the_vocabulary_is_of_the_training_part_alone(shared):
     make_tar(shared / "ag_news_csv.tgz", ag_news(test=[[1, "unheard", "of"]]))
     data = load("ag_news")
     assert data.vocabulary
@@ -124,7 +123,7 @@ def test_the_vocabulary_is_of_the_training_part_alone(shared: Path) -> None:
     assert any("<unk>" in text for text in words(data, data.validation))
 
 
-def test_the_split_and_sizes_are_functions_of_the_seed(shared: Path) -> None:
+def test_the_split_and_sizes_are_functions_of_the_seed(shared):
     make_tar(shared / "ag_news_csv.tgz", ag_news())
     one, again, other = (load("ag_news", seed=s) for s in (1, 1, 2))
     assert torch.equal(one.train.x, again.train.x)
@@ -150,14 +149,14 @@ def test_the_split_and_sizes_are_functions_of_the_seed(shared: Path) -> None:
         (b'"1","t","d"\n"1","t","cut off', "line 2: .*unexpected end"),
     ],
 )
-def test_damaged_rows_are_named(shared: Path, content: bytes, message: str) -> None:
+def test_damaged_rows_are_named(shared, content, message):
     files = ag_news() | {"ag_news_csv/train.csv": content}
     make_tar(shared / "ag_news_csv.tgz", files)
     with pytest.raises(ValueError, match=rf"ag_news_csv.tgz\[ag_news_csv/.*{message}"):
         load("ag_news")
 
 
-def test_missing_and_cut_files_are_named(shared: Path) -> None:
+def test_missing_and_cut_files_are_named(shared):
     path = make_tar(shared / "ag_news_csv.tgz", {"ag_news_csv/train.csv": table(rows(9))})
     with pytest.raises(ValueError, match="ag_news_csv.tgz: there is no test.csv"):
         load("ag_news")
@@ -169,13 +168,13 @@ def test_missing_and_cut_files_are_named(shared: Path) -> None:
         load("ag_news")
 
 
-def test_texts_that_are_all_too_short_are_refused(shared: Path) -> None:
+def test_texts_that_are_all_too_short_are_refused(shared):
     make_tar(shared / "ag_news_csv.tgz", ag_news([[1, "", ""]] * 9))
     with pytest.raises(ValueError, match="ag_news: no training text of two words or more"):
         load("ag_news")
 
 
-def test_dbpedia(shared: Path) -> None:
+def test_dbpedia(shared):
     files = {
         "dbpedia_csv/train.csv": table(rows(140, 14)),
         "dbpedia_csv/test.csv": table(rows(28, 14)),
@@ -198,7 +197,7 @@ def imdb(count: int = 40) -> list[list]:
 
 
 @pytest.mark.parametrize("form", ["csv", "zip", "tar", "folder"])
-def test_imdb_in_each_form(shared: Path, form: str) -> None:
+def test_imdb_in_each_form(shared, form):
     if form == "csv":
         make_folder(shared / "imdb", {"IMDB Dataset.csv": table(imdb())})
     elif form == "zip":
@@ -226,7 +225,7 @@ def test_imdb_in_each_form(shared: Path, form: str) -> None:
     assert ("row order" in data.note) == (form in ("csv", "zip"))
 
 
-def test_imdb_halves_that_are_not_balanced_are_called_so(shared: Path) -> None:
+def test_imdb_halves_that_are_not_balanced_are_called_so(shared):
     lines = imdb()
     lines[1][1] = "positive"
     make_folder(shared / "imdb", {"IMDB Dataset.csv": table(lines)})
@@ -241,13 +240,13 @@ def test_imdb_halves_that_are_not_balanced_are_called_so(shared: Path) -> None:
         (b"review,sentiment\n", "no row follows the header"),
     ],
 )
-def test_damaged_imdb_rows_are_named(shared: Path, content: bytes, message: str) -> None:
+def test_damaged_imdb_rows_are_named(shared, content, message):
     make_folder(shared, {"IMDB Dataset.csv": content})
     with pytest.raises(ValueError, match=f"IMDB Dataset.csv.*{message}"):
         load("imdb")
 
 
-def test_sst2_takes_quotes_as_they_are_and_dev_as_test(shared: Path) -> None:
+def test_sst2_takes_quotes_as_they_are_and_dev_as_test(shared):
     train = "sentence\tlabel\n" + "".join(f'row{i} a "good film \t{i % 2}\n' for i in range(20))
     dev = 'sentence\tlabel\n"bad film\t0\nfine film\t1\n'
     files = {"SST-2/train.tsv": train.encode(), "SST-2/dev.tsv": dev.encode()}
@@ -267,7 +266,7 @@ def test_sst2_takes_quotes_as_they_are_and_dev_as_test(shared: Path) -> None:
     ("name", "classes", "first"),
     [("emotion", 6, "sadness"), ("rotten_tomatoes", 2, "negative"), ("yelp", 5, "1 star")],
 )
-def test_tables_with_numbers(shared: Path, name: str, classes: int, first: str) -> None:
+def test_tables_with_numbers(shared, name, classes, first):
     lines = [["text", "label"], *([f"good text{i}", i % classes] for i in range(60))]
     make_folder(shared / name, {"train.csv": table(lines), "test.csv": table(lines[:7])})
     data = load(name)
@@ -279,7 +278,7 @@ def test_tables_with_numbers(shared: Path, name: str, classes: int, first: str) 
         load(name)
 
 
-def test_tables_with_names(shared: Path) -> None:
+def test_tables_with_names(shared):
     """banking77 as its owners publish it: the column is called category and holds names."""
     lines = [["text", "category"], *([f"good text{i}", f"intent_{i % 7}"] for i in range(70))]
     make_folder(shared / "banking77", {"train.csv": table(lines), "test.csv": table(lines[:4])})
@@ -292,7 +291,7 @@ def test_tables_with_names(shared: Path) -> None:
         load("banking77")
 
 
-def test_yelp_as_published_has_no_header_and_counts_from_one(shared: Path) -> None:
+def test_yelp_as_published_has_no_header_and_counts_from_one(shared):
     lines = [[1 + i % 5, f"good\\nfood{i}"] for i in range(50)]
     files = {f"yelp_review_full_csv/{n}.csv": table(lines) for n in ("train", "test")}
     make_tar(shared / "yelp_review_full_csv.tgz", files)
@@ -312,7 +311,7 @@ def test_yelp_as_published_has_no_header_and_counts_from_one(shared: Path) -> No
         ('\ufefftext,label\r\n"a, ""b""",1\r\n', {}, ['a, "b"']),
     ],
 )
-def test_read_csv(tmp_path: Path, content: str, options: dict, expected: list[str]) -> None:
+def test_read_csv(tmp_path, content, options, expected):
     path = tmp_path / "x.csv"
     path.write_text(content, encoding="utf-8", newline="")
     assert corpora.read_csv(path, **options) == (expected, ["1"])
@@ -328,13 +327,13 @@ def test_read_csv(tmp_path: Path, content: str, options: dict, expected: list[st
         ("text,label\na,1\n\nb,2\n", "x.csv, line 3: 0 columns, expected 2"),
     ],
 )
-def test_read_csv_names_file_and_line(tmp_path: Path, content: str, message: str) -> None:
+def test_read_csv_names_file_and_line(tmp_path, content, message):
     (tmp_path / "x.csv").write_text(content)
     with pytest.raises(ValueError, match=message):
         corpora.read_csv(tmp_path / "x.csv")
 
 
-def test_every_set_describes_itself(shared: Path) -> None:
+def test_every_set_describes_itself(shared):
     make_tar(shared / "ag_news_csv.tgz", ag_news())
     assert load("ag_news").describe() == (
         "ag_news: 36 train, 4 validation, 8 test; 4 classes; texts of up to 3 tokens;"
@@ -343,14 +342,14 @@ def test_every_set_describes_itself(shared: Path) -> None:
     )
 
 
-def test_a_zip_of_something_else_is_named(shared: Path) -> None:
+def test_a_zip_of_something_else_is_named(shared):
     with zipfile.ZipFile(shared / "SST-2.zip", "w") as archive:
         archive.writestr("readme", "")
     with pytest.raises(ValueError, match="SST-2.zip: there is no train.tsv"):
         load("sst2")
 
 
-def test_runs_of_several_seeds_share_their_test(shared: Path) -> None:
+def test_runs_of_several_seeds_share_their_test(shared):
     make_tar(shared / "ag_news_csv.tgz", ag_news(rows(80), rows(40)))
     first, second = (load("ag_news", seed=seed, train_size=60, test_size=8) for seed in (0, 1))
     assert words(first, first.train) != words(second, second.train)

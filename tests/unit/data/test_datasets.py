@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 import torch
 from sklearn.datasets import load_digits
-from torch import Tensor
 
 from alkit.data import datasets
 from alkit.data.datasets import DataSet, Part, load, stratified_split
@@ -14,7 +13,7 @@ from alkit.data.parts import hold_out
 
 
 @pytest.fixture(scope="module")
-def digits() -> DataSet:
+def digits():
     return load("digits")
 
 
@@ -35,7 +34,7 @@ def text_part() -> Part:
     return Part(TEXTS, torch.tensor([0, 1, 1, 0]), 2)
 
 
-def test_digits_are_scikit_learns_standardised_by_the_training_part(digits: DataSet) -> None:
+def test_digits_are_scikit_learns_standardised_by_the_training_part(digits):
     bunch = load_digits()
     x = torch.tensor(bunch.images, dtype=torch.float32)[:, None] / 16
     y = torch.tensor(bunch.target)
@@ -49,14 +48,14 @@ def test_digits_are_scikit_learns_standardised_by_the_training_part(digits: Data
     assert abs(float(digits.train.x.std()) - 1) < 1e-5
 
 
-def test_digits_describe_themselves(digits: DataSet) -> None:
+def test_digits_describe_themselves(digits):
     assert digits.describe() == (
         "digits: 1078 train, 359 validation, 360 test; 10 classes; images 1x8x8"
     )
     assert digits.class_names == tuple("0123456789")
 
 
-def test_digits_are_a_function_of_the_seed(digits: DataSet) -> None:
+def test_digits_are_a_function_of_the_seed(digits):
     state = torch.get_rng_state()
     again, other = load("digits", seed=0), load("digits", seed=1)
     assert torch.equal(torch.get_rng_state(), state)
@@ -66,14 +65,14 @@ def test_digits_are_a_function_of_the_seed(digits: DataSet) -> None:
     assert len(other.train) == len(digits.train)
 
 
-def test_unknown_data_sets_and_options_are_refused() -> None:
+def test_unknown_data_sets_and_options_are_refused():
     with pytest.raises(ValueError, match="no data set 'fashion'; there are ag_news, .*, digits, "):
         load("fashion")
     with pytest.raises(TypeError, match="max_len"):
         load("digits", max_len=3)
 
 
-def test_a_split_deals_each_sample_once_and_each_class_in_its_share() -> None:
+def test_a_split_deals_each_sample_once_and_each_class_in_its_share():
     labels = torch.tensor([0] * 50 + [1] * 10 + [2] * 23)[torch.randperm(83)]
     rows = stratified_split(labels, seed=3)
     assert torch.cat(rows).sort().values.tolist() == list(range(83))
@@ -84,7 +83,7 @@ def test_a_split_deals_each_sample_once_and_each_class_in_its_share() -> None:
     assert not torch.equal(rows[0], other[0])
 
 
-def test_batches_hold_each_sample_once_with_its_label() -> None:
+def test_batches_hold_each_sample_once_with_its_label():
     part = numbered(20)
     batches = part.batches(6)
     assert len(batches) == len(list(batches)) == 4
@@ -98,7 +97,7 @@ def test_batches_hold_each_sample_once_with_its_label() -> None:
     assert seen != list(range(20))
 
 
-def test_batches_depend_on_seed_and_epoch_alone() -> None:
+def test_batches_depend_on_seed_and_epoch_alone():
     part = numbered(40)
     torch.manual_seed(1)
     state = torch.get_rng_state()
@@ -111,13 +110,13 @@ def test_batches_depend_on_seed_and_epoch_alone() -> None:
     assert len(orders) == 16
 
 
-def test_batches_can_be_read_again() -> None:
+def test_batches_can_be_read_again():
     batches = numbered(9).batches(2, seed=1)
     first = [x for x, _ in batches]
     assert all(torch.equal(a, b) for a, (b, _) in zip(first, batches, strict=True))
 
 
-def test_batches_in_order_and_without_the_rest() -> None:
+def test_batches_in_order_and_without_the_rest():
     part = numbered(7)
     assert order(part, 3, shuffle=False) == list(range(7))
     assert order(part, 3, shuffle=False, drop_last=True) == list(range(6))
@@ -126,7 +125,7 @@ def test_batches_in_order_and_without_the_rest() -> None:
     assert len(part.batches(100)) == 1
 
 
-def test_texts_come_with_a_mask_cut_to_the_longest_of_the_batch() -> None:
+def test_texts_come_with_a_mask_cut_to_the_longest_of_the_batch():
     batches = list(text_part().batches(2, shuffle=False))
     for ((tokens_BT, mask_BT), _), rows, longest in zip(
         batches, TEXTS.split(2), (4, 3), strict=True
@@ -137,7 +136,7 @@ def test_texts_come_with_a_mask_cut_to_the_longest_of_the_batch() -> None:
         assert mask_BT.any(dim=1).all()
 
 
-def test_the_padding_id_is_a_parameter() -> None:
+def test_the_padding_id_is_a_parameter():
     part = Part(torch.tensor([[0, 0, 1], [2, 1, 1]]), torch.tensor([0, 1]), 2, pad=1)
     ((tokens_BT, mask_BT), _), *_ = part.batches(2, shuffle=False)
     assert tokens_BT.tolist() == [[0, 0], [2, 1]]
@@ -155,12 +154,12 @@ def test_the_padding_id_is_a_parameter() -> None:
         (torch.tensor([0, 1, 2]), "4 samples but 3 labels"),
     ],
 )
-def test_bad_labels_are_refused(labels: Tensor, message: str) -> None:
+def test_bad_labels_are_refused(labels, message):
     with pytest.raises(ValueError, match=message):
         Part(torch.zeros(4, 1, 2, 2), labels, 3)
 
 
-def test_labels_become_int64() -> None:
+def test_labels_become_int64():
     for labels in ([0, 2], torch.tensor([0, 2], dtype=torch.uint8), torch.tensor([0.0, 2.0])):
         part = Part(torch.zeros(2, 1), labels, 3)  # type: ignore[arg-type]
         assert part.y.dtype == torch.int64
@@ -177,12 +176,12 @@ def test_labels_become_int64() -> None:
         (torch.zeros(2, 1, 3, 3, dtype=torch.uint8), "uint8 images of 1 channels need as many"),
     ],
 )
-def test_bad_samples_are_refused(x: Tensor, message: str) -> None:
+def test_bad_samples_are_refused(x, message):
     with pytest.raises(ValueError, match=message):
         Part(x, torch.tensor([0, 1]), 2)
 
 
-def test_empty_parts_and_loaders_are_refused() -> None:
+def test_empty_parts_and_loaders_are_refused():
     with pytest.raises(ValueError, match="N >= 1"):
         Part(torch.zeros(0, 1, 2, 2), torch.zeros(0, dtype=torch.int64), 2)
     with pytest.raises(ValueError, match="batch_size is 0: it must be at least 1"):
@@ -202,17 +201,17 @@ BYTES = torch.zeros(2, 3, 4, 4, dtype=torch.uint8)
         ((0.1, 0.2, 0.3), (1, 1, 0), r"and \(1, 1, 0\)"),
     ],
 )
-def test_bytes_need_a_scale(mean: Any, std: Any, message: str) -> None:
+def test_bytes_need_a_scale(mean, std, message):
     with pytest.raises(ValueError, match=message):
         Part(BYTES, torch.tensor([0, 1]), 2, mean=mean, std=std)
 
 
-def test_other_samples_have_no_scale() -> None:
+def test_other_samples_have_no_scale():
     with pytest.raises(ValueError, match="mean and std are for uint8 images"):
         Part(torch.zeros(2, 1, 4, 4), torch.tensor([0, 1]), 2, mean=(0.5,))
 
 
-def test_held_out_is_a_share_of_each_class() -> None:
+def test_held_out_is_a_share_of_each_class():
     labels = torch.arange(45) % 3
     kept, held = hold_out(labels, 0.1, seed=2)
     assert torch.cat([kept, held]).sort().values.tolist() == list(range(45))
@@ -230,7 +229,7 @@ def test_held_out_is_a_share_of_each_class() -> None:
         (0.9, "leaves 0 and 9"),
     ],
 )
-def test_a_share_that_leaves_nothing_is_refused(share: float, message: str) -> None:
+def test_a_share_that_leaves_nothing_is_refused(share, message):
     with pytest.raises(ValueError, match=message):
         hold_out(torch.arange(9) % 3, share, seed=0)
 
@@ -243,17 +242,16 @@ def uneven() -> DataSet:
 
 
 @pytest.mark.parametrize(
-    ("size", "counts"),
-    [(73, [50, 20, 3]), (30, [14, 13, 3]), (9, [3, 3, 3]), (3, [1, 1, 1])],
+    ("size", "counts"), [(73, [50, 20, 3]), (30, [14, 13, 3]), (9, [3, 3, 3]), (3, [1, 1, 1])]
 )
-def test_a_subset_is_as_balanced_as_the_classes_allow(size: int, counts: list[int]) -> None:
+def test_a_subset_is_as_balanced_as_the_classes_allow(size, counts):
     got = torch.bincount(uneven().subset(train=size, seed=1).train.y, minlength=3).tolist()
     assert got[2] == counts[2]
     assert sorted(got, reverse=True) == counts
     assert sum(got) == size
 
 
-def test_a_subset_is_a_function_of_the_seed_and_keeps_samples_with_their_labels() -> None:
+def test_a_subset_is_a_function_of_the_seed_and_keeps_samples_with_their_labels():
     data = uneven()
     one, again, other = (data.subset(train=12, seed=seed).train for seed in (1, 1, 2))
     assert torch.equal(one.x, again.x)
@@ -264,7 +262,7 @@ def test_a_subset_is_a_function_of_the_seed_and_keeps_samples_with_their_labels(
     assert data.subset() is data
 
 
-def test_a_subset_says_so_and_leaves_the_other_parts() -> None:
+def test_a_subset_says_so_and_leaves_the_other_parts():
     data = uneven().subset(validation=5)
     assert data.describe().endswith("subset: 5 of 73 validation")
     assert (len(data.train), len(data.validation), len(data.test)) == (73, 5, 73)
@@ -274,7 +272,7 @@ def test_a_subset_says_so_and_leaves_the_other_parts() -> None:
         data.subset(train=0)
 
 
-def test_the_old_names_stay() -> None:
+def test_the_old_names_stay():
     import alkit.data.parts
 
     assert datasets.Part is alkit.data.parts.Part

@@ -6,7 +6,6 @@ import shutil
 import tarfile
 import threading
 from collections import namedtuple
-from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -57,7 +56,7 @@ class Server:
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+def server(monkeypatch):
     monkeypatch.setenv("no_proxy", "*")
     monkeypatch.setattr(download, "WAIT_S", 0.0)
     state = Server()
@@ -83,7 +82,7 @@ def left(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("checksum", ["", MD5, SHA])
-def test_a_file_is_fetched_whole(server: Server, tmp_path: Path, checksum: str) -> None:
+def test_a_file_is_fetched_whole(server, tmp_path, checksum):
     target = tmp_path / "new" / "set.bin"
     assert download.fetch(f"{server.url}/set.bin", target, checksum=checksum) == SHA
     assert target.read_bytes() == CONTENT
@@ -91,7 +90,7 @@ def test_a_file_is_fetched_whole(server: Server, tmp_path: Path, checksum: str) 
     assert server.asked == [None]
 
 
-def test_a_file_that_is_there_is_not_fetched_again(server: Server, tmp_path: Path) -> None:
+def test_a_file_that_is_there_is_not_fetched_again(server, tmp_path):
     target = tmp_path / "set.bin"
     target.write_bytes(CONTENT)
     assert download.fetch(f"{server.url}/set.bin", target, checksum=MD5) == SHA
@@ -101,22 +100,20 @@ def test_a_file_that_is_there_is_not_fetched_again(server: Server, tmp_path: Pat
     assert target.read_bytes() == CONTENT
 
 
-def test_a_cut_connection_is_taken_up_where_it_broke(server: Server, tmp_path: Path) -> None:
+def test_a_cut_connection_is_taken_up_where_it_broke(server, tmp_path):
     server.cuts = [100_000, 150_000]
     assert download.fetch(f"{server.url}/set.bin", tmp_path / "set.bin") == SHA
     assert server.asked == [None, "bytes=100000-", "bytes=250000-"]
     assert left(tmp_path) == ["set.bin"]
 
 
-def test_a_server_without_range_starts_again(server: Server, tmp_path: Path) -> None:
+def test_a_server_without_range_starts_again(server, tmp_path):
     server.cuts, server.ranges = [100_000], False
     assert download.fetch(f"{server.url}/set.bin", tmp_path / "set.bin") == SHA
     assert server.asked == [None, "bytes=100000-"]
 
 
-def test_a_file_that_changed_meanwhile_starts_again(
-    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_changed_meanwhile_starts_again(server, tmp_path, monkeypatch):
     server.cuts = [100_000]
 
     def change(_: float) -> None:
@@ -127,9 +124,7 @@ def test_a_file_that_changed_meanwhile_starts_again(
     assert (tmp_path / "set.bin").read_bytes() == CONTENT[::-1]
 
 
-def test_what_an_earlier_run_left_is_used_only_if_it_can_be_checked(
-    server: Server, tmp_path: Path
-) -> None:
+def test_what_an_earlier_run_left_is_used_only_if_it_can_be_checked(server, tmp_path):
     (tmp_path / "set.bin.partial").write_bytes(CONTENT[:70_000])
     download.fetch(f"{server.url}/set.bin", tmp_path / "set.bin", checksum=SHA)
     assert server.asked == ["bytes=70000-"]
@@ -140,15 +135,13 @@ def test_what_an_earlier_run_left_is_used_only_if_it_can_be_checked(
 
 
 @pytest.mark.parametrize("extra", [b"", b"more than there is"])
-def test_a_finished_or_too_long_rest_is_settled(
-    server: Server, tmp_path: Path, extra: bytes
-) -> None:
+def test_a_finished_or_too_long_rest_is_settled(server, tmp_path, extra):
     (tmp_path / "set.bin.partial").write_bytes(CONTENT + extra)
     assert download.fetch(f"{server.url}/set.bin", tmp_path / "set.bin", checksum=SHA) == SHA
     assert left(tmp_path) == ["set.bin"]
 
 
-def test_a_wrong_checksum_removes_the_file_and_names_both(server: Server, tmp_path: Path) -> None:
+def test_a_wrong_checksum_removes_the_file_and_names_both(server, tmp_path):
     with pytest.raises(download.FetchError) as caught:
         download.fetch(f"{server.url}/set.bin", tmp_path / "set.bin", checksum="md5:" + "0" * 32)
     assert MD5.removeprefix("md5:") in str(caught.value)
@@ -156,15 +149,13 @@ def test_a_wrong_checksum_removes_the_file_and_names_both(server: Server, tmp_pa
     assert left(tmp_path) == []
 
 
-def test_a_wrong_size_is_refused_before_the_body_is_read(server: Server, tmp_path: Path) -> None:
+def test_a_wrong_size_is_refused_before_the_body_is_read(server, tmp_path):
     with pytest.raises(download.FetchError, match="300,000 bytes, expected 1,000"):
         download.fetch(f"{server.url}/set.bin", tmp_path / "set.bin", size=1000)
     assert left(tmp_path) == []
 
 
-def test_no_room_is_said_with_both_numbers(
-    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_room_is_said_with_both_numbers(server, tmp_path, monkeypatch):
     usage = namedtuple("Usage", "total used free")(10, 3, 7)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
     with pytest.raises(OSError, match="no room in .*: 300,000 bytes needed, 7 free"):
@@ -172,14 +163,14 @@ def test_no_room_is_said_with_both_numbers(
     assert len(server.asked) == 1  # trying again would not make room
 
 
-def test_a_missing_file_is_not_asked_for_again(server: Server, tmp_path: Path) -> None:
+def test_a_missing_file_is_not_asked_for_again(server, tmp_path):
     with pytest.raises(download.FetchError, match="/none.bin: 404 Not Found"):
         download.fetch(f"{server.url}/none.bin", tmp_path / "none.bin")
     assert len(server.asked) == 1
     assert left(tmp_path) == []
 
 
-def test_a_busy_server_is_asked_again_and_not_for_ever(server: Server, tmp_path: Path) -> None:
+def test_a_busy_server_is_asked_again_and_not_for_ever(server, tmp_path):
     server.codes = [503, 429, 500]
     assert download.fetch(f"{server.url}/set.bin", tmp_path / "set.bin", retries=3) == SHA
     server.codes, server.asked = [503] * 9, []
@@ -188,14 +179,14 @@ def test_a_busy_server_is_asked_again_and_not_for_ever(server: Server, tmp_path:
     assert len(server.asked) == 3
 
 
-def test_a_connection_that_breaks_each_time_keeps_what_came(server: Server, tmp_path: Path) -> None:
+def test_a_connection_that_breaks_each_time_keeps_what_came(server, tmp_path):
     server.cuts = [10, 10, 10]
     with pytest.raises(download.FetchError, match="30 of 300,000 bytes.*the next try goes on"):
         download.fetch(f"{server.url}/set.bin", tmp_path / "set.bin", retries=2, checksum=SHA)
     assert (tmp_path / "set.bin.partial").read_bytes() == CONTENT[:30]
 
 
-def test_a_server_that_is_silent_is_given_up(tmp_path: Path, monkeypatch) -> None:
+def test_a_server_that_is_silent_is_given_up(tmp_path, monkeypatch):
     import socket
 
     monkeypatch.setenv("no_proxy", "*")
@@ -207,12 +198,12 @@ def test_a_server_that_is_silent_is_given_up(tmp_path: Path, monkeypatch) -> Non
 
 
 @pytest.mark.parametrize("url", ["file:///etc/passwd", "ftp://127.0.0.1/x", "/etc/passwd", "http:"])
-def test_only_http_is_fetched(tmp_path: Path, url: str) -> None:
+def test_only_http_is_fetched(tmp_path, url):
     with pytest.raises(ValueError, match="only http:// and https:// addresses"):
         download.fetch(url, tmp_path / "x")
 
 
-def test_a_redirect_to_another_scheme_is_refused(server: Server, tmp_path: Path) -> None:
+def test_a_redirect_to_another_scheme_is_refused(server, tmp_path):
     def answer(handler: BaseHTTPRequestHandler) -> None:
         handler.send_response(302)
         handler.send_header("Location", "ftp://127.0.0.1/x")
@@ -224,7 +215,7 @@ def test_a_redirect_to_another_scheme_is_refused(server: Server, tmp_path: Path)
 
 
 @pytest.fixture
-def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def checkout(tmp_path, monkeypatch):
     monkeypatch.setattr(paths, "root", lambda: tmp_path)
     monkeypatch.delenv("ALKIT_DATA", raising=False)
     monkeypatch.delenv("ALKIT_MIRROR", raising=False)
@@ -237,9 +228,7 @@ def entry(monkeypatch: pytest.MonkeyPatch, server: Server, name: str, **options)
     monkeypatch.setitem(catalog.ENTRIES, "toy", made)
 
 
-def test_get_takes_the_mirror_and_lays_the_archive_where_it_is_found(
-    server: Server, checkout: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_get_takes_the_mirror_and_lays_the_archive_where_it_is_found(server, checkout, monkeypatch):
     entry(monkeypatch, server, "set")
     server.files = {"/m/set.tgz": CONTENT, "/official/set.tgz": CONTENT, "/e/set.tgz": CONTENT}
     got = download.get("toy", mirror=f"{server.url}/m/")
@@ -255,9 +244,7 @@ def test_get_takes_the_mirror_and_lays_the_archive_where_it_is_found(
     assert download.get("toy", out=checkout / "other")
 
 
-def test_sets_of_several_files_lie_in_a_folder_of_their_name_on_a_mirror(
-    server: Server, checkout: Path
-) -> None:
+def test_sets_of_several_files_lie_in_a_folder_of_their_name_on_a_mirror(server, checkout):
     server.files = {f"/banking77/{name}.csv": b"text,category\n" for name in ("train", "test")}
     got = download.get("banking77", mirror=server.url)
     assert [path.relative_to(checkout / "data" / "banking77").name for path, _ in got] == [
@@ -277,9 +264,7 @@ def tar(names: list[str]) -> bytes:
     return buffer.getvalue()
 
 
-def test_get_unpacks_what_is_read_unpacked(
-    server: Server, checkout: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_get_unpacks_what_is_read_unpacked(server, checkout, monkeypatch):
     entry(monkeypatch, server, "set", unpack=True)
     server.files["/official/set.tgz"] = tar(["toy/a.txt"])
     got = download.get("toy")
@@ -290,9 +275,7 @@ def test_get_unpacks_what_is_read_unpacked(
     assert len(server.asked) == asked
 
 
-def test_get_unpacks_nothing_outside(
-    server: Server, checkout: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_get_unpacks_nothing_outside(server, checkout, monkeypatch):
     entry(monkeypatch, server, "set", unpack=True)
     server.files["/official/set.tgz"] = tar(["toy/a.txt", "../../../escaped.txt"])
     with pytest.raises(ValueError, match="set.tgz: refused, .*escaped.txt leaves the folder"):
@@ -300,7 +283,7 @@ def test_get_unpacks_nothing_outside(
     assert list(checkout.rglob("*.txt")) == []
 
 
-def test_get_says_what_cannot_be_fetched(checkout: Path) -> None:
+def test_get_says_what_cannot_be_fetched(checkout):
     with pytest.raises(ValueError, match="no data set 'fashion'; there are ag_news, "):
         download.get("fashion")
     with pytest.raises(ValueError, match="emotion cannot be fetched: .*emotion/train.csv"):

@@ -3,7 +3,6 @@
 import io
 import os
 import zipfile
-from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -18,7 +17,7 @@ pytestmark = pytest.mark.realdata
 
 
 @pytest.fixture(scope="module")
-def realdata(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], DataSet]]:
+def realdata(tmp_path_factory):
     """Return a loader of real sets that keeps them, decodes anew, and skips what is not here."""
     folder = os.environ.get("ALKIT_DATA")
     if not folder:
@@ -53,7 +52,7 @@ def is_part(name: str) -> bool:
     return catalog.look(name)[0] == "part"
 
 
-def test_ag_news(realdata: Callable[[str], DataSet]) -> None:
+def test_ag_news(realdata):
     data = realdata("ag_news")
     if not is_part("ag_news"):
         pytest.skip("ALKIT_DATA holds another ag_news than the part with 9,995 rows")
@@ -69,7 +68,7 @@ def test_ag_news(realdata: Callable[[str], DataSet]) -> None:
     assert data.note == "9,995 of 120,000 official training rows, 7,600 of 7,600 test rows"
 
 
-def test_dbpedia(realdata: Callable[[str], DataSet]) -> None:
+def test_dbpedia(realdata):
     data = realdata("dbpedia")
     if not is_part("dbpedia"):
         pytest.skip("ALKIT_DATA holds another dbpedia than the part with 4,999 rows")
@@ -80,7 +79,7 @@ def test_dbpedia(realdata: Callable[[str], DataSet]) -> None:
     assert data.note.startswith("4,999 of 560,000 official training rows, 5,000 of 70,000 test")
 
 
-def test_sst2(realdata: Callable[[str], DataSet]) -> None:
+def test_sst2(realdata):
     data = realdata("sst2")
     assert "67,349 of 67,349 official training rows, 872 of 872 test rows" in data.note
     dropped = int(data.note.rpartition("; ")[2].split()[0].replace(",", ""))
@@ -88,7 +87,7 @@ def test_sst2(realdata: Callable[[str], DataSet]) -> None:
     assert counts(data.test) == [428, 444]
 
 
-def test_imdb(realdata: Callable[[str], DataSet]) -> None:
+def test_imdb(realdata):
     data = realdata("imdb")
     assert sizes(data) == (25_000, 25_000)
     assert counts(data.test) == [12_500, 12_500]
@@ -99,7 +98,7 @@ def test_imdb(realdata: Callable[[str], DataSet]) -> None:
     assert len(data.vocabulary or ()) == 30_000
 
 
-def test_cifar10(realdata: Callable[[str], DataSet]) -> None:
+def test_cifar10(realdata):
     data = realdata("cifar10")
     if not is_part("cifar10"):
         pytest.skip("ALKIT_DATA holds another cifar10 than the part with one batch")
@@ -112,7 +111,7 @@ def test_cifar10(realdata: Callable[[str], DataSet]) -> None:
     assert float(x.mean().abs()) < 0.1
 
 
-def test_cifar100(realdata: Callable[[str], DataSet]) -> None:
+def test_cifar100(realdata):
     data = realdata("cifar100")
     if not is_part("cifar100"):
         pytest.skip("ALKIT_DATA holds another cifar100 than the part with 3,000 images")
@@ -123,7 +122,7 @@ def test_cifar100(realdata: Callable[[str], DataSet]) -> None:
     assert data.class_names == tuple(sorted(data.class_names))
 
 
-def test_tiny_imagenet(realdata: Callable[[str], DataSet]) -> None:
+def test_tiny_imagenet(realdata):
     data = realdata("tiny_imagenet")
     if not is_part("tiny_imagenet"):
         pytest.skip("ALKIT_DATA holds another tiny_imagenet than the part with 40 classes")
@@ -136,9 +135,7 @@ def test_tiny_imagenet(realdata: Callable[[str], DataSet]) -> None:
     assert 0.7 < float(x.std()) < 1.1
 
 
-def test_grey_images_of_tiny_imagenet_have_three_equal_channels(
-    realdata: Callable[[str], DataSet],
-) -> None:
+def test_grey_images_of_tiny_imagenet_have_three_equal_channels(realdata):
     data = realdata("tiny_imagenet")
     archive = catalog.find("tiny_imagenet")
     if not is_part("tiny_imagenet"):
@@ -153,7 +150,7 @@ def test_grey_images_of_tiny_imagenet_have_three_equal_channels(
     assert grey >= 479
 
 
-def test_decoded_images_are_read_again(realdata: Callable[[str], DataSet]) -> None:
+def test_decoded_images_are_read_again(realdata):
     data = realdata("tiny_imagenet")
     again = datasets.load("tiny_imagenet")
     assert torch.equal(again.train.x, data.train.x)
@@ -161,9 +158,7 @@ def test_decoded_images_are_read_again(realdata: Callable[[str], DataSet]) -> No
 
 
 @pytest.mark.parametrize(("name", "share"), [("imdb", 0.97), ("ag_news", 0.90), ("dbpedia", 0.65)])
-def test_most_words_have_a_vector(
-    realdata: Callable[[str], DataSet], name: str, share: float
-) -> None:
+def test_most_words_have_a_vector(realdata, name, share):
     data = realdata(name)
     try:
         path, member = text.find_vectors("glove.6B.50d")

@@ -32,7 +32,7 @@ CORPUS = ["the cat saw the dog", "the dog ran", "a cat ran to the bird", "bird"]
         ("", [], []),
     ],
 )
-def test_clean(text: str, ours: list[str], published: list[str]) -> None:
+def test_clean(text, ours, published):
     assert clean(text) == ours
     assert clean(text, legacy=True) == published
 
@@ -46,7 +46,7 @@ def brute_force_words(texts: list[str], max_size: int | None, min_freq: int) -> 
 
 @pytest.mark.parametrize("max_size", [None, 3, 5, 100])
 @pytest.mark.parametrize("min_freq", [1, 2, 3])
-def test_vocabulary_orders_by_frequency_then_alphabet(max_size: int | None, min_freq: int) -> None:
+def test_vocabulary_orders_by_frequency_then_alphabet(max_size, min_freq):
     vocabulary = Vocabulary(CORPUS, max_size=max_size, min_freq=min_freq)
     assert vocabulary.words == ["<pad>", "<unk>", *brute_force_words(CORPUS, max_size, min_freq)]
     assert len(vocabulary) == len(vocabulary.words)
@@ -54,7 +54,7 @@ def test_vocabulary_orders_by_frequency_then_alphabet(max_size: int | None, min_
     assert backwards.words == vocabulary.words
 
 
-def test_vocabulary_encodes_and_does_not_grow() -> None:
+def test_vocabulary_encodes_and_does_not_grow():
     vocabulary = Vocabulary(CORPUS)
     for row, word in enumerate(vocabulary.words[2:], start=2):
         assert vocabulary.encode([word]) == [row]
@@ -65,11 +65,11 @@ def test_vocabulary_encodes_and_does_not_grow() -> None:
     assert len(vocabulary) == size
 
 
-def test_vocabulary_takes_lists_of_words_as_they_are() -> None:
+def test_vocabulary_takes_lists_of_words_as_they_are():
     assert Vocabulary([["U.S.", "Cat"]]).words[2:] == ["Cat", "U.S."]
 
 
-def test_vocabulary_with_the_special_rows_swapped() -> None:
+def test_vocabulary_with_the_special_rows_swapped():
     vocabulary = Vocabulary(CORPUS, pad=1, unk=0)
     assert vocabulary.words[:2] == ["<unk>", "<pad>"]
     assert vocabulary.encode(["unheard"]) == [0]
@@ -77,7 +77,7 @@ def test_vocabulary_with_the_special_rows_swapped() -> None:
     assert "pad=1" in repr(vocabulary)
 
 
-def test_a_word_spelt_like_the_padding_is_unknown() -> None:
+def test_a_word_spelt_like_the_padding_is_unknown():
     assert Vocabulary([["<pad>", "a"]]).encode(["<pad>", "a"]) == [1, 2]
 
 
@@ -90,13 +90,13 @@ def test_a_word_spelt_like_the_padding_is_unknown() -> None:
         ({"pad": 1}, "pad and unk must be 0 and 1.*got 1 and 1"),
     ],
 )
-def test_vocabulary_refuses(options: dict[str, int], message: str) -> None:
+def test_vocabulary_refuses(options, message):
     with pytest.raises(ValueError, match=message):
         Vocabulary(CORPUS, **options)
 
 
 @pytest.mark.parametrize("max_len", [1, 2, 4, 50])
-def test_encode_keeps_the_head_and_pads_on_the_right(max_len: int) -> None:
+def test_encode_keeps_the_head_and_pads_on_the_right(max_len):
     vocabulary = Vocabulary(CORPUS)
     ids_NT = encode(CORPUS, vocabulary, max_len)
     heads = [text.split()[:max_len] for text in CORPUS]
@@ -106,13 +106,13 @@ def test_encode_keeps_the_head_and_pads_on_the_right(max_len: int) -> None:
     assert words == [head + ["<pad>"] * (longest - len(head)) for head in heads]
 
 
-def test_an_empty_text_is_one_unknown_word() -> None:
+def test_an_empty_text_is_one_unknown_word():
     vocabulary = Vocabulary(CORPUS)
     assert encode(["", "...", "the dog"], vocabulary, 5).tolist()[:2] == [[1, 0], [1, 0]]
     assert encode([""], vocabulary, 5).tolist() == [[1]]
 
 
-def test_encode_refuses() -> None:
+def test_encode_refuses():
     with pytest.raises(ValueError, match="max_len must be at least 1, got 0"):
         encode(CORPUS, Vocabulary(CORPUS), 0)
     with pytest.raises(ValueError, match="no texts"):
@@ -129,7 +129,7 @@ def write_vectors(path: Path, vectors: dict[str, list[float]], header: str = "")
 
 
 @pytest.mark.parametrize("header", ["", "3 3\n"])
-def test_vectors_are_aligned_by_word(tmp_path: Path, header: str) -> None:
+def test_vectors_are_aligned_by_word(tmp_path, header):
     vocabulary = Vocabulary(CORPUS)
     vectors_VE, hits = load_vectors(write_vectors(tmp_path / "v.txt", VECTORS, header), vocabulary)
     assert vectors_VE.shape == (len(vocabulary), 3)
@@ -142,9 +142,7 @@ def test_vectors_are_aligned_by_word(tmp_path: Path, header: str) -> None:
     assert vectors_VE[missing].abs().min() > 0
 
 
-def test_vectors_equal_those_of_torchtext(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_vectors_equal_those_of_torchtext(tmp_path, monkeypatch, capsys):
     from torchtext.vocab import Vectors
 
     rng = np.random.default_rng(0)
@@ -162,7 +160,7 @@ def test_vectors_equal_those_of_torchtext(
     assert torch.equal(ours_VE[2:], theirs.get_vecs_by_tokens(vocabulary.words[2:]))
 
 
-def test_missing_words_are_drawn_like_the_file_by_the_seed(tmp_path: Path) -> None:
+def test_missing_words_are_drawn_like_the_file_by_the_seed(tmp_path):
     rng = np.random.default_rng(1)
     rows = {f"w{i}": list(rng.normal(3.0, 0.5, size=30)) for i in range(100)}
     path = write_vectors(tmp_path / "v.txt", rows)
@@ -179,7 +177,7 @@ def test_missing_words_are_drawn_like_the_file_by_the_seed(tmp_path: Path) -> No
     assert not torch.equal(drawn_VE[1:], other_VE[1:])
 
 
-def test_a_missing_word_does_not_depend_on_the_others(tmp_path: Path) -> None:
+def test_a_missing_word_does_not_depend_on_the_others(tmp_path):
     one = write_vectors(tmp_path / "one.txt", {"cat": [1.0, 2.0], "dog": [3.0, 4.0]})
     two = write_vectors(tmp_path / "two.txt", {"zebra": [1.0, 2.0], "yak": [3.0, 4.0]})
     vocabulary = Vocabulary(CORPUS)
@@ -189,7 +187,7 @@ def test_a_missing_word_does_not_depend_on_the_others(tmp_path: Path) -> None:
     assert torch.equal(first_VE[row], second_VE[row])
 
 
-def test_a_word_that_is_no_utf8_does_no_harm(tmp_path: Path) -> None:
+def test_a_word_that_is_no_utf8_does_no_harm(tmp_path):
     path = tmp_path / "v.txt"
     path.write_bytes(b"\xff\xfe 1 2\ndog 3 4\n")
     vocabulary = Vocabulary(CORPUS)
@@ -198,7 +196,7 @@ def test_a_word_that_is_no_utf8_does_no_harm(tmp_path: Path) -> None:
     assert vectors_VE[vocabulary.words.index("dog")].tolist() == [3.0, 4.0]
 
 
-def test_the_padding_row_stays_zero_even_if_the_file_has_it(tmp_path: Path) -> None:
+def test_the_padding_row_stays_zero_even_if_the_file_has_it(tmp_path):
     path = write_vectors(tmp_path / "v.txt", {"<pad>": [1.0, 1.0], "<unk>": [2.0, 3.0]})
     vectors_VE, hits = load_vectors(path, Vocabulary(CORPUS))
     assert hits == 1
@@ -219,25 +217,21 @@ def test_the_padding_row_stays_zero_even_if_the_file_has_it(tmp_path: Path) -> N
         ("a 1 2\nb 1 nan\n", "v.txt, line 2: a number is infinite"),
     ],
 )
-def test_damaged_files_are_refused_with_their_line(
-    tmp_path: Path, content: str, message: str
-) -> None:
+def test_damaged_files_are_refused_with_their_line(tmp_path, content, message):
     path = tmp_path / "v.txt"
     path.write_text(content, encoding="utf-8")
     with pytest.raises(ValueError, match=message):
         load_vectors(path, Vocabulary(CORPUS))
 
 
-def test_urls_and_missing_files_are_refused(tmp_path: Path) -> None:
+def test_urls_and_missing_files_are_refused(tmp_path):
     with pytest.raises(ValueError, match="local file, not fetched"):
         load_vectors("https://example.org/v.txt", Vocabulary(CORPUS))
     with pytest.raises(FileNotFoundError, match="nowhere.txt: no such file"):
         load_vectors(tmp_path / "nowhere.txt", Vocabulary(CORPUS))
 
 
-def test_loading_touches_no_network_no_cache_and_no_ssl(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_loading_touches_no_network_no_cache_and_no_ssl(tmp_path, monkeypatch):
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("the network was used")
 
@@ -254,7 +248,7 @@ def test_loading_touches_no_network_no_cache_and_no_ssl(
     assert ssl._create_default_https_context is ssl.create_default_context
 
 
-def test_torchtext_is_imported_lazily_and_leaves_ssl_alone() -> None:
+def test_torchtext_is_imported_lazily_and_leaves_ssl_alone():
     code = (
         "import ssl, sys, alkit.data.text, alkit.data.datasets\n"
         "assert 'torchtext' not in sys.modules\n"
@@ -269,7 +263,7 @@ def test_torchtext_is_imported_lazily_and_leaves_ssl_alone() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_no_other_module_imports_torchtext() -> None:
+def test_no_other_module_imports_torchtext():
     folder = Path(alkit.__file__).parent
     importers = set()
     for path in folder.rglob("*.py"):
@@ -281,7 +275,7 @@ def test_no_other_module_imports_torchtext() -> None:
     assert importers == {"text.py"}
 
 
-def test_stop_words_are_the_179_of_the_list() -> None:
+def test_stop_words_are_the_179_of_the_list():
     words = stop_words()
     assert len(words) == 179
     assert {"i", "the", "don't", "don", "t", "wouldn't"} <= words
@@ -289,14 +283,14 @@ def test_stop_words_are_the_179_of_the_list() -> None:
     assert all(word == word.strip().lower() for word in words)
 
 
-def test_clean_drops_stop_words_after_all_else() -> None:
+def test_clean_drops_stop_words_after_all_else():
     dropped = frozenset(["the", "don", "t"])
     assert clean("The <b>cat</b>, don't!", drop=dropped) == ["cat"]
     # the publication deletes the apostrophe first, so its list misses these words
     assert clean("The cat, don't!", legacy=True, drop=dropped) == ["cat", "dont"]
 
 
-def test_a_shift_starts_a_word_from_the_vector_of_a_later_one(tmp_path: Path) -> None:
+def test_a_shift_starts_a_word_from_the_vector_of_a_later_one(tmp_path):
     vocabulary = Vocabulary(CORPUS)
     rows = {word: [float(row), 0.5] for row, word in enumerate(vocabulary.words[2:], start=2)}
     path = write_vectors(tmp_path / "v.txt", rows)
@@ -323,7 +317,7 @@ def make_zip(path: Path, members: dict[str, str]) -> Path:
     return path
 
 
-def test_vectors_are_read_from_a_member_of_a_zip(tmp_path: Path) -> None:
+def test_vectors_are_read_from_a_member_of_a_zip(tmp_path):
     path = write_vectors(tmp_path / "v.txt", VECTORS)
     archive = make_zip(tmp_path / "v.zip", {"a.txt": "cat 1", "v.txt": path.read_text()})
     vocabulary = Vocabulary(CORPUS)
@@ -338,13 +332,13 @@ def test_vectors_are_read_from_a_member_of_a_zip(tmp_path: Path) -> None:
         load_vectors(archive, vocabulary, member="v.txt")
 
 
-def test_damage_in_a_member_names_archive_member_and_line(tmp_path: Path) -> None:
+def test_damage_in_a_member_names_archive_member_and_line(tmp_path):
     archive = make_zip(tmp_path / "v.zip", {"v.txt": "a 1 2\nb 1\n"})
     with pytest.raises(ValueError, match=r"v.zip\[v.txt\], line 2: 1 numbers, expected 2"):
         load_vectors(archive, Vocabulary(CORPUS), member="v.txt")
 
 
-def test_vectors_of_another_width_are_refused(tmp_path: Path) -> None:
+def test_vectors_of_another_width_are_refused(tmp_path):
     path = write_vectors(tmp_path / "v.txt", VECTORS)
     assert load_vectors(path, Vocabulary(CORPUS), width=3)[0].shape[1] == 3
     with pytest.raises(ValueError, match="v.txt: vectors of 3 numbers, the model wants 300"):
@@ -352,14 +346,14 @@ def test_vectors_of_another_width_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folders(tmp_path, monkeypatch):
     monkeypatch.setattr(paths, "root", lambda: tmp_path)
     monkeypatch.setenv("ALKIT_DATA", str(tmp_path / "shared"))
     (tmp_path / "glove").mkdir()
     return tmp_path
 
 
-def test_vectors_are_found_as_files_and_in_zips(folders: Path) -> None:
+def test_vectors_are_found_as_files_and_in_zips(folders):
     archive = make_zip(folders / "shared" / "glove" / "glove.6B_subset.zip", {"g.50d.txt": "a 1"})
     assert find_vectors("g.50d") == (archive, "g.50d.txt")
     whole = make_zip(folders / "glove" / "g.zip", {"g.50d.txt": "a 1"})
@@ -374,7 +368,7 @@ def test_vectors_are_found_as_files_and_in_zips(folders: Path) -> None:
     assert find_vectors("wiki-news-300d-1M") == (fast, "wiki-news-300d-1M.vec")
 
 
-def test_missing_vectors_say_what_is_there_and_how_to_get_them(folders: Path) -> None:
+def test_missing_vectors_say_what_is_there_and_how_to_get_them(folders):
     with pytest.raises(FileNotFoundError, match="there are none.*`alkit data get glove.6B`"):
         find_vectors("glove.6B.300d")
     make_zip(folders / "glove" / "x.zip", {"glove.6B.50d.txt": "a 1", "readme": ""})
@@ -386,7 +380,7 @@ def test_missing_vectors_say_what_is_there_and_how_to_get_them(folders: Path) ->
 
 
 @pytest.mark.parametrize("texts", [["a b c", "", "b"], ["a"] * 5_000, ["a b " * 30, "c"]])
-def test_encode_equals_padding_row_by_row(texts: list[str]) -> None:
+def test_encode_equals_padding_row_by_row(texts):
     vocabulary = Vocabulary(["a b"])
     rows = [torch.tensor(vocabulary.encode(text.split()[:9])) for text in texts]
     expected_NT = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=0)

@@ -10,15 +10,7 @@ import alkit
 from alkit import dtp
 from alkit.dtp import angles
 from alkit.dtp.block import Block
-from alkit.dtp.invertible import (
-    Activation,
-    AvgPool,
-    Conv,
-    Dense,
-    MaxPool,
-    NoInverse,
-    Reshape,
-)
+from alkit.dtp.invertible import Activation, AvgPool, Conv, Dense, MaxPool, NoInverse, Reshape
 from alkit.dtp.optimizers import rate
 from alkit.dtp.residual import Residual
 from alkit.dtp.settings import aligned

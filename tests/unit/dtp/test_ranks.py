@@ -20,11 +20,7 @@ from studies import dtp_speed
 from tests.unit.dtp.helpers import made_set
 
 SETTINGS = Settings(
-    epochs=2,
-    batch=32,
-    iterations=(2, 3, 4),
-    sigma=(0.3, 0.2, 0.08),
-    feedback_lr=(2e-3, 1e-2, 0.3),
+    epochs=2, batch=32, iterations=(2, 3, 4), sigma=(0.3, 0.2, 0.08), feedback_lr=(2e-3, 1e-2, 0.3)
 )
 
 

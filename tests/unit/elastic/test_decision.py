@@ -50,10 +50,7 @@ def test_a_large_cluster_fits():
 
 @pytest.mark.parametrize(
     ("changes", "said"),
-    [
-        ({"version": 2}, "of version 2 .*; this is version 1"),
-        ({"more": 1}, "of version 1 .* more"),
-    ],
+    [({"version": 2}, "of version 2 .*; this is version 1"), ({"more": 1}, "of version 1 .* more")],
 )
 def test_what_is_odd_is_refused(changes, said):
     with pytest.raises(MessageError, match=said):

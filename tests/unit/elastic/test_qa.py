@@ -1,7 +1,6 @@
 """Questions and answers: windows hold what they should, and scores are those of SQuAD's script."""
 
 import json
-from pathlib import Path
 
 import pytest
 import torch
@@ -11,15 +10,7 @@ from alkit.data.wordpiece import wordpiece
 from alkit.elastic import bert_reader
 from alkit.elastic.optim import Recipe
 from alkit.models.bert import BertSizes
-from studies.qa import (
-    Question,
-    answers,
-    exact_match_and_f1,
-    examples,
-    made_up,
-    read_squad,
-    windows,
-)
+from studies.qa import Question, answers, exact_match_and_f1, examples, made_up, read_squad, windows
 from tests.unit.elastic.helpers import train
 
 
@@ -102,7 +93,7 @@ def test_scores_of_the_official_script():
     assert f1 == pytest.approx(100 * (1 + 0 + 0.8) / 3)
 
 
-def test_files_of_another_form(tmp_path: Path):
+def test_files_of_another_form(tmp_path):
     path = tmp_path / "x.json"
     path.write_text("{}")
     with pytest.raises(ValueError, match="no file of SQuAD"):

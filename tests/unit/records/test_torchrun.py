@@ -30,7 +30,7 @@ def started(method: str) -> str:
 
 
 @needs_machines
-def test_on_two_machines(tmp_path: Path):
+def test_on_two_machines(tmp_path):
     codes, said = machines.on_two(LINE, SCRIPT, *METHODS, disks=tmp_path)
     assert codes == [0, 0], said[-3000:]
     assert fitted.digests(said) == {name: dict.fromkeys("01", started(name)) for name in METHODS}
@@ -39,7 +39,7 @@ def test_on_two_machines(tmp_path: Path):
 
 @needs_machines
 @pytest.mark.parametrize(("method", "loss"), [("pipedream", "6"), ("elastic", "36")])
-def test_a_killed_run_goes_on(method, loss, tmp_path: Path):
+def test_a_killed_run_goes_on(method, loss, tmp_path):
     """It is killed in its second epoch, and only the first machine has the checkpoint."""
     killed = {"RUN": "run.ckpt", "DIE_AT": loss}
     codes, said = machines.on_two(LINE, SCRIPT, method, disks=tmp_path, **killed)
@@ -58,7 +58,7 @@ def _saved(path: Path) -> str:
     return fitted.digest(record)
 
 
-def test_a_rank_is_a_module(tmp_path: Path):
+def test_a_rank_is_a_module(tmp_path):
     alone = fitted.fit("pipedream", cuts=[2, 4])
     assert launch(_saved, tmp_path / "net", ranks=3) == [fitted.digest(alone)] * 3
     loaded = alkit.load(tmp_path / "net", fitted.blocks())

@@ -29,10 +29,7 @@ def drawn(recorded, *values):
 def test_both_are_in_one_figure(recorded):
     ax = drawn(recorded, ("bp", 91.0), ("al", 60.0))
     assert ax.get_title(loc="left") == "This run lies in the committed range in 1 of 2 rows"
-    assert [each.get_text() for each in ax.get_yticklabels()] == [
-        "digits, BP",
-        "digits, AL",
-    ]
+    assert [each.get_text() for each in ax.get_yticklabels()] == ["digits, BP", "digits, AL"]
     assert [bar.get_width() for bar in ax.patches] == [91.0, 82.0]
     diamonds = [
         (line.get_xdata()[0], line.get_ydata()[0])

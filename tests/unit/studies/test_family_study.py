@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from alkit.data import datasets, paths
-from alkit.data.parts import DataSet, Part
+from alkit.data.parts import Part
 from alkit.models.convnet import convnet
 from alkit.records import results
 from alkit.records.comparisons import gap
@@ -19,7 +19,7 @@ OPTIONS = {"epochs": 2, "batch_size": 32, "progress": False}
 
 
 @pytest.fixture
-def small(monkeypatch, tmp_path) -> DataSet:
+def small(monkeypatch, tmp_path):
     """Return some digits, a family of a tiny network, and a place for checkpoints."""
 
     def blocks(channels):

@@ -10,7 +10,7 @@ from tests.helpers import Clock
 
 
 @pytest.fixture
-def clock(monkeypatch) -> Clock:
+def clock(monkeypatch):
     """A machine on which a row of a product takes a microsecond, and all else no time."""
     clock, multiply = Clock(), module.torch.mm
 
