@@ -39,7 +39,7 @@ def data(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_made_mnist(data):
+def test_made_sets(data):
     found = datasets.load("mnist")
     assert (len(found.train), len(found.validation), len(found.test)) == (180, 20, 50)
     assert found.train.x.shape[1:] == (1, 28, 28)
@@ -48,15 +48,9 @@ def test_made_mnist(data):
     assert wide.test.x[:, :, 0].sum() == 0
     with pytest.raises(ValueError, match="give 28, or 32"):
         datasets.load("mnist", side=30)
-
-
-def test_made_fashion_mnist(data):
     found = datasets.load("fashion_mnist")
     assert (found.name, len(found.train), len(found.test)) == ("fashion_mnist", 90, 30)
     assert found.class_names[9] == "ankle boot"
-
-
-def test_made_svhn(data):
     found = datasets.load("svhn")
     assert (len(found.train), len(found.validation), len(found.test)) == (90, 10, 30)
     # the owners' tens are zeros

@@ -30,7 +30,7 @@ def pairs(documents, tokenizer):
     return MaskedPairs(documents, tokenizer, TOKENS)
 
 
-def test_the_vocabulary_is_of_the_corpus(tokenizer, tmp_path):
+def test_pieces_are_of_the_corpus_and_numbered_by_the_alphabet(tokenizer, tmp_path, documents):
     assert [tokenizer.id_to_token(n) for n in range(5)] == list(SPECIAL)
     assert tokenizer.encode("the wave").tokens == ["the", "wave"]
     assert tokenizer.get_vocab_size() <= 80
@@ -39,10 +39,7 @@ def test_the_vocabulary_is_of_the_corpus(tokenizer, tmp_path):
     assert again.encode("old moon").ids == tokenizer.encode("old moon").ids
     with pytest.raises(ValueError, match="give more"):
         wordpiece(["the quick brown fox"], 8)
-
-
-def test_pieces_are_numbered_by_the_alphabet(documents):
-    """However the library numbers them: the same pieces are the same numbers in every run."""
+    # However the library numbers them: the same pieces are the same numbers in every run.
     made = wordpiece((s for d in documents for s in d), 80)
     pieces = [made.id_to_token(number) for number in range(5, made.get_vocab_size())]
     assert pieces == sorted(pieces)
