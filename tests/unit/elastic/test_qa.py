@@ -73,7 +73,6 @@ def test_a_reader_learns_to_answer(tokenizer):
         freeze="table",
         freeze_options={"counts": [0, 0, 0, 1]},
         recipe=Recipe(lr=3e-3),
-        progress=False,
     )
     assert found.history.hits.sum() > 0
     exact, f1 = exact_match_and_f1(answers(network, cut, questions, 24), questions)
