@@ -154,7 +154,7 @@ def tiny() -> Network:
     return Network(units, 4, nn.functional.mse_loss)
 
 
-@pytest.mark.parametrize(("pipe", "dp", "cache"), product([False, True], repeat=3))
+@pytest.mark.parametrize(("pipe", "dp", "cache"), [*product([False, True], repeat=3)])
 def test_plans_of_all_switches(pipe, dp, cache):
     options = {"devices": 4, "stages": 2, "batch": 8, "micro": 2}
     planner = Planner(tiny().sizes(), 4, switches=Switches(pipe, dp, cache), **options)

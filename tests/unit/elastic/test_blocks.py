@@ -61,12 +61,6 @@ def test_without_freezing_it_is_plain_training():
     assert record.losses.tolist() == pytest.approx(losses, rel=1e-5)
 
 
-def test_ranks_and_one_process_agree():
-    """Without dropout, whose noise follows the micro-batches of the layout."""
-    alone, crew = (fitted(blocks(0.0), ranks=ranks, cache=False) for ranks in (1, 2))
-    assert torch.allclose(alone.losses, crew.losses, rtol=1e-5)
-
-
 def test_units_a_layer_may_be_three():
     units = [nn.Linear(6, 6) for _ in range(7)] + [nn.Linear(6, 3)]
     network = Network(units, 2, F.cross_entropy, units_a_layer=3)

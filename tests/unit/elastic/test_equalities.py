@@ -21,7 +21,7 @@ from tests.unit.elastic.helpers import LAYERS, TASKS, close, images, make_vit, p
 
 @pytest.mark.parametrize("executor", ["single", "threads"])
 @pytest.mark.parametrize("task", TASKS)
-@pytest.mark.parametrize("switches", product([False, True], repeat=3))
+@pytest.mark.parametrize("switches", [*product([False, True], repeat=3)])
 def test_elastic_training_is_plain_training(executor, task, switches, settings):
     make, data = TASKS[task]
     options = dict(zip(("pipe", "dp", "cache"), switches, strict=True)) | {"executor": executor}

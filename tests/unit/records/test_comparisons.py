@@ -45,22 +45,16 @@ def test_bootstrap_agrees_with_drawing_seeds_and_items_one_by_one():
     assert (low, high) == pytest.approx(tuple(np.quantile(means, [0.025, 0.975])), abs=0.01)
 
 
-def test_seeds_that_disagree_widen_the_interval():
-    """Thousands of test samples do not make three seeds more."""
-    a, b = correctness([0.9, 0.7, 0.8], 50_000), correctness([0.8, 0.8, 0.75], 50_000, seed=1)
-    difference, low, high = bootstrap_difference(a, b)
-    assert difference > 0.01
-    assert low < 0 < high
-
-
-def test_bootstrap_is_paired_and_deterministic():
+def test_bootstrap_is_paired_deterministic_and_wider_for_seeds_that_disagree():
     a, b = correctness([0.8, 0.6]), correctness([0.7, 0.7], seed=2)
     assert bootstrap_difference(a, a) == (0, 0, 0)
     assert bootstrap_difference(a, b, seed=4) == bootstrap_difference(a, b, seed=4)
     assert len({bootstrap_difference(a, b, seed=s) for s in range(5)}) > 1
-
-
-def test_bootstrap_refuses_what_it_would_get_wrong():
+    # Thousands of test samples do not make three seeds more.
+    a, b = correctness([0.9, 0.7, 0.8], 50_000), correctness([0.8, 0.8, 0.75], 50_000, seed=1)
+    difference, low, high = bootstrap_difference(a, b)
+    assert difference > 0.01
+    assert low < 0 < high
     ones = np.ones((2, 5))
     for bad in (ones * 0.5, []):
         with pytest.raises(ValueError, match="0 and 1"):
@@ -71,14 +65,11 @@ def test_bootstrap_refuses_what_it_would_get_wrong():
         bootstrap_difference(ones, ones[:, :4])
 
 
-def test_paired_t_agrees_with_scipy():
+def test_p_of_gaps_and_intervals_are_scipys():
     a, b = np.array([1.0, 2.5, 2.0, 4.0]), np.array([0.5, 2.0, 2.5, 2.0])
     expected = stats.ttest_rel(a, b).confidence_interval(0.95)
     assert paired_t(a - b) == pytest.approx((0.625, expected.low, expected.high))
     assert [math.isnan(end) for end in paired_t(np.array([1.0]))] == [False, True, True]
-
-
-def test_p_of_a_gap_is_scipys():
     differences = np.array([0.5, 1.5, -0.2, 2.0, 0.9])
     assert of_seeds(differences).p == pytest.approx(stats.ttest_1samp(differences, 0).pvalue)
     assert math.isnan(of_seeds([1.0]).p)
@@ -130,13 +121,10 @@ def test_verdicts_need_both_intervals_and_enough_seeds(found, decided):
     assert found.decided == decided
 
 
-def test_one_seed_never_decides():
+def test_one_seed_never_decides_and_a_margin_may():
     assert not of_seeds([5.0]).decided
     assert str(of_seeds([5.0])) == "+5.00 (1)"
     assert of_seeds([1.0, 1.1, 1.05]).decided
-
-
-def test_a_margin():
     found = of_seeds([0.8, 1.0, 0.9, 1.1, 0.95])
     assert found.less(0.5).decided
     assert found.less(2.0).decided
