@@ -65,14 +65,15 @@ def test_a_rank_is_a_module(tmp_path):
     assert loaded.state_dict().keys() == alone.model.state_dict().keys()
 
 
-def _own_order(method: str) -> str:
-    return fitted.digest(fitted.fit(method, seed=dist.get_rank()))
+def _own_order() -> list[str]:
+    return [fitted.digest(fitted.fit(method, seed=dist.get_rank())) for method in METHODS]
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_ranks_that_are_not_asked_to_train_alone(method):
-    expected = [fitted.digest(fitted.fit(method, seed=seed)) for seed in range(2)]
-    assert launch(_own_order, method, ranks=2) == expected
+def test_ranks_that_are_not_asked_to_train_alone():
+    def alone(seed: int) -> list[str]:
+        return [fitted.digest(fitted.fit(method, seed=seed)) for method in METHODS]
+
+    assert launch(_own_order, ranks=2) == [alone(0), alone(1)]
 
 
 def _own_model(method: str) -> None:
@@ -89,12 +90,9 @@ def test_ranks_with_models_of_their_own_are_told(method):
         launch(_own_model, method, ranks=2)
 
 
-def test_a_process_that_is_no_rank_is_told():
+def test_a_process_that_is_no_rank_is_told_and_ranks_start_no_ranks():
     for method in METHODS:
         with pytest.raises(RuntimeError, match='executor="ranks" runs inside alkit.launch'):
             fitted.fit(method, executor="ranks")
-
-
-def test_ranks_start_no_ranks():
     with pytest.raises(RankFailed, match="one of 2 ranks already: give executor="):
         launch(lambda: fitted.fit("dtp", ranks=2), ranks=2)
