@@ -152,8 +152,7 @@ def test_rows_that_were_read_ahead_or_are_in_no_order_are_not_confused(tmp_path)
     assert torch.equal(cache.features(rows), network.prefix(data.x[rows]))
     cache.close()
     # Every sample's features are its own: rows in random batches, some seen, some not.
-    network, data = make_vit(), images()
-    cache = cache_of(network, data, tmp_path)
+    cache = cache_of(network, data, tmp_path / "other")
     expected = network.prefix(data.x)
     rng = np.random.default_rng(0)
     for _ in range(20):

@@ -15,27 +15,21 @@ CROSSING = [1000, 200, 30]  # bytes at the three borders
 COSTS = {(kind, at): 1.0 for kind in ("forward", "backward") for at in range(4)}
 
 
-def test_bytes_are_those_of_activations_gradients_and_codes():
+def test_bytes_are_those_of_activations_gradients_and_codes_that_leave_a_block():
     batch, code = 2, 4 * axis.LEARNED.code_dim * 2
     for name in ("bp", "ddg", "fr", "pipedream", "dtp"):  # up and down, dtp's targets down
         assert axis.sent_bytes(name, CROSSING, batch) == 2 * sum(CROSSING)
     assert axis.sent_bytes("al_pipeline", CROSSING, batch) == sum(CROSSING) + 3 * code
     assert axis.sent_bytes("1f1b", [1000, 200, 40], batch) == 2 * 1240  # in four parts
     assert axis.sent_bytes("pipelearn", CROSSING, batch) == 2 * 200  # its one border
-
-
-def test_the_payload_is_what_leaves_each_block():
     data = datasets.load("digits")
     assert axis.payload(data, 32) == [4 * 32 * 16 * 4 * 4, 4 * 32 * 32 * 2 * 2, 4 * 32 * 64]
 
 
-def test_devices_hold_what_waits_for_its_backward():
+def test_devices_hold_what_waits_for_its_backward_and_are_idle_meanwhile():
     held = {name: axis.held(axis.on_clock(name, COSTS)) for name in axis.ROWS}
     assert held["bp"] == held["al_pipeline"] == held["1f1b"] == held["dtp"] == 1
     assert held["ddg"] == held["fr"] == held["pipedream"] == 4  # the lowest of four modules
-
-
-def test_idle_time_on_the_clock():
     line = axis.on_clock("bp", COSTS)
     assert axis.idle_of(line, 4) == pytest.approx(0.75)  # one device works at a time
     assert axis.devices("pipelearn") == 2
@@ -60,10 +54,6 @@ def test_intervals_are_over_seeds():
     )
 
 
-def test_the_ten_methods_have_ten_colours():
-    assert len({viz.colour(name) for name in axis.ROWS}) == len(axis.ROWS) == 10
-
-
 def test_rates_are_of_the_same_data_and_optimiser():
     columns = ["metric", "method", "data", "optimizer", "value"]
     rows = [
@@ -83,7 +73,8 @@ def test_rates_are_of_the_same_data_and_optimiser():
         axis.recorded_rates(pd.DataFrame(), "digits", ["bp"])
 
 
-def test_every_row_has_a_recorded_rate_on_the_demo_s_data():
+def test_every_row_has_a_colour_and_a_recorded_rate_on_the_demo_s_data():
+    assert len({viz.colour(name) for name in axis.ROWS}) == len(axis.ROWS) == 10
     rates = axis.recorded_rates(results.load("00_all_methods"), "digits", list(axis.ROWS))
     assert rates.keys() == axis.ROWS.keys()
 
@@ -123,7 +114,7 @@ SCREEN = pd.DataFrame(
 )
 
 
-def test_the_last_screen_says_what_its_numbers_say():
+def test_the_last_screen_says_what_its_numbers_say_and_fits():
     screen = axis_report.report(SCREEN, "digits, 10 epochs")
     assert (
         "AL pipeline        98.0 ± 0.4    backward, update, weights      0.50x   2.50x  a" in screen
@@ -132,14 +123,8 @@ def test_the_last_screen_says_what_its_numbers_say():
     assert "by more than the 95 % interval over 3 seeds, DTP behind BP." in screen
     assert "Time: 1 of 2 methods have shorter steps" in screen
     assert "on two cores here AL takes 2.50x." in screen
-
-
-def test_one_seed_decides_nothing():
     assert axis_report.accuracies(SCREEN.assign(n=1)) == "Accuracy: one seed decides nothing."
-
-
-def test_the_last_screen_fits():
-    """With a blank line, and where notebook, record and picture are: 25 of 100 columns."""
+    # With a blank line, and where notebook, record and picture are: 25 of 100 columns.
     rows = SCREEN.loc[["bp"]].reindex(list(axis.ROWS)).ffill().assign(waits_removed="b, u, w")
     lines = axis_report.report(rows, "digits, 10 epochs of batches of 32").splitlines()
     assert len(lines) <= 21

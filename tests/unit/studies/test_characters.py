@@ -60,10 +60,13 @@ def test_a_batch_asks_for_the_next_character():
         next(characters.batches(ids, size=4, context=700, steps=3, seed=0))
 
 
-def test_rare_characters_are_one():
+def test_rare_characters_are_one_and_unigrams_are_those_by_hand():
     alphabet = characters.Alphabet("aaabbbc", least=3)
     assert alphabet.encode("abcz").tolist() == [1, 2, 0, 0]
     assert len(alphabet) == 3
+    train, other = torch.tensor([1, 1, 2]), torch.tensor([1, 2, 0])
+    expected = -(math.log(3 / 6) + math.log(2 / 6) + math.log(1 / 6)) / 3
+    assert characters.unigram_loss(train, other, 3) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("modules", [3, 5])
@@ -96,12 +99,6 @@ def test_an_articles_loss_is_the_mean_over_its_whole_windows():
         parts = [article[at : at + 7] for at in range(0, len(article) - 1, 6)]
         losses = [F.cross_entropy(model(p[None, :-1])[0], p[1:]).item() for p in parts]
         assert value == pytest.approx(np.mean(losses), rel=1e-5)
-
-
-def test_unigrams_by_hand():
-    train, other = torch.tensor([1, 1, 2]), torch.tensor([1, 2, 0])
-    expected = -(math.log(3 / 6) + math.log(2 / 6) + math.log(1 / 6)) / 3
-    assert characters.unigram_loss(train, other, 3) == pytest.approx(expected)
 
 
 def test_values_are_compared_as_correctness_is():

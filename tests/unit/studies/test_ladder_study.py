@@ -60,13 +60,11 @@ def test_arms_run_on_pictures(arm):
     assert len(outcome.validation) == exits + 1  # and their mean
 
 
-def test_a_run_is_a_function_of_its_seed(data):
+def test_a_run_is_a_function_of_its_seed_which_pairs_the_blocks_of_all_arms(data):
     one, same, other = (trained("detached", data, seed) for seed in (1, 1, 2))
     assert one.losses == same.losses
     assert one.losses != other.losses
 
-
-def test_a_seed_pairs_the_initial_blocks_of_all_arms(data):
     def words(arm, seed):
         model = trained(arm, data, seed, lr=0.0).fit.model
         return getattr(getattr(model[0], "enc", model[0]), "f", model[0]).table.weight

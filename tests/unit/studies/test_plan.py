@@ -11,35 +11,22 @@ NETWORK = Network(8, AL, BP, samples=8)
 FAST = 1e12  # bytes a second: links take no time
 
 
-def test_on_one_device_all_take_the_sum_of_the_blocks():
+def test_steps_are_their_closed_forms():
     for method, block_s in (("al_pipeline", 3.0), ("al_fm", 3.0), ("1f1b", 3.5), ("ddp", 3.5)):
         assert step_s(method, NETWORK, 1, FAST) == pytest.approx(8 * block_s)
-
-
-@pytest.mark.parametrize("devices", [2, 4, 8])
-def test_the_pipeline_divides_its_work_by_the_devices(devices):
-    assert step_s("al_pipeline", NETWORK, devices, FAST) == pytest.approx(8 * 3.0 / devices)
-
-
-def test_gpipe_has_its_bubble():
-    """m micro-batches on K equal stages: (m + K - 1) / m of a device's share, then the update."""
+    for devices in (2, 4, 8):  # the pipeline divides its work by the devices
+        assert step_s("al_pipeline", NETWORK, devices, FAST) == pytest.approx(8 * 3.0 / devices)
+    # m micro-batches on K equal stages: (m + K - 1) / m of a device's share, then the update
     expected = (8 + 4 - 1) / 8 * (8 / 4) * 3.0 + (8 / 4) * 0.5
     assert step_s("gpipe", NETWORK, 4, FAST) == pytest.approx(expected)
     assert step_s("1f1b", NETWORK, 4, FAST) == pytest.approx(expected)
     assert step_s("zero_bubble", NETWORK, 4, FAST) < expected
-
-
-def test_al_fm_never_takes_less_than_its_forwards():
+    # AL FM never takes less than its forwards
     assert step_s("al_fm", NETWORK, 8, FAST) == pytest.approx(8 * 1.0 + 2.0)
-
-
-def test_data_parallel_divides_the_batch_but_not_the_update():
-    slow = 1e3
+    slow = 1e3  # data parallel training divides the batch, but not the update
     expected = 8 * (3.0 / 4 + 0.5) + 2 * 3 / 4 * 8 * 1000 / slow
     assert step_s("ddp", NETWORK, 4, slow) == pytest.approx(expected)
-
-
-def test_a_slow_link_sets_the_pace():
+    # a slow link sets the pace
     assert step_s("al_pipeline", NETWORK, 8, 10.0) == pytest.approx(10.0)
 
 
@@ -51,14 +38,11 @@ def test_bands_come_from_several_measurements():
     assert len(table) == 6 * 2
 
 
-def test_a_method_that_can_t_use_so_many_devices_has_no_row():
+def test_a_method_that_can_t_use_so_many_devices_has_no_row_or_is_refused():
     few = Network(8, AL, BP, samples=4)
     table = plan([few], [4, 8], FAST)
     assert sorted(table[table.devices == 8].method) == sorted(set(METHODS) - {"ddp"})
     assert "ddp" in set(table[table.devices == 4].method)
-
-
-def test_bad_requests():
     with pytest.raises(ValueError, match="unknown method 'bp'"):
         step_s("bp", NETWORK, 2, FAST)
     with pytest.raises(ValueError, match="9 devices for 8 blocks"):

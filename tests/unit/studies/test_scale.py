@@ -10,20 +10,14 @@ MACHINE = Machine(2.0, 5.0, 4.0, 0.9, 0.05, 1.5)
 EMBEDDING = 2.0 + 4.0 * scale.TENSORS
 
 
-def test_backprop_is_a_sum():
+def test_steps_are_sums_and_more_devices_hide_something():
     block = 2.0 + (5.0 + 2.0) + 4.0
     one = scale.step_ms(MACHINE, "bp", "contiguous", 1, 3)
     assert one == pytest.approx(EMBEDDING + 3 * block)
     spread = scale.step_ms(MACHINE, "bp", "round_robin", 3, 3)
     assert spread == pytest.approx(one + 2 * 1.5)  # hops delay the forwards
-
-
-def test_on_one_device_al_fm_is_a_sum():
     expected = EMBEDDING + 4 * (2.0 + 5.0 + 4.0)
     assert scale.step_ms(MACHINE, "al_fm", "round_robin", 1, 4) == pytest.approx(expected)
-
-
-def test_more_devices_hide_something():
     one, two = (scale.step_ms(MACHINE, "al_fm", "round_robin", gpus, 4) for gpus in (1, 2))
     assert two < one
 
