@@ -98,7 +98,7 @@ def test_batches_depend_on_seed_epoch_and_number_alone(kind):
     assert not torch.equal(first[0], read(epoch=1)[0])
 
 
-def test_a_batch_can_be_read_out_of_turn():
+def test_batches_can_be_read_out_of_turn_and_have_the_order_of_clean_ones():
     batches = part().batches(16, augment="strong")
     in_turn = [x for x, _ in batches]
     abandoned = iter(batches)
@@ -106,9 +106,6 @@ def test_a_batch_can_be_read_out_of_turn():
     again = iter(batches)
     assert all(torch.equal(next(again)[0], x) for x in in_turn)
     assert torch.equal(next(abandoned)[0], in_turn[1])
-
-
-def test_labels_order_and_clean_images_are_the_same_with_augmentation():
     mean, std = (torch.tensor(v)[:, None, None] for v in (MEAN, STD))
     data = part()
     got = torch.cat([x for x, _ in data.batches(16, shuffle=False)])

@@ -102,7 +102,7 @@ def test_legacy_cleaning_glues_words(shared):
     assert words(plain, plain.test) == [["u", "s", "end", "next"]]
 
 
-def test_short_training_texts_are_dropped_and_empty_test_texts_kept(shared):
+def test_short_texts_are_dropped_from_training_alone_which_makes_the_vocabulary(shared):
     train = [*rows(40), [1, "", ""], [2, "", "The of"], [3, "", "one"]]
     make_tar(shared / "ag_news_csv.tgz", ag_news(train, [*rows(4), [2, "", "..."]]))
     data = load("ag_news")
@@ -110,9 +110,6 @@ def test_short_training_texts_are_dropped_and_empty_test_texts_kept(shared):
     assert "43 of 120,000" in data.note
     assert "3 of at most one word dropped" in data.note
     assert data.test.x[4].tolist() == [1] + [0] * (data.test.x.shape[1] - 1)
-
-
-def test_the_vocabulary_is_of_the_training_part_alone(shared):
     make_tar(shared / "ag_news_csv.tgz", ag_news(test=[[1, "unheard", "of"]]))
     data = load("ag_news")
     assert data.vocabulary
@@ -123,7 +120,7 @@ def test_the_vocabulary_is_of_the_training_part_alone(shared):
     assert any("<unk>" in text for text in words(data, data.validation))
 
 
-def test_the_split_and_sizes_are_functions_of_the_seed(shared):
+def test_the_split_is_a_function_of_the_seed_and_seeds_share_their_test(shared):
     make_tar(shared / "ag_news_csv.tgz", ag_news())
     one, again, other = (load("ag_news", seed=s) for s in (1, 1, 2))
     assert torch.equal(one.train.x, again.train.x)
@@ -134,6 +131,12 @@ def test_the_split_and_sizes_are_functions_of_the_seed(shared):
     assert torch.bincount(small.test.y).tolist() == [1] * 4
     with pytest.raises(ValueError, match="test_size: 9 samples asked, there are 8"):
         load("ag_news", test_size=9)
+    make_tar(shared / "ag_news_csv.tgz", ag_news(rows(80), rows(40)))
+    first, second = (load("ag_news", seed=seed, train_size=60, test_size=8) for seed in (0, 1))
+    assert words(first, first.train) != words(second, second.train)
+    texts = zip(words(first, first.test), words(second, second.test), strict=True)
+    pairs = [pair for one, other in texts for pair in zip(one, other, strict=True)]
+    assert all(a == b or "<unk>" in (a, b) for a, b in pairs)
 
 
 DAMAGED = [  # a set, the content of a table, what is said
@@ -185,7 +188,7 @@ def test_missing_files_and_sets_without_texts_are_named(shared):
         load("sst2")
 
 
-def test_dbpedia(shared):
+def test_sets_of_the_form_of_ag_news(shared):
     files = {f"dbpedia_csv/{n}.csv": table(rows(c, 14)) for n, c in (("train", 140), ("test", 28))}
     make_tar(shared / "dbpedia_csv_10k.tgz", files)
     data = load("dbpedia", fields="text")
@@ -193,6 +196,14 @@ def test_dbpedia(shared):
     assert (data.class_names[0], data.class_names[13]) == ("Company", "WrittenWork")
     assert words(data, data.test)[13] == ["class13", "row13"]
     assert data.note == "140 of 560,000 official training rows, 28 of 70,000 test rows"
+    lines = [[1 + i % 5, f"good\\nfood{i}"] for i in range(50)]
+    files = {f"yelp_review_full_csv/{n}.csv": table(lines) for n in ("train", "test")}
+    make_tar(shared / "yelp_review_full_csv.tgz", files)
+    data = load("yelp")
+    assert data.test.y.tolist() == [i % 5 for i in range(50)]
+    assert data.vocabulary
+    # the escaped line end is a blank
+    assert {word.rstrip("0123456789") for word in data.vocabulary.words[2:]} == {"good", "food"}
 
 
 def imdb(count: int = 40) -> list[list]:
@@ -285,17 +296,6 @@ def test_tables_with_names(shared):
         load("banking77")
 
 
-def test_yelp_as_published_has_no_header_and_counts_from_one(shared):
-    lines = [[1 + i % 5, f"good\\nfood{i}"] for i in range(50)]
-    files = {f"yelp_review_full_csv/{n}.csv": table(lines) for n in ("train", "test")}
-    make_tar(shared / "yelp_review_full_csv.tgz", files)
-    data = load("yelp")
-    assert data.test.y.tolist() == [i % 5 for i in range(50)]
-    assert data.vocabulary
-    # the escaped line end is a blank
-    assert {word.rstrip("0123456789") for word in data.vocabulary.words[2:]} == {"good", "food"}
-
-
 @pytest.mark.parametrize(
     ("content", "options", "expected"),
     [
@@ -309,12 +309,3 @@ def test_read_csv(tmp_path, content, options, expected):
     path = tmp_path / "x.csv"
     path.write_text(content, encoding="utf-8", newline="")
     assert corpora.read_csv(path, **options) == (expected, ["1"])
-
-
-def test_runs_of_several_seeds_share_their_test(shared):
-    make_tar(shared / "ag_news_csv.tgz", ag_news(rows(80), rows(40)))
-    first, second = (load("ag_news", seed=seed, train_size=60, test_size=8) for seed in (0, 1))
-    assert words(first, first.train) != words(second, second.train)
-    texts = zip(words(first, first.test), words(second, second.test), strict=True)
-    pairs = [pair for one, other in texts for pair in zip(one, other, strict=True)]
-    assert all(a == b or "<unk>" in (a, b) for a, b in pairs)

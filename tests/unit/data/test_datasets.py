@@ -48,7 +48,7 @@ def test_digits_are_scikit_learns_standardised_by_the_training_part(digits):
     assert abs(float(digits.train.x.std()) - 1) < 1e-5
 
 
-def test_digits_describe_themselves_and_are_a_function_of_the_seed(digits):
+def test_digits_describe_themselves_may_be_stretched_and_are_a_function_of_the_seed(digits):
     assert digits.describe() == (
         "digits: 1078 train, 359 validation, 360 test; 10 classes; images 1x8x8"
     )
@@ -60,9 +60,10 @@ def test_digits_describe_themselves_and_are_a_function_of_the_seed(digits):
     assert torch.equal(again.test.y, digits.test.y)
     assert not torch.equal(other.train.x, digits.train.x)
     assert len(other.train) == len(digits.train)
-
-
-def test_unknown_data_sets_and_options_are_refused():
+    large = load("digits", size=32)
+    assert large.train.x.shape == (1078, 1, 32, 32)
+    assert torch.equal(large.train.y, digits.train.y)
+    assert abs(large.train.x.mean()) < 1e-4
     with pytest.raises(ValueError, match="no data set 'fashion'; there are ag_news, .*, digits, "):
         load("fashion")
     with pytest.raises(TypeError, match="max_len"):
@@ -182,14 +183,11 @@ def test_what_is_no_part_is_refused(call, message):
         call()
 
 
-def test_labels_become_int64():
+def test_labels_become_int64_and_are_held_out_by_class():
     for labels in ([0, 2], torch.tensor([0, 2], dtype=torch.uint8), torch.tensor([0.0, 2.0])):
         part = Part(torch.zeros(2, 1), labels, 3)  # type: ignore[arg-type]
         assert part.y.dtype == torch.int64
         assert part.y.tolist() == [0, 2]
-
-
-def test_held_out_is_a_share_of_each_class():
     labels = torch.arange(45) % 3
     kept, held = hold_out(labels, 0.1, seed=2)
     assert torch.cat([kept, held]).sort().values.tolist() == list(range(45))
@@ -231,10 +229,3 @@ def test_a_subset_is_a_function_of_the_seed_keeps_labels_and_says_so():
         data.subset(test=74)
     with pytest.raises(ValueError, match="train: 0 samples asked"):
         data.subset(train=0)
-
-
-def test_digits_may_be_stretched(digits):
-    large = load("digits", size=32)
-    assert large.train.x.shape == (1078, 1, 32, 32)
-    assert torch.equal(large.train.y, digits.train.y)
-    assert abs(large.train.x.mean()) < 1e-4

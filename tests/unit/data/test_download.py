@@ -86,20 +86,14 @@ def left(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-@pytest.mark.parametrize("checksum", ["", MD5, SHA])
-def test_a_file_is_fetched_whole(server, tmp_path, checksum):
-    target = tmp_path / "new" / "set.bin"
-    assert fetched(server, target, checksum=checksum) == SHA
-    assert target.read_bytes() == CONTENT
-    assert left(target.parent) == ["set.bin"]
-    assert server.asked == [None]
-
-
-def test_a_file_that_is_there_is_not_fetched_again(server, tmp_path):
-    target = tmp_path / "set.bin"
-    target.write_bytes(CONTENT)
-    assert fetched(server, target, checksum=MD5) == SHA
-    assert server.asked == []
+def test_a_file_is_fetched_whole_and_once(server, tmp_path):
+    for checksum in ("", MD5, SHA):
+        server.asked, target = [], tmp_path / f"new{checksum[:3]}" / "set.bin"
+        assert fetched(server, target, checksum=checksum) == SHA
+        assert target.read_bytes() == CONTENT
+        assert left(target.parent) == ["set.bin"]
+        assert fetched(server, target, checksum=MD5) == SHA
+        assert server.asked == [None]  # what is there is not fetched again
     with pytest.raises(download.FetchError, match="set.bin is there, but .*; remove it"):
         fetched(server, target, checksum="md5:0")
     assert target.read_bytes() == CONTENT
@@ -226,12 +220,20 @@ def test_get_takes_the_mirror_and_lays_the_archive_where_it_is_found(server, che
     assert download.get("toy", out=checkout / "other")
 
 
-def test_sets_of_several_files_lie_in_a_folder_of_their_name_on_a_mirror(server, checkout):
+def test_a_mirror_has_a_folder_for_sets_of_several_files(
+    server, checkout
+):
     server.files = {f"/banking77/{name}.csv": b"text,category\n" for name in ("train", "test")}
     got = download.get("banking77", mirror=server.url)
     home = checkout / "data" / "banking77"
     assert [path for path, _ in got] == [home / "train.csv", home / "test.csv"]
     assert catalog.find("banking77") == home
+    with pytest.raises(ValueError, match="no data set 'fashion'; there are ag_news, "):
+        download.get("fashion")
+    with pytest.raises(ValueError, match="emotion cannot be fetched: .*emotion/train.csv"):
+        download.get("emotion")
+    with pytest.raises(ValueError, match="digits comes with the packages"):
+        download.get("digits")
 
 
 def test_get_unpacks_what_is_read_unpacked_and_nothing_outside(server, checkout, monkeypatch):
@@ -248,12 +250,3 @@ def test_get_unpacks_what_is_read_unpacked_and_nothing_outside(server, checkout,
     with pytest.raises(ValueError, match="set.tgz: refused, .*escaped.txt leaves the folder"):
         download.get("toy")
     assert list(checkout.rglob("*.txt")) == []
-
-
-def test_get_says_what_cannot_be_fetched(checkout):
-    with pytest.raises(ValueError, match="no data set 'fashion'; there are ag_news, "):
-        download.get("fashion")
-    with pytest.raises(ValueError, match="emotion cannot be fetched: .*emotion/train.csv"):
-        download.get("emotion")
-    with pytest.raises(ValueError, match="digits comes with the packages"):
-        download.get("digits")

@@ -113,34 +113,27 @@ def test_extraction_keeps_prose_only_wherever_it_stands():
     ]
 
 
-@pytest.mark.parametrize(
-    ("text", "kept"),
-    [
-        (f"A {LONG}.", True),
-        (" ".join(["word"] * 40) + ".", True),
-        (" ".join(["word"] * 41) + ".", False),
-        ("one two three four five six seven eight nine.", False),
-        (f"A {LONG}", False),
-        (f"1 {LONG}.", False),
-        (f"A {LONG} 1 2.", True),
-        (f"A {LONG} 1 2 3.", False),
-    ],
-)
-def test_what_a_sentence_is(text, kept):
-    assert pydocs._is_sentence(text) is kept
+SENTENCES = {
+    f"A {LONG}.": True,
+    " ".join(["word"] * 40) + ".": True,
+    " ".join(["word"] * 41) + ".": False,
+    "one two three four five six seven eight nine.": False,
+    f"A {LONG}": False,
+    f"1 {LONG}.": False,
+    f"A {LONG} 1 2.": True,
+    f"A {LONG} 1 2 3.": False,
+}
+PLAIN = {
+    "a pd.Series or a numpy.ndarray": "a Series or a ndarray",
+    "scikit-learn, SciPy and PyTorch.": ", and.",
+    "the __torch_function__ protocol": "the protocol",
+    "an input of the updated torchvision model": "an input of the updated model",
+}
 
 
-@pytest.mark.parametrize(
-    ("text", "plain"),
-    [
-        ("a pd.Series or a numpy.ndarray", "a Series or a ndarray"),
-        ("scikit-learn, SciPy and PyTorch.", ", and."),
-        ("the __torch_function__ protocol", "the protocol"),
-        ("an input of the updated torchvision model", "an input of the updated model"),
-    ],
-)
-def test_names_of_the_packages_are_cut_out(text, plain):
-    assert pydocs._plain(text) == plain
+def test_what_a_sentence_is_and_names_of_packages_are_cut_out():
+    assert {text: pydocs._is_sentence(text) for text in SENTENCES} == SENTENCES
+    assert {text: pydocs._plain(text) for text in PLAIN} == PLAIN
 
 
 def test_sentences_are_balanced_and_ordered_by_hash_without_running_modules(made):

@@ -229,7 +229,7 @@ def test_dropout_does_not_depend_on_the_executor_and_ends_where_units_freeze(set
     close(stored, computed)
 
 
-def test_phases_add_up_and_lines_name_their_units(settings):
+def test_phases_add_up_lines_name_their_units_and_decisions_come_between_steps(settings):
     found = train(make_vit(), images(), settings, devices=2, cache_from=1)
     phases = found.history[["frozen_s", "read_s", "pipe_s", "reduce_s", "update_s"]]
     assert phases.sum(axis=1).tolist() == pytest.approx(found.history.train_s.tolist())
@@ -239,9 +239,6 @@ def test_phases_add_up_and_lines_name_their_units(settings):
     assert "[epoch 1 step 6] TRAIN loss" in trained[1]
     assert "samples_per_s" in trained[1]
     assert "TRANSFORM frozen 0->2/4  pipeline 2->1  replicas 1->2" in found.lines[3]
-
-
-def test_steps_between_decisions(settings):
     found = train(make_vit(), images(), settings, every=2, devices=2)
     assert list(found.segments.step)[:4] == [2, 3, 5, 6]
     assert list(found.history.step) == [3, 6, 9, 12]

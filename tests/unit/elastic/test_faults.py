@@ -259,20 +259,13 @@ def test_numbers_are_judged_by_the_loss_and_not_as_classes(ranks, settings):
     assert (last.val_loss, last.val_error) == pytest.approx(tuple(found.metrics.values()))
 
 
-def test_a_metric_of_ones_own(settings):
+def test_a_metric_of_ones_own_and_rows_judged_by_the_loss(settings):
     network, data = _regression()
     network.metric = _error
     found = train(network, data, settings, validation=data, test=data, ranks=2)
     expected = _error(network.predict(data.x), data.y)
     torch.testing.assert_close(found.test_correct.double(), expected, rtol=0, atol=1e-6)
     assert found.history.val_acc.iloc[-1] == pytest.approx(float(expected.mean()), abs=1e-6)
-
-
-def _error(output, y):
-    return (output - y).square().mean(1)
-
-
-def test_rows_of_whole_numbers_are_judged_by_the_loss(settings):
     data = replace(images(), y=torch.zeros(24, 3, dtype=torch.int64))
     network = make_vit()
     network.loss = lambda output, y: nn.functional.mse_loss(output, y.double())
@@ -280,6 +273,10 @@ def test_rows_of_whole_numbers_are_judged_by_the_loss(settings):
     assert found.test_correct is None
     expected = network.loss(network.predict(data.x), data.y).item()
     assert found.metrics["loss"] == pytest.approx(expected, rel=1e-6)
+
+
+def _error(output, y):
+    return (output - y).square().mean(1)
 
 
 # ---- NaN

@@ -47,6 +47,8 @@ def test_every_window_holds_its_piece_and_its_answer(tokenizer):
 
 
 def test_segments_and_mask(tokenizer):
+    with pytest.raises(ValueError, match="must hold a question"):
+        windows(made_up(), tokenizer, tokens=20, stride=16, query=8)
     cut = windows(made_up()[:2], tokenizer, tokens=32, stride=8, query=8)
     data = examples(cut, 32)
     tokens, segments, mask = data.x
@@ -105,11 +107,6 @@ def test_files_of_another_form(tmp_path):
     qa["answers"][0]["answer_start"] = 2
     path.write_text(json.dumps(content))
     assert read_squad(path)[0].answers == (("cat", 2),)
-
-
-def test_windows_without_room(tokenizer):
-    with pytest.raises(ValueError, match="must hold a question"):
-        windows(made_up(), tokenizer, tokens=20, stride=16, query=8)
 
 
 @pytest.mark.realdata

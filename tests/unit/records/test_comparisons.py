@@ -24,7 +24,7 @@ def correctness(rates, items=2000, seed=0):
     return (np.random.default_rng(seed).random((len(rates), items)).T < rates).T.astype(int)
 
 
-def test_one_seed_agrees_with_the_normal_approximation():
+def test_one_seed_agrees_with_the_normal_approximation_and_several_with_drawing():
     a, b = correctness([0.9]), correctness([0.85], seed=1)
     difference, low, high = bootstrap_difference(a, b)
     gain = (a - b)[0]
@@ -33,9 +33,6 @@ def test_one_seed_agrees_with_the_normal_approximation():
     assert (low, high) == pytest.approx((difference - half, difference + half), abs=0.1 * half)
     _, low_half, high_half = bootstrap_difference(a, b, level=0.5)
     assert high_half - low_half == pytest.approx((high - low) * 0.674 / 1.96, rel=0.1)
-
-
-def test_bootstrap_agrees_with_drawing_seeds_and_items_one_by_one():
     a, b = correctness([0.7, 0.9, 0.6], 40), correctness([0.5, 0.5, 0.6], 40, seed=1)
     rng, gain = np.random.default_rng(5), a - b
     means = [
@@ -77,7 +74,12 @@ def test_p_of_gaps_and_intervals_are_scipys():
     assert of_seeds([1.0, 1.0, 1.0]).p == 0.0
 
 
-def test_equivalence_is_two_one_sided_tests():
+def test_holm_by_hand_and_equivalence_by_two_one_sided_tests():
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.9, 0.8]) == [1.0, 1.0]
+    assert holm([math.nan, 0.02])[1] == pytest.approx(0.04)  # a test not made yet counts
+    assert math.isnan(holm([math.nan, 0.02])[0])
+    assert holm([]) == []
     differences = np.array([0.1, 0.3, -0.2, 0.2, 0.0, 0.25])
     above = stats.ttest_1samp(differences, -0.5, alternative="greater").pvalue
     below = stats.ttest_1samp(differences, 0.5, alternative="less").pvalue
@@ -88,14 +90,6 @@ def test_equivalence_is_two_one_sided_tests():
     assert math.isnan(of_seeds([0.0]).p_within(0.5))
     with pytest.raises(ValueError, match="margin is 0: give points above 0"):
         found.p_within(0)
-
-
-def test_holm_by_hand():
-    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
-    assert holm([0.9, 0.8]) == [1.0, 1.0]
-    assert holm([math.nan, 0.02])[1] == pytest.approx(0.04)  # a test not made yet counts
-    assert math.isnan(holm([math.nan, 0.02])[0])
-    assert holm([]) == []
 
 
 def _gap(low, high, boot_low, boot_high, seeds, agree=False):

@@ -111,13 +111,17 @@ def test_what_is_no_plain_finite_value_is_refused(value, words, said):
         results.Run("x").record("loss", value, **words)
 
 
-def test_a_name_does_not_lead_out_of_its_folder(monkeypatch):
+def test_names_lead_where_they_are_looked_for_and_not_out_of_their_folder(monkeypatch):
     for arguments in (("../x",), ("x", "a/b"), ("",)):
         with pytest.raises(ValueError, match="use letters"):
             results.Run(*arguments)
     monkeypatch.setenv("ALKIT_RUN_SLUG", "../../x")
     with pytest.raises(ValueError, match="slug"):
         filled().save()
+    for path in RECORDS.glob("*.json"):
+        head = json.loads(path.read_text())
+        wanted = results.record_path(head["notebook"], head["preset"], head.get("slug", ""))
+        assert path.name == wanted.name
 
 
 def test_a_cell_run_twice_counts_once(caplog):
@@ -164,13 +168,6 @@ def test_load_takes_what_is_asked_for_and_reads_no_other(monkeypatch):
         with pytest.raises(ValueError, match="03_x.cpu.json is not a record"):
             results.load()
     assert results.read(results.Run("x").save()).empty
-
-
-def test_committed_records_lie_where_they_are_looked_for():
-    for path in RECORDS.glob("*.json"):
-        head = json.loads(path.read_text())
-        wanted = results.record_path(head["notebook"], head["preset"], head.get("slug", ""))
-        assert path.name == wanted.name
 
 
 def test_results_are_read_from_the_outputs_of_a_notebook(monkeypatch, tmp_path):
@@ -235,7 +232,13 @@ def test_summary_of_known_numbers():
     assert results.summary(results.load()).empty
 
 
-def test_table_is_markdown():
+def test_table_is_markdown_with_a_digit_of_every_spread():
+    spreads = {(0.972, 0.968): "0.970 ± 0.003", (1.0, 1.0): "1 ± 0", (123456.0,): "123456"}
+    for values, text in spreads.items():
+        run = results.Run("x")
+        for seed, value in enumerate(values):
+            run.record("m", value, method="al", seed=seed)
+        assert results.table(results.read(run.save())).endswith(f"| al | {text} |")
     run = filled()
     run.record("time", 0.01234, method="al", data="digits", unit="s")
     assert results.table(results.read(run.save())) == (
@@ -244,17 +247,6 @@ def test_table_is_markdown():
         "| digits | bp | 97.4 ± 0.6 |  |\n"
         "| digits | al | 96.3 ± 0.3 | 0.01234 |"
     )
-
-
-@pytest.mark.parametrize(
-    ("values", "text"),
-    [([0.972, 0.968], "0.970 ± 0.003"), ([1.0, 1.0], "1 ± 0"), ([123456.0], "123456")],
-)
-def test_a_spread_shows_at_least_one_digit(values, text):
-    run = results.Run("x")
-    for seed, value in enumerate(values):
-        run.record("m", value, method="al", seed=seed)
-    assert results.table(results.read(run.save())).endswith(f"| al | {text} |")
 
 
 @pytest.mark.parametrize(

@@ -91,15 +91,12 @@ def figure():
     plt.close(figure)
 
 
-def test_numbers_are_filled_in_and_found(figure):
+def test_numbers_are_filled_in_and_found_if_they_are_drawn(figure):
     titles.title(
         figure.axes[0], "One takes {share:.2f} of {other}", share=titles.ratio(2, 8), other="B"
     )
     assert figure.axes[0].get_title(loc="left") == "One takes 0.25 of B"
     assert undrawn(figure) == []
-
-
-def test_a_number_that_is_not_drawn_is_seen(figure):
     titles.title(figure, "One takes {share:.2f} of the other", share=titles.ratio(2, 7.5))
     assert undrawn(figure) == [7.5]
 
