@@ -147,7 +147,11 @@ def test_dead_links_are_found(tmp_path):
     ]
 
 
-COSTS = {"units": (1.0, 1.0, 1.0), "usual": (1.0, 2.0, 0.3), "odd": (0.37, 0.11, 1.9)}
+COSTS = {
+    "units": (1.0, 1.0, 1.0),
+    "usual": (1.0, 2.0, 0.3),
+    "odd": (0.37, 0.11, 1.9),
+}
 
 
 @pytest.mark.parametrize("costs", COSTS.values(), ids=COSTS)
