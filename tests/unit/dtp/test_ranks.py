@@ -149,31 +149,27 @@ def test_a_rank_that_dies_is_named():
 def test_training_goes_on_from_a_checkpoint(tmp_path, monkeypatch, alone):
     """With another number of ranks: momenta are kept, wherever they were."""
     path = tmp_path / "run.pt"
-    changes = {"checkpoint": path}
-    net = dtp.network("tiny")
-    whole = alkit.fit(net, made_set(), settings=SETTINGS, progress=False, **changes)
-    assert whole.details.digest == alone.details.digest
-    again = alkit.fit(dtp.network("tiny"), made_set(), settings=SETTINGS, progress=False, **changes)
-    assert again.details.digest == alone.details.digest  # nothing was left to do
 
-    def stopped(ranks, **more):
-        options = {"settings": SETTINGS, "checkpoint": tmp_path / "other.pt", "progress": False}
-        return alkit.fit(dtp.network("tiny"), made_set(), ranks=ranks, **options, **more)
+    def fitted(ranks=1, **more):
+        options = {"settings": SETTINGS, "checkpoint": path, "progress": False} | more
+        return alkit.fit(dtp.network("tiny"), made_set(), ranks=ranks, **options)
 
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint, "save", _then_stopped(checkpoint.save))
         with pytest.raises(Stop):
-            stopped(1)
-    resumed = stopped(2)
+            fitted()
+    resumed = fitted(2)
     assert resumed.details.digest == alone.details.digest
     assert torch.equal(resumed.losses, alone.losses)
+    assert fitted().details.digest == alone.details.digest  # nothing was left to do
     with pytest.raises(ValueError, match="beta is 0.7 there and 0.5 here"):
-        stopped(1, beta=0.5)
+        fitted(beta=0.5)
     with pytest.raises(ValueError, match="samples is 1 there and 2 here"):
-        stopped(1, samples=2)  # of noise, whatever the number of training samples
-    checkpoint.save(path, {"net": dict(net.state_dict()), "settings": {}, "progress": {}})
+        fitted(samples=2)  # of noise, whatever the number of training samples
+    state = dict(dtp.network("tiny").state_dict())
+    checkpoint.save(path, {"net": state, "settings": {}, "progress": {}})
     with pytest.raises(ValueError, match="of another run: .*weight is missing there"):
-        alkit.fit(net, made_set(), settings=SETTINGS, progress=False, **changes)
+        fitted()
 
 
 class Stop(Exception):
