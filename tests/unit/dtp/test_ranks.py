@@ -14,6 +14,7 @@ from alkit.dtp.feedback import BlockFeedback
 from alkit.dtp.fit import digest
 from alkit.dtp.settings import Settings
 from alkit.engine import checkpoint
+from alkit.engine.group import Group, RanksDiffer
 from alkit.engine.launch import RankFailed, launch
 from studies import dtp_speed
 from tests.unit.dtp.helpers import made_set
@@ -225,3 +226,10 @@ def test_measuring_loads_changes_nothing():
     after = feedback.optimizers[1].state_dict()["state"][0]["momentum_buffer"]
     assert torch.equal(after, before[1]["state"][0]["momentum_buffer"])
     assert not feedback.optimizers[2].state_dict()["state"]
+
+
+def test_one_process_needs_nobody():
+    group = Group()
+    assert (group.rank, group.ranks) == (0, 1)
+    group.check_equal({"weights": torch.zeros(1)}, advice="")
+    assert issubclass(RanksDiffer, RuntimeError)

@@ -71,6 +71,10 @@ REFUSED = [
     (recipe(clip=0.0), "give a positive norm"),
     (recipe(lr=0.0), "lr must"),
     (recipe(momentum=1.0), "momentum from 0"),
+    (
+        lambda: train(make_vit(), replace(images(), y=images().y[:, None]), SETTINGS),
+        r"does not take labels \(1, 1\) of torch.int64",
+    ),
     (lambda: Network([nn.Identity()] * 5, 2, None), "give an embedding, 2 units a layer"),
     (thawed, "freezing goes one way"),
     (trained(batch=64, drop_last=True), "do not fill a batch of 64"),
