@@ -126,9 +126,7 @@ def test_tables_without_a_header_and_empty_texts(tmp_path, train, test, text, mo
         datasets.load("rotten_tomatoes")
 
 
-def test_a_fault_under_a_checkpoint_leaves_what_was_there(
-    tmp_path, monkeypatch
-):
+def test_a_fault_under_a_checkpoint_leaves_what_was_there(tmp_path, monkeypatch):
     path = tmp_path / "run.pt"
     checkpoint.save(path, {"a": 1})
     monkeypatch.setattr(Path, "open", lambda self, mode: open("/dev/full", mode))

@@ -220,9 +220,7 @@ def test_get_takes_the_mirror_and_lays_the_archive_where_it_is_found(server, che
     assert download.get("toy", out=checkout / "other")
 
 
-def test_a_mirror_has_a_folder_for_sets_of_several_files(
-    server, checkout
-):
+def test_a_mirror_has_a_folder_for_sets_of_several_files(server, checkout):
     server.files = {f"/banking77/{name}.csv": b"text,category\n" for name in ("train", "test")}
     got = download.get("banking77", mirror=server.url)
     home = checkout / "data" / "banking77"
