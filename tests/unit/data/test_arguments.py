@@ -13,7 +13,6 @@ from alkit import delayed, train_epoch
 from alkit.data import datasets
 from alkit.data.arguments import changed, check_whole, given
 from alkit.data.pairs import as_pair
-from alkit.data.parts import Part
 from alkit.dtp import Settings
 from alkit.engine import checkpoint
 from tests.helpers import WIDTH, dense_model, made_batches
@@ -29,6 +28,7 @@ X, Y = made_batches(1)[0]
         ([{"input_ids": X, "y": Y}], "got a dict with input_ids, y: name the targets labels"),
         ([(X, ["a", "b"])], r"got \(torch.float32 of \(4, 6\), \['a', 'b'\]\): make tensors"),
         ([X], "batch 0 must be a pair"),
+        ([torch.zeros(2, WIDTH)], "must be a pair"),  # two samples are none
         (torch.utils.data.DataLoader(torch.zeros(2, WIDTH)), "batch 0 must be a pair"),
     ],
 )
@@ -43,20 +43,12 @@ def test_batches_that_are_no_pairs(batches, text, method):
         train()
 
 
-def test_a_batch_of_two_samples_is_not_taken_for_a_pair():
-    with pytest.raises(TypeError, match="must be a pair"):
-        train_epoch(dense_model(1), [torch.zeros(2, WIDTH)], "al")
-
-
-def test_pairs_pass():
+def test_pairs_pass_and_what_everybody_gives_becomes_one():
     mask = torch.ones(4, 2)
     assert as_pair((X, (Y, mask)), 0) == (X, (Y, mask))
     for x in (X, (X, mask), {"ids": X, "mask": mask}):
         assert as_pair((x, Y), 0) == (x, Y)
     assert len(train_epoch(dense_model(1), [[X, Y]], "al").losses) == 1
-
-
-def test_what_everybody_gives_becomes_a_pair_of_tensors():
     numbers = Y.argmax(1)
     for batch in ((X.numpy(), numbers.numpy()), (X.tolist(), numbers.tolist()), (X, numbers.int())):
         x, y = as_pair(batch, 0)
@@ -93,8 +85,13 @@ def test_unknown_settings_list_the_names(train):
         train()
 
 
-def test_known_settings_pass():
+def test_known_settings_pass_and_what_is_given_is_told_in_a_few_words():
     assert changed(Settings, {"seed": 3}) == changed(Settings(), {"seed": 3}) == Settings(seed=3)
+    assert given(np.zeros((2, 3))) == "ndarray float64 of (2, 3)"
+    assert given(torch.zeros(2)) == "torch.float32 of (2,)"
+    assert given(list(range(100))) == "list of 100"
+    assert given(nn.Linear) == "Linear (a class)"
+    assert given("abc") == "'abc'"
 
 
 @pytest.mark.parametrize("make", [delayed.Pipeline, alkit.BPModel])
@@ -106,15 +103,6 @@ def test_a_whole_network_in_place_of_blocks(make):
         make(Own(), nn.functional.cross_entropy)
     with pytest.raises(TypeError, match="block 1 must be a module, got 3"):
         make([nn.Linear(1, 1), 3], nn.functional.cross_entropy)
-
-
-def _texts(folder, train, test, monkeypatch):
-    home = folder / "rotten_tomatoes"
-    home.mkdir()
-    (home / "train.csv").write_text(train)
-    (home / "test.csv").write_text(test)
-    monkeypatch.setenv("ALKIT_DATA", str(folder))
-    return datasets.load("rotten_tomatoes")
 
 
 HEADER, ROWS = "text,label\n", "a fine film,1\nbad long film,0\n" * 20
@@ -129,42 +117,38 @@ HEADER, ROWS = "text,label\n", "a fine film,1\nbad long film,0\n" * 20
     ],
 )
 def test_tables_without_a_header_and_empty_texts(tmp_path, train, test, text, monkeypatch):
+    home = tmp_path / "rotten_tomatoes"
+    home.mkdir()
+    (home / "train.csv").write_text(train)
+    (home / "test.csv").write_text(test)
+    monkeypatch.setenv("ALKIT_DATA", str(tmp_path))
     with pytest.raises(ValueError, match=text):
-        _texts(tmp_path, train, test, monkeypatch)
+        datasets.load("rotten_tomatoes")
 
 
-def test_texts_without_a_token_are_named():
-    with pytest.raises(ValueError, match="text 1 is all padding; encode an empty text as one"):
-        Part(torch.tensor([[2, 3], [0, 0]]), torch.tensor([0, 1]), 2)
-
-
-def test_a_full_disk_under_a_checkpoint(tmp_path, monkeypatch):
+def test_a_fault_under_a_checkpoint_leaves_what_was_there(tmp_path, monkeypatch):
     path = tmp_path / "run.pt"
     checkpoint.save(path, {"a": 1})
     monkeypatch.setattr(Path, "open", lambda self, mode: open("/dev/full", mode))
     with pytest.raises(OSError, match=r"run.pt could not be written: there is no space left"):
         checkpoint.save(path, {"a": torch.zeros(10**6)})
     assert checkpoint.load(path) == {"a": 1}
-
-
-def test_another_fault_under_a_checkpoint(tmp_path, monkeypatch):
+    monkeypatch.undo()
+    path.unlink()
     monkeypatch.setattr("os.replace", lambda *_: (_ for _ in ()).throw(OSError(errno.EIO, "I/O")))
     with pytest.raises(OSError, match=r"run.pt could not be written: .*I/O"):
         checkpoint.save(tmp_path / "run.pt", {"a": 1})
     assert not list(tmp_path.iterdir())
-
-
-class _Other:
-    pass
-
-
-def test_a_damaged_checkpoint_gives_no_dangerous_advice(tmp_path):
-    path = tmp_path / "run.pt"
+    monkeypatch.undo()
     torch.save({"version": 1, "state": {"a": _Other()}}, path)
     with pytest.raises(ValueError, match="holds more than tensors, numbers and texts") as caught:
         checkpoint.load(path)
     for words in ("weights_only", "trust", "\x1b", "still be loaded"):
         assert words not in str(caught.value)
+
+
+class _Other:
+    pass
 
 
 @pytest.mark.parametrize("kind", ["part", "set", "batches", "epoch", "timeline", "delayed"])
@@ -178,11 +162,3 @@ def test_representations_are_one_line(kind):
     assert "\n" not in text
     assert len(text) < 400
     assert "[[" not in text
-
-
-def test_what_is_given_in_a_few_words():
-    assert given(np.zeros((2, 3))) == "ndarray float64 of (2, 3)"
-    assert given(torch.zeros(2)) == "torch.float32 of (2,)"
-    assert given(list(range(100))) == "list of 100"
-    assert given(nn.Linear) == "Linear (a class)"
-    assert given("abc") == "'abc'"

@@ -1,7 +1,5 @@
 """Augmentation, against torchvision's colour operations and a loop over the images."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
 import torchvision.transforms.functional as oracle
@@ -36,24 +34,18 @@ def generator(seed: int = 0) -> torch.Generator:
         (augment.adjust_hue, oracle.adjust_hue, [-0.1, 0.0, 0.1, -0.5, 0.3]),
     ],
 )
-def test_colours_equal_those_of_torchvision(
-    ours: Callable, theirs: Callable, factors: list[float]
-) -> None:
+def test_colours_equal_those_of_torchvision(ours, theirs, factors):
     x_BCHW = images(len(factors)).float() / 255
     x_BCHW[0, :, 0] = 0.5  # grey, black and white pixels have no hue
     x_BCHW[0, :, 1], x_BCHW[0, :, 2] = 0.0, 1.0
     expected = [theirs(x, factor) for x, factor in zip(x_BCHW, factors, strict=True)]
     got = ours(x_BCHW, torch.tensor(factors))
     torch.testing.assert_close(got, torch.stack(expected), atol=2e-6, rtol=0)
+    grey = oracle.rgb_to_grayscale(x_BCHW, num_output_channels=3)
+    torch.testing.assert_close(augment.greyscale(x_BCHW), grey)
 
 
-def test_grey_equals_that_of_torchvision() -> None:
-    x_BCHW = images().float() / 255
-    expected = oracle.rgb_to_grayscale(x_BCHW, num_output_channels=3)
-    torch.testing.assert_close(augment.greyscale(x_BCHW), expected)
-
-
-def test_a_crop_with_a_flip_is_a_window_of_the_padded_image() -> None:
+def test_a_crop_with_a_flip_is_a_window_of_the_padded_image():
     x_BCHW = images(50, 6)
     got = augment.crop_and_flip(x_BCHW, generator())
     padded = torch.nn.functional.pad(x_BCHW, (4, 4, 4, 4))
@@ -73,14 +65,7 @@ def test_a_crop_with_a_flip_is_a_window_of_the_padded_image() -> None:
     assert {dy for dy, *_ in seen} == {dx for _, dx, _ in seen} == set(range(9))
 
 
-def test_a_crop_leaves_floats_and_one_channel_alone() -> None:
-    x_BCHW = torch.rand(5, 1, 6, 6)
-    got = augment.crop_and_flip(x_BCHW, generator())
-    assert got.dtype == x_BCHW.dtype
-    assert got.shape == x_BCHW.shape
-
-
-def test_strong_changes_colours_of_four_in_five_and_greys_one_in_five() -> None:
+def test_strong_colours_are_as_often_and_as_strong_as_they_should_be():
     x_BCHW = (images(1, 4).float() / 255).expand(2000, -1, -1, -1)
     got = augment.colours(x_BCHW, generator())
     same = (got == x_BCHW).flatten(1).all(dim=1)
@@ -89,9 +74,6 @@ def test_strong_changes_colours_of_four_in_five_and_greys_one_in_five() -> None:
     assert abs(float(grey.float().mean()) - 0.2) < 0.04
     assert float(got.min()) >= 0
     assert float(got.max()) <= 1
-
-
-def test_jitter_stays_within_its_strength() -> None:
     grey_BCHW = torch.full((500, 3, 2, 2), 0.5)  # contrast, saturation and hue leave it as it is
     ratios = augment.colours(grey_BCHW, generator())[:, 0, 0, 0] / 0.5
     assert 0.6 <= float(ratios.min()) < 0.65
@@ -99,7 +81,7 @@ def test_jitter_stays_within_its_strength() -> None:
 
 
 @pytest.mark.parametrize("kind", ["weak", "strong"])
-def test_batches_depend_on_seed_epoch_and_number_alone(kind: str) -> None:
+def test_batches_depend_on_seed_epoch_and_number_alone(kind):
     # equal images, so that nothing but the augmentation can differ
     still = Part(images(1).expand(64, -1, -1, -1), torch.zeros(64), 1, mean=MEAN, std=STD)
 
@@ -116,7 +98,7 @@ def test_batches_depend_on_seed_epoch_and_number_alone(kind: str) -> None:
     assert not torch.equal(first[0], read(epoch=1)[0])
 
 
-def test_a_batch_can_be_read_out_of_turn() -> None:
+def test_batches_can_be_read_out_of_turn_and_have_the_order_of_clean_ones():
     batches = part().batches(16, augment="strong")
     in_turn = [x for x, _ in batches]
     abandoned = iter(batches)
@@ -124,42 +106,44 @@ def test_a_batch_can_be_read_out_of_turn() -> None:
     again = iter(batches)
     assert all(torch.equal(next(again)[0], x) for x in in_turn)
     assert torch.equal(next(abandoned)[0], in_turn[1])
-
-
-def test_without_augmentation_batches_are_the_clean_images() -> None:
     mean, std = (torch.tensor(v)[:, None, None] for v in (MEAN, STD))
     data = part()
     got = torch.cat([x for x, _ in data.batches(16, shuffle=False)])
     torch.testing.assert_close(got, (data.x.double() / 255 - mean) / std, check_dtype=False)
     assert got.dtype == torch.float32
-
-
-def test_labels_and_order_are_the_same_with_augmentation() -> None:
     clean = [y for _, y in part().batches(16, seed=3, epoch=2)]
     strong = [y for _, y in part().batches(16, seed=3, epoch=2, augment="strong")]
     assert all(torch.equal(a, b) for a, b in zip(clean, strong, strict=True))
 
 
-def test_what_cannot_be_augmented_is_refused() -> None:
-    texts = Part(torch.ones(4, 3, dtype=torch.int64), torch.zeros(4), 2)
-    with pytest.raises(ValueError, match="augment='weak' is for images, not for texts"):
-        texts.batches(2, augment="weak")
-    with pytest.raises(ValueError, match="augment is 'hard': give none, weak, strong, edge"):
-        part().batches(2, augment="hard")
-    floats = Part(torch.rand(4, 3, 8, 8), torch.zeros(4), 2)
-    with pytest.raises(ValueError, match="augment='strong' needs uint8 images of 3 channels"):
-        floats.batches(2, augment="strong")
-    grey = Part(torch.zeros(4, 1, 8, 8, dtype=torch.uint8), torch.zeros(4), 2, mean=(0,), std=(1,))
-    with pytest.raises(ValueError, match="augment='strong' needs uint8 images of 3 channels"):
-        grey.batches(2, augment="strong")
-    vectors = Part(torch.rand(4, 9), torch.zeros(4), 2)
-    with pytest.raises(ValueError, match="augment='weak' needs images"):
-        vectors.batches(2, augment="weak")
-    assert len(list(floats.batches(2, augment="weak"))) == 2
-    assert len(list(grey.batches(2, augment="weak"))) == 2
+ONES = torch.ones(4, 3, dtype=torch.int64)
+FLOATS = Part(torch.rand(4, 3, 8, 8), torch.zeros(4), 2)
+GREY = Part(torch.zeros(4, 1, 8, 8, dtype=torch.uint8), torch.zeros(4), 2, mean=(0,), std=(1,))
 
 
-def test_edges_are_repeated() -> None:
+@pytest.mark.parametrize(
+    ("made", "kind", "message"),
+    [
+        (Part(ONES, torch.zeros(4), 2), "weak", "augment='weak' is for images, not for texts"),
+        (part(), "hard", "augment is 'hard': give none, weak, strong, edge"),
+        (FLOATS, "strong", "augment='strong' needs uint8 images of 3 channels"),
+        (GREY, "strong", "augment='strong' needs uint8 images of 3 channels"),
+        (Part(torch.rand(4, 9), torch.zeros(4), 2), "weak", "augment='weak' needs images"),
+    ],
+    ids=["texts", "unknown", "floats", "grey", "vectors"],
+)
+def test_what_cannot_be_augmented_is_refused(made, kind, message):
+    with pytest.raises(ValueError, match=message):
+        made.batches(2, augment=kind)
+
+
+def test_floats_and_one_channel_can_be_cropped():
+    for made in (FLOATS, GREY):
+        x, _ = next(iter(made.batches(4, augment="weak")))
+        assert (x.dtype, x.shape) == (torch.float32, made.x.shape)
+
+
+def test_edges_are_repeated():
     """The same windows as of an image padded by its own border."""
     x_BCHW = torch.rand(16, 3, 8, 8)
     got = augment.crop_and_flip(x_BCHW, generator(), "edge")

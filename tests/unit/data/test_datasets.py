@@ -1,20 +1,19 @@
 """Parts, batches and the embedded digits."""
 
 from collections import Counter
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 from sklearn.datasets import load_digits
-from torch import Tensor
 
-from alkit.data import datasets
 from alkit.data.datasets import DataSet, Part, load, stratified_split
 from alkit.data.parts import hold_out
 
 
 @pytest.fixture(scope="module")
-def digits() -> DataSet:
+def digits():
     return load("digits")
 
 
@@ -35,7 +34,7 @@ def text_part() -> Part:
     return Part(TEXTS, torch.tensor([0, 1, 1, 0]), 2)
 
 
-def test_digits_are_scikit_learns_standardised_by_the_training_part(digits: DataSet) -> None:
+def test_digits_are_scikit_learns_standardised_by_the_training_part(digits):
     bunch = load_digits()
     x = torch.tensor(bunch.images, dtype=torch.float32)[:, None] / 16
     y = torch.tensor(bunch.target)
@@ -49,14 +48,11 @@ def test_digits_are_scikit_learns_standardised_by_the_training_part(digits: Data
     assert abs(float(digits.train.x.std()) - 1) < 1e-5
 
 
-def test_digits_describe_themselves(digits: DataSet) -> None:
+def test_digits_describe_themselves_may_be_stretched_and_are_a_function_of_the_seed(digits):
     assert digits.describe() == (
         "digits: 1078 train, 359 validation, 360 test; 10 classes; images 1x8x8"
     )
     assert digits.class_names == tuple("0123456789")
-
-
-def test_digits_are_a_function_of_the_seed(digits: DataSet) -> None:
     state = torch.get_rng_state()
     again, other = load("digits", seed=0), load("digits", seed=1)
     assert torch.equal(torch.get_rng_state(), state)
@@ -64,16 +60,17 @@ def test_digits_are_a_function_of_the_seed(digits: DataSet) -> None:
     assert torch.equal(again.test.y, digits.test.y)
     assert not torch.equal(other.train.x, digits.train.x)
     assert len(other.train) == len(digits.train)
-
-
-def test_unknown_data_sets_and_options_are_refused() -> None:
+    large = load("digits", size=32)
+    assert large.train.x.shape == (1078, 1, 32, 32)
+    assert torch.equal(large.train.y, digits.train.y)
+    assert abs(large.train.x.mean()) < 1e-4
     with pytest.raises(ValueError, match="no data set 'fashion'; there are ag_news, .*, digits, "):
         load("fashion")
     with pytest.raises(TypeError, match="max_len"):
         load("digits", max_len=3)
 
 
-def test_a_split_deals_each_sample_once_and_each_class_in_its_share() -> None:
+def test_a_split_deals_each_sample_once_and_each_class_in_its_share():
     labels = torch.tensor([0] * 50 + [1] * 10 + [2] * 23)[torch.randperm(83)]
     rows = stratified_split(labels, seed=3)
     assert torch.cat(rows).sort().values.tolist() == list(range(83))
@@ -84,7 +81,7 @@ def test_a_split_deals_each_sample_once_and_each_class_in_its_share() -> None:
     assert not torch.equal(rows[0], other[0])
 
 
-def test_batches_hold_each_sample_once_with_its_label() -> None:
+def test_batches_hold_each_sample_once_with_its_label_whenever_they_are_read():
     part = numbered(20)
     batches = part.batches(6)
     assert len(batches) == len(list(batches)) == 4
@@ -96,9 +93,18 @@ def test_batches_hold_each_sample_once_with_its_label() -> None:
         seen += numbers.tolist()
     assert sorted(seen) == list(range(20))
     assert seen != list(range(20))
+    batches = numbered(9).batches(2, seed=1)
+    first = [x for x, _ in batches]
+    assert all(torch.equal(a, b) for a, (b, _) in zip(first, batches, strict=True))
+    part = numbered(7)
+    assert order(part, 3, shuffle=False) == list(range(7))
+    assert order(part, 3, shuffle=False, drop_last=True) == list(range(6))
+    assert len(part.batches(3, drop_last=True)) == 2
+    assert len(part.batches(7, drop_last=True)) == 1
+    assert len(part.batches(100)) == 1
 
 
-def test_batches_depend_on_seed_and_epoch_alone() -> None:
+def test_batches_depend_on_seed_and_epoch_alone():
     part = numbered(40)
     torch.manual_seed(1)
     state = torch.get_rng_state()
@@ -111,22 +117,7 @@ def test_batches_depend_on_seed_and_epoch_alone() -> None:
     assert len(orders) == 16
 
 
-def test_batches_can_be_read_again() -> None:
-    batches = numbered(9).batches(2, seed=1)
-    first = [x for x, _ in batches]
-    assert all(torch.equal(a, b) for a, (b, _) in zip(first, batches, strict=True))
-
-
-def test_batches_in_order_and_without_the_rest() -> None:
-    part = numbered(7)
-    assert order(part, 3, shuffle=False) == list(range(7))
-    assert order(part, 3, shuffle=False, drop_last=True) == list(range(6))
-    assert len(part.batches(3, drop_last=True)) == 2
-    assert len(part.batches(7, drop_last=True)) == 1
-    assert len(part.batches(100)) == 1
-
-
-def test_texts_come_with_a_mask_cut_to_the_longest_of_the_batch() -> None:
+def test_texts_come_with_a_mask_cut_to_the_longest_of_the_batch_whatever_the_padding():
     batches = list(text_part().batches(2, shuffle=False))
     for ((tokens_BT, mask_BT), _), rows, longest in zip(
         batches, TEXTS.split(2), (4, 3), strict=True
@@ -135,104 +126,74 @@ def test_texts_come_with_a_mask_cut_to_the_longest_of_the_batch() -> None:
         assert mask_BT.dtype == torch.bool
         assert torch.equal(mask_BT, rows[:, :longest] != 0)
         assert mask_BT.any(dim=1).all()
-
-
-def test_the_padding_id_is_a_parameter() -> None:
     part = Part(torch.tensor([[0, 0, 1], [2, 1, 1]]), torch.tensor([0, 1]), 2, pad=1)
     ((tokens_BT, mask_BT), _), *_ = part.batches(2, shuffle=False)
     assert tokens_BT.tolist() == [[0, 0], [2, 1]]
     assert mask_BT.tolist() == [[True, True], [True, False]]
 
 
-@pytest.mark.parametrize(
-    ("labels", "message"),
-    [
-        (torch.tensor([0, 2, 3, 9]), "label 2 is 3; labels are integers from 0 to 2"),
-        (torch.tensor([0, -1, 3, 9]), "label 1 is -1;"),
-        (torch.tensor([0.0, 1.0, 2.0, 0.5]), "label 3 is 0.5;"),
-        (torch.tensor([0.0, float("nan"), 2.0, 0.5]), "label 1 is nan;"),
-        (torch.tensor([[0, 1, 2, 0]]), r"labels \(N,\) with N >= 1, got int64 \(1, 4\)"),
-        (torch.tensor([0, 1, 2]), "4 samples but 3 labels"),
-    ],
-)
-def test_bad_labels_are_refused(labels: Tensor, message: str) -> None:
+IMAGES, BYTES = torch.zeros(4, 1, 2, 2), torch.zeros(2, 3, 4, 4, dtype=torch.uint8)
+SCALED = partial(Part, BYTES, torch.tensor([0, 1]), 2)
+CLASSES = torch.arange(9) % 3
+
+
+def labelled(*labels):
+    return lambda: Part(IMAGES, torch.tensor(labels), 3)
+
+
+def sampled(x):
+    return lambda: Part(x, torch.tensor([0, 1]), 2)
+
+
+REFUSED = [
+    (labelled(0, 2, 3, 9), "label 2 is 3; labels are integers from 0 to 2"),
+    (labelled(0, -1, 3, 9), "label 1 is -1;"),
+    (labelled(0.0, 1.0, 2.0, 0.5), "label 3 is 0.5;"),
+    (labelled(0.0, float("nan"), 2.0, 0.5), "label 1 is nan;"),
+    (labelled([0, 1, 2, 0]), r"labels \(N,\) with N >= 1, got int64 \(1, 4\)"),
+    (labelled(0, 1, 2), "4 samples but 3 labels"),
+    (sampled(torch.tensor([[1, 2], [0, 0]])), "text 1 is all padding; encode an empty text as one"),
+    (sampled(torch.tensor([[1, 2], [0, 3]])), "text 1 has padding before a token"),
+    (sampled(torch.tensor([[1, 2], [1, 2]], dtype=torch.int32)), r"got int32 \(2, 2\)"),
+    (sampled(BYTES[:, 0, 0]), r"x must be floats or uint8 \(N, C, H, W\)"),
+    (sampled(BYTES[:, :1]), "uint8 images of 1 channels need as many"),
+    (lambda: Part(IMAGES[:0], torch.zeros(0, dtype=torch.int64), 2), "N >= 1"),
+    (lambda: numbered(4).batches(0), "batch_size is 0: it must be at least 1"),
+    (
+        lambda: numbered(4).batches(5, drop_last=True),
+        "4 samples do not fill one of 5 and drop_last is set",
+    ),
+    (lambda: SCALED(mean=(0.1, 0.2, 0.3)), r"in std \(above 0\), got \(0.1, 0.2, 0.3\) and None"),
+    (lambda: SCALED(mean=(0.1, 0.2), std=(1, 1)), "images of 3 channels need as many numbers"),
+    (lambda: SCALED(mean=(0.1, 0.2, 0.3), std=(1, 1, 0)), r"and \(1, 1, 0\)"),
+    (
+        lambda: Part(IMAGES[:2], torch.tensor([0, 1]), 2, mean=(0.5,)),
+        "mean and std are for uint8 images",
+    ),
+    (lambda: hold_out(CLASSES, 0, seed=0), "above 0 and below 1, got 0"),
+    (lambda: hold_out(CLASSES, 1.0, seed=0), "above 0 and below 1"),
+    (lambda: hold_out(CLASSES, 0.1, seed=0), "0.1 of 9 samples leaves 9 and 0"),
+    (lambda: hold_out(CLASSES, 0.9, seed=0), "leaves 0 and 9"),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), REFUSED, ids=[said for _, said in REFUSED])
+def test_what_is_no_part_is_refused(call, message):
     with pytest.raises(ValueError, match=message):
-        Part(torch.zeros(4, 1, 2, 2), labels, 3)
+        call()
 
 
-def test_labels_become_int64() -> None:
+def test_labels_become_int64_and_are_held_out_by_class():
     for labels in ([0, 2], torch.tensor([0, 2], dtype=torch.uint8), torch.tensor([0.0, 2.0])):
         part = Part(torch.zeros(2, 1), labels, 3)  # type: ignore[arg-type]
         assert part.y.dtype == torch.int64
         assert part.y.tolist() == [0, 2]
-
-
-@pytest.mark.parametrize(
-    ("x", "message"),
-    [
-        (torch.tensor([[1, 2], [0, 0]]), "text 1 is all padding"),
-        (torch.tensor([[1, 2], [0, 3]]), "text 1 has padding before a token"),
-        (torch.tensor([[1, 2], [1, 2]], dtype=torch.int32), r"got int32 \(2, 2\)"),
-        (torch.zeros(2, 9, dtype=torch.uint8), r"x must be floats or uint8 \(N, C, H, W\)"),
-        (torch.zeros(2, 1, 3, 3, dtype=torch.uint8), "uint8 images of 1 channels need as many"),
-    ],
-)
-def test_bad_samples_are_refused(x: Tensor, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        Part(x, torch.tensor([0, 1]), 2)
-
-
-def test_empty_parts_and_loaders_are_refused() -> None:
-    with pytest.raises(ValueError, match="N >= 1"):
-        Part(torch.zeros(0, 1, 2, 2), torch.zeros(0, dtype=torch.int64), 2)
-    with pytest.raises(ValueError, match="batch_size is 0: it must be at least 1"):
-        numbered(4).batches(0)
-    with pytest.raises(ValueError, match="4 samples do not fill one of 5 and drop_last is set"):
-        numbered(4).batches(5, drop_last=True)
-
-
-BYTES = torch.zeros(2, 3, 4, 4, dtype=torch.uint8)
-
-
-@pytest.mark.parametrize(
-    ("mean", "std", "message"),
-    [
-        ((0.1, 0.2, 0.3), None, r"in std \(above 0\), got \(0.1, 0.2, 0.3\) and None"),
-        ((0.1, 0.2), (1, 1), "images of 3 channels need as many numbers"),
-        ((0.1, 0.2, 0.3), (1, 1, 0), r"and \(1, 1, 0\)"),
-    ],
-)
-def test_bytes_need_a_scale(mean: Any, std: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        Part(BYTES, torch.tensor([0, 1]), 2, mean=mean, std=std)
-
-
-def test_other_samples_have_no_scale() -> None:
-    with pytest.raises(ValueError, match="mean and std are for uint8 images"):
-        Part(torch.zeros(2, 1, 4, 4), torch.tensor([0, 1]), 2, mean=(0.5,))
-
-
-def test_held_out_is_a_share_of_each_class() -> None:
     labels = torch.arange(45) % 3
     kept, held = hold_out(labels, 0.1, seed=2)
     assert torch.cat([kept, held]).sort().values.tolist() == list(range(45))
     assert Counter(labels[held].tolist()) == {0: 2, 1: 2, 2: 2}
     assert torch.equal(held, hold_out(labels, 0.1, seed=2)[1])
     assert not torch.equal(held, hold_out(labels, 0.1, seed=3)[1])
-
-
-@pytest.mark.parametrize(
-    ("share", "message"),
-    [
-        (0, "above 0 and below 1, got 0"),
-        (1.0, "above 0 and below 1"),
-        (0.1, "0.1 of 9 samples leaves 9 and 0"),
-        (0.9, "leaves 0 and 9"),
-    ],
-)
-def test_a_share_that_leaves_nothing_is_refused(share: float, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        hold_out(torch.arange(9) % 3, share, seed=0)
 
 
 def uneven() -> DataSet:
@@ -243,17 +204,16 @@ def uneven() -> DataSet:
 
 
 @pytest.mark.parametrize(
-    ("size", "counts"),
-    [(73, [50, 20, 3]), (30, [14, 13, 3]), (9, [3, 3, 3]), (3, [1, 1, 1])],
+    ("size", "counts"), [(73, [50, 20, 3]), (30, [14, 13, 3]), (9, [3, 3, 3]), (3, [1, 1, 1])]
 )
-def test_a_subset_is_as_balanced_as_the_classes_allow(size: int, counts: list[int]) -> None:
+def test_a_subset_is_as_balanced_as_the_classes_allow(size, counts):
     got = torch.bincount(uneven().subset(train=size, seed=1).train.y, minlength=3).tolist()
     assert got[2] == counts[2]
     assert sorted(got, reverse=True) == counts
     assert sum(got) == size
 
 
-def test_a_subset_is_a_function_of_the_seed_and_keeps_samples_with_their_labels() -> None:
+def test_a_subset_is_a_function_of_the_seed_keeps_labels_and_says_so():
     data = uneven()
     one, again, other = (data.subset(train=12, seed=seed).train for seed in (1, 1, 2))
     assert torch.equal(one.x, again.x)
@@ -262,9 +222,6 @@ def test_a_subset_is_a_function_of_the_seed_and_keeps_samples_with_their_labels(
     assert torch.equal(data.train.y[rows], one.y)
     assert len(rows.unique()) == 12
     assert data.subset() is data
-
-
-def test_a_subset_says_so_and_leaves_the_other_parts() -> None:
     data = uneven().subset(validation=5)
     assert data.describe().endswith("subset: 5 of 73 validation")
     assert (len(data.train), len(data.validation), len(data.test)) == (73, 5, 73)
@@ -272,17 +229,3 @@ def test_a_subset_says_so_and_leaves_the_other_parts() -> None:
         data.subset(test=74)
     with pytest.raises(ValueError, match="train: 0 samples asked"):
         data.subset(train=0)
-
-
-def test_the_old_names_stay() -> None:
-    import alkit.data.parts
-
-    assert datasets.Part is alkit.data.parts.Part
-    assert datasets.Batches is alkit.data.parts.Batches
-
-
-def test_digits_may_be_stretched():
-    small, large = load("digits"), load("digits", size=32)
-    assert large.train.x.shape == (1078, 1, 32, 32)
-    assert torch.equal(large.train.y, small.train.y)
-    assert abs(large.train.x.mean()) < 1e-4

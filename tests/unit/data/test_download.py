@@ -1,19 +1,19 @@
 """Fetching, against a real server on a free port of the loopback device."""
 
 import hashlib
-import io
 import shutil
-import tarfile
 import threading
 from collections import namedtuple
-from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from alkit.data import catalog, download, paths
 from alkit.data.catalog import Entry, Remote
+
+from .test_archives import make_tar
 
 CONTENT = bytes(i * i % 251 for i in range(300_000))
 MD5 = "md5:" + hashlib.md5(CONTENT).hexdigest()
@@ -57,7 +57,7 @@ class Server:
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+def server(monkeypatch):
     monkeypatch.setenv("no_proxy", "*")
     monkeypatch.setattr(download, "WAIT_S", 0.0)
     state = Server()
@@ -78,124 +78,89 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
         thread.join()
 
 
+def fetched(server: Server, target: Path, **options: Any) -> str:
+    return download.fetch(f"{server.url}/set.bin", target, **options)
+
+
 def left(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-@pytest.mark.parametrize("checksum", ["", MD5, SHA])
-def test_a_file_is_fetched_whole(server: Server, tmp_path: Path, checksum: str) -> None:
-    target = tmp_path / "new" / "set.bin"
-    assert download.fetch(f"{server.url}/set.bin", target, checksum=checksum) == SHA
-    assert target.read_bytes() == CONTENT
-    assert left(target.parent) == ["set.bin"]
-    assert server.asked == [None]
-
-
-def test_a_file_that_is_there_is_not_fetched_again(server: Server, tmp_path: Path) -> None:
-    target = tmp_path / "set.bin"
-    target.write_bytes(CONTENT)
-    assert download.fetch(f"{server.url}/set.bin", target, checksum=MD5) == SHA
-    assert server.asked == []
+def test_a_file_is_fetched_whole_and_once(server, tmp_path):
+    for checksum in ("", MD5, SHA):
+        server.asked, target = [], tmp_path / f"new{checksum[:3]}" / "set.bin"
+        assert fetched(server, target, checksum=checksum) == SHA
+        assert target.read_bytes() == CONTENT
+        assert left(target.parent) == ["set.bin"]
+        assert fetched(server, target, checksum=MD5) == SHA
+        assert server.asked == [None]  # what is there is not fetched again
     with pytest.raises(download.FetchError, match="set.bin is there, but .*; remove it"):
-        download.fetch(f"{server.url}/set.bin", target, checksum="md5:0")
+        fetched(server, target, checksum="md5:0")
     assert target.read_bytes() == CONTENT
 
 
-def test_a_cut_connection_is_taken_up_where_it_broke(server: Server, tmp_path: Path) -> None:
+def test_a_broken_connection_is_taken_up_unless_the_file_changed(server, tmp_path, monkeypatch):
     server.cuts = [100_000, 150_000]
-    assert download.fetch(f"{server.url}/set.bin", tmp_path / "set.bin") == SHA
+    assert fetched(server, tmp_path / "set.bin") == SHA
     assert server.asked == [None, "bytes=100000-", "bytes=250000-"]
     assert left(tmp_path) == ["set.bin"]
-
-
-def test_a_server_without_range_starts_again(server: Server, tmp_path: Path) -> None:
-    server.cuts, server.ranges = [100_000], False
-    assert download.fetch(f"{server.url}/set.bin", tmp_path / "set.bin") == SHA
+    server.asked, server.cuts, server.ranges = [], [100_000], False
+    assert fetched(server, tmp_path / "whole.bin") == SHA
     assert server.asked == [None, "bytes=100000-"]
-
-
-def test_a_file_that_changed_meanwhile_starts_again(
-    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    server.cuts = [100_000]
+    server.cuts, server.ranges = [100_000], True
 
     def change(_: float) -> None:
         server.tag, server.files["/set.bin"] = '"2"', CONTENT[::-1]
 
     monkeypatch.setattr(download.time, "sleep", change)
-    download.fetch(f"{server.url}/set.bin", tmp_path / "set.bin")
-    assert (tmp_path / "set.bin").read_bytes() == CONTENT[::-1]
+    fetched(server, tmp_path / "changed.bin")
+    assert (tmp_path / "changed.bin").read_bytes() == CONTENT[::-1]
 
 
-def test_what_an_earlier_run_left_is_used_only_if_it_can_be_checked(
-    server: Server, tmp_path: Path
-) -> None:
+def test_what_an_earlier_run_left_is_used_only_if_it_can_be_checked(server, tmp_path):
     (tmp_path / "set.bin.partial").write_bytes(CONTENT[:70_000])
-    download.fetch(f"{server.url}/set.bin", tmp_path / "set.bin", checksum=SHA)
+    fetched(server, tmp_path / "set.bin", checksum=SHA)
     assert server.asked == ["bytes=70000-"]
     (tmp_path / "other.bin.partial").write_bytes(b"of something else")
-    download.fetch(f"{server.url}/set.bin", tmp_path / "other.bin")
+    fetched(server, tmp_path / "other.bin")
     assert server.asked[1:] == [None]
     assert (tmp_path / "other.bin").read_bytes() == CONTENT
+    for name, extra in (("finished", b""), ("too long", b"more than there is")):
+        (tmp_path / f"{name}.partial").write_bytes(CONTENT + extra)
+        assert fetched(server, tmp_path / name, checksum=SHA) == SHA
+    assert left(tmp_path) == ["finished", "other.bin", "set.bin", "too long"]
 
 
-@pytest.mark.parametrize("extra", [b"", b"more than there is"])
-def test_a_finished_or_too_long_rest_is_settled(
-    server: Server, tmp_path: Path, extra: bytes
-) -> None:
-    (tmp_path / "set.bin.partial").write_bytes(CONTENT + extra)
-    assert download.fetch(f"{server.url}/set.bin", tmp_path / "set.bin", checksum=SHA) == SHA
-    assert left(tmp_path) == ["set.bin"]
-
-
-def test_a_wrong_checksum_removes_the_file_and_names_both(server: Server, tmp_path: Path) -> None:
-    with pytest.raises(download.FetchError) as caught:
-        download.fetch(f"{server.url}/set.bin", tmp_path / "set.bin", checksum="md5:" + "0" * 32)
-    assert MD5.removeprefix("md5:") in str(caught.value)
-    assert "0" * 32 in str(caught.value)
-    assert left(tmp_path) == []
-
-
-def test_a_wrong_size_is_refused_before_the_body_is_read(server: Server, tmp_path: Path) -> None:
+def test_what_is_not_fetched_leaves_nothing_and_is_asked_for_once(server, tmp_path, monkeypatch):
+    md5 = MD5.removeprefix("md5:")
+    with pytest.raises(download.FetchError, match=f"{md5}.*{'0' * 32}|{'0' * 32}.*{md5}"):
+        fetched(server, tmp_path / "set.bin", checksum="md5:" + "0" * 32)
     with pytest.raises(download.FetchError, match="300,000 bytes, expected 1,000"):
-        download.fetch(f"{server.url}/set.bin", tmp_path / "set.bin", size=1000)
-    assert left(tmp_path) == []
-
-
-def test_no_room_is_said_with_both_numbers(
-    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+        fetched(server, tmp_path / "set.bin", size=1000)
+    with pytest.raises(download.FetchError, match="/none.bin: 404 Not Found"):
+        download.fetch(f"{server.url}/none.bin", tmp_path / "none.bin")
     usage = namedtuple("Usage", "total used free")(10, 3, 7)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
     with pytest.raises(OSError, match="no room in .*: 300,000 bytes needed, 7 free"):
-        download.fetch(f"{server.url}/set.bin", tmp_path / "set.bin")
-    assert len(server.asked) == 1  # trying again would not make room
-
-
-def test_a_missing_file_is_not_asked_for_again(server: Server, tmp_path: Path) -> None:
-    with pytest.raises(download.FetchError, match="/none.bin: 404 Not Found"):
-        download.fetch(f"{server.url}/none.bin", tmp_path / "none.bin")
-    assert len(server.asked) == 1
+        fetched(server, tmp_path / "set.bin")
+    assert len(server.asked) == 4
     assert left(tmp_path) == []
 
 
-def test_a_busy_server_is_asked_again_and_not_for_ever(server: Server, tmp_path: Path) -> None:
+def test_a_busy_server_is_asked_again_and_not_for_ever_and_what_came_is_kept(server, tmp_path):
     server.codes = [503, 429, 500]
-    assert download.fetch(f"{server.url}/set.bin", tmp_path / "set.bin", retries=3) == SHA
+    assert fetched(server, tmp_path / "set.bin", retries=3) == SHA
     server.codes, server.asked = [503] * 9, []
     with pytest.raises(download.FetchError, match="503 .* after 3 tries"):
-        download.fetch(f"{server.url}/set.bin", tmp_path / "b.bin", retries=2)
+        fetched(server, tmp_path / "b.bin", retries=2)
     assert len(server.asked) == 3
-
-
-def test_a_connection_that_breaks_each_time_keeps_what_came(server: Server, tmp_path: Path) -> None:
-    server.cuts = [10, 10, 10]
+    server.codes, server.cuts = [], [10, 10, 10]
     with pytest.raises(download.FetchError, match="30 of 300,000 bytes.*the next try goes on"):
-        download.fetch(f"{server.url}/set.bin", tmp_path / "set.bin", retries=2, checksum=SHA)
-    assert (tmp_path / "set.bin.partial").read_bytes() == CONTENT[:30]
+        fetched(server, tmp_path / "c.bin", retries=2, checksum=SHA)
+    assert (tmp_path / "c.bin.partial").read_bytes() == CONTENT[:30]
 
 
-def test_a_server_that_is_silent_is_given_up(tmp_path: Path, monkeypatch) -> None:
+def test_a_server_that_is_silent_is_given_up(tmp_path, monkeypatch):
     import socket
 
     monkeypatch.setenv("no_proxy", "*")
@@ -206,13 +171,11 @@ def test_a_server_that_is_silent_is_given_up(tmp_path: Path, monkeypatch) -> Non
             download.fetch(url, tmp_path / "set.bin", retries=1, timeout_s=0.2)
 
 
-@pytest.mark.parametrize("url", ["file:///etc/passwd", "ftp://127.0.0.1/x", "/etc/passwd", "http:"])
-def test_only_http_is_fetched(tmp_path: Path, url: str) -> None:
-    with pytest.raises(ValueError, match="only http:// and https:// addresses"):
-        download.fetch(url, tmp_path / "x")
+def test_only_http_is_fetched_and_followed(server, tmp_path):
+    for url in ("file:///etc/passwd", "ftp://127.0.0.1/x", "/etc/passwd", "http:"):
+        with pytest.raises(ValueError, match="only http:// and https:// addresses"):
+            download.fetch(url, tmp_path / "x")
 
-
-def test_a_redirect_to_another_scheme_is_refused(server: Server, tmp_path: Path) -> None:
     def answer(handler: BaseHTTPRequestHandler) -> None:
         handler.send_response(302)
         handler.send_header("Location", "ftp://127.0.0.1/x")
@@ -220,11 +183,11 @@ def test_a_redirect_to_another_scheme_is_refused(server: Server, tmp_path: Path)
 
     server.answer = answer  # type: ignore[method-assign]
     with pytest.raises(download.FetchError, match="ftp"):
-        download.fetch(f"{server.url}/set.bin", tmp_path / "x", retries=0)
+        fetched(server, tmp_path / "x", retries=0)
 
 
 @pytest.fixture
-def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def checkout(tmp_path, monkeypatch):
     monkeypatch.setattr(paths, "root", lambda: tmp_path)
     monkeypatch.delenv("ALKIT_DATA", raising=False)
     monkeypatch.delenv("ALKIT_MIRROR", raising=False)
@@ -237,9 +200,11 @@ def entry(monkeypatch: pytest.MonkeyPatch, server: Server, name: str, **options)
     monkeypatch.setitem(catalog.ENTRIES, "toy", made)
 
 
-def test_get_takes_the_mirror_and_lays_the_archive_where_it_is_found(
-    server: Server, checkout: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def tar(folder: Path, *names: str) -> bytes:
+    return make_tar(folder / "t.tgz", dict.fromkeys(names, b"abc")).read_bytes()
+
+
+def test_get_takes_the_mirror_and_lays_the_archive_where_it_is_found(server, checkout, monkeypatch):
     entry(monkeypatch, server, "set")
     server.files = {"/m/set.tgz": CONTENT, "/official/set.tgz": CONTENT, "/e/set.tgz": CONTENT}
     got = download.get("toy", mirror=f"{server.url}/m/")
@@ -255,55 +220,31 @@ def test_get_takes_the_mirror_and_lays_the_archive_where_it_is_found(
     assert download.get("toy", out=checkout / "other")
 
 
-def test_sets_of_several_files_lie_in_a_folder_of_their_name_on_a_mirror(
-    server: Server, checkout: Path
-) -> None:
+def test_a_mirror_has_a_folder_for_sets_of_several_files(server, checkout):
     server.files = {f"/banking77/{name}.csv": b"text,category\n" for name in ("train", "test")}
     got = download.get("banking77", mirror=server.url)
-    assert [path.relative_to(checkout / "data" / "banking77").name for path, _ in got] == [
-        "train.csv",
-        "test.csv",
-    ]
-    assert catalog.find("banking77") == checkout / "data" / "banking77"
-
-
-def tar(names: list[str]) -> bytes:
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
-        for name in names:
-            member = tarfile.TarInfo(name)
-            member.size = 3
-            archive.addfile(member, io.BytesIO(b"abc"))
-    return buffer.getvalue()
-
-
-def test_get_unpacks_what_is_read_unpacked(
-    server: Server, checkout: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    entry(monkeypatch, server, "set", unpack=True)
-    server.files["/official/set.tgz"] = tar(["toy/a.txt"])
-    got = download.get("toy")
-    assert [path for path, _ in got] == [checkout / "data" / "toy" / "toy"]
-    assert left(checkout / "data" / "toy") == ["toy"]
-    asked = len(server.asked)
-    assert download.get("toy") == [(checkout / "data" / "toy" / "toy", "")]
-    assert len(server.asked) == asked
-
-
-def test_get_unpacks_nothing_outside(
-    server: Server, checkout: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    entry(monkeypatch, server, "set", unpack=True)
-    server.files["/official/set.tgz"] = tar(["toy/a.txt", "../../../escaped.txt"])
-    with pytest.raises(ValueError, match="set.tgz: refused, .*escaped.txt leaves the folder"):
-        download.get("toy")
-    assert list(checkout.rglob("*.txt")) == []
-
-
-def test_get_says_what_cannot_be_fetched(checkout: Path) -> None:
+    home = checkout / "data" / "banking77"
+    assert [path for path, _ in got] == [home / "train.csv", home / "test.csv"]
+    assert catalog.find("banking77") == home
     with pytest.raises(ValueError, match="no data set 'fashion'; there are ag_news, "):
         download.get("fashion")
     with pytest.raises(ValueError, match="emotion cannot be fetched: .*emotion/train.csv"):
         download.get("emotion")
     with pytest.raises(ValueError, match="digits comes with the packages"):
         download.get("digits")
+
+
+def test_get_unpacks_what_is_read_unpacked_and_nothing_outside(server, checkout, monkeypatch):
+    entry(monkeypatch, server, "set", unpack=True)
+    server.files["/official/set.tgz"] = tar(checkout, "toy/a.txt")
+    got = download.get("toy")
+    assert [path for path, _ in got] == [checkout / "data" / "toy" / "toy"]
+    assert left(checkout / "data" / "toy") == ["toy"]
+    asked = len(server.asked)
+    assert download.get("toy") == [(checkout / "data" / "toy" / "toy", "")]
+    assert len(server.asked) == asked
+    shutil.rmtree(checkout / "data")
+    server.files["/official/set.tgz"] = tar(checkout, "toy/a.txt", "../../../escaped.txt")
+    with pytest.raises(ValueError, match="set.tgz: refused, .*escaped.txt leaves the folder"):
+        download.get("toy")
+    assert list(checkout.rglob("*.txt")) == []

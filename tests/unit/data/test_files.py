@@ -10,13 +10,23 @@ import pytest
 from alkit.data.files import clean, locked, replacing
 
 
-def test_the_file_takes_its_place_when_the_block_has_ended(tmp_path):
+def test_the_file_takes_its_place_when_the_block_has_ended_and_links_stay(tmp_path):
     path = tmp_path / "made" / "table.csv"
     with replacing(path) as partial:
         partial.write_text("new")
         assert not path.exists()
     assert path.read_text() == "new"
     assert list(path.parent.iterdir()) == [path]
+    place = tmp_path / "disk" / "run.pt"
+    place.parent.mkdir()
+    place.write_text("old")
+    link = tmp_path / "run.pt"
+    link.symlink_to(place)
+    with replacing(link) as partial:
+        partial.write_text("new")
+    assert link.is_symlink()
+    assert place.read_text() == "new"
+    assert [each.name for each in place.parent.iterdir()] == ["run.pt"]
 
 
 def test_an_error_leaves_the_old_file(tmp_path):
@@ -46,19 +56,6 @@ def test_leftovers_of_dead_processes_are_removed_and_nothing_else(tmp_path):
     clean(tmp_path / "run.pt")
     assert sorted(file.name for file in tmp_path.iterdir()) == sorted(kept)
     clean(tmp_path / "no folder" / "run.pt")
-
-
-def test_a_link_stays_a_link(tmp_path):
-    place = tmp_path / "disk" / "run.pt"
-    place.parent.mkdir()
-    place.write_text("old")
-    link = tmp_path / "run.pt"
-    link.symlink_to(place)
-    with replacing(link) as partial:
-        partial.write_text("new")
-    assert link.is_symlink()
-    assert place.read_text() == "new"
-    assert [each.name for each in place.parent.iterdir()] == ["run.pt"]
 
 
 def test_two_threads_write_one_path_and_clean_beside_each_other(tmp_path):

@@ -30,7 +30,7 @@ def pairs(documents, tokenizer):
     return MaskedPairs(documents, tokenizer, TOKENS)
 
 
-def test_the_vocabulary_is_of_the_corpus(tokenizer, tmp_path):
+def test_pieces_are_of_the_corpus_and_numbered_by_the_alphabet(tokenizer, tmp_path, documents):
     assert [tokenizer.id_to_token(n) for n in range(5)] == list(SPECIAL)
     assert tokenizer.encode("the wave").tokens == ["the", "wave"]
     assert tokenizer.get_vocab_size() <= 80
@@ -39,10 +39,7 @@ def test_the_vocabulary_is_of_the_corpus(tokenizer, tmp_path):
     assert again.encode("old moon").ids == tokenizer.encode("old moon").ids
     with pytest.raises(ValueError, match="give more"):
         wordpiece(["the quick brown fox"], 8)
-
-
-def test_pieces_are_numbered_by_the_alphabet(documents):
-    """However the library numbers them: the same pieces are the same numbers in every run."""
+    # However the library numbers them: the same pieces are the same numbers in every run.
     made = wordpiece((s for d in documents for s in d), 80)
     pieces = [made.id_to_token(number) for number in range(5, made.get_vocab_size())]
     assert pieces == sorted(pieces)
@@ -73,7 +70,7 @@ def test_hidden_words_can_be_put_back(pairs, documents, tokenizer):
         assert any(tokenizer.decode(first.tolist()) in text for text in texts)
 
 
-def test_how_much_is_hidden_and_how(documents, tokenizer):
+def test_much_is_hidden_by_seed_and_epoch_alone(documents, tokenizer):
     many = MaskedPairs(documents * 40, tokenizer, TOKENS).epoch(0)
     told = many.words_NM != -100
     hidden = told.sum().item() / (many.mask_NT.sum().item() - 3 * len(many.mask_NT))
@@ -82,6 +79,13 @@ def test_how_much_is_hidden_and_how(documents, tokenizer):
     assert 0.7 < (shown == MASK).float().mean() < 0.9
     assert 0.05 < (shown == many.words_NM[told]).float().mean() < 0.2
     assert 0.4 < many.is_next_N.float().mean() < 0.6
+    one = list(MaskedPairs(documents, tokenizer, TOKENS).batches(4, 1))
+    again = list(MaskedPairs(documents, tokenizer, TOKENS).batches(4, 1))
+    for (x, y), (other_x, other_y) in zip(one, again, strict=True):
+        pairs = zip((*x, *y), (*other_x, *other_y), strict=True)
+        assert all(torch.equal(a, b) for a, b in pairs)
+    later = next(MaskedPairs(documents, tokenizer, TOKENS).batches(4, 2))
+    assert not torch.equal(one[0][0][0], later[0][0])
 
 
 def test_texts_that_do_not_follow_are_of_another_document(pairs, tokenizer):
@@ -90,21 +94,12 @@ def test_texts_that_do_not_follow_are_of_another_document(pairs, tokenizer):
         told = made.words_NM[row] != -100
         whole = made.tokens_NT[row].clone()
         whole[made.places_NM[row][told]] = made.words_NM[row][told]
-        second = tokenizer.decode(whole[made.segments_NT[row] == 1].tolist())
-        first = tokenizer.decode(whole[(made.segments_NT[row] == 0) & made.mask_NT[row]].tolist())
-        same = ("sea" in first) == ("sea" in second)
+        first, second = (
+            tokenizer.decode(whole[(made.segments_NT[row] == n) & made.mask_NT[row]].tolist())
+            for n in (0, 1)
+        )
         if "sea" in first + second and "sky" in first + second:
-            assert not follows or not same
-
-
-def test_choices_depend_on_seed_and_epoch_alone(documents, tokenizer):
-    one = list(MaskedPairs(documents, tokenizer, TOKENS).batches(4, 1))
-    again = list(MaskedPairs(documents, tokenizer, TOKENS).batches(4, 1))
-    for (x, y), (other_x, other_y) in zip(one, again, strict=True):
-        pairs = zip((*x, *y), (*other_x, *other_y), strict=True)
-        assert all(torch.equal(a, b) for a, b in pairs)
-    later = next(MaskedPairs(documents, tokenizer, TOKENS).batches(4, 2))
-    assert not torch.equal(one[0][0][0], later[0][0])
+            assert not follows or ("sea" in first) != ("sea" in second)
 
 
 def test_files_and_embedded_text(tmp_path):

@@ -7,13 +7,10 @@ from studies.dtp_data import NORMALISATIONS, pictures
 from studies.dtp_presets import PRESETS
 
 
-def test_digits_of_any_side():
+def test_digits_of_any_side_and_the_original_protocol_without_a_validation_part():
     found = pictures("digits", side=16, train=100, test=50)
     assert found.train.x.shape == (100, 1, 16, 16)
     assert (len(found.test), len(found.validation)) == (50, 359)
-
-
-def test_the_original_protocol_has_no_validation_part():
     plain, original = (pictures("digits", protocol=p) for p in ("validation", "original"))
     assert len(original.train) == len(plain.train) + len(plain.validation)
     assert torch.equal(original.validation.x, plain.test.x)

@@ -20,11 +20,7 @@ from studies import dtp_speed
 from tests.unit.dtp.helpers import made_set
 
 SETTINGS = Settings(
-    epochs=2,
-    batch=32,
-    iterations=(2, 3, 4),
-    sigma=(0.3, 0.2, 0.08),
-    feedback_lr=(2e-3, 1e-2, 0.3),
+    epochs=2, batch=32, iterations=(2, 3, 4), sigma=(0.3, 0.2, 0.08), feedback_lr=(2e-3, 1e-2, 0.3)
 )
 
 
@@ -56,23 +52,24 @@ def test_two_ranks_have_the_bits_of_one_process(alone):
     assert {("worker 0", "learn"), ("worker 1", "learn"), ("worker 1", "update")} <= kinds
 
 
-@pytest.mark.parametrize(("ranks", "owners"), [(2, [1, 1, 0]), (3, [2, 0, 1])])
-def test_any_assignment_has_the_same_bits(alone, ranks, owners):
-    assert trained(ranks, owners).details.digest == alone.details.digest
+def test_three_ranks_and_any_assignment_have_the_same_bits(alone):
+    assert trained(3, [2, 0, 1]).details.digest == alone.details.digest
 
 
-@pytest.mark.parametrize("method", ["vanilla_dtp", "tp"])
+OTHER = {"feedback_lr": 1e-4, "lr": 1e-3, "sigma": 0.1}
+
+
+@pytest.mark.parametrize("method", ["vanilla_dtp", "tp", "ddtp"])
 def test_other_methods_have_too(method):
-    changes = {"method": method, "feedback_lr": 1e-4, "lr": 1e-3, "sigma": 0.1}
-    assert trained(2, [0, 1, 0], **changes).details.digest == trained(**changes).details.digest
-
-
-def test_ddtp_is_for_threads():
-    changes = {"method": "ddtp", "feedback_lr": 1e-4, "lr": 1e-3, "sigma": 0.1}
+    changes = {"method": method} | OTHER
     one = trained(**changes)
-    assert trained(executor="threads", **changes).details.digest == one.details.digest
-    with pytest.raises(ValueError, match="ddtp's loops need all later blocks"):
-        trained(2, [0, 1, 0], **changes)
+    if method == "ddtp":
+        with pytest.raises(ValueError, match="ddtp's loops need all later blocks"):
+            trained(2, [0, 1, 0], **changes)
+        other = trained(executor="threads", **changes)
+    else:
+        other = trained(2, [1, 1, 0], **changes)
+    assert other.details.digest == one.details.digest
 
 
 @pytest.mark.parametrize("workers", [2, 3])
@@ -86,7 +83,8 @@ def test_other_seeds_and_forms_have_other_bits(alone):
     assert trained(seed=1).details.digest != alone.details.digest
     other = trained(form="autograd")
     torch.testing.assert_close(other.losses, alone.losses, rtol=1e-3, atol=1e-4)
-    assert trained(form="autograd", ranks=2).details.digest == other.details.digest
+    threads = trained(form="autograd", executor="threads", workers=2)
+    assert threads.details.digest == other.details.digest
 
 
 def test_the_order_of_loops_changes_nothing():
@@ -152,31 +150,27 @@ def test_a_rank_that_dies_is_named():
 def test_training_goes_on_from_a_checkpoint(tmp_path, monkeypatch, alone):
     """With another number of ranks: momenta are kept, wherever they were."""
     path = tmp_path / "run.pt"
-    changes = {"checkpoint": path}
-    net = dtp.network("tiny")
-    whole = alkit.fit(net, made_set(), settings=SETTINGS, progress=False, **changes)
-    assert whole.details.digest == alone.details.digest
-    again = alkit.fit(dtp.network("tiny"), made_set(), settings=SETTINGS, progress=False, **changes)
-    assert again.details.digest == alone.details.digest  # nothing was left to do
 
-    def stopped(ranks, **more):
-        options = {"settings": SETTINGS, "checkpoint": tmp_path / "other.pt", "progress": False}
-        return alkit.fit(dtp.network("tiny"), made_set(), ranks=ranks, **options, **more)
+    def fitted(ranks=1, **more):
+        options = {"settings": SETTINGS, "checkpoint": path, "progress": False} | more
+        return alkit.fit(dtp.network("tiny"), made_set(), ranks=ranks, **options)
 
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint, "save", _then_stopped(checkpoint.save))
         with pytest.raises(Stop):
-            stopped(1)
-    resumed = stopped(2)
+            fitted()
+    resumed = fitted(2)
     assert resumed.details.digest == alone.details.digest
     assert torch.equal(resumed.losses, alone.losses)
+    assert fitted().details.digest == alone.details.digest  # nothing was left to do
     with pytest.raises(ValueError, match="beta is 0.7 there and 0.5 here"):
-        stopped(1, beta=0.5)
+        fitted(beta=0.5)
     with pytest.raises(ValueError, match="samples is 1 there and 2 here"):
-        stopped(1, samples=2)  # of noise, whatever the number of training samples
-    checkpoint.save(path, {"net": dict(net.state_dict()), "settings": {}, "progress": {}})
+        fitted(samples=2)  # of noise, whatever the number of training samples
+    state = dict(dtp.network("tiny").state_dict())
+    checkpoint.save(path, {"net": state, "settings": {}, "progress": {}})
     with pytest.raises(ValueError, match="of another run: .*weight is missing there"):
-        alkit.fit(net, made_set(), settings=SETTINGS, progress=False, **changes)
+        fitted()
 
 
 class Stop(Exception):
@@ -195,11 +189,14 @@ def _then_stopped(save):
 # ---- the time model
 
 
-def test_longest_first():
+def test_longest_first_and_what_does_not_split():
     assert assign.longest_first([1, 5, 3, 3], 2) == [0, 0, 1, 1]
     assert assign.longest_first([1.0, 2.0], 4) == [1, 0]
     with pytest.raises(ValueError, match="workers is 0"):
         assign.longest_first([1.0], 0)
+    assert dtp_speed.bound([1.0, 1.0], 2, rest=0.0) == 2
+    assert dtp_speed.bound([1.0, 1.0], 2, rest=1.0) == 1.5
+    assert dtp_speed.time_of([3.0, 1.0, 1.0], [0, 1, 1], rest=0.5) == 3.5
 
 
 @pytest.mark.parametrize(
@@ -214,12 +211,6 @@ def test_longest_first():
 def test_bounds_of_the_published_network(iterations, unit, workers, wanted):
     loads = [k * c for k, c in zip(iterations, unit, strict=True)]
     assert dtp_speed.bound(loads, workers) == pytest.approx(wanted, abs=0.01)
-
-
-def test_what_does_not_split_lowers_the_bound():
-    assert dtp_speed.bound([1.0, 1.0], 2, rest=0.0) == 2
-    assert dtp_speed.bound([1.0, 1.0], 2, rest=1.0) == 1.5
-    assert dtp_speed.time_of([3.0, 1.0, 1.0], [0, 1, 1], rest=0.5) == 3.5
 
 
 def test_measuring_loads_changes_nothing():

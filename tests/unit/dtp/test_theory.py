@@ -30,25 +30,18 @@ def worst(net, beta, blocks=slice(None), **options):
 
 
 @pytest.mark.parametrize("beta", [1e-3, 0.7])
-def test_the_last_block_learns_as_by_backprop(beta):
+def test_the_last_block_learns_as_by_backprop_and_the_one_below_with_copied_weights(beta):
     assert worst(exact_net("lenet"), beta, slice(-1, None)) < 1e-12
-
-
-@pytest.mark.parametrize("beta", [1e-3, 0.7])
-def test_so_does_the_block_below_a_linear_head_with_copied_weights(beta):
     net = exact_net("simple_vgg")
     assert worst(net, beta, slice(-2, -1)) > 0.1
     net.blocks[-1].make_symmetric()
     assert worst(net, beta, slice(-2, -1)) < 1e-12
 
 
-def test_all_blocks_do_without_activation():
+def test_all_blocks_do_without_activation_and_leaky_units_with_a_small_beta():
     net = exact_net("simple_vgg", activation="identity")
     net.make_symmetric()
     assert worst(net, 0.5) < 1e-10
-
-
-def test_leaky_units_need_a_small_beta():
     net = exact_net("simple_vgg", activation="leaky_relu")
     net.make_symmetric()
     assert worst(net, 1e-4) < 1e-6

@@ -2,10 +2,9 @@
 
 import pytest
 
-from alkit.elastic import Settings
 from tests.unit.elastic.helpers import SETTINGS
 
 
 @pytest.fixture
-def settings() -> Settings:
+def settings():
     return SETTINGS

@@ -44,6 +44,9 @@ def texts(samples: int = 24) -> Examples:
     return Examples((tokens * mask, segments, mask), torch.arange(samples) % 2)
 
 
+TASKS = {"vit": (make_vit, images), "bert": (make_bert, texts)}
+
+
 @dataclass
 class Found:
     """A record and its details at once, losses as (steps,), and the weights."""
@@ -124,10 +127,18 @@ def rate(recipe: Recipe, done: int, total: int) -> float:
     return (1 + math.cos(math.pi * (done - rising) / (total - rising))) / 2
 
 
-def close(found: dict[str, Tensor], expected: dict[str, Tensor], tolerance: float) -> None:
+def close(found: Any, expected: Any, tolerance: float = 1e-12) -> None:
+    """Compare weights: of runs, or as they are."""
+    found, expected = (getattr(each, "state", each) for each in (found, expected))
     assert found.keys() == expected.keys()
     for name, tensor in expected.items():
         torch.testing.assert_close(found[name], tensor, rtol=0, atol=tolerance, msg=name)
+
+
+def same(found: Found, expected: Plain) -> None:
+    """Compare losses and weights with those of the plain loop."""
+    torch.testing.assert_close(found.losses.tolist(), expected.losses, rtol=0, atol=1e-12)
+    close(found, expected)
 
 
 SETTINGS = Settings(

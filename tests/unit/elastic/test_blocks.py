@@ -26,11 +26,8 @@ def fitted(model=None, **options):
     return alkit.fit(model or blocks(), *PARTS, method="elastic", **options)
 
 
-def test_nothing_freezes_unless_it_is_asked_for():
+def test_layers_freeze_one_by_one_if_it_is_asked_for():
     assert fitted().details.messages[-1].frozen == 0
-
-
-def test_layers_freeze_one_by_one():
     record = fitted(freeze="schedule")
     frozen = record.details.messages[-1].frozen
     assert 0 < frozen < LAYERS + 1
@@ -64,17 +61,11 @@ def test_without_freezing_it_is_plain_training():
     assert record.losses.tolist() == pytest.approx(losses, rel=1e-5)
 
 
-def test_ranks_and_one_process_agree():
-    """Without dropout, whose noise follows the micro-batches of the layout."""
-    alone, crew = (fitted(blocks(0.0), ranks=ranks, cache=False) for ranks in (1, 2))
-    assert torch.allclose(alone.losses, crew.losses, rtol=1e-5)
-
-
 def test_units_a_layer_may_be_three():
     units = [nn.Linear(6, 6) for _ in range(7)] + [nn.Linear(6, 3)]
     network = Network(units, 2, F.cross_entropy, units_a_layer=3)
     assert [network.layer_of(unit) for unit in range(8)] == [None, 0, 0, 0, 1, 1, 1, None]
-    record = train(network, PARTS[0], epochs=3, batch=16, progress=False)
+    record = train(network, PARTS[0], epochs=3, batch=16)
     assert network.frozen == record.messages[-1].frozen > 0
 
 

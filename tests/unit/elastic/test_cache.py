@@ -46,22 +46,16 @@ def test_smaller_numbers_are_near(dtype, error, tmp_path):
     assert 0 < float((found - features).abs().max() / features.abs().max()) < error
 
 
-def test_a_record_that_was_not_finished_is_a_miss(tmp_path):
+def test_slots_are_valid_only_if_they_were_finished(tmp_path):
     store = made(tmp_path / "s")
     slots = store.slots_of(torch.tensor([2]))
     store.states[slots] = WRITING  # a writer was killed here
     assert not store.valid(slots).any()
-
-
-def test_variants_have_slots_of_their_own(tmp_path):
-    store, rows = made(tmp_path / "s", variants=2), torch.arange(6)
+    store, rows = made(tmp_path / "v", variants=2), torch.arange(6)
     store.write(store.slots_of(rows, 1), torch.ones(6, 3, 2))
     assert not store.valid(store.slots_of(rows, 0)).any()
     assert store.valid(store.slots_of(rows, 3)).all()  # epoch 3 has variant 1
-
-
-def test_a_quota_leaves_samples_out(tmp_path):
-    store, rows = made(tmp_path / "s", quota_bytes=4 * 24), torch.arange(6)
+    store, rows = made(tmp_path / "q", quota_bytes=4 * 24), torch.arange(6)
     assert store.write(store.slots_of(rows), torch.ones(6, 3, 2)) == 4 * 24
     assert store.valid(store.slots_of(rows)).tolist() == [1, 1, 1, 1, 0, 0]
 
@@ -79,7 +73,7 @@ def test_other_layers_weights_or_no_store(tmp_path):
         made(tmp_path / "t", dtype="int8")
 
 
-def test_a_full_disk(tmp_path, monkeypatch, caplog):
+def test_without_a_disk_that_can_be_written_training_goes_on(tmp_path, monkeypatch, caplog):
     def full(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -88,9 +82,8 @@ def test_a_full_disk(tmp_path, monkeypatch, caplog):
         made(tmp_path / "s")
     assert not (tmp_path / "s").exists()
     _goes_on(caplog, "No space left")
-
-
-def test_a_folder_that_cannot_be_written(tmp_path, caplog):
+    monkeypatch.undo()
+    caplog.clear()
     path = tmp_path / "file"
     path.touch()
     _goes_on(caplog, "give another cache_folder", cache_folder=str(path))
@@ -98,7 +91,7 @@ def test_a_folder_that_cannot_be_written(tmp_path, caplog):
 
 def _goes_on(caplog, said, **options):
     """Without a store, and with the results that a store would not have changed; warns once."""
-    run = {"epochs": 4, "batch": 8, "progress": False}
+    run = {"epochs": 4, "batch": 8}
     found = train(make_vit(), images(), cache_from=1, **run, **options)
     warned = [r.message for r in caplog.records if r.levelname == "WARNING"]
     assert len(warned) == 1
@@ -111,13 +104,15 @@ def _goes_on(caplog, said, **options):
     assert torch.equal(found.losses, without.losses)
 
 
-def test_the_hash_sees_every_weight():
+def test_the_hash_sees_every_weight_and_the_run_leaves_no_file(tmp_path):
     network = make_vit()
     before = weights_hash(network.units[:3])
     assert before == weights_hash(make_vit().units[:3])
     with torch.no_grad():
         network.units[2].down.bias[0] += 1e-9
     assert before != weights_hash(network.units[:3])
+    train(make_vit(), images(), epochs=3, batch=8, cache_from=1, cache_folder=str(tmp_path))
+    assert not list(tmp_path.iterdir())
 
 
 def cache_of(network, data, folder, frozen=2) -> Cache:
@@ -146,7 +141,7 @@ def test_part_of_a_batch_is_there(make, data, tmp_path):
     cache.close()
 
 
-def test_reading_ahead_is_for_the_batch_that_was_named(tmp_path):
+def test_rows_that_were_read_ahead_or_are_in_no_order_are_not_confused(tmp_path):
     network, data = make_vit(), images()
     cache = cache_of(network, data, tmp_path)
     rows, others = torch.tensor([1, 2]), torch.tensor([3, 4])
@@ -157,6 +152,15 @@ def test_reading_ahead_is_for_the_batch_that_was_named(tmp_path):
     assert torch.equal(cache.features(others), network.prefix(data.x[others]))
     cache.read_ahead(rows)
     assert torch.equal(cache.features(rows), network.prefix(data.x[rows]))
+    cache.close()
+    # Every sample's features are its own: rows in random batches, some seen, some not.
+    cache = cache_of(network, data, tmp_path / "other")
+    expected = network.prefix(data.x)
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        rows = torch.from_numpy(rng.choice(24, 7, replace=False))
+        torch.testing.assert_close(cache.features(rows), expected[rows], rtol=0, atol=1e-13)
+    assert (cache.now.states == VALID).sum() <= 24
     cache.close()
 
 
@@ -175,32 +179,6 @@ def test_training_goes_on_when_writing_fails(tmp_path, caplog):
     ) == 1
     assert cache.now is None
     cache.close()
-
-
-def test_samples_are_not_confused_in_any_order(tmp_path):
-    """Every sample's features are its own: rows in random batches, some seen, some not."""
-    network, data = make_vit(), images()
-    cache = cache_of(network, data, tmp_path)
-    expected = network.prefix(data.x)
-    rng = np.random.default_rng(0)
-    for _ in range(20):
-        rows = torch.from_numpy(rng.choice(24, 7, replace=False))
-        torch.testing.assert_close(cache.features(rows), expected[rows], rtol=0, atol=1e-13)
-    assert (cache.now.states == VALID).sum() <= 24
-    cache.close()
-
-
-def test_the_run_leaves_no_file(tmp_path):
-    train(
-        make_vit(),
-        images(),
-        epochs=3,
-        batch=8,
-        cache_from=1,
-        cache_folder=str(tmp_path),
-        progress=False,
-    )
-    assert not list(tmp_path.iterdir())
 
 
 def test_the_cheapest_way():

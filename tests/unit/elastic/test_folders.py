@@ -22,11 +22,18 @@ sys.stdin.read()
 """
 
 
-def test_a_folder_goes_with_its_block(tmp_path):
+def test_a_folder_goes_with_its_block_and_what_is_none_stays(tmp_path):
     with Home(tmp_path) as home:
         (home.path / "features").write_bytes(b"x")
         assert list(tmp_path.iterdir()) == [home.path]
     assert not list(tmp_path.iterdir())
+    with Home(tmp_path) as home:
+        path = home.path
+        (tmp_path / "alkit-cache-link").symlink_to(path)
+    for name in ("alkit-cache-notes", "other"):
+        (tmp_path / name).mkdir()  # no lock in it
+    assert clear(tmp_path) == {}
+    assert len(list(tmp_path.iterdir())) == 3
 
 
 def test_a_killed_run_leaves_a_folder_and_it_is_cleared(tmp_path, capsys):
@@ -94,16 +101,6 @@ def test_a_full_disk_leaves_no_folder(tmp_path, monkeypatch):
         Home(tmp_path)
     monkeypatch.undo()
     assert not list(tmp_path.iterdir())
-
-
-def test_what_is_no_folder_of_features_stays(tmp_path):
-    with Home(tmp_path) as home:
-        path = home.path
-        (tmp_path / "alkit-cache-link").symlink_to(path)
-    for name in ("alkit-cache-notes", "other"):
-        (tmp_path / name).mkdir()  # no lock in it
-    assert clear(tmp_path) == {}
-    assert len(list(tmp_path.iterdir())) == 3
 
 
 def test_sizes_and_errors(tmp_path, capsys):

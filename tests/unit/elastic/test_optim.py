@@ -40,48 +40,14 @@ def test_biases_norms_and_positions_do_not_decay():
                 assert (id(parameter) in decayed) != free, name
 
 
-def test_decay_that_kills_is_warned_of():
-    with pytest.warns(UserWarning, match="training will collapse to zero"):
-        Recipe("sgd", lr=0.1, weight_decay=0.3)
-    Recipe("sgd", lr=0.03, weight_decay=0.0)
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"optimizer": "lamb"}, "give adamw or sgd"),
-        ({"shape": "step"}, "give constant, linear, cosine"),
-        ({"warmup": 1.0}, "give a share from 0"),
-        ({"clip": 0.0}, "give a positive norm"),
-        ({"lr": 0.0}, "lr must"),
-        ({"momentum": 1.0}, "momentum from 0"),
-    ],
-)
-def test_bad_recipes(options, said):
-    with pytest.raises(ValueError, match=said):
-        Recipe(**options)
-
-
-def test_a_rate_that_blows_up_is_reported():
+def test_a_rate_that_blows_up_is_reported_and_such_steps_can_be_skipped():
     recipe = Recipe("sgd", lr=1e200, clip=None, warmup=0.0)
     with pytest.raises(NotFinite, match="step 1.*rate is .*skip=True"):
-        train(make_vit(), images(), epochs=2, batch=8, recipe=recipe, progress=False)
-
-
-def test_a_gradient_that_is_not_finite_names_its_unit():
-    network = make_vit()
-    network.units[2].register_full_backward_hook(
-        lambda module, above, below: tuple(torch.full_like(g, math.nan) for g in above)
-    )
-    with pytest.raises(NotFinite, match=r"gradient is not finite at step 0.*Embedding|layer 0"):
-        train(network, images(), epochs=1, batch=8, progress=False)
-
-
-def test_such_steps_can_be_skipped():
+        train(make_vit(), images(), epochs=2, batch=8, recipe=recipe)
     data = images()
     data.x[int(torch.arange(24)[5])] = math.inf
     before = make_vit()
-    found = train(make_vit(), data, epochs=1, batch=24, skip=True, progress=False)
+    found = train(make_vit(), data, epochs=1, batch=24, skip=True)
     assert found.skipped == [0]
     assert all(torch.equal(found.state[name], own) for name, own in before.state_dict().items())
 
@@ -89,12 +55,10 @@ def test_such_steps_can_be_skipped():
 def test_published_decay_shrinks_a_network_and_the_shipped_recipe_does_not():
     """Learning rate 0.1 with decay 0.3 and momentum 0.9, as the published configuration has it."""
     norms = {}
-    with pytest.warns(UserWarning, match="collapse"):
+    with pytest.warns(UserWarning, match="training will collapse to zero"):
         published = Recipe("sgd", lr=0.1, weight_decay=0.3, warmup=0.0, shape="constant")
     for name, recipe in (("published", published), ("ours", Recipe("sgd", lr=0.03))):
-        found = train(
-            make_vit(), images(), epochs=40, batch=24, freeze="none", recipe=recipe, progress=False
-        )
+        found = train(make_vit(), images(), epochs=40, batch=24, freeze="none", recipe=recipe)
         matrices = [t for t in found.state.values() if t.dim() == 2]
         norms[name] = float(sum(t.square().sum() for t in matrices)) ** 0.5
     assert norms["published"] < 0.2 * norms["ours"]

@@ -87,6 +87,7 @@ def test_torchvision_weights_load():
     torch.manual_seed(0)
     theirs = VisionTransformer(32, 8, 2, 4, 16, 32, num_classes=5).eval()
     torch.nn.init.normal_(theirs.heads.head.weight)
+    assert PUBLISHED["B/16"].tokens == 197
     units = vit(ViTSizes(2, 16, 4, 32, 8, 32, classes=5, dropout=0.0))
     assert load_torchvision(units, theirs.state_dict()) == len(theirs.state_dict())
     x = torch.randn(3, 3, 32, 32)
@@ -98,11 +99,3 @@ def test_torchvision_weights_load():
         load_torchvision(vit(ViTSizes(3, 16, 4, 32, 8, 32)), theirs.state_dict())
     with pytest.raises(ValueError, match="not"):
         load_torchvision(vit(ViTSizes(2, 8, 4, 32, 8, 32)), theirs.state_dict())
-
-
-def test_published_sizes_and_bad_ones():
-    assert PUBLISHED["B/16"].tokens == 197
-    with pytest.raises(ValueError, match="width 10 is not a multiple of 4"):
-        vit(ViTSizes(1, 10, 4, 8, 8, 32))
-    with pytest.raises(ValueError, match="image 30 is not a multiple of 8"):
-        vit(ViTSizes(1, 8, 4, 8, 8, 30))

@@ -1,7 +1,6 @@
 """Questions and answers: windows hold what they should, and scores are those of SQuAD's script."""
 
 import json
-from pathlib import Path
 
 import pytest
 import torch
@@ -11,15 +10,7 @@ from alkit.data.wordpiece import wordpiece
 from alkit.elastic import bert_reader
 from alkit.elastic.optim import Recipe
 from alkit.models.bert import BertSizes
-from studies.qa import (
-    Question,
-    answers,
-    exact_match_and_f1,
-    examples,
-    made_up,
-    read_squad,
-    windows,
-)
+from studies.qa import Question, answers, exact_match_and_f1, examples, made_up, read_squad, windows
 from tests.unit.elastic.helpers import train
 
 
@@ -56,6 +47,8 @@ def test_every_window_holds_its_piece_and_its_answer(tokenizer):
 
 
 def test_segments_and_mask(tokenizer):
+    with pytest.raises(ValueError, match="must hold a question"):
+        windows(made_up(), tokenizer, tokens=20, stride=16, query=8)
     cut = windows(made_up()[:2], tokenizer, tokens=32, stride=8, query=8)
     data = examples(cut, 32)
     tokens, segments, mask = data.x
@@ -82,7 +75,6 @@ def test_a_reader_learns_to_answer(tokenizer):
         freeze="table",
         freeze_options={"counts": [0, 0, 0, 1]},
         recipe=Recipe(lr=3e-3),
-        progress=False,
     )
     assert found.history.hits.sum() > 0
     exact, f1 = exact_match_and_f1(answers(network, cut, questions, 24), questions)
@@ -102,7 +94,7 @@ def test_scores_of_the_official_script():
     assert f1 == pytest.approx(100 * (1 + 0 + 0.8) / 3)
 
 
-def test_files_of_another_form(tmp_path: Path):
+def test_files_of_another_form(tmp_path):
     path = tmp_path / "x.json"
     path.write_text("{}")
     with pytest.raises(ValueError, match="no file of SQuAD"):
@@ -115,11 +107,6 @@ def test_files_of_another_form(tmp_path: Path):
     qa["answers"][0]["answer_start"] = 2
     path.write_text(json.dumps(content))
     assert read_squad(path)[0].answers == (("cat", 2),)
-
-
-def test_windows_without_room(tokenizer):
-    with pytest.raises(ValueError, match="must hold a question"):
-        windows(made_up(), tokenizer, tokens=20, stride=16, query=8)
 
 
 @pytest.mark.realdata

@@ -11,18 +11,7 @@ import torch
 from alkit import launch
 from alkit.engine.launch import RankFailed
 from studies.elastic_rivals import RIVALS, rival
-from tests.unit.elastic.helpers import (
-    Found,
-    close,
-    images,
-    make_bert,
-    make_vit,
-    plain,
-    texts,
-    train,
-)
-
-TASKS = {"vit": (make_vit, images), "bert": (make_bert, texts)}
+from tests.unit.elastic.helpers import TASKS, Found, close, images, make_vit, plain, same, train
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -30,15 +19,11 @@ def test_two_ranks_from_pipeline_to_replicas(task, settings):
     """Pipeline 2 -> 1, replicas 1 -> 2, with a store and AdamW."""
     make, data = TASKS[task]
     expected, network = plain(make(), data(), settings), make()
-    found = train(
-        network, data(), settings=settings, ranks=2, cache_from=1, progress=False, test=data(10)
-    )
-    close(found.state, expected.state, 1e-12)
-    close(network.state_dict(), expected.state, 1e-12)
-    assert found.losses.tolist() == pytest.approx(expected.losses, abs=1e-12)
+    found = train(network, data(), settings, ranks=2, cache_from=1, test=data(10))
+    same(found, expected)
+    close(network.state_dict(), expected)
     layouts = list(zip(found.history.stages, found.history.replicas, strict=True))
-    assert layouts[0] == (2, 1)
-    assert layouts[-1] == (1, 2)
+    assert (layouts[0], layouts[-1]) == ((2, 1), (1, 2))
     assert found.history.hits.sum() + found.history.advanced.sum() > 0
     network.eval()
     with torch.no_grad():
@@ -49,28 +34,18 @@ def test_two_ranks_from_pipeline_to_replicas(task, settings):
     assert not next(network.units[0].parameters()).requires_grad
 
 
-@pytest.mark.parametrize(("pipe", "dp", "cache"), [(False, False, False), (True, False, True)])
-def test_other_switches_over_two_ranks(pipe, dp, cache, settings):
-    expected = plain(make_vit(), images(), settings)
-    found = train(
-        make_vit(),
-        images(),
-        settings=settings,
-        ranks=2,
-        pipe=pipe,
-        dp=dp,
-        cache=cache,
-        cache_from=1,
-        progress=False,
-    )
-    close(found.state, expected.state, 1e-12)
-
-
-def test_four_ranks_in_two_replicas(settings):
-    expected = plain(make_vit(), images(), settings)
-    found = train(make_vit(), images(), settings=settings, ranks=4, stages=2, progress=False)
-    close(found.state, expected.state, 1e-12)
-    assert set(found.history.replicas) == {2, 4}
+@pytest.mark.parametrize(
+    ("ranks", "options", "replicas"),
+    [
+        (2, {"pipe": False, "dp": False, "cache": False}, {1}),
+        (2, {"pipe": True, "dp": False, "cache": True, "cache_from": 1}, {1}),
+        (4, {"stages": 2}, {2, 4}),
+    ],
+)
+def test_other_layouts_over_ranks(ranks, options, replicas, settings):
+    found = train(make_vit(), images(), settings, ranks=ranks, **options)
+    same(found, plain(make_vit(), images(), settings))
+    assert set(found.history.replicas) == replicas
 
 
 def _with_another_seed(settings):
@@ -80,7 +55,7 @@ def _with_another_seed(settings):
     if dist.get_rank() == 1:
         with torch.no_grad():
             network.units[3].mix.weight[0, 0] += 1e-9
-    train(network, images(), settings, progress=False)
+    train(network, images(), settings)
 
 
 def test_ranks_that_begin_with_different_weights(settings):
@@ -103,7 +78,7 @@ def _dies_while_regrouping(settings, path):
         regroup(self, layout)
 
     world.World.regroup = deadly
-    train(make_vit(), images(), settings, checkpoint=path, progress=False)
+    train(make_vit(), images(), settings, checkpoint=path)
 
 
 def test_a_rank_that_dies_in_a_transformation(settings, tmp_path):
@@ -113,7 +88,7 @@ def test_a_rank_that_dies_in_a_transformation(settings, tmp_path):
     with pytest.raises(RankFailed, match="rank 1 died of SIGKILL"):
         launch(_dies_while_regrouping, ours, path, ranks=2, heartbeat_s=900.0)
     assert time.monotonic() - float((tmp_path / "died").read_text()) < 300
-    found = train(make_vit(), images(), settings=ours, ranks=2, checkpoint=path, progress=False)
+    found = train(make_vit(), images(), settings=ours, ranks=2, checkpoint=path)
     close(found.state, plain(make_vit(), images(), settings).state, 1e-12)
     assert found.messages[0].step == 0
 
@@ -124,7 +99,7 @@ def _deadly(moment):
 
 def test_no_features_are_left_when_ranks_are_killed(settings, tmp_path, capsys):
     """The rank that has made the folder dies; a rule is asked on rank 0."""
-    options = {"settings": settings, "ranks": 2, "cache_folder": str(tmp_path), "progress": False}
+    options = {"settings": settings, "ranks": 2, "cache_folder": str(tmp_path)}
     with pytest.raises(RankFailed, match="rank 0 died of SIGKILL"):
         train(make_vit(), images(), freeze=_deadly, **options)
     assert not list(tmp_path.iterdir())
@@ -133,21 +108,6 @@ def test_no_features_are_left_when_ranks_are_killed(settings, tmp_path, capsys):
     assert capsys.readouterr().out.count("give another cache_folder") == 1
     assert not found.history.cached.any()
     close(found.state, plain(make_vit(), images(), settings).state, 1e-12)
-
-
-def _rank_count(settings):
-    train(make_vit(), images(), settings, progress=False)
-
-
-def test_another_number_of_ranks_than_devices(settings):
-    with pytest.raises(RankFailed, match="devices is 4 and there are 2 ranks"):
-        launch(_rank_count, replace(settings, devices=4, executor="ranks"), ranks=2)
-    with pytest.raises(RuntimeError, match="runs inside alkit.launch"):
-        train(make_vit(), images(), replace(settings, devices=2, executor="ranks"))
-    with pytest.raises(ValueError, match="stages is 4 and there are 2 devices"):
-        train(make_vit(), images(), settings=settings, ranks=2, stages=4)
-    with pytest.raises(ValueError, match="stages is 3: give a power of two"):
-        train(make_vit(), images(), settings=settings, ranks=3)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in RIVALS if kind != "ddp_lora"])
@@ -160,14 +120,6 @@ def test_what_a_user_would_take_instead_trains_alike(kind, task, settings):
     found = Found(
         rival(kind, make(), data(), settings=settings, validation=data(10), test=data(10))
     )
-    close(found.state, expected.state, 1e-12)
-    assert found.losses.tolist() == pytest.approx(expected.losses, abs=1e-12)
+    same(found, expected)
     assert len(found.history) == settings.epochs
     assert len(found.test_correct) == 10
-
-
-def test_rivals_that_do_not_exist(settings):
-    with pytest.raises(ValueError, match="give ddp, .*, fsdp"):
-        rival("dp", make_vit(), images(), settings=settings)
-    with pytest.raises(ValueError, match="among 3 ranks"):
-        rival("ddp", make_vit(), images(), settings=settings, ranks=3)

@@ -12,18 +12,7 @@ from studies import elastic_study as study
 from studies import lora
 from studies.elastic_rivals import WithLoss
 from studies.elastic_tasks import Task
-from tests.unit.elastic.helpers import (
-    LAYERS,
-    Found,
-    close,
-    images,
-    make_bert,
-    make_vit,
-    plain,
-    texts,
-)
-
-TASKS = {"vit": (make_vit, images), "bert": (make_bert, texts)}
+from tests.unit.elastic.helpers import LAYERS, TASKS, Found, close, images, make_vit, plain, same
 
 
 def in_tail(name: str) -> bool:
@@ -36,15 +25,19 @@ def measured(variant, make, data, settings):
     return Found(study.measured(variant, make(), task, settings))
 
 
-@pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize(
-    ("variant", "layout"), [("ddp_freeze_cache", {(1, 2)}), ("one_freeze_cache", {(1, 1)})]
+    ("variant", "task", "layout"),
+    [
+        ("ddp_freeze_cache", "vit", (1, 2)),
+        ("ddp_freeze_cache", "bert", (1, 2)),
+        ("one_freeze_cache", "vit", (1, 1)),
+    ],
 )
 def test_freezing_without_a_pipeline(variant, layout, task, settings):
     make, data = TASKS[task]
     found = measured(variant, make, data, replace(settings, cache_from=1))
-    close(found.state, plain(make(), data(), settings).state, 1e-12)
-    assert set(zip(found.history.stages, found.history.replicas, strict=True)) == layout
+    close(found, plain(make(), data(), settings))
+    assert set(zip(found.history.stages, found.history.replicas, strict=True)) == {layout}
     assert found.history.hits.sum() > 0
 
 
@@ -55,8 +48,7 @@ def test_the_head_alone(task, settings):
     expected.freeze(LAYERS)
     expected = plain(expected, data(), replace(settings, freeze="none"))
     found = measured("head_cache", make, data, replace(settings, cache_from=1))
-    close(found.state, expected.state, 1e-12)
-    assert found.losses.tolist() == pytest.approx(expected.losses, abs=1e-12)
+    same(found, expected)
     assert set(found.history.frozen) == {LAYERS}
     assert found.history.misses.tolist()[1:] == [0] * (settings.epochs - 1)
     begin = make().state_dict()
@@ -68,7 +60,7 @@ def test_fewer_epochs_end_with_the_rate_at_its_foot(settings):
     settings = replace(settings, epochs=2)
     found = measured("ddp_fewer", make_vit, images, settings)
     expected = plain(make_vit(), images(), replace(settings, freeze="none"))
-    close(found.state, expected.state, 1e-12)
+    close(found, expected)
     assert len(found.history) == 2
 
 
@@ -156,22 +148,16 @@ def rows(**seconds: float) -> pd.DataFrame:
     return pd.DataFrame(found)
 
 
-def test_the_column_against_data_parallel_leads():
+def test_tables_lead_with_data_parallel_training_where_there_is_any():
     table = study.ablation(rows(**{"1f1b": 40.0, "elastic": 8.0, "ddp": 20.0}))
     assert table.columns[0] == "against ddp"
     assert table.loc["d"]["against ddp"].to_dict() == {"1f1b": 0.5, "elastic": 2.5, "ddp": 1.0}
     assert table.loc["d"]["times as fast"].to_dict() == {"1f1b": 1.0, "elastic": 5.0, "ddp": 2.0}
     shown = study.readable(table).columns.tolist()
     assert shown[2:4] == ["against data parallel", "against the pipeline"]
-
-
-def test_a_table_without_data_parallel_training():
-    """As of a smoke run that asks for other rows."""
+    # As of a smoke run that asks for other rows.
     table = study.ablation(rows(elastic=8.0))
     assert table["against ddp"].isna().all()
     assert study.readable(table)["against data parallel"].tolist() == [""]
     assert study.fitting_epochs(rows(elastic=8.0)).empty
-
-
-def test_epochs_that_fit_into_elastic_trainings_time():
     assert study.fitting_epochs(rows(elastic=8.0, ddp=20.0)).to_dict() == {"d": 4}

@@ -40,16 +40,7 @@ def test_texts():
     assert scores.shape == (4, task.classes)
 
 
-def test_bad_tasks_and_examples():
-    with pytest.raises(ValueError, match="give digits, cifar10"):
-        load_task("letters")
-    with pytest.raises(ValueError, match="3 samples.*2 labels|give as many"):
-        Examples(torch.zeros(3, 2), torch.zeros(2))
-    with pytest.raises(ValueError, match="variants are for images"):
-        Examples(torch.zeros(3, 2), torch.zeros(3), variants=2)
-
-
-def test_a_body_goes_from_one_task_to_another(tmp_path):
+def test_a_body_goes_from_one_task_to_another_if_it_fits(tmp_path):
     first, second = make_vit(), make_vit()
     path = tmp_path / "body.safetensors"
     with torch.no_grad():
@@ -61,9 +52,6 @@ def test_a_body_goes_from_one_task_to_another(tmp_path):
     assert torch.equal(first.units[6].up.weight, second.units[6].up.weight)
     assert not torch.equal(first.units[-1].scores.weight, second.units[-1].scores.weight)
     assert begin(second) == "random weights"
-
-
-def test_weights_that_are_not_there_or_do_not_fit(tmp_path):
     with pytest.raises(FileNotFoundError, match="no weights at"):
         begin(make_vit(), tmp_path / "none")
     path = tmp_path / "body.safetensors"
@@ -99,14 +87,7 @@ def test_words_are_restored_and_texts_named(docstrings):
     sizes = study.text_sizes(2, 16, 2, tokenizer.get_vocab_size(), 16)
     network = masked_words(sizes, found.classes)
     made = train(
-        network,
-        data,
-        freeze="none",
-        cache=False,
-        epochs=6,
-        batch=8,
-        recipe=Recipe(lr=3e-3),
-        progress=False,
+        network, data, freeze="none", cache=False, epochs=6, batch=8, recipe=Recipe(lr=3e-3)
     )
     assert made.losses[-5:].mean() < made.losses[:5].mean() - 1.0
     scores_BC = network(one.inputs(torch.arange(len(one))))[1]
@@ -141,11 +122,6 @@ def _hidden(words_BM):
     return [(b, m, int(words_BM[b, m])) for b, m in (words_BM != IGNORED).nonzero().tolist()]
 
 
-def test_a_corpus_that_cannot_be():
-    with pytest.raises(ValueError, match="'bible' is none of pydocs, wikitext, sst2, imdb"):
-        corpus("bible")
-
-
 def test_texts_to_pretrain_on():
     """SST-2 keeps its classes back, for it is what the weights are tried on."""
     try:
@@ -170,14 +146,12 @@ def test_variants_of_the_ablation_are_the_same_training():
         network = study.network_for(task, layers=4, width=16, patch=4).double()
         data = Examples(task.train.x.double(), task.train.y)
         made = replace(settings, **options)
-        states[name] = train(network, data, settings=made, progress=False).state
+        states[name] = train(network, data, settings=made).state
     freezing = [states[name] for name in study.VARIANTS if name not in ("1f1b", "head_cache")]
     for other in freezing[1:]:
         for key, tensor in other.items():
             torch.testing.assert_close(tensor, freezing[0][key], rtol=0, atol=1e-12)
     assert any(not torch.equal(states["1f1b"][k], v) for k, v in freezing[0].items())
-    with pytest.raises(ValueError, match="give 1f1b, freeze, .*ddp, .*fsdp"):
-        study.measured("all", network, task, settings)
 
 
 def test_a_tokenizer_is_found_from_the_checkout(monkeypatch, tmp_path):

@@ -1,5 +1,7 @@
 """The dashboard and what it reckons with."""
 
+from itertools import product
+
 import pytest
 
 from alkit.elastic.freeze import policy
@@ -37,9 +39,7 @@ def test_a_run_on_sixteen_devices():
     assert set(fixed.batch) == {800}
 
 
-@pytest.mark.parametrize("pipe", [False, True])
-@pytest.mark.parametrize("dp", [False, True])
-@pytest.mark.parametrize("cache", [False, True])
-def test_all_combinations_are_reckoned(pipe, dp, cache):
-    run = what_if(policy("schedule"), switches=Switches(pipe, dp, cache))
-    assert (run.samples_per_s > 0).all()
+def test_all_combinations_are_reckoned():
+    for switches in product([False, True], repeat=3):
+        run = what_if(policy("schedule"), switches=Switches(*switches))
+        assert (run.samples_per_s > 0).all(), switches

@@ -97,10 +97,6 @@ def _pixels(png: bytes) -> tuple[int, int]:
     return struct.unpack(">II", png[16:24])
 
 
-def test_no_dashboard_is_left_out():
-    assert {name.split()[0] for name in MADE} == set(dashboards.classes())
-
-
 @pytest.mark.parametrize("name", MADE)
 def test_a_point_has_two_pixels(name):
     picture = made(name).picture
@@ -139,24 +135,18 @@ def test_an_output_holds_the_view_and_a_still(name):
     assert not re.search(r"</?(p|b|table|td|div)\b", data["text/plain"])
 
 
-def test_a_still_is_of_now():
+def test_a_still_is_of_now_with_its_labels_and_without_a_picture_that_is_not():
     dashboard = ScheduleDashboard(2, 2)
     before = dashboard.still
     dashboard.b.value = 0.5
     assert "backward 0.5," in dashboard.still
     assert base64.b64encode(dashboard.picture.value).decode() in dashboard.still
     assert base64.b64encode(dashboard.picture.value).decode() not in before
-
-
-def test_no_picture_stays_when_there_is_none_of_now():
     dashboard = MADE["InverseDashboard"]()
     assert "<img" in dashboard.still
     dashboard.x = dashboard.x * torch.nan
     dashboard.iterations.value = 40
     assert "<img" not in dashboard.still
-
-
-def test_menus_say_their_labels():
     dashboard = delayed_widget.ScheduleDashboard(method="pipedream", modules=2)
     assert "method PipeDream, modules 2, forward 1, backward 2:" in dashboard.still
 
@@ -178,7 +168,8 @@ def test_a_notebook_shows_its_dashboard(notebook, name):
     assert {name, f"{name}.view"} & {cell.rstrip().rpartition("\n")[2] for cell in cells}
 
 
-def test_every_dashboard_is_in_a_notebook():
+def test_every_dashboard_is_here_and_in_a_notebook():
+    assert {name.split()[0] for name in MADE} == set(dashboards.classes())
     books = [dashboards.ROOT / "notebooks" / f"{name}.ipynb" for name in dashboards.shown()]
     text = "\n".join("\n".join(dashboards.sources(book)) for book in books)
     assert [name for name in dashboards.classes() if f"{name}(" not in text] == []

@@ -1,18 +1,19 @@
-"""Figures show the data they are given; dashboards follow their sliders."""
+"""Figures and previews show the data they are given; dashboards follow their sliders."""
 
 import matplotlib
 
 matplotlib.use("agg")
-
 import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
 from matplotlib.artist import Artist
 
+from alkit.data import datasets
 from alkit.figures import viz
 from alkit.schedule.clock import simulate
 from alkit.schedule.task import al_pipeline
 from studies.dashboards import ScheduleDashboard
+from studies.preview import preview
 
 
 @pytest.fixture(autouse=True)
@@ -26,15 +27,12 @@ def _timeline(layers=2, batches=3):
     return simulate(al_pipeline(layers), lambda task: 1.0, batches)
 
 
-def test_gantt_draws_every_interval_at_its_time():
+def test_gantt_draws_every_interval_at_its_time_and_several_share_their_scale():
     timeline = _timeline()
     ax = viz.gantt(timeline, "two layers")
     drawn = sorted((p.get_x(), p.get_x() + p.get_width()) for p in ax.patches)
     assert drawn == sorted((i.start_s, i.end_s) for i in timeline.intervals)
     assert [text.get_text() for text in ax.get_yticklabels()] == ["worker 0", "worker 1"]
-
-
-def test_gantts_share_their_scale():
     fig = viz.gantts({"short": _timeline(batches=2), "long": _timeline(batches=5)}, "both")
     assert fig.axes[0].get_xlim() == fig.axes[1].get_xlim()
 
@@ -99,3 +97,18 @@ def test_a_figure_is_closed_before_it_is_saved():
     assert viz.png(fig).startswith(b"\x89PNG")
     assert seen
     assert not any(seen)
+
+
+def test_a_preview_of_images():
+    data = datasets.load("digits")
+    fig = preview(data, samples=5)
+    shown = [ax for ax in fig.axes if ax.images]
+    assert [ax.texts[0].get_text() for ax in shown] == [str(int(y)) for y in data.train.y[:5]]
+    assert "1,078 training images of 8x8" in fig.get_suptitle()
+
+
+def test_a_preview_of_texts():
+    data = datasets.load("pydocs").subset(train=100)
+    lengths, classes = preview(data).axes
+    assert sum(patch.get_height() for patch in lengths.patches) == 100
+    assert sorted(patch.get_width() for patch in classes.patches) == [20] * 5

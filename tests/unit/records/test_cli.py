@@ -42,20 +42,6 @@ def checkout(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_rows_are_a_table_where_they_are_asked_for(checkout, capsys):
-    run = results.Run("10_x")
-    run.record("accuracy", 97.123, method="al")
-    run.record("sizes", [1, 2])
-    rows = results.read(run.save())
-    cli._print_rows(rows, False)
-    assert capsys.readouterr().out == "2 values recorded; --rows prints them\n"
-    cli._print_rows(rows, True)
-    out = capsys.readouterr().out
-    assert "97.12" in out
-    assert "[1, 2]" in out
-    assert "model" not in out  # a column that says nothing
-
-
 def test_notebooks_are_listed_and_found_by_number(checkout, capsys):
     (checkout / "notebooks/params").mkdir()
     for name in ("10_x.cpu.yaml", "10_x.sweep.yaml", "10_x_seeds.sweep.yaml"):
@@ -80,12 +66,6 @@ def test_notebooks_are_listed_and_found_by_number(checkout, capsys):
     assert runs.find_notebook("02").name == "02_all.ipynb"
     with pytest.raises(runs.ParameterError, match="no notebook 1"):
         runs.find_notebook("1")
-
-
-def test_version(capsys):
-    with pytest.raises(SystemExit, match="0"):
-        cli.main(["--version"])
-    assert capsys.readouterr().out == f"alkit {alkit.__version__}\n"
 
 
 def test_run_prints_the_results_and_where_everything_lies(checkout, capfd):
@@ -135,6 +115,23 @@ def test_a_bad_command_line_is_code_2(words, capsys):
     assert "usage: alkit" in capsys.readouterr().err
 
 
+def test_the_version_and_rows_where_they_are_asked_for(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        cli.main(["--version"])
+    assert capsys.readouterr().out == f"alkit {alkit.__version__}\n"
+    run = results.Run("10_x")
+    run.record("accuracy", 97.123, method="al")
+    run.record("sizes", [1, 2])
+    rows = results.read(run.save())
+    cli._print_rows(rows, False)
+    assert capsys.readouterr().out == "2 values recorded; --rows prints them\n"
+    cli._print_rows(rows, True)
+    out = capsys.readouterr().out
+    assert "97.12" in out
+    assert "[1, 2]" in out
+    assert "model" not in out  # a column that says nothing
+
+
 def stand_in(monkeypatch, name, outcome):
     """Let a function of the runner return or raise the outcome, and return what it was given."""
     given = []
@@ -149,15 +146,12 @@ def stand_in(monkeypatch, name, outcome):
     return given
 
 
-def test_a_failed_run_is_code_1(monkeypatch, capsys):
+def test_a_failed_run_is_code_1_and_an_interrupt_130(monkeypatch, capsys):
     given = stand_in(monkeypatch, "run", runs.RunFailed("10_x.ipynb", 2, "the reason", None))
     assert cli.main("run 10_x --preset cpu --record --timeout 7".split()) == 1
     assert capsys.readouterr().err == "alkit: 10_x.ipynb failed in cell 2:\nthe reason\n"
     assert given[0][0][1:] == ("cpu", {})
     assert given[0][1] == {"record": True, "timeout_s": 7}
-
-
-def test_an_interrupt_is_code_130(monkeypatch, capsys):
     stand_in(monkeypatch, "run", KeyboardInterrupt())
     assert cli.main(["run", "10_x"]) == 130
     assert capsys.readouterr().err == "alkit: interrupted; no process of it is left\n"

@@ -209,14 +209,11 @@ def test_a_machine_that_sees_other_files_is_refused(checkout):
     assert not results.load().size
 
 
-def test_an_address_without_a_scheduler(checkout, capsys):
-    file = checkout("one")
+def test_an_address_without_a_scheduler_and_a_number_of_runs_of_one_s_own(checkout, capsys):
+    words = ["sweep", str(checkout("one")), "--dask", "127.0.0.1:1"]
     with dask.config.set({"distributed.comm.timeouts.connect": "1s"}):
-        assert main(["sweep", str(file), "--dask", "127.0.0.1:1"]) == 2
+        assert main(words) == 2
     assert "tcp://127.0.0.1:1" in capsys.readouterr().err
-
-
-def test_a_cluster_has_its_own_number_of_runs_at_a_time(checkout, capsys):
     with pytest.raises(SystemExit):
-        main(["sweep", str(checkout("one")), "--dask", "127.0.0.1:1", "--jobs", "2"])
+        main([*words, "--jobs", "2"])
     assert "not allowed with argument" in capsys.readouterr().err

@@ -24,7 +24,7 @@ def correctness(rates, items=2000, seed=0):
     return (np.random.default_rng(seed).random((len(rates), items)).T < rates).T.astype(int)
 
 
-def test_one_seed_agrees_with_the_normal_approximation():
+def test_one_seed_agrees_with_the_normal_approximation_and_several_with_drawing():
     a, b = correctness([0.9]), correctness([0.85], seed=1)
     difference, low, high = bootstrap_difference(a, b)
     gain = (a - b)[0]
@@ -33,9 +33,6 @@ def test_one_seed_agrees_with_the_normal_approximation():
     assert (low, high) == pytest.approx((difference - half, difference + half), abs=0.1 * half)
     _, low_half, high_half = bootstrap_difference(a, b, level=0.5)
     assert high_half - low_half == pytest.approx((high - low) * 0.674 / 1.96, rel=0.1)
-
-
-def test_bootstrap_agrees_with_drawing_seeds_and_items_one_by_one():
     a, b = correctness([0.7, 0.9, 0.6], 40), correctness([0.5, 0.5, 0.6], 40, seed=1)
     rng, gain = np.random.default_rng(5), a - b
     means = [
@@ -45,22 +42,16 @@ def test_bootstrap_agrees_with_drawing_seeds_and_items_one_by_one():
     assert (low, high) == pytest.approx(tuple(np.quantile(means, [0.025, 0.975])), abs=0.01)
 
 
-def test_seeds_that_disagree_widen_the_interval():
-    """Thousands of test samples do not make three seeds more."""
-    a, b = correctness([0.9, 0.7, 0.8], 50_000), correctness([0.8, 0.8, 0.75], 50_000, seed=1)
-    difference, low, high = bootstrap_difference(a, b)
-    assert difference > 0.01
-    assert low < 0 < high
-
-
-def test_bootstrap_is_paired_and_deterministic():
+def test_bootstrap_is_paired_deterministic_and_wider_for_seeds_that_disagree():
     a, b = correctness([0.8, 0.6]), correctness([0.7, 0.7], seed=2)
     assert bootstrap_difference(a, a) == (0, 0, 0)
     assert bootstrap_difference(a, b, seed=4) == bootstrap_difference(a, b, seed=4)
     assert len({bootstrap_difference(a, b, seed=s) for s in range(5)}) > 1
-
-
-def test_bootstrap_refuses_what_it_would_get_wrong():
+    # Thousands of test samples do not make three seeds more.
+    a, b = correctness([0.9, 0.7, 0.8], 50_000), correctness([0.8, 0.8, 0.75], 50_000, seed=1)
+    difference, low, high = bootstrap_difference(a, b)
+    assert difference > 0.01
+    assert low < 0 < high
     ones = np.ones((2, 5))
     for bad in (ones * 0.5, []):
         with pytest.raises(ValueError, match="0 and 1"):
@@ -71,14 +62,11 @@ def test_bootstrap_refuses_what_it_would_get_wrong():
         bootstrap_difference(ones, ones[:, :4])
 
 
-def test_paired_t_agrees_with_scipy():
+def test_p_of_gaps_and_intervals_are_scipys():
     a, b = np.array([1.0, 2.5, 2.0, 4.0]), np.array([0.5, 2.0, 2.5, 2.0])
     expected = stats.ttest_rel(a, b).confidence_interval(0.95)
     assert paired_t(a - b) == pytest.approx((0.625, expected.low, expected.high))
     assert [math.isnan(end) for end in paired_t(np.array([1.0]))] == [False, True, True]
-
-
-def test_p_of_a_gap_is_scipys():
     differences = np.array([0.5, 1.5, -0.2, 2.0, 0.9])
     assert of_seeds(differences).p == pytest.approx(stats.ttest_1samp(differences, 0).pvalue)
     assert math.isnan(of_seeds([1.0]).p)
@@ -86,7 +74,12 @@ def test_p_of_a_gap_is_scipys():
     assert of_seeds([1.0, 1.0, 1.0]).p == 0.0
 
 
-def test_equivalence_is_two_one_sided_tests():
+def test_holm_by_hand_and_equivalence_by_two_one_sided_tests():
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.9, 0.8]) == [1.0, 1.0]
+    assert holm([math.nan, 0.02])[1] == pytest.approx(0.04)  # a test not made yet counts
+    assert math.isnan(holm([math.nan, 0.02])[0])
+    assert holm([]) == []
     differences = np.array([0.1, 0.3, -0.2, 0.2, 0.0, 0.25])
     above = stats.ttest_1samp(differences, -0.5, alternative="greater").pvalue
     below = stats.ttest_1samp(differences, 0.5, alternative="less").pvalue
@@ -97,14 +90,6 @@ def test_equivalence_is_two_one_sided_tests():
     assert math.isnan(of_seeds([0.0]).p_within(0.5))
     with pytest.raises(ValueError, match="margin is 0: give points above 0"):
         found.p_within(0)
-
-
-def test_holm_by_hand():
-    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
-    assert holm([0.9, 0.8]) == [1.0, 1.0]
-    assert holm([math.nan, 0.02])[1] == pytest.approx(0.04)  # a test not made yet counts
-    assert math.isnan(holm([math.nan, 0.02])[0])
-    assert holm([]) == []
 
 
 def _gap(low, high, boot_low, boot_high, seeds, agree=False):
@@ -130,13 +115,10 @@ def test_verdicts_need_both_intervals_and_enough_seeds(found, decided):
     assert found.decided == decided
 
 
-def test_one_seed_never_decides():
+def test_one_seed_never_decides_and_a_margin_may():
     assert not of_seeds([5.0]).decided
     assert str(of_seeds([5.0])) == "+5.00 (1)"
     assert of_seeds([1.0, 1.1, 1.05]).decided
-
-
-def test_a_margin():
     found = of_seeds([0.8, 1.0, 0.9, 1.1, 0.95])
     assert found.less(0.5).decided
     assert found.less(2.0).decided

@@ -48,18 +48,7 @@ def test_a_record_comes_back_as_it_went_in(monkeypatch):
     pd.testing.assert_frame_equal(frame, results.read(path))
 
 
-def test_a_record_says_how_busy_the_machine_was_before_it(monkeypatch):
-    cores = os.cpu_count()
-    monkeypatch.setattr(os, "getloadavg", lambda: (cores / 4, 0, 0))
-    run = filled()
-    monkeypatch.setattr(os, "getloadavg", lambda: (9 * cores, 0, 0))
-    found = results.read(run.save())
-    assert results.busy() == 1
-    assert len(found)
-    assert found.machine.str.endswith(" GiB, 25% busy before").all()
-
-
-def test_a_record_says_how_it_was_made_and_not_by_whom():
+def test_a_record_says_how_it_was_made_how_busy_the_machine_was_and_not_by_whom(monkeypatch):
     record = json.loads(filled().save().read_text())
     assert set(record["versions"]) == {"python", "torch", "numpy", "alkit"}
     assert record["versions"]["numpy"] == np.__version__
@@ -69,12 +58,17 @@ def test_a_record_says_how_it_was_made_and_not_by_whom():
     assert record["machine"]["cores"] == os.cpu_count()
     assert record["machine"]["memory_gib"] > 0
     assert record["parameters"] == {"lr": 0.1, "cuts": None}
-
-
-def test_threads_without_torch_are_those_it_would_take(monkeypatch):
     monkeypatch.delitem(sys.modules, "torch")
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     assert json.loads(filled().save().read_text())["threads"] == 3
+    cores = os.cpu_count()
+    monkeypatch.setattr(os, "getloadavg", lambda: (cores / 4, 0, 0))
+    run = filled()
+    monkeypatch.setattr(os, "getloadavg", lambda: (9 * cores, 0, 0))
+    found = results.read(run.save())
+    assert results.busy() == 1
+    assert len(found)
+    assert found.machine.str.endswith(" GiB, 25% busy before").all()
 
 
 def test_only_a_recorded_run_is_among_the_committed_ones(monkeypatch, checkout):
@@ -99,39 +93,35 @@ def test_numbers_of_any_library_become_plain_ones():
     assert frame["epoch"][3] == 7
 
 
-@pytest.mark.parametrize(
-    "value", [torch.ones(2), np.ones(2), {"a": 1}, None, 1j, torch.ones(1), [torch.ones(2)], {1}]
-)
-def test_what_is_no_plain_value_is_refused(value):
-    with pytest.raises(TypeError, match="'loss' is a .*record a number, a string or a list"):
-        results.Run("x").record("loss", value)
+PLAIN, FINITE = "'loss' is a .*record a number, a string or a list", "finite numbers only"
+REFUSED = [  # a value, further words, what is said
+    *((value, {}, PLAIN) for value in (torch.ones(2), np.ones(2), {"a": 1}, None, 1j, {1})),
+    *((value, {}, PLAIN) for value in (torch.ones(1), [torch.ones(2)])),
+    *((value, {}, FINITE) for value in (np.nan, float("inf"), np.float32("-inf"), [0.0, np.nan])),
+    *((1.0, {"seed": value}, "'seed' .*whole number") for value in ("0", 0.5, True)),
+    *((1.0, {"n": value}, "'n' .*whole number") for value in ("0", 0.5, True)),
+    (1.0, {"extra": {"commit": "mine"}}, r"\['commit'\].*names are taken"),
+    ("abc", {"unit": "%"}, "loss is 'abc'"),
+]
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), np.float32("-inf"), [0.0, np.nan]])
-def test_a_number_that_is_not_finite_is_refused(value):
-    with pytest.raises(ValueError, match="finite numbers only"):
-        results.Run("x").record("loss", value)
+@pytest.mark.parametrize(("value", "words", "said"), REFUSED, ids=str)
+def test_what_is_no_plain_finite_value_is_refused(value, words, said):
+    with pytest.raises((TypeError, ValueError), match=said):
+        results.Run("x").record("loss", value, **words)
 
 
-@pytest.mark.parametrize("field", ["seed", "n"])
-@pytest.mark.parametrize("value", ["0", 0.5, True])
-def test_a_count_is_a_whole_number(field, value):
-    with pytest.raises(TypeError, match=f"'{field}' .*whole number"):
-        results.Run("x").record("loss", 1.0, **{field: value})
-
-
-def test_an_extra_field_does_not_hide_one_of_the_store():
-    with pytest.raises(ValueError, match=r"\['commit'\].*names are taken"):
-        results.Run("x").record("loss", 1.0, extra={"commit": "mine"})
-
-
-def test_a_name_does_not_lead_out_of_its_folder(monkeypatch):
+def test_names_lead_where_they_are_looked_for_and_not_out_of_their_folder(monkeypatch):
     for arguments in (("../x",), ("x", "a/b"), ("",)):
         with pytest.raises(ValueError, match="use letters"):
             results.Run(*arguments)
     monkeypatch.setenv("ALKIT_RUN_SLUG", "../../x")
     with pytest.raises(ValueError, match="slug"):
         filled().save()
+    for path in RECORDS.glob("*.json"):
+        head = json.loads(path.read_text())
+        wanted = results.record_path(head["notebook"], head["preset"], head.get("slug", ""))
+        assert path.name == wanted.name
 
 
 def test_a_cell_run_twice_counts_once(caplog):
@@ -158,11 +148,7 @@ def test_a_failed_save_leaves_the_old_record_and_nothing_else(monkeypatch):
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_an_empty_record_can_be_saved_and_read():
-    assert results.read(results.Run("x").save()).empty
-
-
-def test_load_takes_what_is_asked_for(monkeypatch):
+def test_load_takes_what_is_asked_for_and_reads_no_other(monkeypatch):
     assert list(results.load().columns) == list(results.COLUMNS)
     monkeypatch.setenv("ALKIT_RECORD", "1")
     for name, preset in (("02_al", "cpu"), ("02_al", "demo"), ("03_x", "cpu")):
@@ -173,30 +159,15 @@ def test_load_takes_what_is_asked_for(monkeypatch):
     assert set(results.load(preset="cpu")["preset"]) == {"cpu"}
     assert results.load("04").empty
     assert results.load(where=paths.runs_dir()).empty
-
-
-def test_a_notebook_s_records_are_read_without_the_others(monkeypatch):
-    monkeypatch.setenv("ALKIT_RECORD", "1")
-    filled("02_al", "cpu").save()
     (paths.records_dir() / "03_x.cpu.json").write_text("{")
     assert len(results.load("02_al", "cpu")) == 4
     with pytest.raises(ValueError, match="03_x.cpu.json is not a record"):
         results.load(preset="cpu")
-
-
-def test_committed_records_lie_where_they_are_looked_for():
-    for path in RECORDS.glob("*.json"):
-        head = json.loads(path.read_text())
-        wanted = results.record_path(head["notebook"], head["preset"], head.get("slug", ""))
-        assert path.name == wanted.name
-
-
-def test_a_file_that_is_no_record_is_named():
-    paths.records_dir().mkdir(parents=True)
-    for content in ("{", "[]", '{"rows": []}'):
-        (paths.records_dir() / "odd.json").write_text(content)
-        with pytest.raises(ValueError, match="odd.json is not a record"):
+    for content in ("[]", '{"rows": []}'):
+        (paths.records_dir() / "03_x.cpu.json").write_text(content)
+        with pytest.raises(ValueError, match="03_x.cpu.json is not a record"):
             results.load()
+    assert results.read(results.Run("x").save()).empty
 
 
 def test_results_are_read_from_the_outputs_of_a_notebook(monkeypatch, tmp_path):
@@ -261,7 +232,13 @@ def test_summary_of_known_numbers():
     assert results.summary(results.load()).empty
 
 
-def test_table_is_markdown():
+def test_table_is_markdown_with_a_digit_of_every_spread():
+    spreads = {(0.972, 0.968): "0.970 ± 0.003", (1.0, 1.0): "1 ± 0", (123456.0,): "123456"}
+    for values, text in spreads.items():
+        run = results.Run("x")
+        for seed, value in enumerate(values):
+            run.record("m", value, method="al", seed=seed)
+        assert results.table(results.read(run.save())).endswith(f"| al | {text} |")
     run = filled()
     run.record("time", 0.01234, method="al", data="digits", unit="s")
     assert results.table(results.read(run.save())) == (
@@ -273,51 +250,31 @@ def test_table_is_markdown():
 
 
 @pytest.mark.parametrize(
-    ("values", "text"),
-    [([0.972, 0.968], "0.970 ± 0.003"), ([1.0, 1.0], "1 ± 0"), ([123456.0], "123456")],
-)
-def test_a_spread_shows_at_least_one_digit(values, text):
-    run = results.Run("x")
-    for seed, value in enumerate(values):
-        run.record("m", value, method="al", seed=seed)
-    assert results.table(results.read(run.save())).endswith(f"| al | {text} |")
-
-
-def _file(tmp_path, change):
-    run = results.Run("x")
-    run.record("accuracy", 97.2, method="al", seed=0, unit="%")
-    content = json.loads(run.save().read_text())
-    change(content["rows"][0])
-    path = tmp_path / "x.smoke.json"
-    path.write_text(json.dumps(content))
-    return path
-
-
-@pytest.mark.parametrize(
     ("change", "text"),
     [
-        (lambda row: row.update(value="abc"), "accuracy is 'abc': it must be a number"),
-        (lambda row: row.update(value=None), "accuracy is None"),
-        (lambda row: row.update(value=None, unit=""), "accuracy is None"),
-        (lambda row: row.update(value=[1.0, "x"]), "it must be a number"),
-        (lambda row: row.update(value={"a": 1}, unit=""), "it must be a number"),
-        (lambda row: row.pop("value"), "KeyError"),
-        (lambda row: row.pop("metric"), "KeyError"),
-        (lambda row: row.update(metric=None), "metric is None"),
-        (lambda row: row.update(metric=""), "metric is ''"),
-        (lambda row: row.update(seed="0"), "'seed' is '0': give a whole number"),
-        (lambda row: row.update(n=1.5), "'n' is 1.5: give a whole number"),
+        ({"value": "abc"}, "accuracy is 'abc': it must be a number"),
+        ({"value": None}, "accuracy is None"),
+        ({"value": None, "unit": ""}, "accuracy is None"),
+        ({"value": [1.0, "x"]}, "it must be a number"),
+        ({"value": {"a": 1}, "unit": ""}, "it must be a number"),
+        ("value", "KeyError"),
+        ("metric", "KeyError"),
+        ({"metric": None}, "metric is None"),
+        ({"metric": ""}, "metric is ''"),
+        ({"seed": "0"}, "'seed' is '0': give a whole number"),
+        ({"n": 1.5}, "'n' is 1.5: give a whole number"),
     ],
 )
 def test_a_record_with_a_value_that_is_none_names_its_file(tmp_path, change, text):
+    run = results.Run("x")
+    run.record("accuracy", 97.2, method="al", seed=0, unit="%")
+    content = json.loads(run.save().read_text())
+    row = content["rows"][0]
+    row.pop(change) if isinstance(change, str) else row.update(change)
+    (tmp_path / "x.smoke.json").write_text(json.dumps(content))
     with pytest.raises(ValueError, match="x.smoke.json is not a record") as caught:
-        results.read(_file(tmp_path, change))
+        results.read(tmp_path / "x.smoke.json")
     assert text in str(caught.value)
-
-
-def test_a_text_with_a_unit_is_not_recorded():
-    with pytest.raises(ValueError, match="accuracy is 'abc'"):
-        results.Run("x").record("accuracy", "abc", unit="%")
 
 
 def _contenders():
@@ -329,12 +286,10 @@ def _contenders():
     return results.read(run.save())
 
 
-def test_a_summary_keeps_unlike_things_apart():
-    stats = results.summary(_contenders())
+def test_summaries_and_tables_keep_unlike_things_apart():
+    rows = _contenders()
+    stats = results.summary(rows)
     assert stats[["contender", "n", "mean"]].values.tolist() == [["al", 2, 1.5], ["bp", 2, 9.5]]
-
-
-def test_a_table_refuses_the_mean_of_unlike_things():
     with pytest.raises(ValueError, match="rows differ in contender"):
-        results.table(_contenders())
-    assert "| al | 1.5 ± 0.7 |" in results.table(_contenders(), rows=("contender",))
+        results.table(rows)
+    assert "| al | 1.5 ± 0.7 |" in results.table(rows, rows=("contender",))

@@ -127,20 +127,17 @@ def test_a_bad_parameters_cell_is_named_with_its_line(tmp_path, source, message)
         runs.parameters(path)
 
 
-def test_there_is_one_parameters_cell(tmp_path):
-    path = write_notebook(tmp_path, tags=())
-    with pytest.raises(ValueError, match="10_x.ipynb has 0 cells tagged 'parameters'"):
-        runs.parameters(path)
-    content = nbformat.read(write_notebook(tmp_path), as_version=4)
-    content.cells[3].metadata["tags"] = ["parameters"]
-    nbformat.write(content, path)
-    with pytest.raises(ValueError, match="has 2 cells tagged"):
-        runs.parameters(path)
-
-
-def test_a_notebook_that_is_not_there_or_none(notebook):
+def test_a_notebook_that_is_not_there_or_has_not_one_parameters_cell(notebook):
     with pytest.raises(runs.ParameterError, match="no notebook 10_y, did you mean '10_x'"):
         runs.parameters("10_y")
+    content = nbformat.read(notebook, as_version=4)
+    for tagged, count in (((1, 3), 2), ((), 0)):
+        for at, cell in enumerate(content.cells):
+            cell.metadata["tags"] = ["parameters"] * (at in tagged)
+        nbformat.write(content, notebook)
+        said = f"10_x.ipynb has {count} cells tagged 'parameters'"
+        with pytest.raises(ValueError, match=said):
+            runs.parameters(notebook)
     notebook.write_text("[]")
     with pytest.raises(runs.ParameterError, match="10_x.ipynb is no notebook"):
         runs.parameters(notebook)
@@ -196,12 +193,9 @@ def test_a_fitting_value_is_taken_in_its_type(kind, value, result):
 def test_another_type_is_refused_with_what_to_do(kind, value, message):
     with pytest.raises(runs.ParameterError, match="file.yaml: v must be .*" + message):
         runs.check(known(kind), {"v": value}, "file.yaml")
-
-
-def test_an_unknown_name_is_refused_with_the_nearest():
     both = known("int") | {"epochs": runs.Parameter("epochs", "int", 1, "")}
-    message = r"no parameter 'epoch', did you mean 'epochs'\? \(allowed: v, epochs\)"
-    with pytest.raises(runs.ParameterError, match=message):
+    nearest = r"no parameter 'epoch', did you mean 'epochs'\? \(allowed: v, epochs\)"
+    with pytest.raises(runs.ParameterError, match=nearest):
         runs.check(both, {"epoch": 3})
 
 
@@ -211,17 +205,13 @@ def write_preset(notebook, text, name="cpu"):
     (folder / f"10_x.{name}.yaml").write_text(text)
 
 
-def test_presets_are_read_from_beside_the_notebook(notebook):
+def test_presets_are_read_from_beside_the_notebook_and_a_missing_one_names_those(notebook):
     write_preset(notebook, "lr: 2\nseeds: [5]\n")
     write_preset(notebook, "", "empty")
     assert runs.preset_values(notebook, "smoke") == {}
     assert runs.preset_values(notebook, "cpu") == {"lr": 2.0, "seeds": [5]}
     assert runs.preset_values(notebook, "empty") == {}
-
-
-def test_a_missing_preset_names_those_that_exist(notebook):
-    write_preset(notebook, "lr: 2\n")
-    message = r"no preset 'cpus', did you mean 'cpu'\? \(there is: smoke, cpu\)"
+    message = r"no preset 'cpus', did you mean 'cpu'\? \(there is: smoke, cpu, empty\)"
     with pytest.raises(runs.ParameterError, match=message):
         runs.preset_values(notebook, "cpus")
     (notebook.parent / "params" / "10_x.sub").mkdir()
@@ -259,53 +249,35 @@ def test_a_plan_layers_defaults_preset_and_overrides(notebook):
 
 
 def test_slugs_are_safe_and_tell_values_apart(notebook):
-    words = [
-        "a",
-        "b",
-        "a b",
-        "a/b",
-        "../b",
-        "1",
-        "None",
-        "a=b",
-        "x" * 300,
-        "x" * 301,
-        "ä",
-        "a_seed=1",
-    ]
+    words = ["a", "b", "a b", "a/b", "../b", "1", "None", "a=b", "x" * 300, "x" * 301, "ä"]
     points = [{}, {"mode": "a", "seed": 1}, {"lr": 0.1}, {"lr": 1e-05}, {"lr": -1.0}]
     points += [{"seeds": [0, 1]}, {"seeds": [0, -1]}, {"seeds": []}, {"depth": 1}, {"depth": None}]
-    points += [{"mode": word} for word in words]
-    names = [runs.plan(notebook, overrides=point).name for point in points]
+    points += [{"mode": word} for word in [*words, "a_seed=1"]]
+    jobs = [runs.plan(notebook, overrides=point) for point in points]
+    names = [job.name for job in jobs]
     assert len(set(names)) == len(points)
     assert all("/" not in name and " " not in name and len(name) < 110 for name in names)
     assert names[1] == "smoke.mode=a_seed=1"
     assert runs.plan(notebook, overrides={"seed": 1, "mode": "a"}).name == names[1]
-    for job in (runs.plan(notebook, overrides=point) for point in points):
-        assert results.record_path("10_x", "smoke", job.slug)
+    assert all(results.record_path("10_x", "smoke", job.slug) for job in jobs)
 
 
-def test_the_key_follows_code_and_parameters_and_not_prose(notebook):
-    key = runs.plan(notebook).key
+def test_the_key_follows_code_and_parameters_and_neither_prose_nor_reading(notebook):
+    def key(**overrides):
+        nbformat.write(content, notebook)
+        return runs.plan(notebook, overrides=overrides).key
+
     content = nbformat.read(notebook, as_version=4)
+    before = key()
     content.cells[0].source = "# other words"
-    nbformat.write(content, notebook)
-    assert runs.plan(notebook).key == key
-    assert runs.plan(notebook, overrides={"seed": 0}).key == key
-    assert runs.plan(notebook, overrides={"seed": 1}).key != key
-    write_notebook(notebook.parent, body=BODY + "\npass")
-    assert runs.plan(notebook).key != key
-
-
-def test_a_cell_that_only_reads_records_is_in_no_key(notebook):
-    key = runs.plan(notebook).key
-    content = nbformat.read(notebook, as_version=4)
+    assert key() == key(seed=0) == before
+    assert key(seed=1) != before
     content.cells.append(nbformat.v4.new_code_cell("table"))
-    nbformat.write(content, notebook)
-    assert runs.plan(notebook).key != key
-    content.cells[-1].metadata["tags"] = ["results", "reading"]
-    nbformat.write(content, notebook)
-    assert runs.plan(notebook).key == key
+    assert key() != before
+    content.cells[-1].metadata["tags"] = ["results", "reading"]  # it only reads records
+    assert key() == before
+    content.cells[3].source += "\npass"
+    assert key() != before
 
 
 @pytest.mark.parametrize(
@@ -350,7 +322,8 @@ def test_the_kernel_gets_absolute_paths_and_no_thread_setting(notebook, monkeypa
 
 def test_a_run_leaves_its_notebook_and_its_record(notebook, tmp_path, caplog, mark):
     caplog.set_level("INFO", "alkit")
-    done = runs.run(notebook, overrides={"seed": 5, "depth": 2}, record=True, progress=False)
+    asked = {"overrides": {"seed": 5, "depth": 2}}
+    done = runs.run(notebook, record=True, progress=False, **asked)
     assert done.path == tmp_path / "runs" / "10_x" / "smoke.depth=2_seed=5.ipynb"
     assert list(done.rows["value"]) == [95, "2", "free"]
     assert done.record == tmp_path / "notebooks" / "results" / "10_x.smoke.depth=2_seed=5.json"
@@ -360,12 +333,20 @@ def test_a_run_leaves_its_notebook_and_its_record(notebook, tmp_path, caplog, ma
     assert not list(done.path.parent.glob("*partial*"))
     assert f"10_x smoke.depth=2_seed=5: {done.seconds:.1f} s, peak" in caplog.text
     assert not survivors(mark)
-    # the same again is known, also without a record; a changed notebook is not
-    job = runs.plan(notebook, overrides={"seed": 5, "depth": 2})
+    # the same again is known, also without a record
+    job, recorded = (runs.plan(notebook, record=each, **asked) for each in (False, True))
     assert execution.previous(job).seconds == done.seconds
-    assert execution.previous(dataclasses.replace(job, record=True)) is not None
+    assert execution.previous(recorded) is not None
+    # a committed record stands for its run
+    shutil.rmtree(paths.runs_dir())
+    known = execution.previous(recorded)
+    assert known.path == known.record == done.record
+    assert list(known.rows["value"]) == list(done.rows["value"])
+    assert math.isnan(known.seconds)
+    assert execution.previous(job) is None
+    # and a changed notebook is not known
     write_notebook(notebook.parent, body=BODY + "\npass")
-    assert execution.previous(runs.plan(notebook, overrides={"seed": 5, "depth": 2})) is None
+    assert execution.previous(runs.plan(notebook, record=True, **asked)) is None
 
 
 def test_an_unrecorded_run_does_not_stand_for_a_recorded_one(notebook):
@@ -380,20 +361,6 @@ def test_an_unrecorded_run_does_not_stand_for_a_recorded_one(notebook):
     assert execution.previous(dataclasses.replace(job, record=True)) is None
 
 
-def test_a_committed_record_stands_for_its_run(notebook):
-    job = runs.plan(notebook, overrides={"seed": 5}, record=True)
-    done = runs.run(notebook, overrides={"seed": 5}, record=True, progress=False)
-    shutil.rmtree(paths.runs_dir())
-    known = execution.previous(job)
-    assert known.path == known.record == done.record
-    assert list(known.rows["value"]) == list(done.rows["value"])
-    assert math.isnan(known.seconds)
-    assert execution.previous(dataclasses.replace(job, record=False)) is None
-    write_notebook(notebook.parent, body=BODY + "\npass")
-    changed = runs.plan(notebook, overrides={"seed": 5}, record=True)
-    assert execution.previous(changed) is None
-
-
 def test_a_sweep_goes_on_after_a_failure(notebook, mark):
     file = notebook.parent / "params" / "grid.yaml"
     file.parent.mkdir()
@@ -405,12 +372,8 @@ def test_a_sweep_goes_on_after_a_failure(notebook, mark):
     assert errors[0].endswith("RuntimeError: the reason")
     assert "\x1b" not in errors[0]
     assert "kernel died (exit code -9" in errors[1]
-    names = [
-        "smoke.mode=raise.partial.ipynb",
-        "smoke.mode=die.partial.ipynb",
-        "smoke.mode=ok.ipynb",
-    ]
-    assert [path.name for path in points["path"]] == names
+    names = ["raise.partial", "die.partial", "ok"]
+    assert [path.name for path in points["path"]] == [f"smoke.mode={n}.ipynb" for n in names]
     assert all(path.is_file() for path in points["path"])
     assert list(results.read(points["path"][2])["value"]) == [90, "None", "1"]
     assert not survivors(mark)
@@ -451,17 +414,14 @@ def test_a_cell_over_its_time_limit_ends_the_run(notebook, mark, capfd):
     ],
 )
 def test_a_bad_sweep_is_refused_before_its_first_run(notebook, tmp_path, text, message):
+    with pytest.raises(runs.ParameterError, match="s.yaml cannot be read"):
+        runs.sweep(tmp_path / "s.yaml")
     (tmp_path / "s.yaml").write_text(text)
     with pytest.raises(runs.ParameterError, match=message):
         runs.sweep(tmp_path / "s.yaml", progress=False)
-    assert not paths.runs_dir().exists()
-
-
-def test_a_sweep_needs_workers_and_a_file(notebook, tmp_path):
     with pytest.raises(runs.ParameterError, match="jobs is 0"):
         runs.sweep(tmp_path / "s.yaml", jobs=0)
-    with pytest.raises(runs.ParameterError, match="s.yaml cannot be read"):
-        runs.sweep(tmp_path / "s.yaml")
+    assert not paths.runs_dir().exists()
 
 
 def test_points_of_a_grid_are_all_combinations(notebook, tmp_path):

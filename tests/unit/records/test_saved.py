@@ -30,42 +30,24 @@ def test_blocks_loaded_predict_as_those_saved(method, tmp_path):
     assert alkit.evaluate(loaded, tensors(8, 2)).mean() == pytest.approx(record.test_acc)
 
 
-def test_a_methods_own_model_and_plain_options(tmp_path):
+def test_a_methods_own_model_options_and_cuts_come_back(tmp_path):
     sample = torch.zeros(2, WIDTH)
     own = trained("al", tmp_path / "a", alkit.to_al(blocks(), C, sample, code_dim=16))
     again = alkit.load(tmp_path / "a", alkit.to_al(blocks(), C, sample, code_dim=16))
     assert torch.equal(again.predict(X), own.predict(X))
     record = trained("al", tmp_path / "b", code_dim=16, recipe="mse")
     assert torch.equal(alkit.load(tmp_path / "b", blocks()).predict(X), record.predict(X))
-
-
-def test_delayed_gradients_keep_their_cuts(tmp_path):
     record = trained("pipedream", tmp_path / "net", cuts=[1, 2])
     loaded = alkit.load(tmp_path / "net", blocks())
     assert loaded.cuts == (1, 2)
     assert torch.equal(loaded.predict(X), record.predict(X))
 
 
-def test_a_loss_of_ones_own_stays_behind(tmp_path):
-    x, _ = tensors()
-    record = alkit.fit(
-        blocks(), (x, x[:, :C]), method="bp", loss=nn.functional.mse_loss, progress=False
-    )
-    alkit.save(record, tmp_path / "net")
-    loaded = alkit.load(tmp_path / "net", blocks())
-    assert torch.equal(loaded.predict(X), record.predict(X))
-    with pytest.raises(ValueError, match="does not have the loss"):
-        loaded.loss(x, x[:, :C])
-
-
-def test_what_a_file_does_not_keep_is_said(tmp_path):
+def test_what_a_file_does_not_keep_and_another_network_are_said(tmp_path):
     trained("al", tmp_path / "net", pool=flat)
     with pytest.raises(ValueError, match="made with pool=.*give the model that alkit.to_al makes"):
         alkit.load(tmp_path / "net", blocks())
     alkit.load(tmp_path / "net", alkit.to_al(blocks(), C, torch.zeros(2, WIDTH), pool=flat))
-
-
-def test_another_network_is_refused_and_left_as_it_was(tmp_path):
     trained("bp", tmp_path / "net")
     other = nn.Sequential(nn.Linear(WIDTH, 5), nn.Tanh(), nn.Linear(5, C))
     before = [each.clone() for each in other.parameters()]
@@ -85,7 +67,7 @@ def test_a_checkpoint_or_a_damaged_file_is_no_model(tmp_path):
         alkit.load(tmp_path / "net", blocks())
 
 
-def test_soft_labels_and_a_loss_of_ones_own_bring_their_recipe(tmp_path):
+def test_a_loss_of_ones_own_stays_behind_and_soft_labels_bring_their_recipe(tmp_path):
     x, y = tensors()
     soft = nn.functional.one_hot(y, C) * 0.7 + 0.1
     loss = nn.CrossEntropyLoss(label_smoothing=0.1)
@@ -93,3 +75,12 @@ def test_soft_labels_and_a_loss_of_ones_own_bring_their_recipe(tmp_path):
     alkit.save(record, tmp_path / "net")
     loaded = alkit.load(tmp_path / "net", blocks())
     assert torch.equal(loaded.predict(X), record.predict(X))
+    x, _ = tensors()
+    record = alkit.fit(
+        blocks(), (x, x[:, :C]), method="bp", loss=nn.functional.mse_loss, progress=False
+    )
+    alkit.save(record, tmp_path / "net")
+    loaded = alkit.load(tmp_path / "net", blocks())
+    assert torch.equal(loaded.predict(X), record.predict(X))
+    with pytest.raises(ValueError, match="does not have the loss"):
+        loaded.loss(x, x[:, :C])

@@ -30,7 +30,7 @@ def started(method: str) -> str:
 
 
 @needs_machines
-def test_on_two_machines(tmp_path: Path):
+def test_on_two_machines(tmp_path):
     codes, said = machines.on_two(LINE, SCRIPT, *METHODS, disks=tmp_path)
     assert codes == [0, 0], said[-3000:]
     assert fitted.digests(said) == {name: dict.fromkeys("01", started(name)) for name in METHODS}
@@ -39,7 +39,7 @@ def test_on_two_machines(tmp_path: Path):
 
 @needs_machines
 @pytest.mark.parametrize(("method", "loss"), [("pipedream", "6"), ("elastic", "36")])
-def test_a_killed_run_goes_on(method, loss, tmp_path: Path):
+def test_a_killed_run_goes_on(method, loss, tmp_path):
     """It is killed in its second epoch, and only the first machine has the checkpoint."""
     killed = {"RUN": "run.ckpt", "DIE_AT": loss}
     codes, said = machines.on_two(LINE, SCRIPT, method, disks=tmp_path, **killed)
@@ -58,21 +58,22 @@ def _saved(path: Path) -> str:
     return fitted.digest(record)
 
 
-def test_a_rank_is_a_module(tmp_path: Path):
+def test_a_rank_is_a_module(tmp_path):
     alone = fitted.fit("pipedream", cuts=[2, 4])
     assert launch(_saved, tmp_path / "net", ranks=3) == [fitted.digest(alone)] * 3
     loaded = alkit.load(tmp_path / "net", fitted.blocks())
     assert loaded.state_dict().keys() == alone.model.state_dict().keys()
 
 
-def _own_order(method: str) -> str:
-    return fitted.digest(fitted.fit(method, seed=dist.get_rank()))
+def _own_order() -> list[str]:
+    return [fitted.digest(fitted.fit(method, seed=dist.get_rank())) for method in METHODS]
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_ranks_that_are_not_asked_to_train_alone(method):
-    expected = [fitted.digest(fitted.fit(method, seed=seed)) for seed in range(2)]
-    assert launch(_own_order, method, ranks=2) == expected
+def test_ranks_that_are_not_asked_to_train_alone():
+    def alone(seed: int) -> list[str]:
+        return [fitted.digest(fitted.fit(method, seed=seed)) for method in METHODS]
+
+    assert launch(_own_order, ranks=2) == [alone(0), alone(1)]
 
 
 def _own_model(method: str) -> None:
@@ -89,12 +90,9 @@ def test_ranks_with_models_of_their_own_are_told(method):
         launch(_own_model, method, ranks=2)
 
 
-def test_a_process_that_is_no_rank_is_told():
+def test_a_process_that_is_no_rank_is_told_and_ranks_start_no_ranks():
     for method in METHODS:
         with pytest.raises(RuntimeError, match='executor="ranks" runs inside alkit.launch'):
             fitted.fit(method, executor="ranks")
-
-
-def test_ranks_start_no_ranks():
     with pytest.raises(RankFailed, match="one of 2 ranks already: give executor="):
         launch(lambda: fitted.fit("dtp", ranks=2), ranks=2)

@@ -70,8 +70,5 @@ def test_what_a_notebook_shows():
     ]
     assert len(record.timeline.plot(batches=2).axes[0].patches) > 2
     assert "idle share" in record.timeline._repr_html_()
-
-
-def test_the_methods_show_themselves():
     assert "al_pipeline" in alkit.METHODS._repr_html_()
     assert " at 0x" not in repr(alkit.METHODS)

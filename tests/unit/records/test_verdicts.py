@@ -9,20 +9,13 @@ from alkit.records.comparisons import Gap
 from alkit.records.results import Run
 from studies import verdicts
 
+ROWS = {"al_accuracy": 16, "al_curves": 60, "al_time": 16, "al_ablation": 10, "al_scale": 116}
 
-@pytest.mark.parametrize(
-    ("name", "rows"),
-    [
-        ("al_accuracy", 16),
-        ("al_curves", 60),
-        ("al_time", 16),
-        ("al_ablation", 10),
-        ("al_scale", 116),
-    ],
-)
-def test_published_tables(name, rows):
+
+@pytest.mark.parametrize("name", ROWS)
+def test_published_tables(name):
     table = verdicts.published(name)
-    assert len(table) == rows
+    assert len(table) == ROWS[name]
     assert table.source.notna().all()
 
 
@@ -35,10 +28,7 @@ def test_published_accuracies_are_those_of_the_recorded_runs():
     peak = scale[(scale.gpus == 4) & (scale.layers == 4) & (scale.placement == "round_robin")]
     seconds = peak.set_index("method").seconds_an_epoch
     assert seconds["bp"] / seconds["al_fm"] == pytest.approx(2.087, abs=5e-4)
-
-
-def test_an_unknown_table_is_named_with_those_that_there_are():
-    with pytest.raises(FileNotFoundError, match="al_accuracy"):
+    with pytest.raises(FileNotFoundError, match="al_accuracy"):  # those that there are
         verdicts.published("nothing")
 
 
@@ -71,7 +61,7 @@ def _recorded():
     return pd.DataFrame(run.rows)
 
 
-def test_accuracy_table():
+def test_the_table_of_accuracies():
     table = verdicts.accuracy_table(_recorded(), verdicts.published("al_accuracy"))
     row = table.iloc[0]
     assert row["BP"] == "50.50 ± 0.71 (2)"
@@ -82,9 +72,6 @@ def test_accuracy_table():
     assert row["bootstrap"].startswith("[-39")
     assert row["same conclusion?"] == "yes"
     assert row["published AL"] == "91.40 ± 0.25 (10)"
-
-
-def test_methods_without_a_common_seed_are_not_compared():
     rows = _recorded()
     rows = rows[(rows.method == "bp") == (rows.seed == 0)]
     row = verdicts.accuracy_table(rows, verdicts.published("al_accuracy")).iloc[0]

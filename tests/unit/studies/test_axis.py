@@ -1,41 +1,37 @@
-"""Notebook 00's rows: what they send and hold, by hand; and intervals over seeds."""
+"""Notebook 00's rows: what they send, hold and keep, by hand; and intervals over seeds."""
 
 import math
 
 import pandas as pd
 import pytest
 import torch
+from torch import nn
 
 from alkit.data import datasets
+from alkit.data.parts import DataSet, Part
 from alkit.figures import viz
 from alkit.records import results
-from studies import axis, axis_report, axis_tables
+from studies import axis, axis_memory, axis_report, axis_tables
 
 CROSSING = [1000, 200, 30]  # bytes at the three borders
 COSTS = {(kind, at): 1.0 for kind in ("forward", "backward") for at in range(4)}
 
 
-def test_bytes_are_those_of_activations_gradients_and_codes():
+def test_bytes_are_those_of_activations_gradients_and_codes_that_leave_a_block():
     batch, code = 2, 4 * axis.LEARNED.code_dim * 2
     for name in ("bp", "ddg", "fr", "pipedream", "dtp"):  # up and down, dtp's targets down
         assert axis.sent_bytes(name, CROSSING, batch) == 2 * sum(CROSSING)
     assert axis.sent_bytes("al_pipeline", CROSSING, batch) == sum(CROSSING) + 3 * code
     assert axis.sent_bytes("1f1b", [1000, 200, 40], batch) == 2 * 1240  # in four parts
     assert axis.sent_bytes("pipelearn", CROSSING, batch) == 2 * 200  # its one border
-
-
-def test_the_payload_is_what_leaves_each_block():
     data = datasets.load("digits")
     assert axis.payload(data, 32) == [4 * 32 * 16 * 4 * 4, 4 * 32 * 32 * 2 * 2, 4 * 32 * 64]
 
 
-def test_devices_hold_what_waits_for_its_backward():
+def test_devices_hold_what_waits_for_its_backward_and_are_idle_meanwhile():
     held = {name: axis.held(axis.on_clock(name, COSTS)) for name in axis.ROWS}
     assert held["bp"] == held["al_pipeline"] == held["1f1b"] == held["dtp"] == 1
     assert held["ddg"] == held["fr"] == held["pipedream"] == 4  # the lowest of four modules
-
-
-def test_idle_time_on_the_clock():
     line = axis.on_clock("bp", COSTS)
     assert axis.idle_of(line, 4) == pytest.approx(0.75)  # one device works at a time
     assert axis.devices("pipelearn") == 2
@@ -60,10 +56,6 @@ def test_intervals_are_over_seeds():
     )
 
 
-def test_the_ten_methods_have_ten_colours():
-    assert len({viz.colour(name) for name in axis.ROWS}) == len(axis.ROWS) == 10
-
-
 def test_rates_are_of_the_same_data_and_optimiser():
     columns = ["metric", "method", "data", "optimizer", "value"]
     rows = [
@@ -83,7 +75,8 @@ def test_rates_are_of_the_same_data_and_optimiser():
         axis.recorded_rates(pd.DataFrame(), "digits", ["bp"])
 
 
-def test_every_row_has_a_recorded_rate_on_the_demo_s_data():
+def test_every_row_has_a_colour_and_a_recorded_rate_on_the_demo_s_data():
+    assert len({viz.colour(name) for name in axis.ROWS}) == len(axis.ROWS) == 10
     rates = axis.recorded_rates(results.load("00_all_methods"), "digits", list(axis.ROWS))
     assert rates.keys() == axis.ROWS.keys()
 
@@ -123,7 +116,7 @@ SCREEN = pd.DataFrame(
 )
 
 
-def test_the_last_screen_says_what_its_numbers_say():
+def test_the_last_screen_says_what_its_numbers_say_and_fits():
     screen = axis_report.report(SCREEN, "digits, 10 epochs")
     assert (
         "AL pipeline        98.0 ± 0.4    backward, update, weights      0.50x   2.50x  a" in screen
@@ -132,14 +125,8 @@ def test_the_last_screen_says_what_its_numbers_say():
     assert "by more than the 95 % interval over 3 seeds, DTP behind BP." in screen
     assert "Time: 1 of 2 methods have shorter steps" in screen
     assert "on two cores here AL takes 2.50x." in screen
-
-
-def test_one_seed_decides_nothing():
     assert axis_report.accuracies(SCREEN.assign(n=1)) == "Accuracy: one seed decides nothing."
-
-
-def test_the_last_screen_fits():
-    """With a blank line, and where notebook, record and picture are: 25 of 100 columns."""
+    # With a blank line, and where notebook, record and picture are: 25 of 100 columns.
     rows = SCREEN.loc[["bp"]].reindex(list(axis.ROWS)).ffill().assign(waits_removed="b, u, w")
     lines = axis_report.report(rows, "digits, 10 epochs of batches of 32").splitlines()
     assert len(lines) <= 21
@@ -151,3 +138,33 @@ def test_the_picture_states_what_it_draws():
     said = "Three batches, four workers: the AL pipeline takes 0.35 of backprop's time"
     assert title == said
     assert axis_tables.picture(["bp"]).get_suptitle() == "Three batches on four workers, by method"
+
+
+WIDE, BATCH = 512, 4
+BLOCK = 4 * (WIDE * WIDE + WIDE)  # bytes of a linear block's weights
+
+
+@pytest.fixture
+def wide(monkeypatch):
+    """Four linear blocks whose weights dwarf what a batch keeps."""
+    blocks = [nn.Sequential(nn.Linear(WIDE, WIDE), nn.ELU()) for _ in range(3)]
+    monkeypatch.setattr(axis_memory, "network", lambda *_: [*blocks, nn.Linear(WIDE, 3)])
+    part = Part(torch.randn(8, WIDE), torch.arange(8) % 3, 3)
+    return DataSet("wide", part, part, part, 3, ("a", "b", "c"))
+
+
+@pytest.mark.parametrize(
+    ("name", "copies"),
+    # weights, gradient, Adam's two; stashed versions; two blocks with momentum; a feedback with it
+    [("bp", 4), ("1f1b", 4), ("elastic", 4), ("fr", 4), ("ddg", 7), ("pipelearn", 6), ("dtp", 7)],
+)
+def test_copies_of_the_weights_are_the_methods(wide, name, copies):
+    found = axis_memory.peak_bytes(name, wide, BATCH)
+    assert found == pytest.approx(copies * BLOCK, rel=0.02)
+
+
+def test_activations_of_all_batches_under_way_are_held():
+    data = datasets.load("digits").subset(train=64)
+    all_four = {name: axis_memory.peak_bytes(name, data, 32) for name in ("bp", "ddg", "fr")}
+    assert all_four["ddg"] > 3 * all_four["fr"]  # graphs of four batches against their inputs
+    assert all_four["fr"] > all_four["bp"]

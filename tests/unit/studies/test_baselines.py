@@ -35,12 +35,8 @@ def test_equals_scikit_learns_pipeline():
     assert found.strength == 3.0
 
 
-def test_the_penalty_is_chosen_on_validation():
+def test_the_penalty_is_chosen_on_validation_and_images_are_refused():
     data = datasets.load("pydocs").subset(train=300)
-    found = baselines.tfidf(data, strengths=[1e-6, 10.0])
-    assert found.strength == 10.0
-
-
-def test_images_are_refused():
+    assert baselines.tfidf(data, strengths=[1e-6, 10.0]).strength == 10.0
     with pytest.raises(ValueError, match="digits holds no texts"):
         baselines.tfidf(datasets.load("digits"))

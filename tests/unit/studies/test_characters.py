@@ -26,7 +26,7 @@ def _ids():
     return alphabet, alphabet.encode(TEXT)
 
 
-def test_a_place_sees_itself_and_those_before_it():
+def test_a_place_sees_the_past_and_weights_depend_on_the_seed_alone():
     units = characters.character_model(TINY, 7)
     model = torch.nn.Sequential(*units).eval()
     ids = torch.tensor([[1, 2, 3, 4, 5, 6]])
@@ -35,9 +35,6 @@ def test_a_place_sees_itself_and_those_before_it():
     one, two = model(ids), model(other)
     torch.testing.assert_close(one[:, :3], two[:, :3])
     assert (one[:, 3:] != two[:, 3:]).any(2).all()
-
-
-def test_weights_depend_on_the_seed_alone_and_leave_the_generator():
     torch.manual_seed(3)
     before = torch.get_rng_state()
     one = characters.character_model(TINY, 7, seed=1)
@@ -60,10 +57,13 @@ def test_a_batch_asks_for_the_next_character():
         next(characters.batches(ids, size=4, context=700, steps=3, seed=0))
 
 
-def test_rare_characters_are_one():
+def test_rare_characters_are_one_and_unigrams_are_those_by_hand():
     alphabet = characters.Alphabet("aaabbbc", least=3)
     assert alphabet.encode("abcz").tolist() == [1, 2, 0, 0]
     assert len(alphabet) == 3
+    train, other = torch.tensor([1, 1, 2]), torch.tensor([1, 2, 0])
+    expected = -(math.log(3 / 6) + math.log(2 / 6) + math.log(1 / 6)) / 3
+    assert characters.unigram_loss(train, other, 3) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("modules", [3, 5])
@@ -96,12 +96,6 @@ def test_an_articles_loss_is_the_mean_over_its_whole_windows():
         parts = [article[at : at + 7] for at in range(0, len(article) - 1, 6)]
         losses = [F.cross_entropy(model(p[None, :-1])[0], p[1:]).item() for p in parts]
         assert value == pytest.approx(np.mean(losses), rel=1e-5)
-
-
-def test_unigrams_by_hand():
-    train, other = torch.tensor([1, 1, 2]), torch.tensor([1, 2, 0])
-    expected = -(math.log(3 / 6) + math.log(2 / 6) + math.log(1 / 6)) / 3
-    assert characters.unigram_loss(train, other, 3) == pytest.approx(expected)
 
 
 def test_values_are_compared_as_correctness_is():

@@ -21,15 +21,12 @@ def rows(n=60, d=5, seed=0):
     return torch.randn(n, d, generator=torch.Generator().manual_seed(seed))
 
 
-def test_cka_is_its_definition_over_gram_matrices():
+def test_cka_is_its_definition_and_does_not_see_turns_shifts_and_scale():
     a, b = rows(d=5), rows(d=3, seed=1)
     middle = torch.eye(60, dtype=torch.float64) - 1 / 60
     one, other = (middle @ (m.double() @ m.double().T) @ middle for m in (a, b))
     wanted = (one * other).sum() / (one.norm() * other.norm())
     assert diagnostics.cka(a, b) == pytest.approx(float(wanted))
-
-
-def test_cka_does_not_see_turns_shifts_and_scale():
     a = rows()
     turn = torch.linalg.qr(rows(5, 5, seed=2)).Q
     assert diagnostics.cka(a, 3 * a @ turn + 7) == pytest.approx(1)
@@ -45,32 +42,26 @@ def test_class_distance_ratio_by_hand():
     assert diagnostics.between_classes(given, classes).tolist() == [4, 3, 5]
 
 
-def test_effective_rank_and_cosine_of_rows():
+def test_effective_rank_cosine_and_order_of_rows():
     assert diagnostics.effective_rank(torch.eye(6)) == pytest.approx(6)
     assert diagnostics.effective_rank(torch.ones(6, 4)) == pytest.approx(1)
     assert diagnostics.largest_cosine(torch.eye(6)) == 0
     assert diagnostics.largest_cosine(torch.tensor([[1.0, 0], [0, 2], [3, 3]])) == pytest.approx(
         0.5**0.5
     )
-
-
-def test_same_order_is_a_correlation():
     a = rows(10, 1)[:, 0]
     assert diagnostics.same_order(a, 2 * a + 1) == pytest.approx(1)
     assert diagnostics.same_order(a, -a) == pytest.approx(-1)
     assert math.isnan(diagnostics.same_order(torch.ones(10), a))
 
 
-def test_a_probe_finds_what_is_linear_and_nothing_in_noise():
+def test_a_probe_finds_what_is_linear_by_a_penalty_chosen_on_validation():
     x, y = rows(300, 4), torch.arange(300) % 3
     shown = x + 6 * nn.functional.one_hot(y, 4)
     cut = (slice(0, 150), slice(150, 200), slice(200, 300))
     assert diagnostics.probe([(shown[part], y[part]) for part in cut]) > 95
     assert diagnostics.probe([(x[part], y[part]) for part in cut]) < 60
-
-
-def test_a_probe_s_penalty_is_chosen_on_validation():
-    """A strong ridge never names the class in the middle, which lies between the two others."""
+    # A strong ridge never names the class in the middle, which lies between the two others.
     x = torch.linspace(-1, 1, 300)[torch.randperm(300, generator=torch.Generator().manual_seed(0))]
     y = (x > -1 / 3).long() + (x > 1 / 3)
     cut = (slice(0, 150), slice(150, 200), slice(200, 300))
@@ -116,7 +107,7 @@ def test_alignment_of_a_block_by_plain_torch():
     assert diagnostics.alignment(model, x, y)[0] == pytest.approx(wanted, abs=1e-5)
 
 
-def test_bodies_are_the_blocks_that_were_given():
+def test_bodies_are_the_blocks_that_were_given_and_halve_a_picture_to_8_pixels():
     for arm in ("bp", "deep_supervision", "linear", "detached"):
         blocks = [nn.Sequential(nn.Linear(6, 6), nn.Tanh()) for _ in range(3)]
         model = ladder_arms.build(arm, blocks, 3, torch.zeros(2, 6), lr=0.1)
@@ -124,6 +115,13 @@ def test_bodies_are_the_blocks_that_were_given():
         assert [body[0].weight.data_ptr() for body in found] == [
             block[0].weight.data_ptr() for block in blocks
         ]
+    x = torch.zeros(2, 3, 32, 32)
+    for block in depth_study.blocks(4, 6, channels=3, size=32):
+        x = block(x)
+    assert x.shape == (2, 6, 8, 8)
+    assert len(depth_study.blocks(2, 6, channels=1, size=8)) == 2
+    with pytest.raises(ValueError, match="1 blocks can't bring 32 pixels to 8: give 2"):
+        depth_study.blocks(1, 6, channels=3, size=32)
 
 
 @pytest.fixture(scope="module")
@@ -199,13 +197,3 @@ def test_accuracy_over_depth_has_one_panel_per_data_set():
     assert figure.get_suptitle().startswith("With 16 blocks it is undecided")
     assert [list(ax.get_xticks()) for ax in figure.axes] == [[16], [2, 4]]
     plt.close("all")
-
-
-def test_blocks_halve_a_picture_to_8_pixels():
-    x = torch.zeros(2, 3, 32, 32)
-    for block in depth_study.blocks(4, 6, channels=3, size=32):
-        x = block(x)
-    assert x.shape == (2, 6, 8, 8)
-    assert len(depth_study.blocks(2, 6, channels=1, size=8)) == 2
-    with pytest.raises(ValueError, match="1 blocks can't bring 32 pixels to 8: give 2"):
-        depth_study.blocks(1, 6, channels=3, size=32)

@@ -38,11 +38,8 @@ def test_the_tuning_seed_leaves_the_test_part_closed(data):
     assert TUNING_SEED == 100
 
 
-def test_a_rate_that_was_not_given_is_not_recorded(data):
+def test_a_rate_is_recorded_if_it_was_given_and_a_run_that_diverges_says_so(data, caplog):
     assert "lr" not in recorded(data, "bp", 0)[1]
-
-
-def test_a_run_that_diverges_says_so(data, caplog):
     with caplog.at_level(logging.WARNING):
         made, rows = recorded(data, "bp", 0, lr=1e30)
     assert made is None

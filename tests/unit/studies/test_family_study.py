@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from alkit.data import datasets, paths
-from alkit.data.parts import DataSet, Part
+from alkit.data.parts import Part
 from alkit.models.convnet import convnet
 from alkit.records import results
 from alkit.records.comparisons import gap
@@ -19,7 +19,7 @@ OPTIONS = {"epochs": 2, "batch_size": 32, "progress": False}
 
 
 @pytest.fixture
-def small(monkeypatch, tmp_path) -> DataSet:
+def small(monkeypatch, tmp_path):
     """Return some digits, a family of a tiny network, and a place for checkpoints."""
 
     def blocks(channels):
@@ -31,10 +31,16 @@ def small(monkeypatch, tmp_path) -> DataSet:
     return datasets.load("digits").subset(train=100, validation=50, test=50)
 
 
-def test_cases_run_seed_by_seed():
+def test_cases_run_seed_by_seed_and_the_recipe_table_holds_what_differs():
     found = study.cases(["bp", "al"], ["original", "fixed_codes"], [0, 1])
     assert [case.label for case in found] == ["bp", "al original", "al fixed_codes"] * 2
     assert [case.seed for case in found] == [0, 0, 0, 1, 1, 1]
+    table = study.recipe_table(["original", "mse"], "texts")
+    assert list(table.columns) == ["original", "mse"]
+    assert "name" not in table.index
+    assert "scale" not in table.index
+    assert table.loc["lr", "original"] == 2.5e-4
+    assert (table["original"].astype(str) != table["mse"].astype(str)).all()
 
 
 @pytest.mark.parametrize("count", [1, 7, 8, 9, 1000])
@@ -66,15 +72,6 @@ def test_the_gap_is_taken_over_the_seeds_that_both_have():
     other = [_rows("bp", "", 0, right), _rows("al", "fixed_codes", 0, right[:30])]
     with pytest.raises(ValueError, match="on parts of 30, 40 samples"):
         gap(pd.DataFrame(other), "bp", "al fixed_codes")
-
-
-def test_the_recipe_table_holds_what_differs():
-    table = study.recipe_table(["original", "mse"], "texts")
-    assert list(table.columns) == ["original", "mse"]
-    assert "name" not in table.index
-    assert "scale" not in table.index
-    assert table.loc["lr", "original"] == 2.5e-4
-    assert (table["original"].astype(str) != table["mse"].astype(str)).all()
 
 
 @pytest.mark.parametrize("method", ["bp", "al"])

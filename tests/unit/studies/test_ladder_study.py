@@ -60,13 +60,11 @@ def test_arms_run_on_pictures(arm):
     assert len(outcome.validation) == exits + 1  # and their mean
 
 
-def test_a_run_is_a_function_of_its_seed(data):
+def test_a_run_is_a_function_of_its_seed_which_pairs_the_blocks_of_all_arms(data):
     one, same, other = (trained("detached", data, seed) for seed in (1, 1, 2))
     assert one.losses == same.losses
     assert one.losses != other.losses
 
-
-def test_a_seed_pairs_the_initial_blocks_of_all_arms(data):
     def words(arm, seed):
         model = trained(arm, data, seed, lr=0.0).fit.model
         return getattr(getattr(model[0], "enc", model[0]), "f", model[0]).table.weight
@@ -91,22 +89,16 @@ def test_a_replay_of_a_run_that_diverged(data):
         trained("permuted_coupled", data, seed=0, lr=1e30)
 
 
-def test_the_last_exit_of_a_run_is_its_model_s_prediction(data):
-    outcome = trained("coupled", data, seed=0)
-    scores = ladder_study.exit_scores(outcome.fit.model, data.test, batch_size=7)
-    assert scores.shape == (2, 30, 5)
-    assert torch.equal((scores[-1].argmax(1) == data.test.y).float(), outcome.correct)
-
-
 @pytest.mark.parametrize("arm", ["bp", "deep_supervision", "linear", "coupled", "published"])
-def test_scores_of_all_exits_are_those_of_each(data, arm):
-    model = trained(arm, data, seed=0).fit.model
+def test_scores_of_all_exits_are_those_of_each_and_the_last_is_the_prediction(data, arm):
+    outcome = trained(arm, data, seed=0)
     x, _ = next(iter(data.test.batches(len(data.test), shuffle=False)))
-    scores = ladder_study.exit_scores(model, data.test, batch_size=len(data.test))
+    scores = ladder_study.exit_scores(outcome.fit.model, data.test, batch_size=len(data.test))
     depths = [{}] if arm == "bp" else [{"depth": at} for at in range(1, len(scores) + 1)]
-    assert len(scores) == len(depths)
+    assert scores.shape == (len(depths), 30, 5)
     for found, depth in zip(scores, depths, strict=True):
-        assert torch.equal(found, model.predict(x, **depth))
+        assert torch.equal(found, outcome.fit.model.predict(x, **depth))
+    assert torch.equal((scores[-1].argmax(1) == data.test.y).float(), outcome.correct)
 
 
 # ---- tables of made records ----

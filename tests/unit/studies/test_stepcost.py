@@ -5,10 +5,7 @@ import torch
 
 from studies import stepcost
 
-SIZES = {
-    "vgg": {"width": 0.0625},
-    "transformer": {"blocks": 1, "width": 12, "heads": 6, "ffn": 8},
-}
+SIZES = {"vgg": {"width": 0.0625}, "transformer": {"blocks": 1, "width": 12, "heads": 6, "ffn": 8}}
 
 
 @pytest.mark.parametrize("family", SIZES)
