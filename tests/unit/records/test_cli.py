@@ -107,7 +107,7 @@ def test_bad_input_is_one_message_and_code_2(words, message, capsys):
     assert err.count("\n") == 1
 
 
-@pytest.mark.parametrize("words", ["", "fly", "run", "run 10_x --timeout soon"])
+@pytest.mark.parametrize("words", ["", "fly", "run", "data", "run 10_x --timeout soon"])
 def test_a_bad_command_line_is_code_2(words, capsys):
     with pytest.raises(SystemExit) as ended:
         cli.main(words.split())
