@@ -25,9 +25,10 @@ from alkit.engine.optimizers import Factory
 from alkit.split.average import agreed
 from alkit.split.check import Check
 from alkit.split.choosing import Choosing
-from alkit.split.greeting import Greeting, Unwanted, greet
+from alkit.split.greeting import Greeting
 from alkit.split.halves import Tail, factory_of, kept, state_of
 from alkit.split.link import Link, Lost, Refused
+from alkit.split.lobby import Lobby
 from alkit.split.member import Member
 from alkit.split.pools import Pool, in_thread
 from alkit.split.rounds import Assignment, Attendance, Contribution, RoundRecord
@@ -42,8 +43,6 @@ __all__ = ["Kept", "QuorumLost", "Server"]
 
 log = logging.getLogger(__name__)
 
-GOODBYE_S = 60.0  # for the final weights to reach a device
-TWIN_S = 10.0  # for the loss of a device's older connection to be known
 STALLS, STALL_S = 3, 0.5  # rounds in a row in which others waited so long for a device in vain
 
 
@@ -103,7 +102,7 @@ class Server:
             raise ValueError(f"{len(samples)} sizes for {settings.devices} devices: give one each")
         self.units, self.settings, self.name, self.path = list(units), settings, name, path
         self.kept, self.evaluate, self.plan, self.report = kept or Kept(), evaluate, plan, report
-        self.choosing, self.profile = choosing, profile if choosing else 0
+        self.choosing = choosing
         self.optimizer = factory_of(settings, optimizer)
         self.check, self.state = Check(units, example), state_of(units)
         choices = zip(samples, settings.cuts, settings.micros, strict=True)
@@ -117,9 +116,11 @@ class Server:
         self.orders = Attendance()  # of the open round
         self.turns: Turns | None = None
         self.started_s = 0.0
-        self.last: Message | None = None  # for all, at the end
-        self.changed, self.saving = asyncio.Condition(), asyncio.Lock()
-        self.said: set[Any] = set()  # in the log
+        self.running: asyncio.Task[Any] | None = None
+        self.fault: Exception | None = None  # of ours, where nobody but the run can raise it
+        self.saving = asyncio.Lock()
+        about: dict[str, Any] = {"profile": profile if choosing else 0, "choose": self._choose}
+        self.lobby = Lobby(name, settings, self.check, self.members, fault=self._fail, **about)
         if path is not None and path.exists():
             self._restore(path)
 
@@ -127,11 +128,6 @@ class Server:
     def round(self) -> int:
         """Number of the round that is open, or comes next."""
         return len(self.records)
-
-    @property
-    def links(self) -> dict[int, Link]:
-        """Connections of the devices that are there."""
-        return {own.index: own.link for own in self.members if own.link is not None}
 
     # ---- the run
 
@@ -141,6 +137,7 @@ class Server:
         Raises:
             QuorumLost: too few devices came, or are left.
         """
+        self.running = asyncio.current_task()
         try:
             while self.round < self.rounds:
                 await self._save()
@@ -148,63 +145,25 @@ class Server:
                 if self.report is not None:
                     await in_thread(self.report, record)
             await self._save()
-            self.last = Message("bye", self.round, tensors=self.state)
+            await self.lobby.say_goodbye(Message("bye", self.round, tensors=self.state))
             return self.state
         except BaseException as error:
-            self.last = Message("error", values={"text": f"the server ends: {error}"})
-            raise
+            error = self.fault or error
+            text = f"the server ends: {error}"
+            await self.lobby.say_goodbye(Message("error", values={"text": text}))
+            raise error
         finally:
-            await self._goodbye()
             for member in self.members:
                 member.pool.close()
 
     async def join(self, link: Link, identity: int | None = None) -> None:
-        """Greet whoever has come, and stay until its link has ended.
+        """Serve a link to its end, see `Lobby.join`."""
+        await self.lobby.join(link, identity)
 
-        Args:
-            identity: number of the device that the transport has made sure of; None if it can't.
-        """
-        try:
-            member = await self._let_in(link, identity)
-        except WireError as error:
-            unwanted = isinstance(error, Unwanted)
-            self._warn("refused" if unwanted else "dropped", identity, link, error)
-            if identity is not None and not unwanted:
-                self._drop(self.members[identity], link, str(error))
-                await self._wake()
-            return await self._refuse(link, error)
-        except (Lost, Refused) as error:
-            log.info("lost %s: %s", link.peer, error)
-            return link.close()
-        if self.last is not None:  # it was away at the end
-            with suppress(Lost):
-                await link.send(self.last)
-        await link.ended.wait()
-        await self._lost(member, link)
-
-    async def _let_in(self, link: Link, identity: int | None) -> Member:
-        own = self.settings
-        about: dict[str, Any] = {"name": self.name, "devices": own.devices, "identity": identity}
-        greeting = await greet(link, self.check, profile=self.profile, **about)
-        member = self.members[greeting.device]
-        if member.out:
-            raise Unwanted(member.out)
-        before, told = member.link, member.greeting
-        if before is not None and told is not None and told.token != greeting.token:
-            with suppress(TimeoutError):  # it may not be known yet that the old one has gone
-                await asyncio.wait_for(before.ended.wait(), TWIN_S)
-            if not before.ended.is_set():
-                raise Unwanted(f"device {member.index} is here already, at {before.peer}")
-        if greeting.machine is not None:
-            await self._choose(member, greeting)
-        if before is not None:
-            before.close()
-        values = {"job": {"settings": own.plain()}, "profile": self.profile}
-        await link.send(Message("welcome", values=values))
-        member.link, member.greeting, member.known = link, greeting, greeting.saved
-        member.dropped, member.came = "", True
-        await self._wake()
-        return member
+    def _fail(self, error: Exception) -> None:
+        self.fault = error
+        if self.running is not None:
+            self.running.cancel()
 
     async def _choose(self, member: Member, greeting: Greeting) -> None:
         """Set what a device does that has come for the first time in this run."""
@@ -224,9 +183,10 @@ class Server:
     # ---- a round
 
     async def _round(self) -> RoundRecord:
-        self.orders, self.started_s = self._ordered(), 0.0
-        for member in self.members:
-            member.lost_s = None
+        self.orders, self.started_s, self.lobby.round = self._ordered(), 0.0, self.round
+        for member in self.members:  # one that was lost before counts from now
+            gone = member.came and member.link is None
+            member.lost_s = time.monotonic() if gone else None
         await self._gather()
         self.turns = self._turns()
         tasks = {at: asyncio.create_task(self._take_part(self.members[at])) for at in self.orders}
@@ -247,7 +207,7 @@ class Server:
             own = self._order(member)
             if own is not None and len(own.steps) and not member.out:
                 found[member.index] = own
-        gone = [at for at in found if self.members[at].dropped and at not in self.links]
+        gone = [at for at in found if self.members[at].dropped and at not in self.lobby.links]
         if len(found) - len(gone) >= self.settings.quorum:
             for at in gone:
                 del found[at]
@@ -265,9 +225,9 @@ class Server:
         if any(member.came for member in self.members):
             return
         limit_s = self.settings.grace_s if self.records else self.settings.join_s
-        async with self.changed:
+        async with self.lobby.changed:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self.changed.wait_for(self._all_known), limit_s)
+                await asyncio.wait_for(self.lobby.changed.wait_for(self._all_known), limit_s)
 
     def _all_known(self) -> bool:
         """Whether everybody who is due has come, or was refused."""
@@ -293,23 +253,23 @@ class Server:
             LeftOut: it sends nonsense, or can't come back; says why.
         """
         while True:
-            async with self.changed:
-                await self.changed.wait_for(lambda: member.link is not None)
+            async with self.lobby.changed:
+                await self.lobby.changed.wait_for(lambda: member.link is not None)
             link = member.link
             assert link is not None  # it has come
             try:
                 return await self._train(member, link)
             except (Lost, Refused) as error:
                 log.info("lost device %d: %s", member.index, error)
-                await self._lost(member, link)
+                await self.lobby.lost(member, link)
                 if self.settings.rules.tail != "drawn":
                     continue
                 member.dropped = f"{error}; there is no way back into a drawn order"
             except WireError as error:
-                self._warn("dropped", member.index, link, error)
+                self.lobby.warn("dropped", member.index, link, error)
                 member.dropped = str(error)
-                await self._refuse(link, error)
-                await self._lost(member, link)
+                await self.lobby.refuse(link, error)
+                await self.lobby.lost(member, link)
             await self._pass_over(member.index)
             raise LeftOut(member.dropped)
 
@@ -436,20 +396,6 @@ class Server:
             raise QuorumLost(f"round {self.round}: nobody's weights are of use{told}")
         return {at: own for at, own in done.items() if at not in blamed}, state | shared
 
-    async def _goodbye(self) -> None:
-        """Send everybody the last word; a device ends the stream once it has all of it."""
-        assert self.last is not None
-        links = list(self.links.values())
-        for link in links:
-            with suppress(Lost):
-                await link.send(self.last)
-        if links:
-            ends = [asyncio.create_task(link.ended.wait()) for link in links]
-            await asyncio.wait(ends, timeout=GOODBYE_S if self.last.kind == "bye" else 1.0)
-            for end, link in zip(ends, links, strict=True):
-                end.cancel()
-                link.close()
-
     # ---- parts
 
     def _tail(self, member: Member, cut: int) -> Tail:
@@ -463,37 +409,6 @@ class Server:
     def _new_tail(self, device: int, cut: int) -> Tail:
         units = copy.deepcopy(self.units)[cut:]
         return Tail(units, self.optimizer, first=cut, seed=self.settings.seed, device=device)
-
-    def _drop(self, member: Member, link: Link, reason: str) -> None:
-        if member.link in (None, link):
-            member.dropped, member.refused_in = reason, self.round
-
-    async def _lost(self, member: Member, link: Link) -> None:
-        if member.link is link:
-            link.close()
-            member.link = None
-            now = time.monotonic()
-            member.lost_s = now if member.lost_s is None else member.lost_s
-            await self._wake()
-
-    async def _refuse(self, link: Link, error: Exception) -> None:
-        with suppress(Lost):
-            await link.send(Message("error", values={"text": str(error)}))
-            await link.finish()
-        link.close()
-
-    async def _wake(self) -> None:
-        async with self.changed:
-            self.changed.notify_all()
-
-    def _warn(self, what: str, index: int | None, link: Link, error: WireError) -> None:
-        """Write a line once: who comes again and again does not fill the log."""
-        key = index, what, str(error)
-        level = logging.DEBUG if key in self.said else logging.WARNING
-        log.log(
-            level, "%s is %s: %s", link.peer if index is None else f"device {index}", what, error
-        )
-        self.said = self.said | {key} if len(self.said) < 1000 else set()
 
     # ---- the checkpoint: all that the next round begins with; devices keep their own optimisers
 

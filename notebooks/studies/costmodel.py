@@ -57,13 +57,13 @@ class EpochPlan:
     """An epoch of a run that is only reckoned.
 
     Attributes:
-        plan: its layout.
+        layout: stages, replicas, micro-batches.
         step_s: of a step.
         samples_per_s: of all replicas.
         cached: whether features were stored by an earlier epoch.
     """
 
-    plan: Layout
+    layout: Layout
     step_s: float
     samples_per_s: float
     cached: bool

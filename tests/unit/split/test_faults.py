@@ -9,8 +9,7 @@ import time
 import pytest
 import torch
 
-from alkit.split import server as servers
-from alkit.split import waiting
+from alkit.split import lobby, waiting
 from alkit.split.link import Lost, Refused, pair
 from alkit.split.server import QuorumLost
 from alkit.split.train import _record
@@ -67,7 +66,7 @@ def test_a_device_that_comes_late_joins_the_next_round(tmp_path, message):
     lab = Lab(tmp_path, [(1, message, "kill")], grace_s=0.0, late_rounds=1, epochs=5)
 
     def hold(record):
-        while len(lab.server.records) == 2 and len(lab.server.links) < len(SIZES):
+        while len(lab.server.records) == 2 and len(lab.server.lobby.links) < len(SIZES):
             time.sleep(0.01)
 
     lab.server.report = hold
@@ -110,7 +109,7 @@ def test_a_restarted_server_goes_on(tmp_path, after):
         running = asyncio.create_task(first.run())
         await until(lambda: first.round >= after)
         lab.server = None  # nobody is reached any more
-        for link in first.links.values():
+        for link in first.lobby.links.values():
             link.close()
         running.cancel()
         await asyncio.wait([running])
@@ -175,7 +174,7 @@ def test_a_straggler_has_a_deadline(tmp_path, caplog, method):
     def let_go(record):
         lab.gone_on = True
         end_s = time.monotonic() + LIMIT_S
-        while 1 not in lab.server.links and time.monotonic() < end_s:
+        while 1 not in lab.server.lobby.links and time.monotonic() < end_s:
             time.sleep(0.01)
 
     lab.server.report = let_go
@@ -213,7 +212,7 @@ def test_by_default_nobody_takes_ten_times_as_long_as_the_others(tmp_path, monke
 
     def hold(record):
         end_s = time.monotonic() + 10
-        while 1 not in lab.server.links and lab.server.round < 3 and time.monotonic() < end_s:
+        while 1 not in lab.server.lobby.links and lab.server.round < 3 and time.monotonic() < end_s:
             time.sleep(0.01)
 
     lab.server.report = hold
@@ -278,6 +277,29 @@ def test_an_interrupt_ends_all_parties():
     assert not left
 
 
+def test_a_fault_of_ours_ends_the_run(tmp_path, monkeypatch):
+    async def broken(self, link, identity):
+        raise ZeroDivisionError("a fault")
+
+    lab = Lab(tmp_path)
+    monkeypatch.setattr(lobby.Lobby, "_let_in", broken)
+    with pytest.raises(ZeroDivisionError, match="a fault"):
+        lab.run()
+
+
+def test_a_device_that_went_between_two_rounds_is_waited_for_as_any_lost_one(tmp_path):
+    lab = Lab(tmp_path, grace_s=0.2, join_s=50.0)
+
+    def cut(record):
+        if lab.server.round == 1:
+            lab.hurts.append((1, lab.sent[1] + 1, "gone"))
+
+    lab.server.report = cut
+    begun_s = time.monotonic()
+    assert [sorted(each.weights) for each in lab.run().rounds] == [[0, 1], [0], [0]]
+    assert time.monotonic() - begun_s < 40
+
+
 # ---- whom a server lets in
 
 
@@ -317,7 +339,7 @@ def answered(lab, messages, identity=None):
 def test_strangers_are_refused(tmp_path, messages, words):
     lab = Lab(tmp_path)
     assert words in answered(lab, messages)
-    assert not lab.server.links
+    assert not lab.server.lobby.links
 
 
 def test_a_device_with_anothers_certificate(tmp_path, caplog):
@@ -328,13 +350,13 @@ def test_a_device_with_anothers_certificate(tmp_path, caplog):
 
 
 def test_two_programs_with_one_number_are_told(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(servers, "TWIN_S", 0.2)
+    monkeypatch.setattr(lobby, "TWIN_S", 0.2)
     lab = Lab(tmp_path)
 
     async def all_of_it():
         lives = [asyncio.create_task(lab.live(at)) for at in range(len(SIZES))]
         running = asyncio.create_task(lab.server.run())
-        await until(lambda: 1 in lab.server.links)
+        await until(lambda: 1 in lab.server.lobby.links)
         twin = lab.device(1)
         with pytest.raises(Refused, match="device 1 is here already, at device 1"):
             await twin.run(lambda: lab.connect(1))

@@ -404,7 +404,7 @@ def test_one_after_the_other_beside_an_honest_device(tmp_path):
             honest = asyncio.create_task(lab.device(0).run(lambda: linked(0)))
             attacking = asyncio.create_task(attack())
             waited = asyncio.create_task(until(lambda: attacking.done()))
-            lab.server.report = lambda record: hold(lambda: 1 in lab.server.links, waited)
+            lab.server.report = lambda record: hold(lambda: 1 in lab.server.lobby.links, waited)
             await asyncio.gather(running, honest, attacking, waited)
 
     asyncio.run(asyncio.wait_for(all_of_it(), LIMIT_S))

@@ -1,0 +1,160 @@
+"""Who is there: devices come, are greeted, and stay until their links end.
+
+stranger ──► hello, probes ──► refused, in a sentence
+                          └──► let in; an older link of the same device ends
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from alkit.split.check import Check
+from alkit.split.greeting import Greeting, Unwanted, greet
+from alkit.split.link import Link, Lost, Refused
+from alkit.split.member import Member
+from alkit.split.settings import Settings
+from alkit.split.wire import Message, WireError
+
+__all__ = ["Lobby"]
+
+log = logging.getLogger(__name__)
+
+GOODBYE_S = 60.0  # for the final weights to reach a device
+TWIN_S = 10.0  # for the loss of a device's older connection to be known
+
+
+class Lobby:
+    """The devices of one run, connected or not.
+
+    Args:
+        name: of the job that they must be of.
+        profile: repetitions of their profiles; 0 for none.
+        choose: called with a device that has been profiled, before it is let in.
+        fault: called with an error of ours, which nobody here can raise.
+
+    Attributes:
+        round: the one that is open.
+        changed: whoever waits for somebody to come or to go waits for this.
+        last: what all are told at the end.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        settings: Settings,
+        check: Check,
+        members: Sequence[Member],
+        *,
+        profile: int,
+        choose: Callable[[Member, Greeting], Awaitable[None]],
+        fault: Callable[[Exception], None],
+    ) -> None:
+        self.name, self.settings, self.check, self.members = name, settings, check, members
+        self.profile, self.choose, self.fault = profile, choose, fault
+        self.round = 0
+        self.changed = asyncio.Condition()
+        self.last: Message | None = None
+        self.said: set[Any] = set()  # in the log
+
+    @property
+    def links(self) -> dict[int, Link]:
+        """Connections of the devices that are there."""
+        return {own.index: own.link for own in self.members if own.link is not None}
+
+    async def join(self, link: Link, identity: int | None = None) -> None:
+        """Greet whoever has come, and stay until its link has ended.
+
+        Args:
+            identity: number of the device that the transport has made sure of; None if it can't.
+        """
+        try:
+            member = await self._let_in(link, identity)
+        except WireError as error:
+            unwanted = isinstance(error, Unwanted)
+            self.warn("refused" if unwanted else "dropped", identity, link, error)
+            if identity is not None and not unwanted:
+                self._drop(self.members[identity], link, str(error))
+                await self.wake()
+            return await self.refuse(link, error)
+        except (Lost, Refused) as error:
+            log.info("lost %s: %s", link.peer, error)
+            return link.close()
+        except Exception as error:  # a fault of ours: the run raises it
+            self.fault(error)
+            return link.close()
+        if self.last is not None:  # it was away at the end
+            with suppress(Lost):
+                await link.send(self.last)
+        await link.ended.wait()
+        await self.lost(member, link)
+
+    async def _let_in(self, link: Link, identity: int | None) -> Member:
+        own = self.settings
+        about: dict[str, Any] = {"name": self.name, "devices": own.devices, "identity": identity}
+        greeting = await greet(link, self.check, profile=self.profile, **about)
+        member = self.members[greeting.device]
+        if member.out:
+            raise Unwanted(member.out)
+        before, told = member.link, member.greeting
+        if before is not None and told is not None and told.token != greeting.token:
+            with suppress(TimeoutError):  # it may not be known yet that the old one has gone
+                await asyncio.wait_for(before.ended.wait(), TWIN_S)
+            if not before.ended.is_set():
+                raise Unwanted(f"device {member.index} is here already, at {before.peer}")
+        if greeting.machine is not None:
+            await self.choose(member, greeting)
+        if before is not None:
+            before.close()
+        values = {"job": {"settings": own.plain()}, "profile": self.profile}
+        await link.send(Message("welcome", values=values))
+        member.link, member.greeting, member.known = link, greeting, greeting.saved
+        member.dropped, member.came = "", True
+        await self.wake()
+        return member
+
+    async def say_goodbye(self, last: Message) -> None:
+        """Send everybody the last word; a device ends the stream once it has all of it."""
+        self.last, links = last, list(self.links.values())
+        for link in links:
+            with suppress(Lost):
+                await link.send(last)
+        if links:
+            ends = [asyncio.create_task(link.ended.wait()) for link in links]
+            await asyncio.wait(ends, timeout=GOODBYE_S if last.kind == "bye" else 1.0)
+            for end, link in zip(ends, links, strict=True):
+                end.cancel()
+                link.close()
+
+    def _drop(self, member: Member, link: Link, reason: str) -> None:
+        if member.link in (None, link):
+            member.dropped, member.refused_in = reason, self.round
+
+    async def lost(self, member: Member, link: Link) -> None:
+        if member.link is link:
+            link.close()
+            member.link = None
+            now = time.monotonic()
+            member.lost_s = now if member.lost_s is None else member.lost_s
+            await self.wake()
+
+    async def refuse(self, link: Link, error: Exception) -> None:
+        with suppress(Lost):
+            await link.send(Message("error", values={"text": str(error)}))
+            await link.finish()
+        link.close()
+
+    async def wake(self) -> None:
+        async with self.changed:
+            self.changed.notify_all()
+
+    def warn(self, what: str, index: int | None, link: Link, error: WireError) -> None:
+        """Write a line once: who comes again and again does not fill the log."""
+        key = index, what, str(error)
+        level = logging.DEBUG if key in self.said else logging.WARNING
+        log.log(
+            level, "%s is %s: %s", link.peer if index is None else f"device {index}", what, error
+        )
+        self.said = self.said | {key} if len(self.said) < 1000 else set()
