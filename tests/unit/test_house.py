@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,33 @@ def test_arrows_go_down_only(room):
 )
 def test_an_arrow_back_is_found(room, module, name):
     assert _upwards(room, module, name)
+
+
+def _graph() -> dict[str, set[str]]:
+    """Return what each file imports of the package, wherever in the file."""
+    files = {
+        f"alkit.{'.'.join(p.relative_to(HOUSE).with_suffix('').parts)}": p
+        for p in HOUSE.rglob("*.py")
+    }
+    files = {name.removesuffix(".__init__"): path for name, path in files.items()}
+    return {
+        own: {
+            found
+            for module, name in _imports(path)
+            for found in [f"{module}.{name}" if f"{module}.{name}" in files else module]
+            if found in files and found != own
+        }
+        for own, path in files.items()
+    }
+
+
+def test_no_file_leads_back_to_itself():
+    tuple(TopologicalSorter(_graph()).static_order())  # a CycleError names the files of a circle
+
+
+def test_a_circle_is_found():
+    with pytest.raises(CycleError, match="alkit"):
+        tuple(TopologicalSorter(_graph() | {"alkit.data.tree": {"alkit.al.layers"}}).static_order())
 
 
 def test_the_schedule_needs_no_torch():
