@@ -64,6 +64,7 @@ class Device:
         network: fingerprints of its units, with spaces between, which the server compares with its
             own; "" in one process, where all have the same units.
         folder: for its optimiser's state, so that it can go on after its own end; default none.
+        keeps: the state stays there at the end of the run, which may be extended.
         retries: attempts to connect again before it gives up; the count starts anew with each
             round that is done.
         pause_s: seconds between attempts.
@@ -80,6 +81,7 @@ class Device:
         name: str = "",
         network: str = "",
         folder: Path | None = None,
+        keeps: bool = False,
         retries: int = 20,
         pause_s: float = 0.5,
         memory_bytes: int | None = None,
@@ -90,6 +92,7 @@ class Device:
         self.retries, self.pause_s, self.memory_bytes = retries, pause_s, memory_bytes
         self.threads, self.progress = threads or job.settings.threads, progress
         self.path = None if folder is None else Path(folder) / f"device-{index}.pt"
+        self.keeps = keeps
         self.pool = Pool(self.threads)
         self.token = uuid4().hex  # another process with this number has another one
         self.half: Head | Tail | None = None
@@ -147,7 +150,7 @@ class Device:
             await self._round(link, told)
         if self.half is not None and self.half.units:
             self.half.load(told.tensors)
-        if self.path is not None:
+        if self.path is not None and not self.keeps:
             self.path.unlink(missing_ok=True)  # of no use for another run
         return dict(told.tensors)
 

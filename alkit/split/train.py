@@ -132,7 +132,7 @@ def train(
     def made(index: int) -> Device:
         own = Stream(*parts[index], chosen, index, normal)
         job = Job(chosen, copy.deepcopy(heads), own, optimizer)
-        return Device(index, job, folder=folder)
+        return Device(index, job, folder=folder, keeps=True)
 
     with CallerState.here().training():  # copies that inference mode makes can't be trained
         server = Server(tail, chosen, samples, plan=plan, **options)
@@ -206,6 +206,8 @@ async def _all_of_them(server: Server, devices: Sequence[Device], transport: str
         jobs += [asyncio.create_task(own.run(partial(connected, own.index))) for own in devices]
         try:
             done, _ = await asyncio.wait(jobs, return_when=asyncio.FIRST_EXCEPTION)
+            if server.lobby.last is not None:  # it ends: why is its own to say, not a device's
+                done |= (await asyncio.wait(jobs[:1]))[0]
             for job in jobs:
                 if job in done:
                     job.result()

@@ -1,5 +1,7 @@
 """alkit.fit: one call for every method, from blocks and tensors; what can't be taken is refused."""
 
+import copy
+
 import pytest
 import torch
 from torch import nn
@@ -53,7 +55,7 @@ def test_a_name_brings_all_parts_and_one_part_no_test():
     net = nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.Tanh(), nn.Linear(16, 10))
     asked = {"method": "bp", "batch_size": 64, "progress": False}
     assert alkit.fit(net, "digits", **asked).test_correct.shape == (360,)
-    record = alkit.fit(net, load("digits").train, epochs=3, **asked)
+    record = alkit.fit(copy.deepcopy(net), load("digits").train, epochs=3, **asked)
     assert (record.best_epoch, record.test_acc, record.metrics) == (3, None, {})
     assert "val_acc" not in record.history
 
