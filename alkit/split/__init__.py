@@ -1,10 +1,11 @@
 """Split learning between devices and a server: federated, SplitFed and pipelined, in one engine.
 
 methods, settings, config           the systems as rows of a table; what a run is told
-server, session, round, member, waiting, turns      the server's state machine
-device, head_round, tail_round, halves, tails, stream, schedule     an iteration on both sides
-wire, channel, grpc_channel, listener, greeting, handshake, expect, certs   what travels, and is
-                                                                            believed
+server, waiting, turns, average     the server drives its rounds: who is waited for, what comes out
+lobby, greeting, member             who is there
+device, server_round, rounds        a round on both sides
+halves, stream, schedule, log       an iteration: head, tail, samples, lanes
+link, grpc_link, wire, check, certs     what travels, and what of it is believed
 planner, choosing, profile, times   where to cut
 train, program, fit                 in one process; as programs; behind `alkit.fit`
 """

@@ -75,9 +75,10 @@ class Lobby:
         except WireError as error:
             unwanted = isinstance(error, Unwanted)
             self.warn("refused" if unwanted else "dropped", identity, link, error)
-            if identity is not None and not unwanted:
-                self._drop(self.members[identity], link, str(error))
-                await self.wake()
+            for member in self.members if not unwanted else ():
+                if member.index == identity and member.link in (None, link):
+                    member.dropped, member.refused_in = str(error), self.round
+                    await self.wake()
             return await self.refuse(link, error)
         except (Lost, Refused) as error:
             log.info("lost %s: %s", link.peer, error)
@@ -128,11 +129,8 @@ class Lobby:
                 end.cancel()
                 link.close()
 
-    def _drop(self, member: Member, link: Link, reason: str) -> None:
-        if member.link in (None, link):
-            member.dropped, member.refused_in = reason, self.round
-
     async def lost(self, member: Member, link: Link) -> None:
+        """Note that a device's link has ended, unless it has another one by now."""
         if member.link is link:
             link.close()
             member.link = None
@@ -141,12 +139,14 @@ class Lobby:
             await self.wake()
 
     async def refuse(self, link: Link, error: Exception) -> None:
+        """Say why a link ends, and end it."""
         with suppress(Lost):
             await link.send(Message("error", values={"text": str(error)}))
             await link.finish()
         link.close()
 
     async def wake(self) -> None:
+        """Have whoever waits for a change look again."""
         async with self.changed:
             self.changed.notify_all()
 

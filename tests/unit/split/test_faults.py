@@ -349,6 +349,12 @@ def test_a_device_with_anothers_certificate(tmp_path, caplog):
     assert len([line for line in caplog.messages if "certificate is of" in line]) == 1
 
 
+def test_a_certificate_of_no_device_drops_nobody(tmp_path):
+    lab = Lab(tmp_path)
+    assert "a hello was due" in answered(lab, [Message("probe")], identity=-1)
+    assert not any(member.dropped for member in lab.server.members)
+
+
 def test_two_programs_with_one_number_are_told(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(lobby, "TWIN_S", 0.2)
     lab = Lab(tmp_path)
