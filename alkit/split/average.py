@@ -78,7 +78,8 @@ def agreed(
 ) -> tuple[dict[str, Tensor] | None, dict[int, str]]:
     """Return the average of those devices that do not stand out, and why others do.
 
-    A device stands out whose change is more than `most` times the median of the others'; and if the
+    A device stands out whose change is more than `most` times the median of the others' and the
+    weights themselves: who sends what has hardly changed makes no other one stand out. If the
     average gives scores that are not finite, the one with the largest change has done it.
 
     Args:
@@ -88,11 +89,13 @@ def agreed(
         None if nobody is left.
     """
     changes = {at: distance(before, state) for at, state in states.items()}
-    blamed = {}
+    size, blamed = distance({name: 0 * own for name, own in before.items()}, before), {}
     for at, own in changes.items():
         others = [change for other, change in changes.items() if other != at]
-        if most and others and own > most * (usual := median(others)) > 0:
-            blamed[at] = f"its weights have changed {own / usual:.3g} times as much as the others'"
+        if most and others and own > most * max(size, median(others)):
+            blamed[at] = (
+                f"its weights have changed by {own:.3g}, the others' by {median(others):.3g}"
+            )
     while left := [at for at in states if at not in blamed]:
         state = average([states[at] for at in left], [samples[at] for at in left], how)
         if runs(state):

@@ -58,8 +58,8 @@ class Training:
         quorum: devices without which a round is not averaged.
         aggregate: "mean"; or "median" or "trimmed", which a few devices can't move, see
             `alkit.split.average`.
-        norm_bound: a device whose weights have changed more than so many times as much as the
-            median of the others' is left out of the average; 0 for no bound.
+        norm_bound: a device whose weights have changed by more than so many times the median of the
+            others' changes, and of the weights' own norm, is left out of the average; 0: no bound.
         grace_s: seconds that the others wait for a lost device at the end of a round.
         join_s: seconds that the server waits for devices to come, or to come back to a quorum.
         round_s: seconds after which a round goes on without those who are still at work, if the

@@ -7,6 +7,7 @@ A device that has gone is passed over from then on.
 """
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
@@ -23,11 +24,13 @@ class Turns:
     """Whose turn it is in one round.
 
     Attributes:
-        left: turns to come; the first one is open.
+        left: turns to come; the first one is open, since `since_s`.
+        took: seconds of each that is over.
     """
 
     def __init__(self, order: list[Turn]) -> None:
         self.left, self.changed = order, asyncio.Condition()
+        self.since_s, self.took = time.monotonic(), list[float]()
 
     @asynccontextmanager
     async def turn(self, place: int, device: int) -> AsyncIterator[None]:
@@ -42,6 +45,9 @@ class Turns:
         await self._now([turn for turn in self.left if turn[1] != device])
 
     async def _now(self, left: list[Turn]) -> None:
+        if self.left[:1] != left[:1]:
+            self.took.append(time.monotonic() - self.since_s)
+            self.since_s += self.took[-1]
         self.left = left
         async with self.changed:
             self.changed.notify_all()

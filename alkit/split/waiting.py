@@ -10,7 +10,6 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from statistics import median
-from typing import Any
 
 from alkit.split.member import Member
 from alkit.split.rounds import Contribution
@@ -55,8 +54,7 @@ class Watch:
         self.number, self.settings, self.members = number, settings, members
         self.turns, self.leave_out = turns, leave_out
         self.took: list[float] = []  # of those who are done
-        self.opened_s = self.since_s = self.ended_s = time.monotonic()
-        self.turn: Any = None
+        self.opened_s = self.ended_s = time.monotonic()
         self.said = False
 
     async def wait(self, tasks: Mapping[int, Task]) -> None:
@@ -82,18 +80,16 @@ class Watch:
             )
 
     def _note(self, done: int) -> None:
-        """Note how long those who are done took, and when a turn began."""
+        """Note how long those who are done took."""
         now = time.monotonic()
         if len(self.took) < done:
             self.took += [now - self.opened_s] * (done - len(self.took))
             self.ended_s = now
-        if self.turns is not None and self.turns.left[:1] != self.turn:
-            self.turn, self.since_s = self.turns.left[:1], now
 
     def _late(self, left: Mapping[int, Task], *, enough: bool) -> dict[int, str]:
         """Return whom nobody waits for any more, and why."""
         now = time.monotonic()
-        waited_s = now - self.since_s
+        waited_s = now - (self.opened_s if self.turns is None else self.turns.since_s)
         if not left:
             return {}
         if (enough or self.turns is not None) and waited_s >= self._limit_s():
@@ -115,7 +111,8 @@ class Watch:
         """Return what a round, or a turn, may take: as said, or ten times what others took."""
         if self.settings.round_s:
             return self.settings.round_s
-        return max(LEAST_S, SLOWER * median(self.took)) if self.took else math.inf
+        took = self.took if self.turns is None else self.turns.took
+        return max(LEAST_S, SLOWER * median(took)) if took else math.inf
 
     def _deadline(self, left: Mapping[int, Task], *, enough: bool) -> float:
         """Return when waiting for devices ends of which none is connected."""

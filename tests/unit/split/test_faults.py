@@ -187,6 +187,29 @@ def test_a_straggler_has_a_deadline(tmp_path, caplog, method):
         assert same_bits(record, repeated(record, epochs=4))
 
 
+def test_by_default_no_turn_takes_ten_times_as_long_as_the_others(tmp_path, monkeypatch):
+    """At a tail in a drawn order, where nobody is done before the last step."""
+    monkeypatch.setattr(waiting, "LEAST_S", 1.0)
+    monkeypatch.setattr(waiting, "SLOWER", 0.1)
+    lab = Lab(tmp_path, epochs=1, micro=1, method="splitfed2")
+    connect = lab.connect
+
+    async def stalling(index, identity=None):
+        near = await connect(index, identity)
+        send = near.send
+
+        async def sending(message):
+            if index == 1 and message.kind == "act" and message.step == 1:
+                await near.ended.wait()
+            await send(message)
+
+        near.send = sending
+        return near
+
+    lab.connect = stalling
+    assert sorted(lab.run().rounds[0].weights) == [0]
+
+
 def test_by_default_nobody_takes_ten_times_as_long_as_the_others(tmp_path, monkeypatch, caplog):
     """And whoever keeps three rounds in a row waiting is out."""
     monkeypatch.setattr(waiting, "LEAST_S", 1.0)
