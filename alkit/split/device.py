@@ -143,8 +143,7 @@ class Device:
         await link.send(Message("hello", values=values))
         while (told := await link.receive("probe", "load", "welcome")).kind != "welcome":
             await (link.send(Message("probe")) if told.kind == "probe" else self._time(link, told))
-        settings = Settings.read(dict(told.values["job"])["settings"])
-        if settings != self.job.settings:
+        if Settings.read(dict(told.values["settings"])) != self.job.settings:
             raise Refused("the server's settings differ from this file's: give both the same file")
         while (told := await link.receive("start", "bye")).kind == "start":
             await self._round(link, told)
@@ -201,7 +200,7 @@ class Device:
 
     def _begun(self, start: Message) -> Head | Tail:
         """Take over the weights of a round's beginning."""
-        cut, fresh, key = start.values["cut"], start.values["fresh"], None
+        cut, fresh = start.values["cut"], start.values["fresh"]
         if self.half is None or len(self.half.units) != cut:
             self.half = self._new_half(cut)
         key = start.round, cut

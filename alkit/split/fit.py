@@ -181,7 +181,7 @@ def _divergence_told() -> Iterator[None]:
 
 
 def _cut(request: Request, units: int) -> int:
-    """Return the one cut: where the method fixes it, there; else as request, or after the first."""
+    """Return the one cut: where the method fixes it, there; else as asked, or after the first."""
     allowed = TABLE[request.method].cuts(units)
     cuts = request.cuts if request.cuts is not None else [allowed[min(1, len(allowed) - 1)]]
     if len(cuts) != 1:

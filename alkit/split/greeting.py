@@ -17,7 +17,7 @@ from alkit.split.profile import LOAD_BYTES, Machine
 from alkit.split.profile import Link as Speeds
 from alkit.split.wire import Message, WireError
 
-__all__ = ["HELLO_S", "PATIENCE_S", "Greeting", "Unwanted", "greet", "load"]
+__all__ = ["Greeting", "Unwanted", "greet", "load"]
 
 PROBES = 6
 HELLO_S = 5.0  # for the first message
@@ -37,7 +37,6 @@ class Greeting:
         token: another one for each process, so that two with one number are told apart.
         saved: rounds and cuts at whose beginning its optimiser is known.
         offset_s: server's clock minus the device's.
-        trip_s: of the fastest probe, by which the offset may be wrong.
         machine, speeds: its profile and what the link carried, if they were asked for.
     """
 
@@ -45,7 +44,6 @@ class Greeting:
     token: str
     saved: set[tuple[int, int]]
     offset_s: float
-    trip_s: float
     machine: Machine | None = None
     speeds: Speeds | None = None
 
@@ -81,8 +79,8 @@ async def greet(
         check.probe(reply)
         trip_s = reply.arrived_s - sent_s
         trips.append((trip_s, sent_s + trip_s / 2 - reply.sent_s))
-    trip_s, offset_s = min(trips)
-    own = index, hello.values["token"], saved, offset_s, trip_s
+    offset_s = min(trips)[1]
+    own = index, hello.values["token"], saved, offset_s
     if not profile:
         return Greeting(*own)
     return Greeting(*own, *await _profiled(link, check, offset_s, profile))

@@ -29,8 +29,6 @@ log = logging.getLogger(__name__)
 METHOD = "/alkit.split/Train"
 LIMIT = 1 << 30  # bytes of a message, where nobody knows the plan yet
 HANDSHAKE_S = 10.0  # for who connects to show who it is
-Read = Callable[[], Awaitable[bytes | None]]
-Write = Callable[[bytes], Awaitable[Any]]
 EACH = 2  # streams of a certificate: the old one may not know yet that it is cut
 
 
@@ -76,9 +74,7 @@ async def listen(
             open_now[who] -= 1
             link.close()
 
-    server = grpc.aio.server(
-        options=_options(patience_s, limit), maximum_concurrent_rpcs=streams, compression=None
-    )
+    server = grpc.aio.server(options=_options(patience_s, limit), maximum_concurrent_rpcs=streams)
     handler = grpc.stream_stream_rpc_method_handler(train)
     service, method = METHOD[1:].split("/")
     server.add_generic_rpc_handlers(

@@ -109,8 +109,7 @@ class Lobby:
             await self.choose(member, greeting)
         if before is not None:
             before.close()
-        values = {"job": {"settings": own.plain()}, "profile": self.profile}
-        await link.send(Message("welcome", values=values))
+        await link.send(Message("welcome", values={"settings": own.plain()}))
         member.link, member.greeting, member.known = link, greeting, greeting.saved
         member.dropped, member.came = "", True
         await self.wake()

@@ -416,7 +416,9 @@ class Server:
         if self.path is None:
             return
         async with self.saving:  # one after the other: the newest state is written last
-            await in_thread(checkpoint.save, self.path, self._snapshot())
+            now = self._snapshot() | {"network": self.kept.network}
+            now["behaviour"] = await in_thread(self.kept.behaviour, now["state"])
+            await in_thread(checkpoint.save, self.path, now)
 
     def _snapshot(self) -> dict[str, Any]:
         saved = [
@@ -424,7 +426,6 @@ class Server:
             for member in self.members
         ]
         state = {"job": self.name, "settings": self.settings.plain(), "round": self.round}
-        state |= {"network": self.kept.network, "behaviour": self.kept.behaviour(self.state)}
         state |= {"state": self.state, "optimizers": saved, "handed": self.handed}
         state |= {"shared": None if self.shared is None else self.shared.optimizer_state()}
         state |= {"choices": [list(member.choice) for member in self.members]}

@@ -24,7 +24,7 @@ KINDS: dict[str, dict[str, type | tuple[type, ...]]] = {  # what each says, by t
     "probe": {},
     "load": {},
     "profile": {"text": str, "arrived_s": NUMBER},
-    "welcome": {"job": dict, "profile": int},
+    "welcome": {"settings": dict},
     "start": {"cut": int, "micro": int, "first": int, "last": int, "fresh": bool},
     "act": {},
     "grad": {},
