@@ -26,9 +26,10 @@ from alkit.models.modes import evaluating
 from alkit.split.average import DIVERGED
 from alkit.split.data import normal_of
 from alkit.split.deal import deal
+from alkit.split.kept import Kept
 from alkit.split.link import Refused
 from alkit.split.methods import TABLE
-from alkit.split.server import Kept, QuorumLost
+from alkit.split.server import QuorumLost
 from alkit.split.train import train
 
 __all__ = ["fit", "model_of"]

@@ -13,52 +13,36 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
 
-from alkit.engine import checkpoint
-from alkit.engine.behaviour import difference
 from alkit.engine.optimizers import Factory
 from alkit.split.average import agreed
 from alkit.split.check import Check
 from alkit.split.choosing import Choosing
 from alkit.split.greeting import Greeting
 from alkit.split.halves import Tail, factory_of, kept, state_of
+from alkit.split.kept import Kept
 from alkit.split.link import Link, Lost, Refused
 from alkit.split.lobby import Lobby
 from alkit.split.member import Member
+from alkit.split.orders import ordered
 from alkit.split.pools import Pool, in_thread
 from alkit.split.rounds import Assignment, Attendance, Contribution, RoundRecord
 from alkit.split.server_round import ServerRound
 from alkit.split.settings import Settings
-from alkit.split.stream import round_count, round_steps
-from alkit.split.turns import Turns, drawn
+from alkit.split.stream import round_count
+from alkit.split.turns import Turns, turns_of
 from alkit.split.waiting import LeftOut, QuorumLost, Watch, is_done
 from alkit.split.wire import Message, WireError
 
-__all__ = ["Kept", "QuorumLost", "Server"]
+__all__ = ["QuorumLost", "Server"]
 
 log = logging.getLogger(__name__)
 
 STALLS, STALL_S = 3, 0.5  # rounds in a row in which others waited so long for a device in vain
-
-
-@dataclass(frozen=True)
-class Kept:
-    """What tells a run's checkpoint from another's beside its settings.
-
-    Attributes:
-        network: how it prints itself.
-        behaviour: of a network's state, see `alkit.engine.behaviour.Rows`.
-        anyway: a checkpoint of another run is gone on from.
-    """
-
-    network: str = ""
-    behaviour: Callable[[Mapping[str, Any]], dict[str, Any]] = lambda state: {}
-    anyway: bool = False
 
 
 class Server:
@@ -183,7 +167,8 @@ class Server:
     # ---- a round
 
     async def _round(self) -> RoundRecord:
-        self.orders, self.started_s, self.lobby.round = self._ordered(), 0.0, self.round
+        self.orders = ordered(self.settings, self.members, self.round, self.plan)
+        self.started_s, self.lobby.round = 0.0, self.round
         for member in self.members:  # one that was lost before counts from now
             gone = member.came and member.link is None
             member.lost_s = time.monotonic() if gone else None
@@ -199,26 +184,6 @@ class Server:
             await asyncio.gather(*tasks.values(), return_exceptions=True)
         made = {at: task.result() for at, task in tasks.items() if is_done(task)}
         return await self._close(made)
-
-    def _ordered(self) -> Attendance:
-        """Say who is to do what in the next round."""
-        found = Attendance()
-        for member in self.members:
-            own = self._order(member)
-            if own is not None and len(own.steps) and not member.out:
-                found[member.index] = own
-        gone = [at for at in found if self.members[at].dropped and at not in self.lobby.links]
-        if len(found) - len(gone) >= self.settings.quorum:
-            for at in gone:
-                del found[at]
-        return found
-
-    def _order(self, member: Member) -> Assignment | None:
-        if self.plan is not None:
-            return self.plan[self.round].get(member.index)
-        cut, micro = member.choice
-        steps = round_steps(self.settings, member.samples, micro, self.round)
-        return Assignment(cut, micro, steps, fresh=True)
 
     async def _gather(self) -> None:
         """Let the first round of this server begin for all at once; who is late stops nobody."""
@@ -236,15 +201,12 @@ class Server:
 
     def _turns(self) -> Turns | None:
         """Set up the turns at a tail that all devices share, if there is one."""
-        own = self.settings
         if self.shared is None:
             return None
-        if own.rules.tail == "handed on":
-            return Turns([(0, at) for at in self.orders])
-        self.shared.load(self.state)
-        self.shared.set_rates(own.factor(self.round))
-        steps = {at: order.steps for at, order in self.orders.items()}
-        return Turns(drawn(steps, own.devices, own.seed, self.round))
+        if self.settings.rules.tail == "drawn":
+            self.shared.load(self.state)
+            self.shared.set_rates(self.settings.factor(self.round))
+        return Turns(turns_of(self.settings, self.orders, self.round))
 
     async def _take_part(self, member: Member) -> Contribution:
         """Run a device's round, anew after each loss, until it is done.
@@ -307,9 +269,8 @@ class Server:
         key = self.round, order.cut
         before = self.records[-1].attendance.get(member.index) if self.records else None
         there = before is not None and before.cut == order.cut and key in member.known
-        return order._replace(
-            fresh=not (there and (self.shared is not None or key in member.saved))
-        )
+        both = there and (self.shared is not None or key in member.saved)
+        return order._replace(fresh=not both)
 
     def _begin(self, member: Member, tail: Tail, order: Assignment) -> None:
         """Set a tail up for the round's beginning; a drawn one is, for all devices."""
@@ -396,8 +357,6 @@ class Server:
             raise QuorumLost(f"round {self.round}: nobody's weights are of use{told}")
         return {at: own for at, own in done.items() if at not in blamed}, state | shared
 
-    # ---- parts
-
     def _tail(self, member: Member, cut: int) -> Tail:
         """Return the tail that a device trains with, in whatever state it is."""
         if self.shared is not None:
@@ -413,48 +372,35 @@ class Server:
     # ---- the checkpoint: all that the next round begins with; devices keep their own optimisers
 
     async def _save(self) -> None:
-        if self.path is None:
-            return
-        async with self.saving:  # one after the other: the newest state is written last
-            now = self._snapshot() | {"network": self.kept.network}
-            now["behaviour"] = await in_thread(self.kept.behaviour, now["state"])
-            await in_thread(checkpoint.save, self.path, now)
+        if self.path is not None:
+            async with self.saving:  # one after the other: the newest state is written last
+                await in_thread(self.kept.write, self.path, self._snapshot())
 
     def _snapshot(self) -> dict[str, Any]:
         saved = [
             [[list(key), state] for key, state in member.saved.items() if key[0] == self.round]
             for member in self.members
         ]
-        state = {"job": self.name, "settings": self.settings.plain(), "round": self.round}
-        state |= {"state": self.state, "optimizers": saved, "handed": self.handed}
-        state |= {"shared": None if self.shared is None else self.shared.optimizer_state()}
-        state |= {"choices": [list(member.choice) for member in self.members]}
-        state |= {"planned": [member.index for member in self.members if member.planned]}
-        state |= {"records": [record.plain() for record in self.records]}
-        return state
+        return {
+            "job": self.name,
+            "settings": self.settings.plain(),
+            "round": self.round,
+            "state": self.state,
+            "optimizers": saved,
+            "handed": self.handed,
+            "shared": None if self.shared is None else self.shared.optimizer_state(),
+            "choices": [list(member.choice) for member in self.members],
+            "planned": [member.index for member in self.members if member.planned],
+            "records": [record.plain() for record in self.records],
+        }
 
     def _restore(self, path: Path) -> None:
-        """Put a new server where a checkpoint says.
-
-        Raises:
-            ValueError: it is of another run, or damaged.
-        """
-        saved = checkpoint.load(path)
-        there = saved["settings"] | {"job": saved["job"]}
-        own = self.settings.plain() | {"job": self.name}
-        if there["epochs"] < own["epochs"] and len(own["factors"]) == 1:
-            own["epochs"] = there["epochs"]  # the run goes on
-        found = {"settings": there, "model": saved["state"]}
-        found |= {"network": saved["network"]} if "network" in saved else {}
-        own = there if self.kept.anyway else own
-        checkpoint.check(path, found, {"model": self.state}, own, self.kept.network)
-        if not self.kept.anyway:
-            here = self.kept.behaviour(saved["state"])
-            checkpoint.refuse(path, difference(saved.get("behaviour", {}), here))
-        self.state, self.handed = dict(saved["state"]), saved.get("handed", saved["shared"])
+        """Put a new server where a checkpoint says."""
+        saved = self.kept.read(path, self.name, self.settings, self.state)
+        self.state, self.handed = dict(saved["state"]), saved["handed"]
         for member, rows in zip(self.members, saved["optimizers"], strict=True):
             member.choice = tuple(saved["choices"][member.index])
-            member.planned = member.index in saved.get("planned", ())
+            member.planned = member.index in saved["planned"]
             member.saved = {tuple(key): state for key, state in rows}
         if self.shared is not None and saved["shared"] is not None:
             self.shared.load_optimizer(saved["shared"])

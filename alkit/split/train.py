@@ -25,11 +25,12 @@ from alkit.engine.optimizers import Factory
 from alkit.models.blocks import as_blocks
 from alkit.schedule.timeline import Timeline
 from alkit.split.device import Device, Job
+from alkit.split.kept import Kept
 from alkit.split.link import Link, pair
 from alkit.split.networks import has_batch_norm
 from alkit.split.rounds import Attendance, RoundRecord
 from alkit.split.schedule import LANES
-from alkit.split.server import Kept, Server
+from alkit.split.server import Server
 from alkit.split.settings import Settings
 from alkit.split.stream import Stream, step_sizes
 

@@ -8,14 +8,16 @@ A device that has gone is passed over from then on.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import torch
 
 from alkit.data.seeds import generator_for
+from alkit.split.rounds import Attendance
+from alkit.split.settings import Settings
 
-__all__ = ["Turns", "drawn"]
+__all__ = ["Turns", "turns_of"]
 
 Turn = tuple[int, int]
 
@@ -53,17 +55,13 @@ class Turns:
             self.changed.notify_all()
 
 
-def drawn(steps: Mapping[int, range], devices: int, seed: int, number: int) -> list[Turn]:
-    """Return the turns of a round in which each step's order is drawn.
-
-    Args:
-        steps: of each device that takes part.
-        devices: of the run, by which the order is drawn.
-        seed, number: of the run, and of the round.
-    """
-    turns = []
+def turns_of(settings: Settings, orders: Attendance, number: int) -> list[Turn]:
+    """Return the turns of a round at the tail that those who take part share."""
+    if settings.rules.tail == "handed on":
+        return [(0, at) for at in orders]
+    turns, steps = [], {at: order.steps for at, order in orders.items()}
     for at in range(max((len(own) for own in steps.values()), default=0)):
-        draw = generator_for(seed, "turns", number, at)
-        order = torch.randperm(devices, generator=draw).tolist()
+        draw = generator_for(settings.seed, "turns", number, at)
+        order = torch.randperm(settings.devices, generator=draw).tolist()
         turns += [(at, own) for own in order if at < len(steps.get(own, ()))]
     return turns
