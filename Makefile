@@ -13,7 +13,7 @@ export PATH := $(abspath $(VENV))/bin:$(PATH)
 export JUPYTER_PLATFORM_DIRS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak browser gpu install lab run sweep results site strip lint clean unit notebooks
+.PHONY: help demo test soak flower browser gpu install lab run sweep results site strip lint clean unit notebooks
 
 help:  ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,6 +33,11 @@ notebooks: install
 
 soak: install  ## the long tests: 10,000 random interleavings of the pipeline
 	@$(PYTHON_IN_VENV) -m pytest tests -n $(JOBS) -m soak
+
+flower:  ## fed and splitfed as a Flower app, in an environment of its own: the same weights
+	@test -f .venv-flower/installed || (python3 -m venv --clear .venv-flower && \
+	    .venv-flower/bin/python -m pip install -q -r .ci/flower.txt -e . && touch .venv-flower/installed)
+	@for method in fed splitfed; do .venv-flower/bin/python docs/tasks/flower.py $$method || exit 1; done
 
 browser: install  ## the dashboards in a real browser; skips where there is no Chromium
 	@$(PYTHON_IN_VENV) -m pytest tests/browser -m browser -rs
@@ -67,5 +72,5 @@ lint: install  ## check style, format and types, and that the outputs of noteboo
 	@$(if $(NOTEBOOKS),$(STRIP) --verify $(NOTEBOOKS))
 
 clean:  ## remove the environment, runs and caches; data and records stay
-	rm -rf .venv runs build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache
+	rm -rf .venv .venv-flower runs build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
