@@ -28,6 +28,7 @@ __all__ = [
     "gap_of_values",
     "gap_table",
     "holm",
+    "interval",
     "mean_and_seeds",
     "of_seeds",
     "paired_t",
@@ -106,15 +107,24 @@ class Gap(NamedTuple):
     @property
     def bootstrap(self) -> str:
         """The second interval as tables show it."""
-        return "" if math.isnan(self.boot_low) else f"[{self.boot_low:+.2f}, {self.boot_high:+.2f}]"
+        return interval(self.boot_low, self.boot_high)
 
-    def __str__(self) -> str:
+    def told(self, digits: int = 2) -> str:
+        """Return the difference as tables show it, with the interval over seeds, and how many."""
         if self.diverged:
             return f"{self.diverged:.0f} of {self.seeds + self.diverged:.0f} diverged"
         if not self.seeds:
             return "no seed has both yet"
-        t = "" if math.isnan(self.low) else f" [{self.low:+.2f}, {self.high:+.2f}]"
-        return f"{self.points:+.2f}{t} ({self.seeds:.0f})"
+        t = interval(self.low, self.high, digits)
+        return " ".join(filter(None, [f"{self.points:+.{digits}f}", t, f"({self.seeds:.0f})"]))
+
+    def __str__(self) -> str:
+        return self.told()
+
+
+def interval(low: float, high: float, digits: int = 2) -> str:
+    """Return an interval as tables show it; nothing where there is none."""
+    return "" if math.isnan(low) else f"[{low:+.{digits}f}, {high:+.{digits}f}]"
 
 
 MOVED = ("points", "low", "high", "boot_low", "boot_high", "least", "most")

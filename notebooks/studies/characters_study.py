@@ -6,7 +6,7 @@
 A seed fixes initial weights, the windows that are drawn and the noise, the same for all methods.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -22,10 +22,10 @@ from alkit.data.prose import load_prose
 from alkit.delayed import Pipeline, even_cuts, train_epoch
 from alkit.figures import titles, viz
 from alkit.records import results
-from alkit.records.comparisons import Gap, gap_of_values, holm, verdict
+from alkit.records.comparisons import Gap, gap_of_values
 from studies import characters
 from studies.delayed_rate import linear
-from studies.tuned import TUNING_SEED, Pair, draw_panels, shown
+from studies.study import TUNING_SEED, Named, Study
 
 __all__ = [
     "CONTRASTS",
@@ -44,7 +44,6 @@ __all__ = [
     "losses",
     "record",
     "run",
-    "said",
 ]
 
 MARGIN = 0.02  # nats a character: a hundredth of what the model is left with
@@ -157,23 +156,6 @@ def record(
         made.record(metric, value, n=n, unit=unit, extra=extra, **labels)
 
 
-def chosen_rates(recorded: pd.DataFrame) -> dict[str, float]:
-    """Return by method the rate that is best on validation with the tuning seed; ties: smallest."""
-    own = _tuning(recorded)
-    best = own.sort_values(["value", "lr"]).groupby("method").head(1)
-    return {row.method: float(row.lr) for row in best.itertuples()}
-
-
-def edges(recorded: pd.DataFrame) -> pd.DataFrame:
-    """Return the methods whose best rate is an end of the grid: method, lr, tried."""
-    own, rows = _tuning(recorded), []
-    for method, lr in chosen_rates(recorded).items():
-        tried = sorted(own.lr[own.method == method])
-        if lr in (tried[0], tried[-1]):
-            rows.append((method, lr, shown(tried)))
-    return pd.DataFrame(rows, columns=["method", "lr", "tried"])
-
-
 def losses(recorded: pd.DataFrame) -> pd.DataFrame:
     """Return a row a setting and method: rate, n, mean and sd of the test loss, and of training's.
 
@@ -188,70 +170,18 @@ def losses(recorded: pd.DataFrame) -> pd.DataFrame:
     return made.reset_index().sort_values(SETTING, kind="stable", ignore_index=True)
 
 
-def contrast_gaps(
-    recorded: pd.DataFrame, pairs: Sequence[tuple[str, str]] = CONTRASTS
-) -> dict[tuple[float, int, str], Pair]:
-    """Return the contrasts by (dropout, modules, contrast): the gap in nats, and p by Holm's rule.
-
-    A gap above 0 is a loss that is higher. Holm's rule is over all pairs; those without runs have
-    no entry, and count.
-    """
-    own, found = _opened(recorded), {}
-    rows = own[own.metric == "article_losses"]
-    settings = rows[rows.modules > 1].groupby(SETTING).groups if len(rows) else {}
-    for dropout, modules in settings:
-        at = rows[(rows.dropout == dropout) & rows.modules.isin([1, modules])]
-        tables = {
-            method: {int(row.seed): np.asarray(row.value) for row in each.itertuples()}
-            for method, each in at.groupby("method")
-        }
-        gaps = {
-            f"{worse} - {better}": gap_of_values(tables.get(worse, {}), tables.get(better, {}))
-            for worse, better in pairs
-        }
-        adjusted = holm([each.p for each in gaps.values()])
-        for (name, each), p in zip(gaps.items(), adjusted, strict=True):
-            if each.seeds:
-                found[float(dropout), int(modules), name] = each, p
-    return found
-
-
-def contrasts(gaps: Mapping[tuple[float, int, str], Pair]) -> pd.DataFrame:
-    """Return a row a contrast that has runs: both intervals in nats, n, Holm's p, the verdict."""
-    rows = []
-    for (dropout, modules, name), (each, p) in gaps.items():
-        row = {"dropout": dropout, "modules": modules, "contrast": name, "n": each.seeds}
-        row |= {"nats": each.points, "paired t": f"[{each.low:+.3f}, {each.high:+.3f}]"}
-        row |= {"bootstrap": f"[{each.boot_low:+.3f}, {each.boot_high:+.3f}]", "p, Holm": p}
-        row |= {f"p, within {MARGIN}": each.p_within(MARGIN), "verdict": said(each, p)}
-        rows.append(row)
-    return pd.DataFrame(rows)
-
-
-def draw_contrasts(gaps: Mapping[tuple[float, int, str], Pair]) -> Figure:
-    """Draw the contrasts with their paired t intervals, one panel per setting."""
-    panels: dict[str, dict[str, Pair]] = {}
-    for (dropout, modules, name), pair in gaps.items():
-        panels.setdefault(f"dropout {dropout:g}, K = {modules}", {})[name] = pair
-    figure = draw_panels(
-        panels,
-        MARGIN,
-        xlabel="nats per character more",
-        say=viz.label,
-        said=said,
-        colour=lambda contrast: viz.colour(contrast.partition(" - ")[0]),
-    )
-    own = [pair for key, pair in gaps.items() if key[2] == "pipedream - seq"]
-    worse = [each.points for each, p in own if said(each, p) == "worse"]
+def draw_contrasts(gaps: Named) -> Figure:
+    """Draw the contrasts, see `studies.study.Study.draw`; the title counts PipeDream's."""
+    own = {key: pair for key, pair in gaps.items() if key[2] == "pipedream - seq"}
+    worse = STUDY.points(own, "worse")
     words = "PipeDream against sequential training: undecided in {all} settings"
     if worse:
         words = "PipeDream costs {cost:.2f} nats (median), decided in {worse} of {all} settings"
     numbers = {
         "worse": titles.count(*worse),
-        "all": titles.count(*(each.points for each, _ in own)),
+        "all": titles.count(*(each.points for each, _ in own.values())),
     }
-    titles.title(figure, words, cost=titles.median(*worse), **numbers)
-    return figure
+    return STUDY.draw(gaps, words, cost=titles.median(*worse), **numbers)
 
 
 def draw_curves(recorded: pd.DataFrame, counted: float) -> Figure:
@@ -284,20 +214,45 @@ def draw_curves(recorded: pd.DataFrame, counted: float) -> Figure:
     return fig
 
 
-def said(found: Gap, p: float) -> str:
-    """Say "worse" or "better" (of the loss), "equal" within the margin, or "undecided"."""
-    told = verdict(found, p, MARGIN)
-    return {"ahead": "worse", "behind": "better"}.get(told, told)
-
-
-def _tuning(recorded: pd.DataFrame) -> pd.DataFrame:
-    if not len(recorded):
-        return pd.DataFrame(columns=["method", "lr", "value"])
-    own = recorded[(recorded.seed == TUNING_SEED) & (recorded.metric == "val_loss")]
-    return own.astype({"value": float})
-
-
 def _opened(recorded: pd.DataFrame) -> pd.DataFrame:
     if not len(recorded):
         return pd.DataFrame(columns=["metric", "seed", "method", "lr", "value", *SETTING])
     return recorded[recorded.seed != TUNING_SEED]
+
+
+def _with_sequential(recorded: pd.DataFrame) -> pd.DataFrame:
+    """Return the tuning seed's rows, and at each setting its own and seq's, which has 1 module."""
+    own = _opened(recorded)
+    made = [recorded[recorded.seed == TUNING_SEED]]
+    for (_, modules), rows in own[own.modules > 1].groupby(SETTING):
+        alone = own[(own.modules == 1) & (own.dropout == rows.dropout.iloc[0])]
+        made.append(pd.concat([alone.assign(modules=modules), rows]))
+    return pd.concat(made)
+
+
+def _longer(rows: pd.DataFrame, worse: str, better: str) -> Gap:
+    """Return by how many nats the first one's losses of the same articles are higher."""
+    own = rows[rows.metric == "article_losses"]
+    tables = [
+        {int(row.seed): np.asarray(row.value) for row in own[own.method == name].itertuples()}
+        for name in (worse, better)
+    ]
+    return gap_of_values(*tables)
+
+
+STUDY = Study(
+    contrasts=CONTRASTS,
+    margin=MARGIN,
+    setting=SETTING,
+    by=["method"],
+    validation="val_loss",
+    rows=_with_sequential,
+    compare=_longer,
+    unit="nats per character more",
+    measure="nats",
+    digits=3,
+    words={"ahead": "worse", "behind": "better"},
+    partial=True,
+)
+chosen_rates, edges = STUDY.chosen_rates, STUDY.edges
+contrast_gaps, contrasts = STUDY.contrast_gaps, STUDY.table

@@ -9,6 +9,7 @@ from alkit.figures import viz
 from alkit.records.comparisons import Gap, gap
 from studies import characters_study
 from studies.delayed_study import at_chosen_rates, between, gaps
+from studies.verdicts import agrees
 
 __all__ = ["resnet", "transformer"]
 
@@ -27,7 +28,7 @@ def resnet(recorded: pd.DataFrame) -> pd.DataFrame:
         (
             "2 to 6 modules lose slightly (below a point)",
             f"{_counted(stale.modules)} modules: up to {worst}",
-            _verdict(worst.less(SLIGHT), behind=False),
+            agrees(-1, worst.less(SLIGHT)),
         )
     ]
     at = at_chosen_rates(recorded)
@@ -36,14 +37,14 @@ def resnet(recorded: pd.DataFrame) -> pd.DataFrame:
         if len(own) > 1:
             more = gap(at, f"{method} K={own[0]}", f"{method} K={own[-1]}")
             said = f"{own[0]} - {own[-1]} modules {more}"
-            rows.append((f"more modules lose more ({method})", said, _verdict(more)))
+            rows.append((f"more modules lose more ({method})", said, agrees(1, more)))
     for row in between(recorded, "pipedream", "fr").itertuples():
         if row.modules not in (*FEW, MANY):
             continue
         behind = row.modules != MANY  # FR was ahead with 11 modules and behind with fewer
         text = f"{row.modules} modules: FR {'behind' if behind else 'ahead of'} PipeDream"
         found = _gap(row)
-        rows.append((text, f"PipeDream - FR {found}", _verdict(found, behind=behind)))
+        rows.append((text, f"PipeDream - FR {found}", agrees(1 if behind else -1, found)))
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
@@ -58,7 +59,7 @@ def transformer(recorded: pd.DataFrame) -> pd.DataFrame:
     if not first:
         return pd.DataFrame(columns=COLUMNS)
     said = {name: f"{found} nats" for name, (found, _) in first.items()}
-    worse = {name: characters_study.said(*pair) for name, pair in first.items()}
+    worse = {name: characters_study.STUDY.verdict(*pair) for name, pair in first.items()}
     late, fr, new = (f"{one} - {other}" for one, other in PAIRS)
     rates = characters_study.chosen_rates(recorded)
     lower = ", ".join(f"{viz.label(m)} {rates[m]:g}" for m in ("seq", "pipedream", "fr"))
@@ -93,10 +94,3 @@ def _yes(worse: str) -> str:
 
 def _gap(row: tuple) -> Gap:
     return Gap(*(getattr(row, name) for name in Gap._fields))
-
-
-def _verdict(found: Gap, *, behind: bool = True) -> str:
-    """Say whether the gap is what was published: on the side of `behind`."""
-    if not found.decided:
-        return "undecided"
-    return "yes" if (found.points > 0) == behind else "no"

@@ -15,8 +15,7 @@ from alkit.engine.record import Record
 from alkit.records import comparisons, results
 from alkit.records.comparisons import Gap, gap, gap_table
 from alkit.records.packed import label, pack
-from studies import tuned
-from studies.tuned import TUNING_SEED, Named
+from studies.study import TUNING_SEED, Study
 
 __all__ = [
     "CONTRASTS",
@@ -108,13 +107,8 @@ def best_rates(recorded: pd.DataFrame) -> dict[tuple[str, int], float]:
 
     Of equal ones the smallest.
     """
-    found = tuned.chosen_rates(recorded, ARM)
+    found = RATES.chosen_rates(recorded)
     return {(method, int(modules)): lr for (method, modules), lr in found.items()}
-
-
-def edges(recorded: pd.DataFrame) -> pd.DataFrame:
-    """Return the cases whose best rate is an end of the grid, see `studies.tuned.edges`."""
-    return tuned.edges(recorded, ARM)
 
 
 def accuracies(recorded: pd.DataFrame) -> pd.DataFrame:
@@ -147,56 +141,15 @@ def between(recorded: pd.DataFrame, first: str, second: str) -> pd.DataFrame:
     return gap_table({(int(k),): _ahead(first, one[k], other[k]) for k in shared}, ["modules"])
 
 
-def chosen_rates(recorded: pd.DataFrame) -> dict[tuple[str, str, str], float]:
-    """Return `best_rates` by (data, network and modules, method), as contrasts are named."""
-    best, found = best_rates(recorded), {}
-    for (*setting, modules), own in _settings(recorded):
-        counts = {method: 1 if method == "seq" else modules for method in own.method.unique()}
-        for method, count in counts.items():
-            if (method, count) in best:
-                found[*_named(setting, modules), method] = best[method, count]
-    return found
-
-
-def contrast_gaps(recorded: pd.DataFrame) -> Named:
-    """Return the contrasts named before the runs that have runs, with Holm's p over a setting's."""
-    found = {}
-    for (*setting, modules), own in _settings(at_chosen_rates(recorded)):
-        ran = set(own.method)
-        pairs = {
-            f"{one} - {other}": (_case(one, modules), _case(other, modules))
-            for one, other in CONTRASTS
-            if {one, other} <= ran
-        }
-        for name, pair in tuned.contrast_gaps(own, pairs).items():
-            found[*_named(setting, modules), name] = pair
-    return found
-
-
-def contrasts(gaps: Named) -> pd.DataFrame:
-    """Return a row a contrast, see `studies.tuned.contrasts`."""
-    return tuned.contrasts(gaps, MARGIN)
-
-
-def _settings(recorded: pd.DataFrame) -> list[tuple[tuple[str, str, int], pd.DataFrame]]:
-    """Return by (data, network, modules) the rows that are compared: seq stands with 1 module."""
-    if not len(recorded):
-        return []
-    return [
-        ((data, model, int(modules)), own[own.modules.isin([1, modules])])
-        for (data, model), own in recorded.groupby(["data", "model"], sort=False)
-        for modules in sorted(own.modules[own.modules > 1].unique())
-    ]
-
-
-def _case(method: str, modules: int) -> str:
-    """Name a case as `alkit.records.packed.label` reads it from a row."""
-    return f"{method} K={1 if method == 'seq' else modules}"
-
-
-def _named(setting: list[str], modules: int) -> tuple[str, str]:
-    data, model = setting
-    return data, f"{model}, K = {modules}"
+def _by_setting(recorded: pd.DataFrame) -> pd.DataFrame:
+    """Return what is compared: at each number of modules its rows, and seq, which has 1."""
+    kept = pd.concat([recorded[recorded.seed == TUNING_SEED], at_chosen_rates(recorded)])
+    made = [kept.iloc[:0]]
+    for modules in sorted(kept.modules[kept.modules > 1].unique()):
+        own = kept[kept.modules.isin([1, modules])]
+        own = own[own.groupby(["data", "model"]).modules.transform("max") > 1]
+        made.append(own.assign(recipe="", model=own.model + f", K = {modules:.0f}"))
+    return pd.concat(made)
 
 
 def _ahead(method: str, base: pd.DataFrame, rows: pd.DataFrame) -> Gap:
@@ -211,3 +164,9 @@ def at_chosen_rates(recorded: pd.DataFrame) -> pd.DataFrame:
     keys = zip(own.method, own.modules, own.lr, strict=True)
     kept = [best.get((m, int(k) if k == k else -1), lr) == lr for m, k, lr in keys]
     return own[kept]
+
+
+RATES = Study(contrasts=(), margin=MARGIN, by=ARM)
+STUDY = Study(contrasts=CONTRASTS, margin=MARGIN, rows=_by_setting, partial=True)
+edges, chosen_rates = RATES.edges, STUDY.chosen_rates
+contrast_gaps, contrasts = STUDY.contrast_gaps, STUDY.table

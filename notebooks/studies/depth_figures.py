@@ -8,9 +8,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from alkit.figures import titles, viz
-from alkit.records.comparisons import verdict
 from studies import depth_study, ladder_tables
-from studies.tuned import TUNING_SEED
+from studies.study import TUNING_SEED
 
 __all__ = ["draw_blocks", "draw_depths"]
 
@@ -38,7 +37,7 @@ def draw_depths(recorded: pd.DataFrame) -> Figure | None:
         titles.panel(ax, viz.data_name(str(data)))
         key = (str(data), depth_study.name_of(most), "detached - fixed_codes")
         means = rows[rows.depth == most].groupby("name").value.mean()
-        if key in gaps and verdict(*gaps[key], ladder_tables.MARGIN) == "behind":
+        if key in gaps and ladder_tables.STUDY.verdict(*gaps[key]) == "behind":
             found[f"on{len(found)}"] = titles.difference(means["fixed_codes"], means["detached"])
     _legend(fig, axes[0])
     words = "With {most} blocks it is undecided what learned label codes cost"

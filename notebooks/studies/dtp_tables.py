@@ -4,17 +4,13 @@ Two experiments: every variant at a rate of its own on few pictures; and `ARMS` 
 validation, on all pictures at hand, with the contrasts that were named before any of its runs.
 """
 
-from collections.abc import Iterable
-from typing import Any
-
 import pandas as pd
 from matplotlib.figure import Figure
 
-from alkit.figures.viz import colour, label
+from alkit.figures.viz import label
 from alkit.records import comparisons
-from alkit.records.comparisons import Gap, gap, gap_table, mean_and_seeds, verdict
-from studies import tuned
-from studies.tuned import TUNING_SEED, Named
+from alkit.records.comparisons import Gap, gap, gap_table, mean_and_seeds
+from studies.study import Named, Study, listed, shown
 
 __all__ = [
     "ARMS",
@@ -37,8 +33,6 @@ ARMS = ("bp", "dtp", "dtp_exact", "fa", "dfa", "shallow")
 BASELINE = "shallow"  # what every arm has to beat
 CONTRASTS = (("dtp", "bp"), ("dtp_exact", "bp"), ("dtp", "dfa"), ("dtp", "fa"))
 MARGIN = 1.0  # points: about what another seed alone does to backprop
-SETTING = ["data", "model"]
-ARM = [*SETTING, "method"]
 SHOWN = ("accuracy", "diverged", "train_s")
 SAID = {
     "ahead": "beats",
@@ -46,6 +40,9 @@ SAID = {
     "equal": "equals",
     "undecided": "is undecided against",
 }
+STUDY = Study(contrasts=CONTRASTS, margin=MARGIN)
+chosen_rates, edges = STUDY.chosen_rates, STUDY.edges
+contrast_gaps, contrasts = STUDY.contrast_gaps, STUDY.table
 
 
 def accuracies(rows: pd.DataFrame) -> pd.DataFrame:
@@ -98,32 +95,13 @@ def readable(rows: pd.DataFrame, against: str = "bp") -> pd.DataFrame:
 # ---- the arms, at rates chosen on validation
 
 
-def chosen_rates(recorded: pd.DataFrame) -> dict[tuple[Any, ...], float]:
-    """Return by (data, network, arm) the rate that is best on validation with the tuning seed.
-
-    Of equal ones the smallest.
-    """
-    return tuned.chosen_rates(recorded, ARM)
-
-
 def chosen_rate(recorded: pd.DataFrame, data: str, arm: str, model: str = "tiny") -> float:
-    """Return that rate of one arm.
+    """Return the rate that was chosen for one arm.
 
     Raises:
-        ValueError: none has been chosen yet; says what to run.
+        ValueError: none has been yet; says what to run.
     """
-    rate = chosen_rates(recorded).get((data, model, arm))
-    if rate is None:
-        raise ValueError(
-            f"no rate has been chosen for {arm} on {data}: run the rates' sweep first, recorded,"
-            " or give lr"
-        )
-    return rate
-
-
-def edges(recorded: pd.DataFrame) -> pd.DataFrame:
-    """Return the arms whose best rate is at an edge of its grid, see `studies.tuned.edges`."""
-    return tuned.edges(recorded, ARM)
+    return STUDY.chosen_rate(recorded, data, model, arm)
 
 
 def arms(recorded: pd.DataFrame) -> pd.DataFrame:
@@ -133,16 +111,16 @@ def arms(recorded: pd.DataFrame) -> pd.DataFrame:
     those of a run, beside others on the same machine: the median.
     """
     rows = []
-    for (data, model), setting in _opened(recorded):
+    for (data, model), setting in STUDY.opened(recorded):
         for name in ARMS:
             own = setting[setting.method == name]
             if not len(own):
                 continue
             values = {m: own[own.metric == m].value.astype(float) for m in SHOWN}
             accuracy, above = values["accuracy"], gap(setting, name, BASELINE)
-            tried = tuned.rates_tried(recorded, ARM, (data, model, name))
+            tried = STUDY.tried(recorded, (data, model, name))
             row = {"data": data, "model": model, "method": name, "n": len(accuracy)}
-            row |= {"lr": tuned.shown([own.lr.iloc[0]]), "grid": tuned.shown(tried)}
+            row |= {"lr": shown([own.lr.iloc[0]]), "grid": shown(tried)}
             row |= {"accuracy": accuracy.mean(), "sd": accuracy.std()}
             row |= {"above shallow, points (n)": "-" if name == BASELINE else str(above)}
             row |= {"diverged": int(values["diverged"].sum())}
@@ -150,35 +128,12 @@ def arms(recorded: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def contrast_gaps(recorded: pd.DataFrame) -> Named:
-    """Return the contrasts named before the runs, with Holm's p over those of a set."""
-    named = {f"{one} - {other}": (one, other) for one, other in CONTRASTS}
-    return {
-        (*setting, name): pair
-        for setting, own in _opened(recorded)
-        for name, pair in tuned.contrast_gaps(own, named).items()
-    }
-
-
-def contrasts(gaps: Named) -> pd.DataFrame:
-    """Return a row a contrast, see `studies.tuned.contrasts`."""
-    return tuned.contrasts(gaps, MARGIN)
-
-
 def draw_contrasts(gaps: Named) -> Figure:
-    """Draw the contrasts, see `studies.tuned.draw_contrasts`; the title has DTP's verdicts."""
+    """Draw the contrasts, see `studies.study.Study.draw`; the title has DTP's verdicts."""
     found: dict[str, list[str]] = {}
     for (*_, name), pair in gaps.items():
         one, other = name.split(" - ")
         if one == "dtp":
-            found.setdefault(verdict(*pair, MARGIN), []).append(label(other))
-    said = [f"{SAID[each]} {tuned.listed(others)}" for each, others in sorted(found.items())]
-    words = f"DTP {', '.join(said)}"
-    return tuned.draw_contrasts(gaps, MARGIN, words, say=label, colour=colour)
-
-
-def _opened(recorded: pd.DataFrame) -> Iterable[tuple[Any, pd.DataFrame]]:
-    """Return by (data, network) the rows of the seeds that count."""
-    if not len(recorded):
-        return ()
-    return recorded[recorded.seed != TUNING_SEED].groupby(SETTING, sort=False)
+            found.setdefault(STUDY.verdict(*pair), []).append(label(other))
+    said = [f"{SAID[each]} {listed(others)}" for each, others in sorted(found.items())]
+    return STUDY.draw(gaps, f"DTP {', '.join(said)}")

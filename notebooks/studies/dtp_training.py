@@ -24,7 +24,7 @@ from alkit.records import results
 from alkit.records.packed import pack
 from studies.dtp_presets import PRESETS
 from studies.feedback_alignment import RULES
-from studies.tuned import TUNING_SEED
+from studies.study import TUNING_SEED
 
 __all__ = ["VARIANTS", "Variant", "record", "trained"]
 

@@ -13,7 +13,7 @@ import pandas as pd
 
 from alkit.figures import viz
 from alkit.records import results
-from alkit.records.comparisons import Gap, verdict
+from alkit.records.comparisons import Gap
 from studies import (
     axis_tables,
     characters_study,
@@ -23,7 +23,7 @@ from studies import (
     elastic_study,
     ladder_tables,
 )
-from studies.tuned import TUNING_SEED, Named
+from studies.study import TUNING_SEED, Named
 
 __all__ = ["choices", "findings", "four", "openings"]
 
@@ -223,7 +223,7 @@ def _settings() -> Named:
 def _counted(gaps: Named, name: str) -> Counter[str]:
     """Return how often each verdict fell on a contrast."""
     own = [pair for key, pair in gaps.items() if key[2].endswith(name)]
-    return Counter(verdict(*pair, ladder_tables.MARGIN) for pair in own)
+    return Counter(ladder_tables.STUDY.verdict(*pair) for pair in own)
 
 
 def _race() -> tuple[pd.Series, pd.Series]:
@@ -341,15 +341,14 @@ def _target_words() -> list[str]:
     found = _targets()
     pairs = {"dtp - bp": "backprop", "dtp - dfa": viz.label("dfa")}
     return [
-        f"Accuracy minus {name}'s: {found[key][0]} points,"
-        f" {verdict(*found[key], dtp_tables.MARGIN)}"
+        f"Accuracy minus {name}'s: {found[key][0]} points, {dtp_tables.STUDY.verdict(*found[key])}"
         for key, name in pairs.items()
     ]
 
 
 def _beside(pair: tuple[Gap, float]) -> str:
     words = {"ahead": "is ahead of", "behind": "is behind", "equal": "equals"}
-    return f"{words.get(verdict(*pair, dtp_tables.MARGIN), 'cannot be told apart from')} backprop's"
+    return f"{words.get(dtp_tables.STUDY.verdict(*pair), 'cannot be told apart from')} backprop's"
 
 
 def _range(values: pd.Series) -> str:

@@ -30,7 +30,7 @@ from studies.families import FAMILIES
 from studies.ladder_arms import ARMS, build, head_parameters
 from studies.ladder_labels import replay, watch
 from studies.ladder_models import NearestCode
-from studies.tuned import TUNING_SEED
+from studies.study import TUNING_SEED
 
 __all__ = ["SPLIT_SEED", "TUNING_SEED", "Outcome", "exit_scores", "record", "run", "trained"]
 

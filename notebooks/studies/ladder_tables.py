@@ -3,17 +3,15 @@
 All are built from records, as `studies.ladder_study.record` writes them.
 """
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import pandas as pd
 from matplotlib.figure import Figure
 
 from alkit.figures import titles, viz
-from alkit.records.comparisons import Gap, mean_and_seeds
-from studies import tuned
+from alkit.records.comparisons import mean_and_seeds
 from studies.ladder_arms import ARMS
-from studies.tuned import TUNING_SEED, Named
+from studies.study import TUNING_SEED, Named, Study, shown
 
 __all__ = [
     "CONTRASTS",
@@ -72,17 +70,34 @@ HYPOTHESES = {
     ("told", "detached"): "H8 side information",
     ("told", "told_dealt"): "H8 side information",
 }
-SETTING = ["data", "model"]
-ARM = [*SETTING, "arm"]
 SHOWN = ("accuracy", "mean_of_exits", "diverged", "head_parameters", "train_s")
 
 
-def chosen_rates(recorded: pd.DataFrame) -> dict[tuple[str, str, str], float]:
-    """Return by (data, network, arm) the rate that is best on validation with the tuning seed.
+def say(arm: str) -> str:
+    """Return an arm's name for people: "frozen codes"."""
+    return SAID.get(arm, arm)
 
-    Of equal ones the smallest.
-    """
-    return tuned.chosen_rates(_named(recorded), ARM)
+
+def _label(arm: str) -> str:
+    """Name an arm as `alkit.records.packed.label` reads it from a row."""
+    return f"{ARMS[arm].method} {'' if arm == 'bp' else arm}".strip() if arm in ARMS else arm
+
+
+def _named(recorded: pd.DataFrame) -> pd.DataFrame:
+    """Return the records with arms by their names."""
+    return recorded.assign(arm=recorded.arm.map({arm.code: name for name, arm in ARMS.items()}))
+
+
+STUDY = Study(
+    contrasts=CONTRASTS,
+    margin=MARGIN,
+    variant="arm",
+    rows=_named,
+    label=_label,
+    say=say,
+    colour=lambda arm: viz.colour(viz.who(_label(arm))),
+)
+chosen_rates, edges, contrasts = STUDY.chosen_rates, STUDY.edges, STUDY.table
 
 
 def chosen_rate(recorded: pd.DataFrame, data: str, family: str, arm: str) -> float:
@@ -91,19 +106,7 @@ def chosen_rate(recorded: pd.DataFrame, data: str, family: str, arm: str) -> flo
     Raises:
         ValueError: none has been chosen yet; says what to run.
     """
-    arm = ARMS[arm].base or arm
-    rate = chosen_rates(recorded).get((data, family, arm))
-    if rate is None:
-        raise ValueError(
-            f"no rate has been chosen for {arm} of {family} on {data}: run the rates' sweep first,"
-            " recorded, or give lr"
-        )
-    return rate
-
-
-def edges(recorded: pd.DataFrame) -> pd.DataFrame:
-    """Return the arms whose best rate is the smallest or largest, see `studies.tuned.edges`."""
-    return tuned.edges(_named(recorded), ARM)
+    return STUDY.chosen_rate(recorded, data, family, ARMS[arm].base or arm)
 
 
 def best_local(recorded: pd.DataFrame, data: str, family: str) -> str | None:
@@ -111,7 +114,7 @@ def best_local(recorded: pd.DataFrame, data: str, family: str) -> str | None:
 
     Of equal ones the first by name.
     """
-    own = tuned.validated(_named(recorded), ARM)
+    own = STUDY.validated(recorded)
     own = own[(own.data == data) & (own.model == family)]
     rungs = [name for name, arm in ARMS.items() if arm.local and not arm.base]
     own = own[own.arm.isin(rungs)]
@@ -125,15 +128,15 @@ def accuracies(recorded: pd.DataFrame) -> pd.DataFrame:
     Test accuracies in percent over the seeds; n counts runs that did not diverge.
     """
     rows = []
-    for (data, family), setting in _opened(recorded):
+    for (data, family), setting in STUDY.opened(recorded):
         for name, arm in ARMS.items():
-            own = setting[setting.arm == arm.code]
+            own = setting[setting.arm == name]
             if not len(own):
                 continue
             values = {each: own[own.metric == each].value.astype(float) for each in SHOWN}
             last = values["accuracy"]
             row = {"data": data, "model": family, "arm": arm.code, "name": name, "n": len(last)}
-            row |= {"lr": tuned.shown([own.lr.iloc[0]]), "accuracy": last.mean(), "sd": last.std()}
+            row |= {"lr": shown([own.lr.iloc[0]]), "accuracy": last.mean(), "sd": last.std()}
             row |= {"mean_of_exits": values["mean_of_exits"].mean()}
             row |= {"diverged": int(values["diverged"].sum())}
             row |= {"head_parameters": int(values["head_parameters"].iloc[0])}
@@ -160,35 +163,23 @@ def by_arm(recorded: pd.DataFrame) -> pd.DataFrame:
         }
         tried = sorted(at.lr[at.seed == TUNING_SEED].unique())
         hours = at.value[at.metric == "train_s"].astype(float).sum() / 3600
-        rows.append(row | {"rates": tuned.shown(tried), "core-hours": f"{hours:.1f}"})
+        rows.append(row | {"rates": shown(tried), "core-hours": f"{hours:.1f}"})
     last = ["rates", "core-hours"]
     made = pd.DataFrame(rows).fillna("")
     return made[[*made.columns.drop(last), *last]]
 
 
-def contrast_gaps(
-    recorded: pd.DataFrame, pairs: Sequence[tuple[str, str]] = CONTRASTS
-) -> dict[tuple[str, str, str], tuple[Gap, float]]:
-    """Return contrasts, by default those named before the runs, by (data, network, contrast).
+def contrast_gaps(recorded: pd.DataFrame, pairs: Sequence[tuple[str, str]] = CONTRASTS) -> Named:
+    """Return contrasts, by default those named before the runs, see `studies.study.Study`.
 
-    Returns: the gap of the last exits' test accuracies, and its p by Holm's rule over the
-        contrasts of its set and network.
+    The local arm that is best is that of the setting, and by its own name.
     """
-    found = {}
-    for (data, family), own in _opened(recorded):
-        named = {}
-        for better, worse in pairs:
-            if better == BEST_LOCAL:
-                better = best_local(recorded, data, family) or better
-            named[f"{better} - {worse}"] = _label(better), _label(worse)
-        for name, pair in tuned.contrast_gaps(own, named).items():
-            found[data, family, name] = pair
+    found: Named = {}
+    for setting, own in recorded.groupby(list(STUDY.setting)) if len(recorded) else ():
+        best = best_local(recorded, *setting) or BEST_LOCAL
+        named = [(best if one == BEST_LOCAL else one, other) for one, other in pairs]
+        found = {**found, **STUDY.contrast_gaps(own, named)}
     return found
-
-
-def contrasts(gaps: Named) -> pd.DataFrame:
-    """Return a row a contrast, see `studies.tuned.contrasts`."""
-    return tuned.contrasts(gaps, MARGIN)
 
 
 def explored(recorded: pd.DataFrame) -> pd.DataFrame:
@@ -205,42 +196,13 @@ def explored(recorded: pd.DataFrame) -> pd.DataFrame:
 
 
 def draw_contrasts(gaps: Named) -> Figure:
-    """Draw the contrasts, see `studies.tuned.draw_contrasts`; the title counts the last one."""
+    """Draw the contrasts, see `studies.study.Study.draw`; the title counts the last one."""
     last = {key: pair for key, pair in gaps.items() if key[2].endswith(" - bp")}
-    held = tuned.points(last, MARGIN, "ahead", "equal")
-    decided = [*held, *tuned.points(last, MARGIN, "behind")]
+    held = STUDY.points(last, "ahead", "equal")
+    decided = [*held, *STUDY.points(last, "behind")]
     words = "A local rule against backprop: undecided in all {all} settings"
     if decided:
         words = "In {held} of {all} settings a local rule matches or beats backprop"
-    counted = {"all": titles.count(*decided, *tuned.points(last, MARGIN, "undecided"))}
+    counted = {"all": titles.count(*decided, *STUDY.points(last, "undecided"))}
     counted["held"] = titles.count(*held)
-    return tuned.draw_contrasts(gaps, MARGIN, words, say=say, colour=_colour, **counted)
-
-
-def _colour(arm: str) -> str:
-    return viz.colour(viz.who(_label(arm)))
-
-
-def say(arm: str) -> str:
-    """Return an arm's name for people: "frozen codes"."""
-    return SAID.get(arm, arm)
-
-
-def _opened(recorded: pd.DataFrame) -> Iterable[tuple[Any, pd.DataFrame]]:
-    """Return by (data, network), in their order, the rows of the seeds that count."""
-    if not len(recorded):
-        return ()
-    return recorded[recorded.seed != TUNING_SEED].groupby(SETTING)
-
-
-def _named(recorded: pd.DataFrame) -> pd.DataFrame:
-    """Return the records with arms by their names."""
-    if not len(recorded):
-        return recorded
-    names = {arm.code: name for name, arm in ARMS.items()}
-    return recorded.assign(arm=recorded.arm.map(names))
-
-
-def _label(arm: str) -> str:
-    """Name an arm as `alkit.records.packed.label` reads it from a row."""
-    return f"{ARMS[arm].method} {'' if arm == 'bp' else arm}".strip() if arm in ARMS else arm
+    return STUDY.draw(gaps, words, **counted)

@@ -7,17 +7,17 @@ import pandas as pd
 
 from alkit.records import results
 from studies import characters_study, delayed_study, dtp_tables, ladder_tables
-from studies.tuned import TUNING_SEED, shown
+from studies.study import TUNING_SEED, shown
 
 __all__ = ["contrasts", "hypotheses", "spent"]
 
-POINTS = {
+STUDIES = {
     ("06_label_ladder", "cpu"): ladder_tables,
     ("08_depth", "cpu"): ladder_tables,
     ("32_resnet_accuracy", "cpu"): delayed_study,
     ("52_training", "cifar"): dtp_tables,
+    ("36_language_model", "cpu"): characters_study,
 }
-CHARACTERS = ("36_language_model", "cpu")
 
 
 def contrasts() -> pd.DataFrame:
@@ -25,7 +25,14 @@ def contrasts() -> pd.DataFrame:
 
     The first interval is the paired t's over seeds; p is by Holm's rule over a notebook's setting.
     """
-    return pd.DataFrame([*_accuracies(), *_losses()])
+    rows = []
+    for (notebook, preset), tables in STUDIES.items():
+        recorded = results.load(notebook, preset)
+        rates = tables.chosen_rates(recorded)
+        for row in tables.contrasts(tables.contrast_gaps(recorded)).to_dict("records"):
+            own = {arm: rates[_key(rates, row, arm)] for arm in row["contrast"].split(" - ")}
+            rows.append(_row(notebook, row, own))
+    return pd.DataFrame(rows)
 
 
 def hypotheses() -> pd.DataFrame:
@@ -39,7 +46,6 @@ def hypotheses() -> pd.DataFrame:
         setting = row["data"], row["model"]
         pair = row["contrast"].split(" - ")
         rates = {arm: ladder_tables.chosen_rate(recorded, *setting, arm) for arm in pair}
-        row |= {"set": ", ".join(setting), "difference": f"{row['points (n)']} points"}
         rows.append({"hypothesis": row["hypothesis"]} | _row("06_label_ladder", row, rates))
     return pd.DataFrame(rows).drop(columns="notebook", errors="ignore")
 
@@ -51,7 +57,7 @@ def spent() -> pd.DataFrame:
     another run; empty where no record has them), processors.
     """
     rows = []
-    for notebook, preset in [*POINTS, CHARACTERS]:
+    for notebook, preset in STUDIES:
         recorded = results.load(notebook, preset)
         for (data, model), own in recorded.groupby(["data", "model"]):
             runs = own[own.metric == "diverged"]
@@ -69,39 +75,22 @@ def spent() -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _accuracies() -> list[dict[str, str]]:
-    rows = []
-    for (notebook, preset), tables in POINTS.items():
-        recorded = results.load(notebook, preset)
-        rates = tables.chosen_rates(recorded)
-        for row in tables.contrasts(tables.contrast_gaps(recorded)).to_dict("records"):
-            setting = row["data"], row["model"]
-            own = {arm: rate for (*where, arm), rate in rates.items() if tuple(where) == setting}
-            row |= {"set": ", ".join(setting), "difference": f"{row['points (n)']} points"}
-            rows.append(_row(notebook, row, own))
-    return rows
-
-
-def _losses() -> list[dict[str, str]]:
-    recorded = results.load(*CHARACTERS)
-    found = characters_study.contrasts(characters_study.contrast_gaps(recorded))
-    rates = characters_study.chosen_rates(recorded)
-    rows = []
-    for row in found.to_dict("records"):
-        row["set"] = f"wikitext, dropout {row['dropout']:g}, K = {row['modules']}"
-        row["difference"] = f"{row['nats']:+.3f} {row['paired t']} ({row['n']}) nats"
-        rows.append(_row(CHARACTERS[0], row, rates))
-    return rows
+def _key(rates: Mapping[Any, float], row: Mapping[Hashable, Any], arm: str) -> Any:
+    """Return how a study names the rate of a row's variant: by its setting, or for all of them."""
+    return arm if arm in rates else (row["data"], row["model"], arm)
 
 
 def _row(notebook: str, row: dict[Hashable, Any], rates: Mapping[str, float]) -> dict[str, str]:
     p = row["p, Holm"]
+    measure = "nats" if "nats (n)" in row else "points"
+    where = f"{row['data']}, {row['model']}" if "data" in row else ""
+    where = where or f"wikitext, dropout {row['dropout']:g}, K = {row['modules']:.0f}"
     return {
         "notebook": _link(notebook),
-        "set": row["set"],
+        "set": where,
         "contrast": row["contrast"],
         "rates": shown([rates[arm] for arm in row["contrast"].split(" - ")]),
-        "difference (n)": row["difference"],
+        "difference (n)": f"{row[f'{measure} (n)']} {measure}",
         "bootstrap": row["bootstrap"],
         "p, Holm": "" if pd.isna(p) else f"{p:.3f}" if p >= 0.001 else "< 0.001",
         "verdict": row["verdict"],

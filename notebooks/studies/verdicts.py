@@ -6,7 +6,7 @@ from alkit.data import paths
 from alkit.records import packed
 from alkit.records.comparisons import Gap, gap, mean_and_seeds
 
-__all__ = ["accuracy_table", "published", "verdict"]
+__all__ = ["accuracy_table", "agrees", "published"]
 
 
 def published(name: str) -> pd.DataFrame:
@@ -23,8 +23,8 @@ def published(name: str) -> pd.DataFrame:
     return pd.read_csv(path)
 
 
-def verdict(theirs: float, ours: Gap) -> str:
-    """Compare a published difference (BP - AL, points) with ours.
+def agrees(theirs: float, ours: Gap) -> str:
+    """Say whether a published difference (points, or its sign) and ours say the same.
 
     "yes": both say that the same method is ahead; "no": they say the opposite; "undecided": ours
     does not decide (see `alkit.records.comparisons.Gap.decided`).
@@ -59,7 +59,7 @@ def accuracy_table(
             row["BP - AL fixed codes, points (n)"] = str(lead)
             row["bootstrap"] = lead.bootstrap
             if {"bp", "al"} <= set(other.index):
-                row["same conclusion?"] = verdict(other.final["bp"] - other.final["al"], lead)
+                row["same conclusion?"] = agrees(other.final["bp"] - other.final["al"], lead)
         for method in other.index:
             numbers = other.final[method], other.final_sd[method], other.n[method]
             row[f"published {method.upper()}"] = mean_and_seeds(*numbers)

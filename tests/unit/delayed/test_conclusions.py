@@ -7,7 +7,7 @@ import torch
 
 from alkit.records.packed import pack
 from studies import conclusions
-from studies.tuned import TUNING_SEED
+from studies.study import TUNING_SEED
 
 SEEDS = range(5)
 

@@ -17,7 +17,7 @@ from studies import delayed_study as study
 from studies.delayed_rate import linear, multistep
 from studies.delayed_widget import ScheduleDashboard
 from studies.divergence import directions, diverged_at
-from studies.tuned import TUNING_SEED
+from studies.study import TUNING_SEED
 from tests.unit.delayed.nets import mlp, momentum, pipeline, vectors
 
 

@@ -45,7 +45,7 @@ def test_published_accuracies_are_those_of_the_recorded_runs():
 )
 def test_verdicts(theirs, low, high, seeds, said):
     found = Gap((low + high) / 2, low, high, low, high, seeds)
-    assert verdicts.verdict(theirs, found) == said
+    assert verdicts.agrees(theirs, found) == said
 
 
 def _recorded():

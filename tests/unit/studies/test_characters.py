@@ -15,7 +15,7 @@ from alkit.records import results
 from alkit.records.comparisons import gap_of_values
 from studies import characters
 from studies import characters_study as study
-from studies.tuned import TUNING_SEED
+from studies.study import TUNING_SEED
 
 TINY = characters.Sizes(layers=3, width=8, heads=2, context=6, dropout=0.2)
 TEXT = "abcab bca cab. " * 40
@@ -128,14 +128,16 @@ def _recorded(shifts, seeds=range(5), *, dropout=0.1, cut=5):
 def test_contrasts_find_what_was_put_in():
     shifts = {"seq": 0.0, "pipedream": 0.2, "2bw": 0.0, "fr": 0.2, "fr, new noise": 0.1}
     rows = _recorded(shifts)
-    table = study.contrasts(study.contrast_gaps(rows)).set_index("contrast")
+    gaps = study.contrast_gaps(rows)
+    table = study.contrasts(gaps).set_index("contrast")
     assert table.verdict.to_dict() == {
         "pipedream - seq": "worse",
         "2bw - seq": "equal",
         "fr - pipedream": "equal",
         "fr, new noise - fr": "better",
     }
-    assert table.nats["pipedream - seq"] == pytest.approx(0.2, abs=0.01)
+    assert gaps[0.1, 5, "pipedream - seq"][0].points == pytest.approx(0.2, abs=0.01)
+    assert table["nats (n)"]["pipedream - seq"].startswith("+0.")
     few = study.contrasts(study.contrast_gaps(rows[rows.seed < 4]))
     assert set(few.verdict) == {"undecided"}
     shown = study.losses(rows).set_index("method")

@@ -10,7 +10,7 @@ from alkit.records import results
 from alkit.records.packed import pack
 from studies import dtp_tables as tables
 from studies import dtp_training as training
-from studies.tuned import TUNING_SEED
+from studies.study import TUNING_SEED
 from tests.unit.dtp.helpers import made_set
 
 
@@ -111,7 +111,7 @@ def test_contrasts_named_beforehand(rows):
 
 def test_the_chosen_rate(rows):
     assert tables.chosen_rate(rows, "cifar10", "dtp") == 0.1
-    with pytest.raises(ValueError, match="no rate has been chosen for fa on cifar10: run"):
+    with pytest.raises(ValueError, match="no rate has been chosen for fa on cifar10, tiny: run"):
         tables.chosen_rate(rows, "cifar10", "fa")
     with pytest.raises(ValueError, match="no rate has been chosen"):
         tables.chosen_rate(pd.DataFrame(), "cifar10", "fa")

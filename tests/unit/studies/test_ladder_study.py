@@ -142,9 +142,9 @@ def test_rates_are_chosen_on_validation_and_edges_are_told():
     for equals in (one + other, other + one):  # in whatever order they ran
         assert ladder_tables.best_local(pd.DataFrame(equals), "d", "m") == "coupled"
     assert ladder_tables.chosen_rate(recorded, "d", "m", "linear") == 3e-3
-    with pytest.raises(ValueError, match="no rate has been chosen for coupled of"):
+    with pytest.raises(ValueError, match="no rate has been chosen for coupled on d, m"):
         ladder_tables.chosen_rate(recorded, "d", "m", "coupled_0")  # that of what it changes
-    with pytest.raises(ValueError, match="no rate has been chosen for dgl of m on d: run the"):
+    with pytest.raises(ValueError, match="no rate has been chosen for dgl on d, m: run the"):
         ladder_tables.chosen_rate(recorded, "d", "m", "dgl")
     assert ladder_tables.chosen_rates(pd.DataFrame()) == {}
 

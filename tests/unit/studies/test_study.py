@@ -1,17 +1,24 @@
 """Rates chosen on validation, their grids' edges, and named contrasts, from made records."""
 
+from dataclasses import replace
+
 import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
 import torch
 
 from alkit.records.packed import pack
-from studies import tuned
+from studies.study import TUNING_SEED, Study, listed
 
-ARM = ["data", "model", "method"]
+STUDY = Study(
+    contrasts=[("a", "b"), ("c", "b"), ("a", "x")],
+    margin=2.0,
+    say=str,
+    colour=lambda name: "0.5",
+)
 
 
-def row(method, metric, value, seed=tuned.TUNING_SEED, lr=0.1):
+def row(method, metric, value, seed=TUNING_SEED, lr=0.1):
     labels = {"data": "d", "model": "m", "method": method, "seed": seed, "n": 200}
     return labels | {"metric": metric, "value": value, "lr": lr}
 
@@ -38,38 +45,34 @@ def test_a_rate_beside_one_that_diverged_is_no_edge():
     rows += tried("c", {0.1: 50.0, 0.2: 50.0, 0.4: 40.0}) + tried("d", {0.1: None})
     rows += [row("a", "val_accuracy", 99.0, seed=0, lr=0.8)]  # a seed that counts tunes nothing
     recorded = pd.DataFrame(rows)
-    found = tuned.chosen_rates(recorded, ARM)
+    found = STUDY.chosen_rates(recorded)
     assert found == {("d", "m", "a"): 0.2, ("d", "m", "b"): 0.2, ("d", "m", "c"): 0.1}
-    edges = tuned.edges(recorded, ARM).set_index("method")
+    edges = STUDY.edges(recorded).set_index("method")
     assert list(edges.index) == ["b", "c"]
     assert edges.tried["c"] == "0.1, 0.2, 0.4"
-    assert tuned.chosen_rates(pd.DataFrame(), ARM) == {}
-    assert not len(tuned.edges(pd.DataFrame(), ARM))
+    assert STUDY.chosen_rates(pd.DataFrame()) == {}
+    assert not len(STUDY.edges(pd.DataFrame()))
 
 
 def test_contrasts_share_one_error_rate_and_one_margin():
     rows = opened("a", [180, 182, 181, 183, 180]) + opened("b", [160, 161, 162, 161, 160])
     rows += opened("c", [162, 162, 163, 163, 161])
-    pairs = {"a - b": ("a", "b"), "c - b": ("c", "b"), "a - x": ("a", "x")}
-    found = tuned.contrast_gaps(pd.DataFrame(rows), pairs)
-    gaps = {("d", "m", name): pair for name, pair in found.items()}
-    assert found["a - b"][1] == pytest.approx(3 * found["a - b"][0].p)
-    table = tuned.contrasts(gaps, 2.0).set_index("contrast")
+    found = STUDY.contrast_gaps(pd.DataFrame(rows))
+    first, *_ = found["d", "m", "a - b"]
+    assert found["d", "m", "a - b"][1] == pytest.approx(3 * first.p)  # a - x counts, too
+    table = STUDY.table(found).set_index("contrast")
     assert list(table.verdict) == ["ahead", "equal", "undecided"]
     assert list(table["p, within 2.0"] < 0.05) == [False, True, False]
-    assert tuned.points(gaps, 2.0, "ahead") == [found["a - b"][0].points]
-    looks = {"say": str, "colour": lambda name: "0.5"}
-    figure = tuned.draw_contrasts(gaps, 2.0, "One is {said}", said="ahead", **looks)
+    assert STUDY.points(found, "ahead") == [first.points]
+    figure = STUDY.draw(found, "One is {said}", said="ahead")
     assert figure.get_suptitle() == "One is ahead"
-    shown = figure.axes[0].get_yticklabels()
-    assert [each.get_text() for each in shown] == [
-        "a - b: ahead (5)",
-        "c - b: equal (5)",
-        "a - x: undecided (0)",
-    ]
+    shown = [each.get_text() for each in figure.axes[0].get_yticklabels()]
+    assert shown == ["a - b: ahead (5)", "c - b: equal (5)", "a - x: undecided (0)"]
     plt.close("all")
+    assert len(replace(STUDY, partial=True).contrast_gaps(pd.DataFrame(rows))) == 2
+    assert STUDY.contrast_gaps(pd.DataFrame()) == {}
 
 
 def test_a_list_is_read_as_a_sentence():
-    assert tuned.listed(["a"]) == "a"
-    assert tuned.listed(["a", "b", "c"]) == "a, b and c"
+    assert listed(["a"]) == "a"
+    assert listed(["a", "b", "c"]) == "a, b and c"
