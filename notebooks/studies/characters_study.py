@@ -252,7 +252,7 @@ STUDY = Study(
     measure="nats",
     digits=3,
     words={"ahead": "worse", "behind": "better"},
-    partial=True,
+    missing="counted",
 )
 chosen_rates, edges = STUDY.chosen_rates, STUDY.edges
 contrast_gaps, contrasts = STUDY.contrast_gaps, STUDY.table

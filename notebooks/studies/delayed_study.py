@@ -167,6 +167,6 @@ def at_chosen_rates(recorded: pd.DataFrame) -> pd.DataFrame:
 
 
 RATES = Study(contrasts=(), margin=MARGIN, by=ARM)
-STUDY = Study(contrasts=CONTRASTS, margin=MARGIN, rows=_by_setting, partial=True)
+STUDY = Study(contrasts=CONTRASTS, margin=MARGIN, rows=_by_setting, missing="left out")
 edges, chosen_rates = RATES.edges, STUDY.chosen_rates
 contrast_gaps, contrasts = STUDY.contrast_gaps, STUDY.table

@@ -70,6 +70,7 @@ HYPOTHESES = {
     ("told", "detached"): "H8 side information",
     ("told", "told_dealt"): "H8 side information",
 }
+SETTING = ["data", "model"]
 SHOWN = ("accuracy", "mean_of_exits", "diverged", "head_parameters", "train_s")
 
 
@@ -84,8 +85,9 @@ def _label(arm: str) -> str:
 
 
 def _named(recorded: pd.DataFrame) -> pd.DataFrame:
-    """Return the records with arms by their names."""
-    return recorded.assign(arm=recorded.arm.map({arm.code: name for name, arm in ARMS.items()}))
+    """Return the records with arms by their names, setting by setting."""
+    names = {arm.code: name for name, arm in ARMS.items()}
+    return recorded.assign(arm=recorded.arm.map(names)).sort_values(SETTING, kind="stable")
 
 
 STUDY = Study(
@@ -175,7 +177,7 @@ def contrast_gaps(recorded: pd.DataFrame, pairs: Sequence[tuple[str, str]] = CON
     The local arm that is best is that of the setting, and by its own name.
     """
     found: Named = {}
-    for setting, own in recorded.groupby(list(STUDY.setting)) if len(recorded) else ():
+    for setting, own in recorded.groupby(SETTING) if len(recorded) else ():
         best = best_local(recorded, *setting) or BEST_LOCAL
         named = [(best if one == BEST_LOCAL else one, other) for one, other in pairs]
         found = {**found, **STUDY.contrast_gaps(own, named)}

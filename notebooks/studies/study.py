@@ -9,7 +9,7 @@ All comes from records: of the seed that tunes `val_accuracy` (or what `validati
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import matplotlib.pyplot as plt
 import pandas as pd
@@ -48,7 +48,8 @@ class Study:
         unit: of the gaps, on axes; measure, digits: their word and decimals in tables.
         say, colour: of a variant, for people.
         words: other words for verdicts, as "worse" of a loss that is ahead.
-        partial: settings are to have runs of some contrasts only; the others are not shown there.
+        missing: what becomes of contrasts without runs in a setting: "shown"; "counted" by Holm's
+            rule, and not shown; or "left out", for they were not planned there.
     """
 
     contrasts: Sequence[tuple[str, str]]
@@ -66,7 +67,7 @@ class Study:
     say: Callable[[str], str] = viz.label
     colour: Callable[[str], str] = viz.colour
     words: Mapping[str, str] = field(default_factory=dict)
-    partial: bool = False
+    missing: Literal["shown", "counted", "left out"] = "shown"
 
     # ---- rates
 
@@ -128,14 +129,14 @@ class Study:
         """Yield by setting, in their order, the rows of the seeds that count."""
         if len(recorded):
             own = self.rows(recorded)
-            yield from own[own.seed != TUNING_SEED].groupby(list(self.setting))
+            yield from own[own.seed != TUNING_SEED].groupby(list(self.setting), sort=False)
 
     def contrast_gaps(
         self, recorded: pd.DataFrame, pairs: Sequence[tuple[str, str]] | None = None
     ) -> dict[tuple[Any, ...], Pair]:
         """Return the contrasts by setting and name, each with its p by Holm's rule.
 
-        The rule is over those of a setting; what has no runs yet counts.
+        The rule is over those of a setting.
 
         Args:
             pairs: other contrasts than those that were named before the runs.
@@ -146,9 +147,12 @@ class Study:
                 f"{one} - {other}": self.compare(own, self.label(one), self.label(other))
                 for one, other in pairs or self.contrasts
             }
+            ran = {name for name, each in gaps.items() if each.seeds or each.diverged}
+            if self.missing == "left out":
+                gaps = {name: gaps[name] for name in gaps if name in ran}
             adjusted = holm([each.p for each in gaps.values()])
             for (name, each), p in zip(gaps.items(), adjusted, strict=True):
-                if each.seeds or each.diverged or not self.partial:
+                if name in ran or self.missing == "shown":
                     found[*setting, name] = each, p
         return found
 

@@ -69,7 +69,13 @@ def test_contrasts_share_one_error_rate_and_one_margin():
     shown = [each.get_text() for each in figure.axes[0].get_yticklabels()]
     assert shown == ["a - b: ahead (5)", "c - b: equal (5)", "a - x: undecided (0)"]
     plt.close("all")
-    assert len(replace(STUDY, partial=True).contrast_gaps(pd.DataFrame(rows))) == 2
+    counted, left = (
+        replace(STUDY, missing=each).contrast_gaps(pd.DataFrame(rows))
+        for each in ("counted", "left out")
+    )
+    assert [key[2] for key in counted] == [key[2] for key in left] == ["a - b", "c - b"]
+    assert counted["d", "m", "a - b"][1] == pytest.approx(3 * first.p)
+    assert left["d", "m", "a - b"][1] == pytest.approx(2 * first.p)
     assert STUDY.contrast_gaps(pd.DataFrame()) == {}
 
 
