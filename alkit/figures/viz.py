@@ -322,7 +322,7 @@ def learning_curves(
     """Draw validation accuracy over the epochs: one line per label, a band from lowest to highest.
 
     Args:
-        curves: rows of `studies.family_study.curves`: label ("bp", ...), epoch, val_acc.
+        curves: rows of `studies.al.family_study.curves`: label ("bp", ...), epoch, val_acc.
         chance: accuracy of guessing, drawn as a thin line.
     """
     if ax is None:

@@ -11,7 +11,7 @@ import alkit
 from alkit.engine import loss_log
 from alkit.models.bert import BertSizes, bert_for_classes
 from alkit.models.vit import ViTSizes, vit
-from studies import families
+from studies.al import families
 from tests.helpers import dense_model, made_batches
 from tests.sim.device import operators, start
 from tests.unit.al.test_families import _images, _sizes, _texts

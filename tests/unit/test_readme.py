@@ -7,7 +7,7 @@ import torch
 
 from alkit.data.paths import root
 from alkit.records.contents import course
-from studies import findings, publish
+from studies.common import findings, page_tables
 
 LINES, BYTES, PYTHON_BY, WORDS_BEFORE = 200, 14_000, 45, 130
 
@@ -36,7 +36,7 @@ def test_it_is_short_and_python_comes_early():
 def test_its_numbers_are_the_records():
     lines = "\n".join(f"- {each}" for each in findings.findings())
     assert section("findings") == section("findings", "RESULTS.md") == lines, "run make results"
-    assert section("choices") == publish.markdown(findings.choices())
+    assert section("choices") == page_tables.markdown(findings.choices())
     assert section("four") == findings.four()
     assert section("course") == course()
 

@@ -16,7 +16,8 @@ from matplotlib.figure import Figure
 
 from alkit.figures import viz
 from alkit.records import results
-from studies import axis, axis_tables
+from studies.all_methods import runs
+from studies.all_methods import tables as axis_tables
 from studies.gallery import al, delayed, elastic, front, split, targets
 
 __all__ = ["FIGURES", "PAGES", "Entry", "alternative", "draw", "draw_all", "finding", "findings"]
@@ -43,7 +44,7 @@ class Entry:
 
 def _all_methods(rows: pd.DataFrame) -> Figure:
     """Draw three batches on four workers, one chart per method, on one axis of time."""
-    return axis_tables.picture(list(axis.ROWS))
+    return axis_tables.picture(list(runs.ROWS))
 
 
 def _trade(rows: pd.DataFrame) -> Figure | None:

@@ -10,8 +10,10 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
 from alkit.figures import titles, viz
-from studies import bench, depth_figures, ladder_tables
-from studies import family_study as study
+from studies.al import family_study as study
+from studies.common import timing
+from studies.ladder import depth_figures
+from studies.ladder import tables as ladder_tables
 
 __all__ = [
     "ablation",
@@ -90,7 +92,7 @@ def _arrow(
 
 def throughput(rows: pd.DataFrame) -> Figure:
     """Draw the speed of all modes and rivals, with the slowest and fastest round."""
-    rates = bench.recorded_rates(rows[rows.metric == "samples_s"]).set_index("label", drop=False)
+    rates = timing.recorded_rates(rows[rows.metric == "samples_s"]).set_index("label", drop=False)
     fig, ax = _rates(rates)
     gain = titles.value(rates.speedup["al_pipeline"])
     titles.title(ax, "Two workers make the AL pipeline {gain:.2f} times as fast as AL", gain=gain)
@@ -115,7 +117,7 @@ def _rates(rates: pd.DataFrame) -> tuple[Figure, Axes]:
 def race(rows: pd.DataFrame) -> Figure:
     """Draw the speed of every contender on the Transformer, with slowest and fastest round."""
     own = rows[(rows.metric == "samples_s") & (rows.model == "transformer")]
-    rates = bench.recorded_rates(own).set_index("label", drop=False)
+    rates = timing.recorded_rates(own).set_index("label", drop=False)
     rates = rates[~rates.method.isin(["clock", "ideal"])]
     fig, ax = _rates(rates)
     pipe, plain = rates.loc["al_pipeline, free"], rates.loc["al, 2 threads"]

@@ -9,10 +9,8 @@ from alkit.delayed.schedules import schedule_for
 from alkit.figures import titles, viz
 from alkit.schedule.clock import simulate
 from alkit.schedule.task import Task
-from studies import (
-    characters_study,
-    delayed_study,
-)
+from studies.delayed import accuracy_study as delayed_study
+from studies.delayed import characters_study
 
 __all__ = ["bert", "characters", "cuts", "directions", "resnet", "schedules", "times"]
 

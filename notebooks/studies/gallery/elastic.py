@@ -7,10 +7,8 @@ from matplotlib.figure import Figure
 
 from alkit.figures import titles, viz
 from alkit.records.comparisons import of_seeds
-from studies import (
-    elastic_memory,
-    elastic_study,
-)
+from studies.elastic import ablation as elastic_study
+from studies.elastic import memory as elastic_memory
 
 __all__ = ["cache", "elastic_speed", "freezing", "memory", "pretraining", "switches"]
 

@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from alkit.figures import titles, viz
-from studies import axis_tables
+from studies.all_methods import tables as axis_tables
 
 __all__ = ["front"]
 

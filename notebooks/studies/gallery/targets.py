@@ -5,10 +5,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from alkit.figures import titles, viz
-from studies import (
-    dtp_tables,
-)
-from studies.verdicts import published
+from studies.common.published import published
+from studies.dtp import tables as dtp_tables
 
 __all__ = ["dtp_accuracy", "dtp_angles", "dtp_speed", "inverse", "matching"]
 

@@ -7,7 +7,7 @@ from alkit import fit, to_al
 from alkit.al import exits
 from alkit.data import datasets
 from alkit.models.convnet import convnet
-from studies.dashboards import ExitDashboard
+from studies.common.dashboards import ExitDashboard
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from alkit.models.lstm import final_states, lstm_al
 from alkit.models.resnet import resnet18_al
 from alkit.models.transformer import sinusoids, transformer
 from alkit.models.vgg import vgg_al
-from studies import families
+from studies.al import families
 from tests.unit.al.helpers import texts
 
 TEXT_SIZES = {

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from alkit import to_al
 from alkit.al.recipes import find_recipe
 from alkit.models.convnet import convnet
-from studies import label_training as labels
+from studies.al import label_training as labels
 from tests.helpers import differences
 
 ORIGINAL = find_recipe("original", "images")

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from alkit.models.transformer import LegacyEncoderBlock, transformer
-from studies import families
+from studies.al import families
 from tests.unit.al.helpers import texts
 
 CLASSES, WIDTH, HEADS, FFN, HIDDEN, CODE, RATE = 3, 12, 3, 10, 7, 128, 2.5e-4

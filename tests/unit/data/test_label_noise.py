@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from alkit.data import datasets
-from studies.label_noise import with_label_noise
+from studies.al.label_noise import with_label_noise
 
 
 @pytest.mark.parametrize("share", [0.5, 1.0])

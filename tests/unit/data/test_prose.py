@@ -5,7 +5,7 @@ import torch
 
 from alkit.data.prose import load_prose, read_text
 from alkit.data.wordpiece import CLS, MASK, SEP, SPECIAL, load_wordpiece, wordpiece
-from studies.masking import MaskedPairs
+from studies.elastic.masking import MaskedPairs
 
 TOKENS = 24
 

@@ -5,7 +5,7 @@ import torch
 
 from alkit.delayed import Pipeline, train_epoch
 from alkit.models.bert import BertSizes, bert, initial_std, pretraining_loss
-from studies.bert_weights import load_bert
+from studies.elastic.bert_weights import load_bert
 
 TINY = BertSizes(3, 16, 4, 32, 50, 12, dropout=0.0)
 

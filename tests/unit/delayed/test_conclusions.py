@@ -6,8 +6,8 @@ import pandas as pd
 import torch
 
 from alkit.records.packed import pack
-from studies import conclusions
-from studies.study import TUNING_SEED
+from studies.common.study import TUNING_SEED
+from studies.delayed import conclusions
 
 SEEDS = range(5)
 

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from alkit.delayed import METHODS, Pipeline, train_epoch
-from studies.recursion import recursion
+from studies.delayed.recursion import recursion
 from tests.unit.delayed.nets import (
     bits,
     equal,

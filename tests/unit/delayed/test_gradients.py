@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from alkit.delayed import METHODS, Pipeline, train_epoch
-from studies.recursion import recursion
+from studies.delayed.recursion import recursion
 from tests.unit.delayed.nets import (
     CLASSES,
     WIDTH,

@@ -8,8 +8,8 @@ from alkit.al.backprop import BPModel
 from alkit.delayed import Pipeline, even_cuts, train_epoch
 from alkit.engine.ledger import Ledger
 from alkit.models.resnet_cifar import resnet_cifar
-from studies.al_profile import profile
-from studies.delayed_memory import memory
+from studies.al.profile import profile
+from studies.delayed.memory import memory
 
 MIB = 2**20
 

@@ -7,9 +7,9 @@ import pytest
 
 from alkit.delayed import METHODS, even_cuts
 from alkit.schedule.costs import BlockCost
-from studies.delayed_memory import memory
-from studies.delayed_times import cycle_s
-from studies.planner import (
+from studies.delayed.closed_times import cycle_s
+from studies.delayed.memory import memory
+from studies.delayed.planner import (
     Replicated,
     best_cuts,
     brute_force,

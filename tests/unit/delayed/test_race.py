@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from studies import race
-from studies.contenders import costs_on_ranks
-from studies.stacks import Stack
+from studies.common.contenders import costs_on_ranks
+from studies.common.stacks import Stack
+from studies.delayed import times_on_ranks
 
 SMALL = Stack(kind="resnet20", layers=10, width=2, texts=4, batches=12)
 SECONDS = {
@@ -26,37 +26,40 @@ SECONDS = {
 )
 def test_tasks_slow_down_beside_each_other(method, alone, slowed):
     for slowdown, seconds in ((1.0, alone), (1.5, slowed)):
-        costs = race.Costs(SECONDS, slowdown)
-        spans = [race.predicted(method, costs, count).span_s for count in (20, 30)]
+        costs = times_on_ranks.Costs(SECONDS, slowdown)
+        spans = [times_on_ranks.predicted(method, costs, count).span_s for count in (20, 30)]
         assert (spans[1] - spans[0]) / 10 == pytest.approx(seconds)
 
 
 def test_the_bound():
-    assert race.Costs(SECONDS, 1.0).bound == 2.0
+    assert times_on_ranks.Costs(SECONDS, 1.0).bound == 2.0
     uneven = {**SECONDS, ("backward", 0): 5.0}
-    assert race.Costs(uneven, 1.2).bound == pytest.approx(9 / 6)
+    assert times_on_ranks.Costs(uneven, 1.2).bound == pytest.approx(9 / 6)
 
 
 def test_costs_of_two_runs():
-    alone, beside = (race.predicted(m, race.Costs(SECONDS, 1.5), 20) for m in ("seq", "pipedream"))
-    costs = race.costs_of(alone, beside)
+    alone, beside = (
+        times_on_ranks.predicted(m, times_on_ranks.Costs(SECONDS, 1.5), 20)
+        for m in ("seq", "pipedream")
+    )
+    costs = times_on_ranks.costs_of(alone, beside)
     assert costs.seconds == pytest.approx(SECONDS)
     assert costs.slowdown == pytest.approx(1.5)
 
 
 def test_contenders(monkeypatch):
-    monkeypatch.setattr(race, "fastest_micro", lambda *given: 2)
-    made = race.contenders(SMALL, ["seq", "pipedream"], [5])
+    monkeypatch.setattr(times_on_ranks, "fastest_micro", lambda *given: 2)
+    made = times_on_ranks.contenders(SMALL, ["seq", "pipedream"], [5])
     assert list(made) == ["seq", "pipedream", "1f1b"]
     assert made["1f1b"].keywords["micro"] == 2
 
 
 def test_costs_are_measured():
-    records = [race.on_ranks(SMALL, method, [5]) for method in ("seq", "pipedream")]
+    records = [times_on_ranks.on_ranks(SMALL, method, [5]) for method in ("seq", "pipedream")]
     assert torch.isfinite(records[1].losses).all()
     assert records[1].timeline.resources == ("worker 0", "worker 1")
     assert records[1].pipeline is None
-    costs = race.costs_of(*(record.timeline for record in records))
+    costs = times_on_ranks.costs_of(*(record.timeline for record in records))
     assert len(costs.seconds) == 6
     assert costs.slowdown >= 1
     assert 0 < costs.bound <= 2

@@ -8,8 +8,8 @@ from alkit.delayed import METHODS, schedule_for
 from alkit.schedule.clock import simulate
 from alkit.schedule.task import Task
 from alkit.schedule.validate import validate
-from studies.delayed_tables import by_iteration, by_slot, cells, staleness
-from studies.delayed_times import cycle_s, durations, makespan_s
+from studies.delayed.closed_times import cycle_s, durations, makespan_s
+from studies.delayed.tables import by_iteration, by_slot, cells, staleness
 
 CLOSED = [name for name, method in METHODS.items() if not method.accumulates]
 

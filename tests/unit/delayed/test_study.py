@@ -13,11 +13,11 @@ from alkit.data import datasets
 from alkit.delayed import Pipeline, even_cuts
 from alkit.models.resnet_cifar import resnet_cifar
 from alkit.records import results
-from studies import delayed_study as study
-from studies.delayed_rate import linear, multistep
-from studies.delayed_widget import ScheduleDashboard
-from studies.divergence import directions, diverged_at
-from studies.study import TUNING_SEED
+from studies.common.study import TUNING_SEED
+from studies.delayed import accuracy_study as study
+from studies.delayed.divergence import directions, diverged_at
+from studies.delayed.rates import linear, multistep
+from studies.delayed.schedule_widget import ScheduleDashboard
 from tests.unit.delayed.nets import mlp, momentum, pipeline, vectors
 
 

@@ -15,7 +15,7 @@ from alkit.engine.ledger import Ledger
 from alkit.models.bert import BertSizes, bert
 from alkit.models.lstm import BiLSTM
 from alkit.models.resnet_cifar import resnet_cifar
-from studies.delayed_times import cycle_s, makespan_s
+from studies.delayed.closed_times import cycle_s, makespan_s
 from tests.unit.delayed.nets import mlp, momentum, pipeline, same, trained, vectors
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from studies import dtp_training
-from studies.dtp_presets import PRESETS
+from studies.dtp import runs as dtp_training
+from studies.dtp.presets import PRESETS
 
 
 @pytest.mark.soak

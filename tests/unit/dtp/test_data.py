@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from studies.dtp_data import NORMALISATIONS, pictures
-from studies.dtp_presets import PRESETS
+from studies.dtp.data import NORMALISATIONS, pictures
+from studies.dtp.presets import PRESETS
 
 
 def test_digits_of_any_side_and_the_original_protocol_without_a_validation_part():

@@ -14,8 +14,8 @@ from alkit.dtp.invertible import Activation, AvgPool, Conv, Dense, MaxPool, Resh
 from alkit.dtp.optimizers import rate
 from alkit.dtp.residual import Residual
 from alkit.dtp.settings import aligned
-from studies.dtp_one_batch import feedback_rates, weight_symmetry
-from studies.dtp_presets import PRESETS
+from studies.dtp.one_batch import feedback_rates, weight_symmetry
+from studies.dtp.presets import PRESETS
 from tests.unit.dtp.helpers import made_set
 
 NAMES = ["conv_1", "conv_2", "fc_3"]

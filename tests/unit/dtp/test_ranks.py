@@ -16,7 +16,7 @@ from alkit.dtp.settings import Settings
 from alkit.engine import checkpoint
 from alkit.engine.group import Group, RanksDiffer
 from alkit.engine.launch import RankFailed, launch
-from studies import dtp_speed
+from studies.dtp import speed as dtp_speed
 from tests.unit.dtp.helpers import made_set
 
 SETTINGS = Settings(

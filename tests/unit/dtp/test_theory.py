@@ -14,7 +14,7 @@ from alkit.dtp.networks import network
 from alkit.dtp.noise import Noise, draw, noise_for
 from alkit.dtp.settings import Settings
 from alkit.dtp.targets import output_target, targets
-from studies.dtp_one_batch import best_multiple
+from studies.dtp.one_batch import best_multiple
 from tests.unit.dtp.helpers import batch, exact_net, linear_block
 
 

@@ -11,7 +11,7 @@ from alkit.elastic.freeze import cap
 from alkit.elastic.layout import Layout, Planner, Switches
 from alkit.schedule.clock import simulate
 from alkit.schedule.flushed import gpipe
-from studies.costmodel import Constants, Observed, calibrate, epoch_plans, event_s, step_s
+from studies.elastic.cost_model import Constants, Observed, calibrate, epoch_plans, event_s, step_s
 from tests.unit.elastic.test_balance import vit_sizes
 
 LAYER = 7.087872  # millions of parameters

@@ -13,9 +13,9 @@ from alkit.elastic.memory import Reckoner, under_way
 from alkit.elastic.optim import Optimizer
 from alkit.elastic.sync import is_dropped, keep, lent
 from alkit.records import results
-from studies import elastic_memory as study
-from studies.elastic_rivals import rival
-from studies.elastic_tasks import Task
+from studies.elastic import memory as study
+from studies.elastic.rivals import rival
+from studies.elastic.tasks import Task
 from tests.unit.elastic.helpers import TASKS, close, images, make_vit, plain, train
 
 PARTS = ["weights", "frozen", "gradients", "moments", "activations", "message", "total"]

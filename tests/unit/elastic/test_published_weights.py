@@ -5,7 +5,7 @@ import torch
 
 from alkit.models.bert import BertSizes, bert, bert_for_classes
 from alkit.models.vit import PUBLISHED, ViTSizes, load_torchvision, vit
-from studies.bert_weights import load_bert
+from studies.elastic.bert_weights import load_bert
 
 SIZES = BertSizes(2, 16, 4, 32, 50, 12, dropout=0.0)
 

@@ -10,7 +10,15 @@ from alkit.data.wordpiece import wordpiece
 from alkit.elastic import bert_reader
 from alkit.elastic.optim import Recipe
 from alkit.models.bert import BertSizes
-from studies.qa import Question, answers, exact_match_and_f1, examples, made_up, read_squad, windows
+from studies.elastic.questions import (
+    Question,
+    answers,
+    exact_match_and_f1,
+    examples,
+    made_up,
+    read_squad,
+    windows,
+)
 from tests.unit.elastic.helpers import train
 
 

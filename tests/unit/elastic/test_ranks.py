@@ -10,7 +10,7 @@ import torch
 
 from alkit import launch
 from alkit.engine.launch import RankFailed
-from studies.elastic_rivals import RIVALS, rival
+from studies.elastic.rivals import RIVALS, rival
 from tests.unit.elastic.helpers import TASKS, Found, close, images, make_vit, plain, same, train
 
 

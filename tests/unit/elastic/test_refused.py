@@ -12,10 +12,10 @@ from alkit.elastic.freeze import policy
 from alkit.elastic.layout import Planner
 from alkit.engine.launch import RankFailed
 from alkit.models.vit import ViTSizes, vit
-from studies import elastic_study as study
-from studies.elastic_rivals import rival
-from studies.elastic_tasks import load_task
-from studies.pretrain import corpus
+from studies.elastic import ablation as study
+from studies.elastic.pretrain import corpus
+from studies.elastic.rivals import rival
+from studies.elastic.tasks import load_task
 from tests.unit.elastic.helpers import SETTINGS, images, make_vit, train
 
 

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from alkit.engine.ledger import Ledger
-from studies import elastic_study as study
-from studies import lora
-from studies.elastic_rivals import WithLoss
-from studies.elastic_tasks import Task
+from studies.elastic import ablation as study
+from studies.elastic import lora
+from studies.elastic.rivals import WithLoss
+from studies.elastic.tasks import Task
 from tests.unit.elastic.helpers import LAYERS, TASKS, Found, close, images, make_vit, plain, same
 
 

@@ -7,11 +7,11 @@ import torch
 
 from alkit.data.wordpiece import CLS, SEP, wordpiece
 from alkit.elastic import Examples, Recipe, Settings
-from studies import elastic_study as study
-from studies.elastic_tasks import load_task
-from studies.masking import IGNORED
-from studies.pretrain import corpus, masked_examples, masked_words
-from studies.pretrained import begin, save_body
+from studies.elastic import ablation as study
+from studies.elastic.masking import IGNORED
+from studies.elastic.pretrain import corpus, masked_examples, masked_words
+from studies.elastic.pretrained import begin, save_body
+from studies.elastic.tasks import load_task
 from tests.unit.elastic.helpers import make_vit, train
 
 

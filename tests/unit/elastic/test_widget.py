@@ -6,8 +6,8 @@ import pytest
 
 from alkit.elastic.freeze import policy
 from alkit.elastic.layout import Switches
-from studies.elastic_widget import ElasticDashboard
-from studies.whatif import fitted, what_if
+from studies.elastic.layout_widget import ElasticDashboard
+from studies.elastic.other_machines import fitted, what_if
 
 
 def test_the_dashboard_follows_its_controls():

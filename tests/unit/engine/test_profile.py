@@ -13,8 +13,8 @@ from alkit.schedule.clock import simulate
 from alkit.schedule.costs import BlockCost, durations
 from alkit.schedule.task import al, block_by_block
 from alkit.schedule.validate import validate
-from studies.al_profile import profile
-from studies.stacks import Stack
+from studies.al.profile import profile
+from studies.common.stacks import Stack
 from tests.helpers import Clock
 
 CLOCK, WARMUP = Clock(), 2

@@ -21,16 +21,16 @@ from alkit.data.text import Vocabulary
 from alkit.split.planner import Workload
 from alkit.split.profile import Machine, Unit
 from alkit.split.times import Line
-from studies import delayed_widget
-from studies.dashboards import Dashboard, ExitDashboard, SampleExits, ScheduleDashboard
-from studies.dtp_widget import InverseDashboard
-from studies.elastic_widget import ElasticDashboard
-from studies.free_workers import CostDashboard
-from studies.label_training import Variant
-from studies.labels_widget import LabelPlateau
-from studies.ladder_widget import CodeAngles
-from studies.placement_widget import PlacementDashboard
-from studies.split_widget import LaneDashboard
+from studies.al.free_workers import CostDashboard
+from studies.al.label_training import Variant
+from studies.al.labels_widget import LabelPlateau
+from studies.al.placement_widget import PlacementDashboard
+from studies.common.dashboards import Dashboard, ExitDashboard, SampleExits, ScheduleDashboard
+from studies.delayed import schedule_widget as delayed_widget
+from studies.dtp.inverse_widget import InverseDashboard
+from studies.elastic.layout_widget import ElasticDashboard
+from studies.ladder.codes_widget import CodeAngles
+from studies.split.lanes_widget import LaneDashboard
 from tests import dashboards
 
 VIEW = "application/vnd.jupyter.widget-view+json"

@@ -12,8 +12,8 @@ from alkit.data import datasets
 from alkit.figures import viz
 from alkit.schedule.clock import simulate
 from alkit.schedule.task import al_pipeline
-from studies.dashboards import ScheduleDashboard
-from studies.preview import preview
+from studies.common.dashboards import ScheduleDashboard
+from studies.common.preview import preview
 
 
 @pytest.fixture(autouse=True)

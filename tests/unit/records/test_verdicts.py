@@ -7,29 +7,29 @@ import torch
 from alkit.records import packed
 from alkit.records.comparisons import Gap
 from alkit.records.results import Run
-from studies import verdicts
+from studies.common import published
 
 ROWS = {"al_accuracy": 16, "al_curves": 60, "al_time": 16, "al_ablation": 10, "al_scale": 116}
 
 
 @pytest.mark.parametrize("name", ROWS)
 def test_published_tables(name):
-    table = verdicts.published(name)
+    table = published.published(name)
     assert len(table) == ROWS[name]
     assert table.source.notna().all()
 
 
 def test_published_accuracies_are_those_of_the_recorded_runs():
-    table = verdicts.published("al_accuracy").set_index(["data", "model", "method"])
+    table = published.published("al_accuracy").set_index(["data", "model", "method"])
     assert table.final["tiny_imagenet", "resnet", "al"] == 42.00
     assert table.final_sd["imdb", "lstm", "bp"] == 0.38
     assert set(table.n) == {10}
-    scale = verdicts.published("al_scale")
+    scale = published.published("al_scale")
     peak = scale[(scale.gpus == 4) & (scale.layers == 4) & (scale.placement == "round_robin")]
     seconds = peak.set_index("method").seconds_an_epoch
     assert seconds["bp"] / seconds["al_fm"] == pytest.approx(2.087, abs=5e-4)
     with pytest.raises(FileNotFoundError, match="al_accuracy"):  # those that there are
-        verdicts.published("nothing")
+        published.published("nothing")
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_published_accuracies_are_those_of_the_recorded_runs():
 )
 def test_verdicts(theirs, low, high, seeds, said):
     found = Gap((low + high) / 2, low, high, low, high, seeds)
-    assert verdicts.agrees(theirs, found) == said
+    assert published.agrees(theirs, found) == said
 
 
 def _recorded():
@@ -62,7 +62,7 @@ def _recorded():
 
 
 def test_the_table_of_accuracies():
-    table = verdicts.accuracy_table(_recorded(), verdicts.published("al_accuracy"))
+    table = published.accuracy_table(_recorded(), published.published("al_accuracy"))
     row = table.iloc[0]
     assert row["BP"] == "50.50 ± 0.71 (2)"
     assert row["AL, fixed codes"] == "80.50 ± 0.71 (2)"
@@ -74,7 +74,7 @@ def test_the_table_of_accuracies():
     assert row["published AL"] == "91.40 ± 0.25 (10)"
     rows = _recorded()
     rows = rows[(rows.method == "bp") == (rows.seed == 0)]
-    row = verdicts.accuracy_table(rows, verdicts.published("al_accuracy")).iloc[0]
+    row = published.accuracy_table(rows, published.published("al_accuracy")).iloc[0]
     assert row["BP"] == "50.00 (1)"
     assert row["AL, fixed codes"] == "81.00 (1)"
     assert row.get("same conclusion?", "") == ""

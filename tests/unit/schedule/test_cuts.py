@@ -7,7 +7,7 @@ import pytest
 
 from alkit.schedule.costs import BlockCost
 from alkit.schedule.cuts import balanced_cuts
-from studies.straight_cuts import ADAM, straight_cuts
+from studies.delayed.straight_cuts import ADAM, straight_cuts
 
 
 def _worst(costs, cuts):

@@ -6,9 +6,9 @@ import pytest
 
 from alkit.schedule.clock import simulate
 from alkit.schedule.task import al, al_fm, al_pipeline, block_by_block
-from studies import placement
-from studies.one_process import ALL_KINDS, Sharing, by_device, one_process
-from studies.placement import best, contiguous, round_robin
+from studies.al import placement
+from studies.al.one_process import ALL_KINDS, Sharing, by_device, one_process
+from studies.al.placement import best, contiguous, round_robin
 
 SECONDS = {"forward": 1.0, "backward": 3.0, "update": 2.0}
 

@@ -25,8 +25,8 @@ from alkit.schedule.task import (
 )
 from alkit.schedule.urgency import WorkLeft
 from alkit.schedule.validate import validate
-from studies.one_process import one_process
-from studies.placement import round_robin
+from studies.al.one_process import one_process
+from studies.al.placement import round_robin
 
 ALL = [
     bp(),

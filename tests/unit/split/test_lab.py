@@ -3,8 +3,8 @@
 import pytest
 
 from alkit.split.schedule import LANES
-from studies import lab
-from studies.split_links import Links, LinksUnavailable
+from studies.split import programs
+from studies.split.links import Links, LinksUnavailable
 
 
 def test_a_run(tmp_path):
@@ -16,7 +16,7 @@ def test_a_run(tmp_path):
         "cut": 2,
         "micro": 2,
     }
-    found = lab.run(config, tmp_path)
+    found = programs.run(config, tmp_path)
     assert len(found.iterations_s) == 2
     assert found.iteration_s > 0
     assert found.timeline.resources == tuple(f"{lane} 0" for lane in LANES)
@@ -29,7 +29,7 @@ def test_a_run(tmp_path):
 
 def test_a_failed_run_says_why(tmp_path):
     with pytest.raises(RuntimeError, match="give VGG5"):
-        lab.run({"model": "VGG7"}, tmp_path)
+        programs.run({"model": "VGG7"}, tmp_path)
 
 
 def test_final_weights_arrive_over_a_slow_link(tmp_path):
@@ -48,5 +48,5 @@ def test_final_weights_arrive_over_a_slow_link(tmp_path):
         "test": False,
     }
     with links:
-        found = lab.run(config, tmp_path / "run", links, limit_s=100)
+        found = programs.run(config, tmp_path / "run", links, limit_s=100)
     assert len(found.table)

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from studies.split_links import SERVER_ADDRESS, Links, LinksUnavailable
+from studies.split.links import SERVER_ADDRESS, Links, LinksUnavailable
 
 SERVER = """
 import socket

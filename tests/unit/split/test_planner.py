@@ -10,7 +10,7 @@ from alkit.split.planner import Workload, best, candidates, moved, times_at
 from alkit.split.profile import Link, Machine, Unit, measure
 from alkit.split.schedule import split_sizes
 from alkit.split.times import Line, iteration_s
-from studies.split_published import published
+from studies.split.published_planner import published
 
 
 def unit(forward, backward, out, *, saved=0.0, weights=0) -> Unit:

@@ -19,7 +19,7 @@ from alkit.records.cli import main
 from alkit.split import data, program
 from alkit.split.certs import make
 from alkit.split.config import ConfigError, read
-from studies.split_links import SERVER_ADDRESS
+from studies.split.links import SERVER_ADDRESS
 
 CONFIG = """
 name = "digits"

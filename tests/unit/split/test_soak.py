@@ -8,7 +8,7 @@ import psutil
 import pytest
 import torch
 
-from studies.split_links import Links, LinksUnavailable
+from studies.split.links import Links, LinksUnavailable
 from tests.unit.split.helpers import same_bits
 from tests.unit.split.lab import Lab, repeated, whole
 from tests.unit.split.test_program import Run

@@ -9,8 +9,8 @@ from alkit.schedule.task import ScheduleError
 from alkit.schedule.validate import validate
 from alkit.split.schedule import DEVICE, SERVER, one_iteration, split, split_sizes
 from alkit.split.times import Line, Times, fitted, iteration_s, lower_bound_s
-from studies.split_published import hiding_micro
-from studies.split_widget import seconds_of
+from studies.split.lanes_widget import seconds_of
+from studies.split.published_planner import hiding_micro
 
 PUBLISHED = Times(*(Line(each=seconds / 8) for seconds in (4, 4, 4, 4, 4)))
 

@@ -6,7 +6,7 @@ from alkit.split.planner import Workload
 from alkit.split.profile import Machine, Unit
 from alkit.split.schedule import LANES
 from alkit.split.times import Line, iteration_s, lower_bound_s
-from studies.split_widget import LaneDashboard
+from studies.split.lanes_widget import LaneDashboard
 
 
 @pytest.fixture

@@ -11,36 +11,39 @@ from alkit.data import datasets
 from alkit.data.parts import DataSet, Part
 from alkit.figures import viz
 from alkit.records import results
-from studies import axis, axis_memory, axis_report, axis_tables
+from studies.all_methods import demo_report as axis_report
+from studies.all_methods import memory as axis_memory
+from studies.all_methods import runs
+from studies.all_methods import tables as axis_tables
 
 CROSSING = [1000, 200, 30]  # bytes at the three borders
 COSTS = {(kind, at): 1.0 for kind in ("forward", "backward") for at in range(4)}
 
 
 def test_bytes_are_those_of_activations_gradients_and_codes_that_leave_a_block():
-    batch, code = 2, 4 * axis.LEARNED.code_dim * 2
+    batch, code = 2, 4 * runs.LEARNED.code_dim * 2
     for name in ("bp", "ddg", "fr", "pipedream", "dtp"):  # up and down, dtp's targets down
-        assert axis.sent_bytes(name, CROSSING, batch) == 2 * sum(CROSSING)
-    assert axis.sent_bytes("al_pipeline", CROSSING, batch) == sum(CROSSING) + 3 * code
-    assert axis.sent_bytes("1f1b", [1000, 200, 40], batch) == 2 * 1240  # in four parts
-    assert axis.sent_bytes("pipelearn", CROSSING, batch) == 2 * 200  # its one border
+        assert runs.sent_bytes(name, CROSSING, batch) == 2 * sum(CROSSING)
+    assert runs.sent_bytes("al_pipeline", CROSSING, batch) == sum(CROSSING) + 3 * code
+    assert runs.sent_bytes("1f1b", [1000, 200, 40], batch) == 2 * 1240  # in four parts
+    assert runs.sent_bytes("pipelearn", CROSSING, batch) == 2 * 200  # its one border
     data = datasets.load("digits")
-    assert axis.payload(data, 32) == [4 * 32 * 16 * 4 * 4, 4 * 32 * 32 * 2 * 2, 4 * 32 * 64]
+    assert runs.payload(data, 32) == [4 * 32 * 16 * 4 * 4, 4 * 32 * 32 * 2 * 2, 4 * 32 * 64]
 
 
 def test_devices_hold_what_waits_for_its_backward_and_are_idle_meanwhile():
-    held = {name: axis.held(axis.on_clock(name, COSTS)) for name in axis.ROWS}
+    held = {name: runs.held(runs.on_clock(name, COSTS)) for name in runs.ROWS}
     assert held["bp"] == held["al_pipeline"] == held["1f1b"] == held["dtp"] == 1
     assert held["ddg"] == held["fr"] == held["pipedream"] == 4  # the lowest of four modules
-    line = axis.on_clock("bp", COSTS)
-    assert axis.idle_of(line, 4) == pytest.approx(0.75)  # one device works at a time
-    assert axis.devices("pipelearn") == 2
+    line = runs.on_clock("bp", COSTS)
+    assert runs.idle_of(line, 4) == pytest.approx(0.75)  # one device works at a time
+    assert runs.devices("pipelearn") == 2
 
 
 def test_rates_are_the_best_on_validation_and_the_lower_of_equals():
     rows = [("a", 0.1, 0.9), ("a", 0.01, 0.9), ("a", 1.0, 0.2), ("b", 0.1, 0.5), ("b", 1.0, 0.6)]
     tried = pd.DataFrame(rows, columns=["name", "lr", "val_acc"])
-    assert axis.best_rates(tried) == {"a": 0.01, "b": 1.0}
+    assert runs.best_rates(tried) == {"a": 0.01, "b": 1.0}
 
 
 def test_intervals_are_over_seeds():
@@ -66,22 +69,22 @@ def test_rates_are_of_the_same_data_and_optimiser():
         ("accuracy", "bp", "digits", None, 97.0),
     ]
     recorded = pd.DataFrame(rows, columns=columns)
-    found = axis.recorded_rates(recorded, "digits", ["bp", "pipelearn"])
+    found = runs.recorded_rates(recorded, "digits", ["bp", "pipelearn"])
     assert found == {"bp": 0.01, "pipelearn": 0.03}
     for names, data in ((["bp", "dtp"], "digits"), (["pipelearn"], "cifar10")):
         with pytest.raises(ValueError, match=f"no recorded rate on {data} for {names[-1]}: give"):
-            axis.recorded_rates(recorded, data, names)
+            runs.recorded_rates(recorded, data, names)
     with pytest.raises(ValueError, match="no recorded rate"):
-        axis.recorded_rates(pd.DataFrame(), "digits", ["bp"])
+        runs.recorded_rates(pd.DataFrame(), "digits", ["bp"])
 
 
 def test_every_row_has_a_colour_and_a_recorded_rate_on_the_demo_s_data():
-    assert len({viz.colour(name) for name in axis.ROWS}) == len(axis.ROWS) == 10
-    rates = axis.recorded_rates(results.load("00_all_methods"), "digits", list(axis.ROWS))
-    assert rates.keys() == axis.ROWS.keys()
+    assert len({viz.colour(name) for name in runs.ROWS}) == len(runs.ROWS) == 10
+    rates = runs.recorded_rates(results.load("00_all_methods"), "digits", list(runs.ROWS))
+    assert rates.keys() == runs.ROWS.keys()
 
 
-@pytest.mark.parametrize("name", axis.ROWS)
+@pytest.mark.parametrize("name", runs.ROWS)
 def test_rows_train_with_the_optimiser_that_they_say(name, monkeypatch):
     """Elastic training's AdamW without decay, clipping or a schedule is Adam."""
     made = []
@@ -94,7 +97,7 @@ def test_rows_train_with_the_optimiser_that_they_say(name, monkeypatch):
                 made.append((kind.__name__, self.param_groups[0]["weight_decay"]))
 
         monkeypatch.setattr(optimiser, "__init__", spy)
-    axis.fitted(name, datasets.load("digits").subset(train=64), 0, 1e-3, batch_size=32)
+    runs.fitted(name, datasets.load("digits").subset(train=64), 0, 1e-3, batch_size=32)
     kinds = {"pipelearn": {"SGD"}, "elastic": {"AdamW"}, "dtp": {"Adam", "SGD"}}
     assert {kind for kind, _ in made} == kinds.get(name, {"Adam"})
     assert all(decay == 0 for kind, decay in made if kind != "SGD")
@@ -127,14 +130,14 @@ def test_the_last_screen_says_what_its_numbers_say_and_fits():
     assert "on two cores here AL takes 2.50x." in screen
     assert axis_report.accuracies(SCREEN.assign(n=1)) == "Accuracy: one seed decides nothing."
     # With a blank line, and where notebook, record and picture are: 25 of 100 columns.
-    rows = SCREEN.loc[["bp"]].reindex(list(axis.ROWS)).ffill().assign(waits_removed="b, u, w")
+    rows = SCREEN.loc[["bp"]].reindex(list(runs.ROWS)).ffill().assign(waits_removed="b, u, w")
     lines = axis_report.report(rows, "digits, 10 epochs of batches of 32").splitlines()
     assert len(lines) <= 21
     assert max(map(len, lines)) <= 100
 
 
 def test_the_picture_states_what_it_draws():
-    title = axis_tables.picture(list(axis.ROWS)).get_suptitle()
+    title = axis_tables.picture(list(runs.ROWS)).get_suptitle()
     said = "Three batches, four workers: the AL pipeline takes 0.35 of backprop's time"
     assert title == said
     assert axis_tables.picture(["bp"]).get_suptitle() == "Three batches on four workers, by method"

@@ -6,7 +6,7 @@ import torch
 
 from alkit.data import datasets
 from alkit.data.parts import Part
-from studies import baselines
+from studies.al import baselines
 
 
 def test_word_counts_leave_padding_out():

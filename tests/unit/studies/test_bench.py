@@ -6,8 +6,8 @@ import torch
 
 from alkit.al.train import Trained
 from alkit.schedule.timeline import Timeline
-from studies.bench import Stack, compare, interleaved, recorded_rates
-from studies.publish import replace_section
+from studies.common.page_tables import replace_section
+from studies.common.timing import Stack, compare, interleaved, recorded_rates
 
 
 def _fake(order, name, seconds):

@@ -6,7 +6,7 @@ import pytest
 
 from alkit.figures import viz
 from alkit.records import results
-from studies.beside import draw_beside
+from studies.common.beside_records import draw_beside
 
 
 @pytest.fixture

@@ -13,9 +13,9 @@ import torch.nn.functional as F
 from alkit.delayed import Pipeline, train_epoch
 from alkit.records import results
 from alkit.records.comparisons import gap_of_values
-from studies import characters
-from studies import characters_study as study
-from studies.study import TUNING_SEED
+from studies.common.study import TUNING_SEED
+from studies.delayed import characters
+from studies.delayed import characters_study as study
 
 TINY = characters.Sizes(layers=3, width=8, heads=2, context=6, dropout=0.2)
 TEXT = "abcab bca cab. " * 40

@@ -15,7 +15,10 @@ from matplotlib.patches import Rectangle
 from alkit.data.paths import root
 from alkit.figures import titles, viz
 from alkit.records import results
-from studies import dtp_tables, gallery, ladder_tables, named, publish
+from studies import gallery
+from studies.common import named_contrasts, page_tables
+from studies.dtp import tables as dtp_tables
+from studies.ladder import tables as ladder_tables
 
 FIGURES = root() / "figures"
 NUMBER = re.compile(r"-?\d+\.\d+")
@@ -80,7 +83,7 @@ def test_a_figure_replaces_the_one_before(tmp_path):
     cell = nbformat.v4.new_markdown_cell("# 01 A title\n\nWords.\n\n![old](../figures/x.png)")
     path = tmp_path / "01_x.ipynb"
     nbformat.write(nbformat.v4.new_notebook(cells=[cell]), path)
-    publish.put_figure(path, "new")
+    page_tables.put_figure(path, "new")
     source = nbformat.read(path, as_version=4).cells[0].source
     assert source == "# 01 A title\n\nWords.\n\n![new](../figures/01_x.png)"
 
@@ -192,31 +195,31 @@ def test_what_a_title_may_not_say(words, apart, complaint, figure):
 
 
 def test_a_row_a_contrast_that_has_runs():
-    table = named.contrasts().set_index(["notebook", "set", "contrast"])
+    table = named_contrasts.contrasts().set_index(["notebook", "set", "contrast"])
     assert table.index.is_unique
     gaps = dtp_tables.contrast_gaps(results.load("52_training", "cifar"))
     for (*setting, name), (gap, p) in gaps.items():
         row = table.loc["[52](notebooks/52_training.ipynb)", ", ".join(setting), name]
         assert row["difference (n)"] == f"{gap} points"
         assert row["p, Holm"] == (f"{p:.3f}" if p >= 0.001 else "< 0.001")
-    text = publish.markdown(named.contrasts())
+    text = page_tables.markdown(named_contrasts.contrasts())
     assert f"<!-- contrasts -->\n{text}\n<!-- /contrasts -->" in (root() / "RESULTS.md").read_text()
 
 
 def test_a_row_a_hypothesis_that_has_runs():
-    table = named.hypotheses()
+    table = named_contrasts.hypotheses()
     kept = results.load("06_label_ladder", "cpu")
     assert list(table.contrast) == list(ladder_tables.explored(kept).contrast)
     assert list(table.columns) == [
         "hypothesis", "set", "contrast", "rates", "difference (n)", "bootstrap", "p, Holm",
         "verdict",
     ]  # fmt: skip
-    told = f"<!-- hypotheses -->\n{publish.markdown(table)}\n<!-- /hypotheses -->"
+    told = f"<!-- hypotheses -->\n{page_tables.markdown(table)}\n<!-- /hypotheses -->"
     assert told in (root() / "RESULTS.md").read_text()
 
 
 def test_what_the_runs_took_is_counted_from_the_records():
-    table = named.spent()
+    table = named_contrasts.spent()
     kept = results.load("32_resnet_accuracy", "cpu")
     row = table.set_index("notebook").loc["[32](notebooks/32_resnet_accuracy.ipynb)"]
     assert row.set == "cifar10, resnet20"
@@ -225,7 +228,7 @@ def test_what_the_runs_took_is_counted_from_the_records():
     hours = kept.value[kept.metric == "train_s"].astype(float).sum() / 3600
     assert row["core-hours"] == f"{hours:.2g}"
     assert set(row.processors.split(", ")) <= {"Intel(R) Xeon(R) Processor", "AMD EPYC"}
-    told = f"<!-- spent -->\n{publish.markdown(table)}\n<!-- /spent -->"
+    told = f"<!-- spent -->\n{page_tables.markdown(table)}\n<!-- /spent -->"
     assert told in (root() / "RESULTS.md").read_text()
 
 
@@ -234,7 +237,7 @@ def test_a_record_that_is_not_there_has_no_row(monkeypatch):
     monkeypatch.setattr(
         results, "load", lambda name, preset: kept(name, preset)[: 0 if name[:2] == "52" else None]
     )
-    assert not any("52" in each for each in named.contrasts().notebook)
+    assert not any("52" in each for each in named_contrasts.contrasts().notebook)
 
 
 def test_one_seed_has_no_p(monkeypatch):
@@ -245,7 +248,7 @@ def test_one_seed_has_no_p(monkeypatch):
         return rows[rows.seed.isin([0, 100])] if name == "52_training" else rows
 
     monkeypatch.setattr(results, "load", first_seed)
-    table = named.contrasts()
+    table = named_contrasts.contrasts()
     own = table[table.notebook.str.startswith("[52]")]
     assert len(own)
     assert set(own["p, Holm"]) == {""}

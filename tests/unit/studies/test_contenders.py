@@ -8,8 +8,8 @@ import torch
 from alkit.al.train import Trained
 from alkit.engine.device import cores
 from alkit.schedule.timeline import Interval, Timeline
-from studies import contenders
-from studies.stacks import Stack
+from studies.common import contenders
+from studies.common.stacks import Stack
 
 SMALL = Stack(layers=2, width=12, heads=2, ffn=8, texts=4, tokens=5, batches=4)
 

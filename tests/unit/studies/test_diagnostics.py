@@ -13,7 +13,9 @@ from alkit.data import datasets
 from alkit.engine.loop import Plan
 from alkit.records import results
 from alkit.records.packed import pack
-from studies import depth_figures, depth_study, diagnostics, ladder_arms
+from studies.ladder import arms as ladder_arms
+from studies.ladder import depth as depth_study
+from studies.ladder import depth_figures, diagnostics
 from tests.unit.studies.test_ladder import batch, made
 
 

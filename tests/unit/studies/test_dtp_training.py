@@ -8,9 +8,9 @@ import torch
 
 from alkit.records import results
 from alkit.records.packed import pack
-from studies import dtp_tables as tables
-from studies import dtp_training as training
-from studies.study import TUNING_SEED
+from studies.common.study import TUNING_SEED
+from studies.dtp import runs as training
+from studies.dtp import tables
 from tests.unit.dtp.helpers import made_set
 
 

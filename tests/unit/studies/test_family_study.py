@@ -12,8 +12,8 @@ from alkit.data.parts import Part
 from alkit.models.convnet import convnet
 from alkit.records import results
 from alkit.records.comparisons import gap
-from studies import families
-from studies import family_study as study
+from studies.al import families
+from studies.al import family_study as study
 
 OPTIONS = {"epochs": 2, "batch_size": 32, "progress": False}
 

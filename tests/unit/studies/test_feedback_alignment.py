@@ -9,7 +9,7 @@ from alkit.dtp import Net, Settings, network
 from alkit.dtp.block import Block
 from alkit.dtp.invertible import Activation, Dense, NoInverse
 from alkit.dtp.trainer import Trainer
-from studies.feedback_alignment import RULES
+from studies.dtp.feedback_alignment import RULES
 from tests.unit.dtp.helpers import batch
 
 WIDTHS = (5, 7, 6, 4)  # of the inputs, two hidden layers and the classes

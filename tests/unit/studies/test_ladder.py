@@ -14,10 +14,8 @@ from alkit.al.backprop import BPModel
 from alkit.al.codes import FixedDecoder, FixedEncoder, code_table
 from alkit.al.label_side import levels_of
 from alkit.data import corpora
-from studies import ladder_arms as arms
-from studies import ladder_heads as heads
-from studies import ladder_labels as labels
-from studies.ladder_models import DeepSupervision
+from studies.ladder import arms, heads, labels
+from studies.ladder.models import DeepSupervision
 
 CLASSES, WIDTH, BATCH, LR = 3, 6, 12, 1e-2
 SUPER_CLASSES = (0, 1, 1)

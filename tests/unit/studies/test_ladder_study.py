@@ -10,7 +10,10 @@ import torch
 from alkit.data import datasets
 from alkit.records import results
 from alkit.records.packed import pack
-from studies import ladder_arms, ladder_labels, ladder_study, ladder_tables
+from studies.ladder import arms as ladder_arms
+from studies.ladder import labels as ladder_labels
+from studies.ladder import runs as ladder_study
+from studies.ladder import tables as ladder_tables
 
 SIZES = {"blocks": 1, "width": 8, "hidden": 4}
 

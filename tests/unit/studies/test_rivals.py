@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from alkit import train_epoch
-from studies import rivals
-from studies.stacks import Stack
+from studies.common import torch_pipelines
+from studies.common.stacks import Stack
 
 SIZES = {
     "transformer": {"layers": 2, "width": 12, "heads": 2, "ffn": 8},
@@ -20,14 +20,14 @@ def _stack(kind):
 def _expected(stack):
     """BP's losses, after the steps of warm-up that the rivals take."""
     batches, model = list(stack.stream()), stack.model("bp")
-    train_epoch(model, batches[: rivals.WARMUP], "bp")
+    train_epoch(model, batches[: torch_pipelines.WARMUP], "bp")
     return train_epoch(model, batches, "bp").losses
 
 
 @pytest.mark.parametrize(("kind", "schedule"), [("transformer", "1f1b"), ("lstm", "gpipe")])
 def test_torch_s_pipelines(kind, schedule):
     stack = _stack(kind)
-    record = rivals.torch_pipeline(stack, schedule, 2, [1])
+    record = torch_pipelines.torch_pipeline(stack, schedule, 2, [1])
     assert torch.allclose(record.losses, _expected(stack), atol=1e-4)
     assert len(record.timeline.batch_ends_s) == stack.batches
     assert record.samples == 24
@@ -35,15 +35,15 @@ def test_torch_s_pipelines(kind, schedule):
 
 def test_data_parallel():
     stack = _stack("transformer")
-    record = rivals.data_parallel(stack)
+    record = torch_pipelines.data_parallel(stack)
     assert torch.allclose(record.losses, _expected(stack), atol=1e-4)
 
 
 def test_bad_requests():
     stack = _stack("lstm")
     with pytest.raises(ValueError, match="give gpipe, 1f1b"):
-        rivals.torch_pipeline(stack, "2f2b", 2, [1])
+        torch_pipelines.torch_pipeline(stack, "2f2b", 2, [1])
     with pytest.raises(ValueError, match="do not divide into 3"):
-        rivals.torch_pipeline(stack, "1f1b", 3, [1])
+        torch_pipelines.torch_pipeline(stack, "1f1b", 3, [1])
     with pytest.raises(ValueError, match="among 3 ranks"):
-        rivals.data_parallel(stack, ranks=3)
+        torch_pipelines.data_parallel(stack, ranks=3)

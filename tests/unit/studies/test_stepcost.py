@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from studies import stepcost
+from studies.common import step_cost
 
 SIZES = {"vgg": {"width": 0.0625}, "transformer": {"blocks": 1, "width": 12, "heads": 6, "ffn": 8}}
 
@@ -12,7 +12,7 @@ SIZES = {"vgg": {"width": 0.0625}, "transformer": {"blocks": 1, "width": 12, "he
 @pytest.mark.parametrize("recipe", ["original", "fixed_codes", ""])
 def test_every_setting_trains(family, recipe):
     options = {"classes": 5, "batch_size": 4, "steps": 2, "tokens": 6, "sizes": SIZES[family]}
-    setting = stepcost.Setting(family, recipe, recipe == "original", **options)
+    setting = step_cost.Setting(family, recipe, recipe == "original", **options)
     record = setting.run()
     assert record.samples == 8
     assert torch.isfinite(record.losses).all()
@@ -23,9 +23,9 @@ def test_memory_is_that_of_the_run_alone():
     # 64 x 1024 x 1024 floats held here must not count there
     ballast = torch.ones(64, 1024, 1024)
     sizes = {"width": 0.0625}
-    small = stepcost.Setting("vgg", "fixed_codes", classes=5, batch_size=2, steps=1, sizes=sizes)
-    large = stepcost.Setting("vgg", "fixed_codes", classes=5, batch_size=256, steps=1, sizes=sizes)
-    few, many = stepcost.peak_mib(small), stepcost.peak_mib(large)
+    small = step_cost.Setting("vgg", "fixed_codes", classes=5, batch_size=2, steps=1, sizes=sizes)
+    large = step_cost.Setting("vgg", "fixed_codes", classes=5, batch_size=256, steps=1, sizes=sizes)
+    few, many = step_cost.peak_mib(small), step_cost.peak_mib(large)
     assert 0 < few < 1024
     assert many > few + 50
     assert ballast.numel() == 2**26
@@ -34,17 +34,19 @@ def test_memory_is_that_of_the_run_alone():
 def test_speedup_is_over_the_one_that_was_named():
     sizes = {"width": 0.0625}
     settings = [
-        stepcost.Setting("vgg", recipe, classes=5, batch_size=2, steps=1, sizes=sizes)
+        step_cost.Setting("vgg", recipe, classes=5, batch_size=2, steps=1, sizes=sizes)
         for recipe in ("original", "fixed_codes")
     ]
-    table = stepcost.compare(settings, over="al original", repeats=2).set_index("label")
+    table = step_cost.compare(settings, over="al original", repeats=2).set_index("label")
     assert table.speedup["al original"] == 1.0
     assert table.n.tolist() == [2, 2]
     assert (table.peak_mib > 0).all()
 
 
 def test_texts_are_as_long_as_those_of_their_set():
-    setting = stepcost.Setting("lstm", "fixed_codes", batch_size=32, tokens=30, sizes={"hidden": 4})
+    setting = step_cost.Setting(
+        "lstm", "fixed_codes", batch_size=32, tokens=30, sizes={"hidden": 4}
+    )
     (_, mask), _ = next(iter(setting._data().train.batches(32)))
     lengths = mask.sum(1)
     assert 8 <= lengths.min() < lengths.float().mean() < lengths.max() <= 30

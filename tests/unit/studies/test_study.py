@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from alkit.records.packed import pack
-from studies.study import TUNING_SEED, Study, listed
+from studies.common.study import TUNING_SEED, Study, listed
 
 STUDY = Study(
     contrasts=[("a", "b"), ("c", "b"), ("a", "x")],

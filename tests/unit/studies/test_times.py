@@ -6,11 +6,11 @@ import pytest
 from alkit.engine import watch as engine
 from alkit.engine.local import Run as Board
 from alkit.schedule.costs import BlockCost
-from studies import overhead as module
-from studies import scale
-from studies.overhead import overhead, run
-from studies.plan import METHODS, Network, plan, step_s
-from studies.scale import Machine
+from studies.al import published_scale
+from studies.al.many_devices import METHODS, Network, plan, step_s
+from studies.al.published_scale import Machine
+from studies.common import engine_overhead as module
+from studies.common.engine_overhead import overhead, run
 from tests.helpers import Clock
 
 AL = BlockCost(1.0, 1.5, 0.5, output_bytes=100, parameter_bytes=1000)
@@ -58,25 +58,27 @@ def test_a_method_that_can_t_use_so_many_devices_has_no_row_or_is_refused():
 
 
 MACHINE = Machine(2.0, 5.0, 4.0, 0.9, 0.05, 1.5)
-EMBEDDING = 2.0 + 4.0 * scale.TENSORS
+EMBEDDING = 2.0 + 4.0 * published_scale.TENSORS
 
 
 def test_steps_are_sums_and_more_devices_hide_something():
     block = 2.0 + (5.0 + 2.0) + 4.0
-    one = scale.step_ms(MACHINE, "bp", "contiguous", 1, 3)
+    one = published_scale.step_ms(MACHINE, "bp", "contiguous", 1, 3)
     assert one == pytest.approx(EMBEDDING + 3 * block)
-    spread = scale.step_ms(MACHINE, "bp", "round_robin", 3, 3)
+    spread = published_scale.step_ms(MACHINE, "bp", "round_robin", 3, 3)
     assert spread == pytest.approx(one + 2 * 1.5)  # hops delay the forwards
     expected = EMBEDDING + 4 * (2.0 + 5.0 + 4.0)
-    assert scale.step_ms(MACHINE, "al_fm", "round_robin", 1, 4) == pytest.approx(expected)
-    one, two = (scale.step_ms(MACHINE, "al_fm", "round_robin", gpus, 4) for gpus in (1, 2))
+    assert published_scale.step_ms(MACHINE, "al_fm", "round_robin", 1, 4) == pytest.approx(expected)
+    one, two = (
+        published_scale.step_ms(MACHINE, "al_fm", "round_robin", gpus, 4) for gpus in (1, 2)
+    )
     assert two < one
 
 
 def test_the_study_has_all_rows():
-    rows = scale.study()
+    rows = published_scale.study()
     assert len(rows) == 4 * 29
-    assert set(scale.FITTED) <= set(zip(rows.gpus, rows.layers, strict=True))
+    assert set(published_scale.FITTED) <= set(zip(rows.gpus, rows.layers, strict=True))
     assert rows.ms.min() > 15
 
 
@@ -84,8 +86,8 @@ def test_constants_come_back():
     cases = [("bp", "round_robin", 2, 2), ("bp", "contiguous", 1, 3), ("bp", "contiguous", 1, 1)]
     cases += [("al_fm", "round_robin", g, n) for g, n in ((1, 2), (2, 2), (2, 4), (3, 3))]
     rows = pd.DataFrame(cases, columns=["method", "placement", "gpus", "layers"])
-    rows["ms"] = [scale.step_ms(MACHINE, *case) for case in cases]
-    found = scale.predictions(scale.fit(rows), rows)
+    rows["ms"] = [published_scale.step_ms(MACHINE, *case) for case in cases]
+    found = published_scale.predictions(published_scale.fit(rows), rows)
     assert found.error.abs().max() < 0.01
     assert found.fitted.sum() == 3  # (2, 2) twice and (1, 1)
 

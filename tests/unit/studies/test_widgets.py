@@ -9,10 +9,10 @@ import torch
 from alkit.al.codes import code_table
 from alkit.al.recipes import find_recipe
 from alkit.schedule.timeline import Interval, Timeline
-from studies.label_training import Variant
-from studies.labels_widget import LabelPlateau
-from studies.ladder_widget import CodeAngles, codes, floor
-from studies.placement_widget import PlacementDashboard, peak_kept
+from studies.al.label_training import Variant
+from studies.al.labels_widget import LabelPlateau
+from studies.al.placement_widget import PlacementDashboard, peak_kept
+from studies.ladder.codes_widget import CodeAngles, codes, floor
 
 
 def test_al_fm_wants_round_robin_and_sliders_change_the_costs():

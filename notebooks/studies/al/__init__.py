@@ -1,0 +1,1 @@
+"""Associated learning: families, label sides, workers, baselines."""

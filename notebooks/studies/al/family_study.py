@@ -1,0 +1,218 @@
+"""Runs of one family on one data set: which cases, how one is trained, what it records.
+
+A case is (method, recipe, seed). The family notebooks train their cases in a loop; a sweep gives
+every process one case. A killed case goes on from its checkpoint.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from alkit.al import exits
+from alkit.al.backprop import BPModel
+from alkit.al.model import ALModel
+from alkit.al.recipes import find_recipe
+from alkit.data import paths
+from alkit.data.parts import DataSet
+from alkit.data.text import find_vectors, load_vectors
+from alkit.engine.record import Record
+from alkit.records import results
+from alkit.records.fit import fit
+from alkit.records.packed import label, pack, unpack
+from studies.al import families
+
+__all__ = [
+    "Case",
+    "Outcome",
+    "cases",
+    "curves",
+    "label",
+    "pack",
+    "recipe_table",
+    "record",
+    "train_case",
+    "unpack",
+    "vectors_for",
+]
+
+
+# of what training computes: raise it with a change after which a half-trained run can't go on
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class Case:
+    """One training: method "bp" or "al", the recipe of AL ("" with bp), the seed."""
+
+    method: str
+    recipe: str
+    seed: int
+
+    @property
+    def label(self) -> str:
+        """Name the method in tables and figures: "bp", "al fixed_codes"."""
+        return f"{self.method} {self.recipe}".strip()
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a case came to.
+
+    Attributes:
+        exits: test accuracy at every depth, 1 to all; of BP the one it has.
+        mean_of_exits: test accuracy of the mean of all exits' scores.
+        plateau_epochs: epochs after which some label autoencoder did no better than a constant.
+    """
+
+    case: Case
+    model: ALModel | BPModel
+    fit: Record
+    exits: list[float]
+    mean_of_exits: float
+    plateau_epochs: int
+
+
+def cases(methods: Iterable[str], recipes: Sequence[str], seeds: Iterable[int]) -> list[Case]:
+    """Return all cases, seed by seed, so that the methods of a seed run side by side."""
+    kinds = [(m, r) for m in methods for r in (recipes if m == "al" else [""])]
+    return [Case(method, recipe, seed) for seed in seeds for method, recipe in kinds]
+
+
+def train_case(
+    case: Case,
+    family: str,
+    data: DataSet,
+    *,
+    epochs: int,
+    batch_size: int,
+    lr: float | None = None,
+    sizes: Mapping[str, Any] | None = None,
+    vectors: Tensor | None = None,
+    legacy: bool = False,
+    resumable: str = "",
+    **options: Any,
+) -> Outcome:
+    """Train one case, the same blocks from the same seed for every method.
+
+    Args:
+        lr: the recipe's by default; BP without one takes that of "fixed_codes".
+        resumable: name of a notebook; its run then keeps a checkpoint under `runs/checkpoints/`
+            and goes on from it, as long as case, data, settings and `VERSION` are the same.
+        options: of `alkit.fit`.
+    """
+    kind = "texts" if data.train.is_text else "images"
+    recipe = find_recipe(case.recipe or "fixed_codes", kind)
+    torch.manual_seed(case.seed)
+    model = families.model(
+        family,
+        data,
+        case.method,
+        recipe=recipe,
+        lr=lr,
+        legacy=legacy,
+        vectors=vectors,
+        **(sizes or {}),
+    )
+    options = {"scheduler": "cosine" if recipe.cosine else "constant"} | options
+    settings: dict[str, Any] = {"epochs": epochs, "batch_size": batch_size, "seed": case.seed}
+    settings |= {"method": case.method, **options}
+    if resumable:
+        described = [asdict(case), family, data.describe(), lr, dict(sizes or {}), legacy, settings]
+        described += [asdict(recipe), None if vectors is None else _digest(vectors), VERSION]
+        settings["checkpoint"] = _checkpoint(resumable, described)
+    done = fit(model, data, **settings)
+    plateau = int((done.history["stalled"] > 0).sum()) if "stalled" in done.history else 0
+    return Outcome(case, model, done, *_exits(model, data, done), plateau)
+
+
+def vectors_for(
+    name: str, data: DataSet, *, seed: int = 0, legacy: bool = False
+) -> tuple[Tensor, int]:
+    """Return a text set's word vectors (V, E) by name ("glove.6B.50d"), and how many were found.
+
+    Args:
+        legacy: shift the rows by two, as the published loader did.
+    """
+    path, member = find_vectors(name)
+    shift = 2 if legacy else 0
+    assert data.vocabulary is not None  # texts have one
+    return load_vectors(path, data.vocabulary, seed=seed, member=member, shift=shift)
+
+
+def recipe_table(recipes: Iterable[str], kind: str) -> pd.DataFrame:
+    """Return the recipes side by side: a row a setting in which they differ, a column a recipe."""
+    table = pd.DataFrame({name: vars(find_recipe(name, kind)) for name in recipes})
+    return table[table.astype(str).nunique(axis=1) > 1].drop(index="name", errors="ignore")
+
+
+def record(
+    run: results.Run,
+    family: str,
+    data: str,
+    outcome: Outcome,
+    extra: Mapping[str, Any] | None = None,
+) -> None:
+    """Write a case's values into a run's record, all that tables and figures are built from.
+
+    Args:
+        extra: further fields of every row, beside the recipe.
+    """
+    case, done = outcome.case, outcome.fit
+    labels: dict[str, Any] = {"method": case.method, "model": family, "data": data}
+    fields = {"recipe": case.recipe, **(extra or {})}
+    assert done.test_correct is not None  # a data set has a test part
+    assert done.test_acc is not None
+    n = len(done.test_correct)
+    rows: list[tuple[str, Any, str]] = [
+        ("accuracy", 100 * done.test_acc, "%"),
+        ("best_epoch", done.best_epoch, "epochs"),
+        ("val_curve", [round(100 * value, 3) for value in done.history.val_acc], "%"),
+        ("mean_of_exits", 100 * outcome.mean_of_exits, "%"),
+        ("exits", [round(100 * value, 3) for value in outcome.exits], "%"),
+        ("plateau_epochs", outcome.plateau_epochs, "epochs"),
+        ("correct", pack(done.test_correct), ""),
+    ]
+    rows += [(name, float(done.history[name].sum()), "s") for name in ("data_s", "train_s")]
+    for metric, value, unit in rows:
+        run.record(metric, value, n=n, unit=unit, extra=fields, seed=case.seed, **labels)
+
+
+def curves(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the validation curves of loaded records: label, seed, epoch, val_acc in percent."""
+    own = frame[frame["metric"] == "val_curve"]
+    rows = [
+        {"label": label(row), "data": row.data, "model": row.model, "seed": row.seed}
+        | {"epoch": epoch, "val_acc": value}
+        for row in own.itertuples()
+        for epoch, value in enumerate(row.value, start=1)
+    ]
+    return pd.DataFrame(rows)
+
+
+def _digest(table: Tensor) -> str:
+    return hashlib.sha256(table.numpy().tobytes()).hexdigest()
+
+
+def _exits(model: ALModel | BPModel, data: DataSet, done: Record) -> tuple[list[float], float]:
+    """Return the test accuracy of every exit, and that of the mean of their scores."""
+    if isinstance(model, BPModel):
+        accuracy = float(done.metrics["accuracy"])
+        return [accuracy], accuracy
+    scores_LNC = exits.scores(model, data.test)
+    guesses = [*scores_LNC, scores_LNC.mean(0)]
+    *each, mean = ((s.argmax(1) == data.test.y).float().mean().item() for s in guesses)
+    return each, mean
+
+
+def _checkpoint(notebook: str, described: Any) -> Path:
+    digest = hashlib.sha256(json.dumps(described, sort_keys=True, default=str).encode())
+    folder = paths.runs_dir() / "checkpoints"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / f"{notebook}.{digest.hexdigest()[:12]}.pt"

@@ -1,0 +1,1 @@
+"""All methods side by side: notebook 00 and the demo."""

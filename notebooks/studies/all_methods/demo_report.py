@@ -1,0 +1,73 @@
+"""The last screen of `make demo`: one table, what its marks mean, and two sentences of verdict."""
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from studies.all_methods.runs import ROWS
+from studies.all_methods.tables import label
+
+__all__ = ["report"]
+
+FACTORS = (
+    "Factors of BP: a step on four simulated devices (links and cutting batches free), memory."
+)
+
+
+def report(table: pd.DataFrame, said: str) -> str:
+    """Return the screen: at most 21 lines of 100 columns.
+
+    Args:
+        table: a row per method, "bp" among them, with the columns accuracy, sd, n, against_bp, low,
+            high, waits_removed, clock_step_ms, step_s and peak_kib.
+        said: what was trained: data, epochs, optimiser.
+    """
+    changed = [name for name in table.index if ROWS[name].changed]
+    marks = dict(zip(changed, "abcdefghij", strict=False))
+    head = f"{'':18} {'accuracy, %':13} {'waits removed':26} {'4 devices':>9} {'memory':>7}"
+    lines = [f"{said}, {table.n.max():.0f} seeds", head]
+    lines += [_line(table, name, marks.get(name, "")) for name in table.index]
+    lines += [FACTORS]
+    lines += [f"{mark}  {ROWS[name].changed}" for name, mark in marks.items()]
+    return "\n".join([*lines, "", accuracies(table), times(table)])
+
+
+def _line(table: pd.DataFrame, name: str, mark: str) -> str:
+    row, bp = table.loc[name], table.loc["bp"]
+    accuracy = f"{row.accuracy:.1f} ± {row.sd:.1f}"
+    step, held = row.clock_step_ms / bp.clock_step_ms, row.peak_kib / bp.peak_kib
+    times = f"{_factor(step):>9} {_factor(held):>7}"
+    return f"{label(name):18} {accuracy:13} {row.waits_removed:26} {times}  {mark}".rstrip()
+
+
+def _factor(value: float) -> str:
+    return f"{value:.2f}x" if value < 10 else f"{value:.0f}x"
+
+
+def accuracies(table: pd.DataFrame) -> str:
+    """Say who differs from BP by more than the interval of its differences over seeds."""
+    rest = table.drop("bp")
+    if table.n.max() < 2:
+        return "Accuracy: one seed decides nothing."
+    sides = {"ahead of": rest[rest.low > 0], "behind": rest[rest.high < 0]}
+    found = [f"{_listed(own.index)} {word} BP" for word, own in sides.items() if len(own)]
+    told = "; ".join(found) or "no method differs from BP"
+    return f"Accuracy: by more than the 95 % interval over {table.n.max():.0f} seeds, {told}."
+
+
+def times(table: pd.DataFrame) -> str:
+    """Say whose steps are shorter than BP's on four devices, and what two real cores say of AL."""
+    over = (table.clock_step_ms / table.clock_step_ms.bp).drop("bp").sort_values()
+    less = over[over < 1]
+    told = f"Time: {len(less)} of {len(over)} methods have shorter steps than BP on four devices"
+    if "al_pipeline" not in table.index:
+        return f"{told}."
+    here = table.step_s.al_pipeline / table.step_s.bp
+    return f"{told}; on two cores here AL takes {here:.2f}x."
+
+
+def _listed(names: Sequence[str]) -> str:
+    if len(names) > 3:
+        return f"{len(names)} methods"
+    words = [label(name) for name in names]
+    return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))

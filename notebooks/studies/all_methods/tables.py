@@ -1,0 +1,167 @@
+"""What notebook 00 and README show of all methods: intervals over seeds, one table, one picture."""
+
+import math
+from collections.abc import Sequence
+
+import matplotlib.pyplot as plt
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from alkit.figures import titles, viz
+from alkit.records.comparisons import paired_t
+from alkit.schedule.clock import simulate
+from alkit.schedule.locks import LOCKS
+from alkit.schedule.task import Task
+from alkit.schedule.timeline import Timeline
+from studies.all_methods.runs import BLOCKS, ROWS, of_schedule
+
+__all__ = ["joined", "label", "over_seeds", "picture", "published", "trade", "unit_clock"]
+
+
+def over_seeds(accuracy: pd.DataFrame) -> pd.DataFrame:
+    """Return a row per method: mean accuracy, half its interval, sd, n, points against backprop.
+
+    Intervals are Student's t over seeds, of the differences paired by seed; missing with one seed.
+
+    Args:
+        accuracy: columns name, seed, accuracy in percent.
+    """
+    wide = accuracy.pivot(index="seed", columns="name", values="accuracy")
+    rows = {}
+    for name in dict.fromkeys(accuracy.name):
+        mean, low, high = paired_t(wide[name].dropna().to_numpy(float))
+        row = {"accuracy": mean, "half": (high - low) / 2, "sd": wide[name].std()}
+        row["n"] = wide[name].count()
+        if name != "bp" and "bp" in wide:
+            differences = (wide[name] - wide.bp).dropna().to_numpy(float)
+            against = paired_t(differences)
+            row |= dict(zip(("against_bp", "low", "high"), against, strict=True))
+        rows[name] = row
+    return pd.DataFrame(rows).T
+
+
+def joined(*tables: pd.DataFrame) -> pd.DataFrame:
+    """Put tables with a row a method side by side; removed waits become one column."""
+    table = pd.concat([each.loc[tables[0].index] for each in tables], axis=1)
+    waits = [column for column in table if column.startswith("waits ")]
+    removed = [
+        ", ".join(each.removeprefix("waits ") for each in waits if not row[each]) or "none"
+        for _, row in table.iterrows()
+    ]
+    return table.drop(columns=waits).assign(waits_removed=removed)
+
+
+def unit_clock(name: str, batches: int = 3) -> Timeline:
+    """Return a row's picture: forward 1, backward 2, update 1/4, learning 3, target 1/2 a block.
+
+    Features Replay's backward runs the forward once more. Lanes of links, which cost nothing here,
+    are left out.
+    """
+    seconds = {"forward": 1.0, "backward": 2.0, "update": 0.25, "learn": 3.0, "target": 0.5}
+    seconds |= {"backward": 3.0} if name == "fr" else {}
+    schedule = ROWS[name].schedule()
+    parts = 1 + max(micro for _, _, micro in schedule.places)
+
+    def duration(task: Task) -> float:
+        blocks = BLOCKS // schedule.stages
+        share = 1 if task.kind == "update" else parts
+        return blocks * seconds.get(task.kind, 0.0) / share
+
+    found = simulate(schedule, duration, batches)
+    shown = [i for i in found.intervals if i.kind != "send"]
+    workers = {name: f"worker {at}" for at, name in enumerate(sorted({i.resource for i in shown}))}
+    named = [i._replace(resource=workers[i.resource]) for i in shown]
+    return Timeline.of(named, list(workers.values()), found.clock)
+
+
+def picture(names: Sequence[str]) -> Figure:
+    """Draw three batches of each row on one axis of time; the title compares AL with backprop."""
+    lines = {name: unit_clock(name) for name in names}
+    words = "Three batches on four workers, by method"
+    shares = {}
+    if {"al_pipeline", "bp"} <= lines.keys():
+        words = "Three batches, four workers: the AL pipeline takes {share:.2f} of backprop's time"
+        shares["share"] = titles.ratio(lines["al_pipeline"].span_s, lines["bp"].span_s)
+    named = {f"{label(name)}: {line.span_s:g}": line for name, line in lines.items()}
+    if "elastic" in lines:
+        named = {k.replace("elastic", "elastic, nothing frozen yet"): v for k, v in named.items()}
+    figure = viz.gantts(named, words, number="batch", **shares)
+    figure.axes[-1].set_xlabel("time, in forwards of a block; equal blocks, one device per block")
+    return figure
+
+
+def trade(recorded: pd.DataFrame) -> Figure:
+    """Draw points against backprop over the simulated speed of four devices, with intervals."""
+    frame, paid = _accuracies(recorded), _facts(recorded)
+    faster = paid.clock_step_ms.bp / paid.clock_step_ms
+    fig, ax = plt.subplots(figsize=(7.5, 3.8))
+    ax.axhline(0, color="0.6", lw=0.8)
+    for name, row in frame.drop("bp").iterrows():
+        style = {"color": viz.colour(str(name)), "marker": viz.marker(str(name)), "capsize": 3}
+        spread = [[row.against_bp - row.low], [row.high - row.against_bp]]
+        ax.errorbar(faster[name], row.against_bp, spread, ls="", **style, label=label(str(name)))
+    ax.set(xlabel="times as fast as BP, four devices, simulated", ylabel="points against BP")
+    ax.legend(frameon=False, fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5))
+    _conclude(ax, frame.drop("bp").against_bp, frame, str(recorded.data.dropna().iloc[0]))
+    return fig
+
+
+def _conclude(ax: Axes, points: pd.Series, frame: pd.DataFrame, data: str) -> None:
+    """Title `trade`: a point or two may be the optimiser's, so only what is far off is named."""
+    far = str(points.idxmin())
+    shown = {"data": viz.data_name(data), "n": f"{frame.n.min():.0f}"}
+    if not frame.high[far] < 0:
+        titles.title(ax, "{data}, {n} seeds: no method is clearly behind BP", **shown)
+        return
+    near = titles.of(lambda *each: math.ceil(max(map(abs, each))), *points.drop(far))
+    lost = titles.of(abs, points[far])
+    words = "{data}, {n} seeds: {far} is {lost:.0f} points behind BP; others within {near}"
+    titles.title(ax, words, far=label(far), lost=lost, near=near, **shown)
+
+
+def _accuracies(recorded: pd.DataFrame) -> pd.DataFrame:
+    own = recorded[recorded.metric == "accuracy"].rename(columns={"method": "name"})
+    return over_seeds(own.assign(accuracy=own.value.astype(float))[["name", "seed", "accuracy"]])
+
+
+def _facts(recorded: pd.DataFrame) -> pd.DataFrame:
+    """Return a row a method: what is recorded of it once."""
+    own = recorded[~recorded.metric.isin(["accuracy", "val_accuracy"])]
+    return own.assign(value=pd.to_numeric(own.value)).pivot(
+        index="method", columns="metric", values="value"
+    )
+
+
+def published(recorded: pd.DataFrame) -> pd.DataFrame:
+    """Return README's table of a record: a row a method, numbers as texts."""
+    frame, others = _accuracies(recorded), _facts(recorded)
+    rows = []
+    for name, row in frame.iterrows():
+        more, facts = others.loc[name], of_schedule(str(name))
+        gone = [lock for lock in LOCKS if not facts[f"waits {lock}"]]
+        against = f"{row.against_bp:+.1f} [{row.low:+.1f}, {row.high:+.1f}]"
+        rows.append(
+            {
+                "method": label(str(name)),
+                "waits removed": ", ".join(gone) or "none",
+                "accuracy, %": f"{row.accuracy:.1f} ± {row.half:.1f}",
+                "n": f"{row.n:.0f}",
+                "points against BP": "" if name == "bp" else against,
+                "rate": f"{more.chosen_lr:g}",
+                "step, 2 workers, ms": f"{1000 * more.step_s:.1f}",
+                "idle": f"{more.idle:.0%}",
+                "step, 4 devices on the clock, ms": f"{more.clock_step_ms:.1f}",
+                "idle there": f"{more.clock_idle:.0%}",
+                "KiB sent a step": f"{more.sent_kib:.0f}",
+                "batches held": f"{more.batches_held:g}",
+                "peak KiB a device": f"{more.peak_kib:,.0f}",
+                "staleness": str(facts["staleness"]),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def label(name: str) -> str:
+    """Return a row's name as plots show it."""
+    return viz.label(name)

@@ -1,0 +1,104 @@
+"""Every contrast that was written down before its runs, and what came out: RESULTS.md's table."""
+
+from collections.abc import Hashable, Mapping
+from typing import Any
+
+import pandas as pd
+
+from alkit.records import results
+from studies.common.study import TUNING_SEED, shown
+from studies.delayed import accuracy_study as delayed_study
+from studies.delayed import characters_study
+from studies.dtp import tables as dtp_tables
+from studies.ladder import tables as ladder_tables
+
+__all__ = ["contrasts", "hypotheses", "spent"]
+
+STUDIES = {
+    ("06_label_ladder", "cpu"): ladder_tables,
+    ("08_depth", "cpu"): ladder_tables,
+    ("32_resnet_accuracy", "cpu"): delayed_study,
+    ("52_training", "cifar"): dtp_tables,
+    ("36_language_model", "cpu"): characters_study,
+}
+
+
+def contrasts() -> pd.DataFrame:
+    """Return a row a contrast that has runs: rates, difference with n and both intervals, verdict.
+
+    The first interval is the paired t's over seeds; p is by Holm's rule over a notebook's setting.
+    """
+    rows = []
+    for (notebook, preset), tables in STUDIES.items():
+        recorded = results.load(notebook, preset)
+        rates = tables.chosen_rates(recorded)
+        for row in tables.contrasts(tables.contrast_gaps(recorded)).to_dict("records"):
+            own = {arm: rates[_key(rates, row, arm)] for arm in row["contrast"].split(" - ")}
+            rows.append(_row(notebook, row, own))
+    return pd.DataFrame(rows)
+
+
+def hypotheses() -> pd.DataFrame:
+    """Return the same of what 06 asks of codes, H1 to H8, without the notebook's column.
+
+    p is by Holm's rule over all hypotheses of a set.
+    """
+    recorded = results.load("06_label_ladder", "cpu")
+    rows = []
+    for row in ladder_tables.explored(recorded).to_dict("records"):
+        setting = row["data"], row["model"]
+        pair = row["contrast"].split(" - ")
+        rates = {arm: ladder_tables.chosen_rate(recorded, *setting, arm) for arm in pair}
+        rows.append({"hypothesis": row["hypothesis"]} | _row("06_label_ladder", row, rates))
+    return pd.DataFrame(rows).drop(columns="notebook", errors="ignore")
+
+
+def spent() -> pd.DataFrame:
+    """Return what the contrasts' runs took: a row a notebook, data set and network.
+
+    Columns: rates tried (with the seed that doesn't count), runs, core-hours (of training, beside
+    another run; empty where no record has them), processors.
+    """
+    rows = []
+    for notebook, preset in STUDIES:
+        recorded = results.load(notebook, preset)
+        for (data, model), own in recorded.groupby(["data", "model"]):
+            runs = own[own.metric == "diverged"]
+            hours = own.value[own.metric == "train_s"].astype(float).sum() / 3600
+            rows.append(
+                {
+                    "notebook": _link(notebook),
+                    "set": f"{data}, {model}",
+                    "rates tried": shown(sorted(runs.lr[runs.seed == TUNING_SEED].unique())),
+                    "runs": len(runs),
+                    "core-hours": f"{hours:.2g}" if hours else "",
+                    "processors": ", ".join(sorted(runs.machine.str.split(", ").str[1].unique())),
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def _key(rates: Mapping[Any, float], row: Mapping[Hashable, Any], arm: str) -> Any:
+    """Return how a study names the rate of a row's variant: by its setting, or for all of them."""
+    return arm if arm in rates else (row["data"], row["model"], arm)
+
+
+def _row(notebook: str, row: dict[Hashable, Any], rates: Mapping[str, float]) -> dict[str, str]:
+    p = row["p, Holm"]
+    measure = "nats" if "nats (n)" in row else "points"
+    where = f"{row['data']}, {row['model']}" if "data" in row else ""
+    where = where or f"wikitext, dropout {row['dropout']:g}, K = {row['modules']:.0f}"
+    return {
+        "notebook": _link(notebook),
+        "set": where,
+        "contrast": row["contrast"],
+        "rates": shown([rates[arm] for arm in row["contrast"].split(" - ")]),
+        "difference (n)": f"{row[f'{measure} (n)']} {measure}",
+        "bootstrap": row["bootstrap"],
+        "p, Holm": "" if pd.isna(p) else f"{p:.3f}" if p >= 0.001 else "< 0.001",
+        "verdict": row["verdict"],
+    }
+
+
+def _link(notebook: str) -> str:
+    return f"[{notebook[:2]}](notebooks/{notebook}.ipynb)"

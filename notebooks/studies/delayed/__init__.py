@@ -1,0 +1,1 @@
+"""Delayed gradients: accuracy, times, memory, planners."""

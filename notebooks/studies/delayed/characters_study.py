@@ -1,0 +1,258 @@
+"""Delayed gradients on a model that learns: runs, what is recorded of them, and their tables.
+
+    tuning    seed 100, every rate of the grid, one setting: the test articles stay closed
+    testing   seeds 0 to 4 at the rate that was best on validation articles
+
+A seed fixes initial weights, the windows that are drawn and the noise, the same for all methods.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from alkit.data.prose import load_prose
+from alkit.delayed import Pipeline, even_cuts, train_epoch
+from alkit.figures import titles, viz
+from alkit.records import results
+from alkit.records.comparisons import Gap, gap_of_values
+from studies.common.study import TUNING_SEED, Named, Study
+from studies.delayed import characters
+from studies.delayed.rates import linear
+
+__all__ = [
+    "CONTRASTS",
+    "MARGIN",
+    "TUNED",
+    "Case",
+    "Text",
+    "chosen_rates",
+    "contrast_gaps",
+    "contrasts",
+    "cuts_of",
+    "draw_contrasts",
+    "draw_curves",
+    "edges",
+    "load_text",
+    "losses",
+    "record",
+    "run",
+]
+
+MARGIN = 0.02  # nats a character: a hundredth of what the model is left with
+# (worse, better): what the first loses against the second
+CONTRASTS = (
+    ("pipedream", "seq"),
+    ("2bw", "seq"),
+    ("fr", "pipedream"),
+    ("fr, new noise", "fr"),
+)
+SETTING = ["dropout", "modules"]
+TUNED = (0.1, 5)  # the setting at which every method's rate was chosen
+
+
+@dataclass(frozen=True)
+class Text:
+    """A corpus as characters: one text to train on, articles to look at."""
+
+    alphabet: characters.Alphabet
+    train: Tensor
+    validation: list[Tensor]
+    test: list[Tensor]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One run."""
+
+    method: str
+    modules: int
+    dropout: float
+    seed: int
+    lr: float
+
+    @property
+    def name(self) -> str:
+        """The case as bars of progress show it."""
+        return f"{self.method} K={self.modules} dropout={self.dropout:g} seed={self.seed}"
+
+
+def load_text(corpus: str) -> Text:
+    """Return a corpus that is no larger than WikiText's validation part: five sixths to train on.
+
+    The last sixth of those articles chooses rates, and the part "test" is looked at in the end.
+    """
+    documents, test = load_prose(corpus, "valid"), load_prose(corpus, "test")
+    cut = len(documents) - len(documents) // 6
+    text = characters.joined_text(documents[:cut])
+    alphabet = characters.Alphabet(text)
+    encoded = [alphabet.encode(characters.joined_text([each])) for each in documents[cut:]]
+    kept = [alphabet.encode(characters.joined_text([each])) for each in test]
+    return Text(alphabet, alphabet.encode(text), encoded, kept)
+
+
+def cuts_of(modules: int, layers: int) -> list[int]:
+    """Return cuts between units; with three modules for five units each has a layer."""
+    return [2, 3] if (modules, layers) == (3, 3) else even_cuts(layers + 2, modules)
+
+
+def run(
+    case: Case, text: Text, *, sizes: characters.Sizes, steps: int, batch_size: int, micro: int
+) -> tuple[Tensor, list[float], list[float] | None]:
+    """Train one case; return the losses of all batches and those of the articles.
+
+    Args:
+        micro: micro-batches of 2bw.
+    Returns:
+        Losses (steps,); of the validation articles; of the test articles, None for the tuning seed.
+    """
+    kind, _, noise = case.method.partition(", ")
+    units = characters.character_model(
+        sizes._replace(dropout=case.dropout), len(text.alphabet), case.seed
+    )
+    adamw = partial(torch.optim.AdamW, lr=case.lr, weight_decay=0.01)
+    cuts = cuts_of(case.modules, sizes.layers)
+    pipeline = Pipeline(units, characters.next_loss, cuts, adamw)
+    windows = characters.batches(
+        text.train, size=batch_size, context=sizes.context, steps=steps, seed=case.seed
+    )
+    own = {"micro": micro} if kind == "2bw" else {}
+    settings = {"seed": case.seed, "clip": 1.0, "rate": linear(steps), "check_finite": False}
+    fitted = train_epoch(pipeline, windows, kind, replay_noise=not noise, **settings, **own)
+    look = partial(characters.article_losses, pipeline, context=sizes.context)
+    opened = case.seed != TUNING_SEED
+    return fitted.losses, look(text.validation), look(text.test) if opened else None
+
+
+def record(
+    made: results.Run,
+    case: Case,
+    data: str,
+    outcome: tuple[Tensor, Sequence[float], Sequence[float] | None],
+) -> None:
+    """Write a case's values into a record, all that the tables are built from."""
+    steps, validation, test = outcome
+    labels = {"method": case.method, "model": "characters", "data": data, "seed": case.seed}
+    extra = {"modules": case.modules, "dropout": case.dropout, "lr": case.lr, "steps": len(steps)}
+    part = max(1, len(steps) // 40)
+    curve = steps.nan_to_num(99.0, 99.0).unfold(0, part, part).mean(1)
+    rows: list[tuple[str, Any, int | None]] = [
+        ("diverged", not bool(steps.isfinite().all()), None),
+        ("curve", [round(value, 4) for value in curve.tolist()], None),
+        ("val_loss", float(np.mean(validation)), len(validation)),
+    ]
+    if test is not None:
+        rows += [("loss", float(np.mean(test)), len(test))]
+        rows += [("article_losses", [round(value, 5) for value in test], len(test))]
+    for metric, value, n in rows:
+        unit = "" if metric == "diverged" else "nats"
+        made.record(metric, value, n=n, unit=unit, extra=extra, **labels)
+
+
+def losses(recorded: pd.DataFrame) -> pd.DataFrame:
+    """Return a row a setting and method: rate, n, mean and sd of the test loss, and of training's.
+
+    Sequential training is the same for any number of modules and stands with 1.
+    """
+    own = _opened(recorded)
+    own = own[own.metric == "loss"].astype({"value": float})
+    found = own.groupby([*SETTING, "method"], sort=False)
+    made = found.agg(
+        lr=("lr", "first"), n=("value", "count"), loss=("value", "mean"), sd=("value", "std")
+    )
+    return made.reset_index().sort_values(SETTING, kind="stable", ignore_index=True)
+
+
+def draw_contrasts(gaps: Named) -> Figure:
+    """Draw the contrasts, see `studies.common.study.Study.draw`; the title counts PipeDream's."""
+    own = {key: pair for key, pair in gaps.items() if key[2] == "pipedream - seq"}
+    worse = STUDY.points(own, "worse")
+    words = "PipeDream against sequential training: undecided in {all} settings"
+    if worse:
+        words = "PipeDream costs {cost:.2f} nats (median), decided in {worse} of {all} settings"
+    numbers = {
+        "worse": titles.count(*worse),
+        "all": titles.count(*(each.points for each, _ in own.values())),
+    }
+    return STUDY.draw(gaps, words, cost=titles.median(*worse), **numbers)
+
+
+def draw_curves(recorded: pd.DataFrame, counted: float) -> Figure:
+    """Draw the losses of batches, means over seeds, at the setting with the most runs.
+
+    Args:
+        counted: the loss of characters' frequencies alone.
+    """
+    own = recorded[recorded.metric == "curve"]
+    cut = own[own.modules > 1]
+    dropout, modules = (cut if len(cut) else own).groupby(SETTING).size().idxmax()
+    own = own[(own.dropout == dropout) & own.modules.isin([1, modules])]
+    fig, ax = plt.subplots()
+    ends: dict[str, float] = {}
+    for method, rows in own.groupby("method", sort=False):
+        values = np.mean(rows.value.tolist(), axis=0)
+        at = np.arange(1, len(values) + 1) * rows.steps.iloc[0] / len(values)
+        ends[str(method)] = values[-1]
+        label = f"{viz.label(method)}: {values[-1]:.2f}"
+        ax.plot(at, values, color=viz.colour(method), ls=":" if "," in method else "-", label=label)
+    ax.axhline(counted, color="0.6", ls="--", lw=0.8)
+    ax.set(xlabel="batch", ylabel="nats per character")
+    ax.legend(frameon=False, title="last part")
+    words, numbers = "Training losses, dropout {dropout}, {modules} modules, {n}", {}
+    if {"pipedream", "seq"} <= ends.keys():
+        words = "{modules} modules, {n}: PipeDream ends {cost:.2f} nats above sequential"
+        numbers["cost"] = titles.difference(ends["pipedream"], ends["seq"])
+    about = {"dropout": f"{dropout:g}", "modules": str(modules), "n": viz.seeds(own.seed.nunique())}
+    titles.title(ax, words, **about, **numbers)
+    return fig
+
+
+def _opened(recorded: pd.DataFrame) -> pd.DataFrame:
+    if not len(recorded):
+        return pd.DataFrame(columns=["metric", "seed", "method", "lr", "value", *SETTING])
+    return recorded[recorded.seed != TUNING_SEED]
+
+
+def _with_sequential(recorded: pd.DataFrame) -> pd.DataFrame:
+    """Return the tuning seed's rows, and at each setting its own and seq's, which has 1 module."""
+    own = _opened(recorded)
+    made = [recorded[recorded.seed == TUNING_SEED]]
+    for (_, modules), rows in own[own.modules > 1].groupby(SETTING):
+        alone = own[(own.modules == 1) & (own.dropout == rows.dropout.iloc[0])]
+        made.append(pd.concat([alone.assign(modules=modules), rows]))
+    return pd.concat(made)
+
+
+def _longer(rows: pd.DataFrame, worse: str, better: str) -> Gap:
+    """Return by how many nats the first one's losses of the same articles are higher."""
+    own = rows[rows.metric == "article_losses"]
+    tables = [
+        {int(row.seed): np.asarray(row.value) for row in own[own.method == name].itertuples()}
+        for name in (worse, better)
+    ]
+    return gap_of_values(*tables)
+
+
+STUDY = Study(
+    contrasts=CONTRASTS,
+    margin=MARGIN,
+    setting=SETTING,
+    by=["method"],
+    validation="val_loss",
+    rows=_with_sequential,
+    compare=_longer,
+    unit="nats per character more",
+    measure="nats",
+    digits=3,
+    words={"ahead": "worse", "behind": "better"},
+    missing="counted",
+)
+chosen_rates, edges = STUDY.chosen_rates, STUDY.edges
+contrast_gaps, contrasts = STUDY.contrast_gaps, STUDY.table

@@ -1,0 +1,1 @@
+"""Target propagation: runs, tables, rules beside it."""

@@ -1,0 +1,1 @@
+"""Elastic training: tasks, rivals, cost on other machines."""

@@ -1,0 +1,312 @@
+"""What a user would take instead, by torch's own means, with no layer frozen as training goes.
+
+    ddp               DistributedDataParallel: every rank has the whole network
+    ddp_fewer         the same; the caller gives it fewer epochs, at whose end the rate is 0
+    ddp_checkpoint    the same; a layer's input is kept, and its backward runs the layer again
+    ddp_lora          the same; of the layers, low-rank updates are trained alone
+    fsdp              every rank has a part of every unit's weights
+    torch_1f1b        torch.distributed.pipelining: every rank has a stage, cut where ours is
+
+Samples, their order, recipe and loss are those of elastic training. Of the DDP rows it is counted
+what a rank holds; their gradients lie in the buckets that travel, which takes the least memory.
+"""
+
+import copy
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import pandas as pd
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import checkpoint
+
+from alkit.data import tree
+from alkit.elastic.examples import Examples, order, parts_of
+from alkit.elastic.held import Held, bytes_of
+from alkit.elastic.network import Network
+from alkit.elastic.settings import Settings
+from alkit.elastic.world import World
+from alkit.engine.evaluate import evaluate, right
+from alkit.engine.heartbeat import beat
+from alkit.engine.launch import launch
+from alkit.engine.ledger import Ledger
+from alkit.engine.record import Record
+from studies.common.torch_pipelines import PlainGradient
+from studies.elastic import lora
+
+__all__ = ["RIVALS", "WithLoss", "rival"]
+
+
+@dataclass(frozen=True)
+class Details:
+    """What a rival leaves beside the record: bytes by rank."""
+
+    held: pd.DataFrame
+
+
+RIVALS = ("ddp", "ddp_fewer", "ddp_checkpoint", "ddp_lora", "fsdp", "torch_1f1b")
+
+
+def rival(
+    kind: str,
+    network: Network,
+    data: Examples,
+    *,
+    ranks: int = 2,
+    test: Examples | None = None,
+    validation: Examples | None = None,
+    settings: Settings,
+) -> Record:
+    """Train with torch's own means over ranks; the network here is left as it was.
+
+    Args:
+        kind: of RIVALS.
+        settings: epochs, batch, micro, seed, threads and recipe of them count.
+    Raises:
+        ValueError: another kind, or a batch that does not divide among the ranks.
+        RankFailed: a rank failed.
+    """
+    if kind not in RIVALS:
+        raise ValueError(f"kind is {kind!r}: give {', '.join(RIVALS)}")
+    if kind != "torch_1f1b" and settings.batch % ranks:
+        raise ValueError(f"a batch of {settings.batch} does not divide among {ranks} ranks")
+    settings = replace(settings, devices=ranks, executor="ranks")
+    given = (kind, network, data, validation, test, settings)
+    record, state = launch(_on_rank, *given, ranks=ranks, threads=settings.threads)[0]
+    trained = copy.deepcopy(network)
+    trained.load_state_dict(state)
+    return replace(record, model=trained)
+
+
+@dataclass(frozen=True)
+class _Rival:
+    """How one of them trains.
+
+    Attributes:
+        model: what the optimiser steps on this rank.
+        held: bytes of a step by part, but for moments; None where they are not counted.
+        step: of rows and an epoch: makes all gradients, clips them, returns this rank's loss.
+        gather: makes the network whole on every rank.
+        shares: losses that add up to one global loss.
+    """
+
+    model: nn.Module
+    held: Callable[[], dict[str, int]] | None
+    step: Callable[[Tensor, int], Tensor]
+    gather: Callable[[], None]
+    shares: int
+
+
+class WithLoss(nn.Module):
+    """A network that returns its loss: what DDP and FSDP wrap.
+
+    Args:
+        checkpoints: keep the layers' inputs alone; a layer is run again for its backward.
+    """
+
+    def __init__(self, network: Network, *, checkpoints: bool = False) -> None:
+        super().__init__()
+        self.network, self.checkpoints = network, checkpoints
+
+    def forward(self, x: Any, y: Tensor) -> Tensor:
+        """Return the mean loss of a batch."""
+        scores = self._by_layers(x) if self.checkpoints else self.network(x)
+        return self.network.loss(scores, y)
+
+    def _by_layers(self, x: Any) -> Any:
+        # no state of a generator is kept: noise is a function of the key, see Network.run
+        own, key, wide = self.network, (0,), self.network.units_a_layer
+        options = {"use_reentrant": False, "preserve_rng_state": False}
+        x, tail = own.run(x, 0, 1, key), 1 + wide * own.layers
+        for low in range(1, tail, wide):
+            x = checkpoint(own.run, x, low, low + wide, key, **options)
+        return own.run(x, tail, len(own.units), key)
+
+
+def _on_rank(
+    kind: str,
+    network: Network,
+    data: Examples,
+    validation: Examples | None,
+    test: Examples | None,
+    settings: Settings,
+) -> tuple[Record, dict[str, Tensor]] | None:
+    world = World("ranks")
+    make = _pipelined if kind == "torch_1f1b" else partial(_parallel, kind=kind)
+    own = make(network.train(), data, settings, world)
+    optimizer = settings.recipe.make(own.model)
+    rates = [group["lr"] for group in optimizer.param_groups]
+    # with FSDP all ranks run all samples, for they share units
+    group = None if kind == "fsdp" else world
+    looks = partial(evaluate, network, metric=network.metric or right, group=group)
+    per_epoch = len(data) // settings.batch * settings.batch
+    total, done, losses, rows = settings.epochs * per_epoch, 0, [], []
+    for epoch in range(settings.epochs):
+        start_s = time.perf_counter()
+        for batch in order(len(data), settings.seed, epoch)[:per_epoch].split(settings.batch):
+            beat("a step")
+            losses.append(own.step(batch, epoch))
+            done += settings.batch
+            for group, rate in zip(optimizer.param_groups, rates, strict=True):
+                group["lr"] = rate * settings.recipe.factor(done, total)
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+        train_s = time.perf_counter() - start_s
+        found = {"epoch": epoch, "train_s": train_s, "change_s": 0.0, "val_acc": float("nan")}
+        own.gather()
+        if validation is not None:
+            found["val_acc"] = float(looks(validation).mean())
+        rows.append(found | {"samples_per_s": per_epoch / train_s})
+    tested = None if test is None else looks(test)
+    mean = world.total(torch.stack(losses)) / own.shares
+    moments = bytes_of(t for one in optimizer.state.values() for t in one.values())
+    held = [] if own.held is None else world.gather(own.held() | {"moments": moments})
+    lora.merge(network)
+    state = {name: _plain(tensor) for name, tensor in network.state_dict().items()}
+    if world.rank:
+        return None
+    rows_held = [{"rank": n, **Held(**own).plain()} for n, own in enumerate(held)]
+    record = Record(
+        model=None,
+        history=pd.DataFrame(rows),
+        losses=mean.view(-1, 1, 1),
+        test_correct=tested,
+        metrics={} if tested is None else {"accuracy": float(tested.mean())},
+        details=Details(pd.DataFrame(rows_held)),
+    )
+    return record, state
+
+
+def _parallel(
+    network: Network, data: Examples, settings: Settings, world: World, *, kind: str
+) -> _Rival:
+    """Make DDP, in one of its forms, or FSDP."""
+    if kind == "ddp_lora":
+        lora.adapt(network, seed=settings.seed)
+    if kind == "fsdp":
+        model = _sharded(network)
+    else:
+        inner = WithLoss(network, checkpoints=kind == "ddp_checkpoint")
+        model = DistributedDataParallel(inner, gradient_as_bucket_view=True)
+    ledger = None if kind == "fsdp" else Ledger(network)
+
+    def step(batch: Tensor, epoch: int) -> Tensor:
+        [own] = parts_of(batch, world.ranks, 1)[world.rank]
+        counts = ledger is not None and not ledger.peak  # the first step
+        with ledger.recording() if counts else nullcontext():
+            loss = model(data.inputs(own, epoch), data.y[own])
+        loss.backward()
+        if settings.recipe.clip is not None:
+            nn.utils.clip_grad_norm_(model.parameters(), settings.recipe.clip)
+        return loss.detach()
+
+    def held(ledger: Ledger) -> dict[str, int]:
+        trained = {p for p in model.parameters() if p.requires_grad}
+        frozen = {p for p in model.parameters() if not p.requires_grad}
+        rows = torch.arange(settings.batch // world.ranks)
+        again = _of_a_layer(network, data.inputs(rows)) if kind == "ddp_checkpoint" else 0
+        return {
+            "weights": bytes_of([*trained, *network.buffers()]),
+            "frozen": bytes_of(frozen),
+            "gradients": bytes_of(trained),
+            "activations": ledger.peak + again,
+            "message": 0,
+        }
+
+    counted = None if ledger is None else partial(held, ledger)
+    return _Rival(model, counted, step, lambda: None, world.ranks)
+
+
+def _of_a_layer(network: Network, x: Any) -> int:
+    """Return the bytes that a layer keeps beside its input, when it runs again for its backward."""
+    with torch.no_grad():
+        x = network.run(x, 0, 1, (0,))
+    x = tree.map_tensors(lambda t: t.detach().requires_grad_(t.is_floating_point()), x)
+    ledger = Ledger(network)
+    with ledger.recording(tree.tensors(x)):
+        _output = network.run(x, 1, 1 + network.units_a_layer, (0,))
+        return ledger.now
+
+
+def _sharded(network: Network) -> nn.Module:
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    for unit in network.units:
+        fully_shard(unit, mesh=mesh)
+    model = WithLoss(network)
+    fully_shard(model, mesh=mesh)
+    return model
+
+
+def _pipelined(network: Network, data: Examples, settings: Settings, world: World) -> _Rival:
+    """Make torch's pipeline: this rank's stage of it."""
+    from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+
+    plan = settings.planner(network.sizes(), network.layers).at(0)
+    world.regroup(plan)
+    last, kind = world.rank == world.ranks - 1, next(network.parameters()).dtype
+    own = _Units(network, *plan.bounds[world.rank])
+    stage = PipelineStage(own, world.rank, world.ranks, torch.device("cpu"))
+    schedule = Schedule1F1B(stage, plan.micro, loss_fn=network.loss)
+
+    def step(batch: Tensor, epoch: int) -> Tensor:
+        x, losses = data.inputs(batch, epoch), []
+        inputs = ((x,) if isinstance(x, Tensor) else x) if world.rank == 0 else ()
+        known = {} if isinstance(x, Tensor) or world.rank == 0 else {"mask": x[2]}
+        ends = {"target": data.y[batch], "losses": losses} if last else {}
+        schedule.step(*inputs, **known, **ends)
+        _clip(own, settings.recipe.clip, world)
+        return torch.stack(losses).mean().detach() if last else torch.zeros((), dtype=kind)
+
+    def gather() -> None:
+        for rank, (low, high) in enumerate(plan.bounds):
+            for tensor in network.units[low:high].state_dict().values():
+                dist.broadcast(tensor, rank)
+
+    return _Rival(own, None, step, gather, 1)
+
+
+class _Units(nn.Module):
+    """Neighbouring units that take and return plain tensors, as torch's stages must."""
+
+    def __init__(self, network: Network, low: int, high: int) -> None:
+        super().__init__()
+        self.units = network.units[low:high]
+        self.is_first = low == 0
+
+    def forward(self, *x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Return the last unit's output; a text's mask comes from this rank's own batch."""
+        if self.is_first:
+            payload: Any = x[0] if len(x) == 1 else x
+        else:
+            first = PlainGradient.apply(x[0])
+            payload = first if mask is None else (first, mask)
+        for unit in self.units:
+            payload = unit(payload)
+        return payload if isinstance(payload, Tensor) else payload[0].contiguous()
+
+
+def _clip(own: nn.Module, most: float | None, world: World) -> None:
+    """Clip by the norm over all stages."""
+    if most is None:
+        return
+    grads = [p.grad for p in own.parameters() if p.grad is not None]
+    square = sum(float(grad.square().sum()) for grad in grads)
+    norm = (world.add_up(square) if world.add_up is not None else square) ** 0.5
+    for grad in grads if norm > most else ():
+        grad.mul_(most / (norm + 1e-6))
+
+
+def _plain(tensor: Tensor) -> Tensor:
+    """Return a copy on this rank of what FSDP may have spread."""
+    whole = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+    return whole.detach().clone()

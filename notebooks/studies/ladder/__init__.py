@@ -1,0 +1,1 @@
+"""The label ladder: notebooks 06 and 08."""

@@ -1,0 +1,244 @@
+"""The arms of the label ladder: one list of blocks, trained with ever more of AL's label side.
+
+    A0 bp                 end to end                      A6 coupled       codes that see inputs
+    A1 deep_supervision   A2's heads, nothing detached    A7 published     AL as published
+    A2 linear             a linear head a block           A7b published_ce trained label side first
+    A3 cosine             a free vector a class           A8 predsim       similarities of a batch
+    A4 fixed_codes        orthonormal codes               A9 dgl           a deep head
+    A5 detached           AL: learned codes, centred      A10 scpl         contrast within a batch
+
+The blocks are the same ones, and start alike; A0 to A6 pool alike. Arms H1 to H8 change one thing
+of A4, A5 or A6 each.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+
+from alkit.al.backprop import BPModel
+from alkit.al.bridges import Pooled
+from alkit.al.codes import FixedDecoder, FixedEncoder
+from alkit.al.convert import to_al
+from alkit.al.layers import AE, AL, ENC
+from alkit.al.losses import Contrast
+from alkit.al.model import ALModel
+from alkit.al.recipes import Recipe, find_recipe
+from alkit.data import tree
+from alkit.models.modes import evaluating
+from studies.ladder import heads, labels
+from studies.ladder.models import DeepSupervision, NearestCode
+
+__all__ = ["ARMS", "Arm", "build", "head_parameters"]
+
+Head = Callable[[AL, Any, int, bool], tuple[nn.Module, Any]]  # (layer, s, classes, last) -> b, loss
+
+
+@dataclass(frozen=True)
+class Arm:
+    """A row of the ladder.
+
+    Attributes:
+        code: its place on the ladder.
+        what: a line for tables.
+        local: whether no gradient crosses a border between blocks.
+        base: the arm that this one changes, to see what it is that helps; it takes its rate.
+        recipe: changes of that arm's recipe.
+        change: of its label side, a function of (model, classes).
+        replays: whether its labels follow the codes of a run of the base, each class another's;
+            `studies.ladder.runs.trained` makes that run.
+    """
+
+    code: str
+    what: str
+    local: bool = True
+    base: str = ""
+    recipe: Mapping[str, Any] = field(default_factory=dict)
+    change: Callable[[ALModel, int], None] | None = None
+    replays: bool = False
+
+    @property
+    def method(self) -> str:
+        """Return "bp" or "al", as records name methods."""
+        return "al" if self.local else "bp"
+
+
+NARROW = {"code_dim": 8}  # narrower than DBpedia has classes: codes must share directions
+ARMS = {
+    "bp": Arm("A0", "backprop, with A2's last head", local=False),
+    "deep_supervision": Arm("A1", "A2's heads, losses added, nothing detached", local=False),
+    "linear": Arm("A2", "a linear head a block"),
+    "cosine": Arm("A3", "cosines with a free vector a class"),
+    "fixed_codes": Arm("A4", "cosines with frozen orthonormal codes"),
+    "detached": Arm("A5", "AL: learned codes, centred; contrast with all classes"),
+    "coupled": Arm("A6", "AL: the contrast also trains the codes"),
+    "published": Arm("A7", "AL as published: squared errors"),
+    "published_ce": Arm(
+        "A7b", "AL, squared errors, label side trained beforehand", change=labels.train_label_side
+    ),
+    "predsim": Arm("A8", "predsim: a linear head and similarities of the batch"),
+    "dgl": Arm("A9", "DGL: a deep head a block"),
+    "scpl": Arm("A10", "SCPL: contrast within the batch, detached classifiers"),
+    "random_codes": Arm(
+        "H1a", "frozen random directions", base="fixed_codes", change=labels.random_directions
+    ),
+    "simplex_codes": Arm(
+        "H1b", "frozen orthonormal codes, centred", base="fixed_codes", recipe={"centred": True}
+    ),
+    "trained_codes": Arm(
+        "H1c",
+        "codes of labels alone, then frozen",
+        base="detached",
+        change=labels.train_then_freeze,
+    ),
+    "permuted_detached": Arm("H3a", "each class another's codes", base="detached", replays=True),
+    "permuted_coupled": Arm("H3b", "each class another's codes", base="coupled", replays=True),
+    "coupled_0": Arm(
+        "H4a",
+        "no autoencoder",
+        base="coupled",
+        change=partial(labels.weigh, weight=0.0),
+    ),
+    "coupled_0.1": Arm(
+        "H4b",
+        "a tenth of it",
+        base="coupled",
+        change=partial(labels.weigh, weight=0.1),
+    ),
+    "one_code": Arm("H5", "one level of codes", base="detached", change=labels.one_code),
+    "narrow_fixed": Arm("H7a", "codes 8 wide", base="fixed_codes", recipe=NARROW),
+    "narrow_detached": Arm("H7b", "codes 8 wide", base="detached", recipe=NARROW),
+    "narrow_coupled": Arm("H7c", "codes 8 wide", base="coupled", recipe=NARROW),
+    "told": Arm("H8a", "g is told super-classes", base="detached", change=labels.tell),
+    "told_dealt": Arm(
+        "H8b",
+        "g is told super-classes of others",
+        base="detached",
+        change=partial(labels.tell, dealt=True),
+    ),
+}
+
+
+def build(
+    name: str,
+    blocks: Iterable[nn.Module],
+    classes: int,
+    sample: Any,
+    *,
+    lr: float,
+    width: float = 1.0,
+) -> ALModel | BPModel:
+    """Return a new model of an arm over these blocks.
+
+    Args:
+        sample: a batch that the first block takes, as for `to_al`.
+        width: factor of a picture network's channels, which the published bridges follow.
+    Raises:
+        ValueError: there is no arm of that name.
+    """
+    if name not in ARMS:
+        raise ValueError(f"no arm {name!r}; there are {', '.join(ARMS)}")
+    kind = "images" if next(tree.tensors(sample)).dim() == 4 else "texts"
+    arm = ARMS[name]
+    base = arm.base or name
+    recipe = replace(_recipe(base, kind, width), **arm.recipe)
+    model = to_al(blocks, classes, sample, recipe=recipe, lr=lr)
+    if base in HEADS:
+        _give_heads(model, HEADS[base], classes, sample)
+    if base in ("detached", "coupled", "published_ce"):
+        model[0].ae.loss_fn = heads.smoothed
+    if base in ("detached", "coupled"):
+        model = NearestCode(model, classes)
+    if arm.change is not None:
+        arm.change(model, classes)
+    if name == "deep_supervision":
+        return DeepSupervision(model, lr)
+    if name == "bp":
+        encs = [layer.enc for layer in model]
+        return BPModel([*(enc.f for enc in encs), encs[-1].b], lr, heads.smoothed)
+    return model
+
+
+def head_parameters(model: ALModel | BPModel) -> int:
+    """Return how many parameters serve training beside the blocks: bridges, heads, label side."""
+    if isinstance(model, ALModel):
+        return sum(sum(n.values()) - n["f"] for n in map(AL.parameter_counts, model))
+    beside = [block.b for block in model if isinstance(block, ENC)] or [model[-1]]
+    return sum(p.numel() for module in beside for p in module.parameters())
+
+
+def _recipe(name: str, kind: str, width: float) -> Recipe:
+    fixed = replace(find_recipe("fixed_codes", kind), smoothing=heads.SMOOTHING)
+    learned = replace(fixed, codes="learned", centred=True)
+    plain = replace(fixed, ending="none")
+    published = find_recipe("original", kind)
+    if published.hidden:
+        sizes = {"hidden": round(width * published.hidden)}
+        published = replace(published, code_dim=round(width * published.code_dim), **sizes)
+    return {
+        "bp": plain,
+        "deep_supervision": plain,
+        "linear": plain,
+        "detached": learned,
+        "coupled": replace(learned, coupled=True),
+        "published": published,
+        "published_ce": find_recipe("mse", kind),
+    }.get(name, fixed)
+
+
+def _class_scores() -> Contrast:
+    """Return the cross-entropy of scores: their plain product with one-hot codes is themselves."""
+    return Contrast(1.0, cosine=False, smoothing=heads.SMOOTHING)
+
+
+def _linear(layer: AL, s: Any, classes: int, last: bool) -> tuple[nn.Module, Any]:
+    b = layer.enc.b
+    body = b.body if isinstance(b, Pooled) else b
+    body[-1] = nn.Linear(body[-1].in_features, classes)  # A4's pooling, whatever its code's width
+    return b, _class_scores()
+
+
+def _cosine(layer: AL, s: Any, classes: int, last: bool) -> tuple[nn.Module, Any]:
+    b = nn.Sequential(layer.enc.b, heads.CosineHead(classes, layer.enc.b(s).shape[1]))
+    return b, _class_scores()
+
+
+def _predsim(layer: AL, s: Any, classes: int, last: bool) -> tuple[nn.Module, Any]:
+    return heads.PredSimHead(s, classes), heads.PredSim(classes)
+
+
+def _dgl(layer: AL, s: Any, classes: int, last: bool) -> tuple[nn.Module, Any]:
+    return heads.dgl_head(s, classes, last=last), _class_scores()
+
+
+def _scpl(layer: AL, s: Any, classes: int, last: bool) -> tuple[nn.Module, Any]:
+    return heads.ScplHead(s, classes), heads.Scpl(classes)
+
+
+HEADS: dict[str, Head] = {
+    "bp": _linear,
+    "deep_supervision": _linear,
+    "linear": _linear,
+    "cosine": _cosine,
+    "predsim": _predsim,
+    "dgl": _dgl,
+    "scpl": _scpl,
+}
+
+
+@torch.no_grad()
+def _give_heads(model: ALModel, head: Head, classes: int, sample: Any) -> None:
+    """Give every layer its head, and one-hot labels, padded with zeros to the head's width."""
+    width, x = classes, sample
+    with evaluating(model):
+        for number, layer in enumerate(model, 1):
+            x = layer.enc.f(x)
+            b, layer.enc.loss_fn = head(layer, x, classes, number == len(model))
+            layer.enc.b = b
+            with evaluating(b):
+                wide = b(x).shape[1]
+            same = torch.eye(width, wide)
+            layer.ae, width = AE(FixedEncoder(same), FixedDecoder(same)), wide

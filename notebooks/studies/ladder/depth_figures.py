@@ -1,0 +1,123 @@
+"""Figures of the label side over depth: accuracies, and what blocks show, one line each."""
+
+from collections.abc import Iterable, Mapping
+
+import matplotlib.pyplot as plt
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from alkit.figures import titles, viz
+from studies.common.study import TUNING_SEED
+from studies.ladder import depth as depth_study
+from studies.ladder import tables as ladder_tables
+
+__all__ = ["draw_blocks", "draw_depths"]
+
+ARMS = ("bp", "linear", "cosine", "fixed_codes", "detached", "coupled")
+MARKERS = "osP^Dv"
+
+
+def draw_depths(recorded: pd.DataFrame) -> Figure | None:
+    """Draw test accuracy over depth, one panel per data set: means over seeds, and ranges.
+
+    The title says what learned codes lose to frozen ones over the most blocks.
+    """
+    own = recorded[(recorded.metric == "accuracy") & (recorded.seed != TUNING_SEED)]
+    if not len(own):
+        return None  # the tuning seed has no test accuracy
+    own = own.assign(depth=own.model.str.extract(r"(\d+)$", expand=False).astype(int))
+    own = own.assign(name=own.recipe.replace("", "bp")).astype({"value": float})
+    sets = list(own.groupby("data"))
+    size = (viz.WIDE[0] + 3.0 * (len(sets) - 1), viz.WIDE[1])
+    fig, axes = plt.subplots(1, len(sets), figsize=size, squeeze=False)
+    gaps = ladder_tables.contrast_gaps(recorded)
+    found, most = {}, int(own.depth.max())
+    for ax, (data, rows) in zip(axes[0], sets, strict=True):
+        _over_depth(ax, rows)
+        titles.panel(ax, viz.data_name(str(data)))
+        key = (str(data), depth_study.name_of(most), "detached - fixed_codes")
+        means = rows[rows.depth == most].groupby("name").value.mean()
+        if key in gaps and ladder_tables.STUDY.verdict(*gaps[key]) == "behind":
+            found[f"on{len(found)}"] = titles.difference(means["fixed_codes"], means["detached"])
+    _legend(fig, axes[0])
+    words = "With {most} blocks it is undecided what learned label codes cost"
+    if len(found) == len(sets):
+        lost = " and ".join(f"{{{each}:.1f}}" for each in found)
+        words = f"{{most}} blocks: learned label codes lose {lost} points to frozen"
+    titles.title(fig, words, most=str(most), **found)
+    return fig
+
+
+def draw_blocks(
+    recorded: pd.DataFrame, metrics: Mapping[str, str], *, data: str, depth: int
+) -> Figure | None:
+    """Draw what blocks show, one panel per metric: means over seeds, and their range.
+
+    The title follows the variant that ends lowest in the first panel.
+
+    Args:
+        metrics: of `depth_study.diagnosed`, with the words for the axis.
+    """
+    tables = {m: depth_study.over_blocks(recorded, m, data=data, depth=depth) for m in metrics}
+    if not any(map(len, tables.values())):
+        return None
+    size = (4.2 * len(metrics), 3.4)
+    fig, axes = plt.subplots(1, len(metrics), figsize=size, squeeze=False)
+    styles = _styles()
+    for ax, (metric, table) in zip(axes[0], tables.items(), strict=True):
+        for name, own in table.groupby("arm", sort=False):
+            style = styles.get(str(name), {"color": "0.6", "ls": ":"})
+            line = style | {"ms": 3}
+            ax.plot(own.block, own["mean"], label=_say(str(name)), **line)
+            ax.fill_between(own.block, own.least, own.most, color=style["color"], alpha=0.15, lw=0)
+        ax.set(xlabel="block", ylabel=metrics[metric])
+        ax.xaxis.get_major_locator().set_params(integer=True)
+    _legend(fig, axes[0])
+    shown = next(filter(len, tables.values()))
+    shown = shown[shown.arm != "untrained"]
+    means = shown.groupby("arm")["mean"].agg(["first", "last"])
+    arm = str(means["last"].idxmin())
+    numbers = {each: titles.value(means[each][arm]) for each in means}
+    words = "{data}, {depth} blocks: {arm} goes from {first:.2f} to {last:.2f}"
+    about = {"data": viz.data_name(data), "depth": str(depth), "arm": _say(arm)}
+    titles.title(fig, words, **about, **numbers)
+    return fig
+
+
+def _over_depth(ax: Axes, rows: pd.DataFrame) -> None:
+    for shift, (name, style) in enumerate(_styles().items()):
+        found = rows[rows.name == name].groupby("depth").value.agg(["mean", "min", "max"])
+        if not len(found):
+            continue
+        at = found.index * 1.02 ** (shift - 2.5)  # ranges of arms don't cover each other
+        spread = [found["mean"] - found["min"], found["max"] - found["mean"]]
+        ax.errorbar(at, found["mean"], spread, label=ladder_tables.say(name), capsize=2, **style)
+    depths = sorted(rows.depth.unique())
+    ax.set_xscale("log")
+    ax.set_xticks(depths, [str(depth) for depth in depths])
+    ax.set_xticks([], minor=True)
+    start = 10 * (ax.get_ylim()[0] // 10)
+    ax.set(xlabel="blocks", ylabel=f"test accuracy, %; axis from {start:g}", ylim=(start, None))
+
+
+def _legend(figure: Figure, axes: Iterable[Axes]) -> None:
+    """Name each arm once, beside the panels."""
+    handles = {}
+    for ax in axes:
+        handles |= dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True))
+    where = {"loc": "outside right center", "frameon": False, "fontsize": 7}
+    figure.legend(handles.values(), handles, **where)
+
+
+def _say(arm: str) -> str:
+    return "backprop, another start" if arm == "bp again" else ladder_tables.say(arm)
+
+
+def _styles() -> dict[str, dict[str, str]]:
+    """Return each variant's line; AL's two share its colour."""
+    made = {}
+    for name, marker in zip(ARMS, MARKERS, strict=True):
+        own = viz.colour(viz.who(name if name == "bp" else f"al {name}"))
+        made[name] = {"color": own, "marker": marker, "ls": "--" if name == "coupled" else "-"}
+    return made

@@ -1,0 +1,209 @@
+"""The label ladder's runs: one arm on one set with one seed and rate, and what is recorded.
+
+    tuning    seed 100, every rate of the grid: the test part stays closed
+    testing   seeds 0 to 5 at the rate that was best on validation, at the last epoch
+
+The split into train, validation and test is one for all seeds. A seed fixes the initial blocks, the
+order of the samples and the noise, the same for all arms.
+"""
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from alkit.al import exits
+from alkit.al.model import ALModel
+from alkit.al.trainer import Trainer
+from alkit.data.given import Splits
+from alkit.data.parts import DataSet, Part
+from alkit.data.seeds import generator_for
+from alkit.engine.loop import Plan, train_epochs
+from alkit.engine.record import Record
+from alkit.models.modes import evaluating
+from alkit.records import results
+from alkit.records.packed import pack
+from studies.al.families import FAMILIES
+from studies.common.study import TUNING_SEED
+from studies.ladder.arms import ARMS, build, head_parameters
+from studies.ladder.labels import replay, watch
+from studies.ladder.models import NearestCode
+
+__all__ = ["SPLIT_SEED", "TUNING_SEED", "Outcome", "exit_scores", "record", "run", "trained"]
+
+SPLIT_SEED = 0
+# of operators in training, for pictures' speed; accuracies are taken in float32
+PRECISION = {"texts": "float32", "images": "bfloat16"}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run came to.
+
+    Attributes:
+        validation, test: accuracy in percent of every exit, then of the mean of their scores; None
+            where the test part stayed closed.
+        correct: float (N,), the last exit on the test part.
+        losses: of the last epoch, a row a layer; of backprop one number.
+        head_parameters: beside the blocks.
+    """
+
+    arm: str
+    seed: int
+    lr: float
+    fit: Record
+    validation: list[float]
+    test: list[float] | None
+    correct: Tensor | None
+    losses: list[list[float]]
+    head_parameters: int
+
+
+def run(
+    arm: str,
+    family: str,
+    data: DataSet,
+    *,
+    seed: int,
+    lr: float,
+    epochs: int,
+    batch_size: int,
+    sizes: Mapping[str, Any] | None = None,
+    vectors: Tensor | None = None,
+    augment: str = "none",
+) -> Outcome:
+    """Train an arm for all epochs and look at the last one; the tuning seed leaves test closed.
+
+    Args:
+        family: "lstm", "transformer", "vgg" or "resnet".
+        sizes: of its blocks.
+        vectors: of texts: word vectors (V, E) to start from.
+    """
+    torch.manual_seed(seed)
+    blocks = _blocks(family, data, dict(sizes or {}), vectors)
+    width = 1.0 if data.vocabulary else (sizes or {}).get("width", 1.0)
+    options = {"seed": seed, "augment": augment, "precision": PRECISION[FAMILIES[family].kind]}
+    plan = Plan(epochs=epochs, batch_size=batch_size, **options)
+    return trained(arm, blocks, data, plan, lr=lr, width=width)
+
+
+def trained(
+    arm: str,
+    blocks: Sequence[nn.Module],
+    data: DataSet,
+    plan: Plan,
+    *,
+    lr: float,
+    width: float = 1.0,
+) -> Outcome:
+    """Train an arm over blocks of one's own, by a cosine schedule, as `run` does.
+
+    Args:
+        plan: its seed is that of the order, and says whether the test part is opened.
+        width: factor of a picture network's channels, see `studies.ladder.arms.build`.
+    """
+    sample, _ = next(iter(data.train.batches(2, shuffle=False)))
+    options: dict[str, Any] = {"lr": lr, "width": width}
+    tables = None
+    if ARMS[arm].replays:
+        with torch.random.fork_rng(devices=[]):  # so that both runs start alike
+            own = copy.deepcopy(blocks)
+            base = build(ARMS[arm].base, own, data.num_classes, sample, **options)
+            tables = _codes_met(base, data, plan)
+    model = build(arm, blocks, data.num_classes, sample, **options)
+    if tables is not None:
+        replay(model, tables, _permuted(data.num_classes, plan.seed))
+    fit = _fit(model, ARMS[arm].method, data, plan)
+    validation, _ = _exits(model, data.validation)
+    opened = plan.seed != TUNING_SEED and not fit.diverged
+    test, correct = _exits(model, data.test) if opened else (None, None)
+    losses = [] if fit.losses is None else fit.losses.mean(0).tolist()
+    beside = head_parameters(model)
+    return Outcome(arm, plan.seed, lr, fit, validation, test, correct, losses, beside)
+
+
+def _fit(model: Any, method: str, data: DataSet, plan: Plan) -> Record:
+    trainer = Trainer(model, method, seed=plan.seed)
+    closed = Splits(data.train, data.validation, None, data.name, data.num_classes)
+    whole = replace(plan, scheduler="cosine", stop_at_divergence=True)
+    return train_epochs(trainer, closed, whole, choose=False, progress=False)
+
+
+def _permuted(classes: int, seed: int) -> Tensor:
+    """Return whose codes each class gets."""
+    return torch.randperm(classes, generator=generator_for("permuted codes", seed))
+
+
+def _codes_met(model: NearestCode, data: DataSet, plan: Plan) -> list[Tensor]:
+    """Train a model and return, a level each, the codes that every batch met and the last ones."""
+    met = watch(model)
+    if _fit(model, "al", data, plan).diverged:
+        raise RuntimeError("the run whose codes are to be replayed diverged: give a smaller rate")
+    return [torch.stack([*own, last]) for own, last in zip(met, model.tables(), strict=True)]
+
+
+def exit_scores(model: Any, part: Part, batch_size: int = 512) -> Tensor:
+    """Return the class scores of every exit, float (L, N, C), in the part's order; of BP one.
+
+    Every block runs once a batch.
+    """
+    if isinstance(model, ALModel) and not isinstance(model, NearestCode):
+        return exits.scores(model, part, batch_size)
+    read = getattr(model, "exits", lambda x: [model.predict(x)])
+    with torch.no_grad(), evaluating(model):
+        batches = [torch.stack(read(x)) for x, _ in part.batches(batch_size, shuffle=False)]
+    return torch.cat(batches, dim=1)
+
+
+def record(made: results.Run, family: str, data: str, outcome: Outcome) -> None:
+    """Write a run's values into a record, all that the tables are built from."""
+    arm, fit = ARMS[outcome.arm], outcome.fit
+    recipe = "" if outcome.arm == "bp" else outcome.arm
+    labels = {"method": arm.method, "model": family, "data": data, "seed": outcome.seed}
+    extra = {"recipe": recipe, "arm": arm.code, "lr": outcome.lr}
+    rows: list[tuple[str, Any, str, int | None]] = [
+        ("diverged", fit.diverged, "", None),
+        ("head_parameters", outcome.head_parameters, "", None),
+        ("train_s", fit.seconds, "s", None),
+    ]
+    if not fit.diverged:
+        *levels, mean = outcome.validation
+        curve = [round(100 * value, 3) for value in fit.history.val_acc]
+        rows += [
+            ("val_accuracy", levels[-1], "%", None),
+            ("val_exits", [round(value, 3) for value in levels], "%", None),
+            ("val_mean_of_exits", mean, "%", None),
+            ("val_curve", curve, "%", None),
+            ("losses", outcome.losses, "", None),
+        ]
+    if outcome.test is not None and outcome.correct is not None:
+        *levels, mean = outcome.test
+        n = len(outcome.correct)
+        rows += [
+            ("accuracy", levels[-1], "%", n),
+            ("exits", [round(value, 3) for value in levels], "%", n),
+            ("mean_of_exits", mean, "%", n),
+            ("correct", pack(outcome.correct), "", n),
+        ]
+    for metric, value, unit, n in rows:
+        made.record(metric, value, n=n, unit=unit, extra=extra, **labels)
+
+
+def _exits(model: Any, part: Part) -> tuple[list[float], Tensor]:
+    """Return the accuracy of every exit and of the mean of scores, and what the last has right."""
+    scores = exit_scores(model, part)
+    right = [(each.argmax(1).cpu() == part.y).float() for each in [*scores, scores.mean(0)]]
+    return [100 * each.mean().item() for each in right], right[-2]
+
+
+def _blocks(
+    family: str, data: DataSet, sizes: dict[str, Any], vectors: Tensor | None
+) -> Sequence[nn.Module]:
+    if data.vocabulary is None:
+        return FAMILIES[family].blocks(channels=data.train.x.shape[1], **sizes)
+    if vectors is not None:
+        sizes |= {"vectors": vectors, "width": vectors.shape[1]}
+    return FAMILIES[family].blocks(len(data.vocabulary), **sizes)

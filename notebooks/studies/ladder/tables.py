@@ -1,0 +1,210 @@
+"""The label ladder's tables: which rate was chosen, accuracies, and the contrasts named beforehand.
+
+All are built from records, as `studies.ladder.runs.record` writes them.
+"""
+
+from collections.abc import Sequence
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from alkit.figures import titles, viz
+from alkit.records.comparisons import mean_and_seeds
+from studies.common.study import TUNING_SEED, Named, Study, shown
+from studies.ladder.arms import ARMS
+
+__all__ = [
+    "CONTRASTS",
+    "HYPOTHESES",
+    "MARGIN",
+    "accuracies",
+    "best_local",
+    "by_arm",
+    "chosen_rate",
+    "chosen_rates",
+    "contrast_gaps",
+    "contrasts",
+    "draw_contrasts",
+    "edges",
+    "explored",
+    "say",
+]
+
+MARGIN = 0.5  # points: less than that is no difference that anybody would use
+BEST_LOCAL = "best local"
+CONTRASTS = (
+    ("detached", "fixed_codes"),
+    ("coupled", "cosine"),
+    ("fixed_codes", "linear"),
+    (BEST_LOCAL, "bp"),
+)
+SAID = {
+    "bp": "backprop",
+    "deep_supervision": "deep supervision",
+    "linear": "linear heads",
+    "cosine": "cosine heads",
+    "fixed_codes": "frozen codes",
+    "detached": "AL's detached codes",
+    "coupled": "AL's coupled codes",
+    "published": "AL as published",
+    "published_ce": "AL as published, labels first",
+    "dgl": "DGL",
+    "scpl": "SCPL",
+}
+# by contrast, one thing changed at a time; H6 is a read-out and no arm, see `studies.ladder.depth`
+HYPOTHESES = {
+    ("random_codes", "fixed_codes"): "H1 geometry",
+    ("simplex_codes", "fixed_codes"): "H1 geometry",
+    ("trained_codes", "fixed_codes"): "H1 geometry",
+    ("detached", "trained_codes"): "H2 drift",
+    ("permuted_detached", "detached"): "H3 meaning",
+    ("permuted_coupled", "coupled"): "H3 meaning",
+    ("coupled_0", "coupled"): "H4 regularisation",
+    ("coupled_0.1", "coupled"): "H4 regularisation",
+    ("one_code", "detached"): "H5 a code a level",
+    ("narrow_fixed", "fixed_codes"): "H7 bottleneck",
+    ("narrow_detached", "detached"): "H7 bottleneck",
+    ("narrow_coupled", "coupled"): "H7 bottleneck",
+    ("narrow_detached", "narrow_fixed"): "H7 bottleneck",
+    ("narrow_coupled", "narrow_fixed"): "H7 bottleneck",
+    ("told", "detached"): "H8 side information",
+    ("told", "told_dealt"): "H8 side information",
+}
+SETTING = ["data", "model"]
+SHOWN = ("accuracy", "mean_of_exits", "diverged", "head_parameters", "train_s")
+
+
+def say(arm: str) -> str:
+    """Return an arm's name for people: "frozen codes"."""
+    return SAID.get(arm, arm)
+
+
+def _label(arm: str) -> str:
+    """Name an arm as `alkit.records.packed.label` reads it from a row."""
+    return f"{ARMS[arm].method} {'' if arm == 'bp' else arm}".strip() if arm in ARMS else arm
+
+
+def _named(recorded: pd.DataFrame) -> pd.DataFrame:
+    """Return the records with arms by their names, setting by setting."""
+    names = {arm.code: name for name, arm in ARMS.items()}
+    return recorded.assign(arm=recorded.arm.map(names)).sort_values(SETTING, kind="stable")
+
+
+STUDY = Study(
+    contrasts=CONTRASTS,
+    margin=MARGIN,
+    variant="arm",
+    rows=_named,
+    label=_label,
+    say=say,
+    colour=lambda arm: viz.colour(viz.who(_label(arm))),
+)
+chosen_rates, edges, contrasts = STUDY.chosen_rates, STUDY.edges, STUDY.table
+
+
+def chosen_rate(recorded: pd.DataFrame, data: str, family: str, arm: str) -> float:
+    """Return that rate of one arm; one that changes another takes that one's.
+
+    Raises:
+        ValueError: none has been chosen yet; says what to run.
+    """
+    return STUDY.chosen_rate(recorded, data, family, ARMS[arm].base or arm)
+
+
+def best_local(recorded: pd.DataFrame, data: str, family: str) -> str | None:
+    """Return the local arm that is best on validation with the tuning seed at its rate, or None.
+
+    Of equal ones the first by name.
+    """
+    own = STUDY.validated(recorded)
+    own = own[(own.data == data) & (own.model == family)]
+    rungs = [name for name, arm in ARMS.items() if arm.local and not arm.base]
+    own = own[own.arm.isin(rungs)]
+    best = own.sort_values(["value", "arm"], ascending=[False, True])
+    return str(best.arm.iloc[0]) if len(best) else None
+
+
+def accuracies(recorded: pd.DataFrame) -> pd.DataFrame:
+    """Return a row a set, network and arm: rate, n, mean and sd of the last exit and of the mean.
+
+    Test accuracies in percent over the seeds; n counts runs that did not diverge.
+    """
+    rows = []
+    for (data, family), setting in STUDY.opened(recorded):
+        for name, arm in ARMS.items():
+            own = setting[setting.arm == name]
+            if not len(own):
+                continue
+            values = {each: own[own.metric == each].value.astype(float) for each in SHOWN}
+            last = values["accuracy"]
+            row = {"data": data, "model": family, "arm": arm.code, "name": name, "n": len(last)}
+            row |= {"lr": shown([own.lr.iloc[0]]), "accuracy": last.mean(), "sd": last.std()}
+            row |= {"mean_of_exits": values["mean_of_exits"].mean()}
+            row |= {"diverged": int(values["diverged"].sum())}
+            row |= {"head_parameters": int(values["head_parameters"].iloc[0])}
+            rows.append(row | {"train_s": values["train_s"].median()})
+    return pd.DataFrame(rows)
+
+
+def by_arm(recorded: pd.DataFrame) -> pd.DataFrame:
+    """Return a row a set and network, a column a rung: test accuracy, mean, sd and n, in percent.
+
+    Beside them the rates that were tried and the hours of one core that all runs took. Arms that
+    change a rung have a table of their own, see `explored`.
+    """
+    found, rows = accuracies(recorded), []
+    if not len(found):
+        return pd.DataFrame()
+    for (data, family), own in found.groupby(["data", "model"], sort=False):
+        at = recorded[(recorded.data == data) & (recorded.model == family)]
+        row = {"data": data, "network": family}
+        row |= {
+            f"{arm.arm} {say(arm.name)}": mean_and_seeds(arm.accuracy, arm.sd, arm.n)
+            for arm in own.itertuples(index=False)
+            if not ARMS[arm.name].base
+        }
+        tried = sorted(at.lr[at.seed == TUNING_SEED].unique())
+        hours = at.value[at.metric == "train_s"].astype(float).sum() / 3600
+        rows.append(row | {"rates": shown(tried), "core-hours": f"{hours:.1f}"})
+    last = ["rates", "core-hours"]
+    made = pd.DataFrame(rows).fillna("")
+    return made[[*made.columns.drop(last), *last]]
+
+
+def contrast_gaps(recorded: pd.DataFrame, pairs: Sequence[tuple[str, str]] = CONTRASTS) -> Named:
+    """Return contrasts, by default those named before the runs, see `studies.common.study.Study`.
+
+    The local arm that is best is that of the setting, and by its own name.
+    """
+    found: Named = {}
+    for setting, own in recorded.groupby(SETTING) if len(recorded) else ():
+        best = best_local(recorded, *setting) or BEST_LOCAL
+        named = [(best if one == BEST_LOCAL else one, other) for one, other in pairs]
+        found = {**found, **STUDY.contrast_gaps(own, named)}
+    return found
+
+
+def explored(recorded: pd.DataFrame) -> pd.DataFrame:
+    """Return the contrasts of `HYPOTHESES` that have runs, as `contrasts` does.
+
+    Holm's rule is over all of them, those without runs included.
+    """
+    gaps = contrast_gaps(recorded, list(HYPOTHESES))
+    found = contrasts({key: pair for key, pair in gaps.items() if pair[0].seeds})
+    if len(found):
+        asked = [HYPOTHESES[tuple(each.split(" - "))] for each in found.contrast]
+        found.insert(0, "hypothesis", asked)
+    return found
+
+
+def draw_contrasts(gaps: Named) -> Figure:
+    """Draw the contrasts, see `studies.common.study.Study.draw`; the title counts the last one."""
+    last = {key: pair for key, pair in gaps.items() if key[2].endswith(" - bp")}
+    held = STUDY.points(last, "ahead", "equal")
+    decided = [*held, *STUDY.points(last, "behind")]
+    words = "A local rule against backprop: undecided in all {all} settings"
+    if decided:
+        words = "In {held} of {all} settings a local rule matches or beats backprop"
+    counted = {"all": titles.count(*decided, *STUDY.points(last, "undecided"))}
+    counted["held"] = titles.count(*held)
+    return STUDY.draw(gaps, words, **counted)

@@ -1,0 +1,1 @@
+"""Split learning: programs, links, tables."""
