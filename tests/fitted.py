@@ -22,9 +22,9 @@ from alkit.engine.record import Record
 __all__ = ["METHODS", "blocks", "digest", "digests", "fit"]
 
 METHODS: dict[str, dict[str, Any]] = {
-    "al_pipeline": {},
-    "pipedream": {},
-    "1f1b": {"micro": 2},
+    "al_pipeline": {"cuts": [2]},
+    "pipedream": {"cuts": [2]},
+    "1f1b": {"micro": 2, "cuts": [2]},
     "elastic": {"cache_from": 1},
     "dtp": {"iterations": 2},
 }

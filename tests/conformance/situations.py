@@ -1,6 +1,6 @@
 """Ordinary situations of a PyTorch user by method: what works, and what is refused, in a sentence.
 
-python -m tests.conformance.situations        writes docs/situations.md
+python -m tests.conformance.situations        writes docs/situations.md, and README's short table
 
 A cell works if the run ends, every loss is a number, all parameters that learn have moved, and
 the network that was given is what the record has. It is refused if alkit says so before the first
@@ -10,7 +10,7 @@ step: in its own words, with all weights as they were.
 import re
 import tempfile
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,9 +26,11 @@ import alkit
 from tests.conformance.families import FAMILIES, C, loader, net, rows
 from tests.conformance.networks import LSTM, Plain, Residual, UNet, bert, resnet18, timm_resnet, vit
 
-__all__ = ["PAGE", "SITUATIONS", "Situation", "cell", "line"]
+__all__ = ["PAGE", "SITUATIONS", "Situation", "cell", "line", "on_readme", "short"]
 
-PAGE = Path(__file__).parents[2] / "docs" / "situations.md"
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "situations.md"
+BEGIN, END = "<!-- situations: python -m tests.conformance.situations -->", "<!-- /situations -->"
 X, Y = rows(96)
 
 
@@ -130,6 +132,10 @@ def cycle(optimizer: torch.optim.Optimizer) -> Any:
     return torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.05, total_steps=40)
 
 
+def worst(scores: Tensor, y: Tensor) -> Tensor:
+    return scores.gather(1, y[:, None]).min()
+
+
 def pixels() -> tuple[nn.Module, Any]:
     torch.manual_seed(0)
     hidden = [nn.Sequential(nn.Conv2d(i, o, 3, padding=1), nn.Tanh()) for i, o in ((1, 4), (4, 4))]
@@ -159,7 +165,7 @@ def bunch() -> dict[str, Any]:
     return {"data": X.numpy(), "target": Y.numpy()}
 
 
-NUMBERS = X[:, :1] * X[:, 1:2]
+NUMBERS, LABELS = X[:, :1] * X[:, 1:2], (X[:, :C] > 0).float()
 WORDS = np.array(["cat", "dog", "eel"])[Y.numpy()]
 FRAME = pd.DataFrame(X.numpy()).assign(label=Y.numpy())
 WEIGHTED = nn.CrossEntropyLoss(weight=torch.tensor([1.0, 5.0, 20.0]), label_smoothing=0.1)
@@ -178,6 +184,7 @@ SITUATIONS: dict[str, Situation] = {
         Situation("whole numbers as x", lambda: (embedded(), tokens(), {})),
         Situation("torchvision's resnet18", lambda: (resnet18(), images(), {"batch_size": 8})),
         Situation("torchvision's ViT", lambda: (vit(), images(16, 16), {"batch_size": 8})),
+        Situation("a list of blocks", lambda: (nn.ModuleList(net()), (X, Y), {})),
         Situation("self.l1, self.l2, ...", lambda: (Plain(), (X, Y), {})),
         Situation("a residual network", lambda: (Residual(), images(16, 8, C), {"batch_size": 8})),
         Situation("a U-Net", lambda: (UNet(), images(16, 8, C), {"batch_size": 8})),
@@ -211,6 +218,8 @@ SITUATIONS: dict[str, Situation] = {
             "two classes, one output",
             lambda: (net(1), (X, (NUMBERS > 0).float()), {"loss": nn.BCEWithLogitsLoss()}),
         ),
+        Situation("several labels", lambda: (net(), (X, LABELS), {"loss": nn.BCEWithLogitsLoss()})),
+        Situation("metrics of one's own", lambda: (net(), (X, Y), {"metrics": {"worst": worst}})),
         Situation("a class per pixel", lambda: (*pixels(), {"batch_size": 8})),
         Situation("a class per token", lambda: (*per_token(), {"loss": by_token})),
         Situation("patience", lambda: (net(), (X, Y), PATIENT)),
@@ -281,11 +290,56 @@ loss is a number, every parameter of the network that was given has moved. A num
 sentence of that number below.
 
 """
+SHORT = {  # README's rows and columns
+    "a list of blocks": "a list of blocks",
+    "torchvision's resnet18": "ResNet-18",
+    "Hugging Face's BERT, dictionaries": "BERT",
+    "a loss of one's own": "a loss of your own",
+    "regression, y (N, 1)": "regression",
+    "a shuffled loader, the last batch smaller": "a DataLoader, shuffled",
+    "a checkpoint": "a checkpoint",
+}
+COLUMNS = ("bp", "al_pipeline", "pipedream", "1f1b", "pipelearn", "elastic", "dtp")
+
+
+def short(said: Mapping[tuple[str, str], str]) -> str:
+    """Return README's table, by what situation and method say; the last row is `METHODS`'."""
+    rows = {
+        words: ["–" if said[name, each] else "✓" for each in COLUMNS]
+        for name, words in SHORT.items()
+    }
+    ranks = ["✓" if "ranks" in alkit.METHODS[each].executors else "–" for each in COLUMNS]
+    lines = [["", *COLUMNS], ["---", *[":---:"] * len(COLUMNS)]]
+    lines += [[words, *marks] for words, marks in (rows | {"several processes": ranks}).items()]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def on_readme() -> str:
+    """Return what stands between README's marks."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    return text.partition(BEGIN)[2].partition(END)[0].strip()
+
+
+def committed() -> dict[tuple[str, str], str]:
+    """Return what the page says, by situation and method."""
+    lines = PAGE.read_text(encoding="utf-8").splitlines()
+    said = dict(re.findall(r"^(\d+)\. (.*)$", "\n".join(lines), re.MULTILINE))
+    rows = [[each.strip() for each in line.strip("| ").split("|")] for line in lines if "|" in line]
+    methods = [each.method for each in FAMILIES]
+    return {
+        (row[0], method): said.get(mark, "")
+        for row in rows[2:]
+        for method, mark in zip(methods, row[1:], strict=True)
+    }
 
 
 def main() -> None:
-    """Write the page."""
+    """Write the page, and README's table."""
     PAGE.write_text(HEAD + table(), encoding="utf-8")
+    readme = ROOT / "README.md"
+    before, _, rest = readme.read_text(encoding="utf-8").partition(BEGIN)
+    text = f"{before}{BEGIN}\n\n{short(committed())}\n\n{END}{rest.partition(END)[2]}"
+    readme.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,34 +1,24 @@
 """The page of ordinary situations is what runs."""
 
-import re
-
 import pytest
 from torch import nn
 
 from tests.conformance import situations
 from tests.conformance.families import FAMILIES
-from tests.conformance.situations import PAGE, SITUATIONS, cell
+from tests.conformance.situations import SITUATIONS, cell
 
 METHODS = [each.method for each in FAMILIES]
 
 
-def committed() -> dict[tuple[str, str], str]:
-    """Return what the page says, by situation and method."""
-    lines = PAGE.read_text(encoding="utf-8").splitlines()
-    said = dict(re.findall(r"^(\d+)\. (.*)$", "\n".join(lines), re.MULTILINE))
-    rows = [[each.strip() for each in line.strip("| ").split("|")] for line in lines if "|" in line]
-    return {
-        (row[0], method): said.get(mark, "")
-        for row in rows[2:]
-        for method, mark in zip(METHODS, row[1:], strict=True)
-    }
-
-
-SAID = committed()
+SAID = situations.committed()
 
 
 def test_the_page_has_every_situation_and_method():
     assert list(SAID) == [(name, method) for name in SITUATIONS for method in METHODS]
+
+
+def test_readme_has_the_short_table():
+    assert situations.on_readme() == situations.short(SAID), situations.__doc__
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -1,0 +1,100 @@
+"""What a run leaves: measures, rates, saved networks, longer runs, and the same bits on ranks."""
+
+import copy
+from functools import cache, partial
+
+import pytest
+import torch
+from torch.nn.functional import binary_cross_entropy_with_logits, mse_loss
+
+import alkit
+from tests import fitted, machines
+from tests.conformance.families import FAMILIES, C, flat, held, net, rows
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+COMPARED = [each for each in FAMILIES if each.method != "pipelearn"]  # its tails compare classes
+RANKS = [each for each in FAMILIES if "ranks" in alkit.METHODS[each.method].executors]
+NONE = [each for each in FAMILIES if each not in RANKS]
+OPTIONS = {"batch_size": 8, "lr": 0.01}
+
+
+@held(COMPARED)
+def test_numbers_are_measured_by_their_loss(family):
+    x, _ = rows(26)
+    data = x, x[:, :1] - x[:, 1:2]
+    found = family.fit(net(1), data, data, data, epochs=2, loss=mse_loss, **OPTIONS)
+    assert abs(mse_loss(found.predict(x), data[1]) - found.metrics["loss"]) < 1e-5
+    assert found.test_correct is None
+    several = x, (x[:, :C] > 0).float()
+    own = {"loss": binary_cross_entropy_with_logits} | OPTIONS
+    assert set(family.fit(net(), several, several, several, **own).metrics) == {"loss"}
+
+
+@held()
+def test_metrics_of_one_s_own_stand_beside_accuracy(family):
+    def worst(scores, y):
+        return scores.gather(1, y[:, None]).min()
+
+    data = rows(26)
+    found = family.fit(net(), data, data, data, metrics={"worst": worst}, **OPTIONS)
+    assert {"val_acc", "val_worst"} <= set(found.history)
+    assert set(found.metrics) == {"accuracy", "worst"}
+
+
+@held([each for each in FAMILIES if each.method not in ("pipelearn", "elastic")])
+def test_rates_of_groups_are_as_they_were(family):
+    def made(parameters, lr):
+        own = list(parameters)
+        flat, wide = [p for p in own if p.dim() < 2], [p for p in own if p.dim() > 1]
+        return torch.optim.SGD([{"params": wide}, {"params": flat, "lr": lr / 10}], lr=lr)
+
+    data = rows(26)
+    record = family.fit(net(), data, optimizer=made, scheduler="cosine", **OPTIONS)
+    for each in filter(None, record.model.named_optimizers().values()):
+        lrs = [group["lr"] for group in each.param_groups]
+        assert lrs == [0.01, 0.001] or not each.param_groups[0]["params"]
+
+
+@held()
+def test_a_longer_run_is_the_long_one(family, tmp_path):
+    own = {"schedule": "none"} if family.method == "dtp" else {}  # its cosine ends with the run
+    fit = partial(family.fit, net(), rows(26), **OPTIONS, **own)
+    whole = copy.deepcopy(family.fit(net(), rows(26), epochs=3, **OPTIONS, **own).model)
+    fit(epochs=1, checkpoint=tmp_path / "run")
+    longer = partial(family.fit, net(), rows(26), epochs=3, checkpoint=tmp_path / "run")
+    if family.method == "elastic":  # its rates and layers to freeze are of the whole run
+        with pytest.raises(ValueError, match="of another run: epochs is 1 there and 3 here"):
+            longer(**OPTIONS)
+        return
+    assert torch.equal(flat(longer(**OPTIONS, **own).model), flat(whole))
+
+
+@held()
+def test_a_network_is_saved_loaded_and_exported(family, tmp_path):
+    record, x = family.fit(net(), rows(26), **OPTIONS), rows(5, seed=1)[0]
+    alkit.save(record, tmp_path / "net")
+    loaded = alkit.load(tmp_path / "net", net())
+    assert torch.equal(loaded.predict(x), record.predict(x))
+    exported = torch.export.export(record.model.eval(), (x,)).module()
+    torch.testing.assert_close(exported(x), record.predict(x))
+
+
+@cache
+def by_torchrun():
+    done = machines.on_one(fitted.__file__, *fitted.METHODS)
+    assert not done.returncode, done.stderr
+    assert "CACHE off" not in done.stdout  # all ranks of a machine map the same features
+    return fitted.digests(done.stdout)
+
+
+@pytest.mark.parametrize("method", fitted.METHODS)
+def test_ranks_of_torchrun_end_in_the_bits_of_one_process(method):
+    """Of elastic training two devices are another layout, replicas or a pipeline: two ranks."""
+    alone = fitted.fit(method, ranks=2 if method == "elastic" else 1)
+    assert by_torchrun()[method] == dict.fromkeys("01", fitted.digest(alone))
+
+
+@held(NONE)
+def test_ranks_are_refused_where_there_are_none(family):
+    with pytest.raises(ValueError, match=r"runs on ranks|ranks is 2, which \w+ can't take"):
+        family.fit(net(), rows(26), ranks=2, **OPTIONS)
