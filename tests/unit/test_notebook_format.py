@@ -15,7 +15,8 @@ import nbformat
 import pytest
 from nbformat import NotebookNode
 
-from alkit.records import contents, runs
+from alkit.records import contents, parameters, runs
+from alkit.records.strict import Unreadable, read_yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -63,8 +64,8 @@ def portable_kernel(book: Book) -> list[str]:
 
 def one_parameters_cell(book: Book) -> list[str]:
     try:
-        known = runs.parameters(book.path)
-    except runs.ParameterError as error:
+        known = parameters.parameters(book.path)
+    except Unreadable as error:
         return [str(error)]
     bare = [f"parameter {name} has no comment" for name, one in known.items() if not one.comment]
     preset = known.get("preset")
@@ -175,12 +176,12 @@ def test_preset_or_sweep(file: Path):
 def preset_complaints(file: Path) -> list[str]:
     """Check a preset against its notebook's parameters, a sweep with all its points."""
     try:
-        if "notebook" in runs.read_yaml(file):
+        if "notebook" in read_yaml(file):
             assert runs.plan_sweep(file)
             return []
         notebook, _, preset = file.stem.partition(".")
-        runs.preset_values(file.parent.parent / f"{notebook}.ipynb", preset)
-    except runs.ParameterError as error:
+        parameters.preset_values(file.parent.parent / f"{notebook}.ipynb", preset)
+    except Unreadable as error:
         return [str(error)]
     return []
 
@@ -377,7 +378,7 @@ def test_the_list_has_every_notebook_by_its_own_title():
     entries = contents.contents()
     assert sorted(each.name for each in entries) == [path.stem for path in NOTEBOOKS]
     for each in entries:
-        assert runs.title(each.path) == f"{each.name[:2]} {each.title}"
+        assert parameters.title(each.path) == f"{each.name[:2]} {each.title}"
         assert each.family in contents.FAMILIES
         assert each.sentence.endswith(".")
     shelves = [list(contents.SHELVES).index(each.shelf) for each in entries]
