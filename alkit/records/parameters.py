@@ -25,6 +25,7 @@ __all__ = [
     "check",
     "defaults",
     "find_notebook",
+    "of_checkout",
     "parameters",
     "preset_values",
     "presets",
@@ -87,12 +88,15 @@ def parameters(notebook: str | Path) -> dict[str, Parameter]:
     return dict(_parameters(path, path.stat().st_mtime_ns, path.stat().st_size))
 
 
+def of_checkout(notebook: str) -> dict[str, Parameter]:
+    """Return the parameters of a notebook of this checkout; none where it isn't there."""
+    path = paths.root() / "notebooks" / f"{notebook}.ipynb"
+    return parameters(path) if path.is_file() else {}
+
+
 def defaults(notebook: str) -> dict[str, Any]:
     """Return the defaults of a notebook of this checkout by name; none where it isn't there."""
-    path = paths.root() / "notebooks" / f"{notebook}.ipynb"
-    if not path.is_file():
-        return {}
-    return {name: own.default for name, own in parameters(path).items()}
+    return {name: own.default for name, own in of_checkout(notebook).items()}
 
 
 @functools.lru_cache(maxsize=64)  # a sweep asks for every point

@@ -13,7 +13,7 @@ from alkit.data import paths
 from alkit.data.files import replacing
 from alkit.records import golden, tables
 from alkit.records.origin import busy, origin
-from alkit.records.parameters import ParameterError, changes, defaults
+from alkit.records.parameters import ParameterError, changes, check, of_checkout
 from alkit.records.rows import check_row, plain, whole
 
 __all__ = ["FOLDER", "GIVEN", "Run"]
@@ -127,7 +127,9 @@ def _given(notebook: str) -> dict[str, Any]:
     names = vars(sys.modules["__main__"])
     if "get_ipython" not in names:  # no notebook: a script or a test
         return {}
-    return {name: names[name] for name in defaults(notebook) if name in names}
+    known = of_checkout(notebook)
+    held = {name: names[name] for name in known if name in names}
+    return check(known, held, f"the parameters of {notebook}, as they are now")
 
 
 def _name(text: str, what: str) -> str:

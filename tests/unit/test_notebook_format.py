@@ -4,6 +4,7 @@ A check takes a notebook (a Book) and returns its complaints; each was made to c
 good notebook with one fault.
 """
 
+import ast
 import json
 import re
 import statistics
@@ -72,6 +73,22 @@ def one_parameters_cell(book: Book) -> list[str]:
     if preset is None or (preset.type, preset.default) != ("str", "smoke"):
         return [*bare, 'has no `preset: str = "smoke"`']
     return bare
+
+
+def parameters_stay(book: Book) -> list[str]:
+    """A run records what its parameters hold, so no other cell may take their names."""
+    own = [cell for cell in book.cells("code") if "parameters" in tags(cell)]
+    others = [cell for cell in book.cells("code") if cell not in own and "%" not in cell.source[:1]]
+    known, set_again = (
+        {
+            node.id
+            for cell in some
+            for node in ast.walk(ast.parse(cell.source))
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+        }
+        for some in (own[:1], others)
+    )
+    return [f"sets the parameter {name} again" for name in sorted(known & set_again)]
 
 
 def numbered_title(book: Book) -> list[str]:
@@ -144,6 +161,7 @@ CHECKS = (
     valid_file,
     portable_kernel,
     one_parameters_cell,
+    parameters_stay,
     numbered_title,
     prose_and_sizes,
     stripped,
@@ -274,6 +292,7 @@ FAULTS: dict[str, tuple[Callable, Callable[[NotebookNode], object], str]] = {
         lambda nb: set_parameters(nb, 'preset: str = "paper"  # which'),
         "has no `preset",
     ),
+    "taken name": (parameters_stay, lambda nb: add_code(nb, "lr = 0.2"), "parameter lr again"),
     "other number": (
         numbered_title,
         lambda nb: nb.cells[0].update(source="# 06 A title"),

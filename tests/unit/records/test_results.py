@@ -83,6 +83,9 @@ def test_a_notebook_that_is_run_by_hand_knows_its_parameters_too(notebook, monke
     assert run.parameters == held
     assert run.changed == {"seed": 9, "lr": 0.5, "seeds": [1]}
     assert results.Run("11_y", parameters={"seed": 9}).changed == {}  # of somewhere else
+    monkeypatch.setattr(main, "seed", object(), raising=False)  # a cell took the name
+    with pytest.raises(ValueError, match="parameters of 10_x, as they are now: seed must be int"):
+        results.Run("10_x")
 
 
 def test_numbers_of_any_library_become_plain_ones():
