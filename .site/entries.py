@@ -48,7 +48,7 @@ def state() -> str:
     parts = (
         "alkit/**/*",
         "notebooks/studies/**/*.py",
-        "notebooks/results/*.json",
+        "notebooks/results/*.csv",
         "environment.yml",
     )
     files = sorted(p for part in parts for p in ROOT.glob(part) if p.suffix not in (".pyc", ""))

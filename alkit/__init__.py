@@ -1,6 +1,8 @@
 """Train deep networks without waiting for the end-to-end backward pass."""
 
+import sys
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 __version__ = "0.2.0"
@@ -33,6 +35,11 @@ _MODULES = {name: name for name in ("delayed", "dtp", "elastic", "split")}
 _MODULES["datasets"] = "data.datasets"
 
 __all__ = [*_HOME, *_MODULES]
+
+_NOTEBOOKS = Path(__file__).resolve().parents[1] / "notebooks"
+# a notebook of this checkout finds `studies` also where its kernel works in another folder
+if "ipykernel" in sys.modules and _NOTEBOOKS.is_dir() and str(_NOTEBOOKS) not in sys.path:
+    sys.path.append(str(_NOTEBOOKS))
 
 
 def __getattr__(name: str) -> Any:

@@ -36,12 +36,12 @@ def glove_dir() -> Path:
 
 
 def runs_dir() -> Path:
-    """Return the ignored folder of executed notebooks and their records: `runs/`."""
+    """Return the ignored folder of runs, with a folder for each: `runs/`."""
     return root() / "runs"
 
 
 def records_dir() -> Path:
-    """Return the folder of committed records of runs: `notebooks/results/`."""
+    """Return the folder of the committed tables of results: `notebooks/results/`."""
     return root() / "notebooks" / "results"
 
 

@@ -1,6 +1,7 @@
 """One look for all figures: theme, a colour and marker a method, Gantt charts, saving."""
 
 import io
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
@@ -139,7 +140,13 @@ _HALVES = {"backward_input": "#e8a87c", "backward_weight": "#f2cfb3"}
 
 
 def set_theme() -> None:
-    """Set the house's theme: white grid, colour-blind palette, opaque background."""
+    """Set the house's theme: white grid, colour-blind palette, opaque background.
+
+    A notebook shows its figures also where `MPLBACKEND` names Agg, as machines without a screen do.
+    """
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    if shell is not None and hasattr(shell, "kernel") and mpl.get_backend().lower() == "agg":
+        shell.run_line_magic("matplotlib", "inline")
     sns.set_theme(context="notebook", style="whitegrid", palette="colorblind", font_scale=0.8)
     mpl.rcParams.update(
         {

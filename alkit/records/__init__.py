@@ -1,8 +1,12 @@
 """What runs leave behind, and the command that starts them.
 
-results, published/     records of our runs, numbers of the publications
-comparisons             differences with the seed as the unit
-runs, execution         what is to be run, and one run in a process of its own
+parameters, strict      what a notebook takes; files read strictly
+runs, batch             presets and sweeps; many runs at once
+execution, reaper       one run in a process of its own, and its end
+recording, rows, origin what a run records, and where it was made
+tables, golden          the committed tables; which runs are older than their method
+results, published/     frames of our runs, numbers of the publications
+comparisons, packed     differences with the seed as the unit
 fit, methods            one call for every method
 cli, cli_split          the command line
 """

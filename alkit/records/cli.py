@@ -19,8 +19,10 @@ from alkit import __version__
 from alkit.data import catalog, download, paths
 from alkit.data.extras import ExtraMissing
 from alkit.engine import folders
-from alkit.records import cli_split, results, runs
+from alkit.records import cli_split, golden, parameters, results, runs, tables
 from alkit.records.contents import SHELVES, contents
+from alkit.records.execution import Busy, RunFailed
+from alkit.records.parameters import Parameter, ParameterError
 
 __all__ = ["main"]
 
@@ -36,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         return options.command(options)
-    except (runs.RunFailed, ConnectionError) as error:
+    except (RunFailed, Busy, ConnectionError) as error:
         return _complain(str(error), FAILED)
     except (ValueError, OSError, ExtraMissing) as error:
         return _complain(str(error), BAD_INPUT)
@@ -71,12 +73,9 @@ def _parser() -> argparse.ArgumentParser:
 
     sweep = commands.add_parser("sweep", help="execute all points of a grid, resumable")
     sweep.add_argument("file", help="YAML: notebook, preset, and grid or points")
-    where = sweep.add_mutually_exclusive_group()
-    where.add_argument("--jobs", type=int, metavar="N", help="runs at a time (2)")
-    where.add_argument(
-        "--dask",
-        metavar="ADDRESS",
-        help="run on the workers of this Dask scheduler, which is trusted to run code there",
+    sweep.add_argument("--jobs", type=int, default=2, metavar="N", help="runs at a time (2)")
+    sweep.add_argument(
+        "--part", type=_part, default=(1, 1), metavar="I/N", help="only the I-th of N parts"
     )
     sweep.add_argument("--threads", type=int, default=1, metavar="N", help="threads a run (1)")
     sweep.add_argument(
@@ -86,7 +85,7 @@ def _parser() -> argparse.ArgumentParser:
     sweep.set_defaults(command=_sweep)
 
     for command in (run, sweep):
-        command.add_argument("--record", action="store_true", help="keep in notebooks/results/")
+        command.add_argument("--record", action="store_true", help="put into notebooks/results/")
 
     listed = commands.add_parser("list", help="name the notebooks by shelf, and their presets")
     listed.set_defaults(command=_list)
@@ -94,6 +93,13 @@ def _parser() -> argparse.ArgumentParser:
     shown = commands.add_parser("results", help="summarise the committed records")
     shown.add_argument("--notebook", help="only of this notebook")
     shown.add_argument("--preset", help="only of this preset")
+    other = shown.add_mutually_exclusive_group()
+    other.add_argument(
+        "--stale", action="store_true", help="list the runs whose methods compute other numbers now"
+    )
+    other.add_argument(
+        "--add", nargs="+", type=Path, metavar="FILE", help="put these record.json into the tables"
+    )
     shown.set_defaults(command=_results)
 
     data = commands.add_parser("data", help="say which data sets are here, and fetch others")
@@ -110,6 +116,13 @@ def _parser() -> argparse.ArgumentParser:
     cleared.set_defaults(command=_clear)
     cli_split.add(commands)
     return parser
+
+
+def _part(text: str) -> tuple[int, int]:
+    number, slash, parts = text.partition("/")
+    if not (slash and number.isdigit() and parts.isdigit()):
+        raise argparse.ArgumentTypeError(f"{text}: write it as 3/8")
+    return int(number), int(parts)
 
 
 def _clear(options: argparse.Namespace) -> int:
@@ -133,17 +146,17 @@ def _list(options: argparse.Namespace) -> int:
     others = sorted(set((paths.root() / "notebooks").glob("*.ipynb")) - known)
     if others:
         print("Not in notebooks/index.yaml")
-        _print_columns([(f"  {p.stem}", runs.title(p), _presets(p)) for p in others])
+        _print_columns([(f"  {p.stem}", parameters.title(p), _presets(p)) for p in others])
     return OK
 
 
 def _presets(path: Path) -> str:
-    return " ".join(runs.presets(path))
+    return " ".join(parameters.presets(path))
 
 
 def _run(options: argparse.Namespace) -> int:
-    notebook = runs.find_notebook(options.notebook)
-    overrides = _overrides(options.values, runs.parameters(notebook))
+    notebook = parameters.find_notebook(options.notebook)
+    overrides = _overrides(options.values, parameters.parameters(notebook))
     start = time.time()
     finished = runs.run(
         notebook, options.preset, overrides, record=options.record, timeout_s=options.timeout
@@ -155,6 +168,8 @@ def _run(options: argparse.Namespace) -> int:
     print(f"notebook  {_relative(finished.path)}{figures_inside}")
     if finished.record:
         print(f"record    {_relative(finished.record)}")
+    if finished.record and options.record:
+        print(f"results   {_relative(paths.records_dir() / f'{notebook.stem}.csv')}")
     picture = paths.root() / "figures" / f"{notebook.stem}.png"
     if figures:
         print(f"figures   {', '.join(map(_relative, sorted(figures)))}")
@@ -163,18 +178,18 @@ def _run(options: argparse.Namespace) -> int:
     return OK
 
 
-def _overrides(texts: Sequence[str], known: dict[str, runs.Parameter]) -> dict[str, Any]:
+def _overrides(texts: Sequence[str], known: dict[str, Parameter]) -> dict[str, Any]:
     """Read `name=value` texts; what is no Python literal, or no value for it, is a string."""
     overrides: dict[str, Any] = {}
     for text in texts:
         name, equals, written = text.partition("=")
         if not equals:
-            raise runs.ParameterError(f"-p {text}: write NAME=VALUE")
+            raise ParameterError(f"-p {text}: write NAME=VALUE")
         overrides[name] = _value(name, written, known)
     return overrides
 
 
-def _value(name: str, written: str, known: dict[str, runs.Parameter]) -> Any:
+def _value(name: str, written: str, known: dict[str, Parameter]) -> Any:
     try:
         literal = ast.literal_eval(written)
     except (ValueError, SyntaxError, TypeError):
@@ -190,8 +205,7 @@ def _print_rows(rows: pd.DataFrame, everything: bool) -> None:
     for text in rows.loc[report, "value"]:
         print(text, end="\n\n")
     if everything:
-        hidden = "notebook preset slug commit versions threads machine date".split()
-        _print_table(rows[~report].drop(columns=hidden))
+        _print_table(rows[~report].drop(columns=["notebook", "preset", "run", *tables.RUN[3:]]))
     elif len(rows) and not report.any():
         print(f"{len(rows)} values recorded; --rows prints them")
 
@@ -225,15 +239,19 @@ def _count_figures(path: Path) -> int:
 def _sweep(options: argparse.Namespace) -> int:
     points = runs.sweep(
         options.file,
-        2 if options.jobs is None else options.jobs,
+        options.jobs,
         options.record,
+        part=options.part,
         force=options.force,
         threads=options.threads,
         timeout_s=options.timeout,
-        cluster=options.dask,
     )
     failed = points["state"] == "failed"
-    rows = [results.read(path) for path in points.loc[~failed, "path"]]
+    here = points["path"].notna()
+    rows = [results.read(path) for path in points.loc[~failed & here, "path"]]
+    if len(elsewhere := points.loc[~failed & ~here, "run"]):
+        recorded = results.load()
+        rows.append(recorded[recorded["run"].isin(elsewhere)])
     if rows:
         _print_summaries(pd.concat(rows))
     counts = points["state"].value_counts()
@@ -248,6 +266,12 @@ def _sweep(options: argparse.Namespace) -> int:
 
 
 def _results(options: argparse.Namespace) -> int:
+    if options.add:
+        for table in tables.merge(options.add):
+            print(f"written   {_relative(table)}")
+        return OK
+    if options.stale:
+        return _stale()
     name = Path(options.notebook).stem if options.notebook else None
     everything = results.load()
     frame = results.load(name, options.preset)
@@ -255,9 +279,18 @@ def _results(options: argparse.Namespace) -> int:
         _print_summaries(frame)
     elif len(everything):
         there = sorted(set(everything["notebook"] + " (" + everything["preset"] + ")"))
-        raise runs.ParameterError(f"no record of that; there are: {', '.join(there)}")
+        raise ParameterError(f"no record of that; there are: {', '.join(there)}")
     else:
         print(f"no records in {_relative(paths.records_dir())} yet: alkit run NOTEBOOK --record")
+    return OK
+
+
+def _stale() -> int:
+    rows, unknown = golden.stale()
+    _print_table(rows)
+    print(f"{len(rows)} runs are of methods that compute other numbers today")
+    if unknown:
+        print(f"{unknown} runs have no digest of any method: of these it can't be known")
     return OK
 
 

@@ -4,26 +4,24 @@ import json
 
 import pytest
 
-from tests.golden import CASES, FILE, all_ranks
+import alkit
+from alkit.records import golden
+from tests.golden import CASES, FILE, agree, all_ranks, digests
 
 GOLDEN = json.loads(FILE.read_text(encoding="utf-8"))
 
 
-def _check(name, found):
-    for kind, expected in GOLDEN[name].items():
-        assert found[kind] == pytest.approx(expected, rel=1e-6, abs=1e-9), (name, kind)
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_losses_and_weights_are_those_of_before(name):
-    _check(name, CASES[name]())
+    found = CASES[name]()
+    assert agree(found, GOLDEN[name]), (name, found)
 
 
 def test_ranks_too():
     found = all_ranks()
     assert set(found) | set(CASES) == set(GOLDEN)
     for name, one in found.items():
-        _check(name, one)
+        assert agree(one, GOLDEN[name]), (name, one)
 
 
 def test_executors_agree_with_each_other():
@@ -33,3 +31,13 @@ def test_executors_agree_with_each_other():
         for other in (first, name.removesuffix(" ranks"), name.removesuffix(" threads")):
             if other in GOLDEN:
                 assert one["losses"] == pytest.approx(GOLDEN[other]["losses"], rel=1e-9), name
+
+
+def test_runs_keep_the_digests_of_these_numbers():
+    """Every method has one, and it moves with any number of the method and with no other's."""
+    assert golden.digests() == digests(GOLDEN), "run python -m tests.golden"
+    assert golden.digests().keys() == alkit.METHODS.keys()
+    last = {"losses": [*GOLDEN["ddg threads"]["losses"][:-1], 0.5]}
+    moved = digests(GOLDEN | {"ddg threads": GOLDEN["ddg threads"] | last})
+    differing = [name for name, digest in moved.items() if golden.digests()[name] != digest]
+    assert differing == ["ddg"]

@@ -4,6 +4,7 @@ A check takes a notebook (a Book) and returns its complaints; each was made to c
 good notebook with one fault.
 """
 
+import ast
 import json
 import re
 import statistics
@@ -15,7 +16,8 @@ import nbformat
 import pytest
 from nbformat import NotebookNode
 
-from alkit.records import contents, runs
+from alkit.records import contents, parameters, runs
+from alkit.records.strict import Unreadable, read_yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -63,14 +65,30 @@ def portable_kernel(book: Book) -> list[str]:
 
 def one_parameters_cell(book: Book) -> list[str]:
     try:
-        known = runs.parameters(book.path)
-    except runs.ParameterError as error:
+        known = parameters.parameters(book.path)
+    except Unreadable as error:
         return [str(error)]
     bare = [f"parameter {name} has no comment" for name, one in known.items() if not one.comment]
     preset = known.get("preset")
     if preset is None or (preset.type, preset.default) != ("str", "smoke"):
         return [*bare, 'has no `preset: str = "smoke"`']
     return bare
+
+
+def parameters_stay(book: Book) -> list[str]:
+    """A run records what its parameters hold, so no other cell may take their names."""
+    own = [cell for cell in book.cells("code") if "parameters" in tags(cell)]
+    others = [cell for cell in book.cells("code") if cell not in own and "%" not in cell.source[:1]]
+    known, set_again = (
+        {
+            node.id
+            for cell in some
+            for node in ast.walk(ast.parse(cell.source))
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+        }
+        for some in (own[:1], others)
+    )
+    return [f"sets the parameter {name} again" for name in sorted(known & set_again)]
 
 
 def numbered_title(book: Book) -> list[str]:
@@ -143,6 +161,7 @@ CHECKS = (
     valid_file,
     portable_kernel,
     one_parameters_cell,
+    parameters_stay,
     numbered_title,
     prose_and_sizes,
     stripped,
@@ -175,12 +194,12 @@ def test_preset_or_sweep(file: Path):
 def preset_complaints(file: Path) -> list[str]:
     """Check a preset against its notebook's parameters, a sweep with all its points."""
     try:
-        if "notebook" in runs.read_yaml(file):
+        if "notebook" in read_yaml(file):
             assert runs.plan_sweep(file)
             return []
         notebook, _, preset = file.stem.partition(".")
-        runs.preset_values(file.parent.parent / f"{notebook}.ipynb", preset)
-    except runs.ParameterError as error:
+        parameters.preset_values(file.parent.parent / f"{notebook}.ipynb", preset)
+    except Unreadable as error:
         return [str(error)]
     return []
 
@@ -273,6 +292,7 @@ FAULTS: dict[str, tuple[Callable, Callable[[NotebookNode], object], str]] = {
         lambda nb: set_parameters(nb, 'preset: str = "paper"  # which'),
         "has no `preset",
     ),
+    "taken name": (parameters_stay, lambda nb: add_code(nb, "lr = 0.2"), "parameter lr again"),
     "other number": (
         numbered_title,
         lambda nb: nb.cells[0].update(source="# 06 A title"),
@@ -377,7 +397,7 @@ def test_the_list_has_every_notebook_by_its_own_title():
     entries = contents.contents()
     assert sorted(each.name for each in entries) == [path.stem for path in NOTEBOOKS]
     for each in entries:
-        assert runs.title(each.path) == f"{each.name[:2]} {each.title}"
+        assert parameters.title(each.path) == f"{each.name[:2]} {each.title}"
         assert each.family in contents.FAMILIES
         assert each.sentence.endswith(".")
     shelves = [list(contents.SHELVES).index(each.shelf) for each in entries]

@@ -7,7 +7,7 @@ grey, hollow   a time or a ratio of times, taken on a machine that was busy with
 Unlike things are not compared: data and preset, which fixes all sizes, have to be the same.
 """
 
-import os
+import json
 from collections.abc import Mapping, Sequence
 
 import matplotlib.pyplot as plt
@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 
 from alkit.figures import titles, viz
 from alkit.figures.viz import data_name
+from alkit.records.parameters import slug
 from alkit.records.results import Run
 
 __all__ = ["draw_beside"]
@@ -49,7 +50,7 @@ def draw_beside(
     """
     sides = [_rows_at(rows, at or {}) for rows in (pd.DataFrame(run.rows), recorded)]
     now, kept = (_values(rows, metric, by) for rows in sides)
-    if unlike := _unlike(*sides, metric) or ("" if now.keys() & kept.keys() else "other rows"):
+    if unlike := _unlike(run, *sides, metric) or ("" if now.keys() & kept.keys() else "other rows"):
         print(f"Not drawn beside the committed results: {unlike}.")
         return None
     timed = any(row["metric"] == metric and row["unit"] in TIMED for row in run.rows)
@@ -76,13 +77,12 @@ def draw_beside(
     return fig
 
 
-def _unlike(now: pd.DataFrame, kept: pd.DataFrame, metric: str) -> str:
+def _unlike(run: Run, now: pd.DataFrame, kept: pd.DataFrame, metric: str) -> str:
     """Say what this run and the committed rows of a metric differ in; "" if in nothing."""
     if not len(kept):
         return "there are none yet"
-    changed = os.environ.get("ALKIT_RUN_SLUG", "")  # parameters beside the preset's
-    if changed and changed not in set(kept.get("slug", ())):
-        return f"this run changed {changed}"
+    if run.changed and not any(_has(held, run.changed) for held in set(kept.parameters)):
+        return f"this run changed {slug(run.changed)}"
     for column in ("data", "preset"):
         own, theirs = (_used(rows, metric, column) for rows in (now, kept))
         if not own <= theirs:
@@ -90,6 +90,11 @@ def _unlike(now: pd.DataFrame, kept: pd.DataFrame, metric: str) -> str:
             what = "preset " if column == "preset" else ""
             return f"this run used {what}{used[0]}, they used {what}{used[1]}"
     return ""
+
+
+def _has(parameters: str, changed: Mapping[str, object]) -> bool:
+    held = json.loads(parameters)
+    return all(held.get(name) == value for name, value in changed.items())
 
 
 def _used(rows: pd.DataFrame, metric: str, column: str) -> set[str]:
@@ -114,7 +119,7 @@ def _conclude(ax: Axes, pairs: Mapping[tuple[object, ...], tuple[pd.Series, pd.S
 
 def _busy(rows: pd.DataFrame) -> pd.Series:
     """Return which rows were taken on a machine that their record calls busy."""
-    return rows.machine.str.extract(r"(\d+)% busy before")[0].astype(float) > 100 * BUSY
+    return rows.busy > BUSY
 
 
 def _rows_at(rows: pd.DataFrame, at: Mapping[str, object]) -> pd.DataFrame:

@@ -122,7 +122,8 @@ def bert(rows: pd.DataFrame) -> Figure:
     final = rows[rows.metric == "final_loss"].astype({"value": float})
     rates, most = sorted(final.lr.unique()), int(final.modules.max())
     own = final[final.modules.isin([1, most])]
-    wide = own.pivot_table(index="lr", columns="method", values="value", sort=False).loc[rates]
+    wide = own.pivot_table(index="lr", columns="method", values="value").loc[rates]
+    wide = wide[sorted(wide, key=lambda name: (*name.split(",")[:1], "," not in name))]
     fig, ax = plt.subplots(figsize=(6, 3.2))
     for at, method in enumerate(wide):
         places = np.arange(len(rates)) + 0.12 * (at - (wide.shape[1] - 1) / 2)

@@ -8,7 +8,9 @@ import pytest
 
 import alkit
 from alkit.data import paths
-from alkit.records import cli, results, runs
+from alkit.records import cli, parameters, results, runs, tables
+from alkit.records.execution import Busy, RunFailed
+from tests.unit.records.conftest import SETTINGS
 
 PARAMETERS = 'preset: str = "smoke"\nword: str = "a"\nlr: float = 0.1\nwords: list[str] = [\n]\n'
 BODY = """\
@@ -32,7 +34,7 @@ def checkout(tmp_path, monkeypatch):
     """A checkout with one notebook, which is also the working directory."""
     monkeypatch.setattr(paths, "root", lambda: tmp_path)
     monkeypatch.chdir(tmp_path)
-    for name in ("ALKIT_RECORD", "ALKIT_RUN_SLUG"):
+    for name in SETTINGS:
         monkeypatch.delenv(name, raising=False)
     for folder in ("notebooks", "figures"):
         (tmp_path / folder).mkdir()
@@ -63,9 +65,9 @@ def test_notebooks_are_listed_and_found_by_number(checkout, capsys):
         "Not in notebooks/index.yaml",
         "  02_all  All at once  smoke",
     ]
-    assert runs.find_notebook("02").name == "02_all.ipynb"
-    with pytest.raises(runs.ParameterError, match="no notebook 1"):
-        runs.find_notebook("1")
+    assert parameters.find_notebook("02").name == "02_all.ipynb"
+    with pytest.raises(parameters.ParameterError, match="no notebook 1"):
+        parameters.find_notebook("1")
 
 
 def test_run_prints_the_results_and_where_everything_lies(checkout, capfd):
@@ -73,13 +75,12 @@ def test_run_prints_the_results_and_where_everything_lies(checkout, capfd):
     os.utime(checkout / "figures" / "old.png", (0, 0))
     assert cli.main(["run", "10_x", "-p", "word=10", "lr=1"]) == 0
     out, err = capfd.readouterr()
-    name = "smoke.lr=1.0_word=10"
-    stem = next((checkout / "runs" / "10_x").glob("smoke.*.ipynb")).stem
-    assert stem.startswith(name)
+    (name,) = os.listdir(checkout / "runs")
+    assert name.startswith("10_x.smoke.lr=1.0_word=10")
     assert out.startswith("line one\nline two of 10\n\n")
     assert "97.12" not in out  # the report stands for the rows
-    assert f"notebook  runs/10_x/{stem}.ipynb (figures inside: 1)\n" in out
-    assert f"record    runs/records/10_x.{stem}.json\n" in out
+    assert f"notebook  runs/{name}/10_x.ipynb (figures inside: 1)\n" in out
+    assert f"record    runs/{name}/record.json\n" in out
     assert out.endswith("figures   figures/new.png\n")
     assert "10_x:" in err  # the progress bar
     assert "encryption" not in err
@@ -97,6 +98,9 @@ def test_run_prints_the_results_and_where_everything_lies(checkout, capfd):
         ("run 10_x --timeout 0", "alkit: the time limit is 0 s"),
         ("sweep none.yaml", "alkit: none.yaml cannot be read"),
         ("sweep none.yaml --jobs 0", "alkit: jobs is 0"),
+        ("sweep none.yaml --part 3/2", "alkit: part is 3/2: give 1/2 to 2/2"),
+        ("run 10_x -p lr=010", "alkit: 10_x.ipynb: lr must be float, not '010'"),
+        ("results --add none.json", "alkit: none.json cannot be read: No such file"),
     ],
 )
 def test_bad_input_is_one_message_and_code_2(words, message, capsys):
@@ -107,7 +111,9 @@ def test_bad_input_is_one_message_and_code_2(words, message, capsys):
     assert err.count("\n") == 1
 
 
-@pytest.mark.parametrize("words", ["", "fly", "run", "data", "run 10_x --timeout soon"])
+@pytest.mark.parametrize(
+    "words", ["", "fly", "run", "data", "run 10_x --timeout soon", "sweep x --part 3"]
+)
 def test_a_bad_command_line_is_code_2(words, capsys):
     with pytest.raises(SystemExit) as ended:
         cli.main(words.split())
@@ -147,59 +153,69 @@ def stand_in(monkeypatch, name, outcome):
 
 
 def test_a_failed_run_is_code_1_and_an_interrupt_130(monkeypatch, capsys):
-    given = stand_in(monkeypatch, "run", runs.RunFailed("10_x.ipynb", 2, "the reason", None))
+    given = stand_in(monkeypatch, "run", RunFailed("10_x.ipynb", 2, "the reason", None))
     assert cli.main("run 10_x --preset cpu --record --timeout 7".split()) == 1
     assert capsys.readouterr().err == "alkit: 10_x.ipynb failed in cell 2:\nthe reason\n"
     assert given[0][0][1:] == ("cpu", {})
     assert given[0][1] == {"record": True, "timeout_s": 7}
+    stand_in(monkeypatch, "run", Busy("it is in use by process 7"))
+    assert cli.main(["run", "10_x"]) == 1
+    assert capsys.readouterr().err == "alkit: it is in use by process 7\n"
     stand_in(monkeypatch, "run", KeyboardInterrupt())
     assert cli.main(["run", "10_x"]) == 130
     assert capsys.readouterr().err == "alkit: interrupted; no process of it is left\n"
 
 
 def test_values_are_literals_or_words(monkeypatch):
-    given = stand_in(monkeypatch, "run", runs.RunFailed("x", 1, "", None))
+    given = stand_in(monkeypatch, "run", RunFailed("x", 1, "", None))
     values = ["word=2026", "-p", "lr=1e-3", "words=['a','b']", "preset=a=b"]
     cli.main(["run", "10_x", "-p", *values])
     expected = {"word": "2026", "lr": 1e-3, "words": ["a", "b"], "preset": "a=b"}
     assert given[0][0][2] == expected
 
 
-def saved(monkeypatch, preset="cpu"):
-    monkeypatch.setenv("ALKIT_RECORD", "1")
+def saved(preset="cpu"):
+    """Commit a run; return its record."""
     run = results.Run("10_x", preset)
     for seed, value in enumerate((97.0, 97.8)):
         run.record("accuracy", value, method="al", seed=seed, unit="%")
-    return run.save()
+    path = run.save()
+    assert cli.main(["results", "--add", str(path)]) == 0
+    return path
 
 
 def test_sweep_prints_summary_and_failures(monkeypatch, checkout, capsys):
-    path = saved(monkeypatch)
-    partial = checkout / "runs" / "b.partial.ipynb"
-    nothing = {"seconds": None, "peak_mib": None}
-    done = {"name": "a", "state": "done", "path": path, "cell": None, "error": None}
-    bad = {"name": "b", "state": "failed", "path": partial, "cell": 4, "error": "why"} | nothing
+    path = saved()
+    partial = checkout / "runs" / "b" / "10_x.partial.ipynb"
+    nothing = {"seconds": None, "peak_mib": None, "cell": None, "error": None}
+    done = {"name": "a", "state": "done", "path": path, "run": "r1"} | nothing
+    bad = done | {"name": "b", "state": "failed", "path": partial, "cell": 4, "error": "why"}
     gone = bad | {"name": "c", "path": None, "cell": None}
-    given = stand_in(monkeypatch, "sweep", pd.DataFrame([done | nothing, bad, gone]))
-    options = "--jobs 3 --record --force --threads 2 --timeout 9"
+    (known,) = tables.runs()
+    before = done | {"name": "d", "state": "before", "path": None, "run": known["run"]}
+    capsys.readouterr()
+    given = stand_in(monkeypatch, "sweep", pd.DataFrame([done, bad, gone]))
+    options = "--jobs 3 --record --force --threads 2 --timeout 9 --part 2/3"
     assert cli.main(["sweep", "s.yaml", *options.split()]) == 1
     assert given[0][0] == ("s.yaml", 3, True)
-    assert given[0][1] == {"force": True, "threads": 2, "timeout_s": 9, "cluster": None}
+    assert given[0][1] == {"force": True, "threads": 2, "timeout_s": 9, "part": (2, 3)}
     out, err = capsys.readouterr()
     assert "10_x (cpu)" in out
     assert "97.4" in out
     assert out.endswith("2 failed, 1 done\n")
-    first = "alkit: b, cell 4 (runs/b.partial.ipynb):\nwhy\n"
+    first = "alkit: b, cell 4 (runs/b/10_x.partial.ipynb):\nwhy\n"
     assert err == first + "alkit: c (nothing kept):\nwhy\n"
-    stand_in(monkeypatch, "sweep", pd.DataFrame([done | nothing]))
+    stand_in(monkeypatch, "sweep", pd.DataFrame([before]))
     assert cli.main(["sweep", "s.yaml"]) == 0
+    assert "97.4" in capsys.readouterr().out
 
 
-def test_results_prints_the_committed_records(monkeypatch, capsys):
+def test_results_prints_the_committed_records(capsys):
     assert cli.main(["results"]) == 0
     assert capsys.readouterr().out.startswith("no records in notebooks/results yet")
-    saved(monkeypatch)
-    saved(monkeypatch, "demo")
+    saved()
+    saved("demo")
+    assert capsys.readouterr().out.startswith("written   notebooks/results/10_x.csv\n")
     assert cli.main(["results", "--notebook", "notebooks/10_x.ipynb", "--preset", "cpu"]) == 0
     head, names, values, *_ = capsys.readouterr().out.splitlines()
     assert head == "10_x (cpu), commit unknown"

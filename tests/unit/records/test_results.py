@@ -1,63 +1,55 @@
-"""The store of results: what may be recorded, what is read back, and the statistics on it."""
+"""Results: what may be recorded, what is read back, and the statistics on it."""
 
 import json
 import os
 import subprocess
 import sys
-from types import SimpleNamespace
 
-import nbformat
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 
 from alkit.data import paths
-from alkit.records import results
+from alkit.records import results, tables
+from tests.unit.records.helpers import ROWS, filled
 
-RECORDS = paths.records_dir()
-ROWS = [("bp", 0, 97.0), ("bp", 1, 97.8), ("al", 0, 96.5), ("al", 1, 96.1)]
-
-
-@pytest.fixture(autouse=True)
-def checkout(tmp_path, monkeypatch):
-    """Let everything be written under an empty checkout, and no runner's settings reach a test."""
-    monkeypatch.setattr(paths, "root", lambda: tmp_path)
-    for name in ("ALKIT_RECORD", "ALKIT_RUN_SLUG"):
-        monkeypatch.delenv(name, raising=False)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("checkout")
 
 
-def filled(notebook="02_al", preset="cpu"):
-    run = results.Run(notebook, preset, parameters={"lr": 0.1, "cuts": None})
-    for method, seed, value in ROWS:
-        run.record("accuracy", value, method=method, data="digits", seed=seed, n=360, unit="%")
-    return run
+def recorded(run):
+    """Save a run and put it into the tables."""
+    tables.merge([run.save()])
+    return results.load(run.notebook, run.preset)
 
 
-def test_a_record_comes_back_as_it_went_in(monkeypatch):
-    monkeypatch.setenv("ALKIT_RECORD", "1")
-    path = filled().save()
-    assert path == paths.records_dir() / "02_al.cpu.json"
-    frame = results.load("02_al", "cpu")
+def test_a_record_comes_back_as_it_went_in():
+    run = filled(lr=0.1, cuts=None)
+    path = run.save()
+    assert path.name == "record.json"
+    assert results.load().empty  # of a run alone, nothing is committed
+    frame = recorded(run)
     assert list(frame.columns) == list(results.COLUMNS)
     assert list(zip(frame["method"], frame["seed"], frame["value"], strict=True)) == ROWS
     assert set(frame["n"]) == {360}
     assert set(frame["unit"]) == {"%"}
     assert frame["model"].isna().all()
+    assert set(frame["parameters"]) == {'{"cuts": null, "lr": 0.1}'}
     pd.testing.assert_frame_equal(frame, results.read(path))
 
 
 def test_a_record_says_how_it_was_made_how_busy_the_machine_was_and_not_by_whom(monkeypatch):
-    record = json.loads(filled().save().read_text())
-    assert set(record["versions"]) == {"python", "torch", "numpy", "alkit"}
-    assert record["versions"]["numpy"] == np.__version__
+    record = json.loads(filled(lr=0.1).save().read_text())
+    fields = "notebook preset parameters golden commit versions threads machine date busy rows"
+    assert list(record) == fields.split()
+    names = [each.split()[0] for each in record["versions"].split(", ")]
+    assert names == ["python", "torch", "numpy", "alkit"]
+    assert f"numpy {np.__version__}" in record["versions"]
     assert record["threads"] == torch.get_num_threads()
-    assert set(record["machine"]) == {"cores", "processor", "memory_gib", "busy"}
-    assert 0 <= record["machine"]["busy"] <= 1
-    assert record["machine"]["cores"] == os.cpu_count()
-    assert record["machine"]["memory_gib"] > 0
-    assert record["parameters"] == {"lr": 0.1, "cuts": None}
+    assert record["machine"].startswith(f"{os.cpu_count()} cores, ")
+    assert record["machine"].endswith(" GiB")
+    assert 0 <= record["busy"] <= 1
+    assert record["parameters"] == {"lr": 0.1}
     monkeypatch.delitem(sys.modules, "torch")
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     assert json.loads(filled().save().read_text())["threads"] == 3
@@ -65,19 +57,35 @@ def test_a_record_says_how_it_was_made_how_busy_the_machine_was_and_not_by_whom(
     monkeypatch.setattr(os, "getloadavg", lambda: (cores / 4, 0, 0))
     run = filled()
     monkeypatch.setattr(os, "getloadavg", lambda: (9 * cores, 0, 0))
-    found = results.read(run.save())
+    assert set(results.read(run.save())["busy"]) == {0.25}
     assert results.busy() == 1
-    assert len(found)
-    assert found.machine.str.endswith(" GiB, 25% busy before").all()
 
 
-def test_only_a_recorded_run_is_among_the_committed_ones(monkeypatch, checkout):
-    assert filled().save() == checkout / "runs" / "records" / "02_al.cpu.json"
-    assert results.load().empty
-    monkeypatch.setenv("ALKIT_RUN_SLUG", "seed=3")
-    path = filled().save()
-    assert path == checkout / "runs" / "records" / "02_al.cpu.seed=3.json"
-    assert set(results.read(path)["slug"]) == {"seed=3"}
+def test_a_run_lies_where_its_runner_says_or_under_its_parameters(monkeypatch, checkout):
+    one, other = filled(seed=1).save(), filled(seed=2).save()
+    assert one.parents[1] == other.parents[1] == checkout / "runs"
+    assert one != other
+    assert one.parent.name.startswith("02_al.cpu.r")
+    monkeypatch.setenv("ALKIT_RUN_FOLDER", str(checkout / "runs" / "x"))
+    monkeypatch.setenv("ALKIT_RUN_PARAMETERS", '{"seed": 3}')
+    run = results.Run("02_al", "cpu")
+    assert run.save() == checkout / "runs" / "x" / "record.json"
+    assert run.parameters == {"seed": 3}
+
+
+def test_a_notebook_that_is_run_by_hand_knows_its_parameters_too(notebook, monkeypatch):
+    assert results.Run("10_x").parameters == {}  # a script
+    main = sys.modules["__main__"]
+    held = {"preset": "smoke", "mode": "ok", "seed": 9, "lr": 0.5, "seeds": [1], "depth": None}
+    for name, value in {"get_ipython": None, "other": 1, **held}.items():
+        monkeypatch.setattr(main, name, value, raising=False)
+    run = results.Run("10_x")
+    assert run.parameters == held
+    assert run.changed == {"seed": 9, "lr": 0.5, "seeds": [1]}
+    assert results.Run("11_y", parameters={"seed": 9}).changed == {}  # of somewhere else
+    monkeypatch.setattr(main, "seed", object(), raising=False)  # a cell took the name
+    with pytest.raises(ValueError, match="parameters of 10_x, as they are now: seed must be int"):
+        results.Run("10_x")
 
 
 def test_numbers_of_any_library_become_plain_ones():
@@ -100,7 +108,7 @@ REFUSED = [  # a value, further words, what is said
     *((value, {}, FINITE) for value in (np.nan, float("inf"), np.float32("-inf"), [0.0, np.nan])),
     *((1.0, {"seed": value}, "'seed' .*whole number") for value in ("0", 0.5, True)),
     *((1.0, {"n": value}, "'n' .*whole number") for value in ("0", 0.5, True)),
-    (1.0, {"extra": {"commit": "mine"}}, r"\['commit'\].*names are taken"),
+    (1.0, {"extra": {"commit": "mine", "run": 1}}, r"\['commit', 'run'\].*names are taken"),
     ("abc", {"unit": "%"}, "loss is 'abc'"),
 ]
 
@@ -111,17 +119,10 @@ def test_what_is_no_plain_finite_value_is_refused(value, words, said):
         results.Run("x").record("loss", value, **words)
 
 
-def test_names_lead_where_they_are_looked_for_and_not_out_of_their_folder(monkeypatch):
+def test_names_do_not_lead_out_of_their_folder():
     for arguments in (("../x",), ("x", "a/b"), ("",)):
         with pytest.raises(ValueError, match="use letters"):
             results.Run(*arguments)
-    monkeypatch.setenv("ALKIT_RUN_SLUG", "../../x")
-    with pytest.raises(ValueError, match="slug"):
-        filled().save()
-    for path in RECORDS.glob("*.json"):
-        head = json.loads(path.read_text())
-        wanted = results.record_path(head["notebook"], head["preset"], head.get("slug", ""))
-        assert path.name == wanted.name
 
 
 def test_a_cell_run_twice_counts_once(caplog):
@@ -143,48 +144,26 @@ def test_a_failed_save_leaves_the_old_record_and_nothing_else(monkeypatch):
 
     monkeypatch.setattr(os, "replace", fail)
     with pytest.raises(OSError, match="disk full"):
-        results.Run("02_al", "cpu").save()
+        filled().save()
     assert path.read_bytes() == before
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_load_takes_what_is_asked_for_and_reads_no_other(monkeypatch):
+def test_load_takes_what_is_asked_for_and_reads_no_other():
     assert list(results.load().columns) == list(results.COLUMNS)
-    monkeypatch.setenv("ALKIT_RECORD", "1")
     for name, preset in (("02_al", "cpu"), ("02_al", "demo"), ("03_x", "cpu")):
-        filled(name, preset).save()
+        recorded(filled(name, preset))
     assert len(results.load()) == 12
     assert len(results.load("02_al")) == 8
     assert set(results.load(preset="cpu")["notebook"]) == {"02_al", "03_x"}
     assert set(results.load(preset="cpu")["preset"]) == {"cpu"}
     assert results.load("04").empty
-    assert results.load(where=paths.runs_dir()).empty
-    (paths.records_dir() / "03_x.cpu.json").write_text("{")
+    (paths.records_dir() / "03_x.csv").write_text("{")
     assert len(results.load("02_al", "cpu")) == 4
-    with pytest.raises(ValueError, match="03_x.cpu.json is not a record"):
+    with pytest.raises(ValueError, match="03_x.csv, line 1: its first line must name the columns"):
         results.load(preset="cpu")
-    for content in ("[]", '{"rows": []}'):
-        (paths.records_dir() / "03_x.cpu.json").write_text(content)
-        with pytest.raises(ValueError, match="03_x.cpu.json is not a record"):
-            results.load()
     assert results.read(results.Run("x").save()).empty
-
-
-def test_results_are_read_from_the_outputs_of_a_notebook(monkeypatch, tmp_path):
-    shown = []
-    display = SimpleNamespace(display=lambda data, raw: shown.append((data, raw)))
-    fake = SimpleNamespace(get_ipython=lambda: object(), display=display)
-    monkeypatch.setitem(sys.modules, "IPython", fake)
-    run = filled()
-    run.save()
-    run.record("late", 1)
-    path = run.save()
-    outputs = [nbformat.v4.new_output("display_data", data=data) for data, raw in shown if raw]
-    assert shown[0][0]["text/plain"] == "4 values of 02_al, preset cpu"
-    cell = nbformat.v4.new_code_cell("results.save()", outputs=outputs)
-    words = nbformat.v4.new_markdown_cell("words")
-    nbformat.write(nbformat.v4.new_notebook(cells=[words, cell]), tmp_path / "done.ipynb")
-    pd.testing.assert_frame_equal(results.read(tmp_path / "done.ipynb"), results.read(path))
+    assert results.read("x.ipynb").empty  # a notebook that has recorded nothing
 
 
 def git(folder, *words):
@@ -207,8 +186,7 @@ def test_the_commit_tells_a_changed_source_from_a_new_record(checkout, monkeypat
     git(checkout, "commit", "-qm", "first")
     head = git(checkout, "rev-parse", "--short", "HEAD")
     assert commit() == head
-    monkeypatch.setenv("ALKIT_RECORD", "1")
-    filled("03").save()
+    recorded(filled("03"))
     assert commit() == head
     (checkout / "new.py").touch()
     assert commit() == head + "+"
@@ -247,34 +225,6 @@ def test_table_is_markdown_with_a_digit_of_every_spread():
         "| digits | bp | 97.4 ± 0.6 |  |\n"
         "| digits | al | 96.3 ± 0.3 | 0.01234 |"
     )
-
-
-@pytest.mark.parametrize(
-    ("change", "text"),
-    [
-        ({"value": "abc"}, "accuracy is 'abc': it must be a number"),
-        ({"value": None}, "accuracy is None"),
-        ({"value": None, "unit": ""}, "accuracy is None"),
-        ({"value": [1.0, "x"]}, "it must be a number"),
-        ({"value": {"a": 1}, "unit": ""}, "it must be a number"),
-        ("value", "KeyError"),
-        ("metric", "KeyError"),
-        ({"metric": None}, "metric is None"),
-        ({"metric": ""}, "metric is ''"),
-        ({"seed": "0"}, "'seed' is '0': give a whole number"),
-        ({"n": 1.5}, "'n' is 1.5: give a whole number"),
-    ],
-)
-def test_a_record_with_a_value_that_is_none_names_its_file(tmp_path, change, text):
-    run = results.Run("x")
-    run.record("accuracy", 97.2, method="al", seed=0, unit="%")
-    content = json.loads(run.save().read_text())
-    row = content["rows"][0]
-    row.pop(change) if isinstance(change, str) else row.update(change)
-    (tmp_path / "x.smoke.json").write_text(json.dumps(content))
-    with pytest.raises(ValueError, match="x.smoke.json is not a record") as caught:
-        results.read(tmp_path / "x.smoke.json")
-    assert text in str(caught.value)
 
 
 def _contenders():

@@ -13,13 +13,15 @@ from studies.common.beside_records import draw_beside
 def recorded():
     rows = [("bp", 90.0), ("bp", 92.0), ("al", 80.0), ("al", 84.0), ("dtp", 70.0)]
     made = pd.DataFrame(rows, columns=["method", "value"])
-    return made.assign(metric="accuracy", data="digits", preset="cpu")
+    return made.assign(metric="accuracy", data="digits", preset="cpu", parameters="{}")
 
 
-def beside(recorded, values, metric="accuracy", by=("data", "method"), busy=None, **options):
+def beside(
+    recorded, values, metric="accuracy", by=("data", "method"), busy=None, given=None, **options
+):
     """Draw values of (method, extra columns) beside the recorded ones, and return the figure."""
     viz.set_theme()
-    run = results.Run("99_template", preset="cpu")
+    run = results.Run("99_template", preset="smoke" if given else "cpu", parameters=given)
     run.busy = run.busy if busy is None else busy
     for (method, *extra), value in values:
         words = {"method": method, "data": "digits", "extra": dict(extra)}
@@ -57,18 +59,17 @@ def test_both_are_in_one_figure(recorded):
 
 
 @pytest.mark.parametrize(
-    ("change", "slug", "why"),
+    ("change", "given", "why"),
     [
-        ({"data": "cifar10"}, "", "this run used digits, they used CIFAR-10."),
-        ({"preset": "paper"}, "", "this run used preset cpu, they used preset paper."),
-        ({"method": "fr"}, "", "other rows."),
-        ({}, "epochs=1", "this run changed epochs=1."),
+        ({"data": "cifar10"}, None, "this run used digits, they used CIFAR-10."),
+        ({"preset": "paper"}, None, "this run used preset cpu, they used preset paper."),
+        ({"method": "fr"}, None, "other rows."),
+        ({"preset": "smoke"}, {"epochs": 9, "batch_size": 32}, "this run changed epochs=9."),
     ],
 )
-def test_unlike_things_are_not_drawn(recorded, change, slug, why, monkeypatch, capsys):
+def test_unlike_things_are_not_drawn(recorded, change, given, why, capsys):
     before = plt.get_fignums()
-    monkeypatch.setenv("ALKIT_RUN_SLUG", slug)
-    assert beside(recorded.assign(**change), BP) is None
+    assert beside(recorded.assign(**change), BP, given=given) is None
     assert capsys.readouterr().out == f"Not drawn beside the committed results: {why}\n"
     assert beside(pd.DataFrame(), BP) is None
     assert "there are none yet" in capsys.readouterr().out
@@ -99,8 +100,8 @@ def test_one_place_can_be_asked_for(recorded):
 
 
 def test_times_of_a_busy_machine_are_grey(recorded):
-    machines = ["2 cores", "2 cores, 3% busy before", "2 cores, 80% busy before"]
-    times = recorded[:3].assign(metric="epoch_s", unit="s", machine=machines, method=list("abc"))
+    load = [None, 0.03, 0.8]
+    times = recorded[:3].assign(metric="epoch_s", unit="s", busy=load, method=list("abc"))
     values = [((name,), value) for name, value in zip("abc", (91.0, 93.0, 81.0), strict=True)]
     for busy, inner in ((0.9, "white"), (0.0, "0.15")):
         figure = beside(times, values, "epoch_s", ["method"], busy)

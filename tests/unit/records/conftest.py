@@ -1,0 +1,33 @@
+"""A checkout of a test's own."""
+
+import uuid
+
+import pytest
+
+from alkit.data import paths
+from tests.unit.records.helpers import MARK, write_notebook
+
+SETTINGS = ("ALKIT_RUN_FOLDER", "ALKIT_RUN_PARAMETERS", "ALKIT_RUN_ID", "OMP_NUM_THREADS")
+
+
+@pytest.fixture
+def checkout(tmp_path, monkeypatch):
+    """Let everything be written under an empty checkout, and no runner's settings reach a test."""
+    monkeypatch.setattr(paths, "root", lambda: tmp_path)
+    for name in SETTINGS:
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path
+
+
+@pytest.fixture
+def notebook(checkout):
+    """A notebook in a checkout of its own."""
+    return write_notebook(checkout / "notebooks")
+
+
+@pytest.fixture
+def mark(monkeypatch):
+    """A word in the environment of every process that a test starts."""
+    word = uuid.uuid4().hex
+    monkeypatch.setenv(MARK, word)
+    return word

@@ -1,0 +1,245 @@
+"""The tables of results: exact, sorted, one writer at a time, read strictly and by pandas alone."""
+
+import json
+import os
+import re
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from alkit.data import paths
+from alkit.records import golden, results, tables
+from alkit.records.cli import main
+from tests.unit.records.helpers import PARAMETERS, filled, write_notebook
+
+pytestmark = pytest.mark.usefixtures("checkout")
+
+LABELS = ["bp", "2bw", "10/25 Mbit/s", "1", "1e5", "-3", "inf", "nan", "None", "NA", "true", "null"]
+LABELS += ["", '"', "[1]", "{", "a,b", 'say "x"', "two\nlines", " blank ", "ä", "0x1", "1_0"]
+
+
+def lines(name):
+    return (paths.records_dir() / name).read_text(encoding="utf-8").splitlines()
+
+
+def test_every_kind_of_value_comes_back_as_it_was():
+    run = results.Run("x", parameters={"a": [1, "1"], "b": "ä", "c": 1e-5, "d": None})
+    numbers = [1, 1.0, -0.0, 0.1 + 0.2, 1e-300, 10**20, True, False]
+    for at, value in enumerate([*numbers, *LABELS, [], [1, [2.0, "x"]]]):
+        run.record(f"m{at}", value, extra={"line": at})
+    for at, label in enumerate(LABELS):
+        run.record("label", 1, method=label, data=label, extra={"at": at, "word": label})
+    run.record("free", 1, extra={"list": [1, "2"], "flag": True, "word": 7})
+    tables.merge([run.save()])
+    assert tables.runs()[0]["parameters"] == run.parameters
+    rows = [dict(row) for row in tables.values("x")]
+    assert {row.pop("run") for row in rows} == {tables.runs()[0]["run"]}
+    given = [{n: v for n, v in row.items() if n not in ("notebook", "preset")} for row in run.rows]
+    assert json.dumps(rows, sort_keys=True) == json.dumps(given, sort_keys=True)  # types, too
+    before = lines("x.csv")
+    tables.merge([run.save()])
+    assert lines("x.csv") == before
+
+
+@given(st.text(), st.floats(allow_nan=False, allow_infinity=False))
+def test_any_text_and_number_comes_back(text, number):
+    for value in (text, number):
+        cell = tables._cell("label", value)
+        assert tables._value(cell) == value
+        assert type(tables._value(cell)) is type(value)
+
+
+def test_pandas_alone_reads_them():
+    """README of the results, as a reader does it."""
+    for seeds in ([0, 1], [2, 3]):
+        rows = [(method, seed, 90.0 + seed) for method in ("2bw", "al") for seed in seeds]
+        tables.merge([filled(values=rows, seeds=seeds, lr=0.1).save()])
+    runs = pd.read_csv(paths.records_dir() / "runs.csv")
+    given = runs["parameters"].map(json.loads).apply(pd.Series)
+    assert list(given["seeds"]) == [[0, 1], [2, 3]]
+    frame = pd.read_csv(paths.records_dir() / "02_al.csv").merge(runs, on="run")
+    own = frame[(frame["metric"] == "accuracy") & (frame["method"] == "2bw")]
+    assert list(own["value"].astype(float)) == [90.0, 91.0, 92.0, 93.0]
+    assert set(own["preset"]) == {"cpu"}
+
+
+def test_the_page_shows_what_works(monkeypatch):
+    monkeypatch.undo()
+    monkeypatch.chdir(paths.root())
+    (code,) = re.findall(r"```python\n(.*?)```", Path("docs/runs.md").read_text(), re.DOTALL)
+    seen = {}
+    exec(code, seen)
+    assert len(seen["accuracy"]) > 100
+    assert seen["parameters"].notna().any(axis=1).all()
+    assert seen["curves"].map(type).eq(list).all()
+    assert len(seen["curves"])
+
+
+def test_a_run_takes_the_place_of_the_same_one_and_no_other_line_moves():
+    for seed in (2, 0, 10, 1):
+        tables.merge([filled(seeds=[seed], lr=None if seed else 0.1).save()])
+    assert [run["parameters"]["seeds"] for run in tables.runs()] == [[1], [2], [10], [0]]  # by lr
+    before = lines("02_al.csv"), lines("runs.csv")
+    changed = [("bp", 0, 50.0), ("al", 0, 60.0)]
+    tables.merge([filled(values=changed, seeds=[2], lr=None).save()])
+    after = lines("02_al.csv"), lines("runs.csv")
+    assert after[0][:5] + after[0][7:] == before[0][:5] + before[0][9:]
+    assert after[1][:2] + after[1][3:] == before[1][:2] + before[1][3:]  # 2: its date
+
+
+def test_a_parameter_that_is_new_counts_with_its_default(checkout):
+    """A notebook got a parameter after a run: its table has no second run of the same."""
+    write_notebook(checkout / "notebooks")
+    old = {"preset": "smoke", "mode": "ok", "seed": 1, "lr": 1e-3, "seeds": [0, 1]}
+    tables.merge([filled("10_x", "smoke", **old).save()])
+    write_notebook(checkout / "notebooks", PARAMETERS + "size: int = 8\n")
+    new = old | {"depth": None, "size": 8}
+    assert tables.key("10_x", "smoke", new) in tables.known()
+    assert tables.key("10_x", "smoke", new | {"size": 9}) not in tables.known()
+    for size in (9, 8):
+        tables.merge([filled("10_x", "smoke", **new | {"size": size}).save()])
+    assert [run["parameters"]["size"] for run in tables.runs()] == [8, 9]
+
+
+def _merge(folder, number):
+    paths.root = lambda: folder
+    for seed in range(4):
+        tables.merge([filled(number=number, seed=seed).save()])
+
+
+def test_writers_at_once_lose_nothing(checkout):
+    with ProcessPoolExecutor(4, get_context("spawn")) as pool:
+        for done in [pool.submit(_merge, checkout, number) for number in range(4)]:
+            done.result()
+    assert len(tables.runs()) == 16
+    assert len(tables.values("02_al")) == 64
+    names = {path.name for path in paths.records_dir().iterdir()}
+    assert names == {"runs.csv", "02_al.csv"}
+
+
+def test_a_failed_merge_leaves_the_tables_as_they_were(monkeypatch, checkout):
+    tables.merge([filled(seed=0).save()])
+    before = {path: path.read_bytes() for path in paths.records_dir().iterdir()}
+    file = filled(seed=1).save()
+    (checkout / "bad.json").write_text("{}")
+    with pytest.raises(ValueError, match="bad.json is not a record of a run: it has no busy, com"):
+        tables.merge([file, checkout / "bad.json"])
+    assert main(["results", "--add", str(checkout / "bad.json")]) == 2
+
+    def fail(*_):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(os, "replace", fail)
+    with pytest.raises(OSError, match="disk full"):
+        tables.merge([file])
+    assert {path: path.read_bytes() for path in paths.records_dir().iterdir()} == before
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"value": "abc"}, "accuracy is 'abc': it must be a number"),
+        ({"value": None}, "accuracy is None"),
+        ({"value": None, "unit": ""}, "accuracy is None"),
+        ({"value": [1.0, "x"]}, "it must be a number"),
+        ({"value": {"a": 1}, "unit": ""}, "it must be a number"),
+        ("value", "KeyError"),
+        ("metric", "KeyError"),
+        ({"metric": None}, "metric is None"),
+        ({"metric": ""}, "metric is ''"),
+        ({"seed": "0"}, "'seed' is '0': give a whole number"),
+        ({"n": 1.5}, "'n' is 1.5: give a whole number"),
+        ({"value": float("nan")}, "accuracy is nan"),
+    ],
+)
+def test_a_record_with_a_value_that_is_none_names_its_file(tmp_path, change, text):
+    content = json.loads(filled().save().read_text())
+    row = content["rows"][0]
+    row.pop(change) if isinstance(change, str) else row.update(change)
+    (tmp_path / "record.json").write_text(json.dumps(content))
+    with pytest.raises(ValueError, match="record.json is not a record") as caught:
+        results.read(tmp_path / "record.json")
+    assert text in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"{", "record.json cannot be read: it is no JSON"),
+        (b"[]", "record.json is not a record of a run: it has no busy, commit"),
+        (b'{"rows": []}', "is not a record of a run: it has no busy, commit"),
+        (b'{"rows": [], "rows": []}', "record.json cannot be read: 'rows' is there twice"),
+        (b"\xff", "record.json cannot be read: it is not UTF-8"),
+        (100_000 * b"[", "record.json cannot be read: it is nested too deeply"),
+    ],
+)
+def test_what_is_no_record_is_said_in_one_sentence(tmp_path, content, message):
+    (tmp_path / "record.json").write_bytes(content)
+    with pytest.raises(ValueError, match=message) as caught:
+        tables.merge([tmp_path / "record.json"])
+    assert "\n" not in str(caught.value)
+    assert not paths.records_dir().exists()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("97.0", "abc", "02_al.csv, line 2: it is no JSON"),
+        ("97.0", "NaN", "02_al.csv, line 2: accuracy is nan: it must be a number"),
+        ("97.0", 100_000 * "[", "02_al.csv, line 2: it is nested too deeply"),
+        ("accuracy", "", "02_al.csv, line 2: metric is None"),
+        (",360", ",360,1", "02_al.csv, line 2: it has 10 cells, and the first line 9"),
+        (",360", ",many", "02_al.csv, line 2: 'n' is 'many': give a whole number"),
+        ("method,", "seed,", "02_al.csv, line 1: its first line must name the columns"),
+        ("bp", "\udcff", "02_al.csv cannot be read: it is not UTF-8"),
+        ("bp", '"b', "02_al.csv, line 5: unexpected end of data"),
+    ],
+)
+def test_a_damaged_table_names_its_line(old, new, message):
+    tables.merge([filled().save()])
+    file = paths.records_dir() / "02_al.csv"
+    text = file.read_text().replace(old, new, 1)
+    file.write_bytes(text.encode(errors="surrogateescape"))
+    with pytest.raises(ValueError, match=message):
+        results.load("02_al")
+
+
+def test_runs_of_methods_that_compute_other_numbers_are_stale(monkeypatch, tmp_path, capsys):
+    assert set(golden.of_methods(["al", "ddp", None])) == {"al"}  # a rival has none
+    tables.merge([filled(seed=0).save()])
+    assert set(tables.runs()[0]["golden"]) == {"al", "bp"}
+    assert golden.stale()[0].empty
+    today = golden.FILE.read_text().splitlines()
+    moved = [line if not line.startswith("al,") else "al,00000000" for line in today]
+    monkeypatch.setattr(golden, "FILE", tmp_path / "golden.csv")
+    golden.FILE.write_text("\n".join(moved))
+    tables.merge([filled(seed=1).save(), filled("03_x", values=[("ddp", 0, 1.0)]).save()])
+    rows, unknown = golden.stale()
+    assert rows[["notebook", "preset", "methods"]].values.tolist() == [["02_al", "cpu", "al"]]
+    assert unknown == 1
+    assert main(["results", "--stale"]) == 0
+    said = capsys.readouterr().out
+    assert '{"seed": 0}' in said
+    assert said.endswith(
+        "1 runs are of methods that compute other numbers today\n"
+        "1 runs have no digest of any method: of these it can't be known\n"
+    )
+
+
+def test_the_committed_tables_are_as_they_would_be_written(monkeypatch):
+    """Sorted and whole: every run has its parameters, every value its run."""
+    monkeypatch.undo()
+    runs = tables.runs()
+    assert runs == sorted(runs, key=tables._place)
+    for run in runs:
+        named = run["notebook"], run["preset"], run["parameters"]
+        assert run["parameters"]
+        assert run["run"] == tables.identity(*named)
+    for name in {run["notebook"] for run in runs}:
+        order = [run["run"] for run in runs if run["notebook"] == name]
+        assert list(dict.fromkeys(row["run"] for row in tables.values(name))) == order
