@@ -11,7 +11,7 @@ __all__ = ["write_fronts", "write_guide", "write_results"]
 
 README = ROOT / "README.md"
 FRONT = ("Try it", "Which method for whom", "What we found")  # of README, on the front page
-MORE = ("guide", "takes", "devices", "runs", "statistics", "glossary", "sources", "patents")
+MORE = ("guide", "situations", "devices", "runs", "statistics", "glossary", "sources", "patents")
 HEAD = "---\nhtml_theme.sidebar_secondary.remove: true\n---\n\n"
 
 

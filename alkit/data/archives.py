@@ -1,39 +1,26 @@
-"""Read and unpack archives: zip, tar, and folders as if they were archives.
+"""Read the files of archives: zip, tar, and folders as if they were archives.
 
-Archives come from elsewhere, so nothing of theirs is trusted: names that leave the folder, links,
-devices and too many bytes are refused before anything is written, and a pickle gives arrays only.
+Archives come from elsewhere: nothing of theirs is unpacked to the disk, no file may be larger than
+any official one is, and a pickle gives arrays only.
 """
 
 import hashlib
 import io
 import os
 import pickle
-import shutil
-import stat
 import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path, PureWindowsPath
-from typing import Any, NamedTuple
+from pathlib import Path, PurePosixPath
+from typing import Any
 
 import numpy as np
 
-__all__ = ["NoRoom", "check_room", "fingerprint", "members", "unpack", "unpickle"]
+__all__ = ["contents", "files", "fingerprint", "members", "naming", "plausible", "unpickle"]
 
-MAX_BYTES = 20 * 2**30
-_TAR = (".tgz", ".tar.gz", ".tar")
-
-
-class NoRoom(OSError):
-    """The disk has too few bytes free."""
-
-
-class _Member(NamedTuple):
-    name: str
-    size: int
-    plain: bool  # an ordinary file or a folder
+MOST = 2**30  # bytes of one file, unpacked: twice the largest official one
 
 
 def members(
@@ -41,172 +28,108 @@ def members(
 ) -> Iterator[tuple[str, bytes]]:
     """Yield name and content of each wanted file of an archive or folder.
 
-    Names have forward slashes. Archives give their own order, folders the order of the names.
+    Names have forward slashes. Archives give their own order, folders the order of the names. What
+    systems leave is passed over: hidden files and folders, `__MACOSX`, backups.
 
     Raises:
-        ValueError: it is no archive and no folder, or it is damaged; names it.
+        ValueError: it is no archive and no folder, it is damaged, or a file of it says that it is
+            larger than any official one; names it.
     """
-    with _naming(path):
+    with naming(path):
         if path.is_dir():
-            yield from _folder_members(path, wanted)
+            names = [(file.relative_to(path).as_posix(), file) for file in files(path)]
+            yield from ((name, file.read_bytes()) for name, file in names if wanted(name))
         elif path.suffix == ".zip":
-            yield from _zip_members(path, wanted)
-        elif path.name.endswith(_TAR):
-            yield from _tar_members(path, wanted)
+            with zipfile.ZipFile(path) as archive:
+                for info in archive.infolist():
+                    if not info.is_dir() and plausible(info.filename) and wanted(info.filename):
+                        _check_size(path, info.filename, info.file_size)
+                        yield info.filename, archive.read(info)
+        elif path.name.endswith((".tgz", ".tar.gz", ".tar")):
+            with tarfile.open(path) as archive:
+                for member in archive:
+                    if member.isreg() and plausible(member.name) and wanted(member.name):
+                        _check_size(path, member.name, member.size)
+                        file = archive.extractfile(member)
+                        assert file is not None
+                        yield member.name, file.read()
         else:
             raise ValueError(f"{path}: no .zip, .tgz, .tar.gz or .tar and no folder")
+
+
+def contents(path: Path, *names: str) -> list[tuple[str, bytes]]:
+    """Return "archive[file]" or "folder/file", for messages, and the content of each named file.
+
+    Raises:
+        ValueError: one is not there.
+    """
+    found: dict[str, tuple[str, bytes]] = {}
+    for name, content in members(path, lambda each: PurePosixPath(each).name in names):
+        source = str(path / name) if path.is_dir() else f"{path}[{name}]"
+        found.setdefault(PurePosixPath(name).name, (source, content))
+    if missing := [name for name in names if name not in found]:
+        raise ValueError(f"{path}: there is no {missing[0]}; it is another set or incomplete")
+    return [found[name] for name in names]
 
 
 def fingerprint(path: Path) -> str:
     """Hash size and time of an archive, or names, sizes and times of all files of a folder."""
     digest = hashlib.sha256()
-    files = sorted(_files(path)) if path.is_dir() else [path]
-    for file in files:
+    for file in files(path) if path.is_dir() else [path]:
         status = file.stat()
         line = f"{file.relative_to(path).as_posix()} {status.st_size} {status.st_mtime_ns}\n"
         digest.update(line.encode())
     return digest.hexdigest()
 
 
-def unpack(path: Path, folder: Path, *, max_bytes: int = MAX_BYTES) -> list[Path]:
-    """Unpack an archive into a folder, whole or not at all; return what came to lie there.
-
-    Raises:
-        ValueError: a damaged archive, a name that leaves the folder, a link, a device, or more
-            than `max_bytes`; names it. Nothing is left behind.
-        FileExistsError: something of that name lies there already.
-        NoRoom: the disk is too full; says how much is needed and how much is free.
-    """
-    with _naming(path):
-        listing = _zip_listing(path) if path.suffix == ".zip" else _tar_listing(path)
-    _check_listing(path, listing, max_bytes)
-    check_room(folder, sum(member.size for member in listing))
-    folder.mkdir(parents=True, exist_ok=True)
-    partial = folder / f"{path.name}.partial.d"
-    shutil.rmtree(partial, ignore_errors=True)
-    try:
-        with _naming(path):
-            _extract(path, partial)
-        return _move(partial, folder)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-
-
-def unpickle(path: Path, name: str, content: bytes) -> Any:
+def unpickle(source: str, content: bytes) -> Any:
     """Return what a pickle of Python 2 holds: numbers, bytes, lists, dictionaries, numpy arrays.
 
     Raises:
-        ValueError: it asks for anything else, which does not run, or is damaged; names the file.
+        ValueError: it asks for anything else, which does not run, or is damaged; names the source.
     """
     try:
         return _NumpyOnly(io.BytesIO(content), encoding="bytes").load()
     except _Refused as error:
-        raise ValueError(f"{path}: {name}: {error}; it is not the official file") from error
+        raise ValueError(f"{source}: {error}; it is not the official file") from error
     except Exception as error:  # a damaged pickle fails in as many ways as Python has
-        raise ValueError(f"{path}: {name}: damaged ({error}); fetch it again") from error
-
-
-def check_room(folder: Path, needed: int) -> None:
-    """Raise NoRoom where the disk of the folder, which need not exist, has fewer bytes free."""
-    there = folder.absolute()
-    while not there.exists():
-        there = there.parent
-    free = shutil.disk_usage(there).free
-    if free < needed:
-        raise NoRoom(f"no room in {folder}: {needed:,} bytes needed, {free:,} free")
+        raise ValueError(f"{source}: damaged ({error}); fetch it again") from error
 
 
 @contextmanager
-def _naming(path: Path) -> Iterator[None]:
-    """Turn the many ways in which a damaged archive fails into one."""
-    damage = (zipfile.BadZipFile, tarfile.TarError, EOFError, zlib.error, RuntimeError)
+def naming(path: Path) -> Iterator[None]:
+    """Turn the many ways in which a damaged archive fails into a ValueError that names it."""
+    damage = (zipfile.BadZipFile, tarfile.TarError, EOFError, zlib.error, RuntimeError, OSError)
     try:
         yield
     except damage as error:
-        raise _damaged(path, error) from error
-    except OSError as error:
-        if error.errno is not None:  # gzip.BadGzipFile has none; a full disk or a lost file has
+        if getattr(error, "errno", None) is not None:  # a lost file has one, gzip.BadGzipFile none
             raise
-        raise _damaged(path, error) from error
-
-
-def _damaged(path: Path, error: Exception) -> ValueError:
-    reason = str(error).partition(":\n")[0]
-    return ValueError(f"{path}: damaged or incomplete ({reason}); remove it and fetch it again")
-
-
-def _files(folder: Path) -> Iterator[Path]:
-    for parent, _, names in os.walk(folder):
-        yield from (Path(parent, name) for name in names)
-
-
-def _folder_members(path: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
-    for file in sorted(_files(path)):
-        name = file.relative_to(path).as_posix()
-        if wanted(name):
-            yield name, file.read_bytes()
-
-
-def _zip_members(path: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
-    with zipfile.ZipFile(path) as archive:
-        for member in archive.infolist():
-            if not member.is_dir() and wanted(member.filename):
-                yield member.filename, archive.read(member)
-
-
-def _tar_members(path: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
-    with tarfile.open(path) as archive:
-        for member in archive:
-            file = archive.extractfile(member) if member.isreg() and wanted(member.name) else None
-            if file is not None:
-                yield member.name, file.read()
-
-
-def _zip_listing(path: Path) -> list[_Member]:
-    with zipfile.ZipFile(path) as archive:
-        infos = archive.infolist()
-    kinds = [stat.S_IFMT(info.external_attr >> 16) for info in infos]
-    plain = (0, stat.S_IFREG, stat.S_IFDIR)  # 0: made where files have no Unix mode
-    return [
-        _Member(info.orig_filename, info.file_size, kind in plain)
-        for info, kind in zip(infos, kinds, strict=True)
-    ]
-
-
-def _tar_listing(path: Path) -> list[_Member]:
-    with tarfile.open(path) as archive:
-        return [_Member(m.name, m.size, m.isreg() or m.isdir()) for m in archive]
-
-
-def _check_listing(path: Path, listing: list[_Member], max_bytes: int) -> None:
-    for name, _, plain in listing:
-        windows = PureWindowsPath(name)  # its rules know both slashes, and drives
-        if windows.drive or windows.root or "\\" in name or ".." in windows.parts:
-            raise ValueError(f"{path}: refused, {name} leaves the folder")
-        if not plain:
-            raise ValueError(f"{path}: refused, {name} is a link or a device")
-    total = sum(member.size for member in listing)
-    if total > max_bytes:
+        reason = str(error).partition(":\n")[0]
         raise ValueError(
-            f"{path}: refused, it holds {total:,} bytes, at most {max_bytes:,} are unpacked"
-        )
+            f"{path}: damaged or incomplete ({reason}); remove it and fetch it again"
+        ) from error
 
 
-def _extract(path: Path, folder: Path) -> None:
-    if path.suffix == ".zip":
-        with zipfile.ZipFile(path) as archive:
-            archive.extractall(folder)
-    else:
-        with tarfile.open(path) as archive:
-            archive.extractall(folder, filter="data")
+def files(folder: Path) -> list[Path]:
+    """Return the files below a folder that users put there; each folder that links lead to once."""
+    found, seen = [], set[str]()
+    for parent, inner, names in os.walk(folder, followlinks=True):
+        real = os.path.realpath(parent)
+        inner[:] = [] if real in seen else sorted(filter(plausible, inner))
+        found += [Path(parent, name) for name in names if real not in seen and plausible(name)]
+        seen.add(real)
+    return sorted(found)
 
 
-def _move(partial: Path, folder: Path) -> list[Path]:
-    tops = sorted(partial.iterdir())
-    for top in tops:
-        if (folder / top.name).exists():
-            raise FileExistsError(f"{folder / top.name} is there already; remove it first")
-    return [top.rename(folder / top.name) for top in tops]
+def plausible(name: str) -> bool:
+    """Say whether users put a file there, and not a system: neither hidden nor `__MACOSX`."""
+    return not any(part.startswith((".", "__", "~")) for part in PurePosixPath(name).parts)
+
+
+def _check_size(path: Path, name: str, size: int) -> None:
+    if size > MOST:
+        raise ValueError(f"{path}: refused, {name} has {size:,} bytes, at most {MOST:,} are read")
 
 
 class _Refused(pickle.UnpicklingError):

@@ -7,58 +7,42 @@ name (`ag_news_csv_train9995.tgz`), or as the folder that the archive unpacks to
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
 from alkit.data import paths
 
-__all__ = [
-    "EMBEDDED",
-    "ENTRIES",
-    "Entry",
-    "Remote",
-    "entry",
-    "find",
-    "how_to_get",
-    "look",
-    "size_text",
-]
+__all__ = ["EMBEDDED", "ENTRIES", "Entry", "Remote", "entry", "find", "look"]
 
 EMBEDDED = {
     "digits": "1,797 handwritten digits, 10 classes (scikit-learn)",
-    "pydocs": "6,000 sentences of docstrings, 5 classes (installed packages)",
+    "pydocs": "6,000 sentences of docstrings, 5 classes (alkit)",
 }
 
 
-@dataclass(frozen=True)
-class Remote:
-    """Name an official file: its address, size in bytes and published checksum where known.
-
-    A checksum is "md5:..." or "sha256:...", of the whole file.
-    """
+class Remote(NamedTuple):
+    """An official file: its address, its bytes, and its SHA-256 where it is known."""
 
     url: str
-    size: int | None = None
-    checksum: str = ""
+    size: int
+    sha256: str = ""
 
     @property
     def file(self) -> str:
-        """Return the name of the file."""
         return self.url.rpartition("/")[2]
 
 
 @dataclass(frozen=True)
 class Entry:
-    """Describe a set.
+    """A set.
 
     Args:
         archives: patterns of file names, the official ones first.
         whole: how many of the patterns mean the whole set; a match of a later one is a part.
         folders: names of unpacked folders; "." is the folder of the set itself.
-        marker: what a folder must hold to be the set.
+        marker: pattern of what a folder must hold to be the set.
         near: further folders to look in, besides the top one and one of the set's name.
-        unpack: whether fetching unpacks it (many small files are slow to read from a tar).
         how: how to come by it where no address is known.
     """
 
@@ -70,15 +54,14 @@ class Entry:
     near: tuple[str, ...] = ()
     whole: int = 1
     remotes: tuple[Remote, ...] = ()
-    unpack: bool = False
     how: str = ""
     vectors: bool = False
 
     @property
-    def size(self) -> int | None:
-        """Return the bytes to fetch, None where they are not known."""
-        sizes = [remote.size for remote in self.remotes]
-        return sum(sizes) if sizes and None not in sizes else None  # type: ignore[arg-type]
+    def size(self) -> str:
+        """Return what there is to fetch, in MiB."""
+        total = sum(remote.size for remote in self.remotes)
+        return f"{total / 2**20:.0f} MiB" if total else ""
 
     @property
     def home(self) -> Path:
@@ -86,19 +69,17 @@ class Entry:
         return paths.glove_dir() if self.vectors else paths.data_dir() / self.name
 
 
-def _read() -> dict[str, Entry]:
+def _entry(name: str, remotes: Iterable[list[Any]] = (), **values: Any) -> Entry:
+    plain: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
+    return Entry(name, remotes=tuple(Remote(*remote) for remote in remotes), **plain)
+
+
+def _entries() -> dict[str, Entry]:
     text = Path(__file__).with_name("catalog.yaml").read_text(encoding="utf-8")
     return {name: _entry(name, **values) for name, values in yaml.safe_load(text).items()}
 
 
-def _entry(name: str, remotes: Iterable[list[Any]] = (), **values: Any) -> Entry:
-    plain: dict[str, Any] = {
-        key: tuple(v) if isinstance(v, list) else v for key, v in values.items()
-    }
-    return Entry(name, remotes=tuple(Remote(*remote) for remote in remotes), **plain)
-
-
-ENTRIES = _read()
+ENTRIES = _entries()
 
 
 def entry(name: str) -> Entry:
@@ -120,15 +101,13 @@ def find(name: str) -> Path:
     Raises:
         FileNotFoundError: it is nowhere; says where was looked and how to get it.
     """
-    found = look(name)[1]
+    wanted, found = entry(name), look(name)[1]
     if found is not None:
         return found
-    wanted = entry(name)
     forms = [*wanted.archives, *(f"{f}/{wanted.marker}" for f in wanted.folders)]
-    looked = ", ".join(str(folder) for folder in _folders(wanted))
-    raise FileNotFoundError(
-        f"{name} is not here: looked in {looked} for {', '.join(forms)}; {how_to_get(name)}"
-    )
+    looked = ", ".join(map(str, _folders(wanted)))
+    how = wanted.how or f"`alkit data get {name}` fetches it ({wanted.size})"
+    raise FileNotFoundError(f"{name} is not here: looked in {looked} for {', '.join(forms)}; {how}")
 
 
 def look(name: str) -> tuple[str, Path | None]:
@@ -139,20 +118,6 @@ def look(name: str) -> tuple[str, Path | None]:
     for path in _matches(wanted, wanted.archives[wanted.whole :], ()):
         return "part", path
     return "missing", None
-
-
-def how_to_get(name: str) -> str:
-    """Say what to do to have the set."""
-    wanted = entry(name)
-    if not wanted.remotes:
-        return wanted.how
-    size = f" ({size_text(wanted.size)})" if wanted.size else ""
-    return f"`alkit data get {name}` fetches it{size}"
-
-
-def size_text(size: int | None) -> str:
-    """Return a number of bytes in MiB, nothing for None."""
-    return "" if size is None else f"{size / 2**20:.0f} MiB"
 
 
 def _folders(wanted: Entry) -> list[Path]:
@@ -168,10 +133,6 @@ def _matches(wanted: Entry, patterns: tuple[str, ...], folders: tuple[str, ...])
     for base in _folders(wanted):
         # the top folder is no set by itself: its train.csv could be anything's
         names = [f for f in folders if f != "." or base.name in (wanted.name, *wanted.near)]
-        yield from (base / name for name in names if (base / name / wanted.marker).exists())
-        for pattern in patterns:
-            yield from (
-                path
-                for path in sorted(base.glob(pattern))
-                if path.is_file() and not path.name.endswith(".partial")
-            )
+        yield from (base / name for name in names if any((base / name).glob(wanted.marker)))
+        found = (path for pattern in patterns for path in sorted(base.glob(pattern)))
+        yield from (p for p in found if p.is_file() and not p.name.endswith((".partial", ".part")))

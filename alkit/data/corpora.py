@@ -5,31 +5,26 @@ text of the test part is one unknown word. The vocabulary is that of the trainin
 """
 
 import csv
+import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
 from alkit.data import archives, catalog
 from alkit.data import text as texts
 from alkit.data.parts import DataSet, Part, balanced_rows, hold_out
-from alkit.data.tables import Table, read_csv
 
 __all__ = [
     "TextOptions",
     "build",
     "imdb_reviews",
     "load_ag_news",
-    "load_banking77",
     "load_dbpedia",
-    "load_emotion",
     "load_imdb",
-    "load_rotten_tomatoes",
     "load_sst2",
-    "load_yelp",
-    "read_csv",
     "sst2_sentences",
 ]
 
@@ -39,8 +34,6 @@ _DBPEDIA = (
     " NaturalPlace Village Animal Plant Album Film WrittenWork"
 )
 _POLARITY = ("negative", "positive")
-_EMOTIONS = ("sadness", "joy", "love", "anger", "fear", "surprise")
-_STARS = ("1 star", "2 stars", "3 stars", "4 stars", "5 stars")
 
 Rows = tuple[list[str], list[int]]
 
@@ -104,9 +97,8 @@ def load_imdb(*, seed: int = 0, **options: Any) -> DataSet:
     Raises: what `load_ag_news` raises.
     """
     train, test = imdb_reviews()
-    table = _is_table(catalog.find("imdb"))
     note = _found(train, test, (25_000, 25_000))
-    if table:
+    if catalog.find("imdb").suffix in (".csv", ".zip"):
         note += "; halves by row order"
         if any(2 * sum(labels) != len(labels) for _, labels in (train, test)):
             note += " (not balanced, so hardly the official halves)"
@@ -120,7 +112,13 @@ def imdb_reviews() -> tuple[Rows, Rows]:
     Raises: what `load_ag_news` raises.
     """
     path = catalog.find("imdb")
-    return _imdb_table(path) if _is_table(path) else _imdb_folders(path)
+    if path.suffix == ".csv":
+        return _imdb_table(str(path), path.read_bytes())
+    if path.suffix == ".zip":
+        for name, content in archives.members(path, lambda name: name.endswith(".csv")):
+            return _imdb_table(f"{path}[{name}]", content)
+        raise ValueError(f"{path}: there is no .csv; it is another set or incomplete")
+    return _imdb_folders(path)
 
 
 def load_sst2(*, seed: int = 0, **options: Any) -> DataSet:
@@ -132,8 +130,7 @@ def load_sst2(*, seed: int = 0, **options: Any) -> DataSet:
     """
     parts = sst2_sentences()
     note = _found(*parts, (67_349, 872))
-    made = TextOptions(**options)
-    return build("sst2", *parts, _POLARITY, note, made, seed)
+    return build("sst2", *parts, _POLARITY, note, TextOptions(**options), seed)
 
 
 def sst2_sentences() -> tuple[Rows, Rows]:
@@ -141,48 +138,15 @@ def sst2_sentences() -> tuple[Rows, Rows]:
 
     Raises: what `load_ag_news` raises.
     """
-    train, dev = (
-        _numbered(
-            Table(source, content, delimiter="\t", quoting=csv.QUOTE_NONE),
-            "sentence",
-            "label",
-            len(_POLARITY),
-        )
-        for source, content in _files(catalog.find("sst2"), "train.tsv", "dev.tsv")
-    )
-    return train, dev
-
-
-def load_banking77(*, seed: int = 0, **options: Any) -> DataSet:
-    """Load Banking77: `train.csv`, `test.csv`, labels as numbers or names; as `load_sst2`."""
-    return _load_table("banking77", 77, (10_003, 3_080), seed, options)
-
-
-def load_emotion(*, seed: int = 0, **options: Any) -> DataSet:
-    """Load emotion: `train.csv`, `test.csv`, header text,label; as `load_sst2`."""
-    return _load_table("emotion", _EMOTIONS, (16_000, 2_000), seed, options)
-
-
-def load_rotten_tomatoes(*, seed: int = 0, **options: Any) -> DataSet:
-    """Load Rotten Tomatoes: `train.csv`, `test.csv`, header text,label; as `load_sst2`."""
-    return _load_table("rotten_tomatoes", _POLARITY, (8_530, 1_066), seed, options)
-
-
-def load_yelp(*, seed: int = 0, **options: Any) -> DataSet:
-    """Load Yelp's full reviews, as published or with header text,label; as `load_sst2`."""
-    return _load_table("yelp", _STARS, (650_000, 50_000), seed, options)
-
-
-def _files(path: Path, *names: str) -> Iterator[tuple[str, bytes]]:
-    """Yield each of the named files of an archive or folder, with a name for messages."""
-    found: dict[str, tuple[str, bytes]] = {}
-    for name, content in archives.members(path, lambda n: PurePosixPath(n).name in names):
-        source = str(path / name) if path.is_dir() else f"{path}[{name}]"
-        found.setdefault(PurePosixPath(name).name, (source, content))
-    for name in names:
-        if name not in found:
-            raise ValueError(f"{path}: there is no {name}; it is another set or incomplete")
-        yield found[name]
+    parts: list[Rows] = []
+    for source, content in archives.contents(catalog.find("sst2"), "train.tsv", "dev.tsv"):
+        rows: Rows = ([], [])
+        table = _rows(source, content, "sentence label", "\t", csv.QUOTE_NONE)
+        for where, (text, label) in table:
+            rows[0].append(text)
+            rows[1].append(_number(where, "label", label, 0, 1))
+        parts.append(rows)
+    return parts[0], parts[1]
 
 
 def _load_zhang(
@@ -193,39 +157,31 @@ def _load_zhang(
     fields: str,
     options: dict[str, Any],
 ) -> DataSet:
-    """Load a set in the form of Zhang et al. 2015: class from 1, title, content; no header."""
+    """Load a set in the form of Zhang et al. 2015: class from 1, title, content.
+
+    It has no header as published; a first row whose class is no number, as copies have it, is one.
+    """
     if fields not in ("text", "both"):
         raise ValueError(f"fields is 'text' or 'both', not {fields!r}")
     made = TextOptions(**options)
     parts: list[Rows] = []
-    for source, content in _files(catalog.find(name), "train.csv", "test.csv"):
+    for source, content in archives.contents(catalog.find(name), "train.csv", "test.csv"):
         rows: Rows = ([], [])
-        for where, label, title, body in Table(source, content, header=False, width=3).rows(
-            0, 1, 2
-        ):
-            rows[0].append(body if fields == "text" else f"{title} {body}")
-            rows[1].append(_number(where, "class", label, 1, len(class_names)) - 1)
+        for at, (where, row) in enumerate(_rows(source, content)):
+            if len(row) != 3:
+                raise ValueError(f"{where}: {len(row)} columns, expected class, title and text")
+            if at or row[0].strip().lstrip("-").isdigit():
+                rows[0].append(row[2] if fields == "text" else f"{row[1]} {row[2]}")
+                rows[1].append(_number(where, "class", row[0], 1, len(class_names)) - 1)
         parts.append(rows)
     train, test = parts
     note = _found(train, test, official)
     return build(name, train, test, class_names, note, made, seed)
 
 
-def _is_table(path: Path) -> bool:
-    return path.suffix in (".csv", ".zip")
-
-
-def _imdb_table(path: Path) -> tuple[Rows, Rows]:
-    if path.suffix == ".csv":
-        source, content = str(path), path.read_bytes()
-    else:
-        tables = archives.members(path, lambda name: name.endswith(".csv"))
-        name, content = next(tables, ("", b""))
-        if not name:
-            raise ValueError(f"{path}: there is no .csv; it is another set or incomplete")
-        source = f"{path}[{name}]"
+def _imdb_table(source: str, content: bytes) -> tuple[Rows, Rows]:
     reviews, labels = [], []
-    for where, review, sentiment in Table(source, content).rows("review", "sentiment"):
+    for where, (review, sentiment) in _rows(source, content, "review sentiment"):
         if sentiment not in _POLARITY:
             raise ValueError(f"{where}: sentiment {sentiment!r}, expected negative or positive")
         reviews.append(review)
@@ -237,10 +193,9 @@ def _imdb_table(path: Path) -> tuple[Rows, Rows]:
 def _imdb_folders(path: Path) -> tuple[Rows, Rows]:
     found: dict[str, list[tuple[int, str, str]]] = {"train": [], "test": []}
     labels = {"neg": 0, "pos": 1}
-    for name, content in archives.members(path, lambda n: n.endswith(".txt")):
-        match PurePosixPath(name).parts:
-            case (*_, "train" | "test" as half, "neg" | "pos" as label, file):
-                found[half].append((labels[label], file, content.decode("utf-8", "replace")))
+    for name, content in archives.members(path, _is_review):
+        half, label, file = PurePosixPath(name).parts[-3:]
+        found[half].append((labels[label], file, content.decode("utf-8", "replace")))
     for part, reviews in found.items():
         if not reviews:
             raise ValueError(f"{path}: there are no reviews in {part}/neg and {part}/pos")
@@ -249,62 +204,58 @@ def _imdb_folders(path: Path) -> tuple[Rows, Rows]:
     return train, test
 
 
-def _load_table(
-    name: str,
-    classes: int | tuple[str, ...],
-    official: tuple[int, int],
-    seed: int,
-    options: dict[str, Any],
-) -> DataSet:
-    """Load `train.csv` and `test.csv` with a column of texts and one of labels.
+def _is_review(name: str) -> bool:
+    match PurePosixPath(name).parts:
+        case (*_, "train" | "test", "neg" | "pos", file):
+            return file.endswith(".txt")
+    return False
 
-    Labels are numbers from 0, or names, which are numbered in their order in the alphabet.
+
+def _rows(
+    source: str,
+    content: bytes,
+    wanted: str = "",
+    delimiter: str = ",",
+    quoting: Literal[0, 3] = csv.QUOTE_MINIMAL,
+) -> Iterator[tuple[str, list[str]]]:
+    """Yield "file, line n" and the fields of each row of a table; blank lines are passed over.
+
+    pandas would fill short rows up, and reads on to the end of the file behind a lost quote.
+
+    Args:
+        wanted: names of the columns to yield; none: all columns of a table without a header.
+    Raises:
+        ValueError: a row of another width, a quote that is not closed, no such column, no row, no
+            UTF-8; names file and line.
     """
-    made = TextOptions(**options)
-    train, test = (
-        _table_rows(*file) for file in _files(catalog.find(name), "train.csv", "test.csv")
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise ValueError(f"{source}, line {line}: no UTF-8 ({error.reason})") from error
+    reader = csv.reader(
+        io.StringIO(text, newline=""), delimiter=delimiter, quoting=quoting, strict=True
     )
-    number = classes if isinstance(classes, int) else len(classes)
-    names = classes if isinstance(classes, tuple) else tuple(map(str, range(classes)))
-    if not all(label.lstrip("-").isdigit() for _, _, label in train):
-        names = tuple(sorted({label for _, _, label in train}))
-        places = {label: str(place) for place, label in enumerate(names)}
-        for where, _, label in test:
-            if label not in places:
-                raise ValueError(f"{where}: label {label!r} is in no training row")
-        train, test = ([(w, t, places[k]) for w, t, k in part] for part in (train, test))
-    parts = _labelled(train, len(names)), _labelled(test, len(names))
-    note = _found(*parts, official)
-    if len(names) != number:
-        note += f", {len(names)} of {number} classes"
-    return build(name, *parts, names, note, made, seed)
-
-
-def _table_rows(source: str, content: bytes) -> list[tuple[str, str, str]]:
-    """Return where, text and label of each row, with or without a header."""
-    first = content[:200].splitlines()[0].decode("utf-8-sig", "replace") if content else ""
-    if "text" in first:
-        label = "category" if "category" in first else "label"
-        return [(w, t, k) for w, t, k in Table(source, content).rows("text", label)]
-    # as Zhang et al. publish Yelp: class from 1, then the text with its line ends escaped
-    rows = Table(source, content, header=False, width=2).rows(0, 1)
-    found = [(where, text.replace("\\n", " "), number) for where, number, text in rows]
-    for where, _, number in found:
-        if not number.isdigit():
-            raise ValueError(
-                f"{where}: class {number!r}: without a header the first column is the class, from"
-                " 1, and the second the text; or give the columns the header text,label"
-            )
-    return [(where, text, str(int(number) - 1)) for where, text, number in found]
-
-
-def _numbered(table: Table, text: str, label: str, num_classes: int) -> Rows:
-    return _labelled([(w, t, k) for w, t, k in table.rows(text, label)], num_classes)
-
-
-def _labelled(rows: Sequence[tuple[str, str, str]], num_classes: int) -> Rows:
-    labels = [_number(where, "label", label, 0, num_classes - 1) for where, _, label in rows]
-    return [text for _, text, _ in rows], labels
+    first: list[str] = []
+    places, number = [], 0
+    try:
+        for row in filter(None, reader):
+            where = f"{source}, line {reader.line_num}"
+            first = first or row
+            if len(row) != len(first):
+                raise ValueError(f"{where}: {len(row)} columns, expected {len(first)}")
+            if wanted and row is first:
+                if missing := [name for name in wanted.split() if name not in first]:
+                    there = ", ".join(first)
+                    raise ValueError(f"{where}: no column {missing[0]!r}; there are {there}")
+                places = [first.index(name) for name in wanted.split()]
+                continue
+            number += 1
+            yield where, [row[place] for place in places] if wanted else row
+    except csv.Error as error:
+        raise ValueError(f"{source}, line {reader.line_num}: {error}") from error
+    if not number:
+        raise ValueError(f"{source}: there is no row in it; fetch it again")
 
 
 def _number(where: str, what: str, written: str, low: int, high: int) -> int:

@@ -1,312 +1,281 @@
-"""Image sets: tiny ImageNet, CIFAR-10 and CIFAR-100, read straight from their archives.
+"""Sets of images whose files hold numbers: digits, CIFAR, ImageNet32, MNIST, SVHN.
 
-Images stay bytes (N, 3, H, W); the parts scale them when they make batches.
+torchvision's readers are not used: they refuse parts of a set, and unpickle whatever a file asks
+for. Images stay bytes (N, C, H, W); the parts scale them when they make batches.
 """
 
-import contextlib
-import hashlib
-import io
-import zipfile
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from itertools import islice, repeat
+import gzip
+from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch.nn.functional import interpolate
 
-from alkit.data import archives, catalog, paths
+from alkit.data import archives, catalog
 from alkit.data.extras import extra
-from alkit.data.files import replacing
-from alkit.data.parts import DataSet, Part, hold_out
+from alkit.data.parts import DataSet, Part, hold_out, stratified_split
 
-__all__ = ["load_cifar10", "load_cifar100", "load_tiny_imagenet"]
+__all__ = [
+    "data_set",
+    "load_cifar10",
+    "load_cifar100",
+    "load_digits",
+    "load_fashion_mnist",
+    "load_imagenet32",
+    "load_mnist",
+    "load_svhn",
+]
 
-# mean and std of the training images, as the AL publication has them
-_TINY_SCALE = (0.4802, 0.4481, 0.3975), (0.2770, 0.2691, 0.2821)
-_CIFAR10_SCALE = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
-_CIFAR100_SCALE = (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)
-_THREADS, _CHUNK = 2, 1024
-_FORM = 1  # of the kept arrays; another number makes them anew
+Arrays = tuple[np.ndarray, np.ndarray]  # bytes (N, C, H, W) and labels (N,)
+Scale = tuple[tuple[float, ...], tuple[float, ...]]  # mean and std of the training images
 
-
-class _Arrays(NamedTuple):
-    """What is kept of tiny ImageNet: bytes (N, 3, S, S), labels (N,), names (K,)."""
-
-    train_x: np.ndarray
-    train_y: np.ndarray
-    test_x: np.ndarray
-    test_y: np.ndarray
-    names: np.ndarray
+DIGITS = tuple("0123456789")
+CLOTHES = "T-shirt,trouser,pullover,dress,coat,sandal,shirt,sneaker,bag,ankle boot"
 
 
-def load_tiny_imagenet(
-    *, seed: int = 0, size: int = 32, classes: int | None = None, validation: float = 0.1
+def data_set(
+    name: str,
+    arrays: Sequence[Arrays],
+    classes: Sequence[str],
+    scale: Scale,
+    official: tuple[int, int],
+    seed: int,
+    validation: float,
 ) -> DataSet:
-    """Load tiny ImageNet; its official validation images, whose labels are public, are the test.
-
-    Decoded images are kept under `data/tiny_imagenet` if that can be written.
+    """Return a set of images of bytes, a share of each class of the training part held out.
 
     Args:
-        size: height and width that the 64 x 64 images are resized to.
-        classes: how many of the first classes of `wnids.txt`; None for all that are there.
-        validation: share of the training images held out, class by class, by the seed.
-    Raises:
-        FileNotFoundError: the set is not here; says how to get it.
-        ValueError: damage, named with archive and file, or an option out of range.
+        arrays: of the training part and of the test part.
+        official: how many training and test images the whole set has; the note says what is here.
     """
-    if size < 1:
-        raise ValueError(f"size must be at least 1, got {size}")
-    path = catalog.find("tiny_imagenet")
-    arrays = _kept(path, size, classes)
-    note = (
-        f"{len(arrays.train_y):,} of 100,000 official training images,"
-        f" {len(arrays.test_y):,} of 10,000 test images, {len(arrays.names)} of 200 classes"
+    mean, std = scale
+    whole, last = (
+        Part(torch.from_numpy(x), torch.from_numpy(y), len(classes), mean=mean, std=std)
+        for x, y in arrays
     )
-    train, test = ((arrays.train_x, arrays.train_y), (arrays.test_x, arrays.test_y))
-    names = [str(name) for name in arrays.names]
-    return _data_set("tiny_imagenet", train, test, names, _TINY_SCALE, note, seed, validation)
+    kept, held = hold_out(whole.y, validation, seed=seed)
+    note = (
+        f"{len(whole):,} of {official[0]:,} official training images,"
+        f" {len(last):,} of {official[1]:,} test images"
+    )
+    parts = whole.take(kept), whole.take(held), last
+    return DataSet(name, *parts, len(classes), tuple(classes), note=note)
+
+
+def load_digits(*, seed: int = 0, size: int = 8) -> DataSet:
+    """Load scikit-learn's digits: 1,078 training, 359 validation and 360 test images.
+
+    Pixels are scaled to [0, 1], then standardised with mean and sd of the training part.
+
+    Args:
+        size: height and width; the 8 x 8 originals are stretched to it, for networks that shrink
+            a picture more than three times.
+    """
+    spec = find_spec("sklearn")  # importing it would take 1.5 s in every process
+    if spec is None or not spec.submodule_search_locations:
+        raise FileNotFoundError(
+            "the digits come with scikit-learn, which is not installed: pip install alkit[vision]"
+        )
+    file = Path(spec.submodule_search_locations[0]) / "datasets" / "data" / "digits.csv.gz"
+    table = np.loadtxt(file, delimiter=",", dtype=np.float32)  # 64 pixels and a class
+    x = torch.from_numpy(table[:, :-1]).reshape(-1, 1, 8, 8) / 16.0
+    if size != x.shape[2]:
+        x = interpolate(x, (size, size), mode="bilinear")
+    y = torch.from_numpy(table[:, -1]).long()
+    rows = stratified_split(y, seed=seed)
+    train_x = x[rows[0]]
+    x = (x - train_x.mean()) / train_x.std()
+    train, validation, test = (Part(x[part], y[part], 10) for part in rows)
+    return DataSet("digits", train, validation, test, 10, DIGITS)
+
+
+# ---- pickled batches of 32 x 32 images
 
 
 def load_cifar10(*, seed: int = 0, validation: float = 0.1) -> DataSet:
     """Load CIFAR-10 from the training batches that are there, and its test batch.
 
-    Raises: what `load_tiny_imagenet` raises.
+    Args:
+        validation: share of the training images held out, class by class, by the seed.
+    Raises:
+        FileNotFoundError: the set is not here; says how to get it.
+        ValueError: damage, named with archive and file, or an option out of range.
     """
-    batches = [f"data_batch_{number}" for number in range(1, 6)]
-    found = _pickles(catalog.find("cifar10"), "batches.meta", batches, "test_batch")
-    return _cifar("cifar10", found, b"label", _CIFAR10_SCALE, seed, validation)
+    scale = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
+    train = [f"data_batch_{number}" for number in range(1, 6)]
+    return _cifar(
+        "cifar10", ("batches.meta", train, "test_batch"), "label", scale, seed, validation
+    )
 
 
 def load_cifar100(*, seed: int = 0, validation: float = 0.1) -> DataSet:
-    """Load CIFAR-100 with its 100 fine classes.
-
-    Raises: what `load_tiny_imagenet` raises.
-    """
-    found = _pickles(catalog.find("cifar100"), "meta", ["train"], "test")
-    return _cifar("cifar100", found, b"fine_label", _CIFAR100_SCALE, seed, validation)
-
-
-def _data_set(
-    name: str,
-    train: tuple[np.ndarray, np.ndarray],
-    test: tuple[np.ndarray, np.ndarray],
-    class_names: Sequence[str],
-    scale: tuple[tuple[float, ...], tuple[float, ...]],
-    note: str,
-    seed: int,
-    validation: float,
-) -> DataSet:
-    def part(x: np.ndarray, y: np.ndarray) -> Part:
-        mean, std = scale
-        labels: Tensor = torch.from_numpy(y)
-        return Part(torch.from_numpy(x), labels, len(class_names), mean=mean, std=std)
-
-    official = part(*train)
-    kept, held = hold_out(official.y, validation, seed=seed)
-    parts = official.take(kept), official.take(held), part(*test)
-    return DataSet(name, *parts, len(class_names), tuple(class_names), note=note)
-
-
-# Tiny ImageNet
-
-
-def _kept(path: Path, size: int, classes: int | None) -> _Arrays:
-    """Return the decoded images from `data/tiny_imagenet`, or decode and keep them there."""
-    key = f"{_FORM} {archives.fingerprint(path)} {size} {classes}"
-    file = f"{hashlib.sha256(key.encode()).hexdigest()[:16]}.npz"
-    cache = paths.data_dir() / "tiny_imagenet" / file
-    arrays = _read_cache(cache)
-    if arrays is None:
-        arrays = _read_tiny(path, size, classes)
-        _write_cache(cache, arrays)
-    return arrays
-
-
-def _read_tiny(path: Path, size: int, classes: int | None) -> _Arrays:
-    wnids, names, annotations = _read_lists(path)
-    if classes is not None and not 1 <= classes <= len(wnids):
-        raise ValueError(f"classes must be 1 to {len(wnids)}, got {classes}")
-    chosen = {wnid: label for label, wnid in enumerate(wnids[:classes])}
-
-    def place(name: str) -> tuple[str, int] | None:
-        """Return half and label of an image, None for other files and other classes."""
-        wnid, half = _class_of(path, name, annotations)
-        return (half, chosen[wnid]) if wnid in chosen else None
-
-    found: dict[str, list[tuple[int, str, np.ndarray]]] = {"train": [], "val": []}
-    wanted = archives.members(path, lambda name: place(name) is not None)
-    for name, pixels in _decoded(path, wanted, size):
-        half, label = place(name) or ("", 0)
-        found[half].append((label, PurePosixPath(name).name, pixels))
-    train, val = (_stacked(path, half, found[half]) for half in ("train", "val"))
-    return _Arrays(*train, *val, np.array(names[:classes]))
-
-
-def _read_lists(path: Path) -> tuple[list[str], list[str], dict[str, str]]:
-    """Return the classes, their names, and the class of each validation image."""
-    lists = {"wnids.txt": "", "words.txt": "", "val_annotations.txt": ""}
-    found = {}
-    for name, content in archives.members(path, lambda n: PurePosixPath(n).name in lists):
-        found[PurePosixPath(name).name] = content.decode("utf-8", "replace").splitlines()
-    for name in ("wnids.txt", "val_annotations.txt"):
-        if name not in found:
-            raise ValueError(f"{path}: there is no {name}; it is no tiny ImageNet, or incomplete")
-    wnids = [line.strip() for line in found["wnids.txt"] if line.strip()]
-    if not wnids:
-        raise ValueError(f"{path}: wnids.txt is empty")
-    words = dict(line.split("\t", 1) for line in found.get("words.txt", []) if "\t" in line)
-    names = [words.get(wnid, wnid).split(",")[0].strip() for wnid in wnids]
-    return wnids, names, _annotations(path, found["val_annotations.txt"], set(wnids))
-
-
-def _annotations(path: Path, lines: list[str], wnids: set[str]) -> dict[str, str]:
-    labels = {}
-    for number, line in enumerate(lines, start=1):
-        where = f"{path}: val_annotations.txt, line {number}"
-        columns = line.split("\t")
-        if len(columns) < 2:
-            raise ValueError(f"{where}: {len(columns)} columns, expected a file name and its class")
-        if columns[1] not in wnids:
-            raise ValueError(f"{where}: class {columns[1]} is not in wnids.txt")
-        labels[columns[0]] = columns[1]
-    return labels
-
-
-def _class_of(path: Path, name: str, annotations: dict[str, str]) -> tuple[str, str]:
-    """Return class and half of an image of the archive; the class of other files is empty."""
-    match PurePosixPath(name).parts:
-        case (*_, "train", wnid, "images", _):
-            return wnid, "train"
-        case (*_, "val", "images", file):
-            if file not in annotations:
-                raise ValueError(f"{path}: {name} has no line in val_annotations.txt")
-            return annotations[file], "val"
-    return "", ""
-
-
-def _decoded(
-    path: Path, files: Iterator[tuple[str, bytes]], size: int
-) -> Iterator[tuple[str, np.ndarray]]:
-    """Decode in threads, some images at a time, so that the archive is never whole in memory."""
-    with ThreadPoolExecutor(_THREADS) as pool:
-        while chunk := list(islice(files, _CHUNK)):
-            names, contents = zip(*chunk, strict=True)
-            pixels = pool.map(decode, names, contents, repeat(path), repeat(size))
-            yield from zip(names, pixels, strict=True)
-
-
-def decode(name: str, content: bytes, path: Path, size: int) -> np.ndarray:
-    """Return RGB bytes (3, size, size)."""
-    with extra("vision", "decoding images"):
-        from PIL import Image
-    try:
-        with Image.open(io.BytesIO(content)) as image:
-            # Pillow widens the filter when it shrinks, as torchvision's Resize of the publication
-            small = _bytes(image).convert("RGB").resize((size, size), Image.Resampling.BILINEAR)
-    except (OSError, ValueError, SyntaxError) as error:
-        raise ValueError(
-            f"{path}: {name} is no readable image ({error}); fetch the archive again"
-        ) from error
-    return np.asarray(small).transpose(2, 0, 1)
-
-
-def _bytes(image: Any) -> Any:
-    """Scale what has more than eight bits a pixel, which Pillow would clip to white."""
-    if image.mode not in ("I", "F") and not image.mode.startswith("I;16"):
-        return image
-    from PIL import Image
-
-    values = np.asarray(image, dtype=np.float64)
-    top = 255.0 if values.max() <= 255.0 and image.mode != "F" else 65535.0
-    top = 1.0 if image.mode == "F" and values.max() <= 1.0 else top
-    return Image.fromarray((values / top * 255.0).clip(0, 255).astype(np.uint8))
-
-
-def _stacked(
-    path: Path, half: str, found: list[tuple[int, str, np.ndarray]]
-) -> tuple[np.ndarray, np.ndarray]:
-    """Order by class and name, so that a folder and an archive give the same."""
-    if not found:
-        raise ValueError(f"{path}: there are no images of its {half} half")
-    found.sort(key=lambda image: image[:2])
-    return np.stack([x for *_, x in found]), np.array([y for y, *_ in found], dtype=np.int64)
-
-
-def _read_cache(path: Path) -> _Arrays | None:
-    """Return what the file holds, or None where it is missing or damaged."""
-    try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            return _Arrays(*(arrays[name] for name in _Arrays._fields))
-    except (OSError, ValueError, KeyError, EOFError, TypeError, zipfile.BadZipFile):
-        return None
-
-
-def _write_cache(path: Path, arrays: _Arrays) -> None:
-    """Write the file whole or not at all; a folder that cannot be written is no error."""
-    with contextlib.suppress(OSError):
-        with replacing(path) as partial, partial.open("wb") as file:
-            np.savez(file, **arrays._asdict())
-
-
-# CIFAR
-
-
-class _Pickles(NamedTuple):
-    path: Path
-    meta: dict[bytes, Any]
-    train: dict[str, dict[bytes, Any]]
-    test: tuple[str, dict[bytes, Any]]
-
-
-def _pickles(path: Path, meta: str, train: Sequence[str], test: str) -> _Pickles:
-    """Read the files that are there; the names and the test images must be."""
-    wanted = {meta, test, *train}
-    files = archives.members(path, lambda name: PurePosixPath(name).name in wanted)
-    found = {PurePosixPath(n).name: archives.unpickle(path, n, content) for n, content in files}
-    batches = {name: found[name] for name in train if name in found}
-    missing = [name for name in (meta, test) if name not in found] + [train[0]] * (not batches)
-    if missing:
-        raise ValueError(f"{path}: there is no {missing[0]}; it is incomplete, fetch it again")
-    return _Pickles(path, found[meta], batches, (test, found[test]))
+    """Load CIFAR-100 with its 100 fine classes; arguments and errors as `load_cifar10`."""
+    scale = (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)
+    return _cifar("cifar100", ("meta", ["train"], "test"), "fine_label", scale, seed, validation)
 
 
 def _cifar(
     name: str,
-    found: _Pickles,
-    key: bytes,
-    scale: tuple[tuple[float, ...], tuple[float, ...]],
+    files: tuple[str, list[str], str],
+    key: str,
+    scale: Scale,
     seed: int,
     validation: float,
 ) -> DataSet:
-    names = [label.decode() for label in found.meta.get(key + b"_names", ())]
+    path, (meta, train, test) = catalog.find(name), files
+    found = {
+        PurePosixPath(each).name: archives.unpickle(f"{path}: {each}", content)
+        for each, content in archives.members(
+            path, lambda each: PurePosixPath(each).name in (meta, test, *train)
+        )
+    }
+    there = [each for each in train if each in found]
+    if missing := [each for each in (meta, test) if each not in found] + train[: not there]:
+        raise ValueError(f"{path}: there is no {missing[0]}; it is incomplete, fetch it again")
+    names = [each.decode() for each in _value(found[meta], f"{key}_names") or ()]
     if not names:
-        raise ValueError(f"{found.path}: the file of names holds no {key.decode()}_names")
-    key += b"s"
-    batches = [_batch(found.path, *item, key, len(names)) for item in found.train.items()]
-    train = tuple(np.concatenate(arrays) for arrays in zip(*batches, strict=True))
-    test = _batch(found.path, *found.test, key, len(names))
-    note = (
-        f"{len(train[1]):,} of 50,000 official training images,"
-        f" {len(test[1]):,} of 10,000 test images"
+        raise ValueError(f"{path}: {meta} holds no {key}_names")
+    *batches, last = (
+        _batch(f"{path}: {each}", found[each], f"{key}s", 0, len(names)) for each in (*there, test)
     )
-    return _data_set(name, (train[0], train[1]), test, names, scale, note, seed, validation)
+    official = 50_000, 10_000
+    return data_set(name, (_joined(batches), last), names, scale, official, seed, validation)
 
 
-def _batch(
-    path: Path, name: str, content: Any, key: bytes, num_classes: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return images (N, 3, 32, 32) and labels (N,) of one file."""
-    content = content if isinstance(content, dict) else {}
-    rows, labels = content.get(b"data"), content.get(key)
+def load_imagenet32(
+    *, seed: int = 0, validation: float = 0.04, files: int | None = None
+) -> DataSet:
+    """Load ImageNet at 32 x 32 pixels (Chrabaszcz et al., 2017), official files or re-packed ones.
+
+    official     train_data_batch_1 .. 10, val_data                              in one folder
+    re-packed    out_data_train/train_data_batch_1 .. 10, out_data_val/the same names
+
+    Args:
+        validation: share of each class held out; by default about 50 images.
+        files: read so many of the ten training files; None for all, which must be there.
+    Raises: what `load_cifar10` raises.
+    """
+    if files is not None and not 1 <= files <= 10:
+        raise ValueError(f"files is {files}: give 1 to 10")
+    home = catalog.find("imagenet32")
+    names = [f"train_data_batch_{number}" for number in range(1, 11)]
+    train, test = [home / name for name in names[:files]], [home / "val_data"]
+    if home.name == "out_data_train":
+        test = [home.parent / "out_data_val" / name for name in names]
+    form = "labels", 1, 1000
+    if missing := [str(path) for path in train + test if not path.exists()]:
+        raise ValueError(
+            f"ImageNet32 is incomplete: there is no {', '.join(missing)}; fetch it again, or read"
+            " fewer training files with files=..."
+        )
+    parts = [
+        _joined([_batch(str(p), archives.unpickle(str(p), p.read_bytes()), *form) for p in half])
+        for half in (train, test)
+    ]
+    scale = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+    classes = list(map(str, range(1, 1001)))
+    return data_set("imagenet32", parts, classes, scale, (1_281_167, 50_000), seed, validation)
+
+
+def _batch(source: str, content: Any, key: str, first: int, num_classes: int) -> Arrays:
+    """Return images (N, 3, 32, 32) and labels from 0 of one file, whose labels begin at `first`."""
+    rows, labels = _value(content, "data"), _value(content, key)
     good = isinstance(rows, np.ndarray) and rows.dtype == np.uint8 and isinstance(labels, list)
     if not good or rows.shape != (len(labels), 3072):
-        raise ValueError(f"{path}: {name}: no batch of images with {key.decode()}")
+        raise ValueError(f"{source}: no batch of 32 x 32 images with {key}")
+    last = first + num_classes - 1
     for row, label in enumerate(labels):
-        if not isinstance(label, int) or not 0 <= label < num_classes:
-            raise ValueError(
-                f"{path}: {name}: label {row} is {label}, expected 0 to {num_classes - 1}"
-            )
-    return rows.reshape(-1, 3, 32, 32), np.array(labels, dtype=np.int64)
+        if not isinstance(label, int) or not first <= label <= last:
+            raise ValueError(f"{source}: label {row} is {label}, expected {first} to {last}")
+    return rows.reshape(-1, 3, 32, 32), np.array(labels, dtype=np.int64) - first
+
+
+def _value(content: Any, name: str) -> Any:
+    """Return an entry, whose name is text or bytes by the Python that wrote it."""
+    content = content if isinstance(content, dict) else {}
+    return content.get(name, content.get(name.encode()))
+
+
+def _joined(batches: Sequence[Arrays]) -> Arrays:
+    images, labels = zip(*batches, strict=True)
+    return np.concatenate(images), np.concatenate(labels)
+
+
+# ---- digits of post and streets
+
+
+def load_mnist(*, seed: int = 0, validation: float = 0.1, side: int = 28) -> DataSet:
+    """Load MNIST: 60,000 training images (1, 28, 28), some held out, and 10,000 test images.
+
+    Args:
+        side: 28, or 32 for networks with five pools: a border of two black pixels.
+    Raises: what `load_cifar10` raises.
+    """
+    return _mnist("mnist", DIGITS, ((0.1307,), (0.3081,)), seed, validation, side)
+
+
+def load_fashion_mnist(*, seed: int = 0, validation: float = 0.1, side: int = 28) -> DataSet:
+    """Load Fashion-MNIST: clothes in the files and sizes of MNIST; as `load_mnist`."""
+    clothes = CLOTHES.split(",")
+    return _mnist("fashion_mnist", clothes, ((0.2860,), (0.3530,)), seed, validation, side)
+
+
+def _mnist(
+    name: str, classes: Sequence[str], scale: Scale, seed: int, validation: float, side: int
+) -> DataSet:
+    if side not in (28, 32):
+        raise ValueError(f"side is {side}: give 28, or 32 for a border of two pixels")
+    folder, border = catalog.find(name), (side - 28) // 2
+    parts = []
+    for part in ("train", "t10k"):
+        x = _idx(folder, f"{part}-images-idx3-ubyte", 3)
+        y = _idx(folder, f"{part}-labels-idx1-ubyte", 1)
+        x = np.pad(x, ((0, 0), (border, border), (border, border)))
+        parts.append((x[:, None], y.astype(np.int64)))
+    return data_set(name, parts, classes, scale, (60_000, 10_000), seed, validation)
+
+
+def _idx(folder: Path, name: str, dims: int) -> np.ndarray:
+    """Return the numbers of an IDX file of bytes, packed with gzip or not."""
+    path = next((p for p in (folder / f"{name}.gz", folder / name) if p.exists()), None)
+    if path is None:
+        raise ValueError(f"{folder}: there is no {name}.gz; it is incomplete, fetch it again")
+    with archives.naming(path), gzip.open(path) if path.suffix else path.open("rb") as file:
+        content = file.read(archives.MOST)  # a size in a header is believed when it fits
+    head = 4 + 4 * dims
+    if len(content) < head or content[:4] != bytes((0, 0, 8, dims)):
+        raise ValueError(f"{path} is no IDX file of bytes in {dims} dimensions")
+    shape = np.frombuffer(content, ">u4", dims, offset=4)
+    if len(content) - head != int(np.prod(shape, dtype=np.uint64)):
+        raise ValueError(f"{path} has {len(content) - head:,} numbers; its header says {shape}")
+    return np.frombuffer(content, np.uint8, offset=head).reshape(shape)
+
+
+def load_svhn(*, seed: int = 0, validation: float = 0.1) -> DataSet:
+    """Load SVHN's cropped digits: 73,257 training images (3, 32, 32), some held out, 26,032 test.
+
+    Raises: what `load_cifar10` raises.
+    """
+    folder = catalog.find("svhn")
+    parts = [_matlab(folder / f"{part}_32x32.mat") for part in ("train", "test")]
+    scale = (0.4377, 0.4438, 0.4728), (0.1980, 0.2010, 0.1970)
+    return data_set("svhn", parts, DIGITS, scale, (73_257, 26_032), seed, validation)
+
+
+def _matlab(path: Path) -> Arrays:
+    if not path.exists():
+        raise ValueError(f"there is no {path}; the set is incomplete, fetch it again")
+    with extra("vision", "SVHN"):
+        from scipy.io import loadmat
+    try:
+        found = loadmat(path, variable_names=("X", "y"))
+        x, y = found["X"], found["y"].ravel()
+    except Exception as error:  # what a broken file raises is of any type
+        raise ValueError(f"{path} is damaged or no SVHN: {type(error).__name__}") from error
+    if x.dtype != np.uint8 or x.shape[:3] != (32, 32, 3) or x.shape[3:] != y.shape:
+        raise ValueError(f"{path} has {x.shape} images and {y.shape} labels")
+    labels = y.astype(np.int64) % 10  # the owners call a zero 10
+    return np.ascontiguousarray(x.transpose(3, 2, 0, 1)), labels

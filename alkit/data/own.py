@@ -1,6 +1,5 @@
 """A user's own texts and images as data sets: a table of texts, a folder of images."""
 
-import os
 from collections.abc import Sequence
 from numbers import Real
 from pathlib import Path
@@ -11,8 +10,10 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from alkit.data.archives import files as below
+from alkit.data.archives import plausible
 from alkit.data.corpora import TextOptions, build
-from alkit.data.images import decode
+from alkit.data.decode import decode
 from alkit.data.parts import DataSet, Part, hold_out
 
 __all__ = ["from_folder", "from_frame"]
@@ -132,7 +133,7 @@ def _read(folder: Path, names: Sequence[str], size: int, like: Part | None = Non
     """Return a folder's images; scaled by the mean and spread of `like`, or their own."""
     images, labels = [], []
     for number, name in enumerate(names):
-        files = _files(folder / name)
+        files = [each for each in below(folder / name) if each.suffix.lower() in SUFFIXES]
         if not files:
             raise ValueError(f"{folder / name} has no images ({', '.join(SUFFIXES)})")
         images += [decode(path.name, path.read_bytes(), folder, size) for path in files]
@@ -142,25 +143,8 @@ def _read(folder: Path, names: Sequence[str], size: int, like: Part | None = Non
     return Part(x, torch.tensor(labels), len(names), mean=mean, std=std)
 
 
-def _plausible(name: str) -> bool:
-    return not name.startswith((".", "__", "~"))
-
-
 def _folders(home: Path) -> list[Path]:
-    return sorted(each for each in home.iterdir() if each.is_dir() and _plausible(each.name))
-
-
-def _files(home: Path) -> list[Path]:
-    """Return the images below a folder, each folder that links lead to once."""
-    found, seen = [], set[str]()
-    for folder, inner, names in os.walk(home, followlinks=True):
-        real = os.path.realpath(folder)
-        inner[:] = [] if real in seen else sorted(filter(_plausible, inner))
-        if real not in seen:
-            here = [Path(folder) / name for name in names if _plausible(name)]
-            found += [each for each in here if each.suffix.lower() in SUFFIXES]
-        seen.add(real)
-    return sorted(found)
+    return sorted(each for each in home.iterdir() if each.is_dir() and plausible(each.name))
 
 
 def _scale(x: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:

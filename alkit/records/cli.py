@@ -301,7 +301,7 @@ def _data_list(options: argparse.Namespace) -> int:
         state, path = catalog.look(name)
         where = _relative(path) if path else ""
         get = entry.how or f"alkit data get {name}"
-        size = catalog.size_text(entry.size)
+        size = entry.size
         rows.append((name, state, where, size, "" if state == "here" else get))
     _print_columns(rows)
     return OK

@@ -3,9 +3,11 @@
 A file holds tensors, numbers and names alone; the network's own code is the user's to bring.
 """
 
-from collections.abc import Mapping
+import zipfile
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 import torch
@@ -25,6 +27,20 @@ from alkit.records.methods import METHODS
 __all__ = ["load", "made_of", "save"]
 
 PLAIN = (str, int, float, bool, type(None))
+# what a file says of how its model was made
+MADE: dict[str, Any] = {
+    "method": str,
+    "seed": int,
+    "num_classes": int | NoneType,
+    "cuts": list | NoneType,
+    "workers": int | NoneType,
+    "ranks": int,
+    "own_loss": bool,
+    "sample": list | NoneType,
+    "changes": dict,
+    "lost": dict,
+}
+OPTIONAL = ("sample", "changes", "lost")  # of blocks that became one
 
 
 def save(record: Record, path: str | Path) -> None:
@@ -46,7 +62,8 @@ def load(path: str | Path, model: Any) -> Any:
         model: what `alkit.fit` was given: the same blocks or network, trained or not, or the
             method's own model. Its weights are changed in place.
     Raises:
-        ValueError: the file is damaged, or of another network; names the first difference.
+        ValueError: the file is damaged, says what can't be, or is of another network; names the
+            first difference. Nothing larger than the file is made before.
 
     Example:
         >>> import tempfile, torch, alkit
@@ -57,11 +74,14 @@ def load(path: str | Path, model: Any) -> Any:
         ...     alkit.load(f"{folder}/net.pt", net).predict(data[0]).shape
         torch.Size([64, 3])
     """
+    _check_packed(path)
     saved = checkpoints.load(path)
-    if "made" not in saved or saved["made"].get("method") not in METHODS:
+    if not isinstance(saved, dict) or not isinstance(saved.get("made"), dict):
         raise ValueError(
             f"{path} is no model that alkit.save wrote: a run's checkpoint goes to fit"
         )
+    for wrong in _wrong(saved, Path(path).stat().st_size):
+        raise ValueError(f"{path} is damaged or not what alkit.save wrote: {wrong}")
     own = model if hasattr(model, "predict") else _made(path, model, saved["made"])
     if different := checkpoints.difference(saved["model"], own.state_dict()):
         raise ValueError(f"{path} holds another network: {different}")
@@ -85,6 +105,42 @@ def made_of(request: Request) -> dict[str, Any]:
     ):  # the targets themselves stay behind
         kept["recipe"] = recipe_for(request.sample[1], request.loss)
     return made | {"sample": sample, "changes": kept, "lost": lost}
+
+
+def _check_packed(path: str | Path) -> None:
+    """Refuse a file that would become more in memory; one that is no zip is named on reading."""
+    if not zipfile.is_zipfile(path):
+        return
+    with zipfile.ZipFile(path) as archive:
+        size = sum(each.file_size for each in archive.infolist())
+    if size > Path(path).stat().st_size:
+        raise ValueError(
+            f"{path} would unpack to {size:,} bytes, more than it has: alkit.save packs nothing"
+        )
+
+
+def _wrong(saved: Mapping[str, Any], size: int) -> Iterator[str]:
+    """Yield what alkit.save would not have written, before a model is made of it."""
+    made, weights = saved["made"], saved.get("model")
+    if not isinstance(weights, dict) or not all(isinstance(name, str) for name in weights):
+        yield "its weights are no tensors by name"
+    for name, kind in MADE.items():
+        if not isinstance(made.get(name), kind) and (name in made or name not in OPTIONAL):
+            yield f"{name} is {given(made.get(name))}"
+    if made["method"] not in METHODS:
+        yield f"its method is {made['method']!r}, and there are {', '.join(METHODS)}"
+    if not all(type(cut) is int for cut in made["cuts"] or ()):
+        yield f"cuts is {given(made['cuts'])}"
+    if len(made.get("sample") or (0, 0)) != 2:
+        yield "its sample is no pair"
+    for tensor in (*tree.tensors(weights), *tree.tensors(made.get("sample"))):
+        if tensor.numel() * tensor.element_size() > size:
+            yield f"a tensor {given(tensor)} in {size:,} bytes"
+    # a width is of a layer that the file holds
+    rows = sum(len(tensor) for tensor in tree.tensors(weights) if tensor.dim())
+    for name, value in (made.get("changes", {}) | {"num_classes": made["num_classes"]}).items():
+        if type(value) is int and not 0 <= value <= rows:
+            yield f"{name} is {value}, and its layers have {rows:,} rows together"
 
 
 def _made(path: str | Path, blocks: Any, made: Mapping[str, Any]) -> Any:

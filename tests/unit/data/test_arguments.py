@@ -105,27 +105,6 @@ def test_a_whole_network_in_place_of_blocks(make):
         make([nn.Linear(1, 1), 3], nn.functional.cross_entropy)
 
 
-HEADER, ROWS = "text,label\n", "a fine film,1\nbad long film,0\n" * 20
-
-
-@pytest.mark.parametrize(
-    ("train", "test", "text"),
-    [
-        (ROWS, ROWS, "train.csv, line 1: class 'a fine film': without a header the first column"),
-        (HEADER + ROWS, ROWS, "test.csv, line 1: class 'a fine film': without a header"),
-        (HEADER + "word,1\n ,0\n", HEADER + ROWS, "no training text of two words or more"),
-    ],
-)
-def test_tables_without_a_header_and_empty_texts(tmp_path, train, test, text, monkeypatch):
-    home = tmp_path / "rotten_tomatoes"
-    home.mkdir()
-    (home / "train.csv").write_text(train)
-    (home / "test.csv").write_text(test)
-    monkeypatch.setenv("ALKIT_DATA", str(tmp_path))
-    with pytest.raises(ValueError, match=text):
-        datasets.load("rotten_tomatoes")
-
-
 def test_a_fault_under_a_checkpoint_leaves_what_was_there(tmp_path, monkeypatch):
     path = tmp_path / "run.pt"
     checkpoint.save(path, {"a": 1})

@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 from torchvision.transforms import Compose, PILToTensor, Resize
 
-from alkit.data import images, paths
+from alkit.data import paths, tiny_imagenet
 from alkit.data.datasets import load
 from alkit.data.parts import DataSet
 
@@ -58,6 +58,14 @@ def tiny(per_class: int = 10) -> dict[str, bytes]:
     return {f"tiny-imagenet-200/{name}": content for name, content in files.items()}
 
 
+def moved(files: dict[str, bytes], inner: str) -> dict[str, bytes]:
+    val = "tiny-imagenet-200/val/"
+    lines = files.pop(f"{val}val_annotations.txt").decode().splitlines()
+    classes = {f"{val}images/{line.split()[0]}": line.split()[1] for line in lines}
+    new = {n: f"{val}{wnid}/{inner}{n.rpartition('/')[2]}" for n, wnid in classes.items()}
+    return {new.get(name, name): content for name, content in files.items()}
+
+
 def zipped(checkout, files):
     return make_zip(checkout / "shared" / "tiny-imagenet-200.zip", files)
 
@@ -91,12 +99,14 @@ def test_tiny_imagenet_holds_the_images_as_torchvision_would(checkout):
     assert x.dtype == torch.float32
 
 
-@pytest.mark.parametrize("form", ["zip", "folder", "folder of the set"])
+@pytest.mark.parametrize("form", ["zip", "folder", "folder of the set", "sorted", "flat"])
 def test_tiny_imagenet_is_the_same_in_each_form(checkout, form):
     zipped(checkout, tiny())
     expected = load("tiny_imagenet")
     (checkout / "shared" / "tiny-imagenet-200.zip").unlink()
     backwards = dict(reversed(tiny().items()))
+    if form in ("sorted", "flat"):  # as many move the validation images to folders of classes
+        backwards = moved(backwards, "images/" if form == "sorted" else "")
     if form == "zip":
         zipped(checkout, backwards)
     elif form == "folder":
@@ -129,13 +139,13 @@ def test_size_classes_and_seed_are_options(checkout):
 
 def count_decoding(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     decoded: list[str] = []
-    real = images.decode
+    real = tiny_imagenet.decode
 
     def spy(name: str, *rest: object) -> np.ndarray:
         decoded.append(name)
         return real(name, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(images, "decode", spy)
+    monkeypatch.setattr(tiny_imagenet, "decode", spy)
     return decoded
 
 
@@ -187,8 +197,8 @@ def test_an_image_that_does_not_decode_is_named(checkout, content):
     ("name", "content", "message"),
     [
         ("wnids.txt", None, "there is no wnids.txt"),
-        ("wnids.txt", b"", "wnids.txt is empty"),
-        ("val/val_annotations.txt", None, "there is no val_annotations.txt"),
+        ("wnids.txt", b"", "there is no wnids.txt or it is empty"),
+        ("val/val_annotations.txt", None, "val_0.JPEG has no line in val_annotations.txt"),
         ("val/val_annotations.txt", b"val_0.JPEG\tn77\t0\n", "line 1: class n77 is not in wnids"),
         ("val/val_annotations.txt", b"val_0.JPEG\n", "line 1: 1 columns, expected a file name"),
         ("val/val_annotations.txt", b"val_0.JPEG\tn01\n", "val_2.JPEG has no line in"),
@@ -292,11 +302,11 @@ def test_a_pickle_of_anything_else_is_refused(checkout, monkeypatch, odd, messag
         ({"data_batch_1": batch([*TEN[:39], -1])}, "data_batch_1: label 39 is -1"),
         ({"data_batch_1": batch(TEN)[:-500]}, "data_batch_1: damaged"),
         ({"data_batch_1": b""}, "data_batch_1: damaged"),
-        ({"data_batch_1": pickle.dumps([1])}, "data_batch_1: no batch of images"),
-        ({"data_batch_1": batch(TEN, b"other")}, "data_batch_1: no batch of images"),
+        ({"data_batch_1": pickle.dumps([1])}, "data_batch_1: no batch of 32 x 32 images"),
+        ({"data_batch_1": batch(TEN, b"other")}, "data_batch_1: no batch of 32 x 32 images"),
         (
             {"data_batch_1": batch(TEN, data=np.zeros((40, 99), np.uint8))},
-            "data_batch_1: no batch of images",
+            "data_batch_1: no batch of 32 x 32 images",
         ),
         ({"batches.meta": b"x"}, "batches.meta: damaged"),
         ({"batches.meta": None}, "cifar-10-python.tar.gz: there is no batches.meta"),

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
-from alkit.data import catalog, datasets
-from alkit.data.digit_images import read_idx
+from alkit.data import archives, catalog, datasets
 
 
 def idx(array: np.ndarray) -> bytes:
@@ -68,11 +67,27 @@ def test_made_sets(made):
         (bytes((0, 0, 8, 3)) + struct.pack(">3I", *[2**32 - 1] * 3), "its header says"),
     ],
 )
-def test_damaged_idx(tmp_path, content, words):
-    path = tmp_path / "file"
-    path.write_bytes(content)
-    with pytest.raises(ValueError, match=words):
-        read_idx(path, 3)
+@pytest.mark.parametrize("packed", [True, False])
+def test_damaged_idx(made, content, words, packed):
+    path = made / "MNIST" / "raw" / "train-images-idx3-ubyte.gz"
+    path.unlink()
+    path = path if packed else path.with_suffix("")
+    path.write_bytes(gzip.compress(content) if packed else content)
+    with pytest.raises(ValueError, match=f"{path.name}.*{words}"):
+        datasets.load("mnist")
+
+
+def test_unpacked_files_are_read_and_a_file_that_unpacks_to_more_is_cut(made, monkeypatch):
+    expected = datasets.load("mnist")
+    for path in (made / "MNIST" / "raw").iterdir():
+        path.with_suffix("").write_bytes(gzip.decompress(path.read_bytes()))
+        path.unlink()
+    found = datasets.load("mnist")
+    assert (found.train.x == expected.train.x).all()
+    assert (found.test.y == expected.test.y).all()
+    monkeypatch.setattr(archives, "MOST", 1000)
+    with pytest.raises(ValueError, match="has 984 numbers; its header says"):
+        datasets.load("mnist")
 
 
 def test_damaged_sets(made):
@@ -162,7 +177,7 @@ def test_some_of_the_files_or_none(folder):
         (pickle.dumps(np.random.default_rng), "is refused: only arrays are read"),
         (
             pickle.dumps({"data": np.zeros((1, 3072), np.uint8), "labels": [0]}, protocol=2),
-            "labels are 0 to 0, not 1 to 1000",
+            "label 0 is 0, expected 1 to 1000",
         ),
     ],
 )

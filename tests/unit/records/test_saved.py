@@ -1,11 +1,14 @@
 """alkit.save and alkit.load: the same scores from the same network elsewhere; else a refusal."""
 
+import zipfile
+
 import pytest
 import torch
 from torch import nn
 
 import alkit
 from alkit.al.bridges import flat
+from alkit.records import saved
 from tests.unit.records.test_one_face import WIDTH, C, blocks, options, tensors
 
 METHODS = ["bp", "al", "al_pipeline", "pipedream", "split", "elastic", "dtp"]
@@ -84,3 +87,60 @@ def test_a_loss_of_ones_own_stays_behind_and_soft_labels_bring_their_recipe(tmp_
     assert torch.equal(loaded.predict(X), record.predict(X))
     with pytest.raises(ValueError, match="does not have the loss"):
         loaded.loss(x, x[:, :C])
+
+
+# ---- files of others
+
+
+def changed(path, **made):
+    """Write a file like another, in which something else is said of how its model was made."""
+    state = torch.load(path, weights_only=True)
+    state["state"]["made"] |= made
+    torch.save(state, path)
+    return path
+
+
+LARGE = torch.zeros(1).expand(10**10)
+NOT_MADE = [
+    ({"num_classes": 10**10}, "num_classes is 10000000000, and its layers have .* rows together"),
+    ({"num_classes": -1}, "num_classes is -1"),
+    ({"num_classes": "3"}, "num_classes is '3'"),
+    ({"changes": {"code_dim": 10**10}}, "code_dim is 10000000000, and its layers"),
+    ({"changes": [1]}, r"changes is \[1\]"),
+    ({"method": ["al"]}, r"method is \['al'\]"),
+    ({"method": "cleverness"}, "its method is 'cleverness', and there are .*al_pipeline"),
+    ({"seed": None}, "seed is None"),
+    ({"cuts": [1.5]}, r"cuts is \[1.5\]"),
+    ({"sample": [LARGE[None], LARGE]}, r"a tensor torch.float32 of \(1, 10000000000\)"),
+    ({"sample": [LARGE]}, "its sample is no pair"),
+    ({"lost": "pool"}, "lost is 'pool'"),
+]
+
+
+@pytest.mark.parametrize(("made", "words"), NOT_MADE, ids=[words for _, words in NOT_MADE])
+def test_what_a_file_says_of_itself_is_checked_before_a_model_is_made(tmp_path, made, words):
+    trained("al", tmp_path / "net")
+    with pytest.raises(ValueError, match=f"net is damaged or not what alkit.save wrote: {words}"):
+        alkit.load(changed(tmp_path / "net", **made), blocks())
+
+
+@pytest.mark.parametrize(
+    "state", [[1], {"made": 3}, {"made": {}, "model": 3}, {"made": {"seed": 1}}]
+)
+def test_a_file_of_other_things_is_no_model(tmp_path, state):
+    torch.save({"version": 1, "state": state}, tmp_path / "net")
+    with pytest.raises(ValueError, match="net is no model that alkit.save wrote|net is damaged or"):
+        alkit.load(tmp_path / "net", blocks())
+
+
+def test_a_file_that_would_unpack_to_more_is_not_read(tmp_path, monkeypatch):
+    trained("al", tmp_path / "net")
+    with zipfile.ZipFile(tmp_path / "net") as whole:
+        files = {name: whole.read(name) for name in whole.namelist()}
+    with zipfile.ZipFile(tmp_path / "packed", "w", zipfile.ZIP_DEFLATED) as packed:
+        for name, content in files.items():
+            packed.writestr(name, content)
+        packed.writestr(next(iter(files)).partition("/")[0] + "/zeros", bytes(10**7))
+    monkeypatch.setattr(saved.checkpoints, "load", lambda path: pytest.fail("it was read"))
+    with pytest.raises(ValueError, match=r"packed would unpack to [\d,]+ bytes, more than it has"):
+        alkit.load(tmp_path / "packed", blocks())

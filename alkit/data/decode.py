@@ -1,0 +1,38 @@
+"""Image files as bytes of colours."""
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from alkit.data.extras import extra
+
+__all__ = ["decode"]
+
+
+def decode(name: str, content: bytes, path: Path, size: int) -> np.ndarray:
+    """Return RGB bytes (3, size, size) of an image file; `name` and `path` are for messages."""
+    with extra("vision", "decoding images"):
+        from PIL import Image
+    try:
+        with Image.open(io.BytesIO(content)) as image:
+            # Pillow widens the filter when it shrinks, as torchvision's Resize of the publication
+            small = _bytes(image).convert("RGB").resize((size, size), Image.Resampling.BILINEAR)
+    except (OSError, ValueError, SyntaxError) as error:
+        raise ValueError(
+            f"{path}: {name} is no readable image ({error}); fetch it again"
+        ) from error
+    return np.asarray(small).transpose(2, 0, 1)
+
+
+def _bytes(image: Any) -> Any:
+    """Scale what has more than eight bits a pixel, which Pillow would clip to white."""
+    if image.mode not in ("I", "F") and not image.mode.startswith("I;16"):
+        return image
+    from PIL import Image
+
+    values = np.asarray(image, dtype=np.float64)
+    top = 255.0 if values.max() <= 255.0 and image.mode != "F" else 65535.0
+    top = 1.0 if image.mode == "F" and values.max() <= 1.0 else top
+    return Image.fromarray((values / top * 255.0).clip(0, 255).astype(np.uint8))
