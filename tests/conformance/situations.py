@@ -310,7 +310,7 @@ def short(said: Mapping[tuple[str, str], str]) -> str:
     }
     ranks = ["✓" if "ranks" in alkit.METHODS[each].executors else "–" for each in COLUMNS]
     lines = [["", *COLUMNS], ["---", *[":---:"] * len(COLUMNS)]]
-    lines += [[words, *marks] for words, marks in (rows | {"several processes": ranks}).items()]
+    lines += [[words, *marks] for words, marks in (rows | {"`ranks=`": ranks}).items()]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
