@@ -232,7 +232,9 @@ def _rows(
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise ValueError(f"{source}, line {line}: no UTF-8 ({error.reason})") from error
+        raise ValueError(
+            f"{source}, line {line}: no UTF-8 ({error.reason}): save it as such"
+        ) from error
     reader = csv.reader(
         io.StringIO(text, newline=""), delimiter=delimiter, quoting=quoting, strict=True
     )
@@ -286,8 +288,9 @@ def build(
     test = _sized(test, options.test_size, "test_size", 0)  # runs of several seeds share a test
     cleaned = options.clean(train[0])
     long = [row for row, words in enumerate(cleaned) if len(words) > 1]
-    if not long:
-        raise ValueError(f"{name}: no training text of two words or more")
+    if lost := {*train[1]} - {train[1][row] for row in long}:
+        where = class_names[min(lost)]
+        raise ValueError(f"{name}: no training text of two words or more in class {where}")
     if len(long) < len(cleaned):
         note += f"; {len(cleaned) - len(long):,} of at most one word dropped"
     cleaned = [cleaned[row] for row in long]

@@ -21,7 +21,7 @@ def decode(name: str, content: bytes, path: Path, size: int) -> np.ndarray:
             small = _bytes(image).convert("RGB").resize((size, size), Image.Resampling.BILINEAR)
     except (OSError, ValueError, SyntaxError) as error:
         raise ValueError(
-            f"{path}: {name} is no readable image ({error}); fetch it again"
+            f"{path}: {name} is no readable image ({error}); fetch it again or remove it"
         ) from error
     return np.asarray(small).transpose(2, 0, 1)
 
@@ -33,6 +33,7 @@ def _bytes(image: Any) -> Any:
     from PIL import Image
 
     values = np.asarray(image, dtype=np.float64)
-    top = 255.0 if values.max() <= 255.0 and image.mode != "F" else 65535.0
-    top = 1.0 if image.mode == "F" and values.max() <= 1.0 else top
+    # 16 bits are 16 bits, however dark; of the wider forms only the values tell
+    limits = {"I": (255.0, 65535.0), "F": (1.0, 65535.0)}.get(image.mode, (65535.0,))
+    top = next((each for each in limits if values.max() <= each), limits[-1])
     return Image.fromarray((values / top * 255.0).clip(0, 255).astype(np.uint8))

@@ -240,10 +240,14 @@ def _mnist(
 
 def _idx(folder: Path, name: str, dims: int) -> np.ndarray:
     """Return the numbers of an IDX file of bytes, packed with gzip or not."""
-    path = next((p for p in (folder / f"{name}.gz", folder / name) if p.exists()), None)
+    names = (f"{name}.gz", name, name.replace("-idx", ".idx"))  # the last as copies have it
+    path = next((folder / each for each in names if (folder / each).exists()), None)
     if path is None:
         raise ValueError(f"{folder}: there is no {name}.gz; it is incomplete, fetch it again")
-    with archives.naming(path), gzip.open(path) if path.suffix else path.open("rb") as file:
+    with (
+        archives.naming(path),
+        gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file,
+    ):
         content = file.read(archives.MOST)  # a size in a header is believed when it fits
     head = 4 + 4 * dims
     if len(content) < head or content[:4] != bytes((0, 0, 8, dims)):

@@ -1,10 +1,24 @@
 """Labels of classes: numbers, one-hot rows, or soft rows of shares."""
 
+from collections.abc import Iterable
+from numbers import Real
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-__all__ = ["are_numbers", "are_shares", "check_shares", "one_hot"]
+__all__ = ["are_numbers", "are_shares", "check_shares", "in_order", "one_hot"]
+
+
+def in_order(classes: Iterable[Any]) -> list[Any]:
+    """Return what labels there are, each once: numbers as numbers, also as text, else as text."""
+    found = set(classes)
+    if all(isinstance(each, Real) for each in found):
+        return sorted(found)
+    if all(isinstance(each, str) and each.isdecimal() for each in found):
+        return sorted(found, key=lambda each: (int(each), each))
+    return sorted(found, key=str)
 
 
 def one_hot(labels: Tensor, num_classes: int) -> Tensor:

@@ -1,7 +1,6 @@
 """A user's own texts and images as data sets: a table of texts, a folder of images."""
 
 from collections.abc import Sequence
-from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +13,12 @@ from alkit.data.archives import files as below
 from alkit.data.archives import plausible
 from alkit.data.corpora import TextOptions, build
 from alkit.data.decode import decode
+from alkit.data.labels import in_order
 from alkit.data.parts import DataSet, Part, hold_out
 
 __all__ = ["from_folder", "from_frame"]
 
-SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".webp")
+SUFFIXES = tuple(".bmp .gif .jpeg .jpg .pgm .png .ppm .tif .tiff .webp".split())
 PARTS = {  # folders, in upper or lower case
     "train": ("train", "training"),
     "validation": ("validation", "valid", "val", "dev"),
@@ -52,9 +52,7 @@ def from_frame(
     for each in (frame, test):
         if each is not None:
             _check_columns(each, text, label)
-    found = frame[label].unique().tolist()
-    numbers = all(isinstance(each, Real) for each in found)
-    names = sorted(found) if numbers else sorted(found, key=str)
+    names = in_order(frame[label].tolist())
     if len(names) < 2:
         raise ValueError(f"{label} has one value, {names[0]!r}: give rows of two classes or more")
     if test is None:
@@ -62,7 +60,7 @@ def from_frame(
         kept, held = hold_out(number, test_share, seed=seed)
         frame, test = frame.iloc[kept.tolist()], frame.iloc[held.tolist()]
     elif unknown := set(test[label]) - set(names):
-        raise ValueError(f"labels of test that train lacks: {sorted(unknown, key=str)}")
+        raise ValueError(f"labels of test that train lacks: {in_order(unknown)}")
 
     def rows(part: pd.DataFrame) -> tuple[list[str], list[int]]:
         return part[text].tolist(), [names.index(each) for each in part[label]]
@@ -111,16 +109,20 @@ def from_folder(
             classes in one part than in another.
     """
     home = Path(folder)
-    inner = {each.name.lower(): each for each in _folders(home)}
+    # a folder that holds no folders is a class, whatever its name
+    inner = {each.name.lower(): each for each in _folders(home) if _folders(each)}
     parts = {part: inner[name] for part, tried in PARTS.items() for name in tried if name in inner}
     train = parts.pop("train", home)
-    names = [each.name for each in _folders(train)]
+    if parts and train == home:
+        there = ", ".join(each.name for each in parts.values())
+        raise ValueError(f"{home} has {there} and no folder train: name the training part so")
+    names = in_order(each.name for each in _folders(train))
     if len(names) < 2:
         raise ValueError(f"{train} has {len(names)} folders: wanted one a class, two or more")
     whole, found = _read(train, names, size), dict[str, Part]()
-    for part, own in parts.items() if train != home else ():
+    for part, own in parts.items():
         if odd := {each.name for each in _folders(own)} ^ set(names):
-            raise ValueError(f"{own} and {train} have not the same classes: {sorted(odd)[:5]}")
+            raise ValueError(f"{own} and {train} have not the same classes: {in_order(odd)[:5]}")
         found[part] = _read(own, names, size, like=whole)
     for part, share in (("test", test_share), ("validation", validation)):
         if part not in found:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from alkit.data import tree
 from alkit.data.arguments import given
+from alkit.data.labels import in_order
 
 __all__ = ["Words", "as_inputs", "as_pair", "as_targets"]
 
@@ -100,7 +101,7 @@ def as_targets(y: Any, words: Words | None = None) -> Any:
 
 
 def _numbered(values: np.ndarray, words: Words) -> Tensor:
-    found = sorted(set(values.tolist()), key=str)
+    found = in_order(values.tolist())
     if not words:
         words |= {word: at for at, word in enumerate(found)}
     if unknown := [word for word in found if word not in words]:

@@ -42,7 +42,7 @@ def read_text(path: str | Path) -> Documents:
         FileNotFoundError: there is no such file.
         ValueError: it holds no sentence.
     """
-    text = Path(path).read_text(encoding="utf-8")
+    text = Path(path).read_text(encoding="utf-8-sig")
     documents = [
         [line.strip() for line in block.splitlines() if line.strip()]
         for block in re.split(r"\n\s*\n", text)

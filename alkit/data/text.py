@@ -153,7 +153,7 @@ def load_vectors(
         shift: 2 gives each row the vector of the word two rows on, as the AL publication did by
             mistake (padding starts from the first word; the last rows from padding and unknown).
         member: the file's name inside `path`, which is then a zip.
-        width: how many numbers a vector must have.
+        width: how many numbers a vector must have; they are the last fields of a line.
     Returns: float32 (V, E), row i for `vocabulary.words[i]`; how many rows came from the file.
     Raises:
         ValueError: a URL, an empty file, vectors of another width, or a row of another width or
@@ -168,9 +168,7 @@ def load_vectors(
     del rows[vocabulary.words[vocabulary.pad].encode()]
     found: dict[int, np.ndarray] = {}
     moments = np.zeros(3)  # how many numbers, their sum, the sum of their squares
-    for word, vector in _read_vectors(_local_file(path), member):
-        if width not in (None, vector.size):
-            raise ValueError(f"{path}: vectors of {vector.size} numbers, the model wants {width}")
+    for word, vector in _read_vectors(_local_file(path), member, width or 0):
         moments += vector.size, vector.sum(), vector @ vector
         if word in rows:
             found[rows[word]] = vector
@@ -259,15 +257,19 @@ def _opened(path: Path, member: str | None) -> Iterator[BinaryIO]:
         raise ValueError(f"{path}: damaged or incomplete ({error}); fetch it again") from error
 
 
-def _read_vectors(path: Path, member: str | None) -> Iterator[tuple[bytes, np.ndarray]]:
-    """Yield word and float64 vector of each row; words stay bytes, so that any encoding passes."""
-    width, number, header = 0, 0, 0
+def _read_vectors(path: Path, member: str | None, width: int) -> Iterator[tuple[bytes, np.ndarray]]:
+    """Yield word and float64 vector of each row; words stay bytes, so that any encoding passes.
+
+    Args:
+        width: of a vector; 0: that of the first.
+    """
+    number = header = 0
     source = f"{path}[{member}]" if member else str(path)
     with _opened(path, member) as lines:
         for number, line in enumerate(lines, start=1):
             word, *fields = line.rstrip().split(b" ")
             if number == 1 and len(fields) == 1 and word.isdigit() and fields[0].isdigit():
-                width, header = int(fields[0]), 1
+                width, header = width or int(fields[0]), 1
                 continue
             width = width or len(fields)
             # tokens of GloVe's largest file have blanks in them: ". . . 0.1 0.2"

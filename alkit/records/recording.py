@@ -3,7 +3,6 @@
 import json
 import logging
 import os
-import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +13,7 @@ from alkit.data.files import replacing
 from alkit.records import golden, tables
 from alkit.records.origin import busy, origin
 from alkit.records.parameters import ParameterError, changes, check, of_checkout
-from alkit.records.rows import check_row, plain, whole
+from alkit.records.rows import check_row, plain, safe_name, whole
 
 __all__ = ["FOLDER", "GIVEN", "Run"]
 
@@ -42,7 +41,7 @@ class Run:
     def __init__(
         self, notebook: str, preset: str = "smoke", *, parameters: Mapping[str, Any] | None = None
     ) -> None:
-        self.notebook, self.preset = _name(notebook, "notebook"), _name(preset, "preset")
+        self.notebook, self.preset = safe_name(notebook, "notebook"), safe_name(preset, "preset")
         given = (_given(notebook) if parameters is None else parameters).items()
         self.parameters = {k: None if v is None else plain(v, k) for k, v in given}
         self._rows: dict[str, dict[str, Any]] = {}
@@ -130,10 +129,3 @@ def _given(notebook: str) -> dict[str, Any]:
     known = of_checkout(notebook)
     held = {name: names[name] for name in known if name in names}
     return check(known, held, f"the parameters of {notebook}, as they are now")
-
-
-def _name(text: str, what: str) -> str:
-    """Return a name that becomes part of a file name, or refuse one that would lead elsewhere."""
-    if not re.fullmatch(r"\w[\w.=+,-]*", text):
-        raise ValueError(f"{what} {text!r}: use letters, digits and - _ . = + , only")
-    return text

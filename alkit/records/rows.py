@@ -1,10 +1,11 @@
 """What a row of results may hold: a metric by name, plain values, whole seeds and counts."""
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-__all__ = ["check_row", "is_number", "plain", "whole"]
+__all__ = ["check_row", "is_number", "plain", "safe_name", "whole"]
 
 
 def check_row(row: Mapping[str, Any]) -> None:
@@ -61,3 +62,10 @@ def whole(value: Any, name: str) -> int | None:
 def is_number(value: Any) -> bool:
     """Tell numbers from switches and texts."""
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def safe_name(text: str, what: str) -> str:
+    """Return a name that becomes part of a file name, or refuse one that would lead elsewhere."""
+    if not re.fullmatch(r"\w[\w.=+,-]*", text):
+        raise ValueError(f"{what} {text!r}: use letters, digits and - _ . = + , only")
+    return text

@@ -7,7 +7,8 @@
 hold JSON; other cells hold plain text and numbers, and a text that could be taken for a number or
 for nothing is in double quotes. Runs are sorted, so a new run is a few new lines in a diff.
 
-Runs write files of their own (see `alkit.records.run`); `merge` alone writes tables, under a lock.
+Runs write files of their own (see `alkit.records.recording`); `merge` alone writes tables, and one
+process at a time.
 """
 
 import csv
@@ -24,7 +25,7 @@ from typing import Any
 from alkit.data import paths
 from alkit.data.files import locked, replacing
 from alkit.records.parameters import defaults
-from alkit.records.rows import check_row
+from alkit.records.rows import check_row, safe_name
 from alkit.records.strict import Unreadable, json_of, read_json, read_text
 
 __all__ = ["RUN", "VALUE", "identity", "key", "known", "merge", "read_record", "runs", "values"]
@@ -100,11 +101,12 @@ def _merged(kept: list[Row], rows: list[Row], records: list[Row]) -> tuple[list[
     own = {run["run"] for run in kept if run["notebook"] == notebook}
     gone = {run["run"] for run in kept if run["run"] in own and key(*_named(run)) in new}
     kept = [run for run in kept if run["run"] not in gone]
-    rows = [row for row in rows if row["run"] not in gone]
+    # a writer that was killed may have left values whose run it did not come to
+    rows = [row for row in rows if row["run"] in own - gone]
     for record in new.values():
         head = {"run": identity(*_named(record))}
         kept.append(head | {name: record[name] for name in RUN[1:]})
-        rows += [head | row for row in record["rows"]]
+        rows += [row | head for row in record["rows"]]
     kept.sort(key=_place)
     place = {run["run"]: at for at, run in enumerate(kept)}
     return kept, sorted(rows, key=lambda row: place[row["run"]])  # within a run as recorded
@@ -131,7 +133,7 @@ def _named(run: Row) -> tuple[str, str, dict[str, Any]]:
 
 
 def read_record(file: Path) -> Row:
-    """Return the record that a run has left, as `alkit.records.run.Run.save` writes it.
+    """Return the record that a run has left, as `alkit.records.recording.Run` writes it.
 
     Raises:
         Unreadable: it is none; says why.
@@ -142,11 +144,22 @@ def read_record(file: Path) -> Row:
         missing = ", ".join(sorted(fields - set(record if isinstance(record, dict) else ())))
         raise Unreadable(f"{file.name} is not a record of a run: it has no {missing}")
     try:
-        for row in record["rows"]:
-            check_row(row)
+        _check(record)
     except (ValueError, KeyError, TypeError) as error:
         raise Unreadable(f"{file.name} is not a record of a run: {error!r}") from error
     return record
+
+
+def _check(record: Row) -> None:
+    for what in ("notebook", "preset"):
+        safe_name(record[what], what)  # it becomes a file's
+    for what in ("parameters", "golden"):
+        if not isinstance(record[what], dict):
+            raise TypeError(f"{what} is {record[what]!r}: it must be {{name: value}}")
+    for row in record["rows"]:
+        check_row(row)
+        if clash := sorted(set(row) & set(RUN)):
+            raise ValueError(f"a row has the fields {clash}, which are the run's")
 
 
 @contextmanager

@@ -162,6 +162,12 @@ def test_sixteen_bits_are_scaled_to_eight(tmp_path):
             Image.fromarray(np.full((8, 8), value, np.uint16)).save(tmp_path / name / f"{at}.png")
     made = from_folder(tmp_path, size=8)
     assert made.train.x.unique().tolist() == [19, 194]
+    for at in range(10):  # however dark all of a picture is
+        Image.fromarray(np.full((8, 8), 200, np.uint16)).save(tmp_path / "dark" / f"{at}.png")
+        (tmp_path / "light" / f"{at}.png").rename(tmp_path / "light" / f"{at}.TIF")
+    for path in (tmp_path / "light").iterdir():
+        Image.fromarray(np.full((8, 8), 50000, np.uint16)).save(path)
+    assert from_folder(tmp_path, size=8).train.x.unique().tolist() == [0, 194]
 
 
 def test_numbers_are_sorted_as_numbers_and_not_stays():
@@ -173,3 +179,29 @@ def test_numbers_are_sorted_as_numbers_and_not_stays():
     assert lengths == {3, 4}
     with pytest.raises(ValueError, match="row 39 has 3.5 in text, which is no text"):
         from_frame(pd.DataFrame({"text": ["good film"] * 39 + [3.5], "label": [0, 1] * 20}))
+
+
+def test_classes_that_are_numbers_are_in_order_wherever_they_come_from(tmp_path):
+    numbers = [at % 12 for at in range(24)]
+    x = np.zeros((24, 3), np.float32)
+    for y in (np.array(numbers, dtype=object), np.array(list(map(str, numbers)))):
+        assert as_splits((x, y)).train.y.tolist() == numbers
+    texts = [f"the word{at} is here" for at in range(240)]
+    frame = pd.DataFrame({"text": texts, "label": [str(at % 12) for at in range(240)]})
+    names = tuple(map(str, range(12)))
+    assert from_frame(frame).class_names == names
+    assert from_folder(pictures(tmp_path, classes=names), size=4).class_names == names
+
+
+def test_a_class_may_have_the_name_of_a_part_and_a_training_part_is_wanted(tmp_path):
+    made = from_folder(pictures(tmp_path / "a", classes=("bus", "test", "train")), size=8)
+    assert made.class_names == ("bus", "test", "train")
+    pictures(tmp_path / "b", ("val", "Test"))
+    with pytest.raises(ValueError, match="b has val, Test and no folder train"):
+        from_folder(tmp_path / "b")
+
+
+def test_a_class_that_training_would_lose_is_refused():
+    frame = pd.DataFrame({"text": ["a good film", "bad"] * 20, "label": ["yes", "no"] * 20})
+    with pytest.raises(ValueError, match="no training text of two words or more in class no"):
+        from_frame(frame)

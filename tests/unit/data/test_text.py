@@ -84,7 +84,7 @@ REFUSED = [
     (lambda path: load_vectors(path / "no.txt", Vocabulary(CORPUS)), "no.txt: no such file"),
     (
         lambda path: load_vectors(write_vectors(path / "v.txt", VECTORS), Vocabulary([]), width=9),
-        "v.txt: vectors of 3 numbers, the model wants 9",
+        "v.txt, line 1: 3 numbers, expected 9",
     ),
 ]
 
@@ -177,6 +177,12 @@ ODD = [  # what a file holds, the words that are looked for, and their vectors
         [[1.0, 2.0, 3.0], [7.0, 8.0, 9.0]],
     ),
 ]
+
+
+def test_a_width_tells_a_first_token_with_blanks_from_its_vector(tmp_path):
+    (tmp_path / "v.txt").write_bytes(b". . . 4 5 6\nthe 1 2 3\n")
+    vectors_VE, hits = load_vectors(tmp_path / "v.txt", Vocabulary(CORPUS), width=3)
+    assert (vectors_VE.shape[1], hits) == (3, 1)
 
 
 @pytest.mark.parametrize(("content", "words", "vectors"), ODD)

@@ -140,6 +140,23 @@ def test_a_failed_merge_leaves_the_tables_as_they_were(monkeypatch, checkout):
     assert {path: path.read_bytes() for path in paths.records_dir().iterdir()} == before
 
 
+def test_a_writer_that_was_killed_between_two_tables_is_made_good(monkeypatch):
+    tables.merge([filled(seed=0).save()])
+    file, replace = filled(seed=1).save(), os.replace
+
+    def once(*paths):
+        replace(*paths)
+        monkeypatch.setattr(os, "replace", None)
+
+    monkeypatch.setattr(os, "replace", once)
+    with pytest.raises(TypeError):
+        tables.merge([file])
+    monkeypatch.setattr(os, "replace", replace)
+    assert len(results.load()) == 4  # values without a run are nobody's
+    tables.merge([file])
+    assert len(results.load()) == len(tables.values("02_al")) == 8
+
+
 @pytest.mark.parametrize(
     ("change", "text"),
     [
@@ -155,6 +172,7 @@ def test_a_failed_merge_leaves_the_tables_as_they_were(monkeypatch, checkout):
         ({"seed": "0"}, "'seed' is '0': give a whole number"),
         ({"n": 1.5}, "'n' is 1.5: give a whole number"),
         ({"value": float("nan")}, "accuracy is nan"),
+        ({"commit": "mine", "run": "r0"}, "a row has the fields ['commit', 'run']"),
     ],
 )
 def test_a_record_with_a_value_that_is_none_names_its_file(tmp_path, change, text):
@@ -165,6 +183,25 @@ def test_a_record_with_a_value_that_is_none_names_its_file(tmp_path, change, tex
     with pytest.raises(ValueError, match="record.json is not a record") as caught:
         results.read(tmp_path / "record.json")
     assert text in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "text"),
+    [
+        ("notebook", "../x", "notebook '../x': use letters"),
+        ("preset", 3, "TypeError"),
+        ("parameters", [], "parameters is []: it must be {name: value}"),
+        ("golden", "al", "golden is 'al'"),
+        ("rows", 3, "TypeError"),
+    ],
+)
+def test_a_record_that_leads_elsewhere_or_has_other_fields_is_refused(field, value, text):
+    file = filled().save()
+    file.write_text(json.dumps(json.loads(file.read_text()) | {field: value}))
+    with pytest.raises(ValueError, match="record.json is not a record") as caught:
+        tables.merge([file])
+    assert text in str(caught.value)
+    assert not paths.records_dir().exists()
 
 
 @pytest.mark.parametrize(
