@@ -23,7 +23,6 @@ __all__ = [
     "PARTITIONS",
     "Layout",
     "Planner",
-    "Switches",
     "check_choice",
     "table_micro",
 ]
@@ -31,15 +30,6 @@ __all__ = [
 PARTITIONS: dict[str, Partitioner] = {"minmax": minmax, "greedy": greedy}
 BATCH_POLICIES = ("fixed_global", "fixed_per_replica")
 LR_RULES = ("none", "linear", "sqrt")
-
-
-@dataclass(frozen=True)
-class Switches:
-    """What may change while training runs."""
-
-    pipe: bool = True
-    dp: bool = True
-    cache: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,6 +95,7 @@ class Planner:
         stages: of a replica at first; a power of two that divides the devices.
         batch: samples of a step at first.
         micro: micro-batches at most, where there is a pipeline; 0 for the published table.
+        pipe, dp, cache: what may change while training runs, see above.
         partition: "minmax", or "greedy" as published.
         budget: the largest stage that a device holds, in the unit of `sizes`; None: the largest
             one of the first partition, as published.
@@ -126,7 +117,9 @@ class Planner:
         stages: int,
         batch: int,
         micro: int = 0,
-        switches: Switches | None = None,
+        pipe: bool = True,
+        dp: bool = True,
+        cache: bool = True,
         partition: str = "minmax",
         budget: float | None = None,
         batch_policy: str = "fixed_global",
@@ -139,7 +132,7 @@ class Planner:
         check_choice("lr_rule", lr_rule, LR_RULES)
         self.sizes, self.layers, self.units_a_layer = list(sizes), layers, units_a_layer
         self.devices, self.stages, self.batch, self.micro = devices, stages, batch, micro
-        self.switches = Switches() if switches is None else switches
+        self.pipe, self.dp, self.cache = pipe, dp, cache
         self.partition = PARTITIONS[partition]
         self.batch_policy, self.lr_rule, self.fits = batch_policy, lr_rule, fits
         self.first_counts = self._cut(self.sizes, stages)
@@ -153,7 +146,7 @@ class Planner:
         """
         first = 1 + self.units_a_layer * frozen if frozen else 0
         stages = self.stages if before is None else before.stages
-        if not self.switches.pipe or not frozen:
+        if not self.pipe or not frozen:
             return self._with(frozen, stages)
         active = self.sizes[first:]
         most = min(stages, _power_below(len(active)))
@@ -165,13 +158,13 @@ class Planner:
     def _with(self, frozen: int, stages: int) -> Layout:
         """Return the layout with so many frozen layers and stages."""
         first = 1 + self.units_a_layer * frozen if frozen else 0
-        if self.switches.pipe and frozen:
+        if self.pipe and frozen:
             counts, start = self._cut(self.sizes[first:], stages), first
         else:
             counts, start = self.first_counts, 0
-            if self.switches.cache and frozen:
+            if self.cache and frozen:
                 counts, start = _without(counts, first), first
-        replicas = self.devices // (stages if self.switches.dp else self.stages)
+        replicas = self.devices // (stages if self.dp else self.stages)
         batch = self.batch
         if self.batch_policy == "fixed_per_replica":
             batch = self.batch * replicas // (self.devices // self.stages)

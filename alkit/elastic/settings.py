@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from alkit.elastic.freeze import Observation, Policy, kept, policy
-from alkit.elastic.layout import Layout, Planner, Switches, check_choice
+from alkit.elastic.layout import Layout, Planner, check_choice
 from alkit.elastic.optim import Recipe
 from alkit.engine.precision import check_precision
 
@@ -123,7 +123,9 @@ class Settings:
             stages=self.stages or self.devices,
             batch=self.batch,
             micro=self.micro,
-            switches=Switches(self.pipe, self.dp, self.cache),
+            pipe=self.pipe,
+            dp=self.dp,
+            cache=self.cache,
             partition=self.partition,
             budget=self.budget,
             batch_policy=self.batch_policy,

@@ -7,7 +7,6 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from alkit.elastic.freeze import policy
-from alkit.elastic.layout import Switches
 from alkit.figures.titles import panel, ratio, title, value
 from alkit.figures.viz import colour
 from studies.common.dashboards import Dashboard
@@ -41,12 +40,11 @@ class ElasticDashboard(Dashboard):
         super().__init__(sliders, switches)
 
     def _redraw(self) -> None:
-        switches = Switches(self.pipe.value, self.dp.value, self.cache.value)
+        names = ("pipe", "dp", "cache")
+        switches = {name: getattr(self, name).value for name in names}
         options = {"devices": self.devices.value, "stages": self.stages.value}
-        self.table = what_if(
-            policy("schedule", alpha=self.alpha.value), switches=switches, **options
-        )
-        still = what_if(policy("none"), switches=Switches(False, False, False), **options)
+        self.table = what_if(policy("schedule", alpha=self.alpha.value), **switches, **options)
+        still = what_if(policy("none"), **dict.fromkeys(names, False), **options)
         seconds = (1 / still.samples_per_s).sum(), (1 / self.table.samples_per_s).sum()
         self.gain = seconds[0] / seconds[1]
         last = self.table.iloc[-1]

@@ -11,7 +11,7 @@ import torch
 
 from alkit.elastic.balance import greedy, loads
 from alkit.elastic.freeze import Observation, Policy
-from alkit.elastic.layout import Layout, Planner, Switches, table_micro
+from alkit.elastic.layout import Layout, Planner, table_micro
 from alkit.elastic.network import vit_classifier
 from alkit.models.vit import PUBLISHED
 from studies.common.published import published
@@ -85,7 +85,9 @@ def what_if(
     epochs: int = 10,
     batch: int = 400,
     classes: int = 1000,
-    switches: Switches | None = None,
+    pipe: bool = True,
+    dp: bool = True,
+    cache: bool = True,
     partition: str = "greedy",
     growing: bool = True,
     constants: Constants | None = None,
@@ -95,11 +97,11 @@ def what_if(
     Args:
         policy: which layers freeze; rules that look at gradients freeze nothing here.
         batch: samples of a replica at first.
+        pipe, dp, cache: the switches beside freezing, see `alkit.elastic.layout`.
         growing: a replica keeps its batch, so that the global one grows, as published.
     Raises:
         ValueError: numbers that don't fit.
     """
-    switches = switches or Switches()
     sizes, layers = _sizes(classes), PUBLISHED["B/16"].layers
     planner = Planner(
         sizes,
@@ -107,14 +109,16 @@ def what_if(
         devices=devices,
         stages=stages,
         batch=batch * (devices // stages),
-        switches=switches,
+        pipe=pipe,
+        dp=dp,
+        cache=cache,
         partition=partition,
         batch_policy="fixed_per_replica" if growing else "fixed_global",
     )
     frozen = [0]
     for epoch in range(1, epochs):
         frozen.append(policy(Observation(layers, frozen[-1], epoch, progress=epoch / epochs)))
-    run = epoch_plans(constants or fitted()[0], planner, frozen, LAYER, cached=switches.cache)
+    run = epoch_plans(constants or fitted()[0], planner, frozen, LAYER, cached=cache)
     return pd.DataFrame(
         {
             "epoch": range(epochs),

@@ -10,7 +10,7 @@ from torch import nn
 
 from alkit.elastic.balance import compress, greedy, loads, minmax
 from alkit.elastic.freeze import cap
-from alkit.elastic.layout import Planner, Switches, table_micro
+from alkit.elastic.layout import Planner, table_micro
 from alkit.elastic.network import Network, bert_classifier, bert_reader, vit_classifier
 from alkit.models.bert import BertSizes
 from alkit.models.vit import ViTSizes
@@ -157,7 +157,7 @@ def tiny() -> Network:
 @pytest.mark.parametrize(("pipe", "dp", "cache"), [*product([False, True], repeat=3)])
 def test_plans_of_all_switches(pipe, dp, cache):
     options = {"devices": 4, "stages": 2, "batch": 8, "micro": 2}
-    planner = Planner(tiny().sizes(), 4, switches=Switches(pipe, dp, cache), **options)
+    planner = Planner(tiny().sizes(), 4, pipe=pipe, dp=dp, cache=cache, **options)
     whole = planner.at(0)
     assert (whole.counts, whole.start, whole.replicas) == ((5, 6), 0, 2)
     late = planner.at(3, whole)

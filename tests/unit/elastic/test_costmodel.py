@@ -8,7 +8,7 @@ import pytest
 import alkit
 from alkit.elastic.balance import greedy, loads
 from alkit.elastic.freeze import cap
-from alkit.elastic.layout import Layout, Planner, Switches
+from alkit.elastic.layout import Layout, Planner
 from alkit.schedule.clock import simulate
 from alkit.schedule.flushed import gpipe
 from studies.elastic.cost_model import Constants, Observed, calibrate, epoch_plans, event_s, step_s
@@ -62,7 +62,9 @@ def predicted(pipe: bool, dp: bool, cache: bool, frozen: list[int]) -> float:
         stages=8,
         batch=800,
         partition="greedy",
-        switches=Switches(pipe, dp, cache),
+        pipe=pipe,
+        dp=dp,
+        cache=cache,
         batch_policy="fixed_per_replica",
     )
     run = epoch_plans(CONSTANTS, planner, frozen, LAYER, cached=cache)

@@ -5,7 +5,6 @@ from itertools import product
 import pytest
 
 from alkit.elastic.freeze import policy
-from alkit.elastic.layout import Switches
 from studies.elastic.layout_widget import ElasticDashboard
 from studies.elastic.other_machines import fitted, what_if
 
@@ -41,5 +40,6 @@ def test_a_run_on_sixteen_devices():
 
 def test_all_combinations_are_reckoned():
     for switches in product([False, True], repeat=3):
-        run = what_if(policy("schedule"), switches=Switches(*switches))
+        own = dict(zip(("pipe", "dp", "cache"), switches, strict=True))
+        run = what_if(policy("schedule"), **own)
         assert (run.samples_per_s > 0).all(), switches
