@@ -9,12 +9,15 @@ import torch.nn.functional as F
 
 from alkit.delayed.modules import Pipeline, even_cuts, sgd
 from alkit.delayed.options import Options
+from alkit.delayed.schedules import ORDERED, Own
 from alkit.delayed.trainer import Trainer
 from alkit.engine.compiled import compile_blocks
 from alkit.engine.device import spread
 from alkit.engine.record import Record
 from alkit.engine.request import Request, fit_on_ranks, meet
 from alkit.models.blocks import as_blocks
+from alkit.schedule.task import Schedule
+from alkit.schedule.torch_csv import read_csv
 
 __all__ = ["fit", "model_of"]
 
@@ -22,8 +25,9 @@ __all__ = ["fit", "model_of"]
 def fit(request: Request) -> Record:
     """Run what was asked: a `Pipeline` as it is, or blocks, which are cut.
 
-    Settings are those of `alkit.delayed.options.Options`, `rates` and `drain`. Without cuts there
-    are as many modules as workers, or ranks, or two; with cuts, workers are free to run any module.
+    Settings are those of `alkit.delayed.options.Options`, `rates`, `drain` and `schedule`. Without
+    cuts there are as many modules as workers, or ranks, or two (with an interleaved schedule two a
+    worker); with cuts, workers are free to run any module.
     """
     request.refuse("exits", why="early exits are associated learning's")
     request.refuse("settings", why="give rate=, replay_noise=, ... by name")
@@ -41,7 +45,7 @@ def _fit(pipeline: Pipeline, request: Request) -> Record:
     if request.compile:
         compile_blocks(block for module in pipeline for block in module.blocks)
     own = {name: value for name, value in request.changes.items() if name != "rates"}
-    names = ["drain", *(each.name for each in fields(Options) if each.init)]
+    names = ["drain", "schedule", *(each.name for each in fields(Options) if each.init)]
     if unknown := [name for name in own if name not in names]:
         raise TypeError(f"unknown settings {', '.join(unknown)}: there are {', '.join(names)}")
     if request.workers is not None:
@@ -54,6 +58,8 @@ def _fit(pipeline: Pipeline, request: Request) -> Record:
     own |= {"clip": request.plan.clip}
     trainer = Trainer(spread(pipeline, request.own_device), request.method, executor, own)
     same = {name: getattr(request, name) for name in ("method", "micro", "threads")}
+    if "schedule" in own:
+        same["schedule"] = str(getattr(own["schedule"], "name", own["schedule"]))
     return request.train(trainer, meet(executor, pipeline), identity=same)
 
 
@@ -66,6 +72,8 @@ def model_of(request: Request) -> Pipeline:
         return request.model
     blocks = as_blocks(request.model)
     modules = request.workers or (request.crew if request.on_ranks else min(2, len(blocks)))
+    if (given := request.changes.get("schedule")) is not None:
+        modules = 2 * modules if given in ORDERED else _stages_of(given)
     cuts = even_cuts(len(blocks), modules) if request.cuts is None else request.cuts
     optimizer: Callable[..., torch.optim.Optimizer] = request.optimizer or sgd
     if request.one_lr is not None:
@@ -73,3 +81,7 @@ def model_of(request: Request) -> Pipeline:
     return Pipeline(
         blocks, request.loss or F.cross_entropy, cuts, optimizer, request.changes.get("rates")
     )
+
+
+def _stages_of(given: Own) -> int:
+    return (given if isinstance(given, Schedule) else read_csv(given)).stages

@@ -28,14 +28,20 @@ With micro-batches (2bw) a worker counts them through, and updates after the las
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 
 from alkit.delayed.methods import METHODS, Method
 from alkit.schedule.flushed import gpipe, one_f_one_b
+from alkit.schedule.ordered import interleaved_1f1b, looped_bfs
 from alkit.schedule.task import Edge, Schedule, ScheduleError, Task
+from alkit.schedule.torch_csv import read_csv
+from alkit.schedule.validate import validate
 
-__all__ = ["schedule_for"]
+__all__ = ["ORDERED", "Own", "micro_of", "own_schedule", "schedule_for"]
 
 FLUSHED = {"gpipe": gpipe, "1f1b": one_f_one_b}
+ORDERED = {"interleaved_1f1b": interleaved_1f1b, "looped_bfs": looped_bfs}
+Own = Schedule | str | Path  # of the user: a name of ORDERED, or a file of torch's form
 
 
 def schedule_for(method: str, stages: int, micro: int = 1, *, drain: bool = True) -> Schedule:
@@ -60,6 +66,45 @@ def schedule_for(method: str, stages: int, micro: int = 1, *, drain: bool = True
     late = {"seq": 0}.get(chosen.order, 1 if method == "2bw" else stages - 1)
     edges = _edges(chosen.order, stages, micro)
     return Schedule(method, stages, stages, order, edges, late, drains=drain)
+
+
+def own_schedule(
+    given: Own, method: Method, modules: int, micro: int, workers: int | None = None
+) -> Schedule:
+    """Return the schedule that a user gives for a flushed method, after a look at it.
+
+    Args:
+        micro: micro-batches of a batch; 1 takes those of a file, or of a schedule.
+        workers: of a schedule by name; default half as many as there are modules.
+    Raises:
+        ScheduleError: another method, or a schedule that is not of these modules and micro-batches;
+            says what would do.
+    """
+    if method.order != "flushed":
+        names = ", ".join(FLUSHED)
+        raise ScheduleError(f"schedule= is for {names}, whose gradients no order changes")
+    if isinstance(given, str) and given in ORDERED:
+        return ORDERED[given](modules, workers or max(1, modules // 2), micro)
+    if isinstance(given, str) and Path(given).suffix != ".csv":
+        raise ScheduleError(f"no schedule {given!r}: give {', '.join(ORDERED)}, or a .csv file")
+    made = given if isinstance(given, Schedule) else read_csv(given)
+    kinds = {kind for kind, *_ in made.places}
+    if kinds != {"forward", "backward", "update"}:
+        raise ScheduleError(
+            f"{made.name} has {', '.join(sorted(kinds))}: only whole backwards are run so far"
+        )
+    if made.stages != modules or micro not in (1, micro_of(made)) or made.free:
+        raise ScheduleError(
+            f"{made.name} has {made.stages} stages and {micro_of(made)} micro-batches, and there"
+            f" are {modules} modules and {micro} micro-batches: give cuts= and micro= that fit"
+        )
+    validate(made)
+    return made
+
+
+def micro_of(schedule: Schedule) -> int:
+    """Return how many micro-batches a batch has in a schedule."""
+    return 1 + max(micro for *_, micro in schedule.places)
 
 
 def _check(method: Method, stages: int, micro: int, drain: bool) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 from alkit.delayed.modules import Pipeline
 from alkit.delayed.stage import ModuleStage
 from alkit.engine.group import Group
-from alkit.engine.ranks import merged, run_ranks
+from alkit.engine.ranks import merged, owners, run_ranks
 from alkit.schedule.task import Schedule
 from alkit.schedule.timeline import Timeline
 
@@ -22,25 +22,26 @@ def execute_on_ranks(
     threads: int,
     replicas: int = 1,
 ) -> Timeline:
-    """Run this rank's module, then give every rank what the others have trained.
+    """Run this rank's modules, then give every rank what the others have trained.
 
     Args:
-        replicas: pipelines side by side: rank r runs module r % K of pipeline r // K.
+        replicas: pipelines side by side: of W workers, rank r is worker r % W of pipeline r // W.
     Returns:
         The timeline of all ranks.
     """
     group = Group("ranks")
-    group.check_size(workers=len(pipeline) * replicas)
-    own = stages[group.rank % len(stages)]
-    columns = [range(stage, group.ranks, len(stages)) for stage in range(len(stages))]
+    workers, owned = schedule.workers, owners(schedule)
+    group.check_size(workers=workers * replicas)
+    columns = [range(worker, group.ranks, workers) for worker in range(workers)]
     replicated = group.some(columns)
-    own.reduce = None if replicated is None else replicated.mean
+    mine = [stages[at] for at, owner in enumerate(owned) if owner == group.rank % workers]
+    for own in mine:
+        own.reduce = None if replicated is None else replicated.mean
     timeline = run_ranks(schedule, stages, batches, threads=threads, pipelines=replicas)
-    if own.reduce and own.losses:
-        own.losses.take_over(own.reduce(own.losses.rows()))
-    group.share(
-        range(len(stages)), lambda at: _trained(stages[at]), lambda at, t: _take_over(stages[at], t)
-    )
+    for own in mine:
+        if own.reduce and own.losses:
+            own.losses.take_over(own.reduce(own.losses.rows()))
+    group.share(owned, lambda at: _trained(stages[at]), lambda at, t: _take_over(stages[at], t))
     group.close()
     return merged(timeline)
 

@@ -14,7 +14,7 @@ from alkit.data.pairs import as_pair
 from alkit.delayed.methods import Method, method_named
 from alkit.delayed.modules import Loss, Optimizer, Pipeline, sgd
 from alkit.delayed.options import Options
-from alkit.delayed.schedules import schedule_for
+from alkit.delayed.schedules import Own, micro_of, own_schedule, schedule_for
 from alkit.delayed.share import execute_on_ranks
 from alkit.delayed.stage import ModuleStage
 from alkit.engine.device import synchronize
@@ -89,6 +89,7 @@ def train_epoch(
     workers: int | None = None,
     drain: bool = True,
     replicas: int = 1,
+    schedule: Own | None = None,
     **settings: Any,
 ) -> Trained:
     """Train once on every batch; all executors end in the same bits.
@@ -106,6 +107,10 @@ def train_epoch(
         replicas: on ranks, equal pipelines side by side: each takes its part of every batch, and
             modules average their gradients before an update. R x K ranks; running statistics are
             those of the first pipeline.
+        schedule: of gpipe and 1f1b, another order of the same gradients: "interleaved_1f1b" or
+            "looped_bfs", with so many `workers` that share the modules (default half as many); a
+            file that torch or `alkit.schedule.torch_csv` wrote; or a `Schedule`. On ranks a worker
+            is a rank.
         settings: see `Options`.
     Raises:
         ValueError: an unknown method or executor, no batches, or with `micro` a loss that does not
@@ -115,23 +120,26 @@ def train_epoch(
     if executor not in EXECUTORS:
         raise ValueError(f"executor is {executor!r}: give {', '.join(EXECUTORS)}")
     chosen, options = method_named(method), changed(Options, settings)
+    asked = len(pipeline), micro, workers
+    made = None if schedule is None else own_schedule(schedule, chosen, *asked)
+    micro = micro if made is None else micro_of(made)
     if micro > 1:
         check_reduction(pipeline.loss_fn)
-    schedule = schedule_for(method, len(pipeline), micro, drain=drain)
-    if workers is not None:
+    ran = schedule_for(method, len(pipeline), micro, drain=drain) if made is None else made
+    if workers is not None and made is None:
         if executor != "threads":
             raise ValueError(f"workers beside executor {executor!r}: free workers are threads")
-        schedule = free_workers(schedule, workers)
+        ran = free_workers(ran, workers)
     stages = _stages(pipeline, chosen, options, micro)
     if replicas < 1 or (replicas > 1 and executor != "ranks"):
         raise ValueError(f"{replicas} replicas on {executor}: replicas are for ranks, 1 or more")
-    feed, start_s = _Feed(batches, micro, replicas, len(pipeline)), time.perf_counter()
+    feed, start_s = _Feed(batches, micro, replicas, ran.workers), time.perf_counter()
     if executor == "ranks":
         options = {"threads": threads, "replicas": replicas}
-        timeline = execute_on_ranks(pipeline, schedule, stages, feed, **options)
+        timeline = execute_on_ranks(pipeline, ran, stages, feed, **options)
     else:
         run = run_single if executor == "single" else run_threads
-        timeline = run(schedule, stages, feed, threads=threads)
+        timeline = run(ran, stages, feed, threads=threads)
     synchronize(pipeline)
     losses = stages[-1].losses.rows().squeeze(1)
     pipeline.batches_trained += feed.batches
@@ -168,9 +176,9 @@ class _Feed:
         batches: Iterable[tuple[Any, Any]],
         micro: int = 1,
         replicas: int = 1,
-        modules: int = 1,
+        workers: int = 1,
     ) -> None:
-        self.source, self.replicas, self.modules = batches, replicas, modules
+        self.source, self.replicas, self.workers = batches, replicas, workers
         self.least = micro * replicas
         self.batches = self.samples = 0
 
@@ -207,6 +215,6 @@ class _Feed:
             return payload
         if size % self.replicas:
             raise ValueError(f"a batch of {size} does not divide among {self.replicas} replicas")
-        start = dist.get_rank() // self.modules * (size // self.replicas)
+        start = dist.get_rank() // self.workers * (size // self.replicas)
         rows = slice(start, start + size // self.replicas)
         return tree.map_tensors(lambda tensor: tensor[rows], payload)

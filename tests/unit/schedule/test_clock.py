@@ -1,5 +1,6 @@
 """The clock against the closed forms of AL's timing model, and the figures of a timeline."""
 
+import json
 import random
 
 import pytest
@@ -127,3 +128,15 @@ def test_links_take_their_time_beside_the_work():
     assert {i.resource for i in back.intervals} >= {"link 0-1", "link 1-0"}
     free = simulate(one_f_one_b(2, 2), lambda task: 1.0, 1).span_s
     assert back.span_s > free == linked(one_f_one_b(2, 2), 1, 0.0).span_s
+
+
+def test_a_timeline_is_a_trace_for_perfetto(tmp_path):
+    line = simulate(al_pipeline(2), lambda task: 1.0, 2)
+    line.to_chrome(tmp_path / "trace.json")
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    tasks = [each for each in events if each["ph"] == "X"]
+    assert len(tasks) == len(line.intervals)
+    assert [each["args"]["name"] for each in events if each["ph"] == "M"] == list(line.resources)
+    first = line.intervals[0]
+    assert (tasks[0]["ts"], tasks[0]["dur"]) == (first.start_s * 1e6, 1e6)
+    assert {each["tid"] for each in tasks} == {0, 1}

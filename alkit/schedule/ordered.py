@@ -1,0 +1,165 @@
+"""Flushed pipelines from the orders of their workers, which may have several stages each.
+
+Two workers, four stages (F, B = forward, backward; the first digit is the stage, the second the
+micro-batch; a worker's stages lie two apart, so a micro-batch passes every worker twice):
+
+    interleaved_1f1b   F00 F01 F20 F21 ... B20 B21 B00 B01 U0 U2
+                           F10 F11 F30 B30 F31 B31 B10 B11 U1 U3
+
+    looped_bfs         F00 F01 F20 F21 ... B21 B20 B01 B00 U0 U2
+                           F10 F11 F30 F31 B31 B30 B11 B10 U1 U3
+
+The bubble is 1F1B's over the stages of a worker (Narayanan et al. 2021; Lamy-Poirier 2023).
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from alkit.schedule.task import Edge, Place, Schedule, ScheduleError, Task
+
+__all__ = ["interleaved_1f1b", "looped_bfs", "of_orders"]
+
+HALVES = ("backward_input", "backward_weight")
+BACKWARDS = ("backward", "backward_input")  # what hands a gradient on
+KINDS = ("forward", "backward", *HALVES)
+
+
+def of_orders(name: str, orders: Sequence[Sequence[Place]]) -> Schedule:
+    """Return the schedule that runs these orders batch after batch, and an update a stage.
+
+    Args:
+        orders: of each worker, (kind, stage, micro-batch): "forward", "backward", or its halves
+            "backward_input" and "backward_weight".
+    Raises:
+        ScheduleError: a stage on two workers, a task twice, or one that is missing; names it.
+    """
+    owner, micro = _checked(name, orders)
+    stages = len(owner)
+    there = {place for order in orders for place in order}
+
+    def order(worker: int, batches: Iterable[int]) -> Iterator[Task]:
+        own = [stage for stage in range(stages) if owner[stage] == worker]
+        for batch in batches:
+            yield from (Task(kind, stage, batch, m) for kind, stage, m in orders[worker])
+            yield from (Task("update", stage, batch) for stage in own)
+
+    def last(stage: int, m: int) -> str:
+        return "backward" if ("backward", stage, m) in there else "backward_weight"
+
+    def edges(task: Task) -> tuple[Edge, ...]:
+        kind, stage, batch, m = task
+        if kind == "update":
+            return tuple(
+                Edge("order", Task(last(stage, each), stage, batch, each)) for each in range(micro)
+            )
+        if kind == "backward_weight":
+            return (Edge("order", Task("backward_input", stage, batch, m)),)
+        if kind == "forward":
+            weights = Edge("weights", Task("update", stage, batch - 1))
+            below = [Edge("data", Task(kind, stage - 1, batch, m))] if stage else []
+            return (weights, *below)
+        found = [Edge("order", Task("forward", stage, batch, m))]
+        for each in BACKWARDS:
+            if (each, stage + 1, m) in there:
+                found.append(Edge("data", Task(each, stage + 1, batch, m)))
+        return tuple(found)
+
+    return Schedule(name, stages, len(orders), order, edges)
+
+
+def interleaved_1f1b(stages: int, workers: int, micro: int) -> Schedule:
+    """1F1B whose workers have several stages each, stage s on worker s mod `workers`.
+
+    A worker takes micro-batches in rounds of as many as there are workers, through its first stage,
+    then through its second; torch's `ScheduleInterleaved1F1B`.
+
+    Raises:
+        ScheduleError: stages that workers can't share alike, or micro-batches that don't make whole
+            rounds.
+    """
+    chunks = _chunks(stages, workers, micro)
+    rounds = max(1, micro // workers)
+    if micro % rounds:
+        raise ScheduleError(
+            f"micro is {micro} and there are {workers} workers: give a multiple, for micro-batches"
+            " go round in turns"
+        )
+    turn, total = micro // rounds, micro * chunks
+
+    def place(kind: str, worker: int, number: int) -> Place:
+        chunk = number // turn % chunks
+        chunk = chunk if kind == "forward" else chunks - 1 - chunk
+        m = number // (turn * chunks) * turn + number % turn
+        return kind, chunk * workers + worker, m
+
+    def order(worker: int) -> Iterator[Place]:
+        ahead = min((chunks - 1) * turn + 2 * (workers - 1 - worker), total)
+        yield from (place("forward", worker, number) for number in range(ahead))
+        for number in range(total):
+            if ahead + number < total:
+                yield place("forward", worker, ahead + number)
+            yield place("backward", worker, number)
+
+    return of_orders("interleaved_1f1b", [list(order(worker)) for worker in range(workers)])
+
+
+def looped_bfs(stages: int, workers: int, micro: int) -> Schedule:
+    """Stage by stage, all micro-batches through each; then back; torch's `ScheduleLoopedBFS`.
+
+    Raises:
+        ScheduleError: stages that workers can't share alike.
+    """
+    _chunks(stages, workers, micro)
+
+    def order(worker: int) -> Iterator[Place]:
+        own = range(worker, stages, workers)
+        yield from (("forward", stage, m) for stage in own for m in range(micro))
+        yield from (
+            ("backward", stage, m) for stage in reversed(own) for m in reversed(range(micro))
+        )
+
+    return of_orders("looped_bfs", [list(order(worker)) for worker in range(workers)])
+
+
+def _chunks(stages: int, workers: int, micro: int) -> int:
+    if min(stages, workers, micro) < 1 or stages % workers:
+        raise ScheduleError(
+            f"{stages} stages, {workers} workers and {micro} micro-batches: give 1 or more of each,"
+            " and stages that workers can share alike"
+        )
+    return stages // workers
+
+
+def _checked(name: str, orders: Sequence[Sequence[Place]]) -> tuple[list[int], int]:
+    """Return the worker of each stage, and how many micro-batches there are."""
+    owner: dict[int, int] = {}
+    seen: set[Place] = set()
+    for worker, order in enumerate(orders):
+        for place in order:
+            kind, stage, m = place
+            if owner.setdefault(stage, worker) != worker:
+                raise ScheduleError(
+                    f"{name}: stage {stage} is on workers {owner[stage]} and {worker}: give it one"
+                )
+            if place in seen:
+                raise ScheduleError(
+                    f"{name}: {kind} of stage {stage}, micro-batch {m}, stands twice"
+                )
+            seen.add(place)
+    if not seen:
+        raise ScheduleError(f"{name} has no task")
+    stages = range(max(owner) + 1)
+    micro = 1 + max((m for _, stage, m in seen if stage == 0), default=-1)
+    for stage in stages:
+        for m in range(micro):
+            made = {kind for kind in KINDS if (kind, stage, m) in seen}
+            if made not in ({"forward", "backward"}, {"forward", *HALVES}):
+                raise ScheduleError(
+                    f"{name}: stage {stage} needs a forward and a backward of micro-batch {m},"
+                    " whole or in its two halves"
+                )
+    if odd := sorted(place for place in seen if place[2] >= micro):
+        raise ScheduleError(
+            f"{name}: stage {odd[0][1]} has micro-batch {odd[0][2]}, and stage 0 has {micro}: give"
+            " all stages the same"
+        )
+    return [owner[stage] for stage in stages], micro

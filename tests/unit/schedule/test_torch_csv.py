@@ -1,0 +1,131 @@
+"""Schedules beside torch's own: its orders, its validator, its simulator, its files."""
+
+from types import SimpleNamespace
+
+import pytest
+from torch.distributed.pipelining import schedules as theirs
+
+from alkit.schedule.clock import simulate
+from alkit.schedule.flushed import gpipe, one_f_one_b, zero_bubble
+from alkit.schedule.ordered import interleaved_1f1b, looped_bfs, of_orders
+from alkit.schedule.task import ScheduleError
+from alkit.schedule.torch_csv import read_csv, to_csv
+
+SIZES = [(2, 2), (2, 32), (3, 4), (4, 3), (4, 8), (5, 8), (8, 2), (8, 12)]
+LOOPS = [(2, 2, 2), (2, 2, 8), (2, 3, 4), (3, 2, 6), (3, 3, 3), (4, 2, 8)]
+
+
+def actions(text):
+    """Return what torch reads of a file, by rank."""
+    return {
+        rank: [theirs._Action.from_str(cell) for cell in row.split(",")]
+        for rank, row in enumerate(text.splitlines())
+    }
+
+
+def order_of(name, ranks, chunks, micro):
+    """Return torch's own order of a schedule with several stages a rank, as text."""
+    kind = theirs.get_schedule_class(name)
+    own = SimpleNamespace(
+        _stages=[None] * chunks,
+        n_local_stages=chunks,
+        microbatches_per_round=micro // max(1, micro // ranks),
+        pp_group_size=ranks,
+        _num_stages=ranks * chunks,
+        num_stages=ranks * chunks,
+        _n_microbatches=micro,
+    )
+    rows = [kind._calculate_single_rank_operations(own, rank) for rank in range(ranks)]
+    return "\n".join(",".join("" if a is None else str(a) for a in row) for row in rows) + "\n"
+
+
+@pytest.mark.parametrize("made", [gpipe, one_f_one_b, zero_bubble])
+def test_torch_accepts_what_is_written_and_it_is_read_again(made, tmp_path):
+    for stages, micro in SIZES:
+        schedule = made(stages, micro)
+        text = to_csv(schedule, tmp_path / f"{schedule.name}.csv")
+        there = actions(text)
+        owners = theirs._validate_schedule(there, stages, stages, micro)
+        assert owners == {stage: stage for stage in range(stages)}
+        sends = theirs._add_send_recv(there, lambda stage: stage, stages)
+        theirs._simulate_comms_compute(sends, lambda stage: stage, stages)
+        again = read_csv(tmp_path / f"{schedule.name}.csv")
+        assert to_csv(again) == text
+        with_sends = "\n".join(",".join(map(str, row)) for row in sends.values())
+        (tmp_path / "sends.csv").write_text(with_sends)
+        assert to_csv(read_csv(tmp_path / "sends.csv")) == text
+
+
+INTERLEAVED = {"Interleaved1F1B": interleaved_1f1b, "LoopedBFS": looped_bfs}
+
+
+@pytest.mark.parametrize("name", INTERLEAVED)
+def test_orders_of_several_stages_a_worker_are_torch_s(name, tmp_path):
+    for ranks, chunks, micro in LOOPS:
+        text = to_csv(INTERLEAVED[name](ranks * chunks, ranks, micro), tmp_path / "own.csv")
+        (tmp_path / "theirs.csv").write_text(order_of(name, ranks, chunks, micro))
+        assert to_csv(read_csv(tmp_path / "theirs.csv")) == text, (ranks, chunks, micro)
+
+
+@pytest.mark.parametrize("name", ["InterleavedZeroBubble", "ZBVZeroBubble", "DualPipeV"])
+def test_torch_s_other_schedules_are_read(name, tmp_path):
+    """With half backwards, and stages that go there and back: validated on the way in."""
+    for ranks, chunks, micro in LOOPS:
+        if name != "InterleavedZeroBubble" and (chunks != 2 or micro < 2 * ranks):
+            continue
+        (tmp_path / "theirs.csv").write_text(order_of(name, ranks, chunks, micro))
+        found = read_csv(tmp_path / "theirs.csv")
+        assert (found.workers, found.stages) == (ranks, ranks * chunks)
+        ours = actions(to_csv(found))
+        assert theirs._validate_schedule(ours, ranks, ranks * chunks, micro)
+
+
+def test_more_stages_a_worker_leave_less_idle():
+    def idle(schedule, parts):
+        costs = {"forward": 1.0 / parts, "backward": 2.0 / parts, "update": 0.0}
+        return simulate(schedule, lambda task: costs[task.kind], 1).bubble
+
+    alone, two = one_f_one_b(4, 8), interleaved_1f1b(8, 4, 8)
+    assert idle(two, 2) < 0.6 * idle(alone, 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("0F0,0B0\n1F0,1X0\n", "row 1, cell 1: '1X0' is no action"),
+        ("0F0,0B0\n1F0\n", "stage 1 needs a forward and a backward of micro-batch 0"),
+        ("0F0,0I0\n", "stage 0 needs a forward and a backward of micro-batch 0"),
+        ("0F0,0B0,0B0\n", "backward of stage 0, micro-batch 0, stands twice"),
+        ("0F0,0B0\n0F1,0B1\n", "stage 0 is on workers 0 and 1"),
+        ("0F0,0B0\n1B0,1F0\n", "deadlocks: .*backward of stage 1"),
+        ("0F0,0B0\n1F0,1B0,1F1,1B1\n", "stage 1 has micro-batch 1, and stage 0 has 1"),
+        ("", "has no task"),
+    ],
+)
+def test_a_file_that_can_t_be_run_is_refused(text, words, tmp_path):
+    (tmp_path / "own.csv").write_text(text)
+    with pytest.raises(ScheduleError, match=words):
+        read_csv(tmp_path / "own.csv")
+
+
+def test_torch_s_own_1f1b_file_is_off_by_one_on_its_last_rank_and_refused(tmp_path):
+    """Its runtime runs the right order; the one that it writes begins at micro-batch 1 there."""
+    kind = theirs.Schedule1F1B
+    own = kind.__new__(kind)
+    own._num_stages, own._n_microbatches, own.pp_group_size, own.rank = 2, 4, 2, 0
+    order = own._get_pipeline_order()
+    assert order is not None
+    rows = [",".join("" if a is None else str(a) for a in order[rank]) for rank in range(2)]
+    (tmp_path / "theirs.csv").write_text("\n".join(rows))
+    with pytest.raises(ScheduleError, match="stage 1 needs a forward and a backward of"):
+        read_csv(tmp_path / "theirs.csv")
+
+
+def test_sizes_that_don_t_fit_are_refused():
+    for stages, workers, micro in ((5, 2, 4), (4, 2, 0)):
+        with pytest.raises(ScheduleError, match="stages that workers can share alike"):
+            looped_bfs(stages, workers, micro)
+    with pytest.raises(ScheduleError, match="give a multiple"):
+        interleaved_1f1b(4, 2, 5)
+    with pytest.raises(ScheduleError, match="has no task"):
+        of_orders("none", [[]])
