@@ -41,6 +41,13 @@ def test_only_a_kernel_that_does_not_start_is_tried_again(notebook, monkeypatch,
     assert (failed.value.cell, failed.value.partial) == (None, None)
 
 
+def test_a_command_that_ends_without_a_word_says_how(notebook, monkeypatch):
+    code = "import os; os.kill(os.getpid(), 9)"
+    monkeypatch.setattr(execution, "PAPERMILL", [sys.executable, "-c", code])
+    with pytest.raises(RunFailed, match=r"its process ended unasked \(exit code -9\)"):
+        runs.run(notebook, progress=False)
+
+
 def test_the_kernel_gets_absolute_paths_all_parameters_and_no_thread_setting(notebook, monkeypatch):
     monkeypatch.setenv("ALKIT_DATA", "somewhere")
     monkeypatch.setenv("MPLBACKEND", "Agg")  # in which a notebook shows no figure
