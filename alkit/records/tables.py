@@ -59,9 +59,13 @@ def known() -> dict[str, str]:
     return {key(*_named(run)): run["run"] for run in runs()}
 
 
-def runs() -> list[Row]:
-    """Return the committed runs, sorted."""
-    return _read(paths.records_dir() / "runs.csv")
+def runs(notebook: str | None = None, preset: str | None = None) -> list[Row]:
+    """Return the committed runs, of a notebook or a preset or all, sorted."""
+    return [
+        run
+        for run in _read(paths.records_dir() / "runs.csv")
+        if notebook in (None, run["notebook"]) and preset in (None, run["preset"])
+    ]
 
 
 def values(notebook: str) -> list[Row]:

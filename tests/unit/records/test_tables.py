@@ -262,6 +262,8 @@ def test_runs_of_methods_that_compute_other_numbers_are_stale(monkeypatch, tmp_p
     assert main(["results", "--stale"]) == 0
     said = capsys.readouterr().out
     assert '{"seed": 0}' in said
+    assert main(["results", "--stale", "--notebook", "03_x"]) == 0
+    assert capsys.readouterr().out.startswith("0 runs are")
     assert said.endswith(
         "1 runs are of methods that compute other numbers today\n"
         "1 runs have no digest of any method: of these it can't be known\n"
