@@ -161,6 +161,7 @@ def digests(found: Mapping[str, Summary]) -> dict[str, str]:
     cases: dict[str, dict[str, Summary]] = {method: {} for method in alkit.METHODS}
     for name, one in found.items():
         cases[[word for word in name.split() if word in alkit.METHODS][-1]][name] = one
+    assert all(cases.values()), [method for method, own in cases.items() if not own]
     texts = {method: json.dumps(own, sort_keys=True) for method, own in cases.items()}
     return {method: hashlib.sha256(t.encode()).hexdigest()[:8] for method, t in texts.items()}
 

@@ -270,23 +270,28 @@ def _results(options: argparse.Namespace) -> int:
         for table in tables.merge(options.add):
             print(f"written   {_relative(table)}")
         return OK
-    if options.stale:
-        return _stale()
-    name = Path(options.notebook).stem if options.notebook else None
-    everything = results.load()
-    frame = results.load(name, options.preset)
-    if len(frame):
-        _print_summaries(frame)
-    elif len(everything):
-        there = sorted(set(everything["notebook"] + " (" + everything["preset"] + ")"))
+    name, preset = _stem(options.notebook), options.preset
+    if not tables.runs(name, preset) and (everything := tables.runs()):
+        there = sorted({f"{run['notebook']} ({run['preset']})" for run in everything})
         raise ParameterError(f"no record of that; there are: {', '.join(there)}")
-    else:
+    if options.stale:
+        return _stale(name, preset)
+    frame = results.load(name, preset)
+    if not len(frame):
         print(f"no records in {_relative(paths.records_dir())} yet: alkit run NOTEBOOK --record")
+    _print_summaries(frame)
     return OK
 
 
-def _stale() -> int:
-    rows, unknown = golden.stale()
+def _stem(notebook: str | None) -> str | None:
+    """Return a notebook's name, of one that is no more, too; numbers are those of notebooks."""
+    if notebook is None or not notebook.isdigit():
+        return notebook and Path(notebook).stem
+    return parameters.find_notebook(notebook).stem
+
+
+def _stale(notebook: str | None, preset: str | None) -> int:
+    rows, unknown = golden.stale(notebook, preset)
     _print_table(rows)
     print(f"{len(rows)} runs are of methods that compute other numbers today")
     if unknown:

@@ -164,7 +164,7 @@ def execute(job: Job, stop: threading.Event | None = None) -> dict[str, float]:
         code, said, peak_mib = _papermill(job, stop)
     if code or not _is_complete(job.partial):
         partial = job.partial if job.partial.is_file() else None
-        raise RunFailed(job.notebook.name, *_why(job, said), partial)
+        raise RunFailed(job.notebook.name, *_why(job, code, said), partial)
     measured = {"seconds": time.perf_counter() - start, "peak_mib": peak_mib}
     book = read_json(job.partial)
     book["metadata"]["alkit"] = {"parameters": job.parameters, "record": job.record, **measured}
@@ -206,7 +206,10 @@ def _papermill(job: Job, stop: threading.Event | None) -> tuple[int, str, float]
 def _wait(
     process: subprocess.Popen[bytes], said: IO[bytes], stop: threading.Event | None, job: Job
 ) -> float:
-    """Wait for the command and show its progress; return its kernel's peak memory in MiB."""
+    """Wait for the command and show its progress; return the peak memory of its kernel, in MiB.
+
+    More precisely of the largest of its processes that it has waited for.
+    """
     with tqdm(desc=job.notebook.stem, unit="cell", disable=not job.progress) as bar:
         while True:
             pid, status, usage = os.wait4(process.pid, os.WNOHANG)
@@ -266,7 +269,7 @@ def _is_complete(partial: Path) -> bool:
     return states <= {"completed"} and not errors
 
 
-def _why(job: Job, said: str) -> tuple[int | None, str]:
+def _why(job: Job, code: int, said: str) -> tuple[int | None, str]:
     """Return the cell, as its author counts, and the last lines of what went wrong."""
     try:
         found = cells(job.partial)
@@ -281,5 +284,6 @@ def _why(job: Job, said: str) -> tuple[int | None, str]:
     elif "DeadKernelError" in said:
         lines = ["the kernel died; mostly because memory ran out"]
     plain = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in lines if line.strip()]
+    plain = plain or [f"its process ended unasked (exit code {code})"]
     begun = [number for number, time in enumerate(times, 1) if time is not None]
     return max(begun, default=None), "\n".join(plain[-ERROR_LINES:])

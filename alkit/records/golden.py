@@ -32,14 +32,14 @@ def of_methods(names: Iterable[str | None]) -> dict[str, str]:
     return {method: digest for method, digest in digests().items() if method in named}
 
 
-def stale() -> tuple[pd.DataFrame, int]:
+def stale(notebook: str | None = None, preset: str | None = None) -> tuple[pd.DataFrame, int]:
     """Return the committed runs whose methods compute something else today.
 
     Returns: a row a run, with the names of these methods and what differs from its preset; and how
         many runs were recorded without digests, of which this can't be known.
     """
     today, rows, unknown = digests(), [], 0
-    for run in tables.runs():
+    for run in tables.runs(notebook, preset):
         unknown += not run["golden"]
         moved = [name for name, digest in run["golden"].items() if today.get(name) != digest]
         if moved:

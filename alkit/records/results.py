@@ -33,13 +33,8 @@ def load(notebook: str | None = None, preset: str | None = None) -> pd.DataFrame
     Returns: the columns `COLUMNS`, then those that only some notebooks have. `parameters` and
         `golden` hold JSON as text, `value` numbers, texts, switches or lists.
     """
-    wanted = [
-        run
-        for run in tables.runs()
-        if notebook in (None, run["notebook"]) and preset in (None, run["preset"])
-    ]
-    heads = {run["run"]: run for run in wanted}
-    names = dict.fromkeys(run["notebook"] for run in wanted)
+    heads = {run["run"]: run for run in tables.runs(notebook, preset)}
+    names = dict.fromkeys(run["notebook"] for run in heads.values())
     rows = (row for name in names for row in tables.values(name) if row["run"] in heads)
     return _frame(heads[row["run"]] | row for row in rows)
 

@@ -3,15 +3,17 @@
 What is wrong with a file is one sentence that begins with its name.
 """
 
+import csv
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-__all__ = ["Unreadable", "json_of", "read_json", "read_text", "read_yaml"]
+__all__ = ["Unreadable", "json_of", "read_json", "read_yaml", "reading"]
 
 # to YAML 1.1, 010 is eight and 1:30 is ninety; whoever writes them means something else
 DOUBTFUL = re.compile(r"[-+]?(0[\d_]+|\d+(:[0-5]?\d)+(\.\d*)?)")
@@ -61,40 +63,32 @@ _JSON = json.JSONDecoder(object_pairs_hook=_pairs)
 
 
 def json_of(text: str) -> Any:
-    """Return the value that a JSON text holds.
+    """Return the value that a JSON text holds; a ValueError or RecursionError says why not."""
+    return _JSON.decode(text)
+
+
+@contextmanager
+def reading(where: str) -> Iterator[None]:
+    """Say in one sentence what is wrong with what is read inside of this.
 
     Raises:
-        Unreadable: it is no JSON, holds a name twice, or is nested too deeply to be read.
+        Unreadable: it begins with `where`.
     """
     try:
-        return _JSON.decode(text)
+        yield
     except RecursionError as error:
-        raise Unreadable("it is nested too deeply") from error
-    except json.JSONDecodeError as error:
-        raise Unreadable(f"it is no JSON: {error}") from error
-
-
-def read_text(file: Path) -> str:
-    """Return a file's text.
-
-    Raises:
-        Unreadable: there is no such file, or it is not UTF-8.
-    """
-    try:
-        return file.read_text(encoding="utf-8")
+        raise Unreadable(f"{where} cannot be read: it is nested too deeply") from error
     except UnicodeDecodeError as error:
-        raise Unreadable(f"{file.name} cannot be read: it is not UTF-8 ({error.reason})") from error
-    except OSError as error:
-        raise Unreadable(f"{file.name} cannot be read: {error.strerror}") from error
+        raise Unreadable(f"{where} cannot be read: it is not UTF-8 ({error.reason})") from error
+    except (OSError, TypeError, ValueError, csv.Error, yaml.YAMLError) as error:
+        said = getattr(error, "strerror", None) or " ".join(str(error).split())
+        raise Unreadable(f"{where} cannot be read: {said}") from error
 
 
 def read_json(file: Path) -> Any:
-    """Return the value that a JSON file holds; Unreadable names the file."""
-    text = read_text(file)
-    try:
-        return json_of(text)
-    except Unreadable as error:
-        raise Unreadable(f"{file.name} cannot be read: {error}") from error
+    """Return the value that a JSON file holds; Unreadable says why not."""
+    with reading(file.name):
+        return json_of(file.read_text(encoding="utf-8"))
 
 
 def read_yaml(file: Path) -> dict[str, Any]:
@@ -103,16 +97,8 @@ def read_yaml(file: Path) -> dict[str, Any]:
     Raises:
         Unreadable: it is anything else, or is not as the head of this file says.
     """
-    text = read_text(file)
-    try:
-        content = yaml.load(text, _Loader)
-    except RecursionError as error:
-        raise Unreadable(f"{file.name} cannot be read: it is nested too deeply") from error
-    except Unreadable as error:
-        raise Unreadable(f"{file.name} cannot be read: {error}") from error
-    except yaml.YAMLError as error:
-        said = " ".join(str(error).split())
-        raise Unreadable(f"{file.name} cannot be read as YAML: {said}") from error
-    if not isinstance(content or {}, dict):
-        raise Unreadable(f"{file.name} must hold lines of `name: value`")
-    return content or {}
+    with reading(file.name):
+        content = yaml.load(file.read_text(encoding="utf-8"), _Loader) or {}
+        if not isinstance(content, dict):
+            raise Unreadable("it must hold lines of `name: value`")
+        return content

@@ -26,7 +26,7 @@ from alkit.data import paths
 from alkit.data.files import locked, replacing
 from alkit.records.parameters import defaults
 from alkit.records.rows import check_row, safe_name
-from alkit.records.strict import Unreadable, json_of, read_json, read_text
+from alkit.records.strict import Unreadable, json_of, read_json, reading
 
 __all__ = ["RUN", "VALUE", "identity", "key", "known", "merge", "read_record", "runs", "values"]
 
@@ -59,9 +59,13 @@ def known() -> dict[str, str]:
     return {key(*_named(run)): run["run"] for run in runs()}
 
 
-def runs() -> list[Row]:
-    """Return the committed runs, sorted."""
-    return _read(paths.records_dir() / "runs.csv")
+def runs(notebook: str | None = None, preset: str | None = None) -> list[Row]:
+    """Return the committed runs, of a notebook or a preset or all, sorted."""
+    return [
+        run
+        for run in _read(paths.records_dir() / "runs.csv")
+        if notebook in (None, run["notebook"]) and preset in (None, run["preset"])
+    ]
 
 
 def values(notebook: str) -> list[Row]:
@@ -139,10 +143,6 @@ def read_record(file: Path) -> Row:
         Unreadable: it is none; says why.
     """
     record = read_json(file)
-    fields = {"rows", *RUN} - {"run"}
-    if not isinstance(record, dict) or fields - record.keys():
-        missing = ", ".join(sorted(fields - set(record if isinstance(record, dict) else ())))
-        raise Unreadable(f"{file.name} is not a record of a run: it has no {missing}")
     try:
         _check(record)
     except (ValueError, KeyError, TypeError) as error:
@@ -151,6 +151,7 @@ def read_record(file: Path) -> Row:
 
 
 def _check(record: Row) -> None:
+    _ = [record[what] for what in RUN[1:]]
     for what in ("notebook", "preset"):
         safe_name(record[what], what)  # it becomes a file's
     for what in ("parameters", "golden"):
@@ -187,14 +188,18 @@ def _read(file: Path) -> list[Row]:
 
 @functools.lru_cache(maxsize=64)  # notebooks and figures ask for the same ones
 def _parsed(file: Path, changed_ns: int, size: int) -> list[Row]:
-    lines = csv.reader(io.StringIO(read_text(file), newline=""), strict=True)
-    try:
-        names = next(lines, [])
-        if "run" not in names or len(set(names)) < len(names):
-            raise Unreadable("its first line must name the columns, `run` among them, each once")
-        return [_row(names, cells) for cells in lines]
-    except (ValueError, TypeError, csv.Error) as error:
-        raise Unreadable(f"{file.name}, line {lines.line_num}: {error}") from error
+    with file.open(encoding="utf-8", newline="") as text:
+        lines = csv.reader(text, strict=True)
+        try:
+            names = next(lines, [])
+            if "run" not in names or len(set(names)) < len(names):
+                raise Unreadable(
+                    "its first line must name the columns, `run` among them, each once"
+                )
+            return [_row(names, cells) for cells in lines]
+        except (ValueError, TypeError, RecursionError, csv.Error):
+            with reading(f"{file.name}, line {lines.line_num},"):
+                raise
 
 
 def _row(names: list[str], cells: list[str]) -> Row:

@@ -221,5 +221,7 @@ def test_results_prints_the_committed_records(capsys):
     assert head == "10_x (cpu), commit unknown"
     assert names.split() == "metric method unit n mean sd min max median".split()
     assert values.split() == "accuracy al % 2 97.4 0.5657 97 97.8 97.4".split()
+    assert cli.main(["results", "--notebook", "10", "--preset", "demo"]) == 0
+    assert capsys.readouterr().out.startswith("10_x (demo)")
     assert cli.main(["results", "--preset", "paper"]) == 2
     assert "there are: 10_x (cpu), 10_x (demo)" in capsys.readouterr().err

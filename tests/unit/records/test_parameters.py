@@ -132,8 +132,8 @@ def test_presets_are_read_from_beside_the_notebook_and_a_missing_one_names_those
     [
         ("lrr: 1.0", "10_x.cpu.yaml: no parameter 'lrr', did you mean 'lr'"),
         ("lr: 1e-3", "10_x.cpu.yaml: lr must be float, not '1e-3' .* write 1.0e-3"),
-        ("- lr", "10_x.cpu.yaml must hold lines"),
-        ("lr: [", "10_x.cpu.yaml cannot be read as YAML"),
+        ("- lr", "10_x.cpu.yaml cannot be read: it must hold lines"),
+        ("lr: [", "10_x.cpu.yaml cannot be read"),
         ("seed: 010", "10_x.cpu.yaml cannot be read: 010 is not the same number .*: write 10, or"),
         ("seed: 1:30", "cannot be read: 1:30 is not the same number .* write seconds"),
         ("lr: -01:30.5", "cannot be read: -01:30.5 is not the same number"),
@@ -141,8 +141,8 @@ def test_presets_are_read_from_beside_the_notebook_and_a_missing_one_names_those
         ("seeds: [{a: 1, a: 2}]", "cannot be read: 'a' is there twice"),
         (b"mode: \xff\xfe", "10_x.cpu.yaml cannot be read: it is not UTF-8"),
         ("seeds: " + 100_000 * "[", "10_x.cpu.yaml cannot be read: it is nested too deeply"),
-        ("mode: !!python/name:os.system", "cannot be read as YAML"),
-        ("&a {seeds: *a}", "cannot be read as YAML"),
+        ("mode: !!python/name:os.system", "cannot be read"),
+        ("&a {seeds: *a}", "cannot be read"),
     ],
 )
 def test_a_bad_preset_is_refused_in_one_sentence(notebook, text, message):

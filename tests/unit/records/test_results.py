@@ -160,7 +160,9 @@ def test_load_takes_what_is_asked_for_and_reads_no_other():
     assert results.load("04").empty
     (paths.records_dir() / "03_x.csv").write_text("{")
     assert len(results.load("02_al", "cpu")) == 4
-    with pytest.raises(ValueError, match="03_x.csv, line 1: its first line must name the columns"):
+    with pytest.raises(
+        ValueError, match="03_x.csv, line 1, cannot be read: its first line must name the columns"
+    ):
         results.load(preset="cpu")
     assert results.read(results.Run("x").save()).empty
     assert results.read("x.ipynb").empty  # a notebook that has recorded nothing

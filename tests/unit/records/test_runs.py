@@ -41,6 +41,13 @@ def test_only_a_kernel_that_does_not_start_is_tried_again(notebook, monkeypatch,
     assert (failed.value.cell, failed.value.partial) == (None, None)
 
 
+def test_a_command_that_ends_without_a_word_says_how(notebook, monkeypatch):
+    code = "import os; os.kill(os.getpid(), 9)"
+    monkeypatch.setattr(execution, "PAPERMILL", [sys.executable, "-c", code])
+    with pytest.raises(RunFailed, match=r"its process ended unasked \(exit code -9\)"):
+        runs.run(notebook, progress=False)
+
+
 def test_the_kernel_gets_absolute_paths_all_parameters_and_no_thread_setting(notebook, monkeypatch):
     monkeypatch.setenv("ALKIT_DATA", "somewhere")
     monkeypatch.setenv("MPLBACKEND", "Agg")  # in which a notebook shows no figure
@@ -251,3 +258,28 @@ def test_a_sweep_interrupted_resumed_and_run_twice_at_once_is_one_table(checkout
     known = runs.sweep(file, record=True, progress=False)
     assert set(known["state"]) == {"before"}
     assert list(known["run"]) == [run["run"] for run in tables.runs()]
+
+
+def test_the_point_of_a_killed_sweep_runs_again_in_the_other(checkout, mark):
+    """As on two machines of which one is lost: nothing else runs twice."""
+    notebook = write_notebook(checkout / "notebooks", PARAMETERS, COUNTS)
+    file = write_preset(notebook, "notebook: 10_x\ngrid: {seed: [2, 3, 4, 5]}", "sweep")
+    words = ["sweep", str(file), "--record", "--jobs", "1"]
+
+    def begun():
+        found = {path.name: path.read_text().split() for path in notebook.parent.glob("begun-*")}
+        return {name: len(kernels) for name, kernels in found.items() if kernels}
+
+    lost = command(checkout, *words)
+    wait_until(lambda: lost.poll() is not None or begun(), "the first point has not begun")
+    other = command(checkout, *words)
+    wait_until(lambda: other.poll() is not None or len(begun()) == 2, "the other takes no point")
+    assert set(begun()) == {"begun-2", "begun-3"}
+    lost.send_signal(signal.SIGKILL)
+    lost.communicate(timeout=LIVENESS_S)
+    (notebook.parent / "go").touch()
+    said = other.communicate(timeout=LIVENESS_S)[1]
+    assert other.returncode == 0, said
+    assert begun() == {"begun-2": 2, "begun-3": 1, "begun-4": 1, "begun-5": 1}
+    assert [run["parameters"]["seed"] for run in tables.runs()] == [2, 3, 4, 5]
+    wait_until(lambda: not survivors(mark), "processes have survived")
