@@ -13,7 +13,7 @@ export PATH := $(abspath $(VENV))/bin:$(PATH)
 export JUPYTER_PLATFORM_DIRS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak flower browser gpu install lab run sweep results site strip lint clean unit notebooks
+.PHONY: help demo test soak flower browser gpu install lock lab run sweep results site strip lint clean unit notebooks
 
 help:  ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,8 +45,11 @@ browser: install  ## the dashboards in a real browser; skips where there is no C
 gpu: install  ## what only an accelerator can show; skips where there is none
 	@$(PYTHON_IN_VENV) -m pytest tests/gpu -m gpu -rs || test $$? -eq 5
 
-install:  ## make the environment in VENV from environment.yml, if it is not there
+install:  ## make the environment in VENV from the lock of environment.yml, if it is not there
 	@sh .ci/install "$(VENV)"
+
+lock:  ## write .ci/requirements.lock anew, after a change in environment.yml: needs Python 3.11
+	@$(or $(PYTHON),python3.11) .ci/lock.py
 
 lab: install  ## open JupyterLab on the notebooks
 	@$(PYTHON_IN_VENV) -m jupyterlab notebooks

@@ -1,10 +1,12 @@
-"""Build the virtual environment from the pins in environment.yml. Standard library only.
+"""Build the virtual environment from the lock of environment.yml. Standard library only.
 
 Usage: install.py PATH. A complete environment at PATH is left as it is; an environment that was not
-made here is checked against the pins and never changed. Every failure is one sentence.
+made here is checked against the pins and never changed. Where the lock is for another platform, the
+pins alone are installed, and a sentence says so. Every failure is one sentence.
 """
 
 import hashlib
+import platform
 import re
 import shutil
 import subprocess
@@ -13,6 +15,7 @@ from importlib.metadata import distributions
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+LOCK = ROOT / ".ci" / "requirements.lock"
 ROOM_GIB = 9  # torch with its CUDA libraries takes 6 GiB, pip's downloads up to 3 more
 STAMP = "alkit-installed"  # written last: an interrupted install has none and is taken up again
 
@@ -30,7 +33,7 @@ def main() -> None:
     make_venv(venv)
     pip_install(venv, wanted)
     stamp.write_text(mark)
-    print(f"Installed the pins of environment.yml in {venv}.")
+    print(f"Installed the packages of environment.yml in {venv}.")
 
 
 def pins(text: str) -> list[str]:
@@ -39,10 +42,19 @@ def pins(text: str) -> list[str]:
     return re.findall(r"^ {6}- (.+?)\s*$", pip_list, flags=re.MULTILINE)
 
 
+def platform_name() -> str:
+    """Name what a lock is for: files for another Python or processor have other hashes."""
+    version = (
+        f"{platform.python_implementation()} {sys.version_info.major}.{sys.version_info.minor}"
+    )
+    return f"{version} on {sys.platform} {platform.machine()}"
+
+
 def fingerprint() -> str:
     """Identify what an environment must hold and which checkout it serves."""
-    files = (ROOT / "environment.yml").read_bytes() + (ROOT / "pyproject.toml").read_bytes()
-    return hashlib.sha256(files + str(ROOT).encode()).hexdigest()
+    files = (ROOT / "environment.yml", ROOT / "pyproject.toml", LOCK)
+    content = b"".join(file.read_bytes() for file in files)
+    return hashlib.sha256(content + str(ROOT).encode()).hexdigest()
 
 
 def is_foreign(venv: Path) -> bool:
@@ -107,21 +119,45 @@ def may_clear(venv: Path) -> bool:
 
 
 def pip_install(venv: Path, wanted: list[str]) -> None:
-    """Install the pins; pip's progress is shown, its errors are turned into one sentence."""
-    print(f"Installing {len(wanted)} packages in {venv}: some minutes, once.", flush=True)
-    words = [w for entry in wanted for w in entry.split()]
-    command = [venv / "bin" / "python", "-m", "pip", "install", "--retries", "2", *words]
+    """Install the lock, or on another platform the pins, and alkit itself; then check the whole."""
+    print(f"Installing some 200 packages in {venv}: some minutes, once.", flush=True)
+    locked = LOCK.read_text().partition("\n")[0].removeprefix("# ")
+    if locked == platform_name():
+        pip(
+            venv,
+            "install",
+            "--require-hashes",
+            "--only-binary",
+            ":all:",
+            "--requirement",
+            str(LOCK),
+        )
+        # what builds alkit is of the lock, too
+        pip(venv, "install", "--no-deps", "--no-build-isolation", "--editable", ".")
+    else:
+        print(f"The lock is for {locked} and this is {platform_name()}, which nobody has tried: the"
+              " pins of environment.yml are installed, without hashes.", flush=True)  # fmt: skip
+        pip(venv, "install", *(word for entry in wanted for word in entry.split()))
+    pip(venv, "check")
+    unfinished(venv).unlink(missing_ok=True)
+
+
+def pip(venv: Path, *words: str) -> None:
+    """Run pip; its progress is shown, its errors are turned into one sentence."""
+    command = [venv / "bin" / "python", "-m", "pip", words[0], "--retries", "2", *words[1:]]
     done = subprocess.run(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
     if done.returncode == 0:
-        unfinished(venv).unlink(missing_ok=True)
         return
     errors = done.stderr
     if re.search(r"No space left|Errno 28", errors):
         stop(f"The disk ran full: free about {ROOM_GIB} GiB for {venv} and call again.")
+    if "DO NOT MATCH THE HASHES" in errors:
+        stop("A package is another file than the one that the lock names, and was not installed:"
+             " ask who runs your package index, or write the lock anew: make lock.")  # fmt: skip
     if re.search(r"NewConnection|ConnectionError|Max retries|resolution|Timeout|timed out", errors):
         stop("The package index could not be reached: check the network (or pip's proxy settings)"
              " and call again; what was installed is kept.")  # fmt: skip
-    stop(f"pip could not install the pins of environment.yml: {last_line(errors)}")
+    stop(f"pip could not install the packages of environment.yml: {last_line(errors)}")
 
 
 def run(command: list) -> subprocess.CompletedProcess:

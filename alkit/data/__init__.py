@@ -1,9 +1,9 @@
 """Where samples come from, and what else all rooms stand on.
 
-catalog, download, archives     official files: which there are, how they come, safely unpacked
+catalog, download, archives     official files: which there are, how they come, what is in them
 datasets                        `load(name)`: a data set by its name
-images, digit_images, imagenet32, text, corpora, prose, pydocs, tables    readers, one a form
-parts, given                    `Part` and `DataSet`: samples, labels, batches; what users give
-augment, wordpiece, labels          what is done to samples and labels
+images, tiny_imagenet, decode, corpora, pydocs, text, prose, wordpiece    readers, one a form
+parts, given, pairs, own, labels    `Part` and `DataSet`; what users give; labels of classes
+augment                         what is done to samples
 arguments, extras, files, paths, seeds, tree    calls, extras, files, folders, keys, trees
 """

@@ -6,7 +6,7 @@ text of the test part is one unknown word. The vocabulary is that of the trainin
 
 import csv
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
@@ -138,15 +138,12 @@ def sst2_sentences() -> tuple[Rows, Rows]:
 
     Raises: what `load_ag_news` raises.
     """
-    parts: list[Rows] = []
-    for source, content in archives.contents(catalog.find("sst2"), "train.tsv", "dev.tsv"):
-        rows: Rows = ([], [])
-        table = _rows(source, content, "sentence label", "\t", csv.QUOTE_NONE)
-        for where, (text, label) in table:
-            rows[0].append(text)
-            rows[1].append(_number(where, "label", label, 0, 1))
-        parts.append(rows)
-    return parts[0], parts[1]
+    files = archives.contents(catalog.find("sst2"), "train.tsv", "dev.tsv")
+    train, dev = (
+        _labelled(_rows(source, content, "sentence label", "\t", csv.QUOTE_NONE), ("0", "1"))
+        for source, content in files
+    )
+    return train, dev
 
 
 def _load_zhang(
@@ -170,9 +167,12 @@ def _load_zhang(
         for at, (where, row) in enumerate(_rows(source, content)):
             if len(row) != 3:
                 raise ValueError(f"{where}: {len(row)} columns, expected class, title and text")
-            if at or row[0].strip().lstrip("-").isdigit():
-                rows[0].append(row[2] if fields == "text" else f"{row[1]} {row[2]}")
-                rows[1].append(_number(where, "class", row[0], 1, len(class_names)) - 1)
+            if at == 0 and not row[0].strip().lstrip("-").isdigit():
+                continue
+            if not row[0].isdecimal() or not 1 <= int(row[0]) <= len(class_names):
+                raise ValueError(f"{where}: class {row[0]!r}, expected 1 to {len(class_names)}")
+            rows[0].append(row[2] if fields == "text" else f"{row[1]} {row[2]}")
+            rows[1].append(int(row[0]) - 1)
         parts.append(rows)
     train, test = parts
     note = _found(train, test, official)
@@ -180,14 +180,20 @@ def _load_zhang(
 
 
 def _imdb_table(source: str, content: bytes) -> tuple[Rows, Rows]:
-    reviews, labels = [], []
-    for where, (review, sentiment) in _rows(source, content, "review sentiment"):
-        if sentiment not in _POLARITY:
-            raise ValueError(f"{where}: sentiment {sentiment!r}, expected negative or positive")
-        reviews.append(review)
-        labels.append(_POLARITY.index(sentiment))
+    reviews, labels = _labelled(_rows(source, content, "review sentiment"), _POLARITY)
     half = len(reviews) // 2
     return (reviews[:half], labels[:half]), (reviews[half:], labels[half:])
+
+
+def _labelled(rows: Iterable[tuple[str, list[str]]], names: Sequence[str]) -> Rows:
+    """Return the texts of rows (text, label), and the numbers of the labels among `names`."""
+    texts, labels = [], []
+    for where, (text, label) in rows:
+        if label not in names:
+            raise ValueError(f"{where}: label {label!r}, expected {' or '.join(names)}")
+        texts.append(text)
+        labels.append(names.index(label))
+    return texts, labels
 
 
 def _imdb_folders(path: Path) -> tuple[Rows, Rows]:
@@ -258,13 +264,6 @@ def _rows(
         raise ValueError(f"{source}, line {reader.line_num}: {error}") from error
     if not number:
         raise ValueError(f"{source}: there is no row in it; fetch it again")
-
-
-def _number(where: str, what: str, written: str, low: int, high: int) -> int:
-    number = int(written) if written.isdecimal() else None
-    if number is None or not low <= number <= high:
-        raise ValueError(f"{where}: {what} {written!r}, expected {low} to {high}")
-    return number
 
 
 def _found(train: Rows, test: Rows, official: tuple[int, int]) -> str:

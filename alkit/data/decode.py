@@ -19,7 +19,7 @@ def decode(name: str, content: bytes, path: Path, size: int) -> np.ndarray:
         with Image.open(io.BytesIO(content)) as image:
             # Pillow widens the filter when it shrinks, as torchvision's Resize of the publication
             small = _bytes(image).convert("RGB").resize((size, size), Image.Resampling.BILINEAR)
-    except (OSError, ValueError, SyntaxError) as error:
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise ValueError(
             f"{path}: {name} is no readable image ({error}); fetch it again or remove it"
         ) from error

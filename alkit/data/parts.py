@@ -276,13 +276,9 @@ def _balanced(part: Part, size: int, name: str, seed: int) -> Part:
         raise ValueError(f"{name}: {error}") from None
 
 
-def _scale(part: Part) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    return part.mean or (), part.std or ()
-
-
 def _scaled(x: Tensor, part: Part) -> Tensor:
     """Subtract means and divide by deviations, in place; x: (..., C, H, W), 0 to 1."""
-    mean, std = (torch.tensor(scale)[:, None, None] for scale in _scale(part))
+    mean, std = (torch.tensor(scale)[:, None, None] for scale in (part.mean, part.std))
     return x.sub_(mean).div_(std)
 
 
@@ -294,8 +290,8 @@ def _check_scale(part: Part) -> None:
                 "mean and std are for uint8 images; other samples are used as they are"
             )
         return
-    channels = part.x.shape[1]
-    if any(len(scale) != channels for scale in _scale(part)) or min(part.std or (0,)) <= 0:
+    channels, std = part.x.shape[1], part.std or (0.0,)
+    if len(part.mean or ()) != channels or len(std) != channels or min(std) <= 0:
         raise ValueError(
             f"uint8 images of {channels} channels need as many numbers in mean and in std"
             f" (above 0), got {part.mean} and {part.std}"
@@ -306,9 +302,7 @@ def _checked_labels(labels: Tensor | Sequence[int], num_classes: int) -> Tensor:
     y_N = torch.as_tensor(labels)
     if y_N.dim() != 1 or not len(y_N):
         raise ValueError(f"a part needs labels (N,) with N >= 1, got {_kind(y_N)}")
-    whole = (
-        y_N == y_N.round() if y_N.is_floating_point() else torch.ones_like(y_N, dtype=torch.bool)
-    )
+    whole = y_N == y_N.round() if y_N.is_floating_point() else torch.full_like(y_N, 1).bool()
     bad = ~whole | (y_N < 0) | (y_N >= num_classes)
     if bad.any():
         first = int(bad.nonzero()[0])

@@ -2,6 +2,7 @@
 
 import errno
 import importlib.util
+import json
 import os
 import re
 import runpy
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -21,7 +23,8 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[2]
 TARGETS = set(
-    "help demo test soak browser gpu install lab run sweep results site strip lint clean".split()
+    "help demo test soak browser gpu install lock lab run sweep results site strip lint"
+    " clean".split()
 )
 
 
@@ -41,7 +44,7 @@ def _pins() -> dict[str, str]:
 def _declared() -> dict[str, Requirement]:
     project = _pyproject()["project"]
     optional = project["optional-dependencies"]
-    # TensorBoard is not part of the environment, and "all" repeats what stands in others
+    # TensorBoard is not part of the environment, so no bound is known; "all" repeats the others
     extras = [line for name in set(optional) - {"tensorboard", "all"} for line in optional[name]]
     requirements = [Requirement(line) for line in [*project["dependencies"], *extras]]
     declared = {canonicalize_name(one.name): one for one in requirements}
@@ -75,8 +78,94 @@ def test_pins_and_ranges_name_the_same_packages():
 
 
 @pytest.mark.parametrize("name", sorted(_declared()))
-def test_pin_is_within_its_range(name):
-    assert _pins()[name] in _declared()[name].specifier
+def test_a_lower_bound_is_the_version_that_is_run(name):
+    (bound,) = _declared()[name].specifier
+    assert bound.operator in (">=", "==")
+    assert bound.version == _pins()[name]
+
+
+def _lock() -> dict[str, str]:
+    lines = (ROOT / ".ci" / "requirements.lock").read_text(encoding="utf-8").splitlines()
+    rows = [line for line in lines if not line.startswith("#")]
+    assert all(re.fullmatch(r"[\w.-]+==[\w.+]+ --hash=sha256:[0-9a-f]{64}", row) for row in rows)
+    pairs = (row.partition(" ")[0].split("==") for row in rows)
+    return {canonicalize_name(name): version for name, version in pairs}
+
+
+def test_the_lock_holds_every_pin_what_builds_alkit_and_all_that_these_need():
+    """A pin that was changed without `make lock` is seen here; no line names an address."""
+    lock = _lock()
+    assert _pins().items() <= lock.items()
+    assert "setuptools" in lock
+    assert all(version == installed(name) for name, version in lock.items())
+    lacking = {
+        canonicalize_name(need.name)
+        for name in lock
+        for need in map(Requirement, distribution(name).requires or ())
+        if (not need.marker or need.marker.evaluate({"extra": ""}))
+    } - set(lock)
+    assert not lacking
+
+
+def test_make_lock_keeps_names_versions_and_hashes_and_no_address(monkeypatch, tmp_path, capsys):
+    monkeypatch.syspath_prepend(str(ROOT / ".ci"))
+    names = [("Torch", "2.0", "a" * 64), ("numpy", "1.0", "b" * 64)]
+    report = [
+        {
+            "metadata": {"name": name, "version": version},
+            "download_info": {
+                "url": "https://user:secret@example.org/x.whl",
+                "archive_info": {"hashes": {"sha256": digest}},
+            },
+        }
+        for name, version, digest in names
+    ]
+
+    def fake(command: list, check: bool) -> None:
+        words = list(map(str, command))
+        if "--report" in words:
+            assert {f"{name}=={version}" for name, version in _pins().items()} <= set(words)
+            written = json.dumps({"install": report})
+            Path(words[words.index("--report") + 1]).write_text(written, encoding="utf-8")
+
+    script = runpy.run_path(str(ROOT / ".ci" / "lock.py"))
+    own = script["main"].__globals__
+    monkeypatch.setitem(own, "subprocess", SimpleNamespace(run=fake))
+    monkeypatch.setitem(own, "LOCK", tmp_path / "lock")
+    monkeypatch.setitem(own, "ROOT", tmp_path)
+    monkeypatch.setitem(own, "pins", lambda text: _pip_list())
+    (tmp_path / "environment.yml").touch()
+    script["main"]()
+    head, _, *rows = (tmp_path / "lock").read_text(encoding="utf-8").splitlines()
+    assert head == f"# {script['platform_name']()}"
+    wanted = [f"numpy==1.0 --hash=sha256:{'b' * 64}", f"torch==2.0 --hash=sha256:{'a' * 64}"]
+    assert rows == wanted
+    assert "has 2 distributions" in capsys.readouterr().out
+
+
+def installed(name: str) -> str:
+    """Return the version in this environment, which may be built for another device."""
+    try:
+        return distribution(name).version.partition("+")[0]
+    except PackageNotFoundError:
+        pytest.skip(f"{name} is not in this environment, which is not of the lock")
+
+
+def test_what_is_declared_has_been_run():
+    project = _pyproject()["project"]
+    named = [each for each in project["classifiers"] if re.search(r":: (3\.|POSIX|OS Ind)", each)]
+    assert named == ["Operating System :: POSIX :: Linux", "Programming Language :: Python :: 3.11"]
+    assert project["requires-python"] == ">=3.11"
+
+
+def test_the_five_systems_are_cited():
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))["references"]
+    titles = "Associated Learning,PiPar,model parallelism,PipeTransformer,Target Propagation by"
+    assert len(cited) == 5
+    for words, reference in zip(titles.split(","), cited, strict=True):
+        assert words in reference["title"]
+        assert reference["authors"][0]["family-names"]
+        assert reference["year"]
 
 
 def test_python_pin_is_within_requires_python():
@@ -183,6 +272,10 @@ def test_no_room(install, call, monkeypatch, tmp_path):
         ),
         ("ERROR: ReadTimeoutError: Read timed out.\n", "index could not be reached"),
         (
+            "ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE.\n",
+            "another file than the one that the lock names",
+        ),
+        (
             "ERROR: Could not install packages due to an OSError: [Errno 28] No space left on"
             " device\n",
             "disk ran full",
@@ -205,16 +298,36 @@ def test_pip_fails(install, call, monkeypatch, tmp_path, pip_says, sentence):
 def test_second_call_installs_nothing(install, call, monkeypatch, tmp_path, capsys):
     calls = _pip_that_says(install, monkeypatch, "")
     monkeypatch.setattr(install, "check_room", lambda venv: None)
+    monkeypatch.setattr(install, "platform_name", lambda: _platform_of_the_lock(install))
     venv = _our_venv(tmp_path / "venv")
     assert call(venv) == ""
-    assert len(calls) == 1
-    assert {"-e", "."} < set(calls[0])
-    assert {f"{name}=={version}" for name, version in _pins().items()} <= set(calls[0])
+    locked, own = calls
+    assert {"--require-hashes", str(install.LOCK)} < set(locked)
+    assert {"--no-deps", "--no-build-isolation", "--editable", "."} < set(own)
     assert not (venv / "alkit-unfinished").exists()
     capsys.readouterr()
     assert call(venv) == ""
-    assert len(calls) == 1
+    assert len(calls) == 2
     assert capsys.readouterr().out == ""
+
+
+def _platform_of_the_lock(install: ModuleType) -> str:
+    return install.LOCK.read_text().partition("\n")[0].removeprefix("# ")
+
+
+def test_a_platform_without_a_lock_is_told_and_has_the_pins(
+    install, call, monkeypatch, tmp_path, capsys
+):
+    calls = _pip_that_says(install, monkeypatch, "")
+    monkeypatch.setattr(install, "check_room", lambda venv: None)
+    monkeypatch.setattr(install, "platform_name", lambda: "CPython 3.13 on darwin arm64")
+    assert call(_our_venv(tmp_path / "venv")) == ""
+    (pinned,) = calls
+    assert {f"{name}=={version}" for name, version in _pins().items()} <= set(pinned)
+    assert {"-e", "."} < set(pinned)
+    said = capsys.readouterr().out
+    assert "this is CPython 3.13 on darwin arm64, which nobody has tried: the pins" in said
+    assert _platform_of_the_lock(install) in said
 
 
 def test_an_interrupted_install_is_taken_up_again(install, call, monkeypatch, tmp_path):

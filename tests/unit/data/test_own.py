@@ -155,6 +155,12 @@ def test_what_systems_leave_is_left_out_and_links_are_followed_once(tmp_path):
         assert sum(len(part) for part in (made.train, made.validation, made.test)) == 20
 
 
+def test_a_picture_that_would_fill_the_memory_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
+    with pytest.raises(ValueError, match=r"0.png is no readable image \(Image size \(240 pixels\)"):
+        from_folder(pictures(tmp_path))
+
+
 def test_sixteen_bits_are_scaled_to_eight(tmp_path):
     for name, value in (("dark", 5000), ("light", 50000)):
         (tmp_path / name).mkdir()
