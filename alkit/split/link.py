@@ -50,6 +50,7 @@ class Link:
     ) -> None:
         self.peer, self._read, self._write, self._end = peer, read, write, end
         self.ended, self.closed = asyncio.Event(), False
+        self._ending = asyncio.create_task(self.ended.wait())
         self.sent_bytes = self.received_bytes = 0
         self._outbox: asyncio.Queue[Message] = asyncio.Queue(ahead)
         self._writer = asyncio.create_task(self._write_all())
@@ -64,7 +65,10 @@ class Link:
         """
         if self.ended.is_set():
             raise Lost(f"{self.peer} has gone")
-        await self._or_end(self._outbox.put(message), None)
+        try:
+            self._outbox.put_nowait(message)
+        except asyncio.QueueFull:
+            await self._or_end(self._outbox.put(message), None)
 
     async def receive(self, *kinds: str, limit_s: float | None = None) -> Message:
         """Return the next message, which must be of one of these kinds.
@@ -148,9 +152,9 @@ class Link:
         return message
 
     async def _or_end(self, doing: Any, limit_s: float | None) -> Any:
-        own, end = asyncio.ensure_future(doing), asyncio.create_task(self.ended.wait())
+        own = asyncio.ensure_future(doing)
         try:
-            await asyncio.wait([own, end], timeout=limit_s, return_when="FIRST_COMPLETED")
+            await asyncio.wait([own, self._ending], timeout=limit_s, return_when="FIRST_COMPLETED")
             if own.done() and not own.cancelled():
                 return own.result()
             if self.ended.is_set():
@@ -158,7 +162,6 @@ class Link:
             raise Lost(f"nothing came from {self.peer} in {limit_s:g} s")
         finally:
             own.cancel()
-            end.cancel()
 
 
 class _Pipe:

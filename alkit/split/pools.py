@@ -5,8 +5,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import torch
+
 from alkit.engine.caller import CallerState
-from alkit.engine.local import operator_threads
 
 __all__ = ["Pool", "in_thread"]
 
@@ -33,14 +34,16 @@ class Pool:
     """
 
     def __init__(self, threads: int) -> None:
-        self.threads, self.caller = threads, CallerState.here()
-        self.executor = ThreadPoolExecutor(1, "alkit-split")
+        self.caller = CallerState.here()
+        self.executor = ThreadPoolExecutor(
+            1, "alkit-split", initializer=torch.set_num_threads, initargs=(threads,)
+        )
 
     async def run(self, function: Callable[..., Any], *given: Any, **named: Any) -> Any:
         """Return what a function gives; it ends even where nobody waits any more."""
 
         def call() -> Any:
-            with self.caller.training(), operator_threads(self.threads):
+            with self.caller.training():
                 return function(*given, **named)
 
         return await _to_end(asyncio.get_running_loop().run_in_executor(self.executor, call))

@@ -106,14 +106,14 @@ class Run:
         """Whether a device was in the last round that is done."""
         return device in self.checkpoint()["records"][-1]["weights"]
 
-    def after_rounds(self, count):
-        """Wait until so many rounds are in the checkpoint."""
-        end_s = time.monotonic() + LIMIT_S
+    def after_rounds(self, count, look_s=0.05, limit_s=LIMIT_S):
+        """Wait until so many rounds are in the checkpoint, which is read at every look."""
+        end_s = time.monotonic() + limit_s
         while time.monotonic() < end_s:
             if self.round() >= count:
                 return
-            time.sleep(0.05)
-        pytest.fail(f"no {count} rounds in {LIMIT_S} s")
+            time.sleep(look_s)
+        pytest.fail(f"no {count} rounds in {limit_s} s")
 
     def model(self):
         return safetensors.torch.load_file(self.folder / "out" / "model.safetensors")
