@@ -53,7 +53,8 @@ def _fit(pipeline: Pipeline, request: Request) -> Record:
             request.refuse(
                 "workers", why=f"cuts make {len(pipeline)} modules, a worker each at most"
             )
-        own |= {"workers": request.workers} if request.workers < len(pipeline) else {}
+        fewer = request.workers < len(pipeline)  # as many are a worker a module anyway
+        own |= {"workers": request.workers} if fewer or "schedule" in own else {}
     own |= {"micro": request.micro, "threads": request.threads, "seed": request.plan.seed}
     own |= {"clip": request.plan.clip}
     trainer = Trainer(spread(pipeline, request.own_device), request.method, executor, own)

@@ -75,7 +75,7 @@ def own_schedule(
 
     Args:
         micro: micro-batches of a batch; 1 takes those of a file, or of a schedule.
-        workers: of a schedule by name; default half as many as there are modules.
+        workers: default half as many as there are modules, or those of a file or schedule.
     Raises:
         ScheduleError: another method, or a schedule that is not of these modules and micro-batches;
             says what would do.
@@ -98,6 +98,8 @@ def own_schedule(
             f"{made.name} has {made.stages} stages and {micro_of(made)} micro-batches, and there"
             f" are {modules} modules and {micro} micro-batches: give cuts= and micro= that fit"
         )
+    if workers not in (None, made.workers):
+        raise ScheduleError(f"{made.name} has {made.workers} workers, and workers is {workers}")
     validate(made)
     return made
 

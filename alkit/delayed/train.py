@@ -18,6 +18,7 @@ from alkit.delayed.schedules import Own, micro_of, own_schedule, schedule_for
 from alkit.delayed.share import execute_on_ranks
 from alkit.delayed.stage import ModuleStage
 from alkit.engine.device import synchronize
+from alkit.engine.group import Group
 from alkit.engine.local import run_single, run_threads
 from alkit.engine.reduction import check_reduction
 from alkit.schedule.task import free_workers
@@ -120,16 +121,19 @@ def train_epoch(
     if executor not in EXECUTORS:
         raise ValueError(f"executor is {executor!r}: give {', '.join(EXECUTORS)}")
     chosen, options = method_named(method), changed(Options, settings)
-    asked = len(pipeline), micro, workers
-    made = None if schedule is None else own_schedule(schedule, chosen, *asked)
-    micro = micro if made is None else micro_of(made)
+    if schedule is not None:
+        if executor == "ranks" and workers is None:
+            workers = Group(executor).ranks // max(1, replicas)
+        ran = own_schedule(schedule, chosen, len(pipeline), micro, workers)
+        micro = micro_of(ran)
+    else:
+        ran = schedule_for(method, len(pipeline), micro, drain=drain)
+        if workers is not None:
+            if executor != "threads":
+                raise ValueError(f"workers beside executor {executor!r}: free workers are threads")
+            ran = free_workers(ran, workers)
     if micro > 1:
         check_reduction(pipeline.loss_fn)
-    ran = schedule_for(method, len(pipeline), micro, drain=drain) if made is None else made
-    if workers is not None and made is None:
-        if executor != "threads":
-            raise ValueError(f"workers beside executor {executor!r}: free workers are threads")
-        ran = free_workers(ran, workers)
     stages = _stages(pipeline, chosen, options, micro)
     if replicas < 1 or (replicas > 1 and executor != "ranks"):
         raise ValueError(f"{replicas} replicas on {executor}: replicas are for ranks, 1 or more")

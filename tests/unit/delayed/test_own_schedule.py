@@ -25,8 +25,14 @@ def run(executor, name, micro=4, **own):
     return trained(blocks(), 4, vectors(6), "1f1b", executor, **options)
 
 
+def two(executor, **own):
+    """Return a run of two modules on two workers."""
+    options = {"schedule": "looped_bfs", "micro": 4} | own
+    return outcome(trained(blocks(), 2, vectors(6), "1f1b", executor, **options))
+
+
 def on_ranks():
-    return [outcome(run("ranks", name)) for name in NAMES]
+    return [*(outcome(run("ranks", name)) for name in NAMES), two("ranks")]
 
 
 def test_bits_are_equal_on_all_executors_and_gradients_are_those_of_1f1b():
@@ -39,6 +45,7 @@ def test_bits_are_equal_on_all_executors_and_gradients_are_those_of_1f1b():
         assert all(equal(found[at], single) for found in ranks)
     assert equal(outcome(run("single", "interleaved_1f1b")), plain)  # gradients add up alike there
     assert len(run("threads", "looped_bfs", workers=4).timeline.resources) == 4
+    assert all(equal(found[-1], two("single", workers=2)) for found in ranks)  # a worker is a rank
 
 
 def test_a_file_and_a_schedule_are_run(tmp_path):
@@ -55,6 +62,8 @@ def test_fit_cuts_as_the_schedule_asks(tmp_path):
     record = alkit.fit(blocks(), data, workers=2, schedule="interleaved_1f1b", **options)
     assert len(record.model) == 4
     assert len(record.timeline.resources) == 2
+    own = {"cuts": [2], "workers": 2, "schedule": "looped_bfs"}
+    assert len(alkit.fit(blocks(), data, **own, **options).timeline.resources) == 2
     to_csv(one_f_one_b(3, 4), tmp_path / "three.csv")
     assert len(alkit.fit(blocks(), data, schedule=tmp_path / "three.csv", **options).model) == 3
 
@@ -73,6 +82,11 @@ def test_fit_cuts_as_the_schedule_asks(tmp_path):
 def test_what_does_not_fit_is_refused(method, given, micro, words):
     with pytest.raises(ValueError, match=words):
         trained(blocks(), 4, vectors(2), method, schedule=given, micro=micro)
+
+
+def test_workers_that_a_file_does_not_have_are_refused():
+    with pytest.raises(ValueError, match="has 4 workers, and workers is 2"):
+        run("threads", one_f_one_b(4, 4), workers=2)
 
 
 def test_an_order_that_would_wait_for_ever_is_refused_before_the_first_step():
