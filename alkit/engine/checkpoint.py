@@ -49,8 +49,11 @@ def load(path: str | Path) -> dict[str, Any]:
         ValueError: the file is damaged, no checkpoint, or one of another version of alkit.
     """
     try:
-        # torch leaves the checksums that it writes unread
+        # torch leaves the checksums that it writes unread, and packs nothing
         with zipfile.ZipFile(path) as archive:
+            size = sum(each.file_size for each in archive.infolist())
+            if size > Path(path).stat().st_size:
+                raise zipfile.BadZipFile(f"it would unpack to {size:,} bytes, more than it has")
             if (damaged := archive.testzip()) is not None:
                 raise zipfile.BadZipFile(f"wrong checksum of {damaged}")
         stored = torch.load(path, map_location="cpu", weights_only=True)

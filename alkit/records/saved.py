@@ -3,7 +3,6 @@
 A file holds tensors, numbers and names alone; the network's own code is the user's to bring.
 """
 
-import zipfile
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
@@ -74,7 +73,6 @@ def load(path: str | Path, model: Any) -> Any:
         ...     alkit.load(f"{folder}/net.pt", net).predict(data[0]).shape
         torch.Size([64, 3])
     """
-    _check_packed(path)
     saved = checkpoints.load(path)
     if not isinstance(saved, dict) or not isinstance(saved.get("made"), dict):
         raise ValueError(
@@ -105,18 +103,6 @@ def made_of(request: Request) -> dict[str, Any]:
     ):  # the targets themselves stay behind
         kept["recipe"] = recipe_for(request.sample[1], request.loss)
     return made | {"sample": sample, "changes": kept, "lost": lost}
-
-
-def _check_packed(path: str | Path) -> None:
-    """Refuse a file that would become more in memory; one that is no zip is named on reading."""
-    if not zipfile.is_zipfile(path):
-        return
-    with zipfile.ZipFile(path) as archive:
-        size = sum(each.file_size for each in archive.infolist())
-    if size > Path(path).stat().st_size:
-        raise ValueError(
-            f"{path} would unpack to {size:,} bytes, more than it has: alkit.save packs nothing"
-        )
 
 
 def _wrong(saved: Mapping[str, Any], size: int) -> Iterator[str]:
