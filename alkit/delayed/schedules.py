@@ -35,7 +35,6 @@ from alkit.schedule.flushed import gpipe, one_f_one_b
 from alkit.schedule.ordered import interleaved_1f1b, looped_bfs
 from alkit.schedule.task import Edge, Schedule, ScheduleError, Task
 from alkit.schedule.torch_csv import read_csv
-from alkit.schedule.validate import validate
 
 __all__ = ["ORDERED", "Own", "micro_of", "own_schedule", "schedule_for"]
 
@@ -100,7 +99,6 @@ def own_schedule(
         )
     if workers not in (None, made.workers):
         raise ScheduleError(f"{made.name} has {made.workers} workers, and workers is {workers}")
-    validate(made)
     return made
 
 
