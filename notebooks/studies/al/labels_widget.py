@@ -31,7 +31,7 @@ class LabelPlateau(Dashboard):
         classes, variant: slider and menu; `.value` may be set in code.
         constant: the loss of the best constant prediction.
         spreads: sd over the classes of the codes before training, of levels 1 to 4.
-        history: the epochs of level 1, as from `alkit.al.label_side.train_labels`.
+        history: the epochs of level 1, as from `studies.al.label_training.train_labels`.
         escape: the epoch from which on it is off the constant, or None.
     """
 
