@@ -49,6 +49,13 @@ __all__ = [
 ]
 
 PAPERMILL = [sys.executable, "-m", "papermill"]
+# A process's peak counts what it was before its exec, so something small starts the command.
+SMALL = """import os, subprocess, sys
+command = subprocess.Popen(sys.argv[1:], stdout=sys.stderr)
+_, status, usage = os.wait4(command.pid, 0)
+print(usage.ru_maxrss / 1024, flush=True)
+code = os.waitstatus_to_exitcode(status)
+sys.exit(code) if code >= 0 else os.kill(os.getpid(), -code)"""
 INJECTED = {"injected-parameters", "papermill-error-cell-tag"}
 NO_START = re.compile(r"Kernel didn't respond|Kernel died before replying to kernel_info")
 BAR = re.compile(r"[^\r\n]*\r")  # papermill's bars of progress
@@ -184,43 +191,40 @@ def _papermill(job: Job, stop: threading.Event | None) -> tuple[int, str, float]
     # a run started from inside a run belongs to both, hence the prefix
     run_id = f"{os.environ.get(MARK, '')}/{uuid.uuid4().hex}"
     env = os.environ | environment(job, run_id)
-    with tempfile.TemporaryFile() as said, _reaped(run_id):
+    with tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as peak, _reaped(run_id):
         process = subprocess.Popen(
-            command,
+            [sys.executable, "-c", SMALL, *command],
             stdin=subprocess.DEVNULL,
-            stdout=said,
+            stdout=peak,
             stderr=said,
             env=env,
             start_new_session=True,  # a Ctrl-C is for this process, which decides
         )
         try:
-            peak_mib = _wait(process, said, stop, job)
+            _wait(process, said, stop, job)
         finally:
             if process.returncode is None:
                 process.kill()
                 process.wait()
         text = os.pread(said.fileno(), 10**6, 0).decode(errors="replace")
+        peak_mib = float(os.pread(peak.fileno(), 100, 0) or "nan")
     return process.returncode, BAR.sub("", text), peak_mib
 
 
 def _wait(
     process: subprocess.Popen[bytes], said: IO[bytes], stop: threading.Event | None, job: Job
-) -> float:
-    """Wait for the command and show its progress; return the peak memory of its kernel, in MiB.
-
-    More precisely of the largest of its processes that it has waited for.
-    """
+) -> None:
+    """Wait for the command and show its progress."""
     with tqdm(desc=job.notebook.stem, unit="cell", disable=not job.progress) as bar:
         while True:
-            pid, status, usage = os.wait4(process.pid, os.WNOHANG)
+            ended = process.poll() is not None
             size = os.fstat(said.fileno()).st_size
             shown = os.pread(said.fileno(), 300, max(0, size - 300))
             for done, total in re.findall(rb"(\d+)/(\d+) \[", shown)[-1:]:
                 bar.total = int(total)
                 bar.update(int(done) - bar.n)
-            if pid:
-                process.returncode = os.waitstatus_to_exitcode(status)
-                return usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024) / 2**20
+            if ended:
+                return
             if stop is not None and stop.is_set():
                 raise CancelledError
             time.sleep(POLL_S)

@@ -23,8 +23,8 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[2]
 TARGETS = set(
-    "help demo test soak browser gpu install lock lab run sweep results site strip lint"
-    " clean".split()
+    "help demo test soak flower browser gpu install lock lab run sweep results site strip"
+    " lint clean".split()
 )
 
 

@@ -48,6 +48,15 @@ def test_a_command_that_ends_without_a_word_says_how(notebook, monkeypatch):
         runs.run(notebook, progress=False)
 
 
+def test_a_peak_is_that_of_the_run_whatever_starts_it(notebook, monkeypatch):
+    monkeypatch.setattr(execution, "PAPERMILL", [sys.executable, "-c", ""])
+    ballast = bytearray(b"x") * 2**29  # 512 MiB of this process's own
+    job = runs.plan(notebook)
+    job.folder.mkdir(parents=True)
+    peak_mib = execution._papermill(job, None)[2]
+    assert 1 < peak_mib < 256 < len(ballast) / 2**20
+
+
 def test_the_kernel_gets_absolute_paths_all_parameters_and_no_thread_setting(notebook, monkeypatch):
     monkeypatch.setenv("ALKIT_DATA", "somewhere")
     monkeypatch.setenv("MPLBACKEND", "Agg")  # in which a notebook shows no figure
