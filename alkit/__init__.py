@@ -26,6 +26,7 @@ _HOME = {
     "set_device": "engine.device",
     "to_al": "al.convert",
     "to_bp": "al.convert",
+    "to_local": "al.rules",
     "torchrun_group": "engine.launch",
     "train_epoch": "al.train",
     "tune": "records.tune",

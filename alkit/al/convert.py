@@ -20,7 +20,7 @@ from alkit.data.arguments import given
 from alkit.engine.optimizers import adam
 from alkit.models.blocks import dry_run, joined
 
-__all__ = ["Pooled", "are_scores", "label_side", "pool", "to_al", "to_bp"]
+__all__ = ["Pooled", "are_scores", "bridge", "label_side", "pool", "to_al", "to_bp"]
 
 LEAST = 64  # channels of a "conv" bridge: a narrower one holds back what its block learns
 Optimizer = Callable[..., torch.optim.Optimizer]
@@ -31,7 +31,7 @@ def to_al(
     num_classes: int,
     sample: Any,
     *,
-    recipe: str | Recipe = "fixed_codes",
+    recipe: str | Recipe = "detached",
     code_dim: int | None = None,
     lr: float | Mapping[str, float] | None = None,
     pool: Pool | Sequence[Pool] | None = None,
@@ -51,9 +51,7 @@ def to_al(
         num_classes: C, 2 or more; 1 only for numbers to predict, with a recipe of squared errors.
         sample: a batch that the first block takes; two samples are enough. It is run once, in
             evaluation mode, so buffers don't change.
-        recipe: bridges, codes and losses; of `alkit.al.recipes.RECIPES`, or a `Recipe`. The default
-            is local classifiers with frozen codes: learned ones gain on some texts (notebook 06)
-            and lose over many blocks (notebook 08).
+        recipe: bridges, codes and losses; of `alkit.al.recipes.RECIPES`, or a `Recipe`.
         code_dim: K, the width of the label code; the recipe's by default.
         lr: a number or {"enc": ..., "ae": ...}; the recipe's by default.
         pool: reduces a block's output to (B, D), one for all blocks or one a block; the recipe's
@@ -78,7 +76,7 @@ def to_al(
         if chosen.channels_last:
             _innermost(block)
         own = next((t.dtype for t in tree.tensors(s) if t.is_floating_point()), None)
-        enc = ENC(block, _bridge(chosen, s, own_pool).to(own), chosen.associated_loss())
+        enc = ENC(block, bridge(chosen, s, own_pool).to(own), chosen.associated_loss())
         ae = label_side(chosen, level, width).to(own)
         layers.append(AL(enc, ae, rate, made, coupled=chosen.coupled))
         width = chosen.code_dim
@@ -93,7 +91,9 @@ def to_al(
         head = BPModel([top], one, loss or FIRST_LOSSES[chosen.head], made, first=len(layers))
         read = read or chosen.read
     options: dict[str, Any] = {"head": head, "read": read, "num_classes": num_classes}
-    return _noted(ALModel(layers, label_shortcut=chosen.label_shortcut, **options))
+    model = ALModel(layers, label_shortcut=chosen.label_shortcut, **options)
+    model.rule = "fixed_codes" if chosen.codes == "fixed" else ""
+    return _noted(model)
 
 
 def to_bp(
@@ -174,7 +174,7 @@ def are_scores(output: Any, num_classes: int) -> bool:
     return isinstance(output, Tensor) and output.dim() == 2 and output.shape[1] == num_classes
 
 
-def _bridge(recipe: Recipe, s: Any, pool_of_caller: Pool | None) -> nn.Module:
+def bridge(recipe: Recipe, s: Any, pool_of_caller: Pool | None) -> nn.Module:
     """Return b for a block that gives s."""
     x = next(tree.tensors(s))
     if recipe.bridge == "conv" and x.dim() == 4 and pool_of_caller is None:

@@ -1,6 +1,6 @@
-"""Associated learning and backprop behind `alkit.fit`."""
+"""Associated learning, local rules and backprop behind `alkit.fit`."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from inspect import Parameter, signature
 from typing import Any
@@ -11,7 +11,9 @@ from torch import Tensor, nn
 from alkit.al.backprop import BPModel
 from alkit.al.convert import to_al, to_bp
 from alkit.al.model import ALModel
+from alkit.al.rules import to_local
 from alkit.al.stages import updating
+from alkit.al.train import check_method
 from alkit.al.trainer import Trainer
 from alkit.data.labels import are_shares
 from alkit.data.seeds import drawing_from, generator_for
@@ -27,18 +29,24 @@ __all__ = ["fit", "model_of", "recipe_for"]
 
 
 KEYWORD = Parameter.KEYWORD_ONLY
+# what makes a model of blocks; of others `to_al`
+MADE_BY: dict[str, Callable[..., Any]] = {
+    "bp": to_bp,
+    "local": to_local,
+    "local_pipeline": to_local,
+}
 
 
 def fit(request: Request) -> Record:
     """Run what was asked: a model as it is, or blocks, of which one is made.
 
-    Settings are those of `to_al`, or with "bp" of `to_bp`, beside lr and optimizer: recipe,
-    code_dim, pool, read, head; and num_classes, for a network without a head.
+    Settings are those of `to_al`, of `to_local`, or with "bp" of `to_bp`, beside lr and optimizer:
+    recipe, code_dim, rule, pool, read, head; and num_classes, for a network without a head.
     """
     request.refuse("micro", why="its batches stay whole")
-    request.refuse("settings", why="give recipe=, code_dim= or pool= by name")
-    if request.method != "al_pipeline":
-        request.refuse("ranks", why="of its family only al_pipeline runs on ranks")
+    request.refuse("settings", why="give recipe=, rule=, code_dim= or pool= by name")
+    if not request.method.endswith("pipeline"):
+        request.refuse("ranks", why="of its family only the pipeline runs on ranks")
     with drawing_from(generator_for("made", request.plan.seed).get_state()):
         model = model_of(request)  # what is added begins with weights of the seed
     if request.on_ranks and request.plan.precision == "float16":
@@ -90,8 +98,9 @@ def model_of(request: Request) -> ALModel | BPModel:
     if isinstance(request.model, ALModel | BPModel):
         request.refuse("loss", "optimizer", "lr", why="the model has its own")
         request.no_changes("they are for blocks, of which a model is made")
+        check_method(request.model, request.method)
         return request.model
-    made = to_bp if request.method == "bp" else to_al
+    made = MADE_BY.get(request.method, to_al)
     known = [name for name, each in signature(made).parameters.items() if each.kind == KEYWORD]
     if unknown := [name for name in request.changes if name not in (*known, "num_classes")]:
         raise TypeError(f"unknown settings {', '.join(unknown)}: there are {', '.join(known)}")
@@ -107,8 +116,14 @@ def model_of(request: Request) -> ALModel | BPModel:
                 " give num_classes= for a network without a head, numbers as rows (B, 1); labels of"
                 " pixels or tokens are for the other methods"
             )
-        options = {"recipe": recipe_for(y, request.loss)} | options
-        return to_al(request.model, classes, sample, loss=request.loss, **options)
+        if made is to_al:
+            options = {"recipe": recipe_for(y, request.loss)} | options
+        elif of_numbers(y, request.loss):
+            raise ValueError(
+                "targets are numbers, and local rules compare classes: give an al method, whose"
+                " recipes 'regression' and 'multi_label' predict numbers"
+            )
+        return made(request.model, classes, sample, loss=request.loss, **options)
     if classes is None:  # the loss compares what the blocks give
         options = {"head": nn.Identity()} | options
     model = to_bp(request.model, classes or 1, sample, **options)
@@ -118,8 +133,13 @@ def model_of(request: Request) -> ALModel | BPModel:
 
 def recipe_for(y: Any, loss: Any) -> str:
     """Return the recipe for targets: of classes, or where a loss compares numbers, of these."""
+    if not of_numbers(y, loss):
+        return "detached"
+    return "multi_label" if by_column(loss) else "regression"
+
+
+def of_numbers(y: Any, loss: Any) -> bool:
+    """Say whether a loss compares numbers, and not classes or shares of them."""
     if loss is None or not isinstance(y, Tensor) or not y.is_floating_point():
-        return "fixed_codes"
-    if by_column(loss):
-        return "multi_label"
-    return "fixed_codes" if y.dim() == 2 and y.shape[1] > 1 and are_shares(y) else "regression"
+        return False
+    return by_column(loss) or not (y.dim() == 2 and y.shape[1] > 1 and are_shares(y))

@@ -25,6 +25,7 @@ from alkit.schedule.timeline import Timeline
 __all__ = ["Trained", "full_state", "schedule_for", "train_epoch"]
 
 AL_MODES = ("al", "al_m", "al_fm", "al_pipeline")
+LOCAL_MODES = {"local": "al", "local_pipeline": "al_pipeline"}  # and whose order they run in
 PROBE_BATCHES = 2  # run in al's order to time the layers, before a pipeline of few workers is cut
 
 
@@ -67,22 +68,23 @@ def train_epoch(
 
     Args:
         batches: pairs (x, y), y class numbers (B,) or rows of shares (B, C).
-        mode: "al", "al_m", "al_fm" or "al_pipeline" for an ALModel, "bp" for a BPModel.
-        workers: the most workers to use. al and bp use one; al_m and al_fm at least two: one
-            for the forwards and by default one a layer; al_pipeline by default as many as there
+        mode: "al", "al_m", "al_fm" or "al_pipeline" for an ALModel, "local" or "local_pipeline"
+            for one that `to_local` made, "bp" for a BPModel.
+        workers: the most workers to use. al, local and bp use one; al_m and al_fm at least two:
+            one for the forwards and by default one a layer; a pipeline by default as many as there
             are cores, at most one a layer.
         threads: operator threads of each worker. Bits are equal at equal numbers.
-        cuts: al_pipeline: the first layer of every worker but the first. By default none: workers
+        cuts: of a pipeline: the first layer of every worker but the first. By default none: workers
             are free to take any task that may start. Ranks hold layers, so they need cuts; theirs
             are by default balanced by measured time, for which the first call runs two batches in
             al's order.
-        capacity: al_pipeline: batches that may wait between two workers, or with free workers
+        capacity: of a pipeline: batches that may wait between two workers, or with free workers
             between two layers.
         seed: dropout and other noise are a function of it, the layer and the batch's number.
         check_finite: raise at a loss that is not finite.
         ledgers: count the bytes that the forwards keep for their backwards, one a layer (with bp
             one in all); layers may share one.
-        executor: "threads", or with al_pipeline "ranks": call it on every rank with the same model
+        executor: "threads", or of a pipeline "ranks": call it on every rank with the same model
             and batches (see `alkit.launch`); all ranks end with all that was trained.
     Raises:
         ValueError: unknown mode, no batches, or a batch that doesn't fit.
@@ -90,6 +92,7 @@ def train_epoch(
             then: go back to a checkpoint.
     """
     _check_mode(model, mode, workers, threads, cuts, executor)
+    mode = LOCAL_MODES.get(mode, mode)
     group = Group(executor)
     if executor == "ranks":
         group.check_size(workers=workers)
@@ -175,18 +178,28 @@ def _check_mode(
     cuts: Sequence[int] | None,
     executor: str,
 ) -> None:
-    allowed = ("bp",) if isinstance(model, BPModel) else AL_MODES
-    if mode not in allowed:
-        raise ValueError(
-            f"unknown mode {mode!r} for {type(model).__name__}: give {', '.join(allowed)}"
-        )
+    check_method(model, mode)
+    pipeline = LOCAL_MODES.get(mode, mode) == "al_pipeline"
     check_whole(workers=workers, threads=threads)
-    if cuts is not None and mode != "al_pipeline":
-        raise ValueError(f"cuts belong to mode al_pipeline, not to {mode}")
+    if cuts is not None and not pipeline:
+        raise ValueError(f"cuts belong to modes al_pipeline and local_pipeline, not to {mode}")
     if executor not in ("threads", "ranks"):
         raise ValueError(f"executor is {executor!r}: give threads or ranks")
-    if executor == "ranks" and mode != "al_pipeline":
-        raise ValueError(f"mode {mode} runs on threads; ranks run al_pipeline")
+    if executor == "ranks" and not pipeline:
+        raise ValueError(f"mode {mode} runs on threads; ranks run al_pipeline and local_pipeline")
+
+
+def check_method(model: ALModel | BPModel, method: str) -> None:
+    """Refuse a name that is not what a model does."""
+    allowed: Iterable[str] = AL_MODES
+    if isinstance(model, BPModel):
+        allowed = ("bp",)
+    elif model.rule:
+        allowed = LOCAL_MODES
+    if method not in allowed:
+        what = type(model).__name__
+        what += f" by rule {rule!r}" if (rule := getattr(model, "rule", "")) else ""
+        raise ValueError(f"unknown mode {method!r} for {what}: give {', '.join(allowed)}")
 
 
 def full_state(model: ALModel | BPModel) -> dict[str, Tensor]:

@@ -55,6 +55,7 @@ _METHODS = {
     "al_fm": ("#029e73", "v", "AL-FM"),
     "al_pipeline": ("#de8f05", "D", "AL pipeline"),
     "local": ("#56b4e9", "p", "local classifiers"),
+    "local_pipeline": ("#56b4e9", "d", "local classifiers, pipeline"),
     # AL's rivals that records name by a recipe of AL's blocks, see `who`
     "fixed_codes": ("#56b4e9", "p", "local classifiers, frozen codes"),
     "linear": ("#ca9161", "s", "linear heads"),

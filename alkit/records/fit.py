@@ -81,9 +81,9 @@ def fit(
             first block and the loss as they are.
         validation, test: likewise; without the first the last epoch is the best.
         method: of `alkit.METHODS`; by default "al_pipeline", or what the model is made for.
-        loss: of (output, y), of all but split learning; default cross-entropy. With AL it is the
-            head's, and the layers' are its recipe's. One that is not torch's says `reduction`
-            ("mean" over samples, or "sum") where batches are cut.
+        loss: of (output, y), of all but split learning; default cross-entropy. With AL and local
+            rules it is the head's, and the layers' are the recipe's or the rule's. One that is not
+            torch's says `reduction` ("mean" over samples, or "sum") where batches are cut.
         optimizer: called as `optimizer(parameters, lr=...)`; with a first argument called
             `named_parameters`, of pairs (name, parameter). What it returns holds all of them.
         scheduler: of the rates: "constant", or "cosine" by epochs from each optimiser's rate to
@@ -159,7 +159,7 @@ def fit(
     if name not in METHODS:
         raise ValueError(f"unknown method {name!r}: give {', '.join(METHODS)}")
     chosen = METHODS[name]
-    family = "dtp" if name == "bp" and _made_for(model) == "dtp" else chosen.family
+    room = "dtp" if name == "bp" and _made_for(model) == "dtp" else chosen.room
     if executor is not None and executor not in chosen.executors:
         allowed = ", ".join(chosen.executors) or "none: it brings its own processes or threads"
         raise ValueError(f"executor is {executor!r}: {name} takes {allowed}")
@@ -174,7 +174,7 @@ def fit(
         )
     if optimizer is not None:
         check_factory(optimizer)
-    if changes.get("schedule") in SHAPES and family != "dtp":
+    if changes.get("schedule") in SHAPES and room != "dtp":
         raise TypeError(f"schedule= is no rate's: give scheduler={changes['schedule']!r}")
     data = as_splits(train, validation, test)
     if isinstance(data.train, Loader):
@@ -227,15 +227,15 @@ def fit(
         loss,
         cast=precision != "float32",
         classes=changes.get("num_classes"),
-        classify=chosen.family != "al" or name == "bp",
-        parts=micro > 1 or ranks > 1 or family in ("elastic", "split"),  # these deal rows
+        classify=chosen.room != "al" or name == "bp",
+        parts=micro > 1 or ranks > 1 or room in ("elastic", "split"),  # these deal rows
     )
-    if found.x is not None and family != "split":
+    if found.x is not None and room != "split":
         check_norms(model, found.x, smallest_part(data, plan, micro))
     sample = found.x, found.y
     request = replace(request, sample=sample, width=found.width, classes=found.classes)
     with trained(whole):  # its parts' modes, however it is cut
-        record = import_module(f"alkit.{family}.fit").fit(request)
+        record = import_module(f"alkit.{room}.fit").fit(request)
     return replace(record, made=made_of(request), classes=request.data.classes)
 
 
@@ -264,5 +264,7 @@ def _check_loader(loader: Loader, augment: str, drop_last: bool) -> None:
 def _made_for(model: Any) -> str:
     """Return the method that a model is made for."""
     kinds = {"BPModel": "bp", "Pipeline": "pipedream", "Network": "elastic", "Net": "dtp"}
+    if getattr(model, "rule", ""):
+        return "local_pipeline"
     own = [each.__name__ for each in type(model).__mro__ if each.__module__.startswith("alkit.")]
     return next((kinds[name] for name in own if name in kinds), "al_pipeline")

@@ -30,7 +30,7 @@ class Method:
 
     Attributes:
         name: as in `method=`.
-        family: the room it lives in: "al", "delayed", "split", "elastic" or "dtp".
+        family: "al", "local" (which lives in the room al), "delayed", "split", "elastic" or "dtp".
         executors: that `executor=` may name; ranks are also started by `ranks=`.
         settings: where what else it takes is written down.
         schedule: of three stages, of split learning of its two, of target propagation of a worker a
@@ -42,6 +42,11 @@ class Method:
     executors: tuple[str, ...]
     settings: str
     schedule: Callable[[], Schedule] = field(repr=False)
+
+    @property
+    def room(self) -> str:
+        """The package's folder that holds it."""
+        return "al" if self.family == "local" else self.family
 
     @cached_property
     def removes(self) -> tuple[str, ...]:
@@ -57,6 +62,10 @@ def _all() -> list[Method]:
     ]
     pipeline = partial(al_pipeline, STAGES)
     own.append(Method("al_pipeline", "al", ("threads", "ranks"), "alkit.to_al", pipeline))
+    own += [
+        Method("local", "local", ("threads",), "alkit.to_local", partial(al, STAGES)),
+        Method("local_pipeline", "local", ("threads", "ranks"), "alkit.to_local", pipeline),
+    ]
     everywhere = ("single", "threads", "ranks")
     for name, each in DELAYED.items():
         made = partial(delayed.schedule_for, name, STAGES, STAGES if each.accumulates else 1)

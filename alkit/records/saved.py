@@ -92,7 +92,7 @@ def made_of(request: Request) -> dict[str, Any]:
     made = {"method": request.method, "seed": request.plan.seed, "num_classes": request.classes}
     made |= {"cuts": request.cuts, "workers": request.workers, "ranks": request.crew}
     made["own_loss"] = request.loss is not None
-    if METHODS[request.method].family != "al" or hasattr(request.model, "predict"):
+    if METHODS[request.method].room != "al" or hasattr(request.model, "predict"):
         return made
     assert request.sample is not None
     sample = tree.map_tensors(lambda each: torch.zeros_like(each, device="cpu"), [*request.sample])
@@ -156,7 +156,7 @@ def _made(path: str | Path, blocks: Any, made: Mapping[str, Any]) -> Any:
         width=width,
         classes=made["num_classes"] or width,
     )
-    return import_module(f"alkit.{method.family}.fit").model_of(request)
+    return import_module(f"alkit.{method.room}.fit").model_of(request)
 
 
 def _unknown(scores: Any, y: Any) -> torch.Tensor:

@@ -44,6 +44,7 @@ FAMILIES = [
     Family("al", **AL),
     Family("al_fm", **AL),
     Family("al_pipeline", **AL),
+    Family("local_pipeline", **AL),
     Family("seq", exact=True),
     Family("1f1b", exact=True, one={"micro": 2}),
     Family("ddg"),

@@ -107,7 +107,7 @@ TAKEN = {
     "other containers": (lambda: [Named(first=True), Named(first=False)], {}),
 }
 NOT = {"other containers": "pipelearn dtp"}
-WITHOUT_CUTS = ("bp", "al", "al_fm", "al_pipeline", "elastic", "dtp")
+WITHOUT_CUTS = ("bp", "al", "al_fm", "al_pipeline", "local_pipeline", "elastic", "dtp")
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=EVERY.split())

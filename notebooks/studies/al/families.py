@@ -16,7 +16,7 @@ from alkit.al.backprop import BPModel
 from alkit.al.bridges import Pool, Pooled, flat, pool
 from alkit.al.convert import to_al, to_bp
 from alkit.al.model import ALModel
-from alkit.al.recipes import Recipe, find_recipe
+from alkit.al.recipes import FIXED_CODES, Recipe, find_recipe
 from alkit.data.parts import DataSet
 from alkit.engine.optimizers import adam
 from alkit.models.lstm import final_states, last_step, lstm_al
@@ -24,7 +24,7 @@ from alkit.models.resnet import resnet18_al, resnet18_al_head
 from alkit.models.transformer import transformer
 from alkit.models.vgg import vgg_al, vgg_al_head
 
-__all__ = ["FAMILIES", "Family", "model"]
+__all__ = ["FAMILIES", "Family", "model", "scheme_for"]
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def model(
     chosen = _family(family, data, legacy)
     if method not in ("bp", "al"):
         raise ValueError(f"method is {method!r}: give bp or al")
-    scheme = find_recipe(recipe, chosen.kind)
+    scheme = scheme_for(recipe, chosen.kind)
     if chosen.kind == "texts":
         if vectors is not None:
             sizes |= {"vectors": vectors, "width": vectors.shape[1]}
@@ -95,6 +95,11 @@ def model(
         )
     pools = chosen.pools(len(blocks))
     return to_al(blocks, data.num_classes, sample, recipe=scheme, lr=rate, pool=pools)
+
+
+def scheme_for(name: str | Recipe, kind: str) -> Recipe:
+    """Return a recipe of AL, or that of frozen codes, which are a local rule."""
+    return FIXED_CODES[kind] if name == "fixed_codes" else find_recipe(name, kind)
 
 
 def _at_width(recipe: Recipe, width: float) -> Recipe:

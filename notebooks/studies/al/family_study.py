@@ -18,7 +18,6 @@ from torch import Tensor
 from alkit.al import exits
 from alkit.al.backprop import BPModel
 from alkit.al.model import ALModel
-from alkit.al.recipes import find_recipe
 from alkit.data import paths
 from alkit.data.parts import DataSet
 from alkit.data.text import find_vectors, load_vectors
@@ -108,7 +107,7 @@ def train_case(
         options: of `alkit.fit`.
     """
     kind = "texts" if data.train.is_text else "images"
-    recipe = find_recipe(case.recipe or "fixed_codes", kind)
+    recipe = families.scheme_for(case.recipe or "fixed_codes", kind)
     torch.manual_seed(case.seed)
     model = families.model(
         family,
@@ -122,7 +121,8 @@ def train_case(
     )
     options = {"scheduler": "cosine" if recipe.cosine else "constant"} | options
     settings: dict[str, Any] = {"epochs": epochs, "batch_size": batch_size, "seed": case.seed}
-    settings |= {"method": case.method, **options}
+    method = "local" if getattr(model, "rule", "") else case.method
+    settings |= {"method": method, **options}
     if resumable:
         described = [asdict(case), family, data.describe(), lr, dict(sizes or {}), legacy, settings]
         described += [asdict(recipe), None if vectors is None else _digest(vectors), VERSION]
@@ -148,7 +148,7 @@ def vectors_for(
 
 def recipe_table(recipes: Iterable[str], kind: str) -> pd.DataFrame:
     """Return the recipes side by side: a row a setting in which they differ, a column a recipe."""
-    table = pd.DataFrame({name: vars(find_recipe(name, kind)) for name in recipes})
+    table = pd.DataFrame({name: vars(families.scheme_for(name, kind)) for name in recipes})
     return table[table.astype(str).nunique(axis=1) > 1].drop(index="name", errors="ignore")
 
 

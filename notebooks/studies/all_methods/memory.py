@@ -34,8 +34,10 @@ def peak_bytes(name: str, data: DataSet, batch_size: int) -> int:
     family = alkit.METHODS[row.method].family
     if family == "dtp":
         return _of_targets(blocks, x, y)
-    if row.method == "al_pipeline":
-        model = alkit.to_al(blocks, data.num_classes, x[:2], recipe=row.options["recipe"])
+    if row.method in ("al_pipeline", "local_pipeline"):
+        made = alkit.to_al if family == "al" else alkit.to_local
+        own = {key: row.options[key] for key in ("recipe", "rule") if key in row.options}
+        model = made(blocks, data.num_classes, x[:2], **own)
         costs = profile(model, [(x, y)], warmup=0, progress=False)
         return max((2 + ADAM) * each.parameter_bytes + each.saved_bytes for each in costs)
     costs = profile(alkit.BPModel(blocks), [(x, y)], warmup=0, progress=False)

@@ -15,7 +15,7 @@ from torch import nn
 from tqdm.auto import tqdm
 
 import alkit
-from alkit.al.recipes import find_recipe
+from alkit.al.recipes import FIXED_CODES
 from alkit.data.parts import DataSet
 from alkit.delayed.schedules import schedule_for
 from alkit.dtp import Settings
@@ -54,7 +54,7 @@ __all__ = [
 
 BLOCKS, MICRO = 4, 4
 SHOWN = 8  # batches on the clock
-LEARNED = replace(find_recipe("fixed_codes", "images"), codes="learned", centred=True)
+LEARNED = replace(FIXED_CODES["images"], codes="learned", centred=True)
 
 
 @dataclass(frozen=True)
@@ -96,9 +96,9 @@ ROWS = {
         "a bridge and a learned label code per block, which it is read by",
     ),
     "local": Row(
-        "al_pipeline",
+        "local_pipeline",
         lambda: al_pipeline(BLOCKS),
-        ADAM | {"recipe": "fixed_codes", "read": "code"},
+        ADAM | {"rule": "fixed_codes", "read": "code"},
         TWO,
         "a bridge and a fixed code per class and block, which it is read by",
     ),
@@ -335,8 +335,8 @@ def costs(
     found = {}
     for name in names:
         family = alkit.METHODS[ROWS[name].method].family
-        own = alone if family == "delayed" else {"workers": 1} if family == "al" else {}
-        needs = family in ("al", "dtp") or name in ("ddg", "fr", "pipedream")
+        own = alone if family == "delayed" else {"workers": 1} if family in ("al", "local") else {}
+        needs = family in ("al", "local", "dtp") or name in ("ddg", "fr", "pipedream")
         record = fitted(name, data, 0, 1e-3, **own, **options) if needs else naive
         found[name] = task_s(name, record, naive.timeline)
     return found

@@ -12,7 +12,7 @@ from studies.delayed import characters_study
 from studies.dtp import tables as dtp_tables
 from studies.ladder import tables as ladder_tables
 
-__all__ = ["contrasts", "hypotheses", "spent"]
+__all__ = ["contrasts", "hypotheses", "reading", "spent"]
 
 STUDIES = {
     ("06_label_ladder", "cpu"): ladder_tables,
@@ -51,6 +51,21 @@ def hypotheses() -> pd.DataFrame:
         rates = {arm: ladder_tables.chosen_rate(recorded, *setting, arm) for arm in pair}
         rows.append({"hypothesis": row["hypothesis"]} | _row("06_label_ladder", row, rates))
     return pd.DataFrame(rows).drop(columns="notebook", errors="ignore")
+
+
+def reading() -> pd.DataFrame:
+    """Return the same of H9, of all settings of 06 and 08: codes against a head, each read apart.
+
+    p is by Holm's rule over the five contrasts of a setting.
+    """
+    rows = []
+    for notebook in ("06_label_ladder", "08_depth"):
+        recorded = results.load(notebook, "cpu")
+        rates = ladder_tables.chosen_rates(recorded)
+        for row in ladder_tables.reading(recorded).to_dict("records"):
+            own = {arm: rates[_key(rates, row, arm)] for arm in row["contrast"].split(" - ")}
+            rows.append(_row(notebook, row, own))
+    return pd.DataFrame(rows)
 
 
 def spent() -> pd.DataFrame:

@@ -61,6 +61,7 @@ class Setting:
         options = {"recipe": recipe, "legacy": self.legacy, **self.sizes}
         model = families.model(self.family, data, method, **options)
         batches = list(data.train.batches(self.batch_size)) * self.steps
+        method = "local" if getattr(model, "rule", "") else method
         return train_epoch(model, batches, method, threads=self.threads)
 
     def _data(self) -> DataSet:

@@ -8,7 +8,8 @@
     A5 detached           AL: learned codes, centred      A10 scpl         contrast within a batch
 
 The blocks are the same ones, and start alike; A0 to A6 pool alike. Arms H1 to H8 change one thing
-of A4, A5 or A6 each.
+of A4, A5 or A6 each; H9's have backprop's head beside the layers, on detached features, and are
+read by it.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -20,21 +21,19 @@ import torch
 from torch import nn
 
 from alkit.al.backprop import BPModel
-from alkit.al.bridges import Pooled
-from alkit.al.codes import FixedDecoder, FixedEncoder
-from alkit.al.convert import to_al
-from alkit.al.layers import AE, AL, ENC
-from alkit.al.losses import Contrast
+from alkit.al.convert import bridge, to_al
+from alkit.al.layers import AL, ENC
 from alkit.al.model import ALModel
-from alkit.al.recipes import Recipe, find_recipe
+from alkit.al.recipes import FIXED_CODES, Recipe, find_recipe
+from alkit.al.rules import RULES, SMOOTHING, give_heads, linear_head, smoothed
 from alkit.data import tree
 from alkit.models.modes import evaluating
-from studies.ladder import heads, labels
+from studies.ladder import labels
 from studies.ladder.models import DeepSupervision, NearestCode
 
 __all__ = ["ARMS", "Arm", "build", "head_parameters"]
 
-Head = Callable[[AL, Any, int, bool], tuple[nn.Module, Any]]  # (layer, s, classes, last) -> b, loss
+HEADS = dict.fromkeys(("bp", "deep_supervision"), "linear") | {rule: rule for rule in RULES}
 
 
 @dataclass(frozen=True)
@@ -45,11 +44,13 @@ class Arm:
         code: its place on the ladder.
         what: a line for tables.
         local: whether no gradient crosses a border between blocks.
-        base: the arm that this one changes, to see what it is that helps; it takes its rate.
+        base: the arm that this one changes, to see what it is that helps; it takes its rate, but
+            with a head, which has a best rate of its own.
         recipe: changes of that arm's recipe.
         change: of its label side, a function of (model, classes).
         replays: whether its labels follow the codes of a run of the base, each class another's;
             `studies.ladder.runs.trained` makes that run.
+        head: whether scores come from A0's head, trained on the last block's detached features.
     """
 
     code: str
@@ -59,6 +60,7 @@ class Arm:
     recipe: Mapping[str, Any] = field(default_factory=dict)
     change: Callable[[ALModel, int], None] | None = None
     replays: bool = False
+    head: bool = False
 
     @property
     def method(self) -> str:
@@ -119,6 +121,9 @@ ARMS = {
         base="detached",
         change=partial(labels.tell, dealt=True),
     ),
+    "fixed_codes_head": Arm("H9a", "A4, read by a head", base="fixed_codes", head=True),
+    "detached_head": Arm("H9b", "A5, read by a head", base="detached", head=True),
+    "coupled_head": Arm("H9c", "A6, read by a head", base="coupled", head=True),
 }
 
 
@@ -144,21 +149,24 @@ def build(
     kind = "images" if next(tree.tensors(sample)).dim() == 4 else "texts"
     arm = ARMS[name]
     base = arm.base or name
-    recipe = replace(_recipe(base, kind, width), **arm.recipe)
+    fixed = replace(FIXED_CODES[kind], smoothing=SMOOTHING)
+    recipe = replace(_recipe(base, fixed, kind, width), **arm.recipe)
     model = to_al(blocks, classes, sample, recipe=recipe, lr=lr)
     if base in HEADS:
-        _give_heads(model, HEADS[base], classes, sample)
+        give_heads(model, HEADS[base], classes, sample)
     if base in ("detached", "coupled", "published_ce"):
-        model[0].ae.loss_fn = heads.smoothed
+        model[0].ae.loss_fn = smoothed
     if base in ("detached", "coupled"):
         model = NearestCode(model, classes)
+    if arm.head:
+        _put_head(model, fixed, classes, sample, lr)
     if arm.change is not None:
         arm.change(model, classes)
     if name == "deep_supervision":
         return DeepSupervision(model, lr)
     if name == "bp":
         encs = [layer.enc for layer in model]
-        return BPModel([*(enc.f for enc in encs), encs[-1].b], lr, heads.smoothed)
+        return BPModel([*(enc.f for enc in encs), encs[-1].b], lr, smoothed)
     return model
 
 
@@ -170,18 +178,13 @@ def head_parameters(model: ALModel | BPModel) -> int:
     return sum(p.numel() for module in beside for p in module.parameters())
 
 
-def _recipe(name: str, kind: str, width: float) -> Recipe:
-    fixed = replace(find_recipe("fixed_codes", kind), smoothing=heads.SMOOTHING)
+def _recipe(name: str, fixed: Recipe, kind: str, width: float) -> Recipe:
     learned = replace(fixed, codes="learned", centred=True)
-    plain = replace(fixed, ending="none")
     published = find_recipe("original", kind)
     if published.hidden:
         sizes = {"hidden": round(width * published.hidden)}
         published = replace(published, code_dim=round(width * published.code_dim), **sizes)
     return {
-        "bp": plain,
-        "deep_supervision": plain,
-        "linear": plain,
         "detached": learned,
         "coupled": replace(learned, coupled=True),
         "published": published,
@@ -189,56 +192,13 @@ def _recipe(name: str, kind: str, width: float) -> Recipe:
     }.get(name, fixed)
 
 
-def _class_scores() -> Contrast:
-    """Return the cross-entropy of scores: their plain product with one-hot codes is themselves."""
-    return Contrast(1.0, cosine=False, smoothing=heads.SMOOTHING)
-
-
-def _linear(layer: AL, s: Any, classes: int, last: bool) -> tuple[nn.Module, Any]:
-    b = layer.enc.b
-    body = b.body if isinstance(b, Pooled) else b
-    body[-1] = nn.Linear(body[-1].in_features, classes)  # A4's pooling, whatever its code's width
-    return b, _class_scores()
-
-
-def _cosine(layer: AL, s: Any, classes: int, last: bool) -> tuple[nn.Module, Any]:
-    b = nn.Sequential(layer.enc.b, heads.CosineHead(classes, layer.enc.b(s).shape[1]))
-    return b, _class_scores()
-
-
-def _predsim(layer: AL, s: Any, classes: int, last: bool) -> tuple[nn.Module, Any]:
-    return heads.PredSimHead(s, classes), heads.PredSim(classes)
-
-
-def _dgl(layer: AL, s: Any, classes: int, last: bool) -> tuple[nn.Module, Any]:
-    return heads.dgl_head(s, classes, last=last), _class_scores()
-
-
-def _scpl(layer: AL, s: Any, classes: int, last: bool) -> tuple[nn.Module, Any]:
-    return heads.ScplHead(s, classes), heads.Scpl(classes)
-
-
-HEADS: dict[str, Head] = {
-    "bp": _linear,
-    "deep_supervision": _linear,
-    "linear": _linear,
-    "cosine": _cosine,
-    "predsim": _predsim,
-    "dgl": _dgl,
-    "scpl": _scpl,
-}
-
-
 @torch.no_grad()
-def _give_heads(model: ALModel, head: Head, classes: int, sample: Any) -> None:
-    """Give every layer its head, and one-hot labels, padded with zeros to the head's width."""
-    width, x = classes, sample
+def _put_head(model: ALModel, recipe: Recipe, classes: int, sample: Any, lr: float) -> None:
+    """Give a model backprop's head, drawn after the layers, which so begin as they do without."""
+    x = sample
     with evaluating(model):
-        for number, layer in enumerate(model, 1):
+        for layer in model:
             x = layer.enc.f(x)
-            b, layer.enc.loss_fn = head(layer, x, classes, number == len(model))
-            layer.enc.b = b
-            with evaluating(b):
-                wide = b(x).shape[1]
-            same = torch.eye(width, wide)
-            layer.ae, width = AE(FixedEncoder(same), FixedDecoder(same)), wide
+    head = linear_head(bridge(recipe, x, None), classes)
+    model.head = BPModel([head], lr, smoothed, recipe.optimizer, first=len(model))
+    model.read = "head"

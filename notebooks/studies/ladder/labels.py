@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from alkit.al.codes import FixedDecoder, FixedEncoder
 from alkit.al.layers import AE, Loss
 from alkit.al.model import ALModel
+from alkit.al.rules import smoothed
 from alkit.data.labels import one_hot
 from alkit.data.seeds import generator_for
 from studies.al.label_training import train_labels
-from studies.ladder import heads
 
 __all__ = [
     "Replayed",
@@ -52,7 +52,7 @@ def train_then_freeze(model: ALModel, classes: int) -> None:
 def random_directions(model: ALModel, classes: int) -> None:
     """Put frozen random directions in the place of orthonormal ones."""
     table = F.normalize(torch.randn(model[0].ae.g.table.shape), dim=1)
-    model[0].ae = AE(FixedEncoder(table), FixedDecoder(table), heads.smoothed)
+    model[0].ae = AE(FixedEncoder(table), FixedDecoder(table), smoothed)
 
 
 def one_code(model: ALModel, classes: int) -> None:

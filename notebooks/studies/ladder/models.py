@@ -13,9 +13,9 @@ from torch import Tensor
 from alkit.al.backprop import BPModel
 from alkit.al.layers import AL
 from alkit.al.model import ALModel
+from alkit.al.rules import smoothed
 from alkit.engine.random import random_from
 from alkit.models.modes import evaluating
-from studies.ladder.heads import smoothed
 
 __all__ = ["DeepSupervision", "NearestCode"]
 
@@ -75,8 +75,7 @@ class NearestCode(ALModel):
             found.append(layer.enc.loss_fn.scores(layer.enc.b(x), rows))
         return found
 
-    @torch.no_grad()
-    def predict(self, x: Any, depth: int | None = None) -> Tensor:
-        """Return those of one exit, from 1; by default of the last."""
-        with evaluating(self):
-            return self.exits(x)[(depth or len(self)) - 1]
+    def _scores(self, x: Any, depth: int | None, read: str) -> Tensor:
+        if depth is None and read == "head":
+            return super()._scores(x, depth, read)
+        return self.exits(x)[(depth or len(self)) - 1]

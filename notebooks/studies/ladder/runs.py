@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from alkit.al import exits
+from alkit.al.backprop import BPModel
 from alkit.al.model import ALModel
 from alkit.al.trainer import Trainer
 from alkit.data.given import Splits
@@ -116,7 +117,7 @@ def trained(
     model = build(arm, blocks, data.num_classes, sample, **options)
     if tables is not None:
         replay(model, tables, _permuted(data.num_classes, plan.seed))
-    fit = _fit(model, ARMS[arm].method, data, plan)
+    fit = _fit(model, data, plan)
     validation, _ = _exits(model, data.validation)
     opened = plan.seed != TUNING_SEED and not fit.diverged
     test, correct = _exits(model, data.test) if opened else (None, None)
@@ -125,7 +126,8 @@ def trained(
     return Outcome(arm, plan.seed, lr, fit, validation, test, correct, losses, beside)
 
 
-def _fit(model: Any, method: str, data: DataSet, plan: Plan) -> Record:
+def _fit(model: Any, data: DataSet, plan: Plan) -> Record:
+    method = "bp" if isinstance(model, BPModel) else "local" if model.rule else "al"
     trainer = Trainer(model, method, seed=plan.seed)
     closed = Splits(data.train, data.validation, None, data.name, data.num_classes)
     whole = replace(plan, scheduler="cosine", stop_at_divergence=True)
@@ -140,7 +142,7 @@ def _permuted(classes: int, seed: int) -> Tensor:
 def _codes_met(model: NearestCode, data: DataSet, plan: Plan) -> list[Tensor]:
     """Train a model and return, a level each, the codes that every batch met and the last ones."""
     met = watch(model)
-    if _fit(model, "al", data, plan).diverged:
+    if _fit(model, data, plan).diverged:
         raise RuntimeError("the run whose codes are to be replayed diverged: give a smaller rate")
     return [torch.stack([*own, last]) for own, last in zip(met, model.tables(), strict=True)]
 
@@ -148,8 +150,16 @@ def _codes_met(model: NearestCode, data: DataSet, plan: Plan) -> list[Tensor]:
 def exit_scores(model: Any, part: Part, batch_size: int = 512) -> Tensor:
     """Return the class scores of every exit, float (L, N, C), in the part's order; of BP one.
 
-    Every block runs once a batch.
+    A head is the last exit.
     """
+    found = _by_codes(model, part, batch_size)
+    if getattr(model, "head", None) is None:
+        return found
+    top = [model.predict(x).cpu() for x, _ in part.batches(batch_size, shuffle=False)]
+    return torch.cat([found, torch.cat(top)[None]])
+
+
+def _by_codes(model: Any, part: Part, batch_size: int) -> Tensor:
     if isinstance(model, ALModel) and not isinstance(model, NearestCode):
         return exits.scores(model, part, batch_size)
     read = getattr(model, "exits", lambda x: [model.predict(x)])

@@ -17,6 +17,7 @@ __all__ = [
     "CONTRASTS",
     "HYPOTHESES",
     "MARGIN",
+    "READING",
     "accuracies",
     "best_local",
     "by_arm",
@@ -27,6 +28,7 @@ __all__ = [
     "draw_contrasts",
     "edges",
     "explored",
+    "reading",
     "say",
 ]
 
@@ -70,6 +72,14 @@ HYPOTHESES = {
     ("told", "detached"): "H8 side information",
     ("told", "told_dealt"): "H8 side information",
 }
+# H9, in all settings: what the features hold, and what reading by the nearest code loses of it
+READING = (
+    ("fixed_codes_head", "fixed_codes"),
+    ("detached_head", "detached"),
+    ("coupled_head", "coupled"),
+    ("detached_head", "bp"),
+    ("coupled_head", "bp"),
+)
 SETTING = ["data", "model"]
 SHOWN = ("accuracy", "mean_of_exits", "diverged", "head_parameters", "train_s")
 
@@ -103,12 +113,13 @@ chosen_rates, edges, contrasts = STUDY.chosen_rates, STUDY.edges, STUDY.table
 
 
 def chosen_rate(recorded: pd.DataFrame, data: str, family: str, arm: str) -> float:
-    """Return that rate of one arm; one that changes another takes that one's.
+    """Return that rate of one arm; one that changes another takes that one's, but with a head.
 
     Raises:
         ValueError: none has been chosen yet; says what to run.
     """
-    return STUDY.chosen_rate(recorded, data, family, ARMS[arm].base or arm)
+    base = "" if ARMS[arm].head else ARMS[arm].base
+    return STUDY.chosen_rate(recorded, data, family, base or arm)
 
 
 def best_local(recorded: pd.DataFrame, data: str, family: str) -> str | None:
@@ -195,6 +206,15 @@ def explored(recorded: pd.DataFrame) -> pd.DataFrame:
         asked = [HYPOTHESES[tuple(each.split(" - "))] for each in found.contrast]
         found.insert(0, "hypothesis", asked)
     return found
+
+
+def reading(recorded: pd.DataFrame) -> pd.DataFrame:
+    """Return the contrasts of `READING` that have runs, as `contrasts` does.
+
+    Each variant at its own rate; Holm's rule is over the five of a setting.
+    """
+    gaps = contrast_gaps(recorded, READING)
+    return contrasts({key: pair for key, pair in gaps.items() if pair[0].seeds})
 
 
 def draw_contrasts(gaps: Named) -> Figure:

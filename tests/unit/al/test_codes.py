@@ -11,7 +11,8 @@ from torch import nn
 from alkit import AE, AL, ENC, ALModel, one_hot, to_al, train_epoch
 from alkit.al.codes import Codes, FixedDecoder, FixedEncoder, class_codes, code_table, shared
 from alkit.al.losses import Contrast, constant_prediction_loss
-from alkit.al.recipes import find_recipe
+from alkit.al.recipes import FIXED_CODES, find_recipe
+from alkit.al.rules import to_local
 from tests.helpers import CLASSES, WIDTH, dense_model, made_batches
 
 
@@ -106,11 +107,11 @@ def test_a_recipe_says_whether_codes_are_centred_and_coupled():
         assert layer.coupled == coupled
         assert layer.enc.loss_fn.centred
     with pytest.raises(ValueError, match="fixed codes learn nothing"):
-        replace(find_recipe("fixed_codes", "texts"), coupled=True)
+        replace(FIXED_CODES["texts"], coupled=True)
 
 
 def test_fixed_decoder_gives_the_logits_of_the_contrast():
-    recipe = find_recipe("fixed_codes", "images")  # that of texts smooths the labels
+    recipe = FIXED_CODES["images"]  # that of texts smooths the labels
     model = to_al([nn.Linear(WIDTH, WIDTH)], CLASSES, torch.zeros(2, WIDTH), recipe=recipe)
     x, labels = torch.randn(8, WIDTH), torch.arange(8) % CLASSES
     model[0](x, shared(one_hot(labels, CLASSES)))
@@ -142,12 +143,12 @@ def test_fixed_codes_are_local_classifiers():
     """Plain Adam on each block's own cosine cross-entropy ends in the same bits: no label side."""
     torch.manual_seed(0)
     blocks = [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()) for _ in range(3)]
-    model = to_al(blocks, CLASSES, torch.zeros(2, WIDTH))
+    model = to_local(blocks, CLASSES, torch.zeros(2, WIDTH), rule="fixed_codes")
     twins = [copy.deepcopy(layer.enc) for layer in model]
     table = model[0].ae.g.table.clone()
     optimizers = [torch.optim.Adam(t.parameters(), lr=3e-3, fused=True) for t in twins]
     batches = made_batches(15, size=8)
-    train_epoch(model, batches, "al")
+    train_epoch(model, batches, "local")
     for x, y in batches:
         for twin, optimizer in zip(twins, optimizers, strict=True):
             x, m = twin(x.detach())

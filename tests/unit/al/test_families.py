@@ -8,7 +8,7 @@ from torch import nn
 
 from alkit import set_device, to_al, train_epoch
 from alkit.al.bridges import flat, pool
-from alkit.al.recipes import RECIPES, Recipe, find_recipe
+from alkit.al.recipes import FIXED_CODES, RECIPES, Recipe, find_recipe
 from alkit.data.parts import DataSet, Part
 from alkit.engine.rates import rates
 from alkit.models.lstm import final_states, lstm_al
@@ -144,7 +144,7 @@ def test_embedding_starts_from_a_copy_of_the_vectors():
     model = families.model("lstm", data, "al", vectors=vectors, blocks=1, hidden=4)
     assert torch.equal(model[0].enc.f.table.weight, vectors)
     before = vectors.clone()
-    train_epoch(model, data.train.batches(12), "al")
+    train_epoch(model, data.train.batches(12), "local")
     assert torch.equal(vectors, before)
     assert not torch.equal(model[0].enc.f.table.weight, vectors)
 
@@ -167,7 +167,11 @@ REFUSED = [
     (lambda: families.model("cnn", _images(), "al"), "no family 'cnn'; there are vgg, resnet"),
     (lambda: families.model("lstm", _images(), "al"), "takes texts and made-up images holds image"),
     (lambda: families.model("vgg", _images(), "dtp", width=0.0625), "method is 'dtp'"),
-    (lambda: find_recipe("best", "images"), "recipe is 'best': give original, mse, regression"),
+    (
+        lambda: find_recipe("best", "images"),
+        "recipe is 'best': give detached, coupled, original, mse",
+    ),
+    (lambda: find_recipe("fixed_codes", "images"), "local_pipeline', rule='fixed_codes'"),
     (lambda: Recipe("mine", codes="some"), "codes is 'some'"),
     (lambda: lstm_al(30, width=6, vectors=torch.zeros(30, 8)), r"are \(30, 8\), .* is \(30, 6\)"),
     (lambda: transformer(30, positions="rotary"), "positions is 'rotary'"),
@@ -182,7 +186,7 @@ def test_errors_name_what_is_allowed(call, message):
 
 
 def test_recipes_pick_their_losses():
-    fixed = find_recipe("fixed_codes", "images")
+    fixed = FIXED_CODES["images"]
     assert fixed.associated_loss().scale == 10.0
     assert replace(fixed, associated="mse").associated_loss() is nn.functional.mse_loss
     original = find_recipe("original", "images")

@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from alkit import to_al
+from alkit import to_al, to_local
 from alkit.al.recipes import find_recipe
 from alkit.models.convnet import convnet
 from studies.al import label_training as labels
@@ -76,7 +76,8 @@ def test_the_detector_names_the_layers_and_changes_nothing():
     assert not differences(before, _states(model))
     assert torch.equal(torch.get_rng_state(), state)
     assert model[0].ae.g.training
-    assert labels.stalled(to_al(convnet(widths=(4, 4)), 10, sample), 10) == []
+    frozen = to_local(convnet(widths=(4, 4)), 10, sample, rule="fixed_codes")
+    assert labels.stalled(frozen, 10) == []
 
 
 def test_until_right_ends_when_all_classes_decode():

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import alkit
-from alkit import AE, AL, ENC, ALModel, one_hot, to_al, to_bp, train_epoch
+from alkit import AE, AL, ENC, ALModel, one_hot, to_al, to_bp, to_local, train_epoch
 from alkit.al.codes import Codes, shared
 from alkit.al.losses import Contrast
 from alkit.al.recipes import find_recipe
@@ -27,6 +27,10 @@ def _al(**options):
     return to_al(_blocks(), CLASSES, X, **options)
 
 
+def _fixed(**options):
+    return to_local(_blocks(), CLASSES, X, rule="fixed_codes", **options)
+
+
 def _soft(count=8):
     generator = torch.Generator().manual_seed(1)
     x = torch.randn(count, WIDTH, generator=generator)
@@ -36,9 +40,9 @@ def _soft(count=8):
     return x, y
 
 
-@pytest.mark.parametrize("mode", ["al", "al_pipeline"])
+@pytest.mark.parametrize("mode", ["local", "local_pipeline"])
 def test_soft_labels_under_fixed_codes_are_soft_cross_entropy(mode):
-    model = _al()
+    model = _fixed()
     x, y = _soft()
     expected, s = [], x
     for layer in copy.deepcopy(model):
@@ -68,7 +72,7 @@ def test_soft_labels_of_one_class_each_are_hard_ones():
 
 
 def test_soft_labels_by_hand_say_what_to_do():
-    model, (x, y) = _al(), _soft()
+    model, (x, y) = _fixed(), _soft()
     with pytest.raises(ValueError, match="shared.y, soft=True."):
         model[0](x, y)
     _, t = model[0](x, shared(y, soft=True))
@@ -107,7 +111,8 @@ def _bp():
 @pytest.mark.parametrize(
     ("make", "mode"),
     [
-        *((lambda r=r: _al(recipe=r), "al_pipeline") for r in ("fixed_codes", "mse", "original")),
+        *((lambda r=r: _al(recipe=r), "al_pipeline") for r in ("coupled", "mse", "original")),
+        (_fixed, "local_pipeline"),
         (_al, "al"),
         (lambda: dense_model(2), "al"),
         (_bp, "bp"),
@@ -141,7 +146,7 @@ REFUSED = [
     (_of_unknown_width, "does not show how many classes"),
     (lambda: train_epoch(_al(), [(X, torch.randn(2, CLASSES))], "al"),
      "numbers to predict need mean squared errors"),
-    (lambda: to_al(_blocks(), 1, X), "num_classes is 1, and recipe 'fixed_codes' compares classes"),
+    (lambda: to_al(_blocks(), 1, X), "num_classes is 1, and recipe 'detached' compares classes"),
     (lambda: to_al(_blocks(), 1, X, recipe="mse"), "recipe='regression'"),
 ]  # fmt: skip
 
@@ -152,7 +157,7 @@ def test_labels_that_do_not_fit_are_refused(call, message):
         call()
 
 
-@pytest.mark.parametrize("recipe", ["fixed_codes", "mse"])
+@pytest.mark.parametrize("recipe", ["detached", "mse"])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 def test_bridges_and_label_sides_have_the_blocks_dtype(recipe, dtype):
     model = to_al(_blocks(dtype), CLASSES, X.to(dtype), recipe=recipe)

@@ -122,7 +122,7 @@ REFUSED = [
     (lambda: epoch("al_pipeline", []), "the loader is empty"),
     (lambda: epoch("al", workers=0), "workers is 0"),
     (lambda: epoch("al", threads=0), "threads is 0"),
-    (lambda: epoch("al", cuts=[1]), "cuts belong to mode al_pipeline"),
+    (lambda: epoch("al", cuts=[1]), "cuts belong to modes al_pipeline and local_pipeline"),
     (lambda: to_al([], 2, X), "no blocks"),
     (lambda: to_al([torch.relu], 2, X), "block 0 must be a module"),
     (lambda: to_al([nn.Identity()], 2, X, pool=lambda s: s[None]), "wanted .B, D."),

@@ -10,11 +10,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from alkit import AE, AL, one_hot
+from alkit.al import rules as heads
 from alkit.al.backprop import BPModel
 from alkit.al.codes import FixedDecoder, FixedEncoder, code_table
 from alkit.al.label_side import levels_of
 from alkit.data import corpora
-from studies.ladder import arms, heads, labels
+from studies.ladder import arms, labels
 from studies.ladder.models import DeepSupervision
 
 CLASSES, WIDTH, BATCH, LR = 3, 6, 12, 1e-2
@@ -170,6 +171,7 @@ def by_scpl(layer, level, s, index, rows):
 SAME = {"trained_codes": "detached", "narrow_detached": "detached", "narrow_coupled": "coupled"}
 SAME |= {"coupled_0.1": "coupled_tenth"}
 SAME |= {"permuted_detached": "detached", "permuted_coupled": "coupled"}  # until codes are given
+SAME |= {name: name.removesuffix("_head") for name in LOCAL if name.endswith("_head")}
 ORACLES: dict[str, Callable] = {name: globals()[f"by_{SAME.get(name, name)}"] for name in LOCAL}
 
 

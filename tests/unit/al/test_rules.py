@@ -1,0 +1,165 @@
+"""Local rules: each against plain torch, block by block; isolation; what is refused."""
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import alkit
+from alkit import to_al, to_local, train_epoch
+from alkit.al import rules
+from alkit.al.train import full_state
+from tests.helpers import differences
+
+CLASSES, EVERY = 3, (*rules.RULES, "fixed_codes")
+PICTURES, ROWS = torch.randn(6, 2, 8, 8), torch.randn(6, 5)
+Y = torch.tensor([0, 1, 2, 2, 1, 0])
+
+
+def _pictures():
+    convs = [nn.Conv2d(2, 4, 3, padding=1), nn.Conv2d(4, 4, 3, padding=1)]
+    top = nn.Sequential(nn.Flatten(), nn.Linear(256, CLASSES))
+    return [*(nn.Sequential(conv, nn.Tanh()) for conv in convs), top]
+
+
+def _rows():
+    blocks = [nn.Sequential(nn.Linear(5, 5), nn.Tanh()) for _ in range(2)]
+    return [*blocks, nn.Linear(5, CLASSES)]
+
+
+def _made(rule, x=PICTURES, **options):
+    torch.manual_seed(0)
+    return to_local(_pictures() if x.dim() == 4 else _rows(), CLASSES, x[:2], rule=rule, **options)
+
+
+def _cosines(rows):
+    rows = rows - rows.mean(1, keepdim=True)
+    rows = rows / rows.norm(dim=1, keepdim=True)
+    return rows @ rows.T
+
+
+def _entropy(scores):
+    log_p = scores.log_softmax(1)
+    return -(0.9 * log_p[range(len(Y)), Y] + 0.1 * log_p.mean(1)).mean()
+
+
+def _by_scores(b, s, table):
+    return _entropy(b(s))
+
+
+def _by_fixed_codes(b, s, table):
+    m = b(s)
+    return _entropy(10 * m / m.norm(dim=1, keepdim=True) @ table.T)
+
+
+def _by_predsim(b, s, table):
+    m, y = b(s), F.one_hot(Y, CLASSES).float()
+    alike = (_cosines(m[:, CLASSES:]) - _cosines(y)).square().mean()
+    return 0.01 * _entropy(m[:, :CLASSES]) + 0.99 * alike
+
+
+def _by_scpl(b, s, table):
+    m = b(s)
+    z, total = m[:, CLASSES:], 0.0
+    for i in range(len(Y)):
+        others = [j for j in range(len(Y)) if j != i]
+        scores = torch.stack([z[i] @ z[j] / 0.1 for j in others])
+        log_p = scores - scores.logsumexp(0)
+        alike = [at for at, j in enumerate(others) if Y[j] == Y[i]]
+        total = total - sum(log_p[at] for at in alike) / (len(alike) + 1)
+    return total / len(Y) + _entropy(m[:, :CLASSES])
+
+
+ORACLES = dict.fromkeys(("linear", "cosine", "dgl"), _by_scores)
+ORACLES |= {"fixed_codes": _by_fixed_codes, "predsim": _by_predsim, "scpl": _by_scpl}
+
+
+@pytest.mark.parametrize("x", [PICTURES, ROWS], ids=["pictures", "rows"])
+@pytest.mark.parametrize("rule", EVERY)
+def test_a_step_is_plain_sgd_on_every_block_s_own_loss(rule, x):
+    model = _made(rule, x, lr=0.1, optimizer=torch.optim.SGD)
+    twins = copy.deepcopy([[layer.enc.f, layer.enc.b] for layer in model])
+    table = getattr(model[0].ae.g, "table", None)
+    found = train_epoch(model, [(x, Y)] * 2, "local")
+    optimizers = [torch.optim.SGD(nn.ModuleList(own).parameters(), lr=0.1) for own in twins]
+    expected = []
+    for _ in range(2):
+        s, losses = x, []
+        for (f, b), optimizer in zip(twins, optimizers, strict=True):
+            s = f(s)
+            losses.append(ORACLES[rule](b, s, table))
+            losses[-1].backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            s = s.detach()
+        expected.append(torch.stack(losses).detach())
+    torch.testing.assert_close(found.losses[:, :, 0], torch.stack(expected))
+    for layer, (f, b) in zip(model, twins, strict=True):
+        for own, twin in ((layer.enc.f, f), (layer.enc.b, b)):
+            torch.testing.assert_close(dict(own.state_dict()), dict(twin.state_dict()))
+
+
+@pytest.mark.parametrize("rule", EVERY)
+def test_a_step_of_a_layer_changes_that_layer_alone(rule):
+    model = _made(rule)
+    s, t = model[0](PICTURES, model.label_input(Y))
+    before = copy.deepcopy(dict(model.named_parameters()))
+    model[1](s, t)
+    model[1].backward_and_update()
+    changed = differences(before, dict(model.named_parameters()))
+    assert {name.split(".enc.")[0] for name in changed} == {"layers.1"}
+
+
+def test_rules_and_orders_have_digests_of_their_own():
+    digests = {}
+    for rule in EVERY:
+        states = []
+        for mode, workers in (("local", 1), ("local_pipeline", 2)):
+            model = _made(rule)
+            train_epoch(model, [(PICTURES, Y)] * 3, mode, workers)
+            states.append(copy.deepcopy(full_state(model)))
+        assert not differences(*states)
+        digests[rule] = model[0].enc.f[0].weight.sum().item()
+    assert len(set(digests.values())) == len(EVERY)
+
+
+@pytest.mark.parametrize("rule", EVERY)
+@pytest.mark.parametrize("method", ["local", "local_pipeline"])
+def test_the_door_trains_a_network_as_it_comes(rule, method):
+    """A shuffled loader whose last batch is smaller, a network with a head, class numbers."""
+    torch.manual_seed(0)
+    x = torch.randn(44, 2, 8, 8)
+    data = torch.utils.data.TensorDataset(x, torch.arange(44) % CLASSES)
+    net = nn.Sequential(*_pictures())
+    loader = torch.utils.data.DataLoader(data, batch_size=16, shuffle=True)
+    record = alkit.fit(net, loader, method=method, rule=rule, epochs=2, progress=False)
+    assert torch.equal(net(x), record.predict(x))
+
+
+REFUSED = [
+    (lambda: to_local(_rows(), CLASSES, ROWS, rule="mono"), "rule is 'mono': give linear, cosine"),
+    (lambda: _made("dgl", pool=alkit.al.convert.pool), "pool is given, and the heads of 'dgl'"),
+    (lambda: train_epoch(_made("linear"), [(PICTURES, Y)], "al"),
+     "'al' for ALModel by rule 'linear': give local, local_pipeline"),
+    (lambda: train_epoch(to_al(_rows(), CLASSES, ROWS), [(ROWS, Y)], "local"), "give al, al_m"),
+    (lambda: alkit.fit(_made("linear"), (PICTURES, Y), method="al_pipeline", progress=False),
+     "by rule 'linear'"),
+    (lambda: alkit.fit(_rows(), (ROWS, torch.randn(6, CLASSES)), method="local", loss=F.mse_loss,
+                       progress=False), "local rules compare classes"),
+    (lambda: alkit.fit(_rows(), (ROWS, torch.full((6, 3), 1 / 3)), method="local", rule="scpl",
+                       progress=False), "these labels are shares of classes"),
+    (lambda: alkit.fit(_rows(), (ROWS, Y), method="al", recipe="fixed_codes", progress=False),
+     "give method='local_pipeline', rule='fixed_codes'"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("call", "message"), REFUSED)
+def test_what_is_no_local_rule_is_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_a_model_of_a_rule_goes_through_the_door_by_its_own_method():
+    assert alkit.fit(_made("predsim"), (PICTURES, Y), progress=False).model.rule == "predsim"
