@@ -97,12 +97,13 @@ def timeline_page(timeline: Timeline) -> str:
 
 
 def methods_page(methods: Mapping[str, Any]) -> str:
-    """Return a row a method: family, executors, what it removes, where its settings are."""
+    """Return a row a method: family, what it waits for, what it costs, executors, settings."""
     rows = {
         name: {
             "family": each.family,
+            "waits for": ", ".join(each.waits_for),
+            "costs": each.costs,
             "executors": ", ".join(each.executors) or "its own",
-            "removes": ", ".join(each.removes) or "none",
             "settings": each.settings,
         }
         for name, each in methods.items()

@@ -1,8 +1,10 @@
-"""All methods by name: whose they are, which executors run them, which of backprop's waits go.
+"""All methods by name: whose they are, what they wait for and cost, which executors run them.
 
 >>> import alkit
 >>> alkit.METHODS["al_pipeline"].removes
 ('backward', 'update', 'weights')
+>>> print(alkit.METHODS["pipedream"].waits_for, "|", alkit.METHODS["pipedream"].costs)
+('forward', 'backward', 'weights') | gradients of old weights, whose versions are kept
 """
 
 from collections.abc import Callable
@@ -13,7 +15,7 @@ from importlib import import_module
 from alkit.delayed import schedules as delayed
 from alkit.delayed.methods import METHODS as DELAYED
 from alkit.schedule.flushed import one_f_one_b
-from alkit.schedule.locks import removed_locks
+from alkit.schedule.locks import LOCKS, removed_locks
 from alkit.schedule.targets import target_propagation
 from alkit.schedule.task import Schedule, al, al_fm, al_m, al_pipeline, block_by_block
 from alkit.split.methods import TABLE as SPLIT
@@ -22,6 +24,40 @@ from alkit.split.schedule import split
 __all__ = ["METHODS", "Method"]
 
 STAGES = 3  # of the schedules that are looked at
+CODES = "a bridge and label codes a block, and what a gradient from above would add"
+HEADS = "a head a block, and what a gradient from above would add"
+OLD = "gradients of old weights"
+FEEDBACK = "a feedback map a block, trained for some iterations a batch"
+COSTS = {
+    "bp": "what all others are compared with",
+    **dict.fromkeys(("al", "al_m", "al_fm", "al_pipeline"), CODES),
+    **dict.fromkeys(("local", "local_pipeline"), HEADS),
+    "seq": "idle workers: one module at a time",
+    "ddg": f"{OLD}, whose graphs are kept",
+    "ddg_barrier": f"{OLD}, whose graphs are kept; all wait for the slowest",
+    "ddg_inplace": "gradients of no function: to be looked at",
+    "fr": "old gradients through new weights, and a forward replayed",
+    "fr_barrier": "the same; all wait for the slowest",
+    "fr_1f1b": "old gradients through new weights, and a forward replayed",
+    "pipedream": f"{OLD}, whose versions are kept",
+    "pipedream_recompute": f"{OLD}, whose versions are kept, and a forward run again",
+    "pipedream_sync": f"{OLD}, as old in all modules",
+    "pipedream_inplace": "gradients of no function: to be looked at",
+    "2bw": "gradients one update old, and two versions of the weights",
+    "gpipe": "idle workers at both ends of a batch, and the graphs of all micro-batches",
+    "1f1b": "idle workers at both ends of a batch",
+    "central": "a link that all samples cross, and what the device could have computed",
+    "fed": "the whole network on every device, and weights averaged once a round",
+    "split": "devices that take turns",
+    "splitfed": "a link that features cross, and weights averaged once a round",
+    "splitfed2": "a link that features cross, and devices that take turns at every step",
+    "pipelearn": "a link that features cross, and weights averaged once a round",
+    "elastic": "idle workers at both ends of a batch; layers that stop learning",
+    "dtp": FEEDBACK,
+    "vanilla_dtp": FEEDBACK,
+    "tp": FEEDBACK,
+    "ddtp": "a feedback map from the output to every block, trained for some iterations a batch",
+}
 
 
 @dataclass(frozen=True)
@@ -52,6 +88,16 @@ class Method:
     def removes(self) -> tuple[str, ...]:
         """Which of backprop's waits it removes, see `alkit.schedule.locks`."""
         return removed_locks(self.schedule())
+
+    @property
+    def waits_for(self) -> tuple[str, ...]:
+        """Which of backprop's waits are left."""
+        return tuple(lock for lock in LOCKS if lock not in self.removes)
+
+    @property
+    def costs(self) -> str:
+        """What is paid for it, in words; numbers are in README and RESULTS."""
+        return COSTS[self.name]
 
 
 def _all() -> list[Method]:
@@ -85,7 +131,17 @@ def _all() -> list[Method]:
 
 
 class Methods(dict[str, Method]):
-    """The methods by name; a notebook shows them as a table."""
+    """The methods by name; printed, and in a notebook, they are a table."""
+
+    def __repr__(self) -> str:
+        head = ("method", "family", "waits for", "costs")
+        rows = [head] + [
+            (each.name, each.family, ", ".join(each.waits_for), each.costs)
+            for each in self.values()
+        ]
+        wide = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = ("  ".join(map(str.ljust, row, wide)).rstrip() for row in rows)
+        return "\n".join(lines)
 
     def _repr_html_(self) -> str:
         return import_module("alkit.figures.show").methods_page(self)

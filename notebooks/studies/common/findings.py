@@ -58,8 +58,8 @@ def choices() -> pd.DataFrame:
             "`al_pipeline`",
             f"{_range(on_two)} times as fast with a second worker; {_range(on_both)} times as fast"
             " as backprop on both cores",
-            f"learned label codes lose to fixed ones, the default, in {codes['behind']} of {count}"
-            " settings",
+            f"learned label codes lose to frozen ones (`local_pipeline`) in {codes['behind']} of"
+            f" {count} settings",
             "03_speed",
         ),
         (
