@@ -16,7 +16,8 @@ import torch
 from torch import Tensor, nn
 
 import alkit
-from alkit import delayed, dtp, launch, split, to_bp, train_epoch
+from alkit import delayed, dtp, launch, split, to_bp, to_local, train_epoch
+from alkit.al.rules import RULES
 from alkit.data.datasets import DataSet
 from alkit.dtp.networks import EXACT
 from alkit.records import golden
@@ -58,6 +59,16 @@ def bp() -> Summary:
     batches = [(x.double(), y.double()) for x, y in made_batches(6, size=8)]
     record = train_epoch(model, batches, "bp", seed=5)
     return summary(record.losses.flatten().tolist(), state_of(model).values())
+
+
+def by_rule(rule: str, mode: str = "local", workers: int | None = None) -> Summary:
+    """Train three blocks with dropout by heads of their own."""
+    torch.manual_seed(0)
+    blocks = [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Dropout(0.3)).double() for _ in range(3)]
+    model = to_local(blocks, CLASSES, torch.zeros(2, WIDTH, dtype=torch.float64), rule=rule)
+    batches = [(x.double(), y.argmax(1)) for x, y in made_batches(6, size=8)]
+    record = train_epoch(model, batches, mode, workers, seed=5)
+    return summary(record.losses.sum((1, 2)).tolist(), state_of(model).values())
 
 
 def late(method: str, executor: str) -> Summary:
@@ -107,6 +118,8 @@ CASES: dict[str, Callable[[], Summary]] = {
     "al_fm": lambda: al("al_fm"),
     "al_pipeline": lambda: al("al_pipeline", 2),
     "bp": bp,
+    **{f"{rule} local": lambda rule=rule: by_rule(rule) for rule in (*RULES, "fixed_codes")},
+    "linear local_pipeline": lambda: by_rule("linear", "local_pipeline", 2),
     "central": lambda: parted(method="central", cut=0),
     "fed": lambda: parted(cut=4),
     "split": lambda: parted(method="split", cut=2),
