@@ -1,4 +1,4 @@
-"""Every AL layer is an exit: easy samples leave early, at a fraction of the cost."""
+"""Every layer with a head is an exit: easy samples leave early, at a fraction of the cost."""
 
 import torch
 from torch import nn
@@ -10,7 +10,7 @@ data = alkit.datasets.load("digits")
 torch.manual_seed(0)
 blocks = [nn.Sequential(nn.Flatten(), nn.Linear(64, 48), nn.ReLU())]
 blocks += [nn.Sequential(nn.Linear(48, 48), nn.ReLU()) for _ in range(3)]
-record = alkit.fit(blocks, data, method="al_pipeline", exits=True, epochs=8, progress=False)
+record = alkit.fit(blocks, data, method="local_pipeline", exits=True, epochs=8, progress=False)
 shown = [f"val_acc_{depth}" for depth in range(1, 5)]
 print(record.history[shown].tail(1).round(2).to_string(index=False))
 
