@@ -14,7 +14,17 @@ from torch import Tensor, nn
 
 from alkit.data import tree
 
-__all__ = ["ACTIVATIONS", "ConvPool", "Pooled", "UnitLength", "activation", "flat", "pool"]
+__all__ = [
+    "ACTIVATIONS",
+    "ConvPool",
+    "Norm1d",
+    "Norm2d",
+    "Pooled",
+    "UnitLength",
+    "activation",
+    "flat",
+    "pool",
+]
 
 Pool = Callable[[Any], Tensor]
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
@@ -81,6 +91,28 @@ class Pooled(nn.Module):
         return self.body(self.pool(s))
 
 
+class _BearsOne(nn.Module):
+    """Use the running statistics where a channel has one value, which has no spread.
+
+    A bridge is ours, so it may not ask for larger batches than the user's network does.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the normalised x."""
+        if self.training and x.numel() == x.shape[1]:
+            held, scale = (self.running_mean, self.running_var), (self.weight, self.bias)
+            return F.batch_norm(x, *held, *scale, eps=self.eps)  # type: ignore[arg-type]
+        return super().forward(x)
+
+
+class Norm1d(_BearsOne, nn.BatchNorm1d):
+    """Batch norm of rows (B, D)."""
+
+
+class Norm2d(_BearsOne, nn.BatchNorm2d):
+    """Batch norm of pictures (B, C, H, W)."""
+
+
 class ConvPool(nn.Module):
     """Pool pictures with a small network of the bridge's own: (B, C, H, W) -> (B, 4 width).
 
@@ -94,7 +126,7 @@ class ConvPool(nn.Module):
         self.grid = min(size, GRID)
         self.body = nn.Sequential(
             nn.Conv2d(channels, width, 3, 2 if size > 2 else 1, padding=1, bias=False),
-            nn.BatchNorm2d(width),
+            Norm2d(width),
             nn.ReLU(),
             nn.AdaptiveAvgPool2d(2),
             nn.Flatten(),

@@ -25,7 +25,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from alkit.al.bridges import Pool, Pooled, pool
+from alkit.al.bridges import Norm1d, Norm2d, Pool, Pooled, pool
 from alkit.al.codes import Codes, FixedDecoder, FixedEncoder
 from alkit.al.convert import to_al
 from alkit.al.layers import AE, AL, Loss
@@ -33,6 +33,7 @@ from alkit.al.losses import Contrast
 from alkit.al.model import ALModel
 from alkit.al.recipes import FIXED_CODES
 from alkit.data import tree
+from alkit.engine.device import place
 from alkit.models.modes import evaluating
 
 __all__ = ["RULES", "SMOOTHING", "give_heads", "linear_head", "smoothed", "to_local"]
@@ -88,7 +89,7 @@ def give_heads(model: ALModel, rule: str, classes: int, sample: Any) -> None:
     width, x = classes, sample
     with evaluating(model):
         for number, layer in enumerate(model, 1):
-            x = layer.enc.f(x)
+            x = layer.enc.f(place(x, layer))
             b, layer.enc.loss_fn = RULES[rule](layer, x, classes, number == len(model))
             first = next(tree.tensors(x))
             layer.enc.b = b.to(first.device, first.dtype)
@@ -136,11 +137,11 @@ def dgl_head(s: Any, classes: int, *, last: bool) -> nn.Module:
         reduce, width = maps, x.shape[1]
         body.append(nn.AdaptiveAvgPool2d(math.ceil(x.shape[2] / 4)))
         for _ in range(0 if last else 3):
-            body += [nn.Conv2d(width, width, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU()]
+            body += [nn.Conv2d(width, width, 1, bias=False), Norm2d(width), nn.ReLU()]
         body += [nn.AdaptiveAvgPool2d(2), nn.Flatten()]
     for _ in range(2 if last else 3):
         linear = nn.Linear(features, features, bias=False)
-        body += [linear, nn.BatchNorm1d(features), nn.ReLU()]
+        body += [linear, Norm1d(features), nn.ReLU()]
     return Pooled(nn.Sequential(*body, nn.Linear(features, classes)), reduce)
 
 
