@@ -60,6 +60,7 @@ def _peaks(method, modules):
     y = torch.arange(SMALL) % 10
     batches = [(torch.randn(SMALL, 3, 32, 32), y) for _ in range(modules + 1)]
     record = train_epoch(pipeline, batches, method, ledgers=ledgers)
+    assert not any(ledger.now for ledger in ledgers)
     inputs = record.input_bytes if "fr" in method else [0] * modules
     return [
         8 * (ledger.peak + flights * held) / MIB

@@ -134,27 +134,6 @@ def test_advanced_features_are_those_of_all_units(tmp_path):
     cache.close()
 
 
-def test_moments_and_head_survive_a_change_of_the_layout(settings):
-    """The state before the last segment, by a checkpoint, and after a decision that changes all."""
-    network = make_vit()
-    optimizer = Optimizer(network, settings.recipe)
-    network(images().x).sum().backward()
-    optimizer.step(1.0)
-    before = copy.deepcopy([optimizer.state(n) for n in range(len(network.units))])
-    head = copy.deepcopy(network.units[-1].state_dict())
-    network.freeze(3)
-    optimizer.drop_frozen()
-    assert network.first() == 7
-    for number, states in enumerate(before):
-        assert bool(optimizer.state(number)) == (number >= 7)
-        for name, values in states.items() if number >= 7 else ():
-            own = optimizer.state(number)[name]
-            assert all(torch.equal(own[key], value) for key, value in values.items())
-    assert all(
-        torch.equal(head[key], value) for key, value in network.units[-1].state_dict().items()
-    )
-
-
 def test_training_goes_on_from_a_checkpoint(settings, tmp_path):
     path = tmp_path / "run.pt"
     options = {"settings": settings, "devices": 2, "cache_from": 1}
