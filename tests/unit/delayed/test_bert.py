@@ -29,7 +29,7 @@ def _batch(size=4, tokens=12, places=2, vocabulary=50):
     return (words, segments, mask, chosen), (hidden, torch.arange(size) % 2)
 
 
-@pytest.mark.parametrize("method", ["seq", "pipedream", "fr"])
+@pytest.mark.parametrize("method", ["pipedream", "fr"])
 def test_it_trains_in_a_pipeline(method):
     def adam(parameters):
         return torch.optim.AdamW(parameters, lr=1e-2)

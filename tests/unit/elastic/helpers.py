@@ -4,7 +4,7 @@ import copy
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -170,3 +170,10 @@ def same(found: Found, expected: Plain) -> None:
 SETTINGS = Settings(
     epochs=4, batch=8, micro=2, recipe=Recipe(lr=3e-3, weight_decay=0.01, clip=0.5, warmup=0.1)
 )
+
+
+@cache
+def expected(task: str = "vit") -> Plain:
+    """Return what the plain loop leaves with the settings that most tests begin with."""
+    make, data = TASKS[task]
+    return plain(make(), data(), SETTINGS)

@@ -20,10 +20,10 @@ from tests.unit.elastic.helpers import (
     SETTINGS,
     TASKS,
     close,
+    expected,
     images,
     make_vit,
     on_devices,
-    plain,
     reckoner,
     train,
     training,
@@ -75,14 +75,14 @@ def test_what_was_reckoned_is_what_is_counted(task, schedule, ranks, settings):
     make, data = TASKS[task]
     settings = replace(settings, schedule=schedule, micro=4)
     found = ranks[f"{task} {schedule}"][0]
-    close(found, plain(make(), data(), settings))
-    expected = reckoner(make(), data(), settings)
+    close(found, expected(task))
+    ours = reckoner(make(), data(), settings)
     assert len(found.held) == 2 * settings.epochs
     for epoch, message in enumerate(found.messages):
         layout = message.layout
         for rank in range(2):
             own = found.held[(found.held.epoch == epoch) & (found.held["rank"] == rank)]
-            reckoned = expected.held(layout)[rank % layout.stages].plain()
+            reckoned = ours.held(layout)[rank % layout.stages].plain()
             assert own[PARTS].iloc[0].to_dict() == reckoned, (epoch, rank)
     assert {m.layout.stages for m in found.messages} == {1, 2}
     whole = sum(p.nbytes for p in make().parameters())
@@ -91,9 +91,9 @@ def test_what_was_reckoned_is_what_is_counted(task, schedule, ranks, settings):
     assert first.weights.max() < 0.7 * whole
 
 
-def test_frozen_layers_lie_on_first_stages_alone(ranks, settings):
+def test_frozen_layers_lie_on_first_stages_alone(ranks):
     found = ranks["budget"][0]
-    close(found, plain(make_vit(), images(), settings))
+    close(found, expected())
     assert set(found.history.stages) == {2}
     last = found.held[found.held.epoch == 3].set_index("rank")
     assert last.frozen[0] > 0

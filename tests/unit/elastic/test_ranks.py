@@ -25,6 +25,7 @@ from tests.unit.elastic.helpers import (
     TASKS,
     Found,
     close,
+    expected,
     images,
     make_vit,
     on_devices,
@@ -106,9 +107,8 @@ def test_two_ranks_give_back_what_they_have_trained(settings):
     settings = replace(settings, cache_from=1)
     task = Task("made", images(), test, test, 3)
     found = Found(study.measured("elastic", network, task, settings, ranks=2))
-    expected = plain(make_vit(), images(), settings)
-    same(found, expected)
-    close(network.state_dict(), expected)
+    same(found, expected())
+    close(network.state_dict(), expected())
     layouts = list(zip(found.history.stages, found.history.replicas, strict=True))
     assert (layouts[0], layouts[-1]) == ((2, 1), (1, 2))
     assert found.history.hits.sum() + found.history.advanced.sum() > 0
@@ -134,12 +134,11 @@ def test_two_ranks_give_back_what_they_have_trained(settings):
     ],
 )
 def test_whatever_the_layout_all_ranks_end_as_the_plain_loop(
-    ranks, name, task, layouts, stores, request, settings
+    ranks, name, task, layouts, stores, request
 ):
-    make, data = TASKS[task]
-    expected, every = plain(make(), data(), settings), request.getfixturevalue(ranks)[name]
+    every = request.getfixturevalue(ranks)[name]
     for found in every:
-        same(found, expected)
+        same(found, expected(task))
         assert set(zip(found.history.stages, found.history.replicas, strict=True)) == layouts
         assert (found.history.hits.sum() + found.history.advanced.sum() > 0) == stores
     assert len(every) == {"two": 2, "four": 4}[ranks]
@@ -152,11 +151,11 @@ def test_ranks_share_the_evaluation(two):
     assert all(torch.equal(each.test_correct.bool(), right) for each in two["texts"])
 
 
-def test_four_ranks_share_a_network_out(four, settings):
+def test_four_ranks_share_a_network_out(four):
     found = four["sgd"][0]
     close(found, plain(make_vit(), images(), SGD))
-    expected = reckoner(make_vit(), images(), SGD).held(found.messages[0].layout)
-    for rank, held in enumerate(expected):
+    layout = found.messages[0].layout
+    for rank, held in enumerate(reckoner(make_vit(), images(), SGD).held(layout)):
         assert found.held[PARTS].iloc[rank].to_dict() == held.plain()
     assert found.held.moments.sum() == found.held.weights.sum()
 

@@ -21,6 +21,7 @@ from tests.unit.elastic.helpers import (
     TASKS,
     Found,
     close,
+    expected,
     images,
     make_vit,
     plain,
@@ -115,7 +116,7 @@ def test_freezing_without_a_pipeline(variant, task, devices, ranks, settings):
     make, data = TASKS[task]
     own = replace(settings, cache_from=1, devices=devices)
     found = measured(variant, make, data, own, ranks)
-    close(found, plain(make(), data(), settings))
+    close(found, expected(task))
     assert set(zip(found.history.stages, found.history.replicas, strict=True)) == {(1, devices)}
     assert found.history.hits.sum() > 0
 
@@ -123,11 +124,10 @@ def test_freezing_without_a_pipeline(variant, task, devices, ranks, settings):
 @pytest.mark.parametrize("task", TASKS)
 def test_the_head_alone(task, settings):
     make, data = TASKS[task]
-    expected = make()
-    expected.freeze(LAYERS)
-    expected = plain(expected, data(), NOTHING_FROZEN)
+    frozen = make()
+    frozen.freeze(LAYERS)
     found = measured("head_cache", make, data, replace(settings, cache_from=1, devices=2))
-    same(found, expected)
+    same(found, plain(frozen, data(), NOTHING_FROZEN))
     assert set(found.history.frozen) == {LAYERS}
     assert found.history.misses.tolist()[1:] == [0] * (settings.epochs - 1)
     begin = make().state_dict()
