@@ -58,11 +58,6 @@ def test_each_tensor_is_clipped_by_its_own_norm():
     assert max(norm for _, norms in _told("ddg", clip=1e-3) for norm in norms) <= 1.0001e-3
 
 
-def test_no_optimizer_is_called_before_the_first_backward():
-    """A step with gradients of zero would decay weights and move momentum."""
-    assert len(_told("fr", batches=5, modules=3)) == 15
-
-
 @pytest.mark.parametrize(("where", "moves"), [("play", 12), ("replay", 12), ("both", 24)])
 def test_which_forward_moves_running_statistics(where, moves):
     record = trained(mlp(), 3, vectors(12), "fr", batch_norm=where)
