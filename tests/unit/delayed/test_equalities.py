@@ -61,7 +61,7 @@ def test_e3_ddg_is_pipedream(modules, count):
 @pytest.mark.parametrize("method", sorted(METHODS))
 def test_e4_the_order_of_what_is_ready_does_not_matter(method):
     """On one thread, on a thread a module, and on free workers that take any module's task."""
-    batches = vectors(9)  # twice as many as modules, and one
+    batches = vectors(12)
     expected = trained(noisy(), 4, batches, method, **MICRO[method])
     for seed in range(3):
         own = pipeline(noisy(), 4), method, batches, random.Random(seed)
@@ -77,7 +77,7 @@ def test_e4_the_order_of_what_is_ready_does_not_matter(method):
     ("made", "modules", "batches", "method"),
     [
         *(
-            (noisy, modules, vectors(2 * modules + 1), method)
+            (noisy, modules, vectors(20), method)
             for method in (*DELAYED, "seq", "pipedream_sync")
             for modules in (2, 3, 6)
         ),

@@ -14,6 +14,7 @@ from alkit.dtp.feedback import BlockFeedback
 from alkit.dtp.fit import digest
 from alkit.dtp.settings import Settings
 from alkit.engine import checkpoint
+from alkit.engine.launch import RankFailed, launch
 from studies.dtp import speed as dtp_speed
 from tests.helpers import on_ranks, refused
 from tests.unit.dtp.helpers import made_set
@@ -155,6 +156,16 @@ def test_the_order_of_loops_changes_nothing():
 
 def test_ranks_that_differ_are_told(three):
     assert all("blocks.0.pieces.0.weight" in said for said in three["other weights"])
+
+
+def _other_batches():
+    data, own = made_set(96 + 32 * dist.get_rank()), {"owners": [0, 1, 0], "executor": "ranks"}
+    alkit.fit(dtp.network("tiny"), data, settings=SETTINGS, progress=False, **own)
+
+
+def test_a_batch_with_other_labels_is_told():
+    with pytest.raises(RankFailed, match="batch 0 of rank 0 has other labels"):
+        launch(_other_batches, ranks=2)
 
 
 def test_a_checkpoint_that_is_whole_and_one_of_another_run(stopped, three, alone):
