@@ -1,16 +1,20 @@
-"""Random AL stacks, and everything about a model that training may change."""
+"""Random AL stacks, everything about a model that training may change, and calls on ranks."""
 
 import random
 import threading
 import time
+from collections.abc import Callable, Mapping
+from typing import Any
 
+import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from alkit import AE, AL, ENC, ALModel, one_hot
+from alkit import AE, AL, ENC, ALModel, launch, one_hot
 from alkit.al.train import full_state
 from alkit.engine import heartbeat
+from alkit.engine.group import RanksDiffer
 
 CLASSES, WIDTH, CODE = 3, 6, 5
 
@@ -75,3 +79,28 @@ class Clock:
 def begun_an_hour_ago() -> None:
     """Let this rank be in its task for an hour already: a hang that nobody has to wait for."""
     heartbeat._last = heartbeat.last()._replace(since_s=time.monotonic() - 3600)
+
+
+def on_ranks(
+    calls: Mapping[str, Callable[..., Any]], ranks: int = 2, **own: Any
+) -> dict[str, list[Any]]:
+    """Make calls one after the other in one start of processes, which takes seconds.
+
+    Args:
+        own: what every call is given.
+    Returns:
+        By name, what each rank found.
+    """
+    each = launch(_in_turn, dict(calls), own, ranks=ranks)
+    return {name: [found[name] for found in each] for name in calls}
+
+
+def _in_turn(calls: Mapping[str, Callable[..., Any]], own: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: call(**own) for name, call in calls.items()}
+
+
+def refused(call: Callable[..., Any], **own: Any) -> str:
+    """Return what a rank says that does not begin; every other one must say so, too."""
+    with pytest.raises((RanksDiffer, ValueError)) as told:
+        call(**own)
+    return str(told.value)

@@ -61,13 +61,14 @@ def test_e3_ddg_is_pipedream(modules, count):
 @pytest.mark.parametrize("method", sorted(METHODS))
 def test_e4_the_order_of_what_is_ready_does_not_matter(method):
     """On one thread, on a thread a module, and on free workers that take any module's task."""
-    expected = trained(noisy(), 4, vectors(12), method, **MICRO[method])
+    batches = vectors(12)
+    expected = trained(noisy(), 4, batches, method, **MICRO[method])
     for seed in range(3):
-        own = pipeline(noisy(), 4), method, vectors(12), random.Random(seed)
+        own = pipeline(noisy(), 4), method, batches, random.Random(seed)
         assert equal(stepped_in_any_order(*own, **MICRO[method])[1:], bits(expected.pipeline))
     for workers in (None, 2, 3):
         own = {"workers": workers, **MICRO[method]}
-        other = trained(noisy(), 4, vectors(12), method, "threads", **own)
+        other = trained(noisy(), 4, batches, method, "threads", **own)
         assert same(expected, other)
         assert len(other.timeline.resources) == (workers or 4)
 

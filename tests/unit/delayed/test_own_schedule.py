@@ -1,14 +1,16 @@
 """Orders that a user gives for flushed methods: the same gradients, on all executors."""
 
+from functools import partial
+
 import pytest
 import torch
 from torch import nn
 
 import alkit
-from alkit.engine.launch import launch
 from alkit.schedule.flushed import one_f_one_b, zero_bubble
 from alkit.schedule.ordered import of_orders
 from alkit.schedule.torch_csv import to_csv
+from tests.helpers import on_ranks
 from tests.unit.delayed.nets import equal, outcome, trained, vectors
 
 NAMES = ("interleaved_1f1b", "looped_bfs")
@@ -20,9 +22,13 @@ def blocks():
     return [*hidden, nn.Linear(6, 3)]
 
 
-def run(executor, name, micro=4, **own):
+def record(executor, name, micro=4, **own):
     options = {"schedule": name, "micro": micro} | own
     return trained(blocks(), 4, vectors(6), "1f1b", executor, **options)
+
+
+def run(executor, name, **own):
+    return outcome(record(executor, name, **own))
 
 
 def two(executor, **own):
@@ -31,21 +37,18 @@ def two(executor, **own):
     return outcome(trained(blocks(), 2, vectors(6), "1f1b", executor, **options))
 
 
-def on_ranks():
-    return [*(outcome(run("ranks", name)) for name in NAMES), two("ranks")]
-
-
 def test_bits_are_equal_on_all_executors_and_gradients_are_those_of_1f1b():
     plain = outcome(trained(blocks(), 4, vectors(6), "1f1b", micro=4))
-    ranks = launch(on_ranks, ranks=2)
-    for at, name in enumerate(NAMES):
-        single = outcome(run("single", name))
+    calls = {name: partial(run, name=name) for name in NAMES} | {"two": two}
+    ranks = on_ranks(calls, executor="ranks")
+    for name in NAMES:
+        single = run("single", name)
         torch.testing.assert_close(single, plain, rtol=1e-5, atol=1e-7)
-        assert equal(outcome(run("threads", name)), single)
-        assert all(equal(found[at], single) for found in ranks)
-    assert equal(outcome(run("single", "interleaved_1f1b")), plain)  # gradients add up alike there
-    assert len(run("threads", "looped_bfs", workers=4).timeline.resources) == 4
-    assert all(equal(found[-1], two("single", workers=2)) for found in ranks)  # a worker is a rank
+        assert equal(run("threads", name), single)
+        assert all(equal(found, single) for found in ranks[name])
+    assert equal(run("single", "interleaved_1f1b"), plain)  # gradients add up alike there
+    assert len(record("threads", "looped_bfs", workers=4).timeline.resources) == 4
+    assert all(equal(found, two("single", workers=2)) for found in ranks["two"])  # a worker is one
 
 
 def test_a_file_and_a_schedule_are_run(tmp_path):
@@ -53,15 +56,15 @@ def test_a_file_and_a_schedule_are_run(tmp_path):
     to_csv(made, tmp_path / "own.csv")
     plain = outcome(trained(blocks(), 4, vectors(6), "1f1b", micro=2))
     for given in (tmp_path / "own.csv", str(tmp_path / "own.csv"), made):
-        assert equal(outcome(run("single", given, micro=1)), plain)
+        assert equal(run("single", given, micro=1), plain)
 
 
 def test_fit_cuts_as_the_schedule_asks(tmp_path):
     x = torch.randn(64, 6)
     data, options = (x, x[:, :3].argmax(1)), {"method": "1f1b", "progress": False, "micro": 4}
-    record = alkit.fit(blocks(), data, workers=2, schedule="interleaved_1f1b", **options)
-    assert len(record.model) == 4
-    assert len(record.timeline.resources) == 2
+    made = alkit.fit(blocks(), data, workers=2, schedule="interleaved_1f1b", **options)
+    assert len(made.model) == 4
+    assert len(made.timeline.resources) == 2
     own = {"cuts": [2], "workers": 2, "schedule": "looped_bfs"}
     assert len(alkit.fit(blocks(), data, **own, **options).timeline.resources) == 2
     to_csv(one_f_one_b(3, 4), tmp_path / "three.csv")

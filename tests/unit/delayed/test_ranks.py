@@ -1,6 +1,6 @@
-"""Processes: the same bits as the single executor, for all methods; replicas; a hang is named."""
+"""Processes: the same bits as the single executor, for all methods; replicas; signs of life."""
 
-import time
+from functools import partial
 
 import pytest
 import torch
@@ -8,32 +8,21 @@ from torch import nn
 
 from alkit import delayed
 from alkit.delayed import METHODS
-from alkit.engine.launch import RankFailed, launch
-from tests.helpers import begun_an_hour_ago
+from alkit.engine import heartbeat
+from tests.helpers import on_ranks
 from tests.unit.delayed.nets import bits, equal, mlp, outcome, trained, vectors
 
 BATCHES = 20
-HEARTBEAT_S = 900.0  # a busy machine takes as long for nothing here
+RUNS = {name: {"micro": 4} if own.accumulates else {} for name, own in METHODS.items()}
+RUNS["ddg_barrier without a drain"] = {"drain": False}
+REPLICATED = ("pipedream", "fr_barrier")
 
 
-def _trained(modules, executor):
-    """Train with each method, and once without a drain; run by every rank."""
-    found = {}
-    for method in [*sorted(METHODS), "without a drain"]:
-        own = {"micro": 4} if method in METHODS and METHODS[method].accumulates else {}
-        if method == "without a drain":
-            method, own = "ddg_barrier", {"drain": False}
-        record = trained(mlp(dropout=0.2), modules, vectors(BATCHES), method, executor, **own)
-        found[method, *own] = outcome(record), record.versions
-    return found
-
-
-def test_e8_ranks_end_in_the_same_bits():
-    expected = _trained(3, "single")
-    for found in launch(_trained, 3, "ranks", ranks=3):
-        for method, (tensors, versions) in found.items():
-            assert equal(tensors, expected[method][0]), method
-            assert versions == expected[method][1]
+def _found(name, executor="single"):
+    """Return what four modules end in."""
+    method = name.partition(" ")[0]
+    record = trained(mlp(dropout=0.2), 4, vectors(BATCHES), method, executor, **RUNS[name])
+    return outcome(record), record.versions
 
 
 def _without_norm():
@@ -42,39 +31,9 @@ def _without_norm():
     return [*hidden, nn.Linear(6, 3)]
 
 
-def _two_pipelines(methods):
-    own = _without_norm, 2, vectors(BATCHES)
-    return [outcome(trained(own[0](), *own[1:], m, "ranks", replicas=2)) for m in methods]
-
-
-def test_e19_two_pipelines_are_one_with_the_whole_batch():
-    methods = ["pipedream", "fr_barrier"]
-    ranks = launch(_two_pipelines, methods, ranks=4)
-    for at, method in enumerate(methods):
-        expected = outcome(trained(_without_norm(), 2, vectors(BATCHES), method))
-        half = trained(_without_norm(), 2, [(x[:4], y[:4]) for x, y in vectors(BATCHES)], method)
-        for found in ranks:
-            torch.testing.assert_close(found[at], expected)
-            assert not torch.allclose(found[at][0], half.losses)
-
-
-def _hanging():
-    class Hangs(nn.Module):
-        count = 0
-
-        def forward(self, x):
-            Hangs.count += 1
-            if Hangs.count == 4:
-                begun_an_hour_ago()
-                time.sleep(3600)
-            return x
-
-    return trained([*mlp(3), Hangs()], 2, vectors(9), "fr", "ranks").losses
-
-
-def test_a_rank_that_hangs_is_named():
-    with pytest.raises(RankFailed, match="rank 1 hangs in forward of stage 1"):
-        launch(_hanging, ranks=2, heartbeat_s=HEARTBEAT_S)
+def _two_pipelines(method, executor):
+    own = _without_norm(), 2, vectors(BATCHES)
+    return outcome(trained(*own, method, executor, replicas=2))
 
 
 class _Experts(nn.Module):
@@ -105,13 +64,54 @@ def sgd(parameters):
     return torch.optim.SGD(parameters, lr=0.1)
 
 
-def _replicas_with_experts():
-    own = {"method": "seq", "executor": "ranks", "replicas": 2, "optimizer": sgd}
+def _replicas_with_experts(executor):
+    own = {"method": "seq", "cuts": [1], "replicas": 2, "optimizer": sgd, "executor": executor}
     record = delayed.train(_with_experts(), nn.functional.cross_entropy, _signed(), **own)
     return bits(record.pipeline)
 
 
-def test_replicas_that_train_other_parameters_add_zeros():
+def _signs_of_life(executor):
+    """Return what a rank says of itself in the middle of each forward."""
+    said = []
+
+    class Tells(nn.Module):
+        def forward(self, x):
+            said.append(heartbeat.last()[:2])
+            return x
+
+    blocks = [nn.Sequential(Tells(), block) for block in mlp(4)]
+    trained(blocks, 4, vectors(3), "pipedream", executor)
+    return said
+
+
+@pytest.fixture(scope="module")
+def four():
+    """What four ranks find, one run after the other."""
+    return on_ranks(
+        {name: partial(_found, name) for name in RUNS}
+        | {f"two of {method}": partial(_two_pipelines, method) for method in REPLICATED}
+        | {"experts": _replicas_with_experts, "life": _signs_of_life},
+        ranks=4,
+        executor="ranks",
+    )
+
+
+@pytest.mark.parametrize("name", sorted(RUNS))
+def test_e8_ranks_end_in_the_same_bits(name, four):
+    tensors, versions = _found(name)
+    assert all(equal(found, tensors) and seen == versions for found, seen in four[name])
+
+
+@pytest.mark.parametrize("method", REPLICATED)
+def test_e19_two_pipelines_are_one_with_the_whole_batch(method, four):
+    expected = outcome(trained(_without_norm(), 2, vectors(BATCHES), method))
+    half = trained(_without_norm(), 2, [(x[:4], y[:4]) for x, y in vectors(BATCHES)], method)
+    for found in four[f"two of {method}"]:
+        torch.testing.assert_close(found, expected)
+        assert not torch.allclose(found[0], half.losses)
+
+
+def test_replicas_that_train_other_parameters_add_zeros(four):
     blocks = _with_experts()
     expected = [p for block in blocks for p in block.parameters()]
     optimizer = sgd(expected)
@@ -121,6 +121,13 @@ def test_replicas_that_train_other_parameters_add_zeros():
             scores = blocks[1](blocks[0](x[half]))
             (nn.functional.cross_entropy(scores, y[half]) / 2).backward()
         optimizer.step()
-    for found in launch(_replicas_with_experts, ranks=2):
+    for found in four["experts"]:
         for tensor, parameter in zip(found, expected, strict=True):
             torch.testing.assert_close(tensor, parameter.detach(), rtol=0, atol=1e-12)
+
+
+def test_a_rank_says_what_it_does_so_that_one_that_hangs_is_named(four):
+    for rank, said in enumerate(four["life"]):
+        assert len(said) == 3
+        assert all(label.startswith(f"forward of stage {rank}") for label, _ in said)
+        assert not any(waits for _, waits in said)

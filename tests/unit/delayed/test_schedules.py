@@ -79,7 +79,7 @@ def test_e18_the_clock_agrees_with_the_closed_forms(method, modules, f, b):
     for batches in () if fr_of_two else (modules, modules + 1, 20, 29):
         expected = makespan_s(method, modules, batches, f, b)
         assert _span(method, modules, batches, f, b) == pytest.approx(expected)
-    steady = (_span(method, modules, 60, f, b) - _span(method, modules, 40, f, b)) / 20
+    steady = (_span(method, modules, 40, f, b) - _span(method, modules, 30, f, b)) / 10
     assert steady == pytest.approx(cycle_s(method, modules, f, b))
 
 

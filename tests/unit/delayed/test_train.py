@@ -10,7 +10,6 @@ from torch import nn
 
 from alkit import delayed, set_device
 from alkit.delayed import Pipeline, even_cuts, schedule_for, train_epoch
-from alkit.delayed.weights import Versions
 from alkit.engine.ledger import Ledger
 from alkit.models.bert import BertSizes, bert
 from alkit.models.lstm import BiLSTM
@@ -59,11 +58,6 @@ def test_each_tensor_is_clipped_by_its_own_norm():
     assert max(norm for _, norms in _told("ddg", clip=1e-3) for norm in norms) <= 1.0001e-3
 
 
-def test_no_optimizer_is_called_before_the_first_backward():
-    """A step with gradients of zero would decay weights and move momentum."""
-    assert len(_told("fr", batches=5, modules=3)) == 15
-
-
 @pytest.mark.parametrize(("where", "moves"), [("play", 12), ("replay", 12), ("both", 24)])
 def test_which_forward_moves_running_statistics(where, moves):
     record = trained(mlp(), 3, vectors(12), "fr", batch_norm=where)
@@ -78,29 +72,9 @@ def test_without_a_drain_the_last_gradients_are_lost():
     assert one.pipeline.optimizers[0].state_dict()["state"]
 
 
-def test_a_ledger_a_module():
-    ledgers, one = ([Ledger() for _ in range(3)] for _ in range(2))
-    trained(mlp(), 3, vectors(6), "pipedream", ledgers=ledgers)
-    assert [ledger.now for ledger in ledgers] == [0, 0, 0]
-    trained(mlp(), 3, vectors(6), "seq", ledgers=one)
-    grown = [a.peak / b.peak for a, b in zip(ledgers, one, strict=True)]
-    assert grown == [3, 2, 1], "weights and their versions are not counted"
-
-
 def test_a_model_can_be_placed():
     made = set_device(pipeline(mlp(), 3), ["cpu"] * 3)
     assert same(train_epoch(made, vectors(6), "ddg"), trained(mlp(), 3, vectors(6), "ddg"))
-
-
-def test_forgetting_the_copy_is_silently_wrong(monkeypatch):
-    """Nothing but this test would notice: torch does not."""
-    expected, init = trained(mlp(), 3, vectors(8), "pipedream"), Versions.__init__
-
-    def without_copy(self, module, *, stash=True):
-        init(self, module, stash=False)
-
-    monkeypatch.setattr(Versions, "__init__", without_copy)
-    assert not same(trained(mlp(), 3, vectors(8), "pipedream"), expected)
 
 
 def test_cuts_as_published():

@@ -1,11 +1,11 @@
 """Layer-parallel training has the bits of one process, whoever runs what; and what goes wrong."""
 
 import copy
-import os
-import signal
+from functools import partial
 
 import pytest
 import torch
+import torch.distributed as dist
 
 import alkit
 from alkit import dtp
@@ -14,9 +14,9 @@ from alkit.dtp.feedback import BlockFeedback
 from alkit.dtp.fit import digest
 from alkit.dtp.settings import Settings
 from alkit.engine import checkpoint
-from alkit.engine.group import Group, RanksDiffer
 from alkit.engine.launch import RankFailed, launch
 from studies.dtp import speed as dtp_speed
+from tests.helpers import on_ranks, refused
 from tests.unit.dtp.helpers import made_set
 
 SETTINGS = Settings(
@@ -24,9 +24,9 @@ SETTINGS = Settings(
 )
 
 
-def trained(ranks=1, owners=None, seed=0, **changes):
+def trained(seed=0, **changes):
     net = dtp.network("tiny", seed=seed)
-    own = {"settings": SETTINGS, "ranks": ranks, "owners": owners, "progress": False} | changes
+    own = {"settings": SETTINGS, "progress": False} | changes
     record = alkit.fit(net, made_set(), **own)
     assert record.details.digest == digest(net)
     return record
@@ -37,8 +37,61 @@ def alone():
     return trained()
 
 
+OTHER = {"feedback_lr": 1e-4, "lr": 1e-3, "sigma": 0.1}
+
+
+def _other_weights(**own):
+    return refused(partial(trained, seed=dist.get_rank()), **own)
+
+
+def _found(**own):
+    """Return what two runs must agree on, to the bit."""
+    record = trained(**own)
+    return record.details.digest, record.losses.tolist()
+
+
+class Stop(Exception):
+    pass
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory):
+    """The checkpoint of a run in one process that ended after its first epoch."""
+    path, save = tmp_path_factory.mktemp("stopped") / "run.pt", checkpoint.save
+
+    def saved(path, state):
+        save(path, state)
+        if state["rows"]:
+            raise Stop
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(checkpoint, "save", saved)
+        with pytest.raises(Stop):
+            trained(checkpoint=path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def three(stopped):
+    """What three ranks find, one run after the other."""
+    methods = {
+        method: partial(_found, method=method, owners=[1, 1, 0], **OTHER)
+        for method in ("vanilla_dtp", "tp")
+    }
+    return on_ranks(
+        methods
+        | {
+            "any owners": partial(_found, owners=[2, 0, 1]),
+            "gone on": partial(_found, checkpoint=stopped),
+            "other weights": _other_weights,
+        },
+        ranks=3,
+        executor="ranks",
+    )
+
+
 def test_two_ranks_have_the_bits_of_one_process(alone):
-    both = trained(2)
+    both = trained(ranks=2)
     assert both.details.digest == alone.details.digest
     assert torch.equal(both.losses, alone.losses)
     assert list(both.details.feedback_losses) == [1, 2, 3]
@@ -52,24 +105,24 @@ def test_two_ranks_have_the_bits_of_one_process(alone):
     assert {("worker 0", "learn"), ("worker 1", "learn"), ("worker 1", "update")} <= kinds
 
 
-def test_three_ranks_and_any_assignment_have_the_same_bits(alone):
-    assert trained(3, [2, 0, 1]).details.digest == alone.details.digest
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("any owners", {}),
+        ("gone on", {}),  # momenta are kept, wherever they were
+        ("vanilla_dtp", {"method": "vanilla_dtp"} | OTHER),
+        ("tp", {"method": "tp"} | OTHER),
+    ],
+)
+def test_three_ranks_have_the_same_bits(name, changes, three):
+    assert three[name] == [_found(**changes)] * 3
 
 
-OTHER = {"feedback_lr": 1e-4, "lr": 1e-3, "sigma": 0.1}
-
-
-@pytest.mark.parametrize("method", ["vanilla_dtp", "tp", "ddtp"])
-def test_other_methods_have_too(method):
-    changes = {"method": method} | OTHER
-    one = trained(**changes)
-    if method == "ddtp":
-        with pytest.raises(ValueError, match="ddtp's loops need all later blocks"):
-            trained(2, [0, 1, 0], **changes)
-        other = trained(executor="threads", **changes)
-    else:
-        other = trained(2, [1, 1, 0], **changes)
-    assert other.details.digest == one.details.digest
+def test_ddtp_has_too_on_threads_and_takes_no_ranks():
+    changes = {"method": "ddtp"} | OTHER
+    with pytest.raises(ValueError, match="ddtp's loops need all later blocks"):
+        trained(ranks=2, owners=[0, 1, 0], **changes)
+    assert _found(executor="threads", **changes) == _found(**changes)
 
 
 @pytest.mark.parametrize("workers", [2, 3])
@@ -101,89 +154,33 @@ def test_the_order_of_loops_changes_nothing():
     assert ends[0] == ends[1]
 
 
-def _run(net, data):
-    own = {"settings": SETTINGS, "owners": [0, 1, 0], "executor": "ranks", "progress": False}
-    alkit.fit(net, data, **own)
+def test_ranks_that_differ_are_told(three):
+    assert all("blocks.0.pieces.0.weight" in said for said in three["other weights"])
 
 
-def _with_own_seed(kind):
-    """Train on a rank that has other batches, or other weights, than the others."""
-    import torch.distributed as dist
-
-    rank = dist.get_rank()
-    net = dtp.network("tiny", seed=rank if kind == "weights" else 0)
-    data = made_set()
-    if kind == "batches":
-        data = made_set(96 + 32 * rank)
-    _run(net, data)
+def _other_batches():
+    data, own = made_set(96 + 32 * dist.get_rank()), {"owners": [0, 1, 0], "executor": "ranks"}
+    alkit.fit(dtp.network("tiny"), data, settings=SETTINGS, progress=False, **own)
 
 
-@pytest.mark.parametrize(
-    ("kind", "words"),
-    [("weights", "blocks.0.pieces.0.weight"), ("batches", "batch 0 of rank 0 has other labels")],
-)
-def test_ranks_that_differ_are_told(kind, words):
-    with pytest.raises(RankFailed, match=words):
-        launch(_with_own_seed, kind, ranks=2)
+def test_a_batch_with_other_labels_is_told():
+    with pytest.raises(RankFailed, match="batch 0 of rank 0 has other labels"):
+        launch(_other_batches, ranks=2)
 
 
-def _killed():
-    import torch.distributed as dist
-
-    if dist.get_rank() == 1:
-        plain = BlockFeedback.learn
-
-        def learn(self, n, passed, step, iterations=None):
-            if step == 2:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return plain(self, n, passed, step, iterations)
-
-        BlockFeedback.learn = learn
-    _run(dtp.network("tiny"), made_set())
-
-
-def test_a_rank_that_dies_is_named():
-    with pytest.raises(RankFailed, match="rank 1 died of SIGKILL"):
-        launch(_killed, ranks=2)
-
-
-def test_training_goes_on_from_a_checkpoint(tmp_path, monkeypatch, alone):
-    """With another number of ranks: momenta are kept, wherever they were."""
-    path = tmp_path / "run.pt"
-
-    def fitted(ranks=1, **more):
-        options = {"settings": SETTINGS, "checkpoint": path, "progress": False} | more
-        return alkit.fit(dtp.network("tiny"), made_set(), ranks=ranks, **options)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(checkpoint, "save", _then_stopped(checkpoint.save))
-        with pytest.raises(Stop):
-            fitted()
-    resumed = fitted(2)
-    assert resumed.details.digest == alone.details.digest
-    assert torch.equal(resumed.losses, alone.losses)
-    assert fitted().details.digest == alone.details.digest  # nothing was left to do
-    with pytest.raises(ValueError, match="beta is 0.7 there and 0.5 here"):
-        fitted(beta=0.5)
-    with pytest.raises(ValueError, match="samples is 1 there and 2 here"):
-        fitted(samples=2)  # of noise, whatever the number of training samples
+def test_a_checkpoint_that_is_whole_and_one_of_another_run(stopped, three, alone):
+    found = trained(checkpoint=stopped)  # three ranks have left nothing to do
+    assert found.details.digest == alone.details.digest
+    for changes, said in (
+        ({"beta": 0.5}, "beta is 0.7 there and 0.5 here"),
+        ({"samples": 2}, "samples is 1 there and 2 here"),  # of noise
+    ):
+        with pytest.raises(ValueError, match=said):
+            trained(checkpoint=stopped, **changes)
     state = dict(dtp.network("tiny").state_dict())
-    checkpoint.save(path, {"net": state, "settings": {}, "progress": {}})
+    checkpoint.save(stopped, {"net": state, "settings": {}, "progress": {}})
     with pytest.raises(ValueError, match="of another run: .*weight is missing there"):
-        fitted()
-
-
-class Stop(Exception):
-    pass
-
-
-def _then_stopped(save):
-    def saved(path, state):
-        save(path, state)
-        if state["rows"]:
-            raise Stop
-
-    return saved
+        trained(checkpoint=stopped)
 
 
 # ---- the time model
@@ -226,10 +223,3 @@ def test_measuring_loads_changes_nothing():
     after = feedback.optimizers[1].state_dict()["state"][0]["momentum_buffer"]
     assert torch.equal(after, before[1]["state"][0]["momentum_buffer"])
     assert not feedback.optimizers[2].state_dict()["state"]
-
-
-def test_one_process_needs_nobody():
-    group = Group()
-    assert (group.rank, group.ranks) == (0, 1)
-    group.check_equal({"weights": torch.zeros(1)}, advice="")
-    assert issubclass(RanksDiffer, RuntimeError)

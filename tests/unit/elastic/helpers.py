@@ -2,7 +2,9 @@
 
 import copy
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -12,9 +14,11 @@ import alkit
 from alkit.elastic import Examples, Network, Recipe, Settings, bert_classifier, vit_classifier
 from alkit.elastic.examples import order
 from alkit.elastic.freeze import cap
+from alkit.elastic.memory import Reckoner
 from alkit.engine.record import Record
 from alkit.models.bert import BertSizes
 from alkit.models.vit import ViTSizes
+from tests.helpers import on_ranks
 
 LAYERS = 4
 
@@ -54,6 +58,8 @@ class Found:
     record: Record
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # what pickle asks an empty one for
+            raise AttributeError(name)
         return getattr(self.record if hasattr(self.record, name) else self.record.details, name)
 
     @property
@@ -72,6 +78,26 @@ def train(network: Network, data: Examples, settings=None, **options: Any) -> Fo
     own = replace(settings or Settings(), **{name: options.pop(name) for name in names})
     options = {"progress": False} | options
     return Found(alkit.fit(network, data, method="elastic", settings=own, **options))
+
+
+def training(task: str = "vit", settings: Settings | None = None, **options: Any) -> Callable:
+    """Return a call of `train`, to be made on ranks."""
+    make, data = TASKS[task]
+    return partial(train, make(), data(), settings or SETTINGS, **options)
+
+
+def on_devices(calls: Mapping[str, Callable[..., Any]], ranks: int = 2) -> dict[str, list[Any]]:
+    """Return by name what each rank found: all calls in one start of processes."""
+    return on_ranks(calls, ranks, executor="ranks", devices=ranks)
+
+
+PARTS = ["weights", "frozen", "gradients", "moments", "activations", "message", "total"]
+ANY = 10**12
+
+
+def reckoner(network: Network, data: Examples, settings: Settings, budget: int = ANY) -> Reckoner:
+    about = {"schedule": settings.schedule, "precision": settings.precision, "budget": budget}
+    return Reckoner(network, data, settings.recipe, **about)
 
 
 @dataclass
@@ -144,3 +170,10 @@ def same(found: Found, expected: Plain) -> None:
 SETTINGS = Settings(
     epochs=4, batch=8, micro=2, recipe=Recipe(lr=3e-3, weight_decay=0.01, clip=0.5, warmup=0.1)
 )
+
+
+@cache
+def expected(task: str = "vit") -> Plain:
+    """Return what the plain loop leaves with the settings that most tests begin with."""
+    make, data = TASKS[task]
+    return plain(make(), data(), SETTINGS)

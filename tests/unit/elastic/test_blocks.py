@@ -37,30 +37,6 @@ def test_layers_freeze_one_by_one_if_it_is_asked_for():
     assert len(record.test_correct) == 16
 
 
-def test_without_freezing_it_is_plain_training():
-    """The same steps as a loop by hand, in the order that elastic training takes its samples."""
-    made = Network.from_blocks(blocks(0.0), F.cross_entropy)
-    seen = []
-    made.units[0].register_forward_pre_hook(
-        lambda unit, given: seen.append(given[0].clone()) if unit.training else None
-    )
-    settings = {"freeze": "none", "epochs": 1, "batch": 16, "micro": 1, "progress": False}
-    recipe = alkit.elastic.Recipe(
-        "sgd", lr=0.1, momentum=0.0, clip=None, warmup=0.0, shape="constant"
-    )
-    record = train(made, PARTS[0], recipe=recipe, **settings)
-    plain = nn.Sequential(*blocks()).eval()
-    optimizer, losses = torch.optim.SGD(plain.parameters(), lr=0.1), []
-    for batch in seen:
-        rows = [(x == row).all(1).nonzero().item() for row in batch]
-        loss = F.cross_entropy(plain(batch), y[rows])
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    assert record.losses.tolist() == pytest.approx(losses, rel=1e-5)
-
-
 def test_units_a_layer_may_be_three():
     units = [nn.Linear(6, 6) for _ in range(7)] + [nn.Linear(6, 3)]
     network = Network(units, 2, F.cross_entropy, units_a_layer=3)

@@ -2,25 +2,29 @@
 
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import nn
 
-from alkit import launch
-from alkit.elastic import Examples, Network, Recipe, Settings
+from alkit.elastic import Examples, Network, Recipe
 from alkit.elastic.optim import Optimizer
 from alkit.elastic.stage import NotFinite
 from alkit.elastic.store import weights_hash
-from alkit.engine.launch import RankFailed
 from alkit.engine.messages import fingerprint
 from tests.unit.elastic.helpers import (
     LAYERS,
+    SETTINGS,
+    Found,
     close,
     images,
     make_bert,
     make_vit,
+    on_devices,
     plain,
     same,
     texts,
@@ -53,15 +57,13 @@ def ordered(order: str) -> tuple[Network, Examples]:
     return network, replace(data, x=x.get(order, (ids, mask, kinds)))
 
 
-@pytest.mark.parametrize(
-    ("order", "ranks"),
-    [("ids mask types", 1), ("ids mask types", 2), ("ids mask", 1), ("integers", 1)],
-)
-def test_stored_features_keep_the_masks_of_the_first_units(order, ranks, settings, caplog):
+@pytest.mark.parametrize("order", ["ids mask types", "ids mask", "integers"])
+def test_stored_features_keep_the_masks_of_the_first_units(order, two, settings, caplog):
     network, data = ordered(order)
-    expected = plain(network, data, settings)
-    found = train(network, data, settings, devices=2, ranks=ranks, cache_from=1)
-    same(found, expected)
+    found = train(network, data, settings, devices=2, cache_from=1)
+    same(found, plain(*ordered(order), settings))
+    if order == "ids mask types":
+        same(two["masks"][0], plain(*ordered(order), settings))
     stored = found.history.hits.sum() + found.history.advanced.sum()
     assert (stored > 0) == (order != "integers")  # there the mask is made: stores hold one tensor
     # what other libraries log is not asked here
@@ -138,33 +140,38 @@ def test_scalars_have_a_fingerprint():
     assert weights_hash([nn.BatchNorm1d(3).bfloat16()])
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
-def test_batch_norm_can_be_stored_and_travels(ranks, settings):
-    """Two stages, then two replicas, whose running statistics are those of the first.
+# SGD: Adam makes steps of the rounding errors that a bias before a norm has for a gradient
+NORMED = replace(SETTINGS, micro=1, recipe=Recipe("sgd", lr=0.05))
 
-    SGD: Adam makes steps of the rounding errors that a bias before a norm has for a gradient.
-    """
-    settings = replace(settings, micro=1, recipe=Recipe("sgd", lr=0.05))
-    options = {"settings": settings, "devices": 2, "ranks": ranks}
-    found = train(normed(), images(), cache_from=1, **options)
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_batch_norm_can_be_stored_and_travels(ranks, request):
+    """Two stages, then two replicas, whose running statistics are those of the first."""
+    if ranks == 2:
+        found, without = (request.getfixturevalue("two")[name][0] for name in ("norms", "computed"))
+    else:
+        found, without = (
+            train(normed(), images(), NORMED, devices=2, **options)
+            for options in ({"cache_from": 1}, {"cache": False})
+        )
     assert found.history.hits.sum() > 0
     counts = [t for name, t in found.state.items() if name.endswith("num_batches_tracked")]
     frozen, active = counts[0], counts[-1]
     assert int(frozen) == 3  # steps of the first epoch
     assert int(active) == 12 if ranks == 2 else int(active) > 12
-    without = train(normed(), images(), cache=False, **options)
     close(found, without)
 
 
 # ---- types
 
 
-def test_bfloat16_with_stored_features(settings):
-    data = replace(images(), x=images().x.bfloat16())
-    without = train(make_vit().bfloat16(), data, settings, devices=2, cache=False)
-    for ranks in (1, 2):
-        options = {"devices": 2, "ranks": ranks, "cache_from": 1}
-        found = train(make_vit().bfloat16(), data, settings, **options)
+def bfloat16() -> tuple[Network, Examples]:
+    return make_vit().bfloat16(), replace(images(), x=images().x.bfloat16())
+
+
+def test_bfloat16_with_stored_features(two, settings):
+    without = train(*bfloat16(), settings, devices=2, cache=False)
+    for found in (train(*bfloat16(), settings, devices=2, cache_from=1), *two["bfloat16"]):
         assert found.history.hits.sum() > 0
         assert torch.equal(found.losses, without.losses)
         assert all(torch.equal(found.state[name], t) for name, t in without.state.items())
@@ -246,24 +253,34 @@ def _regression() -> tuple[Network, Examples]:
     return made, replace(data, y=torch.randn(24, 3, generator=generator, dtype=torch.float64))
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
-def test_numbers_are_judged_by_the_loss_and_not_as_classes(ranks, settings):
+def _numbers(metric: Any = None, **own: Any) -> Found:
     network, data = _regression()
-    parts = {"validation": data, "test": data, "metrics": {"error": _mean_error}}
-    found = train(network, data, settings, ranks=ranks, **parts)
-    expected = nn.functional.mse_loss(network.predict(data.x), data.y).item()
+    network.metric = metric
+    parts = {"validation": data, "test": data}
+    parts |= {} if metric else {"metrics": {"error": _mean_error}}
+    return train(network, data, SETTINGS, **parts, **own)
+
+
+def _error(output, y):
+    return (output - y).square().mean(1)
+
+
+def test_numbers_are_judged_by_the_loss_and_not_as_classes(two):
+    found, (_, data) = two["numbers"][0], _regression()
+    scores = found.model.predict(data.x)
+    expected = {
+        "loss": nn.functional.mse_loss(scores, data.y),
+        "error": _mean_error(scores, data.y),
+    }
     assert found.test_correct is None
-    assert found.metrics["loss"] == pytest.approx(expected, rel=1e-5)
-    assert found.metrics["error"] == pytest.approx(_mean_error(network.predict(data.x), data.y))
+    assert found.metrics == {name: pytest.approx(float(own)) for name, own in expected.items()}
     last = found.history.iloc[-1]
     assert (last.val_loss, last.val_error) == pytest.approx(tuple(found.metrics.values()))
 
 
-def test_a_metric_of_ones_own_and_rows_judged_by_the_loss(settings):
-    network, data = _regression()
-    network.metric = _error
-    found = train(network, data, settings, validation=data, test=data, ranks=2)
-    expected = _error(network.predict(data.x), data.y)
+def test_a_metric_of_ones_own_and_rows_judged_by_the_loss(two, settings):
+    found, (_, data) = two["own metric"][0], _regression()
+    expected = _error(found.model.predict(data.x), data.y)
     torch.testing.assert_close(found.test_correct.double(), expected, rtol=0, atol=1e-6)
     assert found.history.val_acc.iloc[-1] == pytest.approx(float(expected.mean()), abs=1e-6)
     data = replace(images(), y=torch.zeros(24, 3, dtype=torch.int64))
@@ -273,10 +290,6 @@ def test_a_metric_of_ones_own_and_rows_judged_by_the_loss(settings):
     assert found.test_correct is None
     expected = network.loss(network.predict(data.x), data.y).item()
     assert found.metrics["loss"] == pytest.approx(expected, rel=1e-6)
-
-
-def _error(output, y):
-    return (output - y).square().mean(1)
 
 
 # ---- NaN
@@ -295,21 +308,13 @@ class Broken(nn.Module):
         return made * math.nan if self.calls < 0 and self.training else made
 
 
-@pytest.mark.parametrize(
-    ("unit", "where"),
-    [
-        (2, {"executor": "single"}),
-        (7, {"executor": "single"}),
-        (7, {"executor": "threads"}),
-        (2, {"ranks": 2}),
-    ],
-)
-def test_what_is_not_a_number_names_epoch_and_layer(unit, where, settings):
+@pytest.mark.parametrize(("unit", "executor"), [(2, "single"), (7, "single"), (7, "threads")])
+def test_what_is_not_a_number_names_epoch_and_layer(unit, executor, settings):
     network = make_vit()
     network.units[unit] = Broken(network.units[unit], 4 * 2)  # two micro-batches a step
     said = f"epoch 1, at step 4, micro-batch 0: .*layer {(unit - 1) // 2}, Broken"
-    with pytest.raises(RankFailed if "ranks" in where else NotFinite, match=said):
-        train(network, images(), settings, freeze="none", micro=2, devices=2, **where)
+    with pytest.raises(NotFinite, match=said):
+        train(network, images(), settings, freeze="none", micro=2, devices=2, executor=executor)
 
 
 def test_a_loss_that_is_infinite_and_a_gradient_name_the_epoch(settings):
@@ -350,10 +355,8 @@ def test_masks_may_be_infinite(settings):
 # ---- what travels
 
 
-def _travels(settings: Settings, path: Path) -> dict[str, list[int]]:
+def _sent(folder: Path, **own: Any) -> dict[str, list[int]]:
     """Return how many units' weights this rank had sent at the end of each segment, and at all."""
-    import torch.distributed as dist
-
     from alkit.elastic import sync, trainer
 
     sent, ends = [], []
@@ -368,25 +371,24 @@ def _travels(settings: Settings, path: Path) -> dict[str, list[int]]:
         return epoch(self, trained)
 
     sync._trained, trainer.Trainer.row = counted, noted
-    parts = {"nothing": {}, "validation": {"validation": images(6)}, "checkpoint": {}}
-    parts = parts | {"checkpoint": {"checkpoint": path}, "layout": {"freeze": "schedule"}}
+    parts = {"nothing": {}, "validation": {"validation": images(6)}}
+    parts |= {"checkpoint": {"checkpoint": folder / "run.pt"}, "layout": {"freeze": "schedule"}}
     found = {}
     for name, options in parts.items():
         sent.clear()
         ends.clear()
-        made = train(make_vit(), images(), settings, **options)
+        made = train(make_vit(), images(), SETTINGS, **{"freeze": "none"} | options | own)
         dist.barrier()
         assert len(made.losses) == 12
         found[name] = [*ends, len(sent)]
+    sync._trained, trainer.Trainer.row = before, epoch
     return found
 
 
-def test_weights_travel_only_when_somebody_needs_them(settings, tmp_path):
-    settings = replace(settings, devices=2, freeze="none")
-    path, network = tmp_path / "run.pt", make_vit()
-    found = launch(_travels, replace(settings, executor="ranks"), path, ranks=2)
+def test_weights_travel_only_when_somebody_needs_them(two, folder, settings):
+    settings, network = replace(settings, devices=2, freeze="none"), make_vit()
     bounds = settings.planner(network.sizes(), LAYERS).at(0).bounds
-    for own, (first, last) in zip(found, bounds, strict=True):
+    for own, (first, last) in zip(two["sent"], bounds, strict=True):
         n = last - first  # a rank's units
         assert own == {
             "nothing": [0, 0, 0, 0, n],
@@ -395,5 +397,24 @@ def test_weights_travel_only_when_somebody_needs_them(settings, tmp_path):
             "layout": [0, n, n, n, n],  # 2 stages, then 2 replicas that have it all
         }
     # and the checkpoint of ranks is whole
-    kept = train(network, images(), settings, checkpoint=path)
+    kept = train(network, images(), settings, checkpoint=folder / "run.pt")
     close(kept, plain(make_vit(), images(), settings))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("ranks")
+
+
+@pytest.fixture(scope="module")
+def two(folder):
+    """What two ranks find, one run after the other."""
+    return on_devices({
+        "masks": partial(train, *ordered("ids mask types"), SETTINGS, cache_from=1),
+        "norms": partial(train, normed(), images(), NORMED, cache_from=1),
+        "computed": partial(train, normed(), images(), NORMED, cache=False),
+        "bfloat16": partial(train, *bfloat16(), SETTINGS, cache_from=1),
+        "numbers": _numbers,
+        "own metric": partial(_numbers, _error),
+        "sent": partial(_sent, folder),
+    })  # fmt: skip

@@ -6,71 +6,34 @@ import pandas as pd
 import pytest
 import torch
 
-from alkit import launch
 from alkit.elastic import Recipe
 from alkit.elastic.decider import foresee
-from alkit.elastic.memory import Reckoner, under_way
+from alkit.elastic.memory import under_way
 from alkit.elastic.optim import Optimizer
 from alkit.elastic.sync import is_dropped, keep, lent
 from alkit.records import results
 from studies.elastic import memory as study
-from studies.elastic.rivals import rival
 from studies.elastic.tasks import Task
-from tests.unit.elastic.helpers import TASKS, close, images, make_vit, plain, train
+from tests.unit.elastic.helpers import (
+    ANY,
+    PARTS,
+    SETTINGS,
+    TASKS,
+    close,
+    expected,
+    images,
+    make_vit,
+    on_devices,
+    reckoner,
+    train,
+    training,
+)
 
-PARTS = ["weights", "frozen", "gradients", "moments", "activations", "message", "total"]
-ANY = 10**12
-
-
-def reckoner(network, data, settings, budget=ANY):
-    about = {"schedule": settings.schedule, "precision": settings.precision, "budget": budget}
-    return Reckoner(network, data, settings.recipe, **about)
-
-
-@pytest.mark.parametrize("schedule", ["1f1b", "gpipe"])
-@pytest.mark.parametrize("task", TASKS)
-def test_what_was_reckoned_is_what_is_counted(task, schedule, settings):
-    """Every part, every rank, every layout: to the byte."""
-    make, data = TASKS[task]
-    settings = replace(settings, schedule=schedule, micro=4)
-    found = train(make(), data(), settings, ranks=2, cache_from=1)
-    expected = reckoner(make(), data(), settings)
-    assert len(found.held) == 2 * settings.epochs
-    for epoch, message in enumerate(found.messages):
-        layout = message.layout
-        for rank in range(2):
-            own = found.held[(found.held.epoch == epoch) & (found.held["rank"] == rank)]
-            reckoned = expected.held(layout)[rank % layout.stages].plain()
-            assert own[PARTS].iloc[0].to_dict() == reckoned, (epoch, rank)
-    assert {m.layout.stages for m in found.messages} == {1, 2}
-    whole = sum(p.nbytes for p in make().parameters())
-    first = found.held[found.held.epoch == 0]
-    assert first.weights.sum() == whole
-    assert first.weights.max() < 0.7 * whole
+SCHEDULES = ("1f1b", "gpipe")
+TEST = images(10)
 
 
-def test_four_ranks_share_a_network_out(settings):
-    settings = replace(settings, freeze="none", recipe=Recipe("sgd", lr=0.05, momentum=0.9))
-    found = train(make_vit(), images(), settings, ranks=4)
-    close(found.state, plain(make_vit(), images(), settings).state, 1e-12)
-    expected = reckoner(make_vit(), images(), settings).held(found.messages[0].layout)
-    for rank, held in enumerate(expected):
-        assert found.held[PARTS].iloc[rank].to_dict() == held.plain()
-    assert found.held.moments.sum() == found.held.weights.sum()
-
-
-def test_frozen_layers_lie_on_first_stages_alone(settings):
-    """As many stages to the end, for the budget of parameters is small."""
-    options = {"settings": settings, "ranks": 2, "budget": 1e-9}
-    found = train(make_vit(), images(), cache_from=1, **options)
-    close(found.state, plain(make_vit(), images(), settings).state, 1e-12)
-    assert set(found.history.stages) == {2}
-    last = found.held[found.held.epoch == 3].set_index("rank")
-    assert last.frozen[0] > 0
-    assert last.frozen[1] == 0
-
-
-def _asks(settings):
+def _asked(**own):
     """Return how many units of a rank's network are there, at every step's order."""
     from alkit.elastic import pipeline
 
@@ -83,21 +46,67 @@ def _asks(settings):
         return batches(self, segment)
 
     pipeline.Pipeline._batches = looked
-    train(network, images(), settings, validation=images(6))
+    try:
+        train(network, images(), SETTINGS, freeze="none", validation=images(6), **own)
+    finally:
+        pipeline.Pipeline._batches = batches
     whole = not any(map(is_dropped, network.parameters()))
     return there, whole, [tuple(p.shape) for p in network.parameters()]
 
 
-def test_a_rank_lets_go_of_what_is_not_its_own(settings):
+@pytest.fixture(scope="module")
+def ranks():
+    """What two ranks find, one run after the other."""
+    runs = {
+        f"{task} {schedule}": training(
+            task, schedule=schedule, micro=4, cache_from=1, test=TASKS[task][1](10)
+        )
+        for task in TASKS
+        for schedule in SCHEDULES
+    }
+    # as many stages to the end, for the budget of parameters is small
+    return on_devices(runs | {"budget": training(budget=1e-9, cache_from=1), "asked": _asked})
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("task", TASKS)
+def test_what_was_reckoned_is_what_is_counted(task, schedule, ranks, settings):
+    """Every part, every rank, every layout: to the byte."""
+    make, data = TASKS[task]
+    settings = replace(settings, schedule=schedule, micro=4)
+    found = ranks[f"{task} {schedule}"][0]
+    close(found, expected(task))
+    ours = reckoner(make(), data(), settings)
+    assert len(found.held) == 2 * settings.epochs
+    for epoch, message in enumerate(found.messages):
+        layout = message.layout
+        for rank in range(2):
+            own = found.held[(found.held.epoch == epoch) & (found.held["rank"] == rank)]
+            reckoned = ours.held(layout)[rank % layout.stages].plain()
+            assert own[PARTS].iloc[0].to_dict() == reckoned, (epoch, rank)
+    assert {m.layout.stages for m in found.messages} == {1, 2}
+    whole = sum(p.nbytes for p in make().parameters())
+    first = found.held[found.held.epoch == 0]
+    assert first.weights.sum() == whole
+    assert first.weights.max() < 0.7 * whole
+
+
+def test_frozen_layers_lie_on_first_stages_alone(ranks):
+    found = ranks["budget"][0]
+    close(found, expected())
+    assert set(found.history.stages) == {2}
+    last = found.held[found.held.epoch == 3].set_index("rank")
+    assert last.frozen[0] > 0
+    assert last.frozen[1] == 0
+
+
+def test_a_rank_lets_go_of_what_is_not_its_own(ranks, settings):
     """Also after an evaluation, for which all ranks have all; at the end all have all again."""
-    settings = replace(settings, devices=2, executor="ranks", freeze="none")
-    (first, whole, shapes), (second, other, _) = launch(_asks, settings, ranks=2)
+    (first, *whole), (second, *other) = ranks["asked"]
     units = len(make_vit().units)
     assert all(sorted(a + b) == list(range(units)) for a, b in zip(first, second, strict=True))
     assert len(first) == settings.epochs
-    assert whole
-    assert other
-    assert shapes == [tuple(p.shape) for p in make_vit().parameters()]
+    assert whole == other == [True, [tuple(p.shape) for p in make_vit().parameters()]]
 
 
 @pytest.mark.parametrize("kind", ["1f1b", "gpipe"])
@@ -165,29 +174,6 @@ def test_stages_are_merged_only_where_they_fit(settings):
     close(tight, free)
 
 
-@pytest.mark.parametrize("task", TASKS)
-def test_data_parallel_training_holds_it_all(task, settings):
-    make, data = TASKS[task]
-    settings = replace(settings, freeze="none", epochs=1)
-    whole = sum(p.nbytes for p in make().parameters())
-    held = {}
-    for kind in ("ddp", "ddp_checkpoint", "ddp_lora"):
-        held[kind] = rival(kind, make(), data(), settings=settings).details.held
-        assert len(held[kind]) == 2
-    ddp = held["ddp"].iloc[0]
-    assert (ddp.weights, ddp.gradients, ddp.frozen) == (whole, whole, 0)
-    assert ddp.moments == 2 * whole + 4 * len(list(make().parameters()))
-    # one stage of ours, as one replica of two, keeps the same for its backward
-    layout = foresee(make(), data(), replace(settings, devices=2, stages=1)).at(0)
-    assert ddp.activations == reckoner(make(), data(), settings).held(layout)[0].activations
-    assert held["ddp_checkpoint"].activations[0] < 0.6 * ddp.activations
-    lora = held["ddp_lora"].iloc[0]
-    assert lora.gradients == lora.weights < whole  # wide updates of a narrow network
-    assert 0.9 * whole < lora.frozen < whole
-    frame = held["ddp"]
-    assert frame.total.tolist() == [ddp.weights * 2 + ddp.moments + ddp.activations] * 2
-
-
 # ---- what is let go
 
 
@@ -217,21 +203,19 @@ def test_shapes_stay_and_values_do_not_unless_a_kept_unit_shares_them():
 # ---- the notebook's tables
 
 
-def test_the_table_takes_every_rank_at_its_fullest(settings):
-    task = Task("made", images(), images(10), images(10), 3)
-    record = train(make_vit(), images(), test=images(10), settings=settings, ranks=2)
-    run = results.Run("45_memory_budget")
-    study.record(run, {"elastic": record}, task, seed=0)
+def test_the_table_takes_every_rank_at_its_fullest(ranks):
+    record, run = ranks["vit 1f1b"][0].record, results.Run("45_memory_budget")
+    study.record(run, {"elastic": record}, Task("made", images(), TEST, TEST, 3), seed=0)
     table = study.table(pd.DataFrame(run.rows))
     assert list(table.index) == [("elastic", 0), ("elastic", 1)]
-    for rank, own in record.held.groupby("rank"):
+    for rank, own in record.details.held.groupby("rank"):
         assert table.total["elastic", rank] == own.total.max() / 1e6
     figure = study.picture(table, 10**6)
     assert len(figure.axes[0].patches) == 2 * (len(study.PARTS) - 1)
 
 
 def test_least_budgets_are_those_that_are_enough(settings):
-    task = Task("made", images(), images(10), images(10), 3)
+    task = Task("made", images(), TEST, TEST, 3)
     found = study.least_budgets(make_vit(), task, settings, devices=4, batches=[8, 16])
     assert found.index.tolist() == [1, 2, 4]
     assert (found.diff().dropna() < 0).all(axis=None)  # more stages, fewer bytes

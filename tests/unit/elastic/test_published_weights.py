@@ -13,17 +13,10 @@ SIZES = BertSizes(2, 16, 4, 32, 50, 12, dropout=0.0)
 def their_bert(folder, kind="BertForPreTraining"):
     import transformers
 
-    config = transformers.BertConfig(
-        vocab_size=50,
-        hidden_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        intermediate_size=32,
-        max_position_embeddings=12,
-        num_labels=2,
-        hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0,
-    )
+    sizes = {"vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4}
+    sizes |= {"intermediate_size": 32, "max_position_embeddings": 12, "num_labels": 2}
+    sizes |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    config = transformers.BertConfig(**sizes, tie_word_embeddings=False)
     torch.manual_seed(0)
     theirs = getattr(transformers, kind)(config).eval()
     for parameter in theirs.parameters():
@@ -58,14 +51,16 @@ def test_a_classifier_computes_what_theirs_does(tmp_path):
     torch.testing.assert_close(through(units, (tokens, segments, mask)), seen)
 
 
-def test_mask_and_segments_reach_every_layer(tmp_path):
-    """Padding changes nothing; another segment changes the scores."""
-    units, (tokens, segments, mask) = bert_for_classes(SIZES, 2), batch()
-    before = through(units, (tokens, segments, mask))
-    other = tokens.clone()
-    other[1, 5:] = 7
-    assert torch.equal(through(units, (other, segments, mask)), before)
-    assert not torch.equal(through(units, (tokens, 1 - segments, mask)), before)
+def test_words_and_the_next_text_are_foretold_as_theirs(tmp_path):
+    theirs, units = their_bert(tmp_path), bert(SIZES)
+    load_bert(units, tmp_path)
+    (tokens, segments, mask), chosen = batch(), torch.tensor([[2, 4]] * 3)
+    with torch.no_grad():
+        seen = theirs(tokens, attention_mask=mask.long(), token_type_ids=segments)
+    scores, following = through(units, (tokens, segments, mask, chosen))
+    rows = chosen[..., None].expand(-1, -1, 50)
+    torch.testing.assert_close(scores, seen.prediction_logits.gather(1, rows))
+    torch.testing.assert_close(following, seen.seq_relationship_logits)
 
 
 def test_weights_that_do_not_fit(tmp_path):

@@ -73,17 +73,9 @@ def test_a_reader_learns_to_answer(tokenizer):
     network, data = bert_reader(sizes, seed=1), examples(cut, 24)
     said = answers(network, cut, questions, 24)
     before = exact_match_and_f1(said, questions)
-    found = train(
-        network,
-        data,
-        epochs=12,
-        batch=len(data) // 4,
-        devices=2,
-        cache_from=1,
-        freeze="table",
-        freeze_options={"counts": [0, 0, 0, 1]},
-        recipe=Recipe(lr=3e-3),
-    )
+    options = {"freeze": "table", "freeze_options": {"counts": [0, 0, 0, 1]}, "cache_from": 1}
+    options |= {"devices": 2, "micro": 2, "epochs": 12, "batch": len(data) // 4}
+    found = train(network, data, recipe=Recipe(lr=3e-3), **options)
     assert found.history.hits.sum() > 0
     exact, f1 = exact_match_and_f1(answers(network, cut, questions, 24), questions)
     assert f1 >= exact

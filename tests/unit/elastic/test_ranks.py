@@ -1,33 +1,119 @@
 """Elastic training over processes: the same training, and what becomes of a rank that dies."""
 
+import io
 import os
 import signal
-import time
+from contextlib import redirect_stdout
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
+import torch.distributed as dist
 
-from alkit import launch
+from alkit.elastic import Recipe
+from alkit.elastic.freeze import cap
 from alkit.engine.launch import RankFailed
-from studies.elastic.rivals import RIVALS, rival
-from tests.unit.elastic.helpers import TASKS, Found, close, images, make_vit, plain, same, train
+from studies.elastic import ablation as study
+from studies.elastic.tasks import Task
+from tests.helpers import refused
+from tests.unit.elastic.helpers import (
+    PARTS,
+    SETTINGS,
+    Found,
+    close,
+    expected,
+    images,
+    make_vit,
+    on_devices,
+    plain,
+    reckoner,
+    same,
+    train,
+    training,
+)
+
+SGD = replace(SETTINGS, freeze="none", recipe=Recipe("sgd", lr=0.05, momentum=0.9))
 
 
-@pytest.mark.parametrize("task", TASKS)
-def test_two_ranks_from_pipeline_to_replicas(task, settings):
-    """Pipeline 2 -> 1, replicas 1 -> 2, with a store and AdamW."""
-    make, data = TASKS[task]
-    expected, network = plain(make(), data(), settings), make()
-    found = train(network, data(), settings, ranks=2, cache_from=1, test=data(10))
-    same(found, expected)
-    close(network.state_dict(), expected)
+class Dies:
+    """The published schedule, which kills its rank once; a rule is asked on rank 0."""
+
+    def __init__(self, asked: Path) -> None:
+        self.asked = asked
+
+    def __call__(self, moment):
+        with self.asked.open("a") as file:
+            file.write(f"{moment.evaluation} ")
+        if self.asked.read_text() == "1 2 ":
+            os.kill(os.getpid(), signal.SIGKILL)
+        return cap(moment.layers, 1 / 3, moment.evaluation)
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory):
+    """A run whose rank 0, which has made a folder of features, dies after two epochs."""
+    folder, features = (tmp_path_factory.mktemp(name) for name in ("killed", "features"))
+    options = {"cache_from": 1, "cache_folder": str(features), "freeze": Dies(folder / "asked")}
+    options |= {"checkpoint": folder / "run.pt"}
+    with pytest.raises(RankFailed) as failed:
+        train(make_vit(), images(), SETTINGS, ranks=2, **options)
+    return SimpleNamespace(failed=failed.value, options=options, left=[*features.iterdir()])
+
+
+def _other_weights(**own):
+    network = make_vit()
+    if dist.get_rank() == 1:
+        with torch.no_grad():
+            network.units[3].mix.weight[0, 0] += 1e-9
+    return refused(partial(train, network, images(), SETTINGS), **own)
+
+
+def _four_devices(**own):
+    return refused(training(), **own | {"devices": 4})
+
+
+@pytest.fixture(scope="module")
+def two(killed, tmp_path_factory):
+    """What two ranks find, one run after the other, and what they print."""
+    none = str(tmp_path_factory.mktemp("no") / "folder")
+    with redirect_stdout(io.StringIO()) as said:
+        found = on_devices({
+            "texts": training("bert", cache_from=1),
+            "nothing": training(pipe=False, dp=False, cache=False),
+            "a pipeline": training(dp=False, cache_from=1),
+            "replicas": training("bert", stages=1, cache_from=1),
+            "gone on": training(**killed.options),
+            "no folder": training(cache_from=1, cache_folder=none),
+            "other weights": _other_weights,
+            "four devices": _four_devices,
+        })  # fmt: skip
+    return found | {"said": said.getvalue()}
+
+
+@pytest.fixture(scope="module")
+def four():
+    return on_devices(
+        {"two stages": training(stages=2, cache_from=1), "sgd": training(settings=SGD)}, ranks=4
+    )
+
+
+def test_two_ranks_give_back_what_they_have_trained(settings):
+    """Pipeline 2 -> 1, replicas 1 -> 2, with a store and AdamW; as a row of the ablation."""
+    network, test = make_vit(), images(10)
+    settings = replace(settings, cache_from=1)
+    task = Task("made", images(), test, test, 3)
+    found = Found(study.measured("elastic", network, task, settings, ranks=2))
+    same(found, expected())
+    close(network.state_dict(), expected())
     layouts = list(zip(found.history.stages, found.history.replicas, strict=True))
     assert (layouts[0], layouts[-1]) == ((2, 1), (1, 2))
     assert found.history.hits.sum() + found.history.advanced.sum() > 0
     network.eval()
     with torch.no_grad():
-        right = network(data(10).x).argmax(1) == data(10).y
+        right = network(test.x).argmax(1) == test.y
     assert torch.equal(found.test_correct.bool(), right)
     # what the trained network knows of freezing came along
     assert network.frozen == 3
@@ -35,91 +121,54 @@ def test_two_ranks_from_pipeline_to_replicas(task, settings):
 
 
 @pytest.mark.parametrize(
-    ("ranks", "options", "replicas"),
+    ("ranks", "name", "task", "layouts", "stores"),
     [
-        (2, {"pipe": False, "dp": False, "cache": False}, {1}),
-        (2, {"pipe": True, "dp": False, "cache": True, "cache_from": 1}, {1}),
-        (4, {"stages": 2}, {2, 4}),
+        ("two", "texts", "bert", {(2, 1), (1, 2)}, True),
+        ("two", "nothing", "vit", {(2, 1)}, False),
+        ("two", "a pipeline", "vit", {(2, 1), (1, 1)}, True),
+        ("two", "replicas", "bert", {(1, 2)}, True),
+        ("two", "gone on", "vit", {(2, 1), (1, 2)}, True),
+        ("two", "no folder", "vit", {(2, 1), (1, 2)}, False),
+        ("four", "two stages", "vit", {(2, 2), (1, 4)}, True),
     ],
 )
-def test_other_layouts_over_ranks(ranks, options, replicas, settings):
-    found = train(make_vit(), images(), settings, ranks=ranks, **options)
-    same(found, plain(make_vit(), images(), settings))
-    assert set(found.history.replicas) == replicas
+def test_whatever_the_layout_all_ranks_end_as_the_plain_loop(
+    ranks, name, task, layouts, stores, request
+):
+    every = request.getfixturevalue(ranks)[name]
+    for found in every:
+        same(found, expected(task))
+        assert set(zip(found.history.stages, found.history.replicas, strict=True)) == layouts
+        assert (found.history.hits.sum() + found.history.advanced.sum() > 0) == stores
+    assert len(every) == {"two": 2, "four": 4}[ranks]
 
 
-def _with_another_seed(settings):
-    import torch.distributed as dist
-
-    network = make_vit()
-    if dist.get_rank() == 1:
-        with torch.no_grad():
-            network.units[3].mix.weight[0, 0] += 1e-9
-    train(network, images(), settings)
-
-
-def test_ranks_that_begin_with_different_weights(settings):
-    settings = replace(settings, devices=2, executor="ranks")
-    with pytest.raises(RankFailed, match="1 of 2 ranks differ from rank 0 in layer 1, Attention"):
-        launch(_with_another_seed, settings, ranks=2)
+def test_four_ranks_share_a_network_out(four):
+    found = four["sgd"][0]
+    close(found, plain(make_vit(), images(), SGD))
+    layout = found.messages[0].layout
+    for rank, held in enumerate(reckoner(make_vit(), images(), SGD).held(layout)):
+        assert found.held[PARTS].iloc[rank].to_dict() == held.plain()
+    assert found.held.moments.sum() == found.held.weights.sum()
 
 
-def _dies_while_regrouping(settings, path):
-    import torch.distributed as dist
-
-    from alkit.elastic import world
-
-    regroup = world.World.regroup
-
-    def deadly(self, layout):
-        if dist.get_rank() == 1 and layout.stages == 1:
-            (path.parent / "died").write_text(str(time.monotonic()))
-            os.kill(os.getpid(), signal.SIGKILL)
-        regroup(self, layout)
-
-    world.World.regroup = deadly
-    train(make_vit(), images(), settings, checkpoint=path)
+def test_ranks_that_begin_with_different_weights(two):
+    for said in two["other weights"]:
+        assert "1 of 2 ranks differ from rank 0 in layer 1, Attention" in said
 
 
-def test_a_rank_that_dies_in_a_transformation(settings, tmp_path):
-    """It is named long before a heartbeat is missed, and the checkpoint goes on."""
-    path = tmp_path / "run.pt"
-    ours = replace(settings, devices=2, executor="ranks", cache_folder=str(tmp_path))
-    with pytest.raises(RankFailed, match="rank 1 died of SIGKILL"):
-        launch(_dies_while_regrouping, ours, path, ranks=2, heartbeat_s=900.0)
-    assert time.monotonic() - float((tmp_path / "died").read_text()) < 300
-    found = train(make_vit(), images(), settings=ours, ranks=2, checkpoint=path)
-    close(found.state, plain(make_vit(), images(), settings).state, 1e-12)
-    assert found.messages[0].step == 0
+def test_another_number_of_ranks_than_devices(two):
+    assert all("devices is 4 and there are 2 ranks" in said for said in two["four devices"])
 
 
-def _deadly(moment):
-    os.kill(os.getpid(), signal.SIGKILL)
+def test_a_killed_rank_is_named_and_leaves_no_features_and_its_run_goes_on(killed, two):
+    assert "rank 0 died of SIGKILL" in str(killed.failed)
+    assert not killed.left
+    assert killed.options["freeze"].asked.read_text() == "1 2 2 3 "  # not begun anew
+    assert len(two["gone on"][0].messages) == SETTINGS.epochs
 
 
-def test_no_features_are_left_when_ranks_are_killed(settings, tmp_path, capsys):
-    """The rank that has made the folder dies; a rule is asked on rank 0."""
-    options = {"settings": settings, "ranks": 2, "cache_folder": str(tmp_path)}
-    with pytest.raises(RankFailed, match="rank 0 died of SIGKILL"):
-        train(make_vit(), images(), freeze=_deadly, **options)
-    assert not list(tmp_path.iterdir())
-    capsys.readouterr()
-    found = train(make_vit(), images(), **options | {"cache_folder": str(tmp_path / "none")})
-    assert capsys.readouterr().out.count("give another cache_folder") == 1
-    assert not found.history.cached.any()
-    close(found.state, plain(make_vit(), images(), settings).state, 1e-12)
-
-
-@pytest.mark.parametrize("kind", [kind for kind in RIVALS if kind != "ddp_lora"])
-@pytest.mark.parametrize("task", TASKS)
-def test_what_a_user_would_take_instead_trains_alike(kind, task, settings):
-    """Nothing frozen: DDP and FSDP end where the plain loop does."""
-    make, data = TASKS[task]
-    settings = replace(settings, freeze="none")
-    expected = plain(make(), data(), settings)
-    found = Found(
-        rival(kind, make(), data(), settings=settings, validation=data(10), test=data(10))
-    )
-    same(found, expected)
-    assert len(found.history) == settings.epochs
-    assert len(found.test_correct) == 10
+def test_a_folder_that_is_none_is_said_once(two):
+    """Training goes on without a store on all ranks."""
+    assert two["said"].count("give another cache_folder") == 1
+    assert not any(found.history.cached.any() for found in two["no folder"])

@@ -6,11 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from alkit import launch
-from alkit.elastic import Examples, Network, Recipe, Settings
+from alkit.elastic import Examples, Network, Recipe
 from alkit.elastic.freeze import policy
 from alkit.elastic.layout import Planner
-from alkit.engine.launch import RankFailed
 from alkit.models.vit import ViTSizes, vit
 from studies.elastic import ablation as study
 from studies.elastic.pretrain import corpus
@@ -98,14 +96,3 @@ REFUSED = [
 def test_what_is_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call()
-
-
-def _rank(settings):
-    train(make_vit(), images(), settings)
-
-
-def test_another_number_of_ranks_than_devices():
-    with pytest.raises(RankFailed, match="devices is 4 and there are 2 ranks"):
-        launch(_rank, replace(SETTINGS, devices=4, executor="ranks"), ranks=2)
-    with pytest.raises(RuntimeError, match="runs inside alkit.launch"):
-        train(make_vit(), images(), Settings(devices=2, executor="ranks"))

@@ -2,17 +2,32 @@
 
 import copy
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
 import torch
 
+from alkit import launch
+from alkit.elastic.decider import foresee
 from alkit.engine.ledger import Ledger
 from studies.elastic import ablation as study
-from studies.elastic import lora
+from studies.elastic import lora, rivals
 from studies.elastic.rivals import WithLoss
 from studies.elastic.tasks import Task
-from tests.unit.elastic.helpers import LAYERS, TASKS, Found, close, images, make_vit, plain, same
+from tests.unit.elastic.helpers import (
+    LAYERS,
+    SETTINGS,
+    TASKS,
+    Found,
+    close,
+    expected,
+    images,
+    make_vit,
+    plain,
+    reckoner,
+    same,
+)
 
 
 def in_tail(name: str) -> bool:
@@ -20,48 +35,104 @@ def in_tail(name: str) -> bool:
     return int(name.split(".")[1]) > 2 * LAYERS
 
 
-def measured(variant, make, data, settings):
+def measured(variant, make, data, settings, ranks=1):
+    """Return a row of the ablation that is no rival, of devices on this process."""
     task = Task("made", data(), data(10), data(10), 3)
-    return Found(study.measured(variant, make(), task, settings))
+    return Found(study.measured(variant, make(), task, settings, ranks=ranks))
+
+
+NOTHING_FROZEN = replace(SETTINGS, freeze="none")
+OF_KIND = {"ddp_fewer": {"epochs": 2}, "ddp_lora": {"seed": 4}}
+
+
+def settings_of(kind):
+    return replace(NOTHING_FROZEN, **OF_KIND.get(kind, {}))
+
+
+def _all_rivals():
+    return {
+        (kind, task): rivals._on_rank(
+            kind, make(), data(), data(10), data(10), replace(settings_of(kind), **RANKS)
+        )
+        for kind in rivals.RIVALS
+        for task, (make, data) in TASKS.items()
+    }
+
+
+RANKS = {"devices": 2, "executor": "ranks"}
+
+
+@pytest.fixture(scope="module")
+def rival():
+    """What all rivals come to, in one start of two ranks: a record and the weights."""
+    return {
+        about: Found(replace(record, model=SimpleNamespace(state_dict=lambda own=state: own)))
+        for about, (record, state) in launch(_all_rivals, ranks=2)[0].items()
+    }
+
+
+@pytest.mark.parametrize("kind", [kind for kind in rivals.RIVALS if kind != "ddp_lora"])
+@pytest.mark.parametrize("task", TASKS)
+def test_what_a_user_would_take_instead_trains_alike(kind, task, rival):
+    """Nothing frozen: DDP, FSDP and torch's pipeline end where the plain loop does.
+
+    Also with fewer epochs, at whose end the rate is at its foot.
+    """
+    make, data = TASKS[task]
+    found = rival[kind, task]
+    same(found, plain(make(), data(), settings_of(kind)))
+    assert len(found.history) == settings_of(kind).epochs
+    assert len(found.test_correct) == 10
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_data_parallel_training_holds_it_all(task, rival, settings):
+    make, data = TASKS[task]
+    whole = sum(p.nbytes for p in make().parameters())
+    held = {kind: rival[kind, task].held for kind in ("ddp", "ddp_checkpoint", "ddp_lora")}
+    assert all(len(frame) == 2 for frame in held.values())
+    ddp = held["ddp"].iloc[0]
+    assert (ddp.weights, ddp.gradients, ddp.frozen) == (whole, whole, 0)
+    assert ddp.moments == 2 * whole + 4 * len(list(make().parameters()))
+    # one stage of ours, as one replica of two, keeps the same for its backward
+    layout = foresee(make(), data(), replace(NOTHING_FROZEN, devices=2, stages=1)).at(0)
+    assert ddp.activations == reckoner(make(), data(), settings).held(layout)[0].activations
+    assert held["ddp_checkpoint"].activations[0] < 0.6 * ddp.activations
+    lora = held["ddp_lora"].iloc[0]
+    assert lora.gradients == lora.weights < whole  # wide updates of a narrow network
+    assert 0.9 * whole < lora.frozen < whole
+    assert held["ddp"].total.tolist() == [ddp.weights * 2 + ddp.moments + ddp.activations] * 2
 
 
 @pytest.mark.parametrize(
-    ("variant", "task", "layout"),
+    ("variant", "task", "devices", "ranks"),
     [
-        ("ddp_freeze_cache", "vit", (1, 2)),
-        ("ddp_freeze_cache", "bert", (1, 2)),
-        ("one_freeze_cache", "vit", (1, 1)),
+        ("ddp_freeze_cache", "vit", 2, 1),
+        ("ddp_freeze_cache", "bert", 2, 1),
+        ("one_freeze_cache", "vit", 1, 2),  # one process, whatever the others have
     ],
 )
-def test_freezing_without_a_pipeline(variant, layout, task, settings):
+def test_freezing_without_a_pipeline(variant, task, devices, ranks, settings):
     make, data = TASKS[task]
-    found = measured(variant, make, data, replace(settings, cache_from=1))
-    close(found, plain(make(), data(), settings))
-    assert set(zip(found.history.stages, found.history.replicas, strict=True)) == {layout}
+    own = replace(settings, cache_from=1, devices=devices)
+    found = measured(variant, make, data, own, ranks)
+    close(found, expected(task))
+    assert set(zip(found.history.stages, found.history.replicas, strict=True)) == {(1, devices)}
     assert found.history.hits.sum() > 0
 
 
 @pytest.mark.parametrize("task", TASKS)
 def test_the_head_alone(task, settings):
     make, data = TASKS[task]
-    expected = make()
-    expected.freeze(LAYERS)
-    expected = plain(expected, data(), replace(settings, freeze="none"))
-    found = measured("head_cache", make, data, replace(settings, cache_from=1))
-    same(found, expected)
+    frozen = make()
+    frozen.freeze(LAYERS)
+    found = measured("head_cache", make, data, replace(settings, cache_from=1, devices=2))
+    same(found, plain(frozen, data(), NOTHING_FROZEN))
     assert set(found.history.frozen) == {LAYERS}
     assert found.history.misses.tolist()[1:] == [0] * (settings.epochs - 1)
     begin = make().state_dict()
     changed = {name for name in begin if not torch.equal(begin[name], found.state[name])}
     assert changed == set(filter(in_tail, begin))
-
-
-def test_fewer_epochs_end_with_the_rate_at_its_foot(settings):
-    settings = replace(settings, epochs=2)
-    found = measured("ddp_fewer", make_vit, images, settings)
-    expected = plain(make_vit(), images(), replace(settings, freeze="none"))
-    close(found, expected)
-    assert len(found.history) == 2
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -103,7 +174,7 @@ def test_low_rank_updates_begin_at_the_base_and_merge(task):
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_low_rank_updates_are_all_that_a_row_trains(task, settings):
+def test_low_rank_updates_are_all_that_a_row_trains(task, rival):
     make, data = TASKS[task]
     own = adapted(make)
     names = {name for name, p in own.named_parameters() if p.requires_grad}
@@ -111,11 +182,10 @@ def test_low_rank_updates_are_all_that_a_row_trains(task, settings):
     assert all(in_tail(name) or name.endswith((".a", ".b")) for name in names)
     linear = 4 if task == "vit" else 6
     assert sum(n.endswith(".a") for n in names) == linear * LAYERS
-    settings = replace(settings, freeze="none", seed=4)
-    trained = plain(own, data(), settings)
+    trained = plain(own, data(), settings_of("ddp_lora"))
     own.load_state_dict(trained.state)
     lora.merge(own)
-    found = measured("ddp_lora", make, data, settings)
+    found = rival["ddp_lora", task]
     close(found.state, own.state_dict(), 1e-12)
     assert found.losses.tolist() == pytest.approx(trained.losses, abs=1e-12)
     begin = make().state_dict()
@@ -124,6 +194,14 @@ def test_low_rank_updates_are_all_that_a_row_trains(task, settings):
         f"units.{n}.weight" for n, each in make().units.named_modules()
         if isinstance(each, torch.nn.Linear) and int(n.split(".")[0]) <= 2 * LAYERS
     }  # fmt: skip
+
+
+def test_a_row_starts_the_ranks_of_a_rival(rival):
+    data, network = images(10), make_vit()
+    task = Task("made", images(), data, data, 3)
+    found = Found(study.measured("ddp_fewer", network, task, settings_of("ddp_fewer")))
+    same(found, plain(make_vit(), images(), settings_of("ddp_fewer")))
+    close(network.state_dict(), make_vit().state_dict())  # the network here is left as it was
 
 
 def test_the_same_low_rank_updates_for_a_seed():

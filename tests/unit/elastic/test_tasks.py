@@ -86,9 +86,8 @@ def test_words_are_restored_and_texts_named(docstrings):
     assert torch.equal(data.y[len(one) :, -1], one.y[:, -1])
     sizes = study.text_sizes(2, 16, 2, tokenizer.get_vocab_size(), 16)
     network = masked_words(sizes, found.classes)
-    made = train(
-        network, data, freeze="none", cache=False, epochs=6, batch=8, recipe=Recipe(lr=3e-3)
-    )
+    options = {"freeze": "none", "cache": False, "epochs": 6, "batch": 8, "micro": 1}
+    made = train(network, data, recipe=Recipe(lr=3e-3), **options)
     assert made.losses[-5:].mean() < made.losses[:5].mean() - 1.0
     scores_BC = network(one.inputs(torch.arange(len(one))))[1]
     assert (scores_BC.argmax(1) == one.y[:, -1]).double().mean() > 0.5  # by chance 0.2
