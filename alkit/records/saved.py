@@ -98,10 +98,9 @@ def made_of(request: Request) -> dict[str, Any]:
     sample = tree.map_tensors(lambda each: torch.zeros_like(each, device="cpu"), [*request.sample])
     kept = {name: value for name, value in request.changes.items() if _is_plain(value)}
     lost = {name: given(value) for name, value in request.changes.items() if name not in kept}
-    if (
-        request.method != "bp" and "recipe" not in request.changes
-    ):  # the targets themselves stay behind
-        kept["recipe"] = recipe_for(request.sample[1], request.loss)
+    if METHODS[request.method].family == "al" and request.method != "bp":
+        # the targets themselves stay behind
+        kept = {"recipe": recipe_for(request.sample[1], request.loss)} | kept
     return made | {"sample": sample, "changes": kept, "lost": lost}
 
 
@@ -131,10 +130,13 @@ def _wrong(saved: Mapping[str, Any], size: int) -> Iterator[str]:
 
 def _made(path: str | Path, blocks: Any, made: Mapping[str, Any]) -> Any:
     """Make the model of blocks once more."""
-    method = METHODS[made["method"]]
+    method, changes = METHODS[made["method"]], made.get("changes", {})
+    if changes.get("recipe") == "fixed_codes":  # in files of before it was called a local rule
+        method, changes = METHODS["local"], changes | {"rule": "fixed_codes"}
+        del changes["recipe"]
     blocks = cut_once(blocks, uncut=method.name == "bp")
     if lost := made.get("lost"):
-        maker = "alkit.to_bp" if method.name == "bp" else "alkit.to_al"
+        maker = "alkit.to_bp" if method.name == "bp" else method.settings
         options = ", ".join(f"{name}={value}" for name, value in lost.items())
         raise ValueError(
             f"{path} was made with {options}, which a file does not keep: give the model that"
@@ -151,7 +153,7 @@ def _made(path: str | Path, blocks: Any, made: Mapping[str, Any]) -> Any:
         cuts=made["cuts"],
         workers=made["workers"],
         ranks=made["ranks"],
-        changes=made.get("changes", {}),
+        changes=changes,
         sample=None if sample is None else tuple(sample),
         width=width,
         classes=made["num_classes"] or width,

@@ -12,7 +12,8 @@ from tests import fitted, machines
 from tests.conformance.families import FAMILIES, C, flat, held, net, rows
 
 pytestmark = pytest.mark.filterwarnings("ignore")
-COMPARED = [each for each in FAMILIES if each.method != "pipelearn"]  # its tails compare classes
+# tails of split learning, and heads of local rules, compare classes
+COMPARED = [each for each in FAMILIES if each.method not in ("pipelearn", "local_pipeline")]
 RANKS = [each for each in FAMILIES if "ranks" in alkit.METHODS[each.method].executors]
 NONE = [each for each in FAMILIES if each not in RANKS]
 OPTIONS = {"batch_size": 8, "lr": 0.01}
