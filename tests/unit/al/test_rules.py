@@ -177,7 +177,7 @@ def test_a_file_of_frozen_codes_as_a_recipe_is_read_as_a_local_rule(tmp_path):
     record = alkit.fit(_rows(), (ROWS, Y), method="local", rule="fixed_codes", progress=False)
     alkit.save(record, tmp_path / "net.pt")
     saved = torch.load(tmp_path / "net.pt", weights_only=True)
-    saved["made"] |= {"method": "al_pipeline", "changes": {"recipe": "fixed_codes"}}
+    saved["state"]["made"] |= {"method": "al_pipeline", "changes": {"recipe": "fixed_codes"}}
     torch.save(saved, tmp_path / "net.pt")
     loaded = alkit.load(tmp_path / "net.pt", _rows())
     assert torch.equal(loaded.predict(ROWS), record.predict(ROWS))
