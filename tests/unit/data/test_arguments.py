@@ -1,6 +1,5 @@
 """First steps that go wrong: messages with what was given, what is allowed and what to do."""
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -8,9 +7,8 @@ from torch import nn
 import alkit
 from alkit import delayed, train_epoch
 from alkit.data import datasets
-from alkit.data.arguments import changed, check_whole, given
+from alkit.data.arguments import check_whole
 from alkit.data.pairs import as_pair
-from alkit.dtp import Settings
 from tests.helpers import WIDTH, dense_model, made_batches
 
 X, Y = made_batches(1)[0]
@@ -79,15 +77,6 @@ def test_numbers_as_texts(value):
 def test_unknown_settings_list_the_names(train):
     with pytest.raises(TypeError, match=r"unknown settings clpi: there are .*seed"):
         train()
-
-
-def test_known_settings_pass_and_what_is_given_is_told_in_a_few_words():
-    assert changed(Settings, {"seed": 3}) == changed(Settings(), {"seed": 3}) == Settings(seed=3)
-    assert given(np.zeros((2, 3))) == "ndarray float64 of (2, 3)"
-    assert given(torch.zeros(2)) == "torch.float32 of (2,)"
-    assert given(list(range(100))) == "list of 100"
-    assert given(nn.Linear) == "Linear (a class)"
-    assert given("abc") == "'abc'"
 
 
 @pytest.mark.parametrize("make", [delayed.Pipeline, alkit.BPModel])

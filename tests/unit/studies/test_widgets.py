@@ -1,4 +1,4 @@
-"""Dashboards of studies: what they count, by formulas. For their pictures see `test_dashboards.py`."""
+"""Dashboards of studies: what they count, by formulas; pictures: see `test_dashboards.py`."""
 
 import math
 from dataclasses import replace
