@@ -44,8 +44,6 @@ def test_digits_are_scikit_learns_standardised_by_the_training_part(digits):
         torch.testing.assert_close(part.x, (x[row] - mean) / sd)
         assert torch.equal(part.y, y[row])
     assert digits.train.x.shape == (1078, 1, 8, 8)
-    assert abs(float(digits.train.x.mean())) < 1e-5
-    assert abs(float(digits.train.x.std()) - 1) < 1e-5
 
 
 def test_digits_describe_themselves_may_be_stretched_and_are_a_function_of_the_seed(digits):
@@ -57,9 +55,7 @@ def test_digits_describe_themselves_may_be_stretched_and_are_a_function_of_the_s
     again, other = load("digits", seed=0), load("digits", seed=1)
     assert torch.equal(torch.get_rng_state(), state)
     assert torch.equal(again.train.x, digits.train.x)
-    assert torch.equal(again.test.y, digits.test.y)
     assert not torch.equal(other.train.x, digits.train.x)
-    assert len(other.train) == len(digits.train)
     large = load("digits", size=32)
     assert large.train.x.shape == (1078, 1, 32, 32)
     assert torch.equal(large.train.y, digits.train.y)

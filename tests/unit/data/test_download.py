@@ -136,24 +136,27 @@ def test_an_endless_drip_is_given_up(server, tmp_path, monkeypatch):
     assert left(tmp_path) == []
 
 
-def test_headers_that_drip_are_given_up(tmp_path, monkeypatch):
+@pytest.mark.parametrize("head", [b"HTTP/1.1 200 OK\r\nA: ", b""])
+def test_headers_that_drip_and_a_server_that_is_silent_are_given_up(tmp_path, monkeypatch, head):
     monkeypatch.setenv("no_proxy", "*")
     monkeypatch.setattr(download, "BLOCK_S", 0.3)
+    monkeypatch.setattr(download, "WAIT_S", 0.0)
     ended = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         def drip() -> None:
             connection, _ = listening.accept()
             with connection, suppress(ConnectionError):
-                connection.sendall(b"HTTP/1.1 200 OK\r\nA: ")
+                connection.sendall(head)
                 while not ended.wait(0.05):
-                    connection.sendall(b"a")
+                    connection.sendall(head[-1:] and b"a")
 
         thread = threading.Thread(target=drip)
         thread.start()
         url = f"http://127.0.0.1:{listening.getsockname()[1]}/set.bin"
-        with pytest.raises(download.FetchError, match="too slow"):
-            download.fetch(url, tmp_path / "set.bin", 9, retries=0)
+        said, retries = ("too slow", 0) if head else ("timed out after 2 tries", 1)
+        with pytest.raises(download.FetchError, match=said):
+            download.fetch(url, tmp_path / "set.bin", 9, retries=retries, timeout_s=0.2)
         ended.set()
         thread.join()
 
@@ -193,15 +196,6 @@ def test_a_busy_server_is_asked_again_and_not_for_ever(server, tmp_path):
     with pytest.raises(download.FetchError, match="Service Unavailable after 3 tries"):
         fetched(server, tmp_path / "b.bin", retries=2)
     assert server.asked == 3
-
-
-def test_a_server_that_is_silent_is_given_up(tmp_path, monkeypatch):
-    monkeypatch.setenv("no_proxy", "*")
-    monkeypatch.setattr(download, "WAIT_S", 0.0)
-    with socket.create_server(("127.0.0.1", 0)) as silent:  # it accepts and never answers
-        url = f"http://127.0.0.1:{silent.getsockname()[1]}/set.bin"
-        with pytest.raises(download.FetchError, match="timed out after 2 tries"):
-            download.fetch(url, tmp_path / "set.bin", 9, retries=1, timeout_s=0.2)
 
 
 def test_only_http_is_fetched_and_followed(server, tmp_path):

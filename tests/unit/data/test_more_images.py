@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
-from alkit.data import archives, catalog, datasets
+from alkit.data import archives, datasets
 
 
 def idx(array: np.ndarray) -> bytes:
@@ -105,16 +105,6 @@ def test_damaged_sets(made):
         datasets.load("svhn")
 
 
-@pytest.mark.realdata
-def test_real_mnist():
-    if catalog.look("mnist")[1] is None:
-        pytest.skip("MNIST is not here: alkit data get mnist")
-    found = datasets.load("mnist")
-    assert len(found.train) + len(found.validation) == 60_000
-    assert len(found.test) == 10_000
-    assert found.train.x.float().mean() / 255 == pytest.approx(0.1307, abs=2e-3)
-
-
 def batch(count: int, first: int = 0, text_keys: bool = True) -> bytes:
     labels = [1 + (first + at) % 1000 for at in range(count)]
     draw = np.random.default_rng(first)
@@ -138,23 +128,22 @@ def official(folder, files=10):
     (folder / "val_data").write_bytes(batch(50))
 
 
-def test_the_official_form(folder):
-    official(folder)
+def repacked(folder):
+    for half, count in (("out_data_train", 1000), ("out_data_val", 5)):
+        (folder / half).mkdir()
+        for number in range(1, 11):
+            name = f"train_data_batch_{number}"
+            (folder / half / name).write_bytes(batch(count, 5 * number - 5))
+
+
+@pytest.mark.parametrize("form", [official, repacked])
+def test_both_forms(folder, form):
+    form(folder)
     found = datasets.load("imagenet32", validation=0.1)
     assert (len(found.train), len(found.validation), len(found.test)) == (9000, 1000, 50)
     assert found.train.x.shape[1:] == (3, 32, 32)
     assert (int(found.test.y.min()), int(found.test.y.max())) == (0, 49)
     assert found.num_classes == 1000
-
-
-def test_the_repacked_form(folder):
-    for half, count in (("out_data_train", 1000), ("out_data_val", 10)):
-        (folder / half).mkdir()
-        for number in range(1, 11):
-            name = f"train_data_batch_{number}"
-            (folder / half / name).write_bytes(batch(count, number))
-    found = datasets.load("imagenet32", validation=0.1)
-    assert (len(found.train), len(found.test)) == (9000, 100)
 
 
 def test_some_of_the_files_or_none(folder):

@@ -30,6 +30,14 @@ def test_a_table_of_texts():
         table().rename(columns={"text": "a"}), text="a", test=table(4).rename(columns={"text": "a"})
     )
     assert len(given.test) == 4
+    pair = pd.DataFrame({"text": ["this is good", "this is not good"] * 20, "label": [0, 1] * 20})
+    lengths = (from_frame(pair).train.x > 0).sum(1)  # the word not stays
+    assert set(lengths.tolist()) == {3, 4}
+
+
+NEW = table(4).replace("no", "new")
+SHORT = pd.DataFrame({"text": ["a good film", "bad"] * 20, "label": ["yes", "no"] * 20})
+NUMBER = pd.DataFrame({"text": ["good film"] * 39 + [3.5], "label": [0, 1] * 20})
 
 
 @pytest.mark.parametrize(
@@ -38,12 +46,11 @@ def test_a_table_of_texts():
         (table(), {"text": "body"}, "no column 'body': it has 'text', 'label'; say which"),
         (table().assign(label="no"), {}, "label has one value, 'no': give rows of two classes"),
         (table().replace("no", None), {}, "row 0 has no text or no label"),
-        (
-            table(),
-            {"test": table(4).replace("no", "new")},
-            r"labels of test that train lacks: \['new'\]",
-        ),
+        (table(), {"test": NEW}, r"labels of test that train lacks: \['new'\]"),
+        (SHORT, {}, "no training text of two words or more in class no"),
+        (NUMBER, {}, "row 39 has 3.5 in text, which is no text"),
     ],
+    ids=["column", "one class", "gaps", "new labels", "short texts", "a number"],
 )
 def test_a_table_that_does_not_fit(frame, options, match):
     with pytest.raises(ValueError, match=match):
@@ -83,20 +90,23 @@ def test_parts_that_lie_apart_stay_apart_whatever_their_names(tmp_path, names):
         assert data.test.mean == data.train.mean
 
 
-def test_a_folder_that_does_not_fit(tmp_path):
-    with pytest.raises(ValueError, match="1 folders: wanted one a class"):
-        from_folder(pictures(tmp_path / "a", classes=("cat",)))
-    (tmp_path / "b").mkdir()
-    (pictures(tmp_path / "b", classes=("cat", "dog")) / "owl").mkdir()
-    with pytest.raises(ValueError, match="owl has no images"):
-        from_folder(tmp_path / "b")
+def test_a_folder_that_does_not_fit(tmp_path, monkeypatch):
+    def refused(folder, match):
+        with pytest.raises(ValueError, match=match):
+            from_folder(folder)
+
+    refused(pictures(tmp_path / "a", classes=("cat",)), "1 folders: wanted one a class")
+    (pictures(tmp_path / "b") / "owl").mkdir()
+    refused(tmp_path / "b", "owl has no images")
     (tmp_path / "b" / "owl" / "x.png").write_text("no image")
-    with pytest.raises(ValueError, match="no readable image"):
-        from_folder(tmp_path / "b")
+    refused(tmp_path / "b", "no readable image")
     pictures(tmp_path / "c", parts=("train",))
     pictures(tmp_path / "c", parts=("test",), classes=("cat", "eel"))
-    with pytest.raises(ValueError, match=r"have not the same classes: \['dog', 'eel'\]"):
-        from_folder(tmp_path / "c")
+    refused(tmp_path / "c", r"have not the same classes: \['dog', 'eel'\]")
+    refused(pictures(tmp_path / "d", ("val", "Test")), "d has val, Test and no folder train")
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)  # a picture that would fill the memory
+    said = r"0.png is no readable image \(Image size \(240 pixels\)"
+    refused(pictures(tmp_path / "e"), said)
 
 
 def blocks(features):
@@ -155,36 +165,14 @@ def test_what_systems_leave_is_left_out_and_links_are_followed_once(tmp_path):
         assert sum(len(part) for part in (made.train, made.validation, made.test)) == 20
 
 
-def test_a_picture_that_would_fill_the_memory_is_named(tmp_path, monkeypatch):
-    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
-    with pytest.raises(ValueError, match=r"0.png is no readable image \(Image size \(240 pixels\)"):
-        from_folder(pictures(tmp_path))
-
-
-def test_sixteen_bits_are_scaled_to_eight(tmp_path):
-    for name, value in (("dark", 5000), ("light", 50000)):
-        (tmp_path / name).mkdir()
+@pytest.mark.parametrize(("dark", "scaled"), [(5000, 19), (200, 0)])
+def test_sixteen_bits_are_scaled_to_eight_however_dark_all_of_a_picture_is(tmp_path, dark, scaled):
+    for name, value in (("dark/{}.png", dark), ("light/{}.TIF", 50000)):
         for at in range(10):
-            Image.fromarray(np.full((8, 8), value, np.uint16)).save(tmp_path / name / f"{at}.png")
-    made = from_folder(tmp_path, size=8)
-    assert made.train.x.unique().tolist() == [19, 194]
-    for at in range(10):  # however dark all of a picture is
-        Image.fromarray(np.full((8, 8), 200, np.uint16)).save(tmp_path / "dark" / f"{at}.png")
-        (tmp_path / "light" / f"{at}.png").rename(tmp_path / "light" / f"{at}.TIF")
-    for path in (tmp_path / "light").iterdir():
-        Image.fromarray(np.full((8, 8), 50000, np.uint16)).save(path)
-    assert from_folder(tmp_path, size=8).train.x.unique().tolist() == [0, 194]
-
-
-def test_numbers_are_sorted_as_numbers_and_not_stays():
-    frame = pd.DataFrame({"text": [f"word{at % 12} is not here" for at in range(240)]})
-    made = from_frame(frame.assign(label=[at % 12 for at in range(240)]))
-    assert made.class_names == tuple(map(str, range(12)))
-    pair = pd.DataFrame({"text": ["this is good", "this is not good"] * 20, "label": [0, 1] * 20})
-    lengths = {int((from_frame(pair).train.x[at] > 0).sum()) for at in range(8)}
-    assert lengths == {3, 4}
-    with pytest.raises(ValueError, match="row 39 has 3.5 in text, which is no text"):
-        from_frame(pd.DataFrame({"text": ["good film"] * 39 + [3.5], "label": [0, 1] * 20}))
+            path = tmp_path / name.format(at)
+            path.parent.mkdir(exist_ok=True)
+            Image.fromarray(np.full((8, 8), value, np.uint16)).save(path)
+    assert from_folder(tmp_path, size=8).train.x.unique().tolist() == [scaled, 194]
 
 
 def test_classes_that_are_numbers_are_in_order_wherever_they_come_from(tmp_path):
@@ -192,22 +180,11 @@ def test_classes_that_are_numbers_are_in_order_wherever_they_come_from(tmp_path)
     x = np.zeros((24, 3), np.float32)
     for y in (np.array(numbers, dtype=object), np.array(list(map(str, numbers)))):
         assert as_splits((x, y)).train.y.tolist() == numbers
-    texts = [f"the word{at} is here" for at in range(240)]
-    frame = pd.DataFrame({"text": texts, "label": [str(at % 12) for at in range(240)]})
+    frame = pd.DataFrame({"text": [f"the word{at} is here" for at in range(240)]})
+    named = ("bus", "test", "train")  # a class may have the name of a part
+    assert from_folder(pictures(tmp_path / "a", classes=named), size=8).class_names == named
     names = tuple(map(str, range(12)))
-    assert from_frame(frame).class_names == names
-    assert from_folder(pictures(tmp_path, classes=names), size=4).class_names == names
-
-
-def test_a_class_may_have_the_name_of_a_part_and_a_training_part_is_wanted(tmp_path):
-    made = from_folder(pictures(tmp_path / "a", classes=("bus", "test", "train")), size=8)
-    assert made.class_names == ("bus", "test", "train")
-    pictures(tmp_path / "b", ("val", "Test"))
-    with pytest.raises(ValueError, match="b has val, Test and no folder train"):
-        from_folder(tmp_path / "b")
-
-
-def test_a_class_that_training_would_lose_is_refused():
-    frame = pd.DataFrame({"text": ["a good film", "bad"] * 20, "label": ["yes", "no"] * 20})
-    with pytest.raises(ValueError, match="no training text of two words or more in class no"):
-        from_frame(frame)
+    for kind in (int, str):
+        label = [kind(at % 12) for at in range(240)]
+        assert from_frame(frame.assign(label=label)).class_names == names
+    assert from_folder(pictures(tmp_path / "b", classes=names), size=4).class_names == names

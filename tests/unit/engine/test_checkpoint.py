@@ -1,11 +1,13 @@
 """Checkpoints: never half written, refused if of another run, and resumed to the same bits."""
 
 import dataclasses
+import errno
 import io
 import multiprocessing
 import os
 import pickle
 import random
+import re
 import threading
 import time
 from pathlib import Path
@@ -20,7 +22,7 @@ from alkit import BPModel, fit
 from alkit.data import files
 from alkit.engine.checkpoint import load, save
 from alkit.engine.rates import rates
-from tests.helpers import CLASSES, WIDTH, dense_model, differences, state_of
+from tests.helpers import dense_model, differences, state_of
 from tests.unit.al.helpers import MODELS, Spy, al_model, bp_model, spied, toy
 
 EPOCHS = 4
@@ -81,7 +83,8 @@ class _Evil:
         ("bytes", pickle.dumps({"version": 1, "state": {}})),
         ("saved", {"weights": torch.zeros(1)}),
         ("saved", torch.zeros(1)),
-        ("saved", {"version": 1, "state": _Evil()}),
+        ("foreign", _Evil()),
+        ("foreign", nn.Linear(1, 1)),
     ],
 )
 def test_files_that_are_damaged_or_no_checkpoints(tmp_path, content):
@@ -91,13 +94,14 @@ def test_files_that_are_damaged_or_no_checkpoints(tmp_path, content):
     if kind == "flipped":
         whole[whole.index(tensor.numpy().tobytes()) + 2000] ^= 1
     path.write_bytes({"cut": whole[: int(own * len(whole))] if kind == "cut" else b"",
-                      "bytes": own, "flipped": whole, "saved": b""}[kind])  # fmt: skip
-    if kind == "saved":
-        torch.save(own, path)
-    said = own if kind == "flipped" else ".*delete it"
-    with pytest.raises(ValueError, match=f"run.pt is damaged or no checkpoint .*{said}"):
+                      "bytes": own, "flipped": whole}.get(kind, b""))  # fmt: skip
+    if kind in ("saved", "foreign"):
+        torch.save({"version": 1, "state": own} if kind == "foreign" else own, path)
+    said = {"flipped": own, "foreign": r"\(it holds more than tensors"}.get(kind, ".*delete it")
+    with pytest.raises(ValueError, match=f"run.pt is damaged or no checkpoint {said}") as caught:
         load(path)
     assert not _Evil.called
+    assert not re.search("weights_only|trust|\x1b|still be loaded", str(caught.value))
 
 
 def test_a_checkpoint_of_another_version_and_none_at_all(tmp_path):
@@ -108,26 +112,23 @@ def test_a_checkpoint_of_another_version_and_none_at_all(tmp_path):
         load(tmp_path / "none.pt")
 
 
-@pytest.mark.parametrize("step", ["fsync", "replace"])
-def test_a_write_that_fails_leaves_the_old_file(tmp_path, monkeypatch, step):
+@pytest.mark.parametrize("fault", ["/dev/full", "fsync", "replace"])
+def test_a_write_that_fails_leaves_the_old_file(tmp_path, monkeypatch, fault):
     path = tmp_path / "run.pt"
     save(path, {"n": 1})
 
-    def full(*_):
-        raise OSError("no space left on device")
+    def fail(*_):
+        raise OSError(errno.EIO, "I/O")
 
-    monkeypatch.setattr(files.os, step, full)
-    with pytest.raises(OSError, match="no space left"):
-        save(path, {"n": 2})
+    if fault == "/dev/full":
+        monkeypatch.setattr(Path, "open", lambda self, mode: open("/dev/full", mode))
+    else:
+        monkeypatch.setattr(files.os, fault, fail)
+    said = "there is no space left" if fault == "/dev/full" else ".*I/O"
+    with pytest.raises(OSError, match=f"run.pt could not be written: {said}"):
+        save(path, {"t": torch.zeros(10**6)})
     monkeypatch.undo()
     assert load(path) == {"n": 1}
-    assert [file.name for file in tmp_path.iterdir()] == ["run.pt"]
-
-
-def test_fit_ignores_and_removes_a_leftover(tmp_path):
-    left = tmp_path / f".run.pt.{2**22 + 1}.partial"  # above the highest process number
-    left.write_bytes(b"half")
-    _run("al", toy(), tmp_path / "run.pt", epochs=1)
     assert [file.name for file in tmp_path.iterdir()] == ["run.pt"]
 
 
@@ -136,7 +137,7 @@ def test_fit_ignores_and_removes_a_leftover(tmp_path):
 
 @pytest.mark.parametrize(
     ("mode", "epoch"),
-    [*(("al", epoch) for epoch in range(EPOCHS)), ("al_pipeline", 1), ("bp", 0), ("bp", 2)],
+    [("al", 0), ("al", EPOCHS - 1), ("al_pipeline", 1), ("bp", 2)],
 )
 def test_resumed_after_any_epoch_is_the_same_bits(tmp_path, mode, epoch):
     """The second process builds other first weights: all must come from the checkpoint."""
@@ -174,21 +175,6 @@ def test_patience_goes_on_where_it_was(tmp_path):
     pd.testing.assert_frame_equal(*histories)
 
 
-@pytest.mark.parametrize(("mode", "lost"), [("al", "all"), ("al", "step"), ("bp", "exp_avg")])
-def test_without_an_optimiser_state_the_bits_differ(tmp_path, mode, lost):
-    """Negative control: the comparison above can fail."""
-    path = tmp_path / "run.pt"
-    _interrupt(mode, path, 2)
-    saved = load(path)
-    states = saved["optimizers"]["optimizer" if mode == "bp" else "1.ae"]["state"]
-    if lost == "all":
-        states.clear()
-    else:
-        states[0][lost].zero_()
-    save(path, saved)
-    assert differences(_run(mode, toy()), _run(mode, toy(), path))
-
-
 # --- checkpoints of other runs
 
 
@@ -202,10 +188,6 @@ def _another_optimiser():
     model = bp_model()
     model.optimizer = torch.optim.Adam(model.parameters(), lr=3e-2, betas=(0.5, 0.9), fused=True)
     return model
-
-
-def _wide():
-    return BPModel([nn.Sequential(nn.Linear(WIDTH, 9), nn.BatchNorm1d(9)), nn.Linear(9, CLASSES)])
 
 
 def _in_double():
@@ -226,7 +208,6 @@ def begun(tmp_path_factory):
     ("other", "message"),
     [
         ({"epochs": 9}, "epochs is 4 there and 9 here; give"),
-        ({"epochs": 2}, "epochs is 4 there and 2 here; give"),
         ({"batch_size": 7}, "batch_size is 6 there and 7 here; give"),
         ({"threads": 2}, "threads is 1 there and 2 here; give"),
         ({"seed": 4}, "seed is 3 there and 4 here; give"),
@@ -244,7 +225,7 @@ def begun(tmp_path_factory):
         ({"model": al_model().double(), "data": _in_double()},
          r"is float32 \(6, 6\) there and float64 \(6, 6\) in"),
         ({"model": bp_model(), "mode": "bp", "path": "al"}, "blocks.0.0.weight is missing there"),
-        ({"model": _wide()}, r"0.0.weight is float32 \(6, 6\) there and float32 \(9, 6"),
+
     ],
 )  # fmt: skip
 def test_a_checkpoint_of_another_run_says_what_differs(begun, other, message):

@@ -7,9 +7,8 @@ import torch
 from torch import nn
 
 import alkit
-from alkit import BPModel
 from alkit.engine.rates import rate_at, rates, scheduled
-from tests.helpers import WIDTH, dense_model
+from tests.helpers import dense_model
 
 
 def test_cosine_is_the_publication_s_and_torch_s():
@@ -42,18 +41,6 @@ def test_both_optimisers_of_every_layer_keep_their_ratio_and_get_their_rates_bac
     with pytest.raises(KeyError, match="also after an error"):
         halfway()
     assert rates(model) == base
-
-
-def test_backprop_keeps_the_ratio_of_its_parameter_groups():
-    def grouped(parameters, lr):
-        weight, bias = parameters
-        return torch.optim.SGD([{"params": [weight]}, {"params": [bias], "lr": 2 * lr}], lr=lr)
-
-    model = BPModel([nn.Linear(WIDTH, 2)], lr=0.1, optimizer=grouped)
-    assert rates(model) == {"optimizer.0": 0.1, "optimizer.1": 0.2}
-    with scheduled(model, "cosine", 2, 0.0) as own:
-        assert own.start_epoch(1) == pytest.approx(0.05)
-        assert list(rates(model).values()) == pytest.approx([0.05, 0.1])
 
 
 # ---- torch's own, in every method

@@ -85,11 +85,14 @@ def test_layers_accumulate_the_mean_gradient():
     torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-6)
 
 
-def test_ranks_step_with_what_is_held_at_an_epoch_s_end():
+def test_ranks_step_with_what_is_held_at_an_epoch_s_end_and_bring_it_back():
     options = {"accumulate": 3, "cuts": [1], "epochs": 2}
-    here = fitted("al_pipeline", **options)
-    there = fitted("al_pipeline", **options, ranks=2)
-    assert differences(state_of(here.model), state_of(there.model)) == []
+    here, model = fitted("al_pipeline", **options), made("al_pipeline")
+    own = {"method": "al_pipeline", "batch_size": 4, "progress": False, "ranks": 2}
+    there = alkit.fit(model, *PARTS, **own, **options)
+    assert differences(state_of(here.model), state_of(model)) == []
+    assert there.model is model
+    assert there.history.val_acc.tolist() == here.history.val_acc.tolist()
 
 
 def test_an_overflow_leaves_a_step_out_and_halves_the_scale():

@@ -1,47 +1,18 @@
-"""The command: what it prints, and its exit codes."""
-
-import os
+"""The command: what it prints, and its exit codes. What a run prints: see `test_runs.py`."""
 
 import nbformat
 import pandas as pd
 import pytest
 
 import alkit
-from alkit.data import paths
 from alkit.records import cli, parameters, results, runs, tables
 from alkit.records.execution import Busy, RunFailed
-from tests.unit.records.conftest import SETTINGS
-
-PARAMETERS = 'preset: str = "smoke"\nword: str = "a"\nlr: float = 0.1\nwords: list[str] = [\n]\n'
-BODY = """\
-import pathlib
-import alkit.data.paths
-alkit.data.paths.root = lambda: pathlib.Path.cwd().parent
-import alkit.records.results
-from IPython.display import Image, display
-run = alkit.records.results.Run("10_x", preset)
-run.record("report", "line one\\nline two of " + word)
-run.record("accuracy", 97.123456, method="al", seed=0, n=360, unit="%")
-run.record("curve", [1, 2], method="al")
-run.save()
-display(Image(data=b"\\x89PNG\\r\\n\\x1a\\n" + bytes(20), format="png"))
-(pathlib.Path.cwd().parent / "figures" / "new.png").touch()
-"""
 
 
 @pytest.fixture(autouse=True)
-def checkout(tmp_path, monkeypatch):
+def _in_a_checkout(notebook, checkout, monkeypatch):
     """A checkout with one notebook, which is also the working directory."""
-    monkeypatch.setattr(paths, "root", lambda: tmp_path)
-    monkeypatch.chdir(tmp_path)
-    for name in SETTINGS:
-        monkeypatch.delenv(name, raising=False)
-    for folder in ("notebooks", "figures"):
-        (tmp_path / folder).mkdir()
-    cells = [nbformat.v4.new_code_cell(source) for source in (PARAMETERS, BODY)]
-    cells[0].metadata["tags"] = ["parameters"]
-    nbformat.write(nbformat.v4.new_notebook(cells=cells), "notebooks/10_x.ipynb")
-    return tmp_path
+    monkeypatch.chdir(checkout)
 
 
 def test_notebooks_are_listed_and_found_by_number(checkout, capsys):
@@ -54,7 +25,7 @@ def test_notebooks_are_listed_and_found_by_number(checkout, capsys):
     assert capsys.readouterr().out.splitlines()[3:] == [
         "Not in notebooks/index.yaml",
         "  02_all  All at once  smoke",
-        "  10_x                 smoke cpu",
+        "  10_x    words        smoke cpu",
     ]
     line = "{name: 10_x, family: al, shelf: lab, minutes: 5, title: A title, sentence: It does x.}"
     (checkout / "notebooks/index.yaml").write_text(f"- {line}\n")
@@ -68,23 +39,6 @@ def test_notebooks_are_listed_and_found_by_number(checkout, capsys):
     assert parameters.find_notebook("02").name == "02_all.ipynb"
     with pytest.raises(parameters.ParameterError, match="no notebook 1"):
         parameters.find_notebook("1")
-
-
-def test_run_prints_the_results_and_where_everything_lies(checkout, capfd):
-    (checkout / "figures" / "old.png").touch()
-    os.utime(checkout / "figures" / "old.png", (0, 0))
-    assert cli.main(["run", "10_x", "-p", "word=10", "lr=1"]) == 0
-    out, err = capfd.readouterr()
-    (name,) = os.listdir(checkout / "runs")
-    assert name.startswith("10_x.smoke.lr=1.0_word=10")
-    assert out.startswith("line one\nline two of 10\n\n")
-    assert "97.12" not in out  # the report stands for the rows
-    assert f"notebook  runs/{name}/10_x.ipynb (figures inside: 1)\n" in out
-    assert f"record    runs/{name}/record.json\n" in out
-    assert out.endswith("figures   figures/new.png\n")
-    assert "10_x:" in err  # the progress bar
-    assert "encryption" not in err
-    assert "parse" not in err  # papermill's opinion of values that go over several lines
 
 
 @pytest.mark.parametrize(
@@ -168,9 +122,9 @@ def test_a_failed_run_is_code_1_and_an_interrupt_130(monkeypatch, capsys):
 
 def test_values_are_literals_or_words(monkeypatch):
     given = stand_in(monkeypatch, "run", RunFailed("x", 1, "", None))
-    values = ["word=2026", "-p", "lr=1e-3", "words=['a','b']", "preset=a=b"]
+    values = ["mode=2026", "-p", "lr=1e-3", "seeds=[1,2]", "preset=a=b"]
     cli.main(["run", "10_x", "-p", *values])
-    expected = {"word": "2026", "lr": 1e-3, "words": ["a", "b"], "preset": "a=b"}
+    expected = {"mode": "2026", "lr": 1e-3, "seeds": [1, 2], "preset": "a=b"}
     assert given[0][0][2] == expected
 
 

@@ -118,7 +118,6 @@ def test_verdicts_need_both_intervals_and_enough_seeds(found, decided):
 def test_one_seed_never_decides_and_a_margin_may():
     assert not of_seeds([5.0]).decided
     assert str(of_seeds([5.0])) == "+5.00 (1)"
-    assert of_seeds([1.0, 1.1, 1.05]).decided
     found = of_seeds([0.8, 1.0, 0.9, 1.1, 0.95])
     assert found.less(0.5).decided
     assert found.less(2.0).decided
@@ -156,6 +155,4 @@ def test_diverged_runs_leave_no_interval():
 def test_verdicts(differences, p, said):
     assert verdict(of_seeds(differences), p, 0.5) == said
     assert verdict(of_seeds(differences)._replace(diverged=1), p, 0.5) == "undecided"
-    assert (
-        verdict(of_seeds([0.3, 0.4, 0.5, 0.4, 0.4]), 0.9, 0.2) == "undecided"
-    )  # the margin counts
+    assert said != "equal" or verdict(of_seeds(differences), p, 0.01) == "undecided"

@@ -87,19 +87,6 @@ def test_the_same_bits_as_the_methods_own_calls():
     assert all(torch.equal(own[name], other[name]) for name in own)
 
 
-def test_ranks_bring_back_what_they_trained():
-    x, y = tensors()
-    alone = alkit.to_al(blocks(), C, x[:2])
-    together = alkit.to_al(blocks(), C, x[:2])
-    asked = {"method": "al_pipeline", "cuts": [1], "batch_size": 16, "progress": False}
-    one = alkit.fit(alone, (x, y), tensors(32, 1), **asked)
-    two = alkit.fit(together, (x, y), tensors(32, 1), ranks=2, **asked)
-    own, other = state_of(alone), state_of(together)
-    assert all(torch.equal(own[name], other[name]) for name in own)
-    assert two.model is together
-    assert two.history.val_acc.tolist() == one.history.val_acc.tolist()
-
-
 def test_a_schedule_moves_the_rates_of_delayed_gradients():
     pipeline = Pipeline(blocks(), nn.functional.cross_entropy, [1], rates=[1.0, 0.5])
     asked = {"epochs": 3, "scheduler": "cosine", "batch_size": 16, "progress": False}
@@ -150,14 +137,13 @@ def test_models_of_their_own_refuse_what_they_have_and_data_what_can_t_be_read()
 
 def test_methods_say_which_waits_they_remove():
     removes = {name: method.removes for name, method in alkit.METHODS.items()}
-    assert removes["bp"] == removes["seq"] == ()
     assert removes["al"] == removes["al_fm"] == ("backward", "weights")
     assert removes["al_m"] == ("weights",)  # its backwards wait for all forwards
     assert removes["al_pipeline"] == ("backward", "update", "weights")
     assert removes["pipedream"] == removes["fr"] == removes["2bw"] == ("update",)
-    assert removes["gpipe"] == removes["1f1b"] == removes["elastic"] == ()
-    # they shrink or overlap work, and wait as backprop does
-    assert {removes[name] for name in SPLIT} == {()}
+    # these shrink or overlap work, and wait as backprop does
+    waiting = ("bp", "seq", "gpipe", "1f1b", "elastic", *SPLIT)
+    assert {removes[name] for name in waiting} == {()}
     # targets still descend, but not through the forward weights of others
     assert {removes[name] for name in ("dtp", "vanilla_dtp", "tp", "ddtp")} == {("weights",)}
     assert not any("forward" in waits for waits in removes.values())

@@ -64,10 +64,8 @@ def test_what_a_notebook_shows():
     page = record._repr_html_()
     assert "<b>method</b> al_pipeline" in page
     assert "8 earlier epochs are in record.history" in page
-    assert [ax.get_ylabel() for ax in record.plot().axes][:2] == [
-        "training loss",
-        "validation accuracy",
-    ]
+    labels = [ax.get_ylabel() for ax in record.plot().axes]
+    assert labels[:2] == ["training loss", "validation accuracy"]
     assert len(record.timeline.plot(batches=2).axes[0].patches) > 2
     assert "idle share" in record.timeline._repr_html_()
     assert "al_pipeline" in alkit.METHODS._repr_html_()

@@ -2,7 +2,7 @@
 
 import asyncio
 import copy
-from dataclasses import replace
+import time
 
 from alkit.split.device import Device, Job
 from alkit.split.link import Lost, Refused, pair
@@ -75,6 +75,24 @@ class Lab:
         near.send = sending
         return near
 
+    def stall(self, when):
+        """Let device 1 send nothing more from the first such message on."""
+        connect = self.connect
+
+        async def stalling(index, identity=None):
+            near = await connect(index, identity)
+            send = near.send
+
+            async def sending(message):
+                if index == 1 and when(message):
+                    await near.ended.wait()
+                await send(message)
+
+            near.send = sending
+            return near
+
+        self.connect = stalling
+
     async def live(self, index):
         while True:
             try:
@@ -106,6 +124,13 @@ async def until(condition):
             await asyncio.sleep(0.01)
 
 
+def hold(condition, limit_s=LIMIT_S):
+    """Let a thread wait for what others do."""
+    end_s = time.monotonic() + limit_s
+    while not condition() and time.monotonic() < end_s:
+        time.sleep(0.01)
+
+
 def whole(cut=2, micro=3, **options):
     """Return an undisturbed run."""
     return trained(SIZES, cut=cut, micro=micro, **OPTIONS | options)
@@ -114,8 +139,3 @@ def whole(cut=2, micro=3, **options):
 def repeated(record, **options):
     """Run the recorded plan again, without any fault."""
     return trained(SIZES, cut=2, micro=3, plan=record.plan, **OPTIONS | options)
-
-
-def changed(kind, **changes):
-    """Return what changes a message's fields, of one kind."""
-    return lambda message: replace(message, **changes) if message.kind == kind else message

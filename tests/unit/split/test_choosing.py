@@ -10,7 +10,7 @@ from alkit.split.choosing import Choosing, goodput
 from alkit.split.device import Device, Job
 from alkit.split.planner import Workload
 from alkit.split.profile import Link, Machine, Unit
-from alkit.split.rounds import Assignment, Attendance, RoundRecord
+from alkit.split.rounds import Attendance, RoundRecord
 from alkit.split.server import Server
 from alkit.split.stream import Stream
 from alkit.split.times import Line
@@ -39,12 +39,9 @@ def choosing(**options) -> Choosing:
     return Choosing(machine(0.1), [Workload(10, 100, 50.0)], **options)
 
 
-def test_a_fast_link_takes_work_to_the_server_and_a_slow_one_does_not():
+def test_a_fast_link_takes_work_to_the_server_and_given_speeds_count_more_than_probes():
     assert choosing().first(0, machine(100), Link(1e9, 1e9))[0] == 0
     assert choosing().first(0, machine(1), Link(1.0, 1.0))[0] == 2
-
-
-def test_given_speeds_count_more_than_probes():
     given = choosing(given=[Link(1.0, 1.0)])
     assert given.first(0, machine(1), Link(1e9, 1e9))[0] == 2
 
@@ -56,11 +53,12 @@ def test_a_changed_link_is_a_reason_to_choose_anew():
     assert own.again(0, seen(1.0, 1.0)) == (2, 1)
     assert own.links[0].up_bps == pytest.approx(1.0)
     assert own.again(1, seen(1.0, 1.0)) is None  # nothing is known of that one
+    assert goodput(seen(5e6, 1e6, size=100), "uplink 0") is None  # too little to go by
 
 
-def test_goodput_needs_something_to_go_by():
-    assert goodput(seen(5e6, 1e6), "uplink 0") == pytest.approx(5e6)
-    assert goodput(seen(5e6, 1e6, size=100), "uplink 0") is None
+def device(at, settings, **options):
+    own = Stream(*parts(SIZES)[at], settings, at)
+    return Device(at, Job(settings, copy.deepcopy(units()), own), **options)
 
 
 class Scripted(Choosing):
@@ -83,15 +81,9 @@ class Scripted(Choosing):
 def test_choices_become_a_plan_that_can_be_repeated(transport):
     settings = Settings(4, (1, 1), epochs=3, batch=8, lr=0.1)
     script = Scripted({0: [(2, 3), (3, 2), (3, 2)], 1: [(1, 1), (1, 4), (4, 1)]})
-    server = Server(
-        units(), settings, SIZES, example=parts(SIZES)[0][0][:1], choosing=script, profile=1
-    )
-
-    def device(at):
-        own = Stream(*parts(SIZES)[at], settings, at)
-        return Device(at, Job(settings, copy.deepcopy(units()), own))
-
-    record = run(server, [device(0), device(1)], transport)
+    example = parts(SIZES)[0][0][:1]
+    server = Server(units(), settings, SIZES, example=example, choosing=script, profile=1)
+    record = run(server, [device(at, settings) for at in (0, 1)], transport)
     taken = [{at: (o.cut, o.micro) for at, o in one.items()} for one in record.plan]
     assert taken == [{0: (2, 3), 1: (1, 1)}, {0: (3, 2), 1: (1, 4)}, {0: (3, 2), 1: (4, 1)}]
     # another cut: nobody has its momentum; another number of micro-batches: all have
@@ -100,10 +92,6 @@ def test_choices_become_a_plan_that_can_be_repeated(transport):
     again = train(units(), parts(SIZES), epochs=3, batch=8, lr=0.1, plan=record.plan)
     assert same_bits(record, again)
     assert [len(own.units) for own in script.asked] == [4, 4]
-
-
-def test_an_assignment_knows_its_steps():
-    assert len(Assignment(1, 1, range(3, 6), False).steps) == 3
 
 
 class Moody(Choosing):
@@ -128,27 +116,13 @@ def test_a_restarted_server_keeps_its_plan(tmp_path, rounds):
     def made():
         own = Machine((machine(0.1).units[0],) * 4)
         choosing = Moody(own, [Workload(8, size, 432.0) for size in SIZES])
-        return Server(
-            units(),
-            settings,
-            SIZES,
-            example=parts(SIZES)[0][0][:1],
-            choosing=choosing,
-            profile=1,
-            path=tmp_path / "server.pt",
-        )
-
-    def device(at):
-        own = Stream(*parts(SIZES)[at], settings, at)
-        return Device(at, Job(settings, copy.deepcopy(units()), own), retries=0)
+        options = {"example": parts(SIZES)[0][0][:1], "path": tmp_path / "server.pt"}
+        return Server(units(), settings, SIZES, choosing=choosing, profile=1, **options)
 
     first = made()
 
-    class Ended(ConnectionError):
-        pass
-
     def end(*_):
-        raise Ended("the end of the server's process")
+        raise ConnectionError("the end of the server's process")
 
     if rounds:
         first.report = end
@@ -156,11 +130,11 @@ def test_a_restarted_server_keeps_its_plan(tmp_path, rounds):
         average = first._averaged
         first._averaged = lambda done: end() if done else average(done)
     with pytest.raises(ConnectionError):
-        run(first, [device(0), device(1)])
+        run(first, [device(at, settings, retries=0) for at in (0, 1)])
     chosen = [member.choice for member in first.members]
     assert len(set(chosen)) == 2
     second = made()
-    record = run(second, [device(0), device(1)])
+    record = run(second, [device(at, settings, retries=0) for at in (0, 1)])
     assert [member.choice for member in second.members] == chosen
     assert [(one[0].cut, one[1].cut) for one in record.plan] == [(chosen[0][0], chosen[1][0])] * 3
     assert Moody.made == 2

@@ -1,32 +1,24 @@
 """Configurations: our keys and the published ones, single devices, and what is refused."""
 
-import json
-
 import pytest
 
 from alkit.split.config import Config, ConfigError, read
 from alkit.split.settings import Settings
 
-PUBLISHED = {
-    "experiment_name": "test",
-    "server_address": "127.0.0.1",
-    "port": 50000,
-    "client_num": 4,
-    "dataset_name": "CIFAR-10",
-    "model_name": "VGG5",
-    "data_size": 10000,
-    "test_data_size": 10000,
-    "epoch_num": 1,
-    "aggregation_frequency": -1,
-    "batch_size": 100,
-    "enable_val": False,
-    "enable_test": False,
-    "layer_num_on_client": 1,
-    "pipe_batch_num": 1,
-    "profile_iter_num": 0,
-    "uplink_bandwidth": 10,
-    "downlink_bandwidth": 25,
-}
+PUBLISHED = """{
+    "experiment_name": "test", "server_address": "127.0.0.1", "port": 50000, "client_num": 4,
+    "dataset_name": "CIFAR-10", "model_name": "VGG5", "data_size": 10000, "test_data_size": 10000,
+    "epoch_num": 1, "aggregation_frequency": -1, "batch_size": 100, "enable_val": false,
+    "enable_test": false, "layer_num_on_client": 1, "pipe_batch_num": 1, "profile_iter_num": 0,
+    "uplink_bandwidth": 10, "downlink_bandwidth": 25
+}"""
+# all on the device, no profiler, one average an epoch
+CLASS_DEFAULTS = """{
+    "layer_num_on_client": -1, "profile_iter_num": -1, "aggregation_frequency": -1,
+    "thread_num": 0, "async_comm": false, "half_duplex": false, "enable_profiler": false,
+    "duplicate_pipe_batch": false, "immediate_update": false, "batch_size": 100,
+    "client_num": 4, "data_size": 10000, "same_data_size_for_each_client": false
+}"""
 TOML = """
 model = "VGG11"
 devices = 2
@@ -48,21 +40,18 @@ def written(folder, text, name="run.toml"):
 
 
 def test_the_published_file(tmp_path):
-    config = read(written(tmp_path, json.dumps(PUBLISHED), "config.json"))
+    config = read(written(tmp_path, PUBLISHED, "config.json"))
     assert (config.devices, config.data, config.cut, config.micro) == (4, "cifar10", 1, 1)
     assert (config.uplink_mbit, config.downlink_mbit, config.test_size) == (10.0, 25.0, 10_000)
 
 
-def test_single_devices(tmp_path):
+def test_single_devices_and_what_all_must_agree_on(tmp_path):
     config = read(written(tmp_path, TOML))
     assert [(config.of(at).cut, config.of(at).micro) for at in (0, 1)] == [(3, 1), (5, 4)]
     assert config.lr == 1.0
     assert isinstance(config.lr, float)
     assert read(written(tmp_path, TOML), folder="elsewhere").folder == "elsewhere"
-
-
-def test_digest_is_of_what_all_must_agree_on(tmp_path):
-    config = read(written(tmp_path, TOML))
+    # a digest is of what all must agree on
     assert config.digest == read(written(tmp_path, TOML), folder="a", port=9).digest
     assert config.digest != read(written(tmp_path, TOML), seed=9).digest
 
@@ -111,35 +100,8 @@ def test_bad_files(tmp_path, text, words):
         read(written(tmp_path, text))
 
 
-def test_missing_file(tmp_path):
-    with pytest.raises(FileNotFoundError):
-        read(tmp_path / "none.toml")
-
-
-def test_defaults_fit():
-    assert Config().of(0) == Config()
-
-
-CLASS_DEFAULTS = {
-    "layer_num_on_client": -1,
-    "profile_iter_num": -1,
-    "aggregation_frequency": -1,
-    "thread_num": 0,
-    "async_comm": False,
-    "half_duplex": False,
-    "enable_profiler": False,
-    "duplicate_pipe_batch": False,
-    "immediate_update": False,
-    "batch_size": 100,
-    "client_num": 4,
-    "data_size": 10000,
-    "same_data_size_for_each_client": False,
-}
-
-
-def test_the_published_class_defaults(tmp_path, caplog):
-    """All on the device, no profiler, one average an epoch; and what differs here is said."""
-    config = read(written(tmp_path, json.dumps(CLASS_DEFAULTS), "config.json"))
+def test_the_published_class_defaults_and_what_differs_here_is_said(tmp_path, caplog):
+    config = read(written(tmp_path, CLASS_DEFAULTS, "config.json"))
     assert (config.cut, config.profile, config.aggregate_every, config.threads) == (-1, 0, -1, 1)
     assert config.data_size == 2500  # of each device
     said = " ".join(caplog.messages)
@@ -155,40 +117,26 @@ def test_the_published_class_defaults(tmp_path, caplog):
         ("enable_profiler = true", "events.csv"),
         ("thread_num = -1", "all cores"),
         ("heartbeat_s = 5", "patience_s"),
+        # these are so here
+        ("async_comm = true", ""),
+        ("half_duplex = false", ""),
+        ("enable_profiler = false", ""),
+        ("step_s = 60", ""),
+        ("same_data_size_for_each_client = true", ""),
+        ("profile_iter_num = -1", ""),
     ],
 )
 def test_published_switches_that_are_none_here(tmp_path, caplog, text, words):
-    assert read(written(tmp_path, text)) == Config()
+    assert read(written(tmp_path, text)) == Config() == Config().of(0)
     assert words in " ".join(caplog.messages)
+    assert bool(caplog.messages) == bool(words)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "async_comm = true",
-        "half_duplex = false",
-        "enable_profiler = false",
-        "step_s = 60",
-        "same_data_size_for_each_client = true",
-        "profile_iter_num = -1",
-    ],
-)
-def test_published_values_that_are_so_here(tmp_path, caplog, text):
-    assert read(written(tmp_path, text)) == Config()
-    assert not caplog.messages
-
-
-def test_a_size_is_of_each_device_unless_the_file_says_otherwise(tmp_path):
+@pytest.mark.parametrize(("more", "size"), [("", 1000), ("true", 1000), ("false", 250)])
+def test_a_size_is_of_each_device_unless_the_file_says_otherwise(tmp_path, more, size):
     text = "client_num = 4\ndata_size = 1000\n"
-    sizes = [
-        read(written(tmp_path, text + more)).data_size
-        for more in (
-            "",
-            "same_data_size_for_each_client = true",
-            "same_data_size_for_each_client = false",
-        )
-    ]
-    assert sizes == [1000, 1000, 250]
+    text += f"same_data_size_for_each_client = {more}\n" if more else ""
+    assert read(written(tmp_path, text)).data_size == size
 
 
 @pytest.mark.parametrize(

@@ -15,43 +15,34 @@ from alkit.split.server import QuorumLost
 from alkit.split.train import _record
 from alkit.split.wire import Message
 from tests.unit.split.helpers import same_bits, trained
-from tests.unit.split.lab import LIMIT_S, SIZES, Lab, repeated, until, whole
-
+from tests.unit.split.lab import LIMIT_S, SIZES, Lab, hold, repeated, until, whole
 
 # hello and 6 probes; then 9 acts (device 1: 7) and a done for each of 3 rounds
-@pytest.mark.parametrize("message", [8, 9, 10, 11, 13, 15, 16, 18, 25, 27, 36])
-@pytest.mark.parametrize("way", ["cut", "kill"])
-def test_all_come_back_and_nothing_has_happened(tmp_path, message, way):
-    record = Lab(tmp_path, [(1, message, way)]).run()
-    assert same_bits(record, whole())
+MESSAGES = [8, 9, 10, 11, 13, 15, 16, 18, 25, 27, 36]
+SEVERAL = [(0, 12, "cut"), (1, 13, "kill"), (0, 25, "kill"), (1, 40, "cut"), (1, 41, "cut")]
+HURTS = [
+    *(([(1, at, way)], {}) for at in MESSAGES for way in ("cut", "kill")),
+    (SEVERAL, {}),
+    # running statistics of a round that is cut off are forgotten, immediate updates taken back
+    *(([(1, at, "cut")], {"norm": "batch"}) for at in (9, 11, 14)),
+    ([(1, 12, "cut")], {"immediate": True}),
+    # central and federated devices; a tail that is handed on
+    *(([(1, at, "cut"), (0, at, "kill")], {"cut": 0, "micro": 1}) for at in (8, 11)),
+    *(([(1, at, "cut"), (0, at, "kill")], {"cut": 4, "micro": 1}) for at in (8, 11)),
+    *(([(1, at, "cut")], {"micro": 1, "method": "split"}) for at in (9, 11, 16)),
+]
 
 
-@pytest.mark.parametrize("message", [9, 11, 14])
-def test_running_statistics_of_a_round_that_is_cut_off_are_forgotten(tmp_path, message):
-    lab = Lab(tmp_path, [(1, message, "cut")], norm="batch", least=2)
-    assert same_bits(lab.run(), whole(norm="batch"))
+@pytest.mark.parametrize(("hurts", "options"), HURTS, ids=str)
+def test_all_come_back_and_nothing_has_happened(tmp_path, hurts, options):
+    least = {"least": 2} if "norm" in options else {}
+    assert same_bits(Lab(tmp_path, hurts, **options, **least).run(), whole(**options))
 
 
-@pytest.mark.parametrize("cut", [0, 4])
-@pytest.mark.parametrize("message", [8, 11])
-def test_a_lost_link_of_central_and_federated_devices(tmp_path, cut, message):
-    lab = Lab(tmp_path, [(1, message, "cut"), (0, message, "kill")], cut=cut, micro=1)
-    assert same_bits(lab.run(), whole(cut, micro=1))
-
-
-def test_several_at_once(tmp_path):
-    hurts = [(0, 12, "cut"), (1, 13, "kill"), (0, 25, "kill"), (1, 40, "cut"), (1, 41, "cut")]
-    assert same_bits(Lab(tmp_path, hurts).run(), whole())
-
-
-def test_immediate_updates_are_taken_back(tmp_path):
-    lab = Lab(tmp_path, [(1, 12, "cut")], immediate=True)
-    assert same_bits(lab.run(), whole(immediate=True))
-
-
-def test_others_go_on_without_a_lost_device(tmp_path):
-    lab = Lab(tmp_path, [(1, 13, "gone")], grace_s=0.3)
-    record = lab.run()
+@pytest.mark.parametrize(("message", "times"), [(13, {"grace_s": 0.3}), (1, {"join_s": 0.5})])
+def test_others_go_on_without_a_lost_device(tmp_path, message, times):
+    """Lost in a round, or never there."""
+    record = Lab(tmp_path, [(1, message, "gone")], **times).run()
     assert [sorted(each.weights) for each in record.rounds] == [[0]] * 3
     assert same_bits(record, repeated(record))
 
@@ -65,11 +56,10 @@ def test_a_device_that_comes_late_joins_the_next_round(tmp_path, message):
     """
     lab = Lab(tmp_path, [(1, message, "kill")], grace_s=0.0, late_rounds=1, epochs=5)
 
-    def hold(record):
-        while len(lab.server.records) == 2 and len(lab.server.lobby.links) < len(SIZES):
-            time.sleep(0.01)
+    def all_there():
+        return len(lab.server.records) != 2 or len(lab.server.lobby.links) == len(SIZES)
 
-    lab.server.report = hold
+    lab.server.report = lambda record: hold(all_there)
     record = lab.run()
     took_part = [1 in each.weights for each in record.rounds]
     back = took_part.index(True)
@@ -86,16 +76,19 @@ def test_a_round_begun_again_is_as_fresh_as_before(tmp_path):
     assert same_bits(record, repeated(record))
 
 
-def test_too_few_devices(tmp_path):
-    lab = Lab(tmp_path, [(1, 13, "gone")], quorum=2, join_s=0.5)
-    with pytest.raises(QuorumLost, match="quorum is 2"):
+TOO_FEW = [
+    ([(1, 13, "gone")], {"quorum": 2, "join_s": 0.5}, "quorum is 2"),
+    # at one tail there is no way back, either
+    ([(0, 9, "gone"), (1, 9, "gone")], {"micro": 1, "method": "splitfed2"}, "0 devices are done"),
+]
+
+
+@pytest.mark.parametrize(("hurts", "options", "words"), TOO_FEW)
+def test_too_few_devices(tmp_path, hurts, options, words):
+    lab = Lab(tmp_path, hurts, **options)
+    with pytest.raises(QuorumLost, match=words):
         lab.run()
     assert "the server ends: round 0" in lab.said.get(0, "the server ends: round 0")
-
-
-def test_a_device_that_never_comes(tmp_path):
-    lab = Lab(tmp_path, [(1, 1, "gone")], join_s=0.5)
-    assert [sorted(each.weights) for each in lab.run().rounds] == [[0]] * 3
 
 
 @pytest.mark.parametrize("after", [1, 2])
@@ -122,21 +115,11 @@ def test_a_restarted_server_goes_on(tmp_path, after):
     assert same_bits(_record(lab.server, []), whole())
 
 
-@pytest.mark.parametrize("method", ["split", "splitfed2"])
 @pytest.mark.parametrize("message", [9, 11, 16])
-def test_one_tail_and_a_lost_device(tmp_path, method, message):
-    """With one tail for all there is no way back into a drawn order; the others go on."""
-    lab = Lab(tmp_path, [(1, message, "cut")], micro=1, method=method)
-    record = lab.run()
+def test_one_tail_in_a_drawn_order_and_a_lost_device(tmp_path, message):
+    """There is no way back into it; the others go on."""
+    record = Lab(tmp_path, [(1, message, "cut")], micro=1, method="splitfed2").run()
     assert all(torch.isfinite(value).all() for value in record.state.values())
-    if method == "split":
-        assert same_bits(record, whole(micro=1, method=method))
-
-
-def test_one_tail_and_nobody_left(tmp_path):
-    hurts = [(0, 9, "gone"), (1, 9, "gone")]
-    with pytest.raises(QuorumLost, match="0 devices are done"):
-        Lab(tmp_path, hurts, micro=1, method="splitfed2").run()
 
 
 # ---- stragglers
@@ -156,9 +139,7 @@ class Slow(Lab):
         def slowly(step, micro):
             if index == 1:
                 self.steps += 1
-                end_s = time.monotonic() + LIMIT_S
-                while not self.gone_on and time.monotonic() < end_s:
-                    time.sleep(0.01)
+                hold(lambda: self.gone_on)
             return parts(step, micro)
 
         made._parts = slowly
@@ -173,9 +154,7 @@ def test_a_straggler_has_a_deadline(tmp_path, caplog, method):
 
     def let_go(record):
         lab.gone_on = True
-        end_s = time.monotonic() + LIMIT_S
-        while 1 not in lab.server.lobby.links and time.monotonic() < end_s:
-            time.sleep(0.01)
+        hold(lambda: 1 in lab.server.lobby.links)
 
     lab.server.report = let_go
     record = lab.run()
@@ -192,21 +171,7 @@ def test_by_default_no_turn_takes_ten_times_as_long_as_the_others(tmp_path, monk
     monkeypatch.setattr(waiting, "LEAST_S", 1.0)
     monkeypatch.setattr(waiting, "SLOWER", 0.1)
     lab = Lab(tmp_path, epochs=1, micro=1, method="splitfed2")
-    connect = lab.connect
-
-    async def stalling(index, identity=None):
-        near = await connect(index, identity)
-        send = near.send
-
-        async def sending(message):
-            if index == 1 and message.kind == "act" and message.step == 1:
-                await near.ended.wait()
-            await send(message)
-
-        near.send = sending
-        return near
-
-    lab.connect = stalling
+    lab.stall(lambda message: message.kind == "act" and message.step == 1)
     assert sorted(lab.run().rounds[0].weights) == [0]
 
 
@@ -217,28 +182,12 @@ def test_by_default_nobody_takes_ten_times_as_long_as_the_others(tmp_path, monke
     caplog.set_level("INFO")
     monkeypatch.setattr(waiting, "SAID_S", 0.3)
     lab = Lab(tmp_path, epochs=5)
-    connect = lab.connect
+    lab.stall(lambda message: message.kind == "act")
 
-    async def stalling(index, identity=None):
-        near = await connect(index, identity)
-        send = near.send
+    def back():
+        return 1 in lab.server.lobby.links or lab.server.round >= 3
 
-        async def sending(message):
-            if index == 1 and message.kind == "act":
-                await near.ended.wait()
-            await send(message)
-
-        near.send = sending
-        return near
-
-    lab.connect = stalling
-
-    def hold(record):
-        end_s = time.monotonic() + 10
-        while 1 not in lab.server.lobby.links and lab.server.round < 3 and time.monotonic() < end_s:
-            time.sleep(0.01)
-
-    lab.server.report = hold
+    lab.server.report = lambda record: hold(back, 10)
     record = lab.run()
     assert [sorted(each.weights) for each in record.rounds] == [[0]] * 5
     assert "round 0 waits for device 1" in caplog.messages
@@ -365,15 +314,11 @@ def test_strangers_are_refused(tmp_path, messages, words):
     assert not lab.server.lobby.links
 
 
-def test_a_device_with_anothers_certificate(tmp_path, caplog):
+def test_a_device_with_anothers_certificate_or_none(tmp_path, caplog):
     lab = Lab(tmp_path)
     for _ in range(3):  # which is one line in the log
         assert "certificate is of device 1" in answered(lab, [hello()], identity=1)
     assert len([line for line in caplog.messages if "certificate is of" in line]) == 1
-
-
-def test_a_certificate_of_no_device_drops_nobody(tmp_path):
-    lab = Lab(tmp_path)
     assert "a hello was due" in answered(lab, [Message("probe")], identity=-1)
     assert not any(member.dropped for member in lab.server.members)
 

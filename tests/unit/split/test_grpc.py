@@ -2,13 +2,13 @@
 
 import asyncio
 import datetime
+import resource
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 from contextlib import asynccontextmanager
-from pathlib import Path
+from functools import wraps
 from types import SimpleNamespace
 
 import pytest
@@ -41,14 +41,6 @@ def test_same_bits_as_queues(options):
     local, network = (trained([20, 13], transport=way, **options) for way in ("local", "grpc"))
     assert same_bits(local, network)
     assert local.sent_bytes == network.sent_bytes
-
-
-def test_lanes_are_seen():
-    record = trained([40], transport="grpc", cut=1, micro=4)
-    for lane in ("device 0", "uplink 0", "server 0", "downlink 0"):
-        assert record.timeline.busy_s(lane) > 0
-    ends = [i.end_s for i in record.timeline.intervals if i.resource == "uplink 0"]
-    assert ends == sorted(ends)
 
 
 def test_it_runs_inside_a_running_loop():
@@ -88,6 +80,11 @@ def run(work):
     return asyncio.run(asyncio.wait_for(work, LIMIT_S))
 
 
+def looped(test):
+    """Let a test that awaits run on a loop of its own."""
+    return wraps(test)(lambda **given: run(test(**given)))
+
+
 async def asks(address, own=None):
     """Connect, and have something sent back."""
     link = await connect(address, own)
@@ -108,14 +105,12 @@ def raw(folder, who):
     return Certificates(folder / "authority.pem", folder / f"{who}.pem", folder / f"{who}.key")
 
 
-def test_certificates_say_who_is_who(folder):
-    async def work():
-        async with echoing(certificates_in(folder, "server")) as echo:
-            for at in (1, 0):
-                (await asks(echo.address, certificates_in(folder, f"device-{at}"))).close()
-            assert echo.seen == [1, 0]
-
-    run(work())
+@looped
+async def test_certificates_say_who_is_who(folder):
+    async with echoing(certificates_in(folder, "server")) as echo:
+        for at in (1, 0):
+            (await asks(echo.address, certificates_in(folder, f"device-{at}"))).close()
+        assert echo.seen == [1, 0]
     assert all((path.stat().st_mode & 0o077) == 0 for path in folder.glob("*.key"))
     with pytest.raises(FileExistsError, match="authority"):
         make(folder, 2)
@@ -124,41 +119,32 @@ def test_certificates_say_who_is_who(folder):
 
 
 @pytest.mark.parametrize("fault", ["stranger", "informed", "none", "false server", "no server"])
-def test_who_is_not_believed_does_not_get_in(folder, tmp_path, fault):
+@looped
+async def test_who_is_not_believed_does_not_get_in(folder, tmp_path, fault):
     """Nor is it tried again: it would not help."""
     make(tmp_path / "other", 1)
-    other, own = (
-        certificates_in(tmp_path / "other", "device-0"),
-        certificates_in(folder, "device-0"),
-    )
+    other, own = (certificates_in(lab, "device-0") for lab in (tmp_path / "other", folder))
     informed = Certificates(folder / "authority.pem", other.certificate, other.key)
     server = certificates_in(folder, "server")
     server = certificates_in(tmp_path / "other", "server") if fault == "false server" else server
     server = raw(folder, "device-1") if fault == "no server" else server
     shown = {"stranger": other, "informed": informed, "none": None}.get(fault, own)
 
-    async def work():
-        async with echoing(server) as echo:
-            with pytest.raises(Refused, match="does not believe the other"):
-                await connect(echo.address, shown, wait_s=2)
-            assert echo.seen == []
-
-    run(work())
+    async with echoing(server) as echo:
+        with pytest.raises(Refused, match="does not believe the other"):
+            await connect(echo.address, shown, wait_s=2)
+        assert echo.seen == []
 
 
-def test_a_server_of_another_name_is_not_believed(folder, monkeypatch):
+@looped
+async def test_a_server_of_another_name_is_not_believed(tmp_path, monkeypatch):
     """The name is checked: it is what --hosts is for."""
     monkeypatch.setattr("alkit.split.certs.LOCAL", ())
-
-    async def work(made):
-        async with echoing(certificates_in(made, "server")) as echo:
-            with pytest.raises(Refused, match="this address among --hosts"):
-                await connect(echo.address, certificates_in(made, "device-0"), wait_s=2)
-            assert echo.seen == []
-
-    with tempfile.TemporaryDirectory() as lab:
-        make(Path(lab) / "lab", 1, hosts=["192.0.2.7", "server.lab"])
-        run(work(Path(lab) / "lab"))
+    make(tmp_path / "lab", 1, hosts=["192.0.2.7", "server.lab"])
+    async with echoing(certificates_in(tmp_path / "lab", "server")) as echo:
+        with pytest.raises(Refused, match="this address among --hosts"):
+            await connect(echo.address, certificates_in(tmp_path / "lab", "device-0"), wait_s=2)
+        assert echo.seen == []
 
 
 def test_nobody_is_there(folder):
@@ -278,89 +264,69 @@ def test_plain_is_for_loopback(address):
             run(work)
 
 
-def test_bytes_that_are_no_message_end_the_stream():
-    async def work():
-        async with echoing() as echo:
-            link = await connect(echo.address)
-            await link._write(b"GET / HTTP/1.1\r\n\r\n" + bytes(100))
-            with pytest.raises(Lost):
-                await link.receive("probe", limit_s=20)
-            assert "no message of alkit" in str(echo.lost[0])
-
-    run(work())
+@looped
+async def test_bytes_that_are_no_message_end_the_stream():
+    async with echoing() as echo:
+        link = await connect(echo.address)
+        await link._write(b"GET / HTTP/1.1\r\n\r\n" + bytes(100))
+        with pytest.raises(Lost):
+            await link.receive("probe", limit_s=20)
+        assert "no message of alkit" in str(echo.lost[0])
 
 
-def test_a_message_above_the_limit_ends_the_stream():
-    async def work():
-        async with echoing(limit=1 << 16) as echo:
-            link = await connect(echo.address)
-            await link.send(Message("load", tensors={"load": torch.zeros(1 << 17)}))
-            with pytest.raises(Lost):
-                await link.receive("load", limit_s=20)
-            assert echo.links[0].received_bytes == 0
-
-    run(work())
+@looped
+async def test_a_message_above_the_limit_ends_the_stream():
+    async with echoing(limit=1 << 16) as echo:
+        link = await connect(echo.address)
+        await link.send(Message("load", tensors={"load": torch.zeros(1 << 17)}))
+        with pytest.raises(Lost):
+            await link.receive("load", limit_s=20)
+        assert echo.links[0].received_bytes == 0
 
 
-def test_a_closed_side_is_seen_at_once():
-    async def work():
-        async with echoing() as echo:
-            link = await asks(echo.address)
-            link.close()
-            await until(lambda: echo.lost or echo.links[0].ended.is_set())
-            with pytest.raises(Lost):
-                await link.receive("probe")
-
-    run(work())
-
-
-def test_a_taken_address():
-    async def work():
-        async with echoing() as echo:
-            with pytest.raises(OSError, match="can't listen"):
-                async with listen(echo.accept, echo.address):
-                    pass
-
-    run(work())
+@looped
+async def test_a_closed_side_is_seen_at_once_and_a_taken_address_is_said():
+    async with echoing() as echo:
+        with pytest.raises(OSError, match="can't listen"):
+            async with listen(echo.accept, echo.address):
+                pass
+        link = await asks(echo.address)
+        link.close()
+        await until(lambda: echo.lost or echo.links[0].ended.is_set())
+        with pytest.raises(Lost):
+            await link.receive("probe")
 
 
 def test_no_thread_is_left():
     before = {thread.name for thread in threading.enumerate()}
     trained([8], transport="grpc", epochs=1)
 
-    async def left():
-        def ours():
-            now = {thread.name for thread in threading.enumerate()} - before
-            return any(name.startswith("alkit") for name in now)
+    def ours():
+        now = {thread.name for thread in threading.enumerate()} - before
+        return any(name.startswith("alkit") for name in now)
 
-        await until(lambda: not ours())
-
-    run(left())
+    run(until(lambda: not ours()))
 
 
-def test_idle_streams_of_one_certificate_lock_nobody_out(folder):
+@looped
+async def test_idle_streams_of_one_certificate_lock_nobody_out(folder):
     """Two of them are open at a time; the others end."""
-
-    async def work():
-        async with echoing(certificates_in(folder, "server"), streams=6) as echo:
-            own = certificates_in(folder, "device-1")
-            idle = [await connect(echo.address, own) for _ in range(6)]
-            await until(lambda: sum(each.ended.is_set() for each in idle) == 4)
-            assert echo.seen == [1, 1]
-            honest = await asks(echo.address, certificates_in(folder, "device-0"))
-            for link in [honest, *idle]:
-                link.close()
-            await until(lambda: all(each.ended.is_set() for each in echo.links))
-            again = await asks(echo.address, own)  # there is room again
-            again.close()
-
-    run(work())
+    async with echoing(certificates_in(folder, "server"), streams=6) as echo:
+        own = certificates_in(folder, "device-1")
+        idle = [await connect(echo.address, own) for _ in range(6)]
+        await until(lambda: sum(each.ended.is_set() for each in idle) == 4)
+        assert echo.seen == [1, 1]
+        honest = await asks(echo.address, certificates_in(folder, "device-0"))
+        for link in [honest, *idle]:
+            link.close()
+        await until(lambda: all(each.ended.is_set() for each in echo.links))
+        again = await asks(echo.address, own)  # there is room again
+        again.close()
 
 
-def test_idle_connections_do_not_use_up_the_handles(folder, monkeypatch):
+@looped
+async def test_idle_connections_do_not_use_up_the_handles(folder, monkeypatch):
     """Who connects and says nothing is sent away; handles are as many as there may be."""
-    import resource
-
     monkeypatch.setattr(grpc_link, "HANDSHAKE_S", 0.5)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
 
@@ -369,13 +335,10 @@ def test_idle_connections_do_not_use_up_the_handles(folder, monkeypatch):
             link.settimeout(20)
             return link.recv(1)
 
-    async def work():
+    try:
         async with echoing(certificates_in(folder, "server")) as echo:
             assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
             port = int(echo.address.rpartition(":")[2])
             assert await asyncio.to_thread(silent, port) == b""
-
-    try:
-        run(work())
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

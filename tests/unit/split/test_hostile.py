@@ -24,7 +24,7 @@ from alkit.split.times import Line
 from alkit.split.train import _record
 from alkit.split.wire import Message, WireError
 from tests.unit.split.helpers import parts, same_bits, units
-from tests.unit.split.lab import LIMIT_S, SIZES, Lab, until, whole
+from tests.unit.split.lab import LIMIT_S, SIZES, Lab, hold, until, whole
 
 INF, NAN = math.inf, math.nan
 
@@ -412,18 +412,13 @@ def test_one_after_the_other_beside_an_honest_device(tmp_path):
             honest = asyncio.create_task(lab.device(0).run(lambda: linked(0)))
             attacking = asyncio.create_task(attack())
             waited = asyncio.create_task(until(lambda: attacking.done()))
-            lab.server.report = lambda record: hold(lambda: 1 in lab.server.lobby.links, waited)
+
+            def again():  # the next round begins when device 1 has come again
+                return 1 in lab.server.lobby.links or waited.done()
+
+            lab.server.report = lambda record: hold(again)
             await asyncio.gather(running, honest, attacking, waited)
 
     asyncio.run(asyncio.wait_for(all_of_it(), LIMIT_S))
     assert same_bits(_record(lab.server, []), without_device_1(epochs=5))
     assert len(refused) == len(attacks)
-
-
-def hold(condition, waited):
-    """The next round begins when device 1 has come again."""
-    import time
-
-    end_s = time.monotonic() + LIMIT_S
-    while not condition() and not waited.done() and time.monotonic() < end_s:
-        time.sleep(0.01)

@@ -21,8 +21,6 @@ def make(hidden=16):
 def wider():
     return make(24)
 
-def shorter():
-    return make()[:2]
 
 def normed():
     return [nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8)), nn.Linear(8, 3)]
@@ -123,20 +121,12 @@ def test_their_own_network_and_samples_end_in_the_bits_of_one_process(tmp_path, 
     assert "test_accuracy" in results
 
 
-@pytest.mark.parametrize(
-    ("network", "words"),
-    [
-        ("wider", "network of device 1 is another one: unit 1, which is here: weight (16, 8)"),
-        ("shorter", "network of device 1 is another one: it has 2 units; here are 3"),
-    ],
-)
-def test_a_device_with_another_network_is_refused_and_may_come_back(
-    tmp_path, files, network, words
-):
+def test_a_device_with_another_network_is_refused_and_may_come_back(tmp_path, files):
     with OwnRun(tmp_path, files, epochs=1) as run:
-        zero, one = run.device(0), run.device(1, network)
+        zero, one = run.device(0), run.device(1, "wider")
         said = one.communicate(timeout=LIMIT_S)[0]
         assert one.returncode == 1, said
+        words = "network of device 1 is another one: unit 1, which is here: weight (16, 8)"
         assert words in said
         assert "Traceback" not in said
         run.wait(run.server, zero, run.device(1))
@@ -180,25 +170,23 @@ def test_what_is_no_network_and_no_samples(tmp_path, files, capsys, given, words
     assert len(said.splitlines()) <= 2
 
 
+MODEL, SET = 'model = "own"', 'data = "own"'
+
+
 @pytest.mark.parametrize(
-    ("old", "new", "words"),
+    ("old", "new", "network", "words"),
     [
-        ('model = "own"', 'model = "VGG5"', "--network is for model = \"own\"; it is 'VGG5'"),
-        ('data = "own"', 'data = "digits"', "--data is for data = \"own\"; it is 'digits'"),
-        ('data = "own"', 'data = "own"\nnetwork = "a.py:b"', "no key 'network'"),
-        ('data = "own"', 'data = "own"\nvalidate = true', "leave out validate"),
-        ("data_size = 44", "", "give each device its number of samples"),
+        (MODEL, 'model = "VGG5"', "make", "--network is for model = \"own\"; it is 'VGG5'"),
+        (MODEL, 'model = "VGG5"', "", "so the network must be"),
+        (SET, 'data = "digits"', "make", "--data is for data = \"own\"; it is 'digits'"),
+        (SET, SET + '\nnetwork = "a.py:b"', "make", "no key 'network'"),
+        (SET, SET + "\nvalidate = true", "make", "leave out validate"),
+        ("data_size = 44", "", "make", "give each device its number of samples"),
     ],
 )
-def test_a_file_that_says_otherwise(tmp_path, files, capsys, old, new, words):
-    text = owned(CONFIG.replace("PORT", "50000").replace("EPOCHS", "1"))
-    assert words in refused(tmp_path, files, capsys, text=text.replace(old, new))
-
-
-def test_own_samples_need_an_own_network(tmp_path, files, capsys):
-    text = owned(CONFIG.replace("PORT", "50000").replace("EPOCHS", "1"))
-    text = text.replace('model = "own"', 'model = "VGG5"')
-    assert "so the network must be" in refused(tmp_path, files, capsys, network="", text=text)
+def test_a_file_that_says_otherwise(tmp_path, files, capsys, old, new, network, words):
+    text = owned(CONFIG.replace("PORT", "50000").replace("EPOCHS", "1")).replace(old, new)
+    assert words in refused(tmp_path, files, capsys, network=network, text=text)
 
 
 def test_an_own_network_on_a_set_that_all_have(tmp_path, files):
@@ -228,6 +216,8 @@ def test_fingerprints_are_of_names_shapes_and_types():
         assert fingerprints(other)[0] != first[0]
         assert fingerprints(other)[1] == first[1]
     assert not Check(linear(), torch.zeros(1, 4)).differs(first)
+    shorter = Check(linear(), torch.zeros(1, 4)).differs(first[:1])
+    assert shorter == "it has 1 units; here are 2"
     said = Check(linear(5), torch.zeros(1, 4)).differs(first)
     assert said == "unit 0, which is here: weight (5, 4) torch.float32, bias (5,) torch.float32"
 

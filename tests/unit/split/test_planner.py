@@ -6,11 +6,10 @@ import pytest
 import torch
 
 from alkit.split.networks import build
-from alkit.split.planner import Workload, best, candidates, moved, times_at
+from alkit.split.planner import Workload, best, candidates, times_at
 from alkit.split.profile import Link, Machine, Unit, measure
 from alkit.split.schedule import split_sizes
 from alkit.split.times import Line, iteration_s
-from studies.split.published_planner import published
 
 
 def unit(forward, backward, out, *, saved=0.0, weights=0) -> Unit:
@@ -31,20 +30,18 @@ WORKLOAD = Workload(batch=10, samples=100, input_bytes=1000.0)
 FAST, SLOW = Link(1e12, 1e12), Link(1.0, 1.0)
 
 
-def test_a_fast_server_on_a_fast_link_takes_everything():
-    assert best(candidates(machine(100), machine(1), FAST, WORKLOAD)).cut == 0
-
-
-def test_a_slow_link_leaves_everything_on_the_device():
-    assert best(candidates(machine(1), machine(1), SLOW, WORKLOAD)).cut == 3
-
-
-def test_the_cut_falls_where_little_is_sent():
-    """Device and server are alike; half of the work for each, and the narrow place is there."""
-    link = Link(200.0, 200.0)
-    found = best(candidates(machine(1), machine(0.5), link, WORKLOAD))
-    assert found.cut == 2
-    assert found.micro > 1
+@pytest.mark.parametrize(
+    ("device", "server", "link", "cut"),
+    [
+        (100, 1, FAST, 0),  # a fast server on a fast link takes everything
+        (1, 1, SLOW, 3),  # a slow link leaves everything on the device
+        (1, 0.5, Link(200.0, 200.0), 2),  # half of the work for each, where little is sent
+    ],
+)
+def test_the_best_cut(device, server, link, cut):
+    found = best(candidates(machine(device), machine(server), link, WORKLOAD))
+    assert found.cut == cut
+    assert (found.micro > 1) == (cut == 2)
 
 
 def test_all_candidates_are_there_and_sorted():
@@ -61,15 +58,11 @@ def test_brute_force(seed):
     def number() -> float:
         return float(torch.rand((), generator=draw))
 
+    def line() -> Line:
+        return Line(number() / 50, number())
+
     units = [
-        Unit(
-            Line(number() / 50, number()),
-            Line(number() / 50, number()),
-            number() / 10,
-            100 * number(),
-            0.0,
-            int(1000 * number()),
-        )
+        Unit(line(), line(), number() / 10, 100 * number(), 0.0, int(1000 * number()))
         for _ in range(4)
     ]
     device, server = Machine(tuple(units)).scaled(1 + 5 * number()), Machine(tuple(units))
@@ -78,9 +71,7 @@ def test_brute_force(seed):
 
     def epoch(cut: int, micro: int) -> float:
         times = times_at(device, server, link, workload, cut)
-        whole = 2 * iteration_s(times, split_sizes(12, micro)) + iteration_s(
-            times, split_sizes(6, micro)
-        )
+        whole = sum(iteration_s(times, split_sizes(size, micro)) for size in (12, 12, 6))
         weights = 8 * sum(own.parameter_bytes for own in units[:cut])
         return whole + 2 * weights * (1 / link.up_bps + 1 / link.down_bps)
 
@@ -100,31 +91,13 @@ def test_memory_is_a_limit():
         best(candidates(machine(1, 0), machine(1, 0), SLOW, WORKLOAD))
 
 
-def test_server_holds_one_micro_batch_at_a_time():
+def test_a_server_holds_one_micro_batch_at_a_time_and_contention_slows_it():
     found = candidates(machine(), machine(), SLOW, WORKLOAD)
     of = {(each.cut, each.micro): each.server_bytes for each in found}
     assert of[1, 1] - of[1, 10] == 9 * 20
-
-
-def test_contention_slows_the_server():
-    alone, crowded = (
-        times_at(machine(), machine(), FAST, Workload(10, 100, 1.0, contention=c), 1)
-        for c in (1, 2)
-    )
+    loads = [Workload(10, 100, 1.0, contention=each) for each in (1, 2)]
+    alone, crowded = (times_at(machine(), machine(), FAST, load, 1) for load in loads)
     assert crowded.server.each == 2 * alone.server.each
-
-
-def test_the_published_choice_leaves_federated_learning_out():
-    cut, micro = published(machine(), machine(), SLOW, WORKLOAD)
-    assert cut == 2
-    assert micro >= 1
-
-
-def test_a_link_that_changes():
-    link = Link(10e6, 25e6)
-    assert not moved(link, Link(10.9e6, 25e6))
-    assert moved(link, Link(8.9e6, 25e6))
-    assert moved(link, Link(10e6, 28e6))
 
 
 def test_profile_of_a_real_network():

@@ -31,15 +31,12 @@ def test_an_epoch_has_every_sample_once(micro):
     assert first != second
 
 
-def test_micro_batches_are_of_the_same_batch():
+def test_micro_batches_are_of_the_same_batch_and_devices_have_orders_of_their_own():
     own = stream(20, settings())
     assert samples_of(own, 1, 1) == samples_of(own, 1, 5)
     assert sum(part.share for part in own.step(2, 3)) == pytest.approx(1.0)
-
-
-def test_devices_have_orders_of_their_own():
-    chosen = Settings(3, (1, 1), batch=8)
-    assert samples_of(stream(20, chosen, 0), 0) != samples_of(stream(20, chosen, 1), 0)
+    both = Settings(3, (1, 1), batch=8)
+    assert samples_of(stream(20, both, 0), 0) != samples_of(stream(20, both, 1), 0)
 
 
 @pytest.mark.parametrize(
@@ -54,31 +51,14 @@ def test_a_rest_that_is_too_small_joins_the_batch_before(samples, least, sizes):
     assert [len(samples_of(own, step)) for step in range(steps)] == sizes
 
 
-def test_duplicate_steps_are_longer():
-    chosen = settings(duplicate=True, micros=(2,))
-    assert step_sizes(chosen, 40, 0, 2) == [8, 8]
-    assert steps_an_epoch(chosen, 40, 2) == 3
-
-
 def test_rounds():
     each_epoch, each_two, once = (settings(aggregate_every=every) for every in (-1, 2, 0))
     assert round_count(each_epoch, [20]) == 2
     assert [round_steps(each_epoch, 20, 1, at) for at in (0, 1)] == [range(3), range(3, 6)]
-    assert [round_steps(each_two, 20, 1, at) for at in range(4)] == [
-        range(2),
-        range(2, 4),
-        range(4, 6),
-        range(6, 6),
-    ]
+    by_two = [range(2), range(2, 4), range(4, 6), range(6, 6)]
+    assert [round_steps(each_two, 20, 1, at) for at in range(4)] == by_two
     assert round_count(once, [20]) == 1
     assert round_steps(once, 20, 1, 0) == range(6)
-
-
-def test_images_are_scaled_and_normalised():
-    x = torch.full((4, 1, 2, 2), 255, dtype=torch.uint8)
-    normal = torch.tensor([0.5]), torch.tensor([0.25])
-    [part] = Stream(x, torch.zeros(4, dtype=torch.int64), settings(), 0, normal).step(0, 1)
-    assert part.x.unique().tolist() == [2.0]
 
 
 def test_augmentation_depends_on_the_step_alone():

@@ -9,9 +9,6 @@ from torch import nn
 
 from alkit.data import datasets
 from alkit.data.parts import DataSet, Part
-from alkit.figures import viz
-from alkit.records import results
-from studies.all_methods import demo_report as axis_report
 from studies.all_methods import memory as axis_memory
 from studies.all_methods import runs
 from studies.all_methods import tables as axis_tables
@@ -40,12 +37,6 @@ def test_devices_hold_what_waits_for_its_backward_and_are_idle_meanwhile():
     assert runs.devices("pipelearn") == 2
 
 
-def test_rates_are_the_best_on_validation_and_the_lower_of_equals():
-    rows = [("a", 0.1, 0.9), ("a", 0.01, 0.9), ("a", 1.0, 0.2), ("b", 0.1, 0.5), ("b", 1.0, 0.6)]
-    tried = pd.DataFrame(rows, columns=["name", "lr", "val_acc"])
-    assert runs.best_rates(tried) == {"a": 0.01, "b": 1.0}
-
-
 def test_intervals_are_over_seeds():
     rows = [("bp", seed, value) for seed, value in enumerate((90.0, 92.0, 94.0))]
     rows += [("dtp", seed, value) for seed, value in enumerate((89.0, 90.0, 91.0))]
@@ -59,29 +50,19 @@ def test_intervals_are_over_seeds():
     )
 
 
-def test_rates_are_of_the_same_data_and_optimiser():
-    columns = ["metric", "method", "data", "optimizer", "value"]
+def test_rates_are_the_best_on_validation_and_recorded_for_the_same_data_and_optimiser():
+    tried = pd.DataFrame({"name": "a", "lr": [0.1, 0.01, 1.0], "val_acc": [0.9, 0.9, 0.2]})
+    assert runs.best_rates(tried) == {"a": 0.01}  # the lower of equals
     rows = [
-        ("chosen_lr", "bp", "digits", "Adam", 0.01),
-        ("chosen_lr", "bp", "cifar10", "Adam", 0.3),
-        ("chosen_lr", "dtp", "digits", "SGD", 0.1),  # DTP has Adam today
-        ("chosen_lr", "pipelearn", "digits", "SGD", 0.03),
-        ("accuracy", "bp", "digits", None, 97.0),
+        ("bp", "digits", "Adam", 0.01),
+        ("bp", "cifar10", "Adam", 0.3),
+        ("dtp", "digits", "SGD", 0.1),  # DTP has Adam today
     ]
-    recorded = pd.DataFrame(rows, columns=columns)
-    found = runs.recorded_rates(recorded, "digits", ["bp", "pipelearn"])
-    assert found == {"bp": 0.01, "pipelearn": 0.03}
-    for names, data in ((["bp", "dtp"], "digits"), (["pipelearn"], "cifar10")):
-        with pytest.raises(ValueError, match=f"no recorded rate on {data} for {names[-1]}: give"):
-            runs.recorded_rates(recorded, data, names)
-    with pytest.raises(ValueError, match="no recorded rate"):
-        runs.recorded_rates(pd.DataFrame(), "digits", ["bp"])
-
-
-def test_every_row_has_a_colour_and_a_recorded_rate_on_the_demo_s_data():
-    assert len({viz.colour(name) for name in runs.ROWS}) == len(runs.ROWS) == 10
-    rates = runs.recorded_rates(results.load("00_all_methods"), "digits", list(runs.ROWS))
-    assert rates.keys() == runs.ROWS.keys()
+    recorded = pd.DataFrame(rows, columns=["method", "data", "optimizer", "value"])
+    recorded = recorded.assign(metric="chosen_lr")
+    assert runs.recorded_rates(recorded, "digits", ["bp"]) == {"bp": 0.01}
+    with pytest.raises(ValueError, match="no recorded rate on digits for dtp: give"):
+        runs.recorded_rates(recorded, "digits", ["bp", "dtp"])
 
 
 @pytest.mark.parametrize("name", runs.ROWS)
@@ -101,46 +82,6 @@ def test_rows_train_with_the_optimiser_that_they_say(name, monkeypatch):
     kinds = {"pipelearn": {"SGD"}, "elastic": {"AdamW"}, "dtp": {"Adam", "SGD"}}
     assert {kind for kind, _ in made} == kinds.get(name, {"Adam"})
     assert all(decay == 0 for kind, decay in made if kind != "SGD")
-
-
-SCREEN = pd.DataFrame(
-    {
-        "accuracy": [97.0, 98.0, 90.0],
-        "sd": [0.5, 0.4, 1.0],
-        "n": 3,
-        "low": [math.nan, -0.5, -9.0],
-        "high": [math.nan, 2.5, -5.0],
-        "waits_removed": ["none", "backward, update, weights", "weights"],
-        "clock_step_ms": [2.0, 1.0, 30.0],
-        "step_s": [0.002, 0.005, 0.03],
-        "peak_kib": [100.0, 250.0, 100.0],
-    },
-    index=["bp", "al_pipeline", "dtp"],
-)
-
-
-def test_the_last_screen_says_what_its_numbers_say_and_fits():
-    screen = axis_report.report(SCREEN, "digits, 10 epochs")
-    assert (
-        "AL pipeline        98.0 ± 0.4    backward, update, weights      0.50x   2.50x  a" in screen
-    )
-    assert "a  a bridge and a learned label code" in screen
-    assert "by more than the 95 % interval over 3 seeds, DTP behind BP." in screen
-    assert "Time: 1 of 2 methods have shorter steps" in screen
-    assert "on two cores here AL takes 2.50x." in screen
-    assert axis_report.accuracies(SCREEN.assign(n=1)) == "Accuracy: one seed decides nothing."
-    # With a blank line, and where notebook, record and picture are: 25 of 100 columns.
-    rows = SCREEN.loc[["bp"]].reindex(list(runs.ROWS)).ffill().assign(waits_removed="b, u, w")
-    lines = axis_report.report(rows, "digits, 10 epochs of batches of 32").splitlines()
-    assert len(lines) <= 21
-    assert max(map(len, lines)) <= 100
-
-
-def test_the_picture_states_what_it_draws():
-    title = axis_tables.picture(list(runs.ROWS)).get_suptitle()
-    said = "Three batches, four workers: the AL pipeline takes 0.35 of backprop's time"
-    assert title == said
-    assert axis_tables.picture(["bp"]).get_suptitle() == "Three batches on four workers, by method"
 
 
 WIDE, BATCH = 512, 4

@@ -2,16 +2,9 @@
 
 import numpy as np
 import pytest
-import torch
 
 from alkit.data import datasets
-from alkit.data.parts import Part
 from studies.al import baselines
-
-
-def test_word_counts_leave_padding_out():
-    part = Part(torch.tensor([[2, 3, 2], [4, 0, 0]]), torch.tensor([0, 1]), 2)
-    assert baselines.word_counts(part, 5).toarray().tolist() == [[0, 0, 2, 1, 0], [0, 0, 0, 0, 1]]
 
 
 def test_equals_scikit_learns_pipeline():

@@ -1,13 +1,12 @@
 """Interleaving, ratios round by round, and pages that are rewritten between their marks."""
 
-import pandas as pd
 import pytest
 import torch
 
 from alkit.al.train import Trained
 from alkit.schedule.timeline import Timeline
 from studies.common.page_tables import replace_section
-from studies.common.timing import Stack, compare, interleaved, recorded_rates
+from studies.common.timing import Stack, compare, interleaved
 
 
 def _fake(order, name, seconds):
@@ -51,26 +50,10 @@ def test_a_stack_is_made_and_fed_the_same_every_time(kind):
     predicted = stack.predict(cuts=[1])
     assert predicted.samples == 12
     assert predicted.seconds == predicted.timeline.span_s > 0
-
-
-def test_a_stack_that_can_t_be():
     with pytest.raises(ValueError, match="give transformer, lstm, vgg"):
         Stack(kind="mlp")
     with pytest.raises(ValueError, match="vgg has 4 blocks, not 5"):
         Stack(kind="vgg", layers=5)
-
-
-def test_recorded_rates_are_sorted():
-    rows = [("a, 2 threads", 3.0), ("b", 1.0)]
-    frame = pd.DataFrame(
-        [
-            dict(metric="samples_s", value=v, contender=c, speedup=v, lowest=v, highest=v, n=3)
-            for c, v in rows
-        ]
-    )
-    rates = recorded_rates(frame)
-    assert rates.label.tolist() == ["b", "a, 2 threads"]
-    assert rates.method.tolist() == ["b", "a"]
 
 
 def test_sections_are_replaced_between_their_marks(tmp_path):

@@ -3,15 +3,12 @@
 import math
 from itertools import islice
 
-import matplotlib.pyplot as plt
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 import torch.nn.functional as F
 
 from alkit.delayed import Pipeline, train_epoch
-from alkit.records import results
 from alkit.records.comparisons import gap_of_values
 from studies.common.study import TUNING_SEED
 from studies.delayed import characters
@@ -112,68 +109,6 @@ def test_values_are_compared_as_correctness_is():
         gap_of_values(first, {0: np.zeros(19)})
 
 
-def _recorded(shifts, seeds=range(5), *, dropout=0.1, cut=5):
-    made = results.Run("36_language_model", preset="cpu")
-    rng = np.random.default_rng(1)
-    for seed in seeds:
-        base = 2.0 + 0.05 * rng.normal(size=12)
-        for method, shift in shifts.items():
-            modules = 1 if method == "seq" else cut
-            case = study.Case(method, modules, dropout, seed, 1e-3)
-            test = base + shift + 0.003 * rng.normal(size=12)
-            study.record(made, case, "wikitext", (torch.ones(80), [2.0], list(test)))
-    return pd.DataFrame(made.rows)
-
-
-def test_contrasts_find_what_was_put_in():
-    shifts = {"seq": 0.0, "pipedream": 0.2, "2bw": 0.0, "fr": 0.2, "fr, new noise": 0.1}
-    rows = _recorded(shifts)
-    gaps = study.contrast_gaps(rows)
-    table = study.contrasts(gaps).set_index("contrast")
-    assert table.verdict.to_dict() == {
-        "pipedream - seq": "worse",
-        "2bw - seq": "equal",
-        "fr - pipedream": "equal",
-        "fr, new noise - fr": "better",
-    }
-    assert gaps[0.1, 5, "pipedream - seq"][0].points == pytest.approx(0.2, abs=0.01)
-    assert table["nats (n)"]["pipedream - seq"].startswith("+0.")
-    few = study.contrasts(study.contrast_gaps(rows[rows.seed < 4]))
-    assert set(few.verdict) == {"undecided"}
-    shown = study.losses(rows).set_index("method")
-    assert list(shown.n) == [5] * 5
-
-
-def test_the_title_counts_settings_and_holm_every_contrast():
-    one = _recorded({"seq": 0.0, "pipedream": 0.2, "2bw": 0.0})
-    other = _recorded({"seq": 0.0, "pipedream": 0.2, "fr": 0.2}, dropout=0.3)
-    third = _recorded({"pipedream": 0.0}, cut=3)
-    gaps = study.contrast_gaps(pd.concat([one, other, third], ignore_index=True))
-    assert [key[2] for key in gaps if key[0] == 0.3] == ["pipedream - seq", "fr - pipedream"]
-    each, p = gaps[0.3, 5, "pipedream - seq"]
-    assert p == pytest.approx(4 * each.p)  # what has no runs can't ease the others
-    figure = study.draw_contrasts(gaps)
-    assert figure.get_suptitle() == "PipeDream costs 0.20 nats (median), decided in 2 of 3 settings"
-    assert len(figure.axes) == 3
-    plt.close(figure)
-    figure = study.draw_contrasts(study.contrast_gaps(one))
-    assert figure.get_suptitle() == "PipeDream costs 0.20 nats (median), decided in 1 of 1 settings"
-    plt.close(figure)
-
-
-def test_a_rate_is_chosen_by_the_tuning_seed_and_its_ends_are_named():
-    made = results.Run("36_language_model", preset="cpu")
-    for lr, value in ((1e-3, 2.2), (3e-3, 2.1), (1e-2, 2.3)):
-        for method, more in (("seq", 0.0), ("fr", lr)):
-            case = study.Case(method, 5, 0.1, TUNING_SEED, lr)
-            study.record(made, case, "wikitext", (torch.ones(40), [value + 100 * more], None))
-    rows = pd.DataFrame(made.rows)
-    assert study.chosen_rates(rows) == {"seq": 3e-3, "fr": 1e-3}
-    assert list(study.edges(rows).method) == ["fr"]
-    assert not len(study.losses(rows))
-    assert study.contrast_gaps(rows) == {}
-
-
 def test_a_run_leaves_the_test_articles_closed_for_the_tuning_seed():
     alphabet, ids = _ids()
     text = study.Text(alphabet, ids, [ids[:50]], [ids[50:150]])
@@ -186,12 +121,3 @@ def test_a_run_leaves_the_test_articles_closed_for_the_tuning_seed():
         assert (test is None) == (seed == TUNING_SEED)
     again, *_ = study.run(case, text, **settings)
     assert list(islice(again, 8)) == list(islice(losses, 8))
-
-
-def test_curves_are_drawn_of_whatever_has_run():
-    """A run of the tuning seed, and one of sequential training alone, have a figure, too."""
-    rows = _recorded({"seq": 0.0, "fr": 0.1}, seeds=[TUNING_SEED])
-    for own, drawn in ((rows, 2), (rows[rows.method == "seq"], 1)):
-        figure = study.draw_curves(own, counted=3.0)
-        assert len(figure.axes[0].get_legend().get_texts()) == drawn
-        plt.close(figure)

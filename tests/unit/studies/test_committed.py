@@ -30,9 +30,14 @@ def _rounded(path: Path) -> tuple[str, np.ndarray]:
     return NUMBER.sub("#", text), np.array([float(each) for each in NUMBER.findall(text)])
 
 
-@pytest.mark.parametrize("name", gallery.FIGURES)
-def test_a_figure_is_that_of_the_records(name, tmp_path):
+@pytest.mark.parametrize("name", [*gallery.FIGURES, *gallery.PAGES])
+def test_a_figure_is_that_of_the_records_and_its_title_says_what_is_drawn(name, tmp_path):
     figure = gallery.draw(name)
+    if figure is not None:
+        plt.close(figure)
+        check_titles(figure)
+    if name in gallery.PAGES:
+        return
     committed = FIGURES / f"{name}.svg"
     notebook = nbformat.read(root() / "notebooks" / f"{name}.ipynb", as_version=4)
     first = notebook.cells[0].source
@@ -42,7 +47,6 @@ def test_a_figure_is_that_of_the_records(name, tmp_path):
         return
     png, svg = viz.save(figure, name, tmp_path)
     told = gallery.alternative(name, figure)
-    plt.close(figure)
     assert first.endswith(f"![{told}](../figures/{name}.png)"), "run make results"
     ours, theirs = _rounded(svg), _rounded(committed)
     assert ours[0] == theirs[0], "run make results"
@@ -116,12 +120,7 @@ def undrawn(figure: Figure) -> list[float]:
     return [each for each in wanted if not np.isclose(there, each, rtol=1e-6, atol=1e-9).any()]
 
 
-@pytest.mark.parametrize("name", [*gallery.FIGURES, *gallery.PAGES])
-def test_a_title_says_what_is_drawn(name):
-    figure = gallery.draw(name)
-    if figure is None:
-        pytest.skip("no record of it yet")
-    plt.close(figure)
+def check_titles(figure: Figure) -> None:
     assert titles.titled(figure), "its title is not made by alkit.figures.titles.title"
     assert undrawn(figure) == []
     for words, _ in titles.titled(figure):
@@ -194,28 +193,28 @@ def test_what_a_title_may_not_say(words, apart, complaint, figure):
             titles.title(figure, words, apart)
 
 
+def assert_in_results(name: str, table: pd.DataFrame) -> None:
+    told = f"<!-- {name} -->\n{page_tables.markdown(table)}\n<!-- /{name} -->"
+    assert told in (root() / "RESULTS.md").read_text()
+
+
 def test_a_row_a_contrast_that_has_runs():
-    table = named_contrasts.contrasts().set_index(["notebook", "set", "contrast"])
+    told = named_contrasts.contrasts()
+    assert_in_results("contrasts", told)
+    table = told.set_index(["notebook", "set", "contrast"])
     assert table.index.is_unique
     gaps = dtp_tables.contrast_gaps(results.load("52_training", "cifar"))
     for (*setting, name), (gap, p) in gaps.items():
         row = table.loc["[52](notebooks/52_training.ipynb)", ", ".join(setting), name]
         assert row["difference (n)"] == f"{gap} points"
         assert row["p, Holm"] == (f"{p:.3f}" if p >= 0.001 else "< 0.001")
-    text = page_tables.markdown(named_contrasts.contrasts())
-    assert f"<!-- contrasts -->\n{text}\n<!-- /contrasts -->" in (root() / "RESULTS.md").read_text()
 
 
 def test_a_row_a_hypothesis_that_has_runs():
     table = named_contrasts.hypotheses()
     kept = results.load("06_label_ladder", "cpu")
     assert list(table.contrast) == list(ladder_tables.explored(kept).contrast)
-    assert list(table.columns) == [
-        "hypothesis", "set", "contrast", "rates", "difference (n)", "bootstrap", "p, Holm",
-        "verdict",
-    ]  # fmt: skip
-    told = f"<!-- hypotheses -->\n{page_tables.markdown(table)}\n<!-- /hypotheses -->"
-    assert told in (root() / "RESULTS.md").read_text()
+    assert_in_results("hypotheses", table)
 
 
 def test_what_the_runs_took_is_counted_from_the_records():
@@ -228,8 +227,7 @@ def test_what_the_runs_took_is_counted_from_the_records():
     hours = kept.value[kept.metric == "train_s"].astype(float).sum() / 3600
     assert row["core-hours"] == f"{hours:.2g}"
     assert set(row.processors.split(", ")) <= {"Intel(R) Xeon(R) Processor", "AMD EPYC"}
-    told = f"<!-- spent -->\n{page_tables.markdown(table)}\n<!-- /spent -->"
-    assert told in (root() / "RESULTS.md").read_text()
+    assert_in_results("spent", table)
 
 
 def test_a_record_that_is_not_there_has_no_row(monkeypatch):

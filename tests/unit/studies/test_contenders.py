@@ -30,6 +30,8 @@ def test_the_race_has_who_was_asked_for():
     seq, free = (exact[name]().losses.flatten() for name in ("bp", "1f1b, free"))
     assert torch.allclose(seq, free, rtol=1e-5)  # sums of two halves
     assert made["clock, cut"]().samples == made["ideal"]().samples == 16
+    with pytest.raises(ValueError, match=r"\['tp'\]: give some of al, "):
+        contenders.contenders(SMALL, ["al", "tp"])
 
 
 def test_the_fastest_number_of_micro_batches_is_taken():
@@ -42,8 +44,3 @@ def test_the_fastest_number_of_micro_batches_is_taken():
     assert contenders.fastest_micro(SMALL, fake, [2, 3]) == 2
     with pytest.raises(ValueError, match=r"none of \[3, 8\] divides a batch of 4"):
         contenders.fastest_micro(SMALL, fake, [3, 8])
-
-
-def test_unknown_contenders_are_named():
-    with pytest.raises(ValueError, match=r"\['tp'\]: give some of al, "):
-        contenders.contenders(SMALL, ["al", "tp"])

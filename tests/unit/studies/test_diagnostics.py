@@ -2,7 +2,6 @@
 
 import math
 
-import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
 import torch
@@ -12,10 +11,8 @@ from alkit.al.model import ALModel
 from alkit.data import datasets
 from alkit.engine.loop import Plan
 from alkit.records import results
-from alkit.records.packed import pack
-from studies.ladder import arms as ladder_arms
 from studies.ladder import depth as depth_study
-from studies.ladder import depth_figures, diagnostics
+from studies.ladder import diagnostics
 from tests.unit.studies.test_ladder import batch, made
 
 
@@ -70,16 +67,6 @@ def test_a_probe_finds_what_is_linear_by_a_penalty_chosen_on_validation():
     assert diagnostics.probe([(x[part, None], y[part]) for part in cut]) > 90
 
 
-def test_alignment_leaves_modes_and_statistics_as_they_are():
-    torch.manual_seed(0)
-    blocks = [nn.Sequential(nn.Linear(6, 6), nn.BatchNorm1d(6), nn.Tanh()) for _ in range(2)]
-    model = ladder_arms.build("linear", blocks, 3, torch.zeros(2, 6), lr=0.1).eval()
-    x, y, _ = batch()
-    diagnostics.alignment(model, x, y)
-    assert not model.training
-    assert all(int(block[1].num_batches_tracked) == 0 for block in blocks)
-
-
 @pytest.mark.parametrize("arm", ["linear", "detached", "coupled"])
 def test_the_last_block_s_gradient_is_backprop_s(arm):
     model = made(arm)
@@ -107,23 +94,6 @@ def test_alignment_of_a_block_by_plain_torch():
     local, true = (torch.cat([g.flatten() for g in each]) for each in (local, true))
     wanted = torch.nn.functional.cosine_similarity(local, true, dim=0).item()
     assert diagnostics.alignment(model, x, y)[0] == pytest.approx(wanted, abs=1e-5)
-
-
-def test_bodies_are_the_blocks_that_were_given_and_halve_a_picture_to_8_pixels():
-    for arm in ("bp", "deep_supervision", "linear", "detached"):
-        blocks = [nn.Sequential(nn.Linear(6, 6), nn.Tanh()) for _ in range(3)]
-        model = ladder_arms.build(arm, blocks, 3, torch.zeros(2, 6), lr=0.1)
-        found = diagnostics.bodies(model)
-        assert [body[0].weight.data_ptr() for body in found] == [
-            block[0].weight.data_ptr() for block in blocks
-        ]
-    x = torch.zeros(2, 3, 32, 32)
-    for block in depth_study.blocks(4, 6, channels=3, size=32):
-        x = block(x)
-    assert x.shape == (2, 6, 8, 8)
-    assert len(depth_study.blocks(2, 6, channels=1, size=8)) == 2
-    with pytest.raises(ValueError, match="1 blocks can't bring 32 pixels to 8: give 2"):
-        depth_study.blocks(1, 6, channels=3, size=32)
 
 
 @pytest.fixture(scope="module")
@@ -160,42 +130,3 @@ def test_a_run_and_what_its_blocks_show(digits):
     table = depth_study.over_blocks(recorded, "probe", data="digits", depth=3)
     assert table.n.tolist() == [2, 2, 2]
     assert table["mean"].tolist() == pytest.approx(found["probe"], abs=1e-4)
-
-
-def test_a_title_follows_the_variant_that_ends_lowest():
-    made_run = results.Run("08_depth")
-    for arm, values in {
-        "linear": [90.0, 80.0],
-        "bp again": [95.0, 70.0],
-        "bp": [60.0, 99.0],
-    }.items():
-        for data, depth in (("digits", 2), ("cifar10", 2), ("cifar10", 3)):
-            rows = {"probe": [*[100.0] * (depth - 2), *values]}
-            depth_study.record(made_run, rows, arm=arm, data=data, depth=depth, seed=0)
-    recorded = pd.DataFrame(made_run.rows)
-    assert depth_study.looked_into(recorded) == {"digits": 2, "cifar10": 3}
-    metrics = {"probe": "accuracy of a probe, %"}
-    figure = depth_figures.draw_blocks(recorded, metrics, data="digits", depth=2)
-    said = "digits, 2 blocks: backprop, another start goes from 95.00 to 70.00"
-    assert " ".join(figure.get_suptitle().split()) == said
-    assert depth_figures.draw_blocks(recorded, metrics, data="digits", depth=4) is None
-    assert depth_figures.draw_blocks(recorded, metrics, data="pydocs", depth=2) is None
-    assert depth_figures.draw_depths(recorded) is None
-    plt.close("all")
-
-
-def test_accuracy_over_depth_has_one_panel_per_data_set():
-    made_run = results.Run("08_depth")
-    for data, depth in (("digits", 2), ("digits", 4), ("cifar10", 16)):
-        for arm in ("bp", "linear"):
-            labels = {"data": data, "model": depth_study.name_of(depth), "seed": 0}
-            extra = {"recipe": "" if arm == "bp" else arm, "arm": ladder_arms.ARMS[arm].code}
-            labels |= {"method": ladder_arms.ARMS[arm].method, "extra": extra | {"lr": 0.1}}
-            made_run.record("accuracy", 90.0, n=4, **labels)
-            made_run.record("correct", pack(torch.ones(4)), n=4, **labels)
-    figure = depth_figures.draw_depths(pd.DataFrame(made_run.rows))
-    titles = [ax.get_title(loc="left") or ax.get_title() for ax in figure.axes]
-    assert titles == ["CIFAR-10", "digits"]
-    assert figure.get_suptitle().startswith("With 16 blocks it is undecided")
-    assert [list(ax.get_xticks()) for ax in figure.axes] == [[16], [2, 4]]
-    plt.close("all")

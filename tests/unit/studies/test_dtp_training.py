@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from alkit.records import results
-from alkit.records.packed import pack
 from studies.common.study import TUNING_SEED
 from studies.dtp import runs as training
 from studies.dtp import tables
@@ -60,59 +59,3 @@ def test_arms_take_backprop_s_weights_and_one_length_of_step(data, name):
 
 
 # ---- tables of made records ----
-
-
-def row(method, metric, value, seed, lr=0.1):
-    labels = {"data": "cifar10", "model": "tiny", "method": method, "seed": seed, "n": 200}
-    return labels | {"metric": metric, "value": value, "lr": lr}
-
-
-def opened(method, rights, lr=0.1):
-    found = []
-    for seed, right in enumerate(rights):
-        values = {"accuracy": right / 2, "correct": pack(torch.arange(200) < right)}
-        values |= {"diverged": False, "train_s": 60.0}
-        found += [row(method, metric, value, seed, lr) for metric, value in values.items()]
-    return found
-
-
-@pytest.fixture(scope="module")
-def rows():
-    found = []
-    for lr, value in ((0.05, 48.0), (0.1, 50.0), (0.2, 49.0)):
-        found += [row(name, "val_accuracy", value, TUNING_SEED, lr) for name in ("bp", "dtp")]
-    found += opened("bp", [180, 182, 181, 183, 180]) + opened("dtp", [180, 181, 181, 184, 180])
-    found += opened("dfa", [160, 161, 162, 161, 160]) + opened("shallow", [90, 90, 91, 90, 89])
-    return pd.DataFrame(found)
-
-
-def test_the_table_of_arms(rows):
-    table = tables.arms(rows).set_index("method")
-    assert list(table.index) == ["bp", "dtp", "dfa", "shallow"]
-    assert list(table.n) == [5] * 4
-    assert table.grid["dtp"] == "0.05, 0.1, 0.2"
-    assert table.round(0).lr["dtp"] == "0.1"  # rates outlive a table's round
-    assert table.accuracy["bp"] == pytest.approx(90.6)
-    assert table["above shallow, points (n)"]["bp"].startswith("+45.60 [")
-    assert table["above shallow, points (n)"]["shallow"] == "-"
-    assert table.minutes["bp"] == 1
-    assert tables.arms(pd.DataFrame()).empty
-
-
-def test_contrasts_named_beforehand(rows):
-    gaps = tables.contrast_gaps(rows)
-    assert [key[2] for key in gaps] == ["dtp - bp", "dtp_exact - bp", "dtp - dfa", "dtp - fa"]
-    assert {key[:2] for key in gaps} == {("cifar10", "tiny")}
-    said = tables.contrasts(gaps)
-    assert list(said.verdict) == ["equal", "undecided", "ahead", "undecided"]
-    assert not tables.contrast_gaps(pd.DataFrame())
-    assert not len(tables.contrasts({}))
-
-
-def test_the_chosen_rate(rows):
-    assert tables.chosen_rate(rows, "cifar10", "dtp") == 0.1
-    with pytest.raises(ValueError, match="no rate has been chosen for fa on cifar10, tiny: run"):
-        tables.chosen_rate(rows, "cifar10", "fa")
-    with pytest.raises(ValueError, match="no rate has been chosen"):
-        tables.chosen_rate(pd.DataFrame(), "cifar10", "fa")
-    assert not len(tables.edges(rows))

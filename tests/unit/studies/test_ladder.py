@@ -9,12 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from alkit import AE, AL, one_hot
+from alkit import one_hot
 from alkit.al import rules as heads
 from alkit.al.backprop import BPModel
-from alkit.al.codes import FixedDecoder, FixedEncoder, code_table
-from alkit.al.label_side import levels_of
-from alkit.data import corpora
+from alkit.al.codes import code_table
 from studies.ladder import arms, labels
 from studies.ladder.models import DeepSupervision
 
@@ -262,129 +260,6 @@ def test_a_step_of_a_block_changes_that_block_alone_or_the_arm_is_not_local(name
         assert isolated == [True, False, False]
 
 
-# ---- what the codes see ----
-
-
-def code_trajectory(name: str, inputs: int) -> list[Tensor]:
-    """Train for some batches and return the codes after each; labels do not depend on inputs."""
-    model, found = made(name), []
-    for step in range(5):
-        x, _, _ = batch(seed=100 * inputs + step)
-        labels = torch.randint(CLASSES, (BATCH,), generator=torch.Generator().manual_seed(step))
-        model(x, one_hot(labels, CLASSES))
-        for layer in model:
-            layer.backward_and_update()
-        found += model.tables()
-    return found
-
-
-def test_detached_codes_never_see_an_input():
-    same = [map(torch.equal, *map(code_trajectory, [name] * 2, (1, 2))) for name in CODED]
-    assert [all(each) for each in same] == [True, False]
-
-
-CODED = ("detached", "coupled")
-
-
-def test_frozen_learned_codes_are_frozen_codes():
-    """A5 without a rate for its label side is A4 with A5's centred table, bit for bit."""
-    model = made("detached")
-    model.set_lr("ae", 0.0)
-    twins = []
-    for layer, rows in zip(model, model.tables(), strict=True):
-        table = rows - rows.mean(0)
-        enc = copy.deepcopy(layer.enc)
-        enc.loss_fn = made("fixed_codes")[0].enc.loss_fn
-        twins.append(AL(enc, AE(FixedEncoder(table), FixedDecoder(table)), lr=LR))
-    for step in range(4):
-        x, y, _ = batch(seed=step)
-        code, own = model.label_input(y), x
-        for layer, twin in zip(model, twins, strict=True):
-            x, code = layer(x, code)
-            own, _ = twin(own, model.label_input(y))
-            layer.backward_and_update()
-            twin.backward_and_update()
-            assert layer.loss()[0] == twin.loss()[0]
-    for layer, twin in zip(model, twins, strict=True):
-        for ours, other in zip(layer.enc.parameters(), twin.enc.parameters(), strict=True):
-            assert torch.equal(ours, other)
-
-
-def train(model) -> list[Tensor]:
-    """Train on four batches and return the parameters of the input side."""
-    for step in range(4):
-        x, y, _ = batch(seed=step)
-        model(x, y)
-        for layer in model:
-            layer.backward_and_update()
-    return [p.detach() for layer in model for p in layer.enc.parameters()]
-
-
-def replayed(name: str, order: list[int]):
-    """Return a run, and one that follows its codes in another order of the classes."""
-    first, second = made(name), made(name)
-    met = labels.watch(first)
-    one = train(first)
-    tables = [torch.stack([*own, last]) for own, last in zip(met, first.tables(), strict=True)]
-    labels.replay(second, tables, order)
-    return first, one, second, train(second)
-
-
-@pytest.mark.parametrize("order", [[0, 1, 2], [2, 0, 1]])
-@pytest.mark.parametrize("name", CODED)
-def test_codes_replayed_are_the_run_itself_or_those_of_other_classes(name, order):
-    """Bit for bit, in training and prediction."""
-    first, one, second, other = replayed(name, order)
-    itself = order == [0, 1, 2]
-    assert all(map(torch.equal, one, other)) == itself
-    for ours, own in zip(first.tables(), second.tables(), strict=True):
-        assert torch.equal(ours[order], own)
-        assert torch.equal(ours, own) == itself
-    if itself:
-        x, _, _ = batch(seed=9)
-        assert torch.equal(first.predict(x), second.predict(x))
-        assert len(second[0].ae.g.tables) == 4 + 1
-
-
-def test_super_classes_are_dbpedias_and_a_control_deals_them_out_to_other_classes(monkeypatch):
-    monkeypatch.undo()
-    names = corpora._DBPEDIA.split()
-    told = [
-        {n for n, own in zip(names, labels.SUPER_CLASSES, strict=True) if own == s}
-        for s in range(6)
-    ]
-    assert told == [
-        {"Company", "EducationalInstitution"},
-        {"Artist", "Athlete", "OfficeHolder"},
-        {"MeanOfTransportation"},
-        {"Building", "NaturalPlace", "Village"},
-        {"Animal", "Plant"},
-        {"Album", "Film", "WrittenWork"},
-    ]
-    with pytest.raises(ValueError, match="3 classes: super-classes are known of DBpedia's 14 only"):
-        made("told")
-    monkeypatch.undo()
-    blocks, sample = [nn.Linear(WIDTH, WIDTH)], torch.zeros(2, WIDTH)
-    own, dealt = (
-        arms.build(name, copy.deepcopy(blocks), 14, sample, lr=LR)[0].ae.g[0].table[:, 14:]
-        for name in ("told", "told_dealt")
-    )
-    assert torch.equal(own.sum(0), dealt.sum(0))
-    assert (own != dealt).any(dim=1).sum() > 7  # most classes have another's
-
-
-@pytest.mark.parametrize("name", CODED)
-def test_learned_codes_are_read_out_by_the_nearest(name):
-    model, (x, _, _) = made(name), batch()
-    s = x
-    for depth, layer in enumerate(model, 1):
-        s = layer.enc.f(s)
-        rows = model.tables()[depth - 1]
-        expected = 10 * cosines(linear_of(layer.enc.b)(s), rows - rows.mean(0))
-        torch.testing.assert_close(model.predict(x, depth), expected)
-    assert torch.equal(model.predict(x), model.predict(x, 3))
-
-
 # ---- what all arms share ----
 
 
@@ -396,8 +271,15 @@ def test_all_arms_start_from_the_same_blocks_and_give_scores_at_the_end():
         f = model[0].enc.f if name in LOCAL else getattr(model[0], "f", model[0])
         firsts.append(f[0].weight)
         assert model.predict(x).shape == (BATCH, CLASSES)
-        assert arms.head_parameters(model) > 0
     assert all(torch.equal(one, firsts[0]) for one in firsts)
+    sizes = {
+        name: arms.head_parameters(made(name)) for name in ("bp", "deep_supervision", "cosine")
+    }
+    head = WIDTH * CLASSES + CLASSES
+    wide = WIDTH * 128 + 128 + CLASSES * 128
+    assert sizes == {"bp": head, "deep_supervision": 3 * head, "cosine": 3 * wide}
+    with pytest.raises(ValueError, match=r"no arm 'al'; there are bp, deep_supervision"):
+        made("al")
 
 
 def test_a_linear_head_pools_pictures_as_the_codes_bridges_do():
@@ -408,28 +290,3 @@ def test_a_linear_head_pools_pictures_as_the_codes_bridges_do():
         pooled.append([tuple(p.shape) for p in b[0].parameters()])
     assert pooled[0] == pooled[1] == pooled[2]
     assert pooled[0][0][0] == 96  # as many channels as the block, where the code is wider
-
-
-def test_heads_are_counted_and_an_unknown_arm_is_named():
-    assert arms.head_parameters(made("bp")) == WIDTH * CLASSES + CLASSES
-    assert arms.head_parameters(made("deep_supervision")) == 3 * (WIDTH * CLASSES + CLASSES)
-    assert arms.head_parameters(made("linear")) == 3 * (WIDTH * CLASSES + CLASSES)
-    assert arms.head_parameters(made("cosine")) == 3 * (WIDTH * 128 + 128 + CLASSES * 128)
-    with pytest.raises(ValueError, match=r"no arm 'al'; there are bp, deep_supervision"):
-        made("al")
-
-
-def test_trained_label_sides_decode_before_a_step_and_frozen_ones_stay():
-    levels = [levels_of([layer.ae for layer in made(name)], 3) for name in PUBLISHED]
-    assert all(level.right == 1 for level in levels[1])
-    assert not all(level.right == 1 for level in levels[0])
-    model, (x, y, _) = made("trained_codes"), batch()
-    assert all(level.right == 1 for level in levels_of([layer.ae for layer in model], 3))
-    before = model.tables()
-    model(x, y)
-    for layer in model:
-        layer.backward_and_update()
-    assert all(map(torch.equal, before, model.tables()))
-
-
-PUBLISHED = ("published", "published_ce")

@@ -38,21 +38,14 @@ def test_steps_are_their_closed_forms():
     assert step_s("al_pipeline", NETWORK, 8, 10.0) == pytest.approx(10.0)
 
 
-def test_bands_come_from_several_measurements():
+def test_bands_come_from_several_measurements_and_too_many_devices_have_no_row():
     slower = Network(8, BlockCost(2.0, 3.0, 1.0), BlockCost(2.0, 4.0, 1.0), 8)
     table = plan([NETWORK, NETWORK, slower], [1, 2], FAST)
     row = table[(table.method == "al_pipeline") & (table.devices == 2)].iloc[0]
     assert row.samples_s == row.high == pytest.approx(2 * row.low)
-    assert len(table) == 6 * 2
-
-
-def test_a_method_that_can_t_use_so_many_devices_has_no_row_or_is_refused():
-    few = Network(8, AL, BP, samples=4)
-    table = plan([few], [4, 8], FAST)
+    table = plan([Network(8, AL, BP, samples=4)], [4, 8], FAST)
     assert sorted(table[table.devices == 8].method) == sorted(set(METHODS) - {"ddp"})
     assert "ddp" in set(table[table.devices == 4].method)
-    with pytest.raises(ValueError, match="unknown method 'bp'"):
-        step_s("bp", NETWORK, 2, FAST)
     with pytest.raises(ValueError, match="9 devices for 8 blocks"):
         step_s("1f1b", NETWORK, 9, FAST)
 
@@ -73,13 +66,6 @@ def test_steps_are_sums_and_more_devices_hide_something():
         published_scale.step_ms(MACHINE, "al_fm", "round_robin", gpus, 4) for gpus in (1, 2)
     )
     assert two < one
-
-
-def test_the_study_has_all_rows():
-    rows = published_scale.study()
-    assert len(rows) == 4 * 29
-    assert set(published_scale.FITTED) <= set(zip(rows.gpus, rows.layers, strict=True))
-    assert rows.ms.min() > 15
 
 
 def test_constants_come_back():
