@@ -132,6 +132,13 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path, monkeypatch, fault):
     assert [file.name for file in tmp_path.iterdir()] == ["run.pt"]
 
 
+def test_fit_ignores_and_removes_a_leftover(tmp_path):
+    left = tmp_path / f".run.pt.{2**22 + 1}.partial"  # above the highest process number
+    left.write_bytes(b"half")
+    _run("al", toy(), tmp_path / "run.pt", epochs=1)
+    assert [file.name for file in tmp_path.iterdir()] == ["run.pt"]
+
+
 # --- resuming
 
 

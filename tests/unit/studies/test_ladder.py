@@ -260,6 +260,45 @@ def test_a_step_of_a_block_changes_that_block_alone_or_the_arm_is_not_local(name
         assert isolated == [True, False, False]
 
 
+# ---- what the codes see ----
+
+
+def train(model) -> list[Tensor]:
+    """Train on four batches and return the parameters of the input side."""
+    for step in range(4):
+        x, y, _ = batch(seed=step)
+        model(x, y)
+        for layer in model:
+            layer.backward_and_update()
+    return [p.detach() for layer in model for p in layer.enc.parameters()]
+
+
+def replayed(name: str, order: list[int]):
+    """Return a run, and one that follows its codes in another order of the classes."""
+    first, second = made(name), made(name)
+    met = labels.watch(first)
+    one = train(first)
+    tables = [torch.stack([*own, last]) for own, last in zip(met, first.tables(), strict=True)]
+    labels.replay(second, tables, order)
+    return first, one, second, train(second)
+
+
+@pytest.mark.parametrize("order", [[0, 1, 2], [2, 0, 1]])
+@pytest.mark.parametrize("name", ["detached", "coupled"])
+def test_codes_replayed_are_the_run_itself_or_those_of_other_classes(name, order):
+    """Bit for bit, in training and prediction."""
+    first, one, second, other = replayed(name, order)
+    itself = order == [0, 1, 2]
+    assert all(map(torch.equal, one, other)) == itself
+    for ours, own in zip(first.tables(), second.tables(), strict=True):
+        assert torch.equal(ours[order], own)
+        assert torch.equal(ours, own) == itself
+    if itself:
+        x, _, _ = batch(seed=9)
+        assert torch.equal(first.predict(x), second.predict(x))
+        assert len(second[0].ae.g.tables) == 4 + 1
+
+
 # ---- what all arms share ----
 
 
