@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from alkit import one_hot
+from alkit import one_hot, train_epoch
 from alkit.al import rules as heads
 from alkit.al.backprop import BPModel
 from alkit.al.codes import code_table
@@ -297,6 +297,24 @@ def test_codes_replayed_are_the_run_itself_or_those_of_other_classes(name, order
         x, _, _ = batch(seed=9)
         assert torch.equal(first.predict(x), second.predict(x))
         assert len(second[0].ae.g.tables) == 4 + 1
+
+
+# ---- a head on top ----
+
+
+@pytest.mark.parametrize("name", ["fixed_codes", "detached", "coupled"])
+def test_a_head_learns_and_leaves_the_layers_to_the_bit(name):
+    model, plain = made(f"{name}_head"), made(name)
+    mode, before = "local" if name == "fixed_codes" else "al", copy.deepcopy(model.head)
+    batches = [batch(seed)[:2] for seed in range(4)]
+    for each in (model, plain):
+        train_epoch(each, batches, mode)
+    ours, others = (list(each.layers.parameters()) for each in (model, plain))
+    assert all(map(torch.equal, ours, others))
+    assert not any(map(torch.equal, model.head.parameters(), before.parameters()))
+    x, _, index = batch()
+    assert torch.equal(model.predict(x, read="code"), plain.predict(x))
+    assert torch.equal(model.predict(x), model.head(model(x, index)[0]))
 
 
 # ---- what all arms share ----
