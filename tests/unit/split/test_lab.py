@@ -20,6 +20,11 @@ def test_a_run(tmp_path):
     assert max(sizes) > 70_000
 
 
+def test_a_failed_run_says_why(tmp_path):
+    with pytest.raises(RuntimeError, match="give VGG5"):
+        programs.run({"model": "VGG7"}, tmp_path)
+
+
 def test_final_weights_arrive_over_a_slow_link(tmp_path):
     """They take longer than the grace that a server gives its streams at the end."""
     try:
