@@ -7,6 +7,7 @@ from functools import partial
 import torch
 import torch.nn.functional as F
 
+from alkit.delayed.auto_cuts import auto_cuts
 from alkit.delayed.modules import Pipeline, even_cuts, sgd
 from alkit.delayed.options import Options
 from alkit.delayed.schedules import ORDERED, Own
@@ -67,7 +68,9 @@ def _fit(pipeline: Pipeline, request: Request) -> Record:
 def model_of(request: Request) -> Pipeline:
     """Return the pipeline itself, or what is made of blocks."""
     if isinstance(request.model, Pipeline):
-        request.refuse("loss", "optimizer", "lr", "cuts", why="the pipeline has its own")
+        request.refuse(
+            "loss", "optimizer", "lr", "cuts", "auto_cuts", why="the pipeline has its own"
+        )
         if "rates" in request.changes:
             raise TypeError("unknown settings rates: the pipeline has its own")
         return request.model
@@ -75,7 +78,10 @@ def model_of(request: Request) -> Pipeline:
     modules = request.workers or (request.crew if request.on_ranks else min(2, len(blocks)))
     if (given := request.changes.get("schedule")) is not None:
         modules = 2 * modules if given in ORDERED else _stages_of(given)
-    cuts = even_cuts(len(blocks), modules) if request.cuts is None else request.cuts
+    if request.auto_cuts:
+        cuts = auto_cuts(blocks, request, modules)
+    else:
+        cuts = even_cuts(len(blocks), modules) if request.cuts is None else list(request.cuts)
     optimizer: Callable[..., torch.optim.Optimizer] = request.optimizer or sgd
     if request.one_lr is not None:
         optimizer = partial(optimizer, lr=request.one_lr)

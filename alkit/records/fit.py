@@ -4,12 +4,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from alkit.data.arguments import as_whole
+from alkit.data.arguments import as_whole, check_real
 from alkit.data.given import Loader, Splits, as_splits
 from alkit.engine.device import Names
 from alkit.engine.evaluate import Metrics
@@ -52,7 +52,8 @@ def fit(
     ranks: int = 1,
     workers: int | None = None,
     threads: int = 1,
-    cuts: Sequence[int] | None = None,
+    cuts: Sequence[int] | Literal["auto"] | None = None,
+    memory: float | None = None,
     micro: int = 1,
     augment: str = "none",
     drop_last: bool = False,
@@ -110,7 +111,10 @@ def fit(
         ranks: processes to start for this call; 1: train in this one.
         workers: the most workers; of split learning, devices among which the samples are dealt.
         threads: operator threads of each worker. Bits are equal at equal numbers.
-        cuts: the first block, or layer, of every worker but the first.
+        cuts: the first block, or layer, of every worker but the first. "auto", of delayed and
+            flushed methods: by the measured cost of a batch, the fastest that fits.
+        memory: bytes that a worker may hold with cuts="auto": weights and their versions, what
+            backwards need, gradients and optimiser states.
         micro: micro-batches a batch, of methods that accumulate and of pipelined split learning.
         augment: how training images are changed; see `Part.batches`.
         drop_last: leave a last, smaller batch out.
@@ -172,6 +176,8 @@ def fit(
             f"ranks is {ranks}, and this process is one of {joined} ranks already: give"
             ' executor="ranks" to train on these'
         )
+    if cuts == "auto" or memory is not None:
+        _check_auto(room, name, cuts, memory, checkpoint)
     if optimizer is not None:
         check_factory(optimizer)
     if changes.get("schedule") in SHAPES and room != "dtp":
@@ -208,7 +214,9 @@ def fit(
         ranks=ranks,
         workers=workers,
         threads=threads,
-        cuts=None if cuts is None else list(cuts),
+        cuts=None if cuts is None or cuts == "auto" else list(cuts),
+        auto_cuts=cuts == "auto",
+        memory=memory,
         micro=micro,
         device=device,
         compile=compile,
@@ -236,7 +244,32 @@ def fit(
     request = replace(request, sample=sample, width=found.width, classes=found.classes)
     with trained(whole):  # its parts' modes, however it is cut
         record = import_module(f"alkit.{room}.fit").fit(request)
+    if cuts == "auto":  # a file says which
+        request = replace(request, cuts=list(record.model.cuts))
     return replace(record, made=made_of(request), classes=request.data.classes)
+
+
+def _check_auto(
+    room: str, method: str, cuts: Any, memory: float | None, checkpoint: str | Path | None
+) -> None:
+    """Refuse cuts="auto" and memory= where nothing reads them.
+
+    Raises:
+        ValueError: says why.
+    """
+    if cuts != "auto":
+        raise ValueError(f"memory is {memory}: it bounds cuts='auto', give both or neither")
+    if room != "delayed":
+        raise ValueError(
+            f"cuts is 'auto', and {method} can't take it: that is for delayed and flushed methods"
+            " (AL's ranks cut by measured time anyway, elastic training lays itself out)"
+        )
+    if checkpoint is not None:
+        raise ValueError(
+            "cuts is 'auto' beside checkpoint=: a run that goes on needs the cuts that it had, give"
+            " those of a first call, list(record.model.cuts)"
+        )
+    check_real("memory", memory)
 
 
 def _batch_size(data: Splits, given: int | None) -> int:

@@ -1,0 +1,91 @@
+"""cuts="auto": by measured cost, within the memory of a worker; the data and the model stay."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+import alkit
+from alkit.delayed import auto_cuts
+
+X, Y = torch.randn(64, 32), torch.arange(64) % 3
+
+
+def uneven():
+    """Return four blocks, of which the last costs most by far."""
+    torch.manual_seed(0)
+    wide = nn.Sequential(nn.Linear(32, 2048), nn.ReLU(), nn.Linear(2048, 2048), nn.ReLU())
+    thin = [nn.Sequential(nn.Linear(32, 32), nn.Dropout(0.1), nn.BatchNorm1d(32)) for _ in range(3)]
+    return [*thin, nn.Sequential(wide, nn.Linear(2048, 3))]
+
+
+def fitted(blocks, method="pipedream", **own):
+    own = {"workers": 2, "batch_size": 32, "lr": 0.01, "progress": False} | own
+    return alkit.fit(blocks, (X, Y), method=method, **own)
+
+
+@pytest.mark.parametrize("method", ["pipedream", "fr", "1f1b", "2bw"])
+def test_a_dear_block_has_a_worker_for_itself(method):
+    micro = {"micro": 2} if method in ("1f1b", "2bw") else {}
+    record = fitted(uneven(), method, cuts="auto", **micro)
+    assert record.model.cuts == (3,)
+
+
+def test_ranks_cut_alike():
+    assert fitted(uneven(), cuts="auto", workers=None, ranks=2).model.cuts == (3,)
+
+
+def test_bits_are_those_of_the_same_cuts_given_by_hand():
+    """Nothing was trained, nothing drawn by what was measured."""
+    first, second = fitted(uneven(), cuts="auto"), fitted(uneven(), cuts=[3])
+    assert first.losses.tolist() == second.losses.tolist()
+    states = [each.model.state_dict().values() for each in (first, second)]
+    assert all(torch.equal(*pair) for pair in zip(*states, strict=True))
+
+
+def test_little_memory_moves_the_cut_and_less_is_refused_before_the_first_step(monkeypatch):
+    costs = [auto_cuts.BlockCost(1.0, 2.0, 0.0, 0, 100, 0)] * 4
+    monkeypatch.setattr(auto_cuts, "_costs", lambda *_: (costs, 0))
+    assert fitted(uneven(), cuts="auto").model.cuts == (2,)
+    assert fitted(uneven(), cuts="auto", memory=300).model.cuts == (1,)
+    blocks = uneven()
+    kept = copy.deepcopy([*nn.ModuleList(blocks).parameters()])
+    with pytest.raises(ValueError, match="fits no cut into 150 bytes a module: give more memory"):
+        fitted(blocks, cuts="auto", memory=150)
+    assert all(map(torch.equal, kept, nn.ModuleList(blocks).parameters()))
+
+
+@pytest.mark.parametrize(
+    ("factory", "kept"),
+    [
+        (torch.optim.SGD, 0),
+        (lambda parameters, lr: torch.optim.SGD(parameters, lr=lr, momentum=0.9), 1),
+        (torch.optim.AdamW, 2),
+        (lambda named_parameters, lr: torch.optim.Adam([p for _, p in named_parameters], lr), 2),
+    ],
+)
+def test_what_an_optimiser_keeps_is_counted(factory, kept):
+    assert auto_cuts._kept(factory) == kept
+
+
+def test_a_saved_network_says_the_cuts(tmp_path):
+    record = fitted(uneven(), cuts="auto")
+    alkit.save(record, tmp_path / "net.pt")
+    loaded = alkit.load(tmp_path / "net.pt", uneven())
+    assert loaded.cuts == (3,)
+    assert torch.equal(loaded.predict(X), record.predict(X))
+
+
+REFUSED = [
+    ({"memory": 100}, "memory is 100: it bounds cuts='auto'"),
+    ({"cuts": "auto", "memory": -1}, "memory is -1: it must be finite and positive"),
+    ({"cuts": "auto", "method": "al_pipeline"}, "al_pipeline can't take it: that is for delayed"),
+    ({"cuts": "auto", "checkpoint": "run.pt"}, "needs the cuts that it had"),
+]
+
+
+@pytest.mark.parametrize(("own", "said"), REFUSED)
+def test_what_is_refused(own, said):
+    with pytest.raises(ValueError, match=said):
+        fitted(uneven(), **own)
