@@ -35,7 +35,9 @@ def data_of(family):
 def fitted(family, method, device, precision="float32"):
     torch.manual_seed(0)
     data = data_of(family)
-    model = families.model(family, data, "bp" if method == "bp" else "al", **_sizes(family))
+    kind = "bp" if method == "bp" else "al"
+    recipe = "fixed_codes" if method == "local_pipeline" else "detached"
+    model = families.model(family, data, kind, recipe=recipe, **_sizes(family))
     options = {"device": device, "precision": precision, "batch_size": 4, "progress": False}
     return alkit.fit(model, data, method=method, **options)
 
@@ -51,11 +53,11 @@ def test_a_family_trains_on_two_devices_as_on_the_cpu(family, method):
 
 @pytest.mark.parametrize("family", ["resnet", "transformer"])
 def test_bfloat16(family):
-    here, there = (fitted(family, "al_pipeline", d, "bfloat16") for d in (None, TWO))
+    here, there = (fitted(family, "local_pipeline", d, "bfloat16") for d in (None, TWO))
     # rounding to 1 in 256, which each processor's own kernels do at other places, moves the weights
     for batch, near in enumerate((4e-3, 1e-2, 2e-2)):
         assert torch.allclose(here.losses[batch], there.losses[batch], rtol=near)
-    assert not torch.equal(there.losses, fitted(family, "al_pipeline", TWO).losses)
+    assert not torch.equal(there.losses, fitted(family, "local_pipeline", TWO).losses)
 
 
 def test_float16_keeps_its_scales_on_the_device(monkeypatch):
@@ -134,7 +136,7 @@ def test_the_host_waits_for_a_layer_s_losses_and_for_nothing_else(family, monkey
         model, batches = dense_model(3), made_batches(2)
     else:
         data = _images(8) if family in ("vgg", "resnet") else _texts(8)
-        model = families.model(family, data, "al", **_sizes(family))
+        model = families.model(family, data, "al", recipe="detached", **_sizes(family))
         batches = list(data.train.batches(4))
     alkit.set_device(model, ["sim:0"] * len(model))
     more = batches * (8 // len(batches))

@@ -6,6 +6,7 @@ from torch import nn
 
 import alkit
 from alkit import dtp
+from alkit.al.rules import RULES
 from alkit.dtp.settings import Settings
 from alkit.engine import checkpoint
 from tests.sim.device import start
@@ -17,7 +18,7 @@ if COUNT < 2:
 LAST = f"sim:{COUNT - 1}"
 x = torch.randn(48, 6, generator=torch.Generator().manual_seed(1))
 y = torch.randint(3, (48,), generator=torch.Generator().manual_seed(2))
-METHODS = ("bp", "al", "al_pipeline", "ddg", "fr", "pipedream", "1f1b")
+METHODS = ("bp", "al", "al_pipeline", "local", "ddg", "fr", "pipedream", "1f1b")
 DEVICES = ("sim:0", ["sim:0", LAST], "auto")
 
 
@@ -27,12 +28,12 @@ def blocks():
     return [*hidden, nn.Linear(6, 3)]
 
 
-def fitted(method, device, path=None):
+def fitted(method, device, path=None, **more):
     micro = {"micro": 2} if method == "1f1b" else {}
     own = {"num_classes": 3} if method in ("al", "al_pipeline") else {}
     model = blocks() if method not in ("al", "al_pipeline") else blocks()[:3]
     parts = (x[:32], y[:32]), (x[32:40], y[32:40]), (x[40:], y[40:])
-    options = micro | own | {"epochs": 2, "batch_size": 8, "progress": False, "lr": 0.01}
+    options = micro | own | more | {"epochs": 2, "batch_size": 8, "progress": False, "lr": 0.01}
     return alkit.fit(model, *parts, method=method, device=device, checkpoint=path, **options)
 
 
@@ -44,6 +45,15 @@ def test_a_method_on_a_device_ends_as_on_the_cpu(method, device):
     assert here.history.val_acc.tolist() == there.history.val_acc.tolist()
     assert torch.equal(here.test_correct, there.test_correct)
     assert next(there.model.parameters()).device.type == "sim"
+
+
+@pytest.mark.parametrize("rule", [*RULES, "fixed_codes"])
+def test_a_local_rule_on_two_devices(rule):
+    """BatchNorm and dropout before heads of all kinds; scpl's losses are sums of many terms."""
+    options = {"rule": rule}
+    here, there = (fitted("local_pipeline", each, **options) for each in (None, ["sim:0", LAST]))
+    assert torch.allclose(here.losses, there.losses, rtol=1e-5)
+    assert here.history.val_acc.tolist() == there.history.val_acc.tolist()
 
 
 @pytest.mark.parametrize("method", ["bp", "al_pipeline", "pipedream"])
