@@ -116,7 +116,7 @@ def test_a_run_and_what_its_blocks_show(digits):
         "decoded",
     }  # fmt: skip
     x, y = digits.test.x, digits.test.y
-    through, nearest = ALModel.predict(detached, x, 2), detached.predict(x, 2)
+    through, nearest = ALModel(detached.layers).predict(x, 2), detached.predict(x, 2)
     gain = (through.argmax(1) == y).float().mean() - (nearest.argmax(1) == y).float().mean()
     assert found["decoded"][1] == pytest.approx(100 * gain.item(), abs=1e-4)
     own = depth_study.diagnosed(bp, digits, reference)
