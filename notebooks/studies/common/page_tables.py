@@ -93,7 +93,12 @@ def _write(book: NotebookNode, notebook: Path) -> None:
 
 
 def markdown(frame: pd.DataFrame) -> str:
-    """Return a table in Markdown; numbers to the right, None and NaN as an empty cell."""
+    """Return a table in Markdown; numbers to the right, None and NaN as an empty cell.
+
+    Without a row it is a sentence.
+    """
+    if frame.empty:
+        return "No runs yet."
     numeric = [pd.api.types.is_numeric_dtype(kind) for kind in frame.dtypes]
     rows = [["" if pd.isna(v) else str(v) for v in row] for row in frame.itertuples(index=False)]
     lines = [list(map(str, frame.columns)), ["---:" if n else "---" for n in numeric], *rows]

@@ -215,6 +215,7 @@ def test_a_row_a_hypothesis_that_has_runs():
     kept = results.load("06_label_ladder", "cpu")
     assert list(table.contrast) == list(ladder_tables.explored(kept).contrast)
     assert_in_results("hypotheses", table)
+    assert_in_results("reading", named_contrasts.reading())
 
 
 def test_what_the_runs_took_is_counted_from_the_records():
