@@ -14,6 +14,14 @@ def pytest_report_header() -> str:
     return f"torch {torch.__version__}, {torch.get_num_threads()} operator threads"
 
 
+# minutes each, and one process each: at the end the others would wait for them
+FIRST = ("test_sim.py", "test_tasks.py", "test_program.py", "test_torchrun.py")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: item.path.name not in FIRST)
+
+
 @pytest.fixture(autouse=True)
 def _fixed_seed_and_threads():
     torch.manual_seed(0)
