@@ -11,14 +11,17 @@ that is run again belongs to b); the dynamic program takes the largest over neig
     flushed          the slowest module sets the pace, as in 1f1b; fill and drain come to it
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import cache
+from itertools import accumulate
+from typing import Any
 
 from alkit.delayed.memory import module_bytes
 from alkit.delayed.methods import METHODS
 from alkit.schedule.costs import BlockCost
 
-__all__ = ["Plan", "best_cuts", "seconds_a_batch", "sums"]
+__all__ = ["GroupCosts", "best_cuts", "seconds_a_batch"]
 
 FOREVER = float("inf")
 
@@ -31,38 +34,24 @@ def seconds_a_batch(method: str, costs: Sequence[BlockCost], cuts: Sequence[int]
     """
     if METHODS[method].accumulates:
         raise ValueError(f"{method} works in micro-batches: simulate it, or take pipedream")
-    return Plan(method, costs, len(cuts) + 1).seconds(cuts)
+    return GroupCosts(method, costs, len(cuts) + 1).seconds(cuts)
 
 
-def best_cuts(
-    method: str,
-    costs: Sequence[BlockCost],
-    modules: int,
-    *,
-    bandwidth: float | None = None,
-    memory: float | None = None,
-    input_bytes: int = 0,
-    states: int = 1,
-    micro: int = 1,
-) -> list[int]:
+def best_cuts(method: str, costs: Sequence[BlockCost], modules: int, **limits: Any) -> list[int]:
     """Return the cuts with which a method takes the shortest time a batch.
 
     Of equals, the cut that moves fewer bytes. Early modules hold most batches, so little memory
     pushes cuts to the front.
 
     Args:
-        bandwidth: bytes a second between neighbours, each way, beside the computation.
-        memory: bytes that a module may hold at its peak, see `alkit.delayed.memory`.
-        input_bytes: of the batch, for methods that store inputs.
-        states: tensors that the optimiser keeps a parameter.
-        micro: micro-batches a batch.
+        limits: bandwidth, memory and the others of `GroupCosts`.
     Raises:
         ValueError: more modules than blocks, or nothing that fits into `memory`.
     """
     n = len(costs)
     if not 1 <= modules <= n:
         raise ValueError(f"{modules} modules for {n} blocks: give 1 to {n}")
-    plan = Plan(method, costs, modules, bandwidth, memory, input_bytes, states, micro)
+    plan = GroupCosts(method, costs, modules, **limits)
 
     @cache
     def best(stage: int, before: int | None, low: int) -> tuple[float, int, tuple[int, ...]]:
@@ -80,33 +69,38 @@ def best_cuts(
     seconds, _, cuts = best(0, None, 0)
     if seconds == FOREVER:
         raise ValueError(
-            f"{method} with {modules} modules fits no cut into {memory:,.0f} bytes a module: give"
-            " more memory or smaller batches, or a method that stores less, such as fr"
+            f"{method} with {modules} modules fits no cut into {plan.memory:,.0f} bytes a module:"
+            " give more memory or smaller batches, or a method that stores less, such as fr"
         )
     return list(cuts)
 
 
-class Plan:
-    """Costs of groups of blocks under a method."""
+@dataclass
+class GroupCosts:
+    """Costs of groups of blocks under a method.
 
-    def __init__(
-        self,
-        method: str,
-        costs: Sequence[BlockCost],
-        modules: int,
-        bandwidth: float | None = None,
-        memory: float | None = None,
-        input_bytes: int = 0,
-        states: int = 1,
-        micro: int = 1,
-    ) -> None:
-        chosen = METHODS[method]
-        self.method, self.order, self.costs, self.modules = method, chosen.order, costs, modules
-        self.again = chosen.backward in ("replay", "recompute")
-        self.bandwidth, self.memory = bandwidth, memory
-        self.input_bytes, self.states, self.micro = input_bytes, states, micro
-        self.forward = sums([cost.forward_s for cost in costs])
-        self.rest = sums([cost.backward_s + cost.update_s for cost in costs])
+    Attributes:
+        bandwidth: bytes a second between neighbours, each way, beside the computation.
+        memory: bytes that a module may hold at its peak, see `alkit.delayed.memory`.
+        input_bytes: of the batch, for methods that store inputs.
+        states: tensors that the optimiser keeps a parameter.
+        micro: micro-batches a batch.
+    """
+
+    method: str
+    costs: Sequence[BlockCost]
+    modules: int
+    bandwidth: float | None = None
+    memory: float | None = None
+    input_bytes: int = 0
+    states: int = 1
+    micro: int = 1
+
+    def __post_init__(self) -> None:
+        chosen = METHODS[self.method]
+        self.order, self.again = chosen.order, chosen.backward in ("replay", "recompute")
+        self.forward = _sums(cost.forward_s for cost in self.costs)
+        self.rest = _sums(cost.backward_s + cost.update_s for cost in self.costs)
         # what no cut changes
         self.always = {
             "barrier": self.forward[-1],
@@ -158,9 +152,5 @@ class Plan:
         return held["total"]
 
 
-def sums(values: Sequence[float]) -> list[float]:
-    """Return the sums of the first 0, 1, ... values."""
-    total = [0.0]
-    for value in values:
-        total.append(total[-1] + value)
-    return total
+def _sums(values: Iterable[float]) -> list[float]:
+    return list(accumulate(values, initial=0.0))

@@ -176,7 +176,7 @@ def fit(
             f"ranks is {ranks}, and this process is one of {joined} ranks already: give"
             ' executor="ranks" to train on these'
         )
-    if cuts == "auto" or memory is not None:
+    if (auto := isinstance(cuts, str)) or memory is not None:
         _check_auto(room, name, cuts, memory, checkpoint)
     if optimizer is not None:
         check_factory(optimizer)
@@ -214,8 +214,8 @@ def fit(
         ranks=ranks,
         workers=workers,
         threads=threads,
-        cuts=None if cuts is None or cuts == "auto" else list(cuts),
-        auto_cuts=cuts == "auto",
+        cuts=None if cuts is None or auto else [*map(as_whole, cuts)],
+        auto_cuts=auto,
         memory=memory,
         micro=micro,
         device=device,
@@ -244,7 +244,7 @@ def fit(
     request = replace(request, sample=sample, width=found.width, classes=found.classes)
     with trained(whole):  # its parts' modes, however it is cut
         record = import_module(f"alkit.{room}.fit").fit(request)
-    if cuts == "auto":  # a file says which
+    if auto:  # a file says which
         request = replace(request, cuts=list(record.model.cuts))
     return replace(record, made=made_of(request), classes=request.data.classes)
 
@@ -257,8 +257,10 @@ def _check_auto(
     Raises:
         ValueError: says why.
     """
+    if isinstance(cuts, str) and cuts != "auto":
+        raise ValueError(f"cuts is {cuts!r}: give block numbers, or 'auto'")
     if cuts != "auto":
-        raise ValueError(f"memory is {memory}: it bounds cuts='auto', give both or neither")
+        raise ValueError(f"memory is {memory}: it bounds cuts='auto', give that, too")
     if room != "delayed":
         raise ValueError(
             f"cuts is 'auto', and {method} can't take it: that is for delayed and flushed methods"

@@ -27,18 +27,19 @@ STAGES = 3  # of the schedules that are looked at
 CODES = "a bridge and label codes a block, and what a gradient from above would add"
 HEADS = "a head a block, and what a gradient from above would add"
 OLD = "gradients of old weights"
+REPLAYED = "old gradients through new weights, and a forward replayed"
 FEEDBACK = "a feedback map a block, trained for some iterations a batch"
 COSTS = {
-    "bp": "what all others are compared with",
+    "bp": "nothing more: what all others are compared with",
     **dict.fromkeys(("al", "al_m", "al_fm", "al_pipeline"), CODES),
     **dict.fromkeys(("local", "local_pipeline"), HEADS),
     "seq": "idle workers: one module at a time",
     "ddg": f"{OLD}, whose graphs are kept",
     "ddg_barrier": f"{OLD}, whose graphs are kept; all wait for the slowest",
     "ddg_inplace": "gradients of no function: to be looked at",
-    "fr": "old gradients through new weights, and a forward replayed",
-    "fr_barrier": "the same; all wait for the slowest",
-    "fr_1f1b": "old gradients through new weights, and a forward replayed",
+    "fr": REPLAYED,
+    "fr_barrier": f"{REPLAYED}; all wait for the slowest",
+    "fr_1f1b": REPLAYED,
     "pipedream": f"{OLD}, whose versions are kept",
     "pipedream_recompute": f"{OLD}, whose versions are kept, and a forward run again",
     "pipedream_sync": f"{OLD}, as old in all modules",

@@ -1,6 +1,7 @@
 """Cut a chain of blocks into neighbouring groups of balanced cost."""
 
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import TypeVar
 
 __all__ = ["balanced_cuts", "cheapest"]
@@ -18,9 +19,7 @@ def balanced_cuts(costs: Sequence[float], groups: int) -> list[int]:
     Raises:
         ValueError: more groups than blocks, or none.
     """
-    total = [0.0]
-    for cost in costs:
-        total.append(total[-1] + cost)
+    total = list(accumulate(costs, initial=0.0))
     cuts = cheapest(len(costs), groups, lambda i, j: total[j] - total[i], max)
     assert cuts is not None  # every cut is allowed
     return cuts

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import combinations
+from itertools import accumulate, combinations
 from typing import Any
 
 import pandas as pd
 
-from alkit.delayed.planner import Plan, best_cuts, seconds_a_batch, sums
+from alkit.delayed.planner import GroupCosts, best_cuts, seconds_a_batch
 from alkit.schedule.costs import BlockCost
 
 __all__ = [
@@ -21,7 +21,7 @@ __all__ = [
 
 def brute_force(method: str, costs: Sequence[BlockCost], modules: int, **limits: Any) -> float:
     """Return the shortest time a batch over all cuts, one by one: the oracle for few blocks."""
-    plan = Plan(method, costs, modules, **limits)
+    plan = GroupCosts(method, costs, modules, **limits)
     return min(map(plan.seconds, combinations(range(1, len(costs)), modules - 1)))
 
 
@@ -62,8 +62,8 @@ def pipedream_plan(
     """
     if workers < 1 or bandwidth <= 0:
         raise ValueError(f"workers is {workers} and bandwidth {bandwidth}: both must be positive")
-    seconds = sums([cost.seconds for cost in costs])
-    weights = sums([cost.parameter_bytes for cost in costs])
+    seconds = list(accumulate((cost.seconds for cost in costs), initial=0.0))
+    weights = list(accumulate((cost.parameter_bytes for cost in costs), initial=0.0))
 
     def stage_s(low: int, high: int, m: int) -> float:
         compute = seconds[high] - seconds[low]

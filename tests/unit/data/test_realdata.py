@@ -80,8 +80,9 @@ def test_each_set_has_the_same_bits(realdata, name):
     assert found.hexdigest()[:16] == DIGESTS[name]
 
 
-def test_most_words_have_a_vector(realdata):
-    data = realdata("ag_news")
+@pytest.mark.parametrize(("name", "share"), [("imdb", 0.97), ("ag_news", 0.90), ("dbpedia", 0.65)])
+def test_most_words_have_a_vector(realdata, name, share):
+    data = realdata(name)
     try:
         path, member = text.find_vectors("glove.6B.50d")
     except FileNotFoundError:
@@ -89,7 +90,7 @@ def test_most_words_have_a_vector(realdata):
     assert data.vocabulary
     vectors_VE, found = text.load_vectors(path, data.vocabulary, member=member, width=50)
     assert vectors_VE.shape == (len(data.vocabulary), 50)
-    assert found / len(data.vocabulary) > 0.90
+    assert found / len(data.vocabulary) > share
     good = vectors_VE[data.vocabulary.encode(["good"])[0]]
     with zipfile.ZipFile(Path(path)) as archive, archive.open(member or "") as lines:
         line = next(line for line in lines if line.startswith(b"good "))

@@ -2,9 +2,11 @@
 
 import copy
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
+from torchvision.models import resnet18
 
 import alkit
 from alkit.delayed import auto_cuts
@@ -56,17 +58,49 @@ def test_little_memory_moves_the_cut_and_less_is_refused_before_the_first_step(m
     assert all(map(torch.equal, kept, nn.ModuleList(blocks).parameters()))
 
 
+def by_name(named_parameters):
+    """Make groups by names, at rates of one's own: no `lr` is asked for."""
+    pairs = [*named_parameters]
+    bias = [own for name, own in pairs if name.endswith("bias")]
+    rest = [own for name, own in pairs if not name.endswith("bias")]
+    return torch.optim.AdamW([{"params": rest}, {"params": bias, "weight_decay": 0.0}], lr=0.01)
+
+
 @pytest.mark.parametrize(
-    ("factory", "kept"),
+    ("factory", "lr", "kept"),
     [
-        (torch.optim.SGD, 0),
-        (lambda parameters, lr: torch.optim.SGD(parameters, lr=lr, momentum=0.9), 1),
-        (torch.optim.AdamW, 2),
-        (lambda named_parameters, lr: torch.optim.Adam([p for _, p in named_parameters], lr), 2),
+        (None, 0.01, 1),  # published: SGD with momentum
+        (torch.optim.SGD, 0.01, 0),
+        (torch.optim.AdamW, 0.01, 2),
+        (lambda parameters: torch.optim.Adam(parameters), None, 2),
+        (by_name, None, 2),
     ],
 )
-def test_what_an_optimiser_keeps_is_counted(factory, kept):
-    assert auto_cuts._kept(factory) == kept
+def test_any_optimiser_is_taken_and_what_it_keeps_counted(factory, lr, kept, monkeypatch):
+    found, plain = [], auto_cuts.best_cuts
+
+    def watched(*given, states, **own):
+        found.append(states)
+        return plain(*given, states=states, **own)
+
+    monkeypatch.setattr(auto_cuts, "best_cuts", watched)
+    fitted(uneven(), cuts="auto", optimizer=factory, lr=lr)
+    assert found == [kept]
+
+
+def test_the_ordinary_case():
+    """A shuffled loader whose last batch is smaller, a network as it comes, class numbers."""
+    data = torch.utils.data.TensorDataset(torch.randn(20, 3, 32, 32), torch.arange(20) % 3)
+    loader = torch.utils.data.DataLoader(data, batch_size=8, shuffle=True)
+    net = resnet18(num_classes=3)
+    options = {"method": "1f1b", "micro": 2, "workers": 3, "lr": 0.01, "progress": False}
+    record = alkit.fit(net, loader, cuts="auto", memory=1e9, **options)
+    assert len(record.model.cuts) == 2
+    assert torch.equal(net.eval()(data[0][0][None]), record.predict(data[0][0][None]))
+
+
+def test_numbers_of_numpy_are_cuts():
+    assert fitted(uneven(), cuts=np.array([2])).model.cuts == (2,)
 
 
 def test_a_saved_network_says_the_cuts(tmp_path):
@@ -79,6 +113,7 @@ def test_a_saved_network_says_the_cuts(tmp_path):
 
 REFUSED = [
     ({"memory": 100}, "memory is 100: it bounds cuts='auto'"),
+    ({"cuts": "even"}, "cuts is 'even': give block numbers, or 'auto'"),
     ({"cuts": "auto", "memory": -1}, "memory is -1: it must be finite and positive"),
     ({"cuts": "auto", "method": "al_pipeline"}, "al_pipeline can't take it: that is for delayed"),
     ({"cuts": "auto", "checkpoint": "run.pt"}, "needs the cuts that it had"),

@@ -12,6 +12,7 @@ from alkit.data.datasets import load
 from alkit.data.parts import Part
 from alkit.delayed import Pipeline
 from alkit.delayed.methods import METHODS as DELAYED
+from alkit.schedule.locks import LOCKS
 from alkit.split.methods import TABLE as SPLIT
 from tests.helpers import state_of
 from tests.unit.elastic.helpers import images, make_vit
@@ -147,6 +148,18 @@ def test_methods_say_which_waits_they_remove():
     # targets still descend, but not through the forward weights of others
     assert {removes[name] for name in ("dtp", "vanilla_dtp", "tp", "ddtp")} == {("weights",)}
     assert not any("forward" in waits for waits in removes.values())
+
+
+def test_methods_printed_are_a_table_of_what_they_wait_for_and_cost():
+    head, *lines = repr(alkit.METHODS).splitlines()
+    assert head.split("  ")[0] == "method"
+    assert [line.split()[0] for line in lines] == [*alkit.METHODS]
+    for line, method in zip(lines, alkit.METHODS.values(), strict=True):
+        assert line.endswith(method.costs)
+        assert ", ".join(method.waits_for) in line
+        assert {*method.waits_for, *method.removes} == {*LOCKS}
+        assert not {*method.waits_for} & {*method.removes}
+    assert "costs" in alkit.METHODS._repr_html_()
 
 
 @pytest.mark.parametrize("method", ["bp", "al", "pipedream", "1f1b", "pipelearn", "elastic", "dtp"])
