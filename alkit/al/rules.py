@@ -79,7 +79,6 @@ def to_local(
     model = to_al(blocks, num_classes, sample, recipe=recipe, loss=loss, read=read, **options)
     if rule in RULES:
         give_heads(model, rule, num_classes, sample)
-    model.rule = rule
     return model
 
 

@@ -9,10 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from alkit import one_hot, train_epoch
-from alkit.al import rules as heads
+from alkit import one_hot, to_local, train_epoch
 from alkit.al.backprop import BPModel
 from alkit.al.codes import code_table
+from alkit.al.rules import RULES
 from alkit.data import corpora
 from studies.ladder import arms, labels
 from studies.ladder.models import DeepSupervision
@@ -59,15 +59,6 @@ def squared(a: Tensor, b: Tensor) -> Tensor:
 
 def linear_of(module: nn.Module) -> nn.Linear:
     return next(part for part in module.modules() if isinstance(part, nn.Linear))
-
-
-def by_linear(layer, level, s, index, rows):
-    return cross_entropy(linear_of(layer.enc.b)(s), index)
-
-
-def by_cosine(layer, level, s, index, rows):
-    m = linear_of(layer.enc.b)(s)
-    return cross_entropy(10 * cosines(m, layer.enc.b[1].table), index)
 
 
 def by_fixed_codes(layer, level, s, index, rows, *, width=128, centred=False):
@@ -140,41 +131,30 @@ def by_published_ce(*given):
     return squared_errors(*given, first=cross_entropy)
 
 
-def by_predsim(layer, level, s, index, rows):
-    b = layer.enc.b
-    alike = torch.corrcoef(one_hot(index, CLASSES))
-    close = squared(torch.corrcoef(b.compare(s)), alike)  # rows centred over their own features
-    return 0.01 * cross_entropy(b.classify(s), index) + 0.99 * close
-
-
-def by_dgl(layer, level, s, index, rows):
-    parts = list(layer.enc.b.body)
-    assert len(parts) == (7 if level == 2 else 10)  # linear, norm, ReLU of 2 or 3 hidden, the last
-    for linear, norm in zip(parts[:-1:3], parts[1::3], strict=True):
-        s = linear(s)
-        s = (s - s.mean(0)) / (s.var(0, unbiased=False) + 1e-5).sqrt()
-        s = (norm.weight * s + norm.bias).relu()
-    return cross_entropy(parts[-1](s), index)
-
-
-def by_scpl(layer, level, s, index, rows):
-    z, total = F.normalize(s, dim=1), 0.0
-    for a in range(BATCH):
-        positives = [p for p in range(BATCH) if p != a and index[p] == index[a]]
-        others = torch.stack([(z[a] @ z[k] / 0.1).exp() for k in range(BATCH) if k != a]).sum()
-        shares = [((z[a] @ z[p] / 0.1).exp() / others).log() for p in positives]
-        total = total - sum(shares) / (len(positives) + 1)
-    return total / BATCH + cross_entropy(layer.enc.b.classify(s.detach()), index)
-
-
 SAME = {"trained_codes": "detached", "narrow_detached": "detached", "narrow_coupled": "coupled"}
 SAME |= {"coupled_0.1": "coupled_tenth"}
 SAME |= {"permuted_detached": "detached", "permuted_coupled": "coupled"}  # until codes are given
 SAME |= {name: name.removesuffix("_head") for name in LOCAL if name.endswith("_head")}
-ORACLES: dict[str, Callable] = {name: globals()[f"by_{SAME.get(name, name)}"] for name in LOCAL}
+ORACLES: dict[str, Callable] = {
+    name: globals()[f"by_{SAME.get(name, name)}"] for name in LOCAL if name not in RULES
+}
 
 
-@pytest.mark.parametrize("name", LOCAL)
+@pytest.mark.parametrize("rule", [*RULES, "fixed_codes"])
+def test_an_arm_that_is_a_local_rule_is_the_package_s(rule):
+    """Which has its oracles; so what was recorded of the arm is the rule's."""
+    arm = made(rule)
+    torch.manual_seed(0)
+    blocks = [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()) for _ in range(3)]
+    own = to_local(blocks, CLASSES, torch.zeros(2, WIDTH), rule=rule, lr=LR)
+    batches = [batch(seed)[::2] for seed in range(3)]
+    ours, others = (train_epoch(each, batches, "local").losses for each in (arm, own))
+    assert torch.equal(ours, others)
+    pairs = zip(arm.state_dict().values(), own.state_dict().values(), strict=True)
+    assert all(torch.equal(*pair) for pair in pairs)
+
+
+@pytest.mark.parametrize("name", ORACLES)
 def test_a_local_arm_in_plain_torch(name):
     model, (x, y, index) = made(name), batch()
     code, rows = model.label_input(y), torch.eye(CLASSES)
@@ -206,24 +186,6 @@ def test_backprop_arms_in_plain_torch():
         ours = torch.autograd.grad(model.loss(x, y), parameters)
         for own, other in zip(ours, torch.autograd.grad(expected, parameters), strict=True):
             torch.testing.assert_close(own, other)
-
-
-def test_heads_on_pictures():
-    s, index = torch.randn(4, 5, 6, 6), torch.arange(4) % 2
-    predsim = heads.PredSimHead(s, 2)
-    m = predsim(s)
-    assert m.shape == (4, 2 + 5)
-    spread = F.conv2d(s, predsim.compare.weight, padding=1).flatten(2).std(2)
-    torch.testing.assert_close(m[:, 2:], spread)
-    torch.testing.assert_close(m[:, :2], predsim.classify(s.flatten(1)))
-    scpl = heads.ScplHead(s, 2)
-    assert scpl(s).shape == (4, 2 + 1024)
-    for last, convolutions in ((False, 3), (True, 0)):
-        head = heads.dgl_head(s, 2, last=last)
-        assert head(s).shape == (4, 2)
-        assert sum(isinstance(part, nn.Conv2d) for part in head.modules()) == convolutions
-    assert heads.supervised_contrast(torch.eye(4), torch.arange(4), 0.1) == 0  # no positives
-    assert index.sum() == 2
 
 
 # ---- which arms are local ----
