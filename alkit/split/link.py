@@ -50,7 +50,6 @@ class Link:
     ) -> None:
         self.peer, self._read, self._write, self._end = peer, read, write, end
         self.ended, self.closed = asyncio.Event(), False
-        self._ending = asyncio.create_task(self.ended.wait())
         self.sent_bytes = self.received_bytes = 0
         self._outbox: asyncio.Queue[Message] = asyncio.Queue(ahead)
         self._writer = asyncio.create_task(self._write_all())
@@ -65,10 +64,9 @@ class Link:
         """
         if self.ended.is_set():
             raise Lost(f"{self.peer} has gone")
-        try:
-            self._outbox.put_nowait(message)
-        except asyncio.QueueFull:
-            await self._or_end(self._outbox.put(message), None)
+        await self._outbox.put(message)
+        if self.ended.is_set():
+            raise Lost(f"{self.peer} has gone")
 
     async def receive(self, *kinds: str, limit_s: float | None = None) -> Message:
         """Return the next message, which must be of one of these kinds.
@@ -104,11 +102,11 @@ class Link:
 
     def close(self) -> None:
         """End the stream now."""
-        self.ended.set()
         if not self.closed:
             self.closed = True
             self._writer.cancel()
             self._reader.cancel()
+            self._over()
             self._end()
 
     async def _write_all(self) -> None:
@@ -119,7 +117,7 @@ class Link:
                 self.sent_bytes += len(frame)
                 self._outbox.task_done()
         except Lost:
-            self.ended.set()  # what has come may still be read, see `why`
+            self._over()  # what has come may still be read, see `why`
 
     async def _read_all(self) -> None:
         """Take what comes, so that the last word is known before the end of the stream is."""
@@ -130,16 +128,17 @@ class Link:
             except Lost:
                 frame = None
             await self._inbox.put((frame, time.perf_counter()))
-        self.ended.set()
+        self._over()
 
     async def _next(self, limit_s: float | None) -> Message:
         if self.closed:
             raise Lost(f"{self.peer} has gone")
-        if self._inbox.empty():
-            found = await self._or_end(self._inbox.get(), limit_s)
-        else:
-            found = self._inbox.get_nowait()
-        return self._decoded(*found)
+        try:
+            async with asyncio.timeout(limit_s):
+                frame, arrived_s = await self._inbox.get()
+        except TimeoutError:
+            raise Lost(f"nothing came from {self.peer} in {limit_s:g} s") from None
+        return self._decoded(frame, arrived_s)
 
     def _decoded(self, frame: bytes | None, arrived_s: float) -> Message:
         if frame is None:
@@ -151,17 +150,14 @@ class Link:
             raise Refused(str(message.values["text"]))
         return message
 
-    async def _or_end(self, doing: Any, limit_s: float | None) -> Any:
-        own = asyncio.ensure_future(doing)
-        try:
-            await asyncio.wait([own, self._ending], timeout=limit_s, return_when="FIRST_COMPLETED")
-            if own.done() and not own.cancelled():
-                return own.result()
-            if self.ended.is_set():
-                raise Lost(f"{self.peer} has gone")
-            raise Lost(f"nothing came from {self.peer} in {limit_s:g} s")
-        finally:
-            own.cancel()
+    def _over(self) -> None:
+        """Wake whoever waits for this link: nothing more goes out or comes in."""
+        self.ended.set()
+        while not self._outbox.empty():
+            self._outbox.get_nowait()
+            self._outbox.task_done()
+        with suppress(asyncio.QueueFull):  # then nobody waits for it
+            self._inbox.put_nowait((None, 0.0))
 
 
 class _Pipe:
