@@ -16,7 +16,10 @@ methods apart are four choices:
     pipedream_sync       1f1b             K - 1 old      the graph of the forward
     pipedream_inplace    1f1b             newest         the old graph over overwritten weights
     2bw                  1f1b             one old        the graph of the forward; micro-batches
-    gpipe, 1f1b          flushed          newest         the graph of the forward; micro-batches
+    flushed ones         flushed          newest         the graph of the forward; micro-batches
+
+The flushed ones are gpipe, 1f1b, zero_bubble, interleaved_1f1b, looped_bfs, zbv and dualpipev: the
+gradients of backprop in another order each.
 
 DDG and PipeDream are the same mathematics: their tasks, orders and weights are equal, and DDG waits
 more. The two `inplace` methods compute no function's gradient; they are what the published DDG code
@@ -56,6 +59,10 @@ class Method:
         return max(0, batch - 1) if self.weights == "previous" else None
 
 
+FLUSHED = (
+    *("gpipe", "1f1b", "zero_bubble"),
+    *("interleaved_1f1b", "looped_bfs", "zbv", "dualpipev"),  # several modules a worker
+)
 METHODS = {
     method.name: method
     for method in (
@@ -71,8 +78,7 @@ METHODS = {
         Method("pipedream_sync", "1f1b", weights="sync"),
         Method("pipedream_inplace", "1f1b", "inplace"),
         Method("2bw", "1f1b", weights="previous", accumulates=True),
-        Method("gpipe", "flushed", accumulates=True),
-        Method("1f1b", "flushed", accumulates=True),
+        *(Method(name, "flushed", accumulates=True) for name in FLUSHED),
     )
 }
 

@@ -31,27 +31,40 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from alkit.delayed.methods import METHODS, Method
-from alkit.schedule.flushed import gpipe, one_f_one_b
-from alkit.schedule.ordered import interleaved_1f1b, looped_bfs
+from alkit.schedule.flushed import gpipe, one_f_one_b, zero_bubble
+from alkit.schedule.ordered import KINDS, dualpipev, interleaved_1f1b, looped_bfs, zbv
 from alkit.schedule.task import Edge, Schedule, ScheduleError, Task
 from alkit.schedule.torch_csv import read_csv
 
-__all__ = ["ORDERED", "Own", "micro_of", "own_schedule", "schedule_for"]
+__all__ = ["SHARED", "Own", "micro_of", "own_schedule", "schedule_for"]
 
-FLUSHED = {"gpipe": gpipe, "1f1b": one_f_one_b}
-ORDERED = {"interleaved_1f1b": interleaved_1f1b, "looped_bfs": looped_bfs}
-Own = Schedule | str | Path  # of the user: a name of ORDERED, or a file of torch's form
+FLUSHED = {"gpipe": gpipe, "1f1b": one_f_one_b, "zero_bubble": zero_bubble}
+SHARED = {  # whose workers have several modules each
+    "interleaved_1f1b": interleaved_1f1b,
+    "looped_bfs": looped_bfs,
+    "zbv": zbv,
+    "dualpipev": dualpipev,
+}
+Own = Schedule | str | Path  # of the user: a name of a flushed method, or a file of torch's form
 
 
-def schedule_for(method: str, stages: int, micro: int = 1, *, drain: bool = True) -> Schedule:
+def schedule_for(
+    method: str,
+    stages: int,
+    micro: int = 1,
+    *,
+    drain: bool = True,
+    workers: int | None = None,
+) -> Schedule:
     """Return the schedule of a method.
 
     Args:
         method: of METHODS.
-        stages: modules, each with a worker of its own.
+        stages: modules, each with a worker of its own, but for the methods of SHARED.
         micro: micro-batches a batch, for the methods that accumulate.
         drain: run the backwards that are left when the batches have ended; without it they are
             lost, as in the published DDG and FR code.
+        workers: of SHARED, default half as many as modules.
     Raises:
         ScheduleError: an unknown method, or numbers that don't fit it.
     """
@@ -59,6 +72,8 @@ def schedule_for(method: str, stages: int, micro: int = 1, *, drain: bool = True
         raise ScheduleError(f"unknown method {method!r}: give {', '.join(METHODS)}")
     _check(METHODS[method], stages, micro, drain)
     chosen = METHODS[method]
+    if method in SHARED:
+        return SHARED[method](stages, workers or max(1, stages // 2), micro)
     if chosen.order == "flushed":
         return FLUSHED[method](stages, micro)
     order = _one_by_one if chosen.order == "seq" else _in_flight(stages, micro, drain)
@@ -82,16 +97,14 @@ def own_schedule(
     if method.order != "flushed":
         names = ", ".join(FLUSHED)
         raise ScheduleError(f"schedule= is for {names}, whose gradients no order changes")
-    if isinstance(given, str) and given in ORDERED:
-        return ORDERED[given](modules, workers or max(1, modules // 2), micro)
+    named = [*FLUSHED, *SHARED]
+    if isinstance(given, str) and given in named:
+        return schedule_for(given, modules, micro, workers=workers)
     if isinstance(given, str) and Path(given).suffix != ".csv":
-        raise ScheduleError(f"no schedule {given!r}: give {', '.join(ORDERED)}, or a .csv file")
+        raise ScheduleError(f"no schedule {given!r}: give {', '.join(named)}, or a .csv file")
     made = given if isinstance(given, Schedule) else read_csv(given)
-    kinds = {kind for kind, *_ in made.places}
-    if kinds != {"forward", "backward", "update"}:
-        raise ScheduleError(
-            f"{made.name} has {', '.join(sorted(kinds))}: only whole backwards are run so far"
-        )
+    if odd := {kind for kind, *_ in made.places} - {*KINDS, "update"}:
+        raise ScheduleError(f"{made.name} has {', '.join(sorted(odd))}: give {', '.join(KINDS)}")
     if made.stages != modules or micro not in (1, micro_of(made)) or made.free:
         raise ScheduleError(
             f"{made.name} has {made.stages} stages and {micro_of(made)} micro-batches, and there"

@@ -16,14 +16,12 @@ the weights; digits are micro-batches; U = update, after which the next batch ma
                  ....F0i0F1i1F2i2w0F3i3w1w2w3U            al. 2023)
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from collections.abc import Callable, Iterator
 
-from alkit.schedule.task import Edge, Schedule, ScheduleError, Task
+from alkit.schedule.ordered import of_orders
+from alkit.schedule.task import Place, Schedule, ScheduleError
 
 __all__ = ["gpipe", "one_f_one_b", "zero_bubble"]
-
-Order = Callable[[int], Iterator[tuple[str, int]]]  # worker -> (kind, micro-batch), for one batch
 
 
 def gpipe(stages: int, micro: int) -> Schedule:
@@ -33,9 +31,9 @@ def gpipe(stages: int, micro: int) -> Schedule:
         micro: micro-batches a batch.
     """
 
-    def order(worker: int) -> Iterator[tuple[str, int]]:
-        yield from (("forward", m) for m in range(micro))
-        yield from (("backward", m) for m in range(micro))
+    def order(worker: int) -> Iterator[Place]:
+        yield from (("forward", worker, m) for m in range(micro))
+        yield from (("backward", worker, m) for m in range(micro))
 
     return _flushed("gpipe", stages, micro, order)
 
@@ -46,13 +44,13 @@ def one_f_one_b(stages: int, micro: int) -> Schedule:
     Narayanan et al. 2021, without weight versions; torch's `Schedule1F1B`.
     """
 
-    def order(worker: int) -> Iterator[tuple[str, int]]:
+    def order(worker: int) -> Iterator[Place]:
         ahead = min(stages - worker, micro)
-        yield from (("forward", m) for m in range(ahead))
+        yield from (("forward", worker, m) for m in range(ahead))
         for m in range(micro):
-            yield "backward", m
+            yield "backward", worker, m
             if m + ahead < micro:
-                yield "forward", m + ahead
+                yield "forward", worker, m + ahead
 
     return _flushed("1f1b", stages, micro, order)
 
@@ -64,44 +62,25 @@ def zero_bubble(stages: int, micro: int) -> Schedule:
     no stage holds more than 1F1B's first (ZB-H1, Qi et al. 2023).
     """
 
-    def order(worker: int) -> Iterator[tuple[str, int]]:
+    def order(worker: int) -> Iterator[Place]:
         ahead = min(stages - worker, micro)
-        yield from (("forward", m) for m in range(ahead))
+        yield from (("forward", worker, m) for m in range(ahead))
         for m in range(micro):
-            yield "backward_input", m
+            yield "backward_input", worker, m
             if m >= worker:
-                yield "backward_weight", m - worker
+                yield "backward_weight", worker, m - worker
             if m + ahead < micro:
-                yield "forward", m + ahead
-        yield from (("backward_weight", m) for m in range(max(0, micro - worker), micro))
+                yield "forward", worker, m + ahead
+        late = range(max(0, micro - worker), micro)
+        yield from (("backward_weight", worker, m) for m in late)
 
     return _flushed("zero_bubble", stages, micro, order)
 
 
-def _flushed(name: str, stages: int, micro: int, order_of_a_batch: Order) -> Schedule:
-    """Return the schedule that runs a worker's order for batch after batch, an update each."""
+def _flushed(
+    name: str, stages: int, micro: int, order: Callable[[int], Iterator[Place]]
+) -> Schedule:
     for what, value in (("stages", stages), ("micro", micro)):
         if value < 1:
             raise ScheduleError(f"{what} is {value}: it must be at least 1")
-
-    def order(worker: int, batches: Iterable[int]) -> Iterator[Task]:
-        for batch in batches:
-            for kind, m in order_of_a_batch(worker):
-                yield Task(kind, worker, batch, m)
-            yield Task("update", worker, batch)
-
-    return Schedule(name, stages, stages, order, partial(_edges, stages, micro, name))
-
-
-def _edges(stages: int, micro: int, name: str, task: Task) -> tuple[Edge, ...]:
-    kind, stage, batch, m = task
-    if kind == "forward":
-        weights = Edge("weights", Task("update", stage, batch - 1))
-        return (weights, Edge("data", Task(kind, stage - 1, batch, m))) if stage else (weights,)
-    if kind == "update":
-        last = "backward_weight" if name == "zero_bubble" else "backward"
-        return tuple(Edge("order", Task(last, stage, batch, each)) for each in range(micro))
-    if kind == "backward_weight":
-        return (Edge("order", Task("backward_input", stage, batch, m)),)
-    own = Edge("order", Task("forward", stage, batch, m))
-    return (own, Edge("data", Task(kind, stage + 1, batch, m))) if stage < stages - 1 else (own,)
+    return of_orders(name, [list(order(worker)) for worker in range(stages)])

@@ -9,18 +9,28 @@ micro-batch; a worker's stages lie two apart, so a micro-batch passes every work
     looped_bfs         F00 F01 F20 F21 ... B21 B20 B01 B00 U0 U2
                            F10 F11 F30 F31 B31 B30 B11 B10 U1 U3
 
-The bubble is 1F1B's over the stages of a worker (Narayanan et al. 2021; Lamy-Poirier 2023).
+Their bubble is 1F1B's over the stages of a worker (Narayanan et al. 2021; Lamy-Poirier 2023). On a
+V the first worker has the first stage and the last one (i, w = half backwards, for the input and for
+the weights; three and four micro-batches):
+
+    zbv          F00F01F02F30i30w30F31i31w31i00w00F32i32w32i01w01i02w02
+                    F10F20F11F21i20w20F12i10w10F22i21w21i11i22i12w11w22w12
+
+    dualpipev    F00F01F02F30i30w30F31F03B31B31F32B00B00B32B32F33   B01B01B33B33i02w02i03w03
+                    F10F20F11F21F12B20B20F22B10B10F13B21B21F23B11B11B22B22B12B12i23i13w23w13
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from alkit.schedule.task import Edge, Place, Schedule, ScheduleError, Task
 
-__all__ = ["interleaved_1f1b", "looped_bfs", "of_orders"]
+__all__ = ["LETTERS", "dualpipev", "interleaved_1f1b", "looped_bfs", "of_orders", "zbv"]
 
 HALVES = ("backward_input", "backward_weight")
 BACKWARDS = ("backward", "backward_input")  # what hands a gradient on
 KINDS = ("forward", "backward", *HALVES)
+LETTERS = dict(zip("FBIW", KINDS, strict=True))
 
 
 def of_orders(name: str, orders: Sequence[Sequence[Place]]) -> Schedule:
@@ -118,6 +128,95 @@ def looped_bfs(stages: int, workers: int, micro: int) -> Schedule:
         )
 
     return of_orders("looped_bfs", [list(order(worker)) for worker in range(workers)])
+
+
+def zbv(stages: int, workers: int, micro: int) -> Schedule:
+    """Zero bubble on a V: worker w has stages w and 2K - 1 - w, so inputs and loss are its first's.
+
+    No worker idles but at both ends if a forward and both halves of a backward take alike, and
+    there are 2K - 1 micro-batches or more (Qi et al. 2023, section 6; torch's `ScheduleZBVZeroBubble`).
+
+    Raises:
+        ScheduleError: not two stages a worker.
+    """
+    _check_v("zbv", stages, workers, micro)
+
+    def actions(worker: int) -> Iterator[str]:
+        first = 2 * workers - worker - 1  # forwards of the first stage before any backward
+        yield from ["F0"] * (first - worker) + ["F1", "F0"] * worker
+        yield from ["F1", "I1", "W1"] * (workers - worker)
+        more = max(2 * workers - 1, micro) - first
+        yield from ["F0", "I0", "W0", "F1", "I1", "W1"] * more
+        yield from ["I0", "W0", "F1", "I1", "W1"] * (workers - worker - 1)
+        yield from ["I0", "I1"] * worker + ["I0", "W0"] * (workers - worker)
+        yield from ["W1"] * worker + ["W0"] * worker
+
+    return _on_a_v("zbv", workers, micro, actions)
+
+
+def dualpipev(stages: int, workers: int, micro: int) -> Schedule:
+    """Both ways at once on a V: a forward of one stage beside a backward of the other.
+
+    One after the other here; with links between machines each hides the other's transfers
+    (DeepSeek-AI 2024, as a V; torch's `ScheduleDualPipeV`). Stages as in `zbv`.
+
+    Raises:
+        ScheduleError: not two stages a worker, or fewer micro-batches than stages.
+    """
+    _check_v("dualpipev", stages, workers, micro)
+    if micro < stages:
+        raise ScheduleError(f"micro is {micro} and dualpipev has {stages} stages: give as many")
+
+    def actions(worker: int) -> Iterator[str]:
+        after = workers - worker - 1  # workers behind this one
+        yield from ["F0"] * (2 * after) + ["F0", "F1"] * (worker + 1)
+        yield from ["I1", "W", "F1"] * after
+        yield from ["F0", "B1", "F1", "B0"] * (micro - stages + worker + 1)
+        yield from ["B1", "F1", "B0"] * after
+        ends = ["B1", "B0"] * (worker + 1)
+        yield from ends[: worker + 1]
+        yield from (f"I{own[1]}" for own in ends[worker + 1 :])
+        yield from ["W", "I0"] * after
+        yield from ["W"] * (worker + 1)
+
+    return _on_a_v("dualpipev", workers, micro, actions)
+
+
+def _check_v(name: str, stages: int, workers: int, micro: int) -> None:
+    if micro < 1 or stages != 2 * workers:
+        raise ScheduleError(
+            f"{stages} stages, {workers} workers and {micro} micro-batches: {name} has two stages a"
+            " worker, and 1 or more of each"
+        )
+
+
+def _on_a_v(
+    name: str, workers: int, micro: int, actions: Callable[[int], Iterator[str]]
+) -> Schedule:
+    """Return the schedule of these actions: letter, and which of a worker's two stages.
+
+    Micro-batches are counted through. "W" alone is the half backward that has waited longest.
+    """
+
+    def order(worker: int) -> Iterator[Place]:
+        own, seen = (worker, 2 * workers - 1 - worker), Counter[tuple[bool, int]]()
+        late: list[tuple[int, int]] = []
+        for letter, *which in actions(worker):
+            stage = own[int(which[0])] if which else None
+            if letter == "W":
+                at = next((at for at in late if stage in (None, at[0])), None)
+                if at is not None:
+                    late.remove(at)
+                    yield "backward_weight", *at
+                continue
+            assert stage is not None  # only W stands alone
+            m = seen[letter == "F", stage]
+            seen[letter == "F", stage] += 1
+            if m < micro:  # a short batch leaves the rest of the pattern out
+                late += [(stage, m)] if letter == "I" else []
+                yield LETTERS[letter], stage, m
+
+    return of_orders(name, [list(order(worker)) for worker in range(workers)])
 
 
 def _chunks(stages: int, workers: int, micro: int) -> int:

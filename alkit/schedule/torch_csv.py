@@ -13,14 +13,13 @@ import io
 import re
 from pathlib import Path
 
-from alkit.schedule.ordered import of_orders
+from alkit.schedule.ordered import LETTERS, of_orders
 from alkit.schedule.task import Place, Schedule, ScheduleError, Task
 from alkit.schedule.validate import validate
 
 __all__ = ["read_csv", "to_csv"]
 
-KINDS = {"F": "forward", "B": "backward", "I": "backward_input", "W": "backward_weight"}
-LETTERS = {kind: letter for letter, kind in KINDS.items()}
+WORDS = {kind: letter for letter, kind in LETTERS.items()}
 ACTION = re.compile(r"(\d+)([FBIW])(\d+)")
 BETWEEN = re.compile(r"\d+(SEND_F|RECV_F|SEND_B|RECV_B|UNSHARD|RESHARD|REDUCE_GRAD)\d*")
 
@@ -75,13 +74,13 @@ def _places(cell: str, where: str) -> list[Place]:
     if inner := re.fullmatch(r"\((.*)\)OVERLAP_F_B", cell):
         return [place for each in inner[1].split(";") for place in _places(each.strip(), where)]
     if found := ACTION.fullmatch(cell):
-        return [(KINDS[found[2]], int(found[1]), int(found[3]))]
+        return [(LETTERS[found[2]], int(found[1]), int(found[3]))]
     if not cell or BETWEEN.fullmatch(cell):
         return []
     raise ScheduleError(f"{where}: {cell!r} is no action, as 0F0, 1B3, 2I0 or 2W0 are")
 
 
 def _cell(schedule: Schedule, task: Task) -> str:
-    if task.kind not in LETTERS:
+    if task.kind not in WORDS:
         raise ScheduleError(f"{schedule.name} has a {task}, for which torch has no word")
-    return f"{task.stage}{LETTERS[task.kind]}{task.micro}"
+    return f"{task.stage}{WORDS[task.kind]}{task.micro}"

@@ -7,7 +7,7 @@ from torch.distributed.pipelining import schedules as theirs
 
 from alkit.schedule.clock import simulate
 from alkit.schedule.flushed import gpipe, one_f_one_b, zero_bubble
-from alkit.schedule.ordered import interleaved_1f1b, looped_bfs, of_orders
+from alkit.schedule.ordered import dualpipev, interleaved_1f1b, looped_bfs, of_orders, zbv
 from alkit.schedule.task import ScheduleError
 from alkit.schedule.torch_csv import read_csv, to_csv
 
@@ -57,6 +57,16 @@ def test_torch_accepts_what_is_written_and_it_is_read_again(made, tmp_path):
 
 
 INTERLEAVED = {"Interleaved1F1B": interleaved_1f1b, "LoopedBFS": looped_bfs}
+ON_A_V = {"ZBVZeroBubble": zbv, "DualPipeV": dualpipev}
+
+
+@pytest.mark.parametrize("name", ON_A_V)
+def test_orders_there_and_back_are_torch_s(name, tmp_path):
+    for ranks in range(1, 9):
+        for micro in (2 * ranks, 2 * ranks + 1, 32) if name == "DualPipeV" else (1, 2, ranks, 32):
+            text = to_csv(ON_A_V[name](2 * ranks, ranks, micro), tmp_path / "own.csv")
+            (tmp_path / "theirs.csv").write_text(order_of(name, ranks, 2, micro))
+            assert to_csv(read_csv(tmp_path / "theirs.csv")) == text, (ranks, micro)
 
 
 @pytest.mark.parametrize("name", INTERLEAVED)
