@@ -1,13 +1,16 @@
 """Delayed gradients behind `alkit.fit`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from functools import partial
 
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 from alkit.delayed.auto_cuts import auto_cuts
+from alkit.delayed.layers import check_cuts, check_layers, starts_of
+from alkit.delayed.methods import METHODS
 from alkit.delayed.modules import Pipeline, even_cuts, sgd
 from alkit.delayed.options import Options
 from alkit.delayed.schedules import ORDERED, Own
@@ -35,7 +38,14 @@ def fit(request: Request) -> Record:
     request.refuse("accumulate", why="give micro= of gpipe, 1f1b or 2bw")
     if request.plan.precision == "float16":
         request.refuse("precision", why="its gradients cross modules unscaled: give bfloat16")
+    method = METHODS[request.method]
+    if method.errors in ("fixed", "sign"):
+        request.refuse("compile", why="what compiled blocks call can't be seen: dfa can")
+    if method.errors == "direct":
+        request.refuse("memory", why="how many bytes its B take is not measured")
     pipeline = model_of(request)
+    check_layers(method, pipeline.all_blocks, None if request.sample is None else request.sample[0])
+    check_cuts(method, pipeline.all_blocks, pipeline.cuts)
     if request.ranks > 1:
         return fit_on_ranks(_fit, pipeline, request)
     return _fit(pipeline, request)
@@ -75,19 +85,33 @@ def model_of(request: Request) -> Pipeline:
             raise TypeError("unknown settings rates: the pipeline has its own")
         return request.model
     blocks = as_blocks(request.model)
-    modules = request.workers or (request.crew if request.on_ranks else min(2, len(blocks)))
+    starts = _places(request.method, blocks)
+    modules = request.workers or (request.crew if request.on_ranks else min(2, len(starts)))
     if (given := request.changes.get("schedule")) is not None:
         modules = 2 * modules if given in ORDERED else _stages_of(given)
     if request.auto_cuts:
-        cuts = auto_cuts(blocks, request, modules)
+        ends = [*starts[1:], len(blocks)]
+        parts = [_part(blocks[a:b]) for a, b in zip(starts, ends, strict=True)]
+        cuts = [starts[part] for part in auto_cuts(parts, request, modules)]
+    elif request.cuts is None:
+        cuts = [starts[part] for part in even_cuts(len(starts), modules)]
     else:
-        cuts = even_cuts(len(blocks), modules) if request.cuts is None else list(request.cuts)
+        cuts = list(request.cuts)
     optimizer: Callable[..., torch.optim.Optimizer] = request.optimizer or sgd
     if request.one_lr is not None:
         optimizer = partial(optimizer, lr=request.one_lr)
     return Pipeline(
         blocks, request.loss or F.cross_entropy, cuts, optimizer, request.changes.get("rates")
     )
+
+
+def _places(method: str, blocks: Sequence[nn.Module]) -> list[int]:
+    """Return the blocks that a module may begin with."""
+    return starts_of(blocks) if METHODS[method].errors == "direct" else [*range(len(blocks))]
+
+
+def _part(blocks: Sequence[nn.Module]) -> nn.Module:
+    return blocks[0] if len(blocks) == 1 else nn.Sequential(*blocks)
 
 
 def _stages_of(given: Own) -> int:

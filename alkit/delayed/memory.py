@@ -12,9 +12,12 @@ d = K - 1 - k is a module's delay; W its weights, A what one batch's graph saves
     2bw                     2 W        (d+1) A / M     -
     gpipe                   W          A               -
     1f1b                    W          min(d+1, M) A / M
+    sign_symmetry, dfa      W          min(d+1, M) A / M
+    fa                      2 W        min(d+1, M) A / M
 
 Gradients and the optimiser's state come to all of them alike. A graph that is run again saves its
-own input, which is counted there as well.
+own input, which is counted there as well. The second W of fa are its B; those of dfa, scores times
+the values of an output, are not counted.
 """
 
 from collections.abc import Sequence
@@ -70,7 +73,7 @@ def module_bytes(
     saved = sum(cost.saved_bytes for cost in costs)
     again = chosen.backward in ("replay", "recompute")
     graphs = 1.0 if again or chosen.order == "seq" or method == "gpipe" else flying / micro
-    if method == "1f1b":
+    if chosen.order == "flushed" and method != "gpipe":
         graphs = min(flying, micro) / micro
     row = {
         "weights": weights * _versions(method, flying, stages),
@@ -85,7 +88,7 @@ def _versions(method: str, flying: int, stages: int) -> int:
     chosen = METHODS[method]
     if chosen.weights == "sync":
         return stages
-    if chosen.weights == "previous":
+    if chosen.weights == "previous" or chosen.errors == "fixed":
         return 2
     stashes = chosen.backward in ("saved", "recompute") and chosen.order not in ("seq", "flushed")
     return flying if stashes else 1

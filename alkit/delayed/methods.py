@@ -17,10 +17,13 @@ methods apart are four choices:
     pipedream_inplace    1f1b             newest         the old graph over overwritten weights
     2bw                  1f1b             one old        the graph of the forward; micro-batches
     gpipe, 1f1b          flushed          newest         the graph of the forward; micro-batches
+    fa, sign_symmetry    flushed          newest         that graph with B for W^T; micro-batches
+    dfa                  flushed          newest         a graph a layer, B e sent to each; likewise
 
 DDG and PipeDream are the same mathematics: their tasks, orders and weights are equal, and DDG waits
 more. The two `inplace` methods compute no function's gradient; they are what the published DDG code
-and a pipeline without stashed weights do, and are here to be looked at.
+and a pipeline without stashed weights do, and are here to be looked at. The last three send other
+errors down, see `alkit.delayed.feedback`.
 
 Sources: DDG, Huo et al. 2018; FR, Huo et al. 2018; PipeDream, Narayanan et al. 2019; 2BW, Narayanan
 et al. 2021; GPipe, Huang et al. 2019.
@@ -41,6 +44,8 @@ class Method:
             own, or "inplace".
         weights: of the forward: "newest"; "sync", the same version on all modules; "previous".
         accumulates: an update takes the gradients of several micro-batches.
+        errors: what a layer is sent: the "exact" one, or by "fixed" weights, by the "sign" of
+            weights, or "direct" from the scores.
     """
 
     name: str
@@ -48,6 +53,7 @@ class Method:
     backward: str = "saved"
     weights: str = "newest"
     accumulates: bool = False
+    errors: str = "exact"
 
     def version(self, batch: int, stages: int) -> int | None:
         """Return how many updates the weights of a batch's forward have seen; None for all."""
@@ -73,6 +79,9 @@ METHODS = {
         Method("2bw", "1f1b", weights="previous", accumulates=True),
         Method("gpipe", "flushed", accumulates=True),
         Method("1f1b", "flushed", accumulates=True),
+        Method("fa", "flushed", accumulates=True, errors="fixed"),
+        Method("sign_symmetry", "flushed", accumulates=True, errors="sign"),
+        Method("dfa", "flushed", accumulates=True, errors="direct"),
     )
 }
 

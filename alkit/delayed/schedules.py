@@ -28,17 +28,18 @@ With micro-batches (2bw) a worker counts them through, and updates after the las
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from alkit.delayed.methods import METHODS, Method
-from alkit.schedule.flushed import gpipe, one_f_one_b
+from alkit.schedule.flushed import direct_feedback, gpipe, one_f_one_b
 from alkit.schedule.ordered import interleaved_1f1b, looped_bfs
 from alkit.schedule.task import Edge, Schedule, ScheduleError, Task
 from alkit.schedule.torch_csv import read_csv
 
 __all__ = ["ORDERED", "Own", "micro_of", "own_schedule", "schedule_for"]
 
-FLUSHED = {"gpipe": gpipe, "1f1b": one_f_one_b}
+FLUSHED = {"gpipe": gpipe, "dfa": direct_feedback}  # the others are 1f1b's
 ORDERED = {"interleaved_1f1b": interleaved_1f1b, "looped_bfs": looped_bfs}
 Own = Schedule | str | Path  # of the user: a name of ORDERED, or a file of torch's form
 
@@ -60,7 +61,7 @@ def schedule_for(method: str, stages: int, micro: int = 1, *, drain: bool = True
     _check(METHODS[method], stages, micro, drain)
     chosen = METHODS[method]
     if chosen.order == "flushed":
-        return FLUSHED[method](stages, micro)
+        return replace(FLUSHED.get(method, one_f_one_b)(stages, micro), name=method)
     order = _one_by_one if chosen.order == "seq" else _in_flight(stages, micro, drain)
     late = {"seq": 0}.get(chosen.order, 1 if method == "2bw" else stages - 1)
     edges = _edges(chosen.order, stages, micro)
@@ -79,8 +80,9 @@ def own_schedule(
         ScheduleError: another method, or a schedule that is not of these modules and micro-batches;
             says what would do.
     """
-    if method.order != "flushed":
-        names = ", ".join(FLUSHED)
+    if method.order != "flushed" or method.errors == "direct":
+        able = (m.name for m in METHODS.values() if m.order == "flushed" and m.errors != "direct")
+        names = ", ".join(able)
         raise ScheduleError(f"schedule= is for {names}, whose gradients no order changes")
     if isinstance(given, str) and given in ORDERED:
         return ORDERED[given](modules, workers or max(1, modules // 2), micro)

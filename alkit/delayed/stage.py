@@ -31,13 +31,14 @@ from alkit.engine.reduction import mean_of_replicas, shares
 from alkit.engine.stage import Inputs
 from alkit.engine.steps import check_reached
 
-__all__ = ["ModuleStage"]
+__all__ = ["Flight", "Key", "ModuleStage", "leaf"]
 
 Place = tuple[int, int]  # batch, micro-batch
+Key = tuple[int | str, ...]  # of noise
 
 
 @dataclass
-class _Flight:
+class Flight:
     """What is kept between a (micro-)batch's forward and its backward."""
 
     x: Any
@@ -46,6 +47,7 @@ class _Flight:
     share: float = 1.0  # of the micro-batch's loss in the batch's
     output: Any = None  # with its graph, unless the forward is run again
     leaves: dict[str, Tensor] = field(default_factory=dict)
+    error: Tensor | None = None  # by the scores, where they are sent to all
 
 
 class ModuleStage:
@@ -73,7 +75,7 @@ class ModuleStage:
         self.runs_again = again and not self.is_last
         self.versions = Versions(self.module, stash=method.backward != "inplace")
         self.first_batch = int(pipeline.batches_trained)
-        self.flights: dict[Place, _Flight] = {}
+        self.flights: dict[Place, Flight] = {}
         self.peak_flights = self.input_bytes = 0
         self.forwarded = -1
         self.gradients: dict[str, Tensor] = {}
@@ -91,7 +93,7 @@ class ModuleStage:
         y = place(y, self.module) if self.is_last else y
         version = self.method.version(batch, self.stages)
         version = self.versions.number if version is None else version
-        flight = _Flight(tree.detach(x), y, version, share)
+        flight = Flight(tree.detach(x), y, version, share)
         self.forwarded = batch
         if self.runs_again:
             output = self._first_run(flight, (batch, micro))
@@ -109,13 +111,10 @@ class ModuleStage:
             flight.version = flight.version if self.method.backward == "recompute" else -1
             self._graph(flight, (batch, micro), moves=self.options.replay_moves, again=True)
         roots = [t for t in tree.tensors(flight.output) if tree.differentiable(t)]
-        if self.is_last:
-            payload = [torch.ones_like(root) for root in roots]
-        assert payload is not None  # only the last module is handed nothing
         # a frozen module's output, and what the next module leaves alone, have no part in it
         pairs = [
             (root, gradient)
-            for root, gradient in zip(roots, payload, strict=True)
+            for root, gradient in zip(roots, self._above(flight, payload), strict=True)
             if root.requires_grad and gradient is not None
         ]
         inputs = [t for t in tree.tensors(flight.x) if t.requires_grad]
@@ -157,7 +156,7 @@ class ModuleStage:
             self.rest = [(x, (y, own)) for (x, y), own in zip(parts, weigh, strict=True)]
         return self.rest.pop(0)
 
-    def _first_run(self, flight: _Flight, at: Place) -> Any:
+    def _first_run(self, flight: Flight, at: Place) -> Any:
         """Run the module without a graph; its input stays as it is, for the run to come.
 
         The first batch, of which it gets a copy, shows whether it needs copies.
@@ -176,18 +175,33 @@ class ModuleStage:
         self.writes = wrote
         return output
 
-    def _graph(self, flight: _Flight, at: Place, *, moves: bool, again: bool = False) -> Any:
+    def _graph(self, flight: Flight, at: Place, *, moves: bool, again: bool = False) -> Any:
         """Run the module on new leaves, and keep what a backward needs."""
-        flight.x = tree.map_tensors(_leaf, flight.x) if self.index else flight.x
+        flight.x = self._opened(flight.x)
         version = None if flight.version < 0 else flight.version
         flight.leaves = self.versions.leaves(version)
         x = self.inputs(flight.x)
         output = self._call(flight.leaves, x, at, moves=moves, again=again)
-        if self.is_last:
-            output = self.pipeline.loss_fn(output, flight.y) * flight.share
-            self._note(output.detach(), at[1])
-        flight.output = output
+        flight.output = self._loss(output, flight, at[1]) if self.is_last else output
         return output
+
+    def _opened(self, x: Any) -> Any:
+        """Return the module's input as leaves of its graph, whose gradients it hands on."""
+        return tree.map_tensors(leaf, x) if self.index else x
+
+    def _loss(self, scores: Any, flight: Flight, micro: int) -> Any:
+        """Return the loss, which the last module's backward begins at."""
+        loss = self.pipeline.loss_fn(scores, flight.y) * flight.share
+        self._note(loss.detach(), micro)
+        return loss
+
+    def _above(self, flight: Flight, payload: Any) -> Sequence[Tensor | None]:
+        """Return the gradient of each tensor that a backward begins at."""
+        return [torch.ones_like(flight.output)] if self.is_last else payload
+
+    def _run(self, weights: dict[str, Tensor], x: Any, key: Key) -> Any:
+        """Run the module, in which these weights are now."""
+        return self.module(x, key)
 
     def _call(
         self, weights: dict[str, Tensor], x: Any, at: Place, *, moves: bool, again: bool = False
@@ -201,7 +215,7 @@ class ModuleStage:
         key = (self.options.seed, noise, self.first_batch + at[0], at[1])
         with self.options.recording(self.index, weights.values(), buffers.values()):
             with _with_weights(self.module, weights | given):
-                return self.module(x, key)
+                return self._run(weights, x, key)
 
     def _accumulate(self, found: dict[str, Tensor | None], others: list[Tensor | None]) -> None:
         """Add to the gradients; copy what shares memory, for an update may change it in place.
@@ -271,5 +285,5 @@ def _with_weights(module: nn.Module, weights: dict[str, Tensor]) -> Iterator[Non
         yield
 
 
-def _leaf(tensor: Tensor) -> Tensor:
+def leaf(tensor: Tensor) -> Tensor:
     return tensor.detach().requires_grad_(tree.differentiable(tensor))

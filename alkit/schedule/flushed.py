@@ -14,6 +14,10 @@ the weights; digits are micro-batches; U = update, after which the next batch ma
     zero_bubble  F0F1F2....i0w0F3i1w1i2w2i3w3U            i hands the gradient on at once; w can
                  ..F0F1..i0F2i1w0F3i2w1i3w2w3U            wait and fills the gaps (ZB-H1 of Qi et
                  ....F0i0F1i1F2i2w0F3i3w1w2w3U            al. 2023)
+
+    dfa          F0F1F2B0B0F3B1B1..B2B2..B3B3U            no backward waits for another: the end
+                 ..F0F1B0B0F2B1B1F3B2B2..B3B3U            of the last forward is what all of a
+                 ....F0B0B0F1B1B1F2B2B2F3B3B3U            micro-batch wait for
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -21,7 +25,7 @@ from functools import partial
 
 from alkit.schedule.task import Edge, Schedule, ScheduleError, Task
 
-__all__ = ["gpipe", "one_f_one_b", "zero_bubble"]
+__all__ = ["direct_feedback", "gpipe", "one_f_one_b", "zero_bubble"]
 
 Order = Callable[[int], Iterator[tuple[str, int]]]  # worker -> (kind, micro-batch), for one batch
 
@@ -45,16 +49,25 @@ def one_f_one_b(stages: int, micro: int) -> Schedule:
 
     Narayanan et al. 2021, without weight versions; torch's `Schedule1F1B`.
     """
+    return _flushed("1f1b", stages, micro, partial(_in_turn, stages, micro))
 
-    def order(worker: int) -> Iterator[tuple[str, int]]:
-        ahead = min(stages - worker, micro)
-        yield from (("forward", m) for m in range(ahead))
-        for m in range(micro):
-            yield "backward", m
-            if m + ahead < micro:
-                yield "forward", m + ahead
 
-    return _flushed("1f1b", stages, micro, order)
+def direct_feedback(stages: int, micro: int) -> Schedule:
+    """1F1B's orders, but no backward waits for another one (Nøkland 2016).
+
+    What the last stage's forward finds of the loss is what every stage's backward takes, along a
+    data edge of its own.
+    """
+    return _flushed("dfa", stages, micro, partial(_in_turn, stages, micro))
+
+
+def _in_turn(stages: int, micro: int, worker: int) -> Iterator[tuple[str, int]]:
+    ahead = min(stages - worker, micro)
+    yield from (("forward", m) for m in range(ahead))
+    for m in range(micro):
+        yield "backward", m
+        if m + ahead < micro:
+            yield "forward", m + ahead
 
 
 def zero_bubble(stages: int, micro: int) -> Schedule:
@@ -104,4 +117,7 @@ def _edges(stages: int, micro: int, name: str, task: Task) -> tuple[Edge, ...]:
     if kind == "backward_weight":
         return (Edge("order", Task("backward_input", stage, batch, m)),)
     own = Edge("order", Task("forward", stage, batch, m))
-    return (own, Edge("data", Task(kind, stage + 1, batch, m))) if stage < stages - 1 else (own,)
+    if stage == stages - 1:
+        return (own,)
+    above = ("forward", stages - 1) if name == "dfa" else (kind, stage + 1)
+    return own, Edge("data", Task(*above, batch, m))
