@@ -1,24 +1,25 @@
 """Delayed gradients behind `alkit.fit`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from functools import partial
 
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 from alkit.delayed.auto_cuts import auto_cuts
+from alkit.delayed.layers import check_cuts, check_layers, starts_of
+from alkit.delayed.methods import METHODS
 from alkit.delayed.modules import Pipeline, even_cuts, sgd
 from alkit.delayed.options import Options
-from alkit.delayed.schedules import ORDERED, Own
+from alkit.delayed.schedules import SHARED, Own, in_halves, read
 from alkit.delayed.trainer import Trainer
 from alkit.engine.compiled import compile_blocks
 from alkit.engine.device import spread
 from alkit.engine.record import Record
 from alkit.engine.request import Request, fit_on_ranks, meet
 from alkit.models.blocks import as_blocks
-from alkit.schedule.task import Schedule
-from alkit.schedule.torch_csv import read_csv
 
 __all__ = ["fit", "model_of"]
 
@@ -27,15 +28,27 @@ def fit(request: Request) -> Record:
     """Run what was asked: a `Pipeline` as it is, or blocks, which are cut.
 
     Settings are those of `alkit.delayed.options.Options`, `rates`, `drain` and `schedule`. Without
-    cuts there are as many modules as workers, or ranks, or two (with an interleaved schedule two a
-    worker); with cuts, workers are free to run any module.
+    cuts there are as many modules as workers, or ranks, or two (twice as many where workers have
+    several modules); with cuts, workers are free to run any module.
     """
     request.refuse("exits", why="early exits are associated learning's")
     request.refuse("settings", why="give rate=, replay_noise=, ... by name")
-    request.refuse("accumulate", why="give micro= of gpipe, 1f1b or 2bw")
+    request.refuse("accumulate", why="give micro= of 2bw, 1f1b or another order of its")
     if request.plan.precision == "float16":
         request.refuse("precision", why="its gradients cross modules unscaled: give bfloat16")
+    method = METHODS[request.method]
+    if method.errors in ("fixed", "sign"):
+        request.refuse("compile", why="what compiled blocks call can't be seen: dfa can")
+    if method.errors == "direct":
+        request.refuse("memory", why="how many bytes its B take is not measured")
+    schedule = _schedule(request)
+    if schedule != request.method or schedule in SHARED:
+        request.refuse("memory", why="its book is of a module a worker, in the method's own order")
+    if in_halves(schedule):
+        request.refuse("compile", why="compiled blocks have no half backwards: take 1f1b")
     pipeline = model_of(request)
+    check_layers(method, pipeline.all_blocks, None if request.sample is None else request.sample[0])
+    check_cuts(method, pipeline.all_blocks, pipeline.cuts)
     if request.ranks > 1:
         return fit_on_ranks(_fit, pipeline, request)
     return _fit(pipeline, request)
@@ -55,7 +68,8 @@ def _fit(pipeline: Pipeline, request: Request) -> Record:
                 "workers", why=f"cuts make {len(pipeline)} modules, a worker each at most"
             )
         fewer = request.workers < len(pipeline)  # as many are a worker a module anyway
-        own |= {"workers": request.workers} if fewer or "schedule" in own else {}
+        apart = "schedule" in own or request.method in SHARED
+        own |= {"workers": request.workers} if fewer or apart else {}
     own |= {"micro": request.micro, "threads": request.threads, "seed": request.plan.seed}
     own |= {"clip": request.plan.clip}
     trainer = Trainer(spread(pipeline, request.own_device), request.method, executor, own)
@@ -75,13 +89,20 @@ def model_of(request: Request) -> Pipeline:
             raise TypeError("unknown settings rates: the pipeline has its own")
         return request.model
     blocks = as_blocks(request.model)
-    modules = request.workers or (request.crew if request.on_ranks else min(2, len(blocks)))
-    if (given := request.changes.get("schedule")) is not None:
-        modules = 2 * modules if given in ORDERED else _stages_of(given)
+    starts = _places(request.method, blocks)
+    modules = request.workers or (request.crew if request.on_ranks else min(2, len(starts)))
+    if (given := read(_schedule(request))) is not None:
+        modules = given.stages
+    elif _schedule(request) in SHARED:
+        modules *= 2
     if request.auto_cuts:
-        cuts = auto_cuts(blocks, request, modules)
+        ends = [*starts[1:], len(blocks)]
+        parts = [_part(blocks[a:b]) for a, b in zip(starts, ends, strict=True)]
+        cuts = [starts[part] for part in auto_cuts(parts, request, modules)]
+    elif request.cuts is None:
+        cuts = [starts[part] for part in even_cuts(len(starts), modules)]
     else:
-        cuts = even_cuts(len(blocks), modules) if request.cuts is None else list(request.cuts)
+        cuts = list(request.cuts)
     optimizer: Callable[..., torch.optim.Optimizer] = request.optimizer or sgd
     if request.one_lr is not None:
         optimizer = partial(optimizer, lr=request.one_lr)
@@ -90,5 +111,14 @@ def model_of(request: Request) -> Pipeline:
     )
 
 
-def _stages_of(given: Own) -> int:
-    return (given if isinstance(given, Schedule) else read_csv(given)).stages
+def _places(method: str, blocks: Sequence[nn.Module]) -> list[int]:
+    """Return the blocks that a module may begin with."""
+    return starts_of(blocks) if METHODS[method].errors == "direct" else [*range(len(blocks))]
+
+
+def _part(blocks: Sequence[nn.Module]) -> nn.Module:
+    return blocks[0] if len(blocks) == 1 else nn.Sequential(*blocks)
+
+
+def _schedule(request: Request) -> Own:
+    return request.changes.get("schedule") or request.method

@@ -10,18 +10,22 @@ d = K - 1 - k is a module's delay; W its weights, A what one batch's graph saves
     *_inplace               W          (d+1) A         -
     fr                      W          A               (d+1) I
     2bw                     2 W        (d+1) A / M     -
-    gpipe                   W          A               -
-    1f1b                    W          min(d+1, M) A / M
+    flushed ones            W          m A / M         -
+    fa                      2 W        m A / M         -
 
-Gradients and the optimiser's state come to all of them alike. A graph that is run again saves its
-own input, which is counted there as well.
+m is the most of a batch's M micro-batches that the schedule lets a module have in flight: M of
+gpipe, min(d+1, M) of 1f1b. Gradients and the optimiser's state come to all of them alike. A graph that is run again saves its
+own input, which is counted there as well. The second W of fa are its B; those of dfa, scores times
+the values of an output, are not counted.
 """
 
 from collections.abc import Sequence
+from functools import cache
 
 import pandas as pd
 
 from alkit.delayed.methods import METHODS
+from alkit.delayed.schedules import schedule_for
 from alkit.schedule.costs import BlockCost
 
 __all__ = ["memory", "module_bytes"]
@@ -69,9 +73,9 @@ def module_bytes(
     weights = sum(cost.parameter_bytes for cost in costs)
     saved = sum(cost.saved_bytes for cost in costs)
     again = chosen.backward in ("replay", "recompute")
-    graphs = 1.0 if again or chosen.order == "seq" or method == "gpipe" else flying / micro
-    if method == "1f1b":
-        graphs = min(flying, micro) / micro
+    graphs = 1.0 if again or chosen.order == "seq" else flying / micro
+    if chosen.order == "flushed":
+        graphs = _most(method, stages, micro)[stage] / micro
     row = {
         "weights": weights * _versions(method, flying, stages),
         "activations": round(saved * graphs),
@@ -85,7 +89,19 @@ def _versions(method: str, flying: int, stages: int) -> int:
     chosen = METHODS[method]
     if chosen.weights == "sync":
         return stages
-    if chosen.weights == "previous":
+    if chosen.weights == "previous" or chosen.errors == "fixed":
         return 2
     stashes = chosen.backward in ("saved", "recompute") and chosen.order not in ("seq", "flushed")
     return flying if stashes else 1
+
+
+@cache
+def _most(method: str, stages: int, micro: int) -> list[int]:
+    """Return how many micro-batches each module of a flushed method has in flight at most."""
+    now, most = [0] * stages, [0] * stages
+    made = schedule_for(method, stages, micro)
+    for lane in range(made.workers):
+        for kind, stage, *_ in made.one_batch(lane):
+            now[stage] += (kind == "forward") - (kind in ("backward", "backward_weight"))
+            most[stage] = max(most[stage], now[stage])
+    return most

@@ -34,9 +34,16 @@ class Span(nn.Module):
         super().__init__()
         self.blocks, self.first = nn.ModuleList(blocks), first
 
-    def forward(self, x: Any, key: tuple[int | str, ...]) -> Any:
-        """Run the blocks; random operators draw by (key, number of the block)."""
+    def forward(
+        self, x: Any, key: tuple[int | str, ...], before: Callable[[int, Any], Any] | None = None
+    ) -> Any:
+        """Run the blocks; random operators draw by (key, number of the block).
+
+        Args:
+            before: makes of a block's number and its input what the block takes.
+        """
         for number, block in enumerate(self.blocks, self.first):
+            x = x if before is None else before(number, x)
             with random_from(*key, number):
                 x = block(x)
         return x
@@ -102,6 +109,11 @@ class Pipeline(nn.Module):
 
     def __getitem__(self, index: int) -> Span:
         return self.modules_in_row[index]
+
+    @property
+    def all_blocks(self) -> list[nn.Module]:
+        """The blocks of all modules."""
+        return [block for module in self for block in module.blocks]
 
     def named_optimizers(self) -> dict[str, torch.optim.Optimizer | None]:
         """Return the optimisers by the number of their module, for `alkit.engine.checkpoint`."""

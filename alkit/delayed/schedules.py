@@ -28,17 +28,18 @@ With micro-batches (2bw) a worker counts them through, and updates after the las
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
-from alkit.delayed.methods import METHODS, Method
-from alkit.schedule.flushed import gpipe, one_f_one_b, zero_bubble
+from alkit.delayed.methods import METHODS, ORDERS, Method
+from alkit.schedule.flushed import direct_feedback, gpipe, one_f_one_b, zero_bubble
 from alkit.schedule.ordered import KINDS, dualpipev, interleaved_1f1b, looped_bfs, zbv
 from alkit.schedule.task import Edge, Schedule, ScheduleError, Task
 from alkit.schedule.torch_csv import read_csv
 
-__all__ = ["SHARED", "Own", "micro_of", "own_schedule", "schedule_for"]
+__all__ = ["SHARED", "Own", "in_halves", "micro_of", "own_schedule", "read", "schedule_for"]
 
-FLUSHED = {"gpipe": gpipe, "1f1b": one_f_one_b, "zero_bubble": zero_bubble}
+FLUSHED = {"gpipe": gpipe, "zero_bubble": zero_bubble, "dfa": direct_feedback}  # others: 1f1b
 SHARED = {  # whose workers have several modules each
     "interleaved_1f1b": interleaved_1f1b,
     "looped_bfs": looped_bfs,
@@ -75,7 +76,7 @@ def schedule_for(
     if method in SHARED:
         return SHARED[method](stages, workers or max(1, stages // 2), micro)
     if chosen.order == "flushed":
-        return FLUSHED[method](stages, micro)
+        return replace(FLUSHED.get(method, one_f_one_b)(stages, micro), name=method)
     order = _one_by_one if chosen.order == "seq" else _in_flight(stages, micro, drain)
     late = {"seq": 0}.get(chosen.order, 1 if method == "2bw" else stages - 1)
     edges = _edges(chosen.order, stages, micro)
@@ -94,15 +95,14 @@ def own_schedule(
         ScheduleError: another method, or a schedule that is not of these modules and micro-batches;
             says what would do.
     """
-    if method.order != "flushed":
-        names = ", ".join(FLUSHED)
+    if method.order != "flushed" or method.errors == "direct":
+        able = (m.name for m in METHODS.values() if m.order == "flushed" and m.errors != "direct")
+        names = ", ".join(able)
         raise ScheduleError(f"schedule= is for {names}, whose gradients no order changes")
-    named = [*FLUSHED, *SHARED]
-    if isinstance(given, str) and given in named:
+    if isinstance(given, str) and given in ORDERS:
         return schedule_for(given, modules, micro, workers=workers)
-    if isinstance(given, str) and Path(given).suffix != ".csv":
-        raise ScheduleError(f"no schedule {given!r}: give {', '.join(named)}, or a .csv file")
-    made = given if isinstance(given, Schedule) else read_csv(given)
+    if (made := read(given)) is None:
+        raise ScheduleError(f"no schedule {given!r}: give {', '.join(ORDERS)}, or a .csv file")
     if odd := {kind for kind, *_ in made.places} - {*KINDS, "update"}:
         raise ScheduleError(f"{made.name} has {', '.join(sorted(odd))}: give {', '.join(KINDS)}")
     if made.stages != modules or micro not in (1, micro_of(made)) or made.free:
@@ -113,6 +113,21 @@ def own_schedule(
     if workers not in (None, made.workers):
         raise ScheduleError(f"{made.name} has {made.workers} workers, and workers is {workers}")
     return made
+
+
+def read(given: Own) -> Schedule | None:
+    """Return a schedule that a user gives by itself or by a file, None for a name."""
+    if isinstance(given, Schedule):
+        return given
+    return None if isinstance(given, str) and Path(given).suffix != ".csv" else read_csv(given)
+
+
+def in_halves(given: Own) -> bool:
+    """Say whether a schedule's backwards come in two halves."""
+    found = read(given)
+    if found is None:
+        return given in ("zero_bubble", "zbv", "dualpipev")
+    return any(kind == "backward_input" for kind, *_ in found.places)
 
 
 def micro_of(schedule: Schedule) -> int:

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn.utils.stateless import _reparametrize_module
 
 from alkit.data import tree
+from alkit.delayed.halves import Ends, Halves
 from alkit.delayed.methods import Method
 from alkit.delayed.modules import Pipeline
 from alkit.delayed.options import Options
@@ -31,13 +32,14 @@ from alkit.engine.reduction import mean_of_replicas, shares
 from alkit.engine.stage import Inputs
 from alkit.engine.steps import check_reached
 
-__all__ = ["ModuleStage"]
+__all__ = ["Flight", "Key", "ModuleStage", "leaf"]
 
 Place = tuple[int, int]  # batch, micro-batch
+Key = tuple[int | str, ...]  # of noise
 
 
 @dataclass
-class _Flight:
+class Flight:
     """What is kept between a (micro-)batch's forward and its backward."""
 
     x: Any
@@ -46,6 +48,8 @@ class _Flight:
     share: float = 1.0  # of the micro-batch's loss in the batch's
     output: Any = None  # with its graph, unless the forward is run again
     leaves: dict[str, Tensor] = field(default_factory=dict)
+    error: Tensor | None = None  # by the scores, where they are sent to all
+    rest: Callable[[], Sequence[Tensor | None]] | None = None  # the half backward that is left
 
 
 class ModuleStage:
@@ -73,7 +77,7 @@ class ModuleStage:
         self.runs_again = again and not self.is_last
         self.versions = Versions(self.module, stash=method.backward != "inplace")
         self.first_batch = int(pipeline.batches_trained)
-        self.flights: dict[Place, _Flight] = {}
+        self.flights: dict[Place, Flight] = {}
         self.peak_flights = self.input_bytes = 0
         self.forwarded = -1
         self.gradients: dict[str, Tensor] = {}
@@ -82,6 +86,7 @@ class ModuleStage:
         self.inputs = Inputs(self.module)
         self.writes = True  # whether a module that runs again changed its last input in place
         self.reduce: Callable[[Tensor], Tensor] | None = None  # over replicas, see share.py
+        self.halves = Halves()
         self.rest: list[tuple[Any, Any]] = []  # micro-batches of the batch that is being fed
 
     def forward(self, payload: tuple[Any, Any] | None, batch: int, micro: int) -> Any:
@@ -91,7 +96,7 @@ class ModuleStage:
         y = place(y, self.module) if self.is_last else y
         version = self.method.version(batch, self.stages)
         version = self.versions.number if version is None else version
-        flight = _Flight(tree.detach(x), y, version, share)
+        flight = Flight(tree.detach(x), y, version, share)
         self.forwarded = batch
         if self.runs_again:
             output = self._first_run(flight, (batch, micro))
@@ -108,30 +113,48 @@ class ModuleStage:
         if self.runs_again:
             flight.version = flight.version if self.method.backward == "recompute" else -1
             self._graph(flight, (batch, micro), moves=self.options.replay_moves, again=True)
+        ends = self._ends(flight, payload)
+        found = ends.gradients(*ends.weights, *ends.inputs)
+        return self._taken(flight, found)
+
+    def backward_input(self, payload: list[Tensor | None] | None, batch: int, micro: int) -> Any:
+        """Do the half of a backward that the module below waits for."""
+        flight, payload = self.flights[batch, micro], place(payload, self.module)
+        handed, weights = self.halves.begin(self._ends(flight, payload))
+        flight.output, flight.rest = None, lambda: [*weights(), *handed]
+        return handed
+
+    def backward_weight(self, payload: None, batch: int, micro: int) -> None:
+        """Do the other half: the gradients of the weights."""
+        flight = self.flights.pop((batch, micro))
+        assert flight.rest is not None  # of the first half
+        self._taken(flight, flight.rest())
+
+    def _ends(self, flight: Flight, payload: Any) -> Ends:
         roots = [t for t in tree.tensors(flight.output) if tree.differentiable(t)]
-        if self.is_last:
-            payload = [torch.ones_like(root) for root in roots]
-        assert payload is not None  # only the last module is handed nothing
         # a frozen module's output, and what the next module leaves alone, have no part in it
         pairs = [
             (root, gradient)
-            for root, gradient in zip(roots, payload, strict=True)
+            for root, gradient in zip(roots, self._above(flight, payload), strict=True)
             if root.requires_grad and gradient is not None
         ]
         inputs = [t for t in tree.tensors(flight.x) if t.requires_grad]
-        weights = {n: leaf for n, leaf in flight.leaves.items() if leaf.requires_grad}
-        wanted = [*weights.values(), *inputs]
-        if wanted and not pairs and self.is_last:
+        weights = [leaf for leaf in flight.leaves.values() if leaf.requires_grad]
+        if (weights or inputs) and not pairs and self.is_last:
             raise ValueError(
                 f"the loss depends on nothing that module {self.index} trains: take detach() out"
             )
-        found: Sequence[Tensor | None] = [None] * len(wanted)  # a detach may leave no pair
-        if wanted and pairs:
-            outputs, above = zip(*pairs, strict=True)
-            found = torch.autograd.grad(outputs, wanted, above, allow_unused=True)
+        return Ends([root for root, _ in pairs], [own for _, own in pairs], weights, inputs)
+
+    def _taken(self, flight: Flight, found: Sequence[Tensor | None]) -> list[Tensor | None]:
+        """Take the weights' gradients, and return those of the inputs.
+
+        A list even if it is empty: the module below waits for a word.
+        """
+        weights = {n: leaf for n, leaf in flight.leaves.items() if leaf.requires_grad}
         handed = list(found[len(weights) :])
         self._accumulate(dict(zip(weights, found, strict=False)), [*handed, *weights.values()])
-        return handed  # a list even if it is empty: the module below waits for a word
+        return handed
 
     def update(self, payload: None, batch: int, micro: int) -> None:
         """Step with the gradients of `batch`, at that batch's learning rate."""
@@ -157,7 +180,7 @@ class ModuleStage:
             self.rest = [(x, (y, own)) for (x, y), own in zip(parts, weigh, strict=True)]
         return self.rest.pop(0)
 
-    def _first_run(self, flight: _Flight, at: Place) -> Any:
+    def _first_run(self, flight: Flight, at: Place) -> Any:
         """Run the module without a graph; its input stays as it is, for the run to come.
 
         The first batch, of which it gets a copy, shows whether it needs copies.
@@ -176,18 +199,33 @@ class ModuleStage:
         self.writes = wrote
         return output
 
-    def _graph(self, flight: _Flight, at: Place, *, moves: bool, again: bool = False) -> Any:
+    def _graph(self, flight: Flight, at: Place, *, moves: bool, again: bool = False) -> Any:
         """Run the module on new leaves, and keep what a backward needs."""
-        flight.x = tree.map_tensors(_leaf, flight.x) if self.index else flight.x
+        flight.x = self._opened(flight.x)
         version = None if flight.version < 0 else flight.version
         flight.leaves = self.versions.leaves(version)
         x = self.inputs(flight.x)
         output = self._call(flight.leaves, x, at, moves=moves, again=again)
-        if self.is_last:
-            output = self.pipeline.loss_fn(output, flight.y) * flight.share
-            self._note(output.detach(), at[1])
-        flight.output = output
+        flight.output = self._loss(output, flight, at[1]) if self.is_last else output
         return output
+
+    def _opened(self, x: Any) -> Any:
+        """Return the module's input as leaves of its graph, whose gradients it hands on."""
+        return tree.map_tensors(leaf, x) if self.index else x
+
+    def _loss(self, scores: Any, flight: Flight, micro: int) -> Any:
+        """Return the loss, which the last module's backward begins at."""
+        loss = self.pipeline.loss_fn(scores, flight.y) * flight.share
+        self._note(loss.detach(), micro)
+        return loss
+
+    def _above(self, flight: Flight, payload: Any) -> Sequence[Tensor | None]:
+        """Return the gradient of each tensor that a backward begins at."""
+        return [torch.ones_like(flight.output)] if self.is_last else payload
+
+    def _run(self, weights: dict[str, Tensor], x: Any, key: Key) -> Any:
+        """Run the module, in which these weights are now."""
+        return self.module(x, key)
 
     def _call(
         self, weights: dict[str, Tensor], x: Any, at: Place, *, moves: bool, again: bool = False
@@ -201,7 +239,7 @@ class ModuleStage:
         key = (self.options.seed, noise, self.first_batch + at[0], at[1])
         with self.options.recording(self.index, weights.values(), buffers.values()):
             with _with_weights(self.module, weights | given):
-                return self.module(x, key)
+                return self._run(weights, x, key)
 
     def _accumulate(self, found: dict[str, Tensor | None], others: list[Tensor | None]) -> None:
         """Add to the gradients; copy what shares memory, for an update may change it in place.
@@ -271,5 +309,5 @@ def _with_weights(module: nn.Module, weights: dict[str, Tensor]) -> Iterator[Non
         yield
 
 
-def _leaf(tensor: Tensor) -> Tensor:
+def leaf(tensor: Tensor) -> Tensor:
     return tensor.detach().requires_grad_(tree.differentiable(tensor))

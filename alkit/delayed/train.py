@@ -11,10 +11,12 @@ from torch import Tensor, nn
 from alkit.data import tree
 from alkit.data.arguments import Brief, changed
 from alkit.data.pairs import as_pair
+from alkit.delayed.feedback_stages import STAGES
+from alkit.delayed.layers import check_cuts, check_layers
 from alkit.delayed.methods import Method, method_named
 from alkit.delayed.modules import Loss, Optimizer, Pipeline, sgd
 from alkit.delayed.options import Options
-from alkit.delayed.schedules import Own, micro_of, own_schedule, schedule_for
+from alkit.delayed.schedules import SHARED, Own, micro_of, own_schedule, schedule_for
 from alkit.delayed.share import execute_on_ranks
 from alkit.delayed.stage import ModuleStage
 from alkit.engine.device import synchronize
@@ -100,7 +102,7 @@ def train_epoch(
             than micro-batches and replicas ask for is trained with the batch before it.
         executor: "single", on the calling thread; "threads", one a module; "ranks", to be called on
             every rank with the same pipeline and batches (see `alkit.launch`), a rank a module.
-        micro: micro-batches a batch, for 2bw, gpipe and 1f1b.
+        micro: micro-batches a batch, for 2bw and the flushed methods.
         threads: operator threads of each worker. Bits are equal at equal numbers.
         workers: on threads, so many free workers share the modules, in the place of one a module:
             no cut need be balanced. Staleness stays that of the number of modules.
@@ -108,10 +110,10 @@ def train_epoch(
         replicas: on ranks, equal pipelines side by side: each takes its part of every batch, and
             modules average their gradients before an update. R x K ranks; running statistics are
             those of the first pipeline.
-        schedule: of gpipe and 1f1b, another order of the same gradients: "interleaved_1f1b" or
-            "looped_bfs", with so many `workers` that share the modules (default half as many); a
-            file that torch or `alkit.schedule.torch_csv` wrote; or a `Schedule`. On ranks a worker
-            is a rank.
+        schedule: of flushed methods but dfa, another order of the same gradients: a method's name;
+            a file that torch or `alkit.schedule.torch_csv` wrote; or a `Schedule`. Where workers
+            have several modules ("interleaved_1f1b", "looped_bfs", "zbv", "dualpipev"; by method=
+            too) there are so many `workers`, by default half as many; on ranks a worker is a rank.
         settings: see `Options`.
     Raises:
         ValueError: an unknown method or executor, no batches, or with `micro` a loss that does not
@@ -121,6 +123,7 @@ def train_epoch(
     if executor not in EXECUTORS:
         raise ValueError(f"executor is {executor!r}: give {', '.join(EXECUTORS)}")
     chosen, options = method_named(method), changed(Options, settings)
+    schedule = method if schedule is None and method in SHARED else schedule
     if schedule is not None:
         if executor == "ranks" and workers is None:
             workers = Group(executor).ranks // max(1, replicas)
@@ -132,6 +135,8 @@ def train_epoch(
             if executor != "threads":
                 raise ValueError(f"workers beside executor {executor!r}: free workers are threads")
             ran = free_workers(ran, workers)
+    check_layers(chosen, pipeline.all_blocks)
+    check_cuts(chosen, pipeline.all_blocks, pipeline.cuts)
     if micro > 1:
         check_reduction(pipeline.loss_fn)
     stages = _stages(pipeline, chosen, options, micro)
@@ -164,8 +169,8 @@ def _stages(pipeline: Pipeline, method: Method, options: Options, micro: int) ->
         raise ValueError(
             f"{len(options.ledgers)} ledgers for {len(pipeline)} modules: give one each"
         )
-    count = range(len(pipeline))
-    return [ModuleStage(pipeline, index, method, options, micro) for index in count]
+    made, count = STAGES[method.errors], range(len(pipeline))
+    return [made(pipeline, index, method, options, micro) for index in count]
 
 
 class _Feed:

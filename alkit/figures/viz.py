@@ -66,6 +66,10 @@ _METHODS = {
     "gpipe": ("#cc78bc", "<", "GPipe"),
     "1f1b": ("#cc78bc", ">", "1F1B"),
     "zero_bubble": ("#cc78bc", "*", "zero bubble"),
+    "interleaved_1f1b": ("#cc78bc", "D", "interleaved 1F1B"),
+    "looped_bfs": ("#cc78bc", "s", "looped, breadth first"),
+    "zbv": ("#cc78bc", "v", "zero bubble on a V"),
+    "dualpipev": ("#cc78bc", "P", "DualPipeV"),
     "ddp": ("#ca9161", "p", "data parallel"),
     "seq": ("0.35", "o", "sequential"),
     "ddg": ("#d55e00", "s", "DDG"),
@@ -109,6 +113,7 @@ _METHODS = {
     "ddtp": ("#cc78bc", "h", "DDTP"),
     "fa": ("#ca9161", "s", "FA"),
     "dfa": ("#ca9161", "^", "DFA"),
+    "sign_symmetry": ("#ca9161", "v", "sign symmetry"),
     "shallow": ("#949494", "p", "last block only"),
     "tfidf": ("#949494", "P", "TF-IDF"),
 }

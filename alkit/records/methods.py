@@ -23,6 +23,7 @@ from alkit.split.schedule import split
 
 __all__ = ["METHODS", "Method"]
 
+ROOMS = {"local": "al", "feedback": "delayed"}  # of families that live in another's
 STAGES = 3  # of the schedules that are looked at
 CODES = "a bridge and label codes a block, and what a gradient from above would add"
 HEADS = "a head a block, and what a gradient from above would add"
@@ -47,6 +48,14 @@ COSTS = {
     "2bw": "gradients one update old, and two versions of the weights",
     "gpipe": "idle workers at both ends of a batch, and the graphs of all micro-batches",
     "1f1b": "idle workers at both ends of a batch",
+    "zero_bubble": "backwards in two halves, and as many graphs on all workers as on the first",
+    "interleaved_1f1b": "idle workers, fewer; and links that a batch crosses several times",
+    "looped_bfs": "idle workers, fewer; and the graphs of all micro-batches",
+    "zbv": "backwards in two halves; and links that a batch crosses there and back",
+    "dualpipev": "backwards in two halves, a graph more a worker; and links there and back",
+    "fa": "random weights for the errors, as many as there are weights",
+    "sign_symmetry": "errors that know the signs of the weights alone",
+    "dfa": "random weights from the scores to every layer's output, and idle workers in between",
     "central": "a link that all samples cross, and what the device could have computed",
     "fed": "the whole network on every device, and weights averaged once a round",
     "split": "devices that take turns",
@@ -67,11 +76,14 @@ class Method:
 
     Attributes:
         name: as in `method=`.
-        family: "al", "local" (which lives in the room al), "delayed", "split", "elastic" or "dtp".
+        family: "al", "local" (which lives in the room al), "delayed", "feedback" (which lives in
+            the room delayed), "split", "elastic" or "dtp".
         executors: that `executor=` may name; ranks are also started by `ranks=`.
         settings: where what else it takes is written down.
         schedule: of three stages, of split learning of its two, of target propagation of a worker a
             block.
+        transports: whether errors that come down need forward weights, or their signs: no edge says
+            it.
     """
 
     name: str
@@ -79,16 +91,17 @@ class Method:
     executors: tuple[str, ...]
     settings: str
     schedule: Callable[[], Schedule] = field(repr=False)
+    transports: bool = True
 
     @property
     def room(self) -> str:
         """The package's folder that holds it."""
-        return "al" if self.family == "local" else self.family
+        return ROOMS.get(self.family, self.family)
 
     @cached_property
     def removes(self) -> tuple[str, ...]:
         """Which of backprop's waits it removes, see `alkit.schedule.locks`."""
-        return removed_locks(self.schedule())
+        return removed_locks(self.schedule(), transports=self.transports)
 
     @property
     def waits_for(self) -> tuple[str, ...]:
@@ -115,8 +128,11 @@ def _all() -> list[Method]:
     ]
     everywhere = ("single", "threads", "ranks")
     for name, each in DELAYED.items():
-        made = partial(delayed.schedule_for, name, STAGES, STAGES if each.accumulates else 1)
-        own.append(Method(name, "delayed", everywhere, "alkit.delayed.options.Options", made))
+        stages = STAGES + (name in delayed.SHARED)  # two for each of two workers
+        made = partial(delayed.schedule_for, name, stages, stages if each.accumulates else 1)
+        family = "delayed" if each.errors == "exact" else "feedback"
+        at = "alkit.delayed.options.Options"
+        own.append(Method(name, family, everywhere, at, made, each.errors in ("exact", "sign")))
     settings = "alkit.split.Settings"
     own += [
         Method(name, "split", (), settings, partial(split, 4 if each.pipelined else 1))

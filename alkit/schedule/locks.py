@@ -15,8 +15,11 @@ LOCKS = ("forward", "backward", "update", "weights")
 BATCH = 4  # one that has others before and after it
 
 
-def removed_locks(schedule: Schedule) -> tuple[str, ...]:
+def removed_locks(schedule: Schedule, *, transports: bool = True) -> tuple[str, ...]:
     """Return which of `LOCKS` no order of the schedule's tasks has.
+
+    Args:
+        transports: gradients that come down pass through forward weights.
 
     Example:
         >>> from alkit.schedule.task import al, al_pipeline, block_by_block
@@ -32,7 +35,7 @@ def removed_locks(schedule: Schedule) -> tuple[str, ...]:
     }
     ancestors = ancestors_of(schedule)
     held = {lock for lock, pair in before.items() if ancestors.precedes(*pair)}
-    if _hands_gradients_down(schedule, Task(back, 0, BATCH)):
+    if transports and _hands_gradients_down(schedule, Task(back, 0, BATCH)):
         held.add("weights")
     return tuple(lock for lock in LOCKS if lock not in held)
 

@@ -33,12 +33,15 @@ KINDS = ("forward", "backward", *HALVES)
 LETTERS = dict(zip("FBIW", KINDS, strict=True))
 
 
-def of_orders(name: str, orders: Sequence[Sequence[Place]]) -> Schedule:
+def of_orders(
+    name: str, orders: Sequence[Sequence[Place]], *, direct: bool = False
+) -> Schedule:
     """Return the schedule that runs these orders batch after batch, and an update a stage.
 
     Args:
         orders: of each worker, (kind, stage, micro-batch): "forward", "backward", or its halves
             "backward_input" and "backward_weight".
+        direct: backwards take what the last stage's forward gives, not the backward above.
     Raises:
         ScheduleError: a stage on two workers, a task twice, or one that is missing; names it.
     """
@@ -68,9 +71,10 @@ def of_orders(name: str, orders: Sequence[Sequence[Place]]) -> Schedule:
             below = [Edge("data", Task(kind, stage - 1, batch, m))] if stage else []
             return (weights, *below)
         found = [Edge("order", Task("forward", stage, batch, m))]
-        for each in BACKWARDS:
-            if (each, stage + 1, m) in there:
-                found.append(Edge("data", Task(each, stage + 1, batch, m)))
+        above = [("forward", stages - 1)] if direct else [(each, stage + 1) for each in BACKWARDS]
+        for each, at in above:
+            if stage < stages - 1 and (each, at, m) in there:
+                found.append(Edge("data", Task(each, at, batch, m)))
         return tuple(found)
 
     return Schedule(name, stages, len(orders), order, edges)

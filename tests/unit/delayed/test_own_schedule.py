@@ -7,13 +7,19 @@ import torch
 from torch import nn
 
 import alkit
+from alkit.delayed import halves
 from alkit.schedule.flushed import one_f_one_b, zero_bubble
 from alkit.schedule.ordered import of_orders
 from alkit.schedule.torch_csv import to_csv
 from tests.helpers import on_ranks
 from tests.unit.delayed.nets import equal, outcome, trained, vectors
 
-NAMES = ("interleaved_1f1b", "looped_bfs")
+SHARED = ("interleaved_1f1b", "looped_bfs", "zbv", "dualpipev")
+IN_HALVES = ("zero_bubble", "zbv", "dualpipev")
+
+
+def sgd(parameters, lr=0.1):
+    return torch.optim.SGD(parameters, lr=lr)
 
 
 def blocks():
@@ -39,9 +45,10 @@ def two(executor, **own):
 
 def test_bits_are_equal_on_all_executors_and_gradients_are_those_of_1f1b():
     plain = outcome(trained(blocks(), 4, vectors(6), "1f1b", micro=4))
-    calls = {name: partial(run, name=name) for name in NAMES} | {"two": two}
+    calls = {name: partial(run, name=name) for name in SHARED} | {"two": two}
+    calls["halves"] = partial(two, schedule="zero_bubble")
     ranks = on_ranks(calls, executor="ranks")
-    for name in NAMES:
+    for name in SHARED:
         single = run("single", name)
         torch.testing.assert_close(single, plain, rtol=1e-5, atol=1e-7)
         assert equal(run("threads", name), single)
@@ -49,6 +56,10 @@ def test_bits_are_equal_on_all_executors_and_gradients_are_those_of_1f1b():
     assert equal(run("single", "interleaved_1f1b"), plain)  # gradients add up alike there
     assert len(record("threads", "looped_bfs", workers=4).timeline.resources) == 4
     assert all(equal(found, two("single", workers=2)) for found in ranks["two"])  # a worker is one
+    halves = two("single", schedule="zero_bubble")
+    torch.testing.assert_close(halves, two("single", schedule="1f1b"), rtol=1e-5, atol=1e-7)
+    assert equal(two("threads", schedule="zero_bubble"), halves)
+    assert all(equal(found, halves) for found in ranks["halves"])
 
 
 def test_a_file_and_a_schedule_are_run(tmp_path):
@@ -75,10 +86,11 @@ def test_fit_cuts_as_the_schedule_asks(tmp_path):
     ("method", "given", "micro", "words"),
     [
         ("pipedream", "looped_bfs", 1, "schedule= is for gpipe, 1f1b"),
-        ("1f1b", "fastest", 4, r"no schedule 'fastest': give interleaved_1f1b, looped_bfs, or a"),
+        ("1f1b", "fastest", 4, r"no schedule 'fastest': give gpipe, 1f1b, .* dualpipev, or a"),
         ("1f1b", one_f_one_b(3, 4), 4, "has 3 stages and 4 micro-batches, and there are 4 modules"),
         ("1f1b", one_f_one_b(4, 4), 2, "has 4 stages and 4 micro-batches, .* and 2 micro-batches"),
-        ("1f1b", zero_bubble(4, 4), 4, "only whole backwards are run so far"),
+        ("1f1b", "zbv", 0, "micro is 0"),
+        ("dualpipev", None, 3, "dualpipev has 4 stages: give as many"),
         ("1f1b", "interleaved_1f1b", 5, "give a multiple"),
     ],
 )
@@ -97,3 +109,89 @@ def test_an_order_that_would_wait_for_ever_is_refused_before_the_first_step():
     stuck = [[("backward", at, 0), ("forward", at, 0)] for at in range(1, 4)]
     with pytest.raises(ValueError, match="deadlocks"):
         trained(blocks(), 4, vectors(2), "1f1b", schedule=of_orders("own", [forwards, *stuck]))
+
+
+@pytest.mark.parametrize("name", ["zero_bubble", *SHARED])
+def test_by_name_they_are_methods(name):
+    x = torch.randn(70, 6)  # the last batch is smaller
+    data, options = (x, x[:, :3].argmax(1)), {"optimizer": sgd, "lr": 0.1, "progress": False}
+    workers = {"workers": 2} if name in SHARED else {}
+    made = alkit.fit(blocks(), data, method=name, micro=4, **workers, **options)
+    plain = alkit.fit(blocks(), data, method="bp", **options)
+    assert len(made.model) == 2 * (1 + (name in SHARED))
+    assert len(made.timeline.resources) == 2
+    ours, theirs = (dict(enumerate(own.model.parameters())) for own in (made, plain))
+    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+class Shifted(nn.Module):
+    """What torch's halves would lose or can't cut: weights beside the input, and a view."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner, self.shift = nn.Linear(6, 6), nn.Parameter(torch.ones(6))
+        self.aside = nn.Linear(6, 1)
+
+    def forward(self, x):
+        own = self.aside(self.shift)
+        return (self.inner(x) + own + self.shift).unflatten(1, (3, 2)).flatten(1)
+
+
+class Recomputed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Sequential(nn.Linear(6, 6), nn.Dropout(0.3), nn.Tanh())
+
+    def forward(self, x):
+        return torch.utils.checkpoint.checkpoint(self.inner, x, use_reentrant=False)
+
+
+class Frozen(nn.Linear):
+    def __init__(self):
+        super().__init__(6, 6)
+        self.requires_grad_(False)
+
+
+class Twice(nn.Module):
+    """One weight at two places of a way."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(6, 6)
+
+    def forward(self, x):
+        return self.inner(torch.tanh(self.inner(x))) + x
+
+
+@pytest.mark.parametrize("kind", [Shifted, Recomputed, Frozen, Twice])
+@pytest.mark.parametrize("name", ["zero_bubble", "zbv"])
+def test_half_backwards_find_all_gradients(kind, name):
+    def made():
+        torch.manual_seed(0)
+        return [nn.Linear(6, 6), kind(), nn.Sequential(kind(), nn.Tanh()), nn.Linear(6, 3)]
+
+    one, other = (trained(made(), 4, vectors(4), order, micro=4) for order in ("1f1b", name))
+    torch.testing.assert_close(outcome(other), outcome(one), rtol=1e-5, atol=1e-6)
+
+
+def test_where_torch_s_halves_are_wrong_the_graph_is_walked_twice(monkeypatch):
+    """Of a weight that they drop, and of the stages beside."""
+    plain = outcome(trained(blocks(), 4, vectors(3), "1f1b", micro=4))
+    right = halves.stage_backward_weight
+
+    def dropped(weights, groups):
+        return right(weights, groups[1:])
+
+    monkeypatch.setattr(halves, "stage_backward_weight", dropped)
+    found = outcome(trained(blocks(), 4, vectors(3), "zero_bubble", micro=4))
+    torch.testing.assert_close(found, plain, rtol=1e-5, atol=1e-7)
+
+
+def test_what_books_and_compilers_do_not_know_is_refused():
+    data, options = (torch.randn(64, 6), torch.arange(64) % 3), {"progress": False, "micro": 4}
+    for own in ({"method": "zbv"}, {"method": "1f1b", "schedule": "looped_bfs"}):
+        with pytest.raises(ValueError, match="memory is .* its book is of a module a worker"):
+            alkit.fit(blocks(), data, workers=2, cuts="auto", memory=1e9, **own, **options)
+    for own in ({"method": "zero_bubble"}, {"method": "gpipe", "schedule": zero_bubble(2, 4)}):
+        with pytest.raises(ValueError, match="compile is True, .* compiled blocks have no half"):
+            alkit.fit(blocks(), data, compile=True, **own, **options)

@@ -181,16 +181,16 @@ def test_by_default_nobody_takes_ten_times_as_long_as_the_others(tmp_path, monke
     monkeypatch.setattr(waiting, "SLOWER", 0.1)
     caplog.set_level("INFO")
     monkeypatch.setattr(waiting, "SAID_S", 0.3)
-    lab = Lab(tmp_path, epochs=5)
+    lab = Lab(tmp_path, epochs=8)  # on a busy machine not every round's wait is long enough
     lab.stall(lambda message: message.kind == "act")
 
     def back():
-        return 1 in lab.server.lobby.links or lab.server.round >= 3
+        return 1 in lab.server.lobby.links or lab.server.members[1].out
 
     lab.server.report = lambda record: hold(back, 10)
     record = lab.run()
-    assert [sorted(each.weights) for each in record.rounds] == [[0]] * 5
-    assert "round 0 waits for device 1" in caplog.messages
+    assert [sorted(each.weights) for each in record.rounds] == [[0]] * 8
+    assert "round 1 waits for device 1" in caplog.messages
     assert "device 1 has kept 3 rounds in a row waiting: it is out" in caplog.messages
     assert "it is out" in lab.said[1]
 

@@ -1,0 +1,115 @@
+"""Modules whose layers are sent other errors than backprop's, see `alkit.delayed.feedback`."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from alkit.data import tree
+from alkit.delayed.feedback import drawn, sending, signs
+from alkit.delayed.layers import check_output, starts_of
+from alkit.delayed.stage import Flight, Key, ModuleStage, leaf
+from alkit.engine.stage import Inputs
+
+__all__ = ["STAGES", "DirectStage", "FeedbackStage"]
+
+
+class FeedbackStage(ModuleStage):
+    """Every linear and convolutional operator sends errors back through its own B."""
+
+    def __init__(self, *settings: Any) -> None:
+        super().__init__(*settings)
+        self.drawn: dict[str, Tensor] = {}
+
+    def _run(self, weights: Mapping[str, Tensor], x: Any, key: Key) -> Any:
+        names = {id(weight): name for name, weight in weights.items()}
+        with sending(signs if self.method.errors == "sign" else self._fixed, names):
+            return self.module(x, key)
+
+    def _fixed(self, name: str, weight: Tensor) -> Tensor:
+        if name not in self.drawn:
+            _, at, own = name.split(".", 2)  # blocks.0.conv.weight
+            key = self.options.seed, "feedback", self.module.first + int(at), own
+            self.drawn[name] = drawn(weight, weight.shape, weight[0].numel(), *key)
+        return self.drawn[name]
+
+
+class DirectStage(ModuleStage):
+    """Every layer has a graph of its own, and its output is sent B e; the network's last one e.
+
+    The last module finds e, the gradient of the loss by the scores, in its forward, and hands it to
+    all others.
+    """
+
+    def __init__(self, *settings: Any) -> None:
+        super().__init__(*settings)
+        starts, first = starts_of(self.pipeline.all_blocks), self.module.first
+        self.end, self.after = starts[-1], first + len(self.module.blocks)
+        self.starts = [start for start in starts if first <= start < self.after]
+        blocks = self.module.blocks
+        self.layer_inputs = {at: Inputs(blocks[at - first]) for at in self.starts[1:]}
+        self.drawn: dict[int, Tensor] = {}
+
+    def forward(self, payload: tuple[Any, Any] | None, batch: int, micro: int) -> Any:
+        """Take (x, y), hand on (output, y); of the last module, [e]."""
+        handed = super().forward(payload, batch, micro)
+        if self.is_last:
+            return [self.flights[batch, micro].error]
+        outputs, rest = handed
+        return outputs[-1], rest
+
+    def _opened(self, x: Any) -> Any:
+        return x  # nobody below is sent a gradient
+
+    def _run(self, weights: Mapping[str, Tensor], x: Any, key: Key) -> list[Any]:
+        """Return what each layer gives."""
+        outputs = []
+
+        def apart(number: int, x: Any) -> Any:
+            if number not in self.layer_inputs:
+                return x
+            outputs.append(x)
+            return self.layer_inputs[number](tree.detach(x))
+
+        last = self.module(x, key, apart)
+        return [*outputs, last]
+
+    def _loss(self, outputs: Any, flight: Flight, micro: int) -> Any:
+        check_output(self.after - 1, outputs[-1], tree.batch_size(flight.x))
+        scores = leaf(outputs[-1])
+        [flight.error] = torch.autograd.grad(super()._loss(scores, flight, micro), scores)
+        return outputs
+
+    def _above(self, flight: Flight, payload: Any) -> list[Tensor | None]:
+        error: Tensor = payload[0] if flight.error is None else flight.error
+        ends = [*(start - 1 for start in self.starts[1:]), self.after - 1]
+        for end, output in zip(ends, flight.output, strict=True):
+            check_output(end, output, len(error))
+        layers = zip(self.starts, flight.output, strict=True)
+        return [error if at == self.end else self._sent(at, out, error) for at, out in layers]
+
+    def _sent(self, number: int, output: Tensor, error: Tensor) -> Tensor | None:
+        """Return B e for the layer that begins with this block, unless it is frozen."""
+        if not output.requires_grad:
+            return None
+        shape = error[0].numel(), *output.shape[1:]
+        if number not in self.drawn:
+            key = self.options.seed, "feedback", number
+            self.drawn[number] = drawn(output, shape, output[0].numel(), *key)
+        b = self.drawn[number]
+        if b.shape != shape:
+            raise ValueError(
+                f"the layer of block {number} gives {tuple(shape[1:])} a sample, and gave"
+                f" {tuple(b.shape[1:])} before: dfa has one B for it, so give samples of one size"
+            )
+        error = error.reshape(len(error), -1).to(b.dtype)
+        return (error @ b.flatten(1)).view(output.shape) if output.dim() > 1 else error @ b
+
+
+STAGES: dict[str, type[ModuleStage]] = {
+    "exact": ModuleStage,
+    "fixed": FeedbackStage,
+    "sign": FeedbackStage,
+    "direct": DirectStage,
+}

@@ -1,0 +1,114 @@
+"""What errors are sent to without backprop: which modules can follow, and where layers begin.
+
+A layer is a block with weights and all blocks after it that have none but those of norms and PReLU:
+of Linear, BatchNorm, Tanh, Linear there are two. They follow from the blocks alone, not from cuts.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.modules.conv import _ConvNd
+
+from alkit.data import tree
+from alkit.data.arguments import given
+from alkit.delayed.methods import Method
+from alkit.models.blocks import dry_run
+
+__all__ = ["check_cuts", "check_layers", "check_output", "starts_of"]
+
+WEIGHTED = (nn.Linear, _ConvNd)
+FOLLOWS = (_NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.PReLU)  # no layer of their own
+KNOWN = (*WEIGHTED, *FOLLOWS, nn.Embedding, nn.EmbeddingBag)
+
+
+def starts_of(blocks: Iterable[nn.Module]) -> list[int]:
+    """Return the first block of each layer; what comes before all weights belongs to the first."""
+    weighted = [at for at, block in enumerate(blocks) if any(map(_weighs, block.modules()))]
+    return [0, *weighted[1:]]
+
+
+def check_layers(method: Method, blocks: Sequence[nn.Module], sample: Any = None) -> None:
+    """Refuse what a method of feedback can't train, before the first step.
+
+    Args:
+        sample: inputs, if there are any: outputs are looked at where each has an error of its own.
+    Raises:
+        ValueError: names the module, and says what can.
+    """
+    if method.errors == "direct":
+        starts = starts_of(blocks)
+        if len(starts) < 2:
+            raise ValueError(
+                f"{method.name} sends errors to the layers below the last, and there are none: give"
+                " blocks of two or more that have weights, or take 1f1b"
+            )
+        outputs = [] if sample is None else dry_run(blocks, sample)
+        ends = {start - 1 for start in starts} | {len(blocks) - 1}
+        for number, (_, output) in enumerate(outputs):
+            if number in ends:
+                check_output(number, output, tree.batch_size(sample))
+    elif method.errors != "exact":
+        found = [own for at, block in enumerate(blocks) for own in _learning(at, block)]
+        for name, module in found:
+            _check_kind(method, name, module)
+        if not any(isinstance(module, WEIGHTED) for _, module in found[1:]):
+            raise ValueError(
+                f"{method.name} changes what linear and convolutional layers send to those below,"
+                " and there is none that has one below it: take 1f1b, which does the same here"
+            )
+
+
+def check_cuts(method: Method, blocks: Sequence[nn.Module], cuts: Iterable[int]) -> None:
+    """Refuse cuts inside a layer that has one error for the whole.
+
+    Raises:
+        ValueError: names the cut, and says where cuts may be.
+    """
+    starts = starts_of(blocks)
+    for cut in cuts if method.errors == "direct" else ():
+        if cut not in starts:
+            kind = type(blocks[cut]).__name__
+            raise ValueError(
+                f"cuts has {cut}, and block {cut} ({kind}) belongs to the layer before it, which"
+                f" {method.name} sends one error: cut before blocks {starts[1:]}"
+            )
+
+
+def check_output(number: int, output: Any, samples: int) -> None:
+    """Refuse an output that no error can be made for.
+
+    Raises:
+        ValueError: names the block that gives it, and says what is taken.
+    """
+    if isinstance(output, Tensor) and output.is_floating_point() and output.dim():
+        if len(output) == samples:
+            return
+    raise ValueError(
+        f"block {number} gives {given(output)} for {samples} samples: dfa sends errors to one"
+        " tensor of real numbers with a row for each sample; give blocks that end so, or take fa"
+    )
+
+
+def _check_kind(method: Method, name: str, module: nn.Module) -> None:
+    own = {each for each, _ in module.named_parameters(recurse=False)}
+    plain = not isinstance(module, WEIGHTED) or own <= {"weight", "bias"}
+    if not isinstance(module, KNOWN) or not plain:
+        raise ValueError(
+            f"{name} is {type(module).__name__} with {', '.join(sorted(own))}: {method.name} knows"
+            " linear and convolutional layers with weights of their own, beside norms and"
+            " embeddings; take dfa, which runs each block as it is, or 1f1b"
+        )
+
+
+def _learning(number: int, block: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """Yield the parts of a block that have parameters of their own, by name."""
+    for name, module in block.named_modules():
+        if any(True for _ in module.parameters(recurse=False)):
+            yield f"block {number}{name and f', {name},'}", module
+
+
+def _weighs(module: nn.Module) -> bool:
+    own = next(module.parameters(recurse=False), None)
+    return own is not None and not isinstance(module, FOLLOWS)
