@@ -8,7 +8,7 @@ from torch import Tensor
 
 from alkit.data import tree
 from alkit.delayed.feedback import drawn, sending, signs
-from alkit.delayed.layers import check_output, starts_of
+from alkit.delayed.layers import learning, starts_of
 from alkit.delayed.stage import Flight, Key, ModuleStage, leaf
 from alkit.engine.stage import Inputs
 
@@ -76,17 +76,17 @@ class DirectStage(ModuleStage):
         return [*outputs, last]
 
     def _loss(self, outputs: Any, flight: Flight, micro: int) -> Any:
-        check_output(self.after - 1, outputs[-1], tree.batch_size(flight.x))
-        scores = leaf(outputs[-1])
-        [flight.error] = torch.autograd.grad(super()._loss(scores, flight, micro), scores)
+        scores = tree.map_tensors(leaf, outputs[-1])
+        told = learning(self.after - 1, scores, tree.batch_size(flight.x))
+        [flight.error] = torch.autograd.grad(super()._loss(scores, flight, micro), told)
         return outputs
 
     def _above(self, flight: Flight, payload: Any) -> list[Tensor | None]:
         error: Tensor = payload[0] if flight.error is None else flight.error
         ends = [*(start - 1 for start in self.starts[1:]), self.after - 1]
-        for end, output in zip(ends, flight.output, strict=True):
-            check_output(end, output, len(error))
-        layers = zip(self.starts, flight.output, strict=True)
+        found = zip(ends, flight.output, strict=True)
+        told = [learning(end, output, len(error)) for end, output in found]
+        layers = zip(self.starts, told, strict=True)
         return [error if at == self.end else self._sent(at, out, error) for at, out in layers]
 
     def _sent(self, number: int, output: Tensor, error: Tensor) -> Tensor | None:

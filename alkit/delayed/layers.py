@@ -16,7 +16,7 @@ from alkit.data.arguments import given
 from alkit.delayed.methods import Method
 from alkit.models.blocks import dry_run
 
-__all__ = ["check_cuts", "check_layers", "check_output", "starts_of"]
+__all__ = ["check_cuts", "check_layers", "learning", "starts_of"]
 
 WEIGHTED = (nn.Linear, _ConvNd)
 FOLLOWS = (_NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.PReLU)  # no layer of their own
@@ -48,7 +48,7 @@ def check_layers(method: Method, blocks: Sequence[nn.Module], sample: Any = None
         ends = {start - 1 for start in starts} | {len(blocks) - 1}
         for number, (_, output) in enumerate(outputs):
             if number in ends:
-                check_output(number, output, tree.batch_size(sample))
+                learning(number, output, tree.batch_size(sample))
     elif method.errors != "exact":
         found = [own for at, block in enumerate(blocks) for own in _learning(at, block)]
         for name, module in found:
@@ -76,18 +76,20 @@ def check_cuts(method: Method, blocks: Sequence[nn.Module], cuts: Iterable[int])
             )
 
 
-def check_output(number: int, output: Any, samples: int) -> None:
-    """Refuse an output that no error can be made for.
+def learning(number: int, output: Any, samples: int) -> Tensor:
+    """Return the tensor of an output that an error can be made for: the only one of real numbers.
 
     Raises:
-        ValueError: names the block that gives it, and says what is taken.
+        ValueError: there are none, several, or other rows; names the block, and says what is taken.
     """
-    if isinstance(output, Tensor) and output.is_floating_point() and output.dim():
-        if len(output) == samples:
-            return
+    found = [each for each in tree.tensors(output) if tree.differentiable(each)]
+    if len(found) == 1 and found[0].is_floating_point() and found[0].dim():
+        if len(found[0]) == samples:
+            return found[0]
+    what = ", ".join(given(each) for each in found) or given(output)
     raise ValueError(
-        f"block {number} gives {given(output)} for {samples} samples: dfa sends errors to one"
-        " tensor of real numbers with a row for each sample; give blocks that end so, or take fa"
+        f"block {number} gives {what} for {samples} samples: dfa sends an error to one tensor of"
+        " real numbers with a row for each sample; give blocks that end so, or take fa or 1f1b"
     )
 
 
