@@ -8,7 +8,7 @@ from torch import Tensor
 
 from alkit.data import tree
 from alkit.delayed.feedback import drawn, sending, signs
-from alkit.delayed.layers import learning, starts_of
+from alkit.delayed.layers import check_seen, learning, starts_of
 from alkit.delayed.stage import Flight, Key, ModuleStage, leaf
 from alkit.engine.stage import Inputs
 
@@ -21,10 +21,18 @@ class FeedbackStage(ModuleStage):
     def __init__(self, *settings: Any) -> None:
         super().__init__(*settings)
         self.drawn: dict[str, Tensor] = {}
+        self.seen: set[str] = set()
+
+    def update(self, payload: None, batch: int, micro: int) -> None:
+        """Step, if all that has learned was seen: nothing is sent back exactly without a word."""
+        if not self.first_batch + batch:
+            check_seen(self.module, self.seen, self.gradients)
+        super().update(payload, batch, micro)
 
     def _run(self, weights: Mapping[str, Tensor], x: Any, key: Key) -> Any:
         names = {id(weight): name for name, weight in weights.items()}
-        with sending(signs if self.method.errors == "sign" else self._fixed, names):
+        feedback = signs if self.method.errors == "sign" else self._fixed
+        with sending(feedback, names, self.seen):
             return self.module(x, key)
 
     def _fixed(self, name: str, weight: Tensor) -> Tensor:

@@ -392,6 +392,19 @@ class Normed(nn.Linear):
         return F.linear(x, self.weight / self.weight.norm(), self.bias)
 
 
+class Written(nn.Linear):
+    """Multiplies without an operator that could be seen."""
+
+    def forward(self, x):
+        return x @ self.weight.T + self.bias
+
+
+def compiled():
+    net = mlp()
+    net[2].compile()
+    return net
+
+
 class Pair(nn.Module):
     def __init__(self):
         super().__init__()
@@ -427,6 +440,8 @@ REFUSED = [
     ("fa", lambda: narrow(Lstm(6, 6)), {}, f"block 0 is Lstm with bias_hh_l0, .* {WORDS}"),
     ("fa", lambda: narrow(PARAMETRISED(nn.Linear(6, 6))), {}, "is ParametrizationList"),
     ("fa", lambda: narrow(nn.Linear(6, 6), Normed(6, 6)), {}, "linear has a weight that is compu"),
+    ("fa", lambda: narrow(Written(6, 6)), {"cuts": []}, "block 0 is Written and multiplies"),
+    ("fa", compiled, {}, "block 2 is compiled, and fa has to see what it calls"),
     ("fa", lambda: narrow()[:1], {}, "there is none that has one below it: take 1f1b"),
     ("fa", mlp, {"compile": True}, "compile is True, which fa can't take"),
     ("dfa", lambda: narrow()[:1], {}, "the layers below the last, and there are none"),
