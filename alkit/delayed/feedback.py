@@ -57,23 +57,24 @@ def signs(name: str, weight: Tensor) -> Tensor:
 
 
 @contextmanager
-def sending(feedback: Feedback, names: Mapping[int, str]) -> Iterator[None]:
+def sending(feedback: Feedback, names: Mapping[int, str], seen: set[str]) -> Iterator[None]:
     """Let operators send errors back through B, also where a backward runs them again.
 
     Of the calling thread; modules, and hooks of theirs, are left alone.
 
     Args:
         names: of the weights, by `id`.
+        seen: takes the names of those that an operator has.
     """
-    again = partial(sending, feedback, names)
-    with _Watched(feedback, names), entered(lambda: again):
+    again = partial(sending, feedback, names, seen)
+    with _Watched(feedback, names, seen), entered(lambda: again):
         yield
 
 
 class _Watched(TorchFunctionMode):
-    def __init__(self, feedback: Feedback, names: Mapping[int, str]) -> None:
+    def __init__(self, feedback: Feedback, names: Mapping[int, str], seen: set[str]) -> None:
         super().__init__()
-        self.feedback, self.names = feedback, names
+        self.feedback, self.names, self.seen = feedback, names, seen
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None
@@ -89,7 +90,10 @@ class _Watched(TorchFunctionMode):
                 f"{func.__name__} has a weight that is computed from parameters: fa and"
                 " sign_symmetry know weights that are parameters; take dfa or 1f1b"
             )
-        if name is None or not x.requires_grad:  # a filter that never learns is no weight
+        if name is None:  # a filter that never learns is no weight
+            return func(*args, **kwargs)
+        self.seen.add(name)
+        if not x.requires_grad:
             return func(*args, **kwargs)
         rest, options = args[3:], {key: kwargs[key] for key in kwargs if key not in TENSORS}
 

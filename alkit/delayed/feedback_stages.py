@@ -8,7 +8,7 @@ from torch import Tensor
 
 from alkit.data import tree
 from alkit.delayed.feedback import drawn, sending, signs
-from alkit.delayed.layers import check_output, starts_of
+from alkit.delayed.layers import check_seen, learning, starts_of
 from alkit.delayed.stage import Flight, Key, ModuleStage, leaf
 from alkit.engine.stage import Inputs
 
@@ -21,10 +21,18 @@ class FeedbackStage(ModuleStage):
     def __init__(self, *settings: Any) -> None:
         super().__init__(*settings)
         self.drawn: dict[str, Tensor] = {}
+        self.seen: set[str] = set()
+
+    def update(self, payload: None, batch: int, micro: int) -> None:
+        """Step, if all that has learned was seen: nothing is sent back exactly without a word."""
+        if not self.first_batch + batch:
+            check_seen(self.module, self.seen, self.gradients)
+        super().update(payload, batch, micro)
 
     def _run(self, weights: Mapping[str, Tensor], x: Any, key: Key) -> Any:
         names = {id(weight): name for name, weight in weights.items()}
-        with sending(signs if self.method.errors == "sign" else self._fixed, names):
+        feedback = signs if self.method.errors == "sign" else self._fixed
+        with sending(feedback, names, self.seen):
             return self.module(x, key)
 
     def _fixed(self, name: str, weight: Tensor) -> Tensor:
@@ -76,17 +84,17 @@ class DirectStage(ModuleStage):
         return [*outputs, last]
 
     def _loss(self, outputs: Any, flight: Flight, micro: int) -> Any:
-        check_output(self.after - 1, outputs[-1], tree.batch_size(flight.x))
-        scores = leaf(outputs[-1])
-        [flight.error] = torch.autograd.grad(super()._loss(scores, flight, micro), scores)
+        scores = tree.map_tensors(leaf, outputs[-1])
+        told = learning(self.after - 1, scores, tree.batch_size(flight.x))
+        [flight.error] = torch.autograd.grad(super()._loss(scores, flight, micro), told)
         return outputs
 
     def _above(self, flight: Flight, payload: Any) -> list[Tensor | None]:
         error: Tensor = payload[0] if flight.error is None else flight.error
         ends = [*(start - 1 for start in self.starts[1:]), self.after - 1]
-        for end, output in zip(ends, flight.output, strict=True):
-            check_output(end, output, len(error))
-        layers = zip(self.starts, flight.output, strict=True)
+        found = zip(ends, flight.output, strict=True)
+        told = [learning(end, output, len(error)) for end, output in found]
+        layers = zip(self.starts, told, strict=True)
         return [error if at == self.end else self._sent(at, out, error) for at, out in layers]
 
     def _sent(self, number: int, output: Tensor, error: Tensor) -> Tensor | None:

@@ -4,7 +4,7 @@ A layer is a block with weights and all blocks after it that have none but those
 of Linear, BatchNorm, Tanh, Linear there are two. They follow from the blocks alone, not from cuts.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from torch import Tensor, nn
@@ -14,9 +14,10 @@ from torch.nn.modules.conv import _ConvNd
 from alkit.data import tree
 from alkit.data.arguments import given
 from alkit.delayed.methods import Method
+from alkit.delayed.modules import Span
 from alkit.models.blocks import dry_run
 
-__all__ = ["check_cuts", "check_layers", "check_output", "starts_of"]
+__all__ = ["check_cuts", "check_layers", "check_seen", "learning", "starts_of"]
 
 WEIGHTED = (nn.Linear, _ConvNd)
 FOLLOWS = (_NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.PReLU)  # no layer of their own
@@ -48,12 +49,13 @@ def check_layers(method: Method, blocks: Sequence[nn.Module], sample: Any = None
         ends = {start - 1 for start in starts} | {len(blocks) - 1}
         for number, (_, output) in enumerate(outputs):
             if number in ends:
-                check_output(number, output, tree.batch_size(sample))
+                learning(number, output, tree.batch_size(sample))
     elif method.errors != "exact":
-        found = [own for at, block in enumerate(blocks) for own in _learning(at, block)]
+        found = [part for at, block in enumerate(blocks) for part in _parts(at, block)]
         for name, module in found:
             _check_kind(method, name, module)
-        if not any(isinstance(module, WEIGHTED) for _, module in found[1:]):
+        own = [module for _, module in found if [*module.parameters(recurse=False)]]
+        if not any(isinstance(module, WEIGHTED) for module in own[1:]):
             raise ValueError(
                 f"{method.name} changes what linear and convolutional layers send to those below,"
                 " and there is none that has one below it: take 1f1b, which does the same here"
@@ -76,25 +78,52 @@ def check_cuts(method: Method, blocks: Sequence[nn.Module], cuts: Iterable[int])
             )
 
 
-def check_output(number: int, output: Any, samples: int) -> None:
-    """Refuse an output that no error can be made for.
+def learning(number: int, output: Any, samples: int) -> Tensor:
+    """Return the tensor of an output that an error can be made for: the only one of real numbers.
 
     Raises:
-        ValueError: names the block that gives it, and says what is taken.
+        ValueError: there are none, several, or other rows; names the block, and says what is taken.
     """
-    if isinstance(output, Tensor) and output.is_floating_point() and output.dim():
-        if len(output) == samples:
-            return
+    found = [each for each in tree.tensors(output) if tree.differentiable(each)]
+    if len(found) == 1 and found[0].is_floating_point() and found[0].dim():
+        if len(found[0]) == samples:
+            return found[0]
+    what = ", ".join(given(each) for each in found) or given(output)
     raise ValueError(
-        f"block {number} gives {given(output)} for {samples} samples: dfa sends errors to one"
-        " tensor of real numbers with a row for each sample; give blocks that end so, or take fa"
+        f"block {number} gives {what} for {samples} samples: dfa sends an error to one tensor of"
+        " real numbers with a row for each sample; give blocks that end so, or take fa or 1f1b"
     )
+
+
+def check_seen(span: Span, seen: Collection[str], learned: Collection[str]) -> None:
+    """Refuse a layer that has a gradient and multiplies by its weight in a way of its own.
+
+    Args:
+        seen: the weights that an operator had, by name.
+        learned: the parameters that have a gradient.
+    Raises:
+        ValueError: names the layer, and says how it can be followed.
+    """
+    for name, module in span.named_modules():
+        weight = f"{name}.weight"
+        if isinstance(module, WEIGHTED) and weight in learned and weight not in seen:
+            _, at, *inner = name.split(".")  # blocks.0.body.conv
+            raise ValueError(
+                f"{_named(span.first + int(at), '.'.join(inner))} is {type(module).__name__} and"
+                " multiplies by its weight without F.linear or F.conv, so no B can take its place:"
+                " use these, or take dfa or 1f1b"
+            )
 
 
 def _check_kind(method: Method, name: str, module: nn.Module) -> None:
     own = {each for each, _ in module.named_parameters(recurse=False)}
+    if module._compiled_call_impl is not None or hasattr(module, "_orig_mod"):
+        raise ValueError(
+            f"{name} is compiled, and {method.name} has to see what it calls: give it as it is, or"
+            " take dfa"
+        )
     plain = not isinstance(module, WEIGHTED) or own <= {"weight", "bias"}
-    if not isinstance(module, KNOWN) or not plain:
+    if own and not (isinstance(module, KNOWN) and plain):
         raise ValueError(
             f"{name} is {type(module).__name__} with {', '.join(sorted(own))}: {method.name} knows"
             " linear and convolutional layers with weights of their own, beside norms and"
@@ -102,11 +131,13 @@ def _check_kind(method: Method, name: str, module: nn.Module) -> None:
         )
 
 
-def _learning(number: int, block: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """Yield the parts of a block that have parameters of their own, by name."""
+def _parts(number: int, block: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     for name, module in block.named_modules():
-        if any(True for _ in module.parameters(recurse=False)):
-            yield f"block {number}{name and f', {name},'}", module
+        yield _named(number, name), module
+
+
+def _named(number: int, name: str) -> str:
+    return f"block {number}{name and f', {name},'}"
 
 
 def _weighs(module: nn.Module) -> bool:
