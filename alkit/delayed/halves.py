@@ -5,9 +5,10 @@ the way down twice. They are right where every weight meets what comes of the in
 backward of a stage's first micro-batch shows it, and a stage where it isn't so is walked twice.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -71,10 +72,11 @@ class Halves:
 
 def _apart(ends: Ends) -> tuple[Gradients, Callable[[], Gradients]]:
     outputs = [own.clone() if own._is_view() else own for own in ends.outputs]  # it can't cut views
-    handed, groups = stage_backward_input(outputs, ends.above, ends.inputs, iter(ends.weights))
+    weights: Any = ends.weights  # leaves, which torch takes as it takes parameters
+    handed, groups = stage_backward_input(outputs, ends.above, ends.inputs, iter(weights))
 
     def rest() -> Gradients:
-        stage_backward_weight(iter(ends.weights), groups)
+        stage_backward_weight(iter(weights), groups)
         return [weight.grad for weight in ends.weights]
 
     return list(handed), rest

@@ -14,9 +14,9 @@ d = K - 1 - k is a module's delay; W its weights, A what one batch's graph saves
     fa                      2 W        m A / M         -
 
 m is the most of a batch's M micro-batches that the schedule lets a module have in flight: M of
-gpipe, min(d+1, M) of 1f1b. Gradients and the optimiser's state come to all of them alike. A graph that is run again saves its
-own input, which is counted there as well. The second W of fa are its B; those of dfa, scores times
-the values of an output, are not counted.
+gpipe, min(d+1, M) of 1f1b. Gradients and the optimiser's state come to all of them alike. A graph
+that is run again saves its own input, which is counted there as well. The second W of fa are its B;
+those of dfa, scores times the values of an output, are not counted.
 """
 
 from collections.abc import Sequence

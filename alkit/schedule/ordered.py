@@ -10,8 +10,8 @@ micro-batch; a worker's stages lie two apart, so a micro-batch passes every work
                            F10 F11 F30 F31 B31 B30 B11 B10 U1 U3
 
 Their bubble is 1F1B's over the stages of a worker (Narayanan et al. 2021; Lamy-Poirier 2023). On a
-V the first worker has the first stage and the last one (i, w = half backwards, for the input and for
-the weights; three and four micro-batches):
+V the first worker has the first stage and the last one (i, w = half backwards, for the input and
+for the weights; three and four micro-batches):
 
     zbv          F00F01F02F30i30w30F31i31w31i00w00F32i32w32i01w01i02w02
                     F10F20F11F21i20w20F12i10w10F22i21w21i11i22i12w11w22w12
@@ -33,9 +33,7 @@ KINDS = ("forward", "backward", *HALVES)
 LETTERS = dict(zip("FBIW", KINDS, strict=True))
 
 
-def of_orders(
-    name: str, orders: Sequence[Sequence[Place]], *, direct: bool = False
-) -> Schedule:
+def of_orders(name: str, orders: Sequence[Sequence[Place]], *, direct: bool = False) -> Schedule:
     """Return the schedule that runs these orders batch after batch, and an update a stage.
 
     Args:
@@ -137,8 +135,9 @@ def looped_bfs(stages: int, workers: int, micro: int) -> Schedule:
 def zbv(stages: int, workers: int, micro: int) -> Schedule:
     """Zero bubble on a V: worker w has stages w and 2K - 1 - w, so inputs and loss are its first's.
 
-    No worker idles but at both ends if a forward and both halves of a backward take alike, and
-    there are 2K - 1 micro-batches or more (Qi et al. 2023, section 6; torch's `ScheduleZBVZeroBubble`).
+    No worker idles but at both ends if a forward and each half of a backward take as long, and
+    there are 2K - 1 micro-batches or more (Qi et al. 2023, section 6; torch's
+    `ScheduleZBVZeroBubble`).
 
     Raises:
         ScheduleError: not two stages a worker.
@@ -205,8 +204,9 @@ def _on_a_v(
     def order(worker: int) -> Iterator[Place]:
         own, seen = (worker, 2 * workers - 1 - worker), Counter[tuple[bool, int]]()
         late: list[tuple[int, int]] = []
-        for letter, *which in actions(worker):
-            stage = own[int(which[0])] if which else None
+        for action in actions(worker):
+            letter, which = action[0], action[1:]
+            stage = own[int(which)] if which else None
             if letter == "W":
                 at = next((at for at in late if stage in (None, at[0])), None)
                 if at is not None:
