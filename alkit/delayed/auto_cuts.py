@@ -48,6 +48,7 @@ def _measured(blocks: list[nn.Module], request: Request, modules: int) -> list[i
         input_bytes=input_bytes,
         states=_states(own, request),
         micro=request.micro,
+        recompute=request.changes.get("recompute", False),
     )
 
 

@@ -18,8 +18,8 @@ __all__ = ["STAGES", "DirectStage", "FeedbackStage"]
 class FeedbackStage(ModuleStage):
     """Every linear and convolutional operator sends errors back through its own B."""
 
-    def __init__(self, *settings: Any) -> None:
-        super().__init__(*settings)
+    def __init__(self, *settings: Any, **named: Any) -> None:
+        super().__init__(*settings, **named)
         self.drawn: dict[str, Tensor] = {}
         self.seen: set[str] = set()
 
@@ -50,8 +50,8 @@ class DirectStage(ModuleStage):
     all others.
     """
 
-    def __init__(self, *settings: Any) -> None:
-        super().__init__(*settings)
+    def __init__(self, *settings: Any, **named: Any) -> None:
+        super().__init__(*settings, **named)
         starts, first = starts_of(self.pipeline.all_blocks), self.module.first
         self.end, self.after = starts[-1], first + len(self.module.blocks)
         self.starts = [start for start in starts if first <= start < self.after]
@@ -83,7 +83,7 @@ class DirectStage(ModuleStage):
         last = self.module(x, key, apart)
         return [*outputs, last]
 
-    def _loss(self, outputs: Any, flight: Flight, micro: int) -> Any:
+    def _loss(self, outputs: Any, flight: Flight, micro: int, *, again: bool = False) -> Any:
         scores = tree.map_tensors(leaf, outputs[-1])
         told = learning(self.after - 1, scores, tree.batch_size(flight.x))
         [flight.error] = torch.autograd.grad(super()._loss(scores, flight, micro), told)

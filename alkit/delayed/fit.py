@@ -44,6 +44,8 @@ def fit(request: Request) -> Record:
     schedule = _schedule(request)
     if schedule != request.method or schedule in SHARED:
         request.refuse("memory", why="its book is of a module a worker, in the method's own order")
+    if request.changes.get("deferred_batch_norm"):
+        request.refuse("compile", why="what compiled blocks normalise can't be seen")
     if in_halves(schedule):
         request.refuse("compile", why="compiled blocks have no half backwards: take 1f1b")
     pipeline = model_of(request)

@@ -11,6 +11,7 @@ d = K - 1 - k is a module's delay; W its weights, A what one batch's graph saves
     fr                      W          A               (d+1) I
     2bw                     2 W        (d+1) A / M     -
     flushed ones            W          m A / M         -
+    the same, recompute     W          A / M           m I / M
     fa                      2 W        m A / M         -
 
 m is the most of a batch's M micro-batches that the schedule lets a module have in flight: M of
@@ -25,7 +26,7 @@ from functools import cache
 import pandas as pd
 
 from alkit.delayed.methods import METHODS
-from alkit.delayed.schedules import schedule_for
+from alkit.delayed.schedules import most_in_flight, schedule_for
 from alkit.schedule.costs import BlockCost
 
 __all__ = ["memory", "module_bytes"]
@@ -67,17 +68,25 @@ def module_bytes(
     *,
     micro: int = 1,
     states: int = 1,
+    recompute: bool = False,
 ) -> dict[str, int]:
-    """Return the bytes of module `stage` of `stages`, whose blocks have these costs."""
+    """Return the bytes of module `stage` of `stages`, whose blocks have these costs.
+
+    Args:
+        recompute: of a flushed method, see `Options`.
+    """
     chosen, flying = METHODS[method], stages - stage
     weights = sum(cost.parameter_bytes for cost in costs)
     saved = sum(cost.saved_bytes for cost in costs)
     again = chosen.backward in ("replay", "recompute")
     graphs = 1.0 if again or chosen.order == "seq" else flying / micro
     if chosen.order == "flushed":
-        graphs = _most(method, stages, micro)[stage] / micro
+        most = _most(method, stages, micro)[stage]
+        again = recompute and most > 1
+        graphs, input_bytes = (1 if again else most) / micro, input_bytes // micro
+        flying = most
     row = {
-        "weights": weights * _versions(method, flying, stages),
+        "weights": weights * _versions(method, stages - stage, stages),
         "activations": round(saved * graphs),
         "inputs": flying * input_bytes if again else 0,
         "gradients and states": (1 + states) * weights,
@@ -97,11 +106,4 @@ def _versions(method: str, flying: int, stages: int) -> int:
 
 @cache
 def _most(method: str, stages: int, micro: int) -> list[int]:
-    """Return how many micro-batches each module of a flushed method has in flight at most."""
-    now, most = [0] * stages, [0] * stages
-    made = schedule_for(method, stages, micro)
-    for lane in range(made.workers):
-        for kind, stage, *_ in made.one_batch(lane):
-            now[stage] += (kind == "forward") - (kind in ("backward", "backward_weight"))
-            most[stage] = max(most[stage], now[stage])
-    return most
+    return most_in_flight(schedule_for(method, stages, micro))

@@ -25,6 +25,10 @@ class Options:
         replay_noise: a forward that is run again draws the same noise as the first time.
         batch_norm: which forwards move running statistics: the first ("play"), the one that is run
             again ("replay"), or "both", as the published FR code does.
+        recompute: of flushed methods: where several micro-batches are in flight, keep their inputs
+            alone, and run each forward again for its backward, with the same noise.
+        deferred_batch_norm: of flushed methods: running statistics move once a batch, by all its
+            samples; else once a micro-batch. Both normalise a micro-batch by its own.
         check_finite: raise at a loss that is not finite.
         ledgers: count what the graphs keep, one a module.
     """
@@ -34,12 +38,19 @@ class Options:
     clip: float | None = None
     replay_noise: bool = True
     batch_norm: str = "play"
+    recompute: bool = False
+    deferred_batch_norm: bool = False
     check_finite: bool = True
     ledgers: Sequence[Ledger] | None = None
 
     def __post_init__(self) -> None:
         if self.batch_norm not in BATCH_NORM:
             raise ValueError(f"batch_norm is {self.batch_norm!r}: give {', '.join(BATCH_NORM)}")
+        if self.deferred_batch_norm and self.batch_norm != "play":
+            raise ValueError(
+                f"batch_norm is {self.batch_norm!r}: with deferred_batch_norm the first forward"
+                " moves running statistics, so leave it out"
+            )
         if self.clip is not None and self.clip <= 0:
             raise ValueError(f"clip is {self.clip}: give a positive norm, or None")
 

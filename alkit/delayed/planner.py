@@ -85,6 +85,7 @@ class GroupCosts:
         input_bytes: of the batch, for methods that store inputs.
         states: tensors that the optimiser keeps a parameter.
         micro: micro-batches a batch.
+        recompute: micro-batches run again, where several are in flight.
     """
 
     method: str
@@ -95,10 +96,12 @@ class GroupCosts:
     input_bytes: int = 0
     states: int = 1
     micro: int = 1
+    recompute: bool = False
 
     def __post_init__(self) -> None:
         chosen = METHODS[self.method]
-        self.order, self.again = chosen.order, chosen.backward in ("replay", "recompute")
+        self.order = chosen.order
+        self.again = self.recompute or chosen.backward in ("replay", "recompute")
         self.forward = _sums(cost.forward_s for cost in self.costs)
         self.rest = _sums(cost.backward_s + cost.update_s for cost in self.costs)
         # what no cut changes
@@ -148,6 +151,7 @@ class GroupCosts:
             self.modules,
             micro=self.micro,
             states=self.states,
+            recompute=self.recompute,
         )
         return held["total"]
 

@@ -37,7 +37,16 @@ from alkit.schedule.ordered import KINDS, dualpipev, interleaved_1f1b, looped_bf
 from alkit.schedule.task import Edge, Schedule, ScheduleError, Task
 from alkit.schedule.torch_csv import read_csv
 
-__all__ = ["SHARED", "Own", "in_halves", "micro_of", "own_schedule", "read", "schedule_for"]
+__all__ = [
+    "SHARED",
+    "Own",
+    "in_halves",
+    "micro_of",
+    "most_in_flight",
+    "own_schedule",
+    "read",
+    "schedule_for",
+]
 
 FLUSHED = {"gpipe": gpipe, "zero_bubble": zero_bubble, "dfa": direct_feedback}  # others: 1f1b
 SHARED = {  # whose workers have several modules each
@@ -133,6 +142,19 @@ def in_halves(given: Own) -> bool:
 def micro_of(schedule: Schedule) -> int:
     """Return how many micro-batches a batch has in a schedule."""
     return 1 + max(micro for *_, micro in schedule.places)
+
+
+def most_in_flight(schedule: Schedule) -> list[int]:
+    """Return how many of a batch's micro-batches each stage holds at most, if workers have stages.
+
+    Batches in flight beside it are not counted: a method without flushes has more.
+    """
+    now, most = [0] * schedule.stages, [0] * schedule.stages
+    for lane in range(schedule.lanes):
+        for kind, stage, *_ in schedule.one_batch(lane):
+            now[stage] += (kind == "forward") - (kind in ("backward", "backward_weight"))
+            most[stage] = max(most[stage], now[stage])
+    return most
 
 
 def _check(method: Method, stages: int, micro: int, drain: bool) -> None:

@@ -10,7 +10,7 @@ copies.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn.utils.stateless import _reparametrize_module
 
 from alkit.data import tree
+from alkit.delayed.batch_norm import DeferredBatchNorm
 from alkit.delayed.halves import Ends, Halves
 from alkit.delayed.methods import Method
 from alkit.delayed.modules import Pipeline
@@ -64,7 +65,14 @@ class ModuleStage:
     """
 
     def __init__(
-        self, pipeline: Pipeline, index: int, method: Method, options: Options, micro: int
+        self,
+        pipeline: Pipeline,
+        index: int,
+        method: Method,
+        options: Options,
+        micro: int,
+        *,
+        several: bool = True,
     ) -> None:
         self.pipeline, self.index, self.method, self.options = pipeline, index, method, options
         self.micro = micro
@@ -73,8 +81,8 @@ class ModuleStage:
         self.stages = len(pipeline)
         self.is_last = index == self.stages - 1
         # the last module's backward follows its forward at once: there is nothing to run again
-        again = method.backward in ("replay", "recompute")
-        self.runs_again = again and not self.is_last
+        again = method.backward in ("replay", "recompute") and not self.is_last
+        self.runs_again = again or (options.recompute and several)
         self.versions = Versions(self.module, stash=method.backward != "inplace")
         self.first_batch = int(pipeline.batches_trained)
         self.flights: dict[Place, Flight] = {}
@@ -87,6 +95,7 @@ class ModuleStage:
         self.writes = True  # whether a module that runs again changed its last input in place
         self.reduce: Callable[[Tensor], Tensor] | None = None  # over replicas, see share.py
         self.halves = Halves()
+        self.deferred = DeferredBatchNorm(self.module) if options.deferred_batch_norm else None
         self.rest: list[tuple[Any, Any]] = []  # micro-batches of the batch that is being fed
 
     def forward(self, payload: tuple[Any, Any] | None, batch: int, micro: int) -> Any:
@@ -100,6 +109,8 @@ class ModuleStage:
         self.forwarded = batch
         if self.runs_again:
             output = self._first_run(flight, (batch, micro))
+            if self.is_last:
+                self._loss(output, flight, micro)
         else:
             output = self._graph(flight, (batch, micro), moves=True)
         self.flights[batch, micro] = flight
@@ -109,18 +120,15 @@ class ModuleStage:
 
     def backward(self, payload: list[Tensor | None] | None, batch: int, micro: int) -> Any:
         """Take the gradients of the output's tensors, hand on those of the input's."""
-        flight, payload = self.flights.pop((batch, micro)), place(payload, self.module)
-        if self.runs_again:
-            flight.version = flight.version if self.method.backward == "recompute" else -1
-            self._graph(flight, (batch, micro), moves=self.options.replay_moves, again=True)
-        ends = self._ends(flight, payload)
+        flight = self.flights.pop((batch, micro))
+        ends = self._ends(flight, payload, (batch, micro))
         found = ends.gradients(*ends.weights, *ends.inputs)
         return self._taken(flight, found)
 
     def backward_input(self, payload: list[Tensor | None] | None, batch: int, micro: int) -> Any:
         """Do the half of a backward that the module below waits for."""
-        flight, payload = self.flights[batch, micro], place(payload, self.module)
-        handed, weights = self.halves.begin(self._ends(flight, payload))
+        flight = self.flights[batch, micro]
+        handed, weights = self.halves.begin(self._ends(flight, payload, (batch, micro)))
         flight.output, flight.rest = None, lambda: [*weights(), *handed]
         return handed
 
@@ -130,7 +138,11 @@ class ModuleStage:
         assert flight.rest is not None  # of the first half
         self._taken(flight, flight.rest())
 
-    def _ends(self, flight: Flight, payload: Any) -> Ends:
+    def _ends(self, flight: Flight, payload: Any, at: Place) -> Ends:
+        payload = place(payload, self.module)
+        if self.runs_again:
+            flight.version = -1 if self.method.backward == "replay" else flight.version
+            self._graph(flight, at, moves=self.options.replay_moves, again=True)
         roots = [t for t in tree.tensors(flight.output) if tree.differentiable(t)]
         # a frozen module's output, and what the next module leaves alone, have no part in it
         pairs = [
@@ -206,17 +218,20 @@ class ModuleStage:
         flight.leaves = self.versions.leaves(version)
         x = self.inputs(flight.x)
         output = self._call(flight.leaves, x, at, moves=moves, again=again)
-        flight.output = self._loss(output, flight, at[1]) if self.is_last else output
+        if self.is_last:
+            output = self._loss(output, flight, at[1], again=again)
+        flight.output = output
         return output
 
     def _opened(self, x: Any) -> Any:
         """Return the module's input as leaves of its graph, whose gradients it hands on."""
         return tree.map_tensors(leaf, x) if self.index else x
 
-    def _loss(self, scores: Any, flight: Flight, micro: int) -> Any:
+    def _loss(self, scores: Any, flight: Flight, micro: int, *, again: bool = False) -> Any:
         """Return the loss, which the last module's backward begins at."""
         loss = self.pipeline.loss_fn(scores, flight.y) * flight.share
-        self._note(loss.detach(), micro)
+        if not again:
+            self._note(loss.detach(), micro)
         return loss
 
     def _above(self, flight: Flight, payload: Any) -> Sequence[Tensor | None]:
@@ -234,12 +249,18 @@ class ModuleStage:
         buffers = dict(self.module.named_buffers())
         # its own buffers stay where they are: what a block assigns to them is kept
         given = {} if moves else {name: buffer.clone() for name, buffer in buffers.items()}
-        buffers = given or buffers
+        deferred = self.deferred if moves else None
+        watching = deferred.watching() if deferred else nullcontext()
+        given |= deferred.buffers() if deferred else {}
+        buffers |= given
         noise = "again" if again and not self.options.replay_noise else "once"
         key = (self.options.seed, noise, self.first_batch + at[0], at[1])
         with self.options.recording(self.index, weights.values(), buffers.values()):
-            with _with_weights(self.module, weights | given):
-                return self._run(weights, x, key)
+            with _with_weights(self.module, weights | given), watching:
+                output = self._run(weights, x, key)
+        if deferred and at[1] == self.micro - 1:
+            deferred.move()
+        return output
 
     def _accumulate(self, found: dict[str, Tensor | None], others: list[Tensor | None]) -> None:
         """Add to the gradients; copy what shares memory, for an update may change it in place.

@@ -13,17 +13,24 @@ from alkit.data.arguments import Brief, changed
 from alkit.data.pairs import as_pair
 from alkit.delayed.feedback_stages import STAGES
 from alkit.delayed.layers import check_cuts, check_layers
-from alkit.delayed.methods import Method, method_named
+from alkit.delayed.methods import ORDERS, Method, method_named
 from alkit.delayed.modules import Loss, Optimizer, Pipeline, sgd
 from alkit.delayed.options import Options
-from alkit.delayed.schedules import SHARED, Own, micro_of, own_schedule, schedule_for
+from alkit.delayed.schedules import (
+    SHARED,
+    Own,
+    micro_of,
+    most_in_flight,
+    own_schedule,
+    schedule_for,
+)
 from alkit.delayed.share import execute_on_ranks
 from alkit.delayed.stage import ModuleStage
 from alkit.engine.device import synchronize
 from alkit.engine.group import Group
 from alkit.engine.local import run_single, run_threads
 from alkit.engine.reduction import check_reduction
-from alkit.schedule.task import free_workers
+from alkit.schedule.task import Schedule, free_workers
 from alkit.schedule.timeline import Timeline
 
 __all__ = ["EXECUTORS", "Trained", "train", "train_epoch"]
@@ -139,7 +146,7 @@ def train_epoch(
     check_cuts(chosen, pipeline.all_blocks, pipeline.cuts)
     if micro > 1:
         check_reduction(pipeline.loss_fn)
-    stages = _stages(pipeline, chosen, options, micro)
+    stages = _stages(pipeline, chosen, options, ran)
     if replicas < 1 or (replicas > 1 and executor != "ranks"):
         raise ValueError(f"{replicas} replicas on {executor}: replicas are for ranks, 1 or more")
     feed, start_s = _Feed(batches, micro, replicas, ran.workers), time.perf_counter()
@@ -164,13 +171,24 @@ def train_epoch(
     )
 
 
-def _stages(pipeline: Pipeline, method: Method, options: Options, micro: int) -> list[ModuleStage]:
+def _stages(
+    pipeline: Pipeline, method: Method, options: Options, schedule: Schedule
+) -> list[ModuleStage]:
     if options.ledgers is not None and len(options.ledgers) != len(pipeline):
         raise ValueError(
             f"{len(options.ledgers)} ledgers for {len(pipeline)} modules: give one each"
         )
-    made, count = STAGES[method.errors], range(len(pipeline))
-    return [made(pipeline, index, method, options, micro) for index in count]
+    for name in ("recompute", "deferred_batch_norm"):
+        if getattr(options, name) and method.order != "flushed":
+            names = ", ".join(ORDERS)
+            raise ValueError(f"{name} is True, which {method.name} can't take: it is of {names}")
+    if options.recompute and method.errors == "direct":
+        raise ValueError(f"recompute is True, and {method.name} keeps a graph a layer: take 1f1b")
+    made, micro = STAGES[method.errors], micro_of(schedule)
+    return [
+        made(pipeline, index, method, options, micro, several=most > 1)
+        for index, most in enumerate(most_in_flight(schedule))
+    ]
 
 
 class _Feed:
