@@ -84,6 +84,7 @@ FIGURES: dict[str, Entry] = {
     "34_bert": Entry(delayed.bert),
     "35_planner": Entry(delayed.cuts),
     "36_language_model": Entry(delayed.characters),
+    "37_flushed_orders": Entry(delayed.orders),
     "40_freezing": Entry(elastic.freezing),
     "41_elastic_pipeline": Entry(elastic.elastic_speed),
     "42_cache": Entry(elastic.cache),

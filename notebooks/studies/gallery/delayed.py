@@ -5,6 +5,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from alkit.delayed.methods import ORDERS
 from alkit.delayed.schedules import schedule_for
 from alkit.figures import titles, viz
 from alkit.schedule.clock import simulate
@@ -12,7 +13,7 @@ from alkit.schedule.task import Task
 from studies.delayed import accuracy_study as delayed_study
 from studies.delayed import characters_study
 
-__all__ = ["bert", "characters", "cuts", "directions", "resnet", "schedules", "times"]
+__all__ = ["bert", "characters", "cuts", "directions", "orders", "resnet", "schedules", "times"]
 
 
 def schedules(rows: pd.DataFrame, modules: int = 3, batches: int = 5) -> Figure:
@@ -145,3 +146,28 @@ def characters(rows: pd.DataFrame) -> Figure | None:
     """Draw what old gradients cost a character model, by contrast, with paired t intervals."""
     gaps = characters_study.contrast_gaps(rows)
     return characters_study.draw_contrasts(gaps) if gaps else None
+
+
+def orders(rows: pd.DataFrame) -> Figure | None:
+    """Draw measured and simulated idle shares and peaks of graphs on two workers, by order."""
+    own = rows[rows.metric.isin(["idle", "idle_simulated", "peak", "peak_simulated"])]
+    if own.empty:
+        return None
+    table = own.astype({"value": float}).pivot(index="method", columns="metric", values="value")
+    table = table.loc[[method for method in ORDERS if method in table.index]]
+    fig, axes = plt.subplots(1, 2, figsize=viz.WIDE, sharey=True)
+    colours = [viz.colour(method) for method in table.index]
+    for ax, metric, scale in zip(axes, ("idle", "peak"), (100, 1), strict=True):
+        ax.barh(range(len(table)), scale * table[metric], color=colours, label="measured")
+        simulated = scale * table[f"{metric}_simulated"]
+        ax.plot(simulated, range(len(table)), "k|", ms=12, label="simulated")
+        ax.grid(visible=False, axis="y")
+    axes[0].set_yticks(range(len(table)), [viz.label(method) for method in table.index])
+    axes[0].invert_yaxis()
+    axes[0].set(xlabel="a worker's idle share, %, median")
+    axes[1].set(xlabel="graphs held at most by a worker, MiB")
+    axes[1].legend(frameon=False, fontsize=8)
+    low, high = titles.value(100 * table.idle.min()), titles.value(100 * table.idle.max())
+    words = "One gradient in {n} orders: two workers idle {low:.0f} to {high:.0f} %"
+    titles.title(fig, words, n=str(len(table)), low=low, high=high)
+    return fig
