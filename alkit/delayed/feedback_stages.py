@@ -8,7 +8,7 @@ from torch import Tensor
 
 from alkit.data import tree
 from alkit.delayed.feedback import drawn, sending, signs
-from alkit.delayed.layers import check_seen, learning, starts_of
+from alkit.delayed.layers import check_seen, learning, starts_of, tail_of
 from alkit.delayed.stage import Flight, Key, ModuleStage, leaf
 from alkit.engine.stage import Inputs
 
@@ -46,17 +46,18 @@ class FeedbackStage(ModuleStage):
 class DirectStage(ModuleStage):
     """Every layer has a graph of its own, and its output is sent B e; the network's last one e.
 
-    The last module finds e, the gradient of the loss by the scores, in its forward, and hands it to
-    all others.
+    The last module finds e, the gradient of the loss by what the last layer gives, in its forward,
+    and hands it to all others.
     """
 
     def __init__(self, *settings: Any, **named: Any) -> None:
         super().__init__(*settings, **named)
-        starts, first = starts_of(self.pipeline.all_blocks), self.module.first
-        self.end, self.after = starts[-1], first + len(self.module.blocks)
+        blocks, first = self.pipeline.all_blocks, self.module.first
+        starts, self.tail = starts_of(blocks), tail_of(blocks)
+        self.last, self.after = starts[-1], first + len(self.module.blocks)
         self.starts = [start for start in starts if first <= start < self.after]
-        blocks = self.module.blocks
-        self.layer_inputs = {at: Inputs(blocks[at - first]) for at in self.starts[1:]}
+        self.ends = [*self.starts[1:], min(self.after, self.tail)]  # the block behind each layer
+        self.layer_inputs = {at: Inputs(blocks[at]) for at in self.ends if at < self.after}
         self.drawn: dict[int, Tensor] = {}
 
     def forward(self, payload: tuple[Any, Any] | None, batch: int, micro: int) -> Any:
@@ -71,31 +72,32 @@ class DirectStage(ModuleStage):
         return x  # nobody below is sent a gradient
 
     def _run(self, weights: Mapping[str, Tensor], x: Any, key: Key) -> list[Any]:
-        """Return what each layer gives."""
+        """Return what each layer gives; in the last module, leaves of that, and the scores, too."""
         outputs = []
 
         def apart(number: int, x: Any) -> Any:
-            if number not in self.layer_inputs:
+            if number not in self.ends:
                 return x
             outputs.append(x)
-            return self.layer_inputs[number](tree.detach(x))
+            x = tree.detach(x)
+            if number == self.tail:
+                outputs.append(x := tree.map_tensors(leaf, x))
+            return self.layer_inputs[number](x) if number in self.layer_inputs else x
 
-        last = self.module(x, key, apart)
-        return [*outputs, last]
+        scores = apart(self.after, self.module(x, key, apart))
+        return [*outputs, scores] if self.is_last else outputs
 
     def _loss(self, outputs: Any, flight: Flight, micro: int, *, again: bool = False) -> Any:
-        scores = tree.map_tensors(leaf, outputs[-1])
-        told = learning(self.after - 1, scores, tree.batch_size(flight.x))
+        *layers, leaves, scores = outputs
+        told = learning(self.tail - 1, leaves, tree.batch_size(flight.x))
         [flight.error] = torch.autograd.grad(super()._loss(scores, flight, micro), told)
-        return outputs
+        return layers
 
     def _above(self, flight: Flight, payload: Any) -> list[Tensor | None]:
         error: Tensor = payload[0] if flight.error is None else flight.error
-        ends = [*(start - 1 for start in self.starts[1:]), self.after - 1]
-        found = zip(ends, flight.output, strict=True)
-        told = [learning(end, output, len(error)) for end, output in found]
-        layers = zip(self.starts, told, strict=True)
-        return [error if at == self.end else self._sent(at, out, error) for at, out in layers]
+        found = zip(self.starts, self.ends, flight.output, strict=True)
+        told = [(start, learning(end - 1, output, len(error))) for start, end, output in found]
+        return [error if at == self.last else self._sent(at, out, error) for at, out in told]
 
     def _sent(self, number: int, output: Tensor, error: Tensor) -> Tensor | None:
         """Return B e for the layer that begins with this block, unless it is frozen."""

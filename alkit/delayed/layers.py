@@ -2,6 +2,8 @@
 
 A layer is a block with weights and all blocks after it that have none but those of norms and PReLU:
 of Linear, BatchNorm, Tanh, Linear there are two. They follow from the blocks alone, not from cuts.
+The last layer ends with its last parameter: what follows (LogSoftmax, Flatten) belongs to the loss,
+so that errors are those of the values before it, as published.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -15,9 +17,9 @@ from alkit.data import tree
 from alkit.data.arguments import given
 from alkit.delayed.methods import Method
 from alkit.delayed.modules import Span
-from alkit.models.blocks import dry_run
+from alkit.models.blocks import dry_run, learns
 
-__all__ = ["check_cuts", "check_layers", "check_seen", "learning", "starts_of"]
+__all__ = ["check_cuts", "check_layers", "check_seen", "learning", "starts_of", "tail_of"]
 
 WEIGHTED = (nn.Linear, _ConvNd)
 FOLLOWS = (_NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.PReLU)  # no layer of their own
@@ -28,6 +30,11 @@ def starts_of(blocks: Iterable[nn.Module]) -> list[int]:
     """Return the first block of each layer; what comes before all weights belongs to the first."""
     weighted = [at for at, block in enumerate(blocks) if any(map(_weighs, block.modules()))]
     return [0, *weighted[1:]]
+
+
+def tail_of(blocks: Sequence[nn.Module]) -> int:
+    """Return how many blocks there are up to the last one that has a parameter."""
+    return max((at for at, block in enumerate(blocks, 1) if learns(block)), default=len(blocks))
 
 
 def check_layers(method: Method, blocks: Sequence[nn.Module], sample: Any = None) -> None:
@@ -46,10 +53,9 @@ def check_layers(method: Method, blocks: Sequence[nn.Module], sample: Any = None
                 " blocks of two or more that have weights, or take 1f1b"
             )
         outputs = [] if sample is None else dry_run(blocks, sample)
-        ends = {start - 1 for start in starts} | {len(blocks) - 1}
-        for number, (_, output) in enumerate(outputs):
-            if number in ends:
-                learning(number, output, tree.batch_size(sample))
+        for number, (_, output) in enumerate(outputs, 1):
+            if number in (*starts, tail_of(blocks)):
+                learning(number - 1, output, tree.batch_size(sample))
     elif method.errors != "exact":
         found = [part for at, block in enumerate(blocks) for part in _parts(at, block)]
         for name, module in found:

@@ -67,7 +67,7 @@ _METHODS = {
     "1f1b": ("#cc78bc", ">", "1F1B"),
     "zero_bubble": ("#cc78bc", "*", "zero bubble"),
     "interleaved_1f1b": ("#cc78bc", "D", "interleaved 1F1B"),
-    "looped_bfs": ("#cc78bc", "s", "looped, breadth first"),
+    "looped_bfs": ("#cc78bc", "s", "looped BFS"),
     "zbv": ("#cc78bc", "v", "zero bubble on a V"),
     "dualpipev": ("#cc78bc", "P", "DualPipeV"),
     "ddp": ("#ca9161", "p", "data parallel"),

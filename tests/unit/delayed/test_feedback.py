@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import alkit
 from alkit.data.seeds import generator_for
 from alkit.delayed import Pipeline, feedback_stages, schedule_for, train_epoch
-from alkit.delayed.layers import starts_of
+from alkit.delayed.layers import starts_of, tail_of
 from alkit.records import golden
 from alkit.schedule.task import Task
 from alkit.schedule.validate import ancestors_of, validate
@@ -339,6 +339,7 @@ def test_what_follows_without_weights_belongs_to_a_layer():
     norm, act = nn.BatchNorm1d(6), nn.PReLU()
     body = [nn.Flatten(), nn.Linear(6, 6), norm, act, nn.Dropout(0.1), nn.Linear(6, 6), nn.Tanh()]
     assert starts_of([*body, nn.Linear(6, 3), nn.LogSoftmax(1)]) == [0, 5, 7]
+    assert tail_of([*body, nn.Linear(6, 3), nn.LogSoftmax(1)]) == 8
     assert starts_of([nn.Tanh(), nn.Flatten()]) == [0]
     assert starts_of([nn.Sequential(norm, nn.Linear(6, 6)), nn.Linear(6, 3)]) == [0, 1]
 
@@ -475,6 +476,24 @@ def test_blocks_of_any_kind_learn_by_direct_errors():
     fitted("mlp", "dfa", net, (x, torch.arange(16) % C))
     pairs = zip(before, net.parameters(), strict=True)
     assert not any(torch.equal(was, now) for was, now in pairs)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_errors_are_those_of_the_last_layer_whatever_follows_it(method):
+    """The gradient by log-probabilities does not know what was predicted."""
+    for cuts in ([], [2, 4]):
+        own = nn.Sequential(*mlp(), nn.Hardtanh(-9, 9, inplace=True), nn.LogSoftmax(1))
+        fitted("mlp", method, own, rows("mlp"), batch_size=8, loss=nn.NLLLoss(), cuts=cuts)
+        assert apart([*own.parameters()], weights("mlp", method)) < 1e-14
+
+
+def test_a_frozen_last_layer_still_sends_errors():
+    net = mlp()
+    net[4].requires_grad_(requires_grad=False)
+    before = [each.detach().clone() for each in net.parameters()]
+    fitted("mlp", "dfa", net, rows("mlp"), batch_size=8)
+    moved = [not torch.equal(a, b) for a, b in zip(before, net.parameters(), strict=True)]
+    assert moved == [True] * 4 + [False] * 2
 
 
 def test_samples_of_another_size_have_no_error():
