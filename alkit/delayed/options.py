@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from alkit.delayed.corrections import Correction
 from alkit.engine.ledger import Ledger
 
 __all__ = ["BATCH_NORM", "Options"]
@@ -29,6 +30,8 @@ class Options:
             alone, and run each forward again for its backward, with the same noise.
         deferred_batch_norm: of flushed methods: running statistics move once a batch, by all its
             samples; else once a micro-batch. Both normalise a micro-batch by its own.
+        correction: of old gradients: "predict", "gap_aware", "pipemare", or one of
+            `alkit.delayed.corrections` with settings. What it keeps begins anew with every epoch.
         check_finite: raise at a loss that is not finite.
         ledgers: count what the graphs keep, one a module.
     """
@@ -40,6 +43,7 @@ class Options:
     batch_norm: str = "play"
     recompute: bool = False
     deferred_batch_norm: bool = False
+    correction: Correction | str | None = None
     check_finite: bool = True
     ledgers: Sequence[Ledger] | None = None
 

@@ -9,7 +9,7 @@ statistics of BatchNorm) have no versions: forwards move them, a forward that is
 copies.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,6 +21,7 @@ from torch.nn.utils.stateless import _reparametrize_module
 
 from alkit.data import tree
 from alkit.delayed.batch_norm import DeferredBatchNorm
+from alkit.delayed.corrections import State, correction_of
 from alkit.delayed.halves import Ends, Halves
 from alkit.delayed.methods import Method
 from alkit.delayed.modules import Pipeline
@@ -94,6 +95,9 @@ class ModuleStage:
         self.inputs = Inputs(self.module)
         self.writes = True  # whether a module that runs again changed its last input in place
         self.reduce: Callable[[Tensor], Tensor] | None = None  # over replicas, see share.py
+        chosen, delay = correction_of(options.correction, method), self.stages - 1 - index
+        self.correction = None if chosen is None else chosen.of(delay, self.optimizer)
+        self.applied = 0  # version of the weights that the last gradient was found at
         self.halves = Halves()
         self.deferred = DeferredBatchNorm(self.module) if options.deferred_batch_norm else None
         self.rest: list[tuple[Any, Any]] = []  # micro-batches of the batch that is being fed
@@ -122,7 +126,11 @@ class ModuleStage:
         """Take the gradients of the output's tensors, hand on those of the input's."""
         flight = self.flights.pop((batch, micro))
         ends = self._ends(flight, payload, (batch, micro))
-        found = ends.gradients(*ends.weights, *ends.inputs)
+        correction, now = self.correction, self.versions.plain()
+        late = batch - flight.version
+        with correction.backward(now, late) if correction else nullcontext():
+            found = ends.gradients(*ends.weights, *ends.inputs)
+        self.applied = flight.version
         return self._taken(flight, found)
 
     def backward_input(self, payload: list[Tensor | None] | None, batch: int, micro: int) -> Any:
@@ -179,8 +187,25 @@ class ModuleStage:
             check_reached(self.module.blocks)
         if self.optimizer is not None:
             self._set_rate(self.optimizer, self.first_batch + batch)
+            if self.correction is not None:
+                self._correct(self.correction)
             self._clip()
+        before = {n: own.clone() for n, own in self._newest().items()}
         self.versions.step(self.optimizer, self._needed())
+        if self.correction is not None:
+            self.correction.stepped(before, self._newest())
+
+    def _newest(self) -> dict[str, Tensor]:
+        """Return the weights, if there is a correction to look at them."""
+        return {} if self.correction is None else self.versions.plain()
+
+    @torch.no_grad()
+    def _correct(self, correction: State) -> None:
+        now = self.versions.plain()
+        then = self.versions.held.get(self.applied, now)  # kept by the methods that it is for
+        for name, parameter in self.versions.parameters.items():
+            if parameter.grad is not None:
+                parameter.grad = correction.gradient(name, parameter.grad, now[name], then[name])
 
     def _next(self, payload: Any, micro: int) -> tuple[Any, Any]:
         """Return the micro-batch: the first module gets whole batches and cuts them itself."""
@@ -216,6 +241,9 @@ class ModuleStage:
         flight.x = self._opened(flight.x)
         version = None if flight.version < 0 else flight.version
         flight.leaves = self.versions.leaves(version)
+        if self.correction is not None:
+            rates = self._rates(range(flight.version, at[0]))
+            flight.leaves = self.correction.leaves(flight.leaves, self.optimizer, rates)
         x = self.inputs(flight.x)
         output = self._call(flight.leaves, x, at, moves=moves, again=again)
         if self.is_last:
@@ -297,12 +325,21 @@ class ModuleStage:
         )
 
     def _set_rate(self, optimizer: torch.optim.Optimizer, batch: int) -> None:
-        if self.options.rate is None:
+        if self.options.rate is None and self.correction is None:
             return  # the optimiser's own
-        factor = self.pipeline.rates[self.index] * self.options.rate(batch)
-        base = self.pipeline.base_rates[self.index]
-        for group, rate in zip(optimizer.param_groups, base, strict=True):
-            group["lr"] = rate * factor
+        rates = self._rates(range(batch - self.first_batch, batch - self.first_batch + 1))
+        for group, rate in zip(optimizer.param_groups, rates, strict=True):
+            group["lr"] = rate
+
+    def _rates(self, batches: Iterable[int]) -> list[float]:
+        """Return the sum of the rates of these batches' updates, for each group."""
+        rate, corrected = self.options.rate, self.correction
+        factor = 0.0
+        for number in (self.first_batch + batch for batch in batches):
+            own = 1.0 if rate is None else rate(number)
+            factor += own if corrected is None else own * corrected.factor(number)
+        factor *= self.pipeline.rates[self.index]
+        return [base * factor for base in self.pipeline.base_rates[self.index]]
 
     def _clip(self) -> None:
         """Clip each tensor by its own norm: a norm over all modules would have to be waited for."""

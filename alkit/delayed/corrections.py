@@ -1,0 +1,267 @@
+"""What may be done about old gradients: one choice beside a method that has versions.
+
+Module k's forward of batch m saw v = max(0, m - d) updates, d = K - 1 - k; its gradient g is the
+update m + 1. w^(j) are the weights after j updates.
+
+    correction    what is another
+    predict       forward and backward at w^(v) - r u: where the optimiser is heading; u is SGD's
+                  momentum, or Adam's m / (sqrt(v) + eps), after update v, and r the sum of the
+                  rates of updates v + 1 to m
+    gap_aware     g / (1 + |w^(m) - w^(v)| / C), C the mean size of a step's elements so far
+    pipemare      the first T updates at rate / d^(1 - m / T); and, with no version kept, the
+                  backward's weights are w^(m) - (m - v) x, x a moving average of the steps
+
+Nesterov's correction is an optimiser alone: `nadam`, at PipeDream's versions as they are.
+
+Sources: weight prediction, Chen et al. 2018 (SpecTrain), the same weights in the backward here;
+gap-aware, Barkai et al. 2019; PipeMare, Yang et al. 2021; Nesterov, Ajanthan et al. 2025.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from alkit.delayed.methods import Method
+
+__all__ = ["CORRECTIONS", "Correction", "GapAware", "PipeMare", "Predict", "correction_of", "nadam"]
+
+Weights = Mapping[str, Tensor]
+
+
+def nadam(parameters: Any, lr: float = 3e-4) -> torch.optim.Optimizer:
+    """Make NAdam as PipeDream's gradients are corrected with it (Ajanthan et al. 2025)."""
+    return torch.optim.NAdam(
+        parameters,
+        lr=lr,
+        betas=(0.99, 0.999),
+        weight_decay=0.01,
+        momentum_decay=0.004,
+        decoupled_weight_decay=True,
+    )
+
+
+@dataclass(frozen=True)
+class Correction:
+    """Settings of a correction; `of` makes what a module keeps for it in an epoch."""
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """The methods that it is for."""
+        return "pipedream", "ddg", "ddg_barrier"
+
+    def of(self, delay: int, optimizer: torch.optim.Optimizer | None) -> "State":
+        """Return a module's state.
+
+        Args:
+            delay: updates that its forwards lack, once the pipeline is full.
+        Raises:
+            ValueError: an optimiser that it can't work with.
+        """
+        raise NotImplementedError
+
+
+class State:
+    """What one module does about old gradients: nothing, but for what a correction overrides."""
+
+    def leaves(
+        self, leaves: dict[str, Tensor], optimizer: torch.optim.Optimizer | None, rates: list[float]
+    ) -> dict[str, Tensor]:
+        """Return the weights of a forward.
+
+        Args:
+            rates: for each of the optimiser's groups, the sum over the updates that are missing.
+        """
+        return leaves
+
+    @contextmanager
+    def backward(self, weights: Weights, late: int) -> Iterator[None]:
+        """Have the backward's weights in the module's own storage."""
+        yield
+
+    def gradient(self, name: str, own: Tensor, now: Tensor, then: Tensor) -> Tensor:
+        """Return the gradient to be applied to `now`, which was found at `then`."""
+        return own
+
+    def factor(self, update: int) -> float:
+        """Return the factor of the rate of an update, counted over all epochs."""
+        return 1.0
+
+    def stepped(self, before: Weights, after: Weights) -> None:
+        """Take note of a step."""
+
+
+@dataclass(frozen=True)
+class Predict(Correction):
+    """Predict the weights that a gradient will be applied to, by the optimiser's direction."""
+
+    def of(self, delay: int, optimizer: torch.optim.Optimizer | None) -> State:
+        """Return a module's state."""
+        for group in () if optimizer is None else optimizer.param_groups:
+            if not group.get("momentum") and "betas" not in group:
+                kind = type(optimizer).__name__
+                raise ValueError(
+                    f"{kind} has no momentum to predict with: give SGD with momentum=, or Adam"
+                )
+        return _Predicting()
+
+
+class _Predicting(State):
+    def leaves(
+        self, leaves: dict[str, Tensor], optimizer: torch.optim.Optimizer | None, rates: list[float]
+    ) -> dict[str, Tensor]:
+        if optimizer is None or not any(rates):
+            return leaves
+        moves = _moves(optimizer, rates)
+        return {name: _moved(leaf, moves) for name, leaf in leaves.items()}
+
+
+def _moves(optimizer: torch.optim.Optimizer, rates: list[float]) -> dict[int, Tensor]:
+    """Return how far parameters will move, by the address of their storage; some are not known."""
+    moves = {}
+    for group, rate in zip(optimizer.param_groups, rates, strict=True):
+        for parameter in group["params"]:
+            state = optimizer.state.get(parameter, {})
+            if not state:
+                continue  # before its first update nothing is known
+            if (buffer := state.get("momentum_buffer")) is not None:
+                step = buffer
+            else:
+                step = _adam(state, group)
+            moves[parameter.data_ptr()] = rate * step
+    return moves
+
+
+def _adam(state: Mapping[str, Any], group: Mapping[str, Any]) -> Tensor:
+    beta1, beta2 = group["betas"]
+    count = float(state["step"])
+    mean = state["exp_avg"] / (1 - beta1**count)
+    return mean / ((state["exp_avg_sq"] / (1 - beta2**count)).sqrt() + group["eps"])
+
+
+def _moved(leaf: Tensor, moves: Mapping[int, Tensor]) -> Tensor:
+    if (move := moves.get(leaf.data_ptr())) is None:
+        return leaf
+    return (leaf.detach() - move).requires_grad_(leaf.requires_grad)
+
+
+@dataclass(frozen=True)
+class GapAware(Correction):
+    """Make a gradient smaller, element by element, the further its weights have moved."""
+
+    def of(self, delay: int, optimizer: torch.optim.Optimizer | None) -> State:
+        """Return a module's state."""
+        return _Gaps()
+
+
+class _Gaps(State):
+    def __init__(self) -> None:
+        self.steps, self.sizes = 0, dict[str, Tensor]()  # summed mean sizes of a step's elements
+
+    def gradient(self, name: str, own: Tensor, now: Tensor, then: Tensor) -> Tensor:
+        if not self.steps or not float(self.sizes[name]):
+            return own
+        return own / (1 + (now - then).abs() / (self.sizes[name] / self.steps))
+
+    def stepped(self, before: Weights, after: Weights) -> None:
+        self.steps += 1
+        for name, own in after.items():
+            size = (own - before[name]).abs().mean()
+            self.sizes[name] = self.sizes.get(name, torch.zeros_like(size)) + size
+
+
+@dataclass(frozen=True)
+class PipeMare(Correction):
+    """Smaller rates at first, and a backward at what the forward's weights are taken to be.
+
+    Attributes:
+        warmup: T, updates after which all modules have the full rate; 0 for none.
+        decay: D, what is left of a step in the moving average after a module's delay; 0 for no
+            correction of the weights.
+    """
+
+    warmup: int = 100
+    decay: float = 0.25
+
+    def __post_init__(self) -> None:
+        if self.warmup < 0 or not 0 <= self.decay < 1:
+            raise ValueError(
+                f"warmup {self.warmup} and decay {self.decay}: give updates from 0 on, and a share"
+                " from 0 to below 1"
+            )
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """The methods that it is for: no version of the weights is kept, unless rates are all."""
+        return ("pipedream_inplace",) if self.decay else super().methods
+
+    def of(self, delay: int, optimizer: torch.optim.Optimizer | None) -> State:
+        """Return a module's state."""
+        return _Averaging(self, delay)
+
+
+class _Averaging(State):
+    def __init__(self, settings: PipeMare, delay: int) -> None:
+        self.settings, self.delay = settings, delay
+        self.average: dict[str, Tensor] = {}
+        self.keeps = settings.decay ** (1 / delay) if delay else 0.0
+
+    @contextmanager
+    def backward(self, weights: Weights, late: int) -> Iterator[None]:
+        if not late or not self.average or not self.settings.decay:
+            yield
+            return
+        before = {name: own.clone() for name, own in weights.items()}
+        with torch.no_grad():
+            for name, own in weights.items():
+                own.sub_(late * self.average[name])
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                for name, own in weights.items():
+                    own.copy_(before[name])
+
+    def factor(self, update: int) -> float:
+        if not self.settings.warmup:
+            return 1.0
+        power = 1 - min(update / self.settings.warmup, 1.0)
+        return max(1, self.delay) ** -power
+
+    def stepped(self, before: Weights, after: Weights) -> None:
+        for name, own in after.items():
+            step = own - before[name]
+            old = self.average.get(name, torch.zeros_like(step))
+            self.average[name] = self.keeps * old + (1 - self.keeps) * step
+
+
+CORRECTIONS: dict[str, type[Correction]] = {
+    "predict": Predict,
+    "gap_aware": GapAware,
+    "pipemare": PipeMare,
+}
+
+
+def correction_of(given: Correction | str | None, method: Method) -> Correction | None:
+    """Return the correction that a name means, if it is for this method.
+
+    Raises:
+        ValueError: an unknown name, or another method; says what would do.
+    """
+    if given is None:
+        return None
+    if isinstance(given, str):
+        if given not in CORRECTIONS:
+            raise ValueError(
+                f"correction is {given!r}: give {', '.join(CORRECTIONS)}, or one with settings; for"
+                " Nesterov's give optimizer=alkit.delayed.corrections.nadam"
+            )
+        given = CORRECTIONS[given]()
+    if method.name not in given.methods:
+        kind = type(given).__name__
+        names = ", ".join(given.methods)
+        raise ValueError(f"correction {kind} with {method.name}: it is for {names}")
+    return given

@@ -1,0 +1,186 @@
+"""Corrections of old gradients: each against a loop over scalars, and what they leave alone."""
+
+import pytest
+import torch
+from torch import nn
+
+import alkit
+from alkit.delayed.corrections import GapAware, PipeMare, Predict, nadam
+from tests.unit.delayed.nets import equal, mlp, outcome, trained, vectors
+
+RATE, XS = 0.05, [1.0, 2.0, 1.0, -1.0, 2.0]
+
+
+class Times(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.w = nn.Parameter(torch.ones((), dtype=torch.float64))
+
+    def forward(self, x):
+        return self.w * x
+
+
+def half_square(y, _):
+    return (y**2 / 2).mean()
+
+
+def momentum(parameters):
+    return torch.optim.SGD(parameters, lr=RATE, momentum=0.5)
+
+
+def plain_sgd(parameters):
+    return torch.optim.SGD(parameters, lr=RATE)
+
+
+def adam(parameters):
+    return torch.optim.Adam(parameters, lr=RATE)
+
+
+def scalars(method, correction, optimizer=plain_sgd, executor="single", **own):
+    """Return the weights (a, b, c) of y = c b a x after five batches."""
+    batches = [(torch.tensor([x], dtype=torch.float64), torch.zeros(1)) for x in XS]
+    pipeline = alkit.delayed.Pipeline([Times(), Times(), Times()], half_square, [1, 2], optimizer)
+    options = {"correction": correction} | own
+    alkit.delayed.train_epoch(pipeline, batches, method, executor, **options)
+    return [module.blocks[0].w.item() for module in pipeline]
+
+
+def loop(predict=0.0, gaps=False, warmup=0, decay=None, mu=0.0):
+    """The same by hand: all versions are kept, and every batch looks up what it saw."""
+    versions = [[1.0], [1.0], [1.0]]
+    speed, average, sizes = [0.0] * 3, [0.0] * 3, [[], [], []]
+    speeds = [[0.0], [0.0], [0.0]]
+    for m, x in enumerate(XS):
+        seen, inputs, value = [max(0, m - d) for d in (2, 1, 0)], [], x
+        used = []
+        for k, v in enumerate(seen):
+            used.append(versions[k][v] - predict * (m - v) * RATE * speeds[k][v])
+            inputs.append(value)
+            value *= used[k]
+        error = value
+        for k in (2, 1, 0):
+            late, gradient = m - seen[k], error * inputs[k]
+            down = used[k] if decay is None else versions[k][m] - late * average[k]
+            error *= down
+            if gaps and sizes[k]:
+                gap = abs(versions[k][m] - versions[k][seen[k]])
+                gradient /= 1 + gap / (sum(sizes[k]) / len(sizes[k]))
+            speed[k] = mu * speed[k] + gradient
+            power = 1 - min(m / warmup, 1) if warmup else 0
+            step = -RATE * max(1, 2 - k) ** -power * speed[k]
+            keeps = (decay or 0) ** (1 / (2 - k)) if k < 2 else 0
+            average[k] = keeps * average[k] + (1 - keeps) * step
+            sizes[k].append(abs(step))
+            versions[k].append(versions[k][m] + step)
+            speeds[k].append(speed[k])
+    return [own[-1] for own in versions]
+
+
+CASES = {
+    "none": ("pipedream", None, {}, plain_sgd),
+    "predict": ("pipedream", "predict", {"predict": 1.0, "mu": 0.5}, momentum),
+    "gap_aware": ("pipedream", "gap_aware", {"gaps": True}, plain_sgd),
+    "gap_aware, momentum": ("pipedream", GapAware(), {"gaps": True, "mu": 0.5}, momentum),
+    "rates": ("pipedream", PipeMare(warmup=4, decay=0.0), {"warmup": 4}, plain_sgd),
+    "weights": ("pipedream_inplace", PipeMare(0, 0.25), {"decay": 0.25}, plain_sgd),
+    "both": ("pipedream_inplace", PipeMare(4, 0.25), {"warmup": 4, "decay": 0.25}, plain_sgd),
+}
+FIXED = {  # worked out apart: PipeDream, prediction with momentum 1/2, PipeMare's two parts
+    "none": (0.686345, 0.679935, 0.660254),
+    "predict": (0.515398, 0.508728, 0.482575),
+    "rates": (0.788928, 0.667223, 0.646803),
+    "weights": (0.688344, 0.679678, 0.659983),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_scalars_by_hand(name):
+    method, correction, by_hand, optimizer = CASES[name]
+    found = scalars(method, correction, optimizer)
+    assert found == pytest.approx(loop(**by_hand), rel=1e-12)
+    if name in FIXED:
+        assert found == pytest.approx(FIXED[name], abs=1e-6)
+    assert scalars(method, correction, optimizer, "threads") == found
+
+
+def test_prediction_follows_adam_and_the_rates_to_come():
+    """One module below the last, so a forward lacks one update; Adam by its formula."""
+    rates = [1.0, 0.5, 0.25, 2.0, 1.0]
+    seen = []
+
+    class Seen(Times):
+        def forward(self, x):
+            seen.append(self.w.item())
+            return super().forward(x)
+
+    batches = [(torch.tensor([x], dtype=torch.float64), torch.zeros(1)) for x in XS]
+    options = {"correction": "predict", "rate": lambda batch: rates[batch]}
+    predicted = [1.0, 1.0]  # before its first update there is nothing to go by
+    for count in range(1, 6):
+        fresh = alkit.delayed.Pipeline([Seen(), Times()], half_square, [1], adam)
+        seen.clear()
+        alkit.delayed.train_epoch(fresh, batches[:count], "pipedream", **options)
+        weight = fresh[0].blocks[0].w
+        state = {key: own.item() for key, own in fresh.optimizers[0].state[weight].items()}
+        mean = state["exp_avg"] / (1 - 0.9 ** state["step"])
+        square = state["exp_avg_sq"] / (1 - 0.999 ** state["step"])
+        coming = rates[min(count, 4)]  # of the update that the forward of batch count + 1 lacks
+        predicted.append(weight.item() - RATE * coming * mean / (square**0.5 + 1e-8))
+    assert seen == pytest.approx(predicted[:5], rel=1e-9)
+
+
+@pytest.mark.parametrize("method", ["pipedream", "ddg", "ddg_barrier"])
+@pytest.mark.parametrize("correction", [Predict(), GapAware(), PipeMare(50, 0.0)])
+def test_with_one_module_nothing_is_old(method, correction):
+    one = trained(mlp(), 1, vectors(6), method)
+    assert equal(
+        outcome(trained(mlp(), 1, vectors(6), method, correction=correction)), outcome(one)
+    )
+
+
+def test_settings_that_do_nothing_change_no_bit():
+    plain = trained(mlp(), 3, vectors(6), "pipedream_inplace")
+    none = PipeMare(warmup=0, decay=0.0)
+    again = trained(mlp(), 3, vectors(6), "pipedream", correction=none)
+    assert equal(outcome(again), outcome(trained(mlp(), 3, vectors(6), "pipedream")))
+    corrected = trained(mlp(), 3, vectors(6), "pipedream_inplace", correction=PipeMare(0, 0.5))
+    assert not equal(outcome(corrected), outcome(plain))
+
+
+@pytest.mark.parametrize("correction", ["predict", "gap_aware", "pipemare"])
+def test_they_differ_and_threads_end_in_the_same_bits(correction):
+    method = "pipedream_inplace" if correction == "pipemare" else "pipedream"
+    plain = outcome(trained(mlp(), 3, vectors(9), method))
+    found = outcome(trained(mlp(), 3, vectors(9), method, correction=correction))
+    assert not equal(found, plain)
+    for own in ({}, {"workers": 2}):
+        other = trained(mlp(), 3, vectors(9), method, "threads", correction=correction, **own)
+        assert equal(outcome(other), found)
+
+
+def test_by_fit_with_nesterov_s_optimiser():
+    x = torch.randn(70, 6)
+    data = x, x[:, :3].argmax(1)
+    options = {"cuts": [2, 4], "progress": False, "method": "pipedream"}
+    for own in ({"correction": "gap_aware"}, {"optimizer": nadam, "lr": 1e-3}):
+        assert alkit.fit(mlp(), data, drop_last=True, **own, **options).losses.isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("method", "own", "words"),
+    [
+        ("pipedream", {"correction": "nesterov"}, "give predict, gap_aware, pipemare, or one"),
+        ("fr", {"correction": "predict"}, "Predict with fr: it is for pipedream, ddg"),
+        ("pipedream", {"correction": "pipemare"}, "PipeMare with pipedream: .* pipedream_inplace"),
+        ("1f1b", {"correction": "gap_aware"}, "GapAware with 1f1b"),
+        ("pipedream", {"correction": "predict", "optimizer": plain_sgd}, "no momentum to predict"),
+    ],
+)
+def test_what_does_not_fit_is_refused(method, own, words):
+    with pytest.raises(ValueError, match=words):
+        trained(mlp(), 3, vectors(6), method, **own)
+
+
+def test_settings_are_checked():
+    with pytest.raises(ValueError, match="warmup -1 and decay 0.25"):
+        PipeMare(warmup=-1)
