@@ -12,7 +12,7 @@ from studies.delayed import characters_study
 from studies.dtp import tables as dtp_tables
 from studies.ladder import tables as ladder_tables
 
-__all__ = ["contrasts", "hypotheses", "reading", "spent"]
+__all__ = ["contrasts", "corrections", "hypotheses", "reading", "spent"]
 
 STUDIES = {
     ("06_label_ladder", "cpu"): ladder_tables,
@@ -65,6 +65,17 @@ def reading() -> pd.DataFrame:
         for row in ladder_tables.reading(recorded).to_dict("records"):
             own = {arm: rates[_key(rates, row, arm)] for arm in row["contrast"].split(" - ")}
             rows.append(_row(notebook, row, own))
+    return pd.DataFrame(rows)
+
+
+def corrections() -> pd.DataFrame:
+    """Return the same of 36's corrections of old gradients, each against PipeDream as it is."""
+    recorded = results.load("36_language_model", "cpu")
+    rates = characters_study.chosen_rates(recorded)
+    rows = []
+    for row in characters_study.corrections(recorded).to_dict("records"):
+        own = {arm: rates[arm] for arm in row["contrast"].split(" - ")}
+        rows.append(_row("36_language_model", row, own))
     return pd.DataFrame(rows)
 
 

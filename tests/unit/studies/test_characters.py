@@ -1,18 +1,22 @@
 """The character model sees the past alone, its data is what it says, and its tables are right."""
 
 import math
+from functools import partial
 from itertools import islice
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 import torch.nn.functional as F
 
 from alkit.delayed import Pipeline, train_epoch
+from alkit.delayed.corrections import PipeMare
 from alkit.records.comparisons import gap_of_values
 from studies.common.study import TUNING_SEED
 from studies.delayed import characters
 from studies.delayed import characters_study as study
+from studies.delayed.rates import linear
 
 TINY = characters.Sizes(layers=3, width=8, heads=2, context=6, dropout=0.2)
 TEXT = "abcab bca cab. " * 40
@@ -121,3 +125,50 @@ def test_a_run_leaves_the_test_articles_closed_for_the_tuning_seed():
         assert (test is None) == (seed == TUNING_SEED)
     again, *_ = study.run(case, text, **settings)
     assert list(islice(again, 8)) == list(islice(losses, 8))
+
+
+def test_a_correction_is_the_package_s():
+    """By its name in the records; without delay NAdam is one module's."""
+    alphabet, ids = _ids()
+    text = study.Text(alphabet, ids, [ids], [ids])
+    sized = {"sizes": TINY, "steps": 8, "batch_size": 4, "micro": 5}
+
+    def losses(method, modules=5):
+        return study.run(study.Case(method, modules, 0.2, 0, 1e-2), text, **sized)[0]
+
+    def direct(method, optimizer=torch.optim.AdamW, cuts=(1, 2, 3, 4), **own):
+        units = characters.character_model(TINY, len(alphabet))
+        made = partial(optimizer, lr=1e-2, weight_decay=0.01)
+        pipeline = Pipeline(units, characters.next_loss, list(cuts), made)
+        windows = characters.batches(ids, size=4, context=6, steps=8, seed=0)
+        return train_epoch(pipeline, windows, method, clip=1.0, rate=linear(8), **own).losses
+
+    found = {name: losses(name) for name, _ in study.CORRECTED[:3]}
+    for name, own in found.items():
+        correction = name.split(", ")[1]
+        where = "pipedream"
+        if correction == "pipemare":
+            where, correction = "pipedream_inplace", PipeMare(warmup=2)
+        assert torch.equal(own, direct(where, correction=correction))
+    plain = losses("pipedream")
+    assert not any(torch.equal(own, plain) for own in found.values())
+    settings = {"betas": (0.99, 0.999), "momentum_decay": 0.004, "decoupled_weight_decay": True}
+    own = partial(torch.optim.NAdam, **settings)
+    assert torch.equal(losses("pipedream, nadam"), direct("pipedream", own))
+    assert torch.equal(losses("seq, nadam", 1), direct("seq", own, ()))
+
+
+def test_what_a_correction_gives_back_is_paired_by_seed():
+    values = {"seq": 2.0, "pipedream": 2.2, "pipedream, predict": 2.15, "seq, nadam": 1.9,
+              "pipedream, nadam": 2.0}  # fmt: skip
+    rows = [
+        {"metric": "loss", "seed": seed, "method": name, "value": value + seed, "dropout": 0.1,
+         "modules": 1 if name.startswith("seq") else 5}
+        for seed in (0, 1)
+        for name, value in values.items()
+    ]  # fmt: skip
+    table = study.recovered(pd.DataFrame(rows)).set_index("method")
+    assert table["given back, mean"].to_dict() == pytest.approx(
+        {"pipedream, predict": 0.25, "pipedream, nadam": 0.5}
+    )
+    assert (table.n == 2).all()

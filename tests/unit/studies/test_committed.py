@@ -216,6 +216,7 @@ def test_a_row_a_hypothesis_that_has_runs():
     assert list(table.contrast) == list(ladder_tables.explored(kept).contrast)
     assert_in_results("hypotheses", table)
     assert_in_results("reading", named_contrasts.reading())
+    assert_in_results("corrections", named_contrasts.corrections())
 
 
 def test_what_the_runs_took_is_counted_from_the_records():
