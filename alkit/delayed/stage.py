@@ -121,9 +121,7 @@ class ModuleStage:
         weights = {n: leaf for n, leaf in flight.leaves.items() if leaf.requires_grad}
         wanted = [*weights.values(), *inputs]
         if wanted and not pairs and self.is_last:
-            raise ValueError(
-                f"the loss depends on nothing that module {self.index} trains: take detach() out"
-            )
+            raise ValueError(self._without_part())
         found: Sequence[Tensor | None] = [None] * len(wanted)  # a detach may leave no pair
         if wanted and pairs:
             outputs, above = zip(*pairs, strict=True)
@@ -194,6 +192,9 @@ class ModuleStage:
         loss = self.pipeline.loss_fn(scores, flight.y) * flight.share
         self._note(loss.detach(), micro)
         return loss
+
+    def _without_part(self) -> str:
+        return f"the loss depends on nothing that module {self.index} trains: take detach() out"
 
     def _above(self, flight: Flight, payload: Any) -> Sequence[Tensor | None]:
         """Return the gradient of each tensor that a backward begins at."""
