@@ -90,7 +90,10 @@ class DirectStage(ModuleStage):
     def _loss(self, outputs: Any, flight: Flight, micro: int, *, again: bool = False) -> Any:
         *layers, leaves, scores = outputs
         told = learning(self.tail - 1, leaves, tree.batch_size(flight.x))
-        [flight.error] = torch.autograd.grad(super()._loss(scores, flight, micro), told)
+        loss = super()._loss(scores, flight, micro)
+        if not loss.requires_grad:
+            raise ValueError(self._without_part())
+        [flight.error] = torch.autograd.grad(loss, told)
         return layers
 
     def _above(self, flight: Flight, payload: Any) -> list[Tensor | None]:

@@ -161,9 +161,7 @@ class ModuleStage:
         inputs = [t for t in tree.tensors(flight.x) if t.requires_grad]
         weights = [leaf for leaf in flight.leaves.values() if leaf.requires_grad]
         if (weights or inputs) and not pairs and self.is_last:
-            raise ValueError(
-                f"the loss depends on nothing that module {self.index} trains: take detach() out"
-            )
+            raise ValueError(self._without_part())
         return Ends([root for root, _ in pairs], [own for _, own in pairs], weights, inputs)
 
     def _taken(self, flight: Flight, found: Sequence[Tensor | None]) -> list[Tensor | None]:
@@ -261,6 +259,9 @@ class ModuleStage:
         if not again:
             self._note(loss.detach(), micro)
         return loss
+
+    def _without_part(self) -> str:
+        return f"the loss depends on nothing that module {self.index} trains: take detach() out"
 
     def _above(self, flight: Flight, payload: Any) -> Sequence[Tensor | None]:
         """Return the gradient of each tensor that a backward begins at."""

@@ -102,8 +102,8 @@ def fit(
         clip: largest norm of the gradients of an optimiser: of all with bp and elastic training, of
             half a layer with AL, of a block with DTP, of one tensor with delayed gradients.
         accumulate: batches whose mean gradient makes a step, of bp and AL; for others see micro.
-        compile: run the blocks of bp, AL and delayed gradients by `torch.compile`; the first batch
-            waits for it. Results are equal up to rounding.
+        compile: run the blocks of bp, AL and delayed gradients by `torch.compile`, but not of fa
+            and sign_symmetry; the first batch waits for it. Results are equal up to rounding.
         executor: see the method's `executors`. "ranks" trains on the ranks that this process is one
             of, by `alkit.launch` or under torchrun in `alkit.torchrun_group`, and each of them
             calls this with the same model and data. They return the same; only rank 0 writes, reads

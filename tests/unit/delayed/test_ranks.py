@@ -15,7 +15,7 @@ from tests.unit.delayed.nets import bits, equal, mlp, outcome, trained, vectors
 BATCHES = 20
 RUNS = {name: {"micro": 4} if own.accumulates else {} for name, own in METHODS.items()}
 RUNS["ddg_barrier without a drain"] = {"drain": False}
-REPLICATED = ("pipedream", "fr_barrier")
+REPLICATED = ("pipedream", "fr_barrier", "dfa")
 
 
 def _found(name, executor="single"):
