@@ -19,6 +19,7 @@ import alkit
 from alkit import delayed, dtp, launch, split, to_bp, to_local, train_epoch
 from alkit.al.rules import RULES
 from alkit.data.datasets import DataSet
+from alkit.delayed.schedules import SHARED
 from alkit.dtp.networks import EXACT
 from alkit.records import golden
 from tests.helpers import CLASSES, WIDTH, dense_model, made_batches, state_of
@@ -72,12 +73,15 @@ def by_rule(rule: str, mode: str = "local", workers: int | None = None) -> Summa
 
 
 def late(method: str, executor: str) -> Summary:
-    """Train three modules with delayed gradients."""
+    """Train three modules with delayed gradients, or six where three workers have two each."""
     blocks = [block.double() for block in mlp(dropout=0.3)]
     batches = [(x.double(), y) for x, y in vectors(8)]
     several = delayed.METHODS[method].accumulates
     options = {"method": method, "cuts": [2, 4], "optimizer": momentum, "executor": executor}
     options |= {"micro": 4} if several else {}
+    if method in SHARED:
+        options |= {"cuts": [1, 2, 3, 4, 5], "workers": 3, "micro": 6}
+        batches = [(torch.cat([x, x + 1]), torch.cat([y, y])) for x, y in batches]
     loss = nn.functional.cross_entropy
     record = delayed.train(blocks, loss, batches, seed=5, **options)
     return summary(record.losses.tolist(), bits(record.pipeline))

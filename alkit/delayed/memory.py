@@ -40,6 +40,7 @@ def memory(
     *,
     micro: int = 1,
     states: int = 1,
+    recompute: bool = False,
 ) -> pd.DataFrame:
     """Return bytes, a row a module: weights, activations, inputs, gradients and states, total.
 
@@ -51,11 +52,8 @@ def memory(
     bounds, rows = [0, *cuts, len(costs)], []
     for stage, (low, high) in enumerate(zip(bounds, bounds[1:], strict=False)):
         given = costs[low - 1].output_bytes if low else input_bytes
-        rows.append(
-            module_bytes(
-                method, costs[low:high], given, stage, len(cuts) + 1, micro=micro, states=states
-            )
-        )
+        own = method, costs[low:high], given, stage, len(cuts) + 1
+        rows.append(module_bytes(*own, micro=micro, states=states, recompute=recompute))
     return pd.DataFrame(rows).rename_axis("module")
 
 

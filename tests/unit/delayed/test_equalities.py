@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from alkit.delayed import METHODS, Pipeline, train_epoch
+from alkit.delayed.schedules import SHARED
 from studies.delayed.recursion import recursion
 from tests.unit.delayed.nets import (
     bits,
@@ -66,11 +67,12 @@ def test_e4_the_order_of_what_is_ready_does_not_matter(method):
     for seed in range(3):
         own = pipeline(noisy(), 4), method, batches, random.Random(seed)
         assert equal(stepped_in_any_order(*own, **MICRO[method])[1:], bits(expected.pipeline))
-    for workers in (None, 2, 3):
+    shared = method in SHARED  # two workers of two modules each
+    for workers in (None, 2) if shared else (None, 2, 3):
         own = {"workers": workers, **MICRO[method]}
         other = trained(noisy(), 4, batches, method, "threads", **own)
         assert same(expected, other)
-        assert len(other.timeline.resources) == (workers or 4)
+        assert len(other.timeline.resources) == (workers or (2 if shared else 4))
 
 
 @pytest.mark.parametrize(

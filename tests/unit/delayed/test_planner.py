@@ -7,6 +7,7 @@ import pytest
 
 from alkit.delayed import METHODS, even_cuts
 from alkit.delayed.memory import memory
+from alkit.delayed.schedules import SHARED
 from alkit.schedule.costs import BlockCost
 from studies.delayed.closed_times import cycle_s
 from studies.delayed.planner import (
@@ -31,7 +32,7 @@ def _costs(blocks, seed):
     ]
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", [name for name in METHODS if name not in SHARED])
 @pytest.mark.parametrize("modules", [1, 2, 3, 4, 7])
 def test_best_cuts_are_the_best(method, modules):
     for seed, limits in product(range(4), ({}, {"bandwidth": 80.0}, {"memory": 900.0})):
@@ -66,7 +67,7 @@ def test_little_memory_pushes_cuts_to_the_front():
 def test_memory_by_hand():
     """Three modules of two blocks: 10 bytes of weights, 100 saved and 7 handed on a block."""
     costs = [BlockCost(1.0, 2.0, 0.0, 7, 100, 10)] * 6
-    rows = {name: memory(name, costs, [2, 4], 50) for name in METHODS if name != "2bw"}
+    rows = {name: memory(name, costs, [2, 4], 50) for name in (*PLANNED, "gpipe", "1f1b")}
     assert rows["pipedream"]["activations"].tolist() == [600, 400, 200]
     assert rows["pipedream"]["weights"].tolist() == [60, 40, 20]
     assert rows["pipedream_sync"]["weights"].tolist() == [60, 60, 60]
@@ -75,6 +76,11 @@ def test_memory_by_hand():
     assert rows["fr"]["inputs"].tolist() == [150, 14, 7]
     assert rows["seq"]["total"].tolist() == [260] * 3
     assert memory("1f1b", costs, [2, 4], 50, micro=4)["activations"].tolist() == [150, 100, 50]
+    halves = memory("zero_bubble", costs, [2, 4], 50, micro=4)
+    assert halves["activations"].tolist() == [150] * 3
+    again = memory("gpipe", costs, [2, 4], 52, micro=4, recompute=True)
+    assert again["activations"].tolist() == [50] * 3
+    assert again["inputs"].tolist() == [52, 4, 4]  # four of 13, of 7 // 4
     assert memory("2bw", costs, [2, 4], 50, micro=4)["weights"].tolist() == [40] * 3
 
 

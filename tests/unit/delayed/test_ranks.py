@@ -8,12 +8,17 @@ from torch import nn
 
 from alkit import delayed
 from alkit.delayed import METHODS
+from alkit.delayed.schedules import SHARED
 from alkit.engine import heartbeat
 from tests.helpers import on_ranks
 from tests.unit.delayed.nets import bits, equal, mlp, outcome, trained, vectors
 
 BATCHES = 20
-RUNS = {name: {"micro": 4} if own.accumulates else {} for name, own in METHODS.items()}
+RUNS = {
+    name: {"micro": 4} if own.accumulates else {}
+    for name, own in METHODS.items()
+    if name not in SHARED  # see test_own_schedule
+}
 RUNS["ddg_barrier without a drain"] = {"drain": False}
 REPLICATED = ("pipedream", "fr_barrier", "dfa")
 

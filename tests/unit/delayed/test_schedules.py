@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from alkit.delayed import METHODS, schedule_for
+from alkit.delayed.schedules import SHARED
 from alkit.schedule.clock import simulate
 from alkit.schedule.task import Task
 from alkit.schedule.validate import validate
@@ -54,8 +55,10 @@ def test_the_published_example():
 @pytest.mark.parametrize("modules", [1, 2, 3, 5])
 @pytest.mark.parametrize("method", sorted(METHODS))
 def test_schedules_are_valid(method, modules):
-    micro = modules + 1 if METHODS[method].accumulates else 1
-    report = validate(schedule_for(method, modules, micro), 8)
+    micro, workers = modules + 1 if METHODS[method].accumulates else 1, None
+    if method in SHARED:
+        modules, micro, workers = 2 * modules, 2 * modules, modules
+    report = validate(schedule_for(method, modules, micro, workers=workers), 8)
     late = {"seq": 0, "flushed": 0}.get(METHODS[method].order, 1 if method == "2bw" else None)
     if late is None:
         assert report.staleness == tuple(modules - 1 - k for k in range(modules))
