@@ -33,7 +33,7 @@ def fit(request: Request) -> Record:
     """
     request.refuse("exits", why="early exits are associated learning's")
     request.refuse("settings", why="give rate=, replay_noise=, ... by name")
-    request.refuse("accumulate", why="give micro= of 2bw, 1f1b or another order of its")
+    request.refuse("accumulate", why="give micro= of gpipe, 1f1b, ... or 2bw")
     if request.plan.precision == "float16":
         request.refuse("precision", why="its gradients cross modules unscaled: give bfloat16")
     method = METHODS[request.method]
@@ -96,7 +96,8 @@ def model_of(request: Request) -> Pipeline:
     if (given := read(_schedule(request))) is not None:
         modules = given.stages
     elif _schedule(request) in SHARED:
-        modules *= 2
+        chosen = request.workers or request.on_ranks
+        modules = 2 * (modules if chosen else max(1, min(modules, len(starts) // 2)))
     if request.auto_cuts:
         ends = [*starts[1:], len(blocks)]
         parts = [_part(blocks[a:b]) for a, b in zip(starts, ends, strict=True)]

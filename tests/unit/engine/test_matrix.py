@@ -9,6 +9,7 @@ import torch
 
 from alkit import launch
 from alkit.delayed.methods import METHODS
+from alkit.delayed.schedules import SHARED as SEVERAL
 from alkit.delayed.schedules import schedule_for
 from alkit.engine import ranks as engine_ranks
 from alkit.engine.local import run_single, run_threads
@@ -45,7 +46,12 @@ SCHEDULES = {
     "gpipe": gpipe(3, 4),
     "1f1b": one_f_one_b(3, 4),
     "zero_bubble": zero_bubble(3, 4),
-    **{f"delayed {method}": schedule_for(method, 3) for method in METHODS if method != "2bw"},
+    **{
+        f"delayed {method}": schedule_for(method, 3)
+        for method in METHODS
+        if method != "2bw" and method not in SEVERAL
+    },
+    **{f"delayed {method}": schedule_for(method, 4, 4) for method in SEVERAL},
     "delayed 2bw": schedule_for("2bw", 3, 4),
     "without drain": schedule_for("fr", 3, drain=False),
     "without drain, barrier": schedule_for("ddg_barrier", 3, drain=False),
@@ -55,7 +61,8 @@ SCHEDULES = {
 }
 SHARED = ("al_m", "al_fm", "al_fm of two", "split", "pipelearn", "split without a head")
 SHARED += tuple(name for name, schedule in SCHEDULES.items() if schedule.free)
-ON_RANKS = {name: schedule for name, schedule in SCHEDULES.items() if name not in SHARED}
+TWO = tuple(f"delayed {method}" for method in SEVERAL)  # workers, beside which ranks are three
+ON_RANKS = {name: own for name, own in SCHEDULES.items() if name not in (*SHARED, *TWO)}
 
 
 def _mix(*numbers):
