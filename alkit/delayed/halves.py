@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributed.pipelining._backward import stage_backward_input, stage_backward_weight
 
 __all__ = ["Ends", "Halves"]
 
@@ -71,12 +70,15 @@ class Halves:
 
 
 def _apart(ends: Ends) -> tuple[Gradients, Callable[[], Gradients]]:
+    # here and not above: it brings torch's compiler with it, which takes seconds
+    from torch.distributed.pipelining import _backward as halves
+
     outputs = [own.clone() if own._is_view() else own for own in ends.outputs]  # it can't cut views
     weights: Any = ends.weights  # leaves, which torch takes as it takes parameters
-    handed, groups = stage_backward_input(outputs, ends.above, ends.inputs, iter(weights))
+    handed, groups = halves.stage_backward_input(outputs, ends.above, ends.inputs, iter(weights))
 
     def rest() -> Gradients:
-        stage_backward_weight(iter(weights), groups)
+        halves.stage_backward_weight(iter(weights), groups)
         return [weight.grad for weight in ends.weights]
 
     return list(handed), rest

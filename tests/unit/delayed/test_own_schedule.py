@@ -5,9 +5,9 @@ from functools import partial
 import pytest
 import torch
 from torch import nn
+from torch.distributed.pipelining import _backward as halves
 
 import alkit
-from alkit.delayed import halves
 from alkit.schedule.flushed import one_f_one_b, zero_bubble
 from alkit.schedule.ordered import of_orders
 from alkit.schedule.torch_csv import to_csv
