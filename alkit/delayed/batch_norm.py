@@ -66,7 +66,8 @@ class DeferredBatchNorm:
     def _add(self, name: str, x: Tensor) -> None:
         """Join the moments of two sets of samples (Chan et al. 1979)."""
         over = [dim for dim in range(x.dim()) if dim != 1]
-        variance, mean = torch.var_mean(x.float(), over, correction=0)
+        x = x if x.dtype == torch.float64 else x.float()  # of half precision sums say little
+        variance, mean = torch.var_mean(x, over, correction=0)
         count, mean = x.numel() // x.shape[1], mean.double()
         deviations = variance.double() * count
         if name in self.seen:

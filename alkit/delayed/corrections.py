@@ -17,10 +17,10 @@ Sources: weight prediction, Chen et al. 2018 (SpecTrain), the same weights in th
 gap-aware, Barkai et al. 2019; PipeMare, Yang et al. 2021; Nesterov, Ajanthan et al. 2025.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -30,6 +30,7 @@ from alkit.delayed.methods import Method
 __all__ = ["CORRECTIONS", "Correction", "GapAware", "PipeMare", "Predict", "correction_of", "nadam"]
 
 Weights = Mapping[str, Tensor]
+ADAMS = (torch.optim.Adam, torch.optim.AdamW, torch.optim.NAdam)
 
 
 def nadam(parameters: Any, lr: float = 3e-4) -> torch.optim.Optimizer:
@@ -44,24 +45,7 @@ def nadam(parameters: Any, lr: float = 3e-4) -> torch.optim.Optimizer:
     )
 
 
-@dataclass(frozen=True)
-class Correction:
-    """Settings of a correction; `of` makes what a module keeps for it in an epoch."""
-
-    @property
-    def methods(self) -> tuple[str, ...]:
-        """The methods that it is for."""
-        return "pipedream", "ddg", "ddg_barrier"
-
-    def of(self, delay: int, optimizer: torch.optim.Optimizer | None) -> "State":
-        """Return a module's state.
-
-        Args:
-            delay: updates that its forwards lack, once the pipeline is full.
-        Raises:
-            ValueError: an optimiser that it can't work with.
-        """
-        raise NotImplementedError
+STASHED = ("pipedream", "ddg", "ddg_barrier")  # methods that keep old versions, and go on with them
 
 
 class State:
@@ -95,16 +79,26 @@ class State:
 
 
 @dataclass(frozen=True)
-class Predict(Correction):
+class Predict:
     """Predict the weights that a gradient will be applied to, by the optimiser's direction."""
 
+    methods: ClassVar = STASHED
+
     def of(self, delay: int, optimizer: torch.optim.Optimizer | None) -> State:
-        """Return a module's state."""
+        """Return a module's state.
+
+        Args:
+            delay: updates that its forwards lack, once the pipeline is full.
+        Raises:
+            ValueError: an optimiser whose next step is not known.
+        """
         for group in () if optimizer is None else optimizer.param_groups:
-            if not group.get("momentum") and "betas" not in group:
+            momentum = isinstance(optimizer, torch.optim.SGD) and group["momentum"]
+            if not momentum and not isinstance(optimizer, ADAMS):
                 kind = type(optimizer).__name__
                 raise ValueError(
-                    f"{kind} has no momentum to predict with: give SGD with momentum=, or Adam"
+                    f"{kind} says nothing of its next step: give SGD with momentum=, Adam, AdamW or"
+                    " NAdam"
                 )
         return _Predicting()
 
@@ -149,8 +143,10 @@ def _moved(leaf: Tensor, moves: Mapping[int, Tensor]) -> Tensor:
 
 
 @dataclass(frozen=True)
-class GapAware(Correction):
+class GapAware:
     """Make a gradient smaller, element by element, the further its weights have moved."""
+
+    methods: ClassVar = STASHED
 
     def of(self, delay: int, optimizer: torch.optim.Optimizer | None) -> State:
         """Return a module's state."""
@@ -174,7 +170,7 @@ class _Gaps(State):
 
 
 @dataclass(frozen=True)
-class PipeMare(Correction):
+class PipeMare:
     """Smaller rates at first, and a backward at what the forward's weights are taken to be.
 
     Attributes:
@@ -196,7 +192,7 @@ class PipeMare(Correction):
     @property
     def methods(self) -> tuple[str, ...]:
         """The methods that it is for: no version of the weights is kept, unless rates are all."""
-        return ("pipedream_inplace",) if self.decay else super().methods
+        return ("pipedream_inplace",) if self.decay else STASHED
 
     def of(self, delay: int, optimizer: torch.optim.Optimizer | None) -> State:
         """Return a module's state."""
@@ -238,7 +234,8 @@ class _Averaging(State):
             self.average[name] = self.keeps * old + (1 - self.keeps) * step
 
 
-CORRECTIONS: dict[str, type[Correction]] = {
+Correction = Predict | GapAware | PipeMare
+CORRECTIONS: dict[str, Callable[[], Correction]] = {
     "predict": Predict,
     "gap_aware": GapAware,
     "pipemare": PipeMare,

@@ -122,8 +122,6 @@ class _Sent(Function):
         if ctx.run is None:
             return error, error @ b, None, None, None
         x = x.to(error.dtype).detach().requires_grad_()
-        with (
-            torch.enable_grad()
-        ):  # the operator knows its geometry; it is linear, so x is no matter
+        with torch.enable_grad():  # the operator knows its geometry, and is linear: any x will do
             y = ctx.run(x, b)
         return error, *torch.autograd.grad(y, x, error), None, None, None

@@ -240,7 +240,7 @@ class ModuleStage:
         version = None if flight.version < 0 else flight.version
         flight.leaves = self.versions.leaves(version)
         if self.correction is not None:
-            rates = self._rates(range(flight.version, at[0]))
+            rates = self._rates(self.first_batch + late for late in range(flight.version, at[0]))
             flight.leaves = self.correction.leaves(flight.leaves, self.optimizer, rates)
         x = self.inputs(flight.x)
         output = self._call(flight.leaves, x, at, moves=moves, again=again)
@@ -328,15 +328,14 @@ class ModuleStage:
     def _set_rate(self, optimizer: torch.optim.Optimizer, batch: int) -> None:
         if self.options.rate is None and self.correction is None:
             return  # the optimiser's own
-        rates = self._rates(range(batch - self.first_batch, batch - self.first_batch + 1))
-        for group, rate in zip(optimizer.param_groups, rates, strict=True):
+        for group, rate in zip(optimizer.param_groups, self._rates([batch]), strict=True):
             group["lr"] = rate
 
     def _rates(self, batches: Iterable[int]) -> list[float]:
         """Return the sum of the rates of these batches' updates, for each group."""
         rate, corrected = self.options.rate, self.correction
         factor = 0.0
-        for number in (self.first_batch + batch for batch in batches):
+        for number in batches:
             own = 1.0 if rate is None else rate(number)
             factor += own if corrected is None else own * corrected.factor(number)
         factor *= self.pipeline.rates[self.index]

@@ -173,7 +173,8 @@ def test_by_fit_with_nesterov_s_optimiser():
         ("fr", {"correction": "predict"}, "Predict with fr: it is for pipedream, ddg"),
         ("pipedream", {"correction": "pipemare"}, "PipeMare with pipedream: .* pipedream_inplace"),
         ("1f1b", {"correction": "gap_aware"}, "GapAware with 1f1b"),
-        ("pipedream", {"correction": "predict", "optimizer": plain_sgd}, "no momentum to predict"),
+        ("pipedream", {"correction": "predict", "optimizer": plain_sgd}, "SGD says nothing of its"),
+        ("pipedream", {"correction": "predict", "optimizer": torch.optim.Adamax}, "Adamax says"),
     ],
 )
 def test_what_does_not_fit_is_refused(method, own, words):

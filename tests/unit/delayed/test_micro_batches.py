@@ -88,13 +88,14 @@ def test_deferred_statistics_are_those_of_the_whole_batch(method):
     assert equal(outcome(again), outcome(found))
 
 
-def test_images_and_several_batches():
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_images_and_several_batches(dtype):
     def made():
         torch.manual_seed(0)
         conv = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU())
-        return [conv, nn.Sequential(nn.Flatten(), nn.Linear(144, 3))]
+        return [conv.to(dtype), nn.Sequential(nn.Flatten(), nn.Linear(144, 3)).to(dtype)]
 
-    x, y = torch.randn(5, 22, 1, 8, 8) * 3 + 2, torch.arange(22) % 3
+    x, y = torch.randn(5, 22, 1, 8, 8, dtype=dtype) * 3 + 2, torch.arange(22) % 3
     batches = [(each, y) for each in x]
     plain = trained(made(), 2, batches, "1f1b", optimizer=still).pipeline
     found = trained(made(), 2, batches, "1f1b", optimizer=still, micro=4, deferred_batch_norm=True)
