@@ -23,6 +23,9 @@ from alkit.models.blocks import as_blocks
 
 __all__ = ["fit", "model_of"]
 
+# settings with which another network is learned: a run that goes on has the same
+LEARNED = ("batch_norm", "correction", "deferred_batch_norm", "drain", "rates", "replay_noise")
+
 
 def fit(request: Request) -> Record:
     """Run what was asked: a `Pipeline` as it is, or blocks, which are cut.
@@ -76,6 +79,7 @@ def _fit(pipeline: Pipeline, request: Request) -> Record:
     own |= {"clip": request.plan.clip}
     trainer = Trainer(spread(pipeline, request.own_device), request.method, executor, own)
     same = {name: getattr(request, name) for name in ("method", "micro", "threads")}
+    same |= {name: str(value) for name, value in request.changes.items() if name in LEARNED}
     if "schedule" in own:
         same["schedule"] = str(getattr(own["schedule"], "name", own["schedule"]))
     return request.train(trainer, meet(executor, pipeline), identity=same)

@@ -119,6 +119,7 @@ def own_schedule(
             f"{made.name} has {made.stages} stages and {micro_of(made)} micro-batches, and there"
             f" are {modules} modules and {micro} micro-batches: give cuts= and micro= that fit"
         )
+    _check_rising(made)
     if workers not in (None, made.workers):
         raise ScheduleError(f"{made.name} has {made.workers} workers, and workers is {workers}")
     return made
@@ -155,6 +156,19 @@ def most_in_flight(schedule: Schedule) -> list[int]:
             now[stage] += (kind == "forward") - (kind in ("backward", "backward_weight"))
             most[stage] = max(most[stage], now[stage])
     return most
+
+
+def _check_rising(schedule: Schedule) -> None:
+    """Refuse forwards out of order: stages take their micro-batches as a batch is cut."""
+    due = [0] * schedule.stages
+    for lane in range(schedule.workers):
+        for kind, stage, _, m in schedule.one_batch(lane):
+            if kind == "forward" and m != due[stage]:
+                raise ScheduleError(
+                    f"{schedule.name}: stage {stage} runs the forward of micro-batch {m} before"
+                    f" {due[stage]}: let every stage take them in their order"
+                )
+            due[stage] += kind == "forward"
 
 
 def _check(method: Method, stages: int, micro: int, drain: bool) -> None:

@@ -185,3 +185,16 @@ def test_what_does_not_fit_is_refused(method, own, words):
 def test_settings_are_checked():
     with pytest.raises(ValueError, match="warmup -1 and decay 0.25"):
         PipeMare(warmup=-1)
+
+
+@pytest.mark.parametrize(
+    "own", [{"correction": "gap_aware"}, {"batch_norm": "both"}, {"drain": False}]
+)
+def test_a_run_does_not_go_on_with_other_settings(tmp_path, own):
+    x = torch.randn(64, 6)
+    data, options = (x, x[:, :3].argmax(1)), {"cuts": [2, 4], "progress": False}
+    options |= {"method": "pipedream", "checkpoint": tmp_path / "run"}
+    alkit.fit(mlp(), data, epochs=1, **options)
+    [name] = own
+    with pytest.raises(ValueError, match=f"another run: {name} is .* there and .* here"):
+        alkit.fit(mlp(), data, epochs=2, **own, **options)

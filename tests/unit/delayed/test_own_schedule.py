@@ -195,3 +195,13 @@ def test_what_books_and_compilers_do_not_know_is_refused():
     for own in ({"method": "zero_bubble"}, {"method": "gpipe", "schedule": zero_bubble(2, 4)}):
         with pytest.raises(ValueError, match="compile is True, .* compiled blocks have no half"):
             alkit.fit(blocks(), data, compile=True, **own, **options)
+
+
+def test_forwards_out_of_order_are_refused_before_the_first_step():
+    """The first module cuts a batch when its first micro-batch is due."""
+    orders = [
+        [*(("forward", at, m) for m in (1, 0)), *(("backward", at, m) for m in (1, 0))]
+        for at in range(4)
+    ]
+    with pytest.raises(ValueError, match="stage 0 runs the forward of micro-batch 1 before 0"):
+        trained(blocks(), 4, vectors(2), "1f1b", schedule=of_orders("own", orders))
