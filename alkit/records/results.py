@@ -58,14 +58,22 @@ def summary(frame: pd.DataFrame, by: Sequence[str] | None = None) -> pd.DataFram
 
     Args:
         by: what makes a group; by default all that distinguishes rows but the seed, the extra
-            fields (an epoch, a contender) included.
+            fields (an epoch, a contender) included; one that is called as a statistic is, as
+            "mean", stands there as "mean of a row".
     """
-    by = [*BY, *(name for name in frame if name not in COLUMNS)] if by is None else by
     numbers = frame[frame["value"].map(is_number).astype(bool)]
-    values = numbers.assign(value=numbers["value"].astype(float))
+    if by is None:
+        numbers = numbers.rename(columns={name: f"{name} of a row" for name in STATISTICS[1:]})
+        by = [*BY, *(n for n in numbers if n not in COLUMNS and numbers[n].notna().any())]
+    told = {name: numbers[name].map(_as_text) for name in by}  # a list is no key
+    values = numbers.assign(value=numbers["value"].astype(float), **told)
     groups = values.groupby(list(by), dropna=False, sort=False)["value"]
     result = groups.agg(n="count", mean="mean", sd="std", min="min", max="max", median="median")
     return result.reset_index()[[*by, *STATISTICS]]
+
+
+def _as_text(value: Any) -> Any:
+    return str(value) if isinstance(value, list | dict) else value
 
 
 def table(

@@ -74,7 +74,7 @@ def corrections() -> pd.DataFrame:
     rates = characters_study.chosen_rates(recorded)
     rows = []
     for row in characters_study.corrections(recorded).to_dict("records"):
-        own = {arm: rates[arm] for arm in row["contrast"].split(" - ")}
+        own = {method: rates[method] for method in row["contrast"].split(" - ")}
         rows.append(_row("36_language_model", row, own))
     return pd.DataFrame(rows)
 
