@@ -2,7 +2,8 @@
 
 torchrun ... tests/fitted.py METHOD ...      every rank prints a digest of each method's run
 
-DIE_AT: the loss at which the process that computes it is killed; RUN: a checkpoint.
+RUN: a folder for each method's checkpoint; DIE_AT=RANK:COUNT: the step of an optimiser at which
+that rank's process is killed, once a method; DIE_WITH=agent: and what started it.
 """
 
 import hashlib
@@ -10,11 +11,14 @@ import os
 import re
 import signal
 import sys
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 import alkit
 from alkit.engine.record import Record
@@ -22,9 +26,9 @@ from alkit.engine.record import Record
 __all__ = ["METHODS", "blocks", "digest", "digests", "fit"]
 
 METHODS: dict[str, dict[str, Any]] = {
-    "al_pipeline": {"cuts": [2]},
-    "pipedream": {"cuts": [2]},
-    "1f1b": {"micro": 2, "cuts": [2]},
+    "al_pipeline": {},
+    "pipedream": {},
+    "1f1b": {"micro": 2, "cuts": [1, 3]},
     "elastic": {"cache_from": 1},
     "dtp": {"iterations": 2},
 }
@@ -49,12 +53,12 @@ def _labelled(x: Tensor) -> tuple[Tensor, Tensor]:
     return x, x[:, :3].argmax(1)
 
 
-def digest(record: Record) -> str:
-    """Return a hash of all weights, losses, and what was right."""
+def digest(record: Record, *, losses: bool = True) -> str:
+    """Return a hash of all weights, what was right, and losses, which a finished run keeps none."""
     found = hashlib.sha256()
-    assert record.losses is not None
-    assert record.test_correct is not None
-    for tensor in (*record.model.state_dict().values(), record.losses, record.test_correct):
+    kept = [*record.model.state_dict().values(), record.test_correct]
+    for tensor in [*kept, record.losses] if losses else kept:
+        assert tensor is not None
         found.update(tensor.detach().contiguous().flatten().view(torch.uint8).numpy().data)
     return found.hexdigest()
 
@@ -67,29 +71,32 @@ def digests(said: str) -> dict[str, dict[str, str]]:
     return found
 
 
-class _Fatal(nn.CrossEntropyLoss):
-    """Cross-entropy that kills its process when it is computed for the `calls`th time; 0: never."""
+def _fatal(count: int, mark: Path) -> Callable[..., None]:
+    """Return a hook that kills its process at its call number `count`, once for a mark."""
+    calls = iter(range(1, 1 + count))
 
-    def __init__(self, calls: int) -> None:
-        super().__init__()
-        self.calls = calls
-
-    def forward(self, scores: Tensor, y: Tensor) -> Tensor:
-        self.calls -= 1
-        if not self.calls:
+    def after_step(*_: Any) -> None:
+        if next(calls, None) == count and not mark.exists():
+            mark.touch()
+            if os.environ.get("DIE_WITH") == "agent":
+                os.kill(os.getppid(), signal.SIGKILL)
             os.kill(os.getpid(), signal.SIGKILL)
-        return super().forward(scores, y)
+
+    return after_step
 
 
 def _main() -> None:
-    options: dict[str, Any] = {"checkpoint": os.environ.get("RUN")}
-    if options["checkpoint"]:  # the same loss before and after: it is a part of the network
-        options["loss"] = _Fatal(int(os.environ.get("DIE_AT", "0")))
+    run, (rank, count) = os.environ.get("RUN"), os.environ.get("DIE_AT", "0:0").split(":")
     with alkit.torchrun_group():
         for method in sys.argv[1:]:
-            record = fit(method, executor="ranks", **options)
+            kept = None if run is None else Path(run) / method
+            dies = kept is not None and dist.get_rank() == int(rank)
+            hook = _fatal(int(count), Path(f"{kept}.died")) if dies else lambda *_: None
+            held = register_optimizer_step_post_hook(hook)
+            record = fit(method, executor="ranks", checkpoint=kept)
+            held.remove()
             lines = record.details.lines if method == "elastic" else []
-            said = [*lines, f"{method} {dist.get_rank()} {digest(record)}", ""]
+            said = [*lines, f"{method} {dist.get_rank()} {digest(record, losses=run is None)}", ""]
             sys.stdout.write("\n".join(said))  # at once: the other rank writes there, too
             sys.stdout.flush()
 

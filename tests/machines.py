@@ -25,14 +25,16 @@ def torchrun(*options: str) -> list[str]:
 
 
 def environment(**more: str) -> dict[str, str]:
-    """Return the variables of a process that has alkit and a core."""
-    return {**os.environ, "PYTHONPATH": str(root()), "OMP_NUM_THREADS": "1", **more}
+    """Return the variables of a process that has alkit and a core, and may be started again."""
+    own = {"OMP_NUM_THREADS": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+    return {**os.environ, "PYTHONPATH": str(root()), **own, **more}
 
 
-def on_one(*script: str, **variables: str) -> "subprocess.CompletedProcess[str]":
+def on_one(*script: str, restarts: int = 0, **variables: str) -> "subprocess.CompletedProcess[str]":
     """Run a script as two ranks of this machine, over loopback."""
+    options = "--standalone", "--nproc-per-node=2", f"--max-restarts={restarts}"
     return subprocess.run(
-        [*torchrun("--standalone", "--nproc-per-node=2"), *script],
+        [*torchrun(*options), *script],
         env=environment(GLOO_SOCKET_IFNAME="lo", **variables),
         capture_output=True,
         text=True,

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from tests import machines
 
@@ -27,6 +28,9 @@ def printed(page: Path) -> str:
     script = str(page.with_suffix(".py"))
     if page.stem == "machines":
         done = machines.on_one(script, "elastic")
+    elif page.stem == "restarts":
+        with TemporaryDirectory() as home:
+            done = machines.on_one(script, "al_pipeline", f"{home}/run.ckpt")
     else:
         done = subprocess.run(
             [sys.executable, script],

@@ -32,7 +32,8 @@ def fit(request: Request) -> Record:
 
     Settings are those of `alkit.delayed.options.Options`, `rates`, `drain` and `schedule`. Without
     cuts there are as many modules as workers, or ranks, or two (twice as many where workers have
-    several modules); with cuts, workers are free to run any module.
+    several modules); with cuts, workers are free to run any module, and of a flushed method fewer
+    ranks share neighbouring ones.
     """
     request.refuse("exits", why="early exits are associated learning's")
     request.refuse("settings", why="give rate=, replay_noise=, ... by name")

@@ -32,7 +32,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from alkit.delayed.methods import METHODS, ORDERS, Method
-from alkit.schedule.flushed import direct_feedback, gpipe, one_f_one_b, zero_bubble
+from alkit.schedule.flushed import (
+    direct_feedback,
+    gpipe,
+    one_f_one_b,
+    shared_by_neighbours,
+    zero_bubble,
+)
 from alkit.schedule.ordered import KINDS, dualpipev, interleaved_1f1b, looped_bfs, zbv
 from alkit.schedule.task import Edge, Schedule, ScheduleError, Task
 from alkit.schedule.torch_csv import read_csv
@@ -74,7 +80,8 @@ def schedule_for(
         micro: micro-batches a batch, for the methods that accumulate.
         drain: run the backwards that are left when the batches have ended; without it they are
             lost, as in the published DDG and FR code.
-        workers: of SHARED, default half as many as modules.
+        workers: of SHARED, default half as many as modules; of other flushed methods but dfa, so
+            many that neighbouring modules share, default one each.
     Raises:
         ScheduleError: an unknown method, or numbers that don't fit it.
     """
@@ -85,7 +92,9 @@ def schedule_for(
     if method in SHARED:
         return SHARED[method](stages, workers or max(1, stages // 2), micro)
     if chosen.order == "flushed":
-        return replace(FLUSHED.get(method, one_f_one_b)(stages, micro), name=method)
+        fewer = workers or stages if chosen.errors != "direct" else stages
+        made = replace(FLUSHED.get(method, one_f_one_b)(fewer, micro), name=method)
+        return made if fewer == stages else shared_by_neighbours(made, stages)
     order = _one_by_one if chosen.order == "seq" else _in_flight(stages, micro, drain)
     late = {"seq": 0}.get(chosen.order, 1 if method == "2bw" else stages - 1)
     edges = _edges(chosen.order, stages, micro)

@@ -108,7 +108,8 @@ def train_epoch(
         batches: pairs (x, y), which may differ in size; y goes to the loss. One with fewer samples
             than micro-batches and replicas ask for is trained with the batch before it.
         executor: "single", on the calling thread; "threads", one a module; "ranks", to be called on
-            every rank with the same pipeline and batches (see `alkit.launch`), a rank a module.
+            every rank with the same pipeline and batches (see `alkit.launch`), a rank a module;
+            with a flushed method but dfa, fewer ranks share neighbouring modules.
         micro: micro-batches a batch, for 2bw and the flushed methods.
         threads: operator threads of each worker. Bits are equal at equal numbers.
         workers: on threads, so many free workers share the modules, in the place of one a module:
@@ -131,13 +132,14 @@ def train_epoch(
         raise ValueError(f"executor is {executor!r}: give {', '.join(EXECUTORS)}")
     chosen, options = method_named(method), changed(Options, settings)
     schedule = method if schedule is None and method in SHARED else schedule
+    ranks = Group(executor).ranks // max(1, replicas) if executor == "ranks" else None
     if schedule is not None:
-        if executor == "ranks" and workers is None:
-            workers = Group(executor).ranks // max(1, replicas)
+        workers = workers or ranks
         ran = own_schedule(schedule, chosen, len(pipeline), micro, workers)
         micro = micro_of(ran)
     else:
-        ran = schedule_for(method, len(pipeline), micro, drain=drain)
+        fewer = ranks if ranks and ranks < len(pipeline) else None
+        ran = schedule_for(method, len(pipeline), micro, drain=drain, workers=fewer)
         if workers is not None:
             if executor != "threads":
                 raise ValueError(f"workers beside executor {executor!r}: free workers are threads")

@@ -41,6 +41,8 @@ def choose_interface(environment: Mapping[str, str] | None = None) -> str:
                     f"{VARIABLE} names {name!r}, which is no network device with an address here."
                     f" {_listed(devices)}. Give exact names, or leave the variable away"
                 )
+        # agents that meet on loopback are of one machine
+        several = several and not _is_loopback([given.get("MASTER_ADDR", "")])
         if several and all(_is_loopback(devices[name]) for name in names.split(",")):
             raise InterfaceError(
                 f"{VARIABLE} is {names!r}, which only this machine can reach, and the job has"

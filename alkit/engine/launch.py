@@ -22,6 +22,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -41,7 +42,7 @@ DISCONNECTED = ("Connection closed", "Connection reset", "Connection refused", "
 
 
 @contextmanager
-def torchrun_group(backend: str = "gloo") -> Iterator[None]:
+def torchrun_group(backend: str = "gloo", timeout_s: float = 1800.0) -> Iterator[None]:
     """Join the ranks that torchrun has started, over gloo; leave them together at the end.
 
     torch.distributed's own calls do the same but for one thing: what optimisers import on first use
@@ -51,14 +52,22 @@ def torchrun_group(backend: str = "gloo") -> Iterator[None]:
 
     Args:
         backend: of torch.distributed, see `alkit.engine.rank_device.backend_for`.
+        timeout_s: the longest wait for a word from another rank, which may have lost its power.
     Raises:
         InterfaceError: no network device fits; lists those there are.
-        RuntimeError: torchrun has not started this process.
+        RuntimeError: torchrun has not started this process, or may not start it again.
     """
     if "RANK" not in os.environ:
         raise RuntimeError(
             "torchrun has not started this process: torchrun --nproc-per-node=2 SCRIPT does, and"
             " alkit.launch(function, ranks=2) needs none"
+        )
+    shared = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    if shared and os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0") != "0":
+        # ranks that are started again would find the addresses of dead ones (pytorch issue 135712)
+        raise RuntimeError(
+            "with --max-restarts, torchrun needs TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 before it, or"
+            " ranks that are started again don't find each other"
         )
     import torch._dynamo  # noqa: F401
     import torch.distributed as dist
@@ -66,7 +75,7 @@ def torchrun_group(backend: str = "gloo") -> Iterator[None]:
     device = os.environ[VARIABLE] = choose_interface()
     if os.environ.get("RANK", "0") == "0":
         log.info("gloo on %s, %s ranks", device, os.environ.get("WORLD_SIZE", "1"))
-    dist.init_process_group(backend)
+    dist.init_process_group(backend, timeout=timedelta(seconds=timeout_s))
     try:
         yield
         dist.barrier()  # nobody hangs up while another one still reads

@@ -215,9 +215,10 @@ class _Run:
             return
         if self.writes:
             files.clean(kept.path)
-        # the first rank's disk counts: others might be of machines that do not see it
-        if group.broadcast(kept.path.exists()):
-            self._resume(kept, group)
+        # ranks may be of machines with a disk each, and be dealt anew when a run is started again
+        there = group.gather(kept.path.exists())
+        if any(there):
+            self._resume(kept, group, source=there.index(True))
         else:
             # so that a run interrupted in its first epoch also goes on from where it began
             self._save()
@@ -281,9 +282,9 @@ class _Run:
         whole |= {"network": self.network} | self.kept.state()
         checkpoints.save(self.kept.path, state | found | whole)
 
-    def _resume(self, kept: _Kept, group: Group) -> None:
-        path = kept.path
-        saved = group.from_first(checkpoints.load, path)
+    def _resume(self, kept: _Kept, group: Group, source: int) -> None:
+        path, mine = kept.path, group.rank == source
+        saved = group.broadcast(checkpoints.load(path) if mine else None, source)
         before = saved["settings"].get("epochs", 0)
         level = self.settings["scheduler"] == "constant"
         longer = before < self.settings["epochs"] and level

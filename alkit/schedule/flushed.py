@@ -26,7 +26,7 @@ from functools import partial
 from alkit.schedule.ordered import of_orders
 from alkit.schedule.task import Place, Schedule, ScheduleError
 
-__all__ = ["direct_feedback", "gpipe", "one_f_one_b", "zero_bubble"]
+__all__ = ["direct_feedback", "gpipe", "one_f_one_b", "shared_by_neighbours", "zero_bubble"]
 
 
 def gpipe(stages: int, micro: int) -> Schedule:
@@ -89,6 +89,29 @@ def zero_bubble(stages: int, micro: int) -> Schedule:
         yield from (("backward_weight", worker, m) for m in late)
 
     return _flushed("zero_bubble", stages, micro, order)
+
+
+def shared_by_neighbours(schedule: Schedule, stages: int) -> Schedule:
+    """Let each worker of a pipeline run neighbouring stages as it ran its one; no gradient changes.
+
+    Example:
+        >>> shared = shared_by_neighbours(gpipe(2, micro=1), stages=3)
+        >>> " ".join(f"{kind[0]}{stage}" for kind, stage, *_ in shared.one_batch(0))
+        'f0 f1 b1 b0 u0 u1'
+    Raises:
+        ScheduleError: fewer stages than workers.
+    """
+    workers = schedule.workers
+    if stages < workers:
+        raise ScheduleError(f"{stages} stages for {workers} workers: give each one or more")
+    starts = [stages * worker // workers for worker in range(workers + 1)]
+    orders: list[list[Place]] = []
+    for worker, (low, high) in enumerate(zip(starts, starts[1:], strict=False)):
+        orders.append([])
+        for kind, _, _, m in schedule.one_batch(worker):
+            own = range(low, high) if kind == "forward" else reversed(range(low, high))
+            orders[-1] += [(kind, stage, m) for stage in own if kind != "update"]
+    return of_orders(schedule.name, orders)
 
 
 def _flushed(

@@ -15,6 +15,7 @@ from tests.helpers import on_ranks
 from tests.unit.delayed.nets import equal, outcome, trained, vectors
 
 SHARED = ("interleaved_1f1b", "looped_bfs", "zbv", "dualpipev")
+NEIGHBOURS = ("gpipe", "1f1b", "zero_bubble")
 IN_HALVES = ("zero_bubble", "zbv", "dualpipev")
 
 
@@ -47,8 +48,9 @@ def test_bits_are_equal_on_all_executors_and_gradients_are_those_of_1f1b():
     plain = outcome(trained(blocks(), 4, vectors(6), "1f1b", micro=4))
     calls = {name: partial(run, name=name) for name in SHARED} | {"two": two}
     calls["halves"] = partial(two, schedule="zero_bubble")
+    calls |= {name: partial(run, name=name) for name in NEIGHBOURS}  # four modules on two ranks
     ranks = on_ranks(calls, executor="ranks")
-    for name in SHARED:
+    for name in SHARED + NEIGHBOURS:
         single = run("single", name)
         torch.testing.assert_close(single, plain, rtol=1e-5, atol=1e-7)
         assert equal(run("threads", name), single)

@@ -14,7 +14,12 @@ SEVERAL = {"WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"}
 
 @pytest.mark.parametrize(
     "given",
-    [{}, {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}, {"GLOO_SOCKET_IFNAME": LOOPBACK}],
+    [
+        {},
+        {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"},
+        {"GLOO_SOCKET_IFNAME": LOOPBACK},
+        SEVERAL | {"GLOO_SOCKET_IFNAME": LOOPBACK, "MASTER_ADDR": "127.0.0.1"},  # of two agents
+    ],
 )
 def test_one_machine_takes_loopback_or_what_is_given(given):
     assert choose_interface(given) == LOOPBACK

@@ -3,9 +3,9 @@
 import pytest
 
 from alkit.schedule.clock import simulate
-from alkit.schedule.flushed import gpipe, one_f_one_b, zero_bubble
+from alkit.schedule.flushed import gpipe, one_f_one_b, shared_by_neighbours, zero_bubble
 from alkit.schedule.targets import target_propagation
-from alkit.schedule.task import Task
+from alkit.schedule.task import ScheduleError, Task
 from alkit.schedule.validate import validate
 
 MAKERS = [gpipe, one_f_one_b, zero_bubble]
@@ -23,6 +23,25 @@ def _span(schedule, batches=1):
 def test_valid_and_without_staleness(make, stages, micro):
     assert set(validate(make(stages, micro), 3).staleness) == {0}
     assert Task("update", 0, 0) in make(stages, micro).waits(Task("forward", 0, 1)), "the flush"
+
+
+@pytest.mark.parametrize("make", MAKERS)
+@pytest.mark.parametrize(("workers", "stages"), [(1, 3), (2, 4), (2, 5), (3, 3), (3, 7)])
+def test_neighbours_share_as_one_did(make, workers, stages):
+    """Twice the stages on as many workers, and half the seconds each: as long as before."""
+    shared = shared_by_neighbours(make(workers, 4), stages)
+    assert set(validate(shared, 3).staleness) == {0}
+    owners = [shared.owner(Task("update", stage, 0)) for stage in range(stages)]
+    assert owners == sorted(owners)
+    assert {*owners} == {*range(workers)}
+    twice = shared_by_neighbours(make(workers, 4), 2 * workers)
+    halved = simulate(twice, lambda task: SECONDS[task.kind] / 2, 1).span_s
+    assert halved == pytest.approx(_span(make(workers, 4)))
+
+
+def test_more_workers_than_stages_are_refused():
+    with pytest.raises(ScheduleError, match="2 stages for 3 workers"):
+        shared_by_neighbours(gpipe(3, 4), 2)
 
 
 @pytest.mark.parametrize("make", [gpipe, one_f_one_b])

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -57,7 +58,7 @@ class Run:
             text = CONFIG
         text = text.replace("PORT", str(free_port())).replace("EPOCHS", str(epochs))
         for key, value in ({"grace_s": 30} | changes).items():
-            text += f"{key} = {value}\n"
+            text = re.sub(rf"^{key} = .*\n", "", text, flags=re.MULTILINE) + f"{key} = {value}\n"
         self.path = folder / "run.toml"
         self.path.write_text(text)
         self.processes = []
@@ -112,6 +113,8 @@ class Run:
         while time.monotonic() < end_s:
             if self.round() >= count:
                 return
+            if self.server.poll():
+                pytest.fail(f"the server has ended: {self.server.communicate()[0]}")
             time.sleep(look_s)
         pytest.fail(f"no {count} rounds in {limit_s} s")
 

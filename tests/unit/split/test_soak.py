@@ -80,7 +80,7 @@ def test_a_cut_link(tmp_path):
 
 def test_five_hundred_rounds_hold_no_more_than_a_few(tmp_path):
     """A round's events are written at its end and forgotten."""
-    with Run(tmp_path, epochs=170, aggregate_every=1, batch=200, data_size=600) as run:
+    with Run(tmp_path, epochs=170, aggregate_every=1, batch=100, data_size=300) as run:
         held = psutil.Process(run.server.pid)
         seldom = {"look_s": 2.0, "limit_s": 3600.0}
         run.after_rounds(100, **seldom)
