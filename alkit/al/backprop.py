@@ -16,7 +16,7 @@ from alkit.engine.steps import Steps
 from alkit.models.blocks import as_blocks
 from alkit.models.modes import evaluating
 
-__all__ = ["BPModel"]
+__all__ = ["BPModel", "compared"]
 
 
 class BPModel(nn.Module):
@@ -95,8 +95,12 @@ class BPModel(nn.Module):
             key: see `forward`.
         """
         scores = self(x, key)
-        y = y.to(scores.device)
-        if y.is_floating_point():  # numbers of the wider type are compared
-            dtype = torch.promote_types(scores.dtype, y.dtype)
-            scores, y = scores.to(dtype), y.to(dtype)
-        return self.loss_fn(scores, y)
+        return compared(self.loss_fn, scores, y.to(scores.device))
+
+
+def compared(loss_fn: Callable[[Tensor, Tensor], Tensor], scores: Tensor, y: Tensor) -> Tensor:
+    """Return a loss; numbers are compared in the wider of both types."""
+    if y.is_floating_point():
+        dtype = torch.promote_types(scores.dtype, y.dtype)
+        scores, y = scores.to(dtype), y.to(dtype)
+    return loss_fn(scores, y)

@@ -59,7 +59,9 @@ def fit(request: Request) -> Record:
 def _fit(model: ALModel | BPModel, request: Request) -> Record:
     executor = request.executor or ("ranks" if request.ranks > 1 else "threads")
     plan = request.plan
-    if request.compile:
+    if request.compile == "steps" and plan.precision == "float16":
+        request.refuse("compile", why="scales of float16 come between backward and step: bfloat16")
+    if request.compile is True:
         compile_blocks(model if isinstance(model, BPModel) else [layer.enc.f for layer in model])
     trainer = Trainer(
         spread(model, request.own_device),
@@ -70,9 +72,11 @@ def _fit(model: ALModel | BPModel, request: Request) -> Record:
         seed=plan.seed,
         cuts=request.cuts,
         exits=request.exits,
+        compile="steps" if request.compile == "steps" else False,
     )
     with _stepping(model, plan):
-        identity = {"threads": request.threads, "exits": request.exits}
+        identity: dict[str, Any] = {"threads": request.threads, "exits": request.exits}
+        identity |= {"compile": request.compile} if request.compile else {}
         return request.train(trainer, meet(executor, model), identity=identity)
 
 

@@ -32,7 +32,7 @@ from alkit.engine.optimizers import adam, made
 from alkit.engine.steps import Steps
 from alkit.models.modes import evaluating
 
-__all__ = ["AE", "AL", "ENC", "apply", "label_rows"]
+__all__ = ["AE", "AL", "ENC", "apply", "both", "label_rows"]
 
 Loss = Callable[[Tensor, Any], Tensor]  # its target is a row a sample, or `Codes`
 OptimizerFactory = Callable[..., torch.optim.Optimizer]
@@ -69,6 +69,9 @@ class ENC(nn.Module):
 
     def forward(self, x: Any) -> tuple[Any, Tensor]:
         """Return s = f(x) and m = b(s)."""
+        if torch.compiler.is_compiling():  # a first step was run as it is
+            s = self.f(x)
+            return s, self.b(s)
         before = _versions(x)
         s = apply("f", self.f, x)
         if _versions(x) != before:
@@ -106,6 +109,9 @@ class AE(nn.Module):
 
     def forward(self, y: Tensor) -> tuple[Tensor, Tensor]:
         """Return t = g(y) and r = h(t)."""
+        if torch.compiler.is_compiling():
+            t = self.g(y)
+            return t, self.h(t)
         t = apply("g", self.g, y)
         return t, apply("h", self.h, t)
 
@@ -167,29 +173,23 @@ class AL(nn.Module):
             y: class numbers (B,), one-hot rows or label code, float (B, C), or `Codes`: g and h
                 then run once a class, and t is `Codes` too.
         """
-        if not isinstance(y, Codes):
-            y = label_rows(y, self.ae.g)
-        _check_code(x, y)
-        x, y, once_a_sample = tree.detach(x), tree.detach(y), not isinstance(y, Codes)
-        if once_a_sample and takes_codes(self.enc.loss_fn):
-            y = class_codes(y)
-        t, r = self.ae(y.rows if isinstance(y, Codes) else y)
-        s, m = self.enc(x)
-        aim = t if self.coupled else t.detach()
-        target: Tensor | Codes = aim
-        if isinstance(y, Codes):
-            # gathering sends each class's gradient back with the number of its samples as weight
-            target, r, y = Codes(aim, y.index), y.of(r), y.gathered()
-        if m.shape != (len(y), *t.shape[1:]):
-            raise ValueError(
-                f"the bridge gives {tuple(m.shape)} and the label code is"
-                f" {(len(y), *t.shape[1:])}: b must pool over positions and end in the width of g"
-            )
-        self.losses = self.enc.loss(m, target), self.ae.loss(r, y)
+        once_a_sample = not isinstance(y, Codes)
+        x, y = self.taken(x, y)
+        self.losses, (s, target) = both(self.enc, self.ae, x, y, coupled=self.coupled)
         self._ready = "backward"
         if once_a_sample and isinstance(target, Codes):
             target = target.gathered()
-        return tree.detach(s), tree.detach(target)
+        return s, target
+
+    def taken(self, x: Any, y: Tensor | Codes) -> tuple[Any, Tensor | Codes]:
+        """Return what both sides compute with: detached, and labels in the form that they take."""
+        if not isinstance(y, Codes):
+            y = label_rows(y, self.ae.g)
+        _check_code(x, y)
+        x, y = tree.detach(x), tree.detach(y)
+        if not isinstance(y, Codes) and takes_codes(self.enc.loss_fn):
+            y = class_codes(y)
+        return x, y
 
     def backward(self) -> None:
         """Compute the gradients of both losses; those that have been stepped with are dropped."""
@@ -255,6 +255,26 @@ class AL(nn.Module):
         """Return the number of parameters of f, b, g and h."""
         halves = {"f": self.enc, "b": self.enc, "g": self.ae, "h": self.ae}
         return {name: _count(getattr(half, name)) for name, half in halves.items()}
+
+
+def both(
+    enc: ENC, ae: AE, x: Any, y: Tensor | Codes, *, coupled: bool = False
+) -> tuple[tuple[Tensor, Tensor], tuple[Any, Tensor | Codes]]:
+    """Run both sides; return (associated, autoencoder) with their graphs, and s and t detached."""
+    t, r = ae(y.rows if isinstance(y, Codes) else y)
+    s, m = enc(x)
+    aim = t if coupled else t.detach()
+    target: Tensor | Codes = aim
+    if isinstance(y, Codes):
+        # gathering sends each class's gradient back with the number of its samples as weight
+        target, r, y = Codes(aim, y.index), y.of(r), y.gathered()
+    if m.shape != (len(y), *t.shape[1:]):
+        raise ValueError(
+            f"the bridge gives {tuple(m.shape)} and the label code is"
+            f" {(len(y), *t.shape[1:])}: b must pool over positions and end in the width of g"
+        )
+    losses = enc.loss(m, target), ae.loss(r, y)
+    return losses, (tree.detach(s), tree.detach(target))
 
 
 def apply(name: str, function: Callable[[Any], Any], argument: Any) -> Any:

@@ -21,7 +21,7 @@ def execute_on_ranks(
     Returns:
         The timeline of all ranks.
     """
-    timeline = run_ranks(schedule, epoch.stages, batches, threads=threads)
+    timeline = run_ranks(schedule, epoch.ran, batches, threads=threads)
     epoch.finish()
     group.share(owners(schedule), partial(_trained, epoch), partial(_take_over, epoch))
     return merged(timeline)

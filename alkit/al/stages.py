@@ -20,6 +20,7 @@ from alkit.engine.device import device_of, place
 from alkit.engine.ledger import Ledger
 from alkit.engine.loss_log import LossLog
 from alkit.engine.random import random_from
+from alkit.engine.stage import Stage
 from alkit.engine.steps import check_reached
 
 __all__ = ["Epoch", "LayerStage", "ModelStage", "optimizers_of", "updating"]
@@ -30,6 +31,7 @@ class Epoch:
 
     Attributes:
         stages: one a layer of an `ALModel`, and its head; a `BPModel` is one stage.
+        ran: what is run of them: themselves, or their compiled steps.
         offset: batches of this epoch that ran in an earlier part.
         batches, samples: counted as they are fed.
     """
@@ -54,6 +56,7 @@ class Epoch:
             LossLog(partial(self._diverged, stage) if check_finite else None)
             for stage in range(len(self.stages))
         ]
+        self.ran: Sequence[Stage] = self.stages
         if ledgers is not None and len(ledgers) != len(self.stages):
             raise ValueError(f"{len(ledgers)} ledgers for {len(self.stages)} stages: give one each")
         self.ledgers = ledgers

@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
-from typing import Any
+from typing import Any, Literal
 
 from torch import Tensor
 
@@ -12,6 +12,7 @@ from alkit.al import ranks as train_ranks
 from alkit.al.backprop import BPModel
 from alkit.al.model import ALModel
 from alkit.al.stages import Epoch
+from alkit.al.whole import WholeStage
 from alkit.data.arguments import Brief, check_whole
 from alkit.engine.device import cores, synchronize
 from alkit.engine.group import Group
@@ -40,6 +41,7 @@ class Trained(Brief):
         samples: samples seen.
         seconds: wall time, loading included.
         cuts: the first layer of every pipeline worker but the first; none with free workers.
+        eager: with compile="steps", why each layer ran as it is, "" for those that were compiled.
     """
 
     losses: Tensor
@@ -48,6 +50,7 @@ class Trained(Brief):
     seconds: float
     cuts: tuple[int, ...] = ()
     head: Tensor | None = None
+    eager: tuple[str, ...] = ()
 
 
 def train_epoch(
@@ -63,6 +66,7 @@ def train_epoch(
     check_finite: bool = True,
     ledgers: Sequence[Ledger] | None = None,
     executor: str = "threads",
+    compile: Literal[False, "steps"] = False,
 ) -> Trained:
     """Train `model` once on every batch; all AL modes end in the same bits.
 
@@ -86,6 +90,10 @@ def train_epoch(
             one in all); layers may share one.
         executor: "threads", or of a pipeline "ranks": call it on every rank with the same model
             and batches (see `alkit.launch`); all ranks end with all that was trained.
+        compile: "steps" compiles each layer's forward, backward and update as one call without the
+            interpreter's lock (`alkit.engine.native`); of backprop all of it. Bits are equal in all
+            modes that run so, and results up to rounding as without. Not for al_m and al_fm, whose
+            forwards run apart. The first batch waits for the compiler.
     Raises:
         ValueError: unknown mode, no batches, or a batch that doesn't fit.
         FloatingPointError: a loss is not finite; names layer and batch. The model is spoilt
@@ -97,6 +105,9 @@ def train_epoch(
     if executor == "ranks":
         group.check_size(workers=workers)
     run = Epoch(model, seed, check_finite, ledgers)
+    if compile:
+        _check_steps(mode, ledgers, compile)
+        run.ran = [WholeStage(stage) for stage in run.stages]
     start_s, before = time.perf_counter(), int(model.batches_trained)
     counted = run.counted(batches)
     stream: Iterator[tuple[Any, Tensor]] | None = counted
@@ -106,13 +117,13 @@ def train_epoch(
         cuts = group.broadcast(list(cuts))  # every rank has measured its own
     if stream is not None:
         workers = workers or max(1, cores() // threads) if mode == "al_pipeline" else workers
-        schedule = schedule_for(mode, len(run.stages), workers, cuts, capacity)
+        schedule = schedule_for(mode, len(run.ran), workers, cuts, capacity)
         if executor == "ranks":
             parts.append(
                 train_ranks.execute_on_ranks(run, schedule, stream, group, threads=threads)
             )
         else:
-            parts.append(execute(schedule, run.stages, stream, threads=threads))
+            parts.append(execute(schedule, run.ran, stream, threads=threads))
     run.finish()
     synchronize(model)
     model.batches_trained.fill_(before + run.batches)
@@ -121,7 +132,21 @@ def train_epoch(
         model.layer_seconds = timeline.stage_s()
     seconds = time.perf_counter() - start_s
     own_cuts = tuple(cuts or ())
-    return Trained(run.losses(), timeline, run.samples, seconds, own_cuts, head=run.head_losses())
+    why = tuple(each.native.why for each in run.ran if isinstance(each, WholeStage))
+    found = run.losses(), timeline, run.samples, seconds, own_cuts
+    return Trained(*found, head=run.head_losses(), eager=why)
+
+
+def _check_steps(mode: str, ledgers: Sequence[Ledger] | None, compile: str) -> None:
+    if compile != "steps":
+        raise ValueError(f"compile is {compile!r}: give False or 'steps'")
+    if mode in ("al_m", "al_fm"):
+        raise ValueError(
+            f"compile is 'steps', and {mode} runs forwards apart from their backwards: give al or"
+            " al_pipeline"
+        )
+    if ledgers is not None:
+        raise ValueError("ledgers count what forwards keep, and compiled steps keep nothing")
 
 
 def schedule_for(
@@ -160,7 +185,7 @@ def _measured_cuts(
     seconds = model.layer_seconds
     if ranks < layers and seconds is None:
         probe = run_single(
-            schedules.al(layers), run.stages, islice(stream, PROBE_BATCHES), threads=threads
+            schedules.al(layers), run.ran, islice(stream, PROBE_BATCHES), threads=threads
         )
         parts, seconds, run.offset = [probe], probe.stage_s(), run.batches
     cuts = balanced_cuts(seconds or [1.0] * layers, min(ranks, layers))

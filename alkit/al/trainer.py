@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 
 from torch import Tensor
 
@@ -27,6 +27,7 @@ class Trainer(trainer.Trainer):
 
     Args:
         exits: also measure the validation accuracy of every exit of an ALModel.
+        compile: "steps", or the model's blocks are compiled already, or not at all.
     """
 
     model: ALModel | BPModel
@@ -37,6 +38,7 @@ class Trainer(trainer.Trainer):
     seed: int = 0
     cuts: list[int] | None = None
     exits: bool = False
+    compile: Literal[False, "steps"] = False
 
     def __post_init__(self) -> None:
         if self.exits and not isinstance(self.model, ALModel):
@@ -59,6 +61,7 @@ class Trainer(trainer.Trainer):
     def train(self, batches: Iterable[tuple[Any, Tensor]]) -> Trained:
         """Train once on every batch."""
         options: dict[str, Any] = {"cuts": self.cuts, "seed": self.seed, "executor": self.executor}
+        options |= {"compile": self.compile}
         return train_epoch(self.model, batches, self.method, self.workers, self.threads, **options)
 
     def row(self, trained: Trained) -> dict[str, float]:

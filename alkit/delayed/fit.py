@@ -63,7 +63,8 @@ def fit(request: Request) -> Record:
 def _fit(pipeline: Pipeline, request: Request) -> Record:
     executor = request.executor or ("ranks" if request.ranks > 1 else "threads")
     if request.compile:
-        compile_blocks(block for module in pipeline for block in module.blocks)
+        blocks = [block for module in pipeline for block in module.blocks]
+        compile_blocks(blocks, request.compile)
     own = {name: value for name, value in request.changes.items() if name != "rates"}
     names = ["drain", "schedule", *(each.name for each in fields(Options) if each.init)]
     if unknown := [name for name in own if name not in names]:

@@ -1,18 +1,35 @@
 """`torch.compile` for blocks, on request."""
 
 from collections.abc import Iterable
+from typing import Literal
 
 from torch import nn
 
-__all__ = ["compile_blocks"]
+__all__ = ["WITHOUT_LOCK", "Compile", "check_compile", "compile_blocks"]
+
+Compile = bool | Literal["steps"]
+WITHOUT_LOCK = {"cpp_wrapper": True}  # of one call, never of the process
 
 
-def compile_blocks(blocks: Iterable[object]) -> None:
+def check_compile(given: object) -> None:
+    """Refuse what says nothing about compiling.
+
+    Raises:
+        ValueError: says what to give.
+    """
+    if not isinstance(given, bool) and given != "steps":
+        raise ValueError(f"compile is {given!r}: give True, False or 'steps'")
+
+
+def compile_blocks(blocks: Iterable[object], how: Compile = True) -> None:
     """Let blocks run compiled from their next call on; parameters, names and state stay.
 
     Noise still follows its key where a compiled block draws by operators that take a generator;
     where it does not, its first forward says so (`alkit.engine.random`).
+
+    Args:
+        how: with "steps" forward and backward hold no interpreter's lock.
     """
     for block in blocks:
         if isinstance(block, nn.Module):
-            block.compile()
+            block.compile(options=WITHOUT_LOCK if how == "steps" else None)

@@ -30,15 +30,15 @@ __all__ = ["random_from"]
 
 
 @contextmanager
-def random_from(*key: int | str) -> Iterator[None]:
+def random_from(*key: int | str) -> Iterator["_Redirect"]:
     """Make the random operators that the calling thread runs in this block a function of `key`.
 
     Raises:
         RuntimeError: an operator draws random numbers and takes no generator, so that its result
             would depend on timing.
     """
-    with _drawn_by(_Redirect(key)):
-        yield
+    with _drawn_by(mode := _Redirect(key)):
+        yield mode
 
 
 @contextmanager

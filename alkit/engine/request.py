@@ -11,6 +11,7 @@ from torch import Tensor
 from alkit.data.arguments import given
 from alkit.data.given import Splits
 from alkit.engine import checkpoint as checkpoints
+from alkit.engine.compiled import Compile
 from alkit.engine.device import Names, spread
 from alkit.engine.evaluate import Metrics
 from alkit.engine.group import Group
@@ -44,7 +45,7 @@ class Request:
     auto_cuts: bool = False
     micro: int = 1
     device: Names | None = None
-    compile: bool = False
+    compile: Compile = False
     exits: bool = False
     metrics: Metrics | None = None
     tensorboard: str | Path | None = None

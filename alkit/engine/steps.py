@@ -38,6 +38,19 @@ class Steps:
             module.zero_grad(set_to_none=True)
         torch.autograd.backward([self._scaled(loss) for loss in losses if loss.requires_grad])
 
+    @property
+    def plain(self) -> bool:
+        """Whether a batch's gradients are what a step is made of, as they are."""
+        return self.clip is None and self.accumulate == 1 and self.scaler is None
+
+    def take(self, module: nn.Module, gradients: Iterable[tuple[nn.Parameter, Tensor]]) -> None:
+        """Add the gradients of a batch to those that are held, as `backward` does."""
+        if not self.held:
+            module.zero_grad(set_to_none=True)
+        for parameter, gradient in gradients:
+            own = gradient if self.accumulate == 1 else gradient / self.accumulate
+            parameter.grad = own if parameter.grad is None else parameter.grad.add_(own)
+
     def update(self, optimizers: Iterable[torch.optim.Optimizer | None]) -> None:
         """Step, if the gradients of enough batches are held."""
         self.held += 1

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from alkit.data.arguments import as_whole, check_real
 from alkit.data.given import Loader, Splits, as_splits
+from alkit.engine.compiled import Compile, check_compile
 from alkit.engine.device import Names
 from alkit.engine.evaluate import Metrics
 from alkit.engine.group import Group
@@ -47,7 +48,7 @@ def fit(
     precision: str = "float32",
     clip: float | None = None,
     accumulate: int = 1,
-    compile: bool = False,
+    compile: Compile = False,
     executor: str | None = None,
     ranks: int = 1,
     workers: int | None = None,
@@ -102,8 +103,11 @@ def fit(
         clip: largest norm of the gradients of an optimiser: of all with bp and elastic training, of
             half a layer with AL, of a block with DTP, of one tensor with delayed gradients.
         accumulate: batches whose mean gradient makes a step, of bp and AL; for others see micro.
-        compile: run the blocks of bp, AL and delayed gradients by `torch.compile`, but not of fa
-            and sign_symmetry; the first batch waits for it. Results are equal up to rounding.
+        compile: True: run the blocks of bp, AL and delayed gradients by `torch.compile`, but not of
+            fa and sign_symmetry; "steps": also hold no interpreter's lock, which lets workers with
+            small blocks run side by side: with bp, AL and local rules a part's forward, backward
+            and update are one call. The first batch waits for the compiler. Results are equal up to
+            rounding, and in bits where both runs are compiled alike.
         executor: see the method's `executors`. "ranks" trains on the ranks that this process is one
             of, by `alkit.launch` or under torchrun in `alkit.torchrun_group`, and each of them
             calls this with the same model and data. They return the same; only rank 0 writes, reads
@@ -167,6 +171,7 @@ def fit(
     if executor is not None and executor not in chosen.executors:
         allowed = ", ".join(chosen.executors) or "none: it brings its own processes or threads"
         raise ValueError(f"executor is {executor!r}: {name} takes {allowed}")
+    check_compile(compile)
     if resume not in ("same", "anyway"):
         raise ValueError(f"resume is {resume!r}: give 'same' or 'anyway'")
     if ranks > 1 and executor not in (None, "ranks"):

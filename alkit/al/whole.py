@@ -1,0 +1,106 @@
+"""Stages whose whole step is one compiled call, run in their forward: AL's layers, heads, backprop.
+
+as it is   F B U   three tasks, a hundred operators
+compiled   F . .   backward and update have nothing left to do
+"""
+
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from torch import Tensor, nn
+
+from alkit.al.backprop import BPModel, compared
+from alkit.al.codes import Codes
+from alkit.al.layers import AL, both
+from alkit.al.stages import LayerStage, ModelStage, optimizers_of
+from alkit.engine.device import place
+from alkit.engine.native import Native
+
+__all__ = ["WholeStage"]
+
+_NATIVES: WeakKeyDictionary[nn.Module, Native] = WeakKeyDictionary()
+
+
+class _LayerLosses(nn.Module):
+    """The mathematics of an AL layer."""
+
+    def __init__(self, layer: AL) -> None:
+        super().__init__()
+        self.enc, self.ae, self.coupled = layer.enc, layer.ae, layer.coupled
+
+    def forward(self, x: Any, y: Tensor | Codes) -> Any:
+        """Return the two losses, and s and t."""
+        return both(self.enc, self.ae, x, y, coupled=self.coupled)
+
+
+class _ModelLosses(nn.Module):
+    """The mathematics of backprop."""
+
+    def __init__(self, model: BPModel) -> None:
+        super().__init__()
+        self.blocks, self.loss_fn = model.blocks, model.loss_fn
+
+    def forward(self, x: Any, y: Tensor) -> Any:
+        """Return the loss; nothing is handed on."""
+        for block in self.blocks:
+            x = block(x)
+        return (compared(self.loss_fn, x, y),), ()
+
+
+class WholeStage:
+    """A stage whose step is compiled, if that can be; otherwise the stage as it is."""
+
+    def __init__(self, stage: LayerStage | ModelStage) -> None:
+        self.stage, self.device = stage, stage.device
+        self.part = stage.layer if isinstance(stage, LayerStage) else stage.model
+        self.native = _native_of(self.part)
+        self.done = False
+
+    def forward(self, payload: tuple[Any, ...], batch: int, micro: int) -> Any:
+        """Do what the stage's forward does, and if it is compiled all else of the step."""
+        stage, epoch = self.stage, self.stage.epoch
+        x, y, *beside = place(payload, self.part)
+        layer = stage.layer if isinstance(stage, LayerStage) else None
+        once_a_sample = not isinstance(y, Codes)
+        if layer is not None:
+            x, y = layer.taken(x, y)
+        else:
+            y, beside = payload[-1], []
+        where = stage.index if layer is not None else f"step {stage.index}"
+        found = self.native((epoch.seed, where, epoch.number(batch)), x, y)
+        self.done = found is not None
+        if found is None:
+            return stage.forward(payload, batch, micro)
+        losses, handed_on, gradients = found
+        epoch.by_stage[stage.index].note(losses)
+        if not self.native.steps_inside:
+            self.part.steps.take(self.part, gradients)
+        if layer is None:
+            return None
+        layer.losses = losses[0], losses[1]
+        s, t = handed_on
+        return s, t.gathered() if once_a_sample and isinstance(t, Codes) else t, *beside
+
+    def backward(self, payload: None, batch: int, micro: int) -> None:
+        """Compute the gradients, if the forward has not."""
+        if not self.done:
+            self.stage.backward(payload, batch, micro)
+
+    def update(self, payload: None, batch: int, micro: int) -> None:
+        """Step, if the forward has not."""
+        if not self.done:
+            self.stage.update(payload, batch, micro)
+        elif not self.native.steps_inside:
+            self.part.steps.update(optimizers_of(self.part))
+
+
+def _native_of(part: AL | BPModel) -> Native:
+    """Return a part's compiled step, the one of the epoch before if nothing has changed."""
+    optimizers, inside = [*optimizers_of(part)], part.steps.plain
+    held = _NATIVES.get(part)
+    if held is None or not held.stands(optimizers, inside=inside):
+        losses = _LayerLosses(part) if isinstance(part, AL) else _ModelLosses(part)
+        held = _NATIVES[part] = Native(losses, optimizers, inside=inside)
+        own = type(part).forward in (AL.forward, BPModel.forward)
+        held.why = "" if own else f"{type(part).__name__} has a forward of its own"
+    return held

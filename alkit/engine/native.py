@@ -1,0 +1,391 @@
+"""A part's whole step as one compiled call: forward, backward and update without the interpreter.
+
+    eager      lock | f | lock | b | lock | loss | ... backward ... | lock | Adam
+    compiled   lock | f, b, losses, backward and Adam, in C++                     | lock
+
+Between an eager step's operators the interpreter's lock is taken, so threads with small operators
+wait for each other; a compiled step holds none (Inductor's C++ wrapper). Parts of one structure
+share it: parameters, buffers, and the optimisers' states and rates are its inputs.
+
+A part that can't be compiled runs as it is, and `Native.why` says why.
+"""
+
+import copy
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import BuiltinFunctionType, FunctionType
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad_and_value
+
+from alkit.data import tree
+from alkit.engine.compiled import WITHOUT_LOCK
+from alkit.engine.device import device_of
+from alkit.engine.random import random_from
+
+__all__ = ["Native"]
+
+MOVED = ("lr", "initial_lr", "max_lr", "min_lr", "scheduled")  # what no step is compiled for
+KEPT_RATES = KEPT_STRUCTURES = 64
+SHAPES = 16  # kinds of batches that a structure is compiled for
+BASE = frozenset(vars(nn.Module()))  # attributes that every module has
+BUILTIN = (BuiltinFunctionType, type)
+PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device)
+
+
+class _Known(NamedTuple):
+    """An optimiser whose step is written out here.
+
+    Attributes:
+        states: of a parameter, by the optimiser's own names.
+        options: of a group, constants of the compiled step.
+        step: of (parameter, gradient, states, rate, options), returns the parameter.
+    """
+
+    states: tuple[str, ...]
+    options: tuple[str, ...]
+    step: Callable[..., Tensor]
+
+
+def _adam(
+    p: Tensor, g: Tensor, states: Sequence[Tensor], rate: Tensor, options: Mapping[str, Any]
+) -> Tensor:
+    count, first, second = states
+    (beta1, beta2), decay = options["betas"], options["weight_decay"]
+    if decay and options["decoupled_weight_decay"]:
+        p = p * (1 - rate * decay)
+    elif decay:
+        g = g + decay * p
+    count.add_(1)
+    first.lerp_(g, 1 - beta1)
+    second.mul_(beta2).addcmul_(g, g, value=1 - beta2)
+    size = rate / (1 - beta1**count)
+    return p - size * first / ((second / (1 - beta2**count)).sqrt() + options["eps"])
+
+
+def _sgd(
+    p: Tensor, g: Tensor, states: Sequence[Tensor], rate: Tensor, options: Mapping[str, Any]
+) -> Tensor:
+    if options["weight_decay"]:
+        g = g + options["weight_decay"] * p
+    if momentum := options["momentum"]:
+        states[0].mul_(momentum).add_(g)
+        g = g + momentum * states[0] if options["nesterov"] else states[0]
+    return p - rate * g
+
+
+DECAY = ("betas", "eps", "weight_decay", "decoupled_weight_decay")
+ADAM = _Known(("step", "exp_avg", "exp_avg_sq"), DECAY, _adam)
+SGD = _Known(("momentum_buffer",), ("momentum", "weight_decay", "nesterov"), _sgd)
+KNOWN = {torch.optim.SGD: SGD, torch.optim.Adam: ADAM, torch.optim.AdamW: ADAM}
+UNUSUAL = ("amsgrad", "maximize", "differentiable", "dampening", "capturable")  # not written out
+
+
+class _Slot(NamedTuple):
+    """Who updates a parameter: an optimiser, a group of it, and its options."""
+
+    optimizer: torch.optim.Optimizer
+    group: int
+    known: _Known
+    options: dict[str, Any]
+
+    def states(self, parameter: nn.Parameter) -> list[Tensor]:
+        """Return the states that the optimiser keeps of a parameter, made as it makes them."""
+        if self.known is SGD and not self.options["momentum"]:
+            return []
+        held = self.optimizer.state[parameter]
+        for name in self.known.states:
+            if held.get(name) is None:
+                new = torch.zeros(()) if name == "step" else torch.zeros_like(parameter)
+                held[name] = new.to(parameter.device)
+        return [held[name] for name in self.known.states]
+
+
+class Native:
+    """A part that updates by itself, with its whole step compiled where that can be.
+
+    Args:
+        losses: the part's mathematics: inputs -> (losses, what is handed on), the losses a tuple of
+            scalars. Its parameters and buffers are the part's own.
+        optimizers: of all its parameters. Known ones step inside; of others the gradients are
+            handed over, and `update` is called.
+        inside: whether a step may follow each backward at once, nothing clipped or accumulated.
+    Attributes:
+        why: why it runs as it is; "" if it is compiled, or was not called yet.
+        steps_inside: whether its optimisers step in the compiled call.
+    """
+
+    def __init__(
+        self,
+        losses: nn.Module,
+        optimizers: Iterable[torch.optim.Optimizer | None],
+        *,
+        inside: bool = True,
+    ) -> None:
+        self.losses, self.why = losses, ""
+        optimizers = [*optimizers]
+        own = [_slots(each) for each in optimizers if each is not None]
+        self.steps_inside = inside and all(slots is not None for slots in own)
+        found = {id(p): slot for slots in own if slots is not None for p, slot in slots}
+        self.slots = found if self.steps_inside else {}
+        self.learning: dict[str, nn.Parameter] = {}
+        self.rest: dict[str, Tensor] = {}
+        self.structure: _Structure | None = None
+        self.rates: dict[float, Tensor] = {}
+        self.shapes: set[tuple[torch.Size, ...]] = set()
+        self.inside, self.optimizers = inside, optimizers
+        self.made_for = self._made_for()
+
+    def stands(self, optimizers: Sequence[torch.optim.Optimizer | None], *, inside: bool) -> bool:
+        """Say whether what was compiled is still what these optimisers are to train."""
+        same = all(a is b for a, b in zip(self.optimizers, optimizers, strict=True))
+        return same and inside == self.inside and self._made_for() == self.made_for
+
+    def _made_for(self) -> Any:
+        groups = [each.param_groups for each in self.optimizers if each is not None]
+        options = [
+            [(k, v) for k, v in group.items() if k not in ("params", *MOVED)]
+            for each in groups
+            for group in each
+        ]
+        return _described(self.losses), repr(options)
+
+    def __call__(
+        self, key: tuple[int | str, ...], *inputs: Any
+    ) -> tuple[Tensor, Any, list[tuple[nn.Parameter, Tensor]]] | None:
+        """Run a step, or up to the gradients.
+
+        Args:
+            key: noise is a function of it.
+        Returns:
+            The losses (L,), what is handed on, and gradients by parameter if no step was made.
+            None where the part has to run as it is.
+        """
+        if self.structure is None and not self.why:
+            try:
+                self.structure = _structure_of(self, inputs)
+            except _Unfit as reason:
+                self.why = str(reason)
+        structure = self.structure
+        if structure is None:
+            return None
+        parameters = list(self.learning.values())
+        slots = [self.slots[id(p)] for p in parameters] if self.steps_inside else []
+        states = [slot.states(p) for p, slot in zip(parameters, slots, strict=False)]
+        rates = [self._rate(slot) for slot in slots]
+        held = parameters, list(self.rest.values()), states, rates, structure.seeds(key)
+        shapes = tuple(tensor.shape for tensor in tree.tensors(inputs))
+        if (new := shapes not in self.shapes) and len(self.shapes) == SHAPES:
+            return None  # as it is: compiling takes seconds
+        with torch.no_grad():
+            try:
+                losses, handed_on, gradients = structure.run(*held, inputs, compiles=new)
+            except _Unfit as reason:
+                self.structure, self.why = None, str(reason)
+                return None
+        self.shapes.add(shapes)
+        return losses, handed_on, [*zip(parameters, gradients, strict=False)]
+
+    def _rate(self, slot: _Slot) -> Tensor:
+        rate = slot.optimizer.param_groups[slot.group]["lr"]
+        if isinstance(rate, Tensor):
+            return rate
+        if rate not in self.rates:
+            if len(self.rates) > KEPT_RATES:
+                self.rates.clear()
+            self.rates[rate] = torch.tensor(rate, dtype=torch.float64)
+        return self.rates[rate]
+
+
+class _Unfit(Exception):
+    """Why a part can't be compiled."""
+
+
+class _Structure:
+    """The compiled step of all parts that are alike."""
+
+    def __init__(self, native: Native, template: nn.Module, draws: bool) -> None:
+        self.draws, self.lock = draws, threading.Lock()
+        names, rest = list(native.learning), list(native.rest)
+        slots = native.slots
+        rules = [
+            (s.known.step, s.options) for p in native.learning.values() if (s := slots.get(id(p)))
+        ]
+
+        def step(
+            parameters: list[Tensor],
+            others: list[Tensor],
+            states: list[list[Tensor]],
+            rates: list[Tensor],
+            seeds: Tensor | None,
+            inputs: tuple[Any, ...],
+        ) -> tuple[Tensor, Any, Sequence[Tensor]]:
+            def total(parameters: list[Tensor], others: list[Tensor], inputs: Any) -> Any:
+                held = dict(zip([*names, *rest], [*parameters, *others], strict=True))
+                losses, handed_on = functional_call(template, held, inputs)
+                kept = torch.stack([loss.detach() for loss in losses])
+                return sum(losses), (kept, tree.detach(handed_on))
+
+            if seeds is not None:
+                seeds.add_(0)  # what nothing uses is no input
+            each = grad_and_value(total, has_aux=True)
+            gradients, (_, (losses, handed_on)) = each(parameters, others, inputs)
+            if not rules:
+                return losses, handed_on, gradients
+            for at, (rule, options) in enumerate(rules):
+                new = rule(parameters[at], gradients[at], states[at], rates[at], options)
+                parameters[at].copy_(new)
+            return losses, handed_on, ()
+
+        own = {"post_grad_custom_pre_pass": _seeds_pass()} if draws else {}
+        how: dict[str, Any] = {"fullgraph": True, "dynamic": False, "options": WITHOUT_LOCK | own}
+        how |= {"isolate_recompiles": True, "recompile_limit": 16 * SHAPES}  # its types lack these
+        self.compiled = torch.compile(step, **how)
+
+    def seeds(self, key: tuple[int | str, ...]) -> Tensor | None:
+        """Return what the noise of a step is made from; None if there is none."""
+        if not self.draws:
+            return None
+        from alkit.engine.noise_input import seeds_for  # brings the compiler with it
+
+        return seeds_for(*key)
+
+    def run(self, *own: Any, compiles: bool) -> tuple[Tensor, Any, Sequence[Tensor]]:
+        """Run a step of one of these parts.
+
+        Args:
+            compiles: it may have to be compiled for these inputs first.
+        Raises:
+            _Unfit: that can't be done.
+        """
+        if not compiles:
+            return self.compiled(*own)
+        from torch._dynamo.exc import TorchDynamoException
+        from torch._inductor.exc import InductorError
+
+        with self.lock:  # alike parts of other threads wait for what they will need, too
+            try:
+                return self.compiled(*own)
+            except (TorchDynamoException, InductorError) as error:
+                words = (str(error).strip() or type(error).__name__).splitlines()
+                raise _Unfit(f"torch.compile can't take it: {words[0]}") from error
+
+
+_STRUCTURES: dict[Any, _Structure] = {}
+_MAKING = threading.Lock()
+
+
+def _seeds_pass() -> Any:
+    from alkit.engine.noise_input import SeedsFromInput  # brings the compiler with it
+
+    return SeedsFromInput()
+
+
+def _structure_of(native: Native, inputs: Any) -> _Structure:
+    template, draws = _probed(native, inputs)
+    if not _shareable(template):  # torch.compile itself looks at whether the part has changed
+        return _Structure(native, native.losses, draws)
+    slots = [native.slots.get(id(p)) for p in native.learning.values()]
+    options = [(s.known.step, sorted(s.options.items())) for s in slots if s is not None]
+    key = repr((_described(template), list(native.learning), list(native.rest), options, draws))
+    with _MAKING:
+        if key not in _STRUCTURES:
+            if len(_STRUCTURES) == KEPT_STRUCTURES:
+                del _STRUCTURES[next(iter(_STRUCTURES))]
+            _STRUCTURES[key] = _Structure(native, template, draws)
+        return _STRUCTURES[key]
+
+
+def _slots(optimizer: torch.optim.Optimizer) -> list[tuple[nn.Parameter, _Slot]] | None:
+    """Return who updates an optimiser's parameters, None if its step is not written out here."""
+    known = KNOWN.get(type(optimizer))
+    hooks = optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks
+    if known is None or any(hooks) or "step" in vars(optimizer):
+        return None
+    if any(group.get(name) for group in optimizer.param_groups for name in UNUSUAL):
+        return None
+    return [
+        (p, _Slot(optimizer, at, known, {name: group.get(name) for name in known.options}))
+        for at, group in enumerate(optimizer.param_groups)
+        for p in group["params"]
+    ]
+
+
+def _probed(native: Native, inputs: Any) -> tuple[nn.Module, bool]:
+    """Run a copy of a part as it is, once; return the copy, and whether it draws random numbers.
+
+    Raises:
+        _Unfit: it does what a compiled step would not.
+    """
+    place = device_of(native.losses)
+    if place is not None and place.type != "cpu":
+        raise _Unfit(f"it is on {place}, and steps are compiled on the CPU")
+    try:
+        template = copy.deepcopy(native.losses)
+    except (RuntimeError, TypeError, NotImplementedError) as error:
+        raise _Unfit(f"it can't be copied: {error}") from error
+    before = _described(template)
+    with random_from("probe") as noise, torch.enable_grad():
+        losses, _ = template(*tree.map_tensors(torch.clone, inputs))
+    named = {name: p for name, p in template.named_parameters() if p.requires_grad}
+    found = torch.autograd.grad(sum(losses), list(named.values()), allow_unused=True)
+    learning = {name for name, gradient in zip(named, found, strict=True) if gradient is not None}
+    if _described(template) != before:
+        raise _Unfit("its forward changes attributes of a module")
+    parameters = dict(native.losses.named_parameters())
+    native.learning = {name: p for name, p in parameters.items() if name in learning}
+    rest = {name: p for name, p in parameters.items() if name not in learning}
+    native.rest = rest | dict(native.losses.named_buffers())
+    return template, bool(noise.generators)
+
+
+def _described(module: nn.Module) -> list[Any]:
+    """Return what makes a module's mathematics, beside the values of its tensors."""
+    return [
+        (
+            name,
+            type(each),
+            [key for key in BASE if key.endswith("_hooks") and vars(each)[key]],
+            [(key, _plain(value)) for key, value in _own(each).items()],
+            [(key, _kind(t)) for key, t in (*each._parameters.items(), *each._buffers.items())],
+        )
+        for name, each in module.named_modules()
+    ]
+
+
+def _own(module: nn.Module) -> dict[str, Any]:
+    """Return the attributes that a module has beside its tensors, modules and hooks."""
+    return {k: v for k, v in vars(module).items() if k not in BASE or k == "training"}
+
+
+def _shareable(module: nn.Module) -> bool:
+    """Say whether a description says all: no hooks, no attributes but plain ones."""
+    hooks = any(vars(each)[key] for each in module.modules() for key in BASE if "_hooks" in key)
+    plain = "id of" not in repr(
+        [_plain(v) for each in module.modules() for v in _own(each).values()]
+    )
+    return plain and not hooks
+
+
+def _kind(tensor: Tensor | None) -> Any:
+    if tensor is None:
+        return None
+    own = tensor.dtype, tensor.shape, tensor.stride(), tensor.device, tensor.requires_grad
+    return tuple(map(str, own))
+
+
+def _plain(value: Any) -> Any:
+    """Return something equal for equal values; for those that can't be compared, their identity."""
+    if isinstance(value, PLAIN):
+        return type(value).__name__, value
+    if isinstance(value, tuple | list):
+        return type(value).__name__, [_plain(each) for each in value]
+    if isinstance(value, dict):
+        return [(_plain(k), _plain(v)) for k, v in value.items()]
+    if isinstance(value, FunctionType) and not value.__closure__ or isinstance(value, BUILTIN):
+        return "function", value.__module__, value.__qualname__, id(value)
+    if type(value).__module__.startswith("alkit."):  # losses
+        return type(value), [(k, _plain(v)) for k, v in vars(value).items()]
+    return "id of", type(value), id(value)

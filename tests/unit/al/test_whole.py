@@ -1,0 +1,246 @@
+"""compile="steps": a layer's whole step as one call, in the bits of all modes."""
+
+import random
+from functools import partial
+
+import pytest
+import torch
+from torch import nn
+
+import alkit
+from alkit.al.stages import Epoch
+from alkit.al.whole import WholeStage
+from alkit.engine import native
+from alkit.engine.local import run_single
+from alkit.schedule.task import al_pipeline
+
+X = torch.randn(104, 8, generator=torch.Generator().manual_seed(0))
+DATA = X, X[:, :3].argmax(1)
+
+
+class Dropping(nn.Module):
+    """What a compiled step has to get right: statistics, noise, and a weight of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.norm = nn.Linear(8, 8, bias=False), nn.BatchNorm1d(8)
+        self.drop = nn.Dropout(0.25)
+
+    def forward(self, x):
+        return torch.tanh(self.drop(self.norm(self.linear(x))))
+
+
+def blocks(block=Dropping):
+    torch.manual_seed(0)
+    return [*(block() for _ in range(3)), nn.Linear(8, 3)]
+
+
+def fit(method="local", made=Dropping, **options):
+    own = {"epochs": 2, "batch_size": 32, "lr": 0.01, "progress": False, "compile": "steps"}
+    return alkit.fit(blocks(made), DATA, DATA, method=method, **own | options)
+
+
+def flat(record):
+    return torch.cat([each.double().flatten() for each in record.model.state_dict().values()])
+
+
+def plain():
+    return nn.Sequential(nn.Linear(8, 8), nn.Tanh())
+
+
+def test_all_modes_have_the_same_bits_with_noise_and_statistics(tmp_path):
+    """Also of a run that goes on; alike layers share a step, a smaller last batch has its own."""
+    native._STRUCTURES.clear()
+    record = fit()
+    assert record.details.eager == ("", "", "", "")
+    assert len(native._STRUCTURES) == 2  # the layers', and the head's
+    for workers in (2, 3):
+        assert torch.equal(flat(fit("local_pipeline", workers=workers)), flat(record))
+    fit(epochs=1, checkpoint=tmp_path / "run")
+    assert torch.equal(flat(fit(checkpoint=tmp_path / "run")), flat(record))
+    assert not torch.equal(flat(fit(seed=1)), flat(record))
+
+
+def test_random_interleavings_have_the_same_bits():
+    def trained(choose):
+        model = alkit.to_local(blocks(), num_classes=3, sample=X)
+        epoch = Epoch(model)
+        stages = [WholeStage(stage) for stage in epoch.stages]
+        batches = [(X[a : a + 26], DATA[1][a : a + 26]) for a in range(0, 104, 26)]
+        order = al_pipeline(len(stages))
+        run_single(order, stages, epoch.counted(batches), choose=choose)
+        return torch.cat([each.double().flatten() for each in model.state_dict().values()])
+
+    first = trained(None)
+    for seed in range(200):
+        assert torch.equal(trained(random.Random(seed).randrange), first)
+
+
+@pytest.mark.parametrize("options", [{}, {"clip": 0.1}], ids=str)
+def test_the_numbers_are_those_of_eager(options):
+    compiled, eager = fit(made=plain, **options), fit(made=plain, compile=False, **options)
+    torch.testing.assert_close(flat(compiled), flat(eager), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(compiled.losses, eager.losses, rtol=1e-4, atol=1e-5)
+
+
+def test_backprop_is_one_call_too():
+    compiled, eager = fit("bp", plain), fit("bp", plain, compile=False)
+    assert compiled.details.eager == ("",)
+    torch.testing.assert_close(flat(compiled), flat(eager), rtol=1e-4, atol=1e-5)
+
+
+def test_noise_drops_what_it_says():
+    """Of ones, a quarter; another mask at each step, layer and seed."""
+
+    class Losses(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight, self.drop = nn.Parameter(torch.ones(())), nn.Dropout(0.25)
+
+        def forward(self, x):
+            kept = self.drop(x)
+            return ((kept * self.weight).mean(),), kept
+
+    part = Losses()
+    step = native.Native(part, [torch.optim.SGD(part.parameters(), lr=0.1)])
+    masks = [step((seed, 0), torch.ones(64, 64))[1] > 0 for seed in (0, 1, 0)]
+    assert torch.equal(masks[0], masks[2])
+    assert (masks[0] != masks[1]).float().mean() > 0.3
+    assert abs(masks[0].float().mean() - 0.75) < 0.03
+
+
+OPTIMISERS = {
+    "adam": partial(torch.optim.Adam, lr=0.01, weight_decay=0.1, betas=(0.8, 0.9)),
+    "adamw": partial(torch.optim.AdamW, lr=0.01, weight_decay=0.1, eps=1e-3),
+    "sgd": partial(torch.optim.SGD, lr=0.1),
+    "nesterov": partial(torch.optim.SGD, lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.1),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMISERS)
+def test_steps_that_are_written_out_are_those_of_torch(name):
+    torch.manual_seed(0)
+    own, twin = (nn.Parameter(torch.ones(5)) for _ in range(2))
+    optimizer, plain = OPTIMISERS[name]([own]), OPTIMISERS[name]([twin])
+    [(_, slot)] = native._slots(optimizer)
+    rate = torch.tensor(optimizer.param_groups[0]["lr"], dtype=torch.float64)
+    for _ in range(4):
+        twin.grad = torch.randn(5)
+        new = slot.known.step(own.detach(), twin.grad, slot.states(own), rate, slot.options)
+        own.data.copy_(new)
+        plain.step()
+    torch.testing.assert_close(own, twin)
+    for key, value in plain.state[twin].items():
+        if value is not None:  # SGD without momentum writes down that it has none
+            torch.testing.assert_close(optimizer.state[own][key], value)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        partial(torch.optim.RMSprop, lr=0.1),
+        partial(torch.optim.Adam, amsgrad=True),
+        partial(torch.optim.SGD, lr=0.1, momentum=0.9, dampening=0.5),
+    ],
+)
+def test_other_optimisers_step_outside(made):
+    assert native._slots(made([nn.Parameter(torch.ones(2))])) is None
+
+
+class Counting(nn.Linear):
+    """A module with a state that no tensor holds."""
+
+    def __init__(self) -> None:
+        super().__init__(8, 8)
+        self._calls = 0
+
+    def forward(self, x):
+        self._calls += 1
+        return super().forward(x) * self._calls**-0.5
+
+
+class Looking(nn.Linear):
+    """A module that looks at numbers before it goes on."""
+
+    def __init__(self) -> None:
+        super().__init__(8, 8)
+
+    def forward(self, x):
+        return super().forward(x if float(x.sum()) > 0 else -x)
+
+
+@pytest.mark.parametrize(
+    ("made", "why"), [(Counting, "changes attributes"), (Looking, "torch.compile can't take it")]
+)
+def test_what_can_t_be_compiled_runs_as_it_is_and_says_why(made, why):
+    record = fit(made=made)
+    assert why in record.details.eager[0]
+    eager = fit(made=made, compile=False)
+    torch.testing.assert_close(flat(record), flat(eager), rtol=1e-4, atol=1e-5)
+
+
+def described(module):
+    return native._described(module), native._shareable(module)
+
+
+def test_what_is_not_alike_is_not_shared():
+    """Attributes, also private ones, objects, hooks and tensors that nobody has registered."""
+
+    def changed(name, value):
+        module = nn.Linear(2, 2)
+        setattr(module, name, value)
+        return module
+
+    plain = described(nn.Linear(2, 2))
+    assert described(nn.Linear(2, 2)) == plain
+    assert plain[1]
+    for name, value in (("_scale", 2.0), ("training", False), ("sizes", [1, {"a": 2}])):
+        assert described(changed(name, value)) != plain
+        assert native._shareable(changed(name, value))
+    for value in (torch.ones(2), partial(torch.add, 1), lambda: plain, object()):
+        assert not native._shareable(changed("held", value))
+    hooked = nn.Linear(2, 2)
+    hooked.register_forward_hook(lambda *_: None)
+    assert not native._shareable(hooked)
+
+
+def test_what_a_block_holds_may_change_between_epochs():
+    """A factor that somebody anneals is what it is, not what it was when it was compiled."""
+
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight, self.held = nn.Parameter(torch.ones(())), {"factor": 1.0, "of": object()}
+
+        def forward(self, x):
+            found = x * self.held["factor"]
+            return ((found * self.weight).mean(),), found
+
+    part = Scaled()
+    step = native.Native(part, [torch.optim.SGD(part.parameters(), lr=0.1)])
+    assert step((0,), torch.ones(2))[1].tolist() == [1, 1]
+    part.held["factor"] = 3.0
+    assert step((1,), torch.ones(2))[1].tolist() == [3, 3]
+
+
+def test_more_kinds_of_batches_than_are_compiled_run_as_they_are(monkeypatch):
+    monkeypatch.setattr(native, "SHAPES", 1)
+    part = nn.Linear(2, 2)
+    part.forward = lambda x: ((nn.functional.linear(x, part.weight, part.bias).sum(),), ())
+    step = native.Native(part, [torch.optim.SGD(part.parameters(), lr=0.1)])
+    step.shapes.add((torch.Size([9, 2]),))
+    assert step((0,), torch.ones(3, 2)) is None
+    assert step.why == ""
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"method": "al_fm"}, "al_fm runs forwards apart"),
+        ({"precision": "float16"}, "scales of float16"),
+        ({"compile": "fast"}, "give True, False or 'steps'"),
+    ],
+)
+def test_what_steps_can_t_do_is_said_before_the_first(options, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        fit(**options)
