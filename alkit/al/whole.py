@@ -15,6 +15,7 @@ from alkit.al.layers import AL, both
 from alkit.al.stages import LayerStage, ModelStage, optimizers_of
 from alkit.engine.device import place
 from alkit.engine.native import Native
+from alkit.engine.steps import check_reached
 
 __all__ = ["WholeStage"]
 
@@ -60,13 +61,12 @@ class WholeStage:
         """Do what the stage's forward does, and if it is compiled all else of the step."""
         stage, epoch = self.stage, self.stage.epoch
         x, y, *beside = place(payload, self.part)
-        layer = stage.layer if isinstance(stage, LayerStage) else None
         once_a_sample = not isinstance(y, Codes)
-        if layer is not None:
-            x, y = layer.taken(x, y)
-        else:
-            y, beside = payload[-1], []
-        where = stage.index if layer is not None else f"step {stage.index}"
+        where: int | str = stage.index
+        if isinstance(self.part, AL):
+            x, y = self.part.taken(x, y)
+        else:  # above AL's layers, codes come before the labels
+            y, where = payload[-1], f"step {stage.index}"
         found = self.native((epoch.seed, where, epoch.number(batch)), x, y)
         self.done = found is not None
         if found is None:
@@ -75,9 +75,11 @@ class WholeStage:
         epoch.by_stage[stage.index].note(losses)
         if not self.native.steps_inside:
             self.part.steps.take(self.part, gradients)
-        if layer is None:
+        if isinstance(self.part, BPModel):
+            if not epoch.number(batch):
+                check_reached(self.part, {*map(id, self.native.learning.values())})
             return None
-        layer.losses = losses[0], losses[1]
+        self.part.losses = losses[0], losses[1]
         s, t = handed_on
         return s, t.gathered() if once_a_sample and isinstance(t, Codes) else t, *beside
 

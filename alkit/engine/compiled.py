@@ -30,6 +30,7 @@ def compile_blocks(blocks: Iterable[object], how: Compile = True) -> None:
     Args:
         how: with "steps" forward and backward hold no interpreter's lock.
     """
+    options = {"options": WITHOUT_LOCK} if how == "steps" else {}
     for block in blocks:
         if isinstance(block, nn.Module):
-            block.compile(options=WITHOUT_LOCK if how == "steps" else None)
+            block.compile(**options)

@@ -89,6 +89,17 @@ def test_backprop_is_one_call_too():
     torch.testing.assert_close(flat(compiled), flat(eager), rtol=1e-4, atol=1e-5)
 
 
+def test_a_block_that_no_gradient_reaches_is_named():
+    class Cut(nn.Linear):
+        def forward(self, x):
+            return super().forward(x).detach()
+
+    made = [nn.Linear(8, 8), Cut(8, 8), nn.Linear(8, 3)]
+    options = {"method": "bp", "compile": "steps", "lr": 0.01, "progress": False}
+    with pytest.raises(ValueError, match=r"block 0 \(Linear\) can learn and gets no gradient"):
+        alkit.fit(made, DATA, **options)
+
+
 def test_noise_drops_what_it_says():
     """Of ones, a quarter; another mask at each step, layer and seed."""
 
