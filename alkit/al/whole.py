@@ -60,6 +60,8 @@ class WholeStage:
     def forward(self, payload: tuple[Any, ...], batch: int, micro: int) -> Any:
         """Do what the stage's forward does, and if it is compiled all else of the step."""
         stage, epoch = self.stage, self.stage.epoch
+        if self.native.why:
+            return stage.forward(payload, batch, micro)
         x, y, *beside = place(payload, self.part)
         once_a_sample = not isinstance(y, Codes)
         where: int | str = stage.index

@@ -1,13 +1,14 @@
 """`torch.compile` for blocks, on request."""
 
 from collections.abc import Iterable
-from typing import Literal
+from typing import Any, Literal
 
 from torch import nn
 
 __all__ = ["WITHOUT_LOCK", "Compile", "check_compile", "compile_blocks"]
 
 Compile = bool | Literal["steps"]
+VERSIONS = 128
 WITHOUT_LOCK = {"cpp_wrapper": True}  # of one call, never of the process
 
 
@@ -28,9 +29,16 @@ def compile_blocks(blocks: Iterable[object], how: Compile = True) -> None:
     where it does not, its first forward says so (`alkit.engine.random`).
 
     Args:
-        how: with "steps" forward and backward hold no interpreter's lock.
+        how: with "steps" forward and backward hold no interpreter's lock; what draws random numbers
+            that follow from no seed raises when it is compiled, before the first step.
     """
-    options = {"options": WITHOUT_LOCK} if how == "steps" else {}
+    # blocks share the code of their call, and so its number of versions
+    options: dict[str, Any] = {"recompile_limit": VERSIONS}
+    if how == "steps":
+        from alkit.engine.compiled_noise import FROM_KNOWN_CALL  # brings the compiler with it
+
+        noise = {"post_grad_custom_pre_pass": FROM_KNOWN_CALL}
+        options |= {"options": WITHOUT_LOCK | noise}
     for block in blocks:
         if isinstance(block, nn.Module):
             block.compile(**options)

@@ -66,8 +66,9 @@ def torchrun_group(backend: str = "gloo", timeout_s: float = 1800.0) -> Iterator
     if shared and os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0") != "0":
         # ranks that are started again would find the addresses of dead ones (pytorch issue 135712)
         raise RuntimeError(
-            "with --max-restarts, torchrun needs TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 before it, or"
-            " ranks that are started again don't find each other"
+            "with --max-restarts, torchrun needs TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 before it and"
+            " --standalone or --rdzv-backend=c10d behind it, or ranks that are started again don't"
+            " find each other"
         )
     import torch._dynamo  # noqa: F401
     import torch.distributed as dist

@@ -12,9 +12,8 @@ A part that can't be compiled runs as it is, and `Native.why` says why.
 
 import copy
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import BuiltinFunctionType, FunctionType
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +21,9 @@ from torch.func import functional_call, grad_and_value
 
 from alkit.data import tree
 from alkit.engine.compiled import WITHOUT_LOCK
+from alkit.engine.description import described, shareable
 from alkit.engine.device import device_of
+from alkit.engine.optimizer_steps import Slot, slots_of
 from alkit.engine.random import random_from
 
 __all__ = ["Native"]
@@ -30,77 +31,6 @@ __all__ = ["Native"]
 MOVED = ("lr", "initial_lr", "max_lr", "min_lr", "scheduled")  # what no step is compiled for
 KEPT_RATES = KEPT_STRUCTURES = 64
 SHAPES = 16  # kinds of batches that a structure is compiled for
-BASE = frozenset(vars(nn.Module()))  # attributes that every module has
-BUILTIN = (BuiltinFunctionType, type)
-PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device)
-
-
-class _Known(NamedTuple):
-    """An optimiser whose step is written out here.
-
-    Attributes:
-        states: of a parameter, by the optimiser's own names.
-        options: of a group, constants of the compiled step.
-        step: of (parameter, gradient, states, rate, options), returns the parameter.
-    """
-
-    states: tuple[str, ...]
-    options: tuple[str, ...]
-    step: Callable[..., Tensor]
-
-
-def _adam(
-    p: Tensor, g: Tensor, states: Sequence[Tensor], rate: Tensor, options: Mapping[str, Any]
-) -> Tensor:
-    count, first, second = states
-    (beta1, beta2), decay = options["betas"], options["weight_decay"]
-    if decay and options["decoupled_weight_decay"]:
-        p = p * (1 - rate * decay)
-    elif decay:
-        g = g + decay * p
-    count.add_(1)
-    first.lerp_(g, 1 - beta1)
-    second.mul_(beta2).addcmul_(g, g, value=1 - beta2)
-    size = rate / (1 - beta1**count)
-    return p - size * first / ((second / (1 - beta2**count)).sqrt() + options["eps"])
-
-
-def _sgd(
-    p: Tensor, g: Tensor, states: Sequence[Tensor], rate: Tensor, options: Mapping[str, Any]
-) -> Tensor:
-    if options["weight_decay"]:
-        g = g + options["weight_decay"] * p
-    if momentum := options["momentum"]:
-        states[0].mul_(momentum).add_(g)
-        g = g + momentum * states[0] if options["nesterov"] else states[0]
-    return p - rate * g
-
-
-DECAY = ("betas", "eps", "weight_decay", "decoupled_weight_decay")
-ADAM = _Known(("step", "exp_avg", "exp_avg_sq"), DECAY, _adam)
-SGD = _Known(("momentum_buffer",), ("momentum", "weight_decay", "nesterov"), _sgd)
-KNOWN = {torch.optim.SGD: SGD, torch.optim.Adam: ADAM, torch.optim.AdamW: ADAM}
-UNUSUAL = ("amsgrad", "maximize", "differentiable", "dampening", "capturable")  # not written out
-
-
-class _Slot(NamedTuple):
-    """Who updates a parameter: an optimiser, a group of it, and its options."""
-
-    optimizer: torch.optim.Optimizer
-    group: int
-    known: _Known
-    options: dict[str, Any]
-
-    def states(self, parameter: nn.Parameter) -> list[Tensor]:
-        """Return the states that the optimiser keeps of a parameter, made as it makes them."""
-        if self.known is SGD and not self.options["momentum"]:
-            return []
-        held = self.optimizer.state[parameter]
-        for name in self.known.states:
-            if held.get(name) is None:
-                new = torch.zeros(()) if name == "step" else torch.zeros_like(parameter)
-                held[name] = new.to(parameter.device)
-        return [held[name] for name in self.known.states]
 
 
 class Native:
@@ -126,7 +56,7 @@ class Native:
     ) -> None:
         self.losses, self.why = losses, ""
         optimizers = [*optimizers]
-        own = [_slots(each) for each in optimizers if each is not None]
+        own = [slots_of(each) for each in optimizers if each is not None]
         self.steps_inside = inside and all(slots is not None for slots in own)
         found = {id(p): slot for slots in own if slots is not None for p, slot in slots}
         self.slots = found if self.steps_inside else {}
@@ -150,7 +80,7 @@ class Native:
             for each in groups
             for group in each
         ]
-        return _described(self.losses), repr(options)
+        return described(self.losses), repr(options)
 
     def __call__(
         self, key: tuple[int | str, ...], *inputs: Any
@@ -188,7 +118,7 @@ class Native:
         self.shapes.add(shapes)
         return losses, handed_on, [*zip(parameters, gradients, strict=False)]
 
-    def _rate(self, slot: _Slot) -> Tensor:
+    def _rate(self, slot: Slot) -> Tensor:
         rate = slot.optimizer.param_groups[slot.group]["lr"]
         if isinstance(rate, Tensor):
             return rate
@@ -248,7 +178,7 @@ class _Structure:
         """Return what the noise of a step is made from; None if there is none."""
         if not self.draws:
             return None
-        from alkit.engine.noise_input import seeds_for  # brings the compiler with it
+        from alkit.engine.compiled_noise import seeds_for  # brings the compiler with it
 
         return seeds_for(*key)
 
@@ -278,39 +208,24 @@ _MAKING = threading.Lock()
 
 
 def _seeds_pass() -> Any:
-    from alkit.engine.noise_input import SeedsFromInput  # brings the compiler with it
+    from alkit.engine.compiled_noise import FROM_INPUT  # brings the compiler with it
 
-    return SeedsFromInput()
+    return FROM_INPUT
 
 
 def _structure_of(native: Native, inputs: Any) -> _Structure:
     template, draws = _probed(native, inputs)
-    if not _shareable(template):  # torch.compile itself looks at whether the part has changed
+    if not shareable(template):  # torch.compile itself looks at whether the part has changed
         return _Structure(native, native.losses, draws)
     slots = [native.slots.get(id(p)) for p in native.learning.values()]
     options = [(s.known.step, sorted(s.options.items())) for s in slots if s is not None]
-    key = repr((_described(template), list(native.learning), list(native.rest), options, draws))
+    key = repr((described(template), list(native.learning), list(native.rest), options, draws))
     with _MAKING:
         if key not in _STRUCTURES:
             if len(_STRUCTURES) == KEPT_STRUCTURES:
                 del _STRUCTURES[next(iter(_STRUCTURES))]
             _STRUCTURES[key] = _Structure(native, template, draws)
         return _STRUCTURES[key]
-
-
-def _slots(optimizer: torch.optim.Optimizer) -> list[tuple[nn.Parameter, _Slot]] | None:
-    """Return who updates an optimiser's parameters, None if its step is not written out here."""
-    known = KNOWN.get(type(optimizer))
-    hooks = optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks
-    if known is None or any(hooks) or "step" in vars(optimizer):
-        return None
-    if any(group.get(name) for group in optimizer.param_groups for name in UNUSUAL):
-        return None
-    return [
-        (p, _Slot(optimizer, at, known, {name: group.get(name) for name in known.options}))
-        for at, group in enumerate(optimizer.param_groups)
-        for p in group["params"]
-    ]
 
 
 def _probed(native: Native, inputs: Any) -> tuple[nn.Module, bool]:
@@ -326,66 +241,16 @@ def _probed(native: Native, inputs: Any) -> tuple[nn.Module, bool]:
         template = copy.deepcopy(native.losses)
     except (RuntimeError, TypeError, NotImplementedError) as error:
         raise _Unfit(f"it can't be copied: {error}") from error
-    before = _described(template)
+    before = described(template)
     with random_from("probe") as noise, torch.enable_grad():
         losses, _ = template(*tree.map_tensors(torch.clone, inputs))
     named = {name: p for name, p in template.named_parameters() if p.requires_grad}
     found = torch.autograd.grad(sum(losses), list(named.values()), allow_unused=True)
     learning = {name for name, gradient in zip(named, found, strict=True) if gradient is not None}
-    if _described(template) != before:
+    if described(template) != before:
         raise _Unfit("its forward changes attributes of a module")
     parameters = dict(native.losses.named_parameters())
     native.learning = {name: p for name, p in parameters.items() if name in learning}
     rest = {name: p for name, p in parameters.items() if name not in learning}
     native.rest = rest | dict(native.losses.named_buffers())
     return template, bool(noise.generators)
-
-
-def _described(module: nn.Module) -> list[Any]:
-    """Return what makes a module's mathematics, beside the values of its tensors."""
-    return [
-        (
-            name,
-            type(each),
-            [key for key in BASE if key.endswith("_hooks") and vars(each)[key]],
-            [(key, _plain(value)) for key, value in _own(each).items()],
-            [(key, _kind(t)) for key, t in (*each._parameters.items(), *each._buffers.items())],
-        )
-        for name, each in module.named_modules()
-    ]
-
-
-def _own(module: nn.Module) -> dict[str, Any]:
-    """Return the attributes that a module has beside its tensors, modules and hooks."""
-    return {k: v for k, v in vars(module).items() if k not in BASE or k == "training"}
-
-
-def _shareable(module: nn.Module) -> bool:
-    """Say whether a description says all: no hooks, no attributes but plain ones."""
-    hooks = any(vars(each)[key] for each in module.modules() for key in BASE if "_hooks" in key)
-    plain = "id of" not in repr(
-        [_plain(v) for each in module.modules() for v in _own(each).values()]
-    )
-    return plain and not hooks
-
-
-def _kind(tensor: Tensor | None) -> Any:
-    if tensor is None:
-        return None
-    own = tensor.dtype, tensor.shape, tensor.stride(), tensor.device, tensor.requires_grad
-    return tuple(map(str, own))
-
-
-def _plain(value: Any) -> Any:
-    """Return something equal for equal values; for those that can't be compared, their identity."""
-    if isinstance(value, PLAIN):
-        return type(value).__name__, value
-    if isinstance(value, tuple | list):
-        return type(value).__name__, [_plain(each) for each in value]
-    if isinstance(value, dict):
-        return [(_plain(k), _plain(v)) for k, v in value.items()]
-    if isinstance(value, FunctionType) and not value.__closure__ or isinstance(value, BUILTIN):
-        return "function", value.__module__, value.__qualname__, id(value)
-    if type(value).__module__.startswith("alkit."):  # losses
-        return type(value), [(k, _plain(v)) for k, v in vars(value).items()]
-    return "id of", type(value), id(value)

@@ -194,7 +194,9 @@ def test_compiled_blocks_train_alike(method, monkeypatch):
         compiled.append(graph)
         return graph.forward
 
-    monkeypatch.setattr(nn.Module, "compile", lambda block: own(block, backend=traced))
+    monkeypatch.setattr(
+        nn.Module, "compile", lambda block, **kept: own(block, backend=traced, **kept)
+    )
     plain, fast = fitted(method), fitted(method, compile=True)
     assert torch.allclose(plain.losses, fast.losses, rtol=1e-5)
     assert compiled
