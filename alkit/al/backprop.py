@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from alkit.data.labels import check_shares
 from alkit.engine.device import place
 from alkit.engine.optimizers import adam, made
-from alkit.engine.random import random_from
+from alkit.engine.random import noise_of
 from alkit.engine.steps import Steps
 from alkit.models.blocks import as_blocks
 from alkit.models.modes import evaluating
@@ -72,7 +72,7 @@ class BPModel(nn.Module):
                 noise does not depend on where blocks are.
         """
         for index, block in enumerate(self.blocks, self.first):
-            with nullcontext() if key is None else random_from(key[0], index, key[1]):
+            with nullcontext() if key is None else noise_of(block, key[0], index, key[1]):
                 x = block(place(x, block))
         return x
 

@@ -134,7 +134,9 @@ class ConvPool(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the features."""
-        return self.body(F.adaptive_avg_pool2d(x, self.grid))
+        if x.shape[2:] != (self.grid, self.grid):  # means of one field each would be x itself
+            x = F.adaptive_avg_pool2d(x, self.grid)
+        return self.body(x)
 
 
 class UnitLength(nn.Module):

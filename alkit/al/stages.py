@@ -19,7 +19,7 @@ from alkit.data.pairs import as_pair
 from alkit.engine.device import device_of, place
 from alkit.engine.ledger import Ledger
 from alkit.engine.loss_log import LossLog
-from alkit.engine.random import random_from
+from alkit.engine.random import noise_of
 from alkit.engine.stage import Stage
 from alkit.engine.steps import check_reached
 
@@ -134,7 +134,7 @@ class LayerStage:
         """Take (s, t) of the layer below, hand on the layer's own, and what else travels along."""
         x, y, *beside = place(payload, self.layer)
         epoch = self.epoch
-        noise = random_from(epoch.seed, self.index, epoch.number(batch))
+        noise = noise_of(self.layer, epoch.seed, self.index, epoch.number(batch))
         with noise, epoch.counting(self.index):
             handed_on = self.layer(x, y)
         assert self.layer.losses is not None  # a forward leaves them

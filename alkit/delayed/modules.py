@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from alkit.engine.device import place
 from alkit.engine.optimizers import made
-from alkit.engine.random import random_from
+from alkit.engine.random import noise_of
 from alkit.models.blocks import as_blocks
 from alkit.models.modes import evaluating
 
@@ -44,7 +44,7 @@ class Span(nn.Module):
         """
         for number, block in enumerate(self.blocks, self.first):
             x = x if before is None else before(number, x)
-            with random_from(*key, number):
+            with noise_of(block, *key, number):
                 x = block(x)
         return x
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from alkit.engine.device import place
-from alkit.engine.random import random_from
+from alkit.engine.random import noise_of
 from alkit.models.bert import BertSizes, bert_for_classes, bert_for_spans, span_loss
 from alkit.models.blocks import joined
 from alkit.models.modes import evaluating, training
@@ -168,7 +168,7 @@ class Network(nn.Module):
         for number in range(low, high):
             unit = self.units[number]
             drawn = key is not None and unit.training
-            with random_from(self.seed, *(key or ()), number) if drawn else nullcontext():
+            with noise_of(unit, self.seed, *(key or ()), number) if drawn else nullcontext():
                 x = unit(x)
         return x
 

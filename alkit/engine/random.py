@@ -11,22 +11,28 @@ dropout are caught too, and its stack belongs to one thread.
     others, on the CPU          refused
 
 Draws are the same on every CPU, and on every device of one kind: another kind has another
-generator.
+generator. The mode costs microseconds an operator: what can't draw runs without it (`noise_of`).
 """
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
-from torch import Generator, Tensor
+from torch import Generator, Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from alkit.data.seeds import generator_for
+from alkit.engine.drawing import may_draw
 from alkit.engine.recomputed import entered
 
-__all__ = ["random_from"]
+__all__ = ["noise_of", "random_from"]
+
+
+def noise_of(module: nn.Module, *key: int | str) -> AbstractContextManager[Any]:
+    """Return `random_from(*key)`, or nothing to enter where a module can't draw."""
+    return random_from(*key) if may_draw(module) else nullcontext()
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from alkit.data import tree
 from alkit.engine.device import place
 from alkit.engine.optimizers import Factory, made
-from alkit.engine.random import random_from
+from alkit.engine.random import noise_of
 from alkit.engine.stage import Inputs
 from alkit.models.modes import training
 from alkit.split.settings import Settings
@@ -98,7 +98,7 @@ class Half:
         if self.buffers is None:
             self.buffers = [buffer.clone() for buffer in self.units.buffers()]
         for at, unit in enumerate(self.units, self.first):
-            with random_from(self.seed, "unit", at, self.device, step, micro):
+            with noise_of(unit, self.seed, "unit", at, self.device, step, micro):
                 x = unit(x)
         return x
 
