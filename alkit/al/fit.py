@@ -59,7 +59,8 @@ def fit(request: Request) -> Record:
 def _fit(model: ALModel | BPModel, request: Request) -> Record:
     executor = request.executor or ("ranks" if request.ranks > 1 else "threads")
     plan = request.plan
-    if request.compile == "steps" and plan.precision == "float16":
+    whole = request.compile if request.compile in ("steps", "auto") else False
+    if whole and plan.precision == "float16":
         request.refuse("compile", why="scales of float16 come between backward and step: bfloat16")
     if request.compile is True:
         compile_blocks(model if isinstance(model, BPModel) else [layer.enc.f for layer in model])
@@ -72,7 +73,7 @@ def _fit(model: ALModel | BPModel, request: Request) -> Record:
         seed=plan.seed,
         cuts=request.cuts,
         exits=request.exits,
-        compile="steps" if request.compile == "steps" else False,
+        compile=whole,
     )
     with _stepping(model, plan):
         identity: dict[str, Any] = {"threads": request.threads, "exits": request.exits}

@@ -66,7 +66,7 @@ def train_epoch(
     check_finite: bool = True,
     ledgers: Sequence[Ledger] | None = None,
     executor: str = "threads",
-    compile: Literal[False, "steps"] = False,
+    compile: Literal[False, "steps", "auto"] = False,
 ) -> Trained:
     """Train `model` once on every batch; all AL modes end in the same bits.
 
@@ -93,7 +93,8 @@ def train_epoch(
         compile: "steps" compiles each layer's forward, backward and update as one call without the
             interpreter's lock (`alkit.engine.native`); of backprop all of it. Bits are equal in all
             modes that run so, and results up to rounding as without. Not for al_m and al_fm, whose
-            forwards run apart. The first batch waits for the compiler.
+            forwards run apart. The first batch waits for the compiler. "auto" tries both ways on
+            copies with the first batch, and keeps the faster of each kind of layer.
     Raises:
         ValueError: unknown mode, no batches, or a batch that doesn't fit.
         FloatingPointError: a loss is not finite; names layer and batch. The model is spoilt
@@ -107,7 +108,7 @@ def train_epoch(
     run = Epoch(model, seed, check_finite, ledgers)
     if compile:
         _check_steps(mode, ledgers, compile)
-        run.ran = [WholeStage(stage) for stage in run.stages]
+        run.ran = [WholeStage(stage, race=compile == "auto") for stage in run.stages]
     start_s, before = time.perf_counter(), int(model.batches_trained)
     counted = run.counted(batches)
     stream: Iterator[tuple[Any, Tensor]] | None = counted
@@ -138,11 +139,11 @@ def train_epoch(
 
 
 def _check_steps(mode: str, ledgers: Sequence[Ledger] | None, compile: str) -> None:
-    if compile != "steps":
-        raise ValueError(f"compile is {compile!r}: give False or 'steps'")
+    if compile not in ("steps", "auto"):
+        raise ValueError(f"compile is {compile!r}: give False, 'steps' or 'auto'")
     if mode in ("al_m", "al_fm"):
         raise ValueError(
-            f"compile is 'steps', and {mode} runs forwards apart from their backwards: give al or"
+            f"compile is {compile!r}, and {mode} runs forwards apart from their backwards: give al or"
             " al_pipeline"
         )
     if ledgers is not None:

@@ -14,6 +14,7 @@ from alkit.al.layers import label_rows
 from alkit.al.model import ALModel
 from alkit.al.stages import updating
 from alkit.al.train import Trained, train_epoch
+from alkit.al.whole import keep, ways
 from alkit.data.given import Splits
 from alkit.engine import trainer
 from alkit.engine.evaluate import evaluate, judge
@@ -27,7 +28,7 @@ class Trainer(trainer.Trainer):
 
     Args:
         exits: also measure the validation accuracy of every exit of an ALModel.
-        compile: "steps", or the model's blocks are compiled already, or not at all.
+        compile: "steps" or "auto", or the model's blocks are compiled already, or not at all.
     """
 
     model: ALModel | BPModel
@@ -38,7 +39,7 @@ class Trainer(trainer.Trainer):
     seed: int = 0
     cuts: list[int] | None = None
     exits: bool = False
-    compile: Literal[False, "steps"] = False
+    compile: Literal[False, "steps", "auto"] = False
 
     def __post_init__(self) -> None:
         if self.exits and not isinstance(self.model, ALModel):
@@ -94,13 +95,18 @@ class Trainer(trainer.Trainer):
         return found
 
     def state(self) -> dict[str, Any]:
-        """Return all that training changes, the scales of float16 among it."""
+        """Return all that training changes, the scales of float16 among it, and what a race of
+        compile="auto" decided."""
         scalers = [part.steps.scaler for part in updating(self.model)]
-        return super().state() | {"scales": [each.state_dict() for each in scalers if each]}
+        own: dict[str, Any] = {"scales": [each.state_dict() for each in scalers if each]}
+        own |= {"ways": ways(self.model)} if self.compile == "auto" else {}
+        return super().state() | own
 
     def load(self, saved: Mapping[str, Any]) -> None:
         """Go on from what `state` returned."""
         super().load(saved)
+        if self.compile == "auto":
+            keep(self.model, saved["ways"])
         scalers = [part.steps.scaler for part in updating(self.model) if part.steps.scaler]
         for each, scale in zip(scalers, saved["scales"], strict=True):
             each.load_state_dict(scale)

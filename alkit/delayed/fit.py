@@ -52,6 +52,8 @@ def fit(request: Request) -> Record:
         request.refuse("compile", why="what compiled blocks normalise can't be seen")
     if in_halves(schedule):
         request.refuse("compile", why="compiled blocks have no half backwards: take 1f1b")
+    if request.compile == "auto":
+        request.refuse("compile", why="no race of its halves of a step: give 'steps' or False")
     pipeline = model_of(request)
     check_layers(method, pipeline.all_blocks, None if request.sample is None else request.sample[0])
     check_cuts(method, pipeline.all_blocks, pipeline.cuts)

@@ -7,7 +7,7 @@ from torch import nn
 
 __all__ = ["WITHOUT_LOCK", "Compile", "check_compile", "compile_blocks"]
 
-Compile = bool | Literal["steps"]
+Compile = bool | Literal["steps", "auto"]
 VERSIONS = 128
 WITHOUT_LOCK = {"cpp_wrapper": True}  # of one call, never of the process
 
@@ -18,8 +18,8 @@ def check_compile(given: object) -> None:
     Raises:
         ValueError: says what to give.
     """
-    if not isinstance(given, bool) and given != "steps":
-        raise ValueError(f"compile is {given!r}: give True, False or 'steps'")
+    if not isinstance(given, bool) and given not in ("steps", "auto"):
+        raise ValueError(f"compile is {given!r}: give True, False, 'steps' or 'auto'")
 
 
 def compile_blocks(blocks: Iterable[object], how: Compile = True) -> None:

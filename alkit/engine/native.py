@@ -24,6 +24,7 @@ from alkit.engine.compiled import WITHOUT_LOCK
 from alkit.engine.description import described, shareable
 from alkit.engine.device import device_of
 from alkit.engine.optimizer_steps import Slot, slots_of
+from alkit.engine.race import raced
 from alkit.engine.random import random_from
 
 __all__ = ["Native"]
@@ -42,8 +43,10 @@ class Native:
         optimizers: of all its parameters. Known ones step inside; of others the gradients are
             handed over, and `update` is called.
         inside: whether a step may follow each backward at once, nothing clipped or accumulated.
+        race: compile it only if that is faster for the first inputs.
     Attributes:
         why: why it runs as it is; "" if it is compiled, or was not called yet.
+        decided: whether it is known which way it runs, as far as a race says.
         steps_inside: whether its optimisers step in the compiled call.
     """
 
@@ -53,8 +56,10 @@ class Native:
         optimizers: Iterable[torch.optim.Optimizer | None],
         *,
         inside: bool = True,
+        race: bool = False,
     ) -> None:
         self.losses, self.why = losses, ""
+        self.race, self.decided = race, not race
         optimizers = [*optimizers]
         own = [slots_of(each) for each in optimizers if each is not None]
         self.steps_inside = inside and all(slots is not None for slots in own)
@@ -96,8 +101,11 @@ class Native:
         if self.structure is None and not self.why:
             try:
                 self.structure = _structure_of(self, inputs)
+                if not self.decided:
+                    self._race(self.structure, inputs)
             except _Unfit as reason:
-                self.why = str(reason)
+                self.structure, self.why = None, str(reason)
+            self.decided = True
         structure = self.structure
         if structure is None:
             return None
@@ -117,6 +125,18 @@ class Native:
                 return None
         self.shapes.add(shapes)
         return losses, handed_on, [*zip(parameters, gradients, strict=False)]
+
+    def _race(self, structure: "_Structure", inputs: Any) -> None:
+        with _RACING:  # alike parts of other threads wait for what is found
+            if structure.seconds is None:
+                losses, optimizers = copy.deepcopy((self.losses, self.optimizers))
+                twin = Native(losses, optimizers, inside=self.inside)
+                structure.seconds = raced(twin, inputs)
+                if twin.why:
+                    raise _Unfit(twin.why)
+        compiled_ms, own_ms = (1e3 * each for each in structure.seconds)
+        if compiled_ms > own_ms:
+            raise _Unfit(f"as it is it is faster: {own_ms:.2f} ms against {compiled_ms:.2f} ms")
 
     def _rate(self, slot: Slot) -> Tensor:
         rate = slot.optimizer.param_groups[slot.group]["lr"]
@@ -138,6 +158,7 @@ class _Structure:
 
     def __init__(self, native: Native, template: nn.Module, draws: bool) -> None:
         self.draws, self.lock = draws, threading.Lock()
+        self.seconds: tuple[float, float] | None = None  # of a race: compiled, and as it is
         names, rest = list(native.learning), list(native.rest)
         slots = native.slots
         rules = [
@@ -204,7 +225,7 @@ class _Structure:
 
 
 _STRUCTURES: dict[Any, _Structure] = {}
-_MAKING = threading.Lock()
+_MAKING, _RACING = threading.Lock(), threading.Lock()
 
 
 def _seeds_pass() -> Any:

@@ -279,9 +279,52 @@ def test_more_kinds_of_batches_than_are_compiled_run_as_they_are(monkeypatch):
     [
         ({"method": "al_fm"}, "al_fm runs forwards apart"),
         ({"precision": "float16"}, "scales of float16"),
-        ({"compile": "fast"}, "give True, False or 'steps'"),
+        ({"compile": "fast"}, "give True, False, 'steps' or 'auto'"),
+        ({"method": "1f1b", "compile": "auto"}, "no race of its halves of a step"),
     ],
 )
 def test_what_steps_can_t_do_is_said_before_the_first(options, message):
     with pytest.raises((ValueError, TypeError), match=message):
         fit(**options)
+
+
+@pytest.fixture
+def race(monkeypatch):
+    """Let the compiled step be found to take so many times as long."""
+
+    def decide(ratio):
+        native._STRUCTURES.clear()
+        monkeypatch.setattr(native, "raced", lambda twin, inputs: (ratio * 1e-3, 1e-3))
+
+    return decide
+
+
+@pytest.mark.parametrize(("ratio", "same"), [(2, False), (0.5, "steps")])
+def test_auto_is_the_faster_way_in_its_bits(race, ratio, same):
+    race(ratio)
+    auto = fit(compile="auto")
+    slow = "as it is it is faster: 1.00 ms against 2.00 ms"
+    assert auto.details.eager == (slow if ratio > 1 else "",) * 4
+    assert torch.equal(flat(auto), flat(fit(compile=same)))
+
+
+def test_a_race_trains_copies_only():
+    """A real one: whichever way wins, its bits are those of a run that was told so."""
+    native._STRUCTURES.clear()
+    model = alkit.to_local(blocks(), num_classes=3, sample=X)
+    part, inputs = model[0], (X[:32], model.label_input(DATA[1][:32]))
+    stage = WholeStage(Epoch(model).stages[0], race=True)
+    before = [each.clone() for each in part.state_dict().values()]
+    stage.native._race(native._structure_of(stage.native, part.taken(*inputs)), inputs)
+    assert all(map(torch.equal, before, part.state_dict().values()))
+    assert not any(part.optimizers["enc"].state.values())
+    [(compiled_s, own_s)] = {each.seconds for each in native._STRUCTURES.values()}
+    assert compiled_s > 0 < own_s
+
+
+def test_a_run_goes_on_the_way_that_it_began(race, tmp_path):
+    race(2)
+    whole = fit(compile="auto")
+    fit(compile="auto", epochs=1, checkpoint=tmp_path / "run")
+    race(0.5)
+    assert torch.equal(flat(fit(compile="auto", checkpoint=tmp_path / "run")), flat(whole))
