@@ -143,8 +143,8 @@ def _check_steps(mode: str, ledgers: Sequence[Ledger] | None, compile: str) -> N
         raise ValueError(f"compile is {compile!r}: give False, 'steps' or 'auto'")
     if mode in ("al_m", "al_fm"):
         raise ValueError(
-            f"compile is {compile!r}, and {mode} runs forwards apart from their backwards: give al or"
-            " al_pipeline"
+            f"compile is {compile!r}, and {mode} runs forwards apart from their backwards: give al"
+            " or al_pipeline"
         )
     if ledgers is not None:
         raise ValueError("ledgers count what forwards keep, and compiled steps keep nothing")

@@ -14,12 +14,13 @@ import torch
 from torch import Tensor, nn
 
 from alkit.dtp import closed_form, losses
-from alkit.dtp.block import Block
 from alkit.dtp.networks import Net, Pass
 from alkit.dtp.noise import Noise, noise_for
 from alkit.dtp.optimizers import optimizer
 from alkit.dtp.settings import METHODS, Lists, Settings
 from alkit.dtp.targets import targets
+from alkit.engine.compiled import Compiled
+from alkit.engine.device import device_of
 from alkit.engine.heartbeat import beat
 
 __all__ = ["BlockFeedback", "NotFinite"]
@@ -32,13 +33,15 @@ class NotFinite(FloatingPointError):
 class BlockFeedback:
     """The feedback maps G_n of a network's blocks, and how they learn.
 
+    Args:
+        compile: run each iteration's gradient as one compiled call, where it is by hand.
     Attributes:
         loops: numbers of the blocks whose feedback learns.
         lists: iterations, noise and rate of each of them.
         optimizers: of each block.
     """
 
-    def __init__(self, net: Net, settings: Settings) -> None:
+    def __init__(self, net: Net, settings: Settings, *, compile: bool = False) -> None:
         self.net, self.settings = net, settings
         self.loss, self.rule = METHODS[settings.method]
         self.loops = self._loops()
@@ -48,6 +51,10 @@ class BlockFeedback:
             n: optimizer(kind, self.parameters(n), lr, momentum)
             for n, lr in zip(self.loops, self.lists.feedback_lr, strict=True)
         }
+        self.by_hand: dict[int, Compiled] = {}
+        if compile:
+            on_cpu = [n for n in self.loops if device_of(net.blocks[n]) == torch.device("cpu")]
+            self.by_hand = {n: Compiled(self._by_hand(n)) for n in on_cpu if self._closed(n)}
 
     def parameters(self, n: int) -> list[nn.Parameter]:
         """Return what block n's loop changes."""
@@ -90,6 +97,11 @@ class BlockFeedback:
         """Return block n's delta of what was sent down to it."""
         return sent
 
+    def eager(self) -> dict[int, str]:
+        """Return by block why its loop runs as it is, "" if it is compiled."""
+        other = "no gradient by hand, or no block on the CPU"
+        return {n: own.why if (own := self.by_hand.get(n)) else other for n in self.loops}
+
     def sigma(self, n: int) -> float:
         """Return the noise of block n."""
         return self.lists.sigma[self.loops.index(n)]
@@ -105,10 +117,23 @@ class BlockFeedback:
         if self.settings.samples > 1:  # as many draws at once as there are copies
             x = x.repeat_interleave(self.settings.samples, 0)
             y, notes = block(x)
-        return x, y, notes, block.psi(y, notes) if self._closed(block) else None
+        return x, y, notes, block.psi(y, notes) if self._closed(n) else None
 
-    def _closed(self, block: Block) -> bool:
-        return self.settings.form in ("closed", "expected") and block.linear is not None
+    def _closed(self, n: int) -> bool:
+        by_hand = self.settings.form in ("closed", "expected")
+        return by_hand and self.net.blocks[n].linear is not None
+
+    def _by_hand(self, n: int) -> Callable[..., tuple[Tensor, Tensor]]:
+        """Return what gives loss and gradient of block n by what `_gradient` gives."""
+        block, own = self.net.blocks[n], self.settings
+        if self.loss == "reconstruction":
+            return lambda x, y, notes, base, dx: closed_form.reconstruction_gradient(
+                block, x, notes, dx, index=own.index
+            )
+        expected = own.form == "expected"
+        return lambda x, y, notes, base, dx, dy: closed_form.l_drl_gradient(
+            block, x, y, notes, dx, dy, index=own.index, base=base, expected=expected
+        )
 
     def _gradient(self, n: int, batch: Any, noise: Noise) -> tuple[Tensor, list[Tensor]]:
         """Return loss and gradients for one draw of noise, of what `_batch` returned."""
@@ -117,21 +142,17 @@ class BlockFeedback:
         if self.settings.form == "published":
             with torch.no_grad():
                 y, notes = block(x)
-        dx = noise.draw(x, sigma, "x")
-        given: tuple[Any, ...] = x, notes, dx
-        options: dict[str, Any] = {"index": index}
-        loss_of: Callable[..., Tensor]
-        gradient_of: Callable[..., tuple[Tensor, Tensor]]
-        if self.loss == "reconstruction":
-            loss_of, gradient_of = losses.reconstruction, closed_form.reconstruction_gradient
-        else:
-            given = x, y, notes, dx, noise.draw(y, sigma, "y")
-            loss_of, gradient_of = losses.l_drl, closed_form.l_drl_gradient
-            options |= {"base": base, "expected": self.settings.form == "expected"}
-        if self._closed(block):
-            loss, gradient = gradient_of(block, *given, **options)
+        drawn = [noise.draw(x, sigma, "x")]
+        if self.loss != "reconstruction":
+            drawn.append(noise.draw(y, sigma, "y"))
+        if self._closed(n):
+            by_hand = self.by_hand.get(n) or self._by_hand(n)
+            loss, gradient = by_hand(x, y, notes, base, *drawn)
             return loss, [gradient]
-        loss = loss_of(block, *given, index=index)
+        if self.loss == "reconstruction":
+            loss = losses.reconstruction(block, x, notes, *drawn, index=index)
+        else:
+            loss = losses.l_drl(block, x, y, notes, *drawn, index=index)
         return loss, list(torch.autograd.grad(loss, self.parameters(n)))
 
     def _check(self, n: int, made: Tensor, step: int) -> None:

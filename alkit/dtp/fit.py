@@ -41,6 +41,7 @@ class Details(Brief):
         loads: seconds of each loop for a batch, as assigned by; owners: each loop's rank.
         seconds: by rank, kind and block, of all steps of this call.
         digest: SHA-256 of all bits of the network.
+        eager: with compile="steps", by block why its loop ran as it is, "" if it was compiled.
     """
 
     feedback_losses: dict[int, Tensor]
@@ -49,6 +50,7 @@ class Details(Brief):
     owners: list[int]
     seconds: pd.DataFrame
     digest: str
+    eager: dict[int, str]
 
 
 def model_of(request: Request) -> Net:
@@ -64,8 +66,10 @@ def fit(request: Request) -> Record:
 
     Settings are those of `alkit.dtp.Settings`.
     """
-    words = ("cuts", "micro", "exits", "accumulate", "compile")
+    words = ("cuts", "micro", "exits", "accumulate")
     request.refuse(*words, why="see alkit.dtp.Settings for its own")
+    if request.compile != "steps" or request.method in ("bp", "ddtp"):
+        request.refuse("compile", why="only loops of dtp, tp and vanilla_dtp are compiled: 'steps'")
     request.refuse("precision", why="feedback's gradients are float32, narrower ones are untried")
     if request.on_ranks and request.method in ("bp", "ddtp"):
         why = {"bp": "bp has no feedback loops", "ddtp": "ddtp's loops need all later blocks"}
@@ -103,8 +107,10 @@ def _fit(net: Net, request: Request) -> Record:
         workers=workers,
         group=group,
         factory=request.optimizer,
+        compile=bool(request.compile),
     )
-    same = own.plain() | {"network": str(net.blocks)} | by_steps
+    compiled = {"compile": request.compile} if request.compile else {}
+    same = own.plain() | compiled | {"network": str(net.blocks)} | by_steps
     record = request.train(trainer, group, plan=plan, identity=same)
     learned = {n: torch.cat(parts) for n, parts in trainer.feedback_losses.items()}
     details = Details(
@@ -114,6 +120,7 @@ def _fit(net: Net, request: Request) -> Record:
         owners=list(trainer.owners),
         seconds=trainer.seconds(),
         digest=digest(net),
+        eager=trainer.feedback.eager() if trainer.feedback and request.compile else {},
     )
     return replace(record, details=details)
 

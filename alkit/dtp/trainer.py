@@ -47,15 +47,18 @@ class Trained(NamedTuple):
     timeline: Timeline
 
 
-def feedback_for(net: Net, settings: Settings, sample: Tensor) -> BlockFeedback | None:
+def feedback_for(
+    net: Net, settings: Settings, sample: Tensor, *, compile: bool = False
+) -> BlockFeedback | None:
     """Return what learns the feedback of a method; None with backprop.
 
     Args:
         sample: a batch of inputs, which the shapes of ddtp's maps are found by.
+        compile: run the gradients of loops compiled; not of ddtp.
     """
     if settings.method == "ddtp":
         return DirectFeedback(net, settings, sample)
-    return None if settings.method == "bp" else BlockFeedback(net, settings)
+    return None if settings.method == "bp" else BlockFeedback(net, settings, compile=compile)
 
 
 class Trainer(trainer.Trainer):
@@ -66,6 +69,7 @@ class Trainer(trainer.Trainer):
         steps: of the whole run, which its rates depend on.
         workers: threads; with several ranks there is one each.
         factory: of the forward weights' optimisers; default the settings'.
+        compile: see `feedback_for`.
 
     Attributes:
         lr: of the last step's update.
@@ -83,12 +87,13 @@ class Trainer(trainer.Trainer):
         workers: int = 1,
         group: Group | None = None,
         factory: Factory | None = None,
+        compile: bool = False,
     ) -> None:
         self.model, self.settings, self.lr, self.steps = net, settings, settings.lr, steps
         self.group, self.workers = group or Group(), workers
         if settings.symmetric:
             net.make_symmetric()
-        self.feedback = feedback_for(net, settings, sample)
+        self.feedback = feedback_for(net, settings, sample, compile=compile)
         self.loads, self.owners = assigned(self.feedback, sample, settings.owners, self.group)
         if self.feedback is None:
             self.stages: list[TargetStage] = [BackpropStage(net, 0, None, settings, factory)]

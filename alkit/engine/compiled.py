@@ -1,11 +1,21 @@
-"""`torch.compile` for blocks, on request."""
+"""`torch.compile` for blocks and functions, on request."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, Literal
 
+import torch
 from torch import nn
 
-__all__ = ["WITHOUT_LOCK", "Compile", "check_compile", "compile_blocks"]
+__all__ = [
+    "WITHOUT_LOCK",
+    "Compile",
+    "Compiled",
+    "NotCompiled",
+    "check_compile",
+    "compile_blocks",
+    "compiling",
+]
 
 Compile = bool | Literal["steps", "auto"]
 VERSIONS = 128
@@ -42,3 +52,44 @@ def compile_blocks(blocks: Iterable[object], how: Compile = True) -> None:
     for block in blocks:
         if isinstance(block, nn.Module):
             block.compile(**options)
+
+
+class NotCompiled(Exception):
+    """Why something can't be compiled."""
+
+
+@contextmanager
+def compiling() -> Iterator[None]:
+    """Raise `NotCompiled` for whatever torch's compiler raises in this block."""
+    from torch._dynamo.exc import TorchDynamoException
+    from torch._inductor.exc import InductorError
+
+    try:
+        yield
+    except (TorchDynamoException, InductorError) as error:
+        words = (str(error).strip() or type(error).__name__).splitlines()
+        raise NotCompiled(f"torch.compile can't take it: {words[0]}") from error
+
+
+class Compiled:
+    """A function of tensors that runs compiled and holds no lock; or as it is, and says why.
+
+    Attributes:
+        why: why it runs as it is; "" if it is compiled, or was not called yet.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function, self.why = function, ""
+        how: dict[str, Any] = {"fullgraph": True, "dynamic": False, "options": WITHOUT_LOCK}
+        how |= {"isolate_recompiles": True, "recompile_limit": VERSIONS}
+        self.compiled = torch.compile(function, **how)
+
+    def __call__(self, *given: Any) -> Any:
+        """Return what the function returns."""
+        if not self.why:
+            try:
+                with compiling():
+                    return self.compiled(*given)
+            except NotCompiled as reason:
+                self.why = str(reason)
+        return self.function(*given)

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value
 
 from alkit.data import tree
-from alkit.engine.compiled import WITHOUT_LOCK
+from alkit.engine.compiled import WITHOUT_LOCK, NotCompiled, compiling
 from alkit.engine.description import described, shareable
 from alkit.engine.device import device_of
 from alkit.engine.optimizer_steps import Slot, slots_of
@@ -103,7 +103,7 @@ class Native:
                 self.structure = _structure_of(self, inputs)
                 if not self.decided:
                     self._race(self.structure, inputs)
-            except _Unfit as reason:
+            except NotCompiled as reason:
                 self.structure, self.why = None, str(reason)
             self.decided = True
         structure = self.structure
@@ -120,7 +120,7 @@ class Native:
         with torch.no_grad():
             try:
                 losses, handed_on, gradients = structure.run(*held, inputs, compiles=new)
-            except _Unfit as reason:
+            except NotCompiled as reason:
                 self.structure, self.why = None, str(reason)
                 return None
         self.shapes.add(shapes)
@@ -133,10 +133,12 @@ class Native:
                 twin = Native(losses, optimizers, inside=self.inside)
                 structure.seconds = raced(twin, inputs)
                 if twin.why:
-                    raise _Unfit(twin.why)
+                    raise NotCompiled(twin.why)
         compiled_ms, own_ms = (1e3 * each for each in structure.seconds)
         if compiled_ms > own_ms:
-            raise _Unfit(f"as it is it is faster: {own_ms:.2f} ms against {compiled_ms:.2f} ms")
+            raise NotCompiled(
+                f"as it is it is faster: {own_ms:.2f} ms against {compiled_ms:.2f} ms"
+            )
 
     def _rate(self, slot: Slot) -> Tensor:
         rate = slot.optimizer.param_groups[slot.group]["lr"]
@@ -147,10 +149,6 @@ class Native:
                 self.rates.clear()
             self.rates[rate] = torch.tensor(rate, dtype=torch.float64)
         return self.rates[rate]
-
-
-class _Unfit(Exception):
-    """Why a part can't be compiled."""
 
 
 class _Structure:
@@ -209,19 +207,12 @@ class _Structure:
         Args:
             compiles: it may have to be compiled for these inputs first.
         Raises:
-            _Unfit: that can't be done.
+            NotCompiled: that can't be done.
         """
         if not compiles:
             return self.compiled(*own)
-        from torch._dynamo.exc import TorchDynamoException
-        from torch._inductor.exc import InductorError
-
-        with self.lock:  # alike parts of other threads wait for what they will need, too
-            try:
-                return self.compiled(*own)
-            except (TorchDynamoException, InductorError) as error:
-                words = (str(error).strip() or type(error).__name__).splitlines()
-                raise _Unfit(f"torch.compile can't take it: {words[0]}") from error
+        with self.lock, compiling():  # alike parts of other threads wait for what they need, too
+            return self.compiled(*own)
 
 
 _STRUCTURES: dict[Any, _Structure] = {}
@@ -253,15 +244,15 @@ def _probed(native: Native, inputs: Any) -> tuple[nn.Module, bool]:
     """Run a copy of a part as it is, once; return the copy, and whether it draws random numbers.
 
     Raises:
-        _Unfit: it does what a compiled step would not.
+        NotCompiled: it does what a compiled step would not.
     """
     place = device_of(native.losses)
     if place is not None and place.type != "cpu":
-        raise _Unfit(f"it is on {place}, and steps are compiled on the CPU")
+        raise NotCompiled(f"it is on {place}, and steps are compiled on the CPU")
     try:
         template = copy.deepcopy(native.losses)
     except (RuntimeError, TypeError, NotImplementedError) as error:
-        raise _Unfit(f"it can't be copied: {error}") from error
+        raise NotCompiled(f"it can't be copied: {error}") from error
     before = described(template)
     with random_from("probe") as noise, torch.enable_grad():
         losses, _ = template(*tree.map_tensors(torch.clone, inputs))
@@ -269,7 +260,7 @@ def _probed(native: Native, inputs: Any) -> tuple[nn.Module, bool]:
     found = torch.autograd.grad(sum(losses), list(named.values()), allow_unused=True)
     learning = {name for name, gradient in zip(named, found, strict=True) if gradient is not None}
     if described(template) != before:
-        raise _Unfit("its forward changes attributes of a module")
+        raise NotCompiled("its forward changes attributes of a module")
     parameters = dict(native.losses.named_parameters())
     native.learning = {name: p for name, p in parameters.items() if name in learning}
     rest = {name: p for name, p in parameters.items() if name not in learning}

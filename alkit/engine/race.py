@@ -1,6 +1,5 @@
 """Which is faster here: a part's compiled step, or the part as it is."""
 
-import copy
 import statistics
 import time
 from collections.abc import Callable
