@@ -63,6 +63,7 @@ FIGURES: dict[str, Entry] = {
     "06_label_ladder": Entry(al.ladder),
     "07_first_pipeline": Entry(al.first_speed),
     "08_depth": Entry(al.depth),
+    "09_block_size": Entry(al.block_sizes),
     "10_vgg_al": Entry(al.gaps),
     "11_resnet_al": Entry(al.gaps),
     "12_lstm_al": Entry(al.gaps),

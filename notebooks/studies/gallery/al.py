@@ -18,6 +18,7 @@ from studies.ladder import tables as ladder_tables
 __all__ = [
     "ablation",
     "above_bound",
+    "block_sizes",
     "depth",
     "embeddings",
     "exits",
@@ -126,6 +127,32 @@ def race(rows: pd.DataFrame) -> Figure:
     words += "" if parted else "; ranges overlap"
     speeds = {"pipe": titles.value(pipe.speedup), "plain": titles.value(plain.speedup)}
     titles.title(ax, words, **speeds)
+    return fig
+
+
+def block_sizes(rows: pd.DataFrame) -> Figure:
+    """Draw how many times as fast as the best backprop pipelines of layers are, by block size."""
+    own = rows[rows.metric == "over_bp"].astype({"value": float}).sort_values("block_ms")
+    fig, ax = plt.subplots()
+    lines = [("local_pipeline, steps", "-"), ("local_pipeline", ":"), ("al_pipeline, steps", "--")]
+    for contender, dashes in lines:
+        found = own[own.contender == contender]
+        method = contender.split(",")[0]
+        style = {"color": viz.colour(method), "ls": dashes, "label": viz.label(contender)}
+        for kind, part in found.groupby(found.model.str.split(" ").str[0], sort=False):
+            one = kind == "transformer"
+            ends = [part.value - part.lowest, part.highest - part.value]
+            mark = {"transformer": "o", "conv": "s", "lstm": "^"}[str(kind)]
+            line = style if one else style | {"ls": "", "label": None}
+            ax.errorbar(part.block_ms, part.value, yerr=ends, marker=mark, capsize=2, **line)
+    ax.axhline(1.0, color="0.5", lw=1)
+    ax.set(xscale="log", xlabel="milliseconds of a block, backprop on one core", ylim=0)
+    ax.set_ylabel("times as fast as the best backprop")
+    ax.legend(frameon=False)
+    best = own[own.contender == "local_pipeline, steps"]
+    words = "Two cores: compiled local layers {low:.2f} to {high:.2f} times backprop's best"
+    said = best if len(best) else own
+    titles.title(ax, words, low=titles.value(said.value.min()), high=titles.value(said.value.max()))
     return fig
 
 
