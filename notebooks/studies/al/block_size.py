@@ -1,7 +1,8 @@
 """A race over the size of blocks: layers that train alone against backprop, eager and compiled.
 
     backprop        eager, torch.compile, compile="steps"    one operator thread, or all cores
-    local, AL       eager, compile="steps", "auto"           free workers, one a core
+    local, AL       eager, compile="steps", "auto"           free workers, one a core; for pictures
+                                                             also by heads that only pool
     its pipelines   1f1b, gpipe, interleaved_1f1b            free workers or one a core
     ddp             torch's                                  a rank a core
 
@@ -143,10 +144,10 @@ def _steps(size: Size, threads: int) -> Run:
     )
 
 
-def _layers(size: Size, method: str, **options: Any) -> Run:
+def _layers(size: Size, method: str, *, pool: Any = None, **options: Any) -> Run:
     make = alkit.to_local if method.startswith("local") else alkit.to_al
     batches = list(size.stream())
-    model = make(size.blocks(), CLASSES, batches[0][0])
+    model = make(size.blocks(), CLASSES, batches[0][0], pool=pool)
     return partial(alkit.train_epoch, model, batches, method, **options)
 
 
@@ -182,6 +183,9 @@ CONTENDERS: dict[str, Callable[[Size], Run]] = {
     "al_pipeline, steps": lambda size: _layers(
         size, "al_pipeline", workers=cores(), compile="steps"
     ),
+    "local_pipeline, steps, pooled heads": lambda size: _layers(
+        size, "local_pipeline", pool=alkit.pool, workers=cores(), compile="steps"
+    ),
     "1f1b": lambda size: _flushed(size, "1f1b"),
     "gpipe": lambda size: _flushed(size, "gpipe"),
     "interleaved_1f1b": lambda size: _flushed(size, "interleaved_1f1b"),
@@ -192,9 +196,11 @@ CONTENDERS: dict[str, Callable[[Size], Run]] = {
 def race(size: Size, names: Sequence[str], rounds: int) -> pd.DataFrame:
     """Return seconds a batch, fill and drain included: a row a round, a column a contender.
 
-    Whoever starts ranks is timed from when they have started.
+    Whoever starts ranks is timed from when they have started. Heads that pool are the default ones
+    where there are no pictures.
     """
-    runs = {name: CONTENDERS[name](size) for name in names}
+    same = [] if size.kind == "conv" else ["local_pipeline, steps, pooled heads"]
+    runs = {name: CONTENDERS[name](size) for name in names if name not in same}
     took = []
     bar = tqdm(total=(rounds + 1) * len(runs), desc=f"{size.kind} {size.width}", leave=False)
     for _ in range(rounds + 1):  # in the first, compilers run
