@@ -24,6 +24,7 @@ from tqdm.auto import tqdm
 
 import alkit
 from alkit.al.backprop import BPModel
+from alkit.al.bridges import pool
 from alkit.delayed.modules import Pipeline
 from alkit.delayed.train import train_epoch as train_pipeline
 from alkit.engine.device import cores
@@ -144,10 +145,10 @@ def _steps(size: Size, threads: int) -> Run:
     )
 
 
-def _layers(size: Size, method: str, *, pool: Any = None, **options: Any) -> Run:
+def _layers(size: Size, method: str, *, own_pool: Any = None, **options: Any) -> Run:
     make = alkit.to_local if method.startswith("local") else alkit.to_al
     batches = list(size.stream())
-    model = make(size.blocks(), CLASSES, batches[0][0], pool=pool)
+    model = make(size.blocks(), CLASSES, batches[0][0], pool=own_pool)
     return partial(alkit.train_epoch, model, batches, method, **options)
 
 
@@ -184,7 +185,7 @@ CONTENDERS: dict[str, Callable[[Size], Run]] = {
         size, "al_pipeline", workers=cores(), compile="steps"
     ),
     "local_pipeline, steps, pooled heads": lambda size: _layers(
-        size, "local_pipeline", pool=alkit.pool, workers=cores(), compile="steps"
+        size, "local_pipeline", own_pool=pool, workers=cores(), compile="steps"
     ),
     "1f1b": lambda size: _flushed(size, "1f1b"),
     "gpipe": lambda size: _flushed(size, "gpipe"),
