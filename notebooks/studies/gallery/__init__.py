@@ -61,7 +61,7 @@ FIGURES: dict[str, Entry] = {
     "04_scale_study": Entry(al.weak_scaling),
     "05_free_workers": Entry(al.above_bound),
     "06_label_ladder": Entry(al.ladder),
-    "07_first_pipeline": Entry(al.first_speed),
+    "07_pipeline_by_hand": Entry(al.by_hand, ()),
     "08_depth": Entry(al.depth),
     "09_block_size": Entry(al.block_sizes),
     "10_vgg_al": Entry(al.gaps),

@@ -10,6 +10,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
 from alkit.figures import titles, viz
+from alkit.schedule import task as schedules
+from alkit.schedule.clock import simulate
 from studies.al import family_study as study
 from studies.common import timing
 from studies.ladder import depth_figures
@@ -19,10 +21,10 @@ __all__ = [
     "ablation",
     "above_bound",
     "block_sizes",
+    "by_hand",
     "depth",
     "embeddings",
     "exits",
-    "first_speed",
     "gaps",
     "label_sides",
     "ladder",
@@ -212,18 +214,18 @@ def depth(rows: pd.DataFrame) -> Figure | None:
     return depth_figures.draw_depths(rows)
 
 
-def first_speed(rows: pd.DataFrame) -> Figure:
-    """Draw step times of AL's modes and backprop, medians."""
-    own = rows[rows.metric == "step_ms"].astype({"value": float})
-    own = own.assign(label=[viz.label(method) for method in own.method])
-    times = own.set_index("method").value
-    return viz.bars(
-        own,
-        "value",
-        "Two cores: the pipeline's step takes {share:.2f} of AL's time",
-        xlabel="milliseconds per step, median",
-        share=titles.ratio(times["al_pipeline"], times["al"]),
-    )
+def by_hand(rows: pd.DataFrame) -> Figure:
+    """Draw four batches through four layers in turn, by AL-FM and by the pipeline, simulated."""
+    cost = {"forward": 1.0, "backward": 2.0, "update": 0.3}
+    plans = {"al": schedules.al(4), "al_fm": schedules.al_fm(4)}
+    plans["al_pipeline"] = schedules.al_pipeline(4, None, 2)
+    charts = {
+        viz.label(mode): simulate(plan, lambda task: cost[task.kind], 4)
+        for mode, plan in plans.items()
+    }
+    spans = [charts[viz.label(mode)].span_s for mode in ("al_pipeline", "al")]
+    words = "Simulated: the pipeline takes {share:.2f} of the time of layers in turn"
+    return viz.gantts(charts, words, share=titles.ratio(*spans))
 
 
 def gaps(rows: pd.DataFrame) -> Figure:
