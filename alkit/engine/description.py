@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-__all__ = ["described", "shareable"]
+__all__ = ["Unknown", "described", "kinds_of", "shareable"]
 
 BASE = frozenset(vars(nn.Module()))  # attributes that every module has
 BUILTIN = (BuiltinFunctionType, type)
@@ -25,6 +25,27 @@ def described(module: nn.Module) -> list[Any]:
         )
         for name, each in module.named_modules()
     ]
+
+
+class Unknown(TypeError):
+    """A value that compiled code can't be looked up by."""
+
+
+def kinds_of(tree: Any) -> Any:
+    """Return what code that is compiled for a tree of values depends on, to look it up by.
+
+    Raises:
+        Unknown: the tree holds what is no tensor and no plain value.
+    """
+    if isinstance(tree, Tensor):
+        return tree.shape, tree.stride(), tree.dtype, tree.device, tree.requires_grad
+    if isinstance(tree, dict):
+        return dict, *((key, kinds_of(value)) for key, value in tree.items())
+    if isinstance(tree, tuple | list):
+        return type(tree), *map(kinds_of, tree)
+    if not isinstance(tree, PLAIN):
+        raise Unknown(f"what it is given holds a {type(tree).__name__}, and no tensor")
+    return type(tree), tree
 
 
 def _own(module: nn.Module) -> dict[str, Any]:

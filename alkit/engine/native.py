@@ -12,16 +12,16 @@ A part that can't be compiled runs as it is, and `Native.why` says why.
 
 import copy
 import threading
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value
 
 from alkit.data import tree
-from alkit.engine.compiled import WITHOUT_LOCK, NotCompiled, compiling
-from alkit.engine.description import described, shareable
+from alkit.engine.compiled import VERSIONS, WITHOUT_LOCK, NotCompiled, compiling
+from alkit.engine.description import Unknown, described, kinds_of, shareable
 from alkit.engine.device import device_of
 from alkit.engine.optimizer_steps import Slot, slots_of
 from alkit.engine.race import raced
@@ -69,13 +69,14 @@ class Native:
         self.rest: dict[str, Tensor] = {}
         self.structure: _Structure | None = None
         self.rates: dict[float, Tensor] = {}
-        self.shapes: set[tuple[torch.Size, ...]] = set()
+        self.held: _Held | None = None
         self.inside, self.optimizers = inside, optimizers
         self.made_for = self._made_for()
 
     def stands(self, optimizers: Sequence[torch.optim.Optimizer | None], *, inside: bool) -> bool:
         """Say whether what was compiled is still what these optimisers are to train."""
         same = all(a is b for a, b in zip(self.optimizers, optimizers, strict=True))
+        self.held = None  # parameters, buffers and states may be others by now
         return same and inside == self.inside and self._made_for() == self.made_for
 
     def _made_for(self) -> Any:
@@ -109,22 +110,30 @@ class Native:
         structure = self.structure
         if structure is None:
             return None
+        held = self.held = self.held or self._hold()
+        rates = [self._rate(slot) for slot in held.slots]
+        own = held.parameters, held.rest, held.states, rates, structure.seeds(key), inputs
+        with torch.no_grad():
+            try:
+                found = structure.run((held.kinds, kinds_of(inputs)), *own)
+            except (NotCompiled, Unknown) as reason:
+                self.structure, self.why = None, str(reason)
+                return None
+        if found is None:
+            return None
+        losses, handed_on, gradients = found
+        return losses, handed_on, [*zip(held.parameters, gradients, strict=False)]
+
+    def _hold(self) -> "_Held":
+        """Look up what a step takes and changes; it stays the same over an epoch."""
+        losses = self.losses
+        named: dict[str, Tensor] = dict(losses.named_parameters()) | dict(losses.named_buffers())
         parameters = list(self.learning.values())
+        rest = [named[name] for name in self.rest]
         slots = [self.slots[id(p)] for p in parameters] if self.steps_inside else []
         states = [slot.states(p) for p, slot in zip(parameters, slots, strict=False)]
         rates = [self._rate(slot) for slot in slots]
-        held = parameters, list(self.rest.values()), states, rates, structure.seeds(key)
-        shapes = tuple(tensor.shape for tensor in tree.tensors(inputs))
-        if (new := shapes not in self.shapes) and len(self.shapes) == SHAPES:
-            return None  # as it is: compiling takes seconds
-        with torch.no_grad():
-            try:
-                losses, handed_on, gradients = structure.run(*held, inputs, compiles=new)
-            except NotCompiled as reason:
-                self.structure, self.why = None, str(reason)
-                return None
-        self.shapes.add(shapes)
-        return losses, handed_on, [*zip(parameters, gradients, strict=False)]
+        return _Held(parameters, rest, slots, states, kinds_of([parameters, rest, states, rates]))
 
     def _race(self, structure: "_Structure", inputs: Any) -> None:
         with _RACING:  # alike parts of other threads wait for what is found
@@ -149,6 +158,20 @@ class Native:
                 self.rates.clear()
             self.rates[rate] = torch.tensor(rate, dtype=torch.float64)
         return self.rates[rate]
+
+
+class _Held(NamedTuple):
+    """What a part's step takes beside its inputs.
+
+    Attributes:
+        kinds: of all its tensors.
+    """
+
+    parameters: list[nn.Parameter]
+    rest: list[Tensor]
+    slots: list[Slot]
+    states: list[list[Tensor]]
+    kinds: Any
 
 
 class _Structure:
@@ -188,10 +211,8 @@ class _Structure:
                 parameters[at].copy_(new)
             return losses, handed_on, ()
 
-        own = {"post_grad_custom_pre_pass": _seeds_pass()} if draws else {}
-        how: dict[str, Any] = {"fullgraph": True, "dynamic": False, "options": WITHOUT_LOCK | own}
-        how |= {"isolate_recompiles": True, "recompile_limit": 16 * SHAPES}  # its types lack these
-        self.compiled = torch.compile(step, **how)
+        self.step, self.looks = step, not shareable(template)
+        self.compiled: dict[Any, Callable[..., Any]] = {}  # by what it was compiled for
 
     def seeds(self, key: tuple[int | str, ...]) -> Tensor | None:
         """Return what the noise of a step is made from; None if there is none."""
@@ -201,28 +222,61 @@ class _Structure:
 
         return seeds_for(*key)
 
-    def run(self, *own: Any, compiles: bool) -> tuple[Tensor, Any, Sequence[Tensor]]:
+    def run(self, kinds: Any, *own: Any) -> tuple[Tensor, Any, Sequence[Tensor]] | None:
         """Run a step of one of these parts.
 
         Args:
-            compiles: it may have to be compiled for these inputs first.
+            kinds: of all tensors that are given, in their places.
+        Returns:
+            None if it was compiled for too many kinds already: compiling takes seconds.
         Raises:
             NotCompiled: that can't be done.
         """
-        if not compiles:
-            return self.compiled(*own)
+        kinds = kinds, *_situation()
+        compiled = self.compiled.get(kinds)
+        if compiled is not None:
+            return compiled(*own)
         with self.lock, compiling():  # alike parts of other threads wait for what they need, too
-            return self.compiled(*own)
+            if kinds not in self.compiled:
+                if len(self.compiled) == SHAPES:
+                    return None
+                made = _compiled(self.step, draws=self.draws, look=self.looks)
+                found = made(*own)
+                self.compiled[kinds] = made
+                return found
+        return self.compiled[kinds](*own)
 
 
 _STRUCTURES: dict[Any, _Structure] = {}
 _MAKING, _RACING = threading.Lock(), threading.Lock()
 
 
-def _seeds_pass() -> Any:
-    from alkit.engine.compiled_noise import FROM_INPUT  # brings the compiler with it
+def _situation() -> tuple[Any, ...]:
+    """Return what else compiled code depends on: state of the calling thread."""
+    cast = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu")
+    exact = torch.are_deterministic_algorithms_enabled()
+    return torch.get_num_threads(), cast, exact, torch.get_default_dtype()
 
-    return FROM_INPUT
+
+def _compiled(step: Callable[..., Any], *, draws: bool, look: bool) -> Callable[..., Any]:
+    """Compile a step for the first arguments that it will get, and for no others.
+
+    Whoever calls it looks at whether arguments are such ones: the compiler's own look takes half a
+    millisecond, with the lock.
+
+    Args:
+        look: all the same, for what the step is made of can't be compared.
+    """
+    own: dict[str, Any] = {}
+    if not look:
+        own["guard_filter_fn"] = torch.compiler.skip_all_guards_unsafe
+    if draws:
+        from alkit.engine.compiled_noise import FROM_INPUT  # brings the compiler with it
+
+        own["post_grad_custom_pre_pass"] = FROM_INPUT
+    how: dict[str, Any] = {"fullgraph": True, "dynamic": False, "options": WITHOUT_LOCK | own}
+    how |= {"isolate_recompiles": True, "recompile_limit": VERSIONS}  # its types lack these
+    return torch.compile(step, **how)
 
 
 def _structure_of(native: Native, inputs: Any) -> _Structure:

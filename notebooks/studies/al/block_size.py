@@ -109,12 +109,11 @@ class _Head(nn.Module):
 
 
 SIZES = {
-    "transformer 16": Size("transformer", 16, 8, batches=60),
-    "transformer 32": Size("transformer", 32, 16, batches=60),
+    "transformer 16": Size("transformer", 16, 8, texts=8, batches=60),
+    "transformer 32": Size("transformer", 32, 16, texts=16, batches=60),
     "transformer 64": Size("transformer", 64, 20, batches=40),
     "transformer 128": Size("transformer", 128, 40, batches=20),
-    "transformer 256": Size("transformer", 256, 60, batches=12),
-    "transformer 512": Size("transformer", 512, 60, batches=8),
+    "transformer 256": Size("transformer", 256, 40, batches=10),
     "conv 32": Size("conv", 32, 8, batches=60),
     "conv 64": Size("conv", 64, 16, batches=20),
     "lstm 64": Size("lstm", 64, 20, batches=40),

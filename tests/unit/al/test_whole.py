@@ -269,7 +269,8 @@ def test_more_kinds_of_batches_than_are_compiled_run_as_they_are(monkeypatch):
     part = nn.Linear(2, 2)
     part.forward = lambda x: ((nn.functional.linear(x, part.weight, part.bias).sum(),), ())
     step = native.Native(part, [torch.optim.SGD(part.parameters(), lr=0.1)])
-    step.shapes.add((torch.Size([9, 2]),))
+    step.structure = native._structure_of(step, (torch.ones(3, 2),))
+    step.structure.compiled["another kind"] = None
     assert step((0,), torch.ones(3, 2)) is None
     assert step.why == ""
 
@@ -328,3 +329,26 @@ def test_a_run_goes_on_the_way_that_it_began(race, tmp_path):
     fit(compile="auto", epochs=1, checkpoint=tmp_path / "run")
     race(0.5)
     assert torch.equal(flat(fit(compile="auto", checkpoint=tmp_path / "run")), flat(whole))
+
+
+class Row(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.arange(1.0, 4.0))
+
+    def forward(self, x):
+        seen = x.sin() * self.weight
+        return (seen.sum(),), seen
+
+
+def test_code_is_compiled_for_what_it_is_given_and_nothing_else():
+    """Nobody but us looks: the same shape in another order of memory, and in another type."""
+    part = Row()
+    step = native.Native(part, [torch.optim.SGD(part.parameters(), lr=0.0)])
+    x = torch.arange(9.0).view(3, 3)
+    for given in (x, x.T, x.double(), x):
+        torch.testing.assert_close(step((0,), given)[1], (given.sin() * part.weight).detach())
+    assert step.why == ""
+    assert len(step.structure.compiled) == 3
+    assert step((0,), x, object()) is None
+    assert step.why == "what it is given holds a object, and no tensor"
