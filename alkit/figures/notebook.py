@@ -1,5 +1,6 @@
 """The first lines of every notebook: seeds, threads, theme, and which versions are running."""
 
+import logging
 import os
 import platform
 
@@ -21,6 +22,8 @@ def setup(seed: int, threads: int = 1) -> None:
     torch.manual_seed(seed)
     torch.set_num_threads(threads)
     viz.set_theme()
+    # on a machine without a GPU torch's compiler warns that there is none
+    logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)
     print(
         f"alkit {__version__} · Python {platform.python_version()} · torch {torch.__version__}"
         f" · numpy {np.__version__} · {threads} operator thread{'s' * (threads > 1)}"

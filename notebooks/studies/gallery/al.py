@@ -152,7 +152,7 @@ def block_sizes(rows: pd.DataFrame) -> Figure:
     ax.set_ylabel("times as fast as the best backprop")
     ax.legend(frameon=False)
     best = own[own.contender == "local_pipeline, steps"]
-    words = "Two cores: compiled local layers {low:.2f} to {high:.2f} times backprop's best"
+    words = "Two cores: compiled local layers are {low:.2f} to {high:.2f} times backprop"
     said = best if len(best) else own
     titles.title(ax, words, low=titles.value(said.value.min()), high=titles.value(said.value.max()))
     return fig
