@@ -20,7 +20,7 @@ help:  ## print this list
 	@echo "  Variables: VENV=path of an environment, NB=notebook, PRESET=name, P='name=value ...', RECORD=1, JOBS=2"
 
 demo: install  ## ten methods on one network, in one table: accuracy, waits, time, memory (3 minutes)
-	@$(ALKIT) run notebooks/00_all_methods.ipynb --preset demo
+	@$(ALKIT) run notebooks/00_all_methods.ipynb --preset teach
 
 test: install lint unit notebooks  ## lint, unit tests and every notebook
 
@@ -51,8 +51,8 @@ install:  ## make the environment in VENV from the lock of environment.yml, if i
 lock:  ## write .ci/requirements.lock anew, after a change in environment.yml: needs Python 3.11
 	@$(or $(PYTHON),python3.11) .ci/lock.py
 
-lab: install  ## open JupyterLab on the notebooks
-	@$(PYTHON_IN_VENV) -m jupyterlab notebooks
+lab: install  ## open JupyterLab on the first notebook of the course
+	@$(PYTHON_IN_VENV) -m jupyterlab notebooks/01_al_layer_by_hand.ipynb
 
 run: install  ## run one notebook: NB=notebooks/02_al_pipeline.ipynb PRESET=cpu P='seed=1' RECORD=1
 	@$(ALKIT) run $(NB) $(if $(PRESET),--preset $(PRESET)) $(foreach p,$(P),-p $(p)) $(if $(RECORD),--record)

@@ -56,7 +56,7 @@ def _parser() -> argparse.ArgumentParser:
     run = commands.add_parser("run", help="execute one notebook")
     run.add_argument("notebook", help="its path, its name or its number")
     run.add_argument(
-        "--preset", default="smoke", help="smoke (the defaults), demo, cpu, paper, ..."
+        "--preset", default="smoke", help="smoke (the defaults), teach, cpu, paper, ..."
     )
     run.add_argument(
         "-p",

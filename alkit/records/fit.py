@@ -106,10 +106,10 @@ def fit(
         compile: True: run the blocks of bp, AL and delayed gradients by `torch.compile`, but not of
             fa and sign_symmetry; "steps": also hold no interpreter's lock, which lets workers with
             small blocks run side by side: with bp, AL and local rules a part's forward, backward
-            and update are one call. The first batch waits for the compiler. Results are equal up to
-            rounding, and in bits where both runs are compiled alike. "auto", of bp, AL and local
-            rules: each part in the way that is faster on copies with the first batch, which a
-            checkpoint keeps.
+            and update are one call, with dtp, tp and vanilla_dtp the gradients of feedback loops.
+            The first batch waits for the compiler. Results are equal up to rounding, and in bits
+            where both runs are compiled alike. "auto", of bp, AL and local rules: each part in the
+            way that is faster on copies with the first batch, which a checkpoint keeps.
         executor: see the method's `executors`. "ranks" trains on the ranks that this process is one
             of, by `alkit.launch` or under torchrun in `alkit.torchrun_group`, and each of them
             calls this with the same model and data. They return the same; only rank 0 writes, reads

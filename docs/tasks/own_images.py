@@ -1,4 +1,4 @@
-"""A folder of images, a folder a class: made here, yours in their place."""
+"""A folder of images, a folder per class: made here, yours in their place."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory

@@ -41,5 +41,5 @@ with TemporaryDirectory() as home:
     finally:
         for each in crew:
             each.kill()
-    table = pd.read_csv(Path(home) / "out" / "results.csv")  # a row a device
+    table = pd.read_csv(Path(home) / "out" / "results.csv")  # a row per device
     print(table[["client_index", "cut", "micro", "test_accuracy"]].round(2).to_string(index=False))

@@ -18,7 +18,7 @@ from alkit.figures import viz
 from alkit.records import results
 from studies.all_methods import runs
 from studies.all_methods import tables as axis_tables
-from studies.gallery import al, delayed, elastic, front, split, targets
+from studies.gallery import al, delayed, drawings, elastic, front, split, targets
 
 __all__ = ["FIGURES", "PAGES", "Entry", "alternative", "draw", "draw_all", "finding", "findings"]
 
@@ -100,7 +100,12 @@ FIGURES: dict[str, Entry] = {
     "90_results": Entry(_trade, ()),
 }
 
-PAGES: dict[str, Entry] = {"front": Entry(front.front, ())}  # of pages that are no notebook
+PAGES: dict[str, Entry] = {  # on pages, or further down in notebooks
+    "front": Entry(front.front, ()),
+    "feedback_loop": Entry(drawings.feedback_loop, ()),
+    "freezing": Entry(drawings.freezing, ()),
+    "stash": Entry(drawings.stash, ()),
+}
 
 
 def draw(name: str) -> Figure | None:

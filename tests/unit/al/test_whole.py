@@ -62,7 +62,8 @@ def test_all_modes_have_the_same_bits_with_noise_and_statistics(tmp_path):
     assert not torch.equal(flat(fit(seed=1)), flat(record))
 
 
-def test_random_interleavings_have_the_same_bits():
+@pytest.mark.parametrize("orders", [200, pytest.param(10_000, marks=pytest.mark.soak)])
+def test_random_interleavings_have_the_same_bits(orders):
     def trained(choose):
         model = alkit.to_local(blocks(), num_classes=3, sample=X)
         epoch = Epoch(model)
@@ -73,7 +74,7 @@ def test_random_interleavings_have_the_same_bits():
         return torch.cat([each.double().flatten() for each in model.state_dict().values()])
 
     first = trained(None)
-    for seed in range(200):
+    for seed in range(orders):
         assert torch.equal(trained(random.Random(seed).randrange), first)
 
 
