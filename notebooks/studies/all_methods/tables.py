@@ -151,7 +151,7 @@ def published(recorded: pd.DataFrame) -> pd.DataFrame:
                 "rate": f"{more.chosen_lr:g}",
                 "step, 2 workers, ms": f"{1000 * more.step_s:.1f}",
                 "idle": f"{more.idle:.0%}",
-                "step, 4 devices on the clock, ms": f"{more.clock_step_ms:.1f}",
+                "step, 4 devices simulated, ms": f"{more.clock_step_ms:.1f}",
                 "idle there": f"{more.clock_idle:.0%}",
                 "KiB sent a step": f"{more.sent_kib:.0f}",
                 "batches held": f"{more.batches_held:g}",

@@ -346,7 +346,9 @@ def _target_words() -> list[str]:
 
 def _beside(pair: tuple[Gap, float]) -> str:
     words = {"ahead": "is ahead of", "behind": "is behind", "equal": "equals"}
-    return f"{words.get(dtp_tables.STUDY.verdict(*pair), 'cannot be told apart from')} backprop's"
+    return (
+        f"{words.get(dtp_tables.STUDY.verdict(*pair), 'cannot be distinguished from')} backprop's"
+    )
 
 
 def _range(values: pd.Series) -> str:
