@@ -8,13 +8,13 @@ import torch
 from torch import nn
 
 __all__ = [
-    "WITHOUT_LOCK",
     "Compile",
     "Compiled",
     "NotCompiled",
     "check_compile",
     "compile_blocks",
     "compiling",
+    "without_lock",
 ]
 
 Compile = bool | Literal["steps", "auto"]
@@ -71,6 +71,17 @@ def compiling() -> Iterator[None]:
         raise NotCompiled(f"torch.compile can't take it: {words[0]}") from error
 
 
+def without_lock(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+    """Return a function of tensors as one compiled call that holds no interpreter's lock.
+
+    Args:
+        options: of the compiler, beside those.
+    """
+    how: dict[str, Any] = {"fullgraph": True, "dynamic": False, "options": WITHOUT_LOCK | options}
+    how |= {"isolate_recompiles": True, "recompile_limit": VERSIONS}  # its types lack these
+    return torch.compile(function, **how)
+
+
 class Compiled:
     """A function of tensors that runs compiled and holds no lock; or as it is, and says why.
 
@@ -80,9 +91,7 @@ class Compiled:
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function, self.why = function, ""
-        how: dict[str, Any] = {"fullgraph": True, "dynamic": False, "options": WITHOUT_LOCK}
-        how |= {"isolate_recompiles": True, "recompile_limit": VERSIONS}
-        self.compiled = torch.compile(function, **how)
+        self.compiled = without_lock(function)
 
     def __call__(self, *given: Any) -> Any:
         """Return what the function returns."""

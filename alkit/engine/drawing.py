@@ -3,6 +3,7 @@
 from typing import Any
 
 from torch import nn
+from torch.nn.modules import module as hooks
 
 __all__ = ["may_draw"]
 
@@ -20,7 +21,8 @@ def may_draw(module: nn.Module) -> bool:
     False only where all its parts are torch's or alkit's own, none drops anything, and they call
     nothing of another origin: no hook, no function of a user's.
     """
-    return any(map(_may_draw, module.modules()))
+    everywhere = hooks._global_forward_hooks or hooks._global_forward_pre_hooks
+    return bool(everywhere) or any(map(_may_draw, module.modules()))
 
 
 def _may_draw(part: nn.Module) -> bool:
@@ -33,6 +35,10 @@ def _may_draw(part: nn.Module) -> bool:
 
 
 def _draws(name: str, value: Any) -> bool:
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        return any(_draws(name, each) for each in value)
     if isinstance(value, int | float):
         return value > 0 and (name == "p" or "drop" in name)
     if not callable(value):

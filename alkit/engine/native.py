@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value
 
 from alkit.data import tree
-from alkit.engine.compiled import VERSIONS, WITHOUT_LOCK, NotCompiled, compiling
+from alkit.engine.compiled import NotCompiled, compiling, without_lock
 from alkit.engine.description import Unknown, described, kinds_of, shareable
 from alkit.engine.device import device_of
 from alkit.engine.optimizer_steps import Slot, slots_of
@@ -296,9 +296,7 @@ def _compiled(step: Callable[..., Any], *, draws: bool, look: bool) -> Callable[
         from alkit.engine.compiled_noise import FROM_INPUT  # brings the compiler with it
 
         own["post_grad_custom_pre_pass"] = FROM_INPUT
-    how: dict[str, Any] = {"fullgraph": True, "dynamic": False, "options": WITHOUT_LOCK | own}
-    how |= {"isolate_recompiles": True, "recompile_limit": VERSIONS}  # its types lack these
-    return torch.compile(step, **how)
+    return without_lock(step, **own)
 
 
 def _structure_of(native: Native, inputs: Any) -> _Structure:

@@ -19,7 +19,8 @@ PAGES = [
 ]
 UNIT = (
     "batch|class|layer|level|stage|rank|worker|sample|seed|method|block|device|parameter|step|core"
-    "|case|variant|row|exit|epoch|second|token|run|module|process|processor|page|code|pair"
+    "|case|variant|row|exit|epoch|second|token|run|module|process|processor|page|code|pair|family"
+    "|folder|file|side|size|position|column|group|notebook|line|iteration|setting|name|sentence"
 )
 PLAINER = {
     r"\barms?\b": "variant",

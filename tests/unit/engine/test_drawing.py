@@ -102,6 +102,28 @@ def test_all_classes_of_torch_that_draw_are_known():
     assert {each for each in seen if not each.startswith("Transformer")} <= known, seen
 
 
+def test_a_hook_of_all_modules_is_seen():
+    block = nn.Linear(8, 8)
+    handle = nn.modules.module.register_module_forward_hook(lambda *_: None)
+    try:
+        assert may_draw(block)
+    finally:
+        handle.remove()
+    assert not may_draw(block)
+
+
+def test_what_a_part_keeps_in_lists_is_seen():
+    pooled = alkit.to_local([nn.Linear(8, 8)], 3, ROWS)[0].enc.b
+    assert not may_draw(pooled)
+    for kept in ([torch.rand_like], {"after": lambda x: x}, ([0, torch.relu, F.dropout],)):
+        pooled.kept = kept
+        assert may_draw(pooled)
+    pooled.kept = [1.0, torch.relu]
+    assert not may_draw(pooled)
+    pooled.drop_rates = [0.0, 0.1]
+    assert may_draw(pooled)
+
+
 def test_a_rate_that_is_set_later_is_seen():
     block = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.0))
     assert not may_draw(block)
