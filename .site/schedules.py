@@ -5,58 +5,101 @@ that whatever one waits for stands before it; then, for any durations,
 
     start = max(end of the worker's task before, ends of what it waits for)
 
-A graph is a list of [worker, kind, stage, batch, numbers of tasks that it waits for ...].
+A task is a list [worker, kind, layer, batch, numbers of tasks that it waits for ...].
 """
 
-from alkit.delayed.schedules import schedule_for
+from collections.abc import Iterator
+from typing import TypedDict
+
+from alkit.delayed.methods import METHODS as DELAYED
+from alkit.delayed.schedules import SHARED, schedule_for
 from alkit.schedule.clock import simulate
 from alkit.schedule.cuts import balanced_cuts
 from alkit.schedule.task import Schedule, Task, al, al_fm, al_m, al_pipeline, block_by_block
 
-__all__ = ["BATCHES", "KINDS", "MOST", "graph", "graphs", "schedules"]
+__all__ = ["BATCHES", "KINDS", "MOST", "Graph", "cost", "graph", "graphs", "schedules"]
 
-KINDS = ("forward", "backward", "update")
-BATCHES, MOST = 6, 8
-DELAYED = ("ddg", "fr", "pipedream")  # a worker a layer
+KINDS = ("forward", "backward", "update", "backward_input", "backward_weight")
+BATCHES, MOST, MICRO = 6, 8, 4
+OWN = ("ddg", "ddg_barrier", "fr", "fr_barrier", "fr_1f1b", "pipedream", "2bw", "dfa")
+FLUSHED = ("gpipe", "1f1b", "zero_bubble")
 
-Graph = list[list[int]]
+
+class Graph(TypedDict):
+    """A method's tasks.
+
+    Attributes:
+        micro: micro-batches of a batch; each takes so much less of a forward and a backward.
+        again: whether a backward runs its layer's forward once more.
+    """
+
+    micro: int
+    again: bool
+    tasks: list[list[int]]
 
 
 def graphs() -> dict[str, dict[str, Graph]]:
-    """Return by "layers/workers" the graphs of all methods."""
-    sizes = [(layers, workers) for layers in range(1, MOST + 1) for workers in range(1, MOST + 1)]
+    """Return by "layers/workers" the graphs of all methods, workers no more than layers."""
+    sizes = [(layers, workers) for layers in range(1, MOST + 1) for workers in range(1, layers + 1)]
     return {
-        f"{layers}/{workers}": {each.name: graph(each) for each in schedules(layers, workers)}
+        f"{layers}/{workers}": {
+            name: graph(name, made) for name, made in schedules(layers, workers).items()
+        }
         for layers, workers in sizes
     }
 
 
-def schedules(layers: int, workers: int) -> list[Schedule]:
-    """Return the schedules of so many layers on at most so many workers, cut evenly."""
-    workers = min(workers, layers)
-    cuts = balanced_cuts([1.0] * layers, workers)
-    found = [block_by_block(layers), al(layers)]
+def schedules(layers: int, workers: int) -> dict[str, Schedule]:
+    """Return by method the schedules of so many layers on so many workers, cut evenly.
+
+    Methods with a worker per layer are there where the numbers agree, those with two layers per
+    worker where there are twice as many layers.
+    """
+    found = {"bp": block_by_block(layers)}
     if workers > 1:
-        found += [al_m(layers, workers), al_fm(layers, workers)]
-    found.append(al_pipeline(layers, cuts))
+        found["bp_cut"] = schedule_for("1f1b", layers, workers=workers)
+        found |= {name: schedule_for(name, layers, MICRO, workers=workers) for name in FLUSHED}
+    if layers == 2 * workers > 2:
+        found |= {name: schedule_for(name, layers, 2 * workers, workers=workers) for name in SHARED}
     if workers == layers > 1:
-        found += [schedule_for(method, layers) for method in DELAYED]
-    return found
+        found |= {name: schedule_for(name, layers, _micro(name, layers)) for name in OWN}
+    found["al"] = al(layers)
+    if workers > 1:
+        found |= {"al_m": al_m(layers, workers), "al_fm": al_fm(layers, workers)}
+    return found | {"al_pipeline": al_pipeline(layers, balanced_cuts([1.0] * layers, workers))}
 
 
-def graph(schedule: Schedule, batches: int = BATCHES) -> Graph:
+def _micro(name: str, layers: int) -> int:
+    return layers if DELAYED[name].accumulates else 1
+
+
+def cost(graph: Graph, kind: str, costs: tuple[float, float, float]) -> float:
+    """Return what a task takes, for costs of a whole batch: forward, backward, update."""
+    forward, backward, update = costs
+    halves = {"backward_input": backward / 2, "backward_weight": backward / 2, "update": update}
+    whole = {"forward": forward, "backward": backward + graph["again"] * forward}
+    return (whole | halves)[kind] / (1 if kind == "update" else graph["micro"])
+
+
+def graph(name: str, schedule: Schedule, batches: int = BATCHES) -> Graph:
     """Return the tasks of so many batches, in an order that suits any durations."""
     timeline = simulate(schedule, lambda task: 1.0, batches)
     rows = sorted(timeline.intervals, key=lambda each: each.start_s)
     tasks = [Task(each.kind, each.stage, each.batch, each.micro) for each in rows]
     number = {task: at for at, task in enumerate(tasks)}
-    return [
+    listed = [
         [
             int(row.resource.removeprefix("worker ")),
             KINDS.index(task.kind),
             task.stage,
             task.batch,
-            *(number[each] for each in schedule.waits(task) if each.batch < batches),
+            *_waits(schedule, task, number),
         ]
         for row, task in zip(rows, tasks, strict=True)
     ]
+    micro = 1 + max(task.micro for task in tasks)
+    return {"micro": micro, "again": name.startswith("fr"), "tasks": listed}
+
+
+def _waits(schedule: Schedule, task: Task, number: dict[Task, int]) -> Iterator[int]:
+    return (number[each] for each in schedule.waits(task) if each in number)

@@ -1,34 +1,38 @@
 // The schedules' page: sliders, and charts that are drawn here, without a kernel.
 //
-// `ALKIT_SCHEDULES` holds, by "layers/workers" and method, tasks that are sorted so that whatever one
-// waits for stands before it: [worker, kind, stage, batch, numbers of tasks that it waits for ...].
+// `ALKIT_SCHEDULES` holds, by "layers/workers" and method, how many micro-batches a batch has, whether a
+// backward runs its forward again, and tasks that are sorted so that whatever one waits for stands
+// before it: [worker, kind, layer, batch, numbers of tasks that it waits for ...].
 "use strict";
 
 const NAMES = {
-  bp: "BP", al: "AL, one worker", al_m: "AL-M", al_fm: "AL-FM", al_pipeline: "AL pipeline",
-  ddg: "DDG", fr: "FR", pipedream: "PipeDream",
+  bp: "backprop, one worker", bp_cut: "backprop, cut", gpipe: "GPipe", "1f1b": "1F1B",
+  zero_bubble: "zero bubble", interleaved_1f1b: "interleaved 1F1B", looped_bfs: "looped BFS",
+  zbv: "ZB-V", dualpipev: "DualPipeV", ddg: "DDG", ddg_barrier: "DDG, barrier", fr: "FR",
+  fr_barrier: "FR, barrier", fr_1f1b: "FR, 1F1B order", pipedream: "PipeDream", "2bw": "2BW",
+  dfa: "direct feedback", al: "AL, one worker", al_m: "AL-M", al_fm: "AL-FM",
+  al_pipeline: "AL and local pipeline",
 };
+const SHOWN = ["bp_cut", "1f1b", "pipedream", "al_pipeline"]; // to begin with
 const KINDS = ["forward", "backward", "update"];
 const ROW = 18, LEFT = 66, WIDE = 760;
 
-// Start and end of every task, for costs [forward, backward, update].
-function walk(graph, costs) {
+// Start and end of every task, for costs of a whole batch [forward, backward, update].
+function walk({ micro, again, tasks }, [f, b, u]) {
+  const takes = [f, b + (again ? f : 0), u * micro, b / 2, b / 2].map((each) => each / micro);
   const free = [], spans = [];
-  for (const [worker, kind, , , ...waits] of graph) {
+  for (const [worker, kind, , , ...waits] of tasks) {
     const start = Math.max(free[worker] || 0, ...waits.map((at) => spans[at][1]), 0);
-    spans.push([start, (free[worker] = start + costs[kind])]);
+    spans.push([start, (free[worker] = start + takes[kind])]);
   }
   return spans;
 }
 
-// Features Replay runs its forward a second time, as a part of its backward.
-const costsOf = (method, [f, b, u]) => (method === "fr" ? [f, f + b, u] : [f, b, u]);
-
 // The time of a step once the pipeline is filled: the pace of the slowest layer from a quarter of its
 // batches on, as `Timeline.steady_s` has it.
-function stepOf(graph, spans) {
+function stepOf({ tasks }, spans) {
   const ends = [];
-  graph.forEach(([, , layer, batch], at) => {
+  tasks.forEach(([, , layer, batch], at) => {
     const own = (ends[layer] ||= []);
     own[batch] = Math.max(own[batch] || 0, spans[at][1]);
   });
@@ -46,7 +50,7 @@ const svg = (name, about, text) => {
 };
 
 function chart(method, graph, spans, longest) {
-  const workers = Math.max(...graph.map(([worker]) => worker)) + 1;
+  const { tasks } = graph, workers = Math.max(...tasks.map(([worker]) => worker)) + 1;
   const high = workers * ROW + 16, wide = (s) => (s / longest) * (WIDE - LEFT);
   const said = `${NAMES[method]}: ${workers} workers, a step takes ${stepOf(graph, spans).toFixed(2)}`;
   const picture = svg("svg", { viewBox: `0 0 ${WIDE} ${high}`, role: "img", "aria-label": said });
@@ -54,7 +58,8 @@ function chart(method, graph, spans, longest) {
     const y = worker * ROW + 13;
     picture.append(svg("text", { x: 0, y, class: "worker" }, `worker ${worker}`));
   }
-  graph.forEach(([worker, kind, stage, batch], at) => {
+  tasks.forEach(([worker, own, stage, batch], at) => {
+    const kind = own > 2 ? 1 : own; // both halves of a backward look like one
     const [start, end] = spans[at], x = LEFT + wide(start), y = worker * ROW;
     const box = svg("rect", { x, y, width: wide(end - start), height: ROW - 3 });
     box.setAttribute("class", `${KINDS[kind]} ${batch % 2 ? "odd" : "even"}`);
@@ -73,14 +78,15 @@ function chart(method, graph, spans, longest) {
 
 function draw(page) {
   const value = (name) => Number(page.querySelector(`[name=${name}]`).value);
-  const costs = KINDS.map(value), key = `${value("layers")}/${value("workers")}`;
+  const costs = KINDS.map(value), layers = value("layers");
+  const all = ALKIT_SCHEDULES[`${layers}/${Math.min(layers, value("workers"))}`];
+  for (const box of page.querySelectorAll("[name=method]")) box.disabled = !(box.value in all);
   for (const shown of page.querySelectorAll("output")) {
     shown.textContent = page.querySelector(`[name=${shown.htmlFor}]`).value;
   }
-  const found = Object.entries(ALKIT_SCHEDULES[key]).map(([method, graph]) => {
-    return [method, graph, walk(graph, costsOf(method, costs))];
-  });
-  const longest = Math.max(...found.map(([, , spans]) => Math.max(...spans.map(([, end]) => end))));
+  const asked = [...page.querySelectorAll("[name=method]:checked:enabled")].map((box) => box.value);
+  const found = asked.map((method) => [method, all[method], walk(all[method], costs)]);
+  const longest = Math.max(1, ...found.map(([, , spans]) => Math.max(...spans.map(([, end]) => end))));
   const steps = found.map(([method, graph, spans]) => [method, stepOf(graph, spans)]);
   page.querySelector(".times").textContent =
     "A step takes: " + steps.map(([m, s]) => `${NAMES[m]} ${s.toFixed(2)}`).join(" · ");
@@ -115,11 +121,16 @@ document.addEventListener("DOMContentLoaded", () => {
   legend.className = "legend";
   legend.innerHTML = KINDS.map((kind) => `<span class="${kind}"></span> ${kind}`).join(" ") +
     " · numbers are layers, light and dark alternate with the batch, time runs to the right";
+  const methods = document.createElement("p");
+  methods.className = "methods";
+  methods.innerHTML = Object.entries(NAMES).map(([method, name]) =>
+    `<label><input type="checkbox" name="method" value="${method}"` +
+    `${SHOWN.includes(method) ? " checked" : ""}> ${name}</label>`).join(" ");
   const times = document.createElement("p"), charts = document.createElement("div");
   times.className = "times";
   times.setAttribute("aria-live", "polite");
   charts.className = "charts";
-  page.replaceChildren(controls, times, legend, charts);
-  controls.addEventListener("input", () => draw(page));
+  page.replaceChildren(controls, methods, times, legend, charts);
+  page.addEventListener("input", () => draw(page));
   draw(page);
 });

@@ -317,7 +317,9 @@ def _same(own: list[nn.Parameter], optimizer: torch.optim.Optimizer | None) -> b
 
 
 def _versions(x: Any) -> list[int]:
-    if torch.compiler.is_compiling():  # it can't be asked there, and a first step is run as it is
+    # it can't be asked while this is traced, and a first step is run as it is; `is_compiling` would
+    # say whether any thread of the process compiles
+    if torch.compiler.is_dynamo_compiling():
         return []
     return [tensor._version for tensor in tree.tensors(x)]
 

@@ -1,5 +1,6 @@
 """`torch.compile` for blocks and functions, on request."""
 
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
@@ -14,6 +15,7 @@ __all__ = [
     "check_compile",
     "compile_blocks",
     "compiling",
+    "no_compilation",
     "without_lock",
 ]
 
@@ -58,17 +60,49 @@ class NotCompiled(Exception):
     """Why something can't be compiled."""
 
 
+_changed = threading.Condition()
+_now = {"steps": 0, "compilations": 0}
+
+
+@contextmanager
+def no_compilation() -> Iterator[None]:
+    """Wait until nothing is in `compiling`, and keep it waiting meanwhile: an optimiser steps.
+
+    `torch.compiler.is_compiling()` is the whole process's, and torch's optimisers ask it: a step
+    beside another thread's compilation takes its powers of beta in float32, and so other bits.
+    """
+    with _changed:
+        _changed.wait_for(lambda: not _now["compilations"])
+        _now["steps"] += 1
+    try:
+        yield
+    finally:
+        _end("steps")
+
+
 @contextmanager
 def compiling() -> Iterator[None]:
-    """Raise `NotCompiled` for whatever torch's compiler raises in this block."""
+    """Raise `NotCompiled` for whatever torch's compiler raises in this block; no optimiser steps
+    meanwhile, see `no_compilation`."""
     from torch._dynamo.exc import TorchDynamoException
     from torch._inductor.exc import InductorError
 
+    with _changed:
+        _now["compilations"] += 1
+        _changed.wait_for(lambda: not _now["steps"])
     try:
         yield
     except (TorchDynamoException, InductorError) as error:
         words = (str(error).strip() or type(error).__name__).splitlines()
         raise NotCompiled(f"torch.compile can't take it: {words[0]}") from error
+    finally:
+        _end("compilations")
+
+
+def _end(what: str) -> None:
+    with _changed:
+        _now[what] -= 1
+        _changed.notify_all()
 
 
 def without_lock(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value
 
 from alkit.data import tree
-from alkit.engine.compiled import NotCompiled, compiling, without_lock
+from alkit.engine.compiled import NotCompiled, compiling, no_compilation, without_lock
 from alkit.engine.description import Unknown, described, kinds_of, shareable
 from alkit.engine.device import device_of
 from alkit.engine.optimizer_steps import Slot, slots_of
@@ -167,9 +167,10 @@ class Native:
         self._update()
 
     def _update(self) -> None:
-        for optimizer in self.optimizers:
-            if optimizer is not None:
-                optimizer.step()
+        with no_compilation():
+            for optimizer in self.optimizers:
+                if optimizer is not None:
+                    optimizer.step()
 
     def _rate(self, slot: Slot) -> Tensor:
         rate = slot.optimizer.param_groups[slot.group]["lr"]

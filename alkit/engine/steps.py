@@ -5,6 +5,8 @@ from collections.abc import Container, Iterable
 import torch
 from torch import Tensor, nn
 
+from alkit.engine.compiled import no_compilation
+
 __all__ = ["Steps", "check_reached"]
 
 
@@ -83,10 +85,11 @@ class Steps:
         if self.clip is not None:
             parameters = [p for group in optimizer.param_groups for p in group["params"]]
             nn.utils.clip_grad_norm_(parameters, self.clip)
-        if self.scaler is not None and gradients:
-            self.scaler.step(optimizer)
-        else:
-            optimizer.step()
+        with no_compilation():
+            if self.scaler is not None and gradients:
+                self.scaler.step(optimizer)
+            else:
+                optimizer.step()
 
 
 def check_reached(blocks: Iterable[nn.Module], reached: Container[int] | None = None) -> None:

@@ -1,7 +1,6 @@
-"""What one batch shows: feedback that learns, angles over beta, lengths, the alignment figure."""
+"""What one batch shows: feedback that learns, and angles over beta."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -10,20 +9,14 @@ from torch import Tensor
 
 from alkit.dtp.angles import angle, compare, distance, norm_ratio
 from alkit.dtp.feedback import BlockFeedback
-from alkit.dtp.losses import INDEX_MODES
-from alkit.dtp.networks import EXACT, Net, Switches, network
-from alkit.dtp.noise import draw, noise_for
+from alkit.dtp.networks import Net, Switches, network
 from alkit.dtp.settings import Settings
 from studies.dtp.data import pictures
-from studies.dtp.presets import PRESETS
 
 __all__ = [
-    "alignment",
     "angles_of_betas",
-    "best_multiple",
     "doubles",
     "feedback_rates",
-    "multiples",
     "trace",
     "weight_symmetry",
 ]
@@ -87,35 +80,6 @@ def angles_of_betas(
     return pd.concat(found, ignore_index=True)
 
 
-def best_multiple(net: Net, n: int, x: Tensor, sigma: float, index: str, draws: int = 4) -> float:
-    """Return the multiple of the copied weight that L-DRL likes best as block n's feedback."""
-    run, generator = net.locally(x), noise_for(0, 0, n)
-    block, inputs, s, notes = net.blocks[n], run.inputs[n], run.s[n].detach(), run.notes[n]
-    top = bottom = 0.0
-    with torch.no_grad():
-        base = block.feedback(s, notes)
-        for _ in range(draws):
-            dx, dy = draw(inputs, sigma, generator), draw(s, sigma, generator)
-            noisy, own = block(inputs + dx)
-            forward = block.feedback(noisy, own if index == "own" else notes) - base
-            top += float((dx * forward).sum())
-            bottom += float((block.feedback(s + dy, notes) - base).square().sum())
-    return top / bottom
-
-
-def multiples(x: Tensor, seed: int, sigmas: Sequence[float]) -> pd.DataFrame:
-    """Return simple_vgg's `best_multiple` by places, share of the noise and block."""
-    rows = []
-    net = network("simple_vgg", seed=seed, switches=EXACT).to(x.dtype)
-    net.make_symmetric()
-    for index in INDEX_MODES:
-        for share in (1.0, 0.1):
-            for n, sigma in enumerate(sigmas, 1):
-                found = best_multiple(net, n, x, share * sigma, index, draws=1)
-                rows.append((index, share, net.label(n), seed, found))
-    return pd.DataFrame(rows, columns=["places", "noise", "block", "seed", "multiple"])
-
-
 def doubles(data: str, size: int, seed: int) -> tuple[Tensor, Tensor]:
     """Return one batch (x in double precision, y): of a data set, or "random" pictures."""
     if data != "random":
@@ -125,42 +89,3 @@ def doubles(data: str, size: int, seed: int) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(seed)
     x = torch.randn(size, 3, 32, 32, generator=generator, dtype=torch.float64)
     return x, torch.arange(size) % 10
-
-
-def alignment(
-    x: Tensor,
-    y: Tensor,
-    *,
-    iterations: int,
-    seed: int,
-    exact: bool = False,
-    kappa: float = 1e-3,
-    **changes: Any,
-) -> pd.DataFrame:
-    """Return LeNet's angles to backprop on one batch: random, trained and copied feedback.
-
-    As in the authors' figure, the preset "alignment": pools without padding and no biases; but with
-    fewer iterations at higher rates.
-
-    Args:
-        kappa: sets the rates, see `feedback_rates`.
-        changes: of the preset's settings.
-    """
-    preset = replace(PRESETS["alignment"], channels=x.shape[1], side=x.shape[2])
-    net = replace(preset, switches=EXACT if exact else Switches()).net(seed)
-    for parameter in net.parameters():
-        if parameter.dim() == 1:
-            parameter.data.zero_()
-    options = {"index": "frozen", "noise": "orthogonal"} if exact else {}
-    settings = replace(preset.settings, seed=seed, **(options | changes))
-    beta, sigma = settings.beta, settings.lists([net.label(n) for n in net.trained]).sigma
-    found = [compare(net, x, y, beta).assign(feedback="random")]
-    rates = tuple(feedback_rates(net, x, sigma, kappa))
-    feedback = BlockFeedback(net, replace(settings, feedback_lr=rates))
-    run = net.locally(x)
-    for n in feedback.loops:
-        feedback.learn(n, run, step=0, iterations=iterations)
-    found.append(compare(net, x, y, beta).assign(feedback="trained"))
-    net.make_symmetric()
-    found.append(compare(net, x, y, beta).assign(feedback="copied"))
-    return pd.concat(found, ignore_index=True).assign(seed=seed)

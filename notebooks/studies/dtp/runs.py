@@ -77,6 +77,7 @@ def trained(
     *,
     progress: bool = False,
     device: str = "cpu",
+    ranks: int = 1,
     **changes: Any,
 ) -> Record | None:
     """Train one row: a name of VARIANTS on a preset's network; the tuning seed leaves test closed.
@@ -102,7 +103,8 @@ def trained(
     test = None if seed == TUNING_SEED else data.test
     parts = Splits(data.train, data.validation, test, data.name, data.num_classes)
     try:
-        return alkit.fit(net, parts, method=settings.method, settings=settings, progress=progress)
+        own = {"method": settings.method, "settings": settings, "progress": progress}
+        return alkit.fit(net, parts, ranks=ranks, **own)
     except NotFinite as error:
         log.warning("%s, seed %d, diverged: %s", name, seed, error)
         return None

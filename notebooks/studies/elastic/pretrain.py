@@ -3,12 +3,16 @@
     [CLS] a story that [MASK] no one [SEP]      restore: surprises
       └── of a text that has a class: name it
 
-Both networks go through `alkit.fit` without freezing, so they run over ranks and go on
-from a checkpoint.
+Both networks go through `alkit.fit` without freezing, so they run over ranks and go on from a
+checkpoint. In `notebooks/`, 25 to 45 minutes on two cores, in as many pieces as you like:
+
+    python -m studies.elastic.pretrain bert --folder runs/weights      (or: words, vit)
 """
 
+import argparse
 import re
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -16,19 +20,109 @@ import torch.nn.functional as F
 from tokenizers import Tokenizer
 from torch import Tensor
 
+import alkit
 from alkit.data import pydocs
 from alkit.data.corpora import imdb_reviews, sst2_sentences
 from alkit.data.prose import Documents, wikitext
+from alkit.data.wordpiece import load_wordpiece, wordpiece
+from alkit.elastic import Recipe, Settings
 from alkit.elastic.examples import Examples
 from alkit.elastic.network import Network
 from alkit.models.bert import BertSizes, bert
+from studies.elastic.ablation import network_for, text_sizes
 from studies.elastic.masking import IGNORED, MaskedPairs
+from studies.elastic.pretrained import save_body
+from studies.elastic.tasks import load_task
 
-__all__ = ["Corpus", "corpus", "masked_examples", "masked_words"]
+__all__ = ["PLANS", "Corpus", "Plan", "corpus", "masked_examples", "masked_words", "pretrain"]
 
 GROUP = 20  # sentences that stand alone are put together, so that texts have some length
 BREAK = re.compile(r"(?:<br */?>)+")
 END = re.compile(r"(?<=[.?!])\s+")
+
+
+class Plan(NamedTuple):
+    """What to pretrain.
+
+    Attributes:
+        data: of a BERT the texts, see `corpus`; of a ViT a set of pictures.
+        labels: learn the classes of texts that have some, too.
+        sentences: of each of the texts, about; 0 for all.
+        vocabulary, tokens: of a BERT; a ViT has patches of side `patch`.
+        every: steps between checkpoints; 0: one an epoch.
+    """
+
+    data: str
+    passes: int
+    lr: float
+    labels: bool = True
+    sentences: int = 0
+    vocabulary: int = 4096
+    tokens: int = 32
+    width: int = 64
+    patch: int = 8
+    batch: int = 128
+    every: int = 0
+
+    @property
+    def texts(self) -> bool:
+        """Whether it is a BERT."""
+        return set(self.data.split("+")) <= set(SOURCES)
+
+
+PLANS = {
+    "bert": Plan("wikitext+sst2+imdb", passes=4, lr=2e-3, every=250),
+    "words": Plan("wikitext+sst2+imdb", passes=2, lr=2e-3, every=250, labels=False),
+    "vit": Plan("tiny_imagenet", passes=30, lr=1e-3),
+}
+
+
+def pretrain(plan: Plan, folder: Path, *, ranks: int = 1, seed: int = 0) -> Path:
+    """Train a network of twelve layers, nothing frozen; return its embedding's and layers' file.
+
+    Args:
+        folder: for checkpoint, tokenizer and weights; a run that was stopped goes on from there.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    kind = "bert" if plan.texts else "vit"
+    if plan.texts:
+        network, examples = _texts(plan, folder, seed)
+    else:
+        task = load_task(plan.data, seed=seed)
+        network = network_for(task, width=plan.width, patch=plan.patch, seed=seed)
+        examples = task.train
+    settings = Settings(
+        freeze="none",
+        cache=False,
+        stages=1,
+        epochs=1 if plan.texts else plan.passes,
+        batch=plan.batch,
+        micro=1,
+        recipe=Recipe(lr=plan.lr, weight_decay=0.01),
+        every=plan.every,
+        seed=seed,
+    )
+    own = {"method": "elastic", "settings": settings, "checkpoint": folder / f"{kind}.pt"}
+    record = alkit.fit(network, examples, ranks=ranks, **own)
+    assert record.losses is not None  # it trained
+    losses = record.losses.flatten()
+    told = {"data": plan.data, "samples": len(losses) * plan.batch}
+    made = folder / f"{kind}.safetensors"
+    save_body(network, made, loss=round(losses[-20:].mean().item(), 3), **told)
+    return made
+
+
+def _texts(plan: Plan, folder: Path, seed: int) -> tuple[Network, Examples]:
+    found, words = corpus(plan.data, plan.sentences), folder / "tokenizer.json"
+    if not (folder / "bert.pt").exists():  # a checkpoint goes on with its own words
+        lines = [line for document in found.documents for line in document]
+        wordpiece(lines, plan.vocabulary).save(str(words))
+    tokenizer = load_wordpiece(words)
+    sizes = text_sizes(12, plan.width, 4, tokenizer.get_vocab_size(), plan.tokens)
+    options = {"tokens": plan.tokens, "passes": plan.passes, "seed": seed}
+    labels = found.labels if plan.labels else None
+    network = masked_words(sizes, found.classes, seed=seed)
+    return network, masked_examples(found.documents, tokenizer, labels=labels, **options)
 
 
 class Corpus(NamedTuple):
@@ -161,3 +255,12 @@ def _loss(scores: tuple[Tensor, Tensor], y_BM: Tensor) -> Tensor:
     label_B = y_BM[:, -1]
     total = F.cross_entropy(classes_BC, label_B, ignore_index=IGNORED, reduction="sum")
     return words + total / (label_B != IGNORED).sum().clamp(min=1)
+
+
+if __name__ == "__main__":
+    asked = argparse.ArgumentParser(description="Pretrain a small BERT or ViT.")
+    asked.add_argument("plan", choices=PLANS)
+    asked.add_argument("--folder", type=Path, required=True)
+    asked.add_argument("--ranks", type=int, default=2)
+    given = asked.parse_args()
+    print(pretrain(PLANS[given.plan], given.folder, ranks=given.ranks))

@@ -18,8 +18,6 @@ from studies.ladder import depth_figures
 from studies.ladder import tables as ladder_tables
 
 __all__ = [
-    "ablation",
-    "above_bound",
     "block_sizes",
     "by_hand",
     "depth",
@@ -30,10 +28,8 @@ __all__ = [
     "ladder",
     "layer",
     "race",
-    "step_cost",
     "tfidf",
     "throughput",
-    "weak_scaling",
 ]
 
 BOXES: dict[str, tuple[float, float, str]] = {  # name -> x, y, what it says
@@ -161,51 +157,6 @@ def block_sizes(rows: pd.DataFrame) -> Figure:
     return fig
 
 
-def weak_scaling(rows: pd.DataFrame) -> Figure:
-    """Draw step times over blocks with one GPU each: published with marks, predicted as lines."""
-    fig, ax = plt.subplots()
-    own = rows[rows.metric == "weak_ms"].set_index("line")
-    names = {"one process": "one process", "a process a device": "one process per GPU"}
-    for line, row in own.iterrows():
-        method = str(line) if line in ("bp", "al_fm") else "al_pipeline"
-        measured, at = line == method, range(1, len(row.value) + 1)
-        style = {"ls": "-", "marker": viz.marker(method)} if measured else {"ls": "--"}
-        if line == "one process":
-            style["ls"] = ":"
-        text = (
-            f"{viz.label(method)}, {'published' if measured else f'predicted, {names[str(line)]}'}"
-        )
-        ax.plot(at, row.value, color=viz.colour(method), label=text, **style)
-    gain = titles.ratio(own.value["al_fm"][-1], own.value["a process a device"][-1])
-    ax.set(xlabel="blocks, each on a GPU of its own", ylabel="ms per step", ylim=0)
-    ax.legend(frameon=False, fontsize=7)
-    words = "Predicted: one process per GPU is {gain:.1f} times as fast as AL-FM"
-    titles.title(ax, words, gain=gain)
-    return fig
-
-
-def above_bound(rows: pd.DataFrame) -> Figure:
-    """Draw how far above the bound the best cut and free workers are, over random layer costs."""
-    own = rows[rows.metric == "over_bound"].set_index("method")
-    names = {"cut": "best cut", "free": "free workers"}
-    fig, ax = plt.subplots(figsize=(viz.SINGLE[0] + 1, 1.8))
-    for at, key in enumerate(names):
-        row = own.loc[key]
-        ax.barh(
-            at, 100 * (row.value - 1), color=viz.colour("al_pipeline"), alpha=1 - 0.5 * (not at)
-        )
-        ax.plot(100 * (row.worst - 1), at, "k|", ms=14)
-        ax.text(100 * (row.worst - 1) + 1, at, "worst", va="center", fontsize=8)
-    ax.margins(x=0.1)
-    ax.set_yticks(range(2), list(names.values()))
-    ax.invert_yaxis()
-    ax.set(xlabel=f"percent above the bound, median of {own.n.iloc[0]:.0f} random sets of layers")
-    above = {key: titles.value(100 * (own.value[key] - 1)) for key in names}
-    words = "Simulated: free workers take {free:.1f} % above the bound, fixed cuts {cut:.0f} %"
-    titles.title(ax, words, **above)
-    return fig
-
-
 def ladder(rows: pd.DataFrame) -> Figure | None:
     """Draw the contrasts named before the runs: verdicts, and intervals of the paired t."""
     gaps = ladder_tables.contrast_gaps(rows)
@@ -213,8 +164,8 @@ def ladder(rows: pd.DataFrame) -> Figure | None:
 
 
 def depth(rows: pd.DataFrame) -> Figure | None:
-    """Draw test accuracy over the number of blocks, by what the labels become; bars are seeds."""
-    return depth_figures.draw_depths(rows)
+    """Draw accuracy over depth, and over blocks what a probe reads and where gradients point."""
+    return depth_figures.draw_three(rows)
 
 
 def by_hand(rows: pd.DataFrame) -> Figure:
@@ -325,46 +276,6 @@ def exits(rows: pd.DataFrame) -> Figure:
     numbers = {"saved": titles.difference(single[-1], chosen[0])}
     numbers["points"] = titles.difference(chosen[1], value["exits"][-1])
     titles.title(ax, words, data=viz.data_name(rows.data.iloc[0]), **numbers)
-    return fig
-
-
-def ablation(rows: pd.DataFrame) -> Figure:
-    """Draw how many times as fast as AL its modes are over the length of texts."""
-    rows = rows[rows.metric.isin(["over_al", "clock_over_al"])].astype({"value": float})
-    fig, axes = plt.subplots(1, 2, figsize=viz.WIDE)
-    panels = {"over_al": "Measured, two cores", "clock_over_al": "Simulated, one device per layer"}
-    for ax, (metric, name) in zip(axes, panels.items(), strict=True):
-        for method, part in rows[rows.metric == metric].groupby("method", sort=False):
-            style = {"color": viz.colour(method), "marker": viz.marker(method), "ms": 4}
-            if metric == "over_al":
-                ends = [part.value - part.lowest, part.highest - part.value]
-                ax.errorbar(
-                    part.tokens, part.value, ends, capsize=3, label=viz.label(method), **style
-                )
-            else:
-                ax.plot(part.tokens, part.value, ls="--", **style)
-        ax.set(xlabel="tokens per text", ylim=0)
-        titles.panel(ax, name)
-    axes[0].set_ylabel("times as fast as AL")
-    axes[0].legend(frameon=False, fontsize=8)
-    last = rows[(rows.metric == "over_al") & (rows.method == "al_pipeline")].value
-    words = "The AL pipeline is {low:.2f} to {high:.2f} times as fast as AL"
-    titles.title(fig, words, low=titles.value(last.min()), high=titles.value(last.max()))
-    return fig
-
-
-def step_cost(rows: pd.DataFrame) -> Figure:
-    """Draw how many times as fast as the published recipe a step is, by family."""
-    own = rows[(rows.metric == "speedup_over_original") & (rows.recipe == "fixed_codes")]
-    own = own.astype({"value": float}).groupby("model", sort=False).value.median()
-    fig, ax = plt.subplots(figsize=(viz.SINGLE[0], 0.9 + 0.38 * len(own)))
-    ax.barh(list(own.index), own, color=viz.colour("al"))
-    ax.axvline(1, color="0.35", lw=1)
-    ax.invert_yaxis()
-    ax.grid(visible=False, axis="y")
-    ax.set(xlabel="times as fast as the published recipe, median")
-    words = "Frozen label codes make a step {low:.2f} to {high:.2f} times as fast"
-    titles.title(ax, words, low=titles.value(own.min()), high=titles.value(own.max()))
     return fig
 
 

@@ -13,7 +13,7 @@ from alkit.schedule.task import Task
 from studies.delayed import accuracy_study as delayed_study
 from studies.delayed import characters_study
 
-__all__ = ["bert", "characters", "cuts", "directions", "orders", "resnet", "schedules", "times"]
+__all__ = ["characters", "directions", "orders", "resnet", "schedules", "times"]
 
 
 def schedules(rows: pd.DataFrame, modules: int = 3, batches: int = 5) -> Figure:
@@ -50,27 +50,6 @@ def directions(rows: pd.DataFrame) -> Figure:
     low, high = np.sort(wide.drop("seq")[0])[[0, -1]]
     words = "Stale updates of module {at} keep cosines of {low:.2f} to {high:.2f}"
     titles.title(ax, words, at="0", low=titles.value(low), high=titles.value(high))
-    return fig
-
-
-def cuts(rows: pd.DataFrame) -> Figure:
-    """Draw by how much cuts from a profile should beat uniform ones, by method and modules."""
-    own = rows[rows.metric == "gain"].astype({"value": float, "modules": int})
-    families = list(own.groupby(own.method.str.partition("_")[0]))
-    fig, axes = plt.subplots(1, len(families), figsize=viz.WIDE, sharey=True, squeeze=False)
-    for ax, (family, rows) in zip(axes[0], families, strict=True):
-        forms = zip(rows.groupby("method", sort=False), ("-", "--", ":"), "o^s", strict=False)
-        for (method, part), ls, mark in forms:
-            style = {"ls": ls, "marker": mark, "color": viz.colour(method), "ms": 5}
-            ax.plot(part.modules, part.value, label=viz.label(str(method)), **style)
-        ax.axhline(1, color="0.6", lw=0.8)
-        ax.set(xlabel="modules", xticks=sorted(own.modules.unique()), ylim=(0.9, 2.2))
-        ax.legend(frameon=False, fontsize=8, loc="upper left")
-        titles.panel(ax, viz.label(str(family)))
-    axes[0, 0].set_ylabel("time of even cuts / of the best")
-    gain = titles.median(*own.value)
-    words = "Predicted: cuts from a profile are {gain:.2f} times as fast (median)"
-    titles.title(fig, words, gain=gain)
     return fig
 
 
@@ -115,30 +94,6 @@ def times(rows: pd.DataFrame) -> Figure:
     ax.legend(frameon=False)
     words = "Two processes: PipeDream takes {share:.2f} of exact 1F1B's time per batch"
     titles.title(ax, words, share=share)
-    return fig
-
-
-def bert(rows: pd.DataFrame) -> Figure:
-    """Draw the final losses of a reduced BERT by method and learning rate."""
-    final = rows[rows.metric == "final_loss"].astype({"value": float})
-    rates, most = sorted(final.lr.unique()), int(final.modules.max())
-    own = final[final.modules.isin([1, most])]
-    wide = own.pivot_table(index="lr", columns="method", values="value").loc[rates]
-    wide = wide[sorted(wide, key=lambda name: (*name.split(",")[:1], "," not in name))]
-    fig, ax = plt.subplots(figsize=(6, 3.2))
-    for at, method in enumerate(wide):
-        places = np.arange(len(rates)) + 0.12 * (at - (wide.shape[1] - 1) / 2)
-        style = {"color": viz.colour(method), "marker": viz.marker(method.partition(",")[0])}
-        style |= {"markerfacecolor": "white"} if "," in method else {}
-        ax.plot(places, wide[method], ls="", ms=7, label=viz.label(method), **style)
-    ax.set_xticks(range(len(rates)), [f"{rate:g}" for rate in rates])
-    ax.set(xlabel="learning rate", ylabel="final loss, nats")
-    ax.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
-    middle = wide.loc[rates[len(rates) // 2]]
-    more = titles.of(lambda seq, *old: np.median(old) - seq, middle.seq, *middle.drop("seq"))
-    words = "{k} modules, rate {lr}, {n}: stale methods end {more:.2f} higher"
-    about = {"k": str(most), "lr": f"{middle.name:g}", "n": viz.seeds(final.seed.nunique())}
-    titles.title(ax, words, more=more, **about)
     return fig
 
 

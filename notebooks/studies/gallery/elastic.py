@@ -10,7 +10,7 @@ from alkit.records.comparisons import of_seeds
 from studies.elastic import ablation as elastic_study
 from studies.elastic import memory as elastic_memory
 
-__all__ = ["cache", "elastic_speed", "freezing", "memory", "pretraining", "switches"]
+__all__ = ["elastic_speed", "freezing", "memory", "switches"]
 
 
 def freezing(rows: pd.DataFrame) -> Figure:
@@ -66,21 +66,6 @@ def elastic_speed(rows: pd.DataFrame) -> Figure:
     return fig
 
 
-def cache(rows: pd.DataFrame) -> Figure:
-    """Draw seconds of an epoch with stored and with computed features, as layers freeze."""
-    own = rows[rows.metric == "epoch_s"].astype({"value": float})
-    wide = own.pivot(index="epoch", columns="kind", values="value")
-    later = wide.iloc[1:]  # nothing is frozen in epoch 0
-    fig, ax = plt.subplots(figsize=viz.SINGLE)
-    ax.plot(wide.index, wide.computed, "o-", color=viz.colour("freeze"), label="computed")
-    ax.plot(wide.index, wide.stored, "D-", color=viz.colour("elastic"), label="stored")
-    ax.set(xlabel="epoch", ylabel="seconds", ylim=0, xticks=wide.index)
-    ax.legend(frameon=False)
-    words = "Stored features make the median epoch {gain:.2f} times as fast, one run"
-    titles.title(ax, words, gain=titles.median_ratio(later.computed, later.stored))
-    return fig
-
-
 def switches(rows: pd.DataFrame) -> Figure:
     """Draw how many times as fast as data parallel training each method is, with its accuracy."""
     chosen = elastic_study.ablation(rows)
@@ -127,31 +112,3 @@ def memory(rows: pd.DataFrame) -> Figure:
         numbers["out"] = titles.value(out["ddp_checkpoint"])
     titles.title(figure, words, all=str(len(most)), **numbers)
     return figure
-
-
-WAYS = {"bert": "words and classes", "words": "words alone", "vit": "pictures"}
-
-
-def pretraining(rows: pd.DataFrame) -> Figure:
-    """Draw pretraining losses, and accuracies after a short fine-tuning from each start."""
-    parts = {what: own for what, own in rows.groupby("preset", sort=False)}
-    parts = {what: own for what, own in parts.items() if (own.metric == "finetuned").any()}
-    fig, axes = plt.subplots(1, 1 + len(parts), figsize=(3.2 * (1 + len(parts)), 3), squeeze=False)
-    gained = {}
-    for at, (ax, (what, own)) in enumerate(zip(axes[0], parts.items(), strict=False)):
-        curve = own[own.metric == "loss_curve"].iloc[0]
-        ax.plot(np.linspace(0, 100, len(curve.value)), curve.value, color=viz.colour("elastic"))
-        ax.set(xlabel="percent of pretraining", ylabel="loss")
-        titles.panel(ax, WAYS.get(what, what))
-        scores = own[own.metric == "finetuned"].set_index("start").value.astype(float)
-        ends = scores["pretrained"], scores.drop("pretrained").max()
-        for shift, end, start in zip((-0.2, 0.2), ends, ("elastic", "bp"), strict=True):
-            axes[0, -1].bar(at + shift, end, width=0.38, color=viz.colour(start))
-        gained[what] = titles.difference(*ends)
-    axes[0, -1].set_xticks(range(len(parts)), [WAYS.get(what, what) for what in parts])
-    axes[0, -1].set(ylabel="accuracy after fine-tuning, %")
-    axes[0, -1].legend(["pretrained", "random"], frameon=False, loc="upper right")
-    titles.panel(axes[0, -1], "Start of fine-tuning")
-    said = " and ".join(f"{{{what}:.1f}}" for what in gained)
-    titles.title(fig, f"One seed: pretraining adds {said} points to a short fine-tuning", **gained)
-    return fig

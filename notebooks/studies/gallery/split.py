@@ -13,7 +13,7 @@ from alkit.schedule.task import Task
 from alkit.schedule.timeline import Timeline
 from alkit.split.schedule import LANES, split
 
-__all__ = ["break_even", "lanes", "micro_batches", "plan"]
+__all__ = ["break_even", "lanes", "micro_batches"]
 
 
 def lanes(rows: pd.DataFrame, micro: int = 3) -> Figure:
@@ -62,31 +62,6 @@ def micro_batches(rows: pd.DataFrame) -> Figure:
     gain = titles.median_ratio(few, many)
     words = "Measured: {n:.0f} micro-batches make an iteration {gain:.1f} times as fast (median)"
     titles.title(ax, words, n=titles.value(measured.micro.max()), gain=gain)
-    return fig
-
-
-def plan(rows: pd.DataFrame) -> Figure:
-    """Draw measured against predicted seconds of the candidates that were run."""
-    own = rows[rows.metric.isin(["iteration_s", "predicted_s"])].astype({"value": float})
-    wide = own.pivot(index=["cut", "micro"], columns="metric", values="value")
-    wide = wide.sort_values("predicted_s")
-    fig, ax = plt.subplots(figsize=(6.5, 0.9 + 0.33 * len(wide)))
-    at = range(len(wide))
-    ax.barh(at, wide.iteration_s, color=viz.colour("pipelearn"), label="measured")
-    ax.plot(wide.predicted_s, at, "k|", ms=14, label="predicted")
-    names = [f"cut {cut:.0f}, micro-batches {micro:.0f}" for cut, micro in wide.index]
-    ax.set_yticks(at, names)
-    ax.invert_yaxis()
-    ax.grid(visible=False, axis="y")
-    ax.set(xlabel="seconds per iteration")
-    ax.legend(frameon=False)
-    chosen, quickest = wide.iteration_s.iloc[0], wide.iteration_s.min()
-    numbers = {"n": titles.count(*wide.iteration_s)}
-    words = "Of {n} plans measured, none is faster than the chosen one"
-    if chosen > quickest:
-        words = "Of {n} plans measured, the chosen one takes {share:.2f} of another's time"
-        numbers["share"] = titles.ratio(chosen, quickest)
-    titles.title(ax, words, **numbers)
     return fig
 
 

@@ -12,10 +12,40 @@ from studies.common.study import TUNING_SEED
 from studies.ladder import depth as depth_study
 from studies.ladder import tables as ladder_tables
 
-__all__ = ["draw_blocks", "draw_depths"]
+__all__ = ["draw_blocks", "draw_depths", "draw_three"]
 
 ARMS = ("bp", "linear", "cosine", "fixed_codes", "detached", "coupled")
 MARKERS = "osP^Dv"
+
+
+def draw_three(recorded: pd.DataFrame) -> Figure | None:
+    """Draw accuracy over depth, and over blocks what a probe reads and where gradients point.
+
+    Of the data set with the deepest networks that were looked into, of equal ones the first by
+    name; the title has the local gradients' direction, the median over all blocks but the last.
+    """
+    looked = depth_study.looked_into(recorded)
+    if not looked:
+        return None
+    most = max(looked.values())
+    data = [each for each, depth in looked.items() if depth == most][0]  # by name: CIFAR-10 first
+    own = _accuracies(recorded)
+    fig, axes = plt.subplots(1, 3, figsize=(viz.WIDE[0] + 5.0, viz.WIDE[1]))
+    _over_depth(axes[0], own[own.data == data])
+    reads = {"probe": "accuracy of a probe, %", "alignment": "cosine with backprop's gradient"}
+    for ax, (metric, words) in zip(axes[1:], reads.items(), strict=True):
+        table = depth_study.over_blocks(recorded, metric, data=data, depth=most)
+        _over_blocks(ax, table, words)
+    below = table[(table.arm != "bp") & (table.block < most)]
+    _legend(fig, axes)
+    titles.title(
+        fig,
+        "{data}, {depth} blocks: local gradients' median cosine with backprop's is {cosine:.2f}",
+        data=viz.data_name(data),
+        depth=str(most),
+        cosine=titles.median(*below["mean"]),
+    )
+    return fig
 
 
 def draw_depths(recorded: pd.DataFrame) -> Figure | None:
@@ -23,11 +53,9 @@ def draw_depths(recorded: pd.DataFrame) -> Figure | None:
 
     The title says what learned codes lose to frozen ones over the most blocks.
     """
-    own = recorded[(recorded.metric == "accuracy") & (recorded.seed != TUNING_SEED)]
+    own = _accuracies(recorded)
     if not len(own):
         return None  # the tuning seed has no test accuracy
-    own = own.assign(depth=own.model.str.extract(r"(\d+)$", expand=False).astype(int))
-    own = own.assign(name=own.recipe.replace("", "bp")).astype({"value": float})
     sets = list(own.groupby("data"))
     size = (viz.WIDE[0] + 3.0 * (len(sets) - 1), viz.WIDE[1])
     fig, axes = plt.subplots(1, len(sets), figsize=size, squeeze=False)
@@ -64,15 +92,8 @@ def draw_blocks(
         return None
     size = (4.2 * len(metrics), 3.4)
     fig, axes = plt.subplots(1, len(metrics), figsize=size, squeeze=False)
-    styles = _styles()
     for ax, (metric, table) in zip(axes[0], tables.items(), strict=True):
-        for name, own in table.groupby("arm", sort=False):
-            style = styles.get(str(name), {"color": "0.6", "ls": ":"})
-            line = style | {"ms": 3}
-            ax.plot(own.block, own["mean"], label=_say(str(name)), **line)
-            ax.fill_between(own.block, own.least, own.most, color=style["color"], alpha=0.15, lw=0)
-        ax.set(xlabel="block", ylabel=metrics[metric])
-        ax.xaxis.get_major_locator().set_params(integer=True)
+        _over_blocks(ax, table, metrics[metric])
     _legend(fig, axes[0])
     shown = next(filter(len, tables.values()))
     shown = shown[shown.arm != "untrained"]
@@ -83,6 +104,24 @@ def draw_blocks(
     about = {"data": viz.data_name(data), "depth": str(depth), "arm": _say(arm)}
     titles.title(fig, words, **about, **numbers)
     return fig
+
+
+def _accuracies(recorded: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of test accuracies, with depth and variant by name."""
+    own = recorded[(recorded.metric == "accuracy") & (recorded.seed != TUNING_SEED)]
+    own = own.assign(depth=own.model.str.extract(r"(\d+)$", expand=False).astype(int))
+    return own.assign(name=own.recipe.replace("", "bp")).astype({"value": float})
+
+
+def _over_blocks(ax: Axes, table: pd.DataFrame, words: str) -> None:
+    styles = _styles()
+    for name, own in table.groupby("arm", sort=False):
+        style = styles.get(str(name), {"color": "0.6", "ls": ":"})
+        line = style | {"ms": 3}
+        ax.plot(own.block, own["mean"], label=_say(str(name)), **line)
+        ax.fill_between(own.block, own.least, own.most, color=style["color"], alpha=0.15, lw=0)
+    ax.set(xlabel="block", ylabel=words)
+    ax.xaxis.get_major_locator().set_params(integer=True)
 
 
 def _over_depth(ax: Axes, rows: pd.DataFrame) -> None:

@@ -1,6 +1,7 @@
 """compile="steps": a layer's whole step as one call, in the bits of all modes."""
 
 import random
+import threading
 from functools import partial
 
 import pytest
@@ -11,6 +12,7 @@ import alkit
 from alkit.al.stages import Epoch
 from alkit.al.whole import WholeStage
 from alkit.engine import description, native
+from alkit.engine.compiled import compiling, no_compilation
 from alkit.engine.local import run_single
 from alkit.engine.optimizer_steps import slots_of
 from alkit.schedule.task import al_pipeline
@@ -353,3 +355,38 @@ def test_code_is_compiled_for_what_it_is_given_and_nothing_else():
     assert len(step.structure.compiled) == 3
     assert step((0,), x, object()) is None
     assert step.why == "what it is given holds a object, and no tensor"
+
+
+def test_a_part_that_is_compiled_does_not_change_what_others_do_meanwhile(monkeypatch):
+    """torch's flag of compilations is the process's, and a layer's own code must not read it."""
+    flag = "_is_compiling_flag"
+
+    def forward(self, x):
+        torch.compiler._is_compiling_flag = True  # as another thread's compilation begins
+        return nn.Linear.forward(self, x)
+
+    monkeypatch.setattr(torch.compiler, flag, False)
+    layer = nn.Linear(4, 4)
+    layer.forward = partial(forward, layer)
+    model = alkit.to_local([layer], 3, torch.zeros(2, 4))
+    monkeypatch.setattr(torch.compiler, flag, False)
+    model[0](torch.zeros(2, 4), torch.tensor([0, 1]))  # sees no change of its input
+
+
+def test_no_optimiser_steps_while_torch_compiles():
+    """torch's Adam steps by other bits beside a compilation."""
+    stepped, inside = threading.Event(), []
+
+    def step():
+        with no_compilation():
+            inside.append(compiling_now)
+        stepped.set()
+
+    compiling_now = True
+    with compiling():
+        worker = threading.Thread(target=step)
+        worker.start()
+        assert not stepped.wait(0.2)
+        compiling_now = False
+    worker.join(10)
+    assert inside == [False]

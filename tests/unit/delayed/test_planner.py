@@ -1,23 +1,16 @@
-"""Cuts against brute force; the books of memory against hand counts; PipeDream's own planner."""
+"""Cuts against brute force; memory against hand counts."""
 
 import random
-from itertools import product
+from itertools import combinations, product
 
 import pytest
 
 from alkit.delayed import METHODS, even_cuts
 from alkit.delayed.memory import memory
+from alkit.delayed.planner import GroupCosts, best_cuts, seconds_a_batch
 from alkit.delayed.schedules import SHARED
 from alkit.schedule.costs import BlockCost
 from studies.delayed.closed_times import cycle_s
-from studies.delayed.planner import (
-    Replicated,
-    best_cuts,
-    brute_force,
-    grids,
-    pipedream_plan,
-    seconds_a_batch,
-)
 
 PLANNED = [name for name, method in METHODS.items() if not method.accumulates]
 
@@ -37,7 +30,8 @@ def _costs(blocks, seed):
 def test_best_cuts_are_the_best(method, modules):
     for seed, limits in product(range(4), ({}, {"bandwidth": 80.0}, {"memory": 900.0})):
         costs = _costs(8, seed)
-        least = brute_force(method, costs, modules, **limits)
+        plan = GroupCosts(method, costs, modules, **limits)
+        least = min(map(plan.seconds, combinations(range(1, 8), modules - 1)))
         if least == float("inf"):
             with pytest.raises(ValueError, match="fits no cut"):
                 best_cuts(method, costs, modules, **limits)
@@ -84,62 +78,9 @@ def test_memory_by_hand():
     assert memory("2bw", costs, [2, 4], 50, micro=4)["weights"].tolist() == [40] * 3
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_pipedream_s_planner_against_all_plans(seed):
-    costs = _costs(5, seed)
-    seconds, stages = pipedream_plan(costs, 4, 300.0)
-    assert seconds == pytest.approx(_least(costs, 4, 300.0))
-    assert (stages[0].low, stages[-1].high) == (0, 5)
-    assert sum(stage.workers for stage in stages) == 4
-
-
-def _least(costs, workers, bandwidth):
-    """Try every way to cut and to share workers."""
-    n = len(costs)
-
-    def plans(low, left):
-        for high in range(low + 1, n + 1):
-            for own in range(1, left + 1):
-                if high == n and own == left:
-                    yield [(low, high, own)]
-                elif high < n and own < left:
-                    yield from ([(low, high, own), *rest] for rest in plans(high, left - own))
-
-    def slowest(plan):
-        found = []
-        for low, high, m in plan:
-            compute = sum(c.seconds for c in costs[low:high])
-            reduce = 4 * (m - 1) * sum(c.parameter_bytes for c in costs[low:high]) / (m * bandwidth)
-            found.append(max(compute, reduce) / m)
-            if low:
-                found.append(2 * costs[low - 1].output_bytes / bandwidth)
-        return max(found)
-
-    return min(slowest(plan) for plan in plans(0, workers))
-
-
-def test_replication_where_it_pays():
-    """A heavy layer with few weights is replicated, one with many weights stands alone."""
-    costs = [BlockCost(3.0, 6.0, 0.0, 1, 1, 1), BlockCost(1.0, 2.0, 0.0, 1, 1, 10**9)]
-    seconds, stages = pipedream_plan(costs, 4, 1e3)
-    assert stages == [Replicated(0, 1, 3), Replicated(1, 2, 1)]
-    assert seconds == pytest.approx(3.0)
-    added, _ = pipedream_plan(costs, 4, 1e3, published_code=True)
-    assert added > seconds
-
-
-def test_grids():
-    costs = [BlockCost(1.0, 2.0, 0.0, 10, 10, 10)] * 4
-    made = grids(costs, 4, 1e9, 32)
-    assert set(zip(made["R"], made["K"], strict=True)) == {(4, 1), (2, 2), (1, 4)}
-    assert made["samples_s"].is_monotonic_decreasing
-
-
 def test_bad_requests():
     costs = _costs(3, 0)
     with pytest.raises(ValueError, match="4 modules for 3 blocks"):
         best_cuts("ddg", costs, 4)
     with pytest.raises(ValueError, match="works in micro-batches"):
         seconds_a_batch("gpipe", costs, [1])
-    with pytest.raises(ValueError, match="both must be positive"):
-        pipedream_plan(costs, 0, 1.0)

@@ -15,7 +15,6 @@ from alkit.dtp.fit import digest
 from alkit.dtp.settings import Settings
 from alkit.engine import checkpoint
 from alkit.engine.launch import RankFailed, launch
-from studies.dtp import speed as dtp_speed
 from tests.helpers import on_ranks, refused
 from tests.unit.dtp.helpers import made_set
 
@@ -191,23 +190,6 @@ def test_longest_first_and_what_does_not_split():
     assert assign.longest_first([1.0, 2.0], 4) == [1, 0]
     with pytest.raises(ValueError, match="workers is 0"):
         assign.longest_first([1.0], 0)
-    assert dtp_speed.bound([1.0, 1.0], 2, rest=0.0) == 2
-    assert dtp_speed.bound([1.0, 1.0], 2, rest=1.0) == 1.5
-    assert dtp_speed.time_of([3.0, 1.0, 1.0], [0, 1, 1], rest=0.5) == 3.5
-
-
-@pytest.mark.parametrize(
-    ("iterations", "unit", "workers", "wanted"),
-    [
-        ((20, 30, 35, 55, 20), (37.75, 18.87, 9.44, 4.72, 0.005), None, 2.53),
-        ((20, 30, 35, 55, 20), (37.75, 18.87, 9.44, 4.72, 0.005), 2, 1.88),
-        ((20, 30, 35, 55, 20), (1, 1, 1, 1, 1), None, 2.91),
-        ((25, 35, 40, 60, 25), (37.75, 18.87, 9.44, 4.72, 0.5), None, 2.41),
-    ],
-)
-def test_bounds_of_the_published_network(iterations, unit, workers, wanted):
-    loads = [k * c for k, c in zip(iterations, unit, strict=True)]
-    assert dtp_speed.bound(loads, workers) == pytest.approx(wanted, abs=0.01)
 
 
 def test_measuring_loads_changes_nothing():

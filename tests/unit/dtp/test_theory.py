@@ -14,8 +14,23 @@ from alkit.dtp.networks import network
 from alkit.dtp.noise import Noise, draw, noise_for
 from alkit.dtp.settings import Settings
 from alkit.dtp.targets import output_target, targets
-from studies.dtp.one_batch import best_multiple
 from tests.unit.dtp.helpers import batch, exact_net, linear_block
+
+
+def best_multiple(net, n, x, sigma, index, draws=4):
+    """Return the multiple of the copied weight that L-DRL likes best as block n's feedback."""
+    run, generator = net.locally(x), noise_for(0, 0, n)
+    block, inputs, s, notes = net.blocks[n], run.inputs[n], run.s[n].detach(), run.notes[n]
+    top = bottom = 0.0
+    with torch.no_grad():
+        base = block.feedback(s, notes)
+        for _ in range(draws):
+            dx, dy = draw(inputs, sigma, generator), draw(s, sigma, generator)
+            noisy, own = block(inputs + dx)
+            forward = block.feedback(noisy, own if index == "own" else notes) - base
+            top += float((dx * forward).sum())
+            bottom += float((block.feedback(s + dy, notes) - base).square().sum())
+    return top / bottom
 
 
 def worst(net, beta, blocks=slice(None), **options):

@@ -21,10 +21,8 @@ from alkit.data.text import Vocabulary
 from alkit.split.planner import Workload
 from alkit.split.profile import Machine, Unit
 from alkit.split.times import Line
-from studies.al.free_workers import CostDashboard
 from studies.al.label_training import Variant
 from studies.al.labels_widget import LabelPlateau
-from studies.al.placement_widget import PlacementDashboard
 from studies.common.dashboards import Dashboard, ExitDashboard, SampleExits, ScheduleDashboard
 from studies.delayed import schedule_widget as delayed_widget
 from studies.dtp.inverse_widget import InverseDashboard
@@ -75,8 +73,6 @@ MADE: dict[str, Callable[[], Dashboard]] = {
     "SampleExits of texts": _texts,
     "ExitDashboard": lambda: ExitDashboard(torch.randn(2, 6, 3), torch.arange(6) % 3, [1.0, 2.0]),
     "ScheduleDashboard of 30": lambda: delayed_widget.ScheduleDashboard(modules=2),
-    "PlacementDashboard": lambda: PlacementDashboard(layers=2, devices=2),
-    "CostDashboard": CostDashboard,
     "LaneDashboard": _lanes,
     "ElasticDashboard": ElasticDashboard,
     "InverseDashboard": lambda: InverseDashboard(torch.randn(4, 1, 16, 16), iterations=20),
@@ -152,7 +148,7 @@ def test_a_still_is_of_now_with_its_labels_and_without_a_picture_that_is_not():
 
 
 def test_an_export_without_the_widgets_state_shows_the_still():
-    data, metadata = DisplayFormatter().format(made("CostDashboard").view)
+    data, metadata = DisplayFormatter().format(made("CodeAngles").view)
     output = nbformat.v4.new_output("execute_result", data, metadata=metadata, execution_count=1)
     cell = nbformat.v4.new_code_cell("dashboard", outputs=[output], execution_count=1)
     page, _ = HTMLExporter().from_notebook_node(nbformat.v4.new_notebook(cells=[cell]))

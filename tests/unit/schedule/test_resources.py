@@ -1,14 +1,10 @@
-"""Shared interpreters and devices against sums done by hand, and the best placement of layers."""
-
-from itertools import product
+"""Shared interpreters and devices against sums done by hand."""
 
 import pytest
 
 from alkit.schedule.clock import simulate
 from alkit.schedule.task import al, al_fm, al_pipeline, block_by_block
-from studies.al import placement
 from studies.al.one_process import ALL_KINDS, Sharing, by_device, one_process
-from studies.al.placement import best, contiguous, round_robin
 
 SECONDS = {"forward": 1.0, "backward": 3.0, "update": 2.0}
 
@@ -52,7 +48,7 @@ def test_sharing_costs():
 
 def test_a_forward_waits_for_its_device():
     """Round robin on two devices: F2 starts when device 0 has done with U0."""
-    timeline = on_devices(al_fm(3), round_robin(3, 2), seconds, 1)
+    timeline = on_devices(al_fm(3), [0, 1, 0], seconds, 1)
     starts = {(i.kind, i.stage): i.start_s for i in timeline.intervals}
     ends = {(i.kind, i.stage): i.end_s for i in timeline.intervals}
     assert starts["forward", 2] == ends["update", 0]
@@ -83,40 +79,3 @@ def test_free_resources_agree_with_cores():
         ours = on_devices(schedule, [0, 1, 2], lambda task: costs[task.kind], 5)
         plain = simulate(schedule, lambda task: costs[task.kind], 5)
         assert ours.span_s == pytest.approx(plain.span_s)
-
-
-COSTS = [3.0, 1.0, 4.0, 1.0, 5.0, 2.0, 2.0]
-
-
-def _load(costs):
-    """The busiest device, and a little for every hop from one device to another."""
-
-    def step_s(place):
-        devices = range(max(place) + 1)
-        loads = [sum(c for c, own in zip(costs, place, strict=True) if own == d) for d in devices]
-        hops = sum(a != b for a, b in zip(place, place[1:], strict=False))
-        return max(loads) + 0.01 * hops
-
-    return step_s
-
-
-def test_the_usual_ones():
-    assert contiguous(5, 2) == (0, 0, 0, 1, 1)
-    assert contiguous(2, 4) == (0, 2)
-    assert round_robin(5, 2) == (0, 1, 0, 1, 0)
-
-
-@pytest.mark.parametrize("devices", [1, 2, 3])
-def test_the_best_of_all(devices):
-    step_s = _load(COSTS)
-    found, seconds = best(step_s, len(COSTS), devices)
-    assert seconds == step_s(found)
-    assert seconds == min(step_s(p) for p in product(range(devices), repeat=len(COSTS)))
-
-
-def test_a_search_improves_on_the_usual_ones(monkeypatch):
-    monkeypatch.setattr(placement, "EVERY", 1)
-    step_s = _load(COSTS)
-    _, seconds = best(step_s, len(COSTS), 3)
-    usual = [step_s(contiguous(len(COSTS), 3)), step_s(round_robin(len(COSTS), 3))]
-    assert seconds < min(usual)

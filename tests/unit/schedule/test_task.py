@@ -26,7 +26,6 @@ from alkit.schedule.task import (
 from alkit.schedule.urgency import WorkLeft
 from alkit.schedule.validate import validate
 from studies.al.one_process import one_process
-from studies.al.placement import round_robin
 
 ALL = [
     bp(),
@@ -156,7 +155,6 @@ REFUSED = [
     (lambda: free_workers(al_pipeline(2), 0), "workers is 0"),
     (lambda: balanced_cuts([1, 1, 1], 0), "give 1 to 3"),
     (lambda: balanced_cuts([1, 1, 1], 4), "give 1 to 3"),
-    (lambda: round_robin(3, 0), "3 layers on 0 devices"),
     (lambda: simulate(al(1), {("forward", 0): 1.0}, 1), "no duration for backward of stage 0"),
     (lambda: simulate(al(1), _one, 0), "at least 1"),
     (lambda: simulate(al(2), _one, 0, machine=one_process(al(2), [0, 0])), "batches is 0"),

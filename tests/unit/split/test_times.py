@@ -10,7 +10,6 @@ from alkit.schedule.validate import validate
 from alkit.split.schedule import DEVICE, SERVER, one_iteration, split, split_sizes
 from alkit.split.times import Line, Times, fitted, iteration_s, lower_bound_s
 from studies.split.lanes_widget import seconds_of
-from studies.split.published_planner import hiding_micro
 
 PUBLISHED = Times(*(Line(each=seconds / 8) for seconds in (4, 4, 4, 4, 4)))
 
@@ -64,13 +63,6 @@ def test_schedule_is_valid_and_the_server_runs_a_micro_batch_backward_at_once(mi
 def test_no_sample_is_lost(samples, micro, least, sizes):
     assert split_sizes(samples, micro, least) == sizes
     assert sum(sizes) == samples
-
-
-def test_published_choice_of_micro_batches():
-    times = Times(*(Line(each=each) for each in (0.01, 0.02, 0.01, 0.02, 0.02)))
-    # (2 + 1 + 2) / 1 + 1 = 6 of 100, lowered to equal sizes: 100 // 16 = 6
-    assert hiding_micro(times, 100) == 6
-    assert hiding_micro(times._replace(forward=Line(each=1e-6)), 100) == 50
 
 
 def test_fit():

@@ -8,26 +8,9 @@ import torch
 
 from alkit.al.codes import code_table
 from alkit.al.recipes import find_recipe
-from alkit.schedule.timeline import Interval, Timeline
 from studies.al.label_training import Variant
 from studies.al.labels_widget import LabelPlateau
-from studies.al.placement_widget import PlacementDashboard, peak_kept
 from studies.ladder.codes_widget import CodeAngles, codes, floor
-
-
-def test_al_fm_wants_round_robin_and_what_waits_is_counted():
-    dashboard = PlacementDashboard(layers=4, devices=2)
-    assert dashboard.step_s("contiguous") == pytest.approx(2 * 3.5)
-    for name in dashboard.placements:  # no placement beats two devices that never wait
-        assert dashboard.step_s(name) >= 2 * 3.5 - 1e-9
-    dashboard.schedule.value = "al_fm"
-    assert dashboard.step_s("round_robin") < dashboard.step_s("contiguous")
-    assert dashboard.step_s("best") <= dashboard.step_s("round_robin")
-
-    rows = [("forward", 0, 0.0, 1.0), ("forward", 1, 1.0, 2.0), ("backward", 1, 2.0, 3.0)]
-    rows += [("backward", 0, 3.0, 4.0), ("forward", 0, 4.0, 5.0)]
-    timeline = Timeline.of([Interval("d", k, s, 0, 0, a, b) for k, s, a, b in rows], ["d", "e"])
-    assert peak_kept(timeline) == {"d": 2.0, "e": 0.0}
 
 
 def test_labels_of_the_original_stay_on_a_plateau_and_fixed_codes_do_not():
