@@ -40,6 +40,8 @@ def page_of(path: Path, picture: bool = False) -> str | None:
         return f"/{text}"
     if text in ("README.md", "RESULTS.md"):
         return {"README.md": "/guide/index.md", "RESULTS.md": "/results.md"}[text]
+    if text == ".site/dashboard.md":
+        return "/dashboard.md"
     if text in PROSE:
         return f"/guide/{PROSE[text]}.md"
     if path.parts[0] == "docs" and path.suffix == ".md":

@@ -5,7 +5,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 # Names are fetched when first used: torch takes seconds to import, and the command that starts
 # notebooks in processes of their own does not need it.

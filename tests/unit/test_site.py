@@ -95,6 +95,7 @@ def test_headings_in_code_cut_no_page():
         ("[x](https://a.org/b)", "[x](https://a.org/b)"),
         ("[x](#idea)", "[x](#idea)"),
         ("[x](../docs/devices.md)", "[x](/guide/devices.md)"),
+        ("[x](../.site/dashboard.md)", "[x](/dashboard.md)"),
         ("[x](../docs/tasks/devices.md)", "[x](/guide/tasks/devices.md)"),
     ],
 )
