@@ -144,11 +144,11 @@ def block_sizes(rows: pd.DataFrame) -> Figure:
             line = style if one else style | {"ls": "", "label": None}
             ax.errorbar(part.block_ms, part.value, yerr=ends, marker=mark, capsize=2, **line)
     ax.axhline(1.0, color="0.5", lw=1)
-    ticks = sorted({round(each, 1) for each in own.block_ms})
+    ticks = [each for each in (1, 2, 5, 10, 20, 50, 100) if each < own.block_ms.max()]
     ax.set(xscale="log", ylim=0, ylabel="times as fast as the best backprop")
     ax.set_xticks(ticks, [f"{each:g}" for each in ticks])
     ax.minorticks_off()
-    ax.set_xlabel("ms of a block, backprop on one core (squares: convolutions)")
+    ax.set_xlabel("ms of a block, backprop on one core (squares: convolutions, triangle: LSTM)")
     ax.legend(frameon=False)
     best = own[own.contender == "local_pipeline, steps"]
     words = "Two cores: compiled local layers reach {low:.2f} to {high:.2f} of backprop's speed"
