@@ -114,7 +114,7 @@ def findings() -> list[str]:
         f" {local['ahead'] + local['equal']} of {count} settings, loses in"
         f" {local['behind'] or 'none'}; {local['undecided']} are undecided. AL's label codes beat"
         f" fixed ones in {codes['ahead']} of {count} and lose in {codes['behind']}; the others are"
-        " equal or undecided."
+        f" equal or undecided.{_reading()}"
         " [Accuracy](RESULTS.md#associated-learning)",
         "**Old weights cost more the deeper the pipeline.** PipeDream loses"
         f" {few.points:.1f} points on a ResNet-20 with {few.modules} modules{_undecided(few)} and "
@@ -216,6 +216,22 @@ def _settings() -> Named:
     """Return the contrasts of all sets of 06 and of all depths of 08."""
     gaps = ladder_tables.contrast_gaps(results.load("06_label_ladder", "cpu"))
     return gaps | ladder_tables.contrast_gaps(results.load("08_depth", "cpu"))
+
+
+def _reading() -> str:
+    """Say what codes learned from inputs gain where a head reads the features."""
+    gaps: Named = {}
+    for name in ("06_label_ladder", "08_depth"):
+        rows = results.load(name, "cpu")
+        gaps |= ladder_tables.contrast_gaps(rows, ladder_tables.READING)
+    gaps = {key: pair for key, pair in gaps.items() if pair[0].seeds}
+    gained = _counted(gaps, "coupled_head - coupled")
+    left = _counted(gaps, "coupled_head - bp")
+    return (
+        " Much of what codes lose is lost in reading them: read by a head, codes learned from inputs"
+        f" gain in {gained['ahead']} of {gained.total()} settings, and are behind backprop in"
+        f" {left['behind'] or 'none'}."
+    )
 
 
 def _counted(gaps: Named, name: str) -> Counter[str]:

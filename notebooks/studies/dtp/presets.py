@@ -1,6 +1,6 @@
 """The published configurations, and the suite's own for two cores.
 
-Numbers of the six `reproduce` files and their history are told in notebook 54; where the files of
+What to know of the six `reproduce` files is in docs/sources.md; where the files of
 one data set disagree, ours agree with the last corrected one; `cifar10_legacy` keeps the rest.
 """
 
