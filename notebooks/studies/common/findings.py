@@ -228,9 +228,9 @@ def _reading() -> str:
     gained = _counted(gaps, "coupled_head - coupled")
     left = _counted(gaps, "coupled_head - bp")
     return (
-        " Much of what codes lose is lost in reading them: read by a head, codes learned from inputs"
-        f" gain in {gained['ahead']} of {gained.total()} settings, and are behind backprop in"
-        f" {left['behind'] or 'none'}."
+        " Much of what codes lose is lost in reading them: read by a head, codes learned from"
+        f" inputs gain in {gained['ahead']} of {gained.total()} settings, and are behind backprop"
+        f" in {left['behind'] or 'none'}."
     )
 
 
