@@ -21,7 +21,8 @@ __all__ = ["BATCHES", "KINDS", "MOST", "Graph", "cost", "graph", "graphs", "sche
 
 KINDS = ("forward", "backward", "update", "backward_input", "backward_weight")
 BATCHES, MOST, MICRO = 6, 8, 4
-OWN = ("ddg", "ddg_barrier", "fr", "fr_barrier", "fr_1f1b", "pipedream", "2bw", "dfa")
+OWN = ("ddg", "ddg_barrier", "fr", "fr_barrier", "fr_1f1b", "2bw", "dfa")  # a worker per layer
+OWN += ("pipedream", "pipedream_recompute")
 FLUSHED = ("gpipe", "1f1b", "zero_bubble")
 
 
@@ -30,11 +31,11 @@ class Graph(TypedDict):
 
     Attributes:
         micro: micro-batches of a batch; each takes so much less of a forward and a backward.
-        again: whether a backward runs its layer's forward once more.
+        again: the layers, from the lowest, whose backward runs their forward once more.
     """
 
     micro: int
-    again: bool
+    again: int
     tasks: list[list[int]]
 
 
@@ -73,11 +74,11 @@ def _micro(name: str, layers: int) -> int:
     return layers if DELAYED[name].accumulates else 1
 
 
-def cost(graph: Graph, kind: str, costs: tuple[float, float, float]) -> float:
+def cost(graph: Graph, kind: str, layer: int, costs: tuple[float, float, float]) -> float:
     """Return what a task takes, for costs of a whole batch: forward, backward, update."""
     forward, backward, update = costs
     halves = {"backward_input": backward / 2, "backward_weight": backward / 2, "update": update}
-    whole = {"forward": forward, "backward": backward + graph["again"] * forward}
+    whole = {"forward": forward, "backward": backward + (layer < graph["again"]) * forward}
     return (whole | halves)[kind] / (1 if kind == "update" else graph["micro"])
 
 
@@ -98,7 +99,8 @@ def graph(name: str, schedule: Schedule, batches: int = BATCHES) -> Graph:
         for row, task in zip(rows, tasks, strict=True)
     ]
     micro = 1 + max(task.micro for task in tasks)
-    return {"micro": micro, "again": name.startswith("fr"), "tasks": listed}
+    again = name in DELAYED and DELAYED[name].backward in ("replay", "recompute")
+    return {"micro": micro, "again": again * (schedule.stages - 1), "tasks": listed}
 
 
 def _waits(schedule: Schedule, task: Task, number: dict[Task, int]) -> Iterator[int]:

@@ -1,7 +1,7 @@
 // The schedules' page: sliders, and charts that are drawn here, without a kernel.
 //
-// `ALKIT_SCHEDULES` holds, by "layers/workers" and method, how many micro-batches a batch has, whether a
-// backward runs its forward again, and tasks that are sorted so that whatever one waits for stands
+// `ALKIT_SCHEDULES` holds, by "layers/workers" and method, how many micro-batches a batch has, how many
+// layers, from the lowest, run their forward again in their backward, and tasks that are sorted so that whatever one waits for stands
 // before it: [worker, kind, layer, batch, numbers of tasks that it waits for ...].
 "use strict";
 
@@ -9,7 +9,8 @@ const NAMES = {
   bp: "backprop, one worker", bp_cut: "backprop, cut", gpipe: "GPipe", "1f1b": "1F1B",
   zero_bubble: "zero bubble", interleaved_1f1b: "interleaved 1F1B", looped_bfs: "looped BFS",
   zbv: "ZB-V", dualpipev: "DualPipeV", ddg: "DDG", ddg_barrier: "DDG, barrier", fr: "FR",
-  fr_barrier: "FR, barrier", fr_1f1b: "FR, 1F1B order", pipedream: "PipeDream", "2bw": "2BW",
+  fr_barrier: "FR, barrier", fr_1f1b: "FR, 1F1B order", pipedream: "PipeDream",
+  pipedream_recompute: "PipeDream, recomputed", "2bw": "2BW",
   dfa: "direct feedback", al: "AL, one worker", al_m: "AL-M", al_fm: "AL-FM",
   al_pipeline: "AL and local pipeline",
 };
@@ -19,11 +20,12 @@ const ROW = 18, LEFT = 66, WIDE = 760;
 
 // Start and end of every task, for costs of a whole batch [forward, backward, update].
 function walk({ micro, again, tasks }, [f, b, u]) {
-  const takes = [f, b + (again ? f : 0), u * micro, b / 2, b / 2].map((each) => each / micro);
+  const takes = [f, b, u * micro, b / 2, b / 2].map((each) => each / micro);
   const free = [], spans = [];
-  for (const [worker, kind, , , ...waits] of tasks) {
+  for (const [worker, kind, layer, , ...waits] of tasks) {
     const start = Math.max(free[worker] || 0, ...waits.map((at) => spans[at][1]), 0);
-    spans.push([start, (free[worker] = start + takes[kind])]);
+    const more = kind === 1 && layer < again ? f / micro : 0;
+    spans.push([start, (free[worker] = start + takes[kind] + more)]);
   }
   return spans;
 }

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,14 +37,14 @@ SHOWN = ("bp_cut", "1f1b", "pipedream", "al_pipeline")  # to begin with, in the 
 
 
 def _expected(made: Any, layers: int, workers: int, costs: tuple[float, ...]) -> list[float]:
-    """Return the clock's step times; Features Replay's backward runs the forward again."""
+    """Return the clock's step times."""
     found = []
     for name in SHOWN:
         if (schedule := made.schedules(layers, workers).get(name)) is None:
             continue
         own = made.graph(name, schedule)
-        takes = {kind: made.cost(own, kind, costs) for kind in made.KINDS}
-        timeline = simulate(schedule, lambda task, c=takes: c[task.kind], made.BATCHES)
+        cost = partial(made.cost, own, costs=costs)
+        timeline = simulate(schedule, lambda task, c=cost: c(task.kind, task.stage), made.BATCHES)
         found.append(round(timeline.steady_s, 2))
     return found
 

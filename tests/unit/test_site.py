@@ -3,6 +3,7 @@
 import importlib
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 
@@ -10,6 +11,8 @@ import nbformat
 import pytest
 
 import alkit
+from alkit.delayed.methods import METHODS as DELAYED
+from alkit.delayed.schedules import schedule_for
 from alkit.records.contents import Entry, contents
 from alkit.schedule.clock import simulate
 
@@ -163,27 +166,42 @@ def test_the_longest_path_is_the_clocks_time(costs):
         for workers in range(1, layers + 1, 3):
             for name, schedule in schedules.schedules(layers, workers).items():
                 own = schedules.graph(name, schedule)
-                takes = {kind: schedules.cost(own, kind, costs) for kind in schedules.KINDS}
-                truth = simulate(schedule, lambda task, c=takes: c[task.kind], schedules.BATCHES)
+                cost = partial(schedules.cost, own, costs=costs)
+                truth = simulate(schedule, lambda t, c=cost: c(t.kind, t.stage), schedules.BATCHES)
                 ends, free = [], {}
-                for worker, kind, _, _, *waits in own["tasks"]:
+                for worker, kind, layer, _, *waits in own["tasks"]:
                     start = max([free.get(worker, 0.0), *(ends[at] for at in waits)])
-                    ends.append(start + takes[schedules.KINDS[kind]])
+                    ends.append(start + cost(schedules.KINDS[kind], layer))
                     free[worker] = ends[-1]
                 assert len(ends) == len(truth.intervals)
                 expected = sorted(each.end_s for each in truth.intervals)
                 assert sorted(ends) == pytest.approx(expected, abs=1e-9)
 
 
+TWINS = {"local": "al", "local_pipeline": "al_pipeline", "elastic": "1f1b", "fa": "1f1b"}
+TWINS |= {"sign_symmetry": "1f1b", "ddg_inplace": "ddg", "seq": "bp_cut"}
+TWINS |= dict.fromkeys(("pipedream_inplace", "pipedream_sync"), "pipedream")
+
+
 def test_the_page_draws_every_schedule_of_training_on_workers():
     """All methods but those whose tasks are others: targets, split learning; twins count once."""
     drawn = {name for pairs in schedules.graphs().values() for name in pairs}
-    twins = {"local": "al", "local_pipeline": "al_pipeline", "elastic": "1f1b", "seq": "bp_cut"}
-    twins |= {"pipedream_recompute": "pipedream", "pipedream_inplace": "pipedream"}
-    twins |= {"pipedream_sync": "pipedream", "ddg_inplace": "ddg", "fa": "1f1b"}
-    twins |= {"sign_symmetry": "1f1b"}
     asked = {name for name, each in alkit.METHODS.items() if each.family not in ("split", "dtp")}
-    assert {twins.get(name, name) for name in asked} | {"bp_cut"} == drawn
+    assert {TWINS.get(name, name) for name in asked} | {"bp_cut"} == drawn
+
+
+@pytest.mark.parametrize("name", TWINS)
+def test_twins_take_their_steps_at_the_same_times(name):
+    """Whatever else differs: the versions that are seen, the losses, the errors."""
+    own = alkit.METHODS[name].schedule()
+    micro = 1 + max(micro for *_, micro in own.places)
+    base = "1f1b" if TWINS[name] == "bp_cut" else TWINS[name]
+    other = alkit.METHODS[base].schedule()
+    if base in DELAYED:
+        other = schedule_for(base, own.stages, micro)
+    costs = {"forward": 1.0, "backward": 2.3, "update": 0.4}
+    lines = [simulate(each, lambda task: costs[task.kind], 6) for each in (own, other)]
+    assert lines[0].intervals == lines[1].intervals
 
 
 def test_a_page_shows_a_dashboards_still(tmp_path):

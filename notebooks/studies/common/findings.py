@@ -228,9 +228,9 @@ def _reading() -> str:
     gained = _counted(gaps, "coupled_head - coupled")
     left = _counted(gaps, "coupled_head - bp")
     return (
-        " Much of what codes lose is lost in reading them: read by a head, codes learned from"
-        f" inputs gain in {gained['ahead']} of {gained.total()} settings, and are behind backprop"
-        f" in {left['behind'] or 'none'}."
+        " Read by a head instead of the nearest code, codes learned from inputs gain in"
+        f" {gained['ahead']} of the {gained.total()} settings that ran; against backprop they are"
+        f" then ahead in {left['ahead'] or 'none'} and behind in {left['behind'] or 'none'}."
     )
 
 

@@ -15,7 +15,7 @@ from alkit.models.resnet_cifar import resnet_cifar
 from alkit.records import results
 from studies.common.study import TUNING_SEED
 from studies.delayed import accuracy_study as study
-from studies.delayed.divergence import directions, diverged_at
+from studies.delayed.directions import directions
 from studies.delayed.rates import linear, multistep
 from studies.delayed.schedule_widget import ScheduleDashboard
 from tests.unit.delayed.nets import mlp, momentum, pipeline, vectors
@@ -103,16 +103,6 @@ def test_cases():
     with pytest.raises(ValueError, match="no rate has been chosen for fr with 2 modules"):
         study.cases(["fr"], [2], [], [0])
     assert study.best_rates(pd.DataFrame()) == {}
-
-
-def test_divergence():
-    steady = torch.full((50,), 2.0)
-    broken, rising = steady.clone(), torch.cat([steady, torch.full((50,), 9.0)])
-    broken[20] = float("nan")
-    assert diverged_at(steady) is None
-    assert diverged_at(broken) == 20
-    assert diverged_at(rising, smooth=0.5, lasting=10) == 59
-    assert diverged_at(rising, smooth=0.5, lasting=60) is None
 
 
 @pytest.mark.parametrize("method", ["pipedream", "fr"])

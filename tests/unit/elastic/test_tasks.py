@@ -9,7 +9,7 @@ from alkit.data.wordpiece import CLS, SEP, wordpiece
 from alkit.elastic import Examples, Recipe, Settings
 from studies.elastic import ablation as study
 from studies.elastic.masking import IGNORED
-from studies.elastic.pretrain import corpus, masked_examples, masked_words
+from studies.elastic.pretrain import Plan, corpus, masked_examples, masked_words, pretrain
 from studies.elastic.pretrained import begin, save_body
 from studies.elastic.tasks import load_task
 from tests.unit.elastic.helpers import make_vit, train
@@ -160,3 +160,23 @@ def test_a_tokenizer_is_found_from_the_checkout(monkeypatch, tmp_path):
     assert found.tokenizer.get_vocab_size() == 4096
     with pytest.raises(FileNotFoundError, match="no tokenizer at .*missing.json: give a file"):
         load_task("pydocs", tokenizer="missing.json")
+
+
+@pytest.mark.parametrize(
+    ("plan", "name"),
+    [
+        (Plan("pydocs", 1, 2e-3, sentences=300, vocabulary=600, tokens=8, width=16), "bert"),
+        (Plan("digits", 1, 2e-3, width=16, patch=4), "vit"),
+    ],
+)
+def test_pretraining_leaves_weights_that_a_network_begins_with(plan, name, tmp_path):
+    made = pretrain(plan, tmp_path)
+    assert made == tmp_path / f"{name}.safetensors"
+    words = tmp_path / "tokenizer.json" if plan.texts else None
+    task = load_task(plan.data, train=60, tokens=8, tokenizer=words)
+    network = study.network_for(task, width=16, patch=4, seed=3)
+    before = {key: value.clone() for key, value in network.state_dict().items()}
+    assert f"data {plan.data}" in begin(network, made)
+    moved = [key for key, own in network.state_dict().items() if not torch.equal(own, before[key])]
+    assert len(moved) > 12
+    assert pretrain(plan, tmp_path) == made  # goes on from its checkpoint: nothing is left to do

@@ -1,4 +1,4 @@
-"""When has a run diverged? And how far does a method's direction lie from true backprop's?"""
+"""How far does a method's direction lie from true backprop's?"""
 
 from collections.abc import Iterable
 from typing import Any
@@ -10,30 +10,7 @@ from torch import Tensor
 from alkit.delayed.modules import Pipeline
 from studies.delayed.recursion import Gradients, recursion
 
-__all__ = ["directions", "diverged_at"]
-
-
-def diverged_at(
-    losses: Tensor, *, smooth: float = 0.99, above: float = 1.0, lasting: int = 500
-) -> int | None:
-    """Return the batch at which a run counts as diverged, or None.
-
-    It does at a loss that is not finite, or once the smoothed loss has been more than `above` over
-    its own minimum for `lasting` batches.
-
-    Args:
-        smooth: share of the past in the exponential mean.
-    """
-    mean, least, over = float(losses[0]), float("inf"), 0
-    for batch, loss in enumerate(losses.tolist()):
-        mean = smooth * mean + (1 - smooth) * loss
-        if mean != mean or mean in (float("inf"), float("-inf")):
-            return batch
-        least = min(least, mean)
-        over = over + 1 if mean > least + above else 0
-        if over >= lasting:
-            return batch
-    return None
+__all__ = ["directions"]
 
 
 def directions(
