@@ -242,28 +242,24 @@ def task_s(name: str, record: Record, backprop: Timeline) -> dict[tuple[str, int
     assert record.timeline is not None
     own = record.timeline.task_s()
     if name == "dtp":
-        return base | _of_targets(own)
+        return own
     top = max(stage for _, stage in own)  # AL has no head: its last layer stands for two blocks
     return {(kind, block): own[kind, min(block, top)] for kind, _ in own for block in range(BLOCKS)}
 
 
-def _of_targets(own: Mapping[tuple[str, int], float]) -> dict[tuple[str, int], float]:
-    """Return seconds of loops, by block, and of a step of targets, which come as one task."""
-    targets = sum(seconds for (kind, _), seconds in own.items() if kind == "targets")
-    found = {("target", block): targets / (BLOCKS - 1) for block in range(BLOCKS)}
-    loops = {block: seconds for (kind, block), seconds in own.items() if kind == "feedback"}
-    return found | {("learn", block): loops.get(block, 0.0) for block in range(BLOCKS)}
-
-
 def on_clock(name: str, seconds: Mapping[tuple[str, int], float]) -> Timeline:
-    """Run a row's schedule in virtual time: four devices, or a device and a server."""
+    """Run a row's schedule in virtual time: four devices, or a device and a server.
+
+    Raises:
+        KeyError: a task that computes has no seconds.
+    """
     schedule = ROWS[name].schedule()
     parts = 1 + max(micro for _, _, micro in schedule.places)
 
     def duration(task: Task) -> float:
         if task.kind == "send":
             return 0.0
-        own = seconds.get((task.kind, task.stage), 0.0)
+        own = seconds[task.kind, task.stage]
         return own if task.kind == "update" else own / parts
 
     return simulate(schedule, duration, SHOWN)

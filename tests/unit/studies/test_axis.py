@@ -15,6 +15,7 @@ from studies.all_methods import tables as axis_tables
 
 CROSSING = [1000, 200, 30]  # bytes at the three borders
 COSTS = {(kind, at): 1.0 for kind in ("forward", "backward") for at in range(4)}
+COSTS |= {(kind, at): 0.0 for kind in ("update", "learn", "target") for at in range(4)}
 
 
 def test_bytes_are_those_of_activations_gradients_and_codes_that_leave_a_block():
@@ -35,6 +36,16 @@ def test_devices_hold_what_waits_for_its_backward_and_are_idle_meanwhile():
     line = runs.on_clock("bp", COSTS)
     assert runs.idle_of(line, 4) == pytest.approx(0.75)  # one device works at a time
     assert runs.devices("pipelearn") == 2
+
+
+def test_every_task_that_computes_has_the_seconds_of_its_own_run():
+    data = datasets.load("digits").subset(train=64)
+    for name, seconds in runs.costs(list(runs.ROWS), data, batch_size=32).items():
+        assert min(seconds.values()) > 0
+        line = runs.on_clock(name, seconds)  # raises where a task has none
+        if name == "dtp":  # its loops, the longest of its tasks
+            slower = {key: (1 + 9 * (key[0] == "learn")) * s for key, s in seconds.items()}
+            assert runs.on_clock(name, slower).step_s > 5 * line.step_s
 
 
 def test_intervals_are_over_seeds():
