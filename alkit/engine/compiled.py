@@ -113,7 +113,27 @@ def without_lock(function: Callable[..., Any], **options: Any) -> Callable[..., 
     """
     how: dict[str, Any] = {"fullgraph": True, "dynamic": False, "options": WITHOUT_LOCK | options}
     how |= {"isolate_recompiles": True, "recompile_limit": VERSIONS}  # its types lack these
-    return torch.compile(function, **how)
+    compiled = torch.compile(function, **how)
+
+    def call(*given: Any) -> Any:
+        _count_no_frames()
+        return compiled(*given)
+
+    return call
+
+
+def _count_no_frames() -> None:
+    """Keep torch from a check that fails by chance where threads call compiled functions at once.
+
+    With `fullgraph` a call counts the compiled frames that it met, in one number for the process;
+    beside others it may read 0 and raise, after its step. Where the count is running already, as
+    in a call inside a call, nothing is checked.
+    """
+    from torch._C._dynamo import eval_frame
+
+    start = getattr(eval_frame, "set_fullgraph_compiled_frame_count", None)  # not in all versions
+    if start is not None:
+        start(0)
 
 
 class Compiled:

@@ -1,11 +1,12 @@
 """What the methods buy and what not, in plain sentences whose numbers come from the records.
 
 choices     README's table: what I have, what to use, what it buys, what it costs
-four        README's sentence on four simulated devices with measured times
+four        README's sentence on four simulated devices with measured times, and on two real cores
 findings    README's five sentences
 openings    the first sentence of each section of RESULTS.md
 """
 
+import json
 from collections import Counter
 from collections.abc import Mapping
 
@@ -27,52 +28,57 @@ __all__ = ["choices", "findings", "four", "openings"]
 
 LOCAL = " - bp"  # contrasts of the best local loss
 CODES = "detached - fixed_codes"
-SETS = {"cifar10": "CIFAR-10"}
+COUPLED = "coupled - cosine"
 
 
 def choices() -> pd.DataFrame:
     """Return a row per kind of reader."""
     few, many = _lost()
     on_two, on_both = _race()
-    split, alone, held = _overlap(), _without_pipeline(), _held()
-    settings = _settings()
+    split, held, settings = _overlap(), _held(), _settings()
+    alone, fewer, better = _freezing_alone()
+    rivals = _speeds()
+    decided = (_race_rows("bp, 2 threads").lowest > 1).sum()
     codes, count = _counted(settings, CODES), len({key[:2] for key in settings})
     rows = [
         (
             "several devices, exact gradients wanted",
             "`1f1b`",
-            f"{_delayed_times('1f1b'):.1f} times as fast on two processes (torch's own)",
-            "idle devices at both ends of every batch",
-            "33_time_memory",
+            f"{_range(rivals['1f1b'] / rivals.bp, 1)} times as fast as one core, on two",
+            "idle devices at both ends of every batch; backprop's operators on both cores:"
+            f" {_range(rivals['bp, 2 threads'] / rivals.bp, 1)} times",
+            "03_speed",
         ),
         (
             "several devices, old weights bearable",
             "`pipedream`",
-            f"{_delayed_times('pipedream'):.1f} times as fast on two processes",
+            f"{_delayed_times('pipedream'):.1f} times as fast as one core, on two",
             f"{few.points:.1f} points with {few.modules} modules{_undecided(few)},"
             f" {many.points:.1f} with {many.modules} (ResNet-20)",
             "32_resnet_accuracy",
         ),
         (
             "layers that may train alone",
-            "`al_pipeline`",
-            f"{_range(on_two)} times as fast with a second worker; {_range(on_both)} times as fast"
-            " as backprop on both cores",
-            f"learned label codes lose to frozen ones (`local_pipeline`) in {codes['behind']} of"
-            f" {count} settings",
+            "`local_pipeline`, `al_pipeline`",
+            f"AL: {_range(on_two)} times as fast with a second worker; {_range(on_both)} times"
+            f" backprop on both cores, above 1 in every round on {decided} of {len(on_both)} nets",
+            "AL's learned label codes, read by the nearest, lose to fixed ones"
+            f' (`rule="fixed_codes"`) in {codes["behind"]} of {count} settings',
             "03_speed",
         ),
         (
             "a pretrained transformer to fine-tune",
             "freeze and store features",
-            f"{alone:.1f} times as fast as data parallel",
-            "accuracy undecided over three seeds",
+            f"{_range(alone, 1)} times as fast as data parallel",
+            f"data parallel for fewer epochs is {_range(fewer, 1)} times as fast, its accuracy"
+            f" {_range(better, 1)} points above (three seeds)",
             "43_results",
         ),
         (
             "the same, too large for one device",
             "`elastic`",
-            f"{held.elastic:.1f} MB per process where data parallel takes {held.ddp:.1f}",
+            f"{held.elastic:.1f} MB per process, as `1f1b`; data parallel {held.ddp:.1f}, with"
+            f" checkpoints {held.ddp_checkpoint:.1f}",
             "slower than freezing without a pipeline",
             "45_memory_budget",
         ),
@@ -80,7 +86,8 @@ def choices() -> pd.DataFrame:
             "a weak device and a server",
             "`pipelearn`",
             f"iterations {split[0]:.1f} to {split[1]:.1f} times as fast as without overlap",
-            f"fastest in {100 * _places():.0f} % of simulated device and link speeds",
+            f"fastest in {_percent(_places())} of simulated device and link speeds, by network;"
+            f" here federated learning was {_federated()} times as fast",
             "23_break_even",
         ),
         (
@@ -114,32 +121,38 @@ def findings() -> list[str]:
         f" {local['ahead'] + local['equal']} of {count} settings, loses in"
         f" {local['behind'] or 'none'}; {local['undecided']} are undecided. AL's label codes beat"
         f" fixed ones in {codes['ahead']} of {count} and lose in {codes['behind']}; the others are"
-        f" equal or undecided.{_reading()}"
+        f" equal or undecided. Trained with gradients from the inputs they lose to cosine heads"
+        f" in {_counted(settings, COUPLED)['behind']}.{_reading()}"
         " [Accuracy](RESULTS.md#associated-learning)",
         "**Old weights cost more the deeper the pipeline.** PipeDream loses"
         f" {few.points:.1f} points on a ResNet-20 with {few.modules} modules{_undecided(few)} and "
         f"{many.points:.1f} with {many.modules}. [Delayed gradients](RESULTS.md#delayed-gradients)",
         f"**Freezing pays more without a pipeline** where the model fits one device:"
-        f" {_without_pipeline():.1f} times data parallel training against {_elastic():.1f} for"
-        " PipeTransformer's four switches. [Elastic training](RESULTS.md#elastic-training)",
+        f" {_range(_freezing_alone()[0], 1)} times data parallel training against"
+        f" {_range(_rivals('elastic'), 1)} for PipeTransformer's four switches."
+        " [Elastic training](RESULTS.md#elastic-training)",
         "**Target propagation buys no speed.** It takes"
         f" {_target_time():.0f} times backprop's time. On CIFAR-10 its accuracy {_beside(dtp)}"
-        f" after eight epochs, and is {-_short():.0f} points behind after five (another network)."
+        f" after {_epochs('52_training', 'cifar')} epochs, and is {-_short():.0f} points behind"
+        f" after {_epochs('00_all_methods', 'cpu')} (another network)."
         " [Target propagation](RESULTS.md#target-propagation)",
     ]
 
 
 def four() -> str:
-    """Return what four simulated devices need for a step, in parts of backprop's, by data set."""
+    """Return a step's time as a share of backprop's, by data set: simulated, and measured."""
     names = ("1f1b", "pipedream", "al_pipeline")
     rows = results.load("00_all_methods")
-    own = rows[rows.metric == "clock_step_ms"].astype({"value": float})
-    told = []
-    for data, part in own.groupby("data"):
-        step = part.set_index("method").value
-        each = [f"{axis_tables.label(name)} {step[name] / step.bp:.2f}" for name in names]
-        told.append(f"{SETS.get(str(data), data)}: {', '.join(each)}.")
-    return " ".join(told)
+    said = []
+    for metric, how in (("clock_step_ms", "Four simulated devices"), ("step_s", "Two real cores")):
+        own = rows[rows.metric == metric].astype({"value": float})
+        shares = []
+        for data, part in own.groupby("data"):
+            step = part.set_index("method").value
+            each = [f"{axis_tables.label(name)} {step[name] / step.bp:.2f}" for name in names]
+            shares.append(f"{', '.join(each)} ({viz.data_name(str(data))})")
+        said.append(f"{how}: {'; '.join(shares)}.")
+    return " ".join(said)
 
 
 def openings() -> dict[str, str]:
@@ -154,15 +167,17 @@ def openings() -> dict[str, str]:
             f" {few.modules} modules and {_gap(many)} with {many.modules}{_characters()}."
         ),
         "split": (
-            f"With 20 micro-batches an iteration of split learning is {_overlap()[0]:.2f} to"
-            f" {_overlap()[1]:.2f} times as fast as with one, on two links and at two cuts. Of the"
-            f" device and link speeds that were simulated, PipeLearn is the fastest choice in"
-            f" {_places():.0%}; elsewhere one trains on the server or does not split."
+            f"With {_overlap()[2]:.0f} micro-batches an iteration of split learning is"
+            f" {_overlap()[0]:.2f} to {_overlap()[1]:.2f} times as fast as with one, on two links"
+            " and at two cuts. Of the device and link speeds that were simulated, PipeLearn is the"
+            f" fastest choice in {_percent(_places())}, by network; elsewhere one trains on the"
+            f" server or does not split. On the measured links federated learning was"
+            f" {_federated()} times as fast."
         ),
         "elastic": _elastic_words(),
         "dtp": (
             f"DTP with learned feedback takes {_target_time():.0f} times backprop's time."
-            f" {'; '.join(_target_words())}."
+            f" {' '.join(_target_words())}"
         ),
     }
 
@@ -191,7 +206,7 @@ def _associated() -> str:
     settings = _settings()
     asked = {
         "AL's codes trained without gradients from the inputs, against fixed codes": (CODES),
-        "AL's codes trained with them, against cosine heads": "coupled - cosine",
+        "AL's codes trained with them, against cosine heads": COUPLED,
         "the local loss that is best on validation, against backprop": LOCAL,
     }
     told = [f"{words}: {_said(_counted(settings, name))}" for words, name in asked.items()]
@@ -226,11 +241,12 @@ def _reading() -> str:
         gaps |= ladder_tables.contrast_gaps(rows, ladder_tables.READING)
     gaps = {key: pair for key, pair in gaps.items() if pair[0].seeds}
     gained = _counted(gaps, "coupled_head - coupled")
-    left = _counted(gaps, "coupled_head - bp")
+    left, ours = (_counted(gaps, f"{codes}_head - bp") for codes in ("coupled", "detached"))
     return (
-        " Read by a head instead of the nearest code, codes learned from inputs gain in"
-        f" {gained['ahead']} of the {gained.total()} settings that ran; against backprop they are"
-        f" then ahead in {left['ahead'] or 'none'} and behind in {left['behind'] or 'none'}."
+        " Read by a head instead of the nearest code, those gain in"
+        f" {gained['ahead']} of the {gained.total()} settings that ran, and are ahead of backprop"
+        f" in {left['ahead'] or 'none'}, behind in {left['behind'] or 'none'}; AL as `fit` trains"
+        f" it is ahead in {ours['ahead'] or 'none'}, behind in {ours['behind'] or 'none'}."
     )
 
 
@@ -242,9 +258,21 @@ def _counted(gaps: Named, name: str) -> Counter[str]:
 
 def _race() -> tuple[pd.Series, pd.Series]:
     """Return how many times as fast two free workers are as one, and as backprop on both cores."""
+    return _race_rows("al").value, _race_rows("bp, 2 threads").value
+
+
+def _race_rows(over: str) -> pd.DataFrame:
+    """Return how many times as fast free workers are as a rival, a row per network."""
     rows = results.load("03_speed", "cpu")
-    ratios = rows[rows.metric == "pipeline_over"].astype({"value": float}).set_index("over").value
-    return ratios["al"], ratios["bp, 2 threads"]
+    own = rows[(rows.metric == "pipeline_over") & (rows.over == over)]
+    return own.astype({"value": float, "lowest": float})
+
+
+def _speeds() -> pd.DataFrame:
+    """Return samples a second, a row per network and a column per contender."""
+    rows = results.load("03_speed", "cpu")
+    own = rows[rows.metric == "samples_s"].astype({"value": float})
+    return own.pivot(index="model", columns="contender", values="value")
 
 
 def _delayed_times(method: str) -> float:
@@ -281,44 +309,55 @@ def _characters() -> str:
     )
 
 
-def _overlap() -> tuple[float, float]:
-    """Return how many times as fast an iteration is with the most micro-batches, over all links."""
+def _overlap() -> tuple[float, float, float]:
+    """Return how many times as fast an iteration is with the most micro-batches; and how many."""
     rows = results.load("21_pipelearn_run", "cpu")
     own = rows[rows.metric == "times_as_fast"].astype({"value": float})
-    own = own[own.micro == own.micro.max()].value
-    return own.min(), own.max()
+    most = own[own.micro == own.micro.max()].value
+    return most.min(), most.max(), own.micro.max()
 
 
-def _places() -> float:
-    """Return the share of simulated devices and links where PipeLearn is fastest."""
+def _places() -> pd.Series:
+    """Return the share of simulated devices and links where PipeLearn is fastest, by network."""
     rows = results.load("23_break_even", "cpu").astype({"value": float})
     wide = rows.pivot(index=["model", "slower", "mbit"], columns="method", values="value")
-    return float((wide.idxmin(axis=1) == "pipelearn").mean())
+    return (wide.idxmin(axis=1) == "pipelearn").groupby("model").mean()
 
 
-def _against_data_parallel() -> pd.DataFrame:
-    table = elastic_study.ablation(results.load("43_results", "rivals"))
-    return table.loc[table.index[0][0]]
+def _federated() -> str:
+    """Return how many times as fast federated learning is as PipeLearn, over measured links."""
+    rows = results.load("21_pipelearn_run", "cpu")
+    own = rows[rows.metric == "epoch_s"].astype({"value": float})
+    wide = own.pivot(index="link", columns="method", values="value")
+    return _range(wide.pipelearn / wide.fed, 1)
 
 
-def _elastic() -> float:
-    return float(_against_data_parallel()["against ddp"]["elastic"])
+def _rivals(method: str, column: str = "against ddp") -> pd.Series:
+    """Return a column of a method's rows in the comparison of 43, by data set."""
+    kept = [results.load("43_results", preset) for preset in ("rivals", "rivals_sst2")]
+    return elastic_study.ablation(pd.concat(kept)).xs(method, level="method")[column]
 
 
-def _without_pipeline() -> float:
-    times = _against_data_parallel()["against ddp"]
-    return float(times[["ddp_freeze_cache", "one_freeze_cache"]].max())
+def _freezing_alone() -> tuple[pd.Series, pd.Series, pd.Series]:
+    """Return by data set how many times as fast as data parallel training freezing without a
+    pipeline is, and fewer epochs of data parallel training are; and the latter's points above.
+    """
+    alone = [_rivals(name) for name in ("ddp_freeze_cache", "one_freeze_cache")]
+    points = _rivals("ddp_fewer", "accuracy") - _rivals("one_freeze_cache", "accuracy")
+    return pd.concat(alone, axis=1).max(axis=1), _rivals("ddp_fewer"), points
 
 
 def _elastic_words() -> str:
-    ours = _against_data_parallel().loc["elastic"]
+    low, high = _rivals("elastic", "low").min(), _rivals("elastic", "high").max()
+    seeds = _rivals("elastic", "n").min()
     rows = results.load("45_memory_budget", "cpu")
     budget = float(rows[rows.metric == "budget"].value.iloc[0]) / elastic_memory.MB
     most = _held()
     return (
-        f"Elastic training fine-tunes {_elastic():.1f} times as fast as data parallel training"
-        f" ({ours.low:.2f} to {ours.high:.2f} over {ours.n:.0f} seeds) where the model fits a"
-        f" device; the same freezing without a pipeline is {_without_pipeline():.1f} times as fast."
+        f"Elastic training fine-tunes {_range(_rivals('elastic'), 1)} times as fast as data"
+        f" parallel training ({low:.2f} to {high:.2f} over {seeds:.0f} seeds on two sets) where the"
+        " model fits a device; the same freezing without a pipeline is"
+        f" {_range(_freezing_alone()[0], 1)} times as fast."
         f" Where a process may hold {budget:.1f} MB, elastic training takes {most.elastic:.1f},"
         f" data parallel training {most.ddp:.1f}, with checkpoints {most.ddp_checkpoint:.1f}."
     )
@@ -338,7 +377,7 @@ def _target_time() -> float:
 
 
 def _short() -> float:
-    """Return DTP's points against backprop on notebook 00's network, after five epochs."""
+    """Return DTP's points against backprop on notebook 00's network."""
     rows = results.load("00_all_methods", "cpu")
     own = rows[rows.metric == "accuracy"].astype({"value": float})
     wide = own.pivot(index="seed", columns="method", values="value")
@@ -355,7 +394,8 @@ def _target_words() -> list[str]:
     found = _targets()
     pairs = {"dtp - bp": "backprop", "dtp - dfa": viz.label("dfa")}
     return [
-        f"Accuracy minus {name}'s: {found[key][0]} points, {dtp_tables.STUDY.verdict(*found[key])}"
+        f"Its accuracy minus {name}'s, {_epochs('52_training', 'cifar')} epochs on CIFAR-10:"
+        f" {found[key][0]} points, {dtp_tables.STUDY.verdict(*found[key])}."
         for key, name in pairs.items()
     ]
 
@@ -367,8 +407,18 @@ def _beside(pair: tuple[Gap, float]) -> str:
     )
 
 
-def _range(values: pd.Series) -> str:
-    return f"{values.min():.2f} to {values.max():.2f}"
+def _epochs(notebook: str, preset: str) -> int:
+    """Return how many epochs a notebook's committed runs took."""
+    (epochs,) = {json.loads(each)["epochs"] for each in results.load(notebook, preset).parameters}
+    return int(epochs)
+
+
+def _range(values: pd.Series, digits: int = 2) -> str:
+    return f"{values.min():.{digits}f} to {values.max():.{digits}f}"
+
+
+def _percent(shares: pd.Series) -> str:
+    return f"{100 * shares.min():.0f} to {100 * shares.max():.0f} %"
 
 
 def _link(notebook: str) -> str:
