@@ -8,7 +8,7 @@ from alkit.elastic.decision import Decision
 from alkit.elastic.examples import Examples, order
 from alkit.elastic.freeze import Observation
 from alkit.elastic.layout import Layout, Planner
-from alkit.elastic.memory import Reckoner
+from alkit.elastic.memory import Forecast
 from alkit.elastic.network import Network
 from alkit.elastic.pipeline import Pipeline
 from alkit.elastic.progress import Progress
@@ -23,8 +23,8 @@ def foresee(network: Network, data: Examples, settings: Settings) -> Planner:
     Returns what makes them. Raises a ValueError for a batch that won't divide or fill, for weights
     that stages share, and for a rank that would hold more than the budget.
     """
-    reckoner = _reckoner(network, data, settings)
-    fits = None if reckoner is None else reckoner.fits
+    forecast = _forecast(network, data, settings)
+    fits = None if forecast is None else forecast.fits
     planner = settings.planner(network.sizes(), network.layers, network.units_a_layer, fits)
     steps = math.ceil(len(data) / settings.batch / settings.every) if settings.every else 1
     most = settings.most_frozen(network.layers, network.frozen, settings.epochs * steps - 1)
@@ -37,16 +37,16 @@ def foresee(network: Network, data: Examples, settings: Settings) -> Planner:
             raise ValueError(
                 f"{samples} on {layout.replicas} replicas, which it is with {frozen} frozen layers"
             )
-        if reckoner is not None:
-            reckoner.check(layout)
+        if forecast is not None:
+            forecast.check(layout)
     return planner
 
 
-def _reckoner(network: Network, data: Examples, settings: Settings) -> Reckoner | None:
+def _forecast(network: Network, data: Examples, settings: Settings) -> Forecast | None:
     if settings.memory_budget is None:
         return None
     about = {"schedule": settings.schedule, "precision": settings.precision}
-    return Reckoner(network, data, settings.recipe, budget=settings.memory_budget, **about)
+    return Forecast(network, data, settings.recipe, budget=settings.memory_budget, **about)
 
 
 class Decider:

@@ -1,4 +1,4 @@
-"""What the ranks of a layout will hold, reckoned before the first step, against a budget."""
+"""What the ranks of a layout will hold, calculated before the first step, against a budget."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,7 +19,7 @@ from alkit.engine.device import place
 from alkit.engine.ledger import Ledger
 from alkit.engine.precision import autocast
 
-__all__ = ["Reckoner", "under_way"]
+__all__ = ["Forecast", "under_way"]
 
 
 def under_way(kind: str, stages: int, micro: int, stage: int) -> int:
@@ -31,8 +31,8 @@ def under_way(kind: str, stages: int, micro: int, stage: int) -> int:
     return most
 
 
-class Reckoner:
-    """Reckons what the ranks of a layout will hold, by running micro-batches of the first samples.
+class Forecast:
+    """What the ranks of a layout will hold, found by running micro-batches of the first samples.
 
     Weights, statistics and modes are as before then.
 

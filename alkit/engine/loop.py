@@ -9,8 +9,8 @@ What a method gives to it is an `alkit.engine.trainer.Trainer`.
 import copy
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, nullcontext
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from itertools import count
 from pathlib import Path
@@ -23,7 +23,6 @@ from tqdm.auto import tqdm
 
 from alkit.data import files, tree
 from alkit.data.arguments import check_real, check_whole, given
-from alkit.data.extras import extra
 from alkit.data.given import Loader, Source, Splits
 from alkit.engine import checkpoint as checkpoints
 from alkit.engine.behaviour import Rows, difference, text_of
@@ -93,7 +92,6 @@ def train_epochs(
     identity: Mapping[str, Any] | None = None,
     checkpoint: str | Path | None = None,
     anyway: bool = False,
-    tensorboard: str | Path | None = None,
     progress: bool = True,
     group: Group | None = None,
     choose: bool = True,
@@ -107,7 +105,6 @@ def train_epochs(
             is there, the run goes on from it and ends in the bits of an uninterrupted one; the
             result of a finished run is returned as it is.
         anyway: go on from it although it is of another run; shapes must be the same.
-        tensorboard: folder for TensorBoard's files; needs `pip install alkit[tensorboard]`.
         group: the ranks that run this; the first one writes files and shows progress.
         choose: whether the best epoch's weights are the result; otherwise the last one's.
         metrics: what else is measured on validation and test, see `alkit.engine.evaluate.judge`.
@@ -128,10 +125,7 @@ def train_epochs(
         run = _Run(trainer, settings, kept, group, choose, rates)
         if progress and writes and run.ended and run.resumed_at:
             tqdm.write(f"{checkpoint} holds the whole run, of {run.resumed_at} epochs: its result")
-        with (
-            _board(tensorboard if writes else None, run.resumed_at) as write,
-            _bar(trainer.name, plan.epochs, len(run.rows), progress and writes) as bar,
-        ):
+        with _bar(trainer.name, plan.epochs, len(run.rows), progress and writes) as bar:
             while not run.ended:
                 rate = rates.start_epoch(epoch := len(run.rows))
                 own = trainer.batches(plan, data.train, epoch)
@@ -145,7 +139,6 @@ def train_epochs(
                     break
                 measured = _measure(trainer, data, plan.evaluate_train, metrics)
                 row = _row(epoch + 1, rate, trainer, trained, batches, measured)
-                write(row)
                 rates.end_epoch(row)
                 run.add(row, trained)
                 _show(bar, trainer.shown(trained), row)
@@ -380,24 +373,3 @@ def _show(bar: tqdm, losses: Mapping[str, float], row: Row) -> None:
     shown |= {name: f"{row[name]:.3f}" for name in ("val_acc", "val_loss") if name in row}
     bar.set_postfix(**shown)
     bar.update()
-
-
-@contextmanager
-def _board(folder: str | Path | None, resumed_at: int | None) -> Iterator[Callable[[Row], None]]:
-    """Yield a function that writes a row to TensorBoard's files, if there is a folder for them."""
-    if folder is None:
-        yield lambda row: None
-        return
-    with extra("tensorboard", "tensorboard="):
-        from torch.utils.tensorboard import SummaryWriter
-    # what an interrupted run wrote after its last checkpoint is written once more
-    writer = SummaryWriter(str(folder), purge_step=None if resumed_at is None else resumed_at + 1)
-
-    def write(row: Row) -> None:
-        for name, value in row.items():
-            if name != "epoch":
-                writer.add_scalar(name, value, row["epoch"])
-        writer.flush()
-
-    with closing(writer):
-        yield write

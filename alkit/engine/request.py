@@ -48,7 +48,6 @@ class Request:
     compile: Compile = False
     exits: bool = False
     metrics: Metrics | None = None
-    tensorboard: str | Path | None = None
     checkpoint: str | Path | None = None
     resume: str = "same"
     progress: bool = True
@@ -113,7 +112,6 @@ class Request:
             plan or self.plan,
             checkpoint=self.checkpoint,
             anyway=self.resume == "anyway",
-            tensorboard=self.tensorboard,
             progress=self.progress,
             group=group,
             metrics=self.metrics,

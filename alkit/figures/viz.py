@@ -57,7 +57,7 @@ _METHODS = {
     "local": ("#56b4e9", "p", "local classifiers"),
     "local_pipeline": ("#56b4e9", "d", "local classifiers, pipeline"),
     # AL's rivals that records name by a recipe of AL's blocks, see `who`
-    "fixed_codes": ("#56b4e9", "p", "local classifiers, frozen codes"),
+    "fixed_codes": ("#56b4e9", "p", "local classifiers, fixed codes"),
     "linear": ("#ca9161", "s", "linear heads"),
     "cosine": ("#d55e00", "P", "cosine heads"),
     "predsim": ("#949494", "X", "predsim"),
@@ -142,7 +142,8 @@ _LANES = {
 Shown = Literal["stage", "batch", "micro"]
 _NUMBERS = {"stage": "part of the network", "batch": "batch", "micro": "micro-batch"}
 
-_HALVES = {"backward_input": "#e8a87c", "backward_weight": "#f2cfb3"}
+_HALVES = {"backward_input": "#d9776b", "backward_weight": "#f2cfb3"}
+_CLOCKS = {"device": "seconds, by the device's clock", "virtual": "simulated time"}
 
 
 def set_theme() -> None:
@@ -256,8 +257,7 @@ def gantt(
             ax.text(middle, y, told, ha="center", va="center", fontsize=7, color="0.1")
     ax.set_yticks(range(len(places)), list(places))
     ax.invert_yaxis()
-    label = "seconds, by the device's clock" if timeline.clock == "device" else "seconds"
-    ax.set(xlabel=label, xlim=(0, span_s or 1))
+    ax.set(xlabel=_CLOCKS.get(timeline.clock, "seconds"), xlim=(0, span_s or 1))
     panel(ax, title)
     ax.grid(visible=False, axis="y")
     return ax
@@ -286,12 +286,14 @@ def gantts(
     )
     for ax, (name, timeline) in zip(axes[:, 0], timelines.items(), strict=True):
         gantt(timeline, name, ax, number=number, span_s=span_s)
-        ax.set_xlabel("")
-    axes[-1, 0].set(xlabel="seconds")
+        if ax is not axes[-1, 0]:
+            ax.set_xlabel("")
     seen = {i.kind for timeline in timelines.values() for i in timeline.intervals}
     kinds = {kind: color for kind, color in (_KINDS | _HALVES | _LANES).items() if kind in seen}
-    handles = [Patch(color=color, label=kind) for kind, color in kinds.items()]
+    handles = [Patch(color=color, label=kind.replace("_", ", ")) for kind, color in kinds.items()]
     handles.append(Patch(alpha=0, label=f"number: {_NUMBERS[number]}"))
+    if any(i.batch for timeline in timelines.values() for i in timeline.intervals):
+        handles.append(Patch(alpha=0, label="shade: every other batch"))
     fig.legend(handles=handles, loc="outside lower right", ncols=len(handles), frameon=False)
     put_title(fig, title, apart, **numbers)
     return fig

@@ -65,7 +65,6 @@ def fit(
     evaluate_train: bool = False,
     exits: bool = False,
     metrics: Metrics | None = None,
-    tensorboard: str | Path | None = None,
     seed: int = 0,
     progress: bool = True,
     settings: Any = None,
@@ -126,7 +125,7 @@ def fit(
         drop_last: leave a last, smaller batch out.
         checkpoint: file to keep the run in. If it is there, the run goes on from it and ends in the
             bits of an uninterrupted one; the result of a finished run is returned as it is, or at
-            a constant rate extended to more epochs. Workers, executor, tensorboard and progress may
+            a constant rate extended to more epochs. Workers, executor and progress may
             differ from the run that wrote it.
         resume: "same": a checkpoint of another run is refused, which is told by settings, shapes,
             optimisers and by what its weights make of the first rows; "anyway": go on from it if
@@ -139,7 +138,6 @@ def fit(
             y class numbers or the targets; measured on validation and test beside the accuracy, or
             beside the loss where targets are no classes.
         batch_size: samples of a batch; None: the loader's own, or 32.
-        tensorboard: folder for TensorBoard's files; needs `pip install alkit[tensorboard]`.
         settings, changes: the method's own, see its `settings`.
     Raises:
         ValueError, TypeError: an unknown method, or an option that the method can't take: none is
@@ -229,7 +227,6 @@ def fit(
         compile=compile,
         exits=exits,
         metrics=metrics,
-        tensorboard=tensorboard,
         checkpoint=checkpoint,
         resume=resume,
         progress=progress,

@@ -45,7 +45,7 @@ def _declared() -> dict[str, Requirement]:
     project = _pyproject()["project"]
     optional = project["optional-dependencies"]
     # TensorBoard is not part of the environment, so no bound is known; "all" repeats the others
-    extras = [line for name in set(optional) - {"tensorboard", "all"} for line in optional[name]]
+    extras = [line for name in set(optional) - {"all"} for line in optional[name]]
     requirements = [Requirement(line) for line in [*project["dependencies"], *extras]]
     declared = {canonicalize_name(one.name): one for one in requirements}
     assert {str(one) for one in declared.values()} == {str(one) for one in requirements}

@@ -149,7 +149,7 @@ def test_all_is_every_extra_but_those_of_this_checkout():
     assert Requirement(one).extras == set(extras) - {"all", "test", "site"}
 
 
-@pytest.mark.parametrize("extra", ["notebooks", "vision", "text", "split", "tensorboard"])
+@pytest.mark.parametrize("extra", ["notebooks", "vision", "text", "split"])
 def test_an_extra_repeats_nothing_of_the_core(extra):
     core = {Requirement(line).name for line in _pyproject()["dependencies"]}
     own = {Requirement(line).name for line in _pyproject()["optional-dependencies"][extra]}

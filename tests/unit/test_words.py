@@ -21,12 +21,13 @@ UNIT = (
     "batch|class|layer|level|stage|rank|worker|sample|seed|method|block|device|parameter|step|core"
     "|case|variant|row|exit|epoch|second|token|run|module|process|processor|page|code|pair|family"
     "|folder|file|side|size|position|column|group|notebook|line|iteration|setting|name|sentence"
+    "|channel|link|stack|thread|character|rows"
 )
 PLAINER = {
     r"\barms?\b": "variant",
     r"\brungs?\b": "step",
     r"\bladders?\b": "say which variants",
-    r"\bon the clock\b|\bthe clock\b": "simulated, the simulator",
+    r"\bon the (virtual )?clock\b|\bthe clock\b": "simulated, the simulator",
     r"\breckon\w*": "calculate",
     r"\bdear(er|est)?\b": "costly",
     r"\bat hand\b": "available",
@@ -52,7 +53,7 @@ def complaints(text: str) -> list[str]:
     return [
         f"{found[0]!r}: {plainer}"
         for pattern, plainer in PLAINER.items()
-        for found in re.finditer(pattern, text)
+        for found in re.finditer(pattern, text, re.I)
     ]
 
 
@@ -63,7 +64,7 @@ def test_words_are_plain(path):
 
 @pytest.mark.parametrize(
     "said",
-    ["six arms", "a code a level", "it stands in the table", "on the clock", "is reckoned"],
+    ["six arms", "A row a link", "it stands in the table", "on the clock", "is reckoned"],
 )
 def test_a_private_word_is_seen(said):
     assert complaints(said)

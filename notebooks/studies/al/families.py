@@ -98,7 +98,7 @@ def model(
 
 
 def scheme_for(name: str | Recipe, kind: str) -> Recipe:
-    """Return a recipe of AL, or that of frozen codes, which are a local rule."""
+    """Return a recipe of AL, or that of fixed codes, which are a local rule."""
     return FIXED_CODES[kind] if name == "fixed_codes" else find_recipe(name, kind)
 
 

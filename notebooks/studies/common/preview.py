@@ -45,7 +45,8 @@ def _texts(data: DataSet) -> Figure:
     lengths = (data.train.x != data.train.pad).sum(1)
     median, longest = int(lengths.median()), data.train.x.shape[1]
     fig, (left, right) = plt.subplots(1, 2, figsize=WIDE)
-    left.hist(lengths.numpy(), bins=min(30, longest), color="0.5")
+    wide = -(-longest // 30)  # words per bar
+    left.hist(lengths.numpy(), bins=np.arange(0.5, longest + wide, wide), color="0.5")
     cut = (lengths == longest).float().mean().item()
     left.set(xlabel="words of a training text", ylabel="texts")
     counts = torch.bincount(data.train.y, minlength=data.num_classes)

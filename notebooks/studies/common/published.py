@@ -49,14 +49,14 @@ def accuracy_table(
         other = theirs[(theirs.data == data) & (theirs.model == model)].set_index("method")
         row = {"data": data, "network": model, "BP": _cell(own, "bp")}
         row |= {
-            "AL, fixed codes": _cell(own, "al fixed_codes"),
+            "local classifiers": _cell(own, "al fixed_codes"),
             "AL, original": _cell(own, "al original"),
         }
         if mean := _cell(own, "al fixed_codes", "mean_of_exits"):
-            row["AL, mean of exits"] = mean
+            row["mean of exits"] = mean
         lead = gap(own, "bp", "al fixed_codes")
         if lead.seeds:
-            row["BP - AL fixed codes, points (n)"] = str(lead)
+            row["BP - local classifiers, points (n)"] = str(lead)
             row["bootstrap"] = lead.bootstrap
             if {"bp", "al"} <= set(other.index):
                 row["same conclusion?"] = agrees(other.final["bp"] - other.final["al"], lead)

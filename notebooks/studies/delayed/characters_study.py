@@ -210,7 +210,8 @@ def draw_curves(recorded: pd.DataFrame, counted: float) -> Figure:
     """
     own = recorded[recorded.metric == "curve"]
     cut = own[own.modules > 1]
-    dropout, modules = (cut if len(cut) else own).groupby(SETTING).size().idxmax()
+    runs = (cut if len(cut) else own).groupby(SETTING).size()
+    dropout, modules = max(runs[runs == runs.max()].index)  # of equals, the most of both
     own = own[(own.dropout == dropout) & own.modules.isin([1, modules])]
     fig, ax = plt.subplots()
     ends: dict[str, float] = {}

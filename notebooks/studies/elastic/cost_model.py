@@ -7,7 +7,7 @@
 tau: forward seconds of a layer and sample; beta: backward over forward; s_max: the largest stage in
 layers; B: samples of a replica. `fixed` holds reading, reduction and whatever a step costs anyway.
 
-`event_s` reckons the pipe with the virtual clock, stage by stage; with equal stages both agree.
+`event_s` calculates the pipe with the virtual clock, stage by stage; with equal stages both agree.
 """
 
 from collections.abc import Sequence
@@ -54,7 +54,7 @@ class Observed(NamedTuple):
 
 @dataclass(frozen=True)
 class EpochPlan:
-    """An epoch of a run that is only reckoned.
+    """An epoch of a run that is only calculated.
 
     Attributes:
         layout: stages, replicas, micro-batches.
@@ -132,7 +132,7 @@ def epoch_plans(
     cached: bool,
     micro: Sequence[int] | None = None,
 ) -> list[EpochPlan]:
-    """Reckon a run, an epoch a number of frozen layers.
+    """Calculate a run, an epoch a number of frozen layers.
 
     An epoch with other layers than the one before computes and stores; one with the same reads.
 

@@ -6,7 +6,7 @@ import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.figure import Figure
 
-from alkit.elastic.memory import Reckoner
+from alkit.elastic.memory import Forecast
 from alkit.elastic.network import Network
 from alkit.elastic.settings import Settings
 from alkit.engine.record import Record
@@ -72,7 +72,7 @@ def least_budgets(
 ) -> pd.DataFrame:
     """Return the least budget in MB without freezing, a row a number of stages, by batch.
 
-    One stage is data parallel training. Reckoned, nothing is trained.
+    One stage is data parallel training. Calculated, nothing is trained.
     """
     found, sizes = {}, network.sizes()
     for stages in [n for n in (1, 2, 4, 8) if n <= devices]:
@@ -80,7 +80,7 @@ def least_budgets(
             own = {"devices": devices, "stages": stages, "batch": batch}
             plan = Settings(**{**vars(settings), **own}).planner(sizes, network.layers).at(0)
             about = {"schedule": settings.schedule, "precision": settings.precision}
-            reckoner = Reckoner(network, task.train, settings.recipe, budget=1, **about)
-            found[stages, batch] = max(held.total for held in reckoner.held(plan)) / MB
+            forecast = Forecast(network, task.train, settings.recipe, budget=1, **about)
+            found[stages, batch] = max(held.total for held in forecast.held(plan)) / MB
     frame = pd.Series(found).unstack()
     return frame.rename_axis(index="stages", columns="batch")

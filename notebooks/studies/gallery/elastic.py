@@ -90,7 +90,7 @@ def switches(rows: pd.DataFrame) -> Figure:
     numbers = {"ours": titles.value(ours["elastic"])}
     words = "{data}: elastic is {ours:.1f} times as fast as {other}"
     if beside and "one_freeze_cache" in ours:
-        words = "{data}: elastic {ours:.1f} times as fast, freezing without a pipeline {alone:.1f}"
+        words = "{data}: elastic {ours:.1f}, freezing alone {alone:.1f} times data parallel's speed"
         numbers["alone"] = titles.value(ours["one_freeze_cache"])
     titles.title(fig, words, data=viz.data_name(tasks[0]), other=viz.label(other), **numbers)
     return fig
@@ -107,8 +107,7 @@ def memory(rows: pd.DataFrame) -> Figure:
     numbers["fits"] = titles.count(*fits / elastic_memory.MB)
     words = "{fits} of {all} methods fit in {limit:.0f} MB per process"
     if set(fits.index) == {"1f1b", "elastic"}:
-        words = "Only pipelines fit in {limit:.0f} MB; data parallelism"
-        words += " with checkpoints takes {out:.1f}"
+        words = "Of {all} methods only pipelines fit in {limit:.0f} MB; checkpoints take {out:.1f}"
         numbers["out"] = titles.value(out["ddp_checkpoint"])
     titles.title(figure, words, all=str(len(most)), **numbers)
     return figure

@@ -46,7 +46,7 @@ def front(rows: pd.DataFrame) -> Figure:
     )
     titles.title(
         fig,
-        "Six batches, four workers: the AL pipeline takes {share:.2f} of backprop's time",
+        "Simulated, equal blocks: the AL pipeline takes {share:.2f} of backprop's time",
         share=titles.ratio(ends["al_pipeline"], ends["bp"]),
     )
     fig._suptitle.set_fontsize(LARGE)

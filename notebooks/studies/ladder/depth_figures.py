@@ -51,7 +51,7 @@ def draw_three(recorded: pd.DataFrame) -> Figure | None:
 def draw_depths(recorded: pd.DataFrame) -> Figure | None:
     """Draw test accuracy over depth, one panel per data set: means over seeds, and ranges.
 
-    The title says what learned codes lose to frozen ones over the most blocks.
+    The title says what learned codes lose to fixed ones over the most blocks.
     """
     own = _accuracies(recorded)
     if not len(own):
@@ -72,7 +72,7 @@ def draw_depths(recorded: pd.DataFrame) -> Figure | None:
     words = "With {most} blocks it is undecided what learned label codes cost"
     if len(found) == len(sets):
         lost = " and ".join(f"{{{each}:.1f}}" for each in found)
-        words = f"{{most}} blocks: learned label codes lose {lost} points to frozen"
+        words = f"{{most}} blocks: learned label codes lose {lost} points to fixed"
     titles.title(fig, words, most=str(most), **found)
     return fig
 
@@ -100,8 +100,9 @@ def draw_blocks(
     means = shown.groupby("arm")["mean"].agg(["first", "last"])
     arm = str(means["last"].idxmin())
     numbers = {each: titles.value(means[each][arm]) for each in means}
-    words = "{data}, {depth} blocks: {arm} goes from {first:.2f} to {last:.2f}"
-    about = {"data": viz.data_name(data), "depth": str(depth), "arm": _say(arm)}
+    words = "{data}, {depth} blocks, {arm}: {what} from {first:.2f} to {last:.2f}"
+    what = metrics[next(name for name, table in tables.items() if len(table))]
+    about = {"data": viz.data_name(data), "depth": str(depth), "arm": _say(arm), "what": what}
     titles.title(fig, words, **about, **numbers)
     return fig
 

@@ -45,7 +45,7 @@ SAID = {
     "deep_supervision": "deep supervision",
     "linear": "linear heads",
     "cosine": "cosine heads",
-    "fixed_codes": "frozen codes",
+    "fixed_codes": "fixed codes",
     "detached": "AL's detached codes",
     "coupled": "AL's coupled codes",
     "published": "AL as published",
@@ -63,7 +63,7 @@ HYPOTHESES = {
     ("permuted_coupled", "coupled"): "H3 meaning",
     ("coupled_0", "coupled"): "H4 regularisation",
     ("coupled_0.1", "coupled"): "H4 regularisation",
-    ("one_code", "detached"): "H5 a code a level",
+    ("one_code", "detached"): "H5 one code",
     ("narrow_fixed", "fixed_codes"): "H7 bottleneck",
     ("narrow_detached", "detached"): "H7 bottleneck",
     ("narrow_coupled", "coupled"): "H7 bottleneck",
@@ -85,7 +85,7 @@ SHOWN = ("accuracy", "mean_of_exits", "diverged", "head_parameters", "train_s")
 
 
 def say(arm: str) -> str:
-    """Return an arm's name for people: "frozen codes"."""
+    """Return a variant's name for people: "fixed codes"."""
     return SAID.get(arm, arm)
 
 

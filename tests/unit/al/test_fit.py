@@ -1,8 +1,5 @@
 """fit and evaluate: the same numbers as a plain loop, the best epoch, and what the table says."""
 
-import sys
-import types
-
 import pytest
 import torch
 
@@ -147,58 +144,6 @@ def test_the_bar_shows_losses_and_accuracy(monkeypatch, mode, losses):
     result = fitted(MODELS[mode](), epochs=2, method=mode, progress=True)
     assert [set(values) for values in shown] == [losses | {"val_acc"}] * 2
     assert shown[-1]["val_acc"] == f"{result.history.val_acc.iloc[-1]:.3f}"
-
-
-class Writer:
-    """Stands in for TensorBoard's writer."""
-
-    made = []
-
-    def __init__(self, log_dir, purge_step=None):
-        self.log_dir, self.purge_step, self.scalars, self.closed = log_dir, purge_step, [], False
-        Writer.made.append(self)
-
-    def add_scalar(self, name, value, step):
-        self.scalars.append((name, value, step))
-
-    def flush(self):
-        self.flushed = len(self.scalars)
-
-    def close(self):
-        self.closed = True
-
-
-def test_tensorboard_gets_every_column_and_forgets_the_epochs_that_are_repeated(
-    monkeypatch, tmp_path
-):
-    module = types.ModuleType("torch.utils.tensorboard")
-    module.SummaryWriter = Writer
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", module)
-    monkeypatch.setattr(Writer, "made", [])
-    data, board = toy(), tmp_path / "board"
-    options = {"epochs": 3, "tensorboard": board, "checkpoint": tmp_path / "run.pt"}
-    failing = spied(data, Spy(data.train, fail_at=(2, 0)))
-    with pytest.raises(KeyboardInterrupt):
-        fitted(dense_model(2), failing, **options)
-    result = fitted(dense_model(2), data, **options)
-    first, second = Writer.made
-    assert first.log_dir == str(board)
-    assert (first.purge_step, second.purge_step) == (None, 3)
-    assert first.closed
-    assert second.closed
-    expected = result.history.melt("epoch")
-    found = {(name, step): value for name, value, step in [*first.scalars, *second.scalars]}
-    assert len(found) == len(first.scalars) + len(second.scalars) == len(expected)
-    for row in expected[expected.epoch == 3].itertuples():
-        assert found[row.variable, row.epoch] == row.value
-
-
-def test_without_tensorboard_the_message_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    train = Spy(toy().train)
-    with pytest.raises(ImportError, match=r"pip install alkit\[tensorboard\]"):
-        fitted(dense_model(1), spied(toy(), train), tensorboard="board")
-    assert not train.asked, "before training, not after"
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import alkit
 from alkit.elastic import Examples, Network, Recipe, Settings, bert_classifier, vit_classifier
 from alkit.elastic.examples import order
 from alkit.elastic.freeze import cap
-from alkit.elastic.memory import Reckoner
+from alkit.elastic.memory import Forecast
 from alkit.engine.record import Record
 from alkit.models.bert import BertSizes
 from alkit.models.vit import ViTSizes
@@ -95,9 +95,9 @@ PARTS = ["weights", "frozen", "gradients", "moments", "activations", "message", 
 ANY = 10**12
 
 
-def reckoner(network: Network, data: Examples, settings: Settings, budget: int = ANY) -> Reckoner:
+def forecast(network: Network, data: Examples, settings: Settings, budget: int = ANY) -> Forecast:
     about = {"schedule": settings.schedule, "precision": settings.precision, "budget": budget}
-    return Reckoner(network, data, settings.recipe, **about)
+    return Forecast(network, data, settings.recipe, **about)
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""What a rank holds: its own stage alone, as much as was reckoned, and no more than its budget."""
+"""What a rank holds: its own stage alone, as much as calculated, and no more than its budget."""
 
 from dataclasses import replace
 
@@ -21,10 +21,10 @@ from tests.unit.elastic.helpers import (
     TASKS,
     close,
     expected,
+    forecast,
     images,
     make_vit,
     on_devices,
-    reckoner,
     train,
     training,
 )
@@ -70,20 +70,20 @@ def ranks():
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("task", TASKS)
-def test_what_was_reckoned_is_what_is_counted(task, schedule, ranks, settings):
+def test_what_was_calculated_is_what_is_counted(task, schedule, ranks, settings):
     """Every part, every rank, every layout: to the byte."""
     make, data = TASKS[task]
     settings = replace(settings, schedule=schedule, micro=4)
     found = ranks[f"{task} {schedule}"][0]
     close(found, expected(task))
-    ours = reckoner(make(), data(), settings)
+    ours = forecast(make(), data(), settings)
     assert len(found.held) == 2 * settings.epochs
     for epoch, message in enumerate(found.messages):
         layout = message.layout
         for rank in range(2):
             own = found.held[(found.held.epoch == epoch) & (found.held["rank"] == rank)]
-            reckoned = ours.held(layout)[rank % layout.stages].plain()
-            assert own[PARTS].iloc[0].to_dict() == reckoned, (epoch, rank)
+            calculated = ours.held(layout)[rank % layout.stages].plain()
+            assert own[PARTS].iloc[0].to_dict() == calculated, (epoch, rank)
     assert {m.layout.stages for m in found.messages} == {1, 2}
     whole = sum(p.nbytes for p in make().parameters())
     first = found.held[found.held.epoch == 0]
@@ -119,7 +119,7 @@ def test_micro_batches_under_way(kind, stages, micro):
         assert found == [min(micro, stages - stage) for stage in range(stages)]
 
 
-def test_reckoning_leaves_no_trace(settings):
+def test_calculating_leaves_no_trace(settings):
     network = make_vit(0.2)
     network.units.append(torch.nn.BatchNorm1d(3).double())
     network.eval()
@@ -153,7 +153,7 @@ def test_what_does_not_fit_is_refused_before_the_first_step(ranks, settings):
 def test_the_largest_rank_decides_to_the_byte(settings):
     settings = replace(settings, devices=2, freeze="none")
     layout = foresee(make_vit(), images(), settings).at(0)
-    most = max(held.total for held in reckoner(make_vit(), images(), settings).held(layout))
+    most = max(held.total for held in forecast(make_vit(), images(), settings).held(layout))
     foresee(make_vit(), images(), replace(settings, memory_budget=most))
     with pytest.raises(ValueError, match=f"needs {most:,} bytes"):
         foresee(make_vit(), images(), replace(settings, memory_budget=most - 1))
@@ -165,7 +165,7 @@ def test_stages_are_merged_only_where_they_fit(settings):
     options = {"settings": replace(settings, batch=4, **rule), "devices": 2}
     free = train(make_vit(), images(), **options)
     assert free.history.stages.tolist() == [2, 1, 1, 1]
-    all_held = reckoner(make_vit(), images(), options["settings"]).held
+    all_held = forecast(make_vit(), images(), options["settings"]).held
     none, one, two, _ = (max(h.total for h in all_held(m.layout)) for m in free.messages)
     budget = max(none, two)
     assert budget < one

@@ -25,11 +25,11 @@ from tests.unit.elastic.helpers import (
     Found,
     close,
     expected,
+    forecast,
     images,
     make_vit,
     on_devices,
     plain,
-    reckoner,
     same,
     train,
     training,
@@ -147,7 +147,7 @@ def test_four_ranks_share_a_network_out(four):
     found = four["sgd"][0]
     close(found, plain(make_vit(), images(), SGD))
     layout = found.messages[0].layout
-    for rank, held in enumerate(reckoner(make_vit(), images(), SGD).held(layout)):
+    for rank, held in enumerate(forecast(make_vit(), images(), SGD).held(layout)):
         assert found.held[PARTS].iloc[rank].to_dict() == held.plain()
     assert found.held.moments.sum() == found.held.weights.sum()
 

@@ -22,10 +22,10 @@ from tests.unit.elastic.helpers import (
     Found,
     close,
     expected,
+    forecast,
     images,
     make_vit,
     plain,
-    reckoner,
     same,
 )
 
@@ -96,7 +96,7 @@ def test_data_parallel_training_holds_it_all(task, rival, settings):
     assert ddp.moments == 2 * whole + 4 * len(list(make().parameters()))
     # one stage of ours, as one replica of two, keeps the same for its backward
     layout = foresee(make(), data(), replace(NOTHING_FROZEN, devices=2, stages=1)).at(0)
-    assert ddp.activations == reckoner(make(), data(), settings).held(layout)[0].activations
+    assert ddp.activations == forecast(make(), data(), settings).held(layout)[0].activations
     assert held["ddp_checkpoint"].activations[0] < 0.6 * ddp.activations
     lora = held["ddp_lora"].iloc[0]
     assert lora.gradients == lora.weights < whole  # wide updates of a narrow network

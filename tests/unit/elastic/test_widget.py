@@ -1,4 +1,4 @@
-"""The dashboard and what it reckons with."""
+"""The dashboard and what it calculates with."""
 
 from itertools import product
 
@@ -38,7 +38,7 @@ def test_a_run_on_sixteen_devices():
     assert set(fixed.batch) == {800}
 
 
-def test_all_combinations_are_reckoned():
+def test_all_combinations_are_calculated():
     for switches in product([False, True], repeat=3):
         own = dict(zip(("pipe", "dp", "cache"), switches, strict=True))
         run = what_if(policy("schedule"), **own)

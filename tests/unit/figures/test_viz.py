@@ -76,7 +76,7 @@ def test_learning_curves_have_a_line_a_label_and_whole_epochs():
     ]
     ax = viz.learning_curves(pd.DataFrame(rows), "finding", chance=10.0)
     lines = {line.get_label(): line for line in ax.lines}
-    assert {"BP", frozen := "local classifiers, frozen codes", "AL, as published"} <= set(lines)
+    assert {"BP", frozen := "local classifiers, fixed codes", "AL, as published"} <= set(lines)
     assert lines["BP"].get_ydata().tolist() == [10.5, 20.5, 30.5]
     assert lines["AL, as published"].get_color() == viz.colour("al")
     assert lines[frozen].get_color() == viz.colour("local")
