@@ -5,6 +5,7 @@ import platform
 import re
 import subprocess
 import sys
+import time
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -29,9 +30,21 @@ def origin() -> dict[str, Any]:
     }
 
 
-def busy() -> float:
-    """Return the share of the cores that were at work in the last minute, 0 to 1."""
-    return min(os.getloadavg()[0] / (os.cpu_count() or 1), 1.0)
+def busy(seconds: float = 0.1) -> float:
+    """Return the share of the cores that others use now, 0 to 1: this process sleeps meanwhile."""
+    before = _ticks()
+    time.sleep(seconds)
+    idle, ticks = (later - earlier for earlier, later in zip(before, _ticks(), strict=True))
+    return 1 - idle / ticks if ticks else 0.0
+
+
+def _ticks() -> tuple[int, int]:
+    """Return ticks of all cores since the machine started: idle ones, and all; zeros elsewhere."""
+    stat = Path("/proc/stat")
+    if not stat.exists():
+        return 0, 0
+    ticks = [int(each) for each in stat.read_text().partition("\n")[0].split()[1:]]
+    return ticks[3] + ticks[4], sum(ticks[:8])  # guests are counted within users
 
 
 def _commit() -> str:

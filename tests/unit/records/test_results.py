@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from alkit.data import paths
-from alkit.records import results, tables
+from alkit.records import origin, results, tables
 from tests.unit.records.helpers import ROWS, filled
 
 pytestmark = pytest.mark.usefixtures("checkout")
@@ -53,12 +53,12 @@ def test_a_record_says_how_it_was_made_how_busy_the_machine_was_and_not_by_whom(
     monkeypatch.delitem(sys.modules, "torch")
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     assert json.loads(filled().save().read_text())["threads"] == 3
-    cores = os.cpu_count()
-    monkeypatch.setattr(os, "getloadavg", lambda: (cores / 4, 0, 0))
-    run = filled()
-    monkeypatch.setattr(os, "getloadavg", lambda: (9 * cores, 0, 0))
-    assert set(results.read(run.save())["busy"]) == {0.25}
-    assert results.busy() == 1
+    ticks = iter(
+        [(100, 200), (130, 240), (0, 0), (0, 0)]
+    )  # 30 of 40 idle; a system that says nothing
+    monkeypatch.setattr(origin, "_ticks", lambda: next(ticks))
+    assert set(results.read(filled().save())["busy"]) == {0.25}
+    assert results.busy() == 0
 
 
 def test_a_run_lies_where_its_runner_says_or_under_its_parameters(monkeypatch, checkout):
