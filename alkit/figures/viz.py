@@ -288,11 +288,12 @@ def gantts(
         gantt(timeline, name, ax, number=number, span_s=span_s)
         if ax is not axes[-1, 0]:
             ax.set_xlabel("")
-    seen = {i.kind for timeline in timelines.values() for i in timeline.intervals}
+    every = [i for timeline in timelines.values() for i in timeline.intervals]
+    seen = {i.kind for i in every if i.end_s > i.start_s}
     kinds = {kind: color for kind, color in (_KINDS | _HALVES | _LANES).items() if kind in seen}
     handles = [Patch(color=color, label=kind.replace("_", ", ")) for kind, color in kinds.items()]
     handles.append(Patch(alpha=0, label=f"number: {_NUMBERS[number]}"))
-    if any(i.batch for timeline in timelines.values() for i in timeline.intervals):
+    if any(i.batch for i in every):
         handles.append(Patch(alpha=0, label="shade: every other batch"))
     fig.legend(handles=handles, loc="outside lower right", ncols=len(handles), frameon=False)
     put_title(fig, title, apart, **numbers)

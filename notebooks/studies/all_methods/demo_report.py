@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from alkit.figures import viz
 from studies.all_methods.runs import ROWS
 from studies.all_methods.tables import label
 
@@ -25,7 +26,7 @@ def report(table: pd.DataFrame, said: str) -> str:
     changed = [name for name in table.index if ROWS[name].changed]
     marks = dict(zip(changed, "abcdefghij", strict=False))
     head = f"{'':18} {'accuracy, %':13} {'waits removed':26} {'4 devices':>9} {'memory':>7}"
-    lines = [f"{said}, {table.n.max():.0f} seeds", head]
+    lines = [f"{said}, {viz.seeds(int(table.n.max()))}", head]
     lines += [_line(table, name, marks.get(name, "")) for name in table.index]
     lines += [FACTORS]
     lines += [f"{mark}  {ROWS[name].changed}" for name, mark in marks.items()]
@@ -34,7 +35,7 @@ def report(table: pd.DataFrame, said: str) -> str:
 
 def _line(table: pd.DataFrame, name: str, mark: str) -> str:
     row, bp = table.loc[name], table.loc["bp"]
-    accuracy = f"{row.accuracy:.1f} ± {row.sd:.1f}"
+    accuracy = f"{row.accuracy:.1f}" + (f" ± {row.sd:.1f}" if row.n > 1 else "")
     step, held = row.clock_step_ms / bp.clock_step_ms, row.peak_kib / bp.peak_kib
     times = f"{_factor(step):>9} {_factor(held):>7}"
     return f"{label(name):18} {accuracy:13} {row.waits_removed:26} {times}  {mark}".rstrip()

@@ -210,7 +210,8 @@ class SampleExits(Dashboard):
     def _text(self, one: Any) -> str:
         tokens = one[0][0].tolist()
         assert self.data.vocabulary is not None  # texts have one
-        words = " ".join(self.data.vocabulary.words[token] for token in tokens)
+        own = [token for token in tokens if token != self.data.train.pad]
+        words = " ".join(self.data.vocabulary.words[token] for token in own)
         return f"<p style='max-width:600px'>{html.escape(words)}</p>"
 
 

@@ -149,7 +149,8 @@ def block_sizes(rows: pd.DataFrame) -> Figure:
     ax.minorticks_off()
     ax.set_xlabel("ms of a block, backprop on one core")
     marks = "circles: Transformer\nsquares: convolutions\ntriangle: LSTM"
-    ax.legend(frameon=False, title=marks, title_fontsize=7, fontsize=7)
+    beside = {"loc": "center left", "bbox_to_anchor": (1, 0.5), "frameon": False}
+    ax.legend(title=marks, title_fontsize=7, fontsize=7, **beside)
     best = own[own.contender == "local_pipeline, steps"]
     words = "Compiled local layers: {low:.2f} to {high:.2f} times backprop's speed"
     said = best if len(best) else own

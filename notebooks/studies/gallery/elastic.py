@@ -25,7 +25,7 @@ def freezing(rows: pd.DataFrame) -> Figure:
         left.plot(range(1, len(row) + 1), row / row.sum(), color=shade[epoch], label=name_it)
     left.set(xlabel="layer, from below", ylabel="share of all norms")
     titles.panel(left, "Gradient norms")
-    left.legend(frameon=False, fontsize=7)
+    left.legend(fontsize=7)
     rules = [rule for rule in wide if rule != "none"]
     if "none" in wide:
         found = [of_seeds((wide[rule] - wide["none"]).dropna()) for rule in rules]

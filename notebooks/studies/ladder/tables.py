@@ -158,10 +158,10 @@ def accuracies(recorded: pd.DataFrame) -> pd.DataFrame:
 
 
 def by_arm(recorded: pd.DataFrame) -> pd.DataFrame:
-    """Return a row a set and network, a column a rung: test accuracy, mean, sd and n, in percent.
+    """Return a row per set and network, a column per variant: test accuracy, mean, sd and n.
 
-    Beside them the rates that were tried and the hours of one core that all runs took. Arms that
-    change a rung have a table of their own, see `explored`.
+    Beside them the rates that were tried and the hours of one core that all runs took. Variants
+    that change one of these have a table of their own, see `explored`.
     """
     found, rows = accuracies(recorded), []
     if not len(found):
