@@ -120,7 +120,7 @@ _METHODS = {
 # lines of AL's recipes: all AL, so all of its colour
 _RECIPE_LINES = {"mse": "-.", "original": ":", "": "-"}
 _SAID = {"original": "as published"}
-_DATA = {
+_NAMES = {
     "ag_news": "AG News",
     "cifar10": "CIFAR-10",
     "cifar100": "CIFAR-100",
@@ -128,6 +128,10 @@ _DATA = {
     "imdb": "IMDb",
     "sst2": "SST-2",
     "tiny_imagenet": "Tiny ImageNet",
+    "lstm": "LSTM",
+    "resnet20": "ResNet-20",
+    "transformer": "Transformer",
+    "vgg": "VGG",
 }
 _KINDS = {"forward": "#8ab6e1", "backward": "#e8a87c", "update": "#7fb685"}
 _LANES = {
@@ -190,8 +194,8 @@ def label(method: str) -> str:
 
 
 def data_name(data: str) -> str:
-    """Return the name of a data set as people write it."""
-    return _DATA.get(data, data)
+    """Return the name of a data set, or a network, as people write it."""
+    return _NAMES.get(data, data)
 
 
 def seeds(count: int) -> str:

@@ -74,7 +74,7 @@ def recorded_rates(recorded: pd.DataFrame) -> pd.DataFrame:
     rates = recorded[recorded["metric"] == "samples_s"]
     made = pd.DataFrame(
         {
-            "label": rates["contender"],
+            "label": rates["contender"].str.replace("a thread a", "a thread per"),
             "method": rates["contender"].str.split(",").str[0],
             "samples_s": rates["value"].astype(float),
         }

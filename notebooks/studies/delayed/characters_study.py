@@ -223,7 +223,7 @@ def draw_curves(recorded: pd.DataFrame, counted: float) -> Figure:
         ax.plot(at, values, color=viz.colour(method), ls=":" if "," in method else "-", label=label)
     ax.axhline(counted, color="0.6", ls="--", lw=0.8)
     ax.set(xlabel="batch", ylabel="nats per character")
-    ax.legend(frameon=False, title="last part")
+    ax.legend(title="last part")
     words, numbers = "Training losses, dropout {dropout}, {modules} modules, {n}", {}
     if {"pipedream", "seq"} <= ends.keys():
         words = "{modules} modules, {n}: PipeDream ends {cost:.2f} nats above sequential"
