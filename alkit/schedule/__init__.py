@@ -8,7 +8,6 @@ validate    what holds for every interleaving: no deadlock, no race, staleness, 
 urgency     which task free workers take first
 locks       which of backprop's waits a schedule removes
 clock       the same schedules in virtual time
-resources   what they run on there: cores, or devices and an interpreter
 timeline    intervals, measured or simulated: idle time, throughput, bytes
 costs, cuts, placement  what a block costs, and who gets which
 """

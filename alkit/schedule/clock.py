@@ -1,10 +1,9 @@
 """Run a schedule in virtual time: only durations are needed, no tensors and no hardware.
 
 Every worker takes its tasks in its order. A task may start when its worker is free and all that it
-waits for has ended; then it stands in line for the resource that it needs: one of so many cores,
-or what `alkit.schedule.resources` makes of a machine. With `link_s`, what a stage hands to one on
-another worker takes time, one transfer after the other on the link between the two, beside their
-work:
+waits for has ended; then it waits for one of so many cores. With `pace`, tasks that run at the same
+time slow each other down. With `link_s`, what a stage hands to one on another worker takes time,
+one transfer after the other on the link between the two, beside their work:
 
     worker 0   F0 B0 U0 F0 B0 U0
     link 0-1     s0       s0
@@ -16,10 +15,8 @@ links.
 
 import itertools
 import math
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
-from alkit.schedule.resources import Machine, Need, Resource, equal_cores
 from alkit.schedule.task import Edge, Schedule, Task
 from alkit.schedule.timeline import Interval, Timeline
 from alkit.schedule.urgency import FEED_AHEAD, WorkLeft
@@ -27,6 +24,9 @@ from alkit.schedule.urgency import FEED_AHEAD, WorkLeft
 __all__ = ["Durations", "simulate"]
 
 Durations = Mapping[tuple[str, int], float] | Callable[[Task], float]
+Pace = Callable[[int], float]
+CORES = "cores"
+MOMENT_S = 1e-12  # what ends within it ends at the same moment, where work goes on at other paces
 
 
 def simulate(
@@ -35,28 +35,25 @@ def simulate(
     batches: int,
     cores: int | None = None,
     link_s: Callable[[Task], float] | None = None,
-    machine: Machine | None = None,
+    pace: Pace | None = None,
 ) -> Timeline:
     """Return the timeline of `batches` batches in virtual time.
 
     Args:
-        durations: seconds by (kind, stage), or a function of the task; of one that has what it
-            needs for itself.
+        durations: seconds by (kind, stage), or a function of the task; of one that runs alone.
         cores: tasks that may run at the same time; default as many as there are workers.
         link_s: seconds that the output of a task takes to another worker; default none.
-        machine: what tasks run on, where it is more than cores.
+        pace: speed of each of so many tasks that run at the same time, 1 for one alone; default 1.
     Raises:
-        ValueError: no batches, no cores, cores beside a machine, links between free workers, or a
-            (kind, stage) without a duration.
+        ValueError: no batches, no cores, links between free workers, or a (kind, stage) without a
+            duration.
     """
     if batches < 1 or (cores is not None and cores < 1):
         raise ValueError(f"batches is {batches} and cores is {cores}: both must be at least 1")
-    if cores is not None and machine is not None:
-        raise ValueError("cores beside a machine, which has its own: give one of the two")
     if link_s is not None and schedule.free:
         raise ValueError("free workers share memory, so nothing travels between them: no link_s")
-    machine = machine or equal_cores(cores or schedule.workers)
-    return _Clock(schedule, _as_function(durations), batches, machine, link_s).run()
+    line = _Line(cores or schedule.workers, pace)
+    return _Clock(schedule, _as_function(durations), batches, line, link_s).run()
 
 
 def _as_function(durations: Durations) -> Callable[[Task], float]:
@@ -74,33 +71,31 @@ def _as_function(durations: Durations) -> Callable[[Task], float]:
 class _Job:
     """A task, or the way of what it made to another worker, from when it stands in line."""
 
-    def __init__(
-        self, task: Task, worker: int, need: Need, seconds: float, sent: bool = False
-    ) -> None:
-        self.task, self.worker, self.need, self.sent = task, worker, need, sent
+    def __init__(self, task: Task, worker: int, seconds: float, link: str | None = None) -> None:
+        self.task, self.worker, self.link = task, worker, link
         self.left_s = seconds  # of work, at `since_s`
         self.since_s = self.start_s = self.end_s = math.inf  # the end is at the pace of now
 
     def interval(self, now: float) -> Interval:
-        row = self.need.resource if self.sent else f"worker {self.worker}"
-        task = self.task._replace(kind="send") if self.sent else self.task
-        return Interval(row, *task, self.start_s, now)
+        task = self.task if self.link is None else self.task._replace(kind="send")
+        return Interval(self.link or f"worker {self.worker}", *task, self.start_s, now)
 
 
 class _Line:
-    """Who stands in line for a resource; the first ones run."""
+    """Who stands in line for cores, or for a link; the first ones run."""
 
-    def __init__(self, resource: Resource) -> None:
-        self.resource, self.jobs, self.pace = resource, list[_Job](), 1.0
+    def __init__(self, places: int = 1, pace_of: Pace | None = None) -> None:
+        self.places, self.pace_of = places, pace_of
+        self.jobs, self.pace = list[_Job](), 1.0
 
     @property
     def running(self) -> list[_Job]:
-        return self.jobs[: self.resource.places]
+        return self.jobs[: self.places]
 
     def go_on(self, now: float) -> None:
         """Start who has come to the front; all who run do so at the pace of their number."""
         running, before = self.running, self.pace
-        self.pace = self.resource.pace(len(running))
+        self.pace = 1.0 if self.pace_of is None else self.pace_of(len(running))
         for job in running:
             if job.start_s > now:
                 job.start_s = now
@@ -119,11 +114,11 @@ class _Clock:
         schedule: Schedule,
         seconds: Callable[[Task], float],
         batches: int,
-        machine: Machine,
+        cores: _Line,
         link_s: Callable[[Task], float] | None,
     ) -> None:
         self.schedule, self.seconds, self.batches = schedule, seconds, batches
-        self.machine, self.link_s = machine, link_s
+        self.link_s, self.moment_s = link_s, 0.0 if cores.pace_of is None else MOMENT_S
         self.orders = [schedule.order(lane, range(batches)) for lane in range(schedule.lanes)]
         self.idle = list(range(schedule.workers))  # free workers without a task
         self.work_left, self.known = WorkLeft(schedule), min(FEED_AHEAD, batches)
@@ -131,8 +126,7 @@ class _Clock:
         self.happened: set[tuple[Task, bool]] = set()
         self.waiting: dict[tuple[Task, bool], list[tuple[int, Task]]] = {}  # with their lanes
         self.ready: list[tuple[int, Task]] = []  # what waits for its turn only
-        self.lines = {name: _Line(resource) for name, resource in machine.resources.items()}
-        self.busy = Counter[str | None]()
+        self.lines = {CORES: cores}
         self.links: set[tuple[int, int]] = set()
         self.intervals: list[Interval] = []
 
@@ -141,7 +135,7 @@ class _Clock:
         self._look(taken for lane in lanes for taken in self._take(lane))
         while running := self._start(now):
             now = min(job.end_s for job in running)
-            ended = [job for job in running if job.end_s <= now + self.machine.moment_s]
+            ended = [job for job in running if job.end_s <= now + self.moment_s]
             for job in sorted(ended, key=lambda job: job.end_s):
                 self._finish(job, now)
         if self.waiting:
@@ -174,35 +168,32 @@ class _Clock:
         """Let what is ready stand in line, and return what runs now."""
         ready, self.ready = sorted(self.ready, key=self._turn), []
         for lane, task in ready:
-            need = self.machine.need(task)
-            held = need.idle is not None and self.busy[need.idle]
-            if held or (self.schedule.free and not self.idle):
+            if self.schedule.free and not self.idle:
                 self.ready.append((lane, task))
             else:
                 worker = self.idle.pop(0) if self.schedule.free else lane
-                self._line_up(_Job(task, worker, need, self.seconds(task)))
+                self._line_up(_Job(task, worker, self.seconds(task)))
         for line in self.lines.values():
             line.go_on(now)
         return [job for line in self.lines.values() for job in line.running]
 
     def _turn(self, one: tuple[int, Task]) -> tuple[float, ...]:
-        """The most urgent task first, or what the machine takes first."""
-        if self.schedule.free:
-            begun, work_s = self.work_left.urgency(*one, self.known)
-            return not begun, -work_s
-        return self.machine.turn(one[1])
+        """The most urgent task first; workers with tasks of their own take turns as they come."""
+        if not self.schedule.free:
+            return ()
+        begun, work_s = self.work_left.urgency(*one, self.known)
+        return not begun, -work_s
 
     def _line_up(self, job: _Job) -> None:
-        self.busy[job.need.busy] += 1
-        self.lines.setdefault(job.need.resource, _Line(Resource())).jobs.append(job)
+        self.lines.setdefault(job.link or CORES, _Line()).jobs.append(job)
 
     def _finish(self, job: _Job, now: float) -> None:
-        self.lines[job.need.resource].jobs.remove(job)
-        self.busy[job.need.busy] -= 1
+        self.lines[job.link or CORES].jobs.remove(job)
         self.intervals.append(job.interval(now))
-        self.happened.add((job.task, job.sent))
-        taken = self.waiting.pop((job.task, job.sent), [])
-        if not job.sent:
+        arrived = job.task, job.link is not None
+        self.happened.add(arrived)
+        taken = self.waiting.pop(arrived, [])
+        if job.link is None:
             taken += self._take(self.schedule.lane(job.task))
             self._note(job, now)
             self._send(job.task, job.worker)
@@ -224,8 +215,7 @@ class _Clock:
         takers = {self.schedule.owner(taker) for taker in self.schedule.takers(task)}
         for receiver in sorted(owner for owner in takers if owner not in (None, worker)):
             self.links.add((worker, receiver))
-            need = Need(_link(worker, receiver))
-            self._line_up(_Job(task, receiver, need, self.link_s(task), sent=True))
+            self._line_up(_Job(task, receiver, self.link_s(task), _link(worker, receiver)))
 
 
 def _link(sender: int, receiver: int) -> str:

@@ -25,7 +25,6 @@ from alkit.engine.optimizers import adam
 from alkit.schedule.clock import simulate
 from alkit.schedule.task import Task
 from alkit.schedule.timeline import Timeline
-from studies.al.one_process import Sharing, one_process
 from studies.common import torch_pipelines
 from studies.common.contenders import fastest_micro
 from studies.common.stacks import Stack
@@ -95,10 +94,10 @@ def predicted(method: str, costs: Costs, batches: int) -> Timeline:
             own += costs.seconds["forward", task.stage]
         return own
 
-    schedule = schedule_for(method, stages)
-    # tasks that share an interpreter of two cores are slowed by `slowdown`, not by two
-    machine = one_process(schedule, range(stages), (), Sharing(contention=costs.slowdown / 2))
-    return simulate(schedule, seconds, batches, machine=machine)
+    def pace(running: int) -> float:  # two cores
+        return 1.0 if running < 2 else 2 / (costs.slowdown * running)
+
+    return simulate(schedule_for(method, stages), seconds, batches, pace=pace)
 
 
 def _trained(stack: Stack, method: str, cuts: Sequence[int]) -> Trained:

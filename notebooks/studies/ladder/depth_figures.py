@@ -94,16 +94,16 @@ def draw_blocks(
     fig, axes = plt.subplots(1, len(metrics), figsize=size, squeeze=False)
     for ax, (metric, table) in zip(axes[0], tables.items(), strict=True):
         _over_blocks(ax, table, metrics[metric])
+        ax.set(xlabel=f"block of {depth}, {viz.data_name(data)}")
     _legend(fig, axes[0])
     shown = next(filter(len, tables.values()))
     shown = shown[shown.arm != "untrained"]
     means = shown.groupby("arm")["mean"].agg(["first", "last"])
     arm = str(means["last"].idxmin())
     numbers = {each: titles.value(means[each][arm]) for each in means}
-    words = "{data}, {depth} blocks, {arm}: {what} from {first:.2f} to {last:.2f}"
+    words = "{variant}: {what} from {first:.2f} to {last:.2f}"
     what = metrics[next(name for name, table in tables.items() if len(table))]
-    about = {"data": viz.data_name(data), "depth": str(depth), "arm": _say(arm), "what": what}
-    titles.title(fig, words, **about, **numbers)
+    titles.title(fig, words, variant=_say(arm), what=what, **numbers)
     return fig
 
 

@@ -140,3 +140,15 @@ def test_a_timeline_is_a_trace_for_perfetto(tmp_path):
     first = line.intervals[0]
     assert (tasks[0]["ts"], tasks[0]["dur"]) == (first.start_s * 1e6, 1e6)
     assert {each["tid"] for each in tasks} == {0, 1}
+
+
+def test_tasks_that_run_at_the_same_time_slow_each_other_down():
+    """Two layers, F 1, B 2: one works alone in the first and the last of 61 seconds."""
+    seconds = {"forward": 1.0, "backward": 2.0, "update": 0.0}
+    slowed, plain = (
+        simulate(al_pipeline(2), lambda task: seconds[task.kind], 20, pace=pace)
+        for pace in (lambda running: 1 / 1.5 if running > 1 else 1.0, None)
+    )
+    assert plain.span_s == 61
+    assert slowed.steady_s == pytest.approx(1.5 * plain.steady_s)
+    assert slowed.span_s == pytest.approx(1 + 1.5 * 59 + 1)

@@ -25,7 +25,6 @@ from alkit.schedule.task import (
 )
 from alkit.schedule.urgency import WorkLeft
 from alkit.schedule.validate import validate
-from studies.al.one_process import one_process
 
 ALL = [
     bp(),
@@ -157,10 +156,6 @@ REFUSED = [
     (lambda: balanced_cuts([1, 1, 1], 4), "give 1 to 3"),
     (lambda: simulate(al(1), {("forward", 0): 1.0}, 1), "no duration for backward of stage 0"),
     (lambda: simulate(al(1), _one, 0), "at least 1"),
-    (lambda: simulate(al(2), _one, 0, machine=one_process(al(2), [0, 0])), "batches is 0"),
-    (lambda: simulate(al(2), _one, 1, cores=2, machine=one_process(al(2), [0, 0])),
-     "give one of the two"),
-    (lambda: one_process(al(2), [0]), "1 devices for 2 stages"),
 ]  # fmt: skip
 
 
