@@ -111,11 +111,6 @@ class Group:
                 work.wait()
         self.under_way = []
 
-    def wait_for_all(self) -> None:
-        """Go on when all ranks are here."""
-        if self.ranks > 1:
-            dist.barrier()
-
     def total(self, tensor: Tensor) -> Tensor:
         """Return the sum over all ranks; `tensor` stays as it is."""
         if self.ranks == 1:

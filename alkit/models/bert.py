@@ -28,11 +28,8 @@ __all__ = [
     "bert_for_classes",
     "bert_for_spans",
     "initial_std",
-    "pretraining_loss",
     "span_loss",
 ]
-
-IGNORED = -100  # a row of places_BM that predicts nothing
 
 Hidden = tuple[Tensor, ...]
 
@@ -142,22 +139,16 @@ class Heads(nn.Module):
     Only at those places: over all of them the vocabulary would outweigh the encoder.
 
     Args:
-        words: an embedding whose matrix the word scores share; None for a matrix of their own, as
-            two modules must not share one.
         classes: of the whole text.
     """
 
-    def __init__(
-        self, sizes: BertSizes, words: nn.Embedding | None = None, classes: int = 2
-    ) -> None:
+    def __init__(self, sizes: BertSizes, classes: int = 2) -> None:
         super().__init__()
         width = sizes.width
         self.pooler, self.next = nn.Linear(width, width), nn.Linear(width, classes)
         self.dense = nn.Linear(width, width)
         self.norm = nn.LayerNorm(width, eps=1e-12)
         self.decoder = nn.Linear(width, sizes.vocabulary)
-        if words is not None:
-            self.decoder.weight = words.weight
 
     def forward(self, inputs: Hidden) -> tuple[Tensor, Tensor]:
         """Return the words' scores and the text's."""
@@ -167,16 +158,12 @@ class Heads(nn.Module):
         return self.decoder(chosen_BMD), self.next(torch.tanh(self.pooler(h_BTD[:, 0])))
 
 
-def bert(
-    sizes: BertSizes | None = None, *, tied: bool = False, classes: int = 2, seed: int = 0
-) -> list[nn.Module]:
+def bert(sizes: BertSizes | None = None, *, classes: int = 2, seed: int = 0) -> list[nn.Module]:
     """Return the units: embedding, encoder layers, heads.
 
     Weights are drawn from a normal distribution with standard deviation `sizes.std`.
 
     Args:
-        tied: word scores share the embedding's matrix; first and last unit must then be in one
-            module.
         classes: of the whole text, see `Heads`.
     """
     sizes = sizes or BertSizes()
@@ -185,8 +172,7 @@ def bert(
     torch.manual_seed(seed)
     embedding = Embedding(sizes)
     layers = [EncoderLayer(sizes) for _ in range(sizes.layers)]
-    units = [embedding, *layers, Heads(sizes, embedding.words if tied else None, classes)]
-    return _initialised(units, sizes.std)
+    return _initialised([embedding, *layers, Heads(sizes, classes)], sizes.std)
 
 
 class Pooler(nn.Module):
@@ -233,19 +219,6 @@ def _halves(sizes: BertSizes, seed: int, tail: Callable[[], list[nn.Module]]) ->
     embedding, *layers, _ = bert(sizes, seed=seed)
     units = _initialised(tail(), sizes.std)
     return [embedding, *(half for layer in layers for half in layer.children()), *units]
-
-
-def pretraining_loss(scores: tuple[Tensor, Tensor], y: tuple[Tensor, Tensor]) -> Tensor:
-    """Return the mean over predicted words plus that over pairs of sentences.
-
-    Args:
-        scores: (B, M, V) and (B, 2), see `Heads`.
-        y: words_BM, -100 where nothing is to be predicted, and is_next_B, 1 for the true next.
-    """
-    words_BMV, next_B2 = scores
-    words_BM, is_next_B = y
-    word_loss = F.cross_entropy(words_BMV.flatten(0, 1), words_BM.flatten(), ignore_index=IGNORED)
-    return word_loss + F.cross_entropy(next_B2, is_next_B)
 
 
 def span_loss(scores_BT2: Tensor, places_B2: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from alkit.records.comparisons import Gap
 from alkit.records.results import Run
 from studies.common import published
 
+
 def test_published_numbers_are_those_of_the_sheet():
     found = published.published("al_accuracy")
     assert len(found) == 16
@@ -54,10 +55,10 @@ def test_the_table_of_accuracies():
     table = published.accuracy_table(_recorded(), published.published("al_accuracy"))
     row = table.iloc[0]
     assert row["BP"] == "50.50 ± 0.71 (2)"
-    assert row["AL, fixed codes"] == "80.50 ± 0.71 (2)"
-    assert row["AL, mean of exits"] == "82.00 (1)"
+    assert row["local classifiers"] == "80.50 ± 0.71 (2)"
+    assert row["mean of exits"] == "82.00 (1)"
     assert row["AL, original"] == ""
-    assert row["BP - AL fixed codes, points (n)"] == "-30.00 [-30.00, -30.00] (2)"
+    assert row["BP - local classifiers, points (n)"] == "-30.00 [-30.00, -30.00] (2)"
     assert row["bootstrap"].startswith("[-39")
     assert row["same conclusion?"] == "yes"
     assert row["published AL"] == "91.40 ± 0.25 (10)"

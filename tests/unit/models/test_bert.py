@@ -1,0 +1,28 @@
+"""BERT's units: sizes and first weights as published."""
+
+import pytest
+import torch
+
+from alkit.models.bert import BertSizes, bert, initial_std
+
+TINY = BertSizes(3, 16, 4, 32, 50, 12, dropout=0.0)
+
+
+def test_parameters_as_published():
+    with torch.device("meta"):
+        counts = [sum(p.numel() for p in unit.parameters()) for unit in bert()]
+    heads = 768 * 30_522 + 590_592 + 622_650 + 1_538
+    assert counts == [23_837_184, *[7_087_872] * 3, heads]
+    assert sum(counts) == 69_756_476
+
+
+def test_initial_weights():
+    """As wide as published, or wider where the network is narrower."""
+    assert initial_std(768) == pytest.approx(0.02)
+    assert initial_std(192) == pytest.approx(0.04)
+    for std in (0.02, 0.2):
+        units = bert(TINY._replace(std=std), classes=5)
+        words, scores = units[0].words.weight, units[-1].next.weight
+        assert words.std().item() == pytest.approx(std, rel=0.1)
+        assert scores.shape == (5, 16)
+        assert scores.std().item() == pytest.approx(std, rel=0.3)
