@@ -127,7 +127,7 @@ def _count_no_frames() -> None:
 
     With `fullgraph` a call counts the compiled frames that it met, in one number for the process;
     beside others it may read 0 and raise, after its step. Where the count is running already, as
-    in a call inside a call, nothing is checked.
+    in a call inside a call, nothing is checked; so from now on it is running.
     """
     from torch._C._dynamo import eval_frame
 

@@ -95,7 +95,7 @@ class _Line:
     def go_on(self, now: float) -> None:
         """Start who has come to the front; all who run do so at the pace of their number."""
         running, before = self.running, self.pace
-        self.pace = 1.0 if self.pace_of is None else self.pace_of(len(running))
+        self.pace = self.pace_of(len(running)) if self.pace_of and running else 1.0
         for job in running:
             if job.start_s > now:
                 job.start_s = now

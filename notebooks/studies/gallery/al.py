@@ -261,7 +261,7 @@ def embeddings(rows: pd.DataFrame) -> Figure:
     ax.set(ylabel="test accuracy, %", xlabel="table of word vectors")
     ax.legend(frameon=False)
     words = "{data}, {n} seeds: a shifted table costs"
-    words += ", ".join(f" {viz.label(who)} {{{who}:.1f}}" for who in costs) + " points"
+    words += " " + ", ".join(f"{viz.label(who)} {{{who}:.1f}}" for who in costs) + " points"
     about = {"data": viz.data_name(own.data.iloc[0]), "n": str(own.seed.nunique())}
     titles.title(ax, words, **about, **costs)
     return fig
