@@ -6,7 +6,7 @@ original       the publication's, one for images and one for texts
 mse            learned codes and mean squared error, with unbounded scores at the first level
 regression     that, for numbers (B, C) to predict; multi_label: for C labels of 0 or 1 each
 
-A frozen code a class teaches a label side nothing: that is the local rule `fixed_codes`, see
+A fixed code per class teaches a label side nothing: that is the local rule `fixed_codes`, see
 `alkit.to_local`.
 """
 

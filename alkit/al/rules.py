@@ -5,7 +5,7 @@
 
 linear         a linear head, cross-entropy: the simplest, and the best one most often (06, 08)
 cosine         ten times the cosines with a free vector a class
-fixed_codes    ten times the cosines with a frozen code a class
+fixed_codes    ten times the cosines with a fixed code per class
 predsim        a linear head, and similarities within the batch (Nokland & Eidnes 2019)
 dgl            a deep head (Belilovsky et al. 2020)
 scpl           contrast within the batch (2026), and a linear head on detached features

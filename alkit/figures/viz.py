@@ -129,6 +129,7 @@ _NAMES = {
     "sst2": "SST-2",
     "tiny_imagenet": "Tiny ImageNet",
     "lstm": "LSTM",
+    "resnet": "ResNet-18",
     "resnet20": "ResNet-20",
     "transformer": "Transformer",
     "vgg": "VGG",
@@ -299,7 +300,9 @@ def gantts(
     handles.append(Patch(alpha=0, label=f"number: {_NUMBERS[number]}"))
     if any(i.batch for i in every):
         handles.append(Patch(alpha=0, label="shade: every other batch"))
-    fig.legend(handles=handles, loc="outside lower right", ncols=len(handles), frameon=False)
+    fig.legend(
+        handles=handles, loc="outside lower right", ncols=min(len(handles), 5), frameon=False
+    )
     put_title(fig, title, apart, **numbers)
     return fig
 
@@ -368,7 +371,7 @@ def learning_curves(
 
 
 def display(name: str) -> str:
-    """Return a label such as "al fixed_codes" as plots show it: "AL, fixed codes"."""
+    """Return a label such as "al original" as plots show it: "AL, as published"."""
     method, recipe = who(name), name.partition(" ")[2]
     how = "" if recipe in ("", method) else f", {_SAID.get(recipe, recipe.replace('_', ' '))}"
     return label(method) + how

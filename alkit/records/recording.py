@@ -27,7 +27,7 @@ class Run:
 
     Attributes:
         parameters: all of the notebook's, also those left at their defaults.
-        busy: share of the cores that were at work when it began, 0 to 1.
+        busy: share of the cores that others used when it began, 0 to 1.
 
     Args:
         parameters: as given by default: by `alkit run`, or what the notebook's names hold now.

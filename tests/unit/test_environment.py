@@ -44,7 +44,7 @@ def _pins() -> dict[str, str]:
 def _declared() -> dict[str, Requirement]:
     project = _pyproject()["project"]
     optional = project["optional-dependencies"]
-    # TensorBoard is not part of the environment, so no bound is known; "all" repeats the others
+    # "all" repeats the others
     extras = [line for name in set(optional) - {"all"} for line in optional[name]]
     requirements = [Requirement(line) for line in [*project["dependencies"], *extras]]
     declared = {canonicalize_name(one.name): one for one in requirements}

@@ -70,7 +70,7 @@ def draw_beside(
     ax.grid(visible=False, axis="y")
     ax.set(xlabel=xlabel or metric)
     handles = [plt.Rectangle((0, 0), 1, 1, color="0.7"), ax.plot([], [], **diamond)[0]]
-    load = f", {run.busy:.0%} of the cores busy before it" if timed else ""
+    load = f", {run.busy:.0%} of the cores busy with others" if timed else ""
     words = ["committed results: mean and range", f"this run (preset {run.preset}){load}"]
     fig.legend(handles, words, loc="outside lower right", ncols=2, frameon=False, fontsize=8)
     _conclude(ax, {name: (now[name], kept[name]) for name in names})

@@ -121,9 +121,8 @@ def race(rows: pd.DataFrame) -> Figure:
     fig, ax = _rates(rates)
     over = rows[(rows.metric == "pipeline_over") & (rows.model == "transformer")]
     found = over.set_index("over").loc["al, 2 threads"]
-    words = "Transformer: free workers {gain:.2f} times as fast as AL's two threads"
-    words += "" if found.lowest > 1 else "; undecided"
-    titles.title(ax, words, gain=titles.value(float(found.value)))
+    verdict = "ahead" if found.lowest > 1 else "behind" if found.highest < 1 else "undecided"
+    titles.title(ax, "Transformer: free workers against AL's two threads: {said}", said=verdict)
     return fig
 
 
@@ -249,22 +248,30 @@ def embeddings(rows: pd.DataFrame) -> Figure:
     own = rows[rows.metric == "accuracy"].astype({"value": float})
     tables = ["aligned", "shifted", "random"]
     fig, ax = plt.subplots()
-    costs = {}
+    points: list[list[float]] = []
     for shift, (method, part) in zip((-0.1, 0.1), own.groupby("method", sort=False), strict=False):
         at = [tables.index(table) + shift for table in part.table]
         who = "local" if method == "al" else str(method)  # its label codes are fixed
         style = {"color": viz.colour(who), "marker": viz.marker(who)}
         ax.plot(at, part.value, ls="", label=viz.label(who), **style)
-        means = part.groupby("table").value.mean()
-        costs[who] = titles.difference(means["aligned"], means["shifted"])
+        for table in tables[:2]:
+            points.append(part[part.table == table].value.tolist())
     ax.set_xticks(range(len(tables)), tables)
-    ax.set(ylabel="test accuracy, %", xlabel="table of word vectors")
+    ax.set(ylabel="test accuracy, %", xlabel=f"word vectors, {viz.seeds(own.seed.nunique())}")
     ax.legend(frameon=False)
-    words = "{data}, {n} seeds: a shifted table costs"
-    words += " " + ", ".join(f"{viz.label(who)} {{{who}:.1f}}" for who in costs) + " points"
-    about = {"data": viz.data_name(own.data.iloc[0]), "n": str(own.seed.nunique())}
-    titles.title(ax, words, **about, **costs)
+    costs = {
+        who: titles.of(_lost, *right, *shifted)
+        for who, right, shifted in zip(("bp", "local"), points[::2], points[1::2], strict=True)
+    }
+    words = "{data}: a shifted table costs BP {bp:.1f}, local classifiers {local:.1f} points"
+    titles.title(ax, words, data=viz.data_name(own.data.iloc[0]), **costs)
     return fig
+
+
+def _lost(*values: float) -> float:
+    """Return the mean of the first half minus that of the second."""
+    first, second = np.split(np.array(values), 2)
+    return float(first.mean() - second.mean())
 
 
 def exits(rows: pd.DataFrame) -> Figure:

@@ -26,3 +26,15 @@ def test_initial_weights():
         assert words.std().item() == pytest.approx(std, rel=0.1)
         assert scores.shape == (5, 16)
         assert scores.std().item() == pytest.approx(std, rel=0.3)
+
+
+def test_every_parameter_gets_a_gradient():
+    words, places = torch.randint(0, 50, (2, 12)), torch.tensor([[2, 7], [1, 3]])
+    found = words, torch.zeros_like(words), torch.ones(2, 12, dtype=torch.bool), places
+    units = bert(TINY)
+    for unit in units:
+        found = unit(found)
+    scores, whole = found
+    assert (scores.shape, whole.shape) == ((2, 2, 50), (2, 2))
+    (scores.logsumexp(-1).sum() + whole.square().sum()).backward()
+    assert all(p.grad is not None for unit in units for p in unit.parameters())
