@@ -19,7 +19,7 @@ help:  ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo "  Variables: VENV=path of an environment, NB=notebook, PRESET=name, P='name=value ...', RECORD=1, JOBS=2"
 
-demo: install  ## ten methods on one network, in one table: accuracy, waits, time, memory (3 minutes)
+demo: install  ## ten methods on one network, in one table: accuracy, waits, time, memory (4 minutes)
 	@$(ALKIT) run notebooks/00_all_methods.ipynb --preset teach
 
 test: install lint unit notebooks  ## lint, unit tests and every notebook
