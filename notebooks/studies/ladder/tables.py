@@ -113,13 +113,23 @@ chosen_rates, edges, contrasts = STUDY.chosen_rates, STUDY.edges, STUDY.table
 
 
 def chosen_rate(recorded: pd.DataFrame, data: str, family: str, arm: str) -> float:
-    """Return that rate of one arm; one that changes another takes that one's, but with a head.
+    """Return that rate of one variant; one that changes another takes that one's, but with a head.
 
     Raises:
-        ValueError: none has been chosen yet; says what to run.
+        ValueError: none has been chosen yet, or with a head among fewer rates than without; says
+            what to run.
     """
-    base = "" if ARMS[arm].head else ARMS[arm].base
-    return STUDY.chosen_rate(recorded, data, family, base or arm)
+    if not ARMS[arm].head:
+        return STUDY.chosen_rate(recorded, data, family, ARMS[arm].base or arm)
+    own = STUDY.validated(recorded)
+    own = own[(own.data == data) & (own.model == family)]
+    tried, wanted = (set(own.lr[own.arm == name]) for name in (arm, ARMS[arm].base))
+    if tried and not wanted <= tried:
+        missing = ", ".join(f"{rate:g}" for rate in sorted(wanted - tried))
+        raise ValueError(
+            f"{arm} on {data}, {family} lacks rates {missing}: finish their sweep first"
+        )
+    return STUDY.chosen_rate(recorded, data, family, arm)
 
 
 def best_local(recorded: pd.DataFrame, data: str, family: str) -> str | None:

@@ -109,6 +109,17 @@ def tuned(arm, value):
     return labels | {"metric": "val_accuracy", "value": value, "lr": 1e-3}
 
 
+def test_a_rate_is_chosen_when_as_many_were_tried_as_for_what_a_head_reads():
+    """Half a sweep that was recorded would choose among the rates that happened to run."""
+    base = [tuned("fixed_codes", 70.0) | {"lr": rate} for rate in (1e-3, 3e-3)]
+    half = [tuned("fixed_codes_head", 71.0)]
+    with pytest.raises(ValueError, match=r"fixed_codes_head on d, m lacks rates 0\.003"):
+        ladder_tables.chosen_rate(pd.DataFrame([*base, *half]), "d", "m", "fixed_codes_head")
+    whole = [*half, tuned("fixed_codes_head", 72.0) | {"lr": 3e-3}]
+    recorded = pd.DataFrame([*base, *whole])
+    assert ladder_tables.chosen_rate(recorded, "d", "m", "fixed_codes_head") == 3e-3
+
+
 def test_the_best_local_arm_is_one_that_was_named_beforehand():
     rows = [tuned("bp", 81.0), tuned("linear", 72.0), tuned("cosine", 75.0)]
     recorded = pd.DataFrame(rows)
