@@ -10,6 +10,7 @@ import pandas as pd
 
 from alkit.data.extras import extra
 from alkit.data.paths import root
+from alkit.figures import styles
 from alkit.figures.titles import Number, panel
 from alkit.figures.titles import title as put_title
 from alkit.schedule.timeline import Timeline
@@ -47,108 +48,7 @@ SINGLE, WIDE, GRID = (5.0, 3.2), (8.0, 3.0), (8.0, 5.5)  # inches
 SHOWN_DPI = 100  # points of the screen per inch, in dashboards as in cells
 SAVED_DPI = 160
 
-# one colour a family, one marker and label a method, the same in every notebook
-_METHODS = {
-    "bp": ("0.35", "o", "BP"),
-    "al": ("#0173b2", "s", "AL"),
-    "al_m": ("#56b4e9", "^", "AL-M"),
-    "al_fm": ("#029e73", "v", "AL-FM"),
-    "al_pipeline": ("#de8f05", "D", "AL pipeline"),
-    "local": ("#56b4e9", "p", "local classifiers"),
-    "local_pipeline": ("#56b4e9", "d", "local classifiers, pipeline"),
-    # AL's rivals that records name by a recipe of AL's blocks, see `who`
-    "fixed_codes": ("#56b4e9", "p", "local classifiers, fixed codes"),
-    "linear": ("#ca9161", "s", "linear heads"),
-    "cosine": ("#d55e00", "P", "cosine heads"),
-    "predsim": ("#949494", "X", "predsim"),
-    "dgl": ("#cc78bc", "<", "DGL"),
-    "scpl": ("#fbafe4", "*", "SCPL"),
-    "gpipe": ("#cc78bc", "<", "GPipe"),
-    "1f1b": ("#cc78bc", ">", "1F1B"),
-    "zero_bubble": ("#cc78bc", "*", "zero bubble"),
-    "interleaved_1f1b": ("#cc78bc", "D", "interleaved 1F1B"),
-    "looped_bfs": ("#cc78bc", "s", "looped BFS"),
-    "zbv": ("#cc78bc", "v", "zero bubble on a V"),
-    "dualpipev": ("#cc78bc", "P", "DualPipeV"),
-    "ddp": ("#ca9161", "p", "data parallel"),
-    "seq": ("0.35", "o", "sequential"),
-    "ddg": ("#d55e00", "s", "DDG"),
-    "ddg_barrier": ("#d55e00", "X", "DDG, barrier"),
-    "ddg_inplace": ("#d55e00", "1", "DDG, in place"),
-    "fr": ("#949494", "^", "FR"),
-    "fr_barrier": ("#949494", "v", "FR, barrier"),
-    "fr_1f1b": ("#949494", "d", "FR, 1F1B order"),
-    "pipedream": ("#0173b2", "D", "PipeDream"),
-    "pipedream_recompute": ("#0173b2", "h", "PipeDream, recompute"),
-    "pipedream_sync": ("#0173b2", "H", "PipeDream, vertical sync"),
-    "pipedream_inplace": ("#0173b2", "2", "PipeDream, in place"),
-    "2bw": ("#56b4e9", "8", "PipeDream-2BW"),
-    "central": ("0.35", "X", "central"),
-    "fed": ("#0173b2", "o", "federated"),
-    "split": ("#ca9161", "^", "split learning"),
-    "splitfed": ("#cc78bc", "s", "SplitFed"),
-    "splitfed2": ("#cc78bc", "d", "SplitFed v2"),
-    "pipelearn": ("#029e73", "D", "PipeLearn"),
-    "freeze": ("#949494", "o", "freeze only"),
-    "freeze_pipe_cache": ("#56b4e9", "^", "freeze, pipe, cache"),
-    "freeze_pipe_dp": ("#0173b2", "s", "freeze, pipe, dp"),
-    "elastic": ("#882255", "D", "elastic"),
-    "torch_1f1b": ("#cc78bc", "X", "torch's 1F1B"),
-    "fsdp": ("#ca9161", "h", "FSDP"),
-    "ddp_fewer": ("#ca9161", "v", "data parallel, fewer epochs"),
-    "ddp_checkpoint": ("#ca9161", "s", "data parallel, checkpoints"),
-    "ddp_lora": ("#ca9161", "*", "data parallel, LoRA"),
-    "ddp_freeze_cache": ("#029e73", "p", "data parallel, freeze, cache"),
-    "one_freeze_cache": ("#029e73", "o", "one process, freeze, cache"),
-    "head_cache": ("#949494", "P", "head only, cache"),
-    "dtp": ("#332288", "X", "DTP"),
-    "dtp_exact": ("#029e73", "*", "DTP, exact"),
-    "dtp_matched": ("#56b4e9", "^", "DTP, matched"),
-    "dtp_frozen": ("#56b4e9", "v", "DTP, frozen places"),
-    "dtp_orthogonal": ("#56b4e9", "<", "DTP, orthogonal noise"),
-    "dtp_fused": ("#332288", "P", "DTP, fused"),
-    "dtp_fixed": ("#949494", "x", "fixed feedback"),
-    "vanilla_dtp": ("#de8f05", "s", "vanilla DTP"),
-    "tp": ("#d55e00", "o", "TP"),
-    "ddtp": ("#cc78bc", "h", "DDTP"),
-    "fa": ("#ca9161", "s", "FA"),
-    "dfa": ("#ca9161", "^", "DFA"),
-    "sign_symmetry": ("#ca9161", "v", "sign symmetry"),
-    "shallow": ("#949494", "p", "last block only"),
-    "tfidf": ("#949494", "P", "TF-IDF"),
-}
-# lines of AL's recipes: all AL, so all of its colour
-_RECIPE_LINES = {"mse": "-.", "original": ":", "": "-"}
-_SAID = {"original": "as published"}
-_NAMES = {
-    "ag_news": "AG News",
-    "cifar10": "CIFAR-10",
-    "cifar100": "CIFAR-100",
-    "dbpedia": "DBpedia",
-    "imdb": "IMDb",
-    "sst2": "SST-2",
-    "tiny_imagenet": "Tiny ImageNet",
-    "lstm": "LSTM",
-    "resnet": "ResNet-18",
-    "resnet20": "ResNet-20",
-    "transformer": "Transformer",
-    "vgg": "VGG",
-}
-_KINDS = {"forward": "#8ab6e1", "backward": "#e8a87c", "update": "#7fb685"}
-_LANES = {
-    "send": "#c9b3e0",
-    "receive": "#c9b3e0",
-    "load": "0.85",
-    "feedback": "#f0d58c",
-    "targets": "#e39ac0",
-    "learn": "#f0d58c",
-    "target": "#e39ac0",
-}
 Shown = Literal["stage", "batch", "micro"]
-_NUMBERS = {"stage": "part of the network", "batch": "batch", "micro": "micro-batch"}
-
-_HALVES = {"backward_input": "#d9776b", "backward_weight": "#f2cfb3"}
-_CLOCKS = {"device": "seconds, by the device's clock", "virtual": "simulated time"}
 
 
 def set_theme() -> None:
@@ -175,7 +75,7 @@ def set_theme() -> None:
 
 def known(name: str) -> bool:
     """Say whether a name is a method's, with a colour, a marker and a label of its own."""
-    return name.partition(",")[0] in _METHODS
+    return name.partition(",")[0] in styles.METHODS
 
 
 def colour(method: str) -> str:
@@ -196,7 +96,7 @@ def label(method: str) -> str:
 
 def data_name(data: str) -> str:
     """Return the name of a data set, or a network, as people write it."""
-    return _NAMES.get(data, data)
+    return styles.NAMES.get(data, data)
 
 
 def seeds(count: int) -> str:
@@ -207,12 +107,12 @@ def seeds(count: int) -> str:
 def who(name: str) -> str:
     """Return whose colour a record's label has: AL's for "al mse", DGL's for "al dgl"."""
     method, _, recipe = name.partition(" ")
-    return recipe if recipe in _METHODS else method
+    return recipe if recipe in styles.METHODS else method
 
 
 def kind_colour(kind: str) -> str:
     """Return the colour of a kind of task: "forward", "backward", "update", ..."""
-    return (_KINDS | _HALVES | _LANES).get(kind, "0.7")
+    return (styles.KINDS | styles.HALVES | styles.LANES).get(kind, "0.7")
 
 
 def shades(count: int) -> list[str]:
@@ -262,7 +162,7 @@ def gantt(
             ax.text(middle, y, told, ha="center", va="center", fontsize=7, color="0.1")
     ax.set_yticks(range(len(places)), list(places))
     ax.invert_yaxis()
-    ax.set(xlabel=_CLOCKS.get(timeline.clock, "seconds"), xlim=(0, span_s or 1))
+    ax.set(xlabel=styles.CLOCKS.get(timeline.clock, "seconds"), xlim=(0, span_s or 1))
     panel(ax, title)
     ax.grid(visible=False, axis="y")
     return ax
@@ -295,9 +195,13 @@ def gantts(
             ax.set_xlabel("")
     every = [i for timeline in timelines.values() for i in timeline.intervals]
     seen = {i.kind for i in every if i.end_s > i.start_s}
-    kinds = {kind: color for kind, color in (_KINDS | _HALVES | _LANES).items() if kind in seen}
+    kinds = {
+        kind: color
+        for kind, color in (styles.KINDS | styles.HALVES | styles.LANES).items()
+        if kind in seen
+    }
     handles = [Patch(color=color, label=kind.replace("_", ", ")) for kind, color in kinds.items()]
-    handles.append(Patch(alpha=0, label=f"number: {_NUMBERS[number]}"))
+    handles.append(Patch(alpha=0, label=f"number: {styles.NUMBERS[number]}"))
     if any(i.batch for i in every):
         handles.append(Patch(alpha=0, label="shade: every other batch"))
     fig.legend(
@@ -355,7 +259,7 @@ def learning_curves(
         by_epoch = rows.groupby("epoch").val_acc
         mean = by_epoch.mean()
         [line] = ax.plot(mean.index, mean, marker=marker(method), ms=3, label=display(str(name)))
-        dashes = _RECIPE_LINES.get(recipe, "-" if recipe == method else "--")
+        dashes = styles.RECIPE_LINES.get(recipe, "-" if recipe == method else "--")
         line.set(color=colour(method), linestyle=dashes)
         ax.fill_between(
             mean.index, by_epoch.min(), by_epoch.max(), color=colour(method), alpha=0.15, lw=0
@@ -373,7 +277,7 @@ def learning_curves(
 def display(name: str) -> str:
     """Return a label such as "al original" as plots show it: "AL, as published"."""
     method, recipe = who(name), name.partition(" ")[2]
-    how = "" if recipe in ("", method) else f", {_SAID.get(recipe, recipe.replace('_', ' '))}"
+    how = "" if recipe in ("", method) else f", {styles.SAID.get(recipe, recipe.replace('_', ' '))}"
     return label(method) + how
 
 
@@ -398,6 +302,6 @@ def save(fig: Figure, name: str, folder: str | Path | None = None) -> list[Path]
 
 
 def _of(method: str) -> Sequence[str]:
-    if method not in _METHODS:
-        raise ValueError(f"unknown method {method!r}: known are {', '.join(_METHODS)}")
-    return _METHODS[method]
+    if method not in styles.METHODS:
+        raise ValueError(f"unknown method {method!r}: known are {', '.join(styles.METHODS)}")
+    return styles.METHODS[method]
