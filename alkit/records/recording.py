@@ -27,7 +27,8 @@ class Run:
 
     Attributes:
         parameters: all of the notebook's, also those left at their defaults.
-        busy: share of the cores that others used when it began, 0 to 1.
+        busy: share of the cores that others used when it began, 0 to 1; a notebook that trains for
+            long before it takes times sets it anew.
 
     Args:
         parameters: as given by default: by `alkit run`, or what the notebook's names hold now.
