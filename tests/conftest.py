@@ -1,5 +1,6 @@
 """Shared by all tests: seeds, the versions in the header, and small models."""
 
+import logging
 import signal
 
 import pytest
@@ -23,9 +24,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _fixed_seed_and_threads():
+def _fixed_seed_threads_and_log():
     torch.manual_seed(0)
     before = torch.get_num_threads()
     torch.set_num_threads(1)
+    level = logging.getLogger("alkit").level
     yield
     torch.set_num_threads(before)
+    logging.getLogger("alkit").setLevel(level)  # the command sets it for its process

@@ -29,6 +29,7 @@ from typing import Any
 import cloudpickle
 
 from alkit.engine.folders import Home
+from alkit.engine.fork_server import Process, start
 from alkit.engine.interface import VARIABLE, choose_interface
 
 __all__ = ["RankFailed", "launch", "torchrun_group"]
@@ -110,7 +111,9 @@ def launch(
     """Run `function(*arguments)` in `ranks` new processes, joined by gloo over the loopback device.
 
     In each, `torch.distributed` is initialised. The function may be defined in a notebook. It and
-    its arguments are copied; what it returns comes back, so return what you want to keep.
+    its arguments are copied; what it returns comes back, so return what you want to keep. The first
+    ranks of a process take seconds to start, while torch is imported, later ones a fraction of one
+    (`alkit.engine.fork_server`; on Linux, without a GPU's driver).
 
     Args:
         threads: operator threads of each rank.
@@ -132,9 +135,10 @@ def launch(
         try:
             for rank in range(ranks):
                 setup = {"rank": rank, "ranks": ranks, "threads": threads, "backend": backend}
-                setup |= {"folder": str(home.path)}
-                own = {"LOCAL_RANK": str(rank)} | dict(environment or {})
-                crew.append(_Child(setup, task, own))
+                setup |= {"folder": str(home.path), "directory": os.getcwd()}
+                own = {"PYTHONUNBUFFERED": "1", **_paths(), "LOCAL_RANK": str(rank)}
+                setup |= {"environment": {**os.environ, **own, **(environment or {})}}
+                crew.append(_Child(setup, task))
             return _watch(crew, heartbeat_s)
         finally:
             _stop(crew)
@@ -152,21 +156,11 @@ def _as_here(function: Callable[..., Any], *arguments: Any) -> tuple[Callable[..
 class _Child:
     """The caller's side of one rank."""
 
-    def __init__(self, setup: dict[str, Any], task: bytes, environment: Mapping[str, str]) -> None:
+    def __init__(self, setup: dict[str, Any], task: bytes) -> None:
         self.rank = setup["rank"]
         ours, theirs = socket.socketpair()
         with theirs:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "alkit.engine.rank", str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                errors="replace",
-                start_new_session=True,  # so that what it starts can be stopped with it
-                env={**os.environ, "PYTHONUNBUFFERED": "1", **_paths(), **environment},
-            )
+            self.process = start(theirs, setup["environment"])
         self.pipe = Connection(ours.detach())
         self.printed: deque[str] = deque(maxlen=LINES)
         self.lines = 0  # printed so far
@@ -297,7 +291,7 @@ def _stop(crew: Sequence[_Child]) -> None:
         child.pipe.close()
 
 
-def _signal_group(process: subprocess.Popen[str], number: signal.Signals) -> None:
+def _signal_group(process: Process, number: signal.Signals) -> None:
     try:
         os.killpg(process.pid, number)
     except (ProcessLookupError, PermissionError):

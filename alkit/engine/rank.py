@@ -19,12 +19,15 @@ from alkit.engine import heartbeat
 REPORT_S = 0.25
 
 
-def main() -> None:
-    """Run the task, and say what became of it."""
-    pipe, lock = Connection(int(sys.argv[1])), threading.Lock()
+def main(fd: int) -> None:
+    """Run the task that a pipe brings, where and as its caller would, and say what became of it."""
+    pipe, lock = Connection(fd), threading.Lock()
     # the caller asks a rank that hangs where it is
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     setup, task = pipe.recv(), pipe.recv_bytes()
+    os.environ.clear()
+    os.environ.update(setup["environment"])
+    os.chdir(setup["directory"])
     threading.Thread(target=_report, args=(pipe, lock), daemon=True).start()
     try:
         _join(setup)
@@ -72,4 +75,4 @@ def _join(setup: dict[str, Any]) -> None:
 
 if __name__ == "__main__":
     with contextlib.suppress(KeyboardInterrupt):
-        main()
+        main(int(sys.argv[1]))

@@ -1,12 +1,16 @@
 """Processes: the bits of one thread, and a rank that fails is named and leaves nobody behind."""
 
+import contextlib
 import faulthandler
 import os
+import random
 import signal
+import socket
 import subprocess
 import sys
 import time
 
+import numpy as np
 import psutil
 import pytest
 import torch
@@ -48,7 +52,49 @@ def test_ranks_with_different_batches_are_told(options, text):
 
 
 def _family():
-    return {process.pid for process in psutil.Process().children(recursive=True)}
+    """Processes that this one has started, but for what forks ranks: that stays, and is one."""
+    found = psutil.Process().children(recursive=True)
+    alive = [each for each in found if each.status() != psutil.STATUS_ZOMBIE]
+    servers = [each for each in alive if any("fork_server" in word for word in each.cmdline())]
+    assert len(servers) <= 1
+    return {each.pid for each in alive} - {each.pid for each in servers}
+
+
+def _about():
+    drawn = float(torch.rand(())), random.random()
+    drawn += (np.random.random_sample(),)  # noqa: NPY002
+    own = os.environ.get("OMP_NUM_THREADS"), os.environ.get("ALKIT_ANY"), os.getcwd()
+    return os.getppid(), os.getsid(0) == os.getpid(), own, drawn
+
+
+def test_a_rank_is_forked_from_what_has_imported_torch(monkeypatch, tmp_path):
+    """With the environment and the folder of its caller; and none draws what another one does."""
+    first = launch(_about)
+    monkeypatch.setenv("ALKIT_ANY", "here")
+    monkeypatch.chdir(tmp_path)
+    second = launch(_about)
+    assert {server for server, *_ in first} == {server for server, *_ in second}
+    assert all(leads for _, leads, *_ in first + second)
+    assert {own[1:] for *_, own, _ in second} == {("here", str(tmp_path))}
+    assert len({number for *_, drawn in first + second for number in drawn}) == 3 * 4
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")  # a library reads it as it is imported
+    [third] = launch(_about, ranks=1)
+    assert third[2][0] == "3"
+    assert third[0] != first[0][0]
+    os.kill(third[0], signal.SIGKILL)
+    [fourth] = launch(_about, ranks=1)
+    assert fourth[0] != third[0]
+
+
+def test_a_server_that_nobody_asks_ends():
+    code = (
+        "import socket, sys; from alkit.engine import fork_server; fork_server.IDLE_S = 0.0\n"
+        "fork_server.main(socket.socket(fileno=int(sys.argv[1])), [])"
+    )
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        command = [sys.executable, "-c", code, str(theirs.fileno())]
+        subprocess.run(command, pass_fds=[theirs.fileno()], check=True, timeout=LIVENESS_S)
 
 
 def _fails(how, folder):
@@ -80,8 +126,9 @@ class _Child(ranks._Child):
     """Puts the caller's clock on by an hour as soon as the rank has stopped."""
 
     def look(self, heartbeat_s):
-        if psutil.Process(self.process.pid).status() == psutil.STATUS_STOPPED:
-            self.heard_s -= 3600
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if psutil.Process(self.process.pid).status() == psutil.STATUS_STOPPED:
+                self.heard_s -= 3600
         super().look(heartbeat_s)
 
 
@@ -118,16 +165,17 @@ def test_ranks_end_when_the_caller_dies(tmp_path):
         "import os, time\n"
         "from alkit import launch\n"
         "def task(folder):\n"
-        "    open(f'{folder}/{os.getpid()}', 'w').close()\n"
+        "    for pid in (os.getpid(), os.getppid()):\n"  # the rank, and who forked it
+        "        open(f'{folder}/{pid}', 'w').close()\n"
         "    time.sleep(600)\n"
         f"launch(task, {str(tmp_path)!r})\n"
     )
     own = {**os.environ, "TMPDIR": str(tmp_path)}  # a killed caller can't tidy up
     caller = subprocess.Popen([sys.executable, str(script)], cwd=tmp_path, env=own)
-    names = _until(lambda: [int(p.name) for p in tmp_path.iterdir() if p.name.isdecimal()], 2)
+    names = _until(lambda: [int(p.name) for p in tmp_path.iterdir() if p.name.isdecimal()], 3)
     caller.kill()
     caller.wait()
-    _until(lambda: _gone(names), 2)
+    _until(lambda: _gone(names), 3)
 
 
 def _trained(ranks, cuts, shorter=0, other=False):
