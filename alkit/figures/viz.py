@@ -27,7 +27,6 @@ with extra("notebooks", "a figure"):
 __all__ = [
     "bars",
     "colour",
-    "data_name",
     "display",
     "gantt",
     "gantts",
@@ -37,6 +36,7 @@ __all__ = [
     "learning_curves",
     "marker",
     "png",
+    "proper_name",
     "save",
     "seeds",
     "set_theme",
@@ -94,9 +94,9 @@ def label(method: str) -> str:
     return _of(name)[2] + comma + how
 
 
-def data_name(data: str) -> str:
-    """Return the name of a data set, or a network, as people write it."""
-    return styles.NAMES.get(data, data)
+def proper_name(name: str) -> str:
+    """Return the name of a data set or of a network as people write it."""
+    return styles.NAMES.get(name, name)
 
 
 def seeds(count: int) -> str:

@@ -110,7 +110,7 @@ def trade(recorded: pd.DataFrame) -> Figure:
 def _conclude(ax: Axes, points: pd.Series, frame: pd.DataFrame, data: str) -> None:
     """Title `trade`: a point or two may be the optimiser's, so only what is far off is named."""
     far = str(points.idxmin())
-    shown = {"data": viz.data_name(data), "n": f"{frame.n.min():.0f}"}
+    shown = {"data": viz.proper_name(data), "n": f"{frame.n.min():.0f}"}
     if not frame.high[far] < 0:
         titles.title(ax, "{data}, {n} seeds: no method is clearly behind BP", **shown)
         return

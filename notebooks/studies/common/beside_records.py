@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from alkit.figures import titles, viz
-from alkit.figures.viz import data_name
+from alkit.figures.viz import proper_name
 from alkit.records.parameters import slug
 from alkit.records.results import Run
 
@@ -86,7 +86,9 @@ def _unlike(run: Run, now: pd.DataFrame, kept: pd.DataFrame, metric: str) -> str
     for column in ("data", "preset"):
         own, theirs = (_used(rows, metric, column) for rows in (now, kept))
         if not own <= theirs:
-            used = [" and ".join(map(data_name, sorted(each))) or "none" for each in (own, theirs)]
+            used = [
+                " and ".join(map(proper_name, sorted(each))) or "none" for each in (own, theirs)
+            ]
             what = "preset " if column == "preset" else ""
             return f"this run used {what}{used[0]}, they used {what}{used[1]}"
     return ""

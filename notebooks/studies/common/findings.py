@@ -151,7 +151,7 @@ def four() -> str:
         for data, part in own.groupby("data"):
             step = part.set_index("method").value
             each = [f"{axis_tables.label(name)} {step[name] / step.bp:.2f}" for name in names]
-            shares.append(f"{', '.join(each)} ({viz.data_name(str(data))})")
+            shares.append(f"{', '.join(each)} ({viz.proper_name(str(data))})")
         said.append(f"{how}: {'; '.join(shares)}.")
     return " ".join(said)
 
@@ -357,7 +357,7 @@ def _fewer_epochs() -> str:
         wide = own.pivot(index="seed", columns="method", values="value")
         found = of_seeds((wide.ddp_fewer - wide.one_freeze_cache).dropna())
         sure = "" if found.decided else ", undecided"
-        said.append(f"{found.points:.1f} ({viz.data_name(str(own.data.iloc[0]))}{sure})")
+        said.append(f"{found.points:.1f} ({viz.proper_name(str(own.data.iloc[0]))}{sure})")
     return " and ".join(said)
 
 

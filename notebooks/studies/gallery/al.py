@@ -192,7 +192,7 @@ def gaps(rows: pd.DataFrame) -> Figure:
     for ax, (name, own) in zip(axes[0], sets, strict=True):
         curves = study.curves(own)
         viz.learning_curves(
-            curves, f"{viz.data_name(name)}, {viz.seeds(own.seed.nunique())}", ax=ax
+            curves, f"{viz.proper_name(name)}, {viz.seeds(own.seed.nunique())}", ax=ax
         )
         ax.set_ylabel("validation accuracy, %" if ax is axes[0, 0] else "")
         for label, each in curves.groupby("label"):
@@ -264,7 +264,7 @@ def embeddings(rows: pd.DataFrame) -> Figure:
         for who, right, shifted in zip(("bp", "local"), points[::2], points[1::2], strict=True)
     }
     words = "{data}: a shifted table costs BP {bp:.1f}, local classifiers {local:.1f} points"
-    titles.title(ax, words, data=viz.data_name(own.data.iloc[0]), **costs)
+    titles.title(ax, words, data=viz.proper_name(own.data.iloc[0]), **costs)
     return fig
 
 
@@ -289,7 +289,7 @@ def exits(rows: pd.DataFrame) -> Figure:
     words = "{data}: leaving when sure saves {saved:.0f} % of cost, {points:+.2f} points"
     numbers = {"saved": titles.difference(single[-1], chosen[0])}
     numbers["points"] = titles.difference(chosen[1], value["exits"][-1])
-    titles.title(ax, words, data=viz.data_name(rows.data.iloc[0]), **numbers)
+    titles.title(ax, words, data=viz.proper_name(rows.data.iloc[0]), **numbers)
     return fig
 
 
@@ -304,5 +304,5 @@ def tfidf(rows: pd.DataFrame) -> Figure:
     words = "TF-IDF on {data}: {low:.0f} % from {few:.0f} texts, {high:.0f} % from {many:,.0f}"
     ends = {"low": row.value[0], "few": row.sizes[0], "high": row.value[-1], "many": row.sizes[-1]}
     numbers = {name: titles.value(end) for name, end in ends.items()}
-    titles.title(ax, words, data=viz.data_name(row.data), **numbers)
+    titles.title(ax, words, data=viz.proper_name(row.data), **numbers)
     return fig

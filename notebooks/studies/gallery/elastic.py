@@ -84,7 +84,7 @@ def switches(rows: pd.DataFrame) -> Figure:
         ax.axvline(1, color="0.35", lw=1)
         ax.grid(visible=False, axis="y")
         ax.set(xlabel=f"times as fast as {viz.label(other)}")
-        titles.panel(ax, viz.data_name(which))
+        titles.panel(ax, viz.proper_name(which))
         ax.invert_yaxis()
     ours = chosen.loc[tasks[0]][base]
     numbers = {"ours": titles.value(ours["elastic"])}
@@ -92,7 +92,7 @@ def switches(rows: pd.DataFrame) -> Figure:
     if beside and "one_freeze_cache" in ours:
         words = "{data}: elastic {ours:.1f}, freezing alone {alone:.1f} times data parallel's speed"
         numbers["alone"] = titles.value(ours["one_freeze_cache"])
-    titles.title(fig, words, data=viz.data_name(tasks[0]), other=viz.label(other), **numbers)
+    titles.title(fig, words, data=viz.proper_name(tasks[0]), other=viz.label(other), **numbers)
     return fig
 
 

@@ -41,7 +41,7 @@ def draw_three(recorded: pd.DataFrame) -> Figure | None:
     titles.title(
         fig,
         "{data}, {depth} blocks: local gradients' median cosine with backprop's is {cosine:.2f}",
-        data=viz.data_name(data),
+        data=viz.proper_name(data),
         depth=str(most),
         cosine=titles.median(*below["mean"]),
     )
@@ -63,7 +63,7 @@ def draw_depths(recorded: pd.DataFrame) -> Figure | None:
     found, most = {}, int(own.depth.max())
     for ax, (data, rows) in zip(axes[0], sets, strict=True):
         _over_depth(ax, rows)
-        titles.panel(ax, viz.data_name(str(data)))
+        titles.panel(ax, viz.proper_name(str(data)))
         key = (str(data), depth_study.name_of(most), "detached - fixed_codes")
         means = rows[rows.depth == most].groupby("name").value.mean()
         if key in gaps and ladder_tables.STUDY.verdict(*gaps[key]) == "behind":
@@ -94,7 +94,7 @@ def draw_blocks(
     fig, axes = plt.subplots(1, len(metrics), figsize=size, squeeze=False)
     for ax, (metric, table) in zip(axes[0], tables.items(), strict=True):
         _over_blocks(ax, table, metrics[metric])
-        ax.set(xlabel=f"block of {depth}, {viz.data_name(data)}")
+        ax.set(xlabel=f"block of {depth}, {viz.proper_name(data)}")
     _legend(fig, axes[0])
     shown = next(filter(len, tables.values()))
     shown = shown[shown.arm != "untrained"]
