@@ -104,6 +104,8 @@ class _Server:
         self.processes: list[subprocess.Popen[bytes]] = []  # the last one, and those it replaced
         self.owner, self.link = 0, socket.socket()
         self.key: dict[str, str] = {}
+        self.modules: list[str] = []
+        self.written_ns = 0
         atexit.register(self._end)
 
     def fork(self, pipe: socket.socket, environment: Mapping[str, str]) -> _Forked:
@@ -111,7 +113,7 @@ class _Server:
         with self.lock:
             self.processes = [each for each in self.processes if each.poll() is None]
             for _ in range(2):  # it may end itself as it is asked
-                if self.owner != os.getpid() or self.key != key:
+                if self.owner != os.getpid() or self.key != key or self._rewritten():
                     self._begin(environment)
                     self.owner, self.key = os.getpid(), key
                 try:
@@ -119,6 +121,10 @@ class _Server:
                 except OSError:
                     self.owner = 0
         raise RuntimeError("the server that forks ranks ends at once: see what it printed")
+
+    def _rewritten(self) -> bool:
+        """Tell whether somebody has written at alkit's sources since they were imported."""
+        return self.written_ns != _written_ns(self.modules)
 
     def _end(self) -> None:
         """Let the server go, at the caller's exit."""
@@ -131,11 +137,13 @@ class _Server:
     def _begin(self, environment: Mapping[str, str]) -> None:
         self.link.close()
         self.link, theirs = socket.socketpair()
-        modules = [name for name in sys.modules if name.partition(".")[0] == "alkit"]
+        loaded = [name for name in sys.modules if name.partition(".")[0] == "alkit"]
+        self.modules = [name for name in loaded if not name.startswith(DRAWN)]
+        self.written_ns = _written_ns(self.modules)
         command = [sys.executable, "-m", "alkit.engine.fork_server", str(theirs.fileno())]
         with theirs:
             process = subprocess.Popen(
-                [*command, *(name for name in modules if not name.startswith(DRAWN))],
+                [*command, *self.modules],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -160,6 +168,13 @@ class _Server:
         return _Forked(pid, status, printed)
 
 
+def _written_ns(modules: Sequence[str]) -> int:
+    """Return when the last of the sources of modules was written."""
+    files = (getattr(sys.modules.get(name), "__file__", None) for name in modules)
+    there = (path for path in files if path and os.path.exists(path))
+    return max((os.stat(path).st_mtime_ns for path in there), default=0)
+
+
 def _number(status: int) -> int:
     """Read the number that the server says next of a process: its own, then its exit status."""
     if not (said := os.read(status, STATUS.size)):
@@ -173,7 +188,8 @@ _forked = _Server().fork
 def main(link: socket.socket, modules: Sequence[str]) -> None:
     """Import, then fork a rank per request, and say how each ended, until the caller has gone."""
     for name in (*IMPORTS, *modules):
-        importlib.import_module(name)
+        with contextlib.suppress(ImportError):  # who needs it is told
+            importlib.import_module(name)
     woken, waker = os.pipe()
     os.set_blocking(waker, False)
     signal.set_wakeup_fd(waker)

@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 
 from alkit import fit, launch, train_epoch
+from alkit.engine import fork_server
 from alkit.engine import launch as ranks
 from alkit.engine.heartbeat import beat, waiting
 from alkit.engine.launch import RankFailed
@@ -77,10 +78,13 @@ def test_a_rank_is_forked_from_what_has_imported_torch(monkeypatch, tmp_path):
     assert all(leads for _, leads, *_ in first + second)
     assert {own[1:] for *_, own, _ in second} == {("here", str(tmp_path))}
     assert len({number for *_, drawn in first + second for number in drawn}) == 3 * 4
+    monkeypatch.setattr(fork_server, "_written_ns", lambda modules: 1)  # somebody edits a module
+    [edited] = launch(_about, ranks=1)
+    assert edited[0] != first[0][0]
     monkeypatch.setenv("OMP_NUM_THREADS", "3")  # a library reads it as it is imported
     [third] = launch(_about, ranks=1)
     assert third[2][0] == "3"
-    assert third[0] != first[0][0]
+    assert third[0] != edited[0]
     os.kill(third[0], signal.SIGKILL)
     [fourth] = launch(_about, ranks=1)
     assert fourth[0] != third[0]
