@@ -55,9 +55,18 @@ def _again(function: Callable[..., Any]) -> Callable[..., Any]:
     return run if makes else function
 
 
+def _here(function: Callable[..., Any], *given: Any, **options: Any) -> Any:
+    """Do as torch does; inside a block, without the state of the process's generator.
+
+    No noise of a block is drawn from it, and torch reads it under a lock that it may hold while it
+    waits for the interpreter's: two workers that do so can wait for each other for ever.
+    """
+    if _HERE.captures:
+        options["preserve_rng_state"] = False
+    return _CHECKPOINT(_again(function), *given, **options)
+
+
 # `checkpoint` looks it up by name, whoever has imported that; outside of blocks it does as before
 if hasattr(torchs, "_checkpoint_impl"):  # torch 2.14 has it, 2.11 has not
     _CHECKPOINT = torchs._checkpoint_impl
-    torchs._checkpoint_impl = lambda function, *args, **options: _CHECKPOINT(
-        _again(function), *args, **options
-    )
+    torchs._checkpoint_impl = _here

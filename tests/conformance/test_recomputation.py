@@ -1,5 +1,7 @@
 """Recomputation inside a block changes no bit: the same masks, the same weights."""
 
+import threading
+
 import pytest
 import torch
 from torch import nn
@@ -48,3 +50,20 @@ def test_what_is_recomputed_is_what_was_computed(family, kind, dropout):
     expected, found = trained(family, "kept", dropout), trained(family, kind, dropout)
     assert found[0] == expected[0]
     assert torch.equal(found[1], expected[1])
+
+
+@held()
+def test_no_worker_asks_for_the_state_of_the_process_s_generator(family, monkeypatch):
+    """It is read under two locks, torch's and the interpreter's, and two threads that read it at
+    the same time may wait for each other for ever. Noise of a block needs none of it."""
+    if family.method == "dtp":
+        pytest.skip("it has no inverse")
+    here, real, asking = threading.current_thread(), torch.get_rng_state, set()
+
+    def asked():
+        asking.add(threading.current_thread())
+        return real()
+
+    monkeypatch.setattr(torch, "get_rng_state", asked)
+    trained(family, "recomputed", 0.5)
+    assert asking <= {here}
