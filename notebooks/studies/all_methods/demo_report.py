@@ -19,10 +19,12 @@ def report(table: pd.DataFrame, said: str) -> str:
     """Return the screen: at most 21 lines of 100 columns.
 
     Args:
-        table: a row per method, "bp" among them, with the columns accuracy, sd, n, against_bp, low,
-            high, waits_removed, clock_step_ms, step_s and peak_kib.
+        table: a row per method with the columns accuracy, sd, n, against_bp, low, high,
+            waits_removed, clock_step_ms, step_s and peak_kib. Without "bp" there are no factors.
         said: what was trained: data, epochs, optimiser.
     """
+    if "bp" not in table.index:
+        return f"{said}; BP is not among them\n{table.round(2).T.to_string()}"
     changed = [name for name in table.index if ROWS[name].changed]
     marks = dict(zip(changed, "abcdefghij", strict=False))
     head = f"{'':18} {'accuracy, %':13} {'waits removed':26} {'4 devices':>9} {'memory':>7}"

@@ -16,7 +16,17 @@ from alkit.schedule.task import Task
 from alkit.schedule.timeline import Timeline
 from studies.all_methods.runs import BLOCKS, ROWS, of_schedule
 
-__all__ = ["joined", "label", "over_seeds", "picture", "published", "trade", "unit_clock"]
+__all__ = [
+    "accuracies",
+    "facts",
+    "joined",
+    "label",
+    "over_seeds",
+    "picture",
+    "published",
+    "trade",
+    "unit_clock",
+]
 
 
 def over_seeds(accuracy: pd.DataFrame) -> pd.DataFrame:
@@ -25,9 +35,12 @@ def over_seeds(accuracy: pd.DataFrame) -> pd.DataFrame:
     Intervals are Student's t over seeds, of the differences paired by seed; missing with one seed.
 
     Args:
-        accuracy: columns name, seed, accuracy in percent.
+        accuracy: columns name, seed, accuracy in percent; of rows alike the first counts, for a
+            method's runs may hold a seed that the run of all methods has, too.
     """
-    wide = accuracy.pivot(index="seed", columns="name", values="accuracy")
+    wide = accuracy.drop_duplicates(["name", "seed"]).pivot(
+        index="seed", columns="name", values="accuracy"
+    )
     rows = {}
     for name in dict.fromkeys(accuracy.name):
         mean, low, high = paired_t(wide[name].dropna().to_numpy(float))
@@ -93,7 +106,7 @@ def picture(names: Sequence[str]) -> Figure:
 
 def trade(recorded: pd.DataFrame) -> Figure:
     """Draw points against backprop over the simulated speed of four devices, with intervals."""
-    frame, paid = _accuracies(recorded), _facts(recorded)
+    frame, paid = accuracies(recorded), facts(recorded)
     faster = paid.clock_step_ms.bp / paid.clock_step_ms
     fig, ax = plt.subplots(figsize=(7.5, 3.8))
     ax.axhline(0, color="0.6", lw=0.8)
@@ -120,14 +133,20 @@ def _conclude(ax: Axes, points: pd.Series, frame: pd.DataFrame, data: str) -> No
     titles.title(ax, words, far=label(far), lost=lost, near=near, **shown)
 
 
-def _accuracies(recorded: pd.DataFrame) -> pd.DataFrame:
+def accuracies(recorded: pd.DataFrame) -> pd.DataFrame:
+    """Return `over_seeds` of the records of one data set."""
     own = recorded[recorded.metric == "accuracy"].rename(columns={"method": "name"})
     return over_seeds(own.assign(accuracy=own.value.astype(float))[["name", "seed", "accuracy"]])
 
 
-def _facts(recorded: pd.DataFrame) -> pd.DataFrame:
-    """Return a row a method: what is recorded of it once."""
-    own = recorded[~recorded.metric.isin(["accuracy", "val_accuracy"])]
+def facts(recorded: pd.DataFrame) -> pd.DataFrame:
+    """Return a row a method: what the run of all methods says of each once, its times interleaved.
+
+    Args:
+        recorded: of one data set.
+    """
+    methods = recorded.groupby("run").method.transform("nunique")
+    own = recorded[(methods == methods.max()) & ~recorded.metric.isin(["accuracy", "val_accuracy"])]
     return own.assign(value=pd.to_numeric(own.value)).pivot(
         index="method", columns="metric", values="value"
     )
@@ -135,11 +154,11 @@ def _facts(recorded: pd.DataFrame) -> pd.DataFrame:
 
 def published(recorded: pd.DataFrame) -> pd.DataFrame:
     """Return README's table of a record: a row a method, numbers as texts."""
-    frame, others = _accuracies(recorded), _facts(recorded)
+    frame, others = accuracies(recorded), facts(recorded)
     rows = []
     for name, row in frame.iterrows():
-        more, facts = others.loc[name], of_schedule(str(name))
-        gone = [lock for lock in LOCKS if not facts[f"waits {lock}"]]
+        more, waits = others.loc[name], of_schedule(str(name))
+        gone = [lock for lock in LOCKS if not waits[f"waits {lock}"]]
         against = f"{row.against_bp:+.1f} [{row.low:+.1f}, {row.high:+.1f}]"
         rows.append(
             {
@@ -156,7 +175,7 @@ def published(recorded: pd.DataFrame) -> pd.DataFrame:
                 "KiB sent a step": f"{more.sent_kib:.0f}",
                 "batches held": f"{more.batches_held:g}",
                 "peak KiB a device": f"{more.peak_kib:,.0f}",
-                "staleness": str(facts["staleness"]),
+                "staleness": str(waits["staleness"]),
             }
         )
     return pd.DataFrame(rows)

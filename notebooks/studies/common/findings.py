@@ -146,10 +146,9 @@ def four() -> str:
     rows = results.load("00_all_methods")
     said = []
     for metric, how in (("clock_step_ms", "Four simulated devices"), ("step_s", "Two real cores")):
-        own = rows[rows.metric == metric].astype({"value": float})
         shares = []
-        for data, part in own.groupby("data"):
-            step = part.set_index("method").value
+        for data, part in rows.groupby("data"):
+            step = axis_tables.facts(part)[metric]
             each = [f"{axis_tables.label(name)} {step[name] / step.bp:.2f}" for name in names]
             shares.append(f"{', '.join(each)} ({viz.proper_name(str(data))})")
         said.append(f"{how}: {'; '.join(shares)}.")
@@ -186,11 +185,7 @@ def openings() -> dict[str, str]:
 
 def _all_methods() -> str:
     rows = results.load("00_all_methods", "cpu")
-    frame = axis_tables.over_seeds(
-        rows[rows.metric == "accuracy"].assign(
-            name=lambda own: own.method, accuracy=lambda own: own.value.astype(float)
-        )[["name", "seed", "accuracy"]]
-    )
+    frame = axis_tables.accuracies(rows)
     rest = frame.drop("bp")
     behind, ahead = (
         ", ".join(map(axis_tables.label, own.index)) or "none"
@@ -394,9 +389,7 @@ def _target_time() -> str:
 def _short() -> float:
     """Return DTP's points against backprop on notebook 00's network."""
     rows = results.load("00_all_methods", "cpu")
-    own = rows[rows.metric == "accuracy"].astype({"value": float})
-    wide = own.pivot(index="seed", columns="method", values="value")
-    return float((wide.dtp - wide.bp).mean())
+    return float(axis_tables.accuracies(rows).against_bp.dtp)
 
 
 def _targets() -> dict[str, tuple[Gap, float]]:

@@ -9,8 +9,8 @@ from torch import nn
 
 from alkit.data import datasets
 from alkit.data.parts import DataSet, Part
+from studies.all_methods import demo_report, runs
 from studies.all_methods import memory as axis_memory
-from studies.all_methods import runs
 from studies.all_methods import tables as axis_tables
 
 CROSSING = [1000, 200, 30]  # bytes at the three borders
@@ -65,6 +65,25 @@ def test_intervals_are_over_seeds():
     assert (dtp.against_bp, dtp.low, dtp.high) == pytest.approx(
         (-2.0, -2 - t / math.sqrt(3), -2 + t / math.sqrt(3))
     )
+
+
+def test_times_are_of_the_run_of_all_methods_and_a_seed_counts_once():
+    runs_of = {"one": ("bp",), "two": ("dtp",), "all": ("bp", "dtp")}
+    rows = [
+        {"run": run, "method": method, "seed": seed, "metric": metric, "value": value}
+        for value, (run, methods) in enumerate(runs_of.items())
+        for method in methods
+        for seed, metric in ((0, "accuracy"), (None, "step_s"))
+    ]
+    recorded = pd.DataFrame(rows)
+    assert axis_tables.facts(recorded).step_s.to_dict() == {"bp": 2, "dtp": 2}
+    assert axis_tables.accuracies(recorded).accuracy.to_dict() == {"bp": 0, "dtp": 1}
+
+
+def test_a_screen_without_backprop_has_no_factors():
+    table = pd.DataFrame({"accuracy": [97.123]}, index=["fr"])
+    assert "97.12" in (said := demo_report.report(table, "digits"))
+    assert said.startswith("digits; BP is not among them")
 
 
 def test_rates_are_the_best_on_validation_and_recorded_for_the_same_data_and_optimiser():
