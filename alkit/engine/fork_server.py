@@ -21,6 +21,7 @@ import struct
 import subprocess
 import sys
 import threading
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import IO, Any, NoReturn, Protocol
 
@@ -207,7 +208,9 @@ def main(link: socket.socket, modules: Sequence[str]) -> None:
             if not word:
                 watched.remove(link)
                 continue
-            pid = os.fork()
+            with warnings.catch_warnings():  # 3.12's, of BLAS's threads: they know of forks
+                warnings.simplefilter("ignore", DeprecationWarning)
+                pid = os.fork()
             if not pid:
                 signal.set_wakeup_fd(-1)
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
