@@ -218,7 +218,7 @@ def main(link: socket.socket, modules: Sequence[str]) -> None:
                     os.close(each)
                 _become_rank(*pipes)
             running[pid] = pipes[2]
-            os.write(pipes[2], STATUS.pack(pid))
+            _say(pipes[2], pid)
             for each in pipes[:2]:
                 os.close(each)
 
@@ -229,9 +229,13 @@ def _tell(running: dict[int, int]) -> None:
         found, status = os.waitpid(pid, os.WNOHANG)
         if found:
             pipe = running.pop(pid)
-            with contextlib.suppress(BrokenPipeError):  # nobody asks any more
-                os.write(pipe, STATUS.pack(os.waitstatus_to_exitcode(status)))
+            _say(pipe, os.waitstatus_to_exitcode(status))
             os.close(pipe)
+
+
+def _say(pipe: int, number: int) -> None:
+    with contextlib.suppress(BrokenPipeError):  # nobody asks any more
+        os.write(pipe, STATUS.pack(number))
 
 
 def _become_rank(pipe: int, printer: int, status: int) -> NoReturn:
