@@ -14,7 +14,6 @@ import atexit
 import contextlib
 import importlib
 import os
-import select
 import signal
 import socket
 import struct
@@ -23,6 +22,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Mapping, Sequence
+from multiprocessing.connection import wait
 from typing import IO, Any, NoReturn, Protocol
 
 from alkit.engine import rank
@@ -83,7 +83,7 @@ class _Forked:
     def wait(self, timeout: float | None = None) -> int:
         with self._lock:
             if self._code is None:
-                if not select.select([self._status], [], [], timeout)[0]:
+                if not wait([self._status], timeout):
                     raise subprocess.TimeoutExpired(f"rank {self.pid}", timeout or 0.0)
                 try:
                     self._code = _number(self._status)
@@ -199,7 +199,7 @@ def main(link: socket.socket, modules: Sequence[str]) -> None:
     watched: list[Any] = [link, woken]
     ready: list[Any] = watched
     while running or (ready and link in watched):
-        ready = select.select(watched, [], [], IDLE_S)[0]
+        ready = wait(watched, IDLE_S)
         if woken in ready:
             os.read(woken, 512)
             _tell(running)

@@ -55,7 +55,7 @@ def _again(function: Callable[..., Any]) -> Callable[..., Any]:
     return run if makes else function
 
 
-def _here(function: Callable[..., Any], *given: Any, **options: Any) -> Any:
+def _checkpointed(function: Callable[..., Any], *given: Any, **options: Any) -> Any:
     """Do as torch does; inside a block, without the state of the process's generator.
 
     No noise of a block is drawn from it, and torch reads it under a lock that it may hold while it
@@ -69,4 +69,4 @@ def _here(function: Callable[..., Any], *given: Any, **options: Any) -> Any:
 # `checkpoint` looks it up by name, whoever has imported that; outside of blocks it does as before
 if hasattr(torchs, "_checkpoint_impl"):  # torch 2.14 has it, 2.11 has not
     _CHECKPOINT = torchs._checkpoint_impl
-    torchs._checkpoint_impl = _here
+    torchs._checkpoint_impl = _checkpointed
