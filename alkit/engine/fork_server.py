@@ -93,8 +93,9 @@ class _Forked:
             return self._code
 
     def send_signal(self, sig: int) -> None:
-        if self._code is None:
-            os.kill(self.pid, sig)
+        if self._code is None and not wait([self._status], 0):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, sig)
 
 
 class _Server:
@@ -138,7 +139,7 @@ class _Server:
     def _begin(self, environment: Mapping[str, str]) -> None:
         self.link.close()
         self.link, theirs = socket.socketpair()
-        loaded = [name for name in sys.modules if name.partition(".")[0] == "alkit"]
+        loaded = [name for name in [*sys.modules] if name.partition(".")[0] == "alkit"]
         self.modules = [name for name in loaded if not name.startswith(DRAWN)]
         self.written_ns = _written_ns(self.modules)
         command = [sys.executable, "-m", "alkit.engine.fork_server", str(theirs.fileno())]
@@ -189,7 +190,7 @@ _forked = _Server().fork
 def main(link: socket.socket, modules: Sequence[str]) -> None:
     """Import, then fork a rank per request, and say how each ended, until the caller has gone."""
     for name in (*IMPORTS, *modules):
-        with contextlib.suppress(ImportError):  # who needs it is told
+        with contextlib.suppress(Exception):  # whatever it is, a rank that needs it is told
             importlib.import_module(name)
     woken, waker = os.pipe()
     os.set_blocking(waker, False)
@@ -226,8 +227,10 @@ def main(link: socket.socket, modules: Sequence[str]) -> None:
 def _tell(running: dict[int, int]) -> None:
     """Say how those ranks ended that have."""
     for pid in [*running]:
-        found, status = os.waitpid(pid, os.WNOHANG)
-        if found:
+        if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+            with contextlib.suppress(ProcessLookupError):  # while nobody else can have its number
+                os.killpg(pid, signal.SIGKILL)
+            _, status = os.waitpid(pid, 0)
             pipe = running.pop(pid)
             _say(pipe, os.waitstatus_to_exitcode(status))
             os.close(pipe)
