@@ -20,6 +20,7 @@ import struct
 import subprocess
 import sys
 import threading
+import traceback
 import warnings
 from collections.abc import Mapping, Sequence
 from multiprocessing.connection import wait
@@ -27,7 +28,7 @@ from typing import IO, Any, NoReturn, Protocol
 
 from alkit.engine import rank
 
-__all__ = ["Process", "start"]
+__all__ = ["Process", "signal_group", "start"]
 
 IDLE_S = 300.0
 DRIVERS = "/dev/nvidiactl", "/dev/kfd"
@@ -92,10 +93,23 @@ class _Forked:
                 os.close(self._status)
             return self._code
 
+    @property
+    def ended(self) -> bool:
+        """Whether it has, and with it, by the server, all that it had started."""
+        return self._code is not None or bool(wait([self._status], 0))
+
     def send_signal(self, sig: int) -> None:
-        if self._code is None and not wait([self._status], 0):
+        if not self.ended:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, sig)
+
+
+def signal_group(process: Process, sig: int) -> None:
+    """Send a signal to a rank and to what it has started; to nobody, if all of it has ended."""
+    if isinstance(process, _Forked) and process.ended:
+        return  # its number may be somebody else's by now
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, sig)
 
 
 class _Server:
@@ -104,24 +118,35 @@ class _Server:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.processes: list[subprocess.Popen[bytes]] = []  # the last one, and those it replaced
-        self.owner, self.link = 0, socket.socket()
+        self.begun = False
+        self.link: socket.socket | None = None
         self.key: dict[str, str] = {}
         self.modules: list[str] = []
         self.written_ns = 0
         atexit.register(self._end)
+        os.register_at_fork(after_in_child=self._forget)
+
+    def _forget(self) -> None:
+        """Leave the server to the process that this one is a copy of."""
+        self.lock, self.processes, self.begun = threading.Lock(), [], False
+        self._hang_up()
+
+    def _hang_up(self) -> None:
+        if self.link is not None:
+            self.link.close()
 
     def fork(self, pipe: socket.socket, environment: Mapping[str, str]) -> _Forked:
         key = {k: v for k, v in environment.items() if k.startswith(READ_AT_IMPORT)}
         with self.lock:
             self.processes = [each for each in self.processes if each.poll() is None]
             for _ in range(2):  # it may end itself as it is asked
-                if self.owner != os.getpid() or self.key != key or self._rewritten():
+                if not self.begun or self.key != key or self._rewritten():
                     self._begin(environment)
-                    self.owner, self.key = os.getpid(), key
+                    self.begun, self.key = True, key
                 try:
                     return self._ask(pipe)
                 except OSError:
-                    self.owner = 0
+                    self.begun = False
         raise RuntimeError("the server that forks ranks ends at once: see what it printed")
 
     def _rewritten(self) -> bool:
@@ -130,14 +155,13 @@ class _Server:
 
     def _end(self) -> None:
         """Let the server go, at the caller's exit."""
-        self.link.close()
-        if self.owner == os.getpid():
-            for process in self.processes:
-                with contextlib.suppress(subprocess.TimeoutExpired):  # a rank of some thread runs
-                    process.wait(1)
+        self._hang_up()
+        for process in self.processes:
+            with contextlib.suppress(subprocess.TimeoutExpired):  # a rank of some thread runs
+                process.wait(1)
 
     def _begin(self, environment: Mapping[str, str]) -> None:
-        self.link.close()
+        self._hang_up()
         self.link, theirs = socket.socketpair()
         loaded = [name for name in [*sys.modules] if name.partition(".")[0] == "alkit"]
         self.modules = [name for name in loaded if not name.startswith(DRAWN)]
@@ -155,6 +179,7 @@ class _Server:
         self.processes.append(process)
 
     def _ask(self, pipe: socket.socket) -> _Forked:
+        assert self.link is not None  # it has begun
         status, theirs = os.pipe()
         printed, printer = os.pipe()
         with contextlib.ExitStack() as ours:
@@ -195,6 +220,7 @@ def main(link: socket.socket, modules: Sequence[str]) -> None:
     woken, waker = os.pipe()
     os.set_blocking(waker, False)
     signal.set_wakeup_fd(waker)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})  # the caller may have blocked it
     signal.signal(signal.SIGCHLD, lambda *_: None)
     running: dict[int, int] = {}  # where to say how a rank ended
     watched: list[Any] = [link, woken]
@@ -211,8 +237,12 @@ def main(link: socket.socket, modules: Sequence[str]) -> None:
                 continue
             with warnings.catch_warnings():  # 3.12's, of BLAS's threads: they know of forks
                 warnings.simplefilter("ignore", DeprecationWarning)
-                pid = os.fork()
-            if not pid:
+                pid = _fork() if len(pipes) == 3 else None
+            if pid is None:  # no memory, or no descriptors: the caller sees its pipes closed
+                for each in pipes:
+                    os.close(each)
+                continue
+            if pid == 0:
                 signal.set_wakeup_fd(-1)
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
                 for each in (link.detach(), woken, waker, *running.values()):
@@ -222,6 +252,13 @@ def main(link: socket.socket, modules: Sequence[str]) -> None:
             _say(pipes[2], pid)
             for each in pipes[:2]:
                 os.close(each)
+
+
+def _fork() -> int | None:
+    try:
+        return os.fork()
+    except OSError:
+        return None
 
 
 def _tell(running: dict[int, int]) -> None:
@@ -251,9 +288,13 @@ def _become_rank(pipe: int, printer: int, status: int) -> NoReturn:
     for library in ("torch", "numpy.random"):  # unseeded, all ranks would draw the same
         if library in sys.modules:
             sys.modules[library].seed()
-    with contextlib.suppress(KeyboardInterrupt):
+    importlib.invalidate_caches()  # folders may have come since the server began
+    try:
         rank.main(pipe)
-    os._exit(1)
+    except Exception:  # the caller has gone before it said what to do
+        traceback.print_exc()
+    finally:
+        os._exit(1)
 
 
 if __name__ == "__main__":

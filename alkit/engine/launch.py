@@ -29,7 +29,7 @@ from typing import Any
 import cloudpickle
 
 from alkit.engine.folders import Home
-from alkit.engine.fork_server import Process, start
+from alkit.engine.fork_server import signal_group, start
 from alkit.engine.interface import VARIABLE, choose_interface
 
 __all__ = ["RankFailed", "launch", "torchrun_group"]
@@ -160,7 +160,11 @@ class _Child:
         self.rank = setup["rank"]
         ours, theirs = socket.socketpair()
         with theirs:
-            self.process = start(theirs, setup["environment"])
+            try:
+                self.process = start(theirs, setup["environment"])
+            except BaseException:  # interrupted: a rank that begins later sees that nobody waits
+                ours.close()
+                raise
         self.pipe = Connection(ours.detach())
         self.printed: deque[str] = deque(maxlen=LINES)
         self.lines = 0  # printed so far
@@ -279,7 +283,7 @@ def _stop(crew: Sequence[_Child]) -> None:
         until_s = time.monotonic() + GRACE_S
         for child in crew:
             if not child.ended or ask is signal.SIGKILL:
-                _signal_group(child.process, ask)
+                signal_group(child.process, ask)
         for child in crew:
             try:
                 child.process.wait(max(0.0, until_s - time.monotonic()))
@@ -289,13 +293,6 @@ def _stop(crew: Sequence[_Child]) -> None:
         child.process.wait()
         child.printer.join(GRACE_S)
         child.pipe.close()
-
-
-def _signal_group(process: Process, number: signal.Signals) -> None:
-    try:
-        os.killpg(process.pid, number)
-    except (ProcessLookupError, PermissionError):
-        pass  # all of it has ended
 
 
 def _paths() -> dict[str, str]:

@@ -28,6 +28,8 @@ def main(fd: int) -> None:
     os.environ.clear()
     os.environ.update(setup["environment"])
     os.chdir(setup["directory"])
+    if not sys.flags.safe_path:
+        sys.path[0] = setup["directory"]  # as of python -m
     threading.Thread(target=_report, args=(pipe, lock), daemon=True).start()
     try:
         _join(setup)
