@@ -64,7 +64,7 @@ def _family():
 def _about():
     drawn = float(torch.rand(())), random.random()
     drawn += (np.random.random_sample(),)  # noqa: NPY002
-    own = os.environ.get("OMP_NUM_THREADS"), os.environ.get("ALKIT_ANY"), os.getcwd()
+    own = os.environ.get("OMP_NUM_THREADS"), os.environ.get("ALKIT_ANY"), os.getcwd(), sys.path[0]
     return os.getppid(), os.getsid(0) == os.getpid(), own, drawn
 
 
@@ -76,18 +76,37 @@ def test_a_rank_is_forked_from_what_has_imported_torch(monkeypatch, tmp_path):
     second = launch(_about)
     assert {server for server, *_ in first} == {server for server, *_ in second}
     assert all(leads for _, leads, *_ in first + second)
-    assert {own[1:] for *_, own, _ in second} == {("here", str(tmp_path))}
+    assert {own[1:] for *_, own, _ in second} == {("here", str(tmp_path), str(tmp_path))}
     assert len({number for *_, drawn in first + second for number in drawn}) == 3 * 4
     monkeypatch.setattr(fork_server, "_written_ns", lambda modules: 1)  # somebody edits a module
     [edited] = launch(_about, ranks=1)
     assert edited[0] != first[0][0]
     monkeypatch.setenv("OMP_NUM_THREADS", "3")  # a library reads it as it is imported
-    [third] = launch(_about, ranks=1)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})  # the server inherits it
+    try:
+        [third] = launch(_about, ranks=1)
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
     assert third[2][0] == "3"
     assert third[0] != edited[0]
     os.kill(third[0], signal.SIGKILL)
     [fourth] = launch(_about, ranks=1)
     assert fourth[0] != third[0]
+
+
+def test_a_copy_of_the_caller_starts_ranks_by_a_server_of_its_own():
+    [(server, *_)] = launch(_about, ranks=1)
+    ours, theirs = os.pipe()
+    if not (copy := os.fork()):
+        try:
+            os.write(theirs, str(launch(_about, ranks=1)[0][0] != server).encode())
+        finally:
+            os._exit(0)
+    os.close(theirs)
+    with open(ours) as said:
+        assert said.read() == "True"
+    os.waitpid(copy, 0)
+    assert launch(_about, ranks=1)[0][0] == server
 
 
 def test_a_server_that_nobody_asks_ends():
