@@ -16,8 +16,6 @@ from alkit.engine.steps import Steps
 from alkit.models.blocks import as_blocks
 from alkit.models.modes import evaluating
 
-__all__ = ["BPModel", "compared"]
-
 
 class BPModel(nn.Module):
     """Blocks in a row and one loss at the end; iterate it for the blocks.

@@ -14,18 +14,6 @@ from torch import Tensor, nn
 
 from alkit.data import tree
 
-__all__ = [
-    "ACTIVATIONS",
-    "ConvPool",
-    "Norm1d",
-    "Norm2d",
-    "Pooled",
-    "UnitLength",
-    "activation",
-    "flat",
-    "pool",
-]
-
 Pool = Callable[[Any], Tensor]
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "none": nn.Identity,

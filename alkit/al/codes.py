@@ -18,8 +18,6 @@ from alkit.data.labels import are_shares, check_shares
 from alkit.data.seeds import generator_for
 from alkit.engine.messages import sendable
 
-__all__ = ["Codes", "FixedDecoder", "FixedEncoder", "class_codes", "code_table", "shared"]
-
 
 @sendable
 class Codes(NamedTuple):

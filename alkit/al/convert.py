@@ -20,8 +20,6 @@ from alkit.data.arguments import given
 from alkit.engine.optimizers import adam
 from alkit.models.blocks import dry_run, joined
 
-__all__ = ["Pooled", "are_scores", "bridge", "label_side", "pool", "to_al", "to_bp"]
-
 LEAST = 64  # channels of a "conv" bridge: a narrower one holds back what its block learns
 Optimizer = Callable[..., torch.optim.Optimizer]
 

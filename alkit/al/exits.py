@@ -23,8 +23,6 @@ from alkit.data.parts import Part
 from alkit.engine.device import place
 from alkit.models.modes import evaluating
 
-__all__ = ["Leaving", "calibrated", "costs", "entropies", "leave", "scores", "sweep"]
-
 
 @dataclass(frozen=True)
 class Leaving:

@@ -25,9 +25,6 @@ from alkit.engine.record import Record
 from alkit.engine.request import Request, fit_on_ranks, meet
 from alkit.engine.steps import Steps
 
-__all__ = ["fit", "model_of", "recipe_for"]
-
-
 KEYWORD = Parameter.KEYWORD_ONLY
 # what makes a model of blocks; of others `to_al`
 MADE_BY: dict[str, Callable[..., Any]] = {

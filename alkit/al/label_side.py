@@ -16,13 +16,6 @@ from alkit.al.layers import AE
 from alkit.al.model import ALModel
 from alkit.models.modes import evaluating
 
-__all__ = [
-    "Level",
-    "constant_loss",
-    "levels_of",
-    "stalled",
-]
-
 TOLERANCE = 0.02  # an autoencoder whose loss is within this share of the constant's is stalled
 
 

@@ -32,8 +32,6 @@ from alkit.engine.optimizers import adam, made
 from alkit.engine.steps import Steps
 from alkit.models.modes import evaluating
 
-__all__ = ["AE", "AL", "ENC", "apply", "both", "label_rows"]
-
 Loss = Callable[[Tensor, Any], Tensor]  # its target is a row a sample, or `Codes`
 OptimizerFactory = Callable[..., torch.optim.Optimizer]
 GROUPS = ("enc", "ae")

@@ -12,8 +12,6 @@ from torch import Tensor
 
 from alkit.al.codes import Codes, class_codes
 
-__all__ = ["Contrast", "constant_prediction_loss", "plain_target", "takes_codes"]
-
 
 class Contrast:
     """Cross-entropy over similarities between the bridge's output and the codes of all classes.

@@ -14,8 +14,6 @@ from alkit.data.arguments import given
 from alkit.engine.device import place
 from alkit.models.modes import evaluating
 
-__all__ = ["ALModel"]
-
 
 class ALModel(nn.Module):
     """A stack of AL layers; iterate and index it for the layers.

@@ -10,8 +10,6 @@ from alkit.engine.ranks import merged, owners, run_ranks
 from alkit.schedule.task import Schedule
 from alkit.schedule.timeline import Timeline
 
-__all__ = ["execute_on_ranks"]
-
 
 def execute_on_ranks(
     epoch: Epoch, schedule: Schedule, batches: Iterable[Any], group: Group, *, threads: int

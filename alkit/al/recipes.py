@@ -23,9 +23,6 @@ from alkit.al.layers import Loss
 from alkit.al.losses import Contrast
 from alkit.engine.optimizers import adam
 
-__all__ = ["FIXED_CODES", "RECIPES", "Recipe", "find_recipe"]
-
-
 FIRST_LOSSES: dict[str, Loss] = {
     "mse": F.mse_loss,
     "cross_entropy": F.cross_entropy,

@@ -36,8 +36,6 @@ from alkit.data import tree
 from alkit.engine.device import place
 from alkit.models.modes import evaluating
 
-__all__ = ["RULES", "SMOOTHING", "give_heads", "linear_head", "smoothed", "to_local"]
-
 SMOOTHING = 0.1  # of labels, in every cross-entropy
 PREDSIM_FEATURES = 2048  # the most that the publication's local classifier sees
 Head = Callable[[AL, Any, int, bool], tuple[nn.Module, Any]]  # (layer, s, classes, last) -> b, loss

@@ -23,8 +23,6 @@ from alkit.engine.random import noise_of
 from alkit.engine.stage import Stage
 from alkit.engine.steps import check_reached
 
-__all__ = ["Epoch", "LayerStage", "ModelStage", "optimizers_of", "updating"]
-
 
 class Epoch:
     """One epoch's stages, and what they write down.

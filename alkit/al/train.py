@@ -23,8 +23,6 @@ from alkit.schedule.cuts import balanced_cuts
 from alkit.schedule.task import Schedule
 from alkit.schedule.timeline import Timeline
 
-__all__ = ["Trained", "full_state", "schedule_for", "train_epoch"]
-
 AL_MODES = ("al", "al_m", "al_fm", "al_pipeline")
 LOCAL_MODES = {"local": "al", "local_pipeline": "al_pipeline"}  # and whose order they run in
 PROBE_BATCHES = 2  # run in al's order to time the layers, before a pipeline of few workers is cut

@@ -19,8 +19,6 @@ from alkit.data.given import Splits
 from alkit.engine import trainer
 from alkit.engine.evaluate import evaluate, judge
 
-__all__ = ["Trainer"]
-
 
 @dataclass
 class Trainer(trainer.Trainer):

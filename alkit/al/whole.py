@@ -19,8 +19,6 @@ from alkit.engine.device import place
 from alkit.engine.native import Native
 from alkit.engine.steps import check_reached
 
-__all__ = ["WholeStage", "keep", "ways"]
-
 _NATIVES: WeakKeyDictionary[nn.Module, Native] = WeakKeyDictionary()
 
 

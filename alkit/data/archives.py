@@ -18,8 +18,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["contents", "files", "fingerprint", "members", "naming", "plausible", "unpickle"]
-
 MOST = 2**30  # bytes of one file, unpacked: twice the largest official one
 
 

@@ -7,8 +7,6 @@ from dataclasses import Field, fields, replace
 from numbers import Real
 from typing import Any, ClassVar
 
-__all__ = ["Brief", "as_whole", "changed", "check_real", "check_whole", "given"]
-
 
 def given(value: Any) -> str:
     """Describe a value in a few words: what a message or a `repr` has room for."""

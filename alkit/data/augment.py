@@ -10,20 +10,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-__all__ = [
-    "KINDS",
-    "adjust_brightness",
-    "adjust_contrast",
-    "adjust_hue",
-    "adjust_saturation",
-    "check",
-    "colours",
-    "crop_and_flip",
-    "draw_windows",
-    "greyscale",
-    "windows",
-]
-
 KINDS = ("none", "weak", "strong", "edge", "edge_crop")
 PADDING = 4
 JITTER = 0.4, 0.4, 0.4, 0.1  # most change of brightness, contrast, saturation, hue

@@ -13,8 +13,6 @@ import yaml
 
 from alkit.data import paths
 
-__all__ = ["EMBEDDED", "ENTRIES", "Entry", "Remote", "entry", "find", "look"]
-
 EMBEDDED = {
     "digits": "1,797 handwritten digits, 10 classes (scikit-learn)",
     "pydocs": "6,000 sentences of docstrings, 5 classes (alkit)",

@@ -17,17 +17,6 @@ from alkit.data import archives, catalog
 from alkit.data import text as texts
 from alkit.data.parts import DataSet, Part, balanced_rows, hold_out
 
-__all__ = [
-    "TextOptions",
-    "build",
-    "imdb_reviews",
-    "load_ag_news",
-    "load_dbpedia",
-    "load_imdb",
-    "load_sst2",
-    "sst2_sentences",
-]
-
 _AG_NEWS = ("World", "Sports", "Business", "Sci/Tech")
 _DBPEDIA = (
     "Company EducationalInstitution Artist Athlete OfficeHolder MeanOfTransportation Building"

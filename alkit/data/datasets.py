@@ -7,9 +7,9 @@ imported when they are needed.
 from importlib import import_module
 from typing import Any
 
-from alkit.data.parts import Batches, DataSet, Part, stratified_split
-
-__all__ = ["Batches", "DataSet", "Part", "load", "stratified_split"]
+from alkit.data.parts import DataSet
+from alkit.data.parts import Part as Part
+from alkit.data.parts import stratified_split as stratified_split
 
 # where the functions load_NAME stand
 _READERS = {

@@ -8,8 +8,6 @@ import numpy as np
 
 from alkit.data.extras import extra
 
-__all__ = ["decode"]
-
 
 def decode(name: str, content: bytes, path: Path, size: int) -> np.ndarray:
     """Return RGB bytes (3, size, size) of an image file; `name` and `path` are for messages."""

@@ -18,8 +18,6 @@ from tqdm.auto import tqdm
 
 from alkit.data import catalog, files
 
-__all__ = ["FetchError", "fetch", "get"]
-
 WAIT_S = 1.0  # before the second try; doubled before each further one
 BLOCK, BLOCK_S = 2**16, 60.0  # so many bytes, or the headers, come within so many seconds
 _BUSY = (408, 425, 429, 500, 502, 503, 504)

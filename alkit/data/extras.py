@@ -3,8 +3,6 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["ExtraMissing", "extra"]
-
 
 class ExtraMissing(ImportError):
     """A package that an extra of alkit brings is not installed; says which extra."""

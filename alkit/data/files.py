@@ -22,8 +22,6 @@ try:
 except ImportError:  # no Unix: two runs on one file are not told apart
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["clean", "locked", "replacing"]
-
 TRIES = 10  # to hold a lock whose file others take away
 _WRITING: set[str] = set()  # partial files of this process
 

@@ -34,18 +34,6 @@ from alkit.data.pairs import Words, as_inputs, as_pair, as_targets
 from alkit.data.parts import DataSet, Part
 from alkit.data.seeds import drawing_from, generator_for, seed_for
 
-__all__ = [
-    "Loader",
-    "Mapped",
-    "Pairs",
-    "Source",
-    "Splits",
-    "as_source",
-    "as_splits",
-    "first_samples",
-    "in_memory",
-]
-
 
 class Source(Protocol):
     """Samples that come in batches (x, y)."""

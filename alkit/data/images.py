@@ -18,17 +18,6 @@ from alkit.data import archives, catalog
 from alkit.data.extras import extra
 from alkit.data.parts import DataSet, Part, hold_out, stratified_split
 
-__all__ = [
-    "data_set",
-    "load_cifar10",
-    "load_cifar100",
-    "load_digits",
-    "load_fashion_mnist",
-    "load_imagenet32",
-    "load_mnist",
-    "load_svhn",
-]
-
 Arrays = tuple[np.ndarray, np.ndarray]  # bytes (N, C, H, W) and labels (N,)
 Scale = tuple[tuple[float, ...], tuple[float, ...]]  # mean and std of the training images
 

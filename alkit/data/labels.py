@@ -8,8 +8,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-__all__ = ["are_numbers", "are_shares", "check_shares", "in_order", "one_hot"]
-
 
 def in_order(classes: Iterable[Any]) -> list[Any]:
     """Return what labels there are, each once: numbers as numbers, also as text, else as text."""

@@ -16,8 +16,6 @@ from alkit.data.decode import decode
 from alkit.data.labels import in_order
 from alkit.data.parts import DataSet, Part, hold_out
 
-__all__ = ["from_folder", "from_frame"]
-
 SUFFIXES = tuple(".bmp .gif .jpeg .jpg .pgm .png .ppm .tif .tiff .webp".split())
 PARTS = {  # folders, in upper or lower case
     "train": ("train", "training"),

@@ -12,8 +12,6 @@ from alkit.data import tree
 from alkit.data.arguments import given
 from alkit.data.labels import in_order
 
-__all__ = ["Words", "as_inputs", "as_pair", "as_targets"]
-
 Words = dict[Any, int]  # classes that are words, with their numbers
 
 

@@ -15,8 +15,6 @@ from alkit.data.arguments import Brief, check_whole
 from alkit.data.seeds import generator_for
 from alkit.data.text import Vocabulary
 
-__all__ = ["Batches", "DataSet", "Part", "balanced_rows", "hold_out", "stratified_split"]
-
 Inputs = Tensor | tuple[Tensor, Tensor]
 
 

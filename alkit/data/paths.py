@@ -3,16 +3,6 @@
 import os
 from pathlib import Path
 
-__all__ = [
-    "data_dir",
-    "glove_dir",
-    "published_dir",
-    "records_dir",
-    "root",
-    "runs_dir",
-    "shared_data_dir",
-]
-
 
 def root() -> Path:
     """Return the checkout that holds this package, or the working directory if it is installed."""

@@ -6,8 +6,6 @@ from pathlib import Path, PurePosixPath
 
 from alkit.data import archives, catalog
 
-__all__ = ["Documents", "load_prose", "read_text", "wikitext"]
-
 Documents = list[list[str]]  # sentences by document
 
 TITLE = re.compile(r"^ = [^=].* = $")

@@ -13,8 +13,6 @@ import torch
 from alkit.data.parts import DataSet, Part, stratified_split
 from alkit.data.text import Vocabulary, clean, encode
 
-__all__ = ["PACKAGES", "load_pydocs", "sentences"]
-
 PACKAGES = ("numpy", "pandas", "sklearn", "scipy", "torch")
 
 

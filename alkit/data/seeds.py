@@ -7,8 +7,6 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-__all__ = ["drawing_from", "generator_for", "seed_for"]
-
 
 def seed_for(*key: int | str) -> int:
     """Hash a key such as (seed, stage, batch, micro) to 63 bits; near keys give unrelated seeds."""

@@ -30,8 +30,6 @@ from alkit.data import paths
 from alkit.data.extras import extra
 from alkit.data.seeds import generator_for
 
-__all__ = ["Vocabulary", "clean", "encode", "find_vectors", "load_vectors", "stop_words"]
-
 PAD_WORD, UNK_WORD = "<pad>", "<unk>"
 _TAG = re.compile(r"<[/!?]?[a-z][^<>]*>|<!--.*?-->", re.DOTALL)  # 5 < 6 is no mark-up
 _ANGLES = re.compile(r"<[^>]*>")

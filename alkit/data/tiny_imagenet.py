@@ -18,8 +18,6 @@ from alkit.data.files import replacing
 from alkit.data.images import data_set
 from alkit.data.parts import DataSet
 
-__all__ = ["load_tiny_imagenet"]
-
 # mean and std of the training images, as the AL publication has them
 _SCALE = (0.4802, 0.4481, 0.3975), (0.2770, 0.2691, 0.2821)
 _THREADS, _CHUNK = 2, 1024

@@ -7,18 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = [
-    "batch_size",
-    "detach",
-    "differentiable",
-    "joined",
-    "map_tensors",
-    "micro_batches",
-    "rows",
-    "tensors",
-    "to_device",
-]
-
 
 def map_tensors(fn: Callable[[Tensor], Any], tree: Any) -> Any:
     """Apply `fn` to every tensor of `tree`, keeping its structure; other leaves pass as they

@@ -8,8 +8,6 @@ from alkit.data.extras import extra
 with extra("text", "a WordPiece vocabulary"):
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-__all__ = ["CLS", "MASK", "PAD", "SEP", "SPECIAL", "UNKNOWN", "load_wordpiece", "wordpiece"]
-
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 PAD, UNKNOWN, CLS, SEP, MASK = range(len(SPECIAL))
 

@@ -21,8 +21,6 @@ from alkit.engine.profile import backprop_row, profile_rows
 from alkit.engine.request import Request
 from alkit.schedule.costs import BlockCost
 
-__all__ = ["auto_cuts"]
-
 WARMUP, TIMED = 1, 4  # batches
 
 

@@ -12,8 +12,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-__all__ = ["DeferredBatchNorm"]
-
 
 class DeferredBatchNorm:
     """The batch norms of one module that train and keep running statistics."""

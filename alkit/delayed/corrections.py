@@ -27,8 +27,6 @@ from torch import Tensor
 
 from alkit.delayed.methods import Method
 
-__all__ = ["CORRECTIONS", "Correction", "GapAware", "PipeMare", "Predict", "correction_of", "nadam"]
-
 Weights = Mapping[str, Tensor]
 ADAMS = (torch.optim.Adam, torch.optim.AdamW, torch.optim.NAdam)
 

@@ -34,8 +34,6 @@ from torch.overrides import TorchFunctionMode
 from alkit.data.seeds import generator_for
 from alkit.engine.recomputed import entered
 
-__all__ = ["drawn", "sending", "signs"]
-
 OPERATORS = (
     *(F.linear, F.conv1d, F.conv2d, F.conv3d),
     *(F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d),

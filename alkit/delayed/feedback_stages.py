@@ -12,8 +12,6 @@ from alkit.delayed.layers import check_seen, learning, starts_of, tail_of
 from alkit.delayed.stage import Flight, Key, ModuleStage, leaf
 from alkit.engine.stage import Inputs
 
-__all__ = ["STAGES", "DirectStage", "FeedbackStage"]
-
 
 class FeedbackStage(ModuleStage):
     """Every linear and convolutional operator sends errors back through its own B."""

@@ -21,8 +21,6 @@ from alkit.engine.record import Record
 from alkit.engine.request import Request, fit_on_ranks, meet
 from alkit.models.blocks import as_blocks
 
-__all__ = ["fit", "model_of"]
-
 # settings with which another network is learned: a run that goes on has the same
 LEARNED = ("batch_norm", "correction", "deferred_batch_norm", "drain", "rates", "replay_noise")
 

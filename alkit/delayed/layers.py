@@ -19,8 +19,6 @@ from alkit.delayed.methods import Method
 from alkit.delayed.modules import Span
 from alkit.models.blocks import dry_run, learns
 
-__all__ = ["check_cuts", "check_layers", "check_seen", "learning", "starts_of", "tail_of"]
-
 WEIGHTED = (nn.Linear, _ConvNd)
 FOLLOWS = (_NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.PReLU)  # no layer of their own
 KNOWN = (*WEIGHTED, *FOLLOWS, nn.Embedding, nn.EmbeddingBag)

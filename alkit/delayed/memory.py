@@ -29,8 +29,6 @@ from alkit.delayed.methods import METHODS
 from alkit.delayed.schedules import most_in_flight, schedule_for
 from alkit.schedule.costs import BlockCost
 
-__all__ = ["memory", "module_bytes"]
-
 
 def memory(
     method: str,

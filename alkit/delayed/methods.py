@@ -34,8 +34,6 @@ et al. 2021; GPipe, Huang et al. 2019.
 
 from dataclasses import dataclass
 
-__all__ = ["METHODS", "ORDERS", "Method", "method_named"]
-
 
 @dataclass(frozen=True)
 class Method:

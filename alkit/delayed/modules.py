@@ -16,8 +16,6 @@ from alkit.engine.random import noise_of
 from alkit.models.blocks import as_blocks
 from alkit.models.modes import evaluating
 
-__all__ = ["Span", "Pipeline", "even_cuts", "sgd"]
-
 Loss = Callable[[Any, Any], Tensor]
 Optimizer = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 

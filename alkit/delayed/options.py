@@ -9,8 +9,6 @@ from torch import Tensor
 from alkit.delayed.corrections import Correction
 from alkit.engine.ledger import Ledger
 
-__all__ = ["BATCH_NORM", "Options"]
-
 BATCH_NORM = ("play", "replay", "both")
 
 

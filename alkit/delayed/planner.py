@@ -21,8 +21,6 @@ from alkit.delayed.memory import module_bytes
 from alkit.delayed.methods import METHODS
 from alkit.schedule.costs import BlockCost
 
-__all__ = ["GroupCosts", "best_cuts", "seconds_a_batch"]
-
 FOREVER = float("inf")
 
 

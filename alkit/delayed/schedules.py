@@ -43,17 +43,6 @@ from alkit.schedule.ordered import KINDS, dualpipev, interleaved_1f1b, looped_bf
 from alkit.schedule.task import Edge, Schedule, ScheduleError, Task
 from alkit.schedule.torch_csv import read_csv
 
-__all__ = [
-    "SHARED",
-    "Own",
-    "in_halves",
-    "micro_of",
-    "most_in_flight",
-    "own_schedule",
-    "read",
-    "schedule_for",
-]
-
 FLUSHED = {"gpipe": gpipe, "zero_bubble": zero_bubble, "dfa": direct_feedback}  # others: 1f1b
 SHARED = {  # whose workers have several modules each
     "interleaved_1f1b": interleaved_1f1b,

@@ -34,8 +34,6 @@ from alkit.engine.reduction import mean_of_replicas, shares
 from alkit.engine.stage import Inputs
 from alkit.engine.steps import check_reached
 
-__all__ = ["Flight", "Key", "ModuleStage", "leaf"]
-
 Place = tuple[int, int]  # batch, micro-batch
 Key = tuple[int | str, ...]  # of noise
 

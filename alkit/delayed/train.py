@@ -33,8 +33,6 @@ from alkit.engine.reduction import check_reduction
 from alkit.schedule.task import Schedule, free_workers
 from alkit.schedule.timeline import Timeline
 
-__all__ = ["EXECUTORS", "Trained", "train", "train_epoch"]
-
 EXECUTORS = ("single", "threads", "ranks")
 
 

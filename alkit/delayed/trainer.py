@@ -10,8 +10,6 @@ from alkit.delayed.modules import Pipeline
 from alkit.delayed.train import Trained, train_epoch
 from alkit.engine import trainer
 
-__all__ = ["Trainer"]
-
 
 @dataclass
 class Trainer(trainer.Trainer):

@@ -16,8 +16,6 @@ from collections.abc import Collection
 import torch
 from torch import Tensor, nn
 
-__all__ = ["Versions"]
-
 
 class Versions:
     """Versions of a module's parameters by the number of updates since this object was made.

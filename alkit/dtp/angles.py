@@ -13,8 +13,6 @@ from alkit.dtp.feedback import BlockFeedback
 from alkit.dtp.networks import Net
 from alkit.dtp.targets import forward_gradients, output_target, targets
 
-__all__ = ["angle", "compare", "distance", "gradients", "norm_ratio", "row_angle"]
-
 
 def angle(a: Tensor, b: Tensor) -> float:
     """Return the angle between two tensors of one shape, flattened; 90 if one of them is 0."""

@@ -10,8 +10,6 @@ from alkit.dtp.feedback import BlockFeedback
 from alkit.dtp.networks import Pass
 from alkit.engine.group import Group
 
-__all__ = ["assigned", "longest_first", "measured_loads"]
-
 
 def assigned(
     feedback: BlockFeedback | None, sample: Tensor, owners: Sequence[int] | None, group: Group

@@ -16,8 +16,6 @@ from torch import Generator, Tensor, nn
 
 from alkit.dtp.invertible import Affine, NoInverse, Piece, Reshape
 
-__all__ = ["Block", "Linear", "Notes"]
-
 Notes = list[Any]
 
 

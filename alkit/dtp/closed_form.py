@@ -24,8 +24,6 @@ from torch import Tensor
 
 from alkit.dtp.block import Block, Notes
 
-__all__ = ["l_drl_gradient", "reconstruction_gradient"]
-
 
 @torch.no_grad()
 def l_drl_gradient(

@@ -27,8 +27,6 @@ from alkit.dtp.invertible import (
 from alkit.dtp.networks import Net, Switches
 from alkit.models.blocks import as_blocks
 
-__all__ = ["from_blocks"]
-
 Found = tuple[Piece, nn.Module]
 
 

@@ -20,8 +20,6 @@ from alkit.dtp.networks import Net, Pass
 from alkit.dtp.noise import Noise
 from alkit.dtp.settings import Settings
 
-__all__ = ["DirectFeedback"]
-
 
 class DirectFeedback(BlockFeedback):
     """Maps Q_n of shape (features of s_n, classes) for all blocks but the last.

@@ -23,8 +23,6 @@ from alkit.engine.compiled import Compiled
 from alkit.engine.device import device_of
 from alkit.engine.heartbeat import beat
 
-__all__ = ["BlockFeedback", "NotFinite"]
-
 
 class NotFinite(FloatingPointError):
     """A loss is not finite."""

@@ -24,8 +24,6 @@ from alkit.engine.rank_device import place_whole
 from alkit.engine.record import Record
 from alkit.engine.request import Request, fit_on_ranks, meet
 
-__all__ = ["Details", "digest", "fit", "model_of"]
-
 # what its own settings call these options
 NAMES = {name: name for name in ("epochs", "augment", "seed", "threads", "clip")}
 NAMES |= {"batch_size": "batch"}

@@ -22,19 +22,6 @@ import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 from torch.nn.grad import conv2d_weight
 
-__all__ = [
-    "ACTIVATIONS",
-    "Activation",
-    "Affine",
-    "AvgPool",
-    "Conv",
-    "Dense",
-    "MaxPool",
-    "NoInverse",
-    "Piece",
-    "Reshape",
-]
-
 Function = Callable[[Tensor], Tensor]
 
 

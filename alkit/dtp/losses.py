@@ -14,8 +14,6 @@ from torch import Tensor
 
 from alkit.dtp.block import Block, Notes
 
-__all__ = ["INDEX_MODES", "l_drl", "reconstruction"]
-
 INDEX_MODES = ("own", "frozen")
 
 

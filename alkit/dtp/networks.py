@@ -33,8 +33,6 @@ from alkit.dtp.invertible import (
 from alkit.dtp.residual import Residual
 from alkit.engine.device import place
 
-__all__ = ["EXACT", "NETWORKS", "Net", "Pass", "Switches", "network"]
-
 Maker = Callable[..., list[Block]]  # of channels, side, classes, switches
 
 

@@ -13,8 +13,6 @@ from torch import Generator, Tensor
 
 from alkit.data.seeds import generator_for
 
-__all__ = ["KINDS", "Noise", "draw", "noise_for"]
-
 KINDS = ("normal", "orthogonal")
 
 

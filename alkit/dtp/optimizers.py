@@ -7,8 +7,6 @@ from torch import nn
 
 from alkit.engine.rates import SHAPES
 
-__all__ = ["OPTIMIZERS", "SCHEDULES", "optimizer", "rate"]
-
 OPTIMIZERS = ("sgd", "adam")
 EPOCHS, LAST = 85, 1e-5  # of the published cosine, in runs of 90 epochs
 

@@ -13,8 +13,6 @@ from torch import Tensor
 
 from alkit.dtp.invertible import ACTIVATIONS, Conv, Piece
 
-__all__ = ["Residual"]
-
 
 class Residual(Piece):
     """Two 3 x 3 convolutions beside a shortcut; a 1 x 1 convolution where the shape changes."""

@@ -9,8 +9,6 @@ from alkit.dtp.losses import INDEX_MODES
 from alkit.dtp.noise import KINDS
 from alkit.dtp.optimizers import OPTIMIZERS, SCHEDULES
 
-__all__ = ["FORMS", "METHODS", "Lists", "Settings", "aligned"]
-
 # what the feedback learns, and how targets come down
 METHODS = {
     "dtp": ("l_drl", "difference"),

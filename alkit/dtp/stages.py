@@ -22,8 +22,6 @@ from alkit.engine.device import device_of, place
 from alkit.engine.loss_log import LossLog
 from alkit.engine.optimizers import Factory, made, step_at
 
-__all__ = ["BackpropStage", "TargetStage"]
-
 
 class TargetStage:
     """Block `n` of a network.

@@ -19,8 +19,6 @@ from torch.nn.functional import cross_entropy, softmax
 
 from alkit.dtp.networks import Net, Pass
 
-__all__ = ["RULES", "forward_gradients", "output_target", "targets"]
-
 
 def output_target(
     scores: Tensor, y: Tensor, beta: float, loss: Callable[[Tensor, Tensor], Tensor] = cross_entropy

@@ -33,8 +33,6 @@ from alkit.schedule.targets import target_propagation
 from alkit.schedule.task import bp, free_workers
 from alkit.schedule.timeline import Timeline
 
-__all__ = ["Trained", "Trainer", "feedback_for"]
-
 EVALUATED = COMPARED = 256  # samples at once
 FOUND = ("losses", "feedback_losses", "angles")
 

@@ -13,8 +13,6 @@ from statistics import pvariance
 
 from alkit.schedule.cuts import balanced_cuts
 
-__all__ = ["FROZEN_COST", "Partitioner", "compress", "greedy", "loads", "minmax"]
-
 FROZEN_COST = 1 / 6  # memory of a frozen layer over that of an active one, as published
 
 Partitioner = Callable[[Sequence[float], int], list[int]]

@@ -29,8 +29,6 @@ from alkit.elastic.store import Store, StoreError, weights_hash
 from alkit.engine.device import place
 from alkit.engine.messages import describe, rebuild
 
-__all__ = ["Cache", "Counters"]
-
 log = logging.getLogger(__name__)
 
 

@@ -21,8 +21,6 @@ from alkit.data import tree
 from alkit.elastic.network import Network
 from alkit.engine.device import place, wait_for
 
-__all__ = ["Cheapest", "Times", "cheapest", "measure"]
-
 
 @dataclass(frozen=True)
 class Times:

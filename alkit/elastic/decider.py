@@ -14,8 +14,6 @@ from alkit.elastic.pipeline import Pipeline
 from alkit.elastic.progress import Progress
 from alkit.elastic.settings import Settings
 
-__all__ = ["Decider", "foresee"]
-
 
 def foresee(network: Network, data: Examples, settings: Settings) -> Planner:
     """Make every layout that may come, so that what does not fit is said before the first step.

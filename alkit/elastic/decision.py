@@ -6,8 +6,6 @@ from typing import Any
 
 from alkit.elastic.layout import Layout
 
-__all__ = ["VERSION", "Decision", "MessageError"]
-
 VERSION = 1
 
 

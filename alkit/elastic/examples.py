@@ -16,8 +16,6 @@ from alkit.data.arguments import Brief
 from alkit.data.augment import draw_windows, windows
 from alkit.data.seeds import generator_for
 
-__all__ = ["Examples", "order", "parts_of"]
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Examples(Brief):

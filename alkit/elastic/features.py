@@ -19,8 +19,6 @@ from alkit.elastic.world import World
 from alkit.engine.folders import Home
 from alkit.engine.interface import on_several_machines
 
-__all__ = ["Features"]
-
 log = logging.getLogger(__name__)
 
 

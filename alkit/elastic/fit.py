@@ -25,8 +25,6 @@ from alkit.engine.record import Record
 from alkit.engine.reduction import check_reduction, says_reduction
 from alkit.engine.request import Request, fit_on_ranks
 
-__all__ = ["fit", "model_of", "train"]
-
 NAMES = {name: name for name in ("epochs", "seed", "threads", "micro", "executor")}
 NAMES |= {"batch_size": "batch", "workers": "devices"}
 NAMES |= {"precision": "precision", "drop_last": "drop_last"}

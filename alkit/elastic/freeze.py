@@ -20,8 +20,6 @@ import numpy as np
 
 from alkit.data.seeds import seed_for
 
-__all__ = ["POLICIES", "Observation", "Policy", "cap", "kept", "policy"]
-
 GUARD = 1e-9  # ceil(4.0000000001) is to be 4
 
 

@@ -16,8 +16,6 @@ from dataclasses import asdict, dataclass
 
 from torch import Tensor
 
-__all__ = ["Held", "bytes_of"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Held:

@@ -18,15 +18,6 @@ from dataclasses import dataclass
 
 from alkit.elastic.balance import Partitioner, compress, greedy, loads, minmax
 
-__all__ = [
-    "BATCH_POLICIES",
-    "PARTITIONS",
-    "Layout",
-    "Planner",
-    "check_choice",
-    "table_micro",
-]
-
 PARTITIONS: dict[str, Partitioner] = {"minmax": minmax, "greedy": greedy}
 BATCH_POLICIES = ("fixed_global", "fixed_per_replica")
 LR_RULES = ("none", "linear", "sqrt")

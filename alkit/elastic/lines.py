@@ -13,8 +13,6 @@ from alkit.elastic.decision import Decision
 from alkit.elastic.held import Held
 from alkit.elastic.layout import Layout
 
-__all__ = ["decided", "held", "trained", "weighed"]
-
 
 def decided(decision: Decision, before: Decision | None, layers: int) -> str:
     """Return a decision beside the one before it; None at the first."""

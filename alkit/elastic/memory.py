@@ -19,8 +19,6 @@ from alkit.engine.device import place
 from alkit.engine.ledger import Ledger
 from alkit.engine.precision import autocast
 
-__all__ = ["Forecast", "under_way"]
-
 
 def under_way(kind: str, stages: int, micro: int, stage: int) -> int:
     """Return of how many micro-batches a stage keeps something at once."""

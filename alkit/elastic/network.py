@@ -21,8 +21,6 @@ from alkit.models.blocks import joined
 from alkit.models.modes import evaluating, training
 from alkit.models.vit import ViTSizes, vit
 
-__all__ = ["Network", "bert_classifier", "bert_reader", "both_right", "vit_classifier"]
-
 Loss = Callable[[Any, Any], Tensor]
 
 

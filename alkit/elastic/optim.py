@@ -18,8 +18,6 @@ from alkit.elastic.network import Network
 from alkit.engine.optimizers import Factory, made, step_at
 from alkit.engine.rates import SHAPES
 
-__all__ = ["Optimizer", "Recipe"]
-
 STEP_BYTES = 4  # Adam counts the steps of each tensor
 MOST_DECAY = 0.05  # of a weight by one step's decay, momentum included, before it is a mistake
 

@@ -33,8 +33,6 @@ from alkit.engine.ranks import merged, run_ranks
 from alkit.engine.reduction import shares
 from alkit.schedule.timeline import Timeline
 
-__all__ = ["Pipeline"]
-
 
 class Pipeline:
     """A network with all that its training changes.

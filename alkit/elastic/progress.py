@@ -6,8 +6,6 @@ from typing import Any
 
 from alkit.elastic.decision import Decision
 
-__all__ = ["Progress"]
-
 
 @dataclass
 class Progress:

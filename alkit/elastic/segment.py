@@ -10,8 +10,6 @@ from alkit.schedule.flushed import gpipe, one_f_one_b
 from alkit.schedule.task import Edge, Schedule, Task
 from alkit.schedule.timeline import Timeline
 
-__all__ = ["Segment", "SegmentResult", "schedule_of"]
-
 SCHEDULES = {"1f1b": one_f_one_b, "gpipe": gpipe}
 
 

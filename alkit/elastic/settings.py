@@ -9,8 +9,6 @@ from alkit.elastic.layout import Layout, Planner, check_choice
 from alkit.elastic.optim import Recipe
 from alkit.engine.precision import check_precision
 
-__all__ = ["EXECUTORS", "SCHEDULES", "Settings"]
-
 EXECUTORS = ("single", "threads", "ranks")
 SCHEDULES = ("1f1b", "gpipe")
 LEAST = {

@@ -32,8 +32,6 @@ from alkit.engine.reduction import mean_of_replicas
 from alkit.engine.stage import Inputs
 from alkit.engine.steps import check_reached
 
-__all__ = ["NotFinite", "Replica", "UnitStage"]
-
 
 class NotFinite(FloatingPointError):
     """A loss or a gradient is not finite."""

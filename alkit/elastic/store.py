@@ -24,8 +24,6 @@ from torch import Tensor, nn
 
 from alkit.data.files import replacing
 
-__all__ = ["EMPTY", "VALID", "WRITING", "Store", "StoreError", "weights_hash"]
-
 EMPTY, WRITING, VALID = 0, 1, 2
 TYPES = {name: getattr(torch, name) for name in ("float32", "bfloat16", "float16", "float64")}
 

@@ -23,18 +23,6 @@ from alkit.elastic.world import World
 from alkit.engine.group import RanksDiffer
 from alkit.engine.messages import fingerprint
 
-__all__ = [
-    "check_equal",
-    "collect",
-    "gather",
-    "held",
-    "is_dropped",
-    "keep",
-    "lent",
-    "move",
-    "tensors_of",
-]
-
 
 def held(network: Network, layout: Layout | None, rank: int) -> set[int]:
     """Return the numbers of the units that a rank holds; before the first layout all of them."""

@@ -37,8 +37,6 @@ from alkit.engine.trainer import Row
 from alkit.engine.trainer import Trainer as Base
 from alkit.schedule.timeline import Timeline
 
-__all__ = ["Details", "Trainer"]
-
 log = logging.getLogger(__name__)
 
 SHOWN = 3  # steps of a segment whose timeline is kept

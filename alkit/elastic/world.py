@@ -15,8 +15,6 @@ from torch import Tensor
 from alkit.elastic.layout import Layout
 from alkit.engine.group import Group
 
-__all__ = ["World"]
-
 
 class World(Group):
     """This rank among all, and its place in the layout.

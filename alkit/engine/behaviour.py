@@ -16,8 +16,6 @@ from alkit.data import tree
 from alkit.data.given import Source, first_samples
 from alkit.data.seeds import drawing_from, generator_for
 
-__all__ = ["Rows", "difference", "text_of"]
-
 log = logging.getLogger(__name__)
 
 ROWS = 32

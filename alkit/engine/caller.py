@@ -11,8 +11,6 @@ from typing import Any
 
 import torch
 
-__all__ = ["CallerState"]
-
 
 @dataclass(frozen=True)
 class CallerState:

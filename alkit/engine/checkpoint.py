@@ -17,8 +17,6 @@ from torch import Tensor
 
 from alkit.data.files import replacing
 
-__all__ = ["Stateful", "check", "difference", "load", "refuse", "restore", "save", "snapshot"]
-
 VERSION = 1
 # what a scheduler changes, or keeps in a group, is no mark of another optimiser
 MOVED = {"lr", "initial_lr", "max_lr", "min_lr", "scheduled"}

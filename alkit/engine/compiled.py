@@ -8,17 +8,6 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-__all__ = [
-    "Compile",
-    "Compiled",
-    "NotCompiled",
-    "check_compile",
-    "compile_blocks",
-    "compiling",
-    "no_compilation",
-    "without_lock",
-]
-
 Compile = bool | Literal["steps", "auto"]
 VERSIONS = 128
 WITHOUT_LOCK = {"cpp_wrapper": True}  # of one call, never of the process

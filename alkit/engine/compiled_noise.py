@@ -18,8 +18,6 @@ from torch.fx import Graph, Node
 
 from alkit.data.seeds import generator_for
 
-__all__ = ["FROM_INPUT", "FROM_KNOWN_CALL", "SEEDS", "seeds_for"]
-
 SEEDS = 61  # an input of such a length and of whole numbers is taken for the seeds
 SEVERAL = torch.ops.prims.inductor_seeds.default  # what other compiled noise begins with
 COINS = torch.ops.aten.bernoulli.p, torch.ops.aten.bernoulli.default

@@ -6,8 +6,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-__all__ = ["Unknown", "described", "kinds_of", "shareable"]
-
 BASE = frozenset(vars(nn.Module()))  # attributes that every module has
 BUILTIN = (BuiltinFunctionType, type)
 PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device)

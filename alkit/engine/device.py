@@ -11,19 +11,6 @@ from torch import nn
 
 from alkit.data import tree
 
-__all__ = [
-    "Names",
-    "available",
-    "cores",
-    "device_of",
-    "devices_named",
-    "place",
-    "set_device",
-    "spread",
-    "synchronize",
-    "wait_for",
-]
-
 
 class _Layered(Protocol):
     def __iter__(self) -> Iterator[nn.Module]: ...

@@ -5,8 +5,6 @@ from typing import Any
 from torch import nn
 from torch.nn.modules import module as hooks
 
-__all__ = ["may_draw"]
-
 BASE = frozenset(vars(nn.Module()))  # attributes that every module has
 QUIET = BASE | {"optimizer_factory"}  # and what no forward calls
 ORIGINS = "torch.nn.modules.", "alkit."

@@ -14,8 +14,6 @@ from alkit.data.labels import are_numbers, are_shares
 from alkit.engine.group import Group
 from alkit.engine.heartbeat import beat
 
-__all__ = ["Judged", "Metrics", "by_column", "evaluate", "judge", "right"]
-
 Metrics = Mapping[str, Callable[[Any, Tensor], Any]]
 
 

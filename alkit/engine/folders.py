@@ -15,8 +15,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 
-__all__ = ["Home", "clear", "left_behind"]
-
 PREFIXES = ("alkit-cache-", "alkit-ranks-")
 LOCK = "lock"
 

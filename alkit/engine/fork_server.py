@@ -28,8 +28,6 @@ from typing import IO, Any, NoReturn, Protocol
 
 from alkit.engine import rank
 
-__all__ = ["Process", "signal_group", "start"]
-
 IDLE_S = 300.0
 DRIVERS = "/dev/nvidiactl", "/dev/kfd"
 STATUS = struct.Struct("i")

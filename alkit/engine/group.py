@@ -19,8 +19,6 @@ from torch import Tensor
 from alkit.engine.heartbeat import waiting
 from alkit.engine.messages import broadcast, fingerprint
 
-__all__ = ["Group", "RanksDiffer", "Subgroup"]
-
 
 class RanksDiffer(RuntimeError):
     """Two ranks have different weights or batches."""

@@ -5,8 +5,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-__all__ = ["Beat", "beat", "last", "waiting"]
-
 
 class Beat(NamedTuple):
     """The last sign of life.

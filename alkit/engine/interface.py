@@ -11,8 +11,6 @@ from collections.abc import Mapping
 
 import psutil
 
-__all__ = ["VARIABLE", "InterfaceError", "choose_interface", "on_several_machines"]
-
 VARIABLE = "GLOO_SOCKET_IFNAME"
 
 

@@ -32,8 +32,6 @@ from alkit.engine.folders import Home
 from alkit.engine.fork_server import signal_group, start
 from alkit.engine.interface import VARIABLE, choose_interface
 
-__all__ = ["RankFailed", "launch", "torchrun_group"]
-
 log = logging.getLogger(__name__)
 
 GRACE_S = 1.0  # for the other ranks' reports after the first fault, and to end when asked to

@@ -15,8 +15,6 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-__all__ = ["Ledger"]
-
 
 class Ledger:
     """The bytes kept by all forwards that ran inside `recording`, from any thread.

@@ -29,8 +29,6 @@ from alkit.schedule.timeline import Timeline
 from alkit.schedule.urgency import FEED_AHEAD, WorkLeft
 from alkit.schedule.validate import validate
 
-__all__ = ["Run", "execute", "operator_threads", "run_single", "run_threads"]
-
 
 def execute(
     schedule: Schedule, stages: Sequence[Stage], batches: Iterable[Any], *, threads: int = 1

@@ -33,8 +33,6 @@ from alkit.engine.rates import Rates, Scheduler, check_scheduler, scheduled
 from alkit.engine.record import Record
 from alkit.engine.trainer import Row, Trained, Trainer
 
-__all__ = ["Plan", "train_epochs"]
-
 
 @dataclass(frozen=True)
 class Plan:

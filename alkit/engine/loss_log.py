@@ -6,8 +6,6 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-__all__ = ["LOOK_EVERY", "LossLog"]
-
 LOOK_EVERY = 32  # batches, on an accelerator
 
 

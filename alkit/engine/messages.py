@@ -24,17 +24,6 @@ from torch import Tensor
 
 from alkit.data import tree
 
-__all__ = [
-    "Inbox",
-    "Message",
-    "Outbox",
-    "broadcast",
-    "describe",
-    "fingerprint",
-    "rebuild",
-    "sendable",
-]
-
 END = -1  # batch number of the message that closes a stream
 HEADER = 4  # batch, micro-batch, fingerprint of the labels, bytes of the description (0: as before)
 TYPES = {

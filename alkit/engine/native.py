@@ -28,8 +28,6 @@ from alkit.engine.optimizer_steps import Slot, slots_of
 from alkit.engine.race import raced
 from alkit.engine.random import noise_of, random_from
 
-__all__ = ["Native"]
-
 MOVED = ("lr", "initial_lr", "max_lr", "min_lr", "scheduled")  # what no step is compiled for
 KEPT_RATES = KEPT_STRUCTURES = 64
 SHAPES = 16  # kinds of batches that a structure is compiled for

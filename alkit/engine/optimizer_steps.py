@@ -6,8 +6,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-__all__ = ["Slot", "slots_of"]
-
 
 class _Known(NamedTuple):
     """An optimiser whose step is written out here.

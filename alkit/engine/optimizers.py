@@ -9,8 +9,6 @@ from torch import nn
 
 from alkit.data.arguments import given
 
-__all__ = ["Factory", "adam", "check_factory", "made", "step_at"]
-
 Factory = Callable[..., torch.optim.Optimizer]
 
 

@@ -5,8 +5,6 @@ from contextlib import ExitStack, contextmanager
 
 import torch
 
-__all__ = ["PRECISIONS", "autocast", "check_precision"]
-
 PRECISIONS = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 

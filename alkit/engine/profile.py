@@ -23,8 +23,6 @@ from alkit.schedule.costs import BlockCost
 from alkit.schedule.task import Schedule, block_by_block
 from alkit.schedule.timeline import Timeline
 
-__all__ = ["Row", "backprop_row", "profile_rows"]
-
 Batch = tuple[Any, Tensor]
 
 

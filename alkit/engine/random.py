@@ -27,8 +27,6 @@ from alkit.data.seeds import generator_for
 from alkit.engine.drawing import may_draw
 from alkit.engine.recomputed import entered
 
-__all__ = ["noise_of", "random_from"]
-
 
 def noise_of(module: nn.Module, *key: int | str) -> AbstractContextManager[Any]:
     """Return `random_from(*key)`, or nothing to enter where a module can't draw."""

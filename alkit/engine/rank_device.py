@@ -12,8 +12,6 @@ from torch import nn
 
 from alkit.engine.device import Names, available, devices_named
 
-__all__ = ["backend_for", "own_device", "place_whole"]
-
 
 def own_device(device: Names) -> torch.device:
     """Return this rank's device: one of those named, which the ranks of a machine take in turn.

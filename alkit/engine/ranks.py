@@ -28,8 +28,6 @@ from alkit.schedule.task import Schedule, Task
 from alkit.schedule.timeline import Interval, Timeline
 from alkit.schedule.validate import validate
 
-__all__ = ["merged", "owners", "run_ranks"]
-
 Stream = tuple[str, int, str, int]  # kind and stage of a task, and of what takes its output
 
 

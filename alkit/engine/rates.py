@@ -19,17 +19,6 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from alkit.data.arguments import given
 
-__all__ = [
-    "SCHEDULERS",
-    "SHAPES",
-    "Rates",
-    "Scheduler",
-    "check_scheduler",
-    "rate_at",
-    "rates",
-    "scheduled",
-]
-
 # what is left of a rate when so much of a run is done, of so much in all
 SHAPES: dict[str, Callable[[float, float], float]] = {
     "constant": lambda done, total: 1.0,

@@ -14,8 +14,6 @@ from typing import Any
 
 import torch.utils.checkpoint as torchs
 
-__all__ = ["entered"]
-
 Capture = Callable[[], Callable[[], AbstractContextManager[Any]]]
 
 

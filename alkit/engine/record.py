@@ -11,8 +11,6 @@ from torch import Tensor
 from alkit.data.arguments import Brief
 from alkit.schedule.timeline import Timeline
 
-__all__ = ["Record"]
-
 
 @dataclass(frozen=True, repr=False)
 class Record(Brief):

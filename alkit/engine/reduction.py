@@ -15,8 +15,6 @@ from torch import Tensor, nn
 from alkit.data import tree
 from alkit.data.arguments import given
 
-__all__ = ["check_reduction", "mean_of_replicas", "says_reduction", "shares"]
-
 CLASSES = (nn.CrossEntropyLoss, nn.NLLLoss)
 ELEMENTS = (nn.MSELoss, nn.L1Loss, nn.SmoothL1Loss, nn.HuberLoss, nn.BCELoss, nn.BCEWithLogitsLoss)
 FUNCTIONS = {F.cross_entropy: CLASSES, F.nll_loss: CLASSES} | dict.fromkeys(

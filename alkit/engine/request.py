@@ -21,8 +21,6 @@ from alkit.engine.rank_device import backend_for, own_device
 from alkit.engine.record import Record
 from alkit.engine.trainer import Trainer
 
-__all__ = ["Request", "fit_on_ranks", "meet"]
-
 SAME = ("epochs", "batch_size", "seed", "threads")  # mean the same in every method
 
 

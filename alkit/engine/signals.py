@@ -20,8 +20,6 @@ from torch import Tensor
 from alkit.engine.heartbeat import waiting
 from alkit.schedule.task import Place, Schedule, Task
 
-__all__ = ["Signals"]
-
 FAR = 1 << 10  # a batch number with no ends near
 AHEAD = 512  # words on their way that a sender does not wait for: many batches' worth
 

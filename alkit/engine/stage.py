@@ -12,8 +12,6 @@ from alkit.data import tree
 from alkit.engine.device import device_of, place
 from alkit.schedule.task import Task
 
-__all__ = ["BlockStage", "Inputs", "Stage", "run_task"]
-
 
 class Stage(Protocol):
     """The mathematics of one stage; the engine sees to order, hand-over and threads.

@@ -7,8 +7,6 @@ from torch import Tensor, nn
 
 from alkit.engine.compiled import no_compilation
 
-__all__ = ["Steps", "check_reached"]
-
 
 class Steps:
     """How the gradients of a part that updates by itself become steps of its optimisers.

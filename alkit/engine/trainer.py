@@ -14,8 +14,6 @@ from alkit.engine import checkpoint as checkpoints
 from alkit.engine.evaluate import Judged, Metrics, judge
 from alkit.schedule.timeline import Timeline
 
-__all__ = ["Row", "Trained", "Trainer"]
-
 Row = dict[str, Any]
 
 

@@ -14,8 +14,6 @@ import torch
 from alkit.schedule.task import Task
 from alkit.schedule.timeline import Interval
 
-__all__ = ["Moment", "Watch"]
-
 
 class Moment(NamedTuple):
     """A moment by the host's clock, and on an accelerator an event."""

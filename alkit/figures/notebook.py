@@ -11,8 +11,6 @@ from alkit import __version__
 from alkit.figures import viz
 from alkit.records.results import busy
 
-__all__ = ["setup"]
-
 
 def setup(seed: int, threads: int = 1) -> None:
     """Seed torch's global generator, set operator threads and theme, and print one version line.

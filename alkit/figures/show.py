@@ -16,16 +16,6 @@ with extra("notebooks", "drawing"):
     from matplotlib.figure import Figure, SubFigure
     from matplotlib.ticker import MaxNLocator
 
-__all__ = [
-    "curves",
-    "methods_page",
-    "rates",
-    "rates_page",
-    "record_page",
-    "tasks",
-    "timeline_page",
-]
-
 ROWS = 12  # of a history that a notebook shows
 
 

@@ -1,17 +1,5 @@
 """How figures show methods, tasks and names: colours, markers, lines and words, as plain data."""
 
-__all__ = [
-    "CLOCKS",
-    "HALVES",
-    "KINDS",
-    "LANES",
-    "METHODS",
-    "NAMES",
-    "NUMBERS",
-    "RECIPE_LINES",
-    "SAID",
-]
-
 # one colour a family, one marker and label a method, the same in every notebook
 METHODS = {
     "bp": ("0.35", "o", "BP"),

@@ -22,21 +22,6 @@ with extra("notebooks", "a figure"):
     from matplotlib.figure import Figure
     from matplotlib.text import Text
 
-__all__ = [
-    "Number",
-    "complaint",
-    "count",
-    "difference",
-    "median",
-    "median_ratio",
-    "of",
-    "panel",
-    "ratio",
-    "title",
-    "titled",
-    "value",
-]
-
 WORDS = 12
 MAXIMA = re.compile(r"\b(up to|down to|at most|at best|at least|as much as|maxim\w+)\b", re.I)
 WINNERS = re.compile(r"\b(fastest|slowest|best|first|least|most|wins?|winner|leads?)\b", re.I)

@@ -24,26 +24,6 @@ with extra("notebooks", "a figure"):
     from matplotlib.patches import Patch
     from matplotlib.ticker import MaxNLocator
 
-__all__ = [
-    "bars",
-    "colour",
-    "display",
-    "gantt",
-    "gantts",
-    "kind_colour",
-    "known",
-    "label",
-    "learning_curves",
-    "marker",
-    "png",
-    "proper_name",
-    "save",
-    "seeds",
-    "set_theme",
-    "shades",
-    "who",
-]
-
 SINGLE, WIDE, GRID = (5.0, 3.2), (8.0, 3.0), (8.0, 5.5)  # inches
 SHOWN_DPI = 100  # points of the screen per inch, in dashboards as in cells
 SAVED_DPI = 160

@@ -20,17 +20,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-__all__ = [
-    "BertSizes",
-    "EncoderLayer",
-    "Heads",
-    "bert",
-    "bert_for_classes",
-    "bert_for_spans",
-    "initial_std",
-    "span_loss",
-]
-
 Hidden = tuple[Tensor, ...]
 
 

@@ -13,8 +13,6 @@ from alkit.models.foreign import CUTS, cut
 from alkit.models.modes import evaluating
 from alkit.models.traced import NotTraced, trace
 
-__all__ = ["as_blocks", "cut_once", "dry_run", "ends_in_scores", "joined", "learns"]
-
 
 def as_blocks(blocks: nn.Module | Iterable[nn.Module]) -> list[nn.Module]:
     """Return a network as a list of blocks, each taking what the one before returns.

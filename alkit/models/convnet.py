@@ -2,8 +2,6 @@
 
 from torch import nn
 
-__all__ = ["convnet"]
-
 
 def convnet(
     channels: int = 1, widths: tuple[int, ...] = (32, 64, 64), dropout: float = 0.1

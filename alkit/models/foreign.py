@@ -15,8 +15,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-__all__ = ["CUTS", "cut"]
-
 Text = tuple[Tensor, Tensor]  # hidden (B, T, D), mask (B, T), true at real tokens
 
 

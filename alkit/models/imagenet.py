@@ -15,8 +15,6 @@ from alkit.models.norms import norm_2d
 with extra("vision", "torchvision's ResNet and MobileNet"):
     from torchvision import models
 
-__all__ = ["mobilenet_v3", "resnet_imagenet"]
-
 
 def resnet_imagenet(
     depth: int = 18, classes: int = 10, *, channels: int = 3, norm: str = "batch"

@@ -9,8 +9,6 @@ from torch import Tensor, nn
 
 from alkit.models.transformer import TokenEmbedding
 
-__all__ = ["BiLSTM", "final_states", "last_step", "lstm_al"]
-
 States = tuple[Tensor, Tensor]
 Sequence = tuple[Tensor, Tensor] | tuple[Tensor, Tensor, States]
 HOLD = 1e4  # sigmoid(HOLD) is 1 and sigmoid(-HOLD) is 0, exactly

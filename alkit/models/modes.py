@@ -6,8 +6,6 @@ from contextlib import contextmanager
 
 from torch import nn
 
-__all__ = ["evaluating", "trained", "training"]
-
 
 @contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:

@@ -8,8 +8,6 @@ import math
 
 from torch import nn
 
-__all__ = ["NORMS", "norm_2d"]
-
 NORMS = ("batch", "group", "none")
 GROUPS = 8
 

@@ -2,8 +2,6 @@
 
 from torch import Tensor, nn
 
-__all__ = ["BasicBlock", "resnet18_al", "resnet18_al_head"]
-
 
 class BasicBlock(nn.Module):
     """Two 3 x 3 convolutions and a shortcut: identity, or a 3 x 3 convolution when the stride is 2.

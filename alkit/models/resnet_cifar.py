@@ -8,8 +8,6 @@ A block is two 3 x 3 convolutions with BatchNorm and a shortcut; a cut falls bet
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-__all__ = ["DEPTHS", "ResidualBlock", "resnet_cifar"]
-
 DEPTHS = (8, 14, 20, 32, 44, 56, 110)
 
 

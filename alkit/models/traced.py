@@ -17,8 +17,6 @@ from torch import fx, nn
 
 from alkit.models.modes import evaluating, trained
 
-__all__ = ["Block", "NotTraced", "trace"]
-
 LEAST = 0.01  # share of all parameters that a block has at least
 
 

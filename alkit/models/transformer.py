@@ -9,8 +9,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-__all__ = ["EncoderBlock", "LegacyEncoderBlock", "TokenEmbedding", "sinusoids", "transformer"]
-
 Masked = tuple[Tensor, Tensor]
 
 

@@ -4,8 +4,6 @@ from collections.abc import Callable
 
 from torch import nn
 
-__all__ = ["vgg_al", "vgg_al_head"]
-
 # channels of the convolutions of each block; a block ends in a 2 x 2 max pool
 STAGES = ((128, 256), (256, 512), (512,), (512,))
 

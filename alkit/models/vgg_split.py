@@ -9,8 +9,6 @@ from torch import nn
 
 from alkit.models.norms import norm_2d
 
-__all__ = ["VGG_SPLIT", "vgg_split"]
-
 # channels of the convolutions, "p" behind those that end in a pool | widths of the hidden linears
 VGG_SPLIT = {
     5: (("32p", "64p", "64"), (128,)),

@@ -15,8 +15,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-__all__ = ["PUBLISHED", "ViTSizes", "load_torchvision", "vit"]
-
 
 class ViTSizes(NamedTuple):
     """Sizes; those of ViT-B/16 by default."""

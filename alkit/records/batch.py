@@ -19,8 +19,6 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 from alkit.records import tables
 from alkit.records.execution import POLL_S, Busy, Job, RunFailed, alone, done_before, execute
 
-__all__ = ["execute_all"]
-
 STATES = ("name", "run", "state", "seconds", "peak_mib", "path", "cell", "error")
 
 

@@ -17,9 +17,6 @@ from alkit.data.given import Loader, Splits, first_samples
 from alkit.data.labels import are_numbers, check_shares
 from alkit.models.blocks import as_blocks, dry_run, ends_in_scores
 
-__all__ = ["Looked", "check_labels", "compares_classes", "look", "scores_of"]
-
-
 THREADS = 64  # at most, however few cores there are
 
 

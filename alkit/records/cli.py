@@ -24,8 +24,6 @@ from alkit.records.contents import SHELVES, contents
 from alkit.records.execution import Busy, RunFailed
 from alkit.records.parameters import Parameter, ParameterError
 
-__all__ = ["main"]
-
 OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
 

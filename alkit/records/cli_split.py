@@ -6,8 +6,6 @@ import sys
 from pathlib import Path
 from typing import Any, NoReturn
 
-__all__ = ["add"]
-
 
 def add(commands: Any) -> None:
     """Add `split` to the parsers of `alkit`."""

@@ -19,22 +19,6 @@ import pandas as pd
 from alkit.data.extras import extra
 from alkit.records.packed import label, unpack
 
-__all__ = [
-    "ENOUGH",
-    "Gap",
-    "accuracies",
-    "bootstrap_difference",
-    "gap",
-    "gap_of_values",
-    "gap_table",
-    "holm",
-    "interval",
-    "mean_and_seeds",
-    "of_seeds",
-    "paired_t",
-    "verdict",
-]
-
 ENOUGH = 5  # seeds for a verdict, where not all of them agree
 
 

@@ -7,8 +7,6 @@ import yaml
 
 from alkit.data import paths
 
-__all__ = ["FAMILIES", "SHELVES", "Entry", "contents", "course"]
-
 SHELVES = {
     "course": "Course: read these in this order",
     "atlas": "Atlas: results",

@@ -38,16 +38,6 @@ from alkit.records.reaper import MARK
 from alkit.records.recording import FOLDER, GIVEN
 from alkit.records.strict import read_json
 
-__all__ = [
-    "Busy",
-    "Job",
-    "RunFailed",
-    "alone",
-    "done_before",
-    "environment",
-    "execute",
-]
-
 PAPERMILL = [sys.executable, "-m", "papermill"]
 # A process's peak counts what it was before its exec, so something small starts the command.
 SMALL = """import os, subprocess, sys

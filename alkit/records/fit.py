@@ -26,8 +26,6 @@ from alkit.records.checks import check_norms, check_options, look, smallest_part
 from alkit.records.methods import METHODS
 from alkit.records.saved import made_of
 
-__all__ = ["fit"]
-
 
 def fit(
     model: Any,

@@ -15,8 +15,6 @@ import pandas as pd
 from alkit.records import tables
 from alkit.records.parameters import ParameterError, changes, slug
 
-__all__ = ["FILE", "digests", "of_methods", "stale"]
-
 FILE = Path(__file__).with_suffix(".csv")
 
 

@@ -21,8 +21,6 @@ from alkit.schedule.task import Schedule, al, al_fm, al_m, al_pipeline, block_by
 from alkit.split.methods import TABLE as SPLIT
 from alkit.split.schedule import split
 
-__all__ = ["METHODS", "Method"]
-
 ROOMS = {"local": "al", "feedback": "delayed"}  # of families that live in another's
 STAGES = 3  # of the schedules that are looked at
 CODES = "a bridge and label codes a block, and what a gradient from above would add"

@@ -13,8 +13,6 @@ from typing import Any
 
 from alkit.data import paths
 
-__all__ = ["busy", "origin"]
-
 PACKAGES = ("torch", "numpy", "alkit")
 
 

@@ -7,8 +7,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["label", "pack", "unpack"]
-
 
 def label(row: Any) -> str:
     """Return the label of a row of records: method and recipe."""

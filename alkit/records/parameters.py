@@ -17,22 +17,6 @@ from typing import Any
 from alkit.data import paths
 from alkit.records.strict import Unreadable, read_json, read_yaml
 
-__all__ = [
-    "Parameter",
-    "ParameterError",
-    "cells",
-    "changes",
-    "check",
-    "defaults",
-    "find_notebook",
-    "of_checkout",
-    "parameters",
-    "preset_values",
-    "presets",
-    "slug",
-    "title",
-]
-
 SCALARS = {"int": (int,), "float": (int, float), "str": (str,), "bool": (bool,)}
 TYPES = {*SCALARS, *(f"list[{name}]" for name in ("int", "float", "str"))}
 

@@ -11,8 +11,6 @@ import time
 
 import psutil
 
-__all__ = ["MARK", "main"]
-
 MARK = "ALKIT_RUN_ID"  # in the environment of every process of a run
 
 

@@ -15,8 +15,6 @@ from alkit.records.origin import busy, origin
 from alkit.records.parameters import ParameterError, changes, check, of_checkout
 from alkit.records.rows import check_row, plain, safe_name, whole
 
-__all__ = ["FOLDER", "GIVEN", "Run"]
-
 FOLDER, GIVEN = "ALKIT_RUN_FOLDER", "ALKIT_RUN_PARAMETERS"  # a runner tells its kernel
 TAKEN = {*tables.RUN, *tables.VALUE}
 log = logging.getLogger("alkit")

@@ -15,11 +15,9 @@ from typing import Any
 import pandas as pd
 
 from alkit.records import tables
-from alkit.records.origin import busy
-from alkit.records.recording import Run
+from alkit.records.origin import busy as busy
+from alkit.records.recording import Run as Run
 from alkit.records.rows import is_number
-
-__all__ = ["COLUMNS", "Run", "busy", "load", "read", "summary", "table"]
 
 FIELDS = "notebook preset method model data seed metric value n unit".split()
 COLUMNS = (*FIELDS, "run", *tables.RUN[3:])

@@ -5,8 +5,6 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-__all__ = ["check_row", "is_number", "plain", "safe_name", "whole"]
-
 
 def check_row(row: Mapping[str, Any]) -> None:
     """See that a row has a metric and a value of its kind.

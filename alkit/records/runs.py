@@ -26,8 +26,6 @@ from alkit.records.parameters import (
 )
 from alkit.records.strict import read_yaml
 
-__all__ = ["Finished", "plan", "plan_sweep", "run", "sweep"]
-
 
 @dataclass(frozen=True)
 class Finished:

@@ -23,8 +23,6 @@ from alkit.models.blocks import cut_once
 from alkit.records.checks import scores_of
 from alkit.records.methods import METHODS
 
-__all__ = ["load", "made_of", "save"]
-
 PLAIN = (str, int, float, bool, type(None))
 # what a file says of how its model was made
 MADE: dict[str, Any] = {

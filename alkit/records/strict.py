@@ -13,8 +13,6 @@ from typing import Any
 
 import yaml
 
-__all__ = ["Unreadable", "json_of", "read_json", "read_yaml", "reading"]
-
 # to YAML 1.1, 010 is eight and 1:30 is ninety; whoever writes them means something else
 DOUBTFUL = re.compile(r"[-+]?(0[\d_]+|\d+(:[0-5]?\d)+(\.\d*)?)")
 

@@ -28,8 +28,6 @@ from alkit.records.parameters import defaults
 from alkit.records.rows import check_row, safe_name
 from alkit.records.strict import Unreadable, json_of, read_json, reading
 
-__all__ = ["RUN", "VALUE", "identity", "key", "known", "merge", "read_record", "runs", "values"]
-
 RUN = "run notebook preset parameters golden commit versions threads machine busy date".split()
 VALUE = "run method model data seed metric value n unit".split()
 FIXED = {*RUN, *VALUE}

@@ -13,8 +13,6 @@ from tqdm.auto import tqdm
 from alkit.data.arguments import Brief
 from alkit.records.fit import fit
 
-__all__ = ["Tuned", "tune"]
-
 GRID = (1e-3, 3e-3, 1e-2, 3e-2, 1e-1)
 
 

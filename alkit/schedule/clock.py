@@ -21,8 +21,6 @@ from alkit.schedule.task import Edge, Schedule, Task
 from alkit.schedule.timeline import Interval, Timeline
 from alkit.schedule.urgency import FEED_AHEAD, WorkLeft
 
-__all__ = ["Durations", "simulate"]
-
 Durations = Mapping[tuple[str, int], float] | Callable[[Task], float]
 Pace = Callable[[int], float]
 CORES = "cores"

@@ -4,8 +4,6 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import TypeVar
 
-__all__ = ["balanced_cuts", "cheapest"]
-
 Value = TypeVar("Value", float, tuple[int, int])
 
 

@@ -26,8 +26,6 @@ from functools import partial
 from alkit.schedule.ordered import of_orders
 from alkit.schedule.task import Place, Schedule, ScheduleError
 
-__all__ = ["direct_feedback", "gpipe", "one_f_one_b", "shared_by_neighbours", "zero_bubble"]
-
 
 def gpipe(stages: int, micro: int) -> Schedule:
     """All forwards, then all backwards (Huang et al. 2019).

@@ -9,8 +9,6 @@ weights     a gradient comes down through the forward weights of the stage above
 from alkit.schedule.task import Schedule, Task
 from alkit.schedule.validate import ancestors_of
 
-__all__ = ["LOCKS", "removed_locks"]
-
 LOCKS = ("forward", "backward", "update", "weights")
 BATCH = 4  # one that has others before and after it
 

@@ -25,8 +25,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from alkit.schedule.task import Edge, Place, Schedule, ScheduleError, Task
 
-__all__ = ["LETTERS", "dualpipev", "interleaved_1f1b", "looped_bfs", "of_orders", "zbv"]
-
 HALVES = ("backward_input", "backward_weight")
 BACKWARDS = ("backward", "backward_input")  # what hands a gradient on
 KINDS = ("forward", "backward", *HALVES)

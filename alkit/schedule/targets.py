@@ -15,8 +15,6 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from alkit.schedule.task import Edge, Schedule, ScheduleError, Task, own_layer
 
-__all__ = ["target_propagation"]
-
 
 def target_propagation(
     blocks: int, *, direct: bool = False, owners: Sequence[int] | None = None

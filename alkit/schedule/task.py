@@ -43,23 +43,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
-__all__ = [
-    "EDGES",
-    "Edge",
-    "Schedule",
-    "ScheduleError",
-    "Task",
-    "al",
-    "al_fm",
-    "al_m",
-    "al_pipeline",
-    "block_by_block",
-    "bp",
-    "free_workers",
-    "own_layer",
-]
-
-
 EDGES = ("data", "order", "weights", "room", "barrier")
 Place = tuple[str, int, int]  # kind, stage, micro: a task of any batch
 

@@ -16,8 +16,6 @@ import pandas as pd
 
 from alkit.data.arguments import Brief
 
-__all__ = ["Interval", "Timeline"]
-
 
 class Interval(NamedTuple):
     """One task as it ran: times in seconds from the start of the run."""

@@ -17,8 +17,6 @@ from alkit.schedule.ordered import LETTERS, of_orders
 from alkit.schedule.task import Place, Schedule, ScheduleError, Task
 from alkit.schedule.validate import validate
 
-__all__ = ["read_csv", "to_csv"]
-
 WORDS = {kind: letter for letter, kind in LETTERS.items()}
 ACTION = re.compile(r"(\d+)([FBIW])(\d+)")
 BETWEEN = re.compile(r"\d+(SEND_F|RECV_F|SEND_B|RECV_B|UNSHARD|RESHARD|REDUCE_GRAD)\d*")

@@ -11,8 +11,6 @@ no length.
 
 from alkit.schedule.task import Place, Schedule, Task
 
-__all__ = ["FEED_AHEAD", "WorkLeft"]
-
 FEED_AHEAD = 2  # batches that the loader may be ahead of the first stage: they are known
 SMOOTHING = 0.3  # weight of a newer duration
 UNKNOWN_S = 1.0  # of a task that has not run yet; more than most take, so lanes are tried early

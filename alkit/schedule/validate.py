@@ -11,9 +11,6 @@ from dataclasses import dataclass
 
 from alkit.schedule.task import EDGES, Edge, Schedule, ScheduleError, Task
 
-__all__ = ["Ancestors", "Report", "ancestors_of", "validate"]
-
-
 LINKS = ("send", "receive")  # a link does these, while the stage goes on
 
 

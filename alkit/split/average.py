@@ -6,8 +6,6 @@ from statistics import median
 import torch
 from torch import Tensor
 
-__all__ = ["AGGREGATES", "DIVERGED", "agreed", "average", "distance"]
-
 State = Mapping[str, Tensor]
 DIVERGED = "is not finite: nonsense, or the training has diverged, then lower lr"
 TRIMMED = 0.2  # of the values of an entry, at each end

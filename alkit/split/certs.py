@@ -25,8 +25,6 @@ with extra("split", "a certificate"):
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-__all__ = ["Certificates", "certificates_in", "make"]
-
 LOCAL = ("localhost", "127.0.0.1")
 NAME = "alkit-server"  # in the server's certificate
 

@@ -20,8 +20,6 @@ from alkit.split.profile import LOAD_BYTES, Machine
 from alkit.split.rounds import Assignment
 from alkit.split.wire import Message, WireError
 
-__all__ = ["Check", "fingerprints", "sound", "unit_of"]
-
 MOST = 2**31  # of rounds, steps, micro-batches
 LARGE = 1e15  # of seconds, bytes and bit/s
 Wanted = tuple[Sequence[int] | None, torch.dtype]  # shape, None for any, and type

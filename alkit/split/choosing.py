@@ -15,8 +15,6 @@ from alkit.split.planner import Candidate, Workload, best, candidates, moved
 from alkit.split.profile import Link, Machine
 from alkit.split.rounds import RoundRecord
 
-__all__ = ["Choosing", "goodput"]
-
 log = logging.getLogger(__name__)
 LEAST_BYTES = 1 << 16  # seen on a link in a round before its speed is believed
 

@@ -31,8 +31,6 @@ from alkit.split.published import ALIASES, DATA, explained, typed
 from alkit.split.settings import CHOICES as TRAINING_CHOICES
 from alkit.split.settings import ConfigError, Settings, Training, check
 
-__all__ = ["ALL", "Config", "ConfigError", "read"]
-
 OWN = "own"  # a network or samples that each party brings itself
 CHOICES = {
     "model": (*NETWORKS, OWN),

@@ -22,18 +22,6 @@ from alkit.split.config import OWN, Config, ConfigError
 from alkit.split.deal import deal
 from alkit.split.networks import build, has_batch_norm
 
-__all__ = [
-    "counts",
-    "dealt",
-    "evaluator",
-    "example",
-    "message_limit",
-    "network",
-    "normal_of",
-    "part_of",
-    "server_part",
-]
-
 EVALUATED = 500  # samples at a time
 WIDE = ("VGG11", "VGG16", "ResNet18", "ResNet50", "MobileNetSmall", "MobileNetLarge")
 

@@ -14,8 +14,6 @@ from torch import Tensor
 
 from alkit.data.seeds import seed_for
 
-__all__ = ["STRATEGIES", "deal"]
-
 STRATEGIES = ("iid", "dirichlet", "shards", "quantity")
 
 

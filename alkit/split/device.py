@@ -33,8 +33,6 @@ from alkit.split.settings import Settings
 from alkit.split.stream import MicroBatch, Stream
 from alkit.split.wire import Message, WireError
 
-__all__ = ["Device", "Job"]
-
 log = logging.getLogger(__name__)
 
 

@@ -32,8 +32,6 @@ from alkit.split.methods import TABLE
 from alkit.split.server import QuorumLost
 from alkit.split.train import train
 
-__all__ = ["fit", "model_of"]
-
 NAMES = {name: name for name in ("epochs", "augment", "seed", "threads", "micro")}
 NAMES |= {"batch_size": "batch"}
 # what is refused, and why a party of several machines can't have it

@@ -17,8 +17,6 @@ from alkit.split.profile import LOAD_BYTES, Machine
 from alkit.split.profile import Link as Speeds
 from alkit.split.wire import Message, WireError
 
-__all__ = ["Greeting", "Unwanted", "greet", "load"]
-
 PROBES = 6
 HELLO_S = 5.0  # for the first message
 PATIENCE_S = 60.0  # for each of the others

@@ -22,8 +22,6 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 with extra("split", "a link between machines"):
     import grpc
 
-__all__ = ["check_loopback", "connect", "listen"]
-
 log = logging.getLogger(__name__)
 
 METHOD = "/alkit.split/Train"

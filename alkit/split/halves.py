@@ -29,8 +29,6 @@ from alkit.engine.stage import Inputs
 from alkit.models.modes import training
 from alkit.split.settings import Settings
 
-__all__ = ["Half", "Head", "Pass", "Tail", "factory_of", "kept", "sgd", "state_of"]
-
 Saved = dict[tuple[int, int], Any]  # states of optimisers, by round and cut
 Optimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 

@@ -11,8 +11,6 @@ from alkit.engine import checkpoint
 from alkit.engine.behaviour import difference
 from alkit.split.settings import Settings
 
-__all__ = ["Kept"]
-
 
 @dataclass(frozen=True)
 class Kept:

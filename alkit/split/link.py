@@ -14,8 +14,6 @@ from typing import Any
 
 from alkit.split.wire import Message, WireError, decode, encode
 
-__all__ = ["Link", "Lost", "Refused", "pair"]
-
 AHEAD = 64
 FINISH_S = 10.0  # for what was sent to go out
 WHY_S = 1.0  # for what the other side said at last

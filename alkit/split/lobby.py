@@ -18,8 +18,6 @@ from alkit.split.member import Member
 from alkit.split.settings import Settings
 from alkit.split.wire import Message, WireError
 
-__all__ = ["Lobby"]
-
 log = logging.getLogger(__name__)
 
 GOODBYE_S = 60.0  # for the final weights to reach a device

@@ -11,8 +11,6 @@ from alkit.schedule.timeline import Interval
 from alkit.split.schedule import DOWNLINK, LANES, UPLINK
 from alkit.split.wire import Message, WireError
 
-__all__ = ["LaneLog", "intervals"]
-
 KINDS = ("load", "forward", "send", "backward", "update")
 COLUMNS = 7  # lane, kind, step, micro, start, end, bytes
 

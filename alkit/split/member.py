@@ -7,8 +7,6 @@ from alkit.split.halves import Saved, Tail
 from alkit.split.link import Link
 from alkit.split.pools import Pool
 
-__all__ = ["Member"]
-
 
 @dataclass
 class Member:

@@ -12,8 +12,6 @@ pipelearn    any          N        one a device               everything
 
 from typing import Literal, NamedTuple
 
-__all__ = ["METHODS", "TABLE", "Method"]
-
 
 class Method(NamedTuple):
     """What one system allows, and who trains which tail when.

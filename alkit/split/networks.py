@@ -12,8 +12,6 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from alkit.data.seeds import seed_for
 
-__all__ = ["NETWORKS", "build", "has_batch_norm"]
-
 # module of alkit.models, function and first argument; torchvision takes two seconds to import, so
 # only who builds one of its networks does
 _BUILT_BY = {

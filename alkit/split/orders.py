@@ -7,8 +7,6 @@ from alkit.split.rounds import Assignment, Attendance
 from alkit.split.settings import Settings
 from alkit.split.stream import round_steps
 
-__all__ = ["ordered"]
-
 
 def ordered(
     settings: Settings,

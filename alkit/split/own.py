@@ -23,8 +23,6 @@ from alkit.data.seeds import seed_for
 from alkit.models.blocks import as_blocks
 from alkit.split.settings import ConfigError
 
-__all__ = ["network", "samples"]
-
 
 def network(where: str, seed: int) -> list[nn.Module]:
     """Return the units that a function gives; the same seed gives the same weights.

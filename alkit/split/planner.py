@@ -15,8 +15,6 @@ from alkit.split.profile import Link, Machine, Unit
 from alkit.split.schedule import split_sizes
 from alkit.split.times import Line, Times, iteration_s
 
-__all__ = ["Candidate", "Workload", "best", "candidates", "moved", "times_at"]
-
 LABEL_BYTES = 8  # a sample
 FRAME_BYTES = 300  # a message: header, names, shapes
 COPIES = 3  # weights, gradients, momentum

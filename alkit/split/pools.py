@@ -9,8 +9,6 @@ import torch
 
 from alkit.engine.caller import CallerState
 
-__all__ = ["Pool", "in_thread"]
-
 
 async def in_thread(function: Callable[..., Any], *given: Any) -> Any:
     """Return what a function gives that waits for a disk, or computes once a round."""

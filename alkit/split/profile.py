@@ -19,8 +19,6 @@ from alkit.engine.profile import backprop_row, profile_rows
 from alkit.split.halves import sgd
 from alkit.split.times import Line, fitted
 
-__all__ = ["LOAD_BYTES", "Link", "Machine", "Unit", "measure"]
-
 WARMUP = 2
 LOAD_BYTES = 1 << 20  # sent each way, to time a link
 GOODPUT = 0.96  # of a line's rate is left for what TCP carries

@@ -36,8 +36,6 @@ from alkit.split.server import Server
 from alkit.split.settings import Settings
 from alkit.split.stream import Stream, steps_an_epoch
 
-__all__ = ["device", "serve"]
-
 log = logging.getLogger(__name__)
 
 

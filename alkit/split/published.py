@@ -7,8 +7,6 @@ from typing import Any
 
 from alkit.split.settings import ConfigError
 
-__all__ = ["ALIASES", "DATA", "explained", "typed"]
-
 log = logging.getLogger(__name__)
 SHARED_SIZE = "same_data_size_for_each_client"  # false: data_size is shared out among them
 DATA = {"cifar-10": "cifar10", "mnist": "mnist", "svhn": "svhn", "digits": "digits"}

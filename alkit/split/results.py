@@ -21,8 +21,6 @@ from alkit.split.rounds import RoundRecord
 from alkit.split.schedule import LANES
 from alkit.split.settings import Settings
 
-__all__ = ["Events", "table", "write"]
-
 SECONDS = {  # published column: lane and kind of what it adds up
     "server_forward": ("server", "forward"),
     "server_backward": ("server", "backward"),

@@ -8,8 +8,6 @@ from torch import Tensor
 
 from alkit.schedule.timeline import Interval
 
-__all__ = ["Assignment", "Attendance", "Contribution", "RoundRecord"]
-
 SCORES = ("weights", "losses", "right", "scores", "seconds")  # of a record, in files
 
 

@@ -16,17 +16,6 @@ from collections.abc import Iterable, Iterator
 
 from alkit.schedule.task import Edge, Schedule, ScheduleError, Task
 
-__all__ = [
-    "DEVICE",
-    "DOWNLINK",
-    "LANES",
-    "SERVER",
-    "UPLINK",
-    "one_iteration",
-    "split",
-    "split_sizes",
-]
-
 LANES = ("device", "uplink", "server", "downlink")
 DEVICE, UPLINK, SERVER, DOWNLINK = range(4)
 

@@ -38,8 +38,6 @@ from alkit.split.turns import Turns, turns_of
 from alkit.split.waiting import LeftOut, QuorumLost, Watch, is_done
 from alkit.split.wire import Message, WireError
 
-__all__ = ["QuorumLost", "Server"]
-
 log = logging.getLogger(__name__)
 
 STALLS, STALL_S = 3, 0.5  # rounds in a row in which others waited so long for a device in vain

@@ -26,8 +26,6 @@ from alkit.split.stream import step_sizes
 from alkit.split.turns import Turns
 from alkit.split.wire import Message
 
-__all__ = ["ServerRound"]
-
 SLACK_S = 1.0  # by which a device's intervals may lie outside of its round
 Compute = Callable[..., Awaitable[Any]]
 

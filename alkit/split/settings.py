@@ -8,8 +8,6 @@ from typing import Any
 from alkit.split.average import AGGREGATES
 from alkit.split.methods import METHODS, TABLE, Method
 
-__all__ = ["ConfigError", "Settings", "Training", "check"]
-
 # the least of each number and what it is below, of settings and of configurations
 ONE = ("devices", "epochs", "batch", "micro", "threads", "quorum", "least", "shards")
 ZERO: tuple[str, ...] = ("lr", "grace_s", "join_s", "round_s", "data_size", "test_size", "profile")

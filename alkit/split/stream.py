@@ -19,8 +19,6 @@ from alkit.data.seeds import generator_for
 from alkit.split.schedule import split_sizes
 from alkit.split.settings import Settings
 
-__all__ = ["MicroBatch", "Stream", "round_count", "round_steps", "step_sizes", "steps_an_epoch"]
-
 
 class MicroBatch(NamedTuple):
     """A part of a batch: its inputs (n, ...), labels (n) and share of the batch's samples."""

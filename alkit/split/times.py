@@ -15,8 +15,6 @@ Each of them is a line in the number of samples: small micro-batches cost more a
 from collections.abc import Sequence
 from typing import NamedTuple
 
-__all__ = ["Line", "Times", "fitted", "iteration_s", "lower_bound_s"]
-
 
 class Line(NamedTuple):
     """Seconds of n samples: fixed + each * n."""

@@ -34,8 +34,6 @@ from alkit.split.server import Server
 from alkit.split.settings import Settings
 from alkit.split.stream import Stream, step_sizes
 
-__all__ = ["TRANSPORTS", "Details", "in_own_loop", "run", "train"]
-
 TRANSPORTS = ("local", "grpc")
 Part = tuple[Tensor, Tensor]
 

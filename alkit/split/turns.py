@@ -17,8 +17,6 @@ from alkit.data.seeds import generator_for
 from alkit.split.rounds import Attendance
 from alkit.split.settings import Settings
 
-__all__ = ["Turns", "turns_of"]
-
 Turn = tuple[int, int]
 
 

@@ -16,8 +16,6 @@ from alkit.split.rounds import Contribution
 from alkit.split.settings import Settings
 from alkit.split.turns import Turns
 
-__all__ = ["LeftOut", "QuorumLost", "Watch", "is_done"]
-
 log = logging.getLogger(__name__)
 
 LOOK_S = 0.05  # between looks at who is late

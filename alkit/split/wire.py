@@ -14,8 +14,6 @@ from typing import Any
 import safetensors.torch
 from torch import Tensor
 
-__all__ = ["KINDS", "Message", "WireError", "decode", "encode"]
-
 MARK = b"ALK4"  # of the protocol and its version
 HEAD = struct.Struct("<4sId")
 NUMBER = (int, float)

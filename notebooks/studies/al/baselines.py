@@ -13,8 +13,6 @@ from torch import Tensor
 
 from alkit.data.parts import DataSet, Part
 
-__all__ = ["Tfidf", "tfidf", "word_counts"]
-
 STRENGTHS = (1.0, 3.0, 10.0, 30.0, 100.0)  # inverse of the L2 penalty
 
 

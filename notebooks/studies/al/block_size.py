@@ -34,8 +34,6 @@ from alkit.schedule.clock import simulate
 from alkit.schedule.task import al_pipeline, free_workers
 from studies.common.torch_pipelines import data_parallel
 
-__all__ = ["CONTENDERS", "SIZES", "Size", "backprops", "fastest", "more_cores", "race", "ratios"]
-
 CLASSES, LAYERS = 10, 4
 Run = Callable[[], None]
 

@@ -24,8 +24,6 @@ from alkit.models.resnet import resnet18_al, resnet18_al_head
 from alkit.models.transformer import transformer
 from alkit.models.vgg import vgg_al, vgg_al_head
 
-__all__ = ["FAMILIES", "Family", "model", "scheme_for"]
-
 
 @dataclass(frozen=True)
 class Family:

@@ -24,23 +24,8 @@ from alkit.data.text import find_vectors, load_vectors
 from alkit.engine.record import Record
 from alkit.records import results
 from alkit.records.fit import fit
-from alkit.records.packed import label, pack, unpack
+from alkit.records.packed import label, pack
 from studies.al import families
-
-__all__ = [
-    "Case",
-    "Outcome",
-    "cases",
-    "curves",
-    "label",
-    "pack",
-    "recipe_table",
-    "record",
-    "train_case",
-    "unpack",
-    "vectors_for",
-]
-
 
 # of what training computes: raise it with a change after which a half-trained run can't go on
 VERSION = 1

@@ -11,8 +11,6 @@ import torch
 from alkit.data.parts import DataSet
 from alkit.data.seeds import generator_for
 
-__all__ = ["with_label_noise"]
-
 
 def with_label_noise(data: DataSet, share: float, *, seed: int = 0) -> DataSet:
     """Return the set with a share of its training labels drawn anew, uniformly over the classes.

@@ -13,24 +13,12 @@ from torch import Tensor, nn
 
 from alkit.al.codes import Codes, shared
 from alkit.al.convert import label_side
-from alkit.al.label_side import TOLERANCE, Level, constant_loss, levels_of, stalled
+from alkit.al.label_side import levels_of
 from alkit.al.layers import AE
 from alkit.al.recipes import Recipe
 from alkit.data.labels import one_hot
 from alkit.data.seeds import generator_for
 from alkit.engine.optimizers import adam
-
-__all__ = [
-    "TOLERANCE",
-    "Level",
-    "Variant",
-    "constant_loss",
-    "levels_of",
-    "milestones",
-    "stack",
-    "stalled",
-    "train_labels",
-]
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,6 @@ from alkit.figures.viz import WIDE, colour
 from studies.al.label_training import Variant, levels_of, milestones, train_labels
 from studies.common.dashboards import Dashboard
 
-__all__ = ["LabelPlateau"]
-
 LEVELS = 4
 
 

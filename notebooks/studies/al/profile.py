@@ -19,8 +19,6 @@ from alkit.engine.profile import Row, backprop_row, profile_rows
 from alkit.schedule.costs import BlockCost
 from alkit.schedule.task import al
 
-__all__ = ["profile"]
-
 
 def profile(
     model: ALModel | BPModel, batches: Iterable[tuple[Any, Tensor]], **options: Any

@@ -8,8 +8,6 @@ from alkit.figures import viz
 from studies.all_methods.runs import ROWS
 from studies.all_methods.tables import label
 
-__all__ = ["report"]
-
 FACTORS = (
     "Factors of BP: a step on four simulated devices (links and cutting batches free), memory."
 )

@@ -22,8 +22,6 @@ from alkit.engine.ledger import Ledger
 from studies.al.profile import profile
 from studies.all_methods.runs import BLOCKS, MICRO, ROWS, TARGETS, network, optimizer_of
 
-__all__ = ["peak_bytes"]
-
 MOMENTUM, ADAM = 1, 2  # tensors that an optimiser keeps a parameter
 
 

@@ -31,27 +31,6 @@ from alkit.schedule.timeline import Timeline
 from alkit.schedule.validate import validate
 from alkit.split.schedule import split
 
-__all__ = [
-    "BLOCKS",
-    "ROWS",
-    "Row",
-    "best_rates",
-    "costs",
-    "devices",
-    "fitted",
-    "held",
-    "idle_of",
-    "network",
-    "of_schedule",
-    "on_clock",
-    "optimizer_of",
-    "payload",
-    "recorded_rates",
-    "sent_bytes",
-    "step_times",
-    "validated",
-]
-
 BLOCKS, MICRO = 4, 4
 SHOWN = 8  # batches on the clock
 LEARNED = replace(FIXED_CODES["images"], codes="learned", centred=True)

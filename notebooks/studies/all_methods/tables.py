@@ -16,18 +16,6 @@ from alkit.schedule.task import Task
 from alkit.schedule.timeline import Timeline
 from studies.all_methods.runs import BLOCKS, ROWS, of_schedule
 
-__all__ = [
-    "accuracies",
-    "facts",
-    "joined",
-    "label",
-    "over_seeds",
-    "picture",
-    "published",
-    "trade",
-    "unit_clock",
-]
-
 
 def over_seeds(accuracy: pd.DataFrame) -> pd.DataFrame:
     """Return a row per method: mean accuracy, half its interval, sd, n, points against backprop.

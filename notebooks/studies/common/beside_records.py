@@ -20,8 +20,6 @@ from alkit.figures.viz import proper_name
 from alkit.records.parameters import slug
 from alkit.records.results import Run
 
-__all__ = ["draw_beside"]
-
 ROW = 0.27  # inches
 TIMED = {"s", "ms", "1/s", "x"}  # units of what a busy machine spoils
 BUSY = 0.25  # share of the cores from which it does

@@ -31,16 +31,6 @@ from studies.common.stacks import Stack
 from studies.common.timing import Contenders
 from studies.delayed.straight_cuts import straight_cuts
 
-__all__ = [
-    "NAMES",
-    "best_cuts",
-    "contenders",
-    "costs_on_ranks",
-    "fastest_micro",
-    "on_ranks",
-    "predicted",
-]
-
 # by the name that the tables show; "N" is the number of cores
 NAMES = (
     "al",

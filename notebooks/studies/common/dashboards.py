@@ -36,8 +36,6 @@ with extra("notebooks", "a dashboard"):
     import matplotlib.pyplot as plt
     from matplotlib.figure import Figure
 
-__all__ = ["Dashboard", "ExitDashboard", "SampleExits", "ScheduleDashboard"]
-
 BATCHES = 6
 SAMPLE_WIDTH = 160  # of an image, in points of the screen
 

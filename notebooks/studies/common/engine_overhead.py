@@ -16,8 +16,6 @@ from alkit.engine.local import execute
 from alkit.schedule.task import al, al_pipeline, free_workers
 from alkit.schedule.timeline import Timeline
 
-__all__ = ["overhead", "run"]
-
 SHARES = {"forward": 0.3, "backward": 0.6, "update": 0.1}  # of a block's time
 SIDE = 128  # of the square matrix that is multiplied from the right
 

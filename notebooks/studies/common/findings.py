@@ -24,8 +24,6 @@ from studies.elastic import ablation as elastic_study
 from studies.elastic import memory as elastic_memory
 from studies.ladder import tables as ladder_tables
 
-__all__ = ["choices", "findings", "four", "openings"]
-
 LOCAL = " - bp"  # contrasts of the best local loss
 CODES = "detached - fixed_codes"
 COUPLED = "coupled - cosine"

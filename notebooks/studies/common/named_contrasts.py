@@ -12,8 +12,6 @@ from studies.delayed import characters_study
 from studies.dtp import tables as dtp_tables
 from studies.ladder import tables as ladder_tables
 
-__all__ = ["contrasts", "corrections", "hypotheses", "reading", "spent"]
-
 STUDIES = {
     ("06_label_ladder", "cpu"): ladder_tables,
     ("08_depth", "cpu"): ladder_tables,

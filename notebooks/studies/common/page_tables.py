@@ -10,8 +10,6 @@ from nbformat import NotebookNode
 from alkit.data.files import replacing
 from alkit.records.contents import Entry, contents
 
-__all__ = ["link_neighbours", "markdown", "put_figure", "replace_section"]
-
 LINKS = r"(?: · )?\*previous:\* \[[^]]*\]\(\w+\.ipynb\)|(?: · )?\*next:\* \[[^]]*\]\(\w+\.ipynb\)"
 
 

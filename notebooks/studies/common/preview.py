@@ -13,8 +13,6 @@ with extra("notebooks", "a preview"):
     import matplotlib.pyplot as plt
     from matplotlib.figure import Figure
 
-__all__ = ["preview"]
-
 
 def preview(data: DataSet, samples: int = 12) -> Figure:
     """Draw the first training images with their classes, or how long texts are and of which class.

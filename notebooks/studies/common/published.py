@@ -6,8 +6,6 @@ from alkit.data import paths
 from alkit.records import packed
 from alkit.records.comparisons import Gap, gap, mean_and_seeds
 
-__all__ = ["accuracy_table", "agrees", "published"]
-
 
 def published(name: str) -> pd.DataFrame:
     """Return a table of published numbers, `alkit/records/published/<name>.csv`, with its source.

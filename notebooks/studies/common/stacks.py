@@ -27,8 +27,6 @@ from alkit.schedule.costs import BlockCost, durations
 from alkit.schedule.task import Schedule, al_pipeline, bp
 from studies.al.profile import profile
 
-__all__ = ["KINDS", "Stack"]
-
 KINDS = ("transformer", "lstm", "vgg", "resnet20")
 PICTURES = ("vgg", "resnet20")
 FIXED = {"vgg": 4, "resnet20": 10}  # blocks, beside the BP twin's head

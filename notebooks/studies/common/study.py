@@ -19,8 +19,6 @@ from alkit.figures import viz
 from alkit.figures.titles import Number, panel, title
 from alkit.records.comparisons import Gap, gap, holm, interval, verdict
 
-__all__ = ["TUNING_SEED", "Named", "Pair", "Study", "listed", "shown"]
-
 TUNING_SEED = 100  # it doesn't count, and leaves the test part closed
 
 Pair = tuple[Gap, float]  # a contrast's gap, and its p by Holm's rule

@@ -5,11 +5,9 @@ from collections.abc import Callable, Mapping
 import pandas as pd
 from tqdm.auto import tqdm
 
-from alkit.engine.device import cores
+from alkit.engine.device import cores as cores
 from alkit.engine.trainer import Trained
-from studies.common.stacks import Stack
-
-__all__ = ["Contenders", "Stack", "compare", "cores", "interleaved", "recorded_rates"]
+from studies.common.stacks import Stack as Stack
 
 Contenders = Mapping[str, Callable[[], Trained]]
 

@@ -22,8 +22,6 @@ from alkit.engine.optimizers import adam
 from alkit.schedule.timeline import Interval, Timeline
 from studies.common.stacks import PICTURES, Stack
 
-__all__ = ["PlainGradient", "data_parallel", "torch_pipeline"]
-
 WARMUP = 2  # steps
 TORCH_NAMES = {"gpipe": "GPipe", "1f1b": "1F1B"}
 

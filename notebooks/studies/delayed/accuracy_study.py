@@ -17,23 +17,6 @@ from alkit.records.comparisons import Gap, gap, gap_table
 from alkit.records.packed import label, pack
 from studies.common.study import TUNING_SEED, Study
 
-__all__ = [
-    "CONTRASTS",
-    "MARGIN",
-    "Case",
-    "accuracies",
-    "at_chosen_rates",
-    "best_rates",
-    "between",
-    "cases",
-    "chosen_rates",
-    "contrast_gaps",
-    "contrasts",
-    "edges",
-    "gaps",
-    "record",
-]
-
 MARGIN = 1.0  # points: what was published as a slight loss
 CONTRASTS = (("pipedream", "seq"), ("fr", "seq"), ("fr", "pipedream"))
 ARM = ["method", "modules"]

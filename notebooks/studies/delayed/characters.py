@@ -19,17 +19,6 @@ from alkit.data.prose import Documents
 from alkit.data.seeds import generator_for
 from alkit.models.modes import evaluating
 
-__all__ = [
-    "Alphabet",
-    "Sizes",
-    "article_losses",
-    "batches",
-    "character_model",
-    "joined_text",
-    "next_loss",
-    "unigram_loss",
-]
-
 UNKNOWN = 0  # the number of every character that the alphabet lacks
 
 

@@ -28,29 +28,6 @@ from studies.common.study import TUNING_SEED, Named, Study
 from studies.delayed import characters
 from studies.delayed.rates import linear
 
-__all__ = [
-    "CONTRASTS",
-    "CORRECTED",
-    "CORRECTIONS",
-    "MARGIN",
-    "TUNED",
-    "Case",
-    "Text",
-    "chosen_rates",
-    "contrast_gaps",
-    "contrasts",
-    "corrections",
-    "cuts_of",
-    "draw_contrasts",
-    "draw_curves",
-    "edges",
-    "load_text",
-    "losses",
-    "record",
-    "recovered",
-    "run",
-]
-
 MARGIN = 0.02  # nats a character: a hundredth of what the model is left with
 # (worse, better): what the first loses against the second
 CONTRASTS = (

@@ -9,8 +9,6 @@ FR leaves out the forward that is run again.
 from alkit.delayed.methods import METHODS
 from alkit.schedule.task import Task
 
-__all__ = ["cycle_s", "durations", "makespan_s"]
-
 
 def durations(method: str, stages: int, f: float, b: float):
     """Return the seconds of a task, for `alkit.schedule.clock.simulate`; updates take none."""

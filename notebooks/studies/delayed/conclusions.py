@@ -11,8 +11,6 @@ from studies.common.published import agrees
 from studies.delayed import characters_study
 from studies.delayed.accuracy_study import at_chosen_rates, between, gaps
 
-__all__ = ["resnet", "transformer"]
-
 FEW, MANY = (2, 3, 4, 6), 11  # modules
 SLIGHT = 1.0  # points
 PAIRS = (("pipedream", "seq"), ("fr", "pipedream"), ("fr, new noise", "pipedream"))

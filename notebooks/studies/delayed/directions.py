@@ -10,8 +10,6 @@ from torch import Tensor
 from alkit.delayed.modules import Pipeline
 from studies.delayed.recursion import Gradients, recursion
 
-__all__ = ["directions"]
-
 
 def directions(
     pipeline: Pipeline, batches: Iterable[tuple[Any, Any]], method: str, **settings: Any

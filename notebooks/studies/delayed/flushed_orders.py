@@ -12,14 +12,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from alkit.delayed import Pipeline, even_cuts, schedule_for, train_epoch
-from alkit.delayed.methods import ORDERS
+from alkit.delayed.methods import ORDERS as ORDERS
 from alkit.delayed.schedules import SHARED
 from alkit.engine.ledger import Ledger
 from alkit.schedule.clock import simulate
 from alkit.schedule.task import Schedule
 from alkit.schedule.timeline import Interval, Timeline
-
-__all__ = ["ORDERS", "alone", "blocks", "expected", "graph_bytes", "measured", "modules_of"]
 
 DONE = ("backward", "backward_weight")  # what lets a graph go
 Batches = Sequence[tuple[Tensor, Tensor]]

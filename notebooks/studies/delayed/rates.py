@@ -2,8 +2,6 @@
 
 from collections.abc import Callable, Sequence
 
-__all__ = ["linear", "multistep"]
-
 Rate = Callable[[int], float]
 
 

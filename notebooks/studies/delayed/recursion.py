@@ -24,8 +24,6 @@ from alkit.data import tree
 from alkit.delayed.methods import Method, method_named
 from alkit.delayed.modules import Pipeline, Span
 
-__all__ = ["Watch", "recursion"]
-
 Gradients = list[list[Tensor | None]]  # by module, then by parameter
 Watch = Callable[[int, Gradients, Gradients], None]  # batch, the method's, true backprop's
 State = dict[str, Tensor]

@@ -11,8 +11,6 @@ from studies.common.dashboards import Dashboard
 from studies.delayed.closed_times import durations
 from studies.delayed.tables import staleness
 
-__all__ = ["ScheduleDashboard"]
-
 SHOWN = [name for name, method in METHODS.items() if not method.accumulates]
 BATCHES = 6  # in the picture
 LONG = 40  # for the cycle

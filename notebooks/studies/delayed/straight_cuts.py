@@ -5,8 +5,6 @@ from collections.abc import Callable, Sequence
 from alkit.schedule.costs import BlockCost
 from alkit.schedule.cuts import cheapest
 
-__all__ = ["ADAM", "straight_cuts"]
-
 ADAM = 4  # parameters, gradients and two moments
 
 

@@ -16,8 +16,6 @@ from alkit.delayed.schedules import schedule_for
 from alkit.schedule.clock import simulate
 from alkit.schedule.task import Task
 
-__all__ = ["by_iteration", "by_slot", "cells", "staleness"]
-
 IDLE = "."
 
 

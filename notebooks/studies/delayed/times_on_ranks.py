@@ -29,8 +29,6 @@ from studies.common import torch_pipelines
 from studies.common.contenders import fastest_micro
 from studies.common.stacks import Stack
 
-__all__ = ["Costs", "contenders", "costs_of", "on_ranks", "predicted"]
-
 FILL = 4  # batches that are not counted
 
 

@@ -13,8 +13,6 @@ from torch.nn.functional import avg_pool2d
 from alkit.data.datasets import load
 from alkit.data.parts import DataSet, Part
 
-__all__ = ["NORMALISATIONS", "PROTOCOLS", "pictures"]
-
 Scale = tuple[tuple[float, ...], tuple[float, ...]]
 
 # mean and standard deviation; "cifar10_3xstd" is what the first runs of the original had

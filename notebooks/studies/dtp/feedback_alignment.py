@@ -26,8 +26,6 @@ from alkit.data.seeds import generator_for
 from alkit.dtp.invertible import Affine, NoInverse, Piece
 from alkit.dtp.networks import Net
 
-__all__ = ["RULES", "DirectFeedbackAlignment", "FeedbackAlignment", "Shallow"]
-
 Send = Callable[[Tensor], Sequence[Tensor]]
 
 

@@ -13,8 +13,6 @@ from alkit.figures.viz import shades
 from studies.common.dashboards import Dashboard
 from studies.dtp.one_batch import feedback_rates, trace
 
-__all__ = ["InverseDashboard", "picture"]
-
 
 class InverseDashboard(Dashboard):
     """Choose noise, rate, iterations and the places for unpooling; see the feedback learn.

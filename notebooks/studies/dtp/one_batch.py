@@ -13,14 +13,6 @@ from alkit.dtp.networks import Net, Switches, network
 from alkit.dtp.settings import Settings
 from studies.dtp.data import pictures
 
-__all__ = [
-    "angles_of_betas",
-    "doubles",
-    "feedback_rates",
-    "trace",
-    "weight_symmetry",
-]
-
 
 def weight_symmetry(net: Net) -> pd.DataFrame:
     """Compare W with B (linear maps: with B^T), a row a weight of each trained feedback."""

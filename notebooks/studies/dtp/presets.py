@@ -13,8 +13,6 @@ from alkit.dtp.networks import EXACT, Net, Switches, network
 from alkit.dtp.settings import Settings
 from studies.dtp.data import pictures
 
-__all__ = ["PRESETS", "Preset"]
-
 
 @dataclass(frozen=True)
 class Preset:

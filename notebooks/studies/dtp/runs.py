@@ -26,8 +26,6 @@ from studies.common.study import TUNING_SEED
 from studies.dtp.feedback_alignment import RULES
 from studies.dtp.presets import PRESETS
 
-__all__ = ["VARIANTS", "Variant", "record", "trained"]
-
 log = logging.getLogger(__name__)
 
 

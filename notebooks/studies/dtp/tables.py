@@ -12,23 +12,6 @@ from alkit.records import comparisons
 from alkit.records.comparisons import Gap, gap, gap_table, mean_and_seeds
 from studies.common.study import Named, Study, listed, shown
 
-__all__ = [
-    "ARMS",
-    "CONTRASTS",
-    "MARGIN",
-    "accuracies",
-    "angles",
-    "arms",
-    "chosen_rate",
-    "chosen_rates",
-    "contrast_gaps",
-    "contrasts",
-    "draw_contrasts",
-    "edges",
-    "gaps",
-    "readable",
-]
-
 ARMS = ("bp", "dtp", "dtp_exact", "fa", "dfa", "shallow")
 BASELINE = "shallow"  # what every arm has to beat
 CONTRASTS = (("dtp", "bp"), ("dtp_exact", "bp"), ("dtp", "dfa"), ("dtp", "fa"))

@@ -20,20 +20,6 @@ from studies.common.published import published
 from studies.elastic.rivals import RIVALS, rival
 from studies.elastic.tasks import Task
 
-__all__ = [
-    "VARIANTS",
-    "ablation",
-    "alphas",
-    "beside_published",
-    "fitting_epochs",
-    "measured",
-    "network_for",
-    "readable",
-    "record",
-    "seconds",
-    "text_sizes",
-]
-
 # the published rows; the first is the pipeline that nothing changes
 VARIANTS: dict[str, dict[str, Any]] = {
     "1f1b": {"freeze": "none", "freeze_options": {}, "pipe": False, "dp": False, "cache": False},

@@ -21,8 +21,6 @@ from alkit.elastic.layout import Layout, Planner
 from alkit.elastic.segment import schedule_of
 from alkit.schedule.clock import simulate
 
-__all__ = ["Constants", "Observed", "calibrate", "epoch_plans", "event_s", "step_s"]
-
 
 class Constants(NamedTuple):
     """The four constants, three of them in seconds.

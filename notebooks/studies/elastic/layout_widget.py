@@ -12,8 +12,6 @@ from alkit.figures.viz import colour
 from studies.common.dashboards import Dashboard
 from studies.elastic.other_machines import what_if
 
-__all__ = ["ElasticDashboard", "picture"]
-
 
 class ElasticDashboard(Dashboard):
     """Choose alpha, devices and stages; see layouts and speed of every epoch.

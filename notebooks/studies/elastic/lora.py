@@ -12,8 +12,6 @@ from torch import Tensor, nn
 from alkit.data.seeds import generator_for
 from alkit.elastic.network import Network
 
-__all__ = ["RANK", "LowRank", "adapt", "merge"]
-
 RANK = 8
 
 

@@ -19,8 +19,6 @@ from alkit.data.prose import Documents
 from alkit.data.seeds import seed_for
 from alkit.data.wordpiece import CLS, MASK, SEP, SPECIAL, Tokenizer
 
-__all__ = ["MaskedPairs", "Pairs"]
-
 SHARE = 0.15  # of the words, to be restored
 IGNORED = -100
 

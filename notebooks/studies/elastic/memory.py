@@ -14,8 +14,6 @@ from alkit.figures import viz
 from alkit.records import results
 from studies.elastic.tasks import Task
 
-__all__ = ["PARTS", "least_budgets", "names", "picture", "record", "table"]
-
 PARTS = ["weights", "frozen", "gradients", "moments", "activations", "message"]
 MB = 1e6
 

@@ -17,8 +17,6 @@ from alkit.models.vit import PUBLISHED
 from studies.common.published import published
 from studies.elastic.cost_model import Constants, Observed, calibrate, epoch_plans, event_s, step_s
 
-__all__ = ["LAYER", "fitted", "log_rows", "what_if"]
-
 LAYER = 7.087872  # millions of parameters of a layer of ViT-B/16
 
 

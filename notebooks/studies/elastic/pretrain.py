@@ -34,8 +34,6 @@ from studies.elastic.masking import IGNORED, MaskedPairs
 from studies.elastic.pretrained import save_body
 from studies.elastic.tasks import load_task
 
-__all__ = ["PLANS", "Corpus", "Plan", "corpus", "masked_examples", "masked_words", "pretrain"]
-
 GROUP = 20  # sentences that stand alone are put together, so that texts have some length
 BREAK = re.compile(r"(?:<br */?>)+")
 END = re.compile(r"(?<=[.?!])\s+")

@@ -15,8 +15,6 @@ from alkit.data.files import replacing
 from alkit.data.paths import root
 from alkit.elastic.network import Network
 
-__all__ = ["begin", "save_body"]
-
 RANDOM = "random"
 
 

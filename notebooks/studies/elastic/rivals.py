@@ -41,8 +41,6 @@ from alkit.engine.record import Record
 from studies.common.torch_pipelines import PlainGradient
 from studies.elastic import lora
 
-__all__ = ["RIVALS", "WithLoss", "rival"]
-
 
 @dataclass(frozen=True)
 class Details:

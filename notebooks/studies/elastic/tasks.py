@@ -19,8 +19,6 @@ from alkit.data.paths import root
 from alkit.data.wordpiece import CLS, PAD, SEP, load_wordpiece, wordpiece
 from alkit.elastic.examples import Examples
 
-__all__ = ["PICTURES", "TEXTS", "Task", "encoded", "load_task"]
-
 PICTURES = ("digits", "cifar10", "cifar100", "tiny_imagenet")
 TEXTS = ("pydocs", "sst2")
 

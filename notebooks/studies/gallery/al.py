@@ -17,21 +17,6 @@ from studies.common import timing
 from studies.ladder import depth_figures
 from studies.ladder import tables as ladder_tables
 
-__all__ = [
-    "block_sizes",
-    "by_hand",
-    "depth",
-    "embeddings",
-    "exits",
-    "gaps",
-    "label_sides",
-    "ladder",
-    "layer",
-    "race",
-    "tfidf",
-    "throughput",
-]
-
 BOXES: dict[str, tuple[float, float, str]] = {  # name -> x, y, what it says
     "x": (0.0, 1.0, "x"),
     "f": (1.2, 1.0, "f"),

@@ -13,8 +13,6 @@ from alkit.schedule.task import Task
 from studies.delayed import accuracy_study as delayed_study
 from studies.delayed import characters_study
 
-__all__ = ["characters", "directions", "orders", "resnet", "schedules", "times"]
-
 
 def schedules(rows: pd.DataFrame, modules: int = 3, batches: int = 5) -> Figure:
     """Draw the work of three modules over simulated time, one chart per method."""

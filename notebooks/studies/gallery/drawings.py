@@ -12,8 +12,6 @@ from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 from alkit.delayed.schedules import schedule_for
 from alkit.figures import titles, viz
 
-__all__ = ["feedback_loop", "freezing", "stash"]
-
 Place = tuple[float, float]
 MODULES, SHOWN = 3, 6  # of PipeDream's drawing: modules, and batches of its first device
 FROZEN = {0: (2, 1), 4: (2, 1), 7: (1, 2)}  # frozen layers -> stages, replicas; as notebook 41 has

@@ -10,8 +10,6 @@ from alkit.records.comparisons import of_seeds
 from studies.elastic import ablation as elastic_study
 from studies.elastic import memory as elastic_memory
 
-__all__ = ["elastic_speed", "freezing", "memory", "switches"]
-
 
 def freezing(rows: pd.DataFrame) -> Figure:
     """Draw the gradient norms by layer and epoch, and what each rule loses against none."""

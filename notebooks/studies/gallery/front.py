@@ -8,8 +8,6 @@ from matplotlib.patches import Patch
 from alkit.figures import titles, viz
 from studies.all_methods import tables as axis_tables
 
-__all__ = ["front"]
-
 SHOWN = ("bp", "1f1b", "pipedream", "al_pipeline")
 BATCHES = 6
 LARGE, USUAL = 17, 15  # points, of ten inches: readable at half the width

@@ -13,8 +13,6 @@ from alkit.schedule.task import Task
 from alkit.schedule.timeline import Timeline
 from alkit.split.schedule import LANES, split
 
-__all__ = ["break_even", "lanes", "micro_batches"]
-
 
 def lanes(rows: pd.DataFrame, micro: int = 3) -> Figure:
     """Draw the four lanes of an iteration, in series and in micro-batches, in virtual time."""

@@ -7,8 +7,6 @@ from matplotlib.figure import Figure
 from alkit.figures import titles, viz
 from studies.dtp import tables as dtp_tables
 
-__all__ = ["dtp_accuracy", "inverse"]
-
 
 def inverse(rows: pd.DataFrame) -> Figure:
     """Draw the length of learned feedback over the weights', as published and exact."""

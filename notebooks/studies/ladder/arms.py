@@ -31,8 +31,6 @@ from alkit.models.modes import evaluating
 from studies.ladder import labels
 from studies.ladder.models import DeepSupervision, NearestCode
 
-__all__ = ["ARMS", "Arm", "build", "head_parameters"]
-
 HEADS = dict.fromkeys(("bp", "deep_supervision"), "linear") | {rule: rule for rule in RULES}
 
 

@@ -17,8 +17,6 @@ from alkit.figures.viz import WIDE, colour
 from studies.al.label_training import stack
 from studies.common.dashboards import Dashboard
 
-__all__ = ["KINDS", "CodeAngles", "codes", "floor"]
-
 KINDS = ("sigmoid", "tanh", "random", "orthonormal")
 CODE_DIM = 128
 

@@ -23,17 +23,6 @@ from studies.ladder import runs as ladder_study
 from studies.ladder.models import NearestCode
 from studies.ladder.runs import Outcome
 
-__all__ = [
-    "blocks",
-    "diagnosed",
-    "looked_into",
-    "name_of",
-    "over_blocks",
-    "probed",
-    "record",
-    "run",
-]
-
 BATCH = 256  # training samples whose gradients are compared
 GRID = 8  # pixels a side, from where on no block halves the picture
 

@@ -12,8 +12,6 @@ from studies.common.study import TUNING_SEED
 from studies.ladder import depth as depth_study
 from studies.ladder import tables as ladder_tables
 
-__all__ = ["draw_blocks", "draw_depths", "draw_three"]
-
 ARMS = ("bp", "linear", "cosine", "fixed_codes", "detached", "coupled")
 MARKERS = "osP^Dv"
 

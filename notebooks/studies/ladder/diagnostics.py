@@ -20,19 +20,6 @@ from alkit.data.parts import Part
 from alkit.models.modes import evaluating
 from studies.ladder.models import DeepSupervision
 
-__all__ = [
-    "alignment",
-    "between_classes",
-    "bodies",
-    "cka",
-    "class_distance_ratio",
-    "effective_rank",
-    "features",
-    "largest_cosine",
-    "probe",
-    "same_order",
-]
-
 PENALTIES = (0.01, 1.0, 100.0)  # inverse strengths of the probe's ridge, chosen on validation
 
 

@@ -16,18 +16,6 @@ from alkit.data.labels import one_hot
 from alkit.data.seeds import generator_for
 from studies.al.label_training import train_labels
 
-__all__ = [
-    "Replayed",
-    "one_code",
-    "random_directions",
-    "replay",
-    "tell",
-    "train_label_side",
-    "train_then_freeze",
-    "watch",
-    "weigh",
-]
-
 LABEL_EPOCHS, LABEL_STEPS = 100, 100  # the most, of labels alone, before a run
 # what DBpedia's ontology puts its 14 classes under: organisations, persons, means of
 # transportation, places, species, works

@@ -17,8 +17,6 @@ from alkit.al.rules import smoothed
 from alkit.engine.random import random_from
 from alkit.models.modes import evaluating
 
-__all__ = ["DeepSupervision", "NearestCode"]
-
 
 class DeepSupervision(BPModel):
     """A1: every exit's cross-entropy, added, through all blocks below; one optimiser.

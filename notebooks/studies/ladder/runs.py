@@ -33,8 +33,6 @@ from studies.ladder.arms import ARMS, build, head_parameters
 from studies.ladder.labels import replay, watch
 from studies.ladder.models import NearestCode
 
-__all__ = ["SPLIT_SEED", "TUNING_SEED", "Outcome", "exit_scores", "record", "run", "trained"]
-
 SPLIT_SEED = 0
 # of operators in training, for pictures' speed; accuracies are taken in float32
 PRECISION = {"texts": "float32", "images": "bfloat16"}

@@ -13,25 +13,6 @@ from alkit.records.comparisons import mean_and_seeds
 from studies.common.study import TUNING_SEED, Named, Study, shown
 from studies.ladder.arms import ARMS
 
-__all__ = [
-    "CONTRASTS",
-    "HYPOTHESES",
-    "MARGIN",
-    "READING",
-    "accuracies",
-    "best_local",
-    "by_arm",
-    "chosen_rate",
-    "chosen_rates",
-    "contrast_gaps",
-    "contrasts",
-    "draw_contrasts",
-    "edges",
-    "explored",
-    "reading",
-    "say",
-]
-
 MARGIN = 0.5  # points: less than that is no difference that anybody would use
 BEST_LOCAL = "best local"
 CONTRASTS = (

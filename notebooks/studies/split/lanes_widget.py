@@ -14,8 +14,6 @@ from alkit.split.schedule import LANES, split, split_sizes
 from alkit.split.times import Times, iteration_s, lower_bound_s
 from studies.common.dashboards import Dashboard
 
-__all__ = ["LaneDashboard", "iteration", "seconds_of"]
-
 
 def iteration(times: Times, sizes: list[int], *, returns: bool = True) -> Timeline:
     """Return one iteration in virtual time, with a resource a lane."""

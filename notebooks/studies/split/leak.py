@@ -11,8 +11,6 @@ from torch import Tensor, nn
 
 from alkit.models.modes import evaluating
 
-__all__ = ["distance_correlation", "leaks"]
-
 
 def distance_correlation(x: Tensor, z: Tensor) -> float:
     """Return the distance correlation of paired samples x (N, ...) and z (N, ...), 0 to 1."""

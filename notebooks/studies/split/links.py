@@ -16,8 +16,6 @@ import subprocess
 from collections.abc import Sequence
 from typing import NamedTuple
 
-__all__ = ["SERVER_ADDRESS", "Links", "LinksUnavailable", "Traffic"]
-
 SERVER_ADDRESS = "10.77.255.1"
 BURST_BYTES = 16384
 

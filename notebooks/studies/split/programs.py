@@ -27,8 +27,6 @@ from alkit.split.certs import make
 from alkit.split.schedule import LANES
 from studies.split.links import SERVER_ADDRESS, Links
 
-__all__ = ["Outcome", "run"]
-
 
 @dataclass(frozen=True)
 class Outcome:

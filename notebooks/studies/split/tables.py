@@ -2,8 +2,6 @@
 
 import pandas as pd
 
-__all__ = ["fair", "iterations"]
-
 SHOWN = (4, 10, 20)  # micro-batches
 LANES = ("device", "uplink", "server", "downlink")
 UNITS = {"iteration_s", "predicted_s", "times_as_fast", "at_most"}

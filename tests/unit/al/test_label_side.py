@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from alkit import to_al, to_local
+from alkit.al import label_side
 from alkit.al.recipes import find_recipe
 from alkit.models.convnet import convnet
 from studies.al import label_training as labels
@@ -26,11 +27,11 @@ def _trained(recipe, classes=200, epochs=1, steps=60, levels=1, lr=1e-3):
 def test_constant_losses():
     rows = torch.eye(10)
     entropy = -(0.1 * math.log(0.1) + 0.9 * math.log(0.9))
-    assert labels.constant_loss(F.mse_loss, rows) == pytest.approx(0.09)
-    assert labels.constant_loss(F.cross_entropy, rows) == pytest.approx(math.log(10))
-    bce = labels.constant_loss(F.binary_cross_entropy_with_logits, rows)
+    assert label_side.constant_loss(F.mse_loss, rows) == pytest.approx(0.09)
+    assert label_side.constant_loss(F.cross_entropy, rows) == pytest.approx(math.log(10))
+    bce = label_side.constant_loss(F.binary_cross_entropy_with_logits, rows)
     assert bce == pytest.approx(entropy, rel=1e-4)
-    assert math.isnan(labels.constant_loss(F.l1_loss, rows))
+    assert math.isnan(label_side.constant_loss(F.l1_loss, rows))
 
 
 def test_the_published_label_autoencoder_falls_to_the_constant_and_stays():
@@ -56,7 +57,7 @@ def test_the_cures_leave_the_constant_in_the_first_epoch(cure):
 
 def test_deeper_levels_see_less_of_the_classes():
     torch.manual_seed(0)
-    found = labels.levels_of(labels.stack(ORIGINAL, 200, 4), 200)
+    found = label_side.levels_of(labels.stack(ORIGINAL, 200, 4), 200)
     spreads = [level.spread for level in found]
     assert all(below > 4 * above for below, above in zip(spreads, spreads[1:], strict=False))
 
@@ -72,12 +73,12 @@ def test_the_detector_names_the_layers_and_changes_nothing():
         assert layer.ae.h[-1](torch.zeros(1)).item() == 0.5
     model[0].ae.g = torch.nn.Sequential(model[0].ae.g, torch.nn.BatchNorm1d(700))
     before, state = _states(model), torch.get_rng_state()
-    assert labels.stalled(model, 10) == [1, 2]
+    assert label_side.stalled(model, 10) == [1, 2]
     assert not differences(before, _states(model))
     assert torch.equal(torch.get_rng_state(), state)
     assert model[0].ae.g.training
     frozen = to_local(convnet(widths=(4, 4)), 10, sample, rule="fixed_codes")
-    assert labels.stalled(frozen, 10) == []
+    assert label_side.stalled(frozen, 10) == []
 
 
 def test_until_right_ends_when_all_classes_decode():
