@@ -31,7 +31,10 @@ def contrasts() -> pd.DataFrame:
         recorded = results.load(notebook, preset)
         rates = tables.chosen_rates(recorded)
         for row in tables.contrasts(tables.contrast_gaps(recorded)).to_dict("records"):
-            own = {arm: rates[_key(rates, row, arm)] for arm in row["contrast"].split(" - ")}
+            own = {
+                variant: rates[_key(rates, row, variant)]
+                for variant in row["contrast"].split(" - ")
+            }
             rows.append(_row(notebook, row, own))
     return pd.DataFrame(rows)
 
@@ -46,7 +49,9 @@ def hypotheses() -> pd.DataFrame:
     for row in ladder_tables.explored(recorded).to_dict("records"):
         setting = row["data"], row["model"]
         pair = row["contrast"].split(" - ")
-        rates = {arm: ladder_tables.chosen_rate(recorded, *setting, arm) for arm in pair}
+        rates = {
+            variant: ladder_tables.chosen_rate(recorded, *setting, variant) for variant in pair
+        }
         rows.append({"hypothesis": row["hypothesis"]} | _row("06_label_ladder", row, rates))
     return pd.DataFrame(rows).drop(columns="notebook", errors="ignore")
 
@@ -61,7 +66,10 @@ def reading() -> pd.DataFrame:
         recorded = results.load(notebook, "cpu")
         rates = ladder_tables.chosen_rates(recorded)
         for row in ladder_tables.reading(recorded).to_dict("records"):
-            own = {arm: rates[_key(rates, row, arm)] for arm in row["contrast"].split(" - ")}
+            own = {
+                variant: rates[_key(rates, row, variant)]
+                for variant in row["contrast"].split(" - ")
+            }
             rows.append(_row(notebook, row, own))
     return pd.DataFrame(rows)
 
@@ -102,9 +110,9 @@ def spent() -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _key(rates: Mapping[Any, float], row: Mapping[Hashable, Any], arm: str) -> Any:
+def _key(rates: Mapping[Any, float], row: Mapping[Hashable, Any], variant: str) -> Any:
     """Return how a study names the rate of a row's variant: by its setting, or for all of them."""
-    return arm if arm in rates else (row["data"], row["model"], arm)
+    return variant if variant in rates else (row["data"], row["model"], variant)
 
 
 def _row(notebook: str, row: dict[Hashable, Any], rates: Mapping[str, float]) -> dict[str, str]:
@@ -116,7 +124,7 @@ def _row(notebook: str, row: dict[Hashable, Any], rates: Mapping[str, float]) ->
         "notebook": _link(notebook),
         "set": where,
         "contrast": row["contrast"],
-        "rates": shown([rates[arm] for arm in row["contrast"].split(" - ")]),
+        "rates": shown([rates[variant] for variant in row["contrast"].split(" - ")]),
         "difference (n)": f"{row[f'{measure} (n)']} {measure}",
         "bootstrap": row["bootstrap"],
         "p, Holm": "" if pd.isna(p) else f"{p:.3f}" if p >= 0.001 else "< 0.001",

@@ -19,7 +19,7 @@ from studies.common.study import TUNING_SEED, Study
 
 MARGIN = 1.0  # points: what was published as a slight loss
 CONTRASTS = (("pipedream", "seq"), ("fr", "seq"), ("fr", "pipedream"))
-ARM = ["method", "modules"]
+BY = ["method", "modules"]
 
 
 class Case(NamedTuple):
@@ -100,11 +100,11 @@ def accuracies(recorded: pd.DataFrame) -> pd.DataFrame:
     Columns: method, modules, lr, n (seeds), mean, sd (of n - 1), diverged (runs that did), minutes
     (of a run, beside another one on the same machine; the median).
     """
-    own, by = at_chosen_rates(recorded), [*ARM, "lr"]
+    own, by = at_chosen_rates(recorded), [*BY, "lr"]
     made = comparisons.accuracies(own, by).drop(columns=["least", "most"])
     took = own[own.metric == "train_s"].astype({"value": float}).groupby(by).value.median()
     made = made.join((took / 60).rename("minutes")).reset_index()
-    return made.sort_values(ARM, ignore_index=True)
+    return made.sort_values(BY, ignore_index=True)
 
 
 def gaps(recorded: pd.DataFrame, against: str = "seq") -> pd.DataFrame:
@@ -149,7 +149,7 @@ def at_chosen_rates(recorded: pd.DataFrame) -> pd.DataFrame:
     return own[kept]
 
 
-RATES = Study(contrasts=(), margin=MARGIN, by=ARM)
+RATES = Study(contrasts=(), margin=MARGIN, by=BY)
 STUDY = Study(contrasts=CONTRASTS, margin=MARGIN, rows=_by_setting, missing="left out")
 edges, chosen_rates = RATES.edges, STUDY.chosen_rates
 contrast_gaps, contrasts = STUDY.contrast_gaps, STUDY.table

@@ -1,7 +1,7 @@
 """Tables of target propagation, from notebook 52's recorded rows.
 
-Two experiments: every variant at a rate of its own on few pictures; and `ARMS` at rates chosen on
-validation, on all pictures at hand, with the contrasts that were named before any of its runs.
+Two experiments: every variant at a rate of its own on few pictures; and `VARIANTS` at rates that
+validation chose, on all pictures there are, with contrasts named before any of its runs.
 """
 
 import pandas as pd
@@ -12,8 +12,8 @@ from alkit.records import comparisons
 from alkit.records.comparisons import Gap, gap, gap_table, mean_and_seeds
 from studies.common.study import Named, Study, listed, shown
 
-ARMS = ("bp", "dtp", "dtp_exact", "fa", "dfa", "shallow")
-BASELINE = "shallow"  # what every arm has to beat
+VARIANTS = ("bp", "dtp", "dtp_exact", "fa", "dfa", "shallow")
+BASELINE = "shallow"  # what every variant has to beat
 CONTRASTS = (("dtp", "bp"), ("dtp_exact", "bp"), ("dtp", "dfa"), ("dtp", "fa"))
 MARGIN = 1.0  # points: about what another seed alone does to backprop
 SHOWN = ("accuracy", "diverged", "train_s")
@@ -75,27 +75,27 @@ def readable(rows: pd.DataFrame, against: str = "bp") -> pd.DataFrame:
     return pd.DataFrame(found)
 
 
-# ---- the arms, at rates chosen on validation
+# ---- the variants, at rates chosen on validation
 
 
-def chosen_rate(recorded: pd.DataFrame, data: str, arm: str, model: str = "tiny") -> float:
-    """Return the rate that was chosen for one arm.
+def chosen_rate(recorded: pd.DataFrame, data: str, variant: str, model: str = "tiny") -> float:
+    """Return the rate that was chosen for one variant.
 
     Raises:
         ValueError: none has been yet; says what to run.
     """
-    return STUDY.chosen_rate(recorded, data, model, arm)
+    return STUDY.chosen_rate(recorded, data, model, variant)
 
 
-def arms(recorded: pd.DataFrame) -> pd.DataFrame:
-    """Return a row a set and arm: rate and grid, n, accuracy, what it has above the baseline.
+def variants(recorded: pd.DataFrame) -> pd.DataFrame:
+    """Return a row a set and variant: rate and grid, n, accuracy, what it has above the baseline.
 
     Test accuracies in percent at the last epoch; n counts runs that did not diverge. Minutes are
     those of a run, beside others on the same machine: the median.
     """
     rows = []
     for (data, model), setting in STUDY.opened(recorded):
-        for name in ARMS:
+        for name in VARIANTS:
             own = setting[setting.method == name]
             if not len(own):
                 continue

@@ -49,12 +49,12 @@ def blocks(depth: int, width: int, *, channels: int, size: int) -> list[nn.Modul
     return made
 
 
-def run(arm: str, data: DataSet, plan: Plan, *, depth: int, width: int, lr: float) -> Outcome:
-    """Train an arm over so many blocks; the tuning seed leaves the test part closed."""
+def run(variant: str, data: DataSet, plan: Plan, *, depth: int, width: int, lr: float) -> Outcome:
+    """Train a variant over so many blocks; the tuning seed leaves the test part closed."""
     torch.manual_seed(plan.seed)
     channels, size = data.train.x.shape[1:3]
     made = blocks(depth, width, channels=channels, size=size)
-    return ladder_study.trained(arm, made, data, plan, lr=lr)
+    return ladder_study.trained(variant, made, data, plan, lr=lr)
 
 
 def probed(made: Sequence[nn.Module], data: DataSet) -> list[float]:
@@ -77,7 +77,7 @@ def diagnosed(
     class_distance  distance within classes over that between them
     cka_next        likeness to the block above
     cka_bp          likeness to the block of the same depth in the reference
-    alignment       cosine of the local gradient with backprop's, of local arms
+    alignment       cosine of the local gradient with backprop's, of local variants
     code_rank       directions that learned codes use, their mean taken off
     code_cosine     the largest cosine of two of them, likewise
     semantics       correlation of their distances with those between classes in the reference
@@ -107,24 +107,24 @@ def diagnosed(
 
 
 def record(
-    made: results.Run, found: Mapping[str, Any], *, arm: str, data: str, depth: int, seed: int
+    made: results.Run, found: Mapping[str, Any], *, variant: str, data: str, depth: int, seed: int
 ) -> None:
-    """Write what was diagnosed of an arm into a record."""
-    labels = {"method": arm, "model": name_of(depth), "data": data, "seed": seed}
+    """Write what was diagnosed of a variant into a record."""
+    labels = {"method": variant, "model": name_of(depth), "data": data, "seed": seed}
     for metric, values in found.items():
         made.record(metric, [round(value, 5) for value in values], **labels)
 
 
 def over_blocks(recorded: pd.DataFrame, metric: str, *, data: str, depth: int) -> pd.DataFrame:
-    """Return a row an arm and block: the mean of a metric over seeds, least, most and n."""
+    """Return a row per variant and block: the mean of a metric over seeds, least, most and n."""
     own = recorded[(recorded.metric == metric) & (recorded.data == data)]
     rows = [
-        {"arm": row.method, "block": at, "value": value}
+        {"variant": row.method, "block": at, "value": value}
         for row in own[own.model == name_of(depth)].itertuples()
         for at, value in enumerate(row.value, 1)
     ]
-    made = pd.DataFrame(rows, columns=["arm", "block", "value"]).astype({"value": float})
-    found = made.groupby(["arm", "block"], sort=False).value
+    made = pd.DataFrame(rows, columns=["variant", "block", "value"]).astype({"value": float})
+    found = made.groupby(["variant", "block"], sort=False).value
     return found.agg(mean="mean", least="min", most="max", n="count").reset_index()
 
 

@@ -12,7 +12,7 @@ from studies.common.study import TUNING_SEED
 from studies.ladder import depth as depth_study
 from studies.ladder import tables as ladder_tables
 
-ARMS = ("bp", "linear", "cosine", "fixed_codes", "detached", "coupled")
+VARIANTS = ("bp", "linear", "cosine", "fixed_codes", "detached", "coupled")
 MARKERS = "osP^Dv"
 
 
@@ -34,7 +34,7 @@ def draw_three(recorded: pd.DataFrame) -> Figure | None:
     for ax, (metric, words) in zip(axes[1:], reads.items(), strict=True):
         table = depth_study.over_blocks(recorded, metric, data=data, depth=most)
         _over_blocks(ax, table, words)
-    below = table[(table.arm != "bp") & (table.block < most)]
+    below = table[(table.variant != "bp") & (table.block < most)]
     _legend(fig, axes)
     titles.title(
         fig,
@@ -95,13 +95,13 @@ def draw_blocks(
         ax.set(xlabel=f"block of {depth}, {viz.proper_name(data)}")
     _legend(fig, axes[0])
     shown = next(filter(len, tables.values()))
-    shown = shown[shown.arm != "untrained"]
-    means = shown.groupby("arm")["mean"].agg(["first", "last"])
-    arm = str(means["last"].idxmin())
-    numbers = {each: titles.value(means[each][arm]) for each in means}
+    shown = shown[shown.variant != "untrained"]
+    means = shown.groupby("variant")["mean"].agg(["first", "last"])
+    variant = str(means["last"].idxmin())
+    numbers = {each: titles.value(means[each][variant]) for each in means}
     words = "{variant}: {what} from {first:.2f} to {last:.2f}"
     what = metrics[next(name for name, table in tables.items() if len(table))]
-    titles.title(fig, words, variant=_say(arm), what=what, **numbers)
+    titles.title(fig, words, variant=_say(variant), what=what, **numbers)
     return fig
 
 
@@ -114,7 +114,7 @@ def _accuracies(recorded: pd.DataFrame) -> pd.DataFrame:
 
 def _over_blocks(ax: Axes, table: pd.DataFrame, words: str) -> None:
     styles = _styles()
-    for name, own in table.groupby("arm", sort=False):
+    for name, own in table.groupby("variant", sort=False):
         style = styles.get(str(name), {"color": "0.6", "ls": ":"})
         line = style | {"ms": 3}
         ax.plot(own.block, own["mean"], label=_say(str(name)), **line)
@@ -128,7 +128,7 @@ def _over_depth(ax: Axes, rows: pd.DataFrame) -> None:
         found = rows[rows.name == name].groupby("depth").value.agg(["mean", "min", "max"])
         if not len(found):
             continue
-        at = found.index * 1.02 ** (shift - 2.5)  # ranges of arms don't cover each other
+        at = found.index * 1.02 ** (shift - 2.5)  # ranges of variants don't cover each other
         spread = [found["mean"] - found["min"], found["max"] - found["mean"]]
         ax.errorbar(at, found["mean"], spread, label=ladder_tables.say(name), capsize=2, **style)
     depths = sorted(rows.depth.unique())
@@ -140,7 +140,7 @@ def _over_depth(ax: Axes, rows: pd.DataFrame) -> None:
 
 
 def _legend(figure: Figure, axes: Iterable[Axes]) -> None:
-    """Name each arm once, beside the panels."""
+    """Name each variant once, beside the panels."""
     handles = {}
     for ax in axes:
         handles |= dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True))
@@ -148,14 +148,14 @@ def _legend(figure: Figure, axes: Iterable[Axes]) -> None:
     figure.legend(handles.values(), handles, **where)
 
 
-def _say(arm: str) -> str:
-    return "backprop, another start" if arm == "bp again" else ladder_tables.say(arm)
+def _say(variant: str) -> str:
+    return "backprop, another start" if variant == "bp again" else ladder_tables.say(variant)
 
 
 def _styles() -> dict[str, dict[str, str]]:
     """Return each variant's line; AL's two share its colour."""
     made = {}
-    for name, marker in zip(ARMS, MARKERS, strict=True):
+    for name, marker in zip(VARIANTS, MARKERS, strict=True):
         own = viz.colour(viz.who(name if name == "bp" else f"al {name}"))
         made[name] = {"color": own, "marker": marker, "ls": "--" if name == "coupled" else "-"}
     return made

@@ -1,4 +1,4 @@
-"""What arms of the label ladder change in the label side of a model that is built."""
+"""What variants of the label ladder change in the label side of a model that is built."""
 
 from collections.abc import Sequence
 from functools import partial

@@ -1,10 +1,10 @@
-"""The label ladder's runs: one arm on one set with one seed and rate, and what is recorded.
+"""The label ladder's runs: one variant on one set with one seed and rate, and what is recorded.
 
     tuning    seed 100, every rate of the grid: the test part stays closed
     testing   seeds 0 to 5 at the rate that was best on validation, at the last epoch
 
 The split into train, validation and test is one for all seeds. A seed fixes the initial blocks, the
-order of the samples and the noise, the same for all arms.
+order of the samples and the noise, the same for all variants.
 """
 
 import copy
@@ -29,9 +29,9 @@ from alkit.records import results
 from alkit.records.packed import pack
 from studies.al.families import FAMILIES
 from studies.common.study import TUNING_SEED
-from studies.ladder.arms import ARMS, build, head_parameters
 from studies.ladder.labels import replay, watch
 from studies.ladder.models import NearestCode
+from studies.ladder.variants import VARIANTS, build, head_parameters
 
 SPLIT_SEED = 0
 # of operators in training, for pictures' speed; accuracies are taken in float32
@@ -50,7 +50,7 @@ class Outcome:
         head_parameters: beside the blocks.
     """
 
-    arm: str
+    variant: str
     seed: int
     lr: float
     fit: Record
@@ -62,7 +62,7 @@ class Outcome:
 
 
 def run(
-    arm: str,
+    variant: str,
     family: str,
     data: DataSet,
     *,
@@ -74,7 +74,7 @@ def run(
     vectors: Tensor | None = None,
     augment: str = "none",
 ) -> Outcome:
-    """Train an arm for all epochs and look at the last one; the tuning seed leaves test closed.
+    """Train a variant for all epochs and look at the last one; the tuning seed leaves test closed.
 
     Args:
         family: "lstm", "transformer", "vgg" or "resnet".
@@ -86,11 +86,11 @@ def run(
     width = 1.0 if data.vocabulary else (sizes or {}).get("width", 1.0)
     options = {"seed": seed, "augment": augment, "precision": PRECISION[FAMILIES[family].kind]}
     plan = Plan(epochs=epochs, batch_size=batch_size, **options)
-    return trained(arm, blocks, data, plan, lr=lr, width=width)
+    return trained(variant, blocks, data, plan, lr=lr, width=width)
 
 
 def trained(
-    arm: str,
+    variant: str,
     blocks: Sequence[nn.Module],
     data: DataSet,
     plan: Plan,
@@ -98,21 +98,21 @@ def trained(
     lr: float,
     width: float = 1.0,
 ) -> Outcome:
-    """Train an arm over blocks of one's own, by a cosine schedule, as `run` does.
+    """Train a variant over blocks of one's own, by a cosine schedule, as `run` does.
 
     Args:
         plan: its seed is that of the order, and says whether the test part is opened.
-        width: factor of a picture network's channels, see `studies.ladder.arms.build`.
+        width: factor of a picture network's channels, see `studies.ladder.variants.build`.
     """
     sample, _ = next(iter(data.train.batches(2, shuffle=False)))
     options: dict[str, Any] = {"lr": lr, "width": width}
     tables = None
-    if ARMS[arm].replays:
+    if VARIANTS[variant].replays:
         with torch.random.fork_rng(devices=[]):  # so that both runs start alike
             own = copy.deepcopy(blocks)
-            base = build(ARMS[arm].base, own, data.num_classes, sample, **options)
+            base = build(VARIANTS[variant].base, own, data.num_classes, sample, **options)
             tables = _codes_met(base, data, plan)
-    model = build(arm, blocks, data.num_classes, sample, **options)
+    model = build(variant, blocks, data.num_classes, sample, **options)
     if tables is not None:
         replay(model, tables, _permuted(data.num_classes, plan.seed))
     fit = _fit(model, data, plan)
@@ -121,7 +121,7 @@ def trained(
     test, correct = _exits(model, data.test) if opened else (None, None)
     losses = [] if fit.losses is None else fit.losses.mean(0).tolist()
     beside = head_parameters(model)
-    return Outcome(arm, plan.seed, lr, fit, validation, test, correct, losses, beside)
+    return Outcome(variant, plan.seed, lr, fit, validation, test, correct, losses, beside)
 
 
 def _fit(model: Any, data: DataSet, plan: Plan) -> Record:
@@ -168,10 +168,10 @@ def _by_codes(model: Any, part: Part, batch_size: int) -> Tensor:
 
 def record(made: results.Run, family: str, data: str, outcome: Outcome) -> None:
     """Write a run's values into a record, all that the tables are built from."""
-    arm, fit = ARMS[outcome.arm], outcome.fit
-    recipe = "" if outcome.arm == "bp" else outcome.arm
-    labels = {"method": arm.method, "model": family, "data": data, "seed": outcome.seed}
-    extra = {"recipe": recipe, "arm": arm.code, "lr": outcome.lr}
+    variant, fit = VARIANTS[outcome.variant], outcome.fit
+    recipe = "" if outcome.variant == "bp" else outcome.variant
+    labels = {"method": variant.method, "model": family, "data": data, "seed": outcome.seed}
+    extra = {"recipe": recipe, "variant": variant.code, "lr": outcome.lr}
     rows: list[tuple[str, Any, str, int | None]] = [
         ("diverged", fit.diverged, "", None),
         ("head_parameters", outcome.head_parameters, "", None),

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from alkit.figures import titles, viz
 from alkit.records.comparisons import mean_and_seeds
 from studies.common.study import TUNING_SEED, Named, Study, shown
-from studies.ladder.arms import ARMS
+from studies.ladder.variants import VARIANTS
 
 MARGIN = 0.5  # points: less than that is no difference that anybody would use
 BEST_LOCAL = "best local"
@@ -34,7 +34,7 @@ SAID = {
     "dgl": "DGL",
     "scpl": "SCPL",
 }
-# by contrast, one thing changed at a time; H6 is a read-out and no arm, see `studies.ladder.depth`
+# by contrast, one thing changed at a time; H6 is a read-out, see `studies.ladder.depth`
 HYPOTHESES = {
     ("random_codes", "fixed_codes"): "H1 geometry",
     ("simplex_codes", "fixed_codes"): "H1 geometry",
@@ -65,81 +65,91 @@ SETTING = ["data", "model"]
 SHOWN = ("accuracy", "mean_of_exits", "diverged", "head_parameters", "train_s")
 
 
-def say(arm: str) -> str:
+def say(variant: str) -> str:
     """Return a variant's name for people: "fixed codes"."""
-    return SAID.get(arm, arm)
+    return SAID.get(variant, variant)
 
 
-def _label(arm: str) -> str:
-    """Name an arm as `alkit.records.packed.label` reads it from a row."""
-    return f"{ARMS[arm].method} {'' if arm == 'bp' else arm}".strip() if arm in ARMS else arm
+def _label(variant: str) -> str:
+    """Name a variant as `alkit.records.packed.label` reads it from a row."""
+    return (
+        f"{VARIANTS[variant].method} {'' if variant == 'bp' else variant}".strip()
+        if variant in VARIANTS
+        else variant
+    )
 
 
 def _named(recorded: pd.DataFrame) -> pd.DataFrame:
-    """Return the records with arms by their names, setting by setting."""
-    names = {arm.code: name for name, arm in ARMS.items()}
-    return recorded.assign(arm=recorded.arm.map(names)).sort_values(SETTING, kind="stable")
+    """Return the records with variants by their names, setting by setting."""
+    names = {variant.code: name for name, variant in VARIANTS.items()}
+    return recorded.assign(variant=recorded.variant.map(names)).sort_values(SETTING, kind="stable")
 
 
 STUDY = Study(
     contrasts=CONTRASTS,
     margin=MARGIN,
-    variant="arm",
+    variant="variant",
     rows=_named,
     label=_label,
     say=say,
-    colour=lambda arm: viz.colour(viz.who(_label(arm))),
+    colour=lambda variant: viz.colour(viz.who(_label(variant))),
 )
 chosen_rates, edges, contrasts = STUDY.chosen_rates, STUDY.edges, STUDY.table
 
 
-def chosen_rate(recorded: pd.DataFrame, data: str, family: str, arm: str) -> float:
+def chosen_rate(recorded: pd.DataFrame, data: str, family: str, variant: str) -> float:
     """Return that rate of one variant; one that changes another takes that one's, but with a head.
 
     Raises:
         ValueError: none has been chosen yet, or with a head among fewer rates than without; says
             what to run.
     """
-    if not ARMS[arm].head:
-        return STUDY.chosen_rate(recorded, data, family, ARMS[arm].base or arm)
+    if not VARIANTS[variant].head:
+        return STUDY.chosen_rate(recorded, data, family, VARIANTS[variant].base or variant)
     own = STUDY.validated(recorded)
     own = own[(own.data == data) & (own.model == family)]
-    tried, wanted = (set(own.lr[own.arm == name]) for name in (arm, ARMS[arm].base))
+    tried, wanted = (set(own.lr[own.variant == name]) for name in (variant, VARIANTS[variant].base))
     if tried and not wanted <= tried:
         missing = ", ".join(f"{rate:g}" for rate in sorted(wanted - tried))
         raise ValueError(
-            f"{arm} on {data}, {family} lacks rates {missing}: finish their sweep first"
+            f"{variant} on {data}, {family} lacks rates {missing}: finish their sweep first"
         )
-    return STUDY.chosen_rate(recorded, data, family, arm)
+    return STUDY.chosen_rate(recorded, data, family, variant)
 
 
 def best_local(recorded: pd.DataFrame, data: str, family: str) -> str | None:
-    """Return the local arm that is best on validation with the tuning seed at its rate, or None.
+    """Return the local variant with the best validation accuracy of the tuning seed, or None.
 
     Of equal ones the first by name.
     """
     own = STUDY.validated(recorded)
     own = own[(own.data == data) & (own.model == family)]
-    rungs = [name for name, arm in ARMS.items() if arm.local and not arm.base]
-    own = own[own.arm.isin(rungs)]
-    best = own.sort_values(["value", "arm"], ascending=[False, True])
-    return str(best.arm.iloc[0]) if len(best) else None
+    rungs = [name for name, variant in VARIANTS.items() if variant.local and not variant.base]
+    own = own[own.variant.isin(rungs)]
+    best = own.sort_values(["value", "variant"], ascending=[False, True])
+    return str(best.variant.iloc[0]) if len(best) else None
 
 
 def accuracies(recorded: pd.DataFrame) -> pd.DataFrame:
-    """Return a row a set, network and arm: rate, n, mean and sd of the last exit and of the mean.
+    """Return a row per set, network and variant: rate, n, mean and sd of the last exit, mean exit.
 
     Test accuracies in percent over the seeds; n counts runs that did not diverge.
     """
     rows = []
     for (data, family), setting in STUDY.opened(recorded):
-        for name, arm in ARMS.items():
-            own = setting[setting.arm == name]
+        for name, variant in VARIANTS.items():
+            own = setting[setting.variant == name]
             if not len(own):
                 continue
             values = {each: own[own.metric == each].value.astype(float) for each in SHOWN}
             last = values["accuracy"]
-            row = {"data": data, "model": family, "arm": arm.code, "name": name, "n": len(last)}
+            row = {
+                "data": data,
+                "model": family,
+                "variant": variant.code,
+                "name": name,
+                "n": len(last),
+            }
             row |= {"lr": shown([own.lr.iloc[0]]), "accuracy": last.mean(), "sd": last.std()}
             row |= {"mean_of_exits": values["mean_of_exits"].mean()}
             row |= {"diverged": int(values["diverged"].sum())}
@@ -148,7 +158,7 @@ def accuracies(recorded: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def by_arm(recorded: pd.DataFrame) -> pd.DataFrame:
+def by_variant(recorded: pd.DataFrame) -> pd.DataFrame:
     """Return a row per set and network, a column per variant: test accuracy, mean, sd and n.
 
     Beside them the rates that were tried and the hours of one core that all runs took. Variants
@@ -161,9 +171,11 @@ def by_arm(recorded: pd.DataFrame) -> pd.DataFrame:
         at = recorded[(recorded.data == data) & (recorded.model == family)]
         row = {"data": data, "network": family}
         row |= {
-            f"{arm.arm} {say(arm.name)}": mean_and_seeds(arm.accuracy, arm.sd, arm.n)
-            for arm in own.itertuples(index=False)
-            if not ARMS[arm.name].base
+            f"{variant.variant} {say(variant.name)}": mean_and_seeds(
+                variant.accuracy, variant.sd, variant.n
+            )
+            for variant in own.itertuples(index=False)
+            if not VARIANTS[variant.name].base
         }
         tried = sorted(at.lr[at.seed == TUNING_SEED].unique())
         hours = at.value[at.metric == "train_s"].astype(float).sum() / 3600
@@ -176,7 +188,7 @@ def by_arm(recorded: pd.DataFrame) -> pd.DataFrame:
 def contrast_gaps(recorded: pd.DataFrame, pairs: Sequence[tuple[str, str]] = CONTRASTS) -> Named:
     """Return contrasts, by default those named before the runs, see `studies.common.study.Study`.
 
-    The local arm that is best is that of the setting, and by its own name.
+    The local variant that is best is that of the setting, and by its own name.
     """
     found: Named = {}
     for setting, own in recorded.groupby(SETTING) if len(recorded) else ():

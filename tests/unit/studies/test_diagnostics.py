@@ -67,9 +67,9 @@ def test_a_probe_finds_what_is_linear_by_a_penalty_chosen_on_validation():
     assert diagnostics.probe([(x[part, None], y[part]) for part in cut]) > 90
 
 
-@pytest.mark.parametrize("arm", ["linear", "detached", "coupled"])
-def test_the_last_block_s_gradient_is_backprop_s(arm):
-    model = made(arm)
+@pytest.mark.parametrize("variant", ["linear", "detached", "coupled"])
+def test_the_last_block_s_gradient_is_backprop_s(variant):
+    model = made(variant)
     before = [p.clone() for p in model.parameters()]
     x, y, _ = batch()
     found = diagnostics.alignment(model, x, y)
@@ -103,7 +103,7 @@ def digits():
 
 def test_a_run_and_what_its_blocks_show(digits):
     plan = Plan(epochs=1, batch_size=32)
-    run = lambda arm: depth_study.run(arm, digits, plan, depth=3, width=4, lr=3e-3)  # noqa: E731
+    run = lambda variant: depth_study.run(variant, digits, plan, depth=3, width=4, lr=3e-3)  # noqa: E731
     bp, detached = run("bp").fit.model, run("detached").fit.model
     reference = diagnostics.features(diagnostics.bodies(bp), digits.test)
     assert [tuple(each.shape) for each in reference] == [(60, 16)] * 3
@@ -125,7 +125,7 @@ def test_a_run_and_what_its_blocks_show(digits):
     made_run = results.Run("08_depth")
     for seed in (0, 1):
         where = {"data": "digits", "depth": 3, "seed": seed}
-        depth_study.record(made_run, found, arm="detached", **where)
+        depth_study.record(made_run, found, variant="detached", **where)
     recorded = pd.DataFrame(made_run.rows)
     table = depth_study.over_blocks(recorded, "probe", data="digits", depth=3)
     assert table.n.tolist() == [2, 2, 2]

@@ -1,4 +1,4 @@
-"""Notebook 52's runs and tables: what a run opens and records, rates and contrasts of the arms."""
+"""Notebook 52's runs and tables: what a run opens and records, its rates, its contrasts."""
 
 import logging
 
@@ -45,9 +45,9 @@ def test_a_rate_is_recorded_if_it_was_given_and_a_run_that_diverges_says_so(data
     assert rows[["metric", "value", "lr"]].values.tolist() == [["diverged", True, 1e30]]
 
 
-@pytest.mark.parametrize("name", tables.ARMS)
-def test_arms_take_backprop_s_weights_and_one_length_of_step(data, name):
-    """One step at lr: the last block's, whose gradient all arms share, moves equally far."""
+@pytest.mark.parametrize("name", tables.VARIANTS)
+def test_variants_take_backprop_s_weights_and_one_length_of_step(data, name):
+    """One step at lr: the last block's, whose gradient all variants share, moves equally far."""
     one = data.subset(train=30)  # one batch
     options = {"epochs": 1, "iterations": 1, "weight_decay": 0.0, "lr": 0.01, "beta": 0.5}
     own, bp = (training.trained(each, "tiny", one, 0, **options) for each in (name, "bp"))

@@ -1,4 +1,4 @@
-"""The ladder's arms: each against plain torch, which of them are local, and what codes may see."""
+"""06's variants: each against plain torch, which of them are local, and what codes may see."""
 
 import copy
 from collections.abc import Callable
@@ -14,12 +14,12 @@ from alkit.al.backprop import BPModel
 from alkit.al.codes import code_table
 from alkit.al.rules import RULES
 from alkit.data import corpora
-from studies.ladder import arms, labels
+from studies.ladder import labels, variants
 from studies.ladder.models import DeepSupervision
 
 CLASSES, WIDTH, BATCH, LR = 3, 6, 12, 1e-2
 SUPER_CLASSES = (0, 1, 1)
-LOCAL = [name for name, arm in arms.ARMS.items() if arm.local]
+LOCAL = [name for name, variant in variants.VARIANTS.items() if variant.local]
 
 
 @pytest.fixture(autouse=True)
@@ -28,10 +28,10 @@ def super_classes(monkeypatch):
 
 
 def made(name: str, seed: int = 0, layers: int = 3):
-    """Return an arm over dense blocks without noise, the same for the same seed."""
+    """Return a variant over dense blocks without noise, the same for the same seed."""
     torch.manual_seed(seed)
     blocks = [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()) for _ in range(layers)]
-    return arms.build(name, blocks, CLASSES, torch.zeros(2, WIDTH), lr=LR)
+    return variants.build(name, blocks, CLASSES, torch.zeros(2, WIDTH), lr=LR)
 
 
 def batch(seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
@@ -41,7 +41,7 @@ def batch(seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
     return x, one_hot(index, CLASSES), index
 
 
-# ---- each arm against plain torch ----
+# ---- each variant against plain torch ----
 
 
 def cross_entropy(scores: Tensor, index: Tensor, smoothing: float = 0.1) -> Tensor:
@@ -141,21 +141,21 @@ ORACLES: dict[str, Callable] = {
 
 
 @pytest.mark.parametrize("rule", [*RULES, "fixed_codes"])
-def test_an_arm_that_is_a_local_rule_is_the_package_s(rule):
-    """Which has its oracles; so what was recorded of the arm is the rule's."""
-    arm = made(rule)
+def test_a_variant_that_is_a_local_rule_is_the_package_s(rule):
+    """Which has its oracles; so what was recorded of the variant is the rule's."""
+    variant = made(rule)
     torch.manual_seed(0)
     blocks = [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()) for _ in range(3)]
     own = to_local(blocks, CLASSES, torch.zeros(2, WIDTH), rule=rule, lr=LR)
     batches = [batch(seed)[::2] for seed in range(3)]
-    ours, others = (train_epoch(each, batches, "local").losses for each in (arm, own))
+    ours, others = (train_epoch(each, batches, "local").losses for each in (variant, own))
     assert torch.equal(ours, others)
-    pairs = zip(arm.state_dict().values(), own.state_dict().values(), strict=True)
+    pairs = zip(variant.state_dict().values(), own.state_dict().values(), strict=True)
     assert all(torch.equal(*pair) for pair in pairs)
 
 
 @pytest.mark.parametrize("name", ORACLES)
-def test_a_local_arm_in_plain_torch(name):
+def test_a_local_variant_in_plain_torch(name):
     model, (x, y, index) = made(name), batch()
     code, rows = model.label_input(y), torch.eye(CLASSES)
     for level, layer in enumerate(model):
@@ -170,7 +170,7 @@ def test_a_local_arm_in_plain_torch(name):
             torch.testing.assert_close(parameter.grad, gradient, msg=f"{level} {key}")
 
 
-def test_backprop_arms_in_plain_torch():
+def test_backprop_variants_in_plain_torch():
     x, y, index = batch()
     for name in ("bp", "deep_supervision"):
         model, exits = made(name), []
@@ -188,7 +188,7 @@ def test_backprop_arms_in_plain_torch():
             torch.testing.assert_close(own, other)
 
 
-# ---- which arms are local ----
+# ---- which variants are local ----
 
 
 def changed_by_step(model, depth: int) -> list[bool]:
@@ -211,14 +211,14 @@ def changed_by_step(model, depth: int) -> list[bool]:
     ]
 
 
-@pytest.mark.parametrize("name", arms.ARMS)
-def test_a_step_of_a_block_changes_that_block_alone_or_the_arm_is_not_local(name):
+@pytest.mark.parametrize("name", variants.VARIANTS)
+def test_a_step_of_a_block_changes_that_block_alone_or_the_variant_is_not_local(name):
     isolated = []
     for depth in range(3):
         model = made(name)
         alone = [block == depth for block in range(len(model))]
         isolated.append(changed_by_step(model, depth) == alone)
-    assert all(isolated) == arms.ARMS[name].local
+    assert all(isolated) == variants.VARIANTS[name].local
     if name == "deep_supervision":  # its first exit is above one block only
         assert isolated == [True, False, False]
 
@@ -282,7 +282,7 @@ def test_super_classes_are_dbpedias_and_a_control_deals_them_out_to_other_classe
     monkeypatch.undo()
     blocks, sample = [nn.Linear(WIDTH, WIDTH)], torch.zeros(2, WIDTH)
     own, dealt = (
-        arms.build(name, copy.deepcopy(blocks), 14, sample, lr=LR)[0].ae.g[0].table[:, 14:]
+        variants.build(name, copy.deepcopy(blocks), 14, sample, lr=LR)[0].ae.g[0].table[:, 14:]
         for name in ("told", "told_dealt")
     )
     assert torch.equal(own.sum(0), dealt.sum(0))
@@ -307,25 +307,25 @@ def test_a_head_learns_and_leaves_the_layers_to_the_bit(name):
     assert torch.equal(model.predict(x), model.head(model(x, index)[0]))
 
 
-# ---- what all arms share ----
+# ---- what all variants share ----
 
 
-def test_all_arms_start_from_the_same_blocks_and_give_scores_at_the_end():
+def test_all_variants_start_from_the_same_blocks_and_give_scores_at_the_end():
     x, _, _ = batch()
     firsts = []
-    for name in arms.ARMS:
+    for name in variants.VARIANTS:
         model = made(name, seed=4)
         f = model[0].enc.f if name in LOCAL else getattr(model[0], "f", model[0])
         firsts.append(f[0].weight)
         assert model.predict(x).shape == (BATCH, CLASSES)
     assert all(torch.equal(one, firsts[0]) for one in firsts)
     sizes = {
-        name: arms.head_parameters(made(name)) for name in ("bp", "deep_supervision", "cosine")
+        name: variants.head_parameters(made(name)) for name in ("bp", "deep_supervision", "cosine")
     }
     head = WIDTH * CLASSES + CLASSES
     wide = WIDTH * 128 + 128 + CLASSES * 128
     assert sizes == {"bp": head, "deep_supervision": 3 * head, "cosine": 3 * wide}
-    with pytest.raises(ValueError, match=r"no arm 'al'; there are bp, deep_supervision"):
+    with pytest.raises(ValueError, match=r"no variant 'al'; there are bp, deep_supervision"):
         made("al")
 
 
@@ -333,7 +333,7 @@ def test_a_linear_head_pools_pictures_as_the_codes_bridges_do():
     pooled = []
     for name in ("linear", "fixed_codes", "coupled"):
         blocks = [nn.Conv2d(1, 96, 3, padding=1)]
-        b = arms.build(name, blocks, CLASSES, torch.zeros(2, 1, 8, 8), lr=LR)[0].enc.b
+        b = variants.build(name, blocks, CLASSES, torch.zeros(2, 1, 8, 8), lr=LR)[0].enc.b
         pooled.append([tuple(p.shape) for p in b[0].parameters()])
     assert pooled[0] == pooled[1] == pooled[2]
     assert pooled[0][0][0] == 96  # as many channels as the block, where the code is wider

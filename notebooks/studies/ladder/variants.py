@@ -1,4 +1,4 @@
-"""The arms of the label ladder: one list of blocks, trained with ever more of AL's label side.
+"""The variants of the label ladder: one list of blocks, trained with ever more of AL's label side.
 
     A0 bp                 end to end                      A6 coupled       codes that see inputs
     A1 deep_supervision   A2's heads, nothing detached    A7 published     AL as published
@@ -7,9 +7,8 @@
     A4 fixed_codes        orthonormal codes               A9 dgl           a deep head
     A5 detached           AL: learned codes, centred      A10 scpl         contrast within a batch
 
-The blocks are the same ones, and start alike; A0 to A6 pool alike. Arms H1 to H8 change one thing
-of A4, A5 or A6 each; H9's have backprop's head beside the layers, on detached features, and are
-read by it.
+The blocks are the same ones, and start alike; A0 to A6 pool alike. H1 to H8 change one thing of A4,
+A5 or A6 each; H9's have backprop's head beside the layers, on detached features, and read by it.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -35,16 +34,16 @@ HEADS = dict.fromkeys(("bp", "deep_supervision"), "linear") | {rule: rule for ru
 
 
 @dataclass(frozen=True)
-class Arm:
+class Variant:
     """A row of the ladder.
 
     Attributes:
         code: its place on the ladder.
         what: a line for tables.
         local: whether no gradient crosses a border between blocks.
-        base: the arm that this one changes, to see what it is that helps; it takes its rate, but
-            with a head, which has a best rate of its own.
-        recipe: changes of that arm's recipe.
+        base: the variant that this one changes, to see what it is that helps; its rate is that
+            one's, but with a head, which has a best rate of its own.
+        recipe: changes of that variant's recipe.
         change: of its label side, a function of (model, classes).
         replays: whether its labels follow the codes of a run of the base, each class another's;
             `studies.ladder.runs.trained` makes that run.
@@ -67,61 +66,63 @@ class Arm:
 
 
 NARROW = {"code_dim": 8}  # narrower than DBpedia has classes: codes must share directions
-ARMS = {
-    "bp": Arm("A0", "backprop, with A2's last head", local=False),
-    "deep_supervision": Arm("A1", "A2's heads, losses added, nothing detached", local=False),
-    "linear": Arm("A2", "a linear head a block"),
-    "cosine": Arm("A3", "cosines with a free vector a class"),
-    "fixed_codes": Arm("A4", "cosines with frozen orthonormal codes"),
-    "detached": Arm("A5", "AL: learned codes, centred; contrast with all classes"),
-    "coupled": Arm("A6", "AL: the contrast also trains the codes"),
-    "published": Arm("A7", "AL as published: squared errors"),
-    "published_ce": Arm(
+VARIANTS = {
+    "bp": Variant("A0", "backprop, with A2's last head", local=False),
+    "deep_supervision": Variant("A1", "A2's heads, losses added, nothing detached", local=False),
+    "linear": Variant("A2", "a linear head a block"),
+    "cosine": Variant("A3", "cosines with a free vector a class"),
+    "fixed_codes": Variant("A4", "cosines with frozen orthonormal codes"),
+    "detached": Variant("A5", "AL: learned codes, centred; contrast with all classes"),
+    "coupled": Variant("A6", "AL: the contrast also trains the codes"),
+    "published": Variant("A7", "AL as published: squared errors"),
+    "published_ce": Variant(
         "A7b", "AL, squared errors, label side trained beforehand", change=labels.train_label_side
     ),
-    "predsim": Arm("A8", "predsim: a linear head and similarities of the batch"),
-    "dgl": Arm("A9", "DGL: a deep head a block"),
-    "scpl": Arm("A10", "SCPL: contrast within the batch, detached classifiers"),
-    "random_codes": Arm(
+    "predsim": Variant("A8", "predsim: a linear head and similarities of the batch"),
+    "dgl": Variant("A9", "DGL: a deep head a block"),
+    "scpl": Variant("A10", "SCPL: contrast within the batch, detached classifiers"),
+    "random_codes": Variant(
         "H1a", "frozen random directions", base="fixed_codes", change=labels.random_directions
     ),
-    "simplex_codes": Arm(
+    "simplex_codes": Variant(
         "H1b", "frozen orthonormal codes, centred", base="fixed_codes", recipe={"centred": True}
     ),
-    "trained_codes": Arm(
+    "trained_codes": Variant(
         "H1c",
         "codes of labels alone, then frozen",
         base="detached",
         change=labels.train_then_freeze,
     ),
-    "permuted_detached": Arm("H3a", "each class another's codes", base="detached", replays=True),
-    "permuted_coupled": Arm("H3b", "each class another's codes", base="coupled", replays=True),
-    "coupled_0": Arm(
+    "permuted_detached": Variant(
+        "H3a", "each class another's codes", base="detached", replays=True
+    ),
+    "permuted_coupled": Variant("H3b", "each class another's codes", base="coupled", replays=True),
+    "coupled_0": Variant(
         "H4a",
         "no autoencoder",
         base="coupled",
         change=partial(labels.weigh, weight=0.0),
     ),
-    "coupled_0.1": Arm(
+    "coupled_0.1": Variant(
         "H4b",
         "a tenth of it",
         base="coupled",
         change=partial(labels.weigh, weight=0.1),
     ),
-    "one_code": Arm("H5", "one level of codes", base="detached", change=labels.one_code),
-    "narrow_fixed": Arm("H7a", "codes 8 wide", base="fixed_codes", recipe=NARROW),
-    "narrow_detached": Arm("H7b", "codes 8 wide", base="detached", recipe=NARROW),
-    "narrow_coupled": Arm("H7c", "codes 8 wide", base="coupled", recipe=NARROW),
-    "told": Arm("H8a", "g is told super-classes", base="detached", change=labels.tell),
-    "told_dealt": Arm(
+    "one_code": Variant("H5", "one level of codes", base="detached", change=labels.one_code),
+    "narrow_fixed": Variant("H7a", "codes 8 wide", base="fixed_codes", recipe=NARROW),
+    "narrow_detached": Variant("H7b", "codes 8 wide", base="detached", recipe=NARROW),
+    "narrow_coupled": Variant("H7c", "codes 8 wide", base="coupled", recipe=NARROW),
+    "told": Variant("H8a", "g is told super-classes", base="detached", change=labels.tell),
+    "told_dealt": Variant(
         "H8b",
         "g is told super-classes of others",
         base="detached",
         change=partial(labels.tell, dealt=True),
     ),
-    "fixed_codes_head": Arm("H9a", "A4, read by a head", base="fixed_codes", head=True),
-    "detached_head": Arm("H9b", "A5, read by a head", base="detached", head=True),
-    "coupled_head": Arm("H9c", "A6, read by a head", base="coupled", head=True),
+    "fixed_codes_head": Variant("H9a", "A4, read by a head", base="fixed_codes", head=True),
+    "detached_head": Variant("H9b", "A5, read by a head", base="detached", head=True),
+    "coupled_head": Variant("H9c", "A6, read by a head", base="coupled", head=True),
 }
 
 
@@ -134,21 +135,21 @@ def build(
     lr: float,
     width: float = 1.0,
 ) -> ALModel | BPModel:
-    """Return a new model of an arm over these blocks.
+    """Return a new model of a variant over these blocks.
 
     Args:
         sample: a batch that the first block takes, as for `to_al`.
         width: factor of a picture network's channels, which the published bridges follow.
     Raises:
-        ValueError: there is no arm of that name.
+        ValueError: there is no variant of that name.
     """
-    if name not in ARMS:
-        raise ValueError(f"no arm {name!r}; there are {', '.join(ARMS)}")
+    if name not in VARIANTS:
+        raise ValueError(f"no variant {name!r}; there are {', '.join(VARIANTS)}")
     kind = "images" if next(tree.tensors(sample)).dim() == 4 else "texts"
-    arm = ARMS[name]
-    base = arm.base or name
+    variant = VARIANTS[name]
+    base = variant.base or name
     fixed = replace(FIXED_CODES[kind], smoothing=SMOOTHING)
-    recipe = replace(_recipe(base, fixed, kind, width), **arm.recipe)
+    recipe = replace(_recipe(base, fixed, kind, width), **variant.recipe)
     model = to_al(blocks, classes, sample, recipe=recipe, lr=lr)
     if base in HEADS:
         give_heads(model, HEADS[base], classes, sample)
@@ -156,10 +157,10 @@ def build(
         model[0].ae.loss_fn = smoothed
     if base in ("detached", "coupled"):
         model = NearestCode(model, classes)
-    if arm.head:
+    if variant.head:
         _put_head(model, fixed, classes, sample, lr)
-    if arm.change is not None:
-        arm.change(model, classes)
+    if variant.change is not None:
+        variant.change(model, classes)
     if name == "deep_supervision":
         return DeepSupervision(model, lr)
     if name == "bp":
