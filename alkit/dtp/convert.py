@@ -26,6 +26,7 @@ from alkit.dtp.invertible import (
 )
 from alkit.dtp.networks import Net, Switches
 from alkit.models.blocks import as_blocks
+from alkit.models.modes import hooked
 
 Found = tuple[Piece, nn.Module]
 
@@ -74,7 +75,9 @@ def from_blocks(
 
 
 def _pieces(module: nn.Module, switches: Switches, where: str) -> Iterator[Found]:
-    if isinstance(module, nn.Sequential):
+    if hooked(module):
+        raise NoInverse(f"{module} in {where} has hooks, which no piece would call: take them off")
+    if isinstance(module, nn.Sequential) and type(module).forward is nn.Sequential.forward:
         for child in module:
             yield from _pieces(child, switches, where)
         return

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -10,7 +10,7 @@ from torch import nn
 from alkit.data import tree
 from alkit.data.arguments import given
 from alkit.models.foreign import CUTS, cut
-from alkit.models.modes import evaluating
+from alkit.models.modes import evaluating, hooked
 from alkit.models.traced import NotTraced, trace
 
 
@@ -30,11 +30,10 @@ def as_blocks(blocks: nn.Module | Iterable[nn.Module]) -> list[nn.Module]:
         >>> len(alkit.blocks(torchvision.models.resnet18()))
         10
     """
-    if isinstance(blocks, nn.Module) and (own := cut(blocks)) is not None:
-        return own
-    if isinstance(blocks, nn.Module) and not isinstance(blocks, Iterable):
+    found = _listed(blocks) if isinstance(blocks, nn.Module) else list(blocks)
+    if found is None:
         try:
-            return trace(blocks)
+            return trace(cast("nn.Module", blocks))
         except NotTraced as error:
             known = ", ".join(f"{name} of {package}" for package, name in CUTS)
             raise TypeError(
@@ -42,13 +41,39 @@ def as_blocks(blocks: nn.Module | Iterable[nn.Module]) -> list[nn.Module]:
                 " or an nn.Sequential, each taking what the one before returns, or train it uncut"
                 f' by method="bp"; alkit cuts {known} by their structure'
             ) from error
-    found = list(blocks)
     for index, block in enumerate(found):
         if not isinstance(block, nn.Module):
             raise TypeError(f"block {index} must be a module, got {given(block)}")
     if not found:
         raise ValueError("there are no blocks: give at least one")
     return found
+
+
+def ours(model: Any) -> bool:
+    """Say whether a model is one of alkit's own, which methods train as it is."""
+    kinds = (kind.__module__.partition(".")[0] for kind in type(model).__mro__)
+    return "alkit" in kinds and hasattr(model, "predict")
+
+
+LISTS = (nn.Sequential.forward, nn.Module.forward)  # the latter: nobody wrote one
+
+
+def _listed(network: nn.Module) -> list[nn.Module] | None:
+    """Return the blocks of a network that is a list of them, or is known.
+
+    Returns: None where its own forward says what it computes, or something that is taken apart
+        has hooks, which no block would call.
+    """
+    if ours(network) and isinstance(network, Iterable):
+        return list(network)
+    found = cut(network)
+    if found is None and isinstance(network, Iterable):
+        own = "forward" in vars(network) or type(network).forward not in LISTS
+        found = None if own else list(network)
+    if found is None or not all(isinstance(each, nn.Module) for each in found):
+        return found
+    held = {part for block in found for part in block.modules()}
+    return None if any(map(hooked, set(network.modules()) - held)) else found
 
 
 class Whole(nn.Module):
@@ -72,7 +97,7 @@ class Whole(nn.Module):
         if isinstance(x, Mapping) and (not self.only or self.only in x):
             output = self.module(**x)
         else:
-            several = isinstance(x, tuple) and not self.only
+            several = isinstance(x, list | tuple) and not self.only
             output = self.module(*x) if several else self.module(x)
         return getattr(output, "logits", output)
 
@@ -87,9 +112,7 @@ def cut_once(model: Any, *, uncut: bool) -> Any:
         raise TypeError(
             f"the model is {given(model)}: give a network, or a list of its blocks, each a module"
         )
-    if not isinstance(model, nn.Module) or isinstance(model, Iterable):
-        return model
-    if hasattr(model, "predict") or cut(model) is not None:
+    if not isinstance(model, nn.Module) or ours(model) or _listed(model) is not None:
         return model
     return [Whole(model)] if uncut else as_blocks(model)
 

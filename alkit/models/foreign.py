@@ -9,7 +9,7 @@ The blocks hold the network's own modules, so training them trains the network, 
 checkpoint of it is theirs.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -19,12 +19,23 @@ Text = tuple[Tensor, Tensor]  # hidden (B, T, D), mask (B, T), true at real toke
 
 
 def cut(network: nn.Module) -> list[nn.Module] | None:
-    """Return the blocks of a network that is known here, else None."""
+    """Return the blocks of a network that is known here, else None.
+
+    A subclass with methods of its own for those that are known computes something else.
+    """
     for kind in type(network).__mro__:
         found = CUTS.get((kind.__module__.split(".")[0], kind.__name__))
         if found is not None:
-            return found(network)
+            return None if _changed(network, kind) else found(network)
     return None
+
+
+def _changed(network: nn.Module, kind: type) -> bool:
+    own = {name for name, value in vars(kind).items() if callable(value)} - {"__init__"}
+    return any(
+        name in vars(network) or getattr(type(network), name) is not getattr(kind, name)
+        for name in own
+    )
 
 
 def _resnet(net: Any) -> list[nn.Module]:
@@ -92,11 +103,37 @@ class _Embedded(nn.Module):
     def forward(self, batch: Any) -> Text:
         if isinstance(batch, Tensor):
             batch = {"input_ids": batch}
-        elif not isinstance(batch, dict):
+        elif not isinstance(batch, Mapping):
             batch = dict(zip(("input_ids", "attention_mask"), batch, strict=True))
-        tokens = batch["input_ids"]
-        mask = batch.get("attention_mask", torch.ones_like(tokens)).bool()
-        return self.embeddings(input_ids=tokens, token_type_ids=batch.get("token_type_ids")), mask
+        given = _named(batch, "input_ids", "attention_mask", "token_type_ids", "position_ids")
+        mask = given.pop("attention_mask", torch.ones_like(given["input_ids"])).bool()
+        return self.embeddings(**given), mask
+
+
+class _Pixels(nn.Module):
+    """Images (B, C, H, W), or a dictionary of them -> (B, T, D)."""
+
+    def __init__(self, embeddings: nn.Module) -> None:
+        super().__init__()
+        self.embeddings = embeddings
+
+    def forward(self, batch: Any) -> Tensor:
+        named = isinstance(batch, Mapping)
+        return self.embeddings(
+            **_named(batch, "pixel_values") if named else {"pixel_values": batch}
+        )
+
+
+def _named(batch: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    """Return what a batch has of these, in any order.
+
+    Raises:
+        ValueError: it has something else, which no block would be given.
+    """
+    found = {name: value for name, value in batch.items() if value is not None}
+    if others := sorted(set(found) - set(names)):
+        raise ValueError(f"a batch has {', '.join(others)}: its blocks take {', '.join(names)}")
+    return found
 
 
 class _Encoded(nn.Module):
@@ -134,7 +171,12 @@ def _bert(net: Any) -> list[nn.Module]:
 
 
 def _hf_vit(net: Any) -> list[nn.Module]:
-    return [net.vit.embeddings, *net.vit.layers, _ClassToken(net.vit.layernorm), net.classifier]
+    return [
+        _Pixels(net.vit.embeddings),
+        *net.vit.layers,
+        _ClassToken(net.vit.layernorm),
+        net.classifier,
+    ]
 
 
 CUTS: dict[tuple[str, str], Callable[[Any], list[nn.Module]]] = {

@@ -7,6 +7,12 @@ from contextlib import contextmanager
 from torch import nn
 
 
+def hooked(module: nn.Module) -> bool:
+    """Say whether calling a module calls hooks of its own, too."""
+    own = (module._forward_hooks, module._forward_pre_hooks)
+    return any(own) or any((module._backward_hooks, module._backward_pre_hooks))
+
+
 @contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
     """Put a module in evaluation mode and give every part its own mode back at the end."""

@@ -10,12 +10,17 @@ are the user's own, under their own names; one with hooks is called as a whole. 
 structure and parameters alone.
 """
 
-from collections.abc import Mapping, Sequence
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from operator import is_
 from typing import Any
 
-from torch import fx, nn
+import numpy as np
+import torch
+from torch import Tensor, fx, nn
 
-from alkit.models.modes import evaluating, trained
+from alkit.models.modes import evaluating, hooked, trained
 
 LEAST = 0.01  # share of all parameters that a block has at least
 
@@ -45,31 +50,127 @@ class Block(nn.Module):
         part = self.part if self.training else self.other[0]
         if isinstance(x, Mapping):
             return part(**x) if self.names else part(x)
-        several = isinstance(x, tuple) and len(x) <= len(_inputs(part))
+        several = isinstance(x, list | tuple) and len(x) <= len(_inputs(part))
         return part(*x) if several else part(x)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> nn.Module:
+        """Move it, in place: the network and the graph in the other mode hold the same tensors."""
+        fetched = [each for each in self.part.graph.nodes if each.op == "get_attr"]
+        for each in fetched:
+            buffer = _fetched(self.part, str(each.target))
+            if not isinstance(buffer, nn.Parameter):
+                buffer.data = fn(buffer)
+        return super()._apply(fn, recurse)
 
 
 class _Tracer(fx.Tracer):
     """Follows calls into the user's modules, but not into one whose hooks would be lost."""
 
+    proxy_buffer_attributes = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.around = _surroundings()
+
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        hooks = (m._forward_hooks, m._forward_pre_hooks, m._backward_hooks, m._backward_pre_hooks)
-        return any(hooks) or super().is_leaf_module(m, module_qualified_name)
+        return hooked(m) or super().is_leaf_module(m, module_qualified_name)
+
+    def create_node(self, *given: Any, **named: Any) -> fx.Node:
+        if _surroundings() != self.around:
+            raise NotTraced("its forward turns gradients or autocast on or off, for a part of it")
+        return super().create_node(*given, **named)
+
+
+def _surroundings() -> tuple[bool, ...]:
+    """Return what an operator is called under, of which a graph keeps nothing."""
+    casting = (torch.is_autocast_enabled(kind) for kind in ("cpu", "cuda"))
+    return torch.is_grad_enabled(), torch.is_inference_mode_enabled(), *casting
+
+
+Before = list[tuple[str, nn.Module, dict[str, tuple[Any, Any]]]]
+
+
+@contextmanager
+def _put_back(module: nn.Module) -> Iterator[Before]:
+    """Put a module's attributes back, which a forward with values without numbers may write."""
+    before = [(name, part, _held(part)) for name, part in module.named_modules()]
+    try:
+        yield before
+    finally:
+        for _, part, held in before:
+            vars(part).clear()
+            for key, (value, inside) in held.items():
+                vars(part)[key] = value
+                if isinstance(value, dict):
+                    value.clear()
+                    value.update(inside)
+                elif isinstance(value, list):
+                    value[:] = inside
+
+
+def _refuse_writing(before: Before) -> None:
+    for name, part, held in before:
+        now = _held(part)
+        for key in {**held, **now}:
+            if _same(held.get(key), now.get(key)) or key.startswith("_tensor_constant"):  # torch's
+                continue
+            what = f"a buffer of {name or 'it'}" if key == "_buffers" else f"{name}.{key}"
+            raise NotTraced(f"its forward writes {what.removeprefix('.')}")
+
+
+def _chance() -> tuple[Any, ...]:
+    """Return where the generators are of which a graph keeps nothing."""
+    numpys = str(np.random.get_state())  # noqa: NPY002  # the one that networks draw from
+    return random.getstate(), numpys, torch.get_rng_state().tolist()
+
+
+def _held(part: nn.Module) -> dict[str, tuple[Any, Any]]:
+    """Return a module's attributes, and what is in those that are lists or dictionaries."""
+    kinds = (dict, list)
+    return {key: (v, v.copy() if isinstance(v, kinds) else None) for key, v in vars(part).items()}
+
+
+def _same(one: tuple[Any, Any] | None, other: tuple[Any, Any] | None) -> bool:
+    if one is None or other is None or one[0] is not other[0]:
+        return False
+    first, second = one[1], other[1]
+    if isinstance(first, dict):
+        return [*first] == [*second] and all(first[key] is second[key] for key in first)
+    return first is None or (len(first) == len(second) and all(map(is_, first, second)))
 
 
 def trace(module: nn.Module) -> list[nn.Module]:
     """Return a module as blocks.
 
     Raises:
-        NotTraced: its forward branches on values, or has no place to cut; says why.
+        NotTraced: its forward branches on values, does more than its graph says, or has no place
+            to cut; says why.
     """
+    if hooked(module):
+        raise NotTraced("it has hooks of its own, which no block would call: hook its parts")
+    with _put_back(module) as before:
+        chance = _chance()
+        graph, other = _graphs(module)
+        _refuse_writing(before)
+        if _chance() != chance:
+            raise NotTraced("its forward draws numbers that its graph would keep for good")
+        return _blocks(module, graph, other)
+
+
+def _graphs(module: nn.Module) -> tuple[fx.Graph, fx.Graph]:
+    """Return a module's graph in training mode, and in evaluation mode."""
     try:
         with trained(module, warn=False):
             graph = _Tracer().trace(module)
         with evaluating(module):
-            other = _Tracer().trace(module)
+            return graph, _Tracer().trace(module)
+    except NotTraced:
+        raise
     except Exception as error:  # whatever the module's own code raises at a value without numbers
         raise NotTraced(f"torch.fx can't follow its forward: {error}") from error
+
+
+def _blocks(module: nn.Module, graph: fx.Graph, other: fx.Graph) -> list[nn.Module]:
     if [each.name for each in graph.nodes] != [each.name for each in other.nodes]:
         raise NotTraced("its forward takes other ways in training than in evaluation")
     cuts = _cuts(module, graph)

@@ -15,7 +15,7 @@ from alkit.data import tree
 from alkit.data.arguments import check_real, check_whole, given
 from alkit.data.given import Loader, Splits, first_samples
 from alkit.data.labels import are_numbers, check_shares
-from alkit.models.blocks import as_blocks, dry_run, ends_in_scores
+from alkit.models.blocks import as_blocks, dry_run, ends_in_scores, ours
 
 THREADS = 64  # at most, however few cores there are
 
@@ -92,7 +92,7 @@ def look(
     Raises:
         ValueError: says what was given, and what to give.
     """
-    if not isinstance(model, nn.Module | list | tuple) or hasattr(model, "predict"):
+    if not isinstance(model, nn.Module | list | tuple) or ours(model):
         return Looked()  # a method's own model, whose shapes are its own
     parts = parts and isinstance(data.train, Loader)
     batch = first_samples(data.train, None if parts else 2)

@@ -19,7 +19,7 @@ from alkit.engine import checkpoint as checkpoints
 from alkit.engine.loop import Plan
 from alkit.engine.record import Record
 from alkit.engine.request import Request
-from alkit.models.blocks import cut_once
+from alkit.models.blocks import cut_once, ours
 from alkit.records.checks import scores_of
 from alkit.records.methods import METHODS
 
@@ -78,7 +78,7 @@ def load(path: str | Path, model: Any) -> Any:
         )
     for wrong in _wrong(saved, Path(path).stat().st_size):
         raise ValueError(f"{path} is damaged or not what alkit.save wrote: {wrong}")
-    own = model if hasattr(model, "predict") else _made(path, model, saved["made"])
+    own = model if ours(model) else _made(path, model, saved["made"])
     if different := checkpoints.difference(saved["model"], own.state_dict()):
         raise ValueError(f"{path} holds another network: {different}")
     own.load_state_dict(saved["model"])
@@ -90,7 +90,7 @@ def made_of(request: Request) -> dict[str, Any]:
     made = {"method": request.method, "seed": request.plan.seed, "num_classes": request.classes}
     made |= {"cuts": request.cuts, "workers": request.workers, "ranks": request.crew}
     made["own_loss"] = request.loss is not None
-    if METHODS[request.method].room != "al" or hasattr(request.model, "predict"):
+    if METHODS[request.method].room != "al" or ours(request.model):
         return made
     assert request.sample is not None
     sample = tree.map_tensors(lambda each: torch.zeros_like(each, device="cpu"), [*request.sample])

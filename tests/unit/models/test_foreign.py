@@ -91,3 +91,22 @@ def test_a_tokenizer_s_dictionary_may_lack_what_is_optional():
     assert torch.equal(whole[0], some[0])
     assert torch.equal(some[1], mask.bool())
     assert start(tokens)[1].all()
+
+
+def test_a_dictionary_s_keys_are_all_used_or_named():
+    net, _ = made(bert)
+    positions = torch.arange(7).flip(0).expand(6, 7)
+    out = {**TEXT, "position_ids": positions}
+    expected = net.eval()(**out).logits
+    for block in (block.eval() for block in alkit.blocks(net)):
+        out = block(out)
+    assert torch.equal(out, expected)
+    with pytest.raises(ValueError, match="a batch has head_mask: its blocks take input_ids"):
+        alkit.blocks(net)[0]({**TEXT, "head_mask": mask})
+
+
+@pytest.mark.parametrize("name", ["bp", "seq", "al"])
+def test_pictures_by_their_name(name):
+    net, x = made(hugging_face_vit)
+    batches = [{"pixel_values": x, "labels": torch.arange(6) % CLASSES}] * 2
+    assert len(alkit.fit(net, batches, method=name, progress=False).history) == 1

@@ -1,5 +1,7 @@
 """Any module as blocks by its graph: the same bits, the user's modules, values that travel."""
 
+import random
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -139,3 +141,91 @@ def test_a_network_in_evaluation_mode_is_trained_and_has_it_back():
         alkit.fit(around, data, method="seq", batch_size=8, progress=False)
     assert network[1].num_batches_tracked == 2
     assert not any(part.training for part in around.modules())
+
+
+class Beside(Layers):
+    """Does something that no operator on its input is."""
+
+    def __init__(self, what):
+        super().__init__()
+        self.what, self.seen = what, []
+        self.register_buffer("count", torch.zeros(()))
+
+    def forward(self, x):
+        h = F.relu(self.l1(x))
+        if self.what == "no_grad":
+            with torch.no_grad():
+                h = F.relu(self.l2(h))
+        elif self.what == "autocast":
+            with torch.autocast("cpu", torch.bfloat16):
+                h = F.relu(self.l2(h)).float()
+        elif self.what == "buffer":
+            self.count += 1
+        elif self.what == "attribute":
+            self.features = h
+        elif self.what == "list":
+            self.seen.append(h)
+        elif self.what == "depth":
+            h = h if random.random() < 2 else x
+        elif self.what == "noise":
+            h = h + torch.rand(16)
+        return self.l3(F.relu(self.l2(h)))
+
+
+WRITES = {
+    "no_grad": "turns gradients or autocast on or off",
+    "autocast": "turns gradients or autocast on or off",
+    "buffer": "writes a buffer of it",
+    "attribute": "writes features",
+    "list": "writes seen",
+    "depth": "draws numbers",
+    "noise": "draws numbers",
+}
+
+
+@pytest.mark.parametrize("what", WRITES)
+def test_what_a_graph_would_lose_is_no_graph(what):
+    """Backprop trains it uncut; others say what they would lose, and leave no trace."""
+    network, data = Beside(what), (torch.randn(16, 8), torch.arange(16) % 3)
+    before = {**vars(network)}
+    with pytest.raises(TypeError, match=WRITES[what]):
+        alkit.fit(network, data, method="seq", progress=False)
+    assert vars(network) == before
+    assert not network.seen
+    assert network.count == 0
+    alkit.fit(network, data, method="bp", batch_size=8, progress=False)
+
+
+def test_a_buffer_that_a_forward_adds_to_in_place_is_the_network_s():
+    class Counts(Layers):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("count", torch.zeros(()))
+
+        def forward(self, x):
+            self.count.add_(1)
+            return super().forward(x)
+
+    network, data = Counts(), (torch.randn(16, 8), torch.arange(16) % 3)
+    alkit.fit(network, data, method="seq", batch_size=8, progress=False)
+    other = Counts()
+    alkit.fit(other, data, method="bp", batch_size=8, progress=False)
+    assert network.count > 2 < other.count
+
+
+def test_what_moves_a_block_moves_the_network_s_buffers_too():
+    class Shifted(Layers):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("shift", torch.ones(8))
+
+        def forward(self, x):
+            return super().forward(x + self.shift)
+
+    network, x = Shifted(), torch.randn(4, 8).double()
+    blocks = [block.double() for block in trace(network)]
+    for training in (True, False):
+        for block in blocks:
+            block.train(training)
+        assert through(blocks, x).dtype == torch.float64
+    assert network.shift.dtype == torch.float64

@@ -1,0 +1,141 @@
+"""What is trained is what the network computes: its own forward, its hooks, its methods' names."""
+
+import pytest
+import torch
+import torchvision
+from torch import nn
+
+import alkit
+from alkit.dtp.invertible import NoInverse
+from tests.conformance.families import FAMILIES
+
+torch.manual_seed(0)
+X, Y = torch.randn(48, 8), torch.arange(48) % 3
+IMAGES = torch.randn(8, 3, 32, 32)
+OTHERS = [each for each in FAMILIES if each.method != "dtp"]  # it has no inverse of them
+
+
+def listed(kind=nn.Sequential):
+    torch.manual_seed(0)
+    return kind(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 3))
+
+
+class Scaled(nn.Sequential):
+    """A list of modules with a forward of its own."""
+
+    def forward(self, x):
+        return super().forward(10 * x + 3)
+
+
+class Predicting(nn.Module):
+    """A network with a method that alkit's own models have, too."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = nn.Linear(8, 16), nn.Linear(16, 3)
+
+    def forward(self, x):
+        return self.head(torch.tanh(self.body(x)))
+
+    def predict(self, x):
+        return self(x).argmax(1)
+
+
+def method(family):
+    return family.method
+
+
+@pytest.mark.parametrize("network", [lambda: listed(Scaled), Predicting], ids=["forward", "name"])
+@pytest.mark.parametrize("family", OTHERS, ids=method)
+def test_the_network_s_scores_are_the_record_s(family, network):
+    own = network()
+    record = family.fit(own, (X, Y), batch_size=16)
+    own.eval()
+    torch.testing.assert_close(record.predict(X), own(X))
+
+
+@pytest.mark.parametrize("family", OTHERS, ids=method)
+def test_labels_are_checked_whatever_its_methods_are_called(family):
+    with pytest.raises(ValueError, match="label 3 of sample 2 has no score"):
+        family.fit(Predicting(), (X, Y + 1))
+
+
+class OwnResNet(torchvision.models.ResNet):
+    """A known network that goes on behind its head."""
+
+    def __init__(self):
+        super().__init__(torchvision.models.resnet.BasicBlock, [1, 1, 1, 1], num_classes=16)
+        self.last = nn.Linear(16, 3)
+
+    def forward(self, x):
+        return self.last(torch.relu(super().forward(x)))
+
+
+@pytest.mark.parametrize("name", ["bp", "seq", "al"])
+def test_a_known_network_s_subclass_is_what_it_computes(name):
+    network = OwnResNet()
+    before = network.last.weight.clone()
+    data = IMAGES, torch.arange(8) % 3
+    record = alkit.fit(network, data, method=name, batch_size=8, progress=False)
+    network.eval()
+    torch.testing.assert_close(record.predict(IMAGES), network(IMAGES))
+    assert not torch.equal(network.last.weight, before)
+
+
+def test_hooks_of_what_is_taken_apart_run_or_are_named():
+    calls = []
+    for made, part, options in (
+        (lambda: torchvision.models.resnet18(num_classes=3), "layer2", {}),
+        (lambda: nn.Sequential(listed(), nn.Tanh(), nn.Linear(3, 3)), "0", {}),
+    ):
+        for name in ("bp", "seq"):
+            network = made()
+            network.get_submodule(part).register_forward_hook(lambda *given: calls.append(1))
+            x = IMAGES if part == "layer2" else X[:8]
+            data = x, torch.arange(8) % 3
+            alkit.fit(network, data, method=name, batch_size=8, progress=False, **options)
+            assert calls
+            calls.clear()
+
+
+def test_hooks_of_the_whole_network_run_under_backprop_and_are_refused_by_cuts():
+    network, data = listed(), (X, Y)
+    network.register_forward_pre_hook(lambda module, given: (given[0] * 5,))
+    record = alkit.fit(network, data, method="bp", progress=False)
+    torch.testing.assert_close(record.predict(X), network(X))
+    for family in FAMILIES[1:]:
+        with pytest.raises(TypeError, match="it has hooks of its own"):
+            family.fit(network, data)
+
+
+def test_target_propagation_names_what_its_pieces_would_not_call():
+    inside = nn.Sequential(Scaled(nn.Linear(8, 16), nn.Tanh()), nn.Linear(16, 3))
+    hooked = listed()
+    hooked[0].register_forward_hook(lambda *given: None)
+    for network, why in ((inside, "Scaled in block 0 has no inverse"), (hooked, "has hooks")):
+        with pytest.raises(NoInverse, match=why):
+            alkit.fit(network, (X, Y), method="dtp", progress=False)
+
+
+class Two(nn.Module):
+    """Takes two arguments."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.c = nn.Linear(4, 8), nn.Linear(4, 8), nn.Linear(8, 3)
+
+    def forward(self, u, v):
+        return self.c(torch.tanh(self.a(u) + self.b(v)))
+
+
+@pytest.mark.parametrize("name", ["bp", "seq", "1f1b", "al", "elastic"])
+def test_two_inputs_are_two_however_they_are_collated(name):
+    """torch's own collation makes lists of tuples."""
+    pairs = [((a, b), c) for a, b, c in zip(X[:, :4], X[:, 4:], Y, strict=True)]
+    loader = torch.utils.data.DataLoader(pairs, batch_size=8)
+    losses = []
+    for data in (((X[:, :4], X[:, 4:]), Y), loader):
+        torch.manual_seed(0)
+        record = alkit.fit(Two(), data, method=name, batch_size=8, progress=False)
+        losses.append(len(record.history))
+    assert losses == [1, 1]
