@@ -1,6 +1,6 @@
 """Associated learning, or backprop of the same blocks, as the loop over epochs runs it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
@@ -48,14 +48,14 @@ class Trainer(trainer.Trainer):
         """The method and the seed."""
         return f"{self.method}, seed {self.seed}"
 
-    def loss(self, scores: Any, y: Tensor) -> Tensor:
-        """Return the loss of backprop, or of the first level's autoencoder."""
+    @property
+    def loss(self) -> Callable[[Any, Tensor], Tensor]:
+        """The loss of backprop, or of the first level's autoencoder."""
         if isinstance(self.model, ALModel) and self.model.read == "code":
-            own = self.model[0].ae
-            return own.loss_fn(scores, label_rows(y, own.g, self.model.num_classes))
+            return partial(_of_codes, model=self.model)
         whole = self.model if isinstance(self.model, BPModel) else self.model.head
         assert whole is not None
-        return whole.loss_fn(scores, y)
+        return whole.loss_fn
 
     def train(self, batches: Iterable[tuple[Any, Tensor]]) -> Trained:
         """Train once on every batch."""
@@ -114,3 +114,8 @@ class Trainer(trainer.Trainer):
         means = trained.losses.mean((0, 1)).tolist()
         names = ("associated", "autoencoder") if len(means) == 2 else ("loss",)
         return dict(zip(names, means, strict=True))
+
+
+def _of_codes(scores: Tensor, y: Tensor, *, model: ALModel) -> Tensor:
+    own = model[0].ae
+    return own.loss_fn(scores, label_rows(y, own.g, model.num_classes))

@@ -7,6 +7,8 @@ from dataclasses import Field, fields, replace
 from numbers import Real
 from typing import Any, ClassVar
 
+import numpy as np
+
 
 def given(value: Any) -> str:
     """Describe a value in a few words: what a message or a `repr` has room for."""
@@ -29,6 +31,11 @@ class Brief:
     def __repr__(self) -> str:
         shown = (f"{field.name}={given(getattr(self, field.name))}" for field in fields(self))
         return f"{type(self).__name__}({', '.join(shown)})"
+
+
+def as_plain(value: Any) -> Any:
+    """Return a number of numpy as Python's; anything else as it is."""
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def as_whole(value: Any) -> Any:

@@ -147,6 +147,9 @@ class Loader:
         return len(self.loader)  # type: ignore[arg-type]
 
 
+END = object()
+
+
 class _Seeded:
     """Batches (x, y) of something that may draw from torch's generator, as a function of a seed.
 
@@ -165,8 +168,8 @@ class _Seeded:
             batches = iter(self.source)
         for number in range(1 << 62):
             with drawing_from(state):
-                batch = next(batches, None)
-            if batch is None:
+                batch = next(batches, END)
+            if batch is END:
                 return
             x, y = as_pair(batch, number)
             if number and not tree.batch_size(x):

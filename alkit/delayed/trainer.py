@@ -1,6 +1,6 @@
 """Delayed gradients as the loop runs them: the pipeline is emptied after every epoch."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,9 +29,10 @@ class Trainer(trainer.Trainer):
         """The method."""
         return self.method
 
-    def loss(self, scores: Any, y: Tensor) -> Tensor:
-        """Return the pipeline's loss."""
-        return self.model.loss_fn(scores, y)
+    @property
+    def loss(self) -> Callable[[Any, Tensor], Tensor]:
+        """The pipeline's loss."""
+        return self.model.loss_fn
 
     def train(self, batches: Iterable[tuple[Any, Tensor]]) -> Trained:
         """Train once on every batch."""

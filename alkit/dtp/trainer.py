@@ -5,7 +5,7 @@ on threads, a lane a block, or on ranks that own blocks. All end in the bits of 
 """
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -166,9 +166,10 @@ class Trainer(trainer.Trainer):
         rows = [(*key, seconds) for key, seconds in self.spent.items()]
         return pd.DataFrame(rows, columns=["rank", "kind", "block", "seconds"])
 
-    def loss(self, scores: Tensor, y: Tensor) -> Tensor:
-        """Return the network's loss."""
-        return self.model.loss(scores, y)
+    @property
+    def loss(self) -> Callable[[Tensor, Tensor], Tensor]:
+        """The network's loss."""
+        return self.model.loss
 
     def judge(self, part: Source, metrics: Metrics | None) -> Judged:
         """Return what the network is worth on a part; the ranks share the work."""

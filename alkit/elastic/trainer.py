@@ -9,7 +9,7 @@ An epoch is one segment, or several if decisions are made every few steps.
 import logging
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, islice
 from typing import Any
@@ -138,9 +138,10 @@ class Trainer(Base):
         seconds = time.perf_counter() - start_s
         return Trained(losses, Timeline.joined(timelines), seconds, now.rows[before:])
 
-    def loss(self, scores: Any, y: Tensor) -> Tensor:
-        """Return the network's loss."""
-        return self.model.loss(scores, y)
+    @property
+    def loss(self) -> Callable[[Any, Tensor], Tensor]:
+        """The network's loss."""
+        return self.model.loss
 
     def judge(self, part: Any, metrics: Metrics | None) -> Judged:
         """Return what the network is worth on a part; the ranks share the work."""

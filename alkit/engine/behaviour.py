@@ -6,7 +6,7 @@ is alike only if inputs, blocks and loss are: it is kept, and computed again bef
 
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import torch
@@ -25,7 +25,8 @@ RELATIVE, ABSOLUTE = 1e-3, 1e-5  # other numbers of threads and other devices ro
 class _Trained(Protocol):
     model: Any
 
-    def loss(self, scores: Any, y: Tensor) -> Tensor: ...
+    @property
+    def loss(self) -> Callable[[Any, Tensor], Tensor]: ...
 
 
 class Rows:

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from alkit.data.arguments import as_plain
 from alkit.data.files import replacing
 
 VERSION = 1
@@ -27,17 +28,27 @@ def save(path: str | Path, state: Mapping[str, Any]) -> None:
     """Write `state` to `path`, in one step for whoever reads or kills.
 
     Args:
-        state: tensors, numbers, strings, None, and lists and dicts of these.
+        state: tensors, numbers, strings, None, and lists and dicts of these; numbers of numpy
+            become Python's.
     """
+    state = _plain(dict(state))
     try:
         with replacing(path) as partial, partial.open("wb") as file:
-            torch.save({"version": VERSION, "state": dict(state)}, file)
+            torch.save({"version": VERSION, "state": state}, file)
     except (OSError, RuntimeError) as error:  # torch's own writer says only where it stopped
         full = any(getattr(each, "errno", 0) == ENOSPC for each in (error, error.__context__))
         why = "there is no space left on its disk" if full else str(error)
         raise OSError(
             f"{path} could not be written: {why}; what stood there before still does"
         ) from error
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {_plain(key): _plain(own) for key, own in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(map(_plain, value))
+    return as_plain(value)
 
 
 def load(path: str | Path) -> dict[str, Any]:

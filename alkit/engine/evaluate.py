@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, Protocol
 
@@ -39,14 +40,15 @@ class Judged:
         return {f"{part}_{short.get(name, name)}": value for name, value in self.values.items()}
 
 
-def right(scores: Tensor, y: Tensor) -> Tensor:
+def right(scores: Tensor, y: Tensor, *, ignored: int = -100) -> Tensor:
     """Return which samples are right, float (B,): 1 where the highest score is the label's.
 
-    With a class for each pixel or token, the share of them that is right.
+    With a class for each pixel or token, the share of them that is right; NaN where none counts.
 
     Args:
         scores: (B, C); or (B, C, ...), or (B, ..., C), where y has a class for each place.
         y: class numbers (B,) or (B, ...), or rows (B, C) of shares, whose highest one is the class.
+        ignored: a label that doesn't count.
     Raises:
         ValueError: y is neither.
     """
@@ -56,11 +58,12 @@ def right(scores: Tensor, y: Tensor) -> Tensor:
     if axis is None:
         raise ValueError(
             f"targets {tuple(y.shape)} of {y.dtype} are no classes, so no sample is right or wrong:"
-            " give metric=, a function of (scores, y) with a number a sample"
+            " give evaluate a metric= of (scores, y), or fit one of torch's losses by its name"
         )
     # scores that are no numbers are wrong answers, whatever the highest of them is
     hits = (scores.argmax(axis) == y) & ~scores.isnan().any(axis)
-    return hits.float().flatten(1).mean(1) if hits.dim() > 1 else hits.float()
+    found, counted = (each.reshape(len(y), -1) for each in (hits, y != ignored))
+    return (found & counted).sum(1) / counted.sum(1)
 
 
 def _axis(scores: Any, y: Tensor) -> int | None:
@@ -119,28 +122,33 @@ def judge(
 ) -> Judged:
     """Return what a model is worth on a part; batches, metric and group are those of `evaluate`.
 
-    Targets are classes if they are class numbers or rows of shares, unless the loss takes each
-    column for itself (binary cross-entropy): then, and for numbers, the loss is what is measured.
+    Targets are classes if they are numbers of one of several scores, or rows of shares, unless the
+    loss takes each column for itself (torch's binary cross-entropy): then, and for numbers, the
+    loss is what is measured. Labels that the loss ignores don't count.
 
     Args:
-        loss: of (scores, y), a mean over the samples.
+        loss: of (scores, y), a mean over the samples; as it was given, for its name tells.
         metrics: by name, of (scores, y) of the whole part on the CPU, a number; y are class
             numbers (N,), or the targets as they are.
     """
     kept: list[tuple[Any, Tensor]] = []
     classes: list[bool] = [] if metric is right else [True]
+    if metric is right:
+        metric = partial(right, ignored=_ignored(loss))
 
     def batches(size: int, **options: Any) -> Iterator[tuple[Any, Tensor]]:
         for x, y in as_source(part).batches(size, **options):
             if not classes:  # the first batch says what the targets are, also to ranks without one
-                classes.append(not by_column(loss) and (_are_classes(y) or dense(x, y)))
+                classes.append(not by_column(loss) and compared(x, y))
             yield x, y
 
-    def dense(x: Any, y: Tensor) -> bool:
-        """Whether every place of a sample's scores has a class."""
-        if y.dim() < 2 or y.is_floating_point():
-            return False
-        return _axis(model.predict(tree.map_tensors(lambda each: each[:1], x)), y[:1]) is not None
+    def compared(x: Any, y: Tensor) -> bool:
+        """Whether every place of a sample's scores has one of several classes."""
+        if y.is_floating_point():
+            return _are_classes(y)
+        x, y = tree.rows((x, y), slice(1))
+        axis = _axis(scores := model.predict(x), y)
+        return axis is not None and scores.shape[axis] > 1
 
     def row(scores: Any, y: Tensor) -> Tensor:
         if metrics:
@@ -150,7 +158,7 @@ def judge(
     shared = None if metrics else group  # own metrics need all scores
     looked = SimpleNamespace(batches=batches)
     found = evaluate(model, looked, batch_size=batch_size, metric=row, group=shared)
-    values = {"accuracy" if classes[0] else "loss": found.mean().item()}
+    values = {"accuracy" if classes[0] else "loss": found.nanmean().item()}
     if metrics:
         scores, targets = (tree.joined(each) for each in zip(*kept, strict=True))
         if classes[0] and targets.is_floating_point() and _are_classes(targets):
@@ -161,8 +169,16 @@ def judge(
 
 def by_column(loss: Callable[[Any, Tensor], Tensor]) -> bool:
     """Say whether a loss takes every column of the targets for itself."""
+    while isinstance(loss, partial):
+        loss = loss.func
     name = getattr(loss, "__name__", type(loss).__name__)
     return "binary_cross_entropy" in name or "BCE" in name
+
+
+def _ignored(loss: Any) -> int:
+    """Return the label that a loss leaves out."""
+    named = loss.keywords if isinstance(loss, partial) else {}
+    return int(named.get("ignore_index", getattr(loss, "ignore_index", -100)))
 
 
 def _are_classes(y: Tensor) -> bool:

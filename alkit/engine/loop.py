@@ -100,8 +100,8 @@ def train_epochs(
     Args:
         identity: what else, beside plan, rates and data, may not differ when a run is resumed.
         checkpoint: file to keep the run in, written before the first and after every epoch. If it
-            is there, the run goes on from it and ends in the bits of an uninterrupted one; the
-            result of a finished run is returned as it is.
+            is there, the run goes on from it and ends in the bits of an uninterrupted one; a
+            finished run is tested, and not trained.
         anyway: go on from it although it is of another run; shapes must be the same.
         group: the ranks that run this; the first one writes files and shows progress.
         choose: whether the best epoch's weights are the result; otherwise the last one's.
@@ -197,11 +197,8 @@ class _Run:
         self.best_epoch, self.diverged, self.seconds = 0, False, 0.0
         self.best = _copied(self.model) if choose else None
         self.last: Trained | None = None
-        self.tested: Judged | None = None
         self.resumed_at: int | None = None
-        self.last_state: dict[str, Any] | None = None  # before the best epoch's weights are taken
         self.network = text_of(self.model)
-        self.behaviour: dict[str, Any] = {}
         if kept is None:
             return
         if self.writes:
@@ -223,7 +220,7 @@ class _Run:
     @property
     def ended(self) -> bool:
         """Whether there is nothing more to train."""
-        return len(self.rows) == self.settings["epochs"] or self.stale
+        return len(self.rows) >= self.settings["epochs"] or self.stale or self.diverged
 
     def add(self, row: Row, trained: Trained) -> None:
         """Take in an epoch's row, and the model's weights if it is the best so far."""
@@ -236,21 +233,19 @@ class _Run:
         self._save()
 
     def result(self, test: Source | None, metrics: Metrics | None = None) -> Record:
-        """Give the model its best weights and test them, unless that has been done."""
-        if self.kept is not None:
-            self.last_state = copy.deepcopy(self.trainer.state())
+        """Give the model its best weights and test them."""
         if self.best is not None:
             self.model.load_state_dict(self.best)
-        if self.tested is None and test is not None:
-            self.tested = self.trainer.judge(test, metrics)
-            self._save()
+        if self.diverged and not self.resumed_at:
+            self._save()  # with weights that can be compared
+        tested = Judged() if test is None else self.trainer.judge(test, metrics)
         return Record(
             model=self.model,
             history=pd.DataFrame(self.rows),
             losses=None if self.last is None else self.last.losses,
             timeline=None if self.last is None else self.last.timeline,
-            test_correct=None if self.tested is None else self.tested.correct,
-            metrics={} if self.tested is None else self.tested.values,
+            test_correct=tested.correct,
+            metrics=tested.values,
             best_epoch=self.best_epoch,
             stopped_early=len(self.rows) < self.settings["epochs"],
             diverged=self.diverged,
@@ -262,16 +257,12 @@ class _Run:
     def _save(self) -> None:
         if self.kept is None:
             return
-        state = self.last_state or self.trainer.state()
-        if self.last_state is None:
-            self.behaviour = self.kept.rows.behaviour(self.trainer)
-        if not self.writes:
-            return
+        state = self.trainer.state()
         found = {"rows": self.rows, "best_epoch": self.best_epoch, "best": self.best}
-        tested = None if self.tested is None else vars(self.tested)
-        whole = {"settings": self.settings, "tested": tested, "behaviour": self.behaviour}
-        whole |= {"network": self.network} | self.kept.state()
-        checkpoints.save(self.kept.path, state | found | whole)
+        found |= {"diverged": self.diverged, "settings": self.settings, "network": self.network}
+        found |= {"behaviour": self.kept.rows.behaviour(self.trainer)} | self.kept.state()
+        if self.writes:
+            checkpoints.save(self.kept.path, state | found)
 
     def _resume(self, kept: _Kept, group: Group, source: int) -> None:
         path, mine = kept.path, group.rank == source
@@ -283,13 +274,10 @@ class _Run:
         same = saved["settings"] if kept.anyway else same
         checkpoints.check(path, saved, self.trainer.state(), same, self.network)
         kept.load(self.trainer, saved)
-        self.behaviour = saved.get("behaviour", {})
+        self.diverged = saved.get("diverged", False)
         self.rows, self.best_epoch, self.best = saved["rows"], saved["best_epoch"], saved["best"]
         self.resumed_at = len(self.rows)
         self.rates.resume(self.rows)
-        if not longer:  # of more epochs another one may be the best
-            tested = saved.get("tested")
-            self.tested = None if tested is None else Judged(**tested)
 
 
 class _Timed:

@@ -3,7 +3,7 @@
 A trainer knows one method and nothing of data sets, files or progress bars.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 import torch
@@ -48,8 +48,9 @@ class Trainer(Protocol):
     def train(self, batches: Iterable[tuple[Any, Tensor]]) -> Trained:
         """Train once on every batch."""
 
-    def loss(self, scores: Any, y: Tensor) -> Tensor:
-        """Return the loss that the scores are trained by, a mean over the samples."""
+    @property
+    def loss(self) -> Callable[[Any, Tensor], Tensor]:
+        """The loss of (scores, y) that the scores are trained by, as it was given."""
 
     def judge(self, part: Source, metrics: Metrics | None) -> Judged:
         """Return what the model is worth on a part."""

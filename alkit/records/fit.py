@@ -9,7 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from alkit.data.arguments import as_whole, check_real
+from alkit.data.arguments import as_plain, as_whole, check_real
 from alkit.data.given import Loader, Splits, as_splits
 from alkit.engine.compiled import Compile, check_compile
 from alkit.engine.device import Names
@@ -149,8 +149,9 @@ def fit(
         >>> alkit.fit(blocks, (x, y), method="pipedream", lr=0.1, progress=False).losses.shape
         torch.Size([1])
     """
-    seed, epochs, batch_size, threads, workers, micro, ranks = map(
-        as_whole, (seed, epochs, batch_size, threads, workers, micro, ranks)
+    seed, epochs, batch_size, threads, workers, micro, ranks, accumulate, patience = map(
+        as_whole,
+        (seed, epochs, batch_size, threads, workers, micro, ranks, accumulate, patience),
     )
     check_options(
         lr=lr,
@@ -229,14 +230,14 @@ def fit(
         resume=resume,
         progress=progress,
         settings=settings,
-        changes=changes,
+        changes={name: as_plain(each) for name, each in changes.items()},
     )
     found = look(
         model,
         request.data,
         loss,
         cast=precision != "float32",
-        classes=changes.get("num_classes"),
+        classes=request.changes.get("num_classes"),
         classify=chosen.room != "al" or name == "bp",
         parts=micro > 1 or ranks > 1 or room in ("elastic", "split"),  # these deal rows
     )

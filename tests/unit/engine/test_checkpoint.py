@@ -10,14 +10,17 @@ import random
 import re
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
 from torch import nn
 from tqdm.auto import tqdm
 
+import alkit
 from alkit import BPModel, fit
 from alkit.data import files
 from alkit.engine.checkpoint import load, save
@@ -357,12 +360,12 @@ def test_two_runs_on_one_file_are_told_apart(tmp_path):
     assert said
 
 
-@pytest.mark.parametrize("tested", [True, False])
-def test_a_finished_run_is_neither_trained_nor_tested_again(tmp_path, tested):
-    """Tested now, if it was killed between the last epoch and the test."""
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_finished_run_is_not_trained_again(tmp_path, killed):
+    """It is tested by what is given now, also if it was killed before its test."""
     path, data, model = tmp_path / "run.pt", toy(), al_model(seed=1)
-    expected = _run("al", data, path if tested else None)
-    if not tested:
+    expected = _run("al", data, None if killed else path)
+    if killed:
         failing = spied(data, test=Spy(data.test, fail_at=(None, 0)))
         with pytest.raises(KeyboardInterrupt):
             _run("al", failing, path)
@@ -370,6 +373,60 @@ def test_a_finished_run_is_neither_trained_nor_tested_again(tmp_path, tested):
     written = path.stat().st_mtime_ns
     assert not differences(expected, _run("al", spied(data, train, test), path, model))
     assert all(asked == {"shuffle": False} for asked in train.asked)  # looked at, not trained
-    assert bool(test.asked) == (not tested)
-    assert (path.stat().st_mtime_ns == written) == tested
+    assert test.asked
+    assert path.stat().st_mtime_ns == written
     assert rates(model) == rates(al_model())
+
+
+X, Y = torch.randn(64, 8, generator=torch.Generator().manual_seed(0)), torch.arange(64) % 3
+
+
+def plain(path, **options):
+    torch.manual_seed(1)
+    network = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh(), torch.nn.Linear(8, 3))
+    own = {"test": (X, Y), "lr": 0.05, "method": "bp", "progress": False} | options
+    return alkit.fit(network, (X, Y), checkpoint=path, **own)
+
+
+def test_what_goes_on_anyway_ends_and_is_tested_by_its_own_weights(tmp_path):
+    plain(tmp_path / "run", epochs=3)
+    assert len(plain(tmp_path / "run", epochs=2, resume="anyway").history) == 3
+    longer = plain(tmp_path / "run", epochs=20, scheduler="cosine", resume="anyway")
+    assert longer.metrics["accuracy"] == alkit.evaluate(longer.model, (X, Y)).mean().item()
+
+
+def test_another_test_part_is_another_test(tmp_path):
+    parts = [(X, Y)], [(X, (Y + 1) % 3)]
+    first, second = (plain(tmp_path / "run", test=part) for part in parts)
+    assert second.metrics["accuracy"] == alkit.evaluate(first.model, parts[1]).mean().item()
+    assert second.metrics != first.metrics
+
+
+def test_a_run_that_diverged_has_its_result_back(tmp_path):
+    sizes = {"loss": torch.nn.functional.mse_loss, "optimizer": torch.optim.SGD, "lr": 1e12}
+    numbers = (X, X[:, :3])
+    own = sizes | {"test": numbers, "stop_at_divergence": True}
+
+    def run():
+        torch.manual_seed(1)
+        blocks = [torch.nn.Linear(8, 8), torch.nn.Linear(8, 3)]
+        options = {"method": "bp", "progress": False, "checkpoint": tmp_path / "run"}
+        return alkit.fit(blocks, numbers, **options, **own)
+
+    first, again = run(), run()
+    assert first.diverged
+    assert again.diverged
+    assert first.metrics == again.metrics
+
+
+def test_numbers_of_numpy_are_kept_as_python_s(tmp_path):
+    decaying = partial(torch.optim.AdamW, weight_decay=np.float64(0.1))
+    own = {"clip": np.float32(1), "optimizer": decaying, "lr": np.logspace(-3, -1, 3)[0]}
+    own |= {"end_factor": np.float64(0.1), "scheduler": "cosine", "patience": np.int64(2)}
+    own |= {"validation": (X, Y)}
+    first, again = (plain(tmp_path / "run", **own) for _ in range(2))
+    assert first.metrics == again.metrics
+    record = plain(None, method="al", num_classes=np.int64(3))
+    alkit.save(record, tmp_path / "net")
+    network = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh(), torch.nn.Linear(8, 3))
+    assert torch.equal(alkit.load(tmp_path / "net", network).predict(X), record.predict(X))

@@ -54,7 +54,7 @@ def test_numbers_have_the_loss_of_all_samples(y, loss, batch_size):
 
 
 def test_numbers_are_refused_where_right_or_wrong_is_asked():
-    with pytest.raises(ValueError, match="give metric=, a function of"):
+    with pytest.raises(ValueError, match="give evaluate a metric= of"):
         evaluate(MODEL, (X, torch.randn(N, C)))
     with pytest.raises(ValueError, match="are no classes"):
         right(SCORES, torch.rand(N, 1))
