@@ -47,6 +47,32 @@ def pool(s: Any) -> Tensor:
     raise ValueError(f"no pooling for a tensor of shape {tuple(x.shape)}: give pool= of your own")
 
 
+# 1-d modules with channels before positions, and what tells how many channels they make
+CHANNELS = {nn.Conv1d: "out_channels", nn.ConvTranspose1d: "out_channels"}
+CHANNELS |= dict.fromkeys((nn.BatchNorm1d, nn.InstanceNorm1d), "num_features")
+FEATURES_LAST = (nn.Linear, nn.LayerNorm, nn.Embedding, nn.RNNBase, nn.MultiheadAttention)
+
+
+def over_positions(s: Any) -> Tensor:
+    """Reduce the channels of a sequence (B, C, L) to their means, (B, C)."""
+    x: Tensor = next(tree.tensors(s))
+    return x.mean(2)
+
+
+def pool_of(block: nn.Module, s: Any) -> Pool:
+    """Return how a block's output s is pooled where nobody says it.
+
+    Three dimensions are (B, T, D), unless what the block computes last has channels first.
+    """
+    x = next(tree.tensors(s))
+    for leaf in reversed([*block.modules()]) if x.dim() == 3 else ():
+        if isinstance(leaf, FEATURES_LAST):
+            break
+        if (width := CHANNELS.get(type(leaf))) is not None:
+            return over_positions if x.shape[1] == getattr(leaf, width) else pool
+    return pool
+
+
 def flat(s: Any) -> Tensor:
     """Reduce as the publication did: pictures are flattened whole, all positions are averaged.
 

@@ -10,7 +10,17 @@ import torch
 from torch import Tensor, nn
 
 from alkit.al.backprop import BPModel
-from alkit.al.bridges import ConvPool, Pool, Pooled, UnitLength, activation, flat, pool
+from alkit.al.bridges import (
+    ConvPool,
+    Pool,
+    Pooled,
+    UnitLength,
+    activation,
+    flat,
+    over_positions,
+    pool,
+    pool_of,
+)
 from alkit.al.codes import FixedDecoder, FixedEncoder, code_table
 from alkit.al.layers import AE, AL, ENC, Loss
 from alkit.al.model import ALModel
@@ -68,13 +78,20 @@ def to_al(
     if code_dim is not None:
         chosen = replace(chosen, code_dim=code_dim)
     pairs = dry_run(_joined(blocks), sample)
-    top = pairs.pop()[0] if len(pairs) > 1 and are_scores(pairs[-1][1], num_classes) else None
+    top = pairs.pop()[0] if are_scores(pairs[-1][1], num_classes) else None
+    if not pairs:
+        raise ValueError(
+            "the network is one block, which gives the scores: there is none below it to train by a"
+            ' rule of its own. Give two blocks or more, as alkit.blocks cuts them, or method="bp"'
+        )
     pools: list[Pool | None] = list(pool) if isinstance(pool, Sequence) else [pool] * len(pairs)
     layers, width = [], num_classes
     rate, made = chosen.lr if lr is None else lr, optimizer or chosen.optimizer
     for level, ((block, s), own_pool) in enumerate(_paired(pairs, pools)):
         if chosen.channels_last:
             _innermost(block)
+        if own_pool is None and pool_of(block, s) is over_positions:
+            own_pool = over_positions
         own = next((t.dtype for t in tree.tensors(s) if t.is_floating_point()), None)
         enc = ENC(block, bridge(chosen, s, own_pool).to(own), chosen.associated_loss())
         ae = label_side(chosen, level, width).to(own)
@@ -103,7 +120,7 @@ def to_bp(
     *,
     head: nn.Module | None = None,
     lr: float = 1e-3,
-    pool: Pool = pool,
+    pool: Pool | None = None,
     optimizer: Optimizer = adam,
     channels_last: bool = True,
 ) -> BPModel:
@@ -116,8 +133,8 @@ def to_bp(
     pairs = dry_run(blocks, sample)
     stack, last = [block for block, _ in pairs], pairs[-1][1]
     if head is None and not are_scores(last, num_classes):
-        s = next(tree.tensors(last))
-        head = Pooled(nn.Linear(_features(last, pool), num_classes).to(s.dtype), pool)
+        s, reduce = next(tree.tensors(last)), pool or pool_of(nn.ModuleList(stack), last)
+        head = Pooled(nn.Linear(_features(last, reduce), num_classes).to(s.dtype), reduce)
     stack += [] if head is None else [head]
     if channels_last:
         for block in stack:

@@ -1,7 +1,7 @@
 """Associated learning, local rules and backprop behind `alkit.fit`."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from inspect import Parameter, signature
 from typing import Any
 
@@ -17,7 +17,7 @@ from alkit.al.train import check_method
 from alkit.al.trainer import Trainer
 from alkit.data.labels import are_shares
 from alkit.data.seeds import drawing_from, generator_for
-from alkit.engine.compiled import compile_blocks
+from alkit.engine.compiled import while_compiled
 from alkit.engine.device import device_of, spread
 from alkit.engine.evaluate import by_column
 from alkit.engine.loop import Plan
@@ -59,8 +59,8 @@ def _fit(model: ALModel | BPModel, request: Request) -> Record:
     whole = request.compile if request.compile in ("steps", "auto") else False
     if whole and plan.precision == "float16":
         request.refuse("compile", why="scales of float16 come between backward and step: bfloat16")
-    if request.compile is True:
-        compile_blocks(model if isinstance(model, BPModel) else [layer.enc.f for layer in model])
+    blocks: Any = model if isinstance(model, BPModel) else [layer.enc.f for layer in model]
+    compiled = while_compiled(blocks) if request.compile is True else nullcontext()
     trainer = Trainer(
         spread(model, request.own_device),
         request.method,
@@ -72,7 +72,7 @@ def _fit(model: ALModel | BPModel, request: Request) -> Record:
         exits=request.exits,
         compile=whole,
     )
-    with _stepping(model, plan):
+    with _stepping(model, plan), compiled, _without_gradients(model):
         identity: dict[str, Any] = {"threads": request.threads, "exits": request.exits}
         identity |= {"compile": request.compile} if request.compile else {}
         return request.train(trainer, meet(executor, model), identity=identity)
@@ -93,6 +93,16 @@ def _stepping(model: ALModel | BPModel, plan: Plan) -> Iterator[None]:
     finally:
         for part, steps in zip(updating(model), before, strict=True):
             part.steps = steps
+
+
+@contextmanager
+def _without_gradients(model: nn.Module) -> Iterator[None]:
+    """Leave no batch's gradients behind."""
+    try:
+        yield
+    finally:
+        for parameter in model.parameters():
+            parameter.grad = None
 
 
 def model_of(request: Request) -> ALModel | BPModel:

@@ -25,7 +25,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from alkit.al.bridges import Norm1d, Norm2d, Pool, Pooled, pool
+from alkit.al.bridges import Norm1d, Norm2d, Pool, Pooled, pool, pool_of
 from alkit.al.codes import Codes, FixedDecoder, FixedEncoder
 from alkit.al.convert import to_al
 from alkit.al.layers import AE, AL, Loss
@@ -69,7 +69,7 @@ def to_local(
     """
     if rule not in (*RULES, "fixed_codes"):
         raise ValueError(f"rule is {rule!r}: give {', '.join((*RULES, 'fixed_codes'))}")
-    if pool is not None and rule in ("predsim", "dgl", "scpl"):
+    if pool is not None and rule in OWN_POOLING:
         raise ValueError(f"pool is given, and the heads of {rule!r} have their own: leave it out")
     kind = "images" if next(tree.tensors(sample)).dim() == 4 else "texts"
     recipe = replace(FIXED_CODES[kind], smoothing=SMOOTHING)
@@ -80,6 +80,9 @@ def to_local(
     return model
 
 
+OWN_POOLING = ("predsim", "dgl", "scpl")
+
+
 @torch.no_grad()
 def give_heads(model: ALModel, rule: str, classes: int, sample: Any) -> None:
     """Give every layer its rule's head, and one-hot labels, padded with zeros to its width."""
@@ -87,6 +90,12 @@ def give_heads(model: ALModel, rule: str, classes: int, sample: Any) -> None:
     with evaluating(model):
         for number, layer in enumerate(model, 1):
             x = layer.enc.f(place(x, layer))
+            if rule in OWN_POOLING and pool_of(cast("nn.Module", layer.enc.f), x) is not pool:
+                raise ValueError(
+                    f"block {number} gives channels of a sequence {tuple(maps(x).shape)}, and"
+                    f" rule={rule!r} averages features of tokens: give 'linear', 'cosine' or"
+                    " 'fixed_codes', or end the block in its means"
+                )
             b, layer.enc.loss_fn = RULES[rule](layer, x, classes, number == len(model))
             first = next(tree.tensors(x))
             layer.enc.b = b.to(first.device, first.dtype)

@@ -10,6 +10,7 @@ texts. What is no tensor becomes one; labels that are words become numbers, and 
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -139,7 +140,7 @@ class Loader:
         """Return the generators that the user gave, which go on from epoch to epoch."""
         sampler = getattr(self.loader, "batch_sampler", None)
         inner = getattr(sampler, "sampler", None)
-        found = [getattr(each, "generator", None) for each in (self.loader, inner)]
+        found = [getattr(each, "generator", None) for each in (self.loader, sampler, inner)]
         return list({id(each): each for each in found if each is not None}.values())
 
     def __len__(self) -> int:
@@ -222,6 +223,18 @@ def _check_sampler(loader: DataLoader[Any]) -> None:
         )
 
 
+@contextmanager
+def undisturbed(source: Any) -> Iterator[None]:
+    """Give the generators of a user's loader back as they are now: a look is no epoch."""
+    generators = source.generators() if isinstance(source, Loader) else []
+    states = [each.get_state() for each in generators]
+    try:
+        yield
+    finally:
+        for each, state in zip(generators, states, strict=True):
+            each.set_state(state)
+
+
 def first_samples(source: Any, count: int | None) -> tuple[Any, Any]:
     """Return the first samples, or fewer, without a trace: generators are given back.
 
@@ -230,11 +243,8 @@ def first_samples(source: Any, count: int | None) -> tuple[Any, Any]:
     Raises:
         ValueError: there are none.
     """
-    generators = source.generators() if isinstance(source, Loader) else []
-    states = [each.get_state() for each in generators]
-    batch = next(iter(source.batches(count or 1, shuffle=False)), None)
-    for each, state in zip(generators, states, strict=True):
-        each.set_state(state)
+    with undisturbed(source):
+        batch = next(iter(source.batches(count or 1, shuffle=False)), None)
     if batch is None or not tree.batch_size(batch[0]):
         raise ValueError("the data have no samples: give at least one")
     return tree.rows(batch, slice(count))
@@ -328,7 +338,7 @@ def as_source(samples: Any, words: Words | None = None) -> Source:
     if isinstance(samples, tuple) and len(samples) == 2 and _are_targets(samples[1]):
         return Pairs(as_inputs(samples[0]), as_targets(samples[1], words))
     if isinstance(samples, Iterable) and not isinstance(samples, str | Tensor | Mapping):
-        if iter(samples) is samples:
+        if hasattr(samples, "__next__"):
             raise TypeError(
                 f"data is {given(samples)}, which can be read once: give a list, a DataLoader or"
                 " another iterable that starts anew for every epoch"

@@ -1,6 +1,7 @@
 """Delayed gradients behind `alkit.fit`."""
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import fields
 from functools import partial
 
@@ -9,14 +10,16 @@ import torch.nn.functional as F
 from torch import nn
 
 from alkit.delayed.auto_cuts import auto_cuts
+from alkit.delayed.corrections import PipeMare
 from alkit.delayed.layers import check_cuts, check_layers, starts_of
 from alkit.delayed.methods import METHODS
 from alkit.delayed.modules import Pipeline, even_cuts, sgd
 from alkit.delayed.options import Options
 from alkit.delayed.schedules import SHARED, Own, in_halves, read
 from alkit.delayed.trainer import Trainer
-from alkit.engine.compiled import compile_blocks
+from alkit.engine.compiled import while_compiled
 from alkit.engine.device import spread
+from alkit.engine.optimizers import needs_rate
 from alkit.engine.record import Record
 from alkit.engine.request import Request, fit_on_ranks, meet
 from alkit.models.blocks import as_blocks
@@ -52,6 +55,7 @@ def fit(request: Request) -> Record:
         request.refuse("compile", why="compiled blocks have no half backwards: take 1f1b")
     if request.compile == "auto":
         request.refuse("compile", why="no race of its halves of a step: give 'steps' or False")
+    _check_rates(request)
     pipeline = model_of(request)
     check_layers(method, pipeline.all_blocks, None if request.sample is None else request.sample[0])
     check_cuts(method, pipeline.all_blocks, pipeline.cuts)
@@ -60,11 +64,27 @@ def fit(request: Request) -> Record:
     return _fit(pipeline, request)
 
 
+def _check_rates(request: Request) -> None:
+    """Refuse two things that move a rate at the same time.
+
+    Raises:
+        ValueError: says which.
+    """
+    correction, plan = request.changes.get("correction"), request.plan
+    if plan.scheduler != "constant" and request.changes.get("rate") is not None:
+        raise ValueError("rate= and scheduler= both move the learning rate: leave one out")
+    warms = correction == "pipemare" or isinstance(correction, PipeMare)
+    if plan.scheduler_every == "batch" and warms:
+        raise ValueError(
+            "scheduler_every is 'batch', and pipemare moves the rate every batch, too: let the"
+            " scheduler go by epochs"
+        )
+
+
 def _fit(pipeline: Pipeline, request: Request) -> Record:
     executor = request.executor or ("ranks" if request.ranks > 1 else "threads")
-    if request.compile:
-        blocks = [block for module in pipeline for block in module.blocks]
-        compile_blocks(blocks, request.compile)
+    blocks = [block for module in pipeline for block in module.blocks]
+    compiled = while_compiled(blocks, request.compile) if request.compile else nullcontext()
     own = {name: value for name, value in request.changes.items() if name != "rates"}
     names = ["drain", "schedule", *(each.name for each in fields(Options) if each.init)]
     if unknown := [name for name in own if name not in names]:
@@ -84,7 +104,8 @@ def _fit(pipeline: Pipeline, request: Request) -> Record:
     same |= {name: str(value) for name, value in request.changes.items() if name in LEARNED}
     if "schedule" in own:
         same["schedule"] = str(getattr(own["schedule"], "name", own["schedule"]))
-    return request.train(trainer, meet(executor, pipeline), identity=same)
+    with compiled:
+        return request.train(trainer, meet(executor, pipeline), identity=same)
 
 
 def model_of(request: Request) -> Pipeline:
@@ -115,6 +136,8 @@ def model_of(request: Request) -> Pipeline:
     optimizer: Callable[..., torch.optim.Optimizer] = request.optimizer or sgd
     if request.one_lr is not None:
         optimizer = partial(optimizer, lr=request.one_lr)
+    elif needs_rate(optimizer):
+        raise ValueError("optimizer= has no learning rate of its own, and none is given: give lr=")
     return Pipeline(
         blocks, request.loss or F.cross_entropy, cuts, optimizer, request.changes.get("rates")
     )

@@ -61,8 +61,11 @@ class Halves:
     def _first(self, ends: Ends) -> tuple[Gradients, Callable[[], Gradients]]:
         """Find all gradients at once, and see whether torch's halves find the same."""
         whole = ends.gradients(*ends.inputs, *ends.weights, keep=True)
-        handed, rest = _apart(ends)
-        self.splits = all(map(_alike, whole, [*handed, *rest()]))
+        try:
+            handed, rest = _apart(ends)
+            self.splits = all(map(_alike, whole, [*handed, *rest()]))
+        except RuntimeError:  # torch's halves walk what no input reaches twice
+            self.splits = False
         count = len(ends.inputs)
         return whole[:count], lambda: whole[count:]
 

@@ -91,8 +91,6 @@ class Pipeline(nn.Module):
         if len(self.rates) != len(self):
             raise ValueError(f"{len(self.rates)} rates for {len(self)} modules: give one each")
         self.optimizers = [made(optimizer, module.named_parameters()) for module in self]
-        # rates as the optimisers were made with; a schedule's factor applies to these
-        self.base_rates = [_rates(each) for each in self.optimizers]
         for each, factor in zip(self.optimizers, self.rates, strict=True):
             for group in each.param_groups if each is not None else ():
                 group["lr"] *= factor
@@ -169,7 +167,3 @@ def _check_shared(pipeline: Pipeline) -> None:
                     f"modules {other} and {k} share a parameter ({its_name} and {name}): untie it,"
                     " or cut so that both uses are in one module"
                 )
-
-
-def _rates(optimizer: torch.optim.Optimizer | None) -> list[float]:
-    return [] if optimizer is None else [group["lr"] for group in optimizer.param_groups]

@@ -177,17 +177,16 @@ class ModuleStage:
         if self.reduce is not None:
             self._reduce_gradients(self.reduce)
         for name, parameter in self.versions.parameters.items():
-            parameter.grad = self.gradients.get(name)
+            _give(parameter, self.gradients.get(name))
         self.gradients = {}
         if not self.first_batch + batch:
             check_reached(self.module.blocks)
         if self.optimizer is not None:
-            self._set_rate(self.optimizer, self.first_batch + batch)
             if self.correction is not None:
                 self._correct(self.correction)
             self._clip()
         before = {n: own.clone() for n, own in self._newest().items()}
-        self.versions.step(self.optimizer, self._needed())
+        self.versions.step(self.optimizer, self._needed(), self._factor(self.first_batch + batch))
         if self.correction is not None:
             self.correction.stepped(before, self._newest())
 
@@ -253,7 +252,10 @@ class ModuleStage:
 
     def _loss(self, scores: Any, flight: Flight, micro: int, *, again: bool = False) -> Any:
         """Return the loss, which the last module's backward begins at."""
-        loss = self.pipeline.loss_fn(scores, flight.y) * flight.share
+        if flight.share:
+            loss = self.pipeline.loss_fn(scores, flight.y) * flight.share
+        else:  # none of its targets counts: a mean of nothing is no number
+            loss = torch.stack([0 * each.sum() for each in tree.tensors(scores)]).sum()
         if not again:
             self._note(loss.detach(), micro)
         return loss
@@ -323,21 +325,16 @@ class ModuleStage:
             " take fewer modules"
         )
 
-    def _set_rate(self, optimizer: torch.optim.Optimizer, batch: int) -> None:
-        if self.options.rate is None and self.correction is None:
-            return  # the optimiser's own
-        for group, rate in zip(optimizer.param_groups, self._rates([batch]), strict=True):
-            group["lr"] = rate
+    def _factor(self, batch: int) -> float:
+        rate, corrected = self.options.rate, self.correction
+        own = 1.0 if rate is None else rate(batch)
+        return own if corrected is None else own * corrected.factor(batch)
 
     def _rates(self, batches: Iterable[int]) -> list[float]:
         """Return the sum of the rates of these batches' updates, for each group."""
-        rate, corrected = self.options.rate, self.correction
-        factor = 0.0
-        for number in batches:
-            own = 1.0 if rate is None else rate(number)
-            factor += own if corrected is None else own * corrected.factor(number)
-        factor *= self.pipeline.rates[self.index]
-        return [base * factor for base in self.pipeline.base_rates[self.index]]
+        factor = sum(map(self._factor, batches))
+        groups = [] if self.optimizer is None else self.optimizer.param_groups
+        return [group["lr"] * factor for group in groups]
 
     def _clip(self) -> None:
         """Clip each tensor by its own norm: a norm over all modules would have to be waited for."""
@@ -363,6 +360,17 @@ def _with_weights(module: nn.Module, weights: dict[str, Tensor]) -> Iterator[Non
     given = _reparametrize_module(module, weights, tie_weights=True)
     with given, entered(lambda: partial(_with_weights, module, weights)):
         yield
+
+
+def _give(parameter: nn.Parameter, gradient: Tensor | None) -> None:
+    """Let a parameter have a batch's gradient, by its hooks, which a leaf's backward skips."""
+    hooks: Any = parameter._backward_hooks or {}, parameter._post_accumulate_grad_hooks or {}
+    for hook in hooks[0].values() if gradient is not None else ():
+        changed = hook(gradient)
+        gradient = gradient if changed is None else changed
+    parameter.grad = gradient
+    for hook in hooks[1].values() if gradient is not None else ():
+        hook(parameter)
 
 
 def leaf(tensor: Tensor) -> Tensor:

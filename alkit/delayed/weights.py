@@ -16,6 +16,8 @@ from collections.abc import Collection
 import torch
 from torch import Tensor, nn
 
+from alkit.engine.optimizers import step_at
+
 
 class Versions:
     """Versions of a module's parameters by the number of updates since this object was made.
@@ -48,13 +50,22 @@ class Versions:
         """Return a version's parameters, for a forward without a graph."""
         return self.held[self.number if version is None else version]
 
-    def step(self, optimizer: torch.optim.Optimizer | None, needed: Collection[int]) -> None:
-        """Update the newest version, and let go of all others but those that are `needed`."""
+    def step(
+        self,
+        optimizer: torch.optim.Optimizer | None,
+        needed: Collection[int],
+        factor: float = 1.0,
+    ) -> None:
+        """Update the newest version, and let go of all others but those that are `needed`.
+
+        Args:
+            factor: of the rates that the optimiser has by now.
+        """
         if self.stash and self.number in needed:
             for parameter in self.parameters.values():
                 parameter.data = parameter.data.clone()
         if optimizer is not None:
-            optimizer.step()
+            step_at(optimizer, factor)
             optimizer.zero_grad(set_to_none=True)
         self.number += 1
         kept = self.held if self.stash else {}

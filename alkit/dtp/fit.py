@@ -56,7 +56,10 @@ def model_of(request: Request) -> Net:
     if isinstance(request.model, Net):
         request.refuse("loss", why="the network has its own")
         return request.model
-    return from_blocks(request.model, loss=request.loss or cross_entropy, seed=request.plan.seed)
+    net = from_blocks(request.model, loss=request.loss or cross_entropy, seed=request.plan.seed)
+    if request.method == "ddtp" and request.sample is not None:  # its maps are part of it
+        feedback_for(net, _settings(request), place(request.sample[0], net))
+    return net
 
 
 def fit(request: Request) -> Record:
@@ -124,6 +127,10 @@ def _fit(net: Net, request: Request) -> Record:
 
 
 def _settings(request: Request) -> Settings:
+    if request.optimizer is not None:
+        for name in ("optimizer", "momentum", "weight_decay"):
+            if name in request.changes:
+                raise TypeError(f"{name}= is of dtp's own optimisers, and optimizer= is given")
     changes = request.given_options(**NAMES) | dict(request.changes) | {"method": request.method}
     if request.one_lr is not None:
         changes["lr"] = request.one_lr

@@ -41,7 +41,7 @@ class TargetStage:
         self.net, self.n, self.feedback, self.settings = net, n, feedback, settings
         self.block, self.is_last = net.blocks[n], n == len(net) - 1
         self.device = device_of(self.block)
-        self.parameters = self._parameters()
+        self.parameters = [each for each in self._parameters() if each.requires_grad]
         own = settings
         options: dict[str, Any] = {"momentum": own.momentum, "weight_decay": own.weight_decay}
         make = factory or partial(optimizer, own.optimizer, **options)

@@ -15,6 +15,7 @@ from torch import Tensor
 from alkit.data import tree
 from alkit.data.given import Source, first_samples
 from alkit.data.seeds import drawing_from, generator_for
+from alkit.engine.device import tensors_at
 
 log = logging.getLogger(__name__)
 
@@ -50,9 +51,10 @@ class Rows:
         if not self.fixed:
             return {}
         with drawing_from(generator_for("rows").get_state()):
-            scores, y = tree.to_device((trainer.model.predict(self.x), self.y), "cpu")
+            at = tensors_at(trainer.loss) or "cpu"
+            scores, y = tree.to_device((trainer.model.predict(self.x), self.y), at)
             loss = trainer.loss(scores, y).detach()
-        kept = [each.float() for each in tree.tensors(scores)]
+        kept = [each.float().cpu() for each in tree.tensors(scores)]
         return {"scores": kept, "loss": float(loss.mean())}
 
 

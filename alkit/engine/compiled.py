@@ -45,6 +45,19 @@ def compile_blocks(blocks: Iterable[object], how: Compile = True) -> None:
             block.compile(**options)
 
 
+@contextmanager
+def while_compiled(blocks: Iterable[object], how: Compile = True) -> Iterator[None]:
+    """Let blocks run compiled meanwhile, see `compile_blocks`; they have their own way back."""
+    modules = [block for block in blocks if isinstance(block, nn.Module)]
+    before = [block._compiled_call_impl for block in modules]
+    compile_blocks(modules, how)
+    try:
+        yield
+    finally:
+        for block, own in zip(modules, before, strict=True):
+            block._compiled_call_impl = own
+
+
 class NotCompiled(Exception):
     """Why something can't be compiled."""
 

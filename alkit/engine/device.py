@@ -4,10 +4,11 @@ import itertools
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from alkit.data import tree
 
@@ -51,6 +52,17 @@ def set_device(model: Model, devices: Sequence[str | torch.device]) -> Model:
         if optimizer is not None:  # torch knows which part of a state stays on the CPU
             optimizer.load_state_dict(optimizer.state_dict())
     return model
+
+
+def tensors_at(loss: Any) -> torch.device | None:
+    """Return where the tensors of a loss are, such as classes' weights; None if it has none."""
+    held: dict[str, Any] = {}
+    while isinstance(loss, partial):
+        held, loss = held | loss.keywords, loss.func
+    if isinstance(loss, nn.Module):
+        held |= loss.state_dict()
+        held |= {name: each for name, each in loss.named_buffers()}
+    return next((each.device for each in held.values() if isinstance(each, Tensor)), None)
 
 
 def spread(model: Model, device: Names | None) -> Model:

@@ -12,6 +12,7 @@ from torch import Tensor
 from alkit.data import tree
 from alkit.data.given import as_source
 from alkit.data.labels import are_numbers, are_shares
+from alkit.engine.device import tensors_at
 from alkit.engine.group import Group
 from alkit.engine.heartbeat import beat
 
@@ -138,22 +139,25 @@ def judge(
 
     def batches(size: int, **options: Any) -> Iterator[tuple[Any, Tensor]]:
         for x, y in as_source(part).batches(size, **options):
-            if not classes:  # the first batch says what the targets are, also to ranks without one
-                classes.append(not by_column(loss) and compared(x, y))
+            if group is not None and not classes:  # a rank may have no batch to see it by
+                one = tree.rows((x, y), slice(1))
+                decide(model.predict(one[0]), one[1])
             yield x, y
 
-    def compared(x: Any, y: Tensor) -> bool:
-        """Whether every place of a sample's scores has one of several classes."""
-        if y.is_floating_point():
-            return _are_classes(y)
-        x, y = tree.rows((x, y), slice(1))
-        axis = _axis(scores := model.predict(x), y)
-        return axis is not None and scores.shape[axis] > 1
+    def decide(scores: Any, y: Tensor) -> None:
+        """Find out by the first batch whether each place of a sample has one of several classes."""
+        axis, shares = _axis(scores, y), y.is_floating_point() and _are_classes(y)
+        several = axis is not None and scores.shape[axis] > 1
+        classes.append((shares or several) and not by_column(loss))
 
     def row(scores: Any, y: Tensor) -> Tensor:
+        if not classes:
+            decide(scores, y)
         if metrics:
-            kept.append((scores, y))
-        return metric(scores, y) if classes[0] else loss(scores, y).expand(len(y))
+            kept.append(tree.map_tensors(_wide, (scores, y)))
+        if classes[0]:
+            return metric(scores, y)
+        return loss(*tree.to_device((scores, y), tensors_at(loss) or "cpu")).cpu().expand(len(y))
 
     shared = None if metrics else group  # own metrics need all scores
     looked = SimpleNamespace(batches=batches)
@@ -173,6 +177,11 @@ def by_column(loss: Callable[[Any, Tensor], Tensor]) -> bool:
         loss = loss.func
     name = getattr(loss, "__name__", type(loss).__name__)
     return "binary_cross_entropy" in name or "BCE" in name
+
+
+def _wide(tensor: Tensor) -> Tensor:
+    """Return numbers that numpy has, too."""
+    return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
 
 
 def _ignored(loss: Any) -> int:

@@ -23,7 +23,7 @@ from tqdm.auto import tqdm
 
 from alkit.data import files, tree
 from alkit.data.arguments import check_real, check_whole, given
-from alkit.data.given import Loader, Source, Splits
+from alkit.data.given import Loader, Source, Splits, undisturbed
 from alkit.engine import checkpoint as checkpoints
 from alkit.engine.behaviour import Rows, difference, text_of
 from alkit.engine.evaluate import Judged, Metrics
@@ -115,6 +115,7 @@ def train_epochs(
     follows = plan.scheduler, plan.epochs, plan.end_factor, plan.scheduler_every
     held = files.locked(checkpoint) if writes and checkpoint is not None else nullcontext()
     with held, autocast(plan.precision), scheduled(trainer, *follows) as rates:
+        rates.check(validated=data.validation is not None)
         settings = asdict(plan) | {"scheduler": str(rates)} | dict(identity or {})
         settings |= {f"lr of {name}": rate for name, rate in rates.base.items()}
         settings |= {"data": data.fingerprint()}
@@ -325,7 +326,8 @@ def _measure(trainer: Trainer, data: Splits, train: bool, metrics: Metrics | Non
         measured |= trainer.judge(data.validation, metrics).row("val")
     measured |= trainer.measure(data)
     if train:
-        measured |= trainer.judge(data.train, None).row("train")
+        with undisturbed(data.train):
+            measured |= trainer.judge(data.train, None).row("train")
     return measured | {"eval_s": time.perf_counter() - start_s}
 
 

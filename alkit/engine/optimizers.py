@@ -1,7 +1,7 @@
 """Optimisers as factories: one way to make them for all methods."""
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -74,9 +74,18 @@ def check_factory(factory: Any) -> None:
         raise TypeError(f"LBFGS evaluates the loss again and again, which no method does: {advice}")
 
 
+def needs_rate(factory: Factory) -> bool:
+    """Say whether a factory has no rate of its own."""
+    lr = _arguments(factory).get("lr")
+    return lr is not None and lr.default is lr.empty
+
+
 def _takes_names(factory: Factory) -> bool:
+    return next(iter(_arguments(factory)), "") == "named_parameters"
+
+
+def _arguments(factory: Factory) -> Mapping[str, inspect.Parameter]:
     try:
-        first = next(iter(inspect.signature(factory).parameters), "")
+        return inspect.signature(factory).parameters
     except ValueError:  # of a built-in function
-        return False
-    return first == "named_parameters"
+        return {}

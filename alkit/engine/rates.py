@@ -105,6 +105,21 @@ class Rates:
         plain = {k: v for k, v in first.state_dict().items() if isinstance(v, int | float | str)}
         return f"{type(first).__name__} an {self.every} {plain}"
 
+    def check(self, *, validated: bool) -> None:
+        """Refuse a scheduler that would look at what nobody measures.
+
+        Raises:
+            ValueError: says what it looks at.
+        """
+        for each in self.made.values():
+            if isinstance(each, ReduceLROnPlateau) and self.every == "batch":
+                raise ValueError("ReduceLROnPlateau looks at epochs: leave scheduler_every out")
+            if isinstance(each, ReduceLROnPlateau) and each.mode == "max" and not validated:
+                raise ValueError(
+                    "ReduceLROnPlateau(mode='max') follows the validation accuracy: give a"
+                    " validation part, or mode='min', which follows the training loss without one"
+                )
+
     def start_epoch(self, epoch: int) -> float:
         """Set all rates for an epoch and return the first of them, if any."""
         if self.word:

@@ -15,6 +15,7 @@ from alkit.data import tree
 from alkit.data.arguments import check_real, check_whole, given
 from alkit.data.given import Loader, Splits, first_samples
 from alkit.data.labels import are_numbers, check_shares
+from alkit.engine.device import tensors_at
 from alkit.models.blocks import as_blocks, dry_run, ends_in_scores, ours
 
 THREADS = 64  # at most, however few cores there are
@@ -47,6 +48,23 @@ def check_options(
         each is None or isinstance(each, str | torch.device) for each in names
     ):
         raise TypeError(f'device is {given(device)}: give a name ("cuda:0"), or several')
+
+
+def check_measured(data: Splits, metrics: Any, **options: Any) -> None:
+    """Refuse what would be measured on a part that there is not.
+
+    Args:
+        options: by name, of the validation part.
+    Raises:
+        TypeError, ValueError: names it.
+    """
+    named = isinstance(metrics, Mapping) and all(map(callable, metrics.values()))
+    if metrics is not None and not named:
+        raise TypeError(f"metrics is {given(metrics)}: give {{name: function of (scores, y)}}")
+    asked = [name for name, value in options.items() if value and data.validation is None]
+    asked += ["metrics"] if metrics and data.validation is None and data.test is None else []
+    if asked:
+        raise ValueError(f"{asked[0]}= is given, and no validation part to measure: give one")
 
 
 @dataclass(frozen=True)
@@ -100,16 +118,15 @@ def look(
     if not cast:
         _check_type(x, model)
     blocks = as_blocks(model)
-    try:
-        found = Looked(x, y, dry_run(blocks, x)[-1][1])
-    except (RuntimeError, TypeError, ValueError, IndexError, KeyError, AttributeError) as error:
-        what = [f"{each.dtype} of {tuple(each.shape)}" for each in tree.tensors(x)]
-        raise ValueError(f"the network does not take two samples, {what}: {error}") from error
+    found = Looked(x, y, _output(blocks, x, "two samples"))
     if parts:
         _check_parts(blocks, batch[0])
     if classes is None and not (found.width and ends_in_scores(blocks)):
         classes = None if loss is not None else data.num_classes
     found = replace(found, classes=classes or found.width)
+    for name, part in (("validation", data.validation), ("test", data.test)):
+        if part is not None:
+            _check_part(name, part, blocks)
     if classify and found.classes == found.width and not any(map(_learns, blocks)):
         raise ValueError(
             "there is nothing to train: no parameter of the network has requires_grad, and no head"
@@ -127,6 +144,23 @@ def look(
             if part is not None and not isinstance(part, Loader) and hasattr(part, "y"):
                 check_labels(part.y, width)
     return found
+
+
+def _output(blocks: list[nn.Module], x: Any, whose: str) -> Any:
+    try:
+        return dry_run(blocks, x)[-1][1]
+    except (RuntimeError, TypeError, ValueError, IndexError, KeyError, AttributeError) as error:
+        what = [f"{each.dtype} of {tuple(each.shape)}" for each in tree.tensors(x)]
+        raise ValueError(f"the network does not take {whose}, {what}: {error}") from error
+
+
+def _check_part(name: str, part: Any, blocks: list[nn.Module]) -> None:
+    """Let the blocks have two samples of a part that is measured, before anything is trained."""
+    try:
+        x, _ = first_samples(part, 2)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
+    _output(blocks, x, f"two samples of the {name} part")
 
 
 @torch.no_grad()
@@ -148,6 +182,21 @@ def _check_parts(blocks: list[nn.Module], x: Any) -> None:
             raise ValueError(
                 f"of half a batch the network makes something else than of the whole ({what}): give"
                 " micro=1 and no ranks, or inputs that have a row for each sample"
+            )
+
+
+def check_hooks(model: Any) -> None:
+    """Refuse weights with hooks where copies of them are trained.
+
+    Raises:
+        ValueError: names one.
+    """
+    whole = nn.ModuleList(model) if isinstance(model, list | tuple) else model
+    for name, own in whole.named_parameters():
+        if own._backward_hooks or own._post_accumulate_grad_hooks:
+            raise ValueError(
+                f"{name} has a hook, which copies of it have not, and these are trained: take it"
+                " off, or train in this process"
             )
 
 
@@ -273,13 +322,13 @@ def _check_loss(loss: Callable[[Any, Any], Any], scores: Any, y: Any) -> None:
     Raises:
         ValueError: shapes or types that don't fit, or a loss that is not one number.
     """
-    place = next(tree.tensors(scores)).device
+    at = tensors_at(loss) or next(tree.tensors(scores)).device
     shapes = [[tuple(each.shape) for each in tree.tensors(own)] for own in (scores, y)]
     what = f"scores {shapes[0]} and targets {shapes[1]} of two samples"
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message="Using a target size")
         try:
-            value = loss(scores, tree.to_device(y, place))
+            value = loss(*tree.to_device((scores, y), at))
         except (RuntimeError, TypeError, ValueError, IndexError, UserWarning) as error:
             raise ValueError(f"the loss does not take {what}: {error}") from error
     if not isinstance(value, Tensor) or value.numel() != 1:

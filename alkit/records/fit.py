@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from alkit.data.arguments import as_plain, as_whole, check_real
 from alkit.data.given import Loader, Splits, as_splits
 from alkit.engine.compiled import Compile, check_compile
-from alkit.engine.device import Names
+from alkit.engine.device import Names, devices_named
 from alkit.engine.evaluate import Metrics
 from alkit.engine.group import Group
 from alkit.engine.loop import Plan
@@ -22,7 +22,14 @@ from alkit.engine.record import Record
 from alkit.engine.request import Request
 from alkit.models.blocks import cut_once
 from alkit.models.modes import trained
-from alkit.records.checks import check_norms, check_options, look, smallest_part
+from alkit.records.checks import (
+    check_hooks,
+    check_measured,
+    check_norms,
+    check_options,
+    look,
+    smallest_part,
+)
 from alkit.records.methods import METHODS
 from alkit.records.saved import made_of
 
@@ -122,8 +129,8 @@ def fit(
         augment: how training images are changed; see `Part.batches`.
         drop_last: leave a last, smaller batch out.
         checkpoint: file to keep the run in. If it is there, the run goes on from it and ends in the
-            bits of an uninterrupted one; the result of a finished run is returned as it is, or at
-            a constant rate extended to more epochs. Workers, executor and progress may
+            bits of an uninterrupted one; a finished run is tested and not trained, or at a
+            constant rate extended to more epochs. Workers, executor and progress may
             differ from the run that wrote it.
         resume: "same": a checkpoint of another run is refused, which is told by settings, shapes,
             optimisers and by what its weights make of the first rows; "anyway": go on from it if
@@ -187,6 +194,9 @@ def fit(
     if changes.get("schedule") in SHAPES and room != "dtp":
         raise TypeError(f"schedule= is no rate's: give scheduler={changes['schedule']!r}")
     data = as_splits(train, validation, test)
+    check_measured(data, metrics, patience=patience, exits=exits)
+    if isinstance(loss, nn.Module) and isinstance(device, str | torch.device):
+        loss.to(devices_named(device)[-1])  # its tensors go where the network goes
     if isinstance(data.train, Loader):
         _check_loader(data.train, augment, drop_last)
     plan = Plan(
@@ -245,6 +255,8 @@ def fit(
         check_norms(model, found.x, smallest_part(data, plan, micro))
     sample = found.x, found.y
     request = replace(request, sample=sample, width=found.width, classes=found.classes)
+    if ranks > 1 or room == "split":
+        check_hooks(whole)
     with trained(whole):  # its parts' modes, however it is cut
         record = import_module(f"alkit.{room}.fit").fit(request)
     if auto:  # a file says which

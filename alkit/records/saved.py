@@ -90,7 +90,8 @@ def made_of(request: Request) -> dict[str, Any]:
     made = {"method": request.method, "seed": request.plan.seed, "num_classes": request.classes}
     made |= {"cuts": request.cuts, "workers": request.workers, "ranks": request.crew}
     made["own_loss"] = request.loss is not None
-    if METHODS[request.method].room != "al" or ours(request.model):
+    shaped = METHODS[request.method].room == "al" or request.method == "ddtp"
+    if not shaped or ours(request.model):
         return made
     assert request.sample is not None
     sample = tree.map_tensors(lambda each: torch.zeros_like(each, device="cpu"), [*request.sample])

@@ -71,9 +71,7 @@ def test_an_empty_batch_among_others_is_named(family):
 def test_a_batch_that_is_nothing_is_no_end(family):
     """As of a collation that gives None where all of its samples are broken."""
     for data in ([None, (X[:8], Y[:8])], [(X[:8], Y[:8]), None, (X[8:], Y[8:])]):
-        with pytest.raises(
-            TypeError, match=r"batch \d must be a pair .* got None"
-        ):
+        with pytest.raises(TypeError, match=r"batch \d must be a pair .* got None"):
             family.fit(net(), data)
 
 

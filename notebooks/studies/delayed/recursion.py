@@ -23,6 +23,7 @@ from torch import Tensor
 from alkit.data import tree
 from alkit.delayed.methods import Method, method_named
 from alkit.delayed.modules import Pipeline, Span
+from alkit.engine.optimizers import step_at
 
 Gradients = list[list[Tensor | None]]  # by module, then by parameter
 Watch = Callable[[int, Gradients, Gradients], None]  # batch, the method's, true backprop's
@@ -105,13 +106,7 @@ class _Recursion:
             for parameter, gradient in zip(module.parameters(), gradients[k], strict=True):
                 parameter.grad = gradient
             if optimizer is not None:
-                factor = self.pipeline.rates[k]
-                factor *= rate(self.first_batch + batch) if rate is not None else 1.0
-                for group, base in zip(
-                    optimizer.param_groups, self.pipeline.base_rates[k], strict=True
-                ):
-                    group["lr"] = base * factor
-                optimizer.step()
+                step_at(optimizer, 1.0 if rate is None else rate(self.first_batch + batch))
                 optimizer.zero_grad(set_to_none=True)
             self.history[k].append(_weights(module))
 

@@ -117,7 +117,7 @@ def test_a_schedule_moves_the_rates_of_delayed_gradients():
 )
 def test_nothing_is_ignored(asked, message):
     with pytest.raises((TypeError, ValueError), match=message):
-        alkit.fit(blocks(), tensors(), progress=False, **asked)
+        alkit.fit(blocks(), tensors(), tensors(), progress=False, **asked)
 
 
 def test_models_of_their_own_refuse_what_they_have_and_data_what_can_t_be_read():

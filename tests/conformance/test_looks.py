@@ -1,0 +1,137 @@
+"""What is looked at before training, and that looking changes nothing."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.optim.lr_scheduler import ReduceLROnPlateau
+from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, TensorDataset
+
+import alkit
+from alkit.engine.compiled import while_compiled
+from tests.conformance.families import FAMILIES
+
+torch.manual_seed(0)
+X, Y = torch.randn(64, 8), torch.arange(64) % 3
+
+
+def net():
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 3))
+
+
+def fit(*parts, model=None, **options):
+    own = {"method": "bp", "progress": False} | options
+    return alkit.fit(model or net(), *(parts or ((X, Y),)), **own)
+
+
+def flat(record):
+    return torch.cat([each.flatten() for each in record.model.state_dict().values()])
+
+
+def method(family):
+    return family.method
+
+
+class Seen(Dataset):
+    """Tells which samples were taken."""
+
+    def __init__(self):
+        self.taken = []
+
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, at):
+        self.taken.append(at)
+        return X[at], Y[at]
+
+
+def seeded():
+    return torch.Generator().manual_seed(5)
+
+
+def test_a_loader_s_order_is_that_of_a_plain_loop():
+    orders = []
+    for run in (list, fit):
+        data = Seen()
+        run(DataLoader(data, 8, shuffle=True, generator=seeded()))
+        orders.append(data.taken[-8:])
+    assert orders[0] == orders[1]
+
+
+def test_a_loader_leaves_torch_s_generator_where_it_was():
+    before = torch.get_rng_state()
+    network = net()
+    torch.set_rng_state(before)
+    fit(DataLoader(TensorDataset(X, Y), 8, shuffle=True), model=network)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("own", ["loader", "batch sampler"])
+def test_measuring_the_training_part_trains_the_same_network(own):
+    def loader():
+        if own == "loader":
+            return DataLoader(TensorDataset(X, Y), 8, shuffle=True, generator=seeded())
+        sampler = RandomSampler(X, generator=seeded())
+        batches = BatchSampler(sampler, 8, drop_last=False)
+        return DataLoader(TensorDataset(X, Y), batch_sampler=batches)
+
+    plain, looked = (fit(loader(), epochs=2, evaluate_train=both) for both in (False, True))
+    assert torch.equal(flat(plain), flat(looked))
+
+
+WRONG = {
+    "test of another width": ({"test": (X[:, :5], Y)}, "two samples of the test part"),
+    "validation without samples": ({"validation": []}, "validation: the data have no samples"),
+    "metrics as a list": (
+        {"test": (X, Y), "metrics": [lambda scores, y: 1.0]},
+        "metrics is .*give {name: function",
+    ),
+    "patience without validation": ({"patience": 1}, "patience= is given, and no validation"),
+    "exits without validation": ({"exits": True}, "exits= is given, and no validation"),
+    "metrics of nothing": ({"metrics": {"m": max}}, "metrics= is given, and no validation"),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+@pytest.mark.parametrize("family", FAMILIES, ids=method)
+def test_what_would_be_measured_is_looked_at_before_the_first_step(family, what):
+    network, (options, said) = net(), WRONG[what]
+    before = network[0].weight.clone()
+    with pytest.raises((ValueError, TypeError), match=said):
+        family.fit(network, (X, Y), **options)
+    assert torch.equal(network[0].weight, before)
+
+
+def test_metrics_are_given_numbers_that_numpy_has():
+    def most(scores, y):
+        return scores.numpy().max()
+
+    record = fit((X, Y), (X, Y), metrics={"most": most}, precision="bfloat16")
+    assert np.isfinite(record.history.val_most).all()
+
+
+def test_a_scheduler_that_looks_at_results_looks_at_some():
+    with pytest.raises(ValueError, match="mode='max'.* follows the validation accuracy"):
+        fit(scheduler=lambda own: ReduceLROnPlateau(own, mode="max"))
+    with pytest.raises(ValueError, match="ReduceLROnPlateau looks at epochs"):
+        fit(scheduler=ReduceLROnPlateau, scheduler_every="batch")
+
+
+@pytest.mark.parametrize("name", ["bp", "al", "seq", "elastic"])
+def test_no_gradients_are_left(name):
+    network = net()
+    fit((X, Y), model=network, method=name)
+    assert all(each.grad is None for each in network.parameters())
+
+
+def test_blocks_are_compiled_for_one_call():
+    network = net()
+    network[0].compile(backend="eager")  # the user's own
+    own = network[0]._compiled_call_impl
+    with while_compiled(network):
+        assert network[0]._compiled_call_impl not in (own, None)
+        assert network[2]._compiled_call_impl is not None
+    assert network[0]._compiled_call_impl is own
+    assert network[2]._compiled_call_impl is None
