@@ -15,6 +15,7 @@ from alkit.data.labels import are_numbers, are_shares
 from alkit.engine.device import tensors_at
 from alkit.engine.group import Group
 from alkit.engine.heartbeat import beat
+from alkit.engine.reduction import options_of
 
 Metrics = Mapping[str, Callable[[Any, Tensor], Any]]
 
@@ -90,6 +91,8 @@ def evaluate(
 ) -> Tensor:
     """Return which samples of `part` are classified correctly: float (N,), 0 or 1, in its order.
 
+    Where no label of a sample counts it is NaN.
+
     Args:
         part: a `Part`, tensors (x, y), a Dataset, or an iterable of batches.
         depth: leave an ALModel at this layer; default the full path.
@@ -135,7 +138,7 @@ def judge(
     kept: list[tuple[Any, Tensor]] = []
     classes: list[bool] = [] if metric is right else [True]
     if metric is right:
-        metric = partial(right, ignored=_ignored(loss))
+        metric = partial(right, ignored=options_of(loss)[0].get("ignore_index", -100))
 
     def batches(size: int, **options: Any) -> Iterator[tuple[Any, Tensor]]:
         for x, y in as_source(part).batches(size, **options):
@@ -182,12 +185,6 @@ def by_column(loss: Callable[[Any, Tensor], Tensor]) -> bool:
 def _wide(tensor: Tensor) -> Tensor:
     """Return numbers that numpy has, too."""
     return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
-
-
-def _ignored(loss: Any) -> int:
-    """Return the label that a loss leaves out."""
-    named = loss.keywords if isinstance(loss, partial) else {}
-    return int(named.get("ignore_index", getattr(loss, "ignore_index", -100)))
 
 
 def _are_classes(y: Tensor) -> bool:

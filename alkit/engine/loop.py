@@ -134,7 +134,7 @@ def train_epochs(
                 except FloatingPointError:
                     if not plan.stop_at_divergence:
                         raise
-                    run.diverged = True
+                    run.diverge()
                     break
                 measured = _measure(trainer, data, plan.evaluate_train, metrics)
                 row = _row(epoch + 1, rate, trainer, trained, batches, measured)
@@ -233,12 +233,17 @@ class _Run:
             self.best_epoch, self.best = len(self.rows), _copied(self.model)
         self._save()
 
+    def diverge(self) -> None:
+        """Note the end that a loss was no number, beside weights that can be compared."""
+        self.diverged = True
+        if self.best is not None:
+            self.model.load_state_dict(self.best)
+        self._save()
+
     def result(self, test: Source | None, metrics: Metrics | None = None) -> Record:
         """Give the model its best weights and test them."""
         if self.best is not None:
             self.model.load_state_dict(self.best)
-        if self.diverged and not self.resumed_at:
-            self._save()  # with weights that can be compared
         tested = Judged() if test is None else self.trainer.judge(test, metrics)
         return Record(
             model=self.model,

@@ -37,7 +37,7 @@ def shares(loss: Loss, targets: Sequence[Any]) -> list[float]:
     Args:
         targets: of each part.
     """
-    options, kind = _options(loss)
+    options, kind = options_of(loss)
     if options.get("reduction", "mean") == "sum":
         return [1.0] * len(targets)
     weights = [_weight(y, options, kind) for y in targets]
@@ -47,7 +47,7 @@ def shares(loss: Loss, targets: Sequence[Any]) -> list[float]:
 
 def says_reduction(loss: Loss) -> bool:
     """Say whether it is known if a loss is a mean or a sum."""
-    options, kind = _options(loss)
+    options, kind = options_of(loss)
     return kind is not None or options.get("reduction") in ("mean", "sum")
 
 
@@ -64,10 +64,10 @@ def check_reduction(loss: Loss) -> None:
         )
 
 
-def _options(loss: Any) -> tuple[Mapping[str, Any], Any]:
+def options_of(loss: Any) -> tuple[Mapping[str, Any], Any]:
     """Return a loss's own settings, and which of torch's losses it is, if it is one."""
     if isinstance(loss, partial):
-        options, kind = _options(loss.func)
+        options, kind = options_of(loss.func)
         return {**options, **loss.keywords}, kind
     if isinstance(loss, nn.Module):
         kind = next((kinds for kinds in (CLASSES, ELEMENTS) if type(loss) in kinds), None)

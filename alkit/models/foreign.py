@@ -118,10 +118,8 @@ class _Pixels(nn.Module):
         self.embeddings = embeddings
 
     def forward(self, batch: Any) -> Tensor:
-        named = isinstance(batch, Mapping)
-        return self.embeddings(
-            **_named(batch, "pixel_values") if named else {"pixel_values": batch}
-        )
+        given = batch if isinstance(batch, Mapping) else {"pixel_values": batch}
+        return self.embeddings(**_named(given, "pixel_values"))
 
 
 def _named(batch: Mapping[str, Any], *names: str) -> dict[str, Any]:
@@ -171,12 +169,8 @@ def _bert(net: Any) -> list[nn.Module]:
 
 
 def _hf_vit(net: Any) -> list[nn.Module]:
-    return [
-        _Pixels(net.vit.embeddings),
-        *net.vit.layers,
-        _ClassToken(net.vit.layernorm),
-        net.classifier,
-    ]
+    first, last = _Pixels(net.vit.embeddings), _ClassToken(net.vit.layernorm)
+    return [first, *net.vit.layers, last, net.classifier]
 
 
 CUTS: dict[tuple[str, str], Callable[[Any], list[nn.Module]]] = {

@@ -100,7 +100,8 @@ def fit(
             several, among which neighbouring layers are shared: ["cuda:0", "cuda:1"]. None leaves
             the model where it is. DTP and elastic training take one, split learning one for its
             heads and one for its tail. Ranks have one each, in turn, also of a kind's ("cuda"); a
-            model that they were started for comes back to where it is.
+            model that they were started for comes back to where it is. A loss that is a module
+            goes to the device, too.
         precision: "float32": as the tensors are; "bfloat16", of all but split learning and DTP:
             operators that bear it are cast, weights are not; "float16", of bp and AL: likewise,
             and losses are scaled.

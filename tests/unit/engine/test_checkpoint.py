@@ -3,6 +3,7 @@
 import dataclasses
 import errno
 import io
+import math
 import multiprocessing
 import os
 import pickle
@@ -416,6 +417,29 @@ def test_a_run_that_diverged_has_its_result_back(tmp_path):
     first, again = run(), run()
     assert first.diverged
     assert again.diverged
+    assert first.metrics == again.metrics
+
+
+def test_a_run_that_diverged_after_it_went_on_is_at_its_end(tmp_path):
+    """Cut off in its second epoch, it goes on, diverges, and does not train a third time."""
+    calls = []
+
+    def loss(scores, y):
+        calls.append(scores.requires_grad)
+        if sum(calls) == 3 and not loss.again:
+            raise KeyboardInterrupt
+        return torch.nn.functional.cross_entropy(scores, y) * (1 if sum(calls) < 6 else math.inf)
+
+    loss.again = False
+    own = {"loss": loss, "epochs": 9, "batch_size": 32, "stop_at_divergence": True}
+    with pytest.raises(KeyboardInterrupt):
+        plain(tmp_path / "run", **own)
+    loss.again = True
+    first, trained = plain(tmp_path / "run", **own), sum(calls)
+    again = plain(tmp_path / "run", **own)
+    assert first.diverged
+    assert again.diverged
+    assert sum(calls) == trained
     assert first.metrics == again.metrics
 
 
