@@ -2,8 +2,8 @@
 
     A0 bp                 end to end                      A6 coupled       codes that see inputs
     A1 deep_supervision   A2's heads, nothing detached    A7 published     AL as published
-    A2 linear             a linear head a block           A7b published_ce trained label side first
-    A3 cosine             a free vector a class           A8 predsim       similarities of a batch
+    A2 linear             a linear head per block           A7b published_ce trained label side first
+    A3 cosine             a free vector per class         A8 predsim       similarities of a batch
     A4 fixed_codes        orthonormal codes               A9 dgl           a deep head
     A5 detached           AL: learned codes, centred      A10 scpl         contrast within a batch
 
@@ -69,8 +69,8 @@ NARROW = {"code_dim": 8}  # narrower than DBpedia has classes: codes must share 
 VARIANTS = {
     "bp": Variant("A0", "backprop, with A2's last head", local=False),
     "deep_supervision": Variant("A1", "A2's heads, losses added, nothing detached", local=False),
-    "linear": Variant("A2", "a linear head a block"),
-    "cosine": Variant("A3", "cosines with a free vector a class"),
+    "linear": Variant("A2", "a linear head per block"),
+    "cosine": Variant("A3", "cosines with a free vector per class"),
     "fixed_codes": Variant("A4", "cosines with frozen orthonormal codes"),
     "detached": Variant("A5", "AL: learned codes, centred; contrast with all classes"),
     "coupled": Variant("A6", "AL: the contrast also trains the codes"),
@@ -79,7 +79,7 @@ VARIANTS = {
         "A7b", "AL, squared errors, label side trained beforehand", change=labels.train_label_side
     ),
     "predsim": Variant("A8", "predsim: a linear head and similarities of the batch"),
-    "dgl": Variant("A9", "DGL: a deep head a block"),
+    "dgl": Variant("A9", "DGL: a deep head per block"),
     "scpl": Variant("A10", "SCPL: contrast within the batch, detached classifiers"),
     "random_codes": Variant(
         "H1a", "frozen random directions", base="fixed_codes", change=labels.random_directions
