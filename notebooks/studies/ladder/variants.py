@@ -2,7 +2,7 @@
 
     A0 bp                 end to end                      A6 coupled       codes that see inputs
     A1 deep_supervision   A2's heads, nothing detached    A7 published     AL as published
-    A2 linear             a linear head per block           A7b published_ce trained label side first
+    A2 linear             a linear head per block         A7b published_ce label side trained
     A3 cosine             a free vector per class         A8 predsim       similarities of a batch
     A4 fixed_codes        orthonormal codes               A9 dgl           a deep head
     A5 detached           AL: learned codes, centred      A10 scpl         contrast within a batch
