@@ -264,11 +264,12 @@ def exits(rows: pd.DataFrame) -> Figure:
     value = rows.set_index("metric").value
     fig, ax = plt.subplots()
     cost, accuracy = (100 * np.asarray(value[f"curve_{each}"]) for each in ("cost", "accuracy"))
-    ax.plot(cost, accuracy, color=viz.colour("al"), label="leave when sure")
+    colour = viz.colour(rows.method.iloc[0])
+    ax.plot(cost, accuracy, color=colour, label="leave when sure")
     single = 100 * np.asarray(value["flops"]) / value["flops"][-1]
     ax.plot(single, value["exits"], "s", color="0.4", label="all leave here")
     chosen = value["chosen_cost"], value["exits"][-1] + value["chosen_change"]
-    ax.plot(*chosen, "D", color=viz.colour("al_pipeline"), label="chosen on validation")
+    ax.plot(*chosen, "D", color=colour, label="chosen on validation")
     ax.set(xlabel="cost, % of all blocks and exits", ylabel="test accuracy, %")
     ax.legend(frameon=False)
     words = "{data}: leaving when sure saves {saved:.0f} % of cost, {points:+.2f} points"
