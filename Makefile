@@ -22,7 +22,9 @@ help:  ## print this list
 demo: install  ## ten methods on one network, in one table: accuracy, waits, time, memory (4 minutes)
 	@$(ALKIT) run notebooks/00_all_methods.ipynb --preset teach
 
-test: install lint unit notebooks  ## lint, unit tests and every notebook
+test: install  ## lint, unit tests and every notebook
+	@$(MAKE) --no-print-directory -j2 lint unit  # types are checked by one core alone
+	@$(MAKE) --no-print-directory notebooks
 
 unit: install
 	@$(PYTHON_IN_VENV) -m pytest tests -n $(JOBS) -m "not soak and not browser and not gpu"
