@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from alkit.data.labels import check_shares
 from alkit.engine.device import place
 from alkit.engine.optimizers import adam, made
-from alkit.engine.random import noise_of
+from alkit.engine.random import noise_of, noise_of_loss
 from alkit.engine.steps import Steps
 from alkit.models.blocks import as_blocks
 from alkit.models.modes import evaluating
@@ -43,7 +43,8 @@ class BPModel(nn.Module):
         super().__init__()
         self.first = first
         self.blocks = nn.ModuleList(as_blocks(blocks))
-        self.loss_fn = loss
+        self.loss_fn: Callable[[Any, Any], Tensor]
+        vars(self)["loss_fn"] = loss  # its tensors are no weights of the network
         self.optimizer = made(optimizer, self.blocks.named_parameters(), lr=lr)
         self.steps = Steps()
         self.batches_trained: Tensor
@@ -93,7 +94,9 @@ class BPModel(nn.Module):
             key: see `forward`.
         """
         scores = self(x, key)
-        return compared(self.loss_fn, scores, y.to(scores.device))
+        noise = () if key is None else (noise_of_loss(self.loss_fn, key[0], "loss", key[1]),)
+        with noise[0] if noise else nullcontext():
+            return compared(self.loss_fn, scores, y.to(scores.device))
 
 
 def compared(loss_fn: Callable[[Tensor, Tensor], Tensor], scores: Tensor, y: Tensor) -> Tensor:

@@ -139,7 +139,7 @@ def model_of(request: Request) -> ALModel | BPModel:
     if classes is None:  # the loss compares what the blocks give
         options = {"head": nn.Identity()} | options
     model = to_bp(request.model, classes or 1, sample, **options)
-    model.loss_fn = request.loss or model.loss_fn
+    vars(model)["loss_fn"] = request.loss or model.loss_fn
     return model
 
 

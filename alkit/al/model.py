@@ -12,6 +12,7 @@ from alkit.al.layers import AL, apply, label_rows
 from alkit.al.losses import takes_codes
 from alkit.data.arguments import given
 from alkit.engine.device import place
+from alkit.engine.steps import check_untied
 from alkit.models.modes import evaluating
 
 
@@ -147,13 +148,7 @@ class ALModel(nn.Module):
 def _check_layers(layers: Sequence[nn.Module]) -> None:
     if not len(layers):
         raise ValueError("an ALModel needs at least one AL layer")
-    owner: dict[int, int] = {}
     for index, layer in enumerate(layers):
         if not isinstance(layer, AL):
             raise TypeError(f"layer {index} must be an AL layer, got {given(layer)}")
-        for parameter in layer.parameters():
-            if owner.setdefault(id(parameter), index) != index:
-                raise ValueError(
-                    f"layers {owner[id(parameter)]} and {index} share a parameter: every AL layer"
-                    " updates on its own, so give each its own copy"
-                )
+    check_untied("layers", layers)

@@ -16,7 +16,7 @@ from alkit.al.layers import AL
 from alkit.al.model import ALModel
 from alkit.data import tree
 from alkit.data.pairs import as_pair
-from alkit.engine.device import device_of, place
+from alkit.engine.device import beside, device_of, place
 from alkit.engine.ledger import Ledger
 from alkit.engine.loss_log import LossLog
 from alkit.engine.random import noise_of
@@ -155,6 +155,7 @@ class ModelStage:
         self.epoch, self.model, self.index = epoch, model, index
         self.loss = torch.zeros(())
         self.device = device_of(model)
+        beside(model.loss_fn, model)
 
     def forward(self, payload: tuple[Any, ...], batch: int, micro: int) -> None:
         """Take a batch, x first and y last, and keep its loss."""

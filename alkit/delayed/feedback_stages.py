@@ -9,7 +9,7 @@ from torch import Tensor
 from alkit.data import tree
 from alkit.delayed.feedback import drawn, sending, signs
 from alkit.delayed.layers import check_seen, learning, starts_of, tail_of
-from alkit.delayed.stage import Flight, Key, ModuleStage, leaf
+from alkit.delayed.stage import Flight, Key, ModuleStage, Place, leaf
 from alkit.engine.stage import Inputs
 
 
@@ -55,7 +55,7 @@ class DirectStage(ModuleStage):
         self.last, self.after = starts[-1], first + len(self.module.blocks)
         self.starts = [start for start in starts if first <= start < self.after]
         self.ends = [*self.starts[1:], min(self.after, self.tail)]  # the block behind each layer
-        self.layer_inputs = {at: Inputs(blocks[at]) for at in self.ends if at < self.after}
+        self.layer_inputs = {at: Inputs() for at in self.ends if at < self.after}
         self.drawn: dict[int, Tensor] = {}
 
     def forward(self, payload: tuple[Any, Any] | None, batch: int, micro: int) -> Any:
@@ -85,10 +85,10 @@ class DirectStage(ModuleStage):
         scores = apart(self.after, self.module(x, key, apart))
         return [*outputs, scores] if self.is_last else outputs
 
-    def _loss(self, outputs: Any, flight: Flight, micro: int, *, again: bool = False) -> Any:
+    def _loss(self, outputs: Any, flight: Flight, at: Place, *, again: bool = False) -> Any:
         *layers, leaves, scores = outputs
         told = learning(self.tail - 1, leaves, tree.batch_size(flight.x))
-        loss = super()._loss(scores, flight, micro)
+        loss = super()._loss(scores, flight, at)
         if not loss.requires_grad:
             raise ValueError(self._without_part())
         [flight.error] = torch.autograd.grad(loss, told)

@@ -102,6 +102,8 @@ def _fit(pipeline: Pipeline, request: Request) -> Record:
     trainer = Trainer(spread(pipeline, request.own_device), request.method, executor, own)
     same = {name: getattr(request, name) for name in ("method", "micro", "threads")}
     same |= {name: str(value) for name, value in request.changes.items() if name in LEARNED}
+    if (rate := request.changes.get("rate")) is not None:
+        same["rate"] = f"a function, {rate(0)} at batch 0"
     if "schedule" in own:
         same["schedule"] = str(getattr(own["schedule"], "name", own["schedule"]))
     with compiled:

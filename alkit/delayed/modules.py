@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from alkit.engine.device import place
 from alkit.engine.optimizers import made
 from alkit.engine.random import noise_of
+from alkit.engine.steps import check_untied
 from alkit.models.blocks import as_blocks
 from alkit.models.modes import evaluating
 
@@ -85,8 +86,10 @@ class Pipeline(nn.Module):
             Span(blocks[low:high], low) for low, high in zip(bounds, bounds[1:], strict=False)
         )
         self.modules_in_row = cast("Sequence[Span]", modules)
-        self.loss_fn, self.cuts = loss, tuple(cuts)
-        _check_shared(self)
+        self.loss_fn: Loss
+        vars(self)["loss_fn"] = loss  # its tensors are no weights of the network
+        self.cuts = tuple(cuts)
+        check_untied("modules", self)
         self.rates = [1.0] * len(self) if rates is None else list(rates)
         if len(self.rates) != len(self):
             raise ValueError(f"{len(self.rates)} rates for {len(self)} modules: give one each")
@@ -154,16 +157,3 @@ def _check_cuts(cuts: Sequence[int], blocks: int) -> None:
             f"cuts {list(cuts)} for {blocks} blocks: a cut falls between blocks, so give rising"
             f" block numbers between 1 and {blocks - 1}, the first of every module but the first"
         )
-
-
-def _check_shared(pipeline: Pipeline) -> None:
-    """Two modules that shared a parameter would each update it, at different moments."""
-    owner: dict[int, tuple[int, str]] = {}
-    for k, module in enumerate(pipeline):
-        for name, parameter in module.named_parameters():
-            other, its_name = owner.setdefault(id(parameter), (k, name))
-            if other != k:
-                raise ValueError(
-                    f"modules {other} and {k} share a parameter ({its_name} and {name}): untie it,"
-                    " or cut so that both uses are in one module"
-                )

@@ -17,7 +17,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.stateless import _reparametrize_module
 
 from alkit.data import tree
 from alkit.delayed.batch_norm import DeferredBatchNorm
@@ -27,8 +26,9 @@ from alkit.delayed.methods import Method
 from alkit.delayed.modules import Pipeline
 from alkit.delayed.options import Options
 from alkit.delayed.weights import Versions
-from alkit.engine.device import device_of, place
+from alkit.engine.device import beside, device_of, place
 from alkit.engine.loss_log import LossLog
+from alkit.engine.random import noise_of_loss
 from alkit.engine.recomputed import entered
 from alkit.engine.reduction import mean_of_replicas, shares
 from alkit.engine.stage import Inputs
@@ -90,7 +90,9 @@ class ModuleStage:
         self.gradients: dict[str, Tensor] = {}
         self.losses = LossLog(self._diverged if options.check_finite else None)
         self.loss = torch.zeros(())  # of the batch's micro-batches so far
-        self.inputs = Inputs(self.module)
+        self.inputs = Inputs()
+        if self.is_last:
+            beside(pipeline.loss_fn, self.module)
         self.writes = True  # whether a module that runs again changed its last input in place
         self.reduce: Callable[[Tensor], Tensor] | None = None  # over replicas, see share.py
         chosen, delay = correction_of(options.correction, method), self.stages - 1 - index
@@ -112,7 +114,7 @@ class ModuleStage:
         if self.runs_again:
             output = self._first_run(flight, (batch, micro))
             if self.is_last:
-                self._loss(output, flight, micro)
+                self._loss(output, flight, (batch, micro))
         else:
             output = self._graph(flight, (batch, micro), moves=True)
         self.flights[batch, micro] = flight
@@ -242,7 +244,7 @@ class ModuleStage:
         x = self.inputs(flight.x)
         output = self._call(flight.leaves, x, at, moves=moves, again=again)
         if self.is_last:
-            output = self._loss(output, flight, at[1], again=again)
+            output = self._loss(output, flight, at, again=again)
         flight.output = output
         return output
 
@@ -250,10 +252,13 @@ class ModuleStage:
         """Return the module's input as leaves of its graph, whose gradients it hands on."""
         return tree.map_tensors(leaf, x) if self.index else x
 
-    def _loss(self, scores: Any, flight: Flight, micro: int, *, again: bool = False) -> Any:
+    def _loss(self, scores: Any, flight: Flight, at: Place, *, again: bool = False) -> Any:
         """Return the loss, which the last module's backward begins at."""
+        batch, micro = at
         if flight.share:
-            loss = self.pipeline.loss_fn(scores, flight.y) * flight.share
+            key = self.options.seed, "loss", self.first_batch + batch, micro
+            with noise_of_loss(self.pipeline.loss_fn, *key):
+                loss = self.pipeline.loss_fn(scores, flight.y) * flight.share
         else:  # none of its targets counts: a mean of nothing is no number
             loss = torch.stack([0 * each.sum() for each in tree.tensors(scores)]).sum()
         if not again:
@@ -356,10 +361,27 @@ class ModuleStage:
 
 @contextmanager
 def _with_weights(module: nn.Module, weights: dict[str, Tensor]) -> Iterator[None]:
-    """Do what `torch.func.functional_call` does, and again for what a backward recomputes."""
-    given = _reparametrize_module(module, weights, tie_weights=True)
-    with given, entered(lambda: partial(_with_weights, module, weights)):
-        yield
+    """Let a module have these tensors, under all their names; again for what a backward recomputes.
+
+    A module may be there under two names (`torch.func.functional_call` would leave it changed).
+    """
+    places = [own for each in module.modules() for own in (each._parameters, each._buffers)]
+    named = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    given = {id(named[name]): tensor for name, tensor in weights.items()}
+    held = [
+        (own, name, tensor, given[id(tensor)])
+        for own in places
+        for name, tensor in own.items()
+        if tensor is not None and id(tensor) in given
+    ]
+    for own, name, _, new in held:
+        own[name] = new
+    try:
+        with entered(lambda: partial(_with_weights, module, weights)):
+            yield
+    finally:
+        for own, name, before, _ in held:
+            own[name] = before
 
 
 def _give(parameter: nn.Parameter, gradient: Tensor | None) -> None:

@@ -182,6 +182,10 @@ def _stages(
         if getattr(options, name) and method.order != "flushed":
             names = ", ".join(ORDERS)
             raise ValueError(f"{name} is True, which {method.name} can't take: it is of {names}")
+    if method.backward not in ("replay", "recompute") and not options.recompute:
+        for name in ("replay_noise", "batch_norm"):
+            if (value := getattr(options, name)) != getattr(Options, name):
+                raise ValueError(f"{name} is {value!r}, and {method.name} runs no forward again")
     if options.recompute and method.errors == "direct":
         raise ValueError(f"recompute is True, and {method.name} keeps a graph a layer: take 1f1b")
     made, micro = STAGES[method.errors], micro_of(schedule)

@@ -89,8 +89,9 @@ class Block(nn.Module):
         return x.flatten(1) if self.weighed().at else x
 
     def forward_parameters(self) -> list[nn.Parameter]:
-        """Return W and b."""
-        return [p for name, p in self.named_parameters() if "feedback" not in name]
+        """Return W and b, of what learns."""
+        named = self.named_parameters()
+        return [p for name, p in named if "feedback" not in name and p.requires_grad]
 
     def feedback_parameters(self) -> list[nn.Parameter]:
         """Return B."""

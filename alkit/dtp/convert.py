@@ -25,6 +25,7 @@ from alkit.dtp.invertible import (
     Reshape,
 )
 from alkit.dtp.networks import Net, Switches
+from alkit.engine.steps import check_untied
 from alkit.models.blocks import as_blocks
 from alkit.models.modes import hooked
 
@@ -70,6 +71,7 @@ def from_blocks(
         if isinstance(piece, Affine):  # the blocks' weights as they are
             piece.weight = cast("nn.Parameter", module.weight)
             piece.bias = cast("nn.Parameter | None", module.bias)
+    check_untied("blocks", net.blocks)
     kinds = {own.dtype for group in groups for _, module in group for own in module.parameters()}
     return net.to(kinds.pop()) if len(kinds) == 1 else net
 

@@ -147,10 +147,10 @@ class Dense(Affine):
         return self.weight.T
 
     def feedback_gradient(self, outer: Tensor, inner: Tensor) -> Tensor:
-        return outer.T @ inner
+        return outer.flatten(0, -2).T @ inner.flatten(0, -2)
 
     def feedback_squares(self, inner: Tensor, note: None) -> Tensor:
-        return inner.square().sum(0)
+        return inner.square().flatten(0, -2).sum(0)
 
 
 def _identity(x: Tensor) -> Tensor:

@@ -87,7 +87,9 @@ class Net(nn.Module):
         seed: int = 0,
     ) -> None:
         super().__init__()
-        self.name, self.loss = name, loss
+        self.name = name
+        self.loss: Callable[[Tensor, Tensor], Tensor]
+        vars(self)["loss"] = loss  # its tensors are no weights of the network
         self.blocks = cast("Sequence[Block]", nn.ModuleList(blocks))
         for at, block in enumerate(blocks):
             block.initialise(generator_for(int(seed), "weights", at))

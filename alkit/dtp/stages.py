@@ -6,6 +6,7 @@ update     a step of the block's own optimiser
 """
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
@@ -18,9 +19,10 @@ from alkit.dtp.networks import Net, Pass
 from alkit.dtp.optimizers import optimizer
 from alkit.dtp.settings import Settings
 from alkit.dtp.targets import RULES, output_target
-from alkit.engine.device import device_of, place
+from alkit.engine.device import beside, device_of, place
 from alkit.engine.loss_log import LossLog
 from alkit.engine.optimizers import Factory, made, step_at
+from alkit.engine.random import noise_of_loss
 
 
 class TargetStage:
@@ -41,6 +43,7 @@ class TargetStage:
         self.net, self.n, self.feedback, self.settings = net, n, feedback, settings
         self.block, self.is_last = net.blocks[n], n == len(net) - 1
         self.device = device_of(self.block)
+        beside(net.loss, self.block)
         self.parameters = [each for each in self._parameters() if each.requires_grad]
         own = settings
         options: dict[str, Any] = {"momentum": own.momentum, "weight_decay": own.weight_decay}
@@ -61,7 +64,8 @@ class TargetStage:
         self.run.s[self.n], self.run.notes[self.n] = s, _ = self.block(x)
         self.y = y
         if self.is_last:
-            self.losses.note(self.net.loss(s.detach(), y).view(1))
+            with self._noise(batch):
+                self.losses.note(self.net.loss(s.detach(), y).view(1))
         return None if self.is_last else (s.detach(), y)
 
     def learn(self, payload: None, batch: int, micro: int) -> None:
@@ -75,7 +79,7 @@ class TargetStage:
         assert self.feedback is not None
         s, direct = self.run.s[self.n], self.feedback.rule == "direct"
         if self.is_last:
-            with torch.enable_grad():
+            with torch.enable_grad(), self._noise(batch):
                 payload = output_target(s, self.y, self.settings.beta, self.net.loss)
         assert payload is not None
         payload = place(payload, self.block)
@@ -101,6 +105,9 @@ class TargetStage:
     def _parameters(self) -> list[Any]:
         return self.block.forward_parameters()
 
+    def _noise(self, batch: int) -> AbstractContextManager[Any]:
+        return noise_of_loss(self.net.loss, self.settings.seed, "loss", self.first + batch)
+
     def _give(self, gradients: Any) -> None:
         for parameter, gradient in zip(self.parameters, gradients, strict=True):
             parameter.grad = gradient
@@ -112,7 +119,8 @@ class BackpropStage(TargetStage):
     def forward(self, payload: Any, batch: int, micro: int) -> None:
         """Take a batch (x, y) and keep its loss."""
         x, y = place(payload, self.net)
-        self.loss = self.net.loss(self.net(x), y)
+        with self._noise(batch):
+            self.loss = self.net.loss(self.net(x), y)
         self.losses.note(self.loss.detach().view(1))
 
     def backward(self, payload: None, batch: int, micro: int) -> None:

@@ -137,7 +137,7 @@ def _settings(request: Request) -> Settings:
     known = {"lr": request.one_lr, "clip": request.plan.clip}
     given = {name: value for name, value in known.items() if value is not None}
     recipe = changes.get("recipe", (request.settings or Settings()).recipe)
-    by_user = request.plan.scheduler != "constant" or request.optimizer is not None
+    by_user = request.scheduled or request.optimizer is not None
     if by_user and "recipe" not in changes and request.settings is None:
         recipe = replace(recipe, warmup=0.0, shape="constant")  # what is the user's moves the rate
     if request.optimizer is not None:
@@ -145,7 +145,7 @@ def _settings(request: Request) -> Settings:
         recipe = replace(recipe, optimizer=request.optimizer, clip=clip)
     changes["recipe"] = replace(recipe, **given) if given else recipe
     own: Settings = changed(request.settings or Settings, changes)
-    if request.plan.scheduler != "constant" and not own.steady:
+    if request.scheduled and not own.steady:
         raise ValueError(
             "scheduler= is given, and the recipe moves the rates, too: give a Recipe with warmup=0"
             ' and shape="constant", and lr_rule="none"'

@@ -71,7 +71,9 @@ class Network(nn.Module):
                 " a layer and at least one unit after them"
             )
         self.units = nn.ModuleList(units)
-        self.layers, self.loss, self.seed = layers, loss, seed
+        self.loss: Loss
+        vars(self)["loss"] = loss  # its tensors are no weights of the network
+        self.layers, self.seed = layers, seed
         self.units_a_layer = units_a_layer
         self.frozen = 0
 

@@ -26,8 +26,9 @@ from alkit.elastic.network import Network
 from alkit.elastic.optim import Optimizer
 from alkit.elastic.segment import Segment
 from alkit.elastic.world import World
-from alkit.engine.device import place
+from alkit.engine.device import beside, place
 from alkit.engine.ledger import Ledger
+from alkit.engine.random import noise_of_loss
 from alkit.engine.reduction import mean_of_replicas
 from alkit.engine.stage import Inputs
 from alkit.engine.steps import check_reached
@@ -97,10 +98,12 @@ class UnitStage:
         self.is_first, self.is_last = is_first, is_last
         self.wants_input_gradient = wants_input_gradient
         units = replica.network.units
+        if is_last:
+            beside(replica.network.loss, replica.network)
         own = {id(p): (number, p) for number in updates for p in units[number].parameters()}
         self.parameters = list(own.values())  # each once, also what two units share
         self.flights: dict[tuple[int, int], _Flight] = {}
-        self.inputs = Inputs(*units[slice(*bounds)])
+        self.inputs = Inputs()
         self.rest: Iterator[Any] = iter(())  # micro-batches of the batch that the first stage cuts
 
     def forward(self, payload: tuple[Any, Any] | None, batch: int, micro: int) -> Any:
@@ -115,7 +118,8 @@ class UnitStage:
         with nullcontext() if batch else self.replica.ledger.recording():
             output = network.run(self.inputs(x), *self.bounds, key=(step, part))
             if self.is_last:
-                output = network.loss(output, place(own[0], network)) * own[1]
+                with noise_of_loss(network.loss, network.seed, "loss", step, part):
+                    output = network.loss(output, place(own[0], network)) * own[1]
         self._check_finite(output, x, (step, part), micro)
         if self.is_last:
             self._note(output.detach(), micro)

@@ -104,6 +104,12 @@ def place(x: Any, module: nn.Module) -> Any:
     return x if device is None else tree.to_device(x, device)
 
 
+def beside(loss: Any, module: nn.Module) -> None:
+    """Move a loss that is a module to where the last parameter of a network is."""
+    if isinstance(loss, nn.Module):
+        loss.to([None, *(each.device for each in module.parameters())][-1])
+
+
 def synchronize(model: nn.Module) -> None:
     """Wait until every accelerator that holds a part of `model` has finished its work."""
     for device in {p.device for p in model.parameters()}:

@@ -23,6 +23,11 @@ def may_draw(module: nn.Module) -> bool:
     return bool(everywhere) or any(map(_may_draw, module.modules()))
 
 
+def loss_may_draw(loss: Any) -> bool:
+    """Say the same of a loss, which may be a function."""
+    return may_draw(loss) if isinstance(loss, nn.Module) else _draws("loss", loss)
+
+
 def _may_draw(part: nn.Module) -> bool:
     own = vars(part)
     if not type(part).__module__.startswith(ORIGINS) or isinstance(part, DRAWING):

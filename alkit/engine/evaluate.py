@@ -137,8 +137,10 @@ def judge(
     """
     kept: list[tuple[Any, Tensor]] = []
     classes: list[bool] = [] if metric is right else [True]
+    options, _ = options_of(loss)
+    summed = options.get("reduction") == "sum"
     if metric is right:
-        metric = partial(right, ignored=options_of(loss)[0].get("ignore_index", -100))
+        metric = partial(right, ignored=options.get("ignore_index", -100))
 
     def batches(size: int, **options: Any) -> Iterator[tuple[Any, Tensor]]:
         for x, y in as_source(part).batches(size, **options):
@@ -160,18 +162,26 @@ def judge(
             kept.append(tree.map_tensors(_wide, (scores, y)))
         if classes[0]:
             return metric(scores, y)
-        return loss(*tree.to_device((scores, y), tensors_at(loss) or "cpu")).cpu().expand(len(y))
+        return torch.full((len(y),), measured_loss(loss, scores, y) / (len(y) if summed else 1))
 
     shared = None if metrics else group  # own metrics need all scores
     looked = SimpleNamespace(batches=batches)
     found = evaluate(model, looked, batch_size=batch_size, metric=row, group=shared)
-    values = {"accuracy" if classes[0] else "loss": found.nanmean().item()}
+    if classes[0]:
+        values = {"accuracy": found.nanmean().item()}
+    else:
+        values = {"loss": (found.sum() if summed else found.mean()).item()}
     if metrics:
         scores, targets = (tree.joined(each) for each in zip(*kept, strict=True))
         if classes[0] and targets.is_floating_point() and _are_classes(targets):
             targets = targets.argmax(1)
         values |= {name: float(own(scores, targets)) for name, own in metrics.items()}
     return Judged(found if classes[0] else None, values)
+
+
+def measured_loss(loss: Callable[[Any, Tensor], Tensor], scores: Any, y: Tensor) -> float:
+    """Return the loss of a part, wherever its tensors are."""
+    return float(loss(*tree.to_device((scores, y), tensors_at(loss) or "cpu")))
 
 
 def by_column(loss: Callable[[Any, Tensor], Tensor]) -> bool:

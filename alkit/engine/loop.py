@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from alkit.data.arguments import check_real, check_whole, given
 from alkit.data.given import Loader, Source, Splits, undisturbed
 from alkit.engine import checkpoint as checkpoints
 from alkit.engine.behaviour import Rows, difference, text_of
-from alkit.engine.evaluate import Judged, Metrics
+from alkit.engine.evaluate import Judged, Metrics, measured_loss
 from alkit.engine.group import Group
 from alkit.engine.precision import autocast, check_precision
 from alkit.engine.rates import Rates, Scheduler, check_scheduler, scheduled
@@ -116,11 +117,15 @@ def train_epochs(
     held = files.locked(checkpoint) if writes and checkpoint is not None else nullcontext()
     with held, autocast(plan.precision), scheduled(trainer, *follows) as rates:
         rates.check(validated=data.validation is not None)
+        if rates.follow_loss and data.validation is not None:
+            metrics = {"loss": partial(measured_loss, trainer.loss), **(metrics or {})}
         settings = asdict(plan) | {"scheduler": str(rates)} | dict(identity or {})
         settings |= {f"lr of {name}": rate for name, rate in rates.base.items()}
         settings |= {"data": data.fingerprint()}
         settings |= {"metrics": sorted(metrics)} if metrics else {}
         kept = None if checkpoint is None else _Kept(Path(checkpoint), data.train, anyway=anyway)
+        # without validation the last epoch is the best; a run that diverges goes back to one before
+        choose = choose and (data.validation is not None or plan.stop_at_divergence)
         run = _Run(trainer, settings, kept, group, choose, rates)
         if progress and writes and run.ended and run.resumed_at:
             tqdm.write(f"{checkpoint} holds the whole run, of {run.resumed_at} epochs: its result")

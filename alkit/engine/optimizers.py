@@ -1,5 +1,6 @@
 """Optimisers as factories: one way to make them for all methods."""
 
+import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -59,12 +60,33 @@ def step_at(optimizer: torch.optim.Optimizer, factor: float) -> None:
             group["lr"] = rate
 
 
-def check_factory(factory: Any) -> None:
-    """Refuse what makes no optimisers, before a model is made.
+def rated(factory: Any, lr: Any) -> tuple[Factory, Any]:
+    """Return a factory that may be called with a rate, and the rate that it is called with.
 
+    Args:
+        lr: as it was given; None: the factory's own, if it has one.
     Raises:
-        TypeError: says what to give.
+        TypeError, ValueError: what makes no optimisers, or takes no rate where one is given.
     """
+    _check_factory(factory)
+    found = _arguments(factory)
+    if "lr" in found:
+        own = found["lr"].default
+        return factory, own if lr is None and isinstance(own, float) else lr
+    if not found or any(each.kind is each.VAR_KEYWORD for each in found.values()):
+        return factory, lr
+    if lr is not None:
+        raise ValueError(f"lr is {lr}, and optimizer= takes none: leave it out, or let it take lr=")
+
+    @functools.wraps(factory)
+    def without(parameters: Any, lr: float | None = None) -> torch.optim.Optimizer:
+        made: torch.optim.Optimizer = factory(parameters)
+        return made
+
+    return without, lr
+
+
+def _check_factory(factory: Any) -> None:
     advice = "give what makes one: lambda parameters, lr: torch.optim.AdamW(parameters, lr=lr)"
     if isinstance(factory, torch.optim.Optimizer):
         raise TypeError(f"optimizer= is a {type(factory).__name__} of its own parameters: {advice}")

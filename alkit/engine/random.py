@@ -24,13 +24,18 @@ from torch import Generator, Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from alkit.data.seeds import generator_for
-from alkit.engine.drawing import may_draw
+from alkit.engine.drawing import loss_may_draw, may_draw
 from alkit.engine.recomputed import entered
 
 
 def noise_of(module: nn.Module, *key: int | str) -> AbstractContextManager[Any]:
     """Return `random_from(*key)`, or nothing to enter where a module can't draw."""
     return random_from(*key) if may_draw(module) else nullcontext()
+
+
+def noise_of_loss(loss: Callable[..., Any], *key: int | str) -> AbstractContextManager[Any]:
+    """Return the same for a loss, a module or a function."""
+    return random_from(*key) if loss_may_draw(loss) else nullcontext()
 
 
 @contextmanager

@@ -120,6 +120,14 @@ class Rates:
                     " validation part, or mode='min', which follows the training loss without one"
                 )
 
+    @property
+    def follow_loss(self) -> bool:
+        """Whether a scheduler looks at the validation loss."""
+        return any(
+            isinstance(each, ReduceLROnPlateau) and each.mode == "min"
+            for each in self.made.values()
+        )
+
     def start_epoch(self, epoch: int) -> float:
         """Set all rates for an epoch and return the first of them, if any."""
         if self.word:
@@ -136,11 +144,11 @@ class Rates:
 
     def resume(self, rows: list[Any]) -> None:
         """Bring schedulers to where the loaded optimisers are, by the rows so far."""
-        for each in self.made.values():
+        for name, each in self.made.items():
             groups = each.optimizer.param_groups
             there = [_options(group) for group in groups]
-            for group in groups:
-                group["lr"] = group["initial_lr"]
+            for at, group in enumerate(groups):
+                group["lr"] = group.get("initial_lr", self.base[f"{name}.{at}"])
             with _quiet():
                 for at in range(there[0].get(STEPS, 0)):
                     _step(each, rows[at] if self.every == "epoch" else {})

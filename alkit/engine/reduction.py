@@ -70,7 +70,7 @@ def options_of(loss: Any) -> tuple[Mapping[str, Any], Any]:
         options, kind = options_of(loss.func)
         return {**options, **loss.keywords}, kind
     if isinstance(loss, nn.Module):
-        kind = next((kinds for kinds in (CLASSES, ELEMENTS) if type(loss) in kinds), None)
+        kind = next((kinds for kinds in (CLASSES, ELEMENTS) if isinstance(loss, kinds)), None)
         names = ("reduction", "weight", "ignore_index")
         return {name: getattr(loss, name) for name in names if hasattr(loss, name)}, kind
     said = {"reduction": loss.reduction} if hasattr(loss, "reduction") else {}

@@ -42,6 +42,7 @@ class Request:
     cuts: list[int] | None = None
     auto_cuts: bool = False
     micro: int = 1
+    scheduled: bool = False  # what moves the rates was said, and be it "constant"
     device: Names | None = None
     compile: Compile = False
     exits: bool = False

@@ -50,27 +50,24 @@ def _profiled() -> bool:
     return torch.autograd.profiler._is_profiler_enabled
 
 
-PASSING = (nn.Identity, nn.Flatten, nn.Unflatten, nn.Dropout)  # hand on their input itself
-
-
 class Inputs:
-    """What modules run on: their input, or a copy if they write there (`ReLU(inplace=True)`).
+    """What a module runs on: its input, or a copy if it writes there (`ReLU(inplace=True)`).
 
-    A leaf of the graph can't be written to, and others may need it.
+    A leaf of the graph can't be written to, and others may need it. The first input, of which it
+    gets a copy anyway, shows whether it does.
     """
 
-    def __init__(self, *modules: nn.Module) -> None:
-        leaves = (own for each in modules for own in each.modules() if not [*own.children()])
-        first = next((own for own in leaves if _works(own)), None)
-        self.writes = getattr(first, "inplace", False) is True
+    def __init__(self) -> None:
+        self.copied: list[tuple[Tensor, int]] | None = None  # with their versions before
 
     def __call__(self, x: Any) -> Any:
         """Return x, or the copy."""
-        return tree.map_tensors(torch.clone, x) if self.writes else x
-
-
-def _works(module: nn.Module) -> bool:
-    return not isinstance(module, PASSING) or getattr(module, "inplace", False) is True
+        if self.copied is not None and all(own._version == at for own, at in self.copied):
+            self.copied = []
+            return x
+        x = tree.map_tensors(torch.clone, x)
+        self.copied = [(own, own._version) for own in tree.tensors(x)]
+        return x
 
 
 class BlockStage:
@@ -88,7 +85,7 @@ class BlockStage:
         loss: Callable[[Any, Tensor], Tensor] | None = None,
     ) -> None:
         self.block, self.optimizer, self.loss = block, optimizer, loss
-        self.device, self.inputs = device_of(block), Inputs(block)
+        self.device, self.inputs = device_of(block), Inputs()
         self.kept: dict[tuple[int, int], tuple[Any, Any]] = {}
 
     def forward(self, payload: tuple[Any, Tensor], batch: int, micro: int) -> Any:

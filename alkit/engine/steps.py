@@ -90,6 +90,23 @@ class Steps:
                 optimizer.step()
 
 
+def check_untied(kind: str, parts: Iterable[nn.Module]) -> None:
+    """See that no two parts share a parameter: each would update it, at different moments.
+
+    Raises:
+        ValueError: names the first one that they share.
+    """
+    owner: dict[int, tuple[int, str]] = {}
+    for at, part in enumerate(parts):
+        for name, parameter in part.named_parameters():
+            other, its_name = owner.setdefault(id(parameter), (at, name))
+            if other != at:
+                raise ValueError(
+                    f"{kind} {other} and {at} share a parameter ({its_name} and {name}): untie it,"
+                    " or have both uses in one of them"
+                )
+
+
 def check_reached(blocks: Iterable[nn.Module], reached: Container[int] | None = None) -> None:
     """See that every block that can learn has a gradient after the first backward.
 

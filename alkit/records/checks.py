@@ -43,6 +43,12 @@ def check_options(
             f"loss is {given(loss)}: give a function of (output, y), such as"
             " torch.nn.functional.mse_loss"
         )
+    learns = loss.named_parameters() if isinstance(loss, nn.Module) else ()
+    if names := [name for name, own in learns if own.requires_grad]:
+        raise ValueError(
+            f"the loss could learn ({names[0]}), and no method trains it: put that into the last"
+            " block, or freeze it (requires_grad_(False))"
+        )
     names = [device] if isinstance(device, str | torch.device) or device is None else device
     if not isinstance(names, Sequence) or not all(
         each is None or isinstance(each, str | torch.device) for each in names

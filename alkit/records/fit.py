@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from alkit.data.arguments import as_plain, as_whole, check_real
 from alkit.data.given import Loader, Splits, as_splits
 from alkit.engine.compiled import Compile, check_compile
-from alkit.engine.device import Names, devices_named
+from alkit.engine.device import Names
 from alkit.engine.evaluate import Metrics
 from alkit.engine.group import Group
 from alkit.engine.loop import Plan
-from alkit.engine.optimizers import check_factory
+from alkit.engine.optimizers import rated
 from alkit.engine.rates import SHAPES, Scheduler
 from alkit.engine.record import Record
 from alkit.engine.request import Request
@@ -44,7 +44,7 @@ def fit(
     loss: Callable[[Any, Tensor], Tensor] | None = None,
     optimizer: Callable[..., torch.optim.Optimizer] | None = None,
     lr: float | Mapping[str, float] | None = None,
-    scheduler: Scheduler = "constant",
+    scheduler: Scheduler | None = None,
     scheduler_every: str = "epoch",
     end_factor: float = 0.1,
     epochs: int = 1,
@@ -90,9 +90,11 @@ def fit(
         loss: of (output, y), of all but split learning; default cross-entropy. With AL and local
             rules it is the head's, and the layers' are the recipe's or the rule's. One that is not
             torch's says `reduction` ("mean" over samples, or "sum") where batches are cut.
-        optimizer: called as `optimizer(parameters, lr=...)`; with a first argument called
-            `named_parameters`, of pairs (name, parameter). What it returns holds all of them.
-        scheduler: of the rates: "constant", or "cosine" by epochs from each optimiser's rate to
+        optimizer: called as `optimizer(parameters, lr=...)`, at the rate that it has by itself if
+            none is given; with a first argument called `named_parameters`, of pairs (name,
+            parameter). What it returns holds all of them.
+        scheduler: of the rates: "constant" (None: that, but where a method's settings move them, as
+            in elastic training and DTP), or "cosine" by epochs from each optimiser's rate to
             `end_factor` of it; or a function of an optimiser that makes one of torch's schedulers,
             which steps after every "epoch", or with `scheduler_every="batch"` after each update.
             The model has its own rates back afterwards.
@@ -191,20 +193,18 @@ def fit(
     if (auto := isinstance(cuts, str)) or memory is not None:
         _check_auto(room, name, cuts, memory, checkpoint)
     if optimizer is not None:
-        check_factory(optimizer)
+        optimizer, lr = rated(optimizer, lr)
     if changes.get("schedule") in SHAPES and room != "dtp":
         raise TypeError(f"schedule= is no rate's: give scheduler={changes['schedule']!r}")
     data = as_splits(train, validation, test)
     check_measured(data, metrics, patience=patience, exits=exits)
-    if isinstance(loss, nn.Module) and isinstance(device, str | torch.device):
-        loss.to(devices_named(device)[-1])  # its tensors go where the network goes
     if isinstance(data.train, Loader):
         _check_loader(data.train, augment, drop_last)
     plan = Plan(
         epochs=epochs,
         batch_size=_batch_size(data, batch_size),
         seed=seed,
-        scheduler=scheduler,
+        scheduler="constant" if scheduler is None else scheduler,
         scheduler_every=scheduler_every,
         end_factor=end_factor,
         augment=augment,
@@ -233,6 +233,7 @@ def fit(
         auto_cuts=auto,
         memory=memory,
         micro=micro,
+        scheduled=scheduler is not None,
         device=device,
         compile=compile,
         exits=exits,

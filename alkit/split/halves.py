@@ -196,7 +196,7 @@ class Tail(Half):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self.inputs = Inputs(*self.units)
+        self.inputs = Inputs()
 
     def forward_backward(
         self,

@@ -1,0 +1,282 @@
+"""What users bring below the door: shared modules, losses of their own, schedulers, loaders."""
+
+from functools import partial
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.optim.lr_scheduler import ReduceLROnPlateau
+
+import alkit
+
+X = torch.randn(256, 8, generator=torch.Generator().manual_seed(0))
+Y = X[:, :3].argmax(1)
+QUIET = {"progress": False}
+CUT = ("seq", "1f1b", "pipedream", "fr")
+
+
+def net(out=3):
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, out))
+
+
+def sgd(parameters, lr):
+    return torch.optim.SGD(parameters, lr=lr)
+
+
+class Looped(nn.Module):
+    """One linear map three times, under three names."""
+
+    def __init__(self):
+        super().__init__()
+        self.inp, self.shared = nn.Linear(8, 16), nn.Linear(16, 16)
+        self.steps = nn.ModuleList([self.shared] * 3)
+
+    def forward(self, x):
+        x = self.inp(x)
+        for each in self.steps:
+            x = each(x).tanh()
+        return x
+
+
+@pytest.mark.parametrize("method", CUT)
+def test_a_module_under_two_names_learns_on_and_stays_the_user_s(method):
+    def run(name):
+        torch.manual_seed(0)
+        model, norms = nn.Sequential(Looped(), nn.Linear(16, 3)), []
+        own = model[0].shared.weight
+        norm = lambda scores, y: norms.append(model[0].shared.weight.norm().item()) or 0.0  # noqa: E731
+        options = {"lr": 0.5, "epochs": 3, "optimizer": sgd, "metrics": {"norm": norm}} | QUIET
+        done = alkit.fit(model, (X, Y), (X, Y), method=name, **options)
+        assert model[0].shared.weight is own
+        return done.history.loss.tolist(), norms
+
+    losses, norms = run(method)
+    assert len(set(norms)) == 3
+    if method in ("seq", "1f1b"):
+        plain = run("bp")
+        assert losses == pytest.approx(plain[0], rel=1e-4)
+        assert norms == pytest.approx(plain[1], rel=1e-4)
+
+
+def test_one_activation_in_two_places_learns():
+    shared = nn.PReLU()
+    model = nn.Sequential(nn.Linear(8, 8), shared, nn.Linear(8, 8), shared, nn.Linear(8, 3))
+    alkit.fit(model, (X, Y), method="1f1b", cuts=[4], lr=0.5, **QUIET)
+    assert type(shared.weight) is nn.Parameter
+    assert shared.weight.item() != 0.25
+
+
+class Noisy(nn.Module):
+    """A loss that draws."""
+
+    reduction = "mean"
+
+    def forward(self, scores, y):
+        return F.cross_entropy(scores + torch.randn_like(scores), y)
+
+
+class Drawn(torch.utils.data.Dataset):
+    """Samples with noise; keeps what it has drawn."""
+
+    def __init__(self):
+        self.drawn = []
+
+    def __len__(self):
+        return len(X)
+
+    def __getitem__(self, at):
+        x = X[at] + 0.1 * torch.randn(8)
+        self.drawn.append(x[0].item())
+        return x, Y[at]
+
+
+@pytest.mark.parametrize("method", ["bp", "pipedream", "al_pipeline", "dtp"])
+def test_a_loss_that_draws_moves_nobody_s_generator(method):
+    def run(loss):
+        data = Drawn()
+        loader = torch.utils.data.DataLoader(data, batch_size=16, shuffle=True)
+        done = alkit.fit(net(), loader, method=method, lr=0.1, epochs=2, loss=loss, **QUIET)
+        return data.drawn, done.history.loss.tolist()
+
+    calm, noisy, again = run(F.cross_entropy), run(Noisy()), run(Noisy())
+    assert noisy[0] == calm[0]
+    assert noisy == again
+
+
+class Stopped(Exception):
+    pass
+
+
+@pytest.mark.parametrize("method", ["bp", "pipedream", "dtp"])
+def test_a_run_that_waits_for_a_plateau_goes_on(method, tmp_path):
+    def run(path, stops_at=99):
+        calls = []
+
+        def metric(scores, y):
+            calls.append(1)
+            if len(calls) == stops_at:
+                raise Stopped
+            return 0.0
+
+        made = partial(ReduceLROnPlateau, patience=0, threshold=0.5)
+        options = {"lr": 0.05, "epochs": 4, "metrics": {"m": metric}, "scheduler": made} | QUIET
+        return alkit.fit(net(), (X, Y), (X, Y), method=method, checkpoint=path, **options)
+
+    whole = run(tmp_path / "whole")
+    with pytest.raises(Stopped):
+        run(tmp_path / "part", stops_at=3)
+    assert run(tmp_path / "part").history.loss.tolist() == whole.history.loss.tolist()
+
+
+def test_a_plateau_is_that_of_the_validation_loss():
+    seen = []
+
+    class Seen(ReduceLROnPlateau):
+        def step(self, metrics, epoch=None):
+            seen.append(float(metrics))
+            return super().step(metrics, epoch)
+
+    options = {"lr": 0.1, "epochs": 2, "scheduler": Seen} | QUIET
+    done = alkit.fit(net(), (X[:200], Y[:200]), (X[200:], Y[200:]), method="bp", **options)
+    with torch.no_grad():
+        assert seen[-1] == pytest.approx(F.cross_entropy(done.model(X[200:]), Y[200:]).item())
+    assert done.history.val_loss.tolist() == seen
+    assert "val_acc" in done.history
+
+
+def test_a_measured_loss_is_that_of_the_whole_part():
+    x = torch.randn(1300, 8, generator=torch.Generator().manual_seed(1))
+    y = x[:, :1].clone()
+
+    def measured(loss, y):
+        done = alkit.fit(net(1), (x[:64], y[:64]), (x, y), method="bp", lr=0.0, loss=loss, **QUIET)
+        return done.history.val_loss.iloc[0]
+
+    mean = measured(nn.MSELoss(), y)
+    assert measured(nn.MSELoss(reduction="sum"), y) == pytest.approx(1300 * mean, rel=1e-5)
+    y[-1] = torch.nan
+    assert measured(nn.MSELoss(), y) != measured(nn.MSELoss(), y)
+
+
+@pytest.mark.parametrize("method", ["bp", "pipedream", "dtp", "elastic"])
+def test_class_weights_are_no_weights_of_the_network(method, tmp_path):
+    loss = nn.CrossEntropyLoss(weight=torch.tensor([1.0, 2, 3]))
+    done = alkit.fit(net(), (X, Y), method=method, lr=0.1, loss=loss, **QUIET)
+    alkit.save(done, tmp_path / "net.pt")
+    loaded = alkit.load(tmp_path / "net.pt", net())
+    torch.testing.assert_close(loaded.predict(X), done.model.predict(X))
+
+
+@pytest.mark.parametrize("method", ["bp", "pipedream", "dtp", "al_pipeline", "elastic"])
+def test_a_loss_that_would_have_to_learn_is_refused(method):
+    class Warm(nn.Module):
+        reduction = "mean"
+
+        def __init__(self):
+            super().__init__()
+            self.temperature = nn.Parameter(torch.ones(()))
+
+        def forward(self, scores, y):
+            return F.cross_entropy(scores * self.temperature, y)
+
+    with pytest.raises(ValueError, match="temperature"):
+        alkit.fit(net(), (X, Y), method=method, loss=Warm(), **QUIET)
+    alkit.fit(net(), (X, Y), method=method, loss=Warm().requires_grad_(False), **QUIET)
+
+
+class Weighted(nn.CrossEntropyLoss):
+    pass
+
+
+class Doubled(nn.CrossEntropyLoss):
+    def forward(self, scores, y):
+        return 2 * super().forward(scores, y)
+
+
+def test_a_subclass_of_torch_s_losses_weighs_parts_as_its_parent_does():
+    def losses(kind, micro):
+        loss = kind(weight=torch.tensor([1.0, 5, 10]))
+        options = {"loss": loss, "micro": micro, "lr": 0.1} | QUIET
+        return alkit.fit(net(), [(X[:64], Y[:64].sort()[0])], method="1f1b", **options).losses
+
+    torch.testing.assert_close(losses(Weighted, 4), losses(nn.CrossEntropyLoss, 1))
+    torch.testing.assert_close(losses(Doubled, 4), losses(Doubled, 1))
+
+
+class Written(nn.Module):
+    """Begins in place, with a module that is registered last."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear, self.relu = nn.Linear(8, 8), nn.ReLU(inplace=True)
+
+    def forward(self, x):
+        return self.linear(self.relu(x)) + x
+
+
+@pytest.mark.parametrize("method", ["seq", "1f1b", "pipedream", "fr", "fa", "elastic", "splitfed"])
+def test_a_block_may_begin_in_place(method):
+    def run(name, **options):
+        torch.manual_seed(0)
+        blocks = [nn.Linear(8, 8), Written(), nn.Linear(8, 3)]
+        given = {"lr": 0.1, "optimizer": sgd} | options | QUIET
+        return alkit.fit(blocks, (X, Y), method=name, **given).losses.flatten()
+
+    own = run(method, cuts=[1]) if method != "elastic" else run(method)
+    if method in ("seq", "1f1b"):
+        torch.testing.assert_close(own, run("bp").flatten(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("given", [{"replay_noise": False}, {"batch_norm": "both"}])
+def test_what_only_a_second_forward_reads_is_refused_without_one(given):
+    alkit.fit(net(), (X, Y), method="fr", lr=0.1, **given, **QUIET)
+    with pytest.raises(ValueError, match=next(iter(given))):
+        alkit.fit(net(), (X, Y), method="pipedream", lr=0.1, **given, **QUIET)
+
+
+def test_a_run_goes_on_with_its_own_rates(tmp_path):
+    options = {"method": "pipedream", "lr": 0.1, "checkpoint": tmp_path / "run"} | QUIET
+    alkit.fit(net(), (X, Y), rate=lambda batch: 1.0, **options)
+    alkit.fit(net(), (X, Y), epochs=2, rate=lambda batch: 1.0, **options)
+    for other in ({}, {"rate": lambda batch: 0.0}):
+        with pytest.raises(ValueError, match="rate"):
+            alkit.fit(net(), (X, Y), epochs=3, **other, **options)
+
+
+def test_target_propagation_takes_rows_of_places():
+    x, y = torch.randn(40, 5, 8), torch.randint(3, (40, 5))
+    loss = lambda scores, y: F.cross_entropy(scores.flatten(0, 1), y.flatten())  # noqa: E731
+    for form in ("closed", "expected", "autograd"):
+        options = {"method": "dtp", "lr": 0.1, "loss": loss, "form": form} | QUIET
+        assert alkit.fit(net(), (x, y), **options).losses.isfinite().all()
+
+
+def test_target_propagation_compares_what_learns():
+    model = net()
+    model[0].requires_grad_(False)
+    options = {"method": "dtp", "lr": 0.1, "compare_every": 1} | QUIET
+    assert len(alkit.fit(model, (X, Y), (X, Y), **options).details.angles)
+
+
+def test_target_propagation_refuses_a_weight_of_two_blocks():
+    tied = nn.Linear(8, 8)
+    with pytest.raises(ValueError, match="share"):
+        alkit.fit([tied, nn.Tanh(), tied, nn.Tanh(), nn.Linear(8, 3)], (X, Y), method="dtp")
+
+
+@pytest.mark.parametrize("method", ["dtp", "elastic"])
+def test_a_rate_that_is_said_to_be_constant_is(method):
+    options = {"method": method, "lr": 0.01, "epochs": 3} | QUIET
+    own = alkit.fit(net(), (X, Y), **options).history.lr.tolist()
+    said = alkit.fit(net(), (X, Y), scheduler="constant", **options).history.lr.tolist()
+    assert said == [0.01] * 3 != own
+
+
+def test_a_run_without_validation_keeps_one_copy_of_its_weights(tmp_path):
+    path = tmp_path / "run"
+    big = [nn.Linear(8, 4000), nn.Linear(4000, 3)]
+    done = alkit.fit(big, (X, Y), method="bp", lr=0.1, optimizer=sgd, checkpoint=path, **QUIET)
+    weights = sum(each.nbytes for each in done.model.parameters())
+    assert path.stat().st_size < 1.5 * weights
