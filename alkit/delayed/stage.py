@@ -365,7 +365,9 @@ def _with_weights(module: nn.Module, weights: dict[str, Tensor]) -> Iterator[Non
 
     A module may be there under two names (`torch.func.functional_call` would leave it changed).
     """
-    places = [own for each in module.modules() for own in (each._parameters, each._buffers)]
+    places: list[dict[str, Any]] = [
+        own for each in module.modules() for own in (each._parameters, each._buffers)
+    ]
     named = {**dict(module.named_parameters()), **dict(module.named_buffers())}
     given = {id(named[name]): tensor for name, tensor in weights.items()}
     held = [

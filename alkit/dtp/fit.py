@@ -134,7 +134,7 @@ def _settings(request: Request) -> Settings:
     changes = request.given_options(**NAMES) | dict(request.changes) | {"method": request.method}
     if request.one_lr is not None:
         changes["lr"] = request.one_lr
-    if request.optimizer is not None or request.scheduled:
+    if request.optimizer is not None or "scheduler" in request.said:
         changes.setdefault("schedule", "none")  # what is the user's alone moves the rate
     return changed(request.settings or Settings, changes)
 

@@ -264,7 +264,7 @@ class _Read:
 
 def _rows_of(x: Any, at: np.ndarray) -> Any:
     rows = torch.from_numpy(at)
-    return x[rows] if isinstance(x, Tensor) else tuple(each[rows] for each in x)
+    return tree.map_tensors(lambda each: each[rows], x)
 
 
 def _scattered(count: int, parts: list[tuple[np.ndarray, Tensor]]) -> Tensor:

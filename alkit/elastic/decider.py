@@ -13,6 +13,7 @@ from alkit.elastic.network import Network
 from alkit.elastic.pipeline import Pipeline
 from alkit.elastic.progress import Progress
 from alkit.elastic.settings import Settings
+from alkit.models.blocks import trainable
 
 
 def foresee(network: Network, data: Examples, settings: Settings) -> Planner:
@@ -108,13 +109,18 @@ class Decider:
         return self.policy(Observation(layers, before, now.evaluation, norms, share))
 
     def _norms(self, now: Progress) -> list[float]:
-        """Return each layer's root mean squared gradient since the last decision."""
+        """Return each layer's root mean squared gradient since the last decision.
+
+        A layer of which nothing learns has -1.
+        """
         found = []
         for layer in range(self.network.layers):
             low = 1 + self.network.units_a_layer * layer
             units = self.network.units[low : low + self.network.units_a_layer]
-            count = sum(parameter.numel() for parameter in units.parameters())
-            found.append(math.sqrt(now.squares[layer] / max(1, now.since) / count))
+            count = sum(each.numel() for each in units.parameters())
+            learns = layer < self.network.frozen or trainable(units)
+            mean = now.squares[layer] / max(1, now.since) / count
+            found.append(math.sqrt(mean) if learns else -1.0)
         return found
 
     def _stores(self, now: Progress, layout: Layout) -> bool:

@@ -13,8 +13,10 @@ from alkit.data.arguments import changed
 from alkit.data.given import Loader, Splits, in_memory
 from alkit.data.parts import Part
 from alkit.elastic.decider import foresee
-from alkit.elastic.examples import Examples
+from alkit.elastic.examples import Examples, parts_of
+from alkit.elastic.layout import Layout
 from alkit.elastic.network import Network
+from alkit.elastic.optim import Recipe
 from alkit.elastic.settings import Settings
 from alkit.elastic.trainer import Trainer
 from alkit.elastic.world import World
@@ -24,6 +26,7 @@ from alkit.engine.rank_device import place_whole
 from alkit.engine.record import Record
 from alkit.engine.reduction import check_reduction, says_reduction
 from alkit.engine.request import Request, fit_on_ranks
+from alkit.models.norms import check_norms
 
 NAMES = {name: name for name in ("epochs", "seed", "threads", "micro", "executor")}
 NAMES |= {"batch_size": "batch", "workers": "devices"}
@@ -48,26 +51,35 @@ def fit(request: Request) -> Record:
     metric, no weights are kept aside, and those of the last epoch are the result. Losses are those
     of all steps.
     """
-    network = model_of(request)
+    model, network = request.model, model_of(request)
     request.refuse(*REFUSED, why="see alkit.elastic.Settings and its recipe for its own")
     own, data = _settings(request), _examples(request.data)
     train: Any = data.train
-    foresee(network, train, own)  # what does not fit is said before a start
+    planner = foresee(network, train, own)  # what does not fit is said before a start
+    _check_norms(network, train, own, planner.at(network.frozen))
     _look(network, train)
     if own.freeze != "none" and not network.layers:
         raise ValueError(
             f"freeze is {own.freeze!r}, and of {len(network.units)} blocks with parameters none"
             " lies between the first and the last, which are not frozen: give three or more"
         )
+    if own.freeze != "none":
+        network.check_ties()
     request = replace(request, settings=own, changes={}, data=data, threads=own.threads)
-    if request.ranks == 1:
-        return _fit(network, request)
-    with _features_home(own) as home:
-        if home is not None:
-            request = replace(request, settings=replace(own, cache_folder=str(home.path)))
-        record = fit_on_ranks(_fit, network, request)
-    network.freeze(record.details.messages[-1].frozen)
-    return record
+    learned = [each for each in network.parameters() if each.requires_grad]
+    try:
+        if request.ranks == 1:
+            return _fit(network, request)
+        with _features_home(own) as home:
+            if home is not None:
+                request = replace(request, settings=replace(own, cache_folder=str(home.path)))
+            record = fit_on_ranks(_fit, network, request)
+        network.freeze(record.details.messages[-1].frozen)
+        return record
+    finally:
+        if network is not model:  # blocks learn on as they came
+            for each in learned:
+                each.requires_grad_(True)
 
 
 def _fit(network: Network, request: Request) -> Record:
@@ -115,6 +127,18 @@ def _look(network: Network, train: Examples) -> None:
         ) from error
 
 
+def _check_norms(network: Network, train: Examples, own: Settings, layout: Layout) -> None:
+    """Refuse micro-batches of one sample where BatchNorm takes a mean over samples alone."""
+    rest = 0 if own.drop_last else len(train) % layout.batch
+    sizes = [
+        len(part)
+        for count in {min(layout.batch, len(train)), rest} - {0}
+        for parts in parts_of(torch.arange(count), layout.replicas, layout.micro)
+        for part in parts
+    ]
+    check_norms([*network.units], place(train.inputs(torch.arange(2)), network), min(sizes))
+
+
 def _settings(request: Request) -> Settings:
     if request.on_ranks:
         request.refuse("workers", why="with ranks, a rank is a device")
@@ -130,33 +154,38 @@ def _settings(request: Request) -> Settings:
         changes["drop_last"] = True  # as the loader says
     if request.settings is None and changes.get("devices", 1) == 1:
         changes.setdefault("micro", 1)  # nobody waits for a part of a batch
-    if request.loss is not None and not says_reduction(request.loss):
-        if max(changes.get("devices", 1), changes.get("micro", 0)) > 1:
-            check_reduction(request.loss)
-        changes["micro"] = 1  # uncut, it may be a mean or a sum
     known = {"lr": request.one_lr, "clip": request.plan.clip}
     given = {name: value for name, value in known.items() if value is not None}
     recipe = changes.get("recipe", (request.settings or Settings()).recipe)
-    by_user = request.scheduled or request.optimizer is not None
+    by_user = "scheduler" in request.said or request.optimizer is not None
     if by_user and "recipe" not in changes and request.settings is None:
         recipe = replace(recipe, warmup=0.0, shape="constant")  # what is the user's moves the rate
     if request.optimizer is not None:
+        for name in ("momentum", "weight_decay"):
+            if (value := getattr(recipe, name)) != getattr(Recipe, name):
+                raise ValueError(f"{name} is {value}, and optimizer= makes its own: give it there")
         clip = recipe.clip if "recipe" in changes or request.settings else None
         recipe = replace(recipe, optimizer=request.optimizer, clip=clip)
     changes["recipe"] = replace(recipe, **given) if given else recipe
     own: Settings = changed(request.settings or Settings, changes)
-    if request.scheduled and not own.steady:
+    if "scheduler" in request.said and not own.steady:
         raise ValueError(
             "scheduler= is given, and the recipe moves the rates, too: give a Recipe with warmup=0"
             ' and shape="constant", and lr_rule="none"'
         )
+    if request.loss is not None and not says_reduction(request.loss):
+        if max(own.devices, own.micro) > 1:
+            check_reduction(request.loss)
+        own = replace(own, micro=1)  # uncut, it may be a mean or a sum
     return own
 
 
 def _examples(data: Splits) -> Splits:
-    """Return all parts as samples in memory."""
-    parts = [None if each is None else _part(each) for each in (data.validation, data.test)]
-    return replace(data, train=_part(data.train), validation=parts[0], test=parts[1])
+    """Return the training part as samples in memory, and texts with their masks."""
+    measured = [
+        _part(part) if isinstance(part, Part) else part for part in (data.validation, data.test)
+    ]
+    return replace(data, train=_part(data.train), validation=measured[0], test=measured[1])
 
 
 def _part(part: Any) -> Examples:

@@ -31,8 +31,8 @@ class Observation:
         layers: of the network.
         frozen: of them, so far.
         evaluation: T, 1 at the first.
-        norms: a row an evaluation, a gradient norm a layer; frozen layers have 0. The last row is
-            of the steps since the last evaluation.
+        norms: a row an evaluation, a gradient norm a layer; frozen layers have 0, and those of
+            which nothing learns -1. The last row is of the steps since the last evaluation.
         progress: share of all steps that is done, 0 to 1.
     """
 
@@ -78,7 +78,7 @@ def gradnorm(alpha: float = 1 / 3) -> Policy:
         active = _active(seen.norms[-1] if seen.norms else (), seen)
         if active is None:
             return seen.frozen
-        return min(most, seen.frozen + int(np.argmin(active)) + 1)
+        return min(most, seen.frozen + int(np.argmin(np.where(active < 0, np.inf, active))) + 1)
 
     return decide
 
@@ -103,10 +103,11 @@ def autofreeze(
         if len(seen.norms) < 2:
             return seen.frozen
         before, now = (_active(row, seen) for row in seen.norms[-2:])
-        if before is None or now is None or not before.all():
+        if before is None or now is None or not before.all() or not (learn := now >= 0).any():
             return seen.frozen
         change = abs(before - now) / before
-        first = int(np.argmax(change >= np.percentile(change, percentile)))
+        still = learn & (change >= np.percentile(change[learn], percentile))
+        first = int(np.argmax(still))
         found = seen.frozen + first + inclusive
         most = seen.layers if alpha is None else cap(seen.layers, alpha, seen.evaluation)
         return min(found, most)

@@ -43,5 +43,6 @@ class Held:
 
 
 def bytes_of(tensors: Iterable[Tensor]) -> int:
-    """Return the bytes of tensors, each once."""
-    return sum({id(tensor): tensor.nbytes for tensor in tensors}.values())
+    """Return the bytes of tensors, each once; of sparse ones those of their values."""
+    found = {id(own): own._values() if own.is_sparse else own for own in tensors}
+    return sum(own.nbytes for own in found.values())

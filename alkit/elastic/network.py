@@ -113,6 +113,18 @@ class Network(nn.Module):
         layer, kind = self.layer_of(unit), type(self.units[unit]).__name__
         return kind if layer is None else f"layer {layer}, {kind}"
 
+    def check_ties(self) -> None:
+        """Raise a ValueError if what may freeze shares a parameter with what never does."""
+        most = self.first(self.layers)
+        below = {id(each) for each in self.units[:most].parameters()}
+        for number in range(most, len(self.units)):
+            for name, parameter in self.units[number].named_parameters():
+                if id(parameter) in below:
+                    raise ValueError(
+                        f"{name} of {self.name_of(number)} is shared with a layer that may freeze,"
+                        " and would freeze with it: untie it, or give freeze='none'"
+                    )
+
     def check_cuts(self, bounds: Sequence[tuple[int, int]]) -> None:
         """Raise a ValueError if two stages would share a parameter, each with its own copy."""
         owner: dict[int, tuple[int, str]] = {}

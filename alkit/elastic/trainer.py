@@ -147,7 +147,8 @@ class Trainer(Base):
         """Return what the network is worth on a part; the ranks share the work."""
         self.pipeline.gather()
         world = self.pipeline.world
-        size = min(EVALUATED, math.ceil(len(part) / world.ranks))
+        rows = len(part.y) if hasattr(part, "y") else EVALUATED  # a loader has its own batches
+        size = min(EVALUATED, math.ceil(rows / world.ranks))
         options: dict[str, Any] = {"batch_size": size, "group": world, "metrics": metrics}
         own = self.model.metric or right
         return judge(self.model, part, loss=self.loss, metric=own, **options)

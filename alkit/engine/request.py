@@ -42,7 +42,6 @@ class Request:
     cuts: list[int] | None = None
     auto_cuts: bool = False
     micro: int = 1
-    scheduled: bool = False  # what moves the rates was said, and be it "constant"
     device: Names | None = None
     compile: Compile = False
     exits: bool = False
@@ -56,6 +55,7 @@ class Request:
     width: int | None = None  # scores of a sample that the last block gives
     classes: int | None = None  # scores that there are to be
     changes: Mapping[str, Any] = field(default_factory=dict)
+    said: frozenset[str] = frozenset()  # options that were given, though they be the default
 
     def refuse(self, *names: str, why: str) -> None:
         """Refuse options that the method can't take: none is ignored.
@@ -92,7 +92,11 @@ class Request:
         found = {}
         for name, own in names.items():
             value = getattr(self if hasattr(self, name) else self.plan, name)
-            if value != defaults[name] or (self.settings is None and name in SAME):
+            if (
+                value != defaults[name]
+                or name in self.said
+                or (self.settings is None and name in SAME)
+            ):
                 found[own] = value
         return found
 

@@ -157,3 +157,8 @@ def joined(blocks: nn.Module | Iterable[nn.Module]) -> list[list[nn.Module]]:
 def learns(block: nn.Module) -> bool:
     """Say whether a block has parameters."""
     return next(block.parameters(), None) is not None
+
+
+def trainable(module: nn.Module) -> bool:
+    """Say whether something in a module learns."""
+    return any(each.requires_grad for each in module.parameters())

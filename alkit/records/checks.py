@@ -9,14 +9,13 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from alkit.data import tree
 from alkit.data.arguments import check_real, check_whole, given
 from alkit.data.given import Loader, Splits, first_samples
 from alkit.data.labels import are_numbers, check_shares
 from alkit.engine.device import tensors_at
-from alkit.models.blocks import as_blocks, dry_run, ends_in_scores, ours
+from alkit.models.blocks import as_blocks, dry_run, ends_in_scores, ours, trainable
 
 THREADS = 64  # at most, however few cores there are
 
@@ -49,9 +48,9 @@ def check_options(
             f"the loss could learn ({names[0]}), and no method trains it: put that into the last"
             " block, or freeze it (requires_grad_(False))"
         )
-    names = [device] if isinstance(device, str | torch.device) or device is None else device
-    if not isinstance(names, Sequence) or not all(
-        each is None or isinstance(each, str | torch.device) for each in names
+    places = [device] if isinstance(device, str | torch.device) or device is None else device
+    if not isinstance(places, Sequence) or not all(
+        each is None or isinstance(each, str | torch.device) for each in places
     ):
         raise TypeError(f'device is {given(device)}: give a name ("cuda:0"), or several')
 
@@ -133,7 +132,7 @@ def look(
     for name, part in (("validation", data.validation), ("test", data.test)):
         if part is not None:
             _check_part(name, part, blocks)
-    if classify and found.classes == found.width and not any(map(_learns, blocks)):
+    if classify and found.classes == found.width and not any(map(trainable, blocks)):
         raise ValueError(
             "there is nothing to train: no parameter of the network has requires_grad, and no head"
             " is added to it"
@@ -223,46 +222,6 @@ def smallest_part(data: Splits, plan: Any, micro: int) -> int | None:
     sizes += [] if drop or not count % size else [count % size]
     parts = [each // micro for each in sizes if each >= micro]
     return min(parts, default=None)
-
-
-def check_norms(model: Any, x: Any, smallest: int | None) -> None:
-    """Refuse a part of one sample where BatchNorm takes a mean over samples alone.
-
-    Args:
-        x: samples.
-    Raises:
-        ValueError: names the module.
-    """
-    if smallest != 1 or not isinstance(model, nn.Module | list | tuple):
-        return
-    blocks, found = as_blocks(model), dict[str, int]()  # values of a channel in a sample
-
-    def look_at(name: str) -> Callable[..., None]:
-        def hook(module: nn.Module, inputs: Any) -> None:
-            found[name] = inputs[0][:1, :1].numel()
-
-        return hook
-
-    hooks = [
-        module.register_forward_pre_hook(look_at(f"{type(module).__name__} of block {at}"))
-        for at, block in enumerate(blocks)
-        for module in block.modules()
-        if isinstance(module, _BatchNorm) and (module.training or _learns(module))
-    ]
-    try:
-        dry_run(blocks, x)
-    finally:
-        for each in hooks:
-            each.remove()
-    if alone := [name for name, count in found.items() if count == 1]:
-        raise ValueError(
-            f"a batch, or a part of one, has one sample, and {alone[0]} can't take a mean of one:"
-            " give drop_last=True (to a loader, itself), another batch_size or fewer micro"
-        )
-
-
-def _learns(module: nn.Module) -> bool:
-    return any(each.requires_grad for each in module.parameters())
 
 
 def scores_of(model: Any, x: Any) -> int | None:

@@ -22,10 +22,10 @@ from alkit.engine.record import Record
 from alkit.engine.request import Request
 from alkit.models.blocks import cut_once
 from alkit.models.modes import trained
+from alkit.models.norms import check_norms
 from alkit.records.checks import (
     check_hooks,
     check_measured,
-    check_norms,
     check_options,
     look,
     smallest_part,
@@ -60,7 +60,7 @@ def fit(
     threads: int = 1,
     cuts: Sequence[int] | Literal["auto"] | None = None,
     memory: float | None = None,
-    micro: int = 1,
+    micro: int | None = None,
     augment: str = "none",
     drop_last: bool = False,
     checkpoint: str | Path | None = None,
@@ -128,7 +128,8 @@ def fit(
             flushed methods: by the measured cost of a batch, the fastest that fits.
         memory: bytes that a worker may hold with cuts="auto": weights and their versions, what
             backwards need, gradients and optimiser states.
-        micro: micro-batches a batch, of methods that accumulate and of pipelined split learning.
+        micro: micro-batches of a batch, of methods that accumulate and of pipelined split learning.
+            None: 1; of elastic training with workers as many as were published, 16.
         augment: how training images are changed; see `Part.batches`.
         drop_last: leave a last, smaller batch out.
         checkpoint: file to keep the run in. If it is there, the run goes on from it and ends in the
@@ -146,7 +147,8 @@ def fit(
             y class numbers or the targets; measured on validation and test beside the accuracy, or
             beside the loss where targets are no classes.
         batch_size: samples of a batch; None: the loader's own, or 32.
-        settings, changes: the method's own, see its `settings`.
+        settings, changes: the method's own, see its `settings`; beside `settings=`, what is left at
+            its default here is as it is there.
     Raises:
         ValueError, TypeError: an unknown method, or an option that the method can't take: none is
             ignored. A checkpoint that is damaged or of another run.
@@ -163,6 +165,10 @@ def fit(
         as_whole,
         (seed, epochs, batch_size, threads, workers, micro, ranks, accumulate, patience),
     )
+    size = _batch_size(data := as_splits(train, validation, test), batch_size)
+    given = {"scheduler": scheduler, "batch_size": size, "micro": micro}
+    said = frozenset(name for name, value in given.items() if value is not None)
+    micro = 1 if micro is None else micro
     check_options(
         lr=lr,
         loss=loss,
@@ -196,13 +202,12 @@ def fit(
         optimizer, lr = rated(optimizer, lr)
     if changes.get("schedule") in SHAPES and room != "dtp":
         raise TypeError(f"schedule= is no rate's: give scheduler={changes['schedule']!r}")
-    data = as_splits(train, validation, test)
     check_measured(data, metrics, patience=patience, exits=exits)
     if isinstance(data.train, Loader):
         _check_loader(data.train, augment, drop_last)
     plan = Plan(
         epochs=epochs,
-        batch_size=_batch_size(data, batch_size),
+        batch_size=32 if size is None else size,
         seed=seed,
         scheduler="constant" if scheduler is None else scheduler,
         scheduler_every=scheduler_every,
@@ -233,7 +238,7 @@ def fit(
         auto_cuts=auto,
         memory=memory,
         micro=micro,
-        scheduled=scheduler is not None,
+        said=said,
         device=device,
         compile=compile,
         exits=exits,
@@ -291,14 +296,14 @@ def _check_auto(
     check_real("memory", memory)
 
 
-def _batch_size(data: Splits, given: int | None) -> int:
-    """Return the samples of a batch: as said, the loader's own, or 32."""
+def _batch_size(data: Splits, given: int | None) -> int | None:
+    """Return the samples of a batch: as said, or the loader's own."""
     own = data.train.batch_size if isinstance(data.train, Loader) else None
     if given is not None and own is not None and given != own:
         raise ValueError(
             f"batch_size is {given}, and the loader makes batches of {own}: leave batch_size out"
         )
-    return next(each for each in (given, own, 32) if each is not None)
+    return own if given is None else given
 
 
 def _check_loader(loader: Loader, augment: str, drop_last: bool) -> None:
