@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from alkit.data import tree
 from alkit.data.labels import check_shares
 from alkit.engine.device import place
 from alkit.engine.optimizers import adam, made
@@ -96,12 +97,12 @@ class BPModel(nn.Module):
         scores = self(x, key)
         noise = () if key is None else (noise_of_loss(self.loss_fn, key[0], "loss", key[1]),)
         with noise[0] if noise else nullcontext():
-            return compared(self.loss_fn, scores, y.to(scores.device))
+            return compared(self.loss_fn, scores, tree.to_device(y, scores.device))
 
 
 def compared(loss_fn: Callable[[Tensor, Tensor], Tensor], scores: Tensor, y: Tensor) -> Tensor:
     """Return a loss; numbers are compared in the wider of both types."""
-    if y.is_floating_point():
+    if isinstance(y, Tensor) and y.is_floating_point():
         dtype = torch.promote_types(scores.dtype, y.dtype)
         scores, y = scores.to(dtype), y.to(dtype)
     return loss_fn(scores, y)

@@ -119,12 +119,18 @@ class Loader:
     own is a function of (seed, epoch); samplers are told the epoch.
 
     Attributes:
-        batch_size: its own, where it says one.
+        batch_size: its own, where it says one, or a list's first batch's.
+        drops: a last, smaller batch.
     """
 
     def __init__(self, loader: Iterable[Any]) -> None:
         self.loader = loader
-        self.batch_size: int | None = getattr(loader, "batch_size", None)
+        says = loader, getattr(loader, "batch_sampler", None)
+        sizes = [getattr(each, "batch_size", None) for each in says]
+        if isinstance(loader, list | tuple) and loader:
+            sizes.append(tree.batch_size(as_pair(loader[0], 0)[0]))
+        self.batch_size: int | None = next((each for each in sizes if each is not None), None)
+        self.drops = any(getattr(each, "drop_last", False) for each in says)
 
     def batches(
         self, batch_size: int, *, seed: int = 0, epoch: int = 0, **order: Any
@@ -203,13 +209,15 @@ def in_memory(source: Any) -> tuple[Any, Tensor]:
             " in memory, where they would stay as they were read first: give samples that do not"
             " change"
         )
-    pairs = list(made.batches(512, shuffle=False))
+    count = len(made) if isinstance(made, Mapped) else 512
+    pairs = list(made.batches(count, shuffle=False))
     x, y = (tree.joined([pair[at] for pair in pairs]) for at in (0, 1))
     return x, y
 
 
 def _check_sampler(loader: DataLoader[Any]) -> None:
-    sampler, batches = loader.sampler, loader.batch_sampler
+    batches: Any = loader.batch_sampler
+    sampler = getattr(batches, "sampler", loader.sampler)
     whole = isinstance(sampler, SequentialSampler) or (
         isinstance(sampler, RandomSampler)
         and not sampler.replacement

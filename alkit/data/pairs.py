@@ -84,6 +84,8 @@ def as_targets(y: Any, words: Words | None = None) -> Any:
         ValueError: a word that `words` does not have.
         TypeError: something that is no array of numbers or words.
     """
+    if isinstance(y, list) and y and all(isinstance(each, Tensor) and each.dim() for each in y):
+        y = tuple(y)  # of several parts, as torch puts them together
     if isinstance(y, tuple | Mapping):
         return tree.map_tensors(as_targets, y)
     if not isinstance(y, Tensor):

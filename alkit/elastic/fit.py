@@ -148,9 +148,7 @@ def _settings(request: Request) -> Settings:
     if request.on_ranks:
         changes |= {"executor": "ranks"}
         changes.setdefault("devices", request.crew)
-    if isinstance(train := request.data.train, Loader) and getattr(
-        train.loader, "drop_last", False
-    ):
+    if isinstance(train := request.data.train, Loader) and train.drops:
         changes["drop_last"] = True  # as the loader says
     if request.settings is None and changes.get("devices", 1) == 1:
         changes.setdefault("micro", 1)  # nobody waits for a part of a batch

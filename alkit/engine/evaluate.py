@@ -106,7 +106,7 @@ def evaluate(
     found = []
     for number, (x, y) in enumerate(as_source(part).batches(batch_size, shuffle=False)):
         if number % ranks == rank:
-            beat("evaluation")
+            beat("evaluation", waiting=True)  # of a batch of another size than a task's
             scores_and_y = tree.to_device((model.predict(x, **options), y), "cpu")
             found.append(metric(*scores_and_y).float())
         else:

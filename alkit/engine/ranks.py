@@ -10,6 +10,7 @@ along a data edge comes through an inbox, and all else as a message without a pa
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import count
 from typing import Any
 
 import torch
@@ -146,14 +147,17 @@ class _Rank:
 
     def numbers(self) -> Iterator[int]:
         """Yield the numbers of this rank's batches, as its loader gives them."""
-        number = -1
-        for number, payload in enumerate(self.loader):
+        for number in count():
+            with waiting("its loader"):  # which may take its time
+                payload = next(self.loader, None)
+            if payload is None:
+                self.batches = number
+                return
             self.contexts[number] = list(tree.tensors(payload)), fingerprint(payload[1])
             self.left[number] = self.tasks_per_batch
             if self.owner[0] == self.rank:
                 self.mail[Task("forward", 0, number)] = payload
             yield number
-        self.batches = number + 1
 
     def receive(self, task: Task) -> None:
         """Wait for what the neighbours owe this task."""

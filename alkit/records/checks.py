@@ -210,9 +210,9 @@ def smallest_part(data: Splits, plan: Any, micro: int) -> int | None:
     train: Any = data.train
     size, drop = plan.batch_size, plan.drop_last
     if isinstance(train, Loader):
-        inner = train.loader
-        train, drop = getattr(inner, "dataset", None), getattr(inner, "drop_last", False)
-        if train is None or getattr(inner, "batch_size", None) is None:
+        known, drop = train.batch_size is not None, train.drops
+        train = getattr(train.loader, "dataset", None)
+        if train is None or not known:
             return None
     try:
         count = len(train)

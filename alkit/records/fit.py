@@ -196,6 +196,13 @@ def fit(
             f"ranks is {ranks}, and this process is one of {joined} ranks already: give"
             ' executor="ranks" to train on these'
         )
+    if stop_at_divergence and (ranks > 1 or executor == "ranks"):
+        raise ValueError(
+            "stop_at_divergence is given, and the ranks would not end together: leave it out, and"
+            " look at what is raised, or train in one process"
+        )
+    if isinstance(cuts, int):
+        raise TypeError(f"cuts is {cuts}: give a list, [{cuts}]")
     if (auto := isinstance(cuts, str)) or memory is not None:
         _check_auto(room, name, cuts, memory, checkpoint)
     if optimizer is not None:
@@ -260,6 +267,9 @@ def fit(
     )
     if found.x is not None and room != "split":
         check_norms(model, found.x, smallest_part(data, plan, micro))
+    if room != "al" and request.changes.get("num_classes") == found.width:  # as it is anyway
+        own = {key: each for key, each in request.changes.items() if key != "num_classes"}
+        request = replace(request, changes=own)
     sample = found.x, found.y
     request = replace(request, sample=sample, width=found.width, classes=found.classes)
     if ranks > 1 or room == "split":
@@ -314,7 +324,7 @@ def _check_loader(loader: Loader, augment: str, drop_last: bool) -> None:
     """
     if augment != "none":
         raise ValueError(f"augment is {augment!r}, and a loader's samples are its own: do it there")
-    if drop_last and not getattr(loader.loader, "drop_last", False):
+    if drop_last and not loader.drops:
         raise ValueError("drop_last is given beside a loader: give DataLoader(..., drop_last=True)")
 
 

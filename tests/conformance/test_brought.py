@@ -274,6 +274,111 @@ def test_a_rate_that_is_said_to_be_constant_is(method):
     assert said == [0.01] * 3 != own
 
 
+SAMPLES = torch.utils.data.TensorDataset(X, Y)
+BY_BATCHES = {
+    "list": lambda: [(X[at : at + 100], Y[at : at + 100]) for at in range(0, 256, 100)],
+    "batch sampler": lambda: torch.utils.data.DataLoader(
+        SAMPLES,
+        batch_sampler=torch.utils.data.BatchSampler(
+            torch.utils.data.RandomSampler(SAMPLES), 100, drop_last=False
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", BY_BATCHES)
+@pytest.mark.parametrize("method", ["bp", "elastic", "fed"])
+def test_a_batch_has_the_size_that_a_loader_s_have(method, kind):
+    options = {"workers": 1} if method == "fed" else {}
+    done = alkit.fit(net(), BY_BATCHES[kind](), method=method, lr=0.1, **options, **QUIET)
+    assert len(done.losses) == 3
+    with pytest.raises(ValueError, match="makes batches of 100"):
+        alkit.fit(net(), BY_BATCHES[kind](), method=method, batch_size=32, **QUIET)
+
+
+@pytest.mark.parametrize("method", ["elastic", "fed"])
+def test_a_sampler_that_chooses_is_seen_behind_a_batch_sampler(method):
+    chosen = torch.utils.data.SubsetRandomSampler(range(50))
+    own = torch.utils.data.BatchSampler(chosen, 25, drop_last=False)
+    with pytest.raises(ValueError, match="SubsetRandomSampler"):
+        alkit.fit(net(), torch.utils.data.DataLoader(SAMPLES, batch_sampler=own), method=method)
+
+
+def test_samples_of_many_lengths_are_put_together_once():
+    words = [torch.randint(1, 20, (28,)) for _ in range(599)] + [torch.randint(1, 20, (40,))]
+
+    def padded(rows):
+        return nn.utils.rnn.pad_sequence(rows, batch_first=True), torch.stack([r[0] for r in rows])
+
+    class Mean(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table = nn.Embedding(20, 8)
+
+        def forward(self, rows):
+            return self.table(rows).mean(1)
+
+    loader = torch.utils.data.DataLoader(words, batch_size=50, collate_fn=padded)
+    blocks = [Mean(), nn.Linear(8, 16), nn.Linear(16, 20)]
+    assert len(alkit.fit(blocks, loader, method="elastic", **QUIET).losses) == 12
+
+
+@pytest.mark.parametrize("method", ["bp", "1f1b", "pipedream"])
+def test_targets_may_be_several(method):
+    class Two(torch.utils.data.Dataset):
+        def __len__(self):
+            return 64
+
+        def __getitem__(self, at):
+            return X[at], (Y[at], X[at, 0])
+
+    def loss(scores, y):
+        return F.cross_entropy(scores[:, :3], y[0]) + F.mse_loss(scores[:, 3], y[1])
+
+    loss.reduction = "mean"
+    loader = torch.utils.data.DataLoader(Two(), batch_size=16)
+    done = alkit.fit(net(4), loader, method=method, loss=loss, lr=0.1, **QUIET)
+    assert done.losses.isfinite().all()
+
+
+@pytest.mark.parametrize("method", ["bp", "pipedream", "dtp", "elastic", "splitfed"])
+def test_an_optimiser_without_a_rate_to_give_is_called_without(method):
+    made = lambda parameters: torch.optim.SGD(parameters, lr=0.0)  # noqa: E731
+    model = net()
+    before = model[0].weight.clone()
+    alkit.fit(model, (X, Y), method=method, optimizer=made, **QUIET)
+    assert torch.equal(before, model[0].weight) or method == "splitfed"
+    with pytest.raises(ValueError, match="takes none"):
+        alkit.fit(net(), (X, Y), method=method, optimizer=made, lr=0.1, **QUIET)
+
+
+@pytest.mark.parametrize("method", ["bp", "pipedream", "dtp", "elastic", "al_pipeline", "splitfed"])
+def test_an_optimiser_s_own_rate_holds_where_none_is_said(method):
+    rates = []
+
+    def made(parameters, lr=3e-4):
+        rates.append(lr)
+        return torch.optim.SGD(parameters, lr=lr)
+
+    alkit.fit(net(), (X, Y), method=method, optimizer=made, **QUIET)
+    assert set(rates) == {3e-4}
+
+
+@pytest.mark.parametrize("method", ["bp", "pipedream", "dtp", "elastic", "dfa"])
+def test_a_number_of_classes_that_fits_is_right(method):
+    assert alkit.fit(net(), (X, Y), method=method, num_classes=3, **QUIET).classes is not None
+
+
+def test_ranks_refuse_to_end_one_by_one():
+    with pytest.raises(ValueError, match="stop_at_divergence"):
+        alkit.fit(net(), (X, Y), method="pipedream", ranks=2, stop_at_divergence=True, **QUIET)
+
+
+def test_one_cut_is_a_list():
+    with pytest.raises(TypeError, match=r"give a list, \[1\]"):
+        alkit.fit(net(), (X, Y), method="pipedream", cuts=1, **QUIET)
+
+
 def test_a_run_without_validation_keeps_one_copy_of_its_weights(tmp_path):
     path = tmp_path / "run"
     big = [nn.Linear(8, 4000), nn.Linear(4000, 3)]

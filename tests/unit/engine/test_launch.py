@@ -19,7 +19,7 @@ import torch.distributed as dist
 from alkit import fit, launch, train_epoch
 from alkit.engine import fork_server
 from alkit.engine import launch as ranks
-from alkit.engine.heartbeat import beat, waiting
+from alkit.engine.heartbeat import beat, last, waiting
 from alkit.engine.launch import RankFailed
 from tests.helpers import begun_an_hour_ago, dense_model, differences, made_batches, state_of
 from tests.unit.al.helpers import Spy, al_model, spied, toy
@@ -50,6 +50,40 @@ def test_the_bits_of_one_thread_on_every_rank(ranks, cuts):
 def test_ranks_with_different_batches_are_told(options, text):
     with pytest.raises(RankFailed, match=text):
         launch(lambda: _trained(2, [2], **options))
+
+
+def _not_judged():
+    """Return whether a rank's loader, and its evaluation, may take as long as they like."""
+    torch.manual_seed(0)
+    seen = []
+
+    def look():
+        if (said := last()) is not None:
+            seen.append(said.waiting)
+
+    class Looking(torch.nn.Module):
+        def forward(self, x):
+            if not self.training:
+                look()
+            return x
+
+    class Samples(torch.utils.data.Dataset):
+        def __len__(self):
+            return 24
+
+        def __getitem__(self, at):
+            look()
+            return torch.zeros(4), 0
+
+    blocks = [torch.nn.Linear(4, 4), Looking(), torch.nn.Linear(4, 3)]
+    loader = torch.utils.data.DataLoader(Samples(), batch_size=8)
+    options = {"method": "pipedream", "executor": "ranks", "lr": 0.1, "progress": False}
+    fit(blocks, loader, (torch.zeros(40, 4), torch.zeros(40, dtype=torch.int64)), **options)
+    return len(seen) > 24 and all(seen)
+
+
+def test_a_slow_loader_and_a_long_evaluation_are_not_taken_to_hang():
+    assert launch(_not_judged, ranks=2) == [True, True]
 
 
 def _family():
