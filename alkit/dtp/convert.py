@@ -7,10 +7,11 @@ Flatten, Identity, Sequential      Reshape, nothing, what it holds
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any, cast
 
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, leaky_relu
 
 from alkit.dtp.block import Block
 from alkit.dtp.invertible import (
@@ -142,6 +143,13 @@ def _activation(name: str, **wanted: float) -> Callable[[Any, Switches], Piece |
     return make
 
 
+def _leaky(own: nn.LeakyReLU, switches: Switches) -> Piece:
+    piece = Activation("leaky_relu", matched=switches.matched)
+    piece.name = f"leaky_relu {own.negative_slope}"
+    piece.function = piece.back = partial(leaky_relu, negative_slope=own.negative_slope)
+    return piece
+
+
 PIECES: dict[type[nn.Module], Callable[[Any, Switches], Piece | None]] = {
     nn.Conv2d: _conv,
     nn.Linear: _dense,
@@ -150,6 +158,6 @@ PIECES: dict[type[nn.Module], Callable[[Any, Switches], Piece | None]] = {
     nn.Flatten: _flat,
     nn.ELU: _activation("elu", alpha=1.0),
     nn.ReLU: _activation("relu"),
-    nn.LeakyReLU: _activation("leaky_relu", negative_slope=0.1),
+    nn.LeakyReLU: _leaky,
     nn.Tanh: _activation("tanh"),
 }

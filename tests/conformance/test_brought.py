@@ -385,3 +385,12 @@ def test_a_run_without_validation_keeps_one_copy_of_its_weights(tmp_path):
     done = alkit.fit(big, (X, Y), method="bp", lr=0.1, optimizer=sgd, checkpoint=path, **QUIET)
     weights = sum(each.nbytes for each in done.model.parameters())
     assert path.stat().st_size < 1.5 * weights
+
+
+@pytest.mark.parametrize("matched", [False, True])
+def test_target_propagation_takes_any_slope(matched):
+    torch.manual_seed(0)
+    blocks = [nn.Sequential(nn.Linear(8, 8), nn.LeakyReLU()), nn.Linear(8, 3)]
+    net = alkit.dtp.from_blocks(blocks, switches=alkit.dtp.Switches(matched=matched))
+    torch.testing.assert_close(net(X), nn.Sequential(*blocks)(X))
+    assert alkit.fit(net, (X, Y), method="dtp", lr=0.1, **QUIET).losses.isfinite().all()
