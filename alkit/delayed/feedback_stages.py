@@ -55,7 +55,7 @@ class DirectStage(ModuleStage):
         self.last, self.after = starts[-1], first + len(self.module.blocks)
         self.starts = [start for start in starts if first <= start < self.after]
         self.ends = [*self.starts[1:], min(self.after, self.tail)]  # the block behind each layer
-        self.layer_inputs = {at: Inputs() for at in self.ends if at < self.after}
+        self.layer_inputs = {at: Inputs(blocks[at]) for at in self.ends if at < self.after}
         self.drawn: dict[int, Tensor] = {}
 
     def forward(self, payload: tuple[Any, Any] | None, batch: int, micro: int) -> Any:

@@ -90,7 +90,7 @@ class ModuleStage:
         self.gradients: dict[str, Tensor] = {}
         self.losses = LossLog(self._diverged if options.check_finite else None)
         self.loss = torch.zeros(())  # of the batch's micro-batches so far
-        self.inputs = Inputs()
+        self.inputs = Inputs(self.module)
         if self.is_last:
             beside(pipeline.loss_fn, self.module)
         self.writes = True  # whether a module that runs again changed its last input in place

@@ -103,7 +103,7 @@ class UnitStage:
         own = {id(p): (number, p) for number in updates for p in units[number].parameters()}
         self.parameters = list(own.values())  # each once, also what two units share
         self.flights: dict[tuple[int, int], _Flight] = {}
-        self.inputs = Inputs()
+        self.inputs = Inputs(*units[slice(*bounds)])
         self.rest: Iterator[Any] = iter(())  # micro-batches of the batch that the first stage cuts
 
     def forward(self, payload: tuple[Any, Any] | None, batch: int, micro: int) -> Any:

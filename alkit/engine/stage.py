@@ -53,12 +53,15 @@ def _profiled() -> bool:
 class Inputs:
     """What a module runs on: its input, or a copy if it writes there (`ReLU(inplace=True)`).
 
-    A leaf of the graph can't be written to, and others may need it. The first input, of which it
-    gets a copy anyway, shows whether it does.
+    A leaf of the graph can't be written to, and others may need it. Where a module might write, the
+    first input, of which it gets a copy anyway, shows whether it does.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *modules: nn.Module) -> None:
+        parts = (part for each in modules for part in each.modules())
         self.copied: list[tuple[Tensor, int]] | None = None  # with their versions before
+        if not any(map(_may_write, parts)):
+            self.copied = []
 
     def __call__(self, x: Any) -> Any:
         """Return x, or the copy."""
@@ -68,6 +71,11 @@ class Inputs:
         x = tree.map_tensors(torch.clone, x)
         self.copied = [(own, own._version) for own in tree.tensors(x)]
         return x
+
+
+def _may_write(part: nn.Module) -> bool:
+    own = type(part).__module__.startswith(("torch.nn.modules.", "alkit."))
+    return not own or getattr(part, "inplace", False) is True
 
 
 class BlockStage:
@@ -85,7 +93,7 @@ class BlockStage:
         loss: Callable[[Any, Tensor], Tensor] | None = None,
     ) -> None:
         self.block, self.optimizer, self.loss = block, optimizer, loss
-        self.device, self.inputs = device_of(block), Inputs()
+        self.device, self.inputs = device_of(block), Inputs(block)
         self.kept: dict[tuple[int, int], tuple[Any, Any]] = {}
 
     def forward(self, payload: tuple[Any, Tensor], batch: int, micro: int) -> Any:

@@ -196,7 +196,7 @@ class Tail(Half):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self.inputs = Inputs()
+        self.inputs = Inputs(*self.units)
 
     def forward_backward(
         self,
