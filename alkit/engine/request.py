@@ -21,6 +21,7 @@ from alkit.engine.rank_device import backend_for, own_device
 from alkit.engine.record import Record
 from alkit.engine.trainer import Trainer
 
+PATIENCE_S = 600.0  # for a task, which may compile or be of a large network on one thread
 SAME = ("epochs", "batch_size", "seed", "threads")  # mean the same in every method
 
 
@@ -181,6 +182,7 @@ def fit_on_ranks(fit: Callable[[Any, Request], Record], model: Any, request: Req
         "ranks": request.ranks,
         "threads": request.threads,
         "backend": backend,
+        "heartbeat_s": PATIENCE_S,
     }
     results = launch(_on_rank, fit, model, request, **options)
     snapshot, values = results[0]
