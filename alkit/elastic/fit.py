@@ -22,6 +22,7 @@ from alkit.elastic.trainer import Trainer
 from alkit.elastic.world import World
 from alkit.engine.device import place
 from alkit.engine.folders import Home
+from alkit.engine.optimizers import told
 from alkit.engine.rank_device import place_whole
 from alkit.engine.record import Record
 from alkit.engine.reduction import check_reduction, says_reduction
@@ -107,6 +108,8 @@ def _fit(network: Network, request: Request) -> Record:
         # a rank that has no room keeps no weights aside; of a metric of one's own none is best
         choose = data.validation is not None and not (own.memory_budget or network.metric)
         same = own.plain() | whole
+        if callable(own.recipe.optimizer):
+            same |= {"optimizer": told(trainer.pipeline.optimizer.inner)}
         record = request.train(trainer, world, plan=plan, identity=same, choose=choose)
         trainer.pipeline.gather()
     finally:

@@ -49,6 +49,13 @@ def made(
     return found
 
 
+def told(optimizer: torch.optim.Optimizer | None) -> str:
+    """Return kind and options of an optimiser, which a run that goes on must have again."""
+    groups = [] if optimizer is None else optimizer.param_groups
+    options = [{k: v for k, v in group.items() if k != "params"} for group in groups]
+    return f"{type(optimizer).__name__} {options}"
+
+
 def step_at(optimizer: torch.optim.Optimizer, factor: float) -> None:
     """Step once at a share of the rates, which stay as they are unless a scheduler moves them."""
     own = [group["lr"] for group in optimizer.param_groups]

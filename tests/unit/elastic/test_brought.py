@@ -137,3 +137,15 @@ def test_what_an_own_optimiser_does_not_read_is_refused(given):
     options = {"optimizer": torch.optim.SGD, "recipe": replace(LEVEL, **given)}
     with pytest.raises(ValueError, match=next(iter(given))):
         fit(maps(8, 8, 3), **options)
+
+
+@pytest.mark.parametrize("other", [torch.optim.SGD, torch.optim.AdamW])
+def test_a_run_goes_on_with_its_own_optimiser(other, tmp_path):
+    def run(epochs, made):
+        options = {"lr": 0.01, "epochs": epochs, "checkpoint": tmp_path / "run"}
+        return fit(maps(8, 8, 3), optimizer=made, **options)
+
+    run(1, torch.optim.Adam)
+    with pytest.raises(ValueError, match="optimizer"):
+        run(2, other)
+    assert len(run(2, torch.optim.Adam).history) == 2
