@@ -4,6 +4,7 @@ Micro-batches are normalised by their own statistics all the same; what evaluati
 once a batch, by the mean and variance of all of its samples, as without micro-batches.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -19,7 +20,8 @@ class DeferredBatchNorm:
     def __init__(self, module: nn.Module) -> None:
         named = module.named_modules()
         self.norms = {n: own for n, own in named if isinstance(own, _BatchNorm) and _keeps(own)}
-        self.seen: dict[str, tuple[int, Tensor, Tensor]] = {}  # values, mean, squared deviations
+        # of each norm's each use in a forward: values, mean, squared deviations
+        self.seen: dict[tuple[str, int], tuple[int, Tensor, Tensor]] = {}
 
     def buffers(self) -> dict[str, Tensor]:
         """Return copies of their buffers by name, for a micro-batch to move in vain."""
@@ -31,12 +33,14 @@ class DeferredBatchNorm:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Take in what passes the norms in this block."""
+        """Take in what passes the norms in this block, a micro-batch's forward."""
+        uses = Counter[str]()
 
         def look(name: str) -> Any:
             def hook(norm: nn.Module, given: tuple[Tensor, ...]) -> None:
                 if norm.training:
-                    self._add(name, given[0].detach())
+                    self._add((name, uses[name]), given[0].detach())
+                    uses[name] += 1
 
             return hook
 
@@ -48,7 +52,7 @@ class DeferredBatchNorm:
     @torch.no_grad()
     def move(self) -> None:
         """Move the running statistics by what was taken in since the last time."""
-        for name, (count, mean, deviations) in self.seen.items():
+        for (name, _), (count, mean, deviations) in self.seen.items():
             norm = self.norms[name]
             assert isinstance(norm.num_batches_tracked, Tensor)  # it keeps statistics
             norm.num_batches_tracked += 1
@@ -61,19 +65,19 @@ class DeferredBatchNorm:
                 running.lerp_(new.to(running.dtype), share)
         self.seen = {}
 
-    def _add(self, name: str, x: Tensor) -> None:
+    def _add(self, use: tuple[str, int], x: Tensor) -> None:
         """Join the moments of two sets of samples (Chan et al. 1979)."""
         over = [dim for dim in range(x.dim()) if dim != 1]
         x = x if x.dtype == torch.float64 else x.float()  # of half precision sums say little
         variance, mean = torch.var_mean(x, over, correction=0)
         count, mean = x.numel() // x.shape[1], mean.double()
         deviations = variance.double() * count
-        if name in self.seen:
-            before, old, squares = self.seen[name]
+        if use in self.seen:
+            before, old, squares = self.seen[use]
             apart, total = mean - old, before + count
             deviations = squares + deviations + apart**2 * (before * count / total)
             count, mean = total, old + apart * (count / total)
-        self.seen[name] = count, mean, deviations
+        self.seen[use] = count, mean, deviations
 
 
 def _keeps(norm: _BatchNorm) -> bool:

@@ -135,3 +135,19 @@ def test_by_fit():
     assert int(norm.num_batches_tracked) == 3  # batches of 32, 32 and 8
     with pytest.raises(ValueError, match="compile is True, .* normalise can't be seen"):
         alkit.fit(mlp(), data, method="gpipe", compile=True, **own)
+
+
+def test_a_batch_norm_that_runs_twice_moves_twice():
+    def moved(**options):
+        torch.manual_seed(0)
+        norm = nn.BatchNorm1d(8)
+        blocks = [nn.Linear(8, 8), norm, nn.Tanh(), norm, nn.Linear(8, 3)]
+        x, y = torch.randn(32, 8), torch.randint(3, (32,))
+        options = {"method": "1f1b", "cuts": [4], "lr": 0.0, "progress": False} | options
+        alkit.fit(blocks, (x, y), **options)
+        return norm.running_mean, norm.num_batches_tracked
+
+    whole, cut = moved(), moved(micro=4, deferred_batch_norm=True)
+    assert cut[1] == whole[1] == 2
+    # the second use sees what each micro-batch was normalised by
+    torch.testing.assert_close(cut[0], whole[0], atol=0.05, rtol=0)
