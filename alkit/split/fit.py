@@ -80,6 +80,7 @@ def fit(request: Request) -> Record:
     cut = _cut(request, len(blocks))
     _check_units(blocks, cut)
     x, y = _samples(request)
+    train_part = request.data.train
     changes = request.given_options(**NAMES) | dict(request.changes)
     if request.one_lr is not None:
         changes["lr"] = request.one_lr
@@ -97,7 +98,8 @@ def fit(request: Request) -> Record:
             optimizer=request.optimizer,
             path=None if request.checkpoint is None else Path(request.checkpoint),
             kept=None if request.checkpoint is None else _kept(blocks, request),
-            normal=normal_of(request.data.train) if isinstance(request.data.train, Part) else None,
+            normal=normal_of(train_part) if isinstance(train_part, Part) else None,
+            scaled=isinstance(train_part, Part),
             evaluate=None if request.data.validation is None else _scorer(blocks, request),
             **changes,
         )

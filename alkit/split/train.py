@@ -79,6 +79,7 @@ def train(
     transport: str = "local",
     device: Names | None = None,
     normal: tuple[Tensor, Tensor] | None = None,
+    scaled: bool = True,
     evaluate: Callable[[dict[str, Tensor]], float | dict[str, float]] | None = None,
     plan: Sequence[Attendance] | None = None,
     path: Path | None = None,
@@ -99,6 +100,7 @@ def train(
         device: where heads and tail train: one for both, or one each; messages stay on the host.
             None is where the blocks are.
         normal: mean and standard deviation of channels, taken off images.
+        scaled: bytes are brought to 0..1, see `Stream`.
         evaluate: gives the accuracy of a state after each round, or several numbers by name.
         plan: of a record, to repeat it: devices take part where they did.
         path: of a checkpoint, see `Server`; devices keep theirs beside it, in PATH.devices.
@@ -120,7 +122,8 @@ def train(
         raise ValueError(f"{len(parts)} parts and {len(cuts)} cuts: give one cut, or one a part")
     samples = [len(y) for _, y in parts]
     score = None if evaluate is None else lambda state: _named(evaluate(state))
-    [example, *_] = Stream(*parts[0], chosen, 0, normal).step(0, 1)
+    streams = [Stream(*own, chosen, at, normal, scaled=scaled) for at, own in enumerate(parts)]
+    [example, *_] = streams[0].step(0, 1)
     options: dict[str, Any] = {"example": example.x[:1], "evaluate": score}
     options |= {"optimizer": optimizer, "path": path, "kept": kept}
 
@@ -129,8 +132,7 @@ def train(
         shutil.rmtree(folder, ignore_errors=True)  # of a run whose checkpoint is gone
 
     def made(index: int) -> Device:
-        own = Stream(*parts[index], chosen, index, normal)
-        job = Job(chosen, copy.deepcopy(heads), own, optimizer)
+        job = Job(chosen, copy.deepcopy(heads), streams[index], optimizer)
         return Device(index, job, folder=folder, keeps=True)
 
     with CallerState.here().training():  # copies that inference mode makes can't be trained
