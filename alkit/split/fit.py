@@ -78,7 +78,6 @@ def fit(request: Request) -> Record:
     model = model_of(request)
     blocks = list(model)
     cut = _cut(request, len(blocks))
-    _check_units(blocks, cut)
     x, y = _samples(request)
     train_part = request.data.train
     changes = request.given_options(**NAMES) | dict(request.changes)
@@ -124,30 +123,6 @@ def fit(request: Request) -> Record:
         settings=changes,
         details=record,
     )
-
-
-def _check_units(units: Sequence[nn.Module], cut: int) -> None:
-    """Refuse what can't be averaged, and what both sides would train on their own.
-
-    Raises:
-        ValueError: names the first unit that keeps something else than tensors, or what is shared.
-    """
-    sides = [
-        {id(own): name for unit in side for name, own in unit.named_parameters()}
-        for side in (units[:cut], units[cut:])
-    ]
-    if both := sides[0].keys() & sides[1].keys():
-        raise ValueError(
-            f"head and tail would share a parameter ({sides[0][both.pop()]}), each with a copy:"
-            " untie it, or cut so that both uses are on one side"
-        )
-    for at, unit in enumerate(units):
-        for name, own in unit.state_dict().items():
-            if not isinstance(own, Tensor):
-                raise ValueError(
-                    f"unit {at} keeps {name}, {given(own)} (get_extra_state), and what devices have"
-                    " is averaged: keep tensors alone, as buffers"
-                )
 
 
 def _factors(request: Request, changes: Mapping[str, Any]) -> list[float]:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from alkit.engine.optimizers import Factory
 from alkit.split.average import agreed
-from alkit.split.check import Check
+from alkit.split.check import Check, check_units
 from alkit.split.choosing import Choosing
 from alkit.split.greeting import Greeting
 from alkit.split.halves import Tail, factory_of, kept, state_of
@@ -82,6 +82,7 @@ class Server:
     ) -> None:
         if len(samples) != settings.devices:
             raise ValueError(f"{len(samples)} sizes for {settings.devices} devices: give one each")
+        check_units(units, settings.cuts if choosing is None else range(1, len(units)))
         self.units, self.settings, self.name, self.path = list(units), settings, name, path
         self.kept, self.evaluate, self.plan, self.report = kept or Kept(), evaluate, plan, report
         self.choosing = choosing

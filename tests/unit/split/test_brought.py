@@ -38,3 +38,89 @@ def test_bytes_that_are_no_images_are_taken_as_they_are():
         for method, workers in (("bp", None), ("splitfed", 1))
     )
     assert found == pytest.approx(wanted, rel=1e-5)
+
+
+# ---- what models keep
+
+
+class Keeps(nn.Module):
+    """Keeps a mean that training moves, in its state or outside of it."""
+
+    def __init__(self, *, persistent: bool, moved: bool = True) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(8), persistent=persistent)
+        self.moved = moved
+
+    def forward(self, x):
+        if self.training and self.moved:
+            self.mean = 0.5 * self.mean + 0.5 * x.detach().mean(0)
+        return x - self.mean
+
+
+@pytest.mark.parametrize("cut", [1, 3])
+def test_what_training_moves_and_no_state_holds_is_refused(cut):
+    with pytest.raises(ValueError, match=r"unit 1 .* mean .* register it with persistent=True"):
+        fit(network(Keeps(persistent=False)), cuts=[cut])
+    fit(network(Keeps(persistent=False, moved=False)), cuts=[cut])
+    assert fit(network(Keeps(persistent=True)), cuts=[cut]).model[1].mean.abs().sum() > 0
+
+
+def tied():
+    made = network(nn.Linear(8, 8))
+    made[1].weight = made[0].weight
+    return made
+
+
+def turning():
+    """Keep a complex number."""
+    made = network()
+    made[0].register_buffer("turn", torch.zeros(1, dtype=torch.complex64))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [(turning, "unit 0 keeps turn, torch.complex64"), (tied, "would share a parameter")],
+)
+def test_what_devices_cannot_average_is_refused_beside_the_face_too(make, words):
+    for run in (fit, lambda made: alkit.split.train(made, [(X, Y)])):
+        with pytest.raises(ValueError, match=words):
+            run(make())
+
+
+class Masked(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mask", torch.full((8, 8), -torch.inf).triu(1))
+
+    def forward(self, x):
+        return x @ self.mask.softmax(1)
+
+
+@pytest.mark.parametrize("cut", [1, 2])
+def test_a_mask_of_infinities_is_no_divergence(cut):
+    record = fit(network(Masked()), cuts=[cut], workers=2, epochs=2)
+    assert record.model[1].mask.isinf().any()
+
+
+class Detached(nn.Module):
+    def forward(self, x):
+        return x.detach()
+
+
+@pytest.mark.parametrize(
+    ("cut", "words"),
+    [
+        (0, r"block 0 \(Linear\) can learn and gets no gradient"),
+        (1, "no gradient reaches unit 0"),
+        (2, r"block 0 \(Linear\) can learn and gets no gradient"),
+        (4, r"block 0 \(Linear\) can learn and gets no gradient"),
+    ],
+)
+def test_a_block_that_no_gradient_reaches_is_refused(cut, words):
+    with pytest.raises(ValueError, match=words):
+        fit(network(Detached()), cuts=[cut])
+    frozen = network(Detached())
+    frozen[0].requires_grad_(False)
+    if cut != 1:
+        fit(frozen, cuts=[cut])
