@@ -28,7 +28,7 @@ from alkit.engine.random import noise_of
 from alkit.engine.stage import Inputs
 from alkit.engine.steps import check_reached
 from alkit.models.modes import training
-from alkit.split.settings import Settings
+from alkit.split.settings import Training
 
 Saved = dict[tuple[int, int], Any]  # states of optimisers, by round and cut
 Optimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
@@ -57,7 +57,7 @@ class Pass(NamedTuple):
     forward_s: float = 0.0
 
 
-def factory_of(settings: Settings, own: Factory | None = None) -> Optimizer:
+def factory_of(settings: Training, own: Factory | None = None) -> Optimizer:
     """Return what makes the optimisers of both sides: as given, or the settings' SGD."""
     if own is not None:
         return partial(own, lr=settings.lr)

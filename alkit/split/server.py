@@ -321,6 +321,7 @@ class Server:
             seconds=end_s - (self.started_s or end_s),
             intervals=[interval for own in done.values() for interval in own.intervals],
             averaging_s=end_s - start_s,
+            sizes={at: own.sizes for at, own in done.items()},
         )
         if self.choosing is not None:
             for member in (self.members[at] for at in done):

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from tqdm.auto import tqdm
 
 from alkit.data.arguments import Brief, changed
 from alkit.engine.caller import CallerState
@@ -32,7 +33,7 @@ from alkit.split.rounds import Attendance, RoundRecord
 from alkit.split.schedule import LANES
 from alkit.split.server import Server
 from alkit.split.settings import Settings
-from alkit.split.stream import Stream, step_sizes
+from alkit.split.stream import Stream
 
 TRANSPORTS = ("local", "grpc")
 Part = tuple[Tensor, Tensor]
@@ -85,6 +86,7 @@ def train(
     path: Path | None = None,
     kept: Kept | None = None,
     optimizer: Factory | None = None,
+    progress: bool = False,
     **settings: Any,
 ) -> Details:
     """Train a network whose head runs on devices and whose tail on a server; `blocks` stay as they
@@ -106,6 +108,7 @@ def train(
         path: of a checkpoint, see `Server`; devices keep theirs beside it, in PATH.devices.
         kept: tells whether it is of this run.
         optimizer: called as `optimizer(parameters, lr=...)`; default SGD with momentum.
+        progress: show a bar over the rounds.
         settings: see `Settings`.
     Raises:
         ValueError: settings that don't fit; says what would.
@@ -137,7 +140,10 @@ def train(
 
     with CallerState.here().training():  # copies that inference mode makes can't be trained
         server = Server(tail, chosen, samples, plan=plan, **options)
-        return run(server, [made(index) for index in range(len(parts))], transport)
+        about: dict[str, Any] = {"total": server.rounds, "initial": server.round}
+        with tqdm(desc=server.settings.method, disable=not progress, leave=False, **about) as bar:
+            server.report = lambda record: record.show(bar)
+            return run(server, [made(index) for index in range(len(parts))], transport)
 
 
 def _placed(
@@ -238,20 +244,11 @@ def _record(server: Server, links: Sequence[Link]) -> Details:
         state=server.state,
         losses={at: torch.tensor(own) for at, own in losses.items()},
         rounds=tuple(server.records),
-        samples=tuple(_samples(server, record.attendance) for record in server.records),
+        samples=tuple(sum(record.weights.values()) for record in server.records),
         timeline=Timeline.of(seen, lanes),
         sent_bytes=sum(link.sent_bytes for link in links),
         received_bytes=sum(link.received_bytes for link in links),
     )
-
-
-def _samples(server: Server, attendance: Attendance) -> int:
-    sizes = (
-        step_sizes(server.settings, server.members[at].samples, step, own.micro)
-        for at, own in attendance.items()
-        for step in own.steps
-    )
-    return sum(map(sum, sizes))
 
 
 def _named(score: float | dict[str, float]) -> dict[str, float]:

@@ -4,6 +4,7 @@ refused in a sentence."""
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 import alkit
 
@@ -124,3 +125,77 @@ def test_a_block_that_no_gradient_reaches_is_refused(cut, words):
     frozen[0].requires_grad_(False)
     if cut != 1:
         fit(frozen, cuts=[cut])
+
+
+# ---- rates, losses, labels
+
+LR = torch.optim.lr_scheduler
+
+
+def two_rates(parameters, lr):
+    first, *rest = parameters
+    return torch.optim.SGD([{"params": [first], "lr": lr / 10}, {"params": rest}], lr=lr)
+
+
+@pytest.mark.parametrize(
+    ("make", "options", "words"),
+    [
+        (lambda own: LR.OneCycleLR(own, 0.1, total_steps=4), {}, "cycle_momentum=False"),
+        (lambda own: LR.ReduceLROnPlateau(own), {}, "looks at results"),
+        (
+            lambda own: LR.LambdaLR(own, [lambda at: 1.0, lambda at: 0.5**at]),
+            {"optimizer": two_rates},
+            "groups differently",
+        ),
+        (lambda own: LR.OneCycleLR(own, 0.1, 4, cycle_momentum=False), {"lr": 0.0}, "above 0"),
+    ],
+)
+def test_schedulers_of_which_rounds_share_no_factor_are_refused(make, options, words):
+    with pytest.raises(ValueError, match=words):
+        fit(scheduler=make, epochs=3, **options)
+
+
+def test_schedulers_see_the_run_s_own_optimiser():
+    seen = []
+
+    def halving(own):
+        seen.append(own)
+        return LR.LambdaLR(own, [lambda at: 0.5**at] * 2)
+
+    made = fit(scheduler=halving, optimizer=two_rates, epochs=3).details
+    assert len(seen[0].param_groups) == 2
+    assert fit(scheduler="cosine", lr=0.0, epochs=2).history.loss.notna().all()
+    assert len(made.rounds) == 3
+
+
+@pytest.mark.parametrize("every", [-1, 1])
+def test_a_loss_is_the_mean_over_samples_and_rows_are_rounds(every):
+    options = {"workers": 1, "lr": 0.0, "batch_size": 64}
+    [wanted] = losses(method="bp", lr=0.0, batch_size=64)
+    history = fit(**options, aggregate_every=every).history
+    assert list(history)[0] == ("epoch" if every == -1 else "round")
+    assert (history.loss * history.samples).sum() / 66 == pytest.approx(wanted, abs=1e-4)
+
+
+def dropping():
+    return DataLoader(TensorDataset(X, Y), batch_size=32, drop_last=True)
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "words"),
+    [
+        ((X, torch.where(Y == 1, -100, Y)), {}, "labels are -100 to 2: .* 0 to C - 1"),
+        ((X, Y), {"optimizer": two_rates, "momentum": 0.5}, "momentum is for"),
+        (dropping(), {}, "drop_last"),
+    ],
+)
+def test_what_would_be_left_out_is_refused_before_the_start(data, options, words):
+    with pytest.raises(ValueError, match=words):
+        fit(data=data, **options)
+
+
+def test_progress_is_shown_by_rounds(capsys):
+    fit(progress=True, epochs=2)
+    said = capsys.readouterr().err
+    assert "splitfed:" in said
+    assert "/2 " in said
