@@ -110,7 +110,7 @@ def fit(request: Request) -> Record:
             device=request.device,
             optimizer=request.optimizer,
             path=None if request.checkpoint is None else Path(request.checkpoint),
-            kept=None if request.checkpoint is None else _kept(blocks, request),
+            kept=None if request.checkpoint is None else _kept(blocks, request, changes),
             normal=normal_of(train_part) if isinstance(train_part, Part) else None,
             scaled=isinstance(train_part, Part),
             progress=request.progress,
@@ -253,14 +253,26 @@ def _scorer(
     return score
 
 
-def _kept(blocks: Sequence[nn.Module], request: Request) -> Kept:
+def _kept(blocks: Sequence[nn.Module], request: Request, changes: Mapping[str, Any]) -> Kept:
     own, rows = _Sequence(*copy.deepcopy(list(blocks))), Rows(request.data.train)
 
     def behaviour(state: Mapping[str, Any]) -> dict[str, Any]:
         own.load_state_dict(state)
         return rows.behaviour(SimpleNamespace(model=own, loss=nn.functional.cross_entropy))
 
-    return Kept(text_of(own), behaviour, anyway=request.resume == "anyway")
+    about = _told(made(_maker(request, changes), own.named_parameters()))
+    about["data"] = request.data.fingerprint()
+    return Kept(text_of(own), about, behaviour, anyway=request.resume == "anyway")
+
+
+def _told(optimizer: torch.optim.Optimizer | None) -> dict[str, str]:
+    """Say what an optimiser is, but for its parameters."""
+    return {"optimiser": type(optimizer).__name__} | {
+        f"{name} of the optimiser's group {at}": repr(value)
+        for at, group in enumerate(getattr(optimizer, "param_groups", ()))
+        for name, value in group.items()
+        if name not in ("params", "param_names")
+    }
 
 
 def _judge(model: _Sequence, part: Any, request: Request) -> Judged:

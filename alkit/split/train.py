@@ -140,6 +140,11 @@ def train(
 
     with CallerState.here().training():  # copies that inference mode makes can't be trained
         server = Server(tail, chosen, samples, plan=plan, **options)
+        if folder is not None and 0 < server.round < server.rounds and not folder.exists():
+            raise ValueError(
+                f"{path} goes on after round {server.round}, and {folder}, with the optimisers of"
+                " its devices, is not there: put it back, or delete the file to start anew"
+            )
         about: dict[str, Any] = {"total": server.rounds, "initial": server.round}
         with tqdm(desc=server.settings.method, disable=not progress, leave=False, **about) as bar:
             server.report = lambda record: record.show(bar)

@@ -1,6 +1,8 @@
 """What users bring to split learning, models, samples, schedulers: it is trained on as it is, or
 refused in a sentence."""
 
+import shutil
+
 import pytest
 import torch
 from torch import nn
@@ -199,3 +201,54 @@ def test_progress_is_shown_by_rounds(capsys):
     said = capsys.readouterr().err
     assert "splitfed:" in said
     assert "/2 " in said
+
+
+# ---- a run that goes on
+
+
+def kept(tmp_path, **options):
+    return fit(checkpoint=tmp_path / "run", batch_size=16, **{"workers": 2} | options)
+
+
+def adam(parameters, lr):
+    return torch.optim.Adam(parameters, lr=lr)
+
+
+def decayed(parameters, lr):
+    return torch.optim.SGD(parameters, lr=lr, momentum=0.9, weight_decay=0.1)
+
+
+TAIL = torch.cat([X[:-16], X[-16:].flip(0)]), torch.cat([Y[:-16], Y[-16:].flip(0)])
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "words"),
+    [
+        ({"aggregate_every": 1}, {"epochs": 4}, "epochs is 2 there and 4 here"),
+        ({}, {"optimizer": decayed}, "weight_decay of the optimiser's group 0 is '0' there"),
+        ({}, {"optimizer": adam}, "optimiser is 'SGD' there and 'Adam' here"),
+        ({}, {"optimizer": adam, "resume": "anyway"}, "optimiser is 'SGD' there and 'Adam' here"),
+        ({}, {"data": TAIL}, "data is"),
+        ({}, {"workers": 3, "resume": "anyway"}, "give workers=2"),
+    ],
+)
+def test_another_run_s_checkpoint_is_refused(tmp_path, first, then, words):
+    kept(tmp_path, epochs=2, **first)
+    with pytest.raises(ValueError, match=words):
+        kept(tmp_path, **{"epochs": 2} | first | then)
+
+
+@pytest.mark.parametrize("method", ["splitfed", "splitfed2", "split"])
+def test_anyway_goes_on_with_the_cut_that_is_asked_for(tmp_path, method):
+    kept(tmp_path, cuts=[1], method=method)
+    about = {"resume": "anyway", "epochs": 2, "cuts": [2]}
+    record = kept(tmp_path, method=method, **about)
+    assert [own.cut for own in record.details.plan[1].values()] == [2, 2]
+
+
+def test_a_checkpoint_without_its_devices_is_refused(tmp_path):
+    kept(tmp_path)
+    shutil.rmtree(tmp_path / "run.devices")
+    with pytest.raises(ValueError, match="run.devices, with the optimisers"):
+        kept(tmp_path, epochs=2)
+    assert len(kept(tmp_path).history) == 1  # which has nothing left to train
