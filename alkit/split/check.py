@@ -32,9 +32,16 @@ class Check:
     Args:
         units: the whole network, which stays as it is.
         example: one sample's input (1, ...), as the network takes it.
+        cuts: of devices, or all that a planner may choose.
+    Raises:
+        ValueError: units that can't be run one after the other, averaged or cut there.
     """
 
-    def __init__(self, units: Sequence[nn.Module], example: Tensor) -> None:
+    def __init__(
+        self, units: Sequence[nn.Module], example: Tensor, cuts: Iterable[int] = ()
+    ) -> None:
+        cuts = sorted(set(cuts))
+        check_units(units, cuts)
         self.units, self.example, x = len(units), example, example
         self.layouts = [_layout(unit) for unit in units]
         self.features = [(x.shape[1:], x.dtype)]  # at each cut, of a sample
@@ -52,6 +59,12 @@ class Check:
                     " from head to tail, so join the units that hand on more"
                 )
             self.features.append((x.shape[1:], x.dtype))
+        for cut in cuts:
+            if 0 < cut < self.units and not (kind := self.features[cut][1]).is_floating_point:
+                raise ValueError(
+                    f"unit {cut - 1} gives {kind}, through which no gradient comes back: cut after"
+                    " a unit that gives floats, or leave all units on one side"
+                )
         self.classes = x.shape[-1]
         self.state = {name: (own.shape, own.dtype) for name, own in state_of(units).items()}
 
@@ -152,11 +165,9 @@ class Check:
                 _between(f"{name} of {message.name}", int(tensor), first, limit)
 
 
-def check_units(units: Sequence[nn.Module], cuts: Iterable[int]) -> None:
+def check_units(units: Sequence[nn.Module], cuts: Sequence[int]) -> None:
     """Refuse what can't be averaged, and what both sides would train on their own.
 
-    Args:
-        cuts: of devices, or all that a planner may choose.
     Raises:
         ValueError: names the first unit that keeps something else than real tensors, or what is
             shared.
@@ -168,7 +179,7 @@ def check_units(units: Sequence[nn.Module], cuts: Iterable[int]) -> None:
                     f"unit {at} keeps {name}, {given(own)}, and what devices have is averaged: keep"
                     " real tensors alone, as parameters or buffers"
                 )
-    for cut in sorted(set(cuts)):
+    for cut in cuts:
         sides = [
             {id(own): name for unit in side for name, own in unit.named_parameters()}
             for side in (units[:cut], units[cut:])

@@ -34,9 +34,9 @@ from alkit.split.halves import Optimizer, factory_of
 from alkit.split.kept import Kept
 from alkit.split.link import Refused
 from alkit.split.methods import TABLE
-from alkit.split.server import QuorumLost
 from alkit.split.settings import Training
 from alkit.split.train import train
+from alkit.split.waiting import QuorumLost
 
 NAMES = {name: name for name in ("epochs", "augment", "seed", "threads", "micro")}
 NAMES |= {"batch_size": "batch"}
@@ -104,7 +104,7 @@ def fit(request: Request) -> Record:
     with _divergence_told():
         record = train(
             blocks,
-            _parts(x, y, request.workers or 2, request.plan.seed),
+            [(x[rows], y[rows]) for rows in deal(y, request.workers or 2, seed=request.plan.seed)],
             cut=cut,
             method=request.method,
             device=request.device,
@@ -233,12 +233,6 @@ def _samples(request: Request) -> tuple[Tensor, Tensor]:
             " trains on all samples: leave those without a class (such as -100) out"
         )
     return x, y
-
-
-def _parts(x: Tensor, y: Tensor, devices: int, seed: int) -> list[tuple[Tensor, Tensor]]:
-    each, rest = divmod(len(y), devices)
-    sizes = [each + (at < rest) for at in range(devices)]
-    return [(x[rows], y[rows]) for rows in deal(y, devices, sizes=sizes, seed=seed)]
 
 
 def _scorer(
