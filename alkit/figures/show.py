@@ -20,18 +20,19 @@ ROWS = 12  # of a history that a notebook shows
 
 
 def curves(record: Any) -> Figure:
-    """Draw the training loss and what was measured on validation, by epoch."""
+    """Draw the training loss and what was measured on validation, by epoch or round."""
     history, method = record.history, str(record.made.get("method", ""))
+    by = "round" if "round" in history else "epoch"
     held = [name for name in ("val_acc", "val_loss") if name in history]
     figure, axes = plt.subplots(1, 1 + len(held), figsize=(4 * (1 + len(held)), 3), squeeze=False)
     names = {"loss": "training loss", "val_acc": "validation accuracy", "val_loss": "its loss"}
     for ax, name in zip(axes[0], ["loss", *held], strict=True):
-        ax.plot(history.epoch, history[name], marker="o", ms=3, color=colour(method or "bp"))
+        ax.plot(history[by], history[name], marker="o", ms=3, color=colour(method or "bp"))
         if record.best_epoch and name != "loss":
             ax.axvline(record.best_epoch, color="0.6", lw=0.8)
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-        ax.set(xlabel="epoch", ylabel=names[name])
-    title(figure, "Loss and validation by epoch")
+        ax.set(xlabel=by, ylabel=names[name])
+    title(figure, f"Loss and validation by {by}")
     return figure
 
 

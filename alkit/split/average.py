@@ -59,9 +59,9 @@ AGGREGATES: dict[str, Callable[[Sequence[Tensor], Sequence[float]], Tensor]] = {
 
 
 def distance(before: State, after: State) -> float:
-    """Return the norm of what has changed, of the tensors that both have."""
-    both = (name for name in after if name in before)
-    norms = [torch.linalg.vector_norm(after[n].double() - before[n].double()) for n in both]
+    """Return the norm of what has changed, of the tensors that both have, but for infinities."""
+    changes = (after[name].double() - before[name].double() for name in after if name in before)
+    norms = [torch.linalg.vector_norm(change[change.isfinite()]) for change in changes]
     return float(torch.linalg.vector_norm(torch.stack(norms))) if norms else 0.0
 
 

@@ -6,12 +6,13 @@ Whoever sends something else is left out of the round, with the sentence that is
 import copy
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from alkit.data.arguments import given
 from alkit.models.modes import evaluating
 from alkit.split.average import DIVERGED
 from alkit.split.halves import Tail, state_of
@@ -31,9 +32,16 @@ class Check:
     Args:
         units: the whole network, which stays as it is.
         example: one sample's input (1, ...), as the network takes it.
+        cuts: of devices, or all that a planner may choose.
+    Raises:
+        ValueError: units that can't be run one after the other, averaged or cut there.
     """
 
-    def __init__(self, units: Sequence[nn.Module], example: Tensor) -> None:
+    def __init__(
+        self, units: Sequence[nn.Module], example: Tensor, cuts: Iterable[int] = ()
+    ) -> None:
+        cuts = sorted(set(cuts))
+        check_units(units, cuts)
         self.units, self.example, x = len(units), example, example
         self.layouts = [_layout(unit) for unit in units]
         self.features = [(x.shape[1:], x.dtype)]  # at each cut, of a sample
@@ -51,6 +59,12 @@ class Check:
                     " from head to tail, so join the units that hand on more"
                 )
             self.features.append((x.shape[1:], x.dtype))
+        for cut in cuts:
+            if 0 < cut < self.units and not (kind := self.features[cut][1]).is_floating_point:
+                raise ValueError(
+                    f"unit {cut - 1} gives {kind}, through which no gradient comes back: cut after"
+                    " a unit that gives floats, or leave all units on one side"
+                )
         self.classes = x.shape[-1]
         self.state = {name: (own.shape, own.dtype) for name, own in state_of(units).items()}
 
@@ -133,7 +147,7 @@ class Check:
         wanted = {name: kind for name, kind in self.state.items() if unit_of(name) < own.cut}
         alone = len(own.steps) if own.cut == self.units else 0  # else the tail knows the losses
         wanted |= {"losses": ((alone,), torch.float64), "intervals": (None, torch.float64)}
-        _tensors(message, wanted)
+        _tensors(message, wanted, before)
         rows = message.tensors["intervals"]
         if len(rows) > (most := len(own.steps) * (3 * own.micro + 2) + 8):
             raise WireError(f"{message.name} has {len(rows)} intervals, and {most} would be many")
@@ -149,6 +163,32 @@ class Check:
                 first = int(before[name])
                 limit = first + 16 * len(own.steps) * own.micro
                 _between(f"{name} of {message.name}", int(tensor), first, limit)
+
+
+def check_units(units: Sequence[nn.Module], cuts: Sequence[int]) -> None:
+    """Refuse what can't be averaged, and what both sides would train on their own.
+
+    Raises:
+        ValueError: names the first unit that keeps something else than real tensors, or what is
+            shared.
+    """
+    for at, unit in enumerate(units):
+        for name, own in unit.state_dict().items():
+            if not isinstance(own, Tensor) or own.is_complex():
+                raise ValueError(
+                    f"unit {at} keeps {name}, {given(own)}, and what devices have is averaged: keep"
+                    " real tensors alone, as parameters or buffers"
+                )
+    for cut in cuts:
+        sides = [
+            {id(own): name for unit in side for name, own in unit.named_parameters()}
+            for side in (units[:cut], units[cut:])
+        ]
+        if both := sides[0].keys() & sides[1].keys():
+            raise ValueError(
+                f"head and tail would share a parameter ({sides[0][both.pop()]}), each with a copy:"
+                " untie it, or cut so that both uses are on one side"
+            )
 
 
 def unit_of(name: str) -> int:
@@ -168,9 +208,10 @@ def sound(tail: Tail, loss: float) -> None:
         WireError: something is not, and would be in all weights.
     """
     found = [own.grad for own in tail.units.parameters() if own.grad is not None]
-    found += [own for own in tail.units.buffers() if own.is_floating_point()]
     norms = (torch.linalg.vector_norm(own) for own in found)
-    if not math.isfinite(loss) or not all(bool(norm.isfinite()) for norm in norms):
+    kept = tail.units.named_buffers()
+    same = math.isfinite(loss) and all(_finite(own, tail.buffers.get(name)) for name, own in kept)
+    if not same or not all(bool(norm.isfinite()) for norm in norms):
         raise WireError(f"what the features lead to {DIVERGED}")
 
 
@@ -188,8 +229,16 @@ def _due(message: Message, due: Message) -> None:
         raise WireError(f"{message.name} came where {due.name} was due")
 
 
-def _tensors(message: Message, wanted: Mapping[str, Wanted]) -> None:
-    """See that a message carries these tensors and no others, and that they are finite."""
+def _finite(own: Tensor, before: Tensor | None) -> bool:
+    """Whether all of a tensor is finite, or infinite as it was before, as masks are."""
+    fine = own.isfinite()
+    return bool((fine if before is None else fine | (own == before)).all())
+
+
+def _tensors(
+    message: Message, wanted: Mapping[str, Wanted], before: Mapping[str, Tensor] | None = None
+) -> None:
+    """See that a message carries these tensors and no others, and that they are sound."""
     if extra := sorted(message.tensors.keys() - wanted.keys()):
         raise WireError(f"{message.name} carries {extra[0]}, which is not due")
     for name, (shape, dtype) in wanted.items():
@@ -200,7 +249,7 @@ def _tensors(message: Message, wanted: Mapping[str, Wanted]) -> None:
         if came != due or found.dtype != dtype:
             said = f"is {came} of {found.dtype} where {due} of {dtype} is due"
             raise WireError(f"{name} of {message.name} {said}")
-        if not found.isfinite().all():
+        if not _finite(found, (before or {}).get(name)):
             raise WireError(f"{name} of {message.name} {DIVERGED}")
 
 

@@ -61,9 +61,10 @@ def dealt(config: Config) -> list[Tensor]:
     """
     part = _loaded(config).train
     asked = [config.of(at).data_size for at in range(config.devices)]
-    sizes = None
-    if any(asked):
-        sizes = [size or len(part) // config.devices for size in asked]
+    free = [at for at, size in enumerate(asked) if not size]  # who share what is left
+    left, sizes = len(part) - sum(asked), asked if any(asked) else None
+    for number, at in enumerate(free):
+        asked[at] = left // len(free) + (number < left % len(free))
     own_deal = partial(deal, alpha=config.alpha, shards=config.shards, seed=config.seed)
     try:
         return own_deal(part.y, config.devices, config.partition, sizes=sizes)

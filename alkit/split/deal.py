@@ -32,7 +32,7 @@ def deal(
 
     Args:
         y: labels (N).
-        sizes: samples of each device, for "iid" only; default equal shares of all.
+        sizes: samples of each device, for "iid" only; default equal shares of all, up to one.
         alpha: of the Dirichlet distribution.
         shards: a device, for "shards".
         least: samples that each device must get; a draw that gives fewer is drawn again.
@@ -59,7 +59,8 @@ def deal(
 def _of_sizes(
     draw: np.random.Generator, samples: int, devices: int, sizes: Sequence[int] | None
 ) -> list[np.ndarray]:
-    wanted = list(sizes) if sizes is not None else [samples // devices] * devices
+    each, rest = divmod(samples, devices)
+    wanted = list(sizes) if sizes is not None else [each + (at < rest) for at in range(devices)]
     if len(wanted) != devices or min(wanted) < 1 or sum(wanted) > samples:
         raise ValueError(
             f"sizes {wanted} for {devices} devices and {samples} samples: one each, not more in all"

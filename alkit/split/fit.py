@@ -1,6 +1,7 @@
 """Split and federated learning behind `alkit.fit`: devices and server on threads."""
 
 import copy
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,14 +11,17 @@ from typing import Any
 import pandas as pd
 import torch
 from torch import Tensor, nn
+from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from alkit.data.arguments import given
 from alkit.data.given import in_memory
 from alkit.data.labels import are_numbers
 from alkit.data.parts import Part
 from alkit.engine.behaviour import Rows, text_of
+from alkit.engine.checkpoint import MOVED
 from alkit.engine.device import devices_named, place
 from alkit.engine.evaluate import Judged, judge
+from alkit.engine.optimizers import made
 from alkit.engine.rates import scheduled
 from alkit.engine.record import Record
 from alkit.engine.request import Request
@@ -26,11 +30,13 @@ from alkit.models.modes import evaluating
 from alkit.split.average import DIVERGED
 from alkit.split.data import normal_of
 from alkit.split.deal import deal
+from alkit.split.halves import Optimizer, factory_of
 from alkit.split.kept import Kept
 from alkit.split.link import Refused
 from alkit.split.methods import TABLE
-from alkit.split.server import QuorumLost
+from alkit.split.settings import Training
 from alkit.split.train import train
+from alkit.split.waiting import QuorumLost
 
 NAMES = {name: name for name in ("epochs", "augment", "seed", "threads", "micro")}
 NAMES |= {"batch_size": "batch"}
@@ -49,6 +55,9 @@ REFUSED = {
     "precision": "what crosses the wire has one type, float32",
     "settings": "give epochs=, momentum=, ... by name",
 }
+
+
+SHARED = "devices and server share one factor of the rate by round: give another scheduler"
 
 
 class _Sequence(nn.Sequential):
@@ -78,32 +87,40 @@ def fit(request: Request) -> Record:
     model = model_of(request)
     blocks = list(model)
     cut = _cut(request, len(blocks))
-    _check_units(blocks, cut)
     x, y = _samples(request)
+    train_part = request.data.train
     changes = request.given_options(**NAMES) | dict(request.changes)
+    if request.optimizer is not None and "momentum" in changes:
+        raise ValueError(
+            "momentum is for the SGD that trains without optimizer=: leave it out, and give it to"
+            " your own: lambda parameters, lr: torch.optim.SGD(parameters, lr=lr, momentum=0.9)"
+        )
     if request.one_lr is not None:
         changes["lr"] = request.one_lr
     if request.plan.scheduler != "constant":
-        changes["factors"] = _factors(request, changes)
+        changes["factors"] = _factors(blocks, request, changes)
     if request.device is not None:
         model.to(devices_named(request.device)[-1])  # the tail's, where it is tested
     with _divergence_told():
         record = train(
             blocks,
-            _parts(x, y, request.workers or 2, request.plan.seed),
+            [(x[rows], y[rows]) for rows in deal(y, request.workers or 2, seed=request.plan.seed)],
             cut=cut,
             method=request.method,
             device=request.device,
             optimizer=request.optimizer,
             path=None if request.checkpoint is None else Path(request.checkpoint),
-            kept=None if request.checkpoint is None else _kept(blocks, request),
-            normal=normal_of(request.data.train) if isinstance(request.data.train, Part) else None,
+            kept=None if request.checkpoint is None else _kept(blocks, request, changes),
+            normal=normal_of(train_part) if isinstance(train_part, Part) else None,
+            scaled=isinstance(train_part, Part),
+            progress=request.progress,
             evaluate=None if request.data.validation is None else _scorer(blocks, request),
             **changes,
         )
     nn.ModuleList(blocks).load_state_dict(record.state)
+    by = "epoch" if changes.get("aggregate_every", -1) == -1 else "round"
     rows = [
-        {"epoch": at, "loss": _mean(own.losses), "samples": record.samples[at - 1]}
+        {by: at, "loss": own.mean_loss(), "samples": record.samples[at - 1]}
         | Judged(values=own.scores).row("val")
         | {"train_s": own.seconds}
         for at, own in enumerate(record.rounds, 1)
@@ -124,47 +141,55 @@ def fit(request: Request) -> Record:
     )
 
 
-def _check_units(units: Sequence[nn.Module], cut: int) -> None:
-    """Refuse what can't be averaged, and what both sides would train on their own.
+def _factors(
+    blocks: Sequence[nn.Module], request: Request, changes: Mapping[str, Any]
+) -> list[float]:
+    """Return what a scheduler makes of the rates by round, which is what all parties share.
 
     Raises:
-        ValueError: names the first unit that keeps something else than tensors, or what is shared.
+        ValueError: it does more than multiply all rates by a number that depends on the epoch.
     """
-    sides = [
-        {id(own): name for unit in side for name, own in unit.named_parameters()}
-        for side in (units[:cut], units[cut:])
-    ]
-    if both := sides[0].keys() & sides[1].keys():
-        raise ValueError(
-            f"head and tail would share a parameter ({sides[0][both.pop()]}), each with a copy:"
-            " untie it, or cut so that both uses are on one side"
-        )
-    for at, unit in enumerate(units):
-        for name, own in unit.state_dict().items():
-            if not isinstance(own, Tensor):
-                raise ValueError(
-                    f"unit {at} keeps {name}, {given(own)} (get_extra_state), and what devices have"
-                    " is averaged: keep tensors alone, as buffers"
-                )
-
-
-def _factors(request: Request, changes: Mapping[str, Any]) -> list[float]:
-    """Return what a scheduler makes of the rate by round, which is what all parties share."""
     plan = request.plan
     request.refuse(
         "scheduler_every", why="a round is what all parties share: it steps once an epoch"
     )
     if changes.get("aggregate_every", -1) != -1:
         raise ValueError("scheduler= goes by epochs: leave aggregate_every at -1, once an epoch")
-    lr = float(changes.get("lr", 0.01))
-    dummy = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=lr, momentum=0.9)
-    stub = SimpleNamespace(named_optimizers=lambda: {"all": dummy})
+    own = made(_maker(request, changes), copy.deepcopy(nn.ModuleList(blocks)).named_parameters())
+    before = [dict(group) for group in getattr(own, "param_groups", ())]
+    stub = SimpleNamespace(named_optimizers=lambda: {"all": own})
     found = []
     with scheduled(stub, plan.scheduler, plan.epochs, plan.end_factor) as rates:
+        if any(isinstance(each, ReduceLROnPlateau) for each in rates.made.values()):
+            raise ValueError(f"ReduceLROnPlateau looks at results, and {SHARED}")
         for epoch in range(plan.epochs):
-            found.append(rates.start_epoch(epoch) / lr)
+            rates.start_epoch(epoch)
+            found.append(_factor(before, getattr(own, "param_groups", ())))
             rates.end_epoch({})
     return found
+
+
+def _maker(request: Request, changes: Mapping[str, Any]) -> Optimizer:
+    """Return what makes the optimisers of this run."""
+    about = {name: changes[name] for name in ("lr", "momentum") if name in changes}
+    return factory_of(Training(**about), request.optimizer)
+
+
+def _factor(before: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]) -> float:
+    """Return the one number that a scheduler has multiplied all rates by."""
+    pairs = list(zip(before, now, strict=True))
+    free = {"params", *MOVED}
+    moved = [key for one, own in pairs for key in one.keys() - free if own[key] != one[key]]
+    if moved:
+        raise ValueError(
+            f"scheduler= moves {moved[0]} (leave that out: cycle_momentum=False), and {SHARED}"
+        )
+    if any(own["lr"] and not one["lr"] for one, own in pairs):
+        raise ValueError(f"scheduler= raises a rate from 0: give lr above 0, for {SHARED}")
+    factors = [float(own["lr"] / one["lr"]) for one, own in pairs if one["lr"]]
+    if not all(math.isclose(factors[0], each, rel_tol=1e-9) for each in factors):
+        raise ValueError(f"scheduler= moves the rates of groups differently, and {SHARED}")
+    return factors[0] if factors else 1.0
 
 
 @contextmanager
@@ -192,20 +217,22 @@ def _samples(request: Request) -> tuple[Tensor, Tensor]:
 
     Raises:
         TypeError: what can't be sent: nested inputs, or targets that are no classes.
+        ValueError: samples that would be left out.
     """
     train = request.data.train
+    if getattr(getattr(train, "loader", None), "drop_last", False):
+        raise ValueError(f"the loader has drop_last=True, and {REFUSED['drop_last']}: leave it out")
     x, y = (train.x, train.y) if isinstance(train, Part) else in_memory(train)
     if not isinstance(x, Tensor):
         raise TypeError(f"{request.method} sends one tensor: x is {given(x)}")
     if not are_numbers(y):
         raise TypeError(f"{request.method} compares classes: y is {given(y)}, give class numbers")
+    if len(y) and int(y.min()) < 0:
+        raise ValueError(
+            f"labels are {int(y.min())} to {int(y.max())}: split learning's are 0 to C - 1, and it"
+            " trains on all samples: leave those without a class (such as -100) out"
+        )
     return x, y
-
-
-def _parts(x: Tensor, y: Tensor, devices: int, seed: int) -> list[tuple[Tensor, Tensor]]:
-    each, rest = divmod(len(y), devices)
-    sizes = [each + (at < rest) for at in range(devices)]
-    return [(x[rows], y[rows]) for rows in deal(y, devices, sizes=sizes, seed=seed)]
 
 
 def _scorer(
@@ -220,20 +247,27 @@ def _scorer(
     return score
 
 
-def _kept(blocks: Sequence[nn.Module], request: Request) -> Kept:
+def _kept(blocks: Sequence[nn.Module], request: Request, changes: Mapping[str, Any]) -> Kept:
     own, rows = _Sequence(*copy.deepcopy(list(blocks))), Rows(request.data.train)
 
     def behaviour(state: Mapping[str, Any]) -> dict[str, Any]:
         own.load_state_dict(state)
         return rows.behaviour(SimpleNamespace(model=own, loss=nn.functional.cross_entropy))
 
-    return Kept(text_of(own), behaviour, anyway=request.resume == "anyway")
+    about = _told(made(_maker(request, changes), own.named_parameters()))
+    about["data"] = request.data.fingerprint()
+    return Kept(text_of(own), about, behaviour, anyway=request.resume == "anyway")
+
+
+def _told(optimizer: torch.optim.Optimizer | None) -> dict[str, str]:
+    """Say what an optimiser is, but for its parameters."""
+    return {"optimiser": type(optimizer).__name__} | {
+        f"{name} of the optimiser's group {at}": repr(value)
+        for at, group in enumerate(getattr(optimizer, "param_groups", ()))
+        for name, value in group.items()
+        if name not in ("params", "param_names")
+    }
 
 
 def _judge(model: _Sequence, part: Any, request: Request) -> Judged:
     return judge(model, part, loss=nn.functional.cross_entropy, metrics=request.metrics)
-
-
-def _mean(losses: dict[int, list[float]]) -> float:
-    found = [loss for own in losses.values() for loss in own]
-    return sum(found) / len(found) if found else float("nan")

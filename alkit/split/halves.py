@@ -26,8 +26,9 @@ from alkit.engine.device import place
 from alkit.engine.optimizers import Factory, made
 from alkit.engine.random import noise_of
 from alkit.engine.stage import Inputs
+from alkit.engine.steps import check_reached
 from alkit.models.modes import training
-from alkit.split.settings import Settings
+from alkit.split.settings import Training
 
 Saved = dict[tuple[int, int], Any]  # states of optimisers, by round and cut
 Optimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
@@ -56,7 +57,7 @@ class Pass(NamedTuple):
     forward_s: float = 0.0
 
 
-def factory_of(settings: Settings, own: Factory | None = None) -> Optimizer:
+def factory_of(settings: Training, own: Factory | None = None) -> Optimizer:
     """Return what makes the optimisers of both sides: as given, or the settings' SGD."""
     if own is not None:
         return partial(own, lr=settings.lr)
@@ -88,30 +89,41 @@ class Half:
         self.first, self.seed, self.device = first, seed, device
         self.make_optimizer = optimizer
         self.optimizer = self._fresh()
-        self.buffers: list[Tensor] | None = None  # running statistics before the open iteration
+        kept = self.units.state_dict()
+        self.loose = [name for name, _ in self.units.named_buffers() if name not in kept]
+        self.step = 0  # of the open iteration
+        self.buffers: dict[str, Tensor] = {}  # running statistics before it
 
     def run(self, x: Tensor, step: int, micro: int) -> Tensor:
         """Return the last unit's output, where the units are."""
         x = place(x, self.units)
-        if self.buffers is None:
-            self.buffers = [buffer.clone() for buffer in self.units.buffers()]
+        self.step = step
+        if not self.buffers:
+            self.buffers = {name: own.clone() for name, own in self.units.named_buffers()}
         for at, unit in enumerate(self.units, self.first):
             with noise_of(unit, self.seed, "unit", at, self.device, step, micro):
                 x = unit(x)
         return x
 
     def update(self) -> None:
-        """Step with what has added up; the iteration is closed."""
+        """Step with what has added up; the iteration is closed.
+
+        Raises:
+            ValueError: a unit that can learn has no gradient after the first iteration, or training
+                changes what is in no state.
+        """
+        if self.step == 0:
+            check_reached([*[nn.Identity()] * self.first, *self.units])
+        self._check_loose()
         if self.optimizer is not None:
             self.optimizer.step()
         self._close()
 
     def drop(self) -> None:
         """Forget the open iteration, as if it had never begun."""
-        if self.buffers is not None:
-            with torch.no_grad():
-                for buffer, before in zip(self.units.buffers(), self.buffers, strict=True):
-                    buffer.copy_(before)
+        with torch.no_grad():
+            for name, before in self.buffers.items():
+                self.units.get_buffer(name).copy_(before)
         self._close()
 
     def state(self) -> dict[str, Tensor]:
@@ -160,9 +172,19 @@ class Half:
         self.bases = [group["lr"] for group in getattr(found, "param_groups", ())]
         return found
 
+    def _check_loose(self) -> None:
+        for name in self.loose:
+            if not torch.equal(self.units.get_buffer(name), self.buffers[name]):
+                at, _, own = name.partition(".")
+                raise ValueError(
+                    f"unit {int(at) + self.first} changes its buffer {own} in training, and its"
+                    " state does not hold it, so nobody would average it: register it with"
+                    " persistent=True"
+                )
+
     def _close(self) -> None:
         self.units.zero_grad(set_to_none=True)
-        self.buffers = None
+        self.buffers = {}
 
 
 class Head(Half):
@@ -224,6 +246,11 @@ class Tail(Half):
         forward_s = time.perf_counter() - start_s
         loss.backward()
         right = int((scores.detach().argmax(1) == y).sum())
+        if returns and x.grad is None:
+            raise ValueError(
+                f"no gradient reaches unit {self.first - 1}: something after it detaches; take that"
+                " out, or leave all units at the server (cut 0)"
+            )
         gradient = None if x.grad is None else x.grad.cpu()
         return Pass(gradient, float(loss.detach()), right, forward_s)
 

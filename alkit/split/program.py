@@ -60,7 +60,7 @@ def serve(config: Config, *, on: str | None = None, progress: bool = True) -> Pa
 
     def report(record: RoundRecord) -> None:
         events.add(record)
-        _show(bar, record)
+        record.show(bar)
 
     options: dict[str, Any] = {"name": config.digest, "profile": config.profile}
     options |= {"path": folder / "server.pt", "evaluate": evaluate, "choosing": choosing}
@@ -178,12 +178,3 @@ def _certificates(config: Config, who: str) -> Certificates | None:
             "no certificates: make some with `alkit split certs`, or set plain = true on loopback"
         )
     return None
-
-
-def _show(bar: tqdm, record: RoundRecord) -> None:
-    losses = [loss for own in record.losses.values() for loss in own]
-    shown = {"loss": f"{sum(losses) / len(losses):.3f}"} if losses else {}
-    if record.accuracy is not None:
-        shown["accuracy"] = f"{record.accuracy:.3f}"
-    bar.set_postfix(shown, refresh=False)
-    bar.update(1)

@@ -125,10 +125,9 @@ def _scores(
         return [record.scores[key] for record in records if key in record.scores]
 
     tested = by_round("accuracy")
-    losses = (record.losses[at] for record in own)
     return {
         "test_accuracy": tested[-1] if tested else None,
-        "train_loss": [round(sum(each) / len(each), 4) if each else None for each in losses],
+        "train_loss": [round(r.mean_loss(at), 4) if r.losses[at] else None for r in own],
         "train_acc": [round(r.right[at] / max(1, r.weights[at]), 4) for r in own],
         "val_loss": [round(value, 4) for value in by_round("val_loss")],
         "val_acc": [round(value, 4) for value in by_round("val_acc")],

@@ -19,9 +19,9 @@ from typing import Any
 from torch import Tensor, nn
 
 from alkit.engine.optimizers import Factory
-from alkit.split.average import agreed
 from alkit.split.check import Check
 from alkit.split.choosing import Choosing
+from alkit.split.closing import averaged
 from alkit.split.greeting import Greeting
 from alkit.split.halves import Tail, factory_of, kept, state_of
 from alkit.split.kept import Kept
@@ -35,7 +35,7 @@ from alkit.split.server_round import ServerRound
 from alkit.split.settings import Settings
 from alkit.split.stream import round_count
 from alkit.split.turns import Turns, turns_of
-from alkit.split.waiting import LeftOut, QuorumLost, Watch, is_done
+from alkit.split.waiting import LeftOut, Watch, is_done
 from alkit.split.wire import Message, WireError
 
 log = logging.getLogger(__name__)
@@ -86,7 +86,8 @@ class Server:
         self.kept, self.evaluate, self.plan, self.report = kept or Kept(), evaluate, plan, report
         self.choosing = choosing
         self.optimizer = factory_of(settings, optimizer)
-        self.check, self.state = Check(units, example), state_of(units)
+        cuts = settings.cuts if choosing is None else range(1, len(units))
+        self.check, self.state = Check(units, example, cuts), state_of(units)
         choices = zip(samples, settings.cuts, settings.micros, strict=True)
         self.members = [
             Member(at, own, (cut, micro), Pool(settings.threads))
@@ -320,6 +321,7 @@ class Server:
             seconds=end_s - (self.started_s or end_s),
             intervals=[interval for own in done.values() for interval in own.intervals],
             averaging_s=end_s - start_s,
+            sizes={at: own.sizes for at, own in done.items()},
         )
         if self.choosing is not None:
             for member in (self.members[at] for at in done):
@@ -331,28 +333,17 @@ class Server:
     def _averaged(
         self, done: dict[int, Contribution]
     ) -> tuple[dict[int, Contribution], dict[str, Tensor]]:
-        """Return whose networks count, and the state that the next round begins with.
-
-        Raises:
-            QuorumLost: nobody's is of use; the last good state is in the checkpoint.
-        """
+        """Return whose networks count, and the state that the next round begins with."""
         if self.settings.rules.tail == "handed on" or not done:
             return done, self.state  # which was handed on from device to device
         shared = {} if self.shared is None else self.shared.state()
-        state, blamed = agreed(
-            self.state,
-            {at: each.state for at, each in done.items()},
-            {at: each.samples for at, each in done.items()},
-            lambda state: self.check.runs(state | shared),
-            how=self.settings.aggregate,
-            most=self.settings.norm_bound,
-        )
+
+        def runs(state: dict[str, Tensor]) -> bool:
+            return self.check.runs(state | shared)
+
+        state, blamed = averaged(self.round, self.state, done, runs, self.settings)
         for at, why in blamed.items():
-            log.warning("device %d is left out of the average of round %d: %s", at, self.round, why)
             self.members[at].dropped = why
-        if state is None:
-            told = "".join(f"; device {at}: {why}" for at, why in blamed.items())
-            raise QuorumLost(f"round {self.round}: nobody's weights are of use{told}")
         return {at: own for at, own in done.items() if at not in blamed}, state | shared
 
     def _tail(self, member: Member, cut: int) -> Tail:

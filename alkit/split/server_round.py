@@ -78,8 +78,8 @@ class ServerRound:
             self._take(self.log.take())
         done = await link.receive("done")
         self.log.arrival(UPLINK, done, self.offset_s)
-        samples = sum(sum(self._sizes(step)) for step in own.steps)
-        self.check.done(done, self.number, own, samples, self.state)
+        samples = [sum(self._sizes(step)) for step in own.steps]
+        self.check.done(done, self.number, own, sum(samples), self.state)
         if alone:
             losses, right = done.tensors["losses"].tolist(), done.values["right"]
         self._take(self.log.take())

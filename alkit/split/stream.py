@@ -32,10 +32,11 @@ class Stream:
     """The batches of one device.
 
     Args:
-        x, y: its samples (N, ...) and labels (N); uint8 images are scaled to 0..1.
+        x, y: its samples (N, ...) and labels (N).
         device: its number.
         micro: micro-batches an iteration.
         normal: mean and standard deviation of each channel, taken off.
+        scaled: whole numbers of a byte (uint8) are brought to 0..1, as those of images are.
     Raises:
         ValueError: no samples, or fewer than a micro-batch must have.
     """
@@ -47,6 +48,8 @@ class Stream:
         settings: Settings,
         device: int,
         normal: tuple[Tensor, Tensor] | None = None,
+        *,
+        scaled: bool = True,
     ) -> None:
         if len(x) != len(y) or len(x) < settings.least:
             raise ValueError(
@@ -54,7 +57,7 @@ class Stream:
                 f" {settings.least} or more"
             )
         self.x, self.y, self.settings, self.device = x, y, settings, device
-        self.normal = normal
+        self.normal, self.scaled = normal, scaled
 
     def step(self, step: int, micro: int) -> Iterator[MicroBatch]:
         """Yield the micro-batches of a step."""
@@ -84,7 +87,7 @@ class Stream:
         x = self.x[chosen]
         if self.settings.augment == "weak":
             x = crop_and_flip(x, generator_for(self.settings.seed, "augment", self.device, step))
-        if x.dtype == torch.uint8:
+        if self.scaled and x.dtype == torch.uint8:
             x = x.float() / 255
         if self.normal is not None:
             mean, deviation = (each.view(-1, 1, 1) for each in self.normal)

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from tqdm.auto import tqdm
 
 from alkit.data.arguments import Brief, changed
 from alkit.engine.caller import CallerState
@@ -32,7 +33,7 @@ from alkit.split.rounds import Attendance, RoundRecord
 from alkit.split.schedule import LANES
 from alkit.split.server import Server
 from alkit.split.settings import Settings
-from alkit.split.stream import Stream, step_sizes
+from alkit.split.stream import Stream
 
 TRANSPORTS = ("local", "grpc")
 Part = tuple[Tensor, Tensor]
@@ -79,11 +80,13 @@ def train(
     transport: str = "local",
     device: Names | None = None,
     normal: tuple[Tensor, Tensor] | None = None,
+    scaled: bool = True,
     evaluate: Callable[[dict[str, Tensor]], float | dict[str, float]] | None = None,
     plan: Sequence[Attendance] | None = None,
     path: Path | None = None,
     kept: Kept | None = None,
     optimizer: Factory | None = None,
+    progress: bool = False,
     **settings: Any,
 ) -> Details:
     """Train a network whose head runs on devices and whose tail on a server; `blocks` stay as they
@@ -99,11 +102,13 @@ def train(
         device: where heads and tail train: one for both, or one each; messages stay on the host.
             None is where the blocks are.
         normal: mean and standard deviation of channels, taken off images.
+        scaled: bytes are brought to 0..1, see `Stream`.
         evaluate: gives the accuracy of a state after each round, or several numbers by name.
         plan: of a record, to repeat it: devices take part where they did.
         path: of a checkpoint, see `Server`; devices keep theirs beside it, in PATH.devices.
         kept: tells whether it is of this run.
         optimizer: called as `optimizer(parameters, lr=...)`; default SGD with momentum.
+        progress: show a bar over the rounds.
         settings: see `Settings`.
     Raises:
         ValueError: settings that don't fit; says what would.
@@ -120,7 +125,8 @@ def train(
         raise ValueError(f"{len(parts)} parts and {len(cuts)} cuts: give one cut, or one a part")
     samples = [len(y) for _, y in parts]
     score = None if evaluate is None else lambda state: _named(evaluate(state))
-    [example, *_] = Stream(*parts[0], chosen, 0, normal).step(0, 1)
+    streams = [Stream(*own, chosen, at, normal, scaled=scaled) for at, own in enumerate(parts)]
+    [example, *_] = streams[0].step(0, 1)
     options: dict[str, Any] = {"example": example.x[:1], "evaluate": score}
     options |= {"optimizer": optimizer, "path": path, "kept": kept}
 
@@ -129,13 +135,20 @@ def train(
         shutil.rmtree(folder, ignore_errors=True)  # of a run whose checkpoint is gone
 
     def made(index: int) -> Device:
-        own = Stream(*parts[index], chosen, index, normal)
-        job = Job(chosen, copy.deepcopy(heads), own, optimizer)
+        job = Job(chosen, copy.deepcopy(heads), streams[index], optimizer)
         return Device(index, job, folder=folder, keeps=True)
 
     with CallerState.here().training():  # copies that inference mode makes can't be trained
         server = Server(tail, chosen, samples, plan=plan, **options)
-        return run(server, [made(index) for index in range(len(parts))], transport)
+        if folder is not None and 0 < server.round < server.rounds and not folder.exists():
+            raise ValueError(
+                f"{path} goes on after round {server.round}, and {folder}, with the optimisers of"
+                " its devices, is not there: put it back, or delete the file to start anew"
+            )
+        about: dict[str, Any] = {"total": server.rounds, "initial": server.round}
+        with tqdm(desc=server.settings.method, disable=not progress, leave=False, **about) as bar:
+            server.report = lambda record: record.show(bar)
+            return run(server, [made(index) for index in range(len(parts))], transport)
 
 
 def _placed(
@@ -236,20 +249,11 @@ def _record(server: Server, links: Sequence[Link]) -> Details:
         state=server.state,
         losses={at: torch.tensor(own) for at, own in losses.items()},
         rounds=tuple(server.records),
-        samples=tuple(_samples(server, record.attendance) for record in server.records),
+        samples=tuple(sum(record.weights.values()) for record in server.records),
         timeline=Timeline.of(seen, lanes),
         sent_bytes=sum(link.sent_bytes for link in links),
         received_bytes=sum(link.received_bytes for link in links),
     )
-
-
-def _samples(server: Server, attendance: Attendance) -> int:
-    sizes = (
-        step_sizes(server.settings, server.members[at].samples, step, own.micro)
-        for at, own in attendance.items()
-        for step in own.steps
-    )
-    return sum(map(sum, sizes))
 
 
 def _named(score: float | dict[str, float]) -> dict[str, float]:

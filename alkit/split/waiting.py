@@ -2,6 +2,7 @@
 
 at work      for `round_s`, or ten times what the others took, once there are enough of these
 lost         `grace_s` from its first loss in the round; `join_s` until there are enough
+             at one tail for all, if it is its turn; else once nobody is at work
 """
 
 import asyncio
@@ -100,10 +101,17 @@ class Watch:
             self.said = True
         if refused := [at for at in left if self.members[at].refused_in == self.number]:
             return {at: self.members[at].dropped for at in refused}
-        at_work = any(self.members[at].link is not None for at in left)
-        if at_work or now < self._deadline(left, enough=enough):
+        awaited = self._awaited(left)
+        at_work = any(self.members[at].link is not None for at in awaited)
+        if at_work or now < self._deadline(awaited, enough=enough):
             return {}
-        return {at: self.members[at].dropped or "it is gone" for at in left}
+        return {at: self.members[at].dropped or "it is gone" for at in awaited}
+
+    def _awaited(self, left: Mapping[int, Task]) -> list[int]:
+        """Return whom all wait for: whose turn it is, if it is not there; else everybody."""
+        turns = [] if self.turns is None else self.turns.left
+        absent = [at for _, at in turns[:1] if at in left and self.members[at].link is None]
+        return absent or list(left)
 
     def _limit_s(self) -> float:
         """Return what a round, or a turn, may take: as said, or ten times what others took."""
@@ -112,7 +120,7 @@ class Watch:
         took = self.took if self.turns is None else self.turns.took
         return max(LEAST_S, SLOWER * median(took)) if took else math.inf
 
-    def _deadline(self, left: Mapping[int, Task], *, enough: bool) -> float:
+    def _deadline(self, left: Sequence[int], *, enough: bool) -> float:
         """Return when waiting for devices ends of which none is connected."""
         lost = [self.members[at].lost_s for at in left]
         seen = [at for at in lost if at is not None]

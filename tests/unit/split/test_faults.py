@@ -11,8 +11,8 @@ import torch
 
 from alkit.split import lobby, waiting
 from alkit.split.link import Lost, Refused, pair
-from alkit.split.server import QuorumLost
 from alkit.split.train import _record
+from alkit.split.waiting import QuorumLost
 from alkit.split.wire import Message
 from tests.unit.split.helpers import same_bits, trained
 from tests.unit.split.lab import LIMIT_S, SIZES, Lab, hold, repeated, until, whole

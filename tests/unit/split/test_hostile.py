@@ -19,9 +19,9 @@ from alkit.split.link import Refused
 from alkit.split.planner import Workload
 from alkit.split.profile import Machine, Unit
 from alkit.split.rounds import Attendance
-from alkit.split.server import QuorumLost
 from alkit.split.times import Line
 from alkit.split.train import _record
+from alkit.split.waiting import QuorumLost
 from alkit.split.wire import Message, WireError
 from tests.unit.split.helpers import parts, same_bits, units
 from tests.unit.split.lab import LIMIT_S, SIZES, Lab, hold, until, whole
