@@ -109,7 +109,7 @@ def _fit(network: Network, request: Request) -> Record:
         choose = data.validation is not None and not (own.memory_budget or network.metric)
         same = own.plain() | whole
         if callable(own.recipe.optimizer):
-            same |= {"optimizer": told(trainer.pipeline.optimizer.inner)}
+            same |= told(trainer.pipeline.optimizer.inner)
         record = request.train(trainer, world, plan=plan, identity=same, choose=choose)
         trainer.pipeline.gather()
     finally:

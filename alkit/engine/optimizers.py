@@ -49,11 +49,14 @@ def made(
     return found
 
 
-def told(optimizer: torch.optim.Optimizer | None) -> str:
+def told(optimizer: torch.optim.Optimizer | None) -> dict[str, str]:
     """Return kind and options of an optimiser, which a run that goes on must have again."""
-    groups = [] if optimizer is None else optimizer.param_groups
-    options = [{k: v for k, v in group.items() if k != "params"} for group in groups]
-    return f"{type(optimizer).__name__} {options}"
+    return {"optimizer": type(optimizer).__name__} | {
+        f"{name} of the optimizer's group {at}": repr(value)
+        for at, group in enumerate(getattr(optimizer, "param_groups", ()))
+        for name, value in group.items()
+        if name not in ("params", "param_names")
+    }
 
 
 def step_at(optimizer: torch.optim.Optimizer, factor: float) -> None:

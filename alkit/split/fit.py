@@ -14,14 +14,14 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from alkit.data.arguments import given
-from alkit.data.given import in_memory
+from alkit.data.given import Loader, in_memory
 from alkit.data.labels import are_numbers
 from alkit.data.parts import Part
 from alkit.engine.behaviour import Rows, text_of
 from alkit.engine.checkpoint import MOVED
 from alkit.engine.device import devices_named, place
 from alkit.engine.evaluate import Judged, judge
-from alkit.engine.optimizers import made
+from alkit.engine.optimizers import made, told
 from alkit.engine.rates import scheduled
 from alkit.engine.record import Record
 from alkit.engine.request import Request
@@ -220,7 +220,7 @@ def _samples(request: Request) -> tuple[Tensor, Tensor]:
         ValueError: samples that would be left out.
     """
     train = request.data.train
-    if getattr(getattr(train, "loader", None), "drop_last", False):
+    if isinstance(train, Loader) and train.drops:
         raise ValueError(f"the loader has drop_last=True, and {REFUSED['drop_last']}: leave it out")
     x, y = (train.x, train.y) if isinstance(train, Part) else in_memory(train)
     if not isinstance(x, Tensor):
@@ -254,19 +254,9 @@ def _kept(blocks: Sequence[nn.Module], request: Request, changes: Mapping[str, A
         own.load_state_dict(state)
         return rows.behaviour(SimpleNamespace(model=own, loss=nn.functional.cross_entropy))
 
-    about = _told(made(_maker(request, changes), own.named_parameters()))
+    about = told(made(_maker(request, changes), own.named_parameters()))
     about["data"] = request.data.fingerprint()
     return Kept(text_of(own), about, behaviour, anyway=request.resume == "anyway")
-
-
-def _told(optimizer: torch.optim.Optimizer | None) -> dict[str, str]:
-    """Say what an optimiser is, but for its parameters."""
-    return {"optimiser": type(optimizer).__name__} | {
-        f"{name} of the optimiser's group {at}": repr(value)
-        for at, group in enumerate(getattr(optimizer, "param_groups", ()))
-        for name, value in group.items()
-        if name not in ("params", "param_names")
-    }
 
 
 def _judge(model: _Sequence, part: Any, request: Request) -> Judged:

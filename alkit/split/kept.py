@@ -81,10 +81,10 @@ def _forced(
             f"{path} is of {len(cuts)} devices, each with a state of its own, and here are"
             f" {settings.devices}: give workers={len(cuts)}"
         )
-    if told and told["optimiser"] != about["optimiser"]:
+    if told and told["optimizer"] != about["optimizer"]:
         raise ValueError(
-            f"{path} keeps states of an optimiser: optimiser is {told['optimiser']!r} there and"
-            f" {about['optimiser']!r} here: give the same, another path, or delete it"
+            f"{path} keeps states of an optimizer: it is {told['optimizer']} there and"
+            f" {about['optimizer']} here: give the same, another path, or delete it"
         )
     choices = [list(each) for each in zip(settings.cuts, settings.micros, strict=True)]
     other = {} if cuts == list(settings.cuts) else {"handed": None, "shared": None}

@@ -234,9 +234,9 @@ TAIL = torch.cat([X[:-16], X[-16:].flip(0)]), torch.cat([Y[:-16], Y[-16:].flip(0
     ("first", "then", "words"),
     [
         ({"aggregate_every": 1}, {"epochs": 4}, "epochs is 2 there and 4 here"),
-        ({}, {"optimizer": decayed}, "weight_decay of the optimiser's group 0 is '0' there"),
-        ({}, {"optimizer": adam}, "optimiser is 'SGD' there and 'Adam' here"),
-        ({}, {"optimizer": adam, "resume": "anyway"}, "optimiser is 'SGD' there and 'Adam' here"),
+        ({}, {"optimizer": decayed}, "weight_decay of the optimizer's group 0 is '0' there"),
+        ({}, {"optimizer": adam}, "optimizer is 'SGD' there and 'Adam' here"),
+        ({}, {"optimizer": adam, "resume": "anyway"}, "optimizer: it is SGD there and Adam"),
         ({}, {"data": TAIL}, "data is"),
         ({}, {"workers": 3, "resume": "anyway"}, "give workers=2"),
     ],
