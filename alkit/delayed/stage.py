@@ -361,29 +361,27 @@ class ModuleStage:
 
 @contextmanager
 def _with_weights(module: nn.Module, weights: dict[str, Tensor]) -> Iterator[None]:
-    """Let a module have these tensors, under all their names; again for what a backward recomputes.
+    """Let a module have these tensors, and again for what a backward recomputes.
 
-    A module may be there under two names (`torch.func.functional_call` would leave it changed).
+    A tensor of several names is given back, unlike by `torch.func.functional_call`.
     """
-    places: list[dict[str, Any]] = [
-        own for each in module.modules() for own in (each._parameters, each._buffers)
-    ]
     named = {**dict(module.named_parameters()), **dict(module.named_buffers())}
     given = {id(named[name]): tensor for name, tensor in weights.items()}
-    held = [
-        (own, name, tensor, given[id(tensor)])
-        for own in places
+    held: list[tuple[Any, str, Tensor]] = [
+        (own, name, tensor)
+        for part in module.modules()
+        for own in (part._parameters, part._buffers)
         for name, tensor in own.items()
         if tensor is not None and id(tensor) in given
     ]
-    for own, name, _, new in held:
-        own[name] = new
+    for own, name, tensor in held:
+        own[name] = given[id(tensor)]
     try:
         with entered(lambda: partial(_with_weights, module, weights)):
             yield
     finally:
-        for own, name, before, _ in held:
-            own[name] = before
+        for own, name, tensor in held:
+            own[name] = tensor
 
 
 def _give(parameter: nn.Parameter, gradient: Tensor | None) -> None:

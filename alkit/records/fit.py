@@ -165,9 +165,7 @@ def fit(
         as_whole,
         (seed, epochs, batch_size, threads, workers, micro, ranks, accumulate, patience),
     )
-    size = _batch_size(data := as_splits(train, validation, test), batch_size)
-    given = {"scheduler": scheduler, "batch_size": size, "micro": micro}
-    said = frozenset(name for name, value in given.items() if value is not None)
+    said = {"scheduler": scheduler, "micro": micro}
     micro = 1 if micro is None else micro
     check_options(
         lr=lr,
@@ -209,6 +207,8 @@ def fit(
         optimizer, lr = rated(optimizer, lr)
     if changes.get("schedule") in SHAPES and room != "dtp":
         raise TypeError(f"schedule= is no rate's: give scheduler={changes['schedule']!r}")
+    data = as_splits(train, validation, test)
+    said["batch_size"] = size = _batch_size(data, batch_size)
     check_measured(data, metrics, patience=patience, exits=exits)
     if isinstance(data.train, Loader):
         _check_loader(data.train, augment, drop_last)
@@ -245,7 +245,7 @@ def fit(
         auto_cuts=auto,
         memory=memory,
         micro=micro,
-        said=said,
+        said=frozenset(name for name, value in said.items() if value is not None),
         device=device,
         compile=compile,
         exits=exits,
