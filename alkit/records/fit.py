@@ -84,7 +84,8 @@ def fit(
             ALModel, BPModel, `alkit.delayed.Pipeline`, `alkit.elastic.Network`, `alkit.dtp.Net`.
         train: tensors, arrays or lists (x, y); a DataLoader or another iterable of batches; a
             Dataset; a frame; a data set or its name, which bring the other parts. x and y reach the
-            first block and the loss as they are.
+            first block and the loss as they are. Elastic training and split learning take all
+            samples of a loader, in an order of their own.
         validation, test: likewise; without the first the last epoch is the best.
         method: of `alkit.METHODS`; by default "al_pipeline", or what the model is made for.
         loss: of (output, y), of all but split learning; default cross-entropy. With AL and local
