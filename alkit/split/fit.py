@@ -221,7 +221,8 @@ def _samples(request: Request) -> tuple[Tensor, Tensor]:
     """
     train = request.data.train
     if getattr(getattr(train, "loader", None), "drop_last", False):
-        raise ValueError(f"the loader has drop_last=True, and {REFUSED['drop_last']}: leave it out")
+        why = f"which {request.method} can't take: {REFUSED['drop_last']}"
+        raise ValueError(f"the loader's drop_last is True, {why}")
     x, y = (train.x, train.y) if isinstance(train, Part) else in_memory(train)
     if not isinstance(x, Tensor):
         raise TypeError(f"{request.method} sends one tensor: x is {given(x)}")
