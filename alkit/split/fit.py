@@ -220,14 +220,9 @@ def _samples(request: Request) -> tuple[Tensor, Tensor]:
         ValueError: samples that would be left out.
     """
     train = request.data.train
-<<<<<<< HEAD
     if isinstance(train, Loader) and train.drops:
-        raise ValueError(f"the loader has drop_last=True, and {REFUSED['drop_last']}: leave it out")
-=======
-    if getattr(getattr(train, "loader", None), "drop_last", False):
         why = f"which {request.method} can't take: {REFUSED['drop_last']}"
         raise ValueError(f"the loader's drop_last is True, {why}")
->>>>>>> split_mends
     x, y = (train.x, train.y) if isinstance(train, Part) else in_memory(train)
     if not isinstance(x, Tensor):
         raise TypeError(f"{request.method} sends one tensor: x is {given(x)}")
