@@ -128,7 +128,7 @@ class Loader:
         says = loader, getattr(loader, "batch_sampler", None)
         sizes = [getattr(each, "batch_size", None) for each in says]
         if isinstance(loader, list | tuple) and loader:
-            sizes.append(tree.batch_size(as_pair(loader[0], 0)[0]))
+            sizes.append(tree.batch_size(as_pair(loader[0], 0)[0]) or None)
         self.batch_size: int | None = next((each for each in sizes if each is not None), None)
         self.drops = any(getattr(each, "drop_last", False) for each in says)
 

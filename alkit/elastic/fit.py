@@ -39,6 +39,7 @@ def model_of(request: Request) -> Network:
     """Return the network itself, or what is made of blocks."""
     if isinstance(request.model, Network):
         request.refuse("loss", why="the network has its own")
+        request.model.freeze(request.model.frozen)  # blocks that it was made of may have been freed
         return request.model
     loss = request.loss or nn.functional.cross_entropy
     return Network.from_blocks(request.model, loss, seed=request.plan.seed)

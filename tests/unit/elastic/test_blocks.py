@@ -31,6 +31,9 @@ def test_layers_freeze_one_by_one_if_it_is_asked_for():
     record = fitted(freeze="schedule")
     frozen = record.details.messages[-1].frozen
     assert 0 < frozen < LAYERS + 1
+    assert record.model.frozen == frozen
+    assert all(p.requires_grad for p in record.model.parameters())  # blocks learn on as they came
+    alkit.fit(record.model, PARTS[0], epochs=1, batch_size=16, progress=False)
     units = record.model.units
     active = [all(p.requires_grad for p in unit.parameters()) for unit in units]
     assert active == [False] * (1 + frozen) + [True] * (LAYERS + 1 - frozen)
