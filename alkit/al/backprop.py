@@ -95,8 +95,10 @@ class BPModel(nn.Module):
             key: see `forward`.
         """
         scores = self(x, key)
-        noise = () if key is None else (noise_of_loss(self.loss_fn, key[0], "loss", key[1]),)
-        with noise[0] if noise else nullcontext():
+        drawn = (
+            nullcontext() if key is None else noise_of_loss(self.loss_fn, key[0], "loss", key[1])
+        )
+        with drawn:
             return compared(self.loss_fn, scores, tree.to_device(y, scores.device))
 
 

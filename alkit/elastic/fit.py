@@ -140,7 +140,8 @@ def _check_norms(network: Network, train: Examples, own: Settings, layout: Layou
         for parts in parts_of(torch.arange(count), layout.replicas, layout.micro)
         for part in parts
     ]
-    check_norms([*network.units], place(train.inputs(torch.arange(2)), network), min(sizes))
+    some = torch.arange(min(2, len(train)))
+    check_norms([*network.units], place(train.inputs(some), network), min(sizes))
 
 
 def _settings(request: Request) -> Settings:

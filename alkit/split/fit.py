@@ -38,7 +38,7 @@ from alkit.split.settings import Training
 from alkit.split.train import train
 from alkit.split.waiting import QuorumLost
 
-NAMES = {name: name for name in ("epochs", "augment", "seed", "threads", "micro")}
+NAMES = {name: name for name in ("epochs", "augment", "seed", "threads", "micro", "drop_last")}
 NAMES |= {"batch_size": "batch"}
 # what is refused, and why a party of several machines can't have it
 REFUSED = {
@@ -48,7 +48,6 @@ REFUSED = {
     "clip": "no side sees the norm of all gradients",
     "accumulate": "give micro=, or a larger batch_size",
     "compile": "devices run the units as they come",
-    "drop_last": "devices deal the last samples among their steps",
     "patience": "how many rounds there are is agreed on before the first",
     "evaluate_train": "samples stay with the devices",
     "stop_at_divergence": "a side that meets it ends the run for all",
@@ -95,6 +94,8 @@ def fit(request: Request) -> Record:
             "momentum is for the SGD that trains without optimizer=: leave it out, and give it to"
             " your own: lambda parameters, lr: torch.optim.SGD(parameters, lr=lr, momentum=0.9)"
         )
+    if isinstance(train_part, Loader) and train_part.drops:
+        changes["drop_last"] = True  # as the loader says
     if request.one_lr is not None:
         changes["lr"] = request.one_lr
     if request.plan.scheduler != "constant":
@@ -217,12 +218,9 @@ def _samples(request: Request) -> tuple[Tensor, Tensor]:
 
     Raises:
         TypeError: what can't be sent: nested inputs, or targets that are no classes.
-        ValueError: samples that would be left out.
+        ValueError: labels of no class.
     """
     train = request.data.train
-    if isinstance(train, Loader) and train.drops:
-        why = f"which {request.method} can't take: {REFUSED['drop_last']}"
-        raise ValueError(f"the loader's drop_last is True, {why}")
     x, y = (train.x, train.y) if isinstance(train, Part) else in_memory(train)
     if not isinstance(x, Tensor):
         raise TypeError(f"{request.method} sends one tensor: x is {given(x)}")

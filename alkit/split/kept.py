@@ -46,7 +46,7 @@ class Kept:
         """
         saved = checkpoint.load(path)
         told = saved.get("about", {})
-        there = saved["settings"] | {"job": saved["job"]} | told
+        there = {"drop_last": False} | saved["settings"] | {"job": saved["job"]} | told
         own = settings.plain() | {"job": job} | (dict(self.about) if told else {})
         by_epochs = len(own["factors"]) == 1 and own["aggregate_every"] == -1
         if there["epochs"] < own["epochs"] and by_epochs:

@@ -94,6 +94,7 @@ class Settings(Training):
         micros: micro-batches an iteration, for each device.
         least: samples a micro-batch must have; 2 where BatchNorm stands.
         factors: of the rate, by round; the last one holds for all that follow.
+        drop_last: each device leaves a last, smaller batch of an epoch out.
     """
 
     units: int
@@ -102,6 +103,7 @@ class Settings(Training):
     micros: tuple[int, ...] = field(default=(1,))
     least: int = field(default=1, kw_only=True)
     factors: tuple[float, ...] = field(default=(1.0,), kw_only=True)
+    drop_last: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "cuts", _each(self.cuts, len(self.cuts)))

@@ -56,6 +56,12 @@ class Stream:
                 f"device {device} has {len(x)} samples and {len(y)} labels: give as many of both,"
                 f" {settings.least} or more"
             )
+        size = settings.batch * (settings.micros[device] if settings.duplicate else 1)
+        if settings.drop_last and len(x) < size:
+            raise ValueError(
+                f"device {device} has {len(x)} samples, no batch of {size}, and drop_last leaves"
+                " smaller ones out: give fewer workers, or smaller batches"
+            )
         self.x, self.y, self.settings, self.device = x, y, settings, device
         self.normal, self.scaled = normal, scaled
 
@@ -136,6 +142,8 @@ def _ends(settings: Settings, samples: int, micro: int) -> list[int]:
     """Where batches end in an epoch's order; a rest that is too small joins the batch before."""
     size = settings.batch * (micro if settings.duplicate else 1)
     ends = [*range(0, samples, size), samples]
-    if len(ends) > 2 and ends[-1] - ends[-2] < settings.least:
+    if settings.drop_last and samples % size:
+        del ends[-1]
+    elif len(ends) > 2 and ends[-1] - ends[-2] < settings.least:
         del ends[-2]
     return ends

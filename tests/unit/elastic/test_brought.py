@@ -149,3 +149,7 @@ def test_a_run_goes_on_with_its_own_optimiser(other, tmp_path):
     with pytest.raises(ValueError, match="optimizer"):
         run(2, other)
     assert len(run(2, torch.optim.Adam).history) == 2
+
+
+def test_one_sample_is_a_batch():
+    assert len(fit(maps(8, 8, 3), (X[:1], Y[:1])).losses) == 1

@@ -193,11 +193,22 @@ def dropping():
 
 
 @pytest.mark.parametrize(
+    ("data", "given"), [(dropping(), {}), ((X, Y), {"batch_size": 32, "drop_last": True})]
+)
+def test_each_device_leaves_a_smaller_last_batch_out_if_asked(data, given):
+    for workers in (1, 2):  # 66 samples, or 33 each
+        assert (
+            fit(data=data, workers=workers, epochs=2, **given).history.samples.tolist() == [64] * 2
+        )
+    with pytest.raises(ValueError, match="drop_last"):
+        fit(data=data, workers=4, **given)
+
+
+@pytest.mark.parametrize(
     ("data", "options", "words"),
     [
         ((X, torch.where(Y == 1, -100, Y)), {}, "labels are -100 to 2: .* 0 to C - 1"),
         ((X, Y), {"optimizer": two_rates, "momentum": 0.5}, "momentum is for"),
-        (dropping(), {}, "drop_last"),
     ],
 )
 def test_what_would_be_left_out_is_refused_before_the_start(data, options, words):
