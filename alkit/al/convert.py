@@ -92,9 +92,9 @@ def to_al(
             _innermost(block)
         if own_pool is None and pool_of(block, s) is over_positions:
             own_pool = over_positions
-        own = next((t.dtype for t in tree.tensors(s) if t.is_floating_point()), None)
-        enc = ENC(block, bridge(chosen, s, own_pool).to(own), chosen.associated_loss())
-        ae = label_side(chosen, level, width).to(own)
+        like = next((t for t in tree.tensors(s) if t.is_floating_point()), torch.zeros(()))
+        enc = ENC(block, bridge(chosen, s, own_pool).to(like), chosen.associated_loss())
+        ae = label_side(chosen, level, width).to(like)
         layers.append(AL(enc, ae, rate, made, coupled=chosen.coupled))
         width = chosen.code_dim
     if top is None and loss is not None:
@@ -134,7 +134,7 @@ def to_bp(
     stack, last = [block for block, _ in pairs], pairs[-1][1]
     if head is None and not are_scores(last, num_classes):
         s, reduce = next(tree.tensors(last)), pool or pool_of(nn.ModuleList(stack), last)
-        head = Pooled(nn.Linear(_features(last, reduce), num_classes).to(s.dtype), reduce)
+        head = Pooled(nn.Linear(_features(last, reduce), num_classes).to(s), reduce)
     stack += [] if head is None else [head]
     if channels_last:
         for block in stack:

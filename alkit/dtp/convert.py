@@ -72,9 +72,9 @@ def from_blocks(
         if isinstance(piece, Affine):  # the blocks' weights as they are
             piece.weight = cast("nn.Parameter", module.weight)
             piece.bias = cast("nn.Parameter | None", module.bias)
+            piece.to(piece.weight)  # feedback is where they are, in their dtype
     check_untied("blocks", net.blocks)
-    kinds = {own.dtype for group in groups for _, module in group for own in module.parameters()}
-    return net.to(kinds.pop()) if len(kinds) == 1 else net
+    return net
 
 
 def _pieces(module: nn.Module, switches: Switches, where: str) -> Iterator[Found]:

@@ -235,9 +235,11 @@ SITUATIONS: dict[str, Situation] = {
 }
 
 
-def cell(situation: Situation, method: str) -> str:
+def cell(situation: Situation, method: str, **more: Any) -> str:
     """Return "" if it works, or the sentence that refuses it.
 
+    Args:
+        more: options of `alkit.fit` besides the situation's own.
     Raises:
         AssertionError: neither: says what went wrong.
     """
@@ -246,16 +248,21 @@ def cell(situation: Situation, method: str) -> str:
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
     held = train if situation.held else None
     try:
-        record = alkit.fit(model, train, held, held, method=method, progress=False, **options)
+        record = alkit.fit(
+            model, train, held, held, method=method, progress=False, **options, **more
+        )
     except Exception as error:
         last = traceback.extract_tb(error.__traceback__)[-1].filename
         own = isinstance(error, ValueError | TypeError) and f"{Path('alkit')}/" in last
-        moved = [name for name, p in model.named_parameters() if not torch.equal(p, before[name])]
+        moved = [
+            n for n, p in model.named_parameters() if not torch.equal(p.cpu(), before[n].cpu())
+        ]
         if not own or moved:
             raise AssertionError(f"{type(error).__name__} of {last}, moved: {moved}") from error
         return str(error)
     assert np.isfinite(record.history.loss).all(), record.history.loss.tolist()
-    still = [name for name, p in model.named_parameters() if torch.equal(p, before[name])]
+    ended = {name: p.detach().to(before[name].device) for name, p in model.named_parameters()}
+    still = [name for name, p in ended.items() if torch.equal(p, before[name])]
     assert not still, f"parameters that have not moved: {still}"
     assert int(record.history.samples.iloc[0]) > 0
     return ""

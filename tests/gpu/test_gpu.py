@@ -1,4 +1,4 @@
-"""What only a real accelerator can show; `docs/devices.md` lists it. Run by `make gpu`."""
+"""Bits, noise, times and precision on a real accelerator."""
 
 import copy
 from functools import partial
@@ -11,17 +11,10 @@ import alkit
 from alkit.al.train import full_state
 from alkit.engine.random import random_from
 from alkit.models.transformer import transformer
+from tests.gpu import ALL, KIND, ONE, need_one, two
 
 pytestmark = pytest.mark.gpu
-KIND = torch.accelerator.current_accelerator(check_available=True)
-COUNT = torch.accelerator.device_count() if KIND else 0
-if not COUNT:
-    pytest.skip(
-        "no accelerator here: what these tests show stays untried, see docs/devices.md",
-        allow_module_level=True,
-    )
-ONE, ALL = f"{KIND.type}:0", [f"{KIND.type}:{at}" for at in range(COUNT)]
-two = pytest.mark.skipif(COUNT < 2, reason="one accelerator here: two are needed")
+need_one()
 
 
 def model(width=64, layers=4, dropout=0.3):
