@@ -98,3 +98,20 @@ def rows(tree: Any, at: slice) -> Any:
     return map_tensors(
         lambda tensor: tensor[at] if tensor.dim() and len(tensor) == size else tensor, tree
     )
+
+
+def near(one: Tensor, other: Tensor, relative: float = 1e-2) -> bool:
+    """Say whether two tensors differ by rounding alone, by the norm of their difference.
+
+    Other devices, kernels and numbers of threads round otherwise: on an accelerator convolutions
+    round to 1 in 2,048 by default, so single numbers near zero say nothing.
+    """
+    if one.shape != other.shape:
+        return False
+    wide = torch.complex128 if one.is_complex() or other.is_complex() else torch.float64
+    one, other = (each.detach().to("cpu", wide) for each in (one, other))
+    if not torch.equal(one.isfinite(), other.isfinite()):
+        return False
+    one, other = (each.where(each.isfinite(), 0) for each in (one, other))
+    distance, size = (float(torch.linalg.vector_norm(each)) for each in (one - other, one))
+    return distance <= relative * size + 1e-6 * one.numel() ** 0.5

@@ -20,7 +20,6 @@ from alkit.engine.device import tensors_at
 log = logging.getLogger(__name__)
 
 ROWS = 32
-RELATIVE, ABSOLUTE = 1e-3, 1e-5  # other numbers of threads and other devices round otherwise
 
 
 class _Trained(Protocol):
@@ -63,12 +62,12 @@ def difference(saved: Mapping[str, Any], own: Mapping[str, Any]) -> str:
     if not saved or not own:
         return ""
     pairs = list(zip(saved["scores"], own["scores"], strict=False))
-    if len(saved["scores"]) != len(own["scores"]) or not all(_close(*pair) for pair in pairs):
+    if len(saved["scores"]) != len(own["scores"]) or not all(tree.near(*pair) for pair in pairs):
         return (
             f"its weights give other scores of the first {ROWS} rows here, so the inputs or the"
             " network are others"
         )
-    if not _close(torch.tensor(saved["loss"]), torch.tensor(own["loss"])):
+    if not tree.near(torch.tensor(saved["loss"]), torch.tensor(own["loss"])):
         return (
             f"its weights have a loss of {saved['loss']:.6g} on the first {ROWS} rows there and of"
             f" {own['loss']:.6g} here, so the targets or the loss are others"
@@ -79,9 +78,3 @@ def difference(saved: Mapping[str, Any], own: Mapping[str, Any]) -> str:
 def text_of(model: Any) -> str:
     """Return how a model prints itself, without addresses: what evaluation does not show."""
     return re.sub(r" at 0x[0-9a-f]+", "", repr(model))
-
-
-def _close(one: Tensor, other: Tensor) -> bool:
-    if one.shape != other.shape:
-        return False
-    return torch.allclose(one, other, rtol=RELATIVE, atol=ABSOLUTE, equal_nan=True)

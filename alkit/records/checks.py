@@ -179,10 +179,7 @@ def _check_parts(blocks: list[nn.Module], x: Any) -> None:
     whole = tree.rows(dry_run(blocks, x)[-1][1], half)
     alone = dry_run(blocks, tree.rows(x, half))[-1][1]
     for one, other in zip(tree.tensors(whole), tree.tensors(alone), strict=True):
-        one, other = one.double(), other.double()
-        if one.shape != other.shape or not torch.allclose(
-            one, other, rtol=1e-2, atol=1e-3, equal_nan=True
-        ):
+        if not tree.near(one, other):
             what = ", ".join(f"{each.dtype} {tuple(each.shape)}" for each in tree.tensors(x))
             raise ValueError(
                 f"of half a batch the network makes something else than of the whole ({what}): give"

@@ -181,3 +181,24 @@ def test_a_shuffled_loader_follows_the_seed(method):
     data = DataLoader(TensorDataset(*rows(91)), 32, shuffle=True)
     one, other = (fitted(method, None, data, batch_size=None, device=ONE, seed=3) for _ in range(2))
     near(one, other, 1e-4)
+
+
+def convolutions():
+    torch.manual_seed(0)
+    hidden = [nn.Sequential(nn.Conv2d(16, 16, 3, padding=1), nn.ReLU()) for _ in range(24)]
+    return nn.Sequential(nn.Conv2d(3, 16, 3), *hidden, nn.Flatten(), nn.Linear(16 * 36, 10))
+
+
+@pytest.mark.parametrize("method", ["1f1b", "zero_bubble", "pipedream", "al_pipeline"])
+def test_the_rounding_of_convolutions_is_no_difference(method, tmp_path):
+    """To 1 in 2,048 by default: neither of half a batch, nor of saved weights on the CPU."""
+    x, y = torch.randn(64, 3, 8, 8), torch.arange(64) % 10
+    own = {"checkpoint": tmp_path / "run", "lr": 1e-4, "batch_size": 32, "progress": False}
+    own |= {"micro": 4} if method in MICRO else {}
+    for device in (ONE, None, ONE):
+        epochs = 1 + len(list(tmp_path.glob("*.done")))
+        record = alkit.fit(
+            convolutions(), (x, y), (x, y), method=method, device=device, epochs=epochs, **own
+        )
+        (tmp_path / f"{epochs}.done").touch()
+        assert torch.isfinite(record.losses).all()
