@@ -98,6 +98,21 @@ def test_what_cannot_be_had_is_said():
         dtp.train(dtp.network("tiny"), made_set(), device=["sim:0", LAST], progress=False)
 
 
+@pytest.mark.parametrize("method", [*METHODS, "split", "elastic", "dtp", "dfa"])
+def test_a_network_and_samples_that_are_there_already(method):
+    """`net.cuda()`, and no word of a device."""
+
+    def fit(at, **options):
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Linear(6, 6), nn.Tanh(), nn.Linear(6, 6), nn.Tanh(), nn.Linear(6, 3))
+        options |= {"method": method, "batch_size": 8, "progress": False, "lr": 0.01}
+        return alkit.fit(net.to(at), (x.to(at), y.to(at)), (x, y), **options)
+
+    named, found = fit("cpu", device="sim:0"), fit("sim:0")
+    assert torch.allclose(named.losses, found.losses, rtol=1e-5)
+    assert {str(p.device) for p in found.model.parameters()} == {"sim:0"}
+
+
 CLASSES = torch.ones(3)
 
 
