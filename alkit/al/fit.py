@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from alkit.al.backprop import BPModel
 from alkit.al.convert import to_al, to_bp
@@ -15,7 +16,7 @@ from alkit.al.rules import to_local
 from alkit.al.stages import updating
 from alkit.al.train import check_method
 from alkit.al.trainer import Trainer
-from alkit.data.labels import are_shares
+from alkit.data.labels import are_numbers, are_shares
 from alkit.data.seeds import drawing_from, generator_for
 from alkit.engine.compiled import while_compiled
 from alkit.engine.device import device_of, spread
@@ -135,12 +136,24 @@ def model_of(request: Request) -> ALModel | BPModel:
                 "targets are numbers, and local rules compare classes: give an al method, whose"
                 " recipes 'regression' and 'multi_label' predict numbers"
             )
-        return made(request.model, classes, sample, loss=request.loss, **options)
+        own = made(request.model, classes, sample, loss=request.loss, **options)
+        if isinstance(y, Tensor) and are_numbers(y) and own.head is not None:
+            _check_head(own.head.loss_fn)
+        return own
     if classes is None:  # the loss compares what the blocks give
         options = {"head": nn.Identity()} | options
     model = to_bp(request.model, classes or 1, sample, **options)
     vars(model)["loss_fn"] = request.loss or model.loss_fn
     return model
+
+
+def _check_head(loss: Any) -> None:
+    """Refuse class numbers where the head compares numbers."""
+    if loss in (F.mse_loss, F.binary_cross_entropy_with_logits):
+        raise ValueError(
+            f"targets are class numbers, and this recipe's head compares numbers ({loss.__name__}):"
+            " give rows (B, D) of floats, or a recipe of classes, such as 'detached'"
+        )
 
 
 def recipe_for(y: Any, loss: Any) -> str:

@@ -44,7 +44,7 @@ def deal(
     if devices < 1 or devices * least > len(y):
         raise ValueError(f"{len(y)} samples for {devices} devices of at least {least}: too few")
     draw = np.random.default_rng(seed_for(seed, "partition"))
-    labels = y.numpy()
+    labels = y.cpu().numpy()
     if strategy == "iid":
         parts = _of_sizes(draw, len(labels), devices, sizes)
     elif sizes is not None:

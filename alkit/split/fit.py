@@ -231,7 +231,7 @@ def _samples(request: Request) -> tuple[Tensor, Tensor]:
             f"labels are {int(y.min())} to {int(y.max())}: split learning's are 0 to C - 1, and it"
             " trains on all samples: leave those without a class (such as -100) out"
         )
-    return x.cpu(), y.cpu()  # where a device that learns would have them
+    return x, y
 
 
 def _scorer(

@@ -62,7 +62,8 @@ class Stream:
                 f"device {device} has {len(x)} samples, no batch of {size}, and drop_last leaves"
                 " smaller ones out: give fewer workers, or smaller batches"
             )
-        self.x, self.y, self.settings, self.device = x, y, settings, device
+        self.x, self.y = x.cpu(), y.cpu()  # a batch goes to where the head is
+        self.settings, self.device = settings, device
         self.normal, self.scaled = normal, scaled
 
     def step(self, step: int, micro: int) -> Iterator[MicroBatch]:

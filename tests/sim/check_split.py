@@ -45,6 +45,15 @@ def test_a_method_on_a_device_ends_as_on_the_cpu(method, device):
     assert there.sent_bytes == pytest.approx(here.sent_bytes, rel=1e-3)  # times are written out
 
 
+def test_units_and_samples_that_are_there_already():
+    parts = [samples(14, at) for at in range(2)]
+    held = [tuple(each.to("sim:0") for each in part) for part in parts]
+    options = {"cut": 2, "batch": 7, "epochs": 1, "progress": False}
+    here = alkit.split.train(units(), parts, **options)
+    there = alkit.split.train([unit.to("sim:0") for unit in units()], held, **options)
+    assert same_bits(here, there)
+
+
 def test_halves_take_and_give_host_memory():
     own = [unit.to("sim:0") for unit in units()]
     head, tail, (x, y) = Head(own[:2]), Tail(own[2:], first=2), samples(6)

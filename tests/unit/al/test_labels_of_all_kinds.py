@@ -157,6 +157,14 @@ def test_labels_that_do_not_fit_are_refused(call, message):
         call()
 
 
+@pytest.mark.parametrize("recipe", ["regression", "multi_label"])
+def test_class_numbers_are_no_numbers_for_a_head(recipe):
+    net = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3))
+    data = torch.randn(6, 4), torch.arange(6) % 3
+    with pytest.raises(ValueError, match="targets are class numbers, and this recipe's head"):
+        alkit.fit(net, data, method="al", recipe=recipe, progress=False)
+
+
 @pytest.mark.parametrize("recipe", ["detached", "mse"])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 def test_bridges_and_label_sides_have_the_blocks_dtype(recipe, dtype):
