@@ -239,7 +239,7 @@ def _reading() -> str:
     left, ours = (_counted(gaps, f"{codes}_head - bp") for codes in ("coupled", "detached"))
     return (
         " Read by a head instead of the nearest code, those gain in"
-        f" {gained['ahead']} of the {gained.total()} settings that ran, and are ahead of backprop"
+        f" {gained['ahead']} of the {gained.total()} settings, and are ahead of backprop"
         f" in {left['ahead'] or 'none'}, behind in {left['behind'] or 'none'}; AL as `fit` trains"
         f" it is ahead in {ours['ahead'] or 'none'}, behind in {ours['behind'] or 'none'}."
     )
@@ -294,13 +294,15 @@ def _gap(row: pd.Series) -> str:
 
 def _characters() -> str:
     """Return what PipeDream's old weights cost the character model, over all settings that ran."""
-    gaps = characters_study.contrast_gaps(results.load("36_language_model", "cpu"))
+    rows = results.load("36_language_model", "cpu")
+    gaps, back = characters_study.contrast_gaps(rows), characters_study.recovered(rows)
     costs = [found.points for (*_, name), (found, _) in gaps.items() if name == "pipedream - seq"]
     if not costs:
         return ""
     return (
         f", and a character model {min(costs):.2f} to {max(costs):.2f} nats in"
-        f" {len(costs)} settings"
+        f" {len(costs)} settings; predicted weights give back"
+        f" {_percent(back[back.method == 'pipedream, predict']['given back, mean'])} of that"
     )
 
 
