@@ -60,8 +60,9 @@ def to_al(
         sample: a batch that the first block takes; two samples are enough. It is run once, in
             evaluation mode, so buffers don't change.
         recipe: bridges, codes and losses; of `alkit.al.recipes.RECIPES`, or a `Recipe`. By default
-            codes are learned from labels alone; those of "coupled" also from inputs, and want a
-            head: on pictures reading by the nearest code costs them accuracy (notebook 08).
+            codes are learned from labels alone; those of "coupled" also from inputs: on pictures
+            they want a head, as reading by the nearest code costs accuracy (notebook 08); on texts
+            they are read as well, or better, by the nearest code (notebook 06).
         code_dim: K, the width of the label code; the recipe's by default.
         lr: a number or {"enc": ..., "ae": ...}; the recipe's by default.
         pool: reduces a block's output to (B, D), one for all blocks or one a block; the recipe's

@@ -109,7 +109,7 @@ def near(one: Tensor, other: Tensor, relative: float = 1e-2) -> bool:
     if one.shape != other.shape:
         return False
     wide = torch.complex128 if one.is_complex() or other.is_complex() else torch.float64
-    one, other = (each.detach().to("cpu", wide) for each in (one, other))
+    one, other = (each.detach().cpu().to(wide) for each in (one, other))
     if not torch.equal(one.isfinite(), other.isfinite()):
         return False
     one, other = (each.where(each.isfinite(), 0) for each in (one, other))
