@@ -16,6 +16,8 @@ from alkit.schedule.task import Task
 from alkit.schedule.timeline import Timeline
 from studies.all_methods.runs import BLOCKS, ROWS, of_schedule
 
+COLUMNS = ["accuracy", "half", "sd", "n", "against_bp", "low", "high"]
+
 
 def over_seeds(accuracy: pd.DataFrame) -> pd.DataFrame:
     """Return a row per method: mean accuracy, half its interval, sd, n, points against backprop.
@@ -39,7 +41,7 @@ def over_seeds(accuracy: pd.DataFrame) -> pd.DataFrame:
             against = paired_t(differences)
             row |= dict(zip(("against_bp", "low", "high"), against, strict=True))
         rows[name] = row
-    return pd.DataFrame(rows).T
+    return pd.DataFrame(rows).T.reindex(columns=COLUMNS)  # backprop alone has all of them, too
 
 
 def joined(*tables: pd.DataFrame) -> pd.DataFrame:

@@ -86,6 +86,12 @@ def test_a_screen_without_backprop_has_no_factors():
     assert said.startswith("digits; BP is not among them")
 
 
+def test_backprop_alone_over_seeds_is_compared_with_nobody():
+    rows = [("bp", seed, 90.0 + seed) for seed in range(3)]
+    found = axis_tables.over_seeds(pd.DataFrame(rows, columns=["name", "seed", "accuracy"]))
+    assert demo_report.accuracies(found).endswith("no method differs from BP.")
+
+
 def test_rates_are_the_best_on_validation_and_recorded_for_the_same_data_and_optimiser():
     tried = pd.DataFrame({"name": "a", "lr": [0.1, 0.01, 1.0], "val_acc": [0.9, 0.9, 0.2]})
     assert runs.best_rates(tried) == {"a": 0.01}  # the lower of equals
