@@ -20,6 +20,7 @@ from alkit.engine.device import tensors_at
 log = logging.getLogger(__name__)
 
 ROWS = 32
+ROUNDING = 1e-2  # of a run that goes on on another device
 
 
 class _Trained(Protocol):
@@ -62,12 +63,14 @@ def difference(saved: Mapping[str, Any], own: Mapping[str, Any]) -> str:
     if not saved or not own:
         return ""
     pairs = list(zip(saved["scores"], own["scores"], strict=False))
-    if len(saved["scores"]) != len(own["scores"]) or not all(tree.near(*pair) for pair in pairs):
+    if len(saved["scores"]) != len(own["scores"]) or not all(
+        tree.near(*pair, ROUNDING) for pair in pairs
+    ):
         return (
             f"its weights give other scores of the first {ROWS} rows here, so the inputs or the"
             " network are others"
         )
-    if not tree.near(torch.tensor(saved["loss"]), torch.tensor(own["loss"])):
+    if not tree.near(torch.tensor(saved["loss"]), torch.tensor(own["loss"]), ROUNDING):
         return (
             f"its weights have a loss of {saved['loss']:.6g} on the first {ROWS} rows there and of"
             f" {own['loss']:.6g} here, so the targets or the loss are others"

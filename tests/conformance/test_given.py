@@ -189,3 +189,17 @@ def test_a_vector_as_long_as_the_batch_is_not_cut_in_silence(method, options):
     model = nn.Sequential(Scaled())
     with pytest.raises(ValueError, match="row for each sample"):
         alkit.fit(model, with_vector(BATCH), method=method, progress=False, **options)
+
+
+class Centred(nn.Linear):
+    """A twentieth of the batch's mean is enough to make a part of it another thing."""
+
+    def forward(self, x):
+        x = super().forward(x)
+        return x - 0.05 * x.mean(0)
+
+
+def test_a_network_that_looks_at_the_whole_batch_gets_no_part_of_it():
+    blocks = [nn.Linear(WIDTH, WIDTH), Centred(WIDTH, C)]
+    with pytest.raises(ValueError, match="of half a batch the network makes something else"):
+        alkit.fit(blocks, loader(96), method="1f1b", micro=2, progress=False)

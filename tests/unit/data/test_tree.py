@@ -19,8 +19,10 @@ def test_rounding_near_zero_is_near():
     x = torch.randn(1000)
     other = x + 1e-3 * torch.randn(1000)
     assert not torch.allclose(x, other, rtol=1e-2)
-    assert near(x, other)
-    assert not near(x, x + 0.1)
+    assert near(x, other, 1e-2)
+    assert near(x, x + 1e-4 * torch.randn(1000))
+    assert not near(x, x + 0.005)
+    assert not near(x, x + 0.1, 1e-2)
     assert not near(torch.zeros(4), torch.ones(4))
 
 
