@@ -69,12 +69,14 @@ def schedule(alpha: float = 1 / 3) -> Policy:
 def gradnorm(alpha: float = 1 / 3) -> Policy:
     """Freeze up to the active layer with the smallest gradient norm, or to the cap if it is less.
 
-    The paper's rule; layers are counted, so an argmin at the lowest active layer freezes it.
+    The paper's rule: L_f(T) = min(L_f(T-1) + alpha (L - L_f(T-1)), the calmest active layer).
+    Layers are counted, so an argmin at the lowest active layer freezes it. Where the cap is the
+    less at every evaluation, it is `schedule`.
     """
     _check_alpha(alpha)
 
     def decide(seen: Observation) -> int:
-        most = cap(seen.layers, alpha, seen.evaluation)
+        most = _most(seen, alpha)
         active = _active(seen.norms[-1] if seen.norms else (), seen)
         if active is None:
             return seen.frozen
@@ -109,7 +111,7 @@ def autofreeze(
         still = learn & (change >= np.percentile(change[learn], percentile))
         first = int(np.argmax(still))
         found = seen.frozen + first + inclusive
-        most = seen.layers if alpha is None else cap(seen.layers, alpha, seen.evaluation)
+        most = seen.layers if alpha is None else _most(seen, alpha)
         return min(found, most)
 
     return decide
@@ -135,7 +137,7 @@ def random(alpha: float = 1 / 3, seed: int = 0) -> Policy:
     _check_alpha(alpha)
 
     def decide(seen: Observation) -> int:
-        room = cap(seen.layers, alpha, seen.evaluation) - seen.frozen
+        room = _most(seen, alpha) - seen.frozen
         if room <= 0:
             return seen.frozen
         return seen.frozen + seed_for(seed, "freeze", seen.evaluation) % (room + 1)
@@ -190,6 +192,14 @@ def kept(rule: Policy, most: int | None = None) -> Policy:
         return min(limit, max(seen.frozen, rule(seen)))
 
     return decide
+
+
+def _most(seen: Observation, alpha: float) -> int:
+    """Return the most layers that may be frozen now: a share of the active ones, and no more than
+    `cap`, which has no rounding in its recurrence.
+    """
+    share = math.ceil(alpha * (seen.layers - seen.frozen) - GUARD)
+    return min(cap(seen.layers, alpha, seen.evaluation), seen.frozen + share)
 
 
 def _active(norms: Sequence[float], seen: Observation) -> np.ndarray | None:

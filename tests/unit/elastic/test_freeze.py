@@ -50,6 +50,33 @@ def test_gradnorm_freezes_up_to_the_smallest_norm_that_is_finite():
         assert rule(Observation(12, 1, 2, ((0.0, 1.0, math.nan, *[1.0] * 9),))) == 1
 
 
+def test_no_rule_freezes_more_than_its_share_of_what_is_still_active():
+    """The recurrence counts from the layers that are frozen, not from what could have been."""
+    calm_below, calm_above = (0.1, *[9.0] * 11), (0.0, *[9.0] * 10, 1.0)
+    rule = policy("gradnorm", alpha=1 / 3)
+    assert rule(Observation(12, 0, 1, (calm_below,))) == 1
+    # 1 + 11 / 3, rounded up; the schedule has 7 by now
+    assert rule(Observation(12, 1, 2, (calm_below, calm_above))) == 5
+    before, now = (0.0, *[1.0] * 11), (0.0, *[1 + layer / 100 for layer in range(11)])
+    assert policy("autofreeze")(Observation(12, 1, 2, (before, now))) == 6
+    assert policy("autofreeze", alpha=1 / 3)(Observation(12, 1, 2, (before, now))) == 5
+    for seed in range(40):
+        rule, frozen = policy("random", alpha=1 / 3, seed=seed), 0
+        for t in range(1, 8):
+            most = frozen + math.ceil((12 - frozen) / 3 - 1e-9)
+            frozen = rule(Observation(12, frozen, t))
+            assert frozen <= most
+
+
+def test_gradnorm_is_the_schedule_where_the_top_layer_is_always_the_calmest():
+    rule, frozen, found = policy("gradnorm", alpha=1 / 3), 0, [0]
+    for t in range(1, 10):
+        norms = (*[0.0] * frozen, *[9.0] * (11 - frozen), 1.0)
+        frozen = rule(Observation(12, frozen, t, (norms[:12],)))
+        found.append(frozen)
+    assert found == PUBLISHED[1 / 3][0]
+
+
 def test_autofreeze_stops_before_the_first_layer_that_still_changes():
     before, now = (1.0, 1.0, 1.0, 1.0), (0.99, 0.98, 0.5, 0.6)
     moment = Observation(4, 0, 2, (before, now))
