@@ -31,7 +31,7 @@ class Leaving:
     Attributes:
         depth: int64 (N,), the exit that each sample took, from 1.
         correct: float (N,), 0 or 1.
-        cost: mean cost of a sample, in units of climbing to the last exit.
+        cost: mean cost of a sample, in the unit of the costs that were given.
     """
 
     depth: Tensor
@@ -94,7 +94,7 @@ def leave(
 
     Args:
         threshold: share of the largest entropy, 0 to 1; 0 sends all to the last exit.
-        costs_L: of climbing to each exit, as `costs` gives them.
+        costs_L: of leaving at each exit, as `costs` gives them.
     Raises:
         ValueError: a threshold outside 0 to 1, or another number of costs than exits.
     """
@@ -107,7 +107,7 @@ def leave(
     at_N = sure_LN.to(torch.uint8).argmax(0)  # the first exit that is sure
     guess_N = scores_LNC.argmax(2).gather(0, at_N[None])[0]
     correct_N = (guess_N == labels_N).float()
-    cost = torch.tensor(costs_L)[at_N].mean().item() / costs_L[-1]
+    cost = torch.tensor(costs_L, dtype=torch.float64)[at_N].mean().item()
     return Leaving(at_N + 1, correct_N, cost)
 
 
@@ -144,20 +144,24 @@ def calibrated(scores_LNC: Tensor, labels_N: Tensor) -> list[float]:
 
 @torch.no_grad()
 def costs(model: ALModel, x: Any) -> list[float]:
-    """Return the floating-point operations of leaving at each exit, for a batch x.
+    """Return what leaving at each exit costs; 1 is the network that has its last exit alone.
 
     A sample that climbs to exit k has asked every exit below: the bridges and decoders of all exits
-    up to k count. Counted are matrix products, convolutions and attention; an LSTM's inner products
-    are counted where the counter knows them.
+    up to k count, so the last of these is above 1. Counted are the floating-point operations of
+    matrix products, convolutions and attention, for a batch x; an LSTM's inner products are counted
+    where the counter knows them.
     """
-    total, found = 0.0, []
+    total, found, blocks, own = 0.0, [], 0.0, 0.0
     with evaluating(model):
         for index, layer in enumerate(model):
-            with FlopCounterMode(display=False) as counter:
+            with FlopCounterMode(display=False) as block:
                 x = apply("f", layer.enc.f, place(x, layer))
+            with FlopCounterMode(display=False) as way_out:
                 code = apply("b", layer.enc.b, x)
                 for below in reversed(range(index + 1)):
                     code = apply("h", model[below].ae.h, place(code, model[below]))
-            total += counter.get_total_flops()
+            own = way_out.get_total_flops()
+            blocks += block.get_total_flops()
+            total += block.get_total_flops() + own
             found.append(total)
-    return found
+    return [cost / (blocks + own) for cost in found]

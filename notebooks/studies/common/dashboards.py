@@ -233,7 +233,7 @@ class ExitDashboard(Dashboard):
         self.left = exits.leave(self.scores, self.labels, self.costs, at)
         self.report.value = (
             f"<b class='alkit-ready'>accuracy {100 * self.left.accuracy:.1f} %,"
-            f" cost {100 * self.left.cost:.0f} % of all blocks</b>"
+            f" cost {100 * self.left.cost:.0f} % of the last exit's</b>"
         )
         self._show(self._drawn())
 
@@ -241,7 +241,7 @@ class ExitDashboard(Dashboard):
         fig, (curve, bars) = plt.subplots(1, 2, figsize=(8.0, 2.8))
         curve.plot(100 * self.curve.cost, 100 * self.curve.accuracy, color=colour("al"))
         curve.plot(100 * self.left.cost, 100 * self.left.accuracy, "o", color="0.2")
-        curve.set(xlabel="cost, % of all blocks", ylabel="accuracy, %")
+        curve.set(xlabel="cost, % of the last exit's alone", ylabel="accuracy, %")
         panel(curve, "All thresholds")
         counts = self.left.counts(len(self.scores))
         bars.bar(range(1, len(counts) + 1), counts, color=colour("al"))

@@ -266,14 +266,14 @@ def exits(rows: pd.DataFrame) -> Figure:
     cost, accuracy = (100 * np.asarray(value[f"curve_{each}"]) for each in ("cost", "accuracy"))
     colour = viz.colour(rows.method.iloc[0])
     ax.plot(cost, accuracy, color=colour, label="leave when sure")
-    single = 100 * np.asarray(value["flops"]) / value["flops"][-1]
+    single = 100 * np.asarray(value["exit_costs"])
     ax.plot(single, value["exits"], "s", color="0.4", label="all leave here")
     chosen = value["chosen_cost"], value["exits"][-1] + value["chosen_change"]
     ax.plot(*chosen, "D", color=colour, label="chosen on validation")
-    ax.set(xlabel="cost, % of all blocks and exits", ylabel="test accuracy, %")
+    ax.set(xlabel="cost, % of the network with its last exit alone", ylabel="test accuracy, %")
     ax.legend(frameon=False)
     words = "{data}: leaving when sure saves {saved:.0f} % of cost, {points:+.2f} points"
-    numbers = {"saved": titles.difference(single[-1], chosen[0])}
+    numbers = {"saved": titles.difference(100, chosen[0])}
     numbers["points"] = titles.difference(chosen[1], value["exits"][-1])
     titles.title(ax, words, data=viz.proper_name(rows.data.iloc[0]), **numbers)
     return fig
