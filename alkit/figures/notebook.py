@@ -3,13 +3,36 @@
 import logging
 import os
 import platform
+from typing import Any
 
 import numpy as np
 import torch
 
 from alkit import __version__
 from alkit.figures import viz
+from alkit.records.parameters import preset_values
+from alkit.records.recording import GIVEN
 from alkit.records.results import busy
+
+
+def take_preset(names: dict[str, Any], notebook: str) -> None:
+    """Replace a notebook's parameters by those of the preset that its first cell names.
+
+    In JupyterLab write `preset = "teach"` there, and run all cells. A run in batch has its values
+    already, and keeps them.
+
+    Args:
+        names: `globals()`; it must hold `preset`, and is changed.
+        notebook: its name, without the ending.
+    Raises:
+        ParameterError: there is no such preset; the message names those that there are.
+    """
+    by_papermill = any(cell.startswith("# Parameters") for cell in names.get("In", ()))
+    if GIVEN in os.environ or by_papermill or names["preset"] == "smoke":
+        return
+    values = preset_values(notebook, names["preset"])
+    names.update(values)
+    print(f"preset {names['preset']}: {', '.join(f'{k} {v}' for k, v in values.items())}")
 
 
 def setup(seed: int, threads: int = 1) -> None:

@@ -179,6 +179,17 @@ def test_notebook(path: Path, check: Callable[[Book], list[str]]):
     assert check(Book(path)) == []
 
 
+@pytest.mark.parametrize(
+    "path", [p for p in NOTEBOOKS if len(parameters.presets(p)) > 1], ids=lambda path: path.stem
+)
+def test_a_preset_is_taken_before_anything_uses_a_parameter(path: Path):
+    code = Book(path).cells("code")
+    at = next(i for i, cell in enumerate(code) if "parameters" in tags(cell))
+    lines = [line for cell in code[at + 1 :] for line in ast.parse(cell.source).body]
+    first = next(each for each in lines if not isinstance(each, ast.Import | ast.ImportFrom))
+    assert ast.unparse(first) == f"take_preset(globals(), '{path.stem}')"
+
+
 def test_there_are_notebooks_and_each_number_is_taken_once():
     assert NOTEBOOKS
     numbers = [path.name[:2] for path in NOTEBOOKS]
