@@ -156,6 +156,7 @@ class AL(nn.Module):
         self.steps = Steps()
         self._ready = ""  # what may come next: backward, update or neither
         self._optimizers: dict[str, torch.optim.Optimizer | None] = {}
+        self._made_for: dict[str, list[nn.Parameter]] = {}  # its groups may hold them in any order
 
     def forward(self, x: Any, y: Tensor | Codes) -> tuple[Any, Tensor | Codes]:
         """Run both sides, keep the losses, and return detached s and t.
@@ -211,11 +212,11 @@ class AL(nn.Module):
         replaced."""
         for group in GROUPS:
             own = [p for p in getattr(self, group).parameters() if p.requires_grad]
-            held = self._optimizers.get(group)
-            if group in self._optimizers and _same(own, held):
+            if group in self._optimizers and _same(own, self._made_for[group]):
                 continue
             named = getattr(self, group).named_parameters()
             self._optimizers[group] = made(self.optimizer_factory, named, lr=self.lr[group])
+            self._made_for[group] = own
         return self._optimizers
 
     def set_lr(self, groups: str | Iterable[str], lr: float) -> None:
@@ -308,10 +309,8 @@ def _rate(lr: float) -> float:
     return float(lr)
 
 
-def _same(own: list[nn.Parameter], optimizer: torch.optim.Optimizer | None) -> bool:
-    groups = optimizer.param_groups if optimizer is not None else ()
-    held = [id(parameter) for group in groups for parameter in group["params"]]
-    return held == [id(parameter) for parameter in own]
+def _same(one: list[nn.Parameter], other: list[nn.Parameter]) -> bool:
+    return list(map(id, one)) == list(map(id, other))
 
 
 def _versions(x: Any) -> list[int]:

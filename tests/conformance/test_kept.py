@@ -57,6 +57,25 @@ def test_rates_of_groups_are_as_they_were(family):
 
 
 @held()
+def test_an_optimiser_in_groups_takes_the_steps_of_one_in_one_group(family):
+    """Groups hold the parameters in another order than the network; momentum shows what is kept."""
+
+    def one(parameters, lr):
+        return torch.optim.SGD(parameters, lr=lr, momentum=0.9)
+
+    def grouped(parameters, lr):
+        own = list(parameters)
+        flat, wide = [p for p in own if p.dim() < 2], [p for p in own if p.dim() > 1]
+        return torch.optim.SGD([{"params": wide}, {"params": flat}], lr=lr, momentum=0.9)
+
+    trained = [
+        flat(family.fit(net(), rows(26), optimizer=made, epochs=2, **OPTIONS).model)
+        for made in (one, grouped)
+    ]
+    torch.testing.assert_close(*trained, rtol=1e-5, atol=1e-6)
+
+
+@held()
 def test_a_longer_run_is_the_long_one(family, tmp_path):
     own = {"schedule": "none"} if family.method == "dtp" else {}  # its cosine ends with the run
     fit = partial(family.fit, net(), rows(26), **OPTIONS, **own)
