@@ -256,6 +256,7 @@ def both(
     """Run both sides; return (associated, autoencoder) with their graphs, and s and t detached."""
     t, r = ae(y.rows if isinstance(y, Codes) else y)
     s, m = enc(x)
+    _check_graph(enc.f, s)
     aim = t if coupled else t.detach()
     target: Tensor | Codes = aim
     if isinstance(y, Codes):
@@ -291,6 +292,17 @@ def _check_code(x: Any, y: Tensor | Codes) -> None:
         )
     if tree.batch_size(x) != len(samples):
         raise ValueError(f"x holds {tree.batch_size(x)} samples and y {len(samples)}")
+
+
+def _check_graph(f: Callable[[Any], Any], s: Any) -> None:
+    """Refuse an f whose weights would get no gradient: a layer's input needs none itself."""
+    if not torch.is_grad_enabled() or any(each.requires_grad for each in tree.tensors(s)):
+        return
+    if isinstance(f, nn.Module) and any(each.requires_grad for each in f.parameters()):
+        raise ValueError(
+            "f has weights that learn, and its output no gradient for them: torch's checkpoint with"
+            " use_reentrant=True does so where an input needs none, as a layer's, give False"
+        )
 
 
 def _pair(lr: float | Mapping[str, float]) -> dict[str, float]:

@@ -117,13 +117,18 @@ def cut_once(model: Any, *, uncut: bool) -> Any:
     return [Whole(model)] if uncut else as_blocks(model)
 
 
-@torch.no_grad()
-def dry_run(blocks: Iterable[nn.Module], sample: Any) -> list[tuple[nn.Module, Any]]:
-    """Return every block with what it makes of the sample, in evaluation mode: buffers stay."""
+def dry_run(
+    blocks: Iterable[nn.Module], sample: Any, *, graph: bool = False
+) -> list[tuple[nn.Module, Any]]:
+    """Return every block with what it makes of the sample, in evaluation mode: buffers stay.
+
+    Args:
+        graph: a backward could follow.
+    """
     pairs, x = [], sample
     for block in as_blocks(blocks):
         parameter = next(block.parameters(), None)
-        with evaluating(block):
+        with evaluating(block), torch.set_grad_enabled(graph):
             x = block(x if parameter is None else tree.to_device(x, parameter.device))
         pairs.append((block, x))
     return pairs

@@ -37,6 +37,8 @@ def check_options(
             f"threads is {threads}, and this machine has {cores} cores: give at most"
             f" {max(THREADS, 4 * cores)}"
         )
+    if isinstance(loss, type):
+        raise TypeError(f"loss is the class {loss.__name__}: give one of it, {loss.__name__}()")
     if loss is not None and not callable(loss):
         raise TypeError(
             f"loss is {given(loss)}: give a function of (output, y), such as"
@@ -297,6 +299,26 @@ def _check_loss(loss: Callable[[Any, Any], Any], scores: Any, y: Any) -> None:
         raise ValueError(
             f"the loss makes {given(value)} of {what}: it must return one number, a tensor, such as"
             " the mean over the samples"
+        )
+
+
+def check_reach(loss: Callable[[Any, Any], Any], model: Any, found: Looked, method: str) -> None:
+    """Refuse a loss that has a gradient besides that of the scores, where only theirs is sent back.
+
+    Raises:
+        ValueError: says what it may read.
+    """
+    if found.x is None or found.classes != found.width:
+        return
+    scores = tree.detach(dry_run(as_blocks(model), found.x, graph=True)[-1][1])
+    at = tensors_at(loss) or next(tree.tensors(scores)).device
+    with torch.enable_grad():
+        value = loss(*tree.to_device((scores, found.y), at))
+    if value.requires_grad:
+        raise ValueError(
+            "the loss has a gradient besides that of the scores (a penalty on weights, or a value"
+            f" that a block keeps), and {method} sends back theirs alone: leave it out (optimisers"
+            " have weight_decay for penalties), or give method='bp'"
         )
 
 

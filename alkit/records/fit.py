@@ -27,6 +27,7 @@ from alkit.records.checks import (
     check_hooks,
     check_measured,
     check_options,
+    check_reach,
     look,
     smallest_part,
 )
@@ -266,6 +267,9 @@ def fit(
         classify=chosen.room != "al" or name == "bp",
         parts=micro > 1 or ranks > 1 or room in ("elastic", "split"),  # these deal rows
     )
+    one_graph = name == "bp" or (room == "elastic" and ranks == 1 and workers in (None, 1))
+    if loss is not None and not one_graph and room != "split":  # which takes none
+        check_reach(loss, model, found, name)
     if found.x is not None and room != "split":
         check_norms(model, found.x, smallest_part(data, plan, micro))
     if room != "al" and request.changes.get("num_classes") == found.width:  # as it is anyway

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from tests.conformance.families import flat, held, rows
+from tests.conformance.families import FAMILIES, flat, held, rows
 
 
 class Inner(nn.Module):
@@ -50,6 +50,13 @@ def test_what_is_recomputed_is_what_was_computed(family, kind, dropout):
     expected, found = trained(family, "kept", dropout), trained(family, kind, dropout)
     assert found[0] == expected[0]
     assert torch.equal(found[1], expected[1])
+
+
+@pytest.mark.filterwarnings("ignore")  # torch's own, in passing
+@held([each for each in FAMILIES if each.method.startswith(("al", "local"))])
+def test_a_block_that_would_learn_nothing_is_named(family):
+    with pytest.raises(ValueError, match="use_reentrant=True"):
+        trained(family, "reentrant", 0.0)
 
 
 @held()

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, TensorDataset
 
-from tests.conformance.families import EVERY, FAMILIES, held, net, rows
+from tests.conformance.families import EVERY, FAMILIES, flat, held, net, rows, sgd
 
 X, Y = rows(32)
 
@@ -28,6 +29,7 @@ REFUSED = {
     "an empty first batch": (net, lambda: [(X[:0], Y[:0])], {}, "the data have no samples"),
     "bool labels": (net, lambda: [(X[:8], Y[:8] > 0)], {}, r"give y.long\(\) for classes"),
     "a word for a loss": (net, None, {"loss": "mse"}, "loss is 'mse': give a function"),
+    "a loss's class": (net, None, {"loss": nn.MSELoss}, r"class MSELoss: give one of it, MSE"),
     "a word for an optimiser": (net, None, {"optimizer": "adam"}, "optimizer= is 'adam'"),
     "a device's number": (net, None, {"device": 0}, "device is 0: give a name"),
     "a broken seed": (net, None, {"seed": 1.5}, "seed is 1.5: it must be a whole number"),
@@ -59,6 +61,45 @@ def test_a_sentence_before_the_first_step(what, family):
         family.fit(made, (X, Y) if data is None else data(), **options)
     if made is not None:
         assert all(map(torch.equal, before, made.parameters()))
+
+
+class Keeping(nn.Linear):
+    """A block that keeps a value for the loss to read, as of sparsity or of balanced experts."""
+
+    def forward(self, x):
+        found = super().forward(x).tanh()
+        self.kept = found.abs().mean()
+        return found
+
+
+def reading() -> dict:
+    """Return losses by what they read besides the scores, each with its network."""
+    penalised, keeping = net(), nn.Sequential(Keeping(8, 32), *net()[2:])
+    return {
+        "weights": (penalised, lambda: sum(p.abs().sum() for p in penalised.parameters())),
+        "a block's value": (keeping, lambda: keeping[0].kept),
+    }
+
+
+@held()
+@pytest.mark.parametrize("what", reading())
+def test_a_loss_that_reads_more_than_scores_is_whole_or_refused(what, family):
+    model, more = reading()[what]
+
+    def loss(scores, y):
+        return cross_entropy(scores, y) + 0.01 * more()
+
+    if family.method in ("bp", "elastic"):  # one graph holds all
+        trained = family.fit(model, [(X, Y)], loss=loss, optimizer=sgd, lr=0.1, **family.one).model
+        model, more = reading()[what]
+        steps = sgd(model.parameters(), 0.1)
+        loss(model(X), Y).backward()
+        steps.step()
+        torch.testing.assert_close(flat(trained), flat(model), rtol=1e-5, atol=1e-6)
+        return
+    said = "can't take" if family.method == "pipelearn" else "besides that of the scores"
+    with pytest.raises((ValueError, TypeError), match=said):
+        family.fit(model, (X, Y), loss=loss)
 
 
 @held()
