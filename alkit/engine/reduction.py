@@ -31,6 +31,9 @@ FUNCTIONS = {F.cross_entropy: CLASSES, F.nll_loss: CLASSES} | dict.fromkeys(
 Loss = Callable[[Any, Any], Tensor]
 
 
+OWN = "a forward of its own"  # of a subclass of CLASSES: what its mean is over is not known
+
+
 def shares(loss: Loss, targets: Sequence[Any]) -> list[float]:
     """Return by what the loss of each part is multiplied, so that their sum is the batch's loss.
 
@@ -38,7 +41,7 @@ def shares(loss: Loss, targets: Sequence[Any]) -> list[float]:
         targets: of each part.
     """
     options, kind = options_of(loss)
-    if options.get("reduction", "mean") == "sum":
+    if options.get("reduction", "mean") == "sum" or len(targets) == 1:
         return [1.0] * len(targets)
     weights = [_weight(y, options, kind) for y in targets]
     whole = sum(weights)
@@ -48,7 +51,7 @@ def shares(loss: Loss, targets: Sequence[Any]) -> list[float]:
 def says_reduction(loss: Loss) -> bool:
     """Say whether it is known if a loss is a mean or a sum."""
     options, kind = options_of(loss)
-    return kind is not None or options.get("reduction") in ("mean", "sum")
+    return kind is not None or options.get("reduction") in ("mean", "sum", "batchmean")
 
 
 def check_reduction(loss: Loss) -> None:
@@ -70,7 +73,11 @@ def options_of(loss: Any) -> tuple[Mapping[str, Any], Any]:
         options, kind = options_of(loss.func)
         return {**options, **loss.keywords}, kind
     if isinstance(loss, nn.Module):
-        kind = next((kinds for kinds in (CLASSES, ELEMENTS) if isinstance(loss, kinds)), None)
+        own = type(loss).forward
+        kinds = {base: kind for kind in (CLASSES, ELEMENTS) for base in kind}
+        kind = next((kinds[base] for base in kinds if isinstance(loss, base)), None)
+        if kind and own not in [base.forward for base in kinds]:
+            kind = OWN if kind is CLASSES else None
         names = ("reduction", "weight", "ignore_index")
         return {name: getattr(loss, name) for name in names if hasattr(loss, name)}, kind
     said = {"reduction": loss.reduction} if hasattr(loss, "reduction") else {}
@@ -81,6 +88,15 @@ def _weight(y: Any, options: Mapping[str, Any], kind: Any) -> float:
     first = next(tree.tensors(y))
     if kind is ELEMENTS:
         return float(first.numel())
+    if kind is OWN and not first.is_floating_point():
+        ignored = bool((first == options.get("ignore_index", -100)).any())
+        if ignored or options.get("weight") is not None:
+            where = "labels are ignored" if ignored else "classes have weights"
+            raise ValueError(
+                "the loss is one of torch's with a forward of its own: what its mean is over where"
+                f" {where} is not known, and parts of a batch are weighed by it. Give micro=1, or a"
+                " function that returns the sum and has reduction = 'sum'"
+            )
     if kind is not CLASSES or first.is_floating_point():  # shares of classes count as samples
         return float(len(first))
     counted = first[first != options.get("ignore_index", -100)]
