@@ -1,5 +1,6 @@
 """Any list of blocks as an AL model, or as its BP twin; shapes are found by a dry run."""
 
+import contextlib
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -29,6 +30,7 @@ from alkit.data import tree
 from alkit.data.arguments import given
 from alkit.engine.optimizers import adam
 from alkit.models.blocks import dry_run, joined
+from alkit.models.modes import layout_kept
 
 LEAST = 64  # channels of a "conv" bridge: a narrower one holds back what its block learns
 Optimizer = Callable[..., torch.optim.Optimizer]
@@ -86,11 +88,11 @@ def to_al(
             ' rule of its own. Give two blocks or more, as alkit.blocks cuts them, or method="bp"'
         )
     pools: list[Pool | None] = list(pool) if isinstance(pool, Sequence) else [pool] * len(pairs)
+    if chosen.channels_last:
+        _innermost([block for block, _ in pairs], [] if top is None else [top], sample)
     layers, width = [], num_classes
     rate, made = chosen.lr if lr is None else lr, optimizer or chosen.optimizer
     for level, ((block, s), own_pool) in enumerate(_paired(pairs, pools)):
-        if chosen.channels_last:
-            _innermost(block)
         if own_pool is None and pool_of(block, s) is over_positions:
             own_pool = over_positions
         like = next((t for t in tree.tensors(s) if t.is_floating_point()), torch.zeros(()))
@@ -138,15 +140,22 @@ def to_bp(
         head = Pooled(nn.Linear(_features(last, reduce), num_classes).to(s), reduce)
     stack += [] if head is None else [head]
     if channels_last:
-        for block in stack:
-            _innermost(block)
+        _innermost(stack, [], sample)
     return _noted(BPModel(stack, lr, optimizer=optimizer))
 
 
-def _innermost(block: nn.Module) -> None:
-    """Keep pictures' channels innermost; volumes have no such order of their own."""
-    if all(own.dim() < 5 for own in block.parameters()):
-        block.to(memory_format=torch.channels_last)
+def _innermost(blocks: list[nn.Module], rest: list[nn.Module], sample: Any) -> None:
+    """Keep pictures' channels innermost, if the blocks and the rest of the network take that.
+
+    A block that calls `view` on features may not. Volumes have no such order of their own.
+    """
+    with layout_kept(blocks) as undo:
+        for block in blocks:
+            if all(own.dim() < 5 for own in block.parameters()):
+                block.to(memory_format=torch.channels_last)
+        with contextlib.suppress(RuntimeError):
+            dry_run([*blocks, *rest], sample)
+            undo.clear()
 
 
 # parameters by id, and the model that trains them; an id may be given anew where a part of the

@@ -26,6 +26,23 @@ def evaluating(module: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
+def layout_kept(model: object) -> Iterator[list[nn.Parameter]]:
+    """Lay weights out again as they were: bp and AL keep pictures' channels innermost meanwhile.
+
+    Yields: the weights that this is about, for who wants to leave some as they are.
+    """
+    given = model if isinstance(model, list | tuple) else [model]
+    blocks = [each for each in given if isinstance(each, nn.Module)]
+    rows = [own for block in blocks for own in block.parameters() if own.is_contiguous()]
+    try:
+        yield rows
+    finally:
+        for own in rows:
+            if not own.is_contiguous():
+                own.data = own.data.contiguous()
+
+
+@contextmanager
 def trained(model: object, *, warn: bool = True) -> Iterator[None]:
     """Put a model, or its blocks, in training mode; every part has its own mode back at the end.
 

@@ -20,8 +20,8 @@ from alkit.engine.optimizers import rated
 from alkit.engine.rates import SHAPES, Scheduler
 from alkit.engine.record import Record
 from alkit.engine.request import Request
-from alkit.models.blocks import cut_once
-from alkit.models.modes import trained
+from alkit.models.blocks import cut_once, ours
+from alkit.models.modes import layout_kept, trained
 from alkit.models.norms import check_norms
 from alkit.records.checks import (
     check_hooks,
@@ -279,7 +279,8 @@ def fit(
     request = replace(request, sample=sample, width=found.width, classes=found.classes)
     if ranks > 1 or room == "split":
         check_hooks(whole)
-    with trained(whole):  # its parts' modes, however it is cut
+    kept = [] if ours(whole) else whole
+    with trained(whole), layout_kept(kept):  # however it is cut
         record = import_module(f"alkit.{room}.fit").fit(request)
     if auto:  # a file says which
         request = replace(request, cuts=list(record.model.cuts))

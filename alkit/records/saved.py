@@ -20,6 +20,7 @@ from alkit.engine.loop import Plan
 from alkit.engine.record import Record
 from alkit.engine.request import Request
 from alkit.models.blocks import cut_once, ours
+from alkit.models.modes import layout_kept
 from alkit.records.checks import scores_of
 from alkit.records.methods import METHODS
 
@@ -78,7 +79,8 @@ def load(path: str | Path, model: Any) -> Any:
         )
     for wrong in _wrong(saved, Path(path).stat().st_size):
         raise ValueError(f"{path} is damaged or not what alkit.save wrote: {wrong}")
-    own = model if ours(model) else _made(path, model, saved["made"])
+    with layout_kept([] if ours(model) else model):
+        own = model if ours(model) else _made(path, model, saved["made"])
     if different := checkpoints.difference(saved["model"], own.state_dict()):
         raise ValueError(f"{path} holds another network: {different}")
     own.load_state_dict(saved["model"])

@@ -54,6 +54,40 @@ def test_the_network_s_scores_are_the_record_s(family, network):
     torch.testing.assert_close(record.predict(X), own(X))
 
 
+class Viewing(nn.Module):
+    """Convolutions whose features are flattened by `view`, as in many tutorials."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 8, 3, padding=1)
+        self.head = nn.Linear(8 * 8 * 8, 3)
+
+    def features(self, x):
+        return self.second(torch.relu(self.first(x)))
+
+    def forward(self, x):
+        return self.head(self.features(x).view(x.size(0), -1))
+
+
+class Flattening(Viewing):
+    """The same by `flatten`, which takes every order of channels."""
+
+    def forward(self, x):
+        return self.head(self.features(x).flatten(1))
+
+
+@pytest.mark.parametrize("network", [Viewing, Flattening])
+@pytest.mark.parametrize("family", OTHERS, ids=method)
+def test_weights_lie_as_they_did(family, network):
+    """Channels are innermost while bp and AL train, if the network takes that, and only then."""
+    own, x = network(), torch.randn(16, 3, 8, 8)
+    family.fit(own, (x, torch.arange(16) % 3), batch_size=8)
+    assert own.features(x).view(16, -1).shape == (16, 512)
+    with pytest.raises(ValueError, match="label 3"):
+        family.fit(own, (x, torch.arange(16) % 4))
+    assert all(each.is_contiguous() for each in own.parameters())
+
+
 @pytest.mark.parametrize("family", OTHERS, ids=method)
 def test_labels_are_checked_whatever_its_methods_are_called(family):
     with pytest.raises(ValueError, match="label 3 of sample 2 has no score"):
