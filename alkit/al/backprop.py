@@ -99,12 +99,12 @@ class BPModel(nn.Module):
             nullcontext() if key is None else noise_of_loss(self.loss_fn, key[0], "loss", key[1])
         )
         with drawn:
-            return compared(self.loss_fn, scores, tree.to_device(y, scores.device))
+            return compared(self.loss_fn, scores, tree.to_device(y, next(tree.tensors(scores)).device))
 
 
-def compared(loss_fn: Callable[[Tensor, Tensor], Tensor], scores: Tensor, y: Tensor) -> Tensor:
+def compared(loss_fn: Callable[[Any, Any], Tensor], scores: Any, y: Any) -> Tensor:
     """Return a loss; numbers are compared in the wider of both types."""
-    if isinstance(y, Tensor) and y.is_floating_point():
+    if isinstance(scores, Tensor) and isinstance(y, Tensor) and y.is_floating_point():
         dtype = torch.promote_types(scores.dtype, y.dtype)
         scores, y = scores.to(dtype), y.to(dtype)
     return loss_fn(scores, y)

@@ -38,10 +38,14 @@ GROUPS = ("enc", "ae")
 PATHS = ("f", "b", "h")
 
 
-def dtype_of(module: nn.Module) -> torch.dtype:
-    """Return the dtype of a module's first floating-point parameter or buffer; else the default."""
+def dtype_of(module: nn.Module, default: torch.dtype | None = None) -> torch.dtype:
+    """Return the dtype of a module's first floating-point parameter or buffer.
+
+    Args:
+        default: where it has none; torch's default.
+    """
     held = (t.dtype for t in chain(module.parameters(), module.buffers()) if t.is_floating_point())
-    return next(held, torch.get_default_dtype())
+    return next(held, default or torch.get_default_dtype())
 
 
 class ENC(nn.Module):
@@ -342,7 +346,7 @@ def label_rows(
 ) -> Tensor:
     """Return class numbers (B,) as one-hot rows of the label side's width and dtype.
 
-    Anything else passes as it is.
+    Floats take its dtype, too; anything else passes as it is.
 
     Args:
         num_classes: the width, if the label side does not show it.
@@ -350,8 +354,11 @@ def label_rows(
     Raises:
         ValueError: a label out of range, or a label side that does not show its width.
     """
-    if not isinstance(y, Tensor) or y.dim() != 1 or y.is_floating_point():
+    if not isinstance(y, Tensor):
         return y
+    if y.dim() != 1 or y.is_floating_point():
+        holds = isinstance(label_side, nn.Module) and y.is_floating_point()
+        return y.to(dtype_of(label_side, y.dtype)) if holds else y
     width = num_classes or _width_of(label_side)
     if not width:
         raise ValueError(

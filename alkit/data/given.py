@@ -280,7 +280,7 @@ class Splits:
         parts = [part for part in parts if hasattr(part, "y")]
         digest = hashlib.blake2b(digest_size=4)
         for part in parts:
-            digest.update(part.y.cpu().numpy().tobytes())
+            digest.update(part.y.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
         return f"{self.name} {'/'.join(str(len(part)) for part in parts)} {digest.hexdigest()}"
 
 

@@ -35,6 +35,11 @@ class Examples(Brief):
     seed: int = 0
 
     def __post_init__(self) -> None:
+        if not isinstance(self.y, Tensor):
+            raise ValueError(
+                "elastic training deals one tensor of targets by row, and got several: give one,"
+                ' or method="1f1b"'
+            )
         parts = [len(part) for part in tree.tensors(self.x)]
         if any(length != len(self.y) for length in parts):
             raise ValueError(

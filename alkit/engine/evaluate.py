@@ -110,7 +110,7 @@ def evaluate(
             scores_and_y = tree.to_device((model.predict(x, **options), y), "cpu")
             found.append(metric(*scores_and_y).float())
         else:
-            found.append(torch.zeros(len(y)))
+            found.append(torch.zeros(tree.batch_size(y)))
     return torch.cat(found) if group is None else group.total(torch.cat(found))
 
 
@@ -151,6 +151,9 @@ def judge(
 
     def decide(scores: Any, y: Tensor) -> None:
         """Find out by the first batch whether each place of a sample has one of several classes."""
+        if not isinstance(y, Tensor):  # several targets a sample, for a loss of one's own
+            classes.append(False)
+            return
         axis, shares = _axis(scores, y), y.is_floating_point() and _are_classes(y)
         several = axis is not None and scores.shape[axis] > 1
         classes.append((shares or several) and not by_column(loss))
@@ -162,7 +165,8 @@ def judge(
             kept.append(tree.map_tensors(_wide, (scores, y)))
         if classes[0]:
             return metric(scores, y)
-        return torch.full((len(y),), measured_loss(loss, scores, y) / (len(y) if summed else 1))
+        size = tree.batch_size(y)
+        return torch.full((size,), measured_loss(loss, scores, y) / (size if summed else 1))
 
     shared = None if metrics else group  # own metrics need all scores
     looked = SimpleNamespace(batches=batches)

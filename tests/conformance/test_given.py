@@ -203,3 +203,49 @@ def test_a_network_that_looks_at_the_whole_batch_gets_no_part_of_it():
     blocks = [nn.Linear(WIDTH, WIDTH), Centred(WIDTH, C)]
     with pytest.raises(ValueError, match="of half a batch the network makes something else"):
         alkit.fit(blocks, loader(96), method="1f1b", micro=2, progress=False)
+
+
+class TwoHeads(nn.Module):
+    """Scores and a number for each sample."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.body = nn.Sequential(nn.Linear(WIDTH, 16), nn.Tanh(), nn.Linear(16, 16), nn.Tanh())
+        self.classes, self.number = nn.Linear(16, C), nn.Linear(16, 1)
+
+    def forward(self, x):
+        x = self.body(x)
+        return self.classes(x), self.number(x)
+
+
+def of_both(outputs, targets):
+    return cross_entropy(outputs[0], targets[0]) + (outputs[1] - targets[1]).square().mean()
+
+
+# dtp has no inverse of it, dfa sends its error to one tensor, elastic training deals one target
+@held([each for each in OWN if each.method not in ("dtp", "dfa", "elastic")])
+def test_several_outputs_have_several_targets(family):
+    x, y = rows(48)
+    batches = [(x[i : i + 16], (y[i : i + 16], x[i : i + 16, :1])) for i in (0, 16, 32)]
+    of_both.reduction = "mean"
+
+    def right(outputs, targets):
+        return (outputs[0].argmax(1) == targets[0]).float().mean()
+
+    options = {"loss": of_both, "optimizer": sgd, "lr": 0.1, "metrics": {"right": right}}
+    model = TwoHeads()
+    record = family.fit(model, batches, batches, batches, **options, **family.one)
+    if family.exact:
+        torch.testing.assert_close(flat(model), flat(plain(TwoHeads(), batches, of_both)))
+    assert {"loss", "right"} <= set(record.metrics)
+
+
+# the others compare classes
+@held([each for each in FAMILIES if each.method not in ("pipelearn", "local_pipeline")])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_a_narrow_network_takes_numbers_of_its_type_and_of_a_wider_one(family, dtype):
+    x, model = rows(48)[0].bfloat16(), net(2).bfloat16()
+    data = x, x[:, :2].to(dtype)
+    record = family.fit(model, data, data, loss=nn.functional.mse_loss, lr=0.01)
+    assert np.isfinite(record.history.loss).all()
