@@ -45,7 +45,7 @@ class Flight:
     x: Any
     y: Any
     version: int
-    share: float = 1.0  # of the micro-batch's loss in the batch's
+    share: float | None = 1.0  # of its loss in the batch's; None of a stand-in, see `_next`
     output: Any = None  # with its graph, unless the forward is run again
     leaves: dict[str, Tensor] = field(default_factory=dict)
     error: Tensor | None = None  # by the scores, where they are sent to all
@@ -176,6 +176,8 @@ class ModuleStage:
 
     def update(self, payload: None, batch: int, micro: int) -> None:
         """Step with the gradients of `batch`, at that batch's learning rate."""
+        if self.deferred is not None:
+            self.deferred.move()
         if self.reduce is not None:
             self._reduce_gradients(self.reduce)
         for name, parameter in self.versions.parameters.items():
@@ -205,13 +207,19 @@ class ModuleStage:
                 parameter.grad = correction.gradient(name, parameter.grad, now[name], then[name])
 
     def _next(self, payload: Any, micro: int) -> tuple[Any, Any]:
-        """Return the micro-batch: the first module gets whole batches and cuts them itself."""
+        """Return the micro-batch: the first module gets whole batches and cuts them itself.
+
+        A batch of fewer samples than micro-batches has stand-ins, which count for nothing.
+        """
         if self.index:
             return payload
         if micro == 0:
-            parts = list(tree.micro_batches(payload, self.micro))
+            count = min(self.micro, tree.batch_size(payload))
+            parts = list(tree.micro_batches(payload, count))
             weigh = shares(self.pipeline.loss_fn, [y for _, y in parts])
             self.rest = [(x, (y, own)) for (x, y), own in zip(parts, weigh, strict=True)]
+            x, y = parts[-1]
+            self.rest += [(x, (y, None))] * (self.micro - count)
         return self.rest.pop(0)
 
     def _first_run(self, flight: Flight, at: Place) -> Any:
@@ -223,7 +231,8 @@ class ModuleStage:
         before = [tensor._version for tensor in tree.tensors(given)]
         with torch.no_grad():
             weights = self.versions.plain(flight.version)
-            output = self._call(weights, given, at, moves=self.options.play_moves)
+            moves = self.options.play_moves and flight.share is not None
+            output = self._call(weights, given, at, moves=moves)
         wrote = before != [tensor._version for tensor in tree.tensors(given)]
         if wrote and not self.writes:
             raise RuntimeError(
@@ -242,6 +251,7 @@ class ModuleStage:
             rates = self._rates(self.first_batch + late for late in range(flight.version, at[0]))
             flight.leaves = self.correction.leaves(flight.leaves, self.optimizer, rates)
         x = self.inputs(flight.x)
+        moves = moves and flight.share is not None
         output = self._call(flight.leaves, x, at, moves=moves, again=again)
         if self.is_last:
             output = self._loss(output, flight, at, again=again)
@@ -292,8 +302,6 @@ class ModuleStage:
         with self.options.recording(self.index, weights.values(), buffers.values()):
             with _with_weights(self.module, weights | given), watching:
                 output = self._run(weights, x, key)
-        if deferred and at[1] == self.micro - 1:
-            deferred.move()
         return output
 
     def _accumulate(self, found: dict[str, Tensor | None], others: list[Tensor | None]) -> None:

@@ -198,8 +198,8 @@ def _stages(
 class _Feed:
     """Passes batches on and counts them.
 
-    With replicas it passes on this rank's pipeline's part. A batch of too few samples joins the one
-    before it, so one batch waits here.
+    With replicas it passes on this rank's pipeline's part. There a batch of too few samples for all
+    micro-batches of all replicas joins the one before it, so one batch waits here.
     """
 
     def __init__(
@@ -210,7 +210,8 @@ class _Feed:
         workers: int = 1,
     ) -> None:
         self.source, self.replicas, self.workers = batches, replicas, workers
-        self.least = micro * replicas
+        self.micro = micro
+        self.least = micro * replicas if replicas > 1 else 1  # of a batch, but the first
         self.batches = self.samples = 0
 
     def __iter__(self) -> Iterator[tuple[Any, Any]]:
@@ -236,10 +237,10 @@ class _Feed:
             yield held
 
     def _part(self, payload: tuple[Any, Any]) -> tuple[Any, Any]:
-        size = tree.batch_size(payload[0])
-        if size < self.least:
+        size, least = tree.batch_size(payload[0]), self.micro * self.replicas
+        if size < (least if self.batches == 1 else self.least):
             raise ValueError(
-                f"a batch of {size} does not divide into {self.least} parts, micro-batches of"
+                f"a batch of {size} does not divide into {least} parts, micro-batches of"
                 f" {self.replicas} replicas: give larger batches"
             )
         if self.replicas == 1:

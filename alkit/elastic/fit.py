@@ -134,10 +134,12 @@ def _look(network: Network, train: Examples) -> None:
 def _check_norms(network: Network, train: Examples, own: Settings, layout: Layout) -> None:
     """Refuse micro-batches of one sample where BatchNorm takes a mean over samples alone."""
     rest = 0 if own.drop_last else len(train) % layout.batch
+    counts = {min(layout.batch, len(train)), rest} - {0}
+    micro = min(layout.micro, min(counts) // layout.replicas)  # as `Pipeline.train` has it
     sizes = [
         len(part)
-        for count in {min(layout.batch, len(train)), rest} - {0}
-        for parts in parts_of(torch.arange(count), layout.replicas, layout.micro)
+        for count in counts
+        for parts in parts_of(torch.arange(count), layout.replicas, max(1, micro))
         for part in parts
     ]
     some = torch.arange(min(2, len(train)))
@@ -175,6 +177,11 @@ def _settings(request: Request) -> Settings:
         raise ValueError(
             "scheduler= is given, and the recipe moves the rates, too: give a Recipe with warmup=0"
             ' and shape="constant", and lr_rule="none"'
+        )
+    if request.micro > 1 and own.devices == 1:
+        raise ValueError(
+            f"micro is {request.micro}, and one device has no pipeline to cut batches for: leave it"
+            " out, or give workers=2 or ranks=2"
         )
     if request.loss is not None and not says_reduction(request.loss):
         if max(own.devices, own.micro) > 1:

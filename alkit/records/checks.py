@@ -219,7 +219,7 @@ def smallest_part(data: Splits, plan: Any, micro: int) -> int | None:
         return None
     sizes = [size] if count >= size else []
     sizes += [] if drop or not count % size else [count % size]
-    parts = [each // micro for each in sizes if each >= micro]
+    parts = [max(1, each // micro) for each in sizes]
     return min(parts, default=None)
 
 

@@ -97,11 +97,31 @@ def test_images_and_several_batches(dtype):
 
     x, y = torch.randn(5, 22, 1, 8, 8, dtype=dtype) * 3 + 2, torch.arange(22) % 3
     batches = [(each, y) for each in x]
+    batches[3] = x[3, :2], y[:2]  # fewer than there are micro-batches
     plain = trained(made(), 2, batches, "1f1b", optimizer=still).pipeline
     found = trained(made(), 2, batches, "1f1b", optimizer=still, micro=4, deferred_batch_norm=True)
     want, have = (dict(own.named_buffers()) for own in (plain, found.pipeline))
     close = 1e-13 if dtype == torch.float64 else 1e-5
     torch.testing.assert_close(have, want, rtol=close, atol=close)
+
+
+@pytest.mark.parametrize("method", [*FLUSHED, "looped_bfs", "zbv", "interleaved_1f1b"])
+@pytest.mark.parametrize("executor", ["single", "threads"])
+def test_a_batch_of_fewer_samples_than_micro_batches_is_a_step_of_its_own(method, executor):
+    """Such as the last of an epoch; its texts may be shorter, so it can't join another batch."""
+
+    def made():
+        torch.manual_seed(0)
+        return [nn.EmbeddingBag(20, 6), *(nn.Sequential(nn.Linear(6, 6), nn.Tanh()) for _ in "abc")]
+
+    words = torch.randint(20, (34, 9), generator=torch.Generator().manual_seed(0))
+    y = words[:, 0] % 6
+    batches = [(words[:16], y[:16]), (words[16:32], y[16:32]), (words[32:, :4], y[32:])]
+    modules = 2 if method in FLUSHED else 4
+    plain = trained(made(), 2, batches, "1f1b")
+    found = trained(made(), modules, batches, method, executor, micro=4)
+    assert len(found.losses) == 3
+    torch.testing.assert_close(outcome(found)[1:], outcome(plain)[1:], rtol=1e-4, atol=1e-6)
 
 
 def still(parameters):

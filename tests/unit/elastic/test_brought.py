@@ -47,6 +47,15 @@ def test_a_part_of_one_sample_is_refused_before_the_start():
     fit(normed(), workers=2, micro=2)
 
 
+@pytest.mark.parametrize("given", [{}, {"micro": 4}])
+def test_a_last_batch_may_have_fewer_samples_than_there_are_micro_batches(given):
+    data = DataLoader(TensorDataset(X[:66], Y[:66]), batch_size=32)
+    done = fit(maps(8, 8, 3), data, workers=2, **given)
+    assert done.losses.numel() == 3
+    with pytest.raises(ValueError, match="one device has no pipeline"):
+        fit(maps(8, 8, 3), data, micro=4)
+
+
 @pytest.mark.parametrize("given", [{}, {"batch_size": 32}])
 def test_a_batch_is_as_large_as_was_said_beside_settings(given):
     data = (X, Y) if given else DataLoader(TensorDataset(X, Y), batch_size=32, shuffle=True)
