@@ -37,7 +37,7 @@ def as_pair(batch: Any, number: int) -> tuple[Any, Any]:
         advice = "put what the first block takes in a tuple of its own: ((ids, mask), y)"
         what = f"{len(batch)} things"
     else:
-        advice = "batches are a loader or a list of pairs; a single one is [(x, y)]"
+        advice = "samples are a tuple, (x, y); batches are a loader or a list of such pairs"
         what = given(batch)
     raise TypeError(f"batch {number} must be a pair (x, y) of tensors, got {what}: {advice}")
 

@@ -223,7 +223,10 @@ def _samples(request: Request) -> tuple[Tensor, Tensor]:
     train = request.data.train
     x, y = (train.x, train.y) if isinstance(train, Part) else in_memory(train)
     if not isinstance(x, Tensor):
-        raise TypeError(f"{request.method} sends one tensor: x is {given(x)}")
+        raise TypeError(
+            f"{request.method} sends one tensor, and x is {given(x)}: give that tensor alone, or"
+            ' method="1f1b"'
+        )
     if not are_numbers(y):
         raise TypeError(f"{request.method} compares classes: y is {given(y)}, give class numbers")
     if len(y) and int(y.min()) < 0:
