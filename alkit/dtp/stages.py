@@ -48,7 +48,8 @@ class TargetStage:
         own = settings
         options: dict[str, Any] = {"momentum": own.momentum, "weight_decay": own.weight_decay}
         make = factory or partial(optimizer, own.optimizer, **options)
-        named = ((str(at), each) for at, each in enumerate(self.parameters))
+        names = {id(each): name for name, each in net.named_parameters()}
+        named = [(names[id(each)], each) for each in self.parameters]
         self.optimizer = made(make, named, lr=own.lr)
         self.learned: list[Tensor] = []
 
