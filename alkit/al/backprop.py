@@ -99,7 +99,8 @@ class BPModel(nn.Module):
             nullcontext() if key is None else noise_of_loss(self.loss_fn, key[0], "loss", key[1])
         )
         with drawn:
-            return compared(self.loss_fn, scores, tree.to_device(y, next(tree.tensors(scores)).device))
+            y = tree.to_device(y, next(tree.tensors(scores)).device)
+            return compared(self.loss_fn, scores, y)
 
 
 def compared(loss_fn: Callable[[Any, Any], Tensor], scores: Any, y: Any) -> Tensor:

@@ -185,8 +185,8 @@ def _check_classes(num_classes: int, recipe: Recipe) -> None:
     if num_classes < 1 or (num_classes == 1 and not squared):
         raise ValueError(
             f"num_classes is {num_classes}, and recipe {recipe.name!r} compares classes: give 2 or"
-            " more; for numbers to predict, and for one column of yes or no, give targets (B, 1) and"
-            " recipe='regression'"
+            " more; for numbers to predict, and for one column of yes or no, give targets (B, 1)"
+            " and recipe='regression'"
         )
 
 

@@ -304,8 +304,9 @@ def _check_graph(f: Callable[[Any], Any], s: Any) -> None:
         return
     if isinstance(f, nn.Module) and any(each.requires_grad for each in f.parameters()):
         raise ValueError(
-            "f has weights that learn, and its output no gradient for them: torch's checkpoint with"
-            " use_reentrant=True does so where an input needs none, as a layer's, give False"
+            "f has weights that learn, and its output no gradient for them: torch.utils.checkpoint"
+            " with use_reentrant=True makes none where the input needs none, as a layer's does not;"
+            " give use_reentrant=False"
         )
 
 
@@ -357,8 +358,9 @@ def label_rows(
     if not isinstance(y, Tensor):
         return y
     if y.dim() != 1 or y.is_floating_point():
-        holds = isinstance(label_side, nn.Module) and y.is_floating_point()
-        return y.to(dtype_of(label_side, y.dtype)) if holds else y
+        if isinstance(label_side, nn.Module) and y.is_floating_point():
+            y = y.to(dtype_of(label_side, y.dtype))
+        return y
     width = num_classes or _width_of(label_side)
     if not width:
         raise ValueError(

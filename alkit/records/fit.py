@@ -267,7 +267,8 @@ def fit(
         classify=chosen.room != "al" or name == "bp",
         parts=micro > 1 or ranks > 1 or room in ("elastic", "split"),  # these deal rows
     )
-    one_graph = name == "bp" or (room == "elastic" and ranks == 1 and workers in (None, 1))
+    several = [ranks, workers or 1, changes.get("devices", 1), getattr(settings, "devices", 1)]
+    one_graph = name == "bp" or (room == "elastic" and max(several) == 1)
     if loss is not None and not one_graph and room != "split":  # which takes none
         check_reach(loss, model, found, name)
     if found.x is not None and room != "split":
