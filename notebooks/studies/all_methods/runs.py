@@ -97,11 +97,10 @@ ROWS = {
         lambda: one_f_one_b(BLOCKS, MICRO),
         # AdamW without decay, clipping or a schedule of the rate is Adam
         {
-            "micro": MICRO,
             "freeze": "schedule",
             "recipe": Recipe(clip=None, warmup=0.0, shape="constant"),
         },
-        TWO,
+        TWO | {"micro": MICRO},
         "layers freeze while it trains; its time and memory are those before anything is frozen",
     ),
     "dtp": Row(
