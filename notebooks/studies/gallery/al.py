@@ -270,6 +270,7 @@ def exits(rows: pd.DataFrame) -> Figure:
     ax.plot(single, value["exits"], "s", color="0.4", label="all leave here")
     chosen = value["chosen_cost"], value["exits"][-1] + value["chosen_change"]
     ax.plot(*chosen, "D", color=colour, label="chosen on validation")
+    ax.axvline(100, color="0.35", lw=1)
     ax.set(xlabel="cost, % of the network with its last exit alone", ylabel="test accuracy, %")
     ax.legend(frameon=False)
     words = "{data}: leaving when sure saves {saved:.0f} % of cost, {points:+.2f} points"
