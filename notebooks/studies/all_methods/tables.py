@@ -111,7 +111,7 @@ def trade(recorded: pd.DataFrame) -> Figure:
 
 
 def _conclude(ax: Axes, points: pd.Series, frame: pd.DataFrame, data: str) -> None:
-    """Title `trade`: a point or two may be the optimiser's, so only what is far off is named."""
+    """Title `trade`: nine differences, none named beforehand, so only what is far off is said."""
     far = str(points.idxmin())
     shown = {"data": viz.proper_name(data), "n": f"{frame.n.min():.0f}"}
     if not frame.high[far] < 0:
@@ -125,8 +125,13 @@ def _conclude(ax: Axes, points: pd.Series, frame: pd.DataFrame, data: str) -> No
 
 def accuracies(recorded: pd.DataFrame) -> pd.DataFrame:
     """Return `over_seeds` of the records of one data set."""
+    return over_seeds(by_seed(recorded))
+
+
+def by_seed(recorded: pd.DataFrame) -> pd.DataFrame:
+    """Return the accuracies of one data set's records: name, seed, accuracy."""
     own = recorded[recorded.metric == "accuracy"].rename(columns={"method": "name"})
-    return over_seeds(own.assign(accuracy=own.value.astype(float))[["name", "seed", "accuracy"]])
+    return own.assign(accuracy=own.value.astype(float))[["name", "seed", "accuracy"]]
 
 
 def facts(recorded: pd.DataFrame) -> pd.DataFrame:
