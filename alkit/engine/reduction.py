@@ -4,6 +4,7 @@ torch's losses say what their mean is over: samples, elements, targets that are 
 their classes' weights. All of it is known from the targets before the first forward.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -31,7 +32,7 @@ FUNCTIONS = {F.cross_entropy: CLASSES, F.nll_loss: CLASSES} | dict.fromkeys(
 Loss = Callable[[Any, Any], Tensor]
 
 
-OWN = "a forward of its own"  # of a subclass of CLASSES: what its mean is over is not known
+OWN = "a forward of its own"  # of a subclass of CLASSES: what its mean is over is found by trial
 
 
 def shares(loss: Loss, targets: Sequence[Any]) -> list[float]:
@@ -39,13 +40,44 @@ def shares(loss: Loss, targets: Sequence[Any]) -> list[float]:
 
     Args:
         targets: of each part.
+    Raises:
+        ValueError: a subclass of torch's losses whose mean is over something else.
     """
     options, kind = options_of(loss)
     if options.get("reduction", "mean") == "sum" or len(targets) == 1:
         return [1.0] * len(targets)
-    weights = [_weight(y, options, kind) for y in targets]
+    if kind is OWN:
+        return _by_trial(loss, targets, options)
+    return _normalised([_weight(y, options, kind) for y in targets])
+
+
+def _normalised(weights: Sequence[float]) -> list[float]:
     whole = sum(weights)
-    return [weight / whole if whole else 1.0 / len(targets) for weight in weights]
+    return [weight / whole if whole else 1.0 / len(weights) for weight in weights]
+
+
+@torch.no_grad()
+def _by_trial(loss: Loss, targets: Sequence[Tensor], options: Mapping[str, Any]) -> list[float]:
+    """Return the shares by which parts of some scores add up: torch's, or those of samples."""
+    ways = [_normalised([_weight(y, options, kind) for y in targets]) for kind in (CLASSES, None)]
+    if all(map(math.isclose, *ways)):
+        return ways[0]
+    y, weight = torch.cat(list(targets)), options.get("weight")
+    classes = 1 + int(y.max()) if weight is None else len(weight)
+    shape = len(y), max(2, classes), *y.shape[1:]
+    scores = torch.arange(math.prod(shape), device=y.device).sin().view(shape)
+    parts = list(zip(scores.split([len(each) for each in targets]), targets, strict=True))
+    whole = float(loss(scores, y))
+    for own in ways:
+        pairs = zip(own, parts, strict=True)
+        found = sum(share * float(loss(*part)) for share, part in pairs if share)
+        if math.isclose(found, whole, rel_tol=1e-4):
+            return own
+    raise ValueError(
+        "the loss is one of torch's with a forward of its own, and its mean is neither torch's nor"
+        " that of samples: parts of a batch can't be weighed. Give micro=1, or a function that"
+        " returns the sum and has reduction = 'sum'"
+    )
 
 
 def says_reduction(loss: Loss) -> bool:
@@ -88,15 +120,6 @@ def _weight(y: Any, options: Mapping[str, Any], kind: Any) -> float:
     first = next(tree.tensors(y))
     if kind is ELEMENTS:
         return float(first.numel())
-    if kind is OWN and not first.is_floating_point():
-        ignored = bool((first == options.get("ignore_index", -100)).any())
-        if ignored or options.get("weight") is not None:
-            where = "labels are ignored" if ignored else "classes have weights"
-            raise ValueError(
-                "the loss is one of torch's with a forward of its own: what its mean is over where"
-                f" {where} is not known, and parts of a batch are weighed by it. Give micro=1, or a"
-                " function that returns the sum and has reduction = 'sum'"
-            )
     if kind is not CLASSES or first.is_floating_point():  # shares of classes count as samples
         return float(len(first))
     counted = first[first != options.get("ignore_index", -100)]

@@ -26,6 +26,11 @@ class Focal(nn.CrossEntropyLoss):
         return ((1 - (-each).exp()) ** 2 * each).mean()
 
 
+class Doubled(nn.CrossEntropyLoss):
+    def forward(self, scores, y):
+        return 2 * super().forward(scores, y)
+
+
 class Squares(nn.MSELoss):
     def forward(self, scores, y):
         return (scores - F.one_hot(y, 3).float()).square().sum(1).mean()
@@ -37,6 +42,9 @@ KNOWN = {
     "weights, ignored": (nn.CrossEntropyLoss(weight=W, label_smoothing=0.1), IGNORED),
     "a subclass": (Named(weight=W), IGNORED),
     "a subclass with a forward": (Focal(), Y),
+    "one with weights": (Focal(weight=W), Y),
+    "one that ignores labels": (Focal(), IGNORED),
+    "one that is torch's at last": (Doubled(weight=W), IGNORED),
     "a sum": (nn.CrossEntropyLoss(weight=W, reduction="sum"), IGNORED),
     "of elements": (nn.MSELoss(), SCORES.flip(0)),
     "a subclass of elements'": (Squares(), Y),
@@ -53,8 +61,11 @@ def test_parts_add_up(what):
     torch.testing.assert_close(found, loss(SCORES, y))
 
 
-@pytest.mark.parametrize(("loss", "y"), [(Focal(weight=W), Y), (Focal(), IGNORED)])
-def test_a_mean_that_nobody_knows_is_refused_in_parts(loss, y):
-    with pytest.raises(ValueError, match="forward of its own: .* is not known"):
-        shares(loss, [y[part] for part in PARTS])
-    assert shares(loss, [y]) == [1.0]
+def test_a_mean_over_something_else_is_refused_in_parts():
+    class Odd(nn.CrossEntropyLoss):
+        def forward(self, scores, y):
+            return super().forward(scores, y) / len(y)
+
+    with pytest.raises(ValueError, match="neither torch's nor that of samples"):
+        shares(Odd(weight=W), [Y[part] for part in PARTS])
+    assert shares(Odd(weight=W), [Y]) == [1.0]
