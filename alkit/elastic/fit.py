@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from alkit.data import tree
 from alkit.data.arguments import changed
 from alkit.data.given import Loader, Splits, in_memory
 from alkit.data.parts import Part
@@ -20,7 +21,7 @@ from alkit.elastic.optim import Recipe
 from alkit.elastic.settings import Settings
 from alkit.elastic.trainer import Trainer
 from alkit.elastic.world import World
-from alkit.engine.device import place
+from alkit.engine.device import place, tensors_at
 from alkit.engine.folders import Home
 from alkit.engine.optimizers import told
 from alkit.engine.rank_device import place_whole
@@ -123,8 +124,10 @@ def _fit(network: Network, request: Request) -> Record:
 def _look(network: Network, train: Examples) -> None:
     """Compare one sample with its label: what the loss can't take is said before the first step."""
     x, y = place((train.inputs(torch.arange(1)), train.y[:1]), network)
+    scores = network.predict(x)
+    at = tensors_at(network.loss) or next(tree.tensors(scores)).device  # a run may have moved them
     try:
-        network.loss(network.predict(x), y)
+        network.loss(*tree.to_device((scores, y), at))
     except (RuntimeError, TypeError, ValueError, IndexError) as error:
         raise ValueError(
             f"the network's loss does not take labels {tuple(y.shape)} of {y.dtype}: {error}"

@@ -127,3 +127,14 @@ def test_weights_of_classes_go_where_the_network_goes(given, tmp_path):
     rows = nn.BCEWithLogitsLoss(pos_weight=CLASSES.to("sim:0"))
     record = alkit.fit(net, (x, many), (x, many), **options | {"loss": rows})
     assert record.history.val_loss.notna().all()
+
+
+@pytest.mark.parametrize("method", ["bp", "local", "1f1b", "dfa", "elastic", "dtp"])
+def test_a_loss_may_be_on_the_device_before_the_network(method):
+    """A run before this one took its classes' weights there."""
+    x, y = torch.randn(64, 8), torch.arange(64) % 3
+    net = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 3))
+    options = {"method": method, "progress": False, "lr": 0.01}
+    loss = nn.CrossEntropyLoss(CLASSES.to("sim:0"))
+    record = alkit.fit(net, (x, y), (x, y), device="sim:0", loss=loss, **options)
+    assert record.losses.isfinite().all()

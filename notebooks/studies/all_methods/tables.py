@@ -32,7 +32,7 @@ def over_seeds(accuracy: pd.DataFrame) -> pd.DataFrame:
         index="seed", columns="name", values="accuracy"
     )
     rows = {}
-    for name in dict.fromkeys(accuracy.name):
+    for name in sorted(accuracy.name.unique(), key=[*ROWS].index):
         mean, low, high = paired_t(wide[name].dropna().to_numpy(float))
         row = {"accuracy": mean, "half": (high - low) / 2, "sd": wide[name].std()}
         row["n"] = wide[name].count()
@@ -141,7 +141,8 @@ def facts(recorded: pd.DataFrame) -> pd.DataFrame:
         recorded: of one data set.
     """
     methods = recorded.groupby("run").method.transform("nunique")
-    own = recorded[(methods == methods.max()) & ~recorded.metric.isin(["accuracy", "val_accuracy"])]
+    others = ["accuracy", "val_accuracy", "report"]  # and the screen: no facts of a method
+    own = recorded[(methods == methods.max()) & ~recorded.metric.isin(others)]
     return own.assign(value=pd.to_numeric(own.value)).pivot(
         index="method", columns="metric", values="value"
     )

@@ -6,8 +6,6 @@ findings    README's five sentences
 openings    the first sentence of each section of RESULTS.md
 """
 
-import json
-from collections import Counter
 from collections.abc import Mapping
 
 import pandas as pd
@@ -16,11 +14,10 @@ from alkit.figures import viz
 from alkit.records import results
 from alkit.records.comparisons import Gap, of_seeds
 from studies.all_methods import tables as axis_tables
-from studies.common.study import TUNING_SEED, Named
-from studies.delayed import accuracy_study as delayed_study
+from studies.common import measured
+from studies.common.study import Named
 from studies.delayed import characters_study
 from studies.dtp import tables as dtp_tables
-from studies.elastic import ablation as elastic_study
 from studies.elastic import memory as elastic_memory
 from studies.ladder import tables as ladder_tables
 
@@ -31,13 +28,14 @@ COUPLED = "coupled - cosine"
 
 def choices() -> pd.DataFrame:
     """Return a row per kind of reader."""
-    few, many = _lost()
-    on_two, on_both = _race()
-    split, held, settings = _overlap(), _held(), _settings()
-    alone, fewer = _freezing_alone()
-    rivals = _speeds()
-    decided = (_race_rows("bp, 2 threads").lowest > 1).sum()
-    codes, count = _counted(settings, CODES), len({key[:2] for key in settings})
+    few, many = measured.lost()
+    on_two, on_both = measured.race()
+    split, held, settings = measured.overlap(), measured.held(), measured.settings()
+    alone, fewer = measured.freezing_alone()
+    rivals = measured.speeds()
+    decided = (measured.race_rows("bp, 2 threads").lowest > 1).sum()
+    codes, count = measured.counted(settings, CODES), len({key[:2] for key in settings})
+    lost = f"; in short training it {_short()}" if measured.short().high < 0 else ""
     rows = [
         (
             "several devices, exact gradients wanted",
@@ -50,7 +48,7 @@ def choices() -> pd.DataFrame:
         (
             "several devices, old weights bearable",
             "`pipedream`",
-            f"{_delayed_times('pipedream'):.1f} times as fast as one core, on two",
+            f"{measured.delayed_times('pipedream'):.1f} times as fast as one core, on two",
             f"{few.points:.1f} points with {few.modules} modules{_undecided(few)},"
             f" {many.points:.1f} with {many.modules} (ResNet-20)",
             "32_resnet_accuracy",
@@ -59,7 +57,7 @@ def choices() -> pd.DataFrame:
             "layers that may train alone",
             "`local_pipeline`, `al_pipeline`",
             f"AL: {_range(on_two)} times as fast with a second worker; {_range(on_both)} times"
-            f" backprop on both cores, always above 1 on {decided} of {len(on_both)} nets",
+            f" backprop on both cores, in every round on {decided} of {len(on_both)} nets",
             "AL's learned label codes, read by the nearest code, lose to fixed ones"
             f' (`rule="fixed_codes"`) in {codes["behind"]} of {count} settings',
             "03_speed",
@@ -84,16 +82,16 @@ def choices() -> pd.DataFrame:
             "a weak device and a server",
             "`pipelearn`",
             f"iterations {split[0]:.1f} to {split[1]:.1f} times as fast as without overlap",
-            f"fastest in {_percent(_places())} of simulated device and link speeds, by network;"
-            f" federated learning {_federated()} times as fast on two links"
-            f" ({_link('21_pipelearn_run')})",
+            f"fastest in {_percent(measured.places())} of simulated device and link speeds, by"
+            f" network; federated learning {_range(measured.federated(), 1)} times as fast on two"
+            f" links ({_link('21_pipelearn_run')})",
             "23_break_even",
         ),
         (
             "research on credit assignment",
             "`dtp`",
             "no transport of weights",
-            f"{_target_time()} times backprop's time; in short training {-_short():.0f} points",
+            f"{_range(measured.target_times(), 0)} times backprop's time{lost}",
             "52_training",
         ),
     ]
@@ -104,12 +102,13 @@ def choices() -> pd.DataFrame:
 
 def findings() -> list[str]:
     """Return five plain sentences, each with a link to its section of RESULTS.md."""
-    on_two, on_both = _race()
-    settings = _settings()
-    codes = _counted(settings, CODES)
-    local, coupled = _counted(settings, LOCAL), _counted(settings, COUPLED)
-    few, many = _lost()
-    dtp = _targets()["dtp - bp"]
+    on_two, on_both = measured.race()
+    settings = measured.settings()
+    codes = measured.counted(settings, CODES)
+    local, coupled = measured.counted(settings, LOCAL), measured.counted(settings, COUPLED)
+    few, many = measured.lost()
+    dtp = measured.targets()["dtp - bp"]
+    likewise = "likewise" if _short() == _beside(dtp) else f"it {_short()}"
     count = len({key[:2] for key in settings})
     return [
         "**The AL pipeline uses a second worker, and so does backprop.** On two workers it is"
@@ -127,13 +126,13 @@ def findings() -> list[str]:
         f" {few.points:.1f} points on a ResNet-20 with {few.modules} modules{_undecided(few)} and "
         f"{many.points:.1f} with {many.modules}. [Delayed gradients](RESULTS.md#delayed-gradients)",
         f"**Freezing pays more without a pipeline** where the model fits one device:"
-        f" {_range(_freezing_alone()[0], 1)} times data parallel training against"
-        f" {_range(_rivals('elastic'), 1)} for PipeTransformer's four switches."
+        f" {_range(measured.freezing_alone()[0], 1)} times data parallel training against"
+        f" {_range(measured.rivals('elastic'), 1)} for PipeTransformer's four switches."
         " [Elastic training](RESULTS.md#elastic-training)",
         "**Target propagation buys no speed.** It takes"
-        f" {_target_time()} times backprop's time. On CIFAR-10 its accuracy {_beside(dtp)}"
-        f" after {_epochs('52_training', 'cifar')} epochs, and is {-_short():.0f} points behind"
-        f" after {_epochs('00_all_methods', 'cpu')} (another network)."
+        f" {_range(measured.target_times(), 0)} times backprop's time. On CIFAR-10 its"
+        f" accuracy {_beside(dtp)} after {measured.epochs('52_training', 'cifar')} epochs;"
+        f" {likewise} after {measured.epochs('00_all_methods', 'cifar')} of another network."
         " [Target propagation](RESULTS.md#target-propagation)",
     ]
 
@@ -155,34 +154,35 @@ def four() -> str:
 
 def openings() -> dict[str, str]:
     """Return by section of RESULTS.md what it found, with intervals over seeds."""
-    few, many = _lost()
+    few, many = measured.lost()
+    least, most, micro = measured.overlap()
     return {
         "all": _all_methods(),
         "al": _associated(),
         "delayed": (
-            f"On two processes PipeDream is {_delayed_times('pipedream'):.2f} times as fast as"
-            f" sequential training. Its old weights cost a small ResNet-20 {_gap(few)} points with"
-            f" {few.modules} modules and {_gap(many)} with {many.modules}{_characters()}."
+            f"On two processes PipeDream is {measured.delayed_times('pipedream'):.2f} times as fast"
+            f" as sequential training. Its old weights cost a small ResNet-20 {_gap(few)} points"
+            f" with {few.modules} modules and {_gap(many)} with {many.modules}{_characters()}."
         ),
         "split": (
-            f"With {_overlap()[2]:.0f} micro-batches an iteration of split learning is"
-            f" {_overlap()[0]:.2f} to {_overlap()[1]:.2f} times as fast as with one, on two links"
-            " and at two cuts. Of the device and link speeds that were simulated, PipeLearn is the"
-            f" fastest choice in {_percent(_places())}, by network; elsewhere one trains on the"
+            f"With {micro:.0f} micro-batches an iteration of split learning is"
+            f" {least:.2f} to {most:.2f} times as fast as with one, on two links and at two cuts."
+            " Of the device and link speeds that were simulated, PipeLearn is the fastest choice in"
+            f" {_percent(measured.places())}, by network; elsewhere one trains on the"
             f" server or does not split. On the measured links federated learning was"
-            f" {_federated()} times as fast."
+            f" {_range(measured.federated(), 1)} times as fast."
         ),
         "elastic": _elastic_words(),
         "dtp": (
-            f"DTP with learned feedback takes {_target_time()} times backprop's time, by data set"
-            " and number of epochs (medians of runs that followed each other)."
+            f"DTP with learned feedback takes {_range(measured.target_times(), 0)} times backprop's"
+            " time, by data set and number of epochs (medians of runs that followed each other)."
             f" {' '.join(_target_words())}"
         ),
     }
 
 
 def _all_methods() -> str:
-    rows = results.load("00_all_methods", "cpu")
+    rows = results.load("00_all_methods", "cifar")
     frame = axis_tables.accuracies(rows)
     rest = frame.drop("bp")
     behind, ahead = (
@@ -191,20 +191,20 @@ def _all_methods() -> str:
     )
     return (
         f"One network of four blocks on CIFAR-10, {frame.n.min():.0f} seeds: behind backprop by"
-        f" more than the interval is {behind}; ahead by more than that: {ahead}. Each method had an"
-        " optimiser of its own in this run, so a point or two may be the optimiser's."
+        f" more than the interval is {behind}; ahead by more than that: {ahead}. All train with"
+        " Adam but split learning, which takes SGD alone: its difference is the optimiser's, too."
     )
 
 
 def _associated() -> str:
-    on_two, on_both = _race()
-    settings = _settings()
+    on_two, on_both = measured.race()
+    settings = measured.settings()
     asked = {
         "AL's codes trained without gradients from the inputs, against fixed codes": (CODES),
         "AL's codes trained with them, against cosine heads": COUPLED,
         "the local loss that is best on validation, against backprop": LOCAL,
     }
-    told = [f"{words}: {_said(_counted(settings, name))}" for words, name in asked.items()]
+    told = [f"{words}: {_said(measured.counted(settings, name))}" for words, name in asked.items()]
     return (
         f"On two workers the AL pipeline is {_range(on_two)} times as fast as on one, and"
         f" {_range(on_both)} times as fast as backprop whose operators use both cores. Accuracy in"
@@ -222,12 +222,6 @@ def _said(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{words[each]} {counts[each]}" for each in words if counts[each])
 
 
-def _settings() -> Named:
-    """Return the contrasts of all sets of 06 and of all depths of 08."""
-    gaps = ladder_tables.contrast_gaps(results.load("06_label_ladder", "cpu"))
-    return gaps | ladder_tables.contrast_gaps(results.load("08_depth", "cpu"))
-
-
 def _reading() -> str:
     """Say what codes learned from inputs gain where a head reads the features."""
     gaps: Named = {}
@@ -235,53 +229,14 @@ def _reading() -> str:
         rows = results.load(name, "cpu")
         gaps |= ladder_tables.contrast_gaps(rows, ladder_tables.READING)
     gaps = {key: pair for key, pair in gaps.items() if pair[0].seeds}
-    gained = _counted(gaps, "coupled_head - coupled")
-    left, ours = (_counted(gaps, f"{codes}_head - bp") for codes in ("coupled", "detached"))
+    gained = measured.counted(gaps, "coupled_head - coupled")
+    left, ours = (measured.counted(gaps, f"{codes}_head - bp") for codes in ("coupled", "detached"))
     return (
         " Read by a head instead of the nearest code, those gain in"
         f" {gained['ahead']} of the {gained.total()} settings, and are ahead of backprop"
         f" in {left['ahead'] or 'none'}, behind in {left['behind'] or 'none'}; AL as `fit` trains"
         f" it is ahead in {ours['ahead'] or 'none'}, behind in {ours['behind'] or 'none'}."
     )
-
-
-def _counted(gaps: Named, name: str) -> Counter[str]:
-    """Return how often each verdict fell on a contrast."""
-    own = [pair for key, pair in gaps.items() if key[2].endswith(name)]
-    return Counter(ladder_tables.STUDY.verdict(*pair) for pair in own)
-
-
-def _race() -> tuple[pd.Series, pd.Series]:
-    """Return how many times as fast two free workers are as one, and as backprop on both cores."""
-    return _race_rows("al").value, _race_rows("bp, 2 threads").value
-
-
-def _race_rows(over: str) -> pd.DataFrame:
-    """Return how many times as fast free workers are as a rival, a row per network."""
-    rows = results.load("03_speed", "cpu")
-    own = rows[(rows.metric == "pipeline_over") & (rows.over == over)]
-    return own.astype({"value": float, "lowest": float})
-
-
-def _speeds() -> pd.DataFrame:
-    """Return samples a second, a row per network and a column per contender."""
-    rows = results.load("03_speed", "cpu")
-    own = rows[rows.metric == "samples_s"].astype({"value": float})
-    return own.pivot(index="model", columns="contender", values="value")
-
-
-def _delayed_times(method: str) -> float:
-    """Return how many times as fast as sequential training a method is on two processes."""
-    rows = results.load("33_time_memory", "cpu")
-    seconds = rows[rows.metric == "batch_s"].set_index("method").value.astype(float)
-    return seconds["seq"] / seconds[method]
-
-
-def _lost() -> tuple[pd.Series, pd.Series]:
-    """Return PipeDream's points behind sequential training, with fewest and most modules."""
-    lost = delayed_study.gaps(results.load("32_resnet_accuracy", "cpu"))
-    own = lost[lost.method == "pipedream"].sort_values("modules")
-    return own.iloc[0], own.iloc[-1]
 
 
 def _undecided(row: pd.Series) -> str:
@@ -306,43 +261,6 @@ def _characters() -> str:
     )
 
 
-def _overlap() -> tuple[float, float, float]:
-    """Return how many times as fast an iteration is with the most micro-batches; and how many."""
-    rows = results.load("21_pipelearn_run", "cpu")
-    own = rows[rows.metric == "times_as_fast"].astype({"value": float})
-    most = own[own.micro == own.micro.max()].value
-    return most.min(), most.max(), own.micro.max()
-
-
-def _places() -> pd.Series:
-    """Return the share of simulated devices and links where PipeLearn is fastest, by network."""
-    rows = results.load("23_break_even", "cpu").astype({"value": float})
-    wide = rows.pivot(index=["model", "slower", "mbit"], columns="method", values="value")
-    return (wide.idxmin(axis=1) == "pipelearn").groupby("model").mean()
-
-
-def _federated() -> str:
-    """Return how many times as fast federated learning is as PipeLearn, over measured links."""
-    rows = results.load("21_pipelearn_run", "cpu")
-    own = rows[rows.metric == "epoch_s"].astype({"value": float})
-    wide = own.pivot(index="link", columns="method", values="value")
-    return _range(wide.pipelearn / wide.fed, 1)
-
-
-def _rivals(method: str, column: str = "against ddp") -> pd.Series:
-    """Return a column of a method's rows in the comparison of 43, by data set."""
-    kept = [results.load("43_results", preset) for preset in ("rivals", "rivals_sst2")]
-    return elastic_study.ablation(pd.concat(kept)).xs(method, level="method")[column]
-
-
-def _freezing_alone() -> tuple[pd.Series, pd.Series]:
-    """Return by data set how many times as fast as data parallel training freezing without a
-    pipeline is, and fewer epochs of data parallel training are.
-    """
-    alone = [_rivals(name) for name in ("ddp_freeze_cache", "one_freeze_cache")]
-    return pd.concat(alone, axis=1).max(axis=1), _rivals("ddp_fewer")
-
-
 def _fewer_epochs() -> str:
     """Return the points of fewer epochs of data parallel training above freezing, by data set."""
     said = []
@@ -357,55 +275,41 @@ def _fewer_epochs() -> str:
 
 
 def _elastic_words() -> str:
-    low, high = _rivals("elastic", "low").min(), _rivals("elastic", "high").max()
-    seeds = _rivals("elastic", "n").min()
+    low, high = measured.rivals("elastic", "low").min(), measured.rivals("elastic", "high").max()
+    seeds = measured.rivals("elastic", "n").min()
     rows = results.load("45_memory_budget", "cpu")
     budget = float(rows[rows.metric == "budget"].value.iloc[0]) / elastic_memory.MB
-    most = _held()
+    most = measured.held()
     return (
-        f"Elastic training fine-tunes {_range(_rivals('elastic'), 1)} times as fast as data"
+        f"Elastic training fine-tunes {_range(measured.rivals('elastic'), 1)} times as fast as data"
         f" parallel training ({low:.2f} to {high:.2f} over {seeds:.0f} seeds on two sets) where the"
         " model fits a device; the same freezing without a pipeline is"
-        f" {_range(_freezing_alone()[0], 1)} times as fast."
+        f" {_range(measured.freezing_alone()[0], 1)} times as fast."
         f" Where a process may hold {budget:.1f} MB, elastic training takes {most.elastic:.1f},"
         f" data parallel training {most.ddp:.1f}, with checkpoints {most.ddp_checkpoint:.1f}."
     )
 
 
-def _held() -> pd.Series:
-    """Return the megabytes that the fullest process holds, by method."""
-    rows = results.load("45_memory_budget", "cpu")
-    return elastic_memory.table(rows).total.groupby("method").max()
-
-
-def _target_time() -> str:
-    """Return how many times backprop's time DTP takes, over presets and data sets."""
-    rows = pd.concat([results.load("52_training", preset) for preset in ("cifar", "cpu")])
-    spent = rows[(rows.metric == "train_s") & (rows.seed != TUNING_SEED)].astype({"value": float})
-    medians = spent.groupby(["preset", "data", "method"]).value.median().unstack()
-    return _range(medians.dtp / medians.bp, 0)
-
-
-def _short() -> float:
-    """Return DTP's points against backprop on notebook 00's network."""
-    rows = results.load("00_all_methods", "cpu")
-    return float(axis_tables.accuracies(rows).against_bp.dtp)
-
-
-def _targets() -> dict[str, tuple[Gap, float]]:
-    gaps = dtp_tables.contrast_gaps(results.load("52_training", "cifar"))
-    return {name: pair for (*_, name), pair in gaps.items()}
-
-
 def _target_words() -> list[str]:
     """Return what DTP is beside backprop and direct feedback alignment, with intervals."""
-    found = _targets()
+    found = measured.targets()
+    epochs = measured.epochs("52_training", "cifar")
     pairs = {"dtp - bp": "backprop", "dtp - dfa": viz.label("dfa")}
     return [
-        f"Its accuracy minus {name}'s, {_epochs('52_training', 'cifar')} epochs on CIFAR-10:"
-        f" {found[key][0]} points, {dtp_tables.STUDY.verdict(*found[key])}."
+        f"Its accuracy minus {name}'s, {epochs} epochs on CIFAR-10: {found[key][0]} points,"
+        f" {dtp_tables.STUDY.verdict(*found[key])}."
         for key, name in pairs.items()
     ]
+
+
+def _short() -> str:
+    """Return what DTP is beside backprop on notebook 00's network, after few epochs."""
+    gap = measured.short()
+    if gap.high < 0:
+        return f"is {-gap.against_bp:.0f} points behind backprop's"
+    if gap.low > 0:
+        return f"is {gap.against_bp:.0f} points ahead of backprop's"
+    return "cannot be distinguished from backprop's"
 
 
 def _beside(pair: tuple[Gap, float]) -> str:
@@ -413,12 +317,6 @@ def _beside(pair: tuple[Gap, float]) -> str:
     return (
         f"{words.get(dtp_tables.STUDY.verdict(*pair), 'cannot be distinguished from')} backprop's"
     )
-
-
-def _epochs(notebook: str, preset: str) -> int:
-    """Return how many epochs a notebook's committed runs took."""
-    (epochs,) = {json.loads(each)["epochs"] for each in results.load(notebook, preset).parameters}
-    return int(epochs)
 
 
 def _range(values: pd.Series, digits: int = 2) -> str:

@@ -49,7 +49,7 @@ def _all_methods(rows: pd.DataFrame) -> Figure:
 
 def _trade(rows: pd.DataFrame) -> Figure | None:
     """Draw what ten methods lose or gain against what they speed up, from 00's record."""
-    recorded = results.load("00_all_methods", "cpu")
+    recorded = results.load("00_all_methods", "cifar")
     return axis_tables.trade(recorded) if len(recorded) else None
 
 
