@@ -1,8 +1,10 @@
 """Execute many runs, some at a time; several commands may be at the same ones.
 
-command A ──► takes a job ──► lock of its run ──► done before? ──► execute ──┐
-command B ──► ...               held: later                                  ├──► merge
-                                                              tables ◄───────┘
+    command A ──► takes a job ──► lock of its run ──► done before? ──► execute ──┐
+    command B ──► ...               held: later                                  ├──► merge
+                                                                  tables ◄───────┘
+
+Whichever command takes a job, it is executed once and merged once.
 """
 
 import contextlib
