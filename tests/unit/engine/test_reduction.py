@@ -61,6 +61,13 @@ def test_parts_add_up(what):
     torch.testing.assert_close(found, loss(SCORES, y))
 
 
+def test_a_batch_in_which_no_label_counts_is_no_trial():
+    """A mean of nothing says nothing about what a mean is over."""
+    nothing = torch.full_like(Y, -100)
+    found = shares(Doubled(weight=W), [nothing[part] for part in PARTS])
+    assert found == shares(nn.CrossEntropyLoss(weight=W), [nothing[part] for part in PARTS])
+
+
 def test_a_mean_over_something_else_is_refused_in_parts():
     class Odd(nn.CrossEntropyLoss):
         def forward(self, scores, y):
