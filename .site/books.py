@@ -2,10 +2,11 @@
 
 import re
 import shutil
+from pathlib import Path
 
 import nbformat
 from entries import SOURCE, executed
-from links import relinked
+from links import ready, relinked
 from nbformat import NotebookNode
 from night import by_night
 
@@ -13,7 +14,6 @@ from alkit.records.contents import Entry
 
 __all__ = ["alternative", "write_notebook"]
 
-BESIDE = re.compile(r"\]\((\w+)\.ipynb\)")  # a notebook's link to another
 DRAWING = re.compile(r"^```(?:text)?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 NARROW = 70  # columns that fit a page as they are
 
@@ -31,7 +31,7 @@ def write_notebook(entry: Entry, repository: str) -> None:
         if cell.cell_type == "markdown":
             before = cell.source = fitted(relinked(cell.source, entry.path))
         else:
-            prepare(cell, alternative(before))
+            prepare(cell, alternative(before), entry.path)
     book.cells = [
         cell for cell in book.cells if "injected-parameters" not in cell.metadata.get("tags", [])
     ]
@@ -40,14 +40,14 @@ def write_notebook(entry: Entry, repository: str) -> None:
     shutil.copy(entry.path, folder / f"{entry.name}.clean.ipynb")
 
 
-def prepare(cell: NotebookNode, told: str) -> None:
+def prepare(cell: NotebookNode, told: str, origin: Path) -> None:
     """Make a cell's outputs fit the page: by night, on a phone, and for who can't see them."""
     found = [output.get("data", {}) for output in cell.outputs]
     if any("image/png" in data or "image/svg+xml" in data for data in found):
         cell.metadata["mystnb"] = {"image": {"alt": told}}
     for data in found:
         if said := data.get("text/markdown"):  # rendered where it stands
-            data["text/markdown"] = BESIDE.sub(r"](\1.html)", said)
+            data["text/markdown"] = ready(said, origin)
         if drawn := data.get("image/svg+xml"):
             data["image/svg+xml"] = by_night(drawn)
     texts = [output.text for output in cell.outputs if output.output_type == "stream"]

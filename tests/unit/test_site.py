@@ -128,7 +128,9 @@ def test_an_outputs_links_lead_to_pages(tmp_path, monkeypatch):
     """90 prints tables in Markdown, which no page resolves."""
     entry = contents()[-1]
     book = nbformat.read(entry.path, as_version=4)
-    said = {"text/markdown": "[43](43_results.ipynb), [x](https://a.b/c.ipynb)"}
+    said = {
+        "text/markdown": "[43](43_results.ipynb), [r](../RESULTS.md#x), [x](https://a.b/c.ipynb)"
+    }
     output = nbformat.v4.new_output("display_data", said)
     book.cells.append(nbformat.v4.new_code_cell("table", outputs=[output]))
     made = tmp_path / "made.ipynb"
@@ -139,7 +141,9 @@ def test_an_outputs_links_lead_to_pages(tmp_path, monkeypatch):
     books.write_notebook(entry, "")
     page = nbformat.read(tmp_path / "notebooks" / f"{entry.name}.ipynb", as_version=4)
     shown = page.cells[-1].outputs[0].data["text/markdown"]
-    assert shown == "[43](43_results.html), [x](https://a.b/c.ipynb)"
+    assert shown == (
+        "[43](../notebooks/43_results.html), [r](../results.html#x), [x](https://a.b/c.ipynb)"
+    )
 
 
 def test_dead_links_are_found(tmp_path):
