@@ -46,7 +46,8 @@ html_theme_options = {
 }
 html_static_path = [str(ROOT / ".site" / "static"), str(ROOT / "build/site/source/_data")]
 html_css_files = ["site.css"]
-html_sidebars: dict[str, list[str]] = {"index": [], "dashboard": []}
+# cells are as wide as code is: a notebook's page has its own contents beside it, and no list of pages
+html_sidebars: dict[str, list[str]] = {"index": [], "dashboard": [], "notebooks/[0-9]*": []}
 # autoapi reads sources without importing them; a name in a docstring need not be one of the API
 suppress_warnings = ["autoapi.python_import_resolution", "mystnb.unknown_mime_type", "ref.python"]
 
@@ -112,7 +113,9 @@ def _formula(block: bool) -> Any:
         # sizes of brackets have no place in MathML, which finds them itself
         text = re.sub(r"\\[bB]igg?[lr]?(?![a-zA-Z])", "", node.astext())
         text = text.replace(r"\dots", r"\ldots")
-        self.body.append(tex2mathml(text, as_block=block))
+        made = tex2mathml(text, as_block=block)
+        # a pair of bars is of one height, also where the second one carries an exponent
+        self.body.append(re.sub(r"<mo[^>]*>([‖|])</mo>", r'<mo stretchy="false">\1</mo>', made))
         raise SkipNode
 
     return visit

@@ -20,5 +20,6 @@ DARK = {  # fills and strokes by day and by night
 def by_night(svg: str) -> str:
     """Return an SVG with its own style for dark pages."""
     rules = " ".join(f'[style*="{day}"]{{{night}!important}}' for day, night in DARK.items())
+    rules += ' [id^="text_"] [style*="fill: #ffffff"]{fill:#ffffff!important}'  # on colours
     style = f"<style>@media (prefers-color-scheme: dark) {{{rules}}}</style>"
     return re.sub(r"(<svg[^>]*>)", rf"\1{style}", svg, count=1)
