@@ -6,7 +6,7 @@ from pathlib import Path
 
 import nbformat
 from entries import SOURCE, executed
-from links import ready, relinked
+from links import relinked
 from nbformat import NotebookNode
 from night import by_night
 
@@ -46,8 +46,8 @@ def prepare(cell: NotebookNode, told: str, origin: Path) -> None:
     if any("image/png" in data or "image/svg+xml" in data for data in found):
         cell.metadata["mystnb"] = {"image": {"alt": told}}
     for data in found:
-        if said := data.get("text/markdown"):  # rendered where it stands
-            data["text/markdown"] = ready(said, origin)
+        if said := data.get("text/markdown"):
+            data["text/markdown"] = relinked(said, origin)
         if drawn := data.get("image/svg+xml"):
             data["image/svg+xml"] = by_night(drawn)
     texts = [output.text for output in cell.outputs if output.output_type == "stream"]
@@ -61,7 +61,7 @@ def fitted(prose: str) -> str:
     def small(found: re.Match[str]) -> str:
         columns = max(map(len, found[1].splitlines()), default=0)
         if columns <= NARROW:
-            return found[0]
+            return f"```text\n{found[1]}```"
         return f"```{{code-block}} text\n:class: wide-{-(-columns // 10) * 10}\n\n{found[1]}```"
 
     return DRAWING.sub(small, prose)

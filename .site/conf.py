@@ -27,6 +27,7 @@ default_role = "py:obj"
 # notebooks come executed, their bars of progress on stderr: nothing runs here, and no page asks
 # another server for anything
 nb_execution_mode, nb_ipywidgets_js, nb_output_stderr = "off", {}, "remove"
+nb_render_markdown_format = "myst"  # tables in outputs, too
 nb_mime_priority_overrides = [("html", "text/html", 5)]  # a dashboard's still before its view
 myst_enable_extensions = ["dollarmath", "amsmath", "colon_fence", "attrs_inline"]
 myst_heading_anchors, myst_update_mathjax = 3, False
@@ -46,7 +47,7 @@ html_theme_options = {
 }
 html_static_path = [str(ROOT / ".site" / "static"), str(ROOT / "build/site/source/_data")]
 html_css_files = ["site.css"]
-# cells are as wide as code is: a notebook's page has its own contents beside it, and no list of pages
+# cells are as wide as code: a page has its own contents beside it, and no list of pages
 html_sidebars: dict[str, list[str]] = {"index": [], "dashboard": [], "notebooks/[0-9]*": []}
 # autoapi reads sources without importing them; a name in a docstring need not be one of the API
 suppress_warnings = ["autoapi.python_import_resolution", "mystnb.unknown_mime_type", "ref.python"]

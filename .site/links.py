@@ -7,7 +7,7 @@ from urllib.parse import unquote
 
 from entries import ROOT
 
-__all__ = ["LINK", "PROSE", "dead_links", "ready", "relinked"]
+__all__ = ["LINK", "PROSE", "dead_links", "relinked"]
 
 PROSE = {"CHANGELOG.md": "changes", "CONTRIBUTING.md": "contributing"}
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
@@ -27,11 +27,6 @@ def relinked(text: str, origin: Path) -> str:
         return f"{picture}[{words}]({page}{'#' + place if place else ''})"
 
     return LINK.sub(other, text)
-
-
-def ready(text: str, origin: Path) -> str:
-    """Rewrite the links of a notebook's output, which is rendered as it stands, for a browser."""
-    return re.sub(r"\]\(/([^)#]+)\.(?:ipynb|md|rst)", r"](../\1.html", relinked(text, origin))
 
 
 def page_of(path: Path, picture: bool = False) -> str | None:

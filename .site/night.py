@@ -14,6 +14,10 @@ DARK = {  # fills and strokes by day and by night
     "fill: #d9d9d9": "fill: #2f3a47",
     "stroke: #595959": "stroke: #9aa4b2",
     "stroke: #000000": "stroke: #e0e0e0",
+    "fill: #332288": "fill: #8f7ee0",
+    "stroke: #332288": "stroke: #8f7ee0",
+    "fill: #882255": "fill: #c9608f",
+    "stroke: #882255": "stroke: #c9608f",
 }
 
 

@@ -28,7 +28,7 @@ def auto_cuts(blocks: list[nn.Module], request: Request, modules: int) -> list[i
     """Return the cuts with which the method takes the shortest time a batch.
 
     Raises:
-        ValueError: nothing fits into `memory` bytes a worker; says what would.
+        ValueError: nothing fits into `memory` bytes per worker; says what would.
     """
     return request.group.from_first(_measured, blocks, request, modules)
 

@@ -3,7 +3,7 @@
 What a batch takes once the pipeline is full, from each module's forward f and backward b (a forward
 that is run again belongs to b); the dynamic program takes the largest over neighbouring modules:
 
-    order            seconds a batch
+    order            seconds per batch
     1f1b             max over k of f(k) + b(k)
     gradient_first   max over k of f(k) + f(k+1) + b(k+1), and of f(k) + b(k)
     barrier          sum of all f, and the largest b
@@ -67,7 +67,7 @@ def best_cuts(method: str, costs: Sequence[BlockCost], modules: int, **limits: A
     seconds, _, cuts = best(0, None, 0)
     if seconds == FOREVER:
         raise ValueError(
-            f"{method} with {modules} modules fits no cut into {plan.memory:,.0f} bytes a module:"
+            f"{method} with {modules} modules fits no cut into {plan.memory:,.0f} bytes per module:"
             " give more memory or smaller batches, or a method that stores less, such as fr"
         )
     return list(cuts)
@@ -78,11 +78,11 @@ class GroupCosts:
     """Costs of groups of blocks under a method.
 
     Attributes:
-        bandwidth: bytes a second between neighbours, each way, beside the computation.
+        bandwidth: bytes per second between neighbours, each way, beside the computation.
         memory: bytes that a module may hold at its peak, see `alkit.delayed.memory`.
         input_bytes: of the batch, for methods that store inputs.
         states: tensors that the optimiser keeps a parameter.
-        micro: micro-batches a batch.
+        micro: micro-batches per batch.
         recompute: micro-batches run again, where several are in flight.
     """
 

@@ -66,7 +66,7 @@ def schedule_for(
     Args:
         method: of METHODS.
         stages: modules, each with a worker of its own, but for the methods of SHARED.
-        micro: micro-batches a batch, for the methods that accumulate.
+        micro: micro-batches per batch, for the methods that accumulate.
         drain: run the backwards that are left when the batches have ended; without it they are
             lost, as in the published DDG and FR code.
         workers: of SHARED, default half as many as modules; of other flushed methods but dfa, so

@@ -108,7 +108,7 @@ def train_epoch(
         executor: "single", on the calling thread; "threads", one a module; "ranks", to be called on
             every rank with the same pipeline and batches (see `alkit.launch`), a rank a module;
             with a flushed method but dfa, fewer ranks share neighbouring modules.
-        micro: micro-batches a batch, for 2bw and the flushed methods.
+        micro: micro-batches per batch, for 2bw and the flushed methods.
         threads: operator threads of each worker. Bits are equal at equal numbers.
         workers: on threads, so many free workers share the modules, in the place of one a module:
             no cut need be balanced. Staleness stays that of the number of modules.

@@ -32,7 +32,7 @@ class Layout:
         counts: units of each stage.
         start: the first unit in the pipeline; those before it run in front of it.
         replicas: pipelines side by side.
-        micro: micro-batches a replica's batch.
+        micro: micro-batches per replica's batch.
         batch: samples of a step, of all replicas.
         lr_scale: of the learning rate, where the batch has grown.
     """

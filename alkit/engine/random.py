@@ -11,7 +11,7 @@ dropout are caught too, and its stack belongs to one thread.
     others, on the CPU          refused
 
 Draws are the same on every CPU, and on every device of one kind: another kind has another
-generator. The mode costs microseconds an operator: what can't draw runs without it (`noise_of`).
+generator. The mode costs microseconds per operator: what can't draw runs without it (`noise_of`).
 """
 
 import threading

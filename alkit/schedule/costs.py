@@ -9,7 +9,7 @@ class BlockCost:
     """What a block, or an AL layer, costs.
 
     Attributes:
-        forward_s, backward_s, update_s: seconds a batch.
+        forward_s, backward_s, update_s: seconds per batch.
         output_bytes: handed to the next block; back-propagated gradients are as large.
         saved_bytes: kept from forward to backward.
         parameter_bytes: without gradients and optimiser states.

@@ -31,7 +31,7 @@ def gpipe(stages: int, micro: int) -> Schedule:
     """All forwards, then all backwards (Huang et al. 2019).
 
     Args:
-        micro: micro-batches a batch.
+        micro: micro-batches per batch.
     """
 
     def order(worker: int) -> Iterator[Place]:

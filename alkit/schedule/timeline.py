@@ -113,7 +113,7 @@ class Timeline(Brief):
 
     @cached_property
     def steady_s(self) -> float:
-        """Mean seconds a batch, once a quarter of them has ended: neither fill nor start-up.
+        """Mean seconds per batch, once a quarter of them has ended: neither fill nor start-up.
 
         It is the slowest stage's: others run ahead while queues fill, and catch up at the end.
         """

@@ -68,7 +68,7 @@ class Choosing:
         self.chosen[device] = one = best(found)
         said = f"{link.up_bps / 1e6:.1f} Mbit/s up, {link.down_bps / 1e6:.1f} down"
         plan = f"cut after {one.cut} units, {one.micro} micro-batches"
-        log.info("device %d: %s: %s, %.3f s an iteration", device, said, plan, one.iteration_s)
+        log.info("device %d: %s: %s, %.3f s per iteration", device, said, plan, one.iteration_s)
         return one.cut, one.micro
 
 

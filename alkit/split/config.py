@@ -63,7 +63,7 @@ class Config(Training):
             BatchNorm.
         method: of `alkit.split.METHODS`.
         cut: units on the device; -1 all of them.
-        micro: micro-batches an iteration.
+        micro: micro-batches per iteration.
         validate, test: accuracy of the averaged network on samples held out of training, and on the
             test part, after each round.
         profile: iterations of the profiler, which then chooses cut and micro; 0 to take those

@@ -16,7 +16,7 @@ class Assignment(NamedTuple):
     """What a device does in a round.
 
     Attributes:
-        cut, micro: units on the device, and micro-batches an iteration.
+        cut, micro: units on the device, and micro-batches per iteration.
         steps: of the device's stream.
         fresh: both optimisers begin anew, for one side does not know its own any more.
     """

@@ -34,7 +34,7 @@ class Stream:
     Args:
         x, y: its samples (N, ...) and labels (N).
         device: its number.
-        micro: micro-batches an iteration.
+        micro: micro-batches per iteration.
         normal: mean and standard deviation of each channel, taken off.
         scaled: whole numbers of a byte (uint8) are brought to 0..1, as those of images are.
     Raises:

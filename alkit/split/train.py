@@ -97,7 +97,7 @@ def train(
         parts: samples and labels of each device.
         cut: units on the device: 0 all on the server, all of them federated learning; one value,
             or one a device.
-        micro: micro-batches an iteration, likewise.
+        micro: micro-batches per iteration, likewise.
         transport: "local", through queues, or "grpc", through loopback; the bits are the same.
         device: where heads and tail train: one for both, or one each; messages stay on the host.
             None is where the blocks are.

@@ -91,6 +91,27 @@ def parameters_stay(book: Book) -> list[str]:
     return [f"sets the parameter {name} again" for name in sorted(known & set_again)]
 
 
+def name_of_record_stays(book: Book) -> list[str]:
+    """What holds the notebook's name is what its committed results are read by."""
+    trees = [ast.parse(cell.source) for cell in book.cells("code") if "%" not in cell.source[:1]]
+    lines = [node for tree in trees for node in ast.walk(tree)]
+    given = [node for node in lines if isinstance(node, ast.Assign)]
+    loops = [node.target for node in lines if isinstance(node, ast.For)]
+    holds = [
+        node.targets
+        for node in given
+        if isinstance(node.value, ast.Constant) and node.value.value == book.path.stem
+    ]
+    targets = [*loops, *(target for node in given for target in node.targets)]
+    taken = [node.id for each in targets for node in ast.walk(each) if isinstance(node, ast.Name)]
+    own = [target.id for each in holds for target in each if isinstance(target, ast.Name)]
+    return [
+        f"takes {name}, which is its own, for something else"
+        for name in own
+        if taken.count(name) > 1
+    ]
+
+
 def numbered_title(book: Book) -> list[str]:
     first, number = book.node.cells[0], book.path.name[:2]
     if first.cell_type == "markdown" and re.match(rf"# {number} \S", first.source):
@@ -162,6 +183,7 @@ CHECKS = (
     portable_kernel,
     one_parameters_cell,
     parameters_stay,
+    name_of_record_stays,
     numbered_title,
     prose_and_sizes,
     stripped,
@@ -304,6 +326,11 @@ FAULTS: dict[str, tuple[Callable, Callable[[NotebookNode], object], str]] = {
         "has no `preset",
     ),
     "taken name": (parameters_stay, lambda nb: add_code(nb, "lr = 0.2"), "parameter lr again"),
+    "lost name": (
+        name_of_record_stays,
+        lambda nb: add_code(nb, 'name = "05_x"\nfor name in "ab":\n    print(name)'),
+        "takes name",
+    ),
     "other number": (
         numbered_title,
         lambda nb: nb.cells[0].update(source="# 06 A title"),

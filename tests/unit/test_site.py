@@ -142,7 +142,7 @@ def test_an_outputs_links_lead_to_pages(tmp_path, monkeypatch):
     page = nbformat.read(tmp_path / "notebooks" / f"{entry.name}.ipynb", as_version=4)
     shown = page.cells[-1].outputs[0].data["text/markdown"]
     assert shown == (
-        "[43](../notebooks/43_results.html), [r](../results.html#x), [x](https://a.b/c.ipynb)"
+        "[43](/notebooks/43_results.ipynb), [r](/results.md#x), [x](https://a.b/c.ipynb)"
     )
 
 

@@ -45,7 +45,7 @@ class Size:
     Attributes:
         kind: transformer, lstm or conv.
         positions: tokens of a text, or the side of a picture.
-        texts: samples a batch.
+        texts: samples per batch.
     """
 
     kind: str
@@ -192,7 +192,7 @@ CONTENDERS: dict[str, Callable[[Size], Run]] = {
 
 
 def race(size: Size, names: Sequence[str], rounds: int) -> pd.DataFrame:
-    """Return seconds a batch, fill and drain included: a row a round, a column a contender.
+    """Return seconds per batch, fill and drain included: a row a round, a column a contender.
 
     Whoever starts ranks is timed from when they have started. Heads that pool are the default ones
     where there are no pictures.

@@ -69,7 +69,7 @@ def train_labels(
     """Train label autoencoders on labels alone, each level on the detached code of the one below.
 
     Args:
-        steps: batches an epoch; labels are drawn class-balanced, in an order of (seed, epoch).
+        steps: batches per epoch; labels are drawn class-balanced, in an order of (seed, epoch).
         lr: learning rate, a number or a function of the epoch (from 0).
         until_right: end after the first epoch in which every level decodes all classes and none
             is stalled.

@@ -168,9 +168,9 @@ def published(recorded: pd.DataFrame) -> pd.DataFrame:
                 "idle": f"{more.idle:.0%}",
                 "step, 4 devices simulated, ms": f"{more.clock_step_ms:.1f}",
                 "idle there": f"{more.clock_idle:.0%}",
-                "KiB sent a step": f"{more.sent_kib:.0f}",
+                "KiB sent per step": f"{more.sent_kib:.0f}",
                 "batches held": f"{more.batches_held:g}",
-                "peak KiB a device": f"{more.peak_kib:,.0f}",
+                "peak KiB per device": f"{more.peak_kib:,.0f}",
                 "staleness": str(waits["staleness"]),
             }
         )

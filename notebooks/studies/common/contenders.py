@@ -47,8 +47,8 @@ NAMES = (
     "1f1b, free",
     "gpipe",
     "ddp",
-    "clock, cut",
-    "clock, ranks",
+    "simulated, cut",
+    "simulated, ranks",
     "ideal",
 )
 
@@ -83,8 +83,8 @@ def contenders(
         "al, N threads": partial(stack.train, "al", threads=count),
         "bp, N threads": partial(stack.train, "bp", threads=count),
         "ddp": partial(torch_pipelines.data_parallel, stack, ranks=count),
-        "clock, cut": partial(stack.predict, al_cuts),
-        "clock, ranks": partial(predicted, stack, al_cuts),
+        "simulated, cut": partial(stack.predict, al_cuts),
+        "simulated, ranks": partial(predicted, stack, al_cuts),
         "ideal": partial(stack.ideal, count),
     }
     made |= {mode: partial(stack.train, mode) for mode in ("al", "al_fm", "bp")}

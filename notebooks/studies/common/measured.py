@@ -41,7 +41,7 @@ def race_rows(over: str) -> pd.DataFrame:
 
 
 def speeds() -> pd.DataFrame:
-    """Return samples a second, a row per network and a column per contender."""
+    """Return samples per second, a row per network and a column per contender."""
     rows = results.load("03_speed", "cpu")
     own = rows[rows.metric == "samples_s"].astype({"value": float})
     return own.pivot(index="model", columns="contender", values="value")

@@ -88,7 +88,7 @@ def corrections() -> pd.DataFrame:
 def spent() -> pd.DataFrame:
     """Return what the contrasts' runs took: a row a notebook, data set and network.
 
-    Columns: rates tried (with the seed that doesn't count), runs, core-hours (of training, beside
+    Columns: rates tried (with the tuning seed), runs, core-hours (of training, beside
     another run; empty where no record has them), processors.
     """
     rows = []

@@ -42,7 +42,7 @@ class Stack:
         layers: equal blocks; VGG has four and ResNet-20 ten, not equal.
         width: features of a token; of VGG and ResNet, the channels of the first convolution.
         heads, ffn: of the Transformer.
-        texts: samples a batch; pictures of 32 x 32 for VGG and ResNet.
+        texts: samples per batch; pictures of 32 x 32 for VGG and ResNet.
         tokens: of a text.
         kind: one of KINDS.
     """

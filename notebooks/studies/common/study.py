@@ -19,7 +19,7 @@ from alkit.figures import viz
 from alkit.figures.titles import Number, panel, title
 from alkit.records.comparisons import Gap, gap, holm, interval, verdict
 
-TUNING_SEED = 100  # it doesn't count, and leaves the test part closed
+TUNING_SEED = 100  # excluded from results; leaves the test part closed
 
 Pair = tuple[Gap, float]  # a contrast's gap, and its p by Holm's rule
 Named = Mapping[tuple[Any, ...], Pair]  # by the columns of a setting, and the contrast's name

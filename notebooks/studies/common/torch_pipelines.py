@@ -33,7 +33,7 @@ def torch_pipeline(
 
     Args:
         schedule: "gpipe" or "1f1b".
-        micro: micro-batches a batch.
+        micro: micro-batches per batch.
         cuts: the first block of every rank but the first; the head counts as a block.
     """
     if schedule not in TORCH_NAMES:

@@ -28,7 +28,7 @@ from studies.common.study import TUNING_SEED, Named, Study
 from studies.delayed import characters
 from studies.delayed.rates import linear
 
-MARGIN = 0.02  # nats a character: a hundredth of what the model is left with
+MARGIN = 0.02  # nats per character: a hundredth of what the model is left with
 # (worse, better): what the first loses against the second
 CONTRASTS = (
     ("pipedream", "seq"),
@@ -200,7 +200,10 @@ def draw_curves(recorded: pd.DataFrame, counted: float) -> Figure:
         ax.plot(at, values, color=viz.colour(method), ls=":" if "," in method else "-", label=label)
     ax.axhline(counted, color="0.6", ls="--", lw=0.8)
     ax.set(xlabel="batch", ylabel="nats per character")
-    ax.legend(title="last part")
+    lines, names = ax.get_legend_handles_labels()
+    order = sorted(range(len(names)), key=lambda at: -list(ends.values())[at])
+    legend = [lines[at] for at in order], [names[at] for at in order]  # from above, as at the end
+    ax.legend(*legend, title="last part", bbox_to_anchor=(1, 1), fontsize=7, frameon=False)
     words, numbers = "Training losses, dropout {dropout}, {modules} modules, {n}", {}
     if {"pipedream", "seq"} <= ends.keys():
         words = "{modules} modules, {n}: PipeDream ends {cost:.2f} nats above sequential"

@@ -25,7 +25,7 @@ def durations(method: str, stages: int, f: float, b: float):
 
 
 def cycle_s(method: str, stages: int, f: float, b: float) -> float:
-    """Return the seconds a batch takes once the pipeline is full.
+    """Return the seconds that a batch takes once the pipeline is full.
 
     Raises:
         ValueError: a method without a closed form here.

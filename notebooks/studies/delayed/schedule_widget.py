@@ -60,7 +60,7 @@ class ScheduleDashboard(Dashboard):
         )
         words = "Simulated: {n} batches of {method}"
         shown = {"n": str(BATCHES), "method": label(self.method.value)}
-        self._show(gantts({f"{modules} modules": self.timeline}, words, **shown))
+        self._show(gantts({f"{modules} modules": self.timeline}, words, number="batch", **shown))
 
     def _simulated(self, batches: int) -> Timeline:
         name, modules = self.method.value, self.modules.value

@@ -23,7 +23,7 @@ def straight_cuts(
     memory.
 
     Args:
-        bandwidth: bytes a second between neighbours, beside the computation; None for no limit.
+        bandwidth: bytes per second between neighbours, beside the computation; None for no limit.
         memory: bytes that a worker has; None for no limit. A worker keeps parameters, gradients,
             Adam's moments, and what its blocks save for the backward.
         there_and_back: backprop sends a gradient back over every cut.
@@ -49,7 +49,7 @@ def straight_cuts(
     shortest = float("inf") if fastest is None else max(_each(step, fastest, n))
     if shortest == float("inf"):
         raise ValueError(
-            f"no cut of {n} blocks into {groups} groups fits into {memory:,.0f} bytes a worker:"
+            f"no cut of {n} blocks into {groups} groups fits into {memory:,.0f} bytes per worker:"
             f" all together need {kept[-1]:,}; give more workers or smaller batches"
         )
 

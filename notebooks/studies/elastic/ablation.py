@@ -27,7 +27,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "freeze_pipe_cache": {"dp": False},
     "freeze_pipe_dp": {"cache": False},
     "elastic": {},
-    # what a sceptic names: the same freezing without any pipeline, and no training below the head
+    # the same freezing without any pipeline, and no training below the head
     "ddp_freeze_cache": {"stages": 1},
     "one_freeze_cache": {"stages": 1},
     "head_cache": {"stages": 1, "freeze": "none", "freeze_options": {}},

@@ -50,7 +50,7 @@ class ElasticDashboard(Dashboard):
             f"<p class='alkit-ready'>Calculated, not measured: {self.gain:.2f} times as fast as"
             f" {self.stages.value} stages without freezing. At the end {last.frozen} of 12 layers"
             f" are frozen, and {last.replicas} replicas of {last.stages} stages take"
-            f" {last.batch:,} samples a step.</p>"
+            f" {last.batch:,} samples per step.</p>"
         )
         words = (
             "Calculated, alpha {alpha}: with {frozen:.0f} layers frozen {gain:.1f} times as fast"

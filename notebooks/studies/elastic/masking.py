@@ -42,7 +42,7 @@ class MaskedPairs:
         documents: sentences by document, see `alkit.data.prose`.
         tokens: length of an example, special pieces included.
         seed: of all choices.
-        pairs: two texts an example; False for one, as long as fits, with nothing that follows.
+        pairs: two texts per example; False for one, as long as fits, with nothing that follows.
         labels: of texts that are no pairs, by document: they stand in the place of `is_next_N`.
     """
 

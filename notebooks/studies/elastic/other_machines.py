@@ -53,8 +53,8 @@ def _observed(rows: pd.DataFrame) -> list[Observed]:
 def fitted() -> tuple[Constants, pd.DataFrame]:
     """Return the constants, and the log beside what they say.
 
-    `model_s` by the formula, where every stage is as slow as the slowest; `clock_s` on the virtual
-    clock, where each stage has its own load.
+    `model_s` by the formula, where every stage is as slow as the slowest; `simulated_s` by the
+    simulator, where each stage has its own load.
     """
     rows = log_rows()
     observed = _observed(rows)
@@ -62,7 +62,7 @@ def fitted() -> tuple[Constants, pd.DataFrame]:
     model = [step_s(constants, row) for row in observed]
     clock = [second - _slack(constants, row) for second, row in zip(model, observed, strict=True)]
     error = pd.Series(model) / rows.seconds - 1
-    return constants, rows.assign(model_s=model, clock_s=clock, error=error)
+    return constants, rows.assign(model_s=model, simulated_s=clock, error=error)
 
 
 def _slack(constants: Constants, row: Observed) -> float:

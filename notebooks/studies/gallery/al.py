@@ -102,7 +102,7 @@ def race(rows: pd.DataFrame) -> Figure:
     """Draw the speed of every contender on the Transformer, with slowest and fastest round."""
     own = rows[(rows.metric == "samples_s") & (rows.model == "transformer")]
     rates = timing.recorded_rates(own).set_index("label", drop=False)
-    rates = rates[~rates.method.isin(["clock", "ideal"])]
+    rates = rates[~rates.method.isin(["simulated", "ideal"])]
     fig, ax = _rates(rates)
     over = rows[(rows.metric == "pipeline_over") & (rows.model == "transformer")]
     found = over.set_index("over").loc["al, 2 threads"]

@@ -21,7 +21,9 @@ LAYERS = 12
 def _box(ax: Axes, at: Place, said: str, colour: str, size: Place = (0.8, 0.5)) -> None:
     x, y = at[0] - size[0] / 2, at[1] - size[1] / 2
     ax.add_patch(FancyBboxPatch((x, y), *size, boxstyle="round,pad=0.02", fc=colour, ec="0.4"))
-    ax.text(*at, said, ha="center", va="center", fontsize=9, color="black")
+    # what stands on white turns by night with it
+    ink = None if colour == "white" else "black"
+    ax.text(*at, said, ha="center", va="center", fontsize=9, color=ink)
 
 
 def _arrow(ax: Axes, start: Place, end: Place, *, bend: float = 0.0, said: str = "") -> None:

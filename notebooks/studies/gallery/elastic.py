@@ -47,7 +47,7 @@ def freezing(rows: pd.DataFrame) -> Figure:
 
 
 def elastic_speed(rows: pd.DataFrame) -> Figure:
-    """Draw samples a second and frozen layers over the epochs of an elastic run."""
+    """Draw samples per second and frozen layers over the epochs of an elastic run."""
     own = rows[rows.metric.isin(["samples_per_s", "frozen", "stages"])].astype({"value": float})
     wide = own.pivot(index="epoch", columns="metric", values="value")
     fig, (top, low) = plt.subplots(2, figsize=(6, 3.6), sharex=True, height_ratios=[2, 1])

@@ -44,7 +44,7 @@ def lanes(rows: pd.DataFrame, micro: int = 3) -> Figure:
 
 
 def micro_batches(rows: pd.DataFrame) -> Figure:
-    """Draw seconds an iteration over micro-batches, measured and predicted, by link and cut."""
+    """Draw seconds per iteration over micro-batches, measured and predicted, by link and cut."""
     drawn = rows[rows.metric.isin(["iteration_s", "predicted_s"])].astype({"value": float})
     fig, ax = plt.subplots(figsize=(7, 3.4))
     palette = iter(viz.shades(drawn.groupby(["link", "cut"]).ngroups))

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 
 import matplotlib.pyplot as plt
 import pandas as pd
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -28,14 +29,17 @@ def draw_three(recorded: pd.DataFrame) -> Figure | None:
     most = max(looked.values())
     data = [each for each, depth in looked.items() if depth == most][0]  # by name: CIFAR-10 first
     own = _accuracies(recorded)
-    fig, axes = plt.subplots(1, 3, figsize=(viz.WIDE[0] + 5.0, viz.WIDE[1]))
+    fig, grid = plt.subplots(2, 2, figsize=viz.GRID)
+    *axes, names = grid.flat
     _over_depth(axes[0], own[own.data == data])
     reads = {"probe": "accuracy of a probe, %", "alignment": "cosine with backprop's gradient"}
     for ax, (metric, words) in zip(axes[1:], reads.items(), strict=True):
         table = depth_study.over_blocks(recorded, metric, data=data, depth=most)
         _over_blocks(ax, table, words)
     below = table[(table.variant != "bp") & (table.block < most)]
-    _legend(fig, axes)
+    handles = _handles(axes)
+    names.legend(handles.values(), handles, loc="center", frameon=False)
+    names.axis("off")
     titles.title(
         fig,
         "{data}, {depth} blocks: local gradients' median cosine with backprop's is {cosine:.2f}",
@@ -99,8 +103,10 @@ def draw_blocks(
     means = shown.groupby("variant")["mean"].agg(["first", "last"])
     variant = str(means["last"].idxmin())
     numbers = {each: titles.value(means[each][variant]) for each in means}
-    words = "{variant}: {what} from {first:.2f} to {last:.2f}"
     what = metrics[next(name for name, table in tables.items() if len(table))]
+    percent = " %" if what.endswith(", %") else ""
+    words = "{variant}: {what} from {first:.2f} to {last:.2f}" + percent
+    what = what.removesuffix(", %")
     titles.title(fig, words, variant=_say(variant), what=what, **numbers)
     return fig
 
@@ -139,11 +145,17 @@ def _over_depth(ax: Axes, rows: pd.DataFrame) -> None:
     ax.set(xlabel="blocks", ylabel=f"test accuracy, %; axis from {start:g}", ylim=(start, None))
 
 
-def _legend(figure: Figure, axes: Iterable[Axes]) -> None:
-    """Name each variant once, beside the panels."""
-    handles = {}
+def _handles(axes: Iterable[Axes]) -> dict[str, Artist]:
+    """Return what is drawn for each variant, once, by its name."""
+    handles: dict[str, Artist] = {}
     for ax in axes:
         handles |= dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True))
+    return handles
+
+
+def _legend(figure: Figure, axes: Iterable[Axes]) -> None:
+    """Name each variant once, beside the panels."""
+    handles = _handles(axes)
     where = {"loc": "outside right center", "frameon": False, "fontsize": 7}
     figure.legend(handles.values(), handles, **where)
 

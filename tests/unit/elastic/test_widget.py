@@ -23,9 +23,9 @@ def test_the_dashboard_follows_its_controls():
 
 def test_a_run_on_sixteen_devices():
     constants, log = fitted()
-    assert (log.clock_s <= log.model_s + 1e-9).all()  # no stage is slower than the slowest
+    assert (log.simulated_s <= log.model_s + 1e-9).all()  # no stage is slower than the slowest
     alone = log[log.stages == 1]
-    assert list(alone.clock_s) == pytest.approx(list(alone.model_s))
+    assert list(alone.simulated_s) == pytest.approx(list(alone.model_s))
     assert log.error.abs().max() < 0.061
     assert constants.tau == pytest.approx(5.2e-4, rel=0.05)
     run = what_if(policy("schedule"), constants=constants)

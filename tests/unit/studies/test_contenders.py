@@ -21,7 +21,7 @@ def test_on_ranks_and_threads_the_stack_learns_the_same():
 
 
 def test_the_race_has_who_was_asked_for():
-    asked = ["al", "al_pipeline, free", "al_fm, N workers", "clock, cut", "ideal"]
+    asked = ["al", "al_pipeline, free", "al_fm, N workers", "simulated, cut", "ideal"]
     made = contenders.contenders(SMALL, asked)
     assert list(made) == [name.replace("N", str(cores())) for name in asked]
     assert torch.equal(made["al"]().losses, made[f"al_fm, {cores()} workers"]().losses)
@@ -29,7 +29,7 @@ def test_the_race_has_who_was_asked_for():
     exact = contenders.contenders(replace(SMALL, dropout=0.0), ["bp", "1f1b, free"], [2])
     seq, free = (exact[name]().losses.flatten() for name in ("bp", "1f1b, free"))
     assert torch.allclose(seq, free, rtol=1e-5)  # sums of two halves
-    assert made["clock, cut"]().samples == made["ideal"]().samples == 16
+    assert made["simulated, cut"]().samples == made["ideal"]().samples == 16
     with pytest.raises(ValueError, match=r"\['tp'\]: give some of al, "):
         contenders.contenders(SMALL, ["al", "tp"])
 
