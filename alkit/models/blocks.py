@@ -11,7 +11,7 @@ from alkit.data import tree
 from alkit.data.arguments import given
 from alkit.models.foreign import CUTS, cut
 from alkit.models.modes import evaluating, hooked
-from alkit.models.traced import NotTraced, trace
+from alkit.models.traced import Block, NotTraced, trace
 
 
 def as_blocks(blocks: nn.Module | Iterable[nn.Module]) -> list[nn.Module]:
@@ -47,6 +47,16 @@ def as_blocks(blocks: nn.Module | Iterable[nn.Module]) -> list[nn.Module]:
     if not found:
         raise ValueError("there are no blocks: give at least one")
     return found
+
+
+def sending_one(blocks: nn.Module | Iterable[nn.Module]) -> list[nn.Module]:
+    """Return a network's blocks, joined where one hands on several values: a link sends one."""
+    groups: list[list[nn.Module]] = [[]]
+    for block in as_blocks(blocks):
+        groups[-1].append(block)
+        if not isinstance(block, Block) or block.live == 1:
+            groups.append([])
+    return [own[0] if len(own) == 1 else nn.Sequential(*own) for own in groups if own]
 
 
 def ours(model: Any) -> bool:

@@ -5,14 +5,16 @@
         m = self.middle(h)                    h  ->  (m, h)
         return self.up(m + h)                                (m, h)  ->  scores
 
-A value that is still needed travels along, behind the newest one, which bridges read. The modules
-are the user's own, under their own names; one with hooks is called as a whole. Cuts follow from
-structure and parameters alone.
+A value that is still needed travels along, behind the newest one, which bridges read. One that no
+weights have made, as a mask of padding, travels freely. The modules are the user's own, under their
+own names; one with hooks is called as a whole. Cuts follow from structure and parameters alone.
 """
 
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from operator import is_
 from typing import Any
 
@@ -23,6 +25,7 @@ from torch import Tensor, fx, nn
 from alkit.models.modes import evaluating, hooked, trained
 
 LEAST = 0.01  # share of all parameters that a block has at least
+MOST = 0.75  # a block with a larger share is cut again, where more values are live
 
 
 class NotTraced(TypeError):
@@ -35,7 +38,8 @@ class Block(nn.Module):
     Attributes:
         part: the graph in training mode.
         names: of the arguments of the network's forward; of its first block only.
-        live: how many values it hands on, the newest first.
+        live: how many values it hands on: those that weights have made before others, and the
+            newest first.
     """
 
     def __init__(
@@ -175,7 +179,7 @@ def _blocks(module: nn.Module, graph: fx.Graph, other: fx.Graph) -> list[nn.Modu
         raise NotTraced("its forward takes other ways in training than in evaluation")
     cuts = _cuts(module, graph)
     if not cuts:
-        raise NotTraced("there is no place to cut it: no two modules learn one after another")
+        raise NotTraced(f"there is no place to cut it: {_why_uncut(module, graph)}")
     parts = [_parts(module, own, cuts) for own in (graph, other)]
     names = [each.target for each in graph.nodes if each.op == "placeholder"]
     return [
@@ -192,26 +196,57 @@ def _steps(graph: fx.Graph) -> list[fx.Node]:
 def _cuts(module: nn.Module, graph: fx.Graph) -> list[int]:
     """Return the first step of every block but the first.
 
-    A cut is before a step that learns, where one value is live if there are such places, and not
-    between two uses of the same weights.
+    A cut is before a step that learns, not between two uses of the same weights, and where the
+    fewest values are live that weights have made: one, if there are such places.
     """
     steps = _steps(graph)
     weights = [_weights(module, each) for each in steps]
-    last = {id(p): at for at, own in enumerate(weights) for p in own}
+    sizes = [sum(p.numel() for p in own) for own in weights]
     total = sum(p.numel() for p in module.parameters()) or 1
-    live = [len(_live(steps, at)) for at in range(len(steps) + 1)]
-    places = [at for at in range(1, len(steps)) if weights[at] and any(weights[:at])]
-    least = min((live[at] for at in places), default=0)
-    cuts, seen, reach = [], 0, -1  # parameters since the last cut, last use of what was used
-    for at, own in enumerate(weights):
-        left = sum(p.numel() for each in weights[at:] for p in each)
-        weighty = min(seen, left) >= LEAST * total
-        if own and weighty and live[at] == least and reach < at:
-            cuts.append(at)
-            seen = 0
-        seen += sum(p.numel() for p in own)
-        reach = max([reach, *(last[id(p)] for p in own)])
-    return cuts
+    made = _made(module, steps)
+    live = [len(made.intersection(_live(steps, at, made))) for at in range(len(steps))]
+    within = _between_uses(weights)
+
+    def cuts(low: int, high: int) -> list[int]:
+        places = [at for at in range(low + 1, high) if weights[at] and at not in within]
+        for fewest in sorted({live[at] for at in places}):
+            found = [low]
+            for at in places:
+                least = min(sum(sizes[found[-1] : at]), sum(sizes[at:high]))
+                if live[at] == fewest and least and least >= LEAST * total:
+                    found.append(at)
+            if found[1:]:
+                bounds = pairwise([*found, high])
+                large = [ends for ends in bounds if sum(sizes[slice(*ends)]) > MOST * total]
+                return sorted([*found[1:], *(at for ends in large for at in cuts(*ends))])
+        return []
+
+    return cuts(0, len(steps))
+
+
+def _why_uncut(module: nn.Module, graph: fx.Graph) -> str:
+    weights = [_weights(module, each) for each in _steps(graph)]
+    often = Counter(id(p) for own in weights for p in own)
+    shared = [name for name, p in module.named_parameters() if often[id(p)] > 1]
+    if shared:
+        return f"{shared[0]} is used early and late, and all its uses belong into one block"
+    return f"no two modules one after another hold {LEAST:.0%} of its weights each"
+
+
+def _between_uses(weights: Sequence[Sequence[nn.Parameter]]) -> set[int]:
+    """Return the steps before which something was used that is used there or later."""
+    last = {id(p): at for at, own in enumerate(weights) for p in own}
+    spans = ((at, last[id(p)]) for at, own in enumerate(weights) for p in own)
+    return {each for first, end in spans for each in range(first + 1, end + 1)}
+
+
+def _made(module: nn.Module, steps: Sequence[fx.Node]) -> set[fx.Node]:
+    """Return the steps whose values some weights have made."""
+    made: set[fx.Node] = set()
+    for each in steps:
+        if _weights(module, each) or made.intersection(each.all_input_nodes):
+            made.add(each)
+    return made
 
 
 def _weights(module: nn.Module, node: fx.Node) -> list[nn.Parameter]:
@@ -227,15 +262,16 @@ def _fetched(module: nn.Module, target: str) -> Any:
     return getattr(module.get_submodule(".".join(path)), name)
 
 
-def _live(steps: list[fx.Node], cut: int) -> list[fx.Node]:
-    """Return the values made before a cut and needed after it, the newest first."""
+def _live(steps: list[fx.Node], cut: int, made: set[fx.Node]) -> list[fx.Node]:
+    """Return the values made before a cut and needed after it, in the order of `Block.live`."""
     after = set(steps[cut:])
-    made = [each for each in steps[0].graph.nodes if each.op == "placeholder"] + steps[:cut]
-    return [
+    there = [each for each in steps[0].graph.nodes if each.op == "placeholder"] + steps[:cut]
+    needed = [
         each
-        for each in reversed(made)
+        for each in reversed(there)
         if any(user in after or user.op == "output" for user in each.users)
     ]
+    return sorted(needed, key=lambda each: each not in made)
 
 
 def _parts(
@@ -243,12 +279,15 @@ def _parts(
 ) -> list[tuple[fx.GraphModule, int]]:
     """Return the graph of every block, with the number of values that it hands on."""
     steps = _steps(graph)
+    learned = _made(module, steps)
     bounds = [0, *cuts, len(steps)]
     (result,) = [each.args[0] for each in graph.nodes if each.op == "output"]
     found = []
     for low, high in zip(bounds, bounds[1:], strict=False):
         own, made = fx.Graph(), {}
-        inputs = _live(steps, low) if low else [n for n in graph.nodes if n.op == "placeholder"]
+        inputs = (
+            _live(steps, low, learned) if low else [n for n in graph.nodes if n.op == "placeholder"]
+        )
         for each in inputs:
             if low:
                 made[each] = own.placeholder(each.name)
@@ -263,7 +302,7 @@ def _parts(
             own.output(fx.node.map_arg(result, made.__getitem__))
             live = 1
         else:
-            values = [made[each] for each in _live(steps, high)]
+            values = [made[each] for each in _live(steps, high, learned)]
             live = len(values)
             own.output(values[0] if live == 1 else tuple(values))
         found.append((fx.GraphModule(module, own), live))

@@ -25,7 +25,7 @@ from alkit.engine.optimizers import made, told
 from alkit.engine.rates import scheduled
 from alkit.engine.record import Record
 from alkit.engine.request import Request
-from alkit.models.blocks import as_blocks
+from alkit.models.blocks import sending_one
 from alkit.models.modes import evaluating
 from alkit.split.average import DIVERGED
 from alkit.split.data import normal_of
@@ -71,7 +71,7 @@ class _Sequence(nn.Sequential):
 
 def model_of(request: Request) -> _Sequence:
     """Return the blocks as a model that predicts."""
-    return _Sequence(*as_blocks(request.model))
+    return _Sequence(*sending_one(request.model))
 
 
 def fit(request: Request) -> Record:
@@ -206,8 +206,10 @@ def _divergence_told() -> Iterator[None]:
 
 def _cut(request: Request, units: int) -> int:
     """Return the one cut: where the method fixes it, there; else as asked, or after the first."""
-    allowed = TABLE[request.method].cuts(units)
-    cuts = request.cuts if request.cuts is not None else [allowed[min(1, len(allowed) - 1)]]
+    rules = TABLE[request.method]
+    allowed = rules.cuts(units)
+    usual = min(1, len(allowed) - 1, units - rules.shared)  # a shared tail has one unit at least
+    cuts = request.cuts if request.cuts is not None else [allowed[usual]]
     if len(cuts) != 1:
         raise ValueError(f"cuts is {list(cuts)}: a network is split once, give one cut")
     return cuts[0]

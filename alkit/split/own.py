@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from alkit.data.arguments import given
 from alkit.data.seeds import seed_for
-from alkit.models.blocks import as_blocks
+from alkit.models.blocks import sending_one
 from alkit.split.settings import ConfigError
 
 
@@ -37,7 +37,7 @@ def network(where: str, seed: int) -> list[nn.Module]:
         torch.manual_seed(seed_for(seed, "weights"))
         made = _called(where, "--network")
     try:
-        return copy.deepcopy(as_blocks(made))  # a function may give the same modules each time
+        return copy.deepcopy(sending_one(made))  # a function may give the same modules each time
     except (TypeError, ValueError) as error:
         raise ConfigError(f"--network {where} gives no blocks: {error}") from error
 

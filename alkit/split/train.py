@@ -23,7 +23,7 @@ from alkit.data.arguments import Brief, changed
 from alkit.engine.caller import CallerState
 from alkit.engine.device import Names, devices_named
 from alkit.engine.optimizers import Factory
-from alkit.models.blocks import as_blocks
+from alkit.models.blocks import sending_one
 from alkit.schedule.timeline import Timeline
 from alkit.split.device import Device, Job
 from alkit.split.kept import Kept
@@ -114,7 +114,7 @@ def train(
         ValueError: settings that don't fit; says what would.
         QuorumLost: devices are gone.
     """
-    blocks = as_blocks(blocks)
+    blocks = sending_one(blocks)
     heads, tail = _placed(blocks, device)
     cuts = (cut,) * len(parts) if isinstance(cut, int) else tuple(cut)
     micros = (micro,) if isinstance(micro, int) else tuple(micro)

@@ -229,3 +229,100 @@ def test_what_moves_a_block_moves_the_network_s_buffers_too():
             block.train(training)
         assert through(blocks, x).dtype == torch.float64
     assert network.shift.dtype == torch.float64
+
+
+class Padded(nn.Module):
+    """Texts, an encoder's layers and a mask of padding, which is needed to the end."""
+
+    def __init__(self, mask_first=True):
+        super().__init__()
+        self.mask_first, self.table = mask_first, nn.Embedding(9, 8, padding_idx=0)
+        layers = (nn.TransformerEncoderLayer(8, 2, 16, 0.0, batch_first=True) for _ in range(3))
+        self.layers, self.head = nn.ModuleList(layers), nn.Linear(8, 3)
+
+    def forward(self, tokens):
+        if self.mask_first:
+            mask = tokens == 0
+            h = self.table(tokens)
+        else:
+            h = self.table(tokens)
+            mask = tokens == 0
+        for layer in self.layers:
+            h = layer(h, src_key_padding_mask=mask)
+        kept = (~mask).unsqueeze(2)
+        return self.head((h * kept).sum(1) / kept.sum(1))
+
+
+class Ladder(nn.Module):
+    """A U of convolutions with a head of its own, below which two values are live."""
+
+    def __init__(self):
+        super().__init__()
+        self.down, self.deep = nn.Conv2d(1, 4, 3, 2, 1), nn.Conv2d(4, 8, 3, 1, 1)
+        self.up, self.out = nn.Conv2d(8, 4, 3, 1, 1), nn.Conv2d(8, 2, 1)
+
+    def forward(self, x):
+        low = F.relu(self.down(x))
+        return self.out(torch.cat([F.relu(self.up(F.relu(self.deep(low)))), low], 1))
+
+
+TEXTS = torch.tensor([[3, 4, 5, 6, 0], [7, 8, 0, 0, 0], [1, 2, 3, 0, 0], [5, 5, 5, 5, 5]])
+
+
+@pytest.mark.parametrize("mask_first", [True, False])
+def test_a_mask_travels_freely_and_behind_what_weights_have_made(mask_first):
+    torch.manual_seed(0)
+    network = Padded(mask_first)
+    blocks = trace(network)
+    assert [block.live for block in blocks] == [2, 2, 2, 1, 1]  # table, layers, head
+    newest, mask = blocks[0](TEXTS)
+    assert newest.requires_grad
+    assert torch.equal(mask, TEXTS == 0)
+    assert torch.equal(through(blocks, TEXTS), network(TEXTS))
+
+
+def test_where_all_but_the_head_would_be_one_block_a_skip_is_cut():
+    torch.manual_seed(0)
+    network, x = Ladder(), torch.randn(2, 1, 8, 8)
+    blocks = trace(network)
+    sizes = [sum(p.numel() for p in block.parameters()) for block in blocks]
+    assert sizes == [40, 296, 292, 18]
+    assert torch.equal(through(blocks, x), network(x))
+
+
+def test_what_is_tied_is_named():
+    class Tied(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table, self.middle = nn.Embedding(9, 8), nn.Linear(8, 8)
+
+        def forward(self, x):
+            return F.linear(self.middle(self.table(x)), self.table.weight)
+
+    with pytest.raises(NotTraced, match=r"table\.weight is used early and late"):
+        trace(Tied())
+
+
+@pytest.mark.parametrize(
+    "method", ["seq", "1f1b", "pipedream", "fr", "al", "local", "elastic", "pipelearn", "split"]
+)
+def test_a_network_of_padded_texts_is_trained_in_parts(method):
+    """A link of split learning sends one tensor: the parts that hand on a mask are one unit."""
+    torch.manual_seed(0)
+    network, y = Padded(), torch.tensor([0, 1, 2, 0])
+    options = {"optimizer": torch.optim.SGD, "epochs": 2, "progress": False}
+    options |= {"workers": 1} if method in ("pipelearn", "split") else {}
+    record = alkit.fit(network, [(TEXTS, y)], method=method, lr=0.1, **options)
+    if method in ("seq", "1f1b"):
+        torch.manual_seed(0)
+        plain = Padded()
+        steps = torch.optim.SGD(plain.parameters(), lr=0.1)
+        for _ in range(2):
+            steps.zero_grad()
+            loss = F.cross_entropy(plain(TEXTS), y)
+            loss.backward()
+            steps.step()
+        assert record.history.loss.iloc[-1] == pytest.approx(loss.item(), rel=1e-5)
+        for one, other in zip(network.parameters(), plain.parameters(), strict=True):
+            torch.testing.assert_close(one, other)
+    assert record.history.loss.iloc[-1] < record.history.loss.iloc[0]
