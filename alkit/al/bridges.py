@@ -146,8 +146,9 @@ class ConvPool(nn.Module):
             nn.Flatten(),
         )
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the features."""
+    def forward(self, s: Any) -> Tensor:
+        """Return the features; of several tensors the first counts."""
+        x = next(tree.tensors(s))
         if x.shape[2:] != (self.grid, self.grid):  # means of one field each would be x itself
             x = F.adaptive_avg_pool2d(x, self.grid)
         return self.body(x)

@@ -50,12 +50,12 @@ class DirectStage(ModuleStage):
 
     def __init__(self, *settings: Any, **named: Any) -> None:
         super().__init__(*settings, **named)
-        blocks, first = self.pipeline.all_blocks, self.module.first
-        starts, self.tail = starts_of(blocks), tail_of(blocks)
+        self.blocks, first = self.pipeline.all_blocks, self.module.first
+        starts, self.tail = starts_of(self.blocks), tail_of(self.blocks)
         self.last, self.after = starts[-1], first + len(self.module.blocks)
         self.starts = [start for start in starts if first <= start < self.after]
         self.ends = [*self.starts[1:], min(self.after, self.tail)]  # the block behind each layer
-        self.layer_inputs = {at: Inputs(blocks[at]) for at in self.ends if at < self.after}
+        self.layer_inputs = {at: Inputs(self.blocks[at]) for at in self.ends if at < self.after}
         self.drawn: dict[int, Tensor] = {}
 
     def forward(self, payload: tuple[Any, Any] | None, batch: int, micro: int) -> Any:
@@ -87,7 +87,7 @@ class DirectStage(ModuleStage):
 
     def _loss(self, outputs: Any, flight: Flight, at: Place, *, again: bool = False) -> Any:
         *layers, leaves, scores = outputs
-        told = learning(self.tail - 1, leaves, tree.batch_size(flight.x))
+        told = learning(self.blocks, self.tail - 1, leaves, tree.batch_size(flight.x))
         loss = super()._loss(scores, flight, at)
         if not loss.requires_grad:
             raise ValueError(self._without_part())
@@ -96,9 +96,13 @@ class DirectStage(ModuleStage):
 
     def _above(self, flight: Flight, payload: Any) -> list[Tensor | None]:
         error: Tensor = payload[0] if flight.error is None else flight.error
-        found = zip(self.starts, self.ends, flight.output, strict=True)
-        told = [(start, learning(end - 1, output, len(error))) for start, end, output in found]
-        return [error if at == self.last else self._sent(at, out, error) for at, out in told]
+        found: list[Tensor | None] = []
+        for at, end, output in zip(self.starts, self.ends, flight.output, strict=True):
+            own = learning(self.blocks, end - 1, output, len(error))
+            sent = error if at == self.last else self._sent(at, own, error)
+            others = filter(tree.differentiable, tree.tensors(output))
+            found += [sent if each is own else None for each in others]
+        return found
 
     def _sent(self, number: int, output: Tensor, error: Tensor) -> Tensor | None:
         """Return B e for the layer that begins with this block, unless it is frozen."""

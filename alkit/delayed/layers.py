@@ -18,6 +18,7 @@ from alkit.data.arguments import given
 from alkit.delayed.methods import Method
 from alkit.delayed.modules import Span
 from alkit.models.blocks import dry_run, learns
+from alkit.models.traced import Block
 
 WEIGHTED = (nn.Linear, _ConvNd)
 FOLLOWS = (_NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.PReLU)  # no layer of their own
@@ -53,7 +54,7 @@ def check_layers(method: Method, blocks: Sequence[nn.Module], sample: Any = None
         outputs = [] if sample is None else dry_run(blocks, sample)
         for number, (_, output) in enumerate(outputs, 1):
             if number in (*starts, tail_of(blocks)):
-                learning(number - 1, output, tree.batch_size(sample))
+                learning(blocks, number - 1, output, tree.batch_size(sample))
     elif method.errors != "exact":
         found = [part for at, block in enumerate(blocks) for part in _parts(at, block)]
         for name, module in found:
@@ -82,13 +83,16 @@ def check_cuts(method: Method, blocks: Sequence[nn.Module], cuts: Iterable[int])
             )
 
 
-def learning(number: int, output: Any, samples: int) -> Tensor:
-    """Return the tensor of an output that an error can be made for: the only one of real numbers.
+def learning(blocks: Sequence[nn.Module], number: int, output: Any, samples: int) -> Tensor:
+    """Return the tensor of a block's output that an error can be made for, the one of real numbers.
+
+    What travels along in a traced network has had its error: of its blocks it is the newest value.
 
     Raises:
         ValueError: there are none, several, or other rows; names the block, and says what is taken.
     """
     found = [each for each in tree.tensors(output) if tree.differentiable(each)]
+    found = found[:1] if isinstance(blocks[number], Block) else found
     if len(found) == 1 and found[0].is_floating_point() and found[0].dim():
         if len(found[0]) == samples:
             return found[0]

@@ -1,5 +1,6 @@
 """Feedback alignment, sign symmetry and direct feedback alignment against plain loops by hand."""
 
+import copy
 import itertools
 import math
 import warnings
@@ -476,6 +477,43 @@ def test_blocks_of_any_kind_learn_by_direct_errors():
     fitted("mlp", "dfa", net, (x, torch.arange(16) % C))
     pairs = zip(before, net.parameters(), strict=True)
     assert not any(torch.equal(was, now) for was, now in pairs)
+
+
+class Skipping(nn.Module):
+    """Two values are live between its layers."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(6, 8), nn.Linear(8, 20)
+        self.c, self.d = nn.Linear(20, C), nn.Linear(8, C)
+
+    def forward(self, x):
+        low = torch.tanh(self.a(x))
+        return self.c(torch.relu(self.b(low))) + self.d(low)
+
+
+@pytest.mark.parametrize("cuts", [[], [1], [1, 2], [2, 3]])
+def test_a_value_that_travels_along_had_its_error_where_it_was_made(cuts, monkeypatch):
+    b = {}
+
+    def remembered(like, shape, fan, seed, what, number):
+        b[number] = torch.randn(*shape, generator=generator_for(number, "b"), dtype=like.dtype)
+        return b[number]
+
+    monkeypatch.setattr(feedback_stages, "drawn", remembered)
+    torch.manual_seed(0)
+    net, (x, y) = Skipping().double(), rows("mlp", 8)
+    assert [block.live for block in alkit.blocks(net)] == [1, 2, 2, 1]
+    twin = copy.deepcopy(net)
+    fitted("mlp", "dfa", net, (x, y), batch_size=8, cuts=cuts)
+    low = torch.tanh(twin.a(x))
+    high = torch.relu(twin.b(low.detach()))
+    third = twin.c(high.detach())
+    scores = third.detach() + twin.d(low.detach())
+    [e] = torch.autograd.grad(F.cross_entropy(scores, y), scores, retain_graph=True)
+    torch.autograd.backward([low, high, third, scores], [e @ b[0], e @ b[1], e @ b[2], e])
+    sgd(twin.parameters()).step()
+    assert apart([*net.parameters()], [*twin.parameters()]) < 1e-14
 
 
 @pytest.mark.parametrize("method", METHODS)
