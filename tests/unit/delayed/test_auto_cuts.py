@@ -55,7 +55,7 @@ def test_little_memory_moves_the_cut_and_less_is_refused_before_the_first_step(m
     assert fitted(uneven(), cuts="auto", memory=300).model.cuts == (1,)
     blocks = uneven()
     kept = copy.deepcopy([*nn.ModuleList(blocks).parameters()])
-    with pytest.raises(ValueError, match="fits no cut into 150 bytes a module: give more memory"):
+    with pytest.raises(ValueError, match="fits no cut into 150 bytes per module: give more memory"):
         fitted(blocks, cuts="auto", memory=150)
     assert all(map(torch.equal, kept, nn.ModuleList(blocks).parameters()))
 
