@@ -190,7 +190,7 @@ def draw_curves(recorded: pd.DataFrame, counted: float) -> Figure:
     runs = (cut if len(cut) else own).groupby(SETTING).size()
     dropout, modules = max(runs[runs == runs.max()].index)  # of equals, the most of both
     own = own[(own.dropout == dropout) & own.modules.isin([1, modules])]
-    fig, ax = plt.subplots()
+    fig, ax = plt.subplots(figsize=viz.WIDE)
     ends: dict[str, float] = {}
     for method, rows in own.groupby("method", sort=False):
         values = np.mean(rows.value.tolist(), axis=0)
