@@ -29,7 +29,7 @@ class Workload:
         batch, samples: of the device.
         input_bytes: a sample.
         averages: an epoch.
-        least: samples per micro-batch must have.
+        least: samples that a micro-batch must have.
         contention: how many times as long the server takes, for it serves several devices: devices
             over cores if that is more than 1.
     """

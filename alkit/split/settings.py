@@ -92,7 +92,7 @@ class Settings(Training):
         cuts: for each device, how many units it has itself.
         method: of `METHODS`.
         micros: micro-batches per iteration, for each device.
-        least: samples per micro-batch must have; 2 where BatchNorm stands.
+        least: samples that a micro-batch must have; 2 where BatchNorm stands.
         factors: of the rate, by round; the last one holds for all that follow.
         drop_last: each device leaves a last, smaller batch of an epoch out.
     """
