@@ -2,7 +2,8 @@
 
 Usage: lock.py, with the Python of environment.yml. pip itself resolves, as a dry run in an
 environment that is thrown away; what it would install, and the hashes of those files, are its own
-report. No address is kept: whoever installs asks the index that their pip is set to, and gets the
+report. It resolves for the first release of this Python, so that all later ones can install it. No
+address is kept: whoever installs asks the index that their pip is set to, and gets the
 same files or none.
 """
 
@@ -26,7 +27,9 @@ def main() -> None:
         subprocess.run([sys.executable, "-m", "venv", folder], check=True)
         report = Path(folder) / "report.json"
         pip = [Path(folder) / "bin" / "python", "-m", "pip", "install", "--quiet"]
+        first = "{}.{}.0".format(*sys.version_info)
         options = ["--dry-run", "--only-binary", ":all:", "--report", report]
+        options += ["--python-version", first, "--target", Path(folder) / "nothing"]
         subprocess.run([*pip, *options, *wanted], check=True)
         found = json.loads(report.read_text())["install"]
     LOCK.write_text(HEAD.format(platform=platform_name()) + "".join(sorted(map(line, found))))

@@ -107,6 +107,13 @@ def test_the_lock_holds_every_pin_what_builds_alkit_and_all_that_these_need():
     assert not lacking
 
 
+def test_the_lock_is_for_every_release_of_its_python():
+    """Debian 12 has 3.11.2, and a distribution asked for 3.11.5."""
+    first = f"{_environment()['dependencies'][0].removeprefix('python=')}.0"
+    asked = {name: distribution(name).metadata["Requires-Python"] or "" for name in _lock()}
+    assert not {name for name, said in asked.items() if first not in SpecifierSet(said)}
+
+
 def test_make_lock_keeps_names_versions_and_hashes_and_no_address(monkeypatch, tmp_path, capsys):
     monkeypatch.syspath_prepend(str(ROOT / ".ci"))
     names = [("Torch", "2.0", "a" * 64), ("numpy", "1.0", "b" * 64)]
@@ -125,6 +132,7 @@ def test_make_lock_keeps_names_versions_and_hashes_and_no_address(monkeypatch, t
         words = list(map(str, command))
         if "--report" in words:
             assert {f"{name}=={version}" for name, version in _pins().items()} <= set(words)
+            assert words[words.index("--python-version") + 1].endswith(".0")
             written = json.dumps({"install": report})
             Path(words[words.index("--report") + 1]).write_text(written, encoding="utf-8")
 
