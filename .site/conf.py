@@ -48,7 +48,9 @@ html_theme_options = {
 html_static_path = [str(ROOT / ".site" / "static"), str(ROOT / "build/site/source/_data")]
 html_css_files = ["site.css"]
 # cells are as wide as code: a page has its own contents beside it, and no list of pages
-html_sidebars: dict[str, list[str]] = {"index": [], "dashboard": [], "notebooks/[0-9]*": []}
+html_sidebars: dict[str, list[str]] = {
+    page: [] for page in ("index", "dashboard", "results", "notebooks/[0-9]*")
+}
 # autoapi reads sources without importing them; a name in a docstring need not be one of the API
 suppress_warnings = ["autoapi.python_import_resolution", "mystnb.unknown_mime_type", "ref.python"]
 
