@@ -5,7 +5,7 @@
 B batch, T tokens, D features, C, H, W image, K width of the label code.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from alkit.data import tree
+from alkit.models.traced import Block
 
 Pool = Callable[[Any], Tensor]
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
@@ -38,13 +39,17 @@ def pool(s: Any) -> Tensor:
     if x.dim() == 2:
         return x
     if x.dim() == 3:
-        if others and others[0].dtype == torch.bool and others[0].shape == x.shape[:2]:
+        if _masked(x, others):
             weights = others[0].unsqueeze(2).to(x.dtype)
             return (x * weights).sum(1) / weights.sum(1).clamp(min=1)
         return x.mean(1)
     if x.dim() == 4:
         return F.adaptive_avg_pool2d(x, 2).flatten(1)
     raise ValueError(f"no pooling for a tensor of shape {tuple(x.shape)}: give pool= of your own")
+
+
+def _masked(x: Tensor, others: Sequence[Tensor]) -> bool:
+    return bool(others) and others[0].dtype == torch.bool and others[0].shape == x.shape[:2]
 
 
 # 1-d modules with channels before positions, and what tells how many channels they make
@@ -59,12 +64,20 @@ def over_positions(s: Any) -> Tensor:
     return x.mean(2)
 
 
+def over_all(s: Any) -> Tensor:
+    """Reduce the features of a traced network as `pool` does, whatever mask travels with them."""
+    return pool(next(tree.tensors(s)))
+
+
 def pool_of(block: nn.Module, s: Any) -> Pool:
     """Return how a block's output s is pooled where nobody says it.
 
-    Three dimensions are (B, T, D), unless what the block computes last has channels first.
+    Three dimensions are (B, T, D), unless what the block computes last has channels first. A mask
+    that travels along in a traced network may mark words or padding: it is left aside.
     """
-    x = next(tree.tensors(s))
+    x, *others = tree.tensors(s)
+    if _masked(x, others) and any(isinstance(part, Block) for part in block.modules()):
+        return over_all
     for leaf in reversed([*block.modules()]) if x.dim() == 3 else ():
         if isinstance(leaf, FEATURES_LAST):
             break

@@ -18,6 +18,7 @@ from alkit.al.bridges import (
     UnitLength,
     activation,
     flat,
+    over_all,
     over_positions,
     pool,
     pool_of,
@@ -93,8 +94,8 @@ def to_al(
     layers, width = [], num_classes
     rate, made = chosen.lr if lr is None else lr, optimizer or chosen.optimizer
     for level, ((block, s), own_pool) in enumerate(_paired(pairs, pools)):
-        if own_pool is None and pool_of(block, s) is over_positions:
-            own_pool = over_positions
+        if own_pool is None and (found := pool_of(block, s)) in (over_positions, over_all):
+            own_pool = found
         like = next((t for t in tree.tensors(s) if t.is_floating_point()), torch.zeros(()))
         enc = ENC(block, bridge(chosen, s, own_pool).to(like), chosen.associated_loss())
         ae = label_side(chosen, level, width).to(like)

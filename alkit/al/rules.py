@@ -25,7 +25,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from alkit.al.bridges import Norm1d, Norm2d, Pool, Pooled, pool, pool_of
+from alkit.al.bridges import Norm1d, Norm2d, Pool, Pooled, over_all, pool, pool_of
 from alkit.al.codes import Codes, FixedDecoder, FixedEncoder
 from alkit.al.convert import to_al
 from alkit.al.layers import AE, AL, Loss
@@ -90,11 +90,14 @@ def give_heads(model: ALModel, rule: str, classes: int, sample: Any) -> None:
     with evaluating(model):
         for number, layer in enumerate(model, 1):
             x = layer.enc.f(place(x, layer))
-            if rule in OWN_POOLING and pool_of(cast("nn.Module", layer.enc.f), x) is not pool:
+            found = pool_of(cast("nn.Module", layer.enc.f), x)
+            if rule in OWN_POOLING and found is not pool:
+                masked = "features and what travels with them, which may mark words or padding"
+                what = masked if found is over_all else "channels of a sequence"
                 raise ValueError(
-                    f"block {number} gives channels of a sequence {tuple(maps(x).shape)}, and"
-                    f" rule={rule!r} averages features of tokens: give 'linear', 'cosine' or"
-                    " 'fixed_codes', or end the block in its means"
+                    f"block {number} gives {what} {tuple(maps(x).shape)}, and rule={rule!r}"
+                    " averages features of tokens: give 'linear', 'cosine' or 'fixed_codes', or end"
+                    " the block in its means"
                 )
             b, layer.enc.loss_fn = RULES[rule](layer, x, classes, number == len(model))
             first = next(tree.tensors(x))
