@@ -21,7 +21,7 @@ __all__ = ["BATCHES", "KINDS", "MOST", "Graph", "cost", "graph", "graphs", "sche
 
 KINDS = ("forward", "backward", "update", "backward_input", "backward_weight")
 BATCHES, MOST, MICRO = 6, 8, 4
-OWN = ("ddg", "ddg_barrier", "fr", "fr_barrier", "fr_1f1b", "2bw", "dfa")  # a worker per layer
+OWN = ("ddg", "ddg_barrier", "fr", "fr_barrier", "fr_1f1b", "2bw")  # a worker per layer
 OWN += ("pipedream", "pipedream_recompute")
 FLUSHED = ("gpipe", "1f1b", "zero_bubble")
 

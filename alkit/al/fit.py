@@ -1,7 +1,7 @@
 """Associated learning, local rules and backprop behind `alkit.fit`."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from inspect import Parameter, signature
 from typing import Any
 
@@ -18,7 +18,6 @@ from alkit.al.train import check_method
 from alkit.al.trainer import Trainer
 from alkit.data.labels import are_numbers, are_shares
 from alkit.data.seeds import drawing_from, generator_for
-from alkit.engine.compiled import while_compiled
 from alkit.engine.device import device_of, spread
 from alkit.engine.evaluate import by_column
 from alkit.engine.loop import Plan
@@ -57,11 +56,8 @@ def fit(request: Request) -> Record:
 def _fit(model: ALModel | BPModel, request: Request) -> Record:
     executor = request.executor or ("ranks" if request.ranks > 1 else "threads")
     plan = request.plan
-    whole = request.compile if request.compile in ("steps", "auto") else False
-    if whole and plan.precision == "float16":
+    if request.compile and plan.precision == "float16":
         request.refuse("compile", why="scales of float16 come between backward and step: bfloat16")
-    blocks: Any = model if isinstance(model, BPModel) else [layer.enc.f for layer in model]
-    compiled = while_compiled(blocks) if request.compile is True else nullcontext()
     trainer = Trainer(
         spread(model, request.own_device),
         request.method,
@@ -71,9 +67,9 @@ def _fit(model: ALModel | BPModel, request: Request) -> Record:
         seed=plan.seed,
         cuts=request.cuts,
         exits=request.exits,
-        compile=whole,
+        compile=request.compile,
     )
-    with _stepping(model, plan), compiled, _without_gradients(model):
+    with _stepping(model, plan), _without_gradients(model):
         identity: dict[str, Any] = {"threads": request.threads, "exits": request.exits}
         identity |= {"compile": request.compile} if request.compile else {}
         return request.train(trainer, meet(executor, model), identity=identity)

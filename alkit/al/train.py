@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
-from typing import Any, Literal
+from typing import Any
 
 from torch import Tensor
 
@@ -14,6 +14,7 @@ from alkit.al.model import ALModel
 from alkit.al.stages import Epoch
 from alkit.al.whole import WholeStage
 from alkit.data.arguments import Brief, check_whole
+from alkit.engine.compiled import Compile, check_compile
 from alkit.engine.device import cores, synchronize
 from alkit.engine.group import Group
 from alkit.engine.ledger import Ledger
@@ -64,7 +65,7 @@ def train_epoch(
     check_finite: bool = True,
     ledgers: Sequence[Ledger] | None = None,
     executor: str = "threads",
-    compile: Literal[False, "steps", "auto"] = False,
+    compile: Compile = False,
 ) -> Trained:
     """Train `model` once on every batch; all AL modes end in the same bits.
 
@@ -91,8 +92,8 @@ def train_epoch(
         compile: "steps" compiles each layer's forward, backward and update as one call without the
             interpreter's lock (`alkit.engine.native`); of backprop all of it. Bits are equal in all
             modes that run so, and results up to rounding as without. Not for al_m and al_fm, whose
-            forwards run apart. The first batch waits for the compiler. "auto" tries both ways on
-            copies with the first batch, and keeps the faster of each kind of layer.
+            forwards run apart. The first batch waits for the compiler. A layer that draws random
+            numbers runs as it is.
     Raises:
         ValueError: unknown mode, no batches, or a batch that doesn't fit.
         FloatingPointError: a loss is not finite; names layer and batch. The model is spoilt
@@ -104,9 +105,9 @@ def train_epoch(
     if executor == "ranks":
         group.check_size(workers=workers)
     run = Epoch(model, seed, check_finite, ledgers)
+    _check_steps(mode, ledgers, compile)
     if compile:
-        _check_steps(mode, ledgers, compile)
-        run.ran = [WholeStage(stage, race=compile == "auto") for stage in run.stages]
+        run.ran = [WholeStage(stage) for stage in run.stages]
     start_s, before = time.perf_counter(), int(model.batches_trained)
     counted = run.counted(batches)
     stream: Iterator[tuple[Any, Tensor]] | None = counted
@@ -136,15 +137,14 @@ def train_epoch(
     return Trained(*found, head=run.head_losses(), eager=why)
 
 
-def _check_steps(mode: str, ledgers: Sequence[Ledger] | None, compile: str) -> None:
-    if compile not in ("steps", "auto"):
-        raise ValueError(f"compile is {compile!r}: give False, 'steps' or 'auto'")
-    if mode in ("al_m", "al_fm"):
+def _check_steps(mode: str, ledgers: Sequence[Ledger] | None, compile: Compile) -> None:
+    check_compile(compile)
+    if compile and mode in ("al_m", "al_fm"):
         raise ValueError(
             f"compile is {compile!r}, and {mode} runs forwards apart from their backwards: give al"
             " or al_pipeline"
         )
-    if ledgers is not None:
+    if compile and ledgers is not None:
         raise ValueError("ledgers count what forwards keep, and compiled steps keep nothing")
 
 

@@ -14,7 +14,6 @@ from alkit.al.layers import label_rows
 from alkit.al.model import ALModel
 from alkit.al.stages import updating
 from alkit.al.train import Trained, train_epoch
-from alkit.al.whole import keep, ways
 from alkit.data.given import Splits
 from alkit.engine import trainer
 from alkit.engine.evaluate import evaluate, judge
@@ -93,18 +92,14 @@ class Trainer(trainer.Trainer):
         return found
 
     def state(self) -> dict[str, Any]:
-        """Return all that training changes, the scales of float16 among it, and what a race of
-        compile="auto" decided."""
+        """Return all that training changes, the scales of float16 among it."""
         scalers = [part.steps.scaler for part in updating(self.model)]
         own: dict[str, Any] = {"scales": [each.state_dict() for each in scalers if each]}
-        own |= {"ways": ways(self.model)} if self.compile == "auto" else {}
         return super().state() | own
 
     def load(self, saved: Mapping[str, Any]) -> None:
         """Go on from what `state` returned."""
         super().load(saved)
-        if self.compile == "auto":
-            keep(self.model, saved["ways"])
         scalers = [part.steps.scaler for part in updating(self.model) if part.steps.scaler]
         for each, scale in zip(scalers, saved["scales"], strict=True):
             each.load_state_dict(scale)

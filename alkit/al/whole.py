@@ -4,7 +4,6 @@ as it is   F B U   three tasks, a hundred operators
 compiled   F . .   backward and update have nothing left to do
 """
 
-from collections.abc import Iterable
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -13,8 +12,7 @@ from torch import Tensor, nn
 from alkit.al.backprop import BPModel, compared
 from alkit.al.codes import Codes
 from alkit.al.layers import AL, both
-from alkit.al.model import ALModel
-from alkit.al.stages import LayerStage, ModelStage, optimizers_of, updating
+from alkit.al.stages import LayerStage, ModelStage, optimizers_of
 from alkit.engine.device import place
 from alkit.engine.native import Native
 from alkit.engine.steps import check_reached
@@ -49,12 +47,12 @@ class _ModelLosses(nn.Module):
 
 
 class WholeStage:
-    """A stage whose step is compiled, if that can be, and with `race` if that is faster."""
+    """A stage whose step is compiled, if that can be."""
 
-    def __init__(self, stage: LayerStage | ModelStage, *, race: bool = False) -> None:
+    def __init__(self, stage: LayerStage | ModelStage) -> None:
         self.stage, self.device = stage, stage.device
         self.part = stage.layer if isinstance(stage, LayerStage) else stage.model
-        self.native = _native_of(self.part, race)
+        self.native = _native_of(self.part)
         self.done = False
 
     def forward(self, payload: tuple[Any, ...], batch: int, micro: int) -> Any:
@@ -64,12 +62,11 @@ class WholeStage:
             return stage.forward(payload, batch, micro)
         x, y, *beside = place(payload, self.part)
         once_a_sample = not isinstance(y, Codes)
-        where: int | str = stage.index
         if isinstance(self.part, AL):
             x, y = self.part.taken(x, y)
         else:  # above AL's layers, codes come before the labels
-            y, where = payload[-1], f"step {stage.index}"
-        found = self.native((epoch.seed, where, epoch.number(batch)), x, y)
+            y = payload[-1]
+        found = self.native(x, y)
         self.done = found is not None
         if found is None:
             return stage.forward(payload, batch, micro)
@@ -98,27 +95,13 @@ class WholeStage:
             self.part.steps.update(optimizers_of(self.part))
 
 
-def ways(model: ALModel | BPModel) -> list[str | None]:
-    """Return what a race decided: why a part runs as it is, "" if compiled; None if nothing yet."""
-    held = [_NATIVES.get(part) for part in updating(model)]
-    return [each.why if each is not None and each.decided else None for each in held]
-
-
-def keep(model: ALModel | BPModel, decided: Iterable[str | None]) -> None:
-    """Run every part the way that an earlier race decided."""
-    for part, why in zip(updating(model), decided, strict=True):
-        if why is not None:
-            native = _native_of(part, race=True)
-            native.why, native.decided = why, True
-
-
-def _native_of(part: AL | BPModel, race: bool) -> Native:
+def _native_of(part: AL | BPModel) -> Native:
     """Return a part's compiled step, the one of the epoch before if nothing has changed."""
     optimizers, inside = [*optimizers_of(part)], part.steps.plain
     held = _NATIVES.get(part)
-    if held is None or held.race != race or not held.stands(optimizers, inside=inside):
+    if held is None or not held.stands(optimizers, inside=inside):
         losses = _LayerLosses(part) if isinstance(part, AL) else _ModelLosses(part)
-        held = _NATIVES[part] = Native(losses, optimizers, inside=inside, race=race)
+        held = _NATIVES[part] = Native(losses, optimizers, inside=inside)
         own = type(part).forward in (AL.forward, BPModel.forward)
         held.why = "" if own else f"{type(part).__name__} has a forward of its own"
     return held

@@ -1,10 +1,7 @@
 """Delayed gradients: sequential training, DDG, Features Replay and PipeDream in one framework.
 
-Feedback alignment and its kin, which send other errors, are flushed pipelines of the same modules.
-
 methods, schedules      four choices a method; orders and edges
 modules, stage, weights, options    a pipeline, the mathematics of a module, versions of its weights
-layers, feedback, feedback_stages   other errors: what takes them, their B, the modules
 train, share, trainer, fit          an epoch on any executor; ranks; behind `alkit.fit`
 """
 

@@ -1,23 +1,17 @@
 """Delayed gradients behind `alkit.fit`."""
 
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable
 from dataclasses import fields
 from functools import partial
 
 import torch
 import torch.nn.functional as F
-from torch import nn
 
-from alkit.delayed.auto_cuts import auto_cuts
-from alkit.delayed.corrections import PipeMare
-from alkit.delayed.layers import check_cuts, check_layers, starts_of
-from alkit.delayed.methods import METHODS
+from alkit.delayed import balanced
 from alkit.delayed.modules import Pipeline, even_cuts, sgd
 from alkit.delayed.options import Options
-from alkit.delayed.schedules import SHARED, Own, in_halves, read
+from alkit.delayed.schedules import SHARED, Own, read
 from alkit.delayed.trainer import Trainer
-from alkit.engine.compiled import while_compiled
 from alkit.engine.device import spread
 from alkit.engine.optimizers import needs_rate
 from alkit.engine.record import Record
@@ -25,7 +19,7 @@ from alkit.engine.request import Request, fit_on_ranks, meet
 from alkit.models.blocks import as_blocks
 
 # settings with which another network is learned: a run that goes on has the same
-LEARNED = ("batch_norm", "correction", "deferred_batch_norm", "drain", "rates", "replay_noise")
+LEARNED = ("batch_norm", "correction", "drain", "rates", "replay_noise")
 
 
 def fit(request: Request) -> Record:
@@ -41,24 +35,9 @@ def fit(request: Request) -> Record:
     request.refuse("accumulate", why="give micro= of gpipe, 1f1b, ... or 2bw")
     if request.plan.precision == "float16":
         request.refuse("precision", why="its gradients cross modules unscaled: give bfloat16")
-    method = METHODS[request.method]
-    if method.errors in ("fixed", "sign"):
-        request.refuse("compile", why="what compiled blocks call can't be seen: dfa can")
-    if method.errors == "direct":
-        request.refuse("memory", why="how many bytes its B take is not measured")
-    schedule = _schedule(request)
-    if schedule != request.method or schedule in SHARED:
-        request.refuse("memory", why="its book is of a module a worker, in the method's own order")
-    if request.changes.get("deferred_batch_norm"):
-        request.refuse("compile", why="what compiled blocks normalise can't be seen")
-    if in_halves(schedule):
-        request.refuse("compile", why="compiled blocks have no half backwards: take 1f1b")
-    if request.compile == "auto":
-        request.refuse("compile", why="no race of its halves of a step: give 'steps' or False")
+    request.refuse("compile", why="compile blocks yourself by block.compile()")
     _check_rates(request)
     pipeline = model_of(request)
-    check_layers(method, pipeline.all_blocks, None if request.sample is None else request.sample[0])
-    check_cuts(method, pipeline.all_blocks, pipeline.cuts)
     if request.ranks > 1:
         return fit_on_ranks(_fit, pipeline, request)
     return _fit(pipeline, request)
@@ -70,21 +49,12 @@ def _check_rates(request: Request) -> None:
     Raises:
         ValueError: says which.
     """
-    correction, plan = request.changes.get("correction"), request.plan
-    if plan.scheduler != "constant" and request.changes.get("rate") is not None:
+    if request.plan.scheduler != "constant" and request.changes.get("rate") is not None:
         raise ValueError("rate= and scheduler= both move the learning rate: leave one out")
-    warms = correction == "pipemare" or isinstance(correction, PipeMare)
-    if plan.scheduler_every == "batch" and warms:
-        raise ValueError(
-            "scheduler_every is 'batch', and pipemare moves the rate every batch, too: let the"
-            " scheduler go by epochs"
-        )
 
 
 def _fit(pipeline: Pipeline, request: Request) -> Record:
     executor = request.executor or ("ranks" if request.ranks > 1 else "threads")
-    blocks = [block for module in pipeline for block in module.blocks]
-    compiled = while_compiled(blocks, request.compile) if request.compile else nullcontext()
     own = {name: value for name, value in request.changes.items() if name != "rates"}
     names = ["drain", "schedule", *(each.name for each in fields(Options) if each.init)]
     if unknown := [name for name in own if name not in names]:
@@ -106,33 +76,29 @@ def _fit(pipeline: Pipeline, request: Request) -> Record:
         same["rate"] = f"a function, {rate(0)} at batch 0"
     if "schedule" in own:
         same["schedule"] = str(getattr(own["schedule"], "name", own["schedule"]))
-    with compiled:
-        return request.train(trainer, meet(executor, pipeline), identity=same)
+    return request.train(trainer, meet(executor, pipeline), identity=same)
 
 
 def model_of(request: Request) -> Pipeline:
     """Return the pipeline itself, or what is made of blocks."""
     if isinstance(request.model, Pipeline):
         request.refuse(
-            "loss", "optimizer", "lr", "cuts", "auto_cuts", why="the pipeline has its own"
+            "loss", "optimizer", "lr", "cuts", "balanced_cuts", why="the pipeline has its own"
         )
         if "rates" in request.changes:
             raise TypeError("unknown settings rates: the pipeline has its own")
         return request.model
     blocks = as_blocks(request.model)
-    starts = _places(request.method, blocks)
-    modules = request.workers or (request.crew if request.on_ranks else min(2, len(starts)))
+    modules = request.workers or (request.crew if request.on_ranks else min(2, len(blocks)))
     if (given := read(_schedule(request))) is not None:
         modules = given.stages
     elif _schedule(request) in SHARED:
         chosen = request.workers or request.on_ranks
-        modules = 2 * (modules if chosen else max(1, min(modules, len(starts) // 2)))
-    if request.auto_cuts:
-        ends = [*starts[1:], len(blocks)]
-        parts = [_part(blocks[a:b]) for a, b in zip(starts, ends, strict=True)]
-        cuts = [starts[part] for part in auto_cuts(parts, request, modules)]
+        modules = 2 * (modules if chosen else max(1, min(modules, len(blocks) // 2)))
+    if request.balanced_cuts:
+        cuts = balanced.cuts_of(blocks, request, modules)
     elif request.cuts is None:
-        cuts = [starts[part] for part in even_cuts(len(starts), modules)]
+        cuts = even_cuts(len(blocks), modules)
     else:
         cuts = list(request.cuts)
     optimizer: Callable[..., torch.optim.Optimizer] = request.optimizer or sgd
@@ -143,15 +109,6 @@ def model_of(request: Request) -> Pipeline:
     return Pipeline(
         blocks, request.loss or F.cross_entropy, cuts, optimizer, request.changes.get("rates")
     )
-
-
-def _places(method: str, blocks: Sequence[nn.Module]) -> list[int]:
-    """Return the blocks that a module may begin with."""
-    return starts_of(blocks) if METHODS[method].errors == "direct" else [*range(len(blocks))]
-
-
-def _part(blocks: Sequence[nn.Module]) -> nn.Module:
-    return blocks[0] if len(blocks) == 1 else nn.Sequential(*blocks)
 
 
 def _schedule(request: Request) -> Own:

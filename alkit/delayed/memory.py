@@ -12,12 +12,10 @@ d = K - 1 - k is a module's delay; W its weights, A what one batch's graph saves
     2bw                     2 W        (d+1) A / M     -
     flushed ones            W          m A / M         -
     the same, recompute     W          A / M           m I / M
-    fa                      2 W        m A / M         -
 
 m is the most of a batch's M micro-batches that the schedule lets a module have in flight: M of
 gpipe, min(d+1, M) of 1f1b. Gradients and the optimiser's state come to all of them alike. A graph
-that is run again saves its own input, which is counted there as well. The second W of fa are its B;
-those of dfa, scores times the values of an output, are not counted.
+that is run again saves its own input, which is counted there as well.
 """
 
 from collections.abc import Sequence
@@ -94,7 +92,7 @@ def _versions(method: str, flying: int, stages: int) -> int:
     chosen = METHODS[method]
     if chosen.weights == "sync":
         return stages
-    if chosen.weights == "previous" or chosen.errors == "fixed":
+    if chosen.weights == "previous":
         return 2
     stashes = chosen.backward in ("saved", "recompute") and chosen.order not in ("seq", "flushed")
     return flying if stashes else 1

@@ -17,16 +17,13 @@ methods apart are four choices:
     pipedream_inplace    1f1b             newest         the old graph over overwritten weights
     2bw                  1f1b             one old        the graph of the forward; micro-batches
     flushed ones         flushed          newest         the graph of the forward; micro-batches
-    fa, sign_symmetry    flushed          newest         that graph with B for W^T; micro-batches
-    dfa                  flushed          newest         a graph a layer, B e sent to each; likewise
 
 The flushed ones are gpipe, 1f1b, zero_bubble, interleaved_1f1b, looped_bfs, zbv and dualpipev: the
 gradients of backprop in another order each.
 
 DDG and PipeDream are the same mathematics: their tasks, orders and weights are equal, and DDG waits
 more. The two `inplace` methods compute no function's gradient; they are what the published DDG code
-and a pipeline without stashed weights do, and are here to be looked at. fa, sign_symmetry and dfa
-send other errors down, see `alkit.delayed.feedback`.
+and a pipeline without stashed weights do, and are here to be looked at.
 
 Sources: DDG, Huo et al. 2018; FR, Huo et al. 2018; PipeDream, Narayanan et al. 2019; 2BW, Narayanan
 et al. 2021; GPipe, Huang et al. 2019.
@@ -45,8 +42,6 @@ class Method:
             own, or "inplace".
         weights: of the forward: "newest"; "sync", the same version on all modules; "previous".
         accumulates: an update takes the gradients of several micro-batches.
-        errors: what a layer is sent: the "exact" one, or by "fixed" weights, by the "sign" of
-            weights, or "direct" from the scores.
     """
 
     name: str
@@ -54,7 +49,6 @@ class Method:
     backward: str = "saved"
     weights: str = "newest"
     accumulates: bool = False
-    errors: str = "exact"
 
     def version(self, batch: int, stages: int) -> int | None:
         """Return how many updates the weights of a batch's forward have seen; None for all."""
@@ -83,9 +77,6 @@ METHODS = {
         Method("pipedream_inplace", "1f1b", "inplace"),
         Method("2bw", "1f1b", weights="previous", accumulates=True),
         *(Method(name, "flushed", accumulates=True) for name in ORDERS),
-        Method("fa", "flushed", accumulates=True, errors="fixed"),
-        Method("sign_symmetry", "flushed", accumulates=True, errors="sign"),
-        Method("dfa", "flushed", accumulates=True, errors="direct"),
     )
 }
 

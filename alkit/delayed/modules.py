@@ -33,16 +33,9 @@ class Span(nn.Module):
         super().__init__()
         self.blocks, self.first = nn.ModuleList(blocks), first
 
-    def forward(
-        self, x: Any, key: tuple[int | str, ...], before: Callable[[int, Any], Any] | None = None
-    ) -> Any:
-        """Run the blocks; random operators draw by (key, number of the block).
-
-        Args:
-            before: makes of a block's number and its input what the block takes.
-        """
+    def forward(self, x: Any, key: tuple[int | str, ...]) -> Any:
+        """Run the blocks; random operators draw by (key, number of the block)."""
         for number, block in enumerate(self.blocks, self.first):
-            x = x if before is None else before(number, x)
             with noise_of(block, *key, number):
                 x = block(x)
         return x

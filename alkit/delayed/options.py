@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from alkit.delayed.corrections import Correction
+from alkit.delayed.correction import Correction
 from alkit.engine.ledger import Ledger
 
 BATCH_NORM = ("play", "replay", "both")
@@ -26,10 +26,8 @@ class Options:
             again ("replay"), or "both", as the published FR code does.
         recompute: of flushed methods: where several micro-batches are in flight, keep their inputs
             alone, and run each forward again for its backward, with the same noise.
-        deferred_batch_norm: of flushed methods: running statistics move once a batch, by all its
-            samples; else once a micro-batch. Both normalise a micro-batch by its own.
-        correction: of old gradients: "predict", "gap_aware", "pipemare", or one of
-            `alkit.delayed.corrections` with settings. What it keeps begins anew with every epoch.
+        correction: of old gradients, see `alkit.delayed.correction`. Its state begins anew with
+            every epoch.
         check_finite: raise at a loss that is not finite.
         ledgers: count what the graphs keep, one a module.
     """
@@ -40,19 +38,13 @@ class Options:
     replay_noise: bool = True
     batch_norm: str = "play"
     recompute: bool = False
-    deferred_batch_norm: bool = False
-    correction: Correction | str | None = None
+    correction: Correction | None = None
     check_finite: bool = True
     ledgers: Sequence[Ledger] | None = None
 
     def __post_init__(self) -> None:
         if self.batch_norm not in BATCH_NORM:
             raise ValueError(f"batch_norm is {self.batch_norm!r}: give {', '.join(BATCH_NORM)}")
-        if self.deferred_batch_norm and self.batch_norm != "play":
-            raise ValueError(
-                f"batch_norm is {self.batch_norm!r}: with deferred_batch_norm the first forward"
-                " moves running statistics, so leave it out"
-            )
         if self.clip is not None and self.clip <= 0:
             raise ValueError(f"clip is {self.clip}: give a positive norm, or None")
 

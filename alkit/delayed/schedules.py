@@ -33,7 +33,6 @@ from pathlib import Path
 
 from alkit.delayed.methods import METHODS, ORDERS, Method
 from alkit.schedule.flushed import (
-    direct_feedback,
     gpipe,
     one_f_one_b,
     shared_by_neighbours,
@@ -43,7 +42,7 @@ from alkit.schedule.ordered import KINDS, dualpipev, interleaved_1f1b, looped_bf
 from alkit.schedule.task import Edge, Schedule, ScheduleError, Task
 from alkit.schedule.torch_csv import read_csv
 
-FLUSHED = {"gpipe": gpipe, "zero_bubble": zero_bubble, "dfa": direct_feedback}  # others: 1f1b
+FLUSHED = {"gpipe": gpipe, "zero_bubble": zero_bubble}  # others: 1f1b
 SHARED = {  # whose workers have several modules each
     "interleaved_1f1b": interleaved_1f1b,
     "looped_bfs": looped_bfs,
@@ -69,8 +68,8 @@ def schedule_for(
         micro: micro-batches per batch, for the methods that accumulate.
         drain: run the backwards that are left when the batches have ended; without it they are
             lost, as in the published DDG and FR code.
-        workers: of SHARED, default half as many as modules; of other flushed methods but dfa, so
-            many that neighbouring modules share, default one each.
+        workers: of SHARED, default half as many as modules; of other flushed methods so many
+            that neighbouring modules share, default one each.
     Raises:
         ScheduleError: an unknown method, or numbers that don't fit it.
     """
@@ -81,7 +80,7 @@ def schedule_for(
     if method in SHARED:
         return SHARED[method](stages, workers or max(1, stages // 2), micro)
     if chosen.order == "flushed":
-        fewer = workers or stages if chosen.errors != "direct" else stages
+        fewer = workers or stages
         made = replace(FLUSHED.get(method, one_f_one_b)(fewer, micro), name=method)
         return made if fewer == stages else shared_by_neighbours(made, stages)
     order = _one_by_one if chosen.order == "seq" else _in_flight(stages, micro, drain)
@@ -102,9 +101,8 @@ def own_schedule(
         ScheduleError: another method, or a schedule that is not of these modules and micro-batches;
             says what would do.
     """
-    if method.order != "flushed" or method.errors == "direct":
-        able = (m.name for m in METHODS.values() if m.order == "flushed" and m.errors != "direct")
-        names = ", ".join(able)
+    if method.order != "flushed":
+        names = ", ".join(ORDERS)
         raise ScheduleError(f"schedule= is for {names}, whose gradients no order changes")
     if isinstance(given, str) and given in ORDERS:
         return schedule_for(given, modules, micro, workers=workers)

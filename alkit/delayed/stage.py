@@ -19,8 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from alkit.data import tree
-from alkit.delayed.batch_norm import DeferredBatchNorm
-from alkit.delayed.corrections import State, correction_of
+from alkit.delayed.correction import State
 from alkit.delayed.halves import Ends, Halves
 from alkit.delayed.methods import Method
 from alkit.delayed.modules import Pipeline
@@ -48,7 +47,6 @@ class Flight:
     share: float | None = 1.0  # of its loss in the batch's; None of a stand-in, see `_next`
     output: Any = None  # with its graph, unless the forward is run again
     leaves: dict[str, Tensor] = field(default_factory=dict)
-    error: Tensor | None = None  # by the scores, where they are sent to all
     rest: Callable[[], Sequence[Tensor | None]] | None = None  # the half backward that is left
 
 
@@ -95,11 +93,10 @@ class ModuleStage:
             beside(pipeline.loss_fn, self.module)
         self.writes = True  # whether a module that runs again changed its last input in place
         self.reduce: Callable[[Tensor], Tensor] | None = None  # over replicas, see share.py
-        chosen, delay = correction_of(options.correction, method), self.stages - 1 - index
+        chosen, delay = options.correction, self.stages - 1 - index
         self.correction = None if chosen is None else chosen.of(delay, self.optimizer)
         self.applied = 0  # version of the weights that the last gradient was found at
         self.halves = Halves()
-        self.deferred = DeferredBatchNorm(self.module) if options.deferred_batch_norm else None
         self.rest: list[tuple[Any, Any]] = []  # micro-batches of the batch that is being fed
 
     def forward(self, payload: tuple[Any, Any] | None, batch: int, micro: int) -> Any:
@@ -152,16 +149,19 @@ class ModuleStage:
             flight.version = -1 if self.method.backward == "replay" else flight.version
             self._graph(flight, at, moves=self.options.replay_moves, again=True)
         roots = [t for t in tree.tensors(flight.output) if tree.differentiable(t)]
+        above = [torch.ones_like(flight.output)] if self.is_last else payload
         # a frozen module's output, and what the next module leaves alone, have no part in it
         pairs = [
             (root, gradient)
-            for root, gradient in zip(roots, self._above(flight, payload), strict=True)
+            for root, gradient in zip(roots, above, strict=True)
             if root.requires_grad and gradient is not None
         ]
         inputs = [t for t in tree.tensors(flight.x) if t.requires_grad]
         weights = [leaf for leaf in flight.leaves.values() if leaf.requires_grad]
         if (weights or inputs) and not pairs and self.is_last:
-            raise ValueError(self._without_part())
+            raise ValueError(
+                f"the loss depends on nothing that module {self.index} trains: take detach() out"
+            )
         return Ends([root for root, _ in pairs], [own for _, own in pairs], weights, inputs)
 
     def _taken(self, flight: Flight, found: Sequence[Tensor | None]) -> list[Tensor | None]:
@@ -176,8 +176,6 @@ class ModuleStage:
 
     def update(self, payload: None, batch: int, micro: int) -> None:
         """Step with the gradients of `batch`, at that batch's learning rate."""
-        if self.deferred is not None:
-            self.deferred.move()
         if self.reduce is not None:
             self._reduce_gradients(self.reduce)
         for name, parameter in self.versions.parameters.items():
@@ -244,7 +242,7 @@ class ModuleStage:
 
     def _graph(self, flight: Flight, at: Place, *, moves: bool, again: bool = False) -> Any:
         """Run the module on new leaves, and keep what a backward needs."""
-        flight.x = self._opened(flight.x)
+        flight.x = tree.map_tensors(leaf, flight.x) if self.index else flight.x
         version = None if flight.version < 0 else flight.version
         flight.leaves = self.versions.leaves(version)
         if self.correction is not None:
@@ -257,10 +255,6 @@ class ModuleStage:
             output = self._loss(output, flight, at, again=again)
         flight.output = output
         return output
-
-    def _opened(self, x: Any) -> Any:
-        """Return the module's input as leaves of its graph, whose gradients it hands on."""
-        return tree.map_tensors(leaf, x) if self.index else x
 
     def _loss(self, scores: Any, flight: Flight, at: Place, *, again: bool = False) -> Any:
         """Return the loss, which the last module's backward begins at."""
@@ -275,17 +269,6 @@ class ModuleStage:
             self._note(loss.detach(), micro)
         return loss
 
-    def _without_part(self) -> str:
-        return f"the loss depends on nothing that module {self.index} trains: take detach() out"
-
-    def _above(self, flight: Flight, payload: Any) -> Sequence[Tensor | None]:
-        """Return the gradient of each tensor that a backward begins at."""
-        return [torch.ones_like(flight.output)] if self.is_last else payload
-
-    def _run(self, weights: dict[str, Tensor], x: Any, key: Key) -> Any:
-        """Run the module, in which these weights are now."""
-        return self.module(x, key)
-
     def _call(
         self, weights: dict[str, Tensor], x: Any, at: Place, *, moves: bool, again: bool = False
     ) -> Any:
@@ -293,15 +276,12 @@ class ModuleStage:
         buffers = dict(self.module.named_buffers())
         # its own buffers stay where they are: what a block assigns to them is kept
         given = {} if moves else {name: buffer.clone() for name, buffer in buffers.items()}
-        deferred = self.deferred if moves else None
-        watching = deferred.watching() if deferred else nullcontext()
-        given |= deferred.buffers() if deferred else {}
         buffers |= given
         noise = "again" if again and not self.options.replay_noise else "once"
         key = (self.options.seed, noise, self.first_batch + at[0], at[1])
         with self.options.recording(self.index, weights.values(), buffers.values()):
-            with _with_weights(self.module, weights | given), watching:
-                output = self._run(weights, x, key)
+            with _with_weights(self.module, weights | given):
+                output = self.module(x, key)
         return output
 
     def _accumulate(self, found: dict[str, Tensor | None], others: list[Tensor | None]) -> None:

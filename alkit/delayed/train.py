@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from alkit.data import tree
 from alkit.data.arguments import Brief, changed
 from alkit.data.pairs import as_pair
-from alkit.delayed.feedback_stages import STAGES
-from alkit.delayed.layers import check_cuts, check_layers
+from alkit.delayed.correction import check_correction
 from alkit.delayed.methods import ORDERS, Method, method_named
 from alkit.delayed.modules import Loss, Optimizer, Pipeline, sgd
 from alkit.delayed.options import Options
@@ -107,7 +106,7 @@ def train_epoch(
             than micro-batches and replicas ask for is trained with the batch before it.
         executor: "single", on the calling thread; "threads", one a module; "ranks", to be called on
             every rank with the same pipeline and batches (see `alkit.launch`), a rank a module;
-            with a flushed method but dfa, fewer ranks share neighbouring modules.
+            with a flushed method, fewer ranks share neighbouring modules.
         micro: micro-batches per batch, for 2bw and the flushed methods.
         threads: operator threads of each worker. Bits are equal at equal numbers.
         workers: on threads, so many free workers share the modules, in the place of one a module:
@@ -116,7 +115,7 @@ def train_epoch(
         replicas: on ranks, equal pipelines side by side: each takes its part of every batch, and
             modules average their gradients before an update. R x K ranks; running statistics are
             those of the first pipeline.
-        schedule: of flushed methods but dfa, another order of the same gradients: a method's name;
+        schedule: of flushed methods, another order of the same gradients: a method's name;
             a file that torch or `alkit.schedule.torch_csv` wrote; or a `Schedule`. Where workers
             have several modules ("interleaved_1f1b", "looped_bfs", "zbv", "dualpipev"; by method=
             too) there are so many `workers`, by default half as many; on ranks a worker is a rank.
@@ -142,8 +141,7 @@ def train_epoch(
             if executor != "threads":
                 raise ValueError(f"workers beside executor {executor!r}: free workers are threads")
             ran = free_workers(ran, workers)
-    check_layers(chosen, pipeline.all_blocks)
-    check_cuts(chosen, pipeline.all_blocks, pipeline.cuts)
+    check_correction(options.correction, chosen)
     if micro > 1:
         check_reduction(pipeline.loss_fn)
     stages = _stages(pipeline, chosen, options, ran)
@@ -178,19 +176,16 @@ def _stages(
         raise ValueError(
             f"{len(options.ledgers)} ledgers for {len(pipeline)} modules: give one each"
         )
-    for name in ("recompute", "deferred_batch_norm"):
-        if getattr(options, name) and method.order != "flushed":
-            names = ", ".join(ORDERS)
-            raise ValueError(f"{name} is True, which {method.name} can't take: it is of {names}")
+    if options.recompute and method.order != "flushed":
+        names = ", ".join(ORDERS)
+        raise ValueError(f"recompute is True, which {method.name} can't take: it is of {names}")
     if method.backward not in ("replay", "recompute") and not options.recompute:
         for name in ("replay_noise", "batch_norm"):
             if (value := getattr(options, name)) != getattr(Options, name):
                 raise ValueError(f"{name} is {value!r}, and {method.name} runs no forward again")
-    if options.recompute and method.errors == "direct":
-        raise ValueError(f"recompute is True, and {method.name} keeps a graph a layer: take 1f1b")
-    made, micro = STAGES[method.errors], micro_of(schedule)
+    micro = micro_of(schedule)
     return [
-        made(pipeline, index, method, options, micro, several=most > 1)
+        ModuleStage(pipeline, index, method, options, micro, several=most > 1)
         for index, most in enumerate(most_in_flight(schedule))
     ]
 

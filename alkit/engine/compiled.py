@@ -1,14 +1,13 @@
-"""`torch.compile` for blocks and functions, on request."""
+"""Functions as one compiled call that holds no interpreter's lock."""
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
 
 import torch
-from torch import nn
 
-Compile = bool | Literal["steps", "auto"]
+Compile = Literal[False, "steps"]
 VERSIONS = 128
 WITHOUT_LOCK = {"cpp_wrapper": True}  # of one call, never of the process
 
@@ -19,43 +18,10 @@ def check_compile(given: object) -> None:
     Raises:
         ValueError: says what to give.
     """
-    if not isinstance(given, bool) and given not in ("steps", "auto"):
-        raise ValueError(f"compile is {given!r}: give True, False, 'steps' or 'auto'")
-
-
-def compile_blocks(blocks: Iterable[object], how: Compile = True) -> None:
-    """Let blocks run compiled from their next call on; parameters, names and state stay.
-
-    Noise still follows its key where a compiled block draws by operators that take a generator;
-    where it does not, its first forward says so (`alkit.engine.random`).
-
-    Args:
-        how: with "steps" forward and backward hold no interpreter's lock; what draws random numbers
-            that follow from no seed raises when it is compiled, before the first step.
-    """
-    # blocks share the code of their call, and so its number of versions
-    options: dict[str, Any] = {"recompile_limit": VERSIONS}
-    if how == "steps":
-        from alkit.engine.compiled_noise import FROM_KNOWN_CALL  # brings the compiler with it
-
-        noise = {"post_grad_custom_pre_pass": FROM_KNOWN_CALL}
-        options |= {"options": WITHOUT_LOCK | noise}
-    for block in blocks:
-        if isinstance(block, nn.Module):
-            block.compile(**options)
-
-
-@contextmanager
-def while_compiled(blocks: Iterable[object], how: Compile = True) -> Iterator[None]:
-    """Let blocks run compiled meanwhile, see `compile_blocks`; they have their own way back."""
-    modules = [block for block in blocks if isinstance(block, nn.Module)]
-    before = [block._compiled_call_impl for block in modules]
-    compile_blocks(modules, how)
-    try:
-        yield
-    finally:
-        for block, own in zip(modules, before, strict=True):
-            block._compiled_call_impl = own
+    if given is not False and given != "steps":
+        raise ValueError(
+            f"compile is {given!r}: give 'steps', or compile blocks yourself by block.compile()"
+        )
 
 
 class NotCompiled(Exception):

@@ -13,7 +13,6 @@ A part that can't be compiled runs as it is, and `Native.why` says why.
 import copy
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -21,12 +20,11 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value
 
 from alkit.data import tree
-from alkit.engine.compiled import NotCompiled, compiling, no_compilation, without_lock
+from alkit.engine.compiled import NotCompiled, compiling, without_lock
 from alkit.engine.description import Unknown, described, kinds_of, shareable
 from alkit.engine.device import device_of
 from alkit.engine.optimizer_steps import Slot, slots_of
-from alkit.engine.race import raced
-from alkit.engine.random import noise_of, random_from
+from alkit.engine.random import random_from
 
 MOVED = ("lr", "initial_lr", "max_lr", "min_lr", "scheduled")  # what no step is compiled for
 KEPT_RATES = KEPT_STRUCTURES = 64
@@ -42,10 +40,8 @@ class Native:
         optimizers: of all its parameters. Known ones step inside; of others the gradients are
             handed over, and `update` is called.
         inside: whether a step may follow each backward at once, nothing clipped or accumulated.
-        race: compile it only if that is faster for the first inputs.
     Attributes:
         why: why it runs as it is; "" if it is compiled, or was not called yet.
-        decided: whether it is known which way it runs, as far as a race says.
         steps_inside: whether its optimisers step in the compiled call.
     """
 
@@ -55,10 +51,8 @@ class Native:
         optimizers: Iterable[torch.optim.Optimizer | None],
         *,
         inside: bool = True,
-        race: bool = False,
     ) -> None:
         self.losses, self.why = losses, ""
-        self.race, self.decided = race, not race
         optimizers = [*optimizers]
         own = [slots_of(each) for each in optimizers if each is not None]
         self.steps_inside = inside and all(slots is not None for slots in own)
@@ -88,12 +82,10 @@ class Native:
         return described(self.losses), repr(options)
 
     def __call__(
-        self, key: tuple[int | str, ...], *inputs: Any
+        self, *inputs: Any
     ) -> tuple[Tensor, Any, list[tuple[nn.Parameter, Tensor]]] | None:
         """Run a step, or up to the gradients.
 
-        Args:
-            key: noise is a function of it.
         Returns:
             The losses (L,), what is handed on, and gradients by parameter if no step was made.
             None where the part has to run as it is.
@@ -101,17 +93,14 @@ class Native:
         if self.structure is None and not self.why:
             try:
                 self.structure = _structure_of(self, inputs)
-                if not self.decided:
-                    self._race(self.structure, inputs)
             except NotCompiled as reason:
-                self.structure, self.why = None, str(reason)
-            self.decided = True
+                self.why = str(reason)
         structure = self.structure
         if structure is None:
             return None
         held = self.held = self.held or self._hold()
         rates = [self._rate(slot) for slot in held.slots]
-        own = held.parameters, held.rest, held.states, rates, structure.seeds(key), inputs
+        own = held.parameters, held.rest, held.states, rates, inputs
         with torch.no_grad():
             try:
                 found = structure.run((held.kinds, kinds_of(inputs)), *own)
@@ -133,42 +122,6 @@ class Native:
         states = [slot.states(p) for p, slot in zip(parameters, slots, strict=False)]
         rates = [self._rate(slot) for slot in slots]
         return _Held(parameters, rest, slots, states, kinds_of([parameters, rest, states, rates]))
-
-    def _race(self, structure: "_Structure", inputs: Any) -> None:
-        with _RACING:  # alike parts of other threads wait for what is found
-            if structure.seconds is None:
-                losses, optimizers = copy.deepcopy((self.losses, self.optimizers))
-                twin = Native(losses, optimizers, inside=self.inside)
-                twin._compiled_step(inputs)  # compiles
-                if twin.why:
-                    raise NotCompiled(twin.why)
-                ways = partial(twin._compiled_step, inputs), partial(twin._own_step, inputs)
-                structure.seconds = raced(*ways)
-        compiled_ms, own_ms = (1e3 * each for each in structure.seconds)
-        if compiled_ms > own_ms:
-            raise NotCompiled(
-                f"as it is it is faster: {own_ms:.2f} ms against {compiled_ms:.2f} ms"
-            )
-
-    def _compiled_step(self, inputs: Any) -> None:
-        found = self(("race",), *inputs)
-        if found is not None and not self.steps_inside:
-            for parameter, gradient in found[2]:
-                parameter.grad = gradient
-            self._update()
-
-    def _own_step(self, inputs: Any) -> None:
-        with torch.enable_grad(), noise_of(self.losses, "race"):
-            losses, _ = self.losses(*inputs)
-        self.losses.zero_grad(set_to_none=True)
-        torch.autograd.backward([loss for loss in losses if loss.requires_grad])
-        self._update()
-
-    def _update(self) -> None:
-        with no_compilation():
-            for optimizer in self.optimizers:
-                if optimizer is not None:
-                    optimizer.step()
 
     def _rate(self, slot: Slot) -> Tensor:
         rate = slot.optimizer.param_groups[slot.group]["lr"]
@@ -198,9 +151,8 @@ class _Held(NamedTuple):
 class _Structure:
     """The compiled step of all parts that are alike."""
 
-    def __init__(self, native: Native, template: nn.Module, draws: bool) -> None:
-        self.draws, self.lock = draws, threading.Lock()
-        self.seconds: tuple[float, float] | None = None  # of a race: compiled, and as it is
+    def __init__(self, native: Native, template: nn.Module) -> None:
+        self.lock = threading.Lock()
         names, rest = list(native.learning), list(native.rest)
         slots = native.slots
         rules = [
@@ -212,7 +164,6 @@ class _Structure:
             others: list[Tensor],
             states: list[list[Tensor]],
             rates: list[Tensor],
-            seeds: Tensor | None,
             inputs: tuple[Any, ...],
         ) -> tuple[Tensor, Any, Sequence[Tensor]]:
             def total(parameters: list[Tensor], others: list[Tensor], inputs: Any) -> Any:
@@ -221,8 +172,6 @@ class _Structure:
                 kept = torch.stack([loss.detach() for loss in losses])
                 return sum(losses), (kept, tree.detach(handed_on))
 
-            if seeds is not None:
-                seeds.add_(0)  # what nothing uses is no input
             each = grad_and_value(total, has_aux=True)
             gradients, (_, (losses, handed_on)) = each(parameters, others, inputs)
             if not rules:
@@ -234,14 +183,6 @@ class _Structure:
 
         self.step, self.looks = step, not shareable(template)
         self.compiled: dict[Any, Callable[..., Any]] = {}  # by what it was compiled for
-
-    def seeds(self, key: tuple[int | str, ...]) -> Tensor | None:
-        """Return what the noise of a step is made from; None if there is none."""
-        if not self.draws:
-            return None
-        from alkit.engine.compiled_noise import seeds_for  # brings the compiler with it
-
-        return seeds_for(*key)
 
     def run(self, kinds: Any, *own: Any) -> tuple[Tensor, Any, Sequence[Tensor]] | None:
         """Run a step of one of these parts.
@@ -261,7 +202,7 @@ class _Structure:
             if kinds not in self.compiled:
                 if len(self.compiled) == SHAPES:
                     return None
-                made = _compiled(self.step, draws=self.draws, look=self.looks)
+                made = _compiled(self.step, look=self.looks)
                 found = made(*own)
                 self.compiled[kinds] = made
                 return found
@@ -269,7 +210,7 @@ class _Structure:
 
 
 _STRUCTURES: dict[Any, _Structure] = {}
-_MAKING, _RACING = threading.Lock(), threading.Lock()
+_MAKING = threading.Lock()
 
 
 def _situation() -> tuple[Any, ...]:
@@ -279,7 +220,7 @@ def _situation() -> tuple[Any, ...]:
     return torch.get_num_threads(), cast, exact, torch.get_default_dtype()
 
 
-def _compiled(step: Callable[..., Any], *, draws: bool, look: bool) -> Callable[..., Any]:
+def _compiled(step: Callable[..., Any], *, look: bool) -> Callable[..., Any]:
     """Compile a step for the first arguments that it will get, and for no others.
 
     Whoever calls it looks at whether arguments are such ones: the compiler's own look takes half a
@@ -291,30 +232,26 @@ def _compiled(step: Callable[..., Any], *, draws: bool, look: bool) -> Callable[
     own: dict[str, Any] = {}
     if not look:
         own["guard_filter_fn"] = torch.compiler.skip_all_guards_unsafe
-    if draws:
-        from alkit.engine.compiled_noise import FROM_INPUT  # brings the compiler with it
-
-        own["post_grad_custom_pre_pass"] = FROM_INPUT
     return without_lock(step, **own)
 
 
 def _structure_of(native: Native, inputs: Any) -> _Structure:
-    template, draws = _probed(native, inputs)
+    template = _probed(native, inputs)
     if not shareable(template):  # torch.compile itself looks at whether the part has changed
-        return _Structure(native, native.losses, draws)
+        return _Structure(native, native.losses)
     slots = [native.slots.get(id(p)) for p in native.learning.values()]
     options = [(s.known.step, sorted(s.options.items())) for s in slots if s is not None]
-    key = repr((described(template), list(native.learning), list(native.rest), options, draws))
+    key = repr((described(template), list(native.learning), list(native.rest), options))
     with _MAKING:
         if key not in _STRUCTURES:
             if len(_STRUCTURES) == KEPT_STRUCTURES:
                 del _STRUCTURES[next(iter(_STRUCTURES))]
-            _STRUCTURES[key] = _Structure(native, template, draws)
+            _STRUCTURES[key] = _Structure(native, template)
         return _STRUCTURES[key]
 
 
-def _probed(native: Native, inputs: Any) -> tuple[nn.Module, bool]:
-    """Run a copy of a part as it is, once; return the copy, and whether it draws random numbers.
+def _probed(native: Native, inputs: Any) -> nn.Module:
+    """Run a copy of a part as it is, once, and return the copy.
 
     Raises:
         NotCompiled: it does what a compiled step would not.
@@ -332,10 +269,12 @@ def _probed(native: Native, inputs: Any) -> tuple[nn.Module, bool]:
     named = {name: p for name, p in template.named_parameters() if p.requires_grad}
     found = torch.autograd.grad(sum(losses), list(named.values()), allow_unused=True)
     learning = {name for name, gradient in zip(named, found, strict=True) if gradient is not None}
+    if noise.generators:
+        raise NotCompiled("it draws random numbers, which compiled code would draw by no seed")
     if described(template) != before:
         raise NotCompiled("its forward changes attributes of a module")
     parameters = dict(native.losses.named_parameters())
     native.learning = {name: p for name, p in parameters.items() if name in learning}
     rest = {name: p for name, p in parameters.items() if name not in learning}
     native.rest = rest | dict(native.losses.named_buffers())
-    return template, bool(noise.generators)
+    return template

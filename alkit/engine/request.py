@@ -41,7 +41,7 @@ class Request:
     workers: int | None = None
     threads: int = 1
     cuts: list[int] | None = None
-    auto_cuts: bool = False
+    balanced_cuts: bool = False
     micro: int = 1
     device: Names | None = None
     compile: Compile = False
@@ -51,7 +51,6 @@ class Request:
     resume: str = "same"
     progress: bool = True
     settings: Any = None
-    memory: float | None = None
     sample: tuple[Any, Any] | None = None  # two samples (x, y)
     width: int | None = None  # scores of a sample that the last block gives
     classes: int | None = None  # scores that there are to be

@@ -66,7 +66,6 @@ METHODS = {
     "ddtp": ("#cc78bc", "h", "DDTP"),
     "fa": ("#ca9161", "s", "FA"),
     "dfa": ("#ca9161", "^", "DFA"),
-    "sign_symmetry": ("#ca9161", "v", "sign symmetry"),
     "shallow": ("#949494", "p", "last block only"),
     "tfidf": ("#949494", "P", "TF-IDF"),
 }

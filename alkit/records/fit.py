@@ -9,7 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from alkit.data.arguments import as_plain, as_whole, check_real
+from alkit.data.arguments import as_plain, as_whole
 from alkit.data.given import Loader, Splits, as_splits
 from alkit.engine.compiled import Compile, check_compile
 from alkit.engine.device import Names
@@ -59,8 +59,7 @@ def fit(
     ranks: int = 1,
     workers: int | None = None,
     threads: int = 1,
-    cuts: Sequence[int] | Literal["auto"] | None = None,
-    memory: float | None = None,
+    cuts: Sequence[int] | Literal["balanced"] | None = None,
     micro: int | None = None,
     augment: str = "none",
     drop_last: bool = False,
@@ -112,13 +111,10 @@ def fit(
         clip: largest norm of the gradients of an optimiser: of all with bp and elastic training, of
             half a layer with AL, of a block with DTP, of one tensor with delayed gradients.
         accumulate: batches whose mean gradient makes a step, of bp and AL; for others see micro.
-        compile: True: run the blocks of bp, AL and delayed gradients by `torch.compile`, but not of
-            fa and sign_symmetry; "steps": also hold no interpreter's lock, which lets workers with
-            small blocks run side by side: with bp, AL and local rules a part's forward, backward
-            and update are one call, with dtp, tp and vanilla_dtp the gradients of feedback loops.
+        compile: "steps", of bp, AL and local rules: a part's forward, backward and update are one
+            call that holds no interpreter's lock, so workers with small blocks run side by side.
             The first batch waits for the compiler. Results are equal up to rounding, and in bits
-            where both runs are compiled alike. "auto", of bp, AL and local rules: each part in the
-            way that is faster on copies with the first batch, which a checkpoint keeps.
+            where both runs are compiled. A part that draws random numbers runs as it is.
         executor: see the method's `executors`. "ranks" trains on the ranks that this process is one
             of, by `alkit.launch` or under torchrun in `alkit.torchrun_group`, and each of them
             calls this with the same model and data. They return the same; only rank 0 writes, reads
@@ -126,10 +122,8 @@ def fit(
         ranks: processes to start for this call; 1: train in this one.
         workers: the most workers; of split learning, devices among which the samples are dealt.
         threads: operator threads of each worker. Bits are equal at equal numbers.
-        cuts: the first block, or layer, of every worker but the first. "auto", of delayed and
-            flushed methods: by the measured cost of a batch, the fastest that fits.
-        memory: bytes that a worker may hold with cuts="auto": weights and their versions, what
-            backwards need, gradients and optimiser states.
+        cuts: the first block, or layer, of every worker but the first. "balanced", of delayed and
+            flushed methods: modules of equal measured time, as near as blocks allow.
         micro: micro-batches of a batch, of methods that accumulate and of pipelined split learning.
             None: 1; of elastic training with workers as many as were published, 16.
         augment: how training images are changed; see `Part.batches`.
@@ -203,8 +197,8 @@ def fit(
         )
     if isinstance(cuts, int):
         raise TypeError(f"cuts is {cuts}: give a list, [{cuts}]")
-    if (auto := isinstance(cuts, str)) or memory is not None:
-        _check_auto(room, name, cuts, memory, checkpoint)
+    if balanced := isinstance(cuts, str):
+        _check_balanced(room, name, cuts, checkpoint)
     if optimizer is not None:
         optimizer, lr = rated(optimizer, lr)
     if changes.get("schedule") in SHAPES and room != "dtp":
@@ -243,9 +237,8 @@ def fit(
         ranks=ranks,
         workers=workers,
         threads=threads,
-        cuts=None if cuts is None or auto else [*map(as_whole, cuts)],
-        auto_cuts=auto,
-        memory=memory,
+        cuts=None if cuts is None or balanced else [*map(as_whole, cuts)],
+        balanced_cuts=balanced,
         micro=micro,
         said=frozenset(name for name, value in said.items() if value is not None),
         device=device,
@@ -283,34 +276,29 @@ def fit(
     kept = [] if ours(whole) else whole
     with trained(whole), layout_kept(kept):  # however it is cut
         record = import_module(f"alkit.{room}.fit").fit(request)
-    if auto:  # a file says which
+    if balanced:  # a file says which
         request = replace(request, cuts=list(record.model.cuts))
     return replace(record, made=made_of(request), classes=request.data.classes)
 
 
-def _check_auto(
-    room: str, method: str, cuts: Any, memory: float | None, checkpoint: str | Path | None
-) -> None:
-    """Refuse cuts="auto" and memory= where nothing reads them.
+def _check_balanced(room: str, method: str, cuts: str, checkpoint: str | Path | None) -> None:
+    """Refuse cuts="balanced" where nothing reads it.
 
     Raises:
         ValueError: says why.
     """
-    if isinstance(cuts, str) and cuts != "auto":
-        raise ValueError(f"cuts is {cuts!r}: give block numbers, or 'auto'")
-    if cuts != "auto":
-        raise ValueError(f"memory is {memory}: it bounds cuts='auto', give that, too")
+    if cuts != "balanced":
+        raise ValueError(f"cuts is {cuts!r}: give block numbers, or 'balanced'")
     if room != "delayed":
         raise ValueError(
-            f"cuts is 'auto', and {method} can't take it: that is for delayed and flushed methods"
-            " (AL's ranks cut by measured time anyway, elastic training lays itself out)"
+            f"cuts is 'balanced', and {method} can't take it: that is for delayed and flushed"
+            " methods (AL's ranks cut by measured time anyway, elastic training lays itself out)"
         )
     if checkpoint is not None:
         raise ValueError(
-            "cuts is 'auto' beside checkpoint=: a run that goes on needs the cuts that it had, give"
-            " those of a first call, list(record.model.cuts)"
+            "cuts is 'balanced' and checkpoint is given: a run that goes on needs the cuts that it"
+            " had, give those of a first call, list(record.model.cuts)"
         )
-    check_real("memory", memory)
 
 
 def _batch_size(data: Splits, given: int | None) -> int | None:

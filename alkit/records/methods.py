@@ -21,7 +21,7 @@ from alkit.schedule.task import Schedule, al, al_fm, al_m, al_pipeline, block_by
 from alkit.split.methods import TABLE as SPLIT
 from alkit.split.schedule import split
 
-ROOMS = {"local": "al", "feedback": "delayed"}  # of families that live in another's
+ROOMS = {"local": "al"}  # of families that live in another's
 STAGES = 3  # of the schedules that are looked at
 CODES = "a bridge and label codes a block, and what a gradient from above would add"
 HEADS = "a head a block, and what a gradient from above would add"
@@ -51,9 +51,6 @@ COSTS = {
     "looped_bfs": "idle workers, fewer; and the graphs of all micro-batches",
     "zbv": "backwards in two halves; and links that a batch crosses there and back",
     "dualpipev": "backwards in two halves, a graph more a worker; and links there and back",
-    "fa": "random weights for the errors, as many as there are weights",
-    "sign_symmetry": "errors that know the signs of the weights alone",
-    "dfa": "random weights from the scores to every layer's output, and idle workers in between",
     "central": "a link that all samples cross, and what the device could have computed",
     "fed": "the whole network on every device, and weights averaged once a round",
     "split": "devices that take turns",
@@ -74,8 +71,7 @@ class Method:
 
     Attributes:
         name: as in `method=`.
-        family: "al", "local" (which lives in the room al), "delayed", "feedback" (which lives in
-            the room delayed), "split", "elastic" or "dtp".
+        family: "al", "local" (which lives in the room al), "delayed", "split", "elastic" or "dtp".
         executors: that `executor=` may name; ranks are also started by `ranks=`.
         settings: where what else it takes is written down.
         schedule: of three stages, of split learning of its two, of target propagation of a worker a
@@ -128,9 +124,7 @@ def _all() -> list[Method]:
     for name, each in DELAYED.items():
         stages = STAGES + (name in delayed.SHARED)  # two for each of two workers
         made = partial(delayed.schedule_for, name, stages, stages if each.accumulates else 1)
-        family = "delayed" if each.errors == "exact" else "feedback"
-        at = "alkit.delayed.options.Options"
-        own.append(Method(name, family, everywhere, at, made, each.errors in ("exact", "sign")))
+        own.append(Method(name, "delayed", everywhere, "alkit.delayed.options.Options", made))
     settings = "alkit.split.Settings"
     own += [
         Method(name, "split", (), settings, partial(split, 4 if each.pipelined else 1))

@@ -14,10 +14,6 @@ the weights; digits are micro-batches; U = update, after which the next batch ma
     zero_bubble  F0F1F2....i0w0F3i1w1i2w2i3w3U            i hands the gradient on at once; w can
                  ..F0F1..i0F2i1w0F3i2w1i3w2w3U            wait and fills the gaps (ZB-H1 of Qi et
                  ....F0i0F1i1F2i2w0F3i3w1w2w3U            al. 2023)
-
-    dfa          F0F1F2B0B0F3B1B1..B2B2..B3B3U            no backward waits for another: the end
-                 ..F0F1B0B0F2B1B1F3B2B2..B3B3U            of the last forward is what all of a
-                 ....F0B0B0F1B1B1F2B2B2F3B3B3U            micro-batch wait for
 """
 
 from collections.abc import Callable, Iterator
@@ -47,15 +43,6 @@ def one_f_one_b(stages: int, micro: int) -> Schedule:
     Narayanan et al. 2021, without weight versions; torch's `Schedule1F1B`.
     """
     return _flushed("1f1b", stages, micro, partial(_in_turn, stages, micro))
-
-
-def direct_feedback(stages: int, micro: int) -> Schedule:
-    """1F1B's orders, but no backward waits for another one (Nøkland 2016).
-
-    What the last stage's forward finds of the loss is what every stage's backward takes, along a
-    data edge of its own.
-    """
-    return _flushed("dfa", stages, micro, partial(_in_turn, stages, micro), direct=True)
 
 
 def _in_turn(stages: int, micro: int, worker: int) -> Iterator[Place]:
@@ -113,14 +100,9 @@ def shared_by_neighbours(schedule: Schedule, stages: int) -> Schedule:
 
 
 def _flushed(
-    name: str,
-    stages: int,
-    micro: int,
-    order: Callable[[int], Iterator[Place]],
-    *,
-    direct: bool = False,
+    name: str, stages: int, micro: int, order: Callable[[int], Iterator[Place]]
 ) -> Schedule:
     for what, value in (("stages", stages), ("micro", micro)):
         if value < 1:
             raise ScheduleError(f"{what} is {value}: it must be at least 1")
-    return of_orders(name, [list(order(worker)) for worker in range(stages)], direct=direct)
+    return of_orders(name, [list(order(worker)) for worker in range(stages)])

@@ -31,13 +31,12 @@ KINDS = ("forward", "backward", *HALVES)
 LETTERS = dict(zip("FBIW", KINDS, strict=True))
 
 
-def of_orders(name: str, orders: Sequence[Sequence[Place]], *, direct: bool = False) -> Schedule:
+def of_orders(name: str, orders: Sequence[Sequence[Place]]) -> Schedule:
     """Return the schedule that runs these orders batch after batch, and an update a stage.
 
     Args:
         orders: of each worker, (kind, stage, micro-batch): "forward", "backward", or its halves
             "backward_input" and "backward_weight".
-        direct: backwards take what the last stage's forward gives, not the backward above.
     Raises:
         ScheduleError: a stage on two workers, a task twice, or one that is missing; names it.
     """
@@ -67,7 +66,7 @@ def of_orders(name: str, orders: Sequence[Sequence[Place]], *, direct: bool = Fa
             below = [Edge("data", Task(kind, stage - 1, batch, m))] if stage else []
             return (weights, *below)
         found = [Edge("order", Task("forward", stage, batch, m))]
-        above = [("forward", stages - 1)] if direct else [(each, stage + 1) for each in BACKWARDS]
+        above = [(each, stage + 1) for each in BACKWARDS]
         for each, at in above:
             if stage < stages - 1 and (each, at, m) in there:
                 found.append(Edge("data", Task(each, at, batch, m)))

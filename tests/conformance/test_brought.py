@@ -216,7 +216,7 @@ class Written(nn.Module):
         return self.linear(self.relu(x)) + x
 
 
-@pytest.mark.parametrize("method", ["seq", "1f1b", "pipedream", "fr", "fa", "elastic", "splitfed"])
+@pytest.mark.parametrize("method", ["seq", "1f1b", "pipedream", "fr", "elastic", "splitfed"])
 def test_a_block_may_begin_in_place(method):
     def run(name, **options):
         torch.manual_seed(0)
@@ -364,7 +364,7 @@ def test_an_optimiser_s_own_rate_holds_where_none_is_said(method):
     assert set(rates) == {3e-4}
 
 
-@pytest.mark.parametrize("method", ["bp", "pipedream", "dtp", "elastic", "dfa"])
+@pytest.mark.parametrize("method", ["bp", "pipedream", "dtp", "elastic"])
 def test_a_number_of_classes_that_fits_is_right(method):
     assert alkit.fit(net(), (X, Y), method=method, num_classes=3, **QUIET).classes is not None
 

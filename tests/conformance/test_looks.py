@@ -8,7 +8,6 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, TensorDataset
 
 import alkit
-from alkit.engine.compiled import while_compiled
 from tests.conformance.families import FAMILIES
 
 torch.manual_seed(0)
@@ -124,14 +123,3 @@ def test_no_gradients_are_left(name):
     network = net()
     fit((X, Y), model=network, method=name)
     assert all(each.grad is None for each in network.parameters())
-
-
-def test_blocks_are_compiled_for_one_call():
-    network = net()
-    network[0].compile(backend="eager")  # the user's own
-    own = network[0]._compiled_call_impl
-    with while_compiled(network):
-        assert network[0]._compiled_call_impl not in (own, None)
-        assert network[2]._compiled_call_impl is not None
-    assert network[0]._compiled_call_impl is own
-    assert network[2]._compiled_call_impl is None

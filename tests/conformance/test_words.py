@@ -166,7 +166,7 @@ def test_what_is_taken(what, family):
     if family.method in NOT.get(what, "").split():
         pytest.skip("it sends one tensor, or has no inverse")
     model, options = TAKEN[what]
-    if family.method in (*WITHOUT_CUTS, "dfa"):  # which cuts between layers alone
+    if family.method in WITHOUT_CUTS:
         options = {name: value for name, value in options.items() if name != "cuts"}
     assert np.isfinite(family.fit(model(), (X, Y), **options).history.loss).all()
 

@@ -110,18 +110,6 @@ def test_narrow_precision_learns(method, precision):
     assert record.history.loss.iloc[-1] < record.history.loss.iloc[0]
 
 
-@pytest.mark.parametrize("method", ["bp", "al_pipeline"])
-def test_compiled_blocks(method):
-    x, y = torch.randn(1024, 64), torch.randint(10, (1024,))
-    blocks = [nn.Sequential(nn.Linear(64, 64), nn.ReLU()) for _ in range(3)] + [nn.Linear(64, 10)]
-    options = {"method": method, "device": ONE, "progress": False}
-    options |= {} if method == "bp" else {"num_classes": 10}
-    plain, fast = (
-        alkit.fit(copy.deepcopy(blocks), (x, y), compile=each, **options) for each in (False, True)
-    )
-    assert torch.allclose(plain.losses, fast.losses, rtol=1e-3)
-
-
 @two
 def test_ranks_of_a_device_each():
     """NCCL for collectives, gloo for what goes from one rank to the next."""

@@ -98,7 +98,7 @@ def test_what_cannot_be_had_is_said():
         dtp.train(dtp.network("tiny"), made_set(), device=["sim:0", LAST], progress=False)
 
 
-@pytest.mark.parametrize("method", [*METHODS, "split", "elastic", "dtp", "dfa"])
+@pytest.mark.parametrize("method", [*METHODS, "split", "elastic", "dtp"])
 def test_a_network_and_samples_that_are_there_already(method):
     """`net.cuda()`, and no word of a device."""
 
@@ -129,7 +129,7 @@ def test_weights_of_classes_go_where_the_network_goes(given, tmp_path):
     assert record.history.val_loss.notna().all()
 
 
-@pytest.mark.parametrize("method", ["bp", "local", "1f1b", "dfa", "elastic", "dtp"])
+@pytest.mark.parametrize("method", ["bp", "local", "1f1b", "elastic", "dtp"])
 def test_a_loss_may_be_on_the_device_before_the_network(method):
     """A run before this one took its classes' weights there."""
     x, y = torch.randn(64, 8), torch.arange(64) % 3

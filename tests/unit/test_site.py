@@ -182,8 +182,8 @@ def test_the_longest_path_is_the_clocks_time(costs):
                 assert sorted(ends) == pytest.approx(expected, abs=1e-9)
 
 
-TWINS = {"local": "al", "local_pipeline": "al_pipeline", "elastic": "1f1b", "fa": "1f1b"}
-TWINS |= {"sign_symmetry": "1f1b", "ddg_inplace": "ddg", "seq": "bp_cut"}
+TWINS = {"local": "al", "local_pipeline": "al_pipeline", "elastic": "1f1b"}
+TWINS |= {"ddg_inplace": "ddg", "seq": "bp_cut"}
 TWINS |= dict.fromkeys(("pipedream_inplace", "pipedream_sync"), "pipedream")
 
 

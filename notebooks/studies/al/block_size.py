@@ -1,7 +1,7 @@
 """A race over the size of blocks: layers that train alone against backprop, eager and compiled.
 
     backprop        eager, torch.compile, compile="steps"    one operator thread, or all cores
-    local, AL       eager, compile="steps", "auto"           free workers, one a core; for pictures
+    local, AL       eager, compile="steps"                   free workers, one a core; for pictures
                                                              also by heads that only pool
     its pipelines   1f1b, gpipe, interleaved_1f1b            free workers or one a core
     ddp             torch's                                  a rank a core
@@ -172,9 +172,6 @@ CONTENDERS: dict[str, Callable[[Size], Run]] = {
     "local, steps": lambda size: _layers(size, "local", compile="steps"),
     "local_pipeline, steps": lambda size: _layers(
         size, "local_pipeline", workers=cores(), compile="steps"
-    ),
-    "local_pipeline, auto": lambda size: _layers(
-        size, "local_pipeline", workers=cores(), compile="auto"
     ),
     "al": lambda size: _layers(size, "al"),
     "al_pipeline": lambda size: _layers(size, "al_pipeline", workers=cores()),

@@ -20,12 +20,12 @@ from torch import Tensor
 
 from alkit.data.prose import load_prose
 from alkit.delayed import Pipeline, even_cuts, train_epoch
-from alkit.delayed.corrections import PipeMare, nadam
 from alkit.figures import titles, viz
 from alkit.records import results
 from alkit.records.comparisons import Gap, gap_of_values
 from studies.common.study import TUNING_SEED, Named, Study
 from studies.delayed import characters
+from studies.delayed.corrections import GapAware, PipeMare, Predict, nadam
 from studies.delayed.rates import linear
 
 MARGIN = 0.02  # nats per character: a hundredth of what the model is left with
@@ -115,7 +115,8 @@ def run(
         text.train, size=batch_size, context=sizes.context, steps=steps, seed=case.seed
     )
     own: dict[str, Any] = {"micro": micro} if kind == "2bw" else {}
-    own |= {"correction": variant} if variant in ("predict", "gap_aware") else {}
+    simple = {"predict": Predict(), "gap_aware": GapAware()}
+    own |= {"correction": simple[variant]} if variant in simple else {}
     if variant == "pipemare":
         kind, own["correction"] = "pipedream_inplace", PipeMare(warmup=steps // WARMED)
     settings = {"seed": case.seed, "clip": 1.0, "rate": linear(steps), "check_finite": False}

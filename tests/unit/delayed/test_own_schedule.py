@@ -8,7 +8,7 @@ from torch import nn
 from torch.distributed.pipelining import _backward as halves
 
 import alkit
-from alkit.schedule.flushed import one_f_one_b, zero_bubble
+from alkit.schedule.flushed import one_f_one_b
 from alkit.schedule.ordered import of_orders
 from alkit.schedule.torch_csv import to_csv
 from tests.helpers import on_ranks
@@ -187,16 +187,6 @@ def test_where_torch_s_halves_are_wrong_the_graph_is_walked_twice(monkeypatch):
     monkeypatch.setattr(halves, "stage_backward_weight", dropped)
     found = outcome(trained(blocks(), 4, vectors(3), "zero_bubble", micro=4))
     torch.testing.assert_close(found, plain, rtol=1e-5, atol=1e-7)
-
-
-def test_what_books_and_compilers_do_not_know_is_refused():
-    data, options = (torch.randn(64, 6), torch.arange(64) % 3), {"progress": False, "micro": 4}
-    for own in ({"method": "zbv"}, {"method": "1f1b", "schedule": "looped_bfs"}):
-        with pytest.raises(ValueError, match="memory is .* its book is of a module a worker"):
-            alkit.fit(blocks(), data, workers=2, cuts="auto", memory=1e9, **own, **options)
-    for own in ({"method": "zero_bubble"}, {"method": "gpipe", "schedule": zero_bubble(2, 4)}):
-        with pytest.raises(ValueError, match="compile is True, .* compiled blocks have no half"):
-            alkit.fit(blocks(), data, compile=True, **own, **options)
 
 
 def test_forwards_out_of_order_are_refused_before_the_first_step():

@@ -20,7 +20,7 @@ RUNS = {
     if name not in SHARED  # see test_own_schedule
 }
 RUNS["ddg_barrier without a drain"] = {"drain": False}
-REPLICATED = ("pipedream", "fr_barrier", "dfa")
+REPLICATED = ("pipedream", "fr_barrier")
 
 
 def _found(name, executor="single"):

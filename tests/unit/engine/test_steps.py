@@ -181,24 +181,3 @@ def test_an_accelerator_s_losses_are_fetched_many_at_once_and_name_their_batch()
     here.note(torch.ones(1))
     with pytest.raises(FloatingPointError, match=r"\(1, 0, inf\)"):
         here.note(torch.tensor([torch.inf]))
-
-
-@pytest.mark.filterwarnings("ignore")  # torch's tracer looks at gradients that are not there
-@pytest.mark.parametrize("method", ["bp", "al_pipeline", "pipedream"])
-def test_compiled_blocks_train_alike(method, monkeypatch):
-    """By a backend that runs what was traced as it is; the default one has a test of its own."""
-    torch._dynamo.reset()
-    compiled, own = [], nn.Module.compile
-
-    def traced(graph, inputs):
-        compiled.append(graph)
-        return graph.forward
-
-    monkeypatch.setattr(
-        nn.Module, "compile", lambda block, **kept: own(block, backend=traced, **kept)
-    )
-    plain, fast = fitted(method), fitted(method, compile=True)
-    assert torch.allclose(plain.losses, fast.losses, rtol=1e-5)
-    assert compiled
-    names = [[name for name, _ in each.model.named_parameters()] for each in (plain, fast)]
-    assert names[0] == names[1]

@@ -305,7 +305,7 @@ def test_what_is_tied_is_named():
         trace(Tied())
 
 
-METHODS = ["seq", "1f1b", "pipedream", "fr", "al", "local", "dfa", "elastic", "pipelearn", "split"]
+METHODS = ["seq", "1f1b", "pipedream", "fr", "al", "local", "elastic", "pipelearn", "split"]
 
 
 def texts_trained(method, **options):

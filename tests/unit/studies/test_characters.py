@@ -11,11 +11,11 @@ import torch
 import torch.nn.functional as F
 
 from alkit.delayed import Pipeline, train_epoch
-from alkit.delayed.corrections import PipeMare
 from alkit.records.comparisons import gap_of_values
 from studies.common.study import TUNING_SEED
 from studies.delayed import characters
 from studies.delayed import characters_study as study
+from studies.delayed.corrections import GapAware, PipeMare, Predict
 from studies.delayed.rates import linear
 
 TINY = characters.Sizes(layers=3, width=8, heads=2, context=6, dropout=0.2)
@@ -127,7 +127,7 @@ def test_a_run_leaves_the_test_articles_closed_for_the_tuning_seed():
     assert list(islice(again, 8)) == list(islice(losses, 8))
 
 
-def test_a_correction_is_the_package_s():
+def test_a_correction_has_its_name_in_the_records():
     """By its name in the records; without delay NAdam is one module's."""
     alphabet, ids = _ids()
     text = study.Text(alphabet, ids, [ids], [ids])
@@ -143,13 +143,12 @@ def test_a_correction_is_the_package_s():
         windows = characters.batches(ids, size=4, context=6, steps=8, seed=0)
         return train_epoch(pipeline, windows, method, clip=1.0, rate=linear(8), **own).losses
 
+    made = {"predict": Predict(), "gap_aware": GapAware(), "pipemare": PipeMare(warmup=2)}
     found = {name: losses(name) for name, _ in study.CORRECTED[:3]}
     for name, own in found.items():
         correction = name.split(", ")[1]
-        where = "pipedream"
-        if correction == "pipemare":
-            where, correction = "pipedream_inplace", PipeMare(warmup=2)
-        assert torch.equal(own, direct(where, correction=correction))
+        where = "pipedream_inplace" if correction == "pipemare" else "pipedream"
+        assert torch.equal(own, direct(where, correction=made[correction]))
     plain = losses("pipedream")
     assert not any(torch.equal(own, plain) for own in found.values())
     settings = {"betas": (0.99, 0.999), "momentum_decay": 0.004, "decoupled_weight_decay": True}

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import alkit
-from alkit.delayed.corrections import GapAware, PipeMare, Predict, nadam
+from studies.delayed.corrections import GapAware, PipeMare, Predict, nadam
 from tests.unit.delayed.nets import equal, mlp, outcome, trained, vectors
 
 RATE, XS = 0.05, [1.0, 2.0, 1.0, -1.0, 2.0]
@@ -78,8 +78,8 @@ def loop(predict=0.0, gaps=False, warmup=0, decay=None, mu=0.0):
 
 CASES = {
     "none": ("pipedream", None, {}, plain_sgd),
-    "predict": ("pipedream", "predict", {"predict": 1.0, "mu": 0.5}, momentum),
-    "gap_aware": ("pipedream", "gap_aware", {"gaps": True}, plain_sgd),
+    "predict": ("pipedream", Predict(), {"predict": 1.0, "mu": 0.5}, momentum),
+    "gap_aware": ("pipedream", GapAware(), {"gaps": True}, plain_sgd),
     "gap_aware, momentum": ("pipedream", GapAware(), {"gaps": True, "mu": 0.5}, momentum),
     "rates": ("pipedream", PipeMare(warmup=4, decay=0.0), {"warmup": 4}, plain_sgd),
     "weights": ("pipedream_inplace", PipeMare(0, 0.25), {"decay": 0.25}, plain_sgd),
@@ -114,7 +114,7 @@ def test_prediction_follows_adam_and_the_rates_to_come():
             return super().forward(x)
 
     batches = [(torch.tensor([x], dtype=torch.float64), torch.zeros(1)) for x in XS]
-    options = {"correction": "predict", "rate": lambda batch: rates[batch]}
+    options = {"correction": Predict(), "rate": lambda batch: rates[batch]}
     predicted = [1.0, 1.0]  # before its first update there is nothing to go by
     for count in range(1, 6):
         fresh = alkit.delayed.Pipeline([Seen(), Times()], half_square, [1], adam)
@@ -147,9 +147,9 @@ def test_settings_that_do_nothing_change_no_bit():
     assert not equal(outcome(corrected), outcome(plain))
 
 
-@pytest.mark.parametrize("correction", ["predict", "gap_aware", "pipemare"])
+@pytest.mark.parametrize("correction", [Predict(), GapAware(), PipeMare()])
 def test_they_differ_and_threads_end_in_the_same_bits(correction):
-    method = "pipedream_inplace" if correction == "pipemare" else "pipedream"
+    method = "pipedream_inplace" if isinstance(correction, PipeMare) else "pipedream"
     plain = outcome(trained(mlp(), 3, vectors(9), method))
     found = outcome(trained(mlp(), 3, vectors(9), method, correction=correction))
     assert not equal(found, plain)
@@ -162,19 +162,18 @@ def test_by_fit_with_nesterov_s_optimiser():
     x = torch.randn(70, 6)
     data = x, x[:, :3].argmax(1)
     options = {"cuts": [2, 4], "progress": False, "method": "pipedream"}
-    for own in ({"correction": "gap_aware"}, {"optimizer": nadam, "lr": 1e-3}):
+    for own in ({"correction": GapAware()}, {"optimizer": nadam, "lr": 1e-3}):
         assert alkit.fit(mlp(), data, drop_last=True, **own, **options).losses.isfinite().all()
 
 
 @pytest.mark.parametrize(
     ("method", "own", "words"),
     [
-        ("pipedream", {"correction": "nesterov"}, "give predict, gap_aware, pipemare, or one"),
-        ("fr", {"correction": "predict"}, "Predict with fr: it is for pipedream, ddg"),
-        ("pipedream", {"correction": "pipemare"}, "PipeMare with pipedream: .* pipedream_inplace"),
-        ("1f1b", {"correction": "gap_aware"}, "GapAware with 1f1b"),
-        ("pipedream", {"correction": "predict", "optimizer": plain_sgd}, "SGD says nothing of its"),
-        ("pipedream", {"correction": "predict", "optimizer": torch.optim.Adamax}, "Adamax says"),
+        ("fr", {"correction": Predict()}, "Predict with fr: it is for pipedream, ddg"),
+        ("pipedream", {"correction": PipeMare()}, "PipeMare with pipedream: .* pipedream_inplace"),
+        ("1f1b", {"correction": GapAware()}, "GapAware with 1f1b"),
+        ("pipedream", {"correction": Predict(), "optimizer": plain_sgd}, "SGD says nothing of its"),
+        ("pipedream", {"correction": Predict(), "optimizer": torch.optim.Adamax}, "Adamax says"),
     ],
 )
 def test_what_does_not_fit_is_refused(method, own, words):
@@ -188,7 +187,7 @@ def test_settings_are_checked():
 
 
 @pytest.mark.parametrize(
-    "own", [{"correction": "gap_aware"}, {"batch_norm": "both"}, {"drain": False}]
+    "own", [{"correction": GapAware()}, {"batch_norm": "both"}, {"drain": False}]
 )
 def test_a_run_does_not_go_on_with_other_settings(tmp_path, own):
     x = torch.randn(64, 6)

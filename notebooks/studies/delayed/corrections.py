@@ -1,4 +1,4 @@
-"""What may be done about old gradients: one choice beside a method that has versions.
+"""Three corrections of old gradients, through the hook of `alkit.delayed.correction`.
 
 Module k's forward of batch m saw v = max(0, m - d) updates, d = K - 1 - k; its gradient g is the
 update m + 1. w^(j) are the weights after j updates.
@@ -17,7 +17,7 @@ Sources: weight prediction, Chen et al. 2018 (SpecTrain), the same weights in th
 gap-aware, Barkai et al. 2019; PipeMare, Yang et al. 2021; Nesterov, Ajanthan et al. 2025.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -25,9 +25,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from alkit.delayed.methods import Method
+from alkit.delayed.correction import State, Weights
 
-Weights = Mapping[str, Tensor]
 ADAMS = (torch.optim.Adam, torch.optim.AdamW, torch.optim.NAdam)
 
 
@@ -44,36 +43,6 @@ def nadam(parameters: Any, lr: float = 3e-4) -> torch.optim.Optimizer:
 
 
 STASHED = ("pipedream", "ddg", "ddg_barrier")  # methods that keep old versions, and go on with them
-
-
-class State:
-    """What one module does about old gradients: nothing, but for what a correction overrides."""
-
-    def leaves(
-        self, leaves: dict[str, Tensor], optimizer: torch.optim.Optimizer | None, rates: list[float]
-    ) -> dict[str, Tensor]:
-        """Return the weights of a forward.
-
-        Args:
-            rates: for each of the optimiser's groups, the sum over the updates that are missing.
-        """
-        return leaves
-
-    @contextmanager
-    def backward(self, weights: Weights, late: int) -> Iterator[None]:
-        """Have the backward's weights in the module's own storage."""
-        yield
-
-    def gradient(self, name: str, own: Tensor, now: Tensor, then: Tensor) -> Tensor:
-        """Return the gradient to be applied to `now`, which was found at `then`."""
-        return own
-
-    def factor(self, update: int) -> float:
-        """Return the factor of the rate of an update, counted over all epochs."""
-        return 1.0
-
-    def stepped(self, before: Weights, after: Weights) -> None:
-        """Take note of a step."""
 
 
 @dataclass(frozen=True)
@@ -230,33 +199,3 @@ class _Averaging(State):
             step = own - before[name]
             old = self.average.get(name, torch.zeros_like(step))
             self.average[name] = self.keeps * old + (1 - self.keeps) * step
-
-
-Correction = Predict | GapAware | PipeMare
-CORRECTIONS: dict[str, Callable[[], Correction]] = {
-    "predict": Predict,
-    "gap_aware": GapAware,
-    "pipemare": PipeMare,
-}
-
-
-def correction_of(given: Correction | str | None, method: Method) -> Correction | None:
-    """Return the correction that a name means, if it is for this method.
-
-    Raises:
-        ValueError: an unknown name, or another method; says what would do.
-    """
-    if given is None:
-        return None
-    if isinstance(given, str):
-        if given not in CORRECTIONS:
-            raise ValueError(
-                f"correction is {given!r}: give {', '.join(CORRECTIONS)}, or one with settings; for"
-                " Nesterov's give optimizer=alkit.delayed.corrections.nadam"
-            )
-        given = CORRECTIONS[given]()
-    if method.name not in given.methods:
-        kind = type(given).__name__
-        names = ", ".join(given.methods)
-        raise ValueError(f"correction {kind} with {method.name}: it is for {names}")
-    return given
