@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -17,11 +18,11 @@ from torch import Tensor, nn
 
 import alkit
 from alkit import delayed, dtp, launch, split, to_bp, to_local, train_epoch
-from alkit.al.rules import RULES
 from alkit.data.datasets import DataSet
 from alkit.delayed.schedules import SHARED
 from alkit.dtp.networks import EXACT
 from alkit.records import golden
+from studies.ladder import rules
 from tests.helpers import CLASSES, WIDTH, dense_model, made_batches, state_of
 from tests.unit.delayed.nets import bits, mlp, momentum, vectors
 from tests.unit.dtp.helpers import made_set
@@ -62,7 +63,7 @@ def bp() -> Summary:
     return summary(record.losses.flatten().tolist(), state_of(model).values())
 
 
-def by_rule(rule: str, mode: str = "local", workers: int | None = None) -> Summary:
+def by_rule(rule: Any, mode: str = "local", workers: int | None = None) -> Summary:
     """Train three blocks with dropout by heads of their own."""
     torch.manual_seed(0)
     blocks = [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Dropout(0.3)).double() for _ in range(3)]
@@ -116,13 +117,15 @@ def targets(method: str, switches: dtp.Switches | None = None, **options: object
     return summary(record.losses.flatten().tolist(), record.model.state_dict().values())
 
 
+LOCAL: dict[str, Any] = {name: name for name in ("linear", "cosine", "fixed_codes")}
+LOCAL |= {"predsim": rules.predsim, "dgl": rules.dgl(3), "scpl": rules.scpl}
 CASES: dict[str, Callable[[], Summary]] = {
     "al": lambda: al("al"),
     "al_m": lambda: al("al_m", 3),
     "al_fm": lambda: al("al_fm"),
     "al_pipeline": lambda: al("al_pipeline", 2),
     "bp": bp,
-    **{f"{rule} local": lambda rule=rule: by_rule(rule) for rule in (*RULES, "fixed_codes")},
+    **{f"{name} local": lambda rule=rule: by_rule(rule) for name, rule in LOCAL.items()},
     "linear local_pipeline": lambda: by_rule("linear", "local_pipeline", 2),
     "central": lambda: parted(method="central", cut=0),
     "fed": lambda: parted(cut=4),

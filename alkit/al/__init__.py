@@ -5,6 +5,6 @@ codes, losses, bridges, recipes     what a layer is made of
 convert, families   any list of blocks as AL layers; the published networks
 train, stages, ranks    an epoch in any mode
 trainer, fit            associated learning as the loop over epochs runs it, behind `alkit.fit`
-exits, label_side                   early exits; labels alone
+label_side                          the label side without an input
 backprop            the same blocks under plain backprop
 """

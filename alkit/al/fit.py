@@ -66,11 +66,10 @@ def _fit(model: ALModel | BPModel, request: Request) -> Record:
         executor=executor,
         seed=plan.seed,
         cuts=request.cuts,
-        exits=request.exits,
         compile=request.compile,
     )
     with _stepping(model, plan), _without_gradients(model):
-        identity: dict[str, Any] = {"threads": request.threads, "exits": request.exits}
+        identity: dict[str, Any] = {"threads": request.threads}
         identity |= {"compile": request.compile} if request.compile else {}
         return request.train(trainer, meet(executor, model), identity=identity)
 

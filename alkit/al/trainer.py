@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
-from typing import Any, Literal
+from typing import Any
 
 from torch import Tensor
 
@@ -16,7 +16,8 @@ from alkit.al.stages import updating
 from alkit.al.train import Trained, train_epoch
 from alkit.data.given import Splits
 from alkit.engine import trainer
-from alkit.engine.evaluate import evaluate, judge
+from alkit.engine.compiled import Compile
+from alkit.engine.evaluate import judge
 
 
 @dataclass
@@ -24,8 +25,7 @@ class Trainer(trainer.Trainer):
     """A model, and how an epoch of it is run; see `alkit.train_epoch`.
 
     Args:
-        exits: also measure the validation accuracy of every exit of an ALModel.
-        compile: "steps" or "auto", or the model's blocks are compiled already, or not at all.
+        compile: "steps", or not at all.
     """
 
     model: ALModel | BPModel
@@ -35,12 +35,7 @@ class Trainer(trainer.Trainer):
     executor: str = "threads"
     seed: int = 0
     cuts: list[int] | None = None
-    exits: bool = False
-    compile: Literal[False, "steps", "auto"] = False
-
-    def __post_init__(self) -> None:
-        if self.exits and not isinstance(self.model, ALModel):
-            raise ValueError(f"exits=True needs an ALModel, got a {type(self.model).__name__}")
+    compile: Compile = False
 
     @property
     def name(self) -> str:
@@ -72,8 +67,7 @@ class Trainer(trainer.Trainer):
         return row
 
     def measure(self, data: Splits) -> dict[str, float]:
-        """Return how well a model with a head reads its codes, and the accuracy of every exit, if
-        asked for, and how many autoencoders are stalled.
+        """Return how well a model with a head reads its codes, and how many autoencoders are stalled.
 
         `alkit.al.label_side.stalled` names those that do no better than a constant.
         """
@@ -83,10 +77,6 @@ class Trainer(trainer.Trainer):
             read = SimpleNamespace(predict=partial(self.model.predict, read=other))
             row = judge(read, data.validation, loss=self.loss).row("val")
             found |= {f"{name}_{other}": value for name, value in row.items()}
-        if self.exits and data.validation is not None:
-            for depth in range(1, len(self.model) + 1):
-                right = evaluate(self.model, data.validation, depth=depth)
-                found[f"val_acc_{depth}"] = right.mean().item()
         if isinstance(self.model, ALModel) and data.num_classes is not None:
             found["stalled"] = len(stalled(self.model, data.num_classes))
         return found

@@ -30,7 +30,6 @@ def fit(request: Request) -> Record:
     several modules); with cuts, workers are free to run any module, and of a flushed method fewer
     ranks share neighbouring ones.
     """
-    request.refuse("exits", why="early exits are associated learning's")
     request.refuse("settings", why="give rate=, replay_noise=, ... by name")
     request.refuse("accumulate", why="give micro= of gpipe, 1f1b, ... or 2bw")
     if request.plan.precision == "float16":

@@ -45,7 +45,6 @@ class Request:
     micro: int = 1
     device: Names | None = None
     compile: Compile = False
-    exits: bool = False
     metrics: Metrics | None = None
     checkpoint: str | Path | None = None
     resume: str = "same"

@@ -68,7 +68,6 @@ def fit(
     patience: int | None = None,
     stop_at_divergence: bool = False,
     evaluate_train: bool = False,
-    exits: bool = False,
     metrics: Metrics | None = None,
     seed: int = 0,
     progress: bool = True,
@@ -138,7 +137,6 @@ def fit(
         patience: stop after so many epochs in a row without a better validation accuracy.
         stop_at_divergence: a loss that is not finite ends the run instead of raising.
         evaluate_train: also measure the accuracy on the training part, not augmented.
-        exits: also measure the validation accuracy of every exit of an ALModel.
         metrics: by name, functions of (scores, y) of a whole part on the CPU that return a number,
             y class numbers or the targets; measured on validation and test beside the accuracy, or
             beside the loss where targets are no classes.
@@ -205,7 +203,7 @@ def fit(
         raise TypeError(f"schedule= is no rate's: give scheduler={changes['schedule']!r}")
     data = as_splits(train, validation, test)
     said["batch_size"] = size = _batch_size(data, batch_size)
-    check_measured(data, metrics, patience=patience, exits=exits)
+    check_measured(data, metrics, patience=patience)
     if isinstance(data.train, Loader):
         _check_loader(data.train, augment, drop_last)
     plan = Plan(
@@ -243,7 +241,6 @@ def fit(
         said=frozenset(name for name, value in said.items() if value is not None),
         device=device,
         compile=compile,
-        exits=exits,
         metrics=metrics,
         checkpoint=checkpoint,
         resume=resume,

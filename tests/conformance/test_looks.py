@@ -88,7 +88,6 @@ WRONG = {
         "metrics is .*give {name: function",
     ),
     "patience without validation": ({"patience": 1}, "patience= is given, and no validation"),
-    "exits without validation": ({"exits": True}, "exits= is given, and no validation"),
     "metrics of nothing": ({"metrics": {"m": max}}, "metrics= is given, and no validation"),
 }
 

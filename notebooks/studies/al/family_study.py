@@ -15,7 +15,6 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from alkit.al import exits
 from alkit.al.backprop import BPModel
 from alkit.al.model import ALModel
 from alkit.data import paths
@@ -25,7 +24,7 @@ from alkit.engine.record import Record
 from alkit.records import results
 from alkit.records.fit import fit
 from alkit.records.packed import label, pack
-from studies.al import families
+from studies.al import exits, families
 
 # of what training computes: raise it with a change after which a half-trained run can't go on
 VERSION = 1

@@ -18,7 +18,6 @@ from typing import Any
 
 from torch import Tensor
 
-from alkit.al import exits
 from alkit.al.backprop import BPModel
 from alkit.al.model import ALModel
 from alkit.data import tree
@@ -30,6 +29,7 @@ from alkit.schedule.clock import simulate
 from alkit.schedule.cuts import balanced_cuts
 from alkit.schedule.task import Schedule, al, al_fm, al_m, al_pipeline
 from alkit.schedule.timeline import Timeline
+from studies.al import exits
 
 with extra("notebooks", "a dashboard"):
     import ipywidgets as W
@@ -218,7 +218,7 @@ class ExitDashboard(Dashboard):
 
     Attributes:
         threshold: slider, share of the largest entropy below which a sample leaves.
-        left: `alkit.al.exits.Leaving` at that threshold.
+        left: `studies.al.exits.Leaving` at that threshold.
     """
 
     def __init__(self, scores_LNC: Tensor, labels_N: Tensor, costs_L: Sequence[float]) -> None:

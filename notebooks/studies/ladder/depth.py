@@ -12,12 +12,12 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from alkit.al import exits
 from alkit.al.backprop import BPModel
 from alkit.al.model import ALModel
 from alkit.data.parts import DataSet, Part
 from alkit.engine.loop import Plan
 from alkit.records import results
+from studies.al import exits
 from studies.ladder import diagnostics
 from studies.ladder import runs as ladder_study
 from studies.ladder.models import NearestCode

@@ -15,7 +15,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from alkit.al import exits
 from alkit.al.backprop import BPModel
 from alkit.al.model import ALModel
 from alkit.al.trainer import Trainer
@@ -27,6 +26,7 @@ from alkit.engine.record import Record
 from alkit.models.modes import evaluating
 from alkit.records import results
 from alkit.records.packed import pack
+from studies.al import exits
 from studies.al.families import FAMILIES
 from studies.common.study import TUNING_SEED
 from studies.ladder.labels import replay, watch

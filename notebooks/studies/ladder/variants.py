@@ -24,13 +24,14 @@ from alkit.al.convert import bridge, to_al
 from alkit.al.layers import AL, ENC
 from alkit.al.model import ALModel
 from alkit.al.recipes import FIXED_CODES, Recipe, find_recipe
-from alkit.al.rules import RULES, SMOOTHING, give_heads, linear_head, smoothed
+from alkit.al.rules import SMOOTHING, Rule, give_heads, linear_head, smoothed
 from alkit.data import tree
 from alkit.models.modes import evaluating
-from studies.ladder import labels
+from studies.ladder import labels, rules
 from studies.ladder.models import DeepSupervision, NearestCode
 
-HEADS = dict.fromkeys(("bp", "deep_supervision"), "linear") | {rule: rule for rule in RULES}
+HEADS: dict[str, str | Rule] = {name: "linear" for name in ("bp", "deep_supervision", "linear")}
+HEADS |= {"cosine": "cosine", "predsim": rules.predsim, "scpl": rules.scpl}
 
 
 @dataclass(frozen=True)
@@ -151,8 +152,9 @@ def build(
     fixed = replace(FIXED_CODES[kind], smoothing=SMOOTHING)
     recipe = replace(_recipe(base, fixed, kind, width), **variant.recipe)
     model = to_al(blocks, classes, sample, recipe=recipe, lr=lr)
-    if base in HEADS:
-        give_heads(model, HEADS[base], classes, sample)
+    if base in (*HEADS, "dgl"):
+        rule = rules.dgl(len(model)) if base == "dgl" else HEADS[base]
+        give_heads(model, rule, classes, sample)
     if base in ("detached", "coupled", "published_ce"):
         model[0].ae.loss_fn = smoothed
     if base in ("detached", "coupled"):

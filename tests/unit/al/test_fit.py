@@ -71,17 +71,6 @@ def test_columns():
     assert backprop.columns.tolist() == [*first, "val_acc", *last]
 
 
-def test_accuracy_at_every_exit():
-    data, model = toy(), dense_model(3)
-    result = fitted(model, data, 4, batch_size=6, exits=True)
-    best = result.history.iloc[result.best_epoch - 1]
-    for depth in (1, 2, 3):
-        expected = evaluate(model, data.validation, depth=depth).mean().item()
-        assert best[f"val_acc_{depth}"] == expected
-    assert result.history.val_acc_3.tolist() == result.history.val_acc.tolist()
-    assert result.history.val_acc_1.tolist() != result.history.val_acc_3.tolist()
-
-
 def test_training_accuracy_is_taken_on_clean_samples():
     data, model = toy(), dense_model(2)
     train = Spy(data.train)
@@ -155,7 +144,6 @@ def test_the_bar_shows_losses_and_accuracy(monkeypatch, mode, losses):
         ({"batch_size": 0}, "batch_size is 0: it must be at least 1"),
         ({"epochs": 0}, "epochs is 0"),
         ({"patience": 0}, "patience is 0: it must be at least 1"),
-        ({"model": bp_model(), "method": "bp", "exits": True}, "exits=True needs an ALModel"),
     ],
 )
 def test_bad_options(options, message):

@@ -9,11 +9,14 @@ from torch import nn
 
 import alkit
 from alkit import to_al, to_local, train_epoch
-from alkit.al import rules
+from alkit.al.rules import RULES
 from alkit.al.train import full_state
+from studies.ladder import rules
 from tests.helpers import differences
 
-CLASSES, EVERY = 3, (*rules.RULES, "fixed_codes")
+CLASSES = 3
+FUNCTIONS = {"predsim": rules.predsim, "dgl": rules.dgl(3), "scpl": rules.scpl}
+EVERY = (*RULES, "fixed_codes", *FUNCTIONS)
 PICTURES, ROWS = torch.randn(6, 2, 8, 8), torch.randn(6, 5)
 Y = torch.tensor([0, 1, 2, 2, 1, 0])
 
@@ -31,7 +34,8 @@ def _rows():
 
 def _made(rule, x=PICTURES, **options):
     torch.manual_seed(0)
-    return to_local(_pictures() if x.dim() == 4 else _rows(), CLASSES, x[:2], rule=rule, **options)
+    options["rule"] = FUNCTIONS.get(rule, rule)
+    return to_local(_pictures() if x.dim() == 4 else _rows(), CLASSES, x[:2], **options)
 
 
 def _cosines(rows):
@@ -181,7 +185,7 @@ def test_rules_and_orders_have_digests_of_their_own():
 
 
 ASKED = [("al", {}), ("al_pipeline", {"recipe": "coupled"}), ("local_pipeline", {})]
-ASKED += [("local", {"rule": rule}) for rule in EVERY]
+ASKED += [("local", {"rule": FUNCTIONS.get(rule, rule)}) for rule in EVERY]
 
 
 @pytest.mark.parametrize(("method", "own"), ASKED)
@@ -214,7 +218,6 @@ def test_codes_of_al_are_detached_or_coupled_and_learned():
 
 REFUSED = [
     (lambda: to_local(_rows(), CLASSES, ROWS, rule="mono"), "rule is 'mono': give linear, cosine"),
-    (lambda: _made("dgl", pool=alkit.al.convert.pool), "pool is given, and the heads of 'dgl'"),
     (lambda: train_epoch(_made("linear"), [(PICTURES, Y)], "al"),
      "'al' for ALModel by rule 'linear': give local, local_pipeline"),
     (lambda: train_epoch(to_al(_rows(), CLASSES, ROWS), [(ROWS, Y)], "local"), "give al, al_m"),
@@ -222,8 +225,8 @@ REFUSED = [
                        progress=False), "by rule 'linear'"),  # before any rank is started
     (lambda: alkit.fit(_rows(), (ROWS, torch.randn(6, CLASSES)), method="local", loss=F.mse_loss,
                        progress=False), "local rules compare classes"),
-    (lambda: alkit.fit(_rows(), (ROWS, torch.full((6, 3), 1 / 3)), method="local", rule="scpl",
-                       progress=False), "these labels are shares of classes"),
+    (lambda: alkit.fit(_rows(), (ROWS, torch.full((6, 3), 1 / 3)), method="local",
+                       rule=rules.scpl, progress=False), "these labels are shares of classes"),
     (lambda: alkit.fit(_rows(), (ROWS, Y), method="al", recipe="fixed_codes", progress=False),
      "give method='local_pipeline', rule='fixed_codes'"),
 ]  # fmt: skip

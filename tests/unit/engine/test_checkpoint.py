@@ -153,7 +153,7 @@ def test_fit_ignores_and_removes_a_leftover(tmp_path):
 def test_resumed_after_any_epoch_is_the_same_bits(tmp_path, mode, epoch):
     """The second process builds other first weights: all must come from the checkpoint."""
     path = tmp_path / "run.pt"
-    extra = {"evaluate_train": True, "exits": mode != "bp"}
+    extra = {"evaluate_train": True}
     expected = _run(mode, toy(), **extra)
     _interrupt(mode, path, epoch, **extra)
     assert len(load(path)["rows"]) == epoch
@@ -226,7 +226,6 @@ def begun(tmp_path_factory):
         ({"end_factor": 0.2}, "end_factor is 0.1 there and 0.2 here; give"),
         ({"augment": "flip"}, "augment is 'none' there and 'flip' here; give"),
         ({"patience": 2}, "patience is None there and 2 here; give"),
-        ({"exits": True}, "exits is False there and True here; give"),
         ({"evaluate_train": True}, "evaluate_train is False there and True here; give"),
         ({"model": _another_rate()}, "lr of 0.ae.0 is 0.03 there and 1.0 here"),
         ({"data": toy(seed=1)}, "data is 'toy 60/20/20 .*there and 'toy 60/20/20"),

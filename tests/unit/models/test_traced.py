@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import alkit
 from alkit.al.bridges import pool_of
 from alkit.models.traced import NotTraced, trace
+from studies.ladder import rules
 
 
 class Layers(nn.Module):
@@ -368,4 +369,4 @@ def test_a_mask_of_padding_is_not_taken_for_one_of_words(method):
 
 def test_a_rule_that_averages_words_says_that_it_can_t():
     with pytest.raises(ValueError, match="may mark words or padding"):
-        texts_trained("local", rule="dgl")
+        texts_trained("local", rule=rules.predsim)

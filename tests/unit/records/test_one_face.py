@@ -102,7 +102,6 @@ def test_a_schedule_moves_the_rates_of_delayed_gradients():
         ({"method": "sgd"}, "unknown method 'sgd': give bp, al"),
         ({"method": "dtp", "cuts": [1]}, "which dtp can't take: see alkit.dtp.Settings"),
         ({"method": "elastic", "augment": "weak"}, "augment is 'weak', which elastic can't take"),
-        ({"method": "fr", "exits": True}, "exits is True, which fr can't take"),
         ({"method": "al", "micro": 2}, "micro is 2, which al can't take"),
         ({"method": "al", "executor": "ranks"}, "executor is 'ranks': al takes threads"),
         ({"method": "split", "patience": 2}, "patience is 2, which split can't take"),

@@ -5,9 +5,9 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from alkit import fit, to_al
-from alkit.al import exits
 from alkit.data import datasets
 from alkit.models.convnet import convnet
+from studies.al import exits
 from studies.common.dashboards import ExitDashboard
 
 
