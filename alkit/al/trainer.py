@@ -67,7 +67,7 @@ class Trainer(trainer.Trainer):
         return row
 
     def measure(self, data: Splits) -> dict[str, float]:
-        """Return how well a model with a head reads its codes, and how many autoencoders are stalled.
+        """Return how well a model with a head reads codes, and how many autoencoders are stalled.
 
         `alkit.al.label_side.stalled` names those that do no better than a constant.
         """

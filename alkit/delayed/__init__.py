@@ -6,7 +6,7 @@ train, share, trainer, fit          an epoch on any executor; ranks; behind `alk
 """
 
 from alkit.delayed.methods import METHODS, Method
-from alkit.delayed.modules import Pipeline, Span, even_cuts, sgd
+from alkit.delayed.modules import Pipeline, Span, even_cuts
 from alkit.delayed.schedules import schedule_for
 from alkit.delayed.train import Trained, train, train_epoch
 
@@ -18,7 +18,6 @@ __all__ = [
     "Trained",
     "even_cuts",
     "schedule_for",
-    "sgd",
     "train",
     "train_epoch",
 ]

@@ -8,12 +8,12 @@ import torch
 import torch.nn.functional as F
 
 from alkit.delayed import balanced
-from alkit.delayed.modules import Pipeline, even_cuts, sgd
+from alkit.delayed.modules import Pipeline, even_cuts
 from alkit.delayed.options import Options
 from alkit.delayed.schedules import SHARED, Own, read
 from alkit.delayed.trainer import Trainer
 from alkit.engine.device import spread
-from alkit.engine.optimizers import needs_rate
+from alkit.engine.optimizers import adam, needs_rate
 from alkit.engine.record import Record
 from alkit.engine.request import Request, fit_on_ranks, meet
 from alkit.models.blocks import as_blocks
@@ -100,7 +100,7 @@ def model_of(request: Request) -> Pipeline:
         cuts = even_cuts(len(blocks), modules)
     else:
         cuts = list(request.cuts)
-    optimizer: Callable[..., torch.optim.Optimizer] = request.optimizer or sgd
+    optimizer: Callable[..., torch.optim.Optimizer] = request.optimizer or adam
     if request.one_lr is not None:
         optimizer = partial(optimizer, lr=request.one_lr)
     elif needs_rate(optimizer):

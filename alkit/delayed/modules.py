@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from alkit.engine.device import place
-from alkit.engine.optimizers import made
+from alkit.engine.optimizers import adam, made
 from alkit.engine.random import noise_of
 from alkit.engine.steps import check_untied
 from alkit.models.blocks import as_blocks
@@ -41,11 +41,6 @@ class Span(nn.Module):
         return x
 
 
-def sgd(parameters: list[nn.Parameter], lr: float = 0.1) -> torch.optim.Optimizer:
-    """Make SGD as in the published ResNet-20 runs: Nesterov momentum and weight decay."""
-    return torch.optim.SGD(parameters, lr=lr, momentum=0.9, nesterov=True, weight_decay=1e-4)
-
-
 class Pipeline(nn.Module):
     """Modules in a row, a loss, and an optimiser a module.
 
@@ -68,7 +63,7 @@ class Pipeline(nn.Module):
         blocks: Iterable[nn.Module],
         loss: Loss,
         cuts: Sequence[int] = (),
-        optimizer: Optimizer = sgd,
+        optimizer: Optimizer = adam,
         rates: Sequence[float] | None = None,
     ) -> None:
         super().__init__()

@@ -13,7 +13,7 @@ from alkit.data.arguments import Brief, changed
 from alkit.data.pairs import as_pair
 from alkit.delayed.correction import check_correction
 from alkit.delayed.methods import ORDERS, Method, method_named
-from alkit.delayed.modules import Loss, Optimizer, Pipeline, sgd
+from alkit.delayed.modules import Loss, Optimizer, Pipeline
 from alkit.delayed.options import Options
 from alkit.delayed.schedules import (
     SHARED,
@@ -28,6 +28,7 @@ from alkit.delayed.stage import ModuleStage
 from alkit.engine.device import synchronize
 from alkit.engine.group import Group
 from alkit.engine.local import run_single, run_threads
+from alkit.engine.optimizers import adam
 from alkit.engine.reduction import check_reduction
 from alkit.schedule.task import Schedule, free_workers
 from alkit.schedule.timeline import Timeline
@@ -68,7 +69,7 @@ def train(
     method: str = "pipedream",
     cuts: Sequence[int] = (),
     executor: str = "single",
-    optimizer: Optimizer = sgd,
+    optimizer: Optimizer = adam,
     rates: Sequence[float] | None = None,
     **settings: Any,
 ) -> Trained:

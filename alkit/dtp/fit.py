@@ -67,7 +67,7 @@ def fit(request: Request) -> Record:
 
     Settings are those of `alkit.dtp.Settings`.
     """
-    words = ("cuts", "micro", "exits", "accumulate")
+    words = ("cuts", "micro", "accumulate")
     request.refuse(*words, why="see alkit.dtp.Settings for its own")
     if request.compile != "steps" or request.method in ("bp", "ddtp"):
         request.refuse("compile", why="only loops of dtp, tp and vanilla_dtp are compiled: 'steps'")

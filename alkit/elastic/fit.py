@@ -33,7 +33,7 @@ from alkit.models.norms import check_norms
 NAMES = {name: name for name in ("epochs", "seed", "threads", "micro", "executor")}
 NAMES |= {"batch_size": "batch", "workers": "devices"}
 NAMES |= {"precision": "precision", "drop_last": "drop_last"}
-REFUSED = ("cuts", "exits", "augment", "accumulate", "compile")
+REFUSED = ("cuts", "augment", "accumulate", "compile")
 
 
 def model_of(request: Request) -> Network:

@@ -13,7 +13,10 @@ from alkit.data.arguments import given
 Factory = Callable[..., torch.optim.Optimizer]
 
 
-def adam(parameters: Iterable[nn.Parameter], lr: float) -> torch.optim.Optimizer:
+RATE = 1e-3  # the default of every method that follows a gradient
+
+
+def adam(parameters: Iterable[nn.Parameter], lr: float = RATE) -> torch.optim.Optimizer:
     """Return Adam in its fused form: the same mathematics in one pass, several times faster."""
     return torch.optim.Adam(parameters, lr=lr, fused=True)
 

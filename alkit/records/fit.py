@@ -16,7 +16,7 @@ from alkit.engine.device import Names
 from alkit.engine.evaluate import Metrics
 from alkit.engine.group import Group
 from alkit.engine.loop import Plan
-from alkit.engine.optimizers import rated
+from alkit.engine.optimizers import RATE, adam, rated
 from alkit.engine.rates import SHAPES, Scheduler
 from alkit.engine.record import Record
 from alkit.engine.request import Request
@@ -92,7 +92,8 @@ def fit(
             torch's says `reduction` ("mean" over samples, or "sum") where batches are cut.
         optimizer: called as `optimizer(parameters, lr=...)`, at the rate that it has by itself if
             none is given; with a first argument called `named_parameters`, of pairs (name,
-            parameter). What it returns holds all of them.
+            parameter). What it returns holds all of them. Default: Adam at 1e-3 for every method
+            that follows a gradient; DTP has its own.
         scheduler: of the rates: "constant" (None: that, but where a method's settings move them, as
             in elastic training and DTP), or "cosine" by epochs from each optimiser's rate to
             `end_factor` of it; or a function of an optimiser that makes one of torch's schedulers,
@@ -199,6 +200,8 @@ def fit(
         _check_balanced(room, name, cuts, checkpoint)
     if optimizer is not None:
         optimizer, lr = rated(optimizer, lr)
+    elif _takes_default(room, model, settings, changes):
+        optimizer, lr = adam, RATE if lr is None else lr
     if changes.get("schedule") in SHAPES and room != "dtp":
         raise TypeError(f"schedule= is no rate's: give scheduler={changes['schedule']!r}")
     data = as_splits(train, validation, test)
@@ -276,6 +279,17 @@ def fit(
     if balanced:  # a file says which
         request = replace(request, cuts=list(record.model.cuts))
     return replace(record, made=made_of(request), classes=request.data.classes)
+
+
+def _takes_default(room: str, model: Any, settings: Any, changes: Mapping[str, Any]) -> bool:
+    """Say whether a call without an optimiser trains by the default one.
+
+    Target propagation follows no gradient; a method's own model, a recipe, and settings that a file
+    or a publication names bring their own optimiser.
+    """
+    own = {"recipe", "momentum", "weight_decay"} & set(changes)
+    made = ours(model) and room != "elastic"  # a `Network` has none
+    return room != "dtp" and not own and not made and settings is None
 
 
 def _check_balanced(room: str, method: str, cuts: str, checkpoint: str | Path | None) -> None:

@@ -44,7 +44,6 @@ NAMES |= {"batch_size": "batch"}
 REFUSED = {
     "executor": "it brings its own threads, or programs of several machines",
     "ranks": "its parties are no ranks: give workers=, or start `alkit split`",
-    "exits": "that is AL's",
     "clip": "no side sees the norm of all gradients",
     "accumulate": "give micro=, or a larger batch_size",
     "compile": "devices run the units as they come",
