@@ -118,7 +118,7 @@ def targets(method: str, switches: dtp.Switches | None = None, **options: object
 
 
 LOCAL: dict[str, Any] = {name: name for name in ("linear", "cosine", "fixed_codes")}
-LOCAL |= {"predsim": rules.predsim, "dgl": rules.dgl(3), "scpl": rules.scpl}
+LOCAL |= {"predsim": rules.predsim, "dgl": rules.dgl, "scpl": rules.scpl}
 CASES: dict[str, Callable[[], Summary]] = {
     "al": lambda: al("al"),
     "al_m": lambda: al("al_m", 3),

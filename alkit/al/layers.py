@@ -135,7 +135,10 @@ class AL(nn.Module):
 
     Attributes:
         steps: how gradients become steps, see `alkit.engine.steps.Steps`.
+        is_last: whether no layer follows, for rules that give the last layer another head.
     """
+
+    is_last = False
 
     def __init__(
         self,

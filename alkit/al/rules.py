@@ -84,6 +84,7 @@ def give_heads(model: ALModel, rule: str | Rule, classes: int, sample: Any) -> N
     make = RULES[rule] if isinstance(rule, str) else rule
     width, x = classes, sample
     with evaluating(model):
+        model[len(model) - 1].is_last = True
         for layer in model:
             x = layer.enc.f(place(x, layer))
             b, layer.enc.loss_fn = make(layer, x, classes)

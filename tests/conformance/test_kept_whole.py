@@ -178,7 +178,7 @@ def test_positions_that_a_block_puts_before_its_channels_are_averaged_as_ever():
         assert torch.equal(layer.enc.b.pool(features), features.mean(1))
 
 
-@pytest.mark.parametrize("rule", [rules.predsim, rules.dgl(2), rules.scpl])
+@pytest.mark.parametrize("rule", [rules.predsim, rules.dgl, rules.scpl])
 def test_heads_that_average_tokens_refuse_channels_of_a_sequence(rule):
     data = torch.randn(12, 1, 32), torch.arange(12) % 3
     options = {"method": "local", "rule": rule, "num_classes": 3, "progress": False}

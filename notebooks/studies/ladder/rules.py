@@ -9,8 +9,6 @@ B batch, C classes, D features.
 """
 
 import math
-from collections.abc import Callable
-from itertools import count
 from typing import Any, cast
 
 import torch
@@ -53,16 +51,10 @@ def scpl(layer: AL, s: Any, classes: int) -> Made:
     return ScplHead(s, classes), Scpl(classes)
 
 
-def dgl(depth: int) -> Callable[[AL, Any, int], Made]:
-    """Return DGL's rule for a network of so many blocks, the last of which has a smaller head."""
-    number = count(1)
-
-    def rule(layer: AL, s: Any, classes: int) -> Made:
-        _check_pooling(layer, s)
-        return dgl_head(s, classes, last=next(number) % depth == 0), class_scores()
-
-    rule.__name__ = "dgl"
-    return rule
+def dgl(layer: AL, s: Any, classes: int) -> Made:
+    """Belilovsky et al. 2020; the last block has a smaller head."""
+    _check_pooling(layer, s)
+    return dgl_head(s, classes, last=layer.is_last), class_scores()
 
 
 def dgl_head(s: Any, classes: int, *, last: bool) -> nn.Module:

@@ -31,7 +31,7 @@ from studies.ladder import labels, rules
 from studies.ladder.models import DeepSupervision, NearestCode
 
 HEADS: dict[str, str | Rule] = {name: "linear" for name in ("bp", "deep_supervision", "linear")}
-HEADS |= {"cosine": "cosine", "predsim": rules.predsim, "scpl": rules.scpl}
+HEADS |= {"cosine": "cosine", "predsim": rules.predsim, "dgl": rules.dgl, "scpl": rules.scpl}
 
 
 @dataclass(frozen=True)
@@ -152,9 +152,8 @@ def build(
     fixed = replace(FIXED_CODES[kind], smoothing=SMOOTHING)
     recipe = replace(_recipe(base, fixed, kind, width), **variant.recipe)
     model = to_al(blocks, classes, sample, recipe=recipe, lr=lr)
-    if base in (*HEADS, "dgl"):
-        rule = rules.dgl(len(model)) if base == "dgl" else HEADS[base]
-        give_heads(model, rule, classes, sample)
+    if base in HEADS:
+        give_heads(model, HEADS[base], classes, sample)
     if base in ("detached", "coupled", "published_ce"):
         model[0].ae.loss_fn = smoothed
     if base in ("detached", "coupled"):

@@ -15,7 +15,7 @@ from studies.ladder import rules
 from tests.helpers import differences
 
 CLASSES = 3
-FUNCTIONS = {"predsim": rules.predsim, "dgl": rules.dgl(3), "scpl": rules.scpl}
+FUNCTIONS = {"predsim": rules.predsim, "dgl": rules.dgl, "scpl": rules.scpl}
 EVERY = (*RULES, "fixed_codes", *FUNCTIONS)
 PICTURES, ROWS = torch.randn(6, 2, 8, 8), torch.randn(6, 5)
 Y = torch.tensor([0, 1, 2, 2, 1, 0])
