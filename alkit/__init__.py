@@ -29,7 +29,6 @@ _HOME = {
     "to_local": "al.rules",
     "torchrun_group": "engine.launch",
     "train_epoch": "al.train",
-    "tune": "records.tune",
 }
 
 _MODULES = {name: name for name in ("delayed", "dtp", "elastic", "split")}

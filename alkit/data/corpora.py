@@ -1,20 +1,21 @@
-"""Text sets: read their official files, clean the texts, number the words.
+"""Text sets: read their official files by pandas, clean the texts, number the words.
 
 Texts of the training part with at most one word are dropped, as in the AL publication; an empty
 text of the test part is one unknown word. The vocabulary is that of the training part.
 """
 
-import csv
 import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
-from typing import Any, Literal
+from pathlib import PurePosixPath
+from typing import Any
 
+import pandas as pd
 import torch
 
 from alkit.data import archives, catalog
 from alkit.data import text as texts
+from alkit.data.labels import in_order
 from alkit.data.parts import DataSet, Part, balanced_rows, hold_out
 
 _AG_NEWS = ("World", "Sports", "Business", "Sci/Tech")
@@ -61,15 +62,12 @@ def load_ag_news(*, seed: int = 0, fields: str = "both", **options: Any) -> Data
     Args:
         fields: "text" for the description alone, "both" for title and description.
         options: of `TextOptions`.
-    Raises:
-        FileNotFoundError: the set is not here; says how to get it.
-        ValueError: damage, named with file and line, or an option out of range.
     """
     return _load_zhang("ag_news", _AG_NEWS, (120_000, 7_600), seed, fields, options)
 
 
 def load_dbpedia(*, seed: int = 0, fields: str = "both", **options: Any) -> DataSet:
-    """Load DBpedia-14; arguments and errors as `load_ag_news`."""
+    """Load DBpedia-14; arguments as `load_ag_news`."""
     names = tuple(_DBPEDIA.split())
     return _load_zhang("dbpedia", names, (560_000, 70_000), seed, fields, options)
 
@@ -79,43 +77,49 @@ def load_imdb(*, seed: int = 0, **options: Any) -> DataSet:
 
     The folders of `aclImdb` say which half a review is of. The table `IMDB Dataset.csv` does not:
     its first half of rows is taken as the training half, its second as the test half, which are
-    the official ones only where whoever wrote it kept them apart; the note says if they cannot be.
+    the official ones only where its author kept them apart; the note says if they cannot be.
 
     Args:
         options: of `TextOptions`.
-    Raises: what `load_ag_news` raises.
-    """
-    train, test = imdb_reviews()
-    note = _found(train, test, (25_000, 25_000))
-    if catalog.find("imdb").suffix in (".csv", ".zip"):
-        note += "; halves by row order"
-        if any(2 * sum(labels) != len(labels) for _, labels in (train, test)):
-            note += " (not balanced, so hardly the official halves)"
-    made = TextOptions(**{"max_len": 256} | options)
-    return build("imdb", train, test, _POLARITY, note, made, seed)
-
-
-def imdb_reviews() -> tuple[Rows, Rows]:
-    """Return IMDb's training and test half as they are: reviews and labels, 0 negative.
-
-    Raises: what `load_ag_news` raises.
     """
     path = catalog.find("imdb")
-    if path.suffix == ".csv":
-        return _imdb_table(str(path), path.read_bytes())
-    if path.suffix == ".zip":
-        for name, content in archives.members(path, lambda name: name.endswith(".csv")):
-            return _imdb_table(f"{path}[{name}]", content)
-        raise ValueError(f"{path}: there is no .csv; it is another set or incomplete")
-    return _imdb_folders(path)
+    table = ".csv" in path.suffixes
+    halves = _imdb_table(pd.read_csv(path, keep_default_na=False)) if table else _imdb_files()
+    note = _found(*halves, (25_000, 25_000)) + ("; halves by row order" if table else "")
+    if any(2 * sum(labels) != len(labels) for _, labels in halves):
+        note += " (not balanced, so hardly the official halves)"
+    made = TextOptions(**{"max_len": 256} | options)
+    return build("imdb", *halves, _POLARITY, note, made, seed)
+
+
+def _imdb_table(frame: pd.DataFrame) -> tuple[Rows, Rows]:
+    labels = [_POLARITY.index(each) for each in frame["sentiment"]]
+    reviews, half = frame["review"].tolist(), len(frame) // 2
+    return (reviews[:half], labels[:half]), (reviews[half:], labels[half:])
+
+
+def _imdb_files() -> tuple[Rows, Rows]:
+    found: dict[str, list[tuple[int, str, str]]] = {"train": [], "test": []}
+
+    def is_review(name: str) -> bool:
+        *_, half, label, file = ("", "", *PurePosixPath(name).parts)
+        return half in found and label in ("neg", "pos") and file.endswith(".txt")
+
+    for name, content in archives.members(catalog.find("imdb"), is_review):
+        half, label, file = PurePosixPath(name).parts[-3:]
+        found[half].append((int(label == "pos"), file, content.decode("utf-8", "replace")))
+    train, test = (
+        ([text for *_, text in half], [label for label, *_ in half])
+        for half in map(sorted, found.values())
+    )
+    return train, test
 
 
 def load_sst2(*, seed: int = 0, **options: Any) -> DataSet:
-    """Load GLUE's SST-2; its dev part is the test part, for the official test has no labels.
+    """Load GLUE's SST-2; its dev part is the test part, because the official test has no labels.
 
     Args:
         options: of `TextOptions`.
-    Raises: what `load_ag_news` raises.
     """
     parts = sst2_sentences()
     note = _found(*parts, (67_349, 872))
@@ -123,15 +127,10 @@ def load_sst2(*, seed: int = 0, **options: Any) -> DataSet:
 
 
 def sst2_sentences() -> tuple[Rows, Rows]:
-    """Return SST-2's training and dev part as they are: sentences and labels, 0 negative.
-
-    Raises: what `load_ag_news` raises.
-    """
-    files = archives.contents(catalog.find("sst2"), "train.tsv", "dev.tsv")
-    train, dev = (
-        _labelled(_rows(source, content, "sentence label", "\t", csv.QUOTE_NONE), ("0", "1"))
-        for source, content in files
-    )
+    """Return SST-2's training and dev part as they are: sentences and labels, 0 negative."""
+    read = archives.contents(catalog.find("sst2"), "train.tsv", "dev.tsv")
+    frames = [_table(each, sep="\t", quoting=3) for each in read]
+    train, dev = ((own["sentence"].tolist(), own["label"].astype(int).tolist()) for own in frames)
     return train, dev
 
 
@@ -145,114 +144,32 @@ def _load_zhang(
 ) -> DataSet:
     """Load a set in the form of Zhang et al. 2015: class from 1, title, content.
 
-    It has no header as published; a first row whose class is no number, as copies have it, is one.
+    It has no header as published; copies have one.
     """
     if fields not in ("text", "both"):
-        raise ValueError(f"fields is 'text' or 'both', not {fields!r}")
-    made = TextOptions(**options)
+        raise ValueError(f"fields is {fields!r}: give 'text' or 'both'")
     parts: list[Rows] = []
-    for source, content in archives.contents(catalog.find(name), "train.csv", "test.csv"):
-        rows: Rows = ([], [])
-        for at, (where, row) in enumerate(_rows(source, content)):
-            if len(row) != 3:
-                raise ValueError(f"{where}: {len(row)} columns, expected class, title and text")
-            if at == 0 and not row[0].strip().lstrip("-").isdigit():
-                continue
-            if not row[0].isdecimal() or not 1 <= int(row[0]) <= len(class_names):
-                raise ValueError(f"{where}: class {row[0]!r}, expected 1 to {len(class_names)}")
-            rows[0].append(row[2] if fields == "text" else f"{row[1]} {row[2]}")
-            rows[1].append(int(row[0]) - 1)
-        parts.append(rows)
+    for content in archives.contents(catalog.find(name), "train.csv", "test.csv"):
+        header = not content.lstrip(b'\xef\xbb\xbf"')[:1].isdigit()
+        own = _table(content, names=["label", "title", "text"], skiprows=int(header))
+        words = own["text"] if fields == "text" else own["title"] + " " + own["text"]
+        parts.append((words.tolist(), (own["label"].astype(int) - 1).tolist()))
     train, test = parts
     note = _found(train, test, official)
-    return build(name, train, test, class_names, note, made, seed)
+    return build(name, train, test, class_names, note, TextOptions(**options), seed)
 
 
-def _imdb_table(source: str, content: bytes) -> tuple[Rows, Rows]:
-    reviews, labels = _labelled(_rows(source, content, "review sentiment"), _POLARITY)
-    half = len(reviews) // 2
-    return (reviews[:half], labels[:half]), (reviews[half:], labels[half:])
+def _table(content: bytes, **form: Any) -> pd.DataFrame:
+    """Read a table; pandas fills rows up that are too short, which are refused.
 
-
-def _labelled(rows: Iterable[tuple[str, list[str]]], names: Sequence[str]) -> Rows:
-    """Return the texts of rows (text, label), and the numbers of the labels among `names`."""
-    texts, labels = [], []
-    for where, (text, label) in rows:
-        if label not in names:
-            raise ValueError(f"{where}: label {label!r}, expected {' or '.join(names)}")
-        texts.append(text)
-        labels.append(names.index(label))
-    return texts, labels
-
-
-def _imdb_folders(path: Path) -> tuple[Rows, Rows]:
-    found: dict[str, list[tuple[int, str, str]]] = {"train": [], "test": []}
-    labels = {"neg": 0, "pos": 1}
-    for name, content in archives.members(path, _is_review):
-        half, label, file = PurePosixPath(name).parts[-3:]
-        found[half].append((labels[label], file, content.decode("utf-8", "replace")))
-    for part, reviews in found.items():
-        if not reviews:
-            raise ValueError(f"{path}: there are no reviews in {part}/neg and {part}/pos")
-        reviews.sort()
-    train, test = (([r[2] for r in half], [r[0] for r in half]) for half in found.values())
-    return train, test
-
-
-def _is_review(name: str) -> bool:
-    match PurePosixPath(name).parts:
-        case (*_, "train" | "test", "neg" | "pos", file):
-            return file.endswith(".txt")
-    return False
-
-
-def _rows(
-    source: str,
-    content: bytes,
-    wanted: str = "",
-    delimiter: str = ",",
-    quoting: Literal[0, 3] = csv.QUOTE_MINIMAL,
-) -> Iterator[tuple[str, list[str]]]:
-    """Yield "file, line n" and the fields of each row of a table; blank lines are passed over.
-
-    pandas would fill short rows up, and reads on to the end of the file behind a lost quote.
-
-    Args:
-        wanted: names of the columns to yield; none: all columns of a table without a header.
     Raises:
-        ValueError: a row of another width, a quote that is not closed, no such column, no row, no
-            UTF-8; names file and line.
+        ValueError: names the row.
     """
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise ValueError(
-            f"{source}, line {line}: no UTF-8 ({error.reason}): save it as such"
-        ) from error
-    reader = csv.reader(
-        io.StringIO(text, newline=""), delimiter=delimiter, quoting=quoting, strict=True
-    )
-    first: list[str] = []
-    places, number = [], 0
-    try:
-        for row in filter(None, reader):
-            where = f"{source}, line {reader.line_num}"
-            first = first or row
-            if len(row) != len(first):
-                raise ValueError(f"{where}: {len(row)} columns, expected {len(first)}")
-            if wanted and row is first:
-                if missing := [name for name in wanted.split() if name not in first]:
-                    there = ", ".join(first)
-                    raise ValueError(f"{where}: no column {missing[0]!r}; there are {there}")
-                places = [first.index(name) for name in wanted.split()]
-                continue
-            number += 1
-            yield where, [row[place] for place in places] if wanted else row
-    except csv.Error as error:
-        raise ValueError(f"{source}, line {reader.line_num}: {error}") from error
-    if not number:
-        raise ValueError(f"{source}: there is no row in it; fetch it again")
+    frame = pd.read_csv(io.BytesIO(content), keep_default_na=False, encoding="utf-8-sig", **form)
+    short = frame.isna().any(axis=1)
+    if short.any():
+        raise ValueError(f"row {int(short.idxmax())} of a table has fewer columns than the others")
+    return frame
 
 
 def _found(train: Rows, test: Rows, official: tuple[int, int]) -> str:
@@ -260,6 +177,42 @@ def _found(train: Rows, test: Rows, official: tuple[int, int]) -> str:
         f"{len(train[1]):,} of {official[0]:,} official training rows,"
         f" {len(test[1]):,} of {official[1]:,} test rows"
     )
+
+
+def from_frame(
+    frame: pd.DataFrame,
+    *,
+    text: str = "text",
+    label: str = "label",
+    test: pd.DataFrame | None = None,
+    test_share: float = 0.1,
+    seed: int = 0,
+    **options: Any,
+) -> DataSet:
+    """Make a data set of a table of your own: a text and its label in each row.
+
+    Args:
+        frame: training and validation rows, which the seed tells apart.
+        text, label: names of the columns; classes are in sorted order.
+        test: the test rows; None: a share of `frame` is held out for it.
+        options: of `TextOptions`; stop words stay unless stop_words=True, since "not" is one.
+    Raises:
+        ValueError: a row without text or label, or a label that no training row has.
+    """
+    for each in (frame, test):
+        if each is not None and (empty := each[[text, label]].isna().any(axis=1)).any():
+            raise ValueError(f"row {empty.argmax()} has no {text} or no {label}: drop such rows")
+    names = in_order(frame[label].tolist())
+    number = torch.tensor([names.index(each) for each in frame[label]])
+    if test is None:
+        kept, held = hold_out(number, test_share, seed=seed)
+        frame, test = frame.iloc[kept.tolist()], frame.iloc[held.tolist()]
+
+    def rows(part: pd.DataFrame) -> Rows:
+        return part[text].tolist(), [names.index(each) for each in part[label]]
+
+    made, shown = TextOptions(**{"stop_words": False} | options), tuple(map(str, names))
+    return build("a table of texts", rows(frame), rows(test), shown, "", made, seed)
 
 
 def build(
@@ -271,9 +224,13 @@ def build(
     options: TextOptions,
     seed: int,
 ) -> DataSet:
-    """Clean, split, number: make a data set of (texts, class numbers)."""
-    train = _sized(train, options.train_size, "train_size", seed)
-    test = _sized(test, options.test_size, "test_size", 0)  # runs of several seeds share a test
+    """Clean, split, number: make a data set of (texts, class numbers).
+
+    Raises:
+        ValueError: a class without a text of two words or more, or more rows asked than there are.
+    """
+    train = _sized(train, options.train_size, seed)
+    test = _sized(test, options.test_size, 0)  # runs of several seeds share a test
     cleaned = options.clean(train[0])
     long = [row for row, words in enumerate(cleaned) if len(words) > 1]
     if lost := {*train[1]} - {train[1][row] for row in long}:
@@ -299,11 +256,8 @@ def build(
     return DataSet(name, *parts, len(class_names), class_names, vocabulary, note)
 
 
-def _sized(rows: Rows, size: int | None, option: str, seed: int) -> Rows:
+def _sized(rows: Rows, size: int | None, seed: int) -> Rows:
     if size is None:
         return rows
-    try:
-        chosen = balanced_rows(torch.tensor(rows[1]), size, seed=seed).tolist()
-    except ValueError as error:
-        raise ValueError(f"{option}: {error}") from None
+    chosen = balanced_rows(torch.tensor(rows[1]), size, seed=seed).tolist()
     return [rows[0][row] for row in chosen], [rows[1][row] for row in chosen]

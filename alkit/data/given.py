@@ -1,8 +1,8 @@
 """What users give as data, as parts that a loop can ask for batches.
 
-    tensors, arrays, lists, frames, Datasets     samples with numbers: one order at one seed
-    loaders                                      their own batches, in their own order
-    streams                                      batches without rows
+    tensors, arrays, lists, Datasets     samples with numbers: one order at one seed
+    loaders                              their own batches, in their own order
+    streams                              batches without rows
 
 x and y are handed on as they were given: class numbers stay class numbers, whole numbers are no
 texts. What is no tensor becomes one; labels that are words become numbers, and the words are kept.
@@ -12,7 +12,6 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -28,9 +27,8 @@ from torch.utils.data import (
     SequentialSampler,
 )
 
-from alkit.data import datasets, tree
+from alkit.data import tree
 from alkit.data.arguments import given
-from alkit.data.own import from_folder, from_frame
 from alkit.data.pairs import Words, as_inputs, as_pair, as_targets
 from alkit.data.parts import DataSet, Part
 from alkit.data.seeds import drawing_from, generator_for, seed_for
@@ -288,37 +286,24 @@ def as_splits(train: Any, validation: Any = None, test: Any = None) -> Splits:
     """Return what was given as parts.
 
     Args:
-        train: a `DataSet` or its name, a data frame of texts (columns text and label) or the path
-            of a folder of images (a folder a class), which may bring the other parts; a `Part`;
-            (x, y) of all samples, tensors, arrays or lists; a frame of numbers with a column
-            "label"; a `torch.utils.data.Dataset`; or an iterable of batches, such as a DataLoader.
-        validation, test: likewise, but for a name; None for those of the set, or none.
+        train: a `DataSet`, which brings the other parts; a `Part`; (x, y) of all samples, tensors,
+            arrays or lists; a `torch.utils.data.Dataset`; or an iterable of batches, such as a
+            DataLoader.
+        validation, test: likewise; None for those of the set, or none.
     Raises:
         TypeError: something else.
         ValueError: a label of the other parts that the training part does not have as a word.
     """
     if isinstance(train, Splits):
         return train
-    whole = _made(train)
     words: Words = {}
-    if isinstance(whole, DataSet):
-        held = whole.validation if validation is None else as_source(validation)
-        last = whole.test if test is None else as_source(test)
-        return Splits(whole.train, held, last, whole.name, whole.num_classes, whole.class_names)
-    first = as_source(whole, words)
+    if isinstance(train, DataSet):
+        held = train.validation if validation is None else as_source(validation)
+        last = train.test if test is None else as_source(test)
+        return Splits(train.train, held, last, train.name, train.num_classes, train.class_names)
+    first = as_source(train, words)
     others = [None if each is None else as_source(each, words) for each in (validation, test)]
     return Splits(first, others[0], others[1], classes=tuple(map(str, words)))
-
-
-def _made(samples: Any) -> Any:
-    """Make a data set of what names one, or is a table of texts or a folder of images."""
-    if isinstance(samples, str):
-        return datasets.load(samples)
-    if isinstance(samples, Path):
-        return from_folder(samples)
-    if isinstance(samples, pd.DataFrame) and ("text" in samples or "label" not in samples):
-        return from_frame(samples)
-    return samples
 
 
 def as_source(samples: Any, words: Words | None = None) -> Source:
@@ -339,13 +324,11 @@ def as_source(samples: Any, words: Words | None = None) -> Source:
         )
     if isinstance(samples, Dataset):
         return Mapped(samples)
-    if isinstance(samples, pd.DataFrame):
-        samples = samples.drop(columns="label").to_numpy(), samples["label"].to_numpy()
-    if isinstance(samples, Mapping) and {"data", "target"} <= samples.keys():  # scikit-learn's
-        samples = samples["data"], samples["target"]
     if isinstance(samples, tuple) and len(samples) == 2 and _are_targets(samples[1]):
         return Pairs(as_inputs(samples[0]), as_targets(samples[1], words))
-    if isinstance(samples, Iterable) and not isinstance(samples, str | Tensor | Mapping):
+    if isinstance(samples, Iterable) and not isinstance(
+        samples, str | Tensor | Mapping | pd.DataFrame
+    ):
         if hasattr(samples, "__next__"):
             raise TypeError(
                 f"data is {given(samples)}, which can be read once: give a list, a DataLoader or"
@@ -354,8 +337,7 @@ def as_source(samples: Any, words: Words | None = None) -> Source:
         return Loader(samples)
     raise TypeError(
         f"data is {given(samples)}: give (x, y) as tensors, arrays or lists, a Dataset, a"
-        " DataLoader or another iterable of batches (x, y), a frame, a DataSet or its name, a Part,"
-        " or the Path of a folder of images"
+        " DataLoader or another iterable of batches (x, y), or what alkit.datasets.load returns"
     )
 
 

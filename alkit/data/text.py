@@ -9,25 +9,21 @@ The stop words stand in `stopwords.txt`, whose header says where they are from.
 Shapes: N texts, T tokens, V rows of the vocabulary, E numbers of a word vector.
 """
 
-import io
 import re
 import string
 import zipfile
-import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import suppress
 from functools import cache
 from itertools import chain
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from alkit.data import paths
-from alkit.data.extras import extra
 from alkit.data.seeds import generator_for
 
 PAD_WORD, UNK_WORD = "<pad>", "<unk>"
@@ -86,8 +82,7 @@ class Vocabulary:
             raise ValueError(f"max_size must be at least 3 (two rows are special), got {max_size}")
         if min_freq < 1:
             raise ValueError(f"min_freq must be at least 1, got {min_freq}")
-        with extra("text", "a Vocabulary"):
-            from torchtext.vocab import Vocab  # brings requests and sentencepiece with it
+        from torchtext.vocab import Vocab  # brings requests and sentencepiece with it
 
         counts = Counter(word for text in texts for word in _words(text))
         specials = [PAD_WORD, UNK_WORD] if pad == 0 else [UNK_WORD, PAD_WORD]
@@ -138,7 +133,6 @@ def load_vectors(
     seed: int = 0,
     shift: int = 0,
     member: str | None = None,
-    width: int | None = None,
 ) -> tuple[Tensor, int]:
     """Read pretrained vectors (GloVe's or fastText's text form), aligned with the vocabulary.
 
@@ -151,12 +145,10 @@ def load_vectors(
         shift: 2 gives each row the vector of the word two rows on, as the AL publication did by
             mistake (padding starts from the first word; the last rows from padding and unknown).
         member: the file's name inside `path`, which is then a zip.
-        width: how many numbers a vector must have; they are the last fields of a line.
     Returns: float32 (V, E), row i for `vocabulary.words[i]`; how many rows came from the file.
     Raises:
-        ValueError: a URL, an empty file, vectors of another width, or a row of another width or
-            with a field that is no finite number; names file and line.
-        FileNotFoundError: there is no such file or member.
+        ValueError: a row of another width, or a number that is not finite; names file and line.
+        FileNotFoundError: there is no such file; a URL is none.
 
     Example:
         >>> path, member = find_vectors("glove.6B.300d")  # doctest: +SKIP
@@ -166,7 +158,7 @@ def load_vectors(
     del rows[vocabulary.words[vocabulary.pad].encode()]
     found: dict[int, np.ndarray] = {}
     moments = np.zeros(3)  # how many numbers, their sum, the sum of their squares
-    for word, vector in _read_vectors(_local_file(path), member, width or 0):
+    for word, vector in _read_vectors(Path(path), member):
         moments += vector.size, vector.sum(), vector @ vector
         if word in rows:
             found[rows[word]] = vector
@@ -182,6 +174,36 @@ def load_vectors(
     return vectors_VE, len(found)
 
 
+def _read_vectors(path: Path, member: str | None) -> Iterator[tuple[bytes, np.ndarray]]:
+    """Yield word and float64 vector of each row; words stay bytes, so that any encoding passes."""
+    width, source = 0, path if member is None else zipfile.Path(path, member)
+    with source.open("rb") as lines:
+        for number, line in enumerate(lines, start=1):
+            fields = line.rstrip().split(b" ")
+            if number == 1 and len(fields) == 2 and line.strip().replace(b" ", b"").isdigit():
+                continue
+            width = width or len(fields) - 1
+            # tokens of GloVe's largest file have blanks in them: ". . . 0.1 0.2"
+            word, own = fields[:-width], fields[-width:]
+            wrong = len(own) < width or not word or any(map(_is_number, word[1:]))
+            try:
+                vector = np.array(own, dtype=np.float64)
+            except ValueError:
+                wrong = True
+            if wrong or not width or not np.isfinite(vector).all():
+                raise ValueError(f"{source}, line {number}: not a word and {width} finite numbers")
+            yield b" ".join(word), vector
+    if not width:
+        raise ValueError(f"{source} holds no vector")
+
+
+def _is_number(field: bytes) -> bool:
+    with suppress(ValueError):
+        float(field)
+        return True
+    return False
+
+
 def find_vectors(name: str) -> tuple[Path, str | None]:
     """Return the file of these vectors, and its name inside the file if that is a zip.
 
@@ -190,111 +212,24 @@ def find_vectors(name: str) -> tuple[Path, str | None]:
     Args:
         name: such as "glove.6B.300d".
     Raises:
-        FileNotFoundError: they are nowhere; says what is there and how to get them.
+        FileNotFoundError: they are nowhere; says how to get them.
     """
-    there = _vector_files()
-    if name in there:
-        return there[name]
-    found = f"there are {', '.join(sorted(there))}" if there else "there are none"
-    looked = " and ".join(map(str, _vector_folders()))
+    folders = [paths.glove_dir(), paths.shared_data_dir() / "glove"]
+    wanted = [f"{name}.txt", f"{name}.vec"]
+    for path in (folder / each for each in wanted for folder in folders):
+        if path.is_file():
+            return path, None
+    for path in (path for folder in folders for path in sorted(folder.glob("*.zip"))):
+        if zipfile.is_zipfile(path):  # one that is still being copied is none
+            with zipfile.ZipFile(path) as archive:
+                for member in archive.namelist():
+                    if Path(member).name in wanted:
+                        return path, member
     raise FileNotFoundError(
-        f"no word vectors {name!r} in {looked}; {found};"
-        " `alkit data get glove.6B` fetches GloVe 6B (822 MiB)"
+        f"no word vectors {name!r} in {' or '.join(map(str, folders))}:"
+        " alkit.datasets.fetch('glove.6B') downloads GloVe 6B (822 MiB)"
     )
-
-
-def _vector_folders() -> list[Path]:
-    return [paths.glove_dir(), paths.shared_data_dir() / "glove"]
-
-
-def _vector_files() -> dict[str, tuple[Path, str | None]]:
-    """Return all vectors by name, files before zips and `glove/` before `$ALKIT_DATA/glove`."""
-    found: dict[str, tuple[Path, str | None]] = {}
-    for suffix in (".txt", ".vec"):
-        for folder in _vector_folders():
-            for path in sorted(folder.glob(f"*{suffix}")):
-                found.setdefault(path.stem, (path, None))
-    for folder in _vector_folders():
-        for path in sorted(folder.glob("*.zip")):
-            if zipfile.is_zipfile(path):  # one that is still being copied is none
-                with zipfile.ZipFile(path) as archive:
-                    names = archive.namelist()
-                for member in names:
-                    if member.endswith((".txt", ".vec")):
-                        found.setdefault(Path(member).stem, (path, member))
-    return found
 
 
 def _words(text: str | Sequence[str]) -> Sequence[str]:
     return clean(text) if isinstance(text, str) else text
-
-
-def _local_file(path: str | Path) -> Path:
-    if "://" in str(path):
-        raise ValueError(f"{path}: vectors are read from a local file, not fetched; download first")
-    if not Path(path).is_file():
-        raise FileNotFoundError(f"{path}: no such file of word vectors")
-    return Path(path)
-
-
-@contextmanager
-def _opened(path: Path, member: str | None) -> Iterator[BinaryIO]:
-    if member is None:
-        with path.open("rb") as lines:
-            yield lines
-        return
-    try:
-        with zipfile.ZipFile(path) as archive:
-            if member not in archive.namelist():
-                there = ", ".join(archive.namelist())
-                raise FileNotFoundError(f"{path} holds no {member}; it holds {there}")
-            with archive.open(member) as raw:
-                with io.BufferedReader(raw, 2**20) as lines:  # type: ignore[type-var]
-                    yield lines
-    except (zipfile.BadZipFile, EOFError, zlib.error) as error:
-        raise ValueError(f"{path}: damaged or incomplete ({error}); fetch it again") from error
-
-
-def _read_vectors(path: Path, member: str | None, width: int) -> Iterator[tuple[bytes, np.ndarray]]:
-    """Yield word and float64 vector of each row; words stay bytes, so that any encoding passes.
-
-    Args:
-        width: of a vector; 0: that of the first.
-    """
-    number = header = 0
-    source = f"{path}[{member}]" if member else str(path)
-    with _opened(path, member) as lines:
-        for number, line in enumerate(lines, start=1):
-            word, *fields = line.rstrip().split(b" ")
-            if number == 1 and len(fields) == 1 and word.isdigit() and fields[0].isdigit():
-                width, header = width or int(fields[0]), 1
-                continue
-            width = width or len(fields)
-            # tokens of GloVe's largest file have blanks in them: ". . . 0.1 0.2"
-            more = len(fields) - width
-            if more > 0 and not any(map(_is_number, fields[:more])):
-                word, fields = b" ".join([word, *fields[:more]]), fields[more:]
-            if not fields or len(fields) != width:
-                expected = f"expected {width}" if width else "expected a word and its numbers"
-                raise ValueError(f"{source}, line {number}: {len(fields)} numbers, {expected}")
-            yield word, _numbers(fields, source, number)
-    if number == header:
-        raise ValueError(f"{source}, line {number}: the file ends before the first vector (empty)")
-
-
-def _is_number(field: bytes) -> bool:
-    try:
-        float(field)
-    except ValueError:
-        return False
-    return True
-
-
-def _numbers(fields: list[bytes], path: str, line: int) -> np.ndarray:
-    try:
-        vector = np.array(fields, dtype=np.float64)
-    except ValueError as error:
-        raise ValueError(f"{path}, line {line}: not a number: {error}") from error
-    if not np.isfinite(vector).all():
-        raise ValueError(f"{path}, line {line}: a number is infinite or missing")
-    return vector

@@ -43,22 +43,6 @@ def tasks(timeline: Timeline, batches: int = 8) -> Figure | SubFigure:
     return gantt(shown, f"{count} of {len(timeline.batch_ends_s)} batches").figure
 
 
-def rates(found: Any) -> Figure:
-    """Draw what each rate came to on validation; the chosen one is marked."""
-    figure, ax = plt.subplots(figsize=(4, 3))
-    ax.plot(found.table.lr, found.table[found.value], marker="o", ms=4, color=colour("bp"))
-    ax.axvline(found.lr, color="0.6", lw=0.8)
-    ax.set(xscale="log", xlabel="learning rate", ylabel=found.value)
-    title(ax, "Validation by learning rate")
-    return figure
-
-
-def rates_page(found: Any) -> str:
-    """Return the chosen rate and the table."""
-    more = ", an end of the grid: look beyond it" if found.at_end else ""
-    return f"<p><b>lr</b> {found.lr:g}{more}</p>{_table(found.table)}"
-
-
 def record_page(record: Any) -> str:
     """Return what came out, and the last epochs of the history."""
     said = {

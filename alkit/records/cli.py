@@ -1,4 +1,4 @@
-"""The command `alkit`: notebooks and sweeps, the committed results, data, split learning."""
+"""The command `alkit`: notebooks and sweeps, the committed results, split learning."""
 
 import argparse
 import ast
@@ -7,7 +7,6 @@ import logging
 import os
 import signal
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,9 +15,8 @@ from typing import Any
 import pandas as pd
 
 from alkit import __version__
-from alkit.data import catalog, download, paths
+from alkit.data import paths
 from alkit.data.extras import ExtraMissing
-from alkit.engine import folders
 from alkit.records import cli_split, golden, parameters, results, runs, tables
 from alkit.records.contents import SHELVES, contents
 from alkit.records.execution import Busy, RunFailed
@@ -72,9 +70,6 @@ def _parser() -> argparse.ArgumentParser:
     sweep = commands.add_parser("sweep", help="execute all points of a grid, resumable")
     sweep.add_argument("file", help="YAML: notebook, preset, and grid or points")
     sweep.add_argument("--jobs", type=int, default=2, metavar="N", help="runs at a time (2)")
-    sweep.add_argument(
-        "--part", type=_part, default=(1, 1), metavar="I/N", help="only the I-th of N parts"
-    )
     sweep.add_argument("--threads", type=int, default=1, metavar="N", help="threads a run (1)")
     sweep.add_argument(
         "--timeout", type=int, metavar="S", help="seconds that any one cell may take"
@@ -100,36 +95,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     shown.set_defaults(command=_results)
 
-    data = commands.add_parser("data", help="say which data sets are here, and fetch others")
-    data_commands = data.add_subparsers(required=True, metavar="COMMAND")
-    listed = data_commands.add_parser("list", help="what there is, where it lies, how to get it")
-    listed.set_defaults(command=_data_list)
-    got = data_commands.add_parser("get", help="fetch the official archive of a data set")
-    got.add_argument("name", help="as in the list")
-    got.add_argument("--mirror", metavar="URL", help="take it from there (default: $ALKIT_MIRROR)")
-    got.add_argument("--out", type=Path, metavar="DIR", help="lay it there (default: data/NAME)")
-    got.set_defaults(command=_data_get)
-    cleared = commands.add_parser("clear", help="remove the folders that killed runs left")
-    cleared.add_argument("folder", nargs="?", help="a run's cache_folder (the temporary folder)")
-    cleared.set_defaults(command=_clear)
     cli_split.add(commands)
     return parser
-
-
-def _part(text: str) -> tuple[int, int]:
-    number, slash, parts = text.partition("/")
-    if not (slash and number.isdigit() and parts.isdigit()):
-        raise argparse.ArgumentTypeError(f"{text}: write it as 3/8")
-    return int(number), int(parts)
-
-
-def _clear(options: argparse.Namespace) -> int:
-    removed = folders.clear(options.folder)
-    for path, size in removed.items():
-        print(f"removed   {path} ({size / 2**20:.1f} MiB)")
-    if not removed:
-        print(f"nothing to remove in {options.folder or tempfile.gettempdir()}")
-    return OK
 
 
 def _list(options: argparse.Namespace) -> int:
@@ -239,7 +206,6 @@ def _sweep(options: argparse.Namespace) -> int:
         options.file,
         options.jobs,
         options.record,
-        part=options.part,
         force=options.force,
         threads=options.threads,
         timeout_s=options.timeout,
@@ -297,19 +263,6 @@ def _stale(notebook: str | None, preset: str | None) -> int:
     return OK
 
 
-def _data_list(options: argparse.Namespace) -> int:
-    rows = [("name", "state", "where", "size", "how to get")]
-    rows += [(name, "embedded", what, "", "") for name, what in catalog.EMBEDDED.items()]
-    for name, entry in catalog.ENTRIES.items():
-        state, path = catalog.look(name)
-        where = _relative(path) if path else ""
-        get = entry.how or f"alkit data get {name}"
-        size = entry.size
-        rows.append((name, state, where, size, "" if state == "here" else get))
-    _print_columns(rows)
-    return OK
-
-
 def _print_columns(rows: Sequence[tuple[str, ...]]) -> None:
     for row in zip(*map(_padded, zip(*rows, strict=True)), strict=True):
         print("  ".join(row).rstrip())
@@ -317,16 +270,6 @@ def _print_columns(rows: Sequence[tuple[str, ...]]) -> None:
 
 def _padded(column: Sequence[str]) -> list[str]:
     return [text.ljust(max(map(len, column))) for text in column]
-
-
-def _data_get(options: argparse.Namespace) -> int:
-    try:
-        got = download.get(options.name, mirror=options.mirror, out=options.out)
-    except download.FetchError as error:
-        return _complain(str(error), FAILED)
-    for path, digest in got:
-        print(f"{_relative(path)}  {digest}".rstrip())
-    return OK
 
 
 def _print_summaries(frame: pd.DataFrame) -> None:

@@ -109,18 +109,13 @@ def sweep(
     record: bool = False,
     progress: bool = True,
     *,
-    part: tuple[int, int] = (1, 1),
     force: bool = False,
     threads: int = 1,
     timeout_s: int | None = None,
 ) -> pd.DataFrame:
     """Execute every point of a sweep file that has not finished before, `jobs` at a time.
 
-    Several processes may be at the same file at once, on machines that share the checkout: each
-    takes what no other is at.
-
     Args:
-        part: (3, 8) is the third of eight equal parts, for schedulers that count.
         threads: operator threads of each run; more of them than cores / jobs slow all runs down.
         force: execute finished points again; without it only those of other parameters.
     Returns: one row a point, as `alkit.records.batch.execute_all` does.
@@ -129,11 +124,7 @@ def sweep(
     options = {"record": record, "threads": threads, "timeout_s": timeout_s, "progress": False}
     if jobs < 1 or threads < 1:
         raise ParameterError(f"jobs is {jobs} and threads is {threads}: give 1 or more of each")
-    number, parts = part
-    if not 1 <= number <= parts:
-        raise ParameterError(f"part is {number}/{parts}: give 1/{parts} to {parts}/{parts}")
-    planned = plan_sweep(file, **options)[number - 1 :: parts]
-    return execute_all(planned, jobs, force=force, progress=progress)
+    return execute_all(plan_sweep(file, **options), jobs, force=force, progress=progress)
 
 
 def plan_sweep(file: str | Path, **options: Any) -> list[Job]:

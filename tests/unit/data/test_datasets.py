@@ -60,7 +60,7 @@ def test_digits_describe_themselves_may_be_stretched_and_are_a_function_of_the_s
     assert large.train.x.shape == (1078, 1, 32, 32)
     assert torch.equal(large.train.y, digits.train.y)
     assert abs(large.train.x.mean()) < 1e-4
-    with pytest.raises(ValueError, match="no data set 'fashion'; there are ag_news, .*, digits, "):
+    with pytest.raises(ValueError, match="no data set 'fashion': give ag_news, .*, digits, "):
         load("fashion")
     with pytest.raises(TypeError, match="max_len"):
         load("digits", max_len=3)
