@@ -3,9 +3,13 @@
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import numpy as np
 import torch
 from PIL import Image, ImageDraw
 from torch import nn
+from torch.utils.data import random_split
+from torchvision.datasets import ImageFolder
+from torchvision.transforms import v2
 
 import alkit
 
@@ -24,14 +28,25 @@ def draw(folder: Path) -> None:
             image.save(folder / kind / f"{number}.png")
 
 
+def read(path: str) -> Image.Image:
+    """Read any image as RGB; Pillow alone would clip 16 bits a pixel to white."""
+    image = Image.open(path)
+    if image.mode.startswith("I"):
+        image = Image.fromarray((np.asarray(image) // 257).astype(np.uint8))
+    return image.convert("RGB")
+
+
 with TemporaryDirectory() as home:
     draw(Path(home))
+    to_tensor = [v2.ToImage(), v2.Resize((32, 32)), v2.ToDtype(torch.float32, scale=True)]
+    images = ImageFolder(home, transform=v2.Compose(to_tensor), loader=read)
+    parts = random_split(images, [0.8, 0.1, 0.1], torch.Generator().manual_seed(0))
     torch.manual_seed(0)
     blocks = [
         nn.Sequential(nn.Conv2d(3, 16, 3, stride=2, padding=1), nn.ReLU()),
         nn.Sequential(nn.Conv2d(16, 32, 3, stride=2, padding=1), nn.ReLU()),
         nn.Sequential(nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(128, 2)),
     ]
-    record = alkit.fit(blocks, Path(home), method="al_pipeline", lr=0.01, epochs=8, progress=False)
+    record = alkit.fit(blocks, *parts, method="al_pipeline", lr=0.01, epochs=8, progress=False)
     print(record.history[["epoch", "loss", "val_acc"]].tail(3).round(2).to_string(index=False))
     print(f"test accuracy {record.test_acc:.2f} of {len(record.test_correct)} images")

@@ -15,6 +15,8 @@ for method in ("bp", "al_pipeline", "pipedream", "1f1b", "splitfed", "elastic", 
         nn.Sequential(nn.Linear(48, 48), nn.ELU()),
         nn.Linear(48, 10),
     )
-    lr = 0.005 if method in ("bp", "al_pipeline", "elastic") else 0.1  # of Adam, and of SGD
-    record = alkit.fit(model, train, held, held, method=method, lr=lr, epochs=5, progress=False)
+    options = {"method": method, "epochs": 5, "progress": False}
+    if method != "dtp":  # the others train by Adam; target propagation has an optimiser of its own
+        options["lr"] = 0.005
+    record = alkit.fit(model, train, held, held, **options)
     print(f"{method:12} accuracy {record.test_acc:.2f}")

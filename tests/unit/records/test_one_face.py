@@ -1,6 +1,7 @@
 """alkit.fit: one call for every method, from blocks and tensors; what can't be taken is refused."""
 
 import copy
+from functools import partial
 
 import pytest
 import torch
@@ -52,10 +53,10 @@ def test_blocks_and_tensors(method):
     assert record.seconds > 0
 
 
-def test_a_name_brings_all_parts_and_one_part_no_test():
+def test_a_set_brings_all_parts_and_one_part_no_test():
     net = nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.Tanh(), nn.Linear(16, 10))
     asked = {"method": "bp", "batch_size": 64, "progress": False}
-    assert alkit.fit(net, "digits", **asked).test_correct.shape == (360,)
+    assert alkit.fit(net, load("digits"), **asked).test_correct.shape == (360,)
     record = alkit.fit(copy.deepcopy(net), load("digits").train, epochs=3, **asked)
     assert (record.best_epoch, record.test_acc, record.metrics) == (3, None, {})
     assert "val_acc" not in record.history
@@ -89,7 +90,8 @@ def test_the_same_bits_as_the_methods_own_calls():
 
 
 def test_a_schedule_moves_the_rates_of_delayed_gradients():
-    pipeline = Pipeline(blocks(), nn.functional.cross_entropy, [1], rates=[1.0, 0.5])
+    sgd = partial(torch.optim.SGD, lr=0.1)
+    pipeline = Pipeline(blocks(), nn.functional.cross_entropy, [1], sgd, rates=[1.0, 0.5])
     asked = {"epochs": 3, "scheduler": "cosine", "batch_size": 16, "progress": False}
     record = alkit.fit(pipeline, tensors(), **asked)
     assert record.history.lr.tolist() == pytest.approx([0.1, 0.0775, 0.0325])

@@ -1,0 +1,59 @@
+"""Where sets lie, and how they are fetched."""
+
+import hashlib
+
+import pytest
+
+from alkit.data import catalog, datasets, paths
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    """A checkout of its own, and a catalogue of one file that lies at a file's address."""
+    monkeypatch.setattr(paths, "root", lambda: tmp_path)
+    monkeypatch.setenv("ALKIT_DATA", str(tmp_path / "shared"))
+    source = tmp_path / "away" / "set.zip"
+    source.parent.mkdir()
+    source.write_bytes(b"content")
+    remote = [source.as_uri(), hashlib.sha256(b"content").hexdigest()]
+    entry = {"archives": ["set.zip", "set*.zip"], "folders": ["inner/a.txt", "a.txt"], "remotes": [remote]}
+    monkeypatch.setattr(catalog, "sets", lambda: {"set": entry, "by hand": {"how": "ask for it"}})
+    return tmp_path
+
+
+def test_a_set_is_fetched_and_then_found(home):
+    with pytest.raises(FileNotFoundError, match=r"fetch\('set'\) downloads it"):
+        catalog.find("set")
+    assert datasets.fetch("set") == [home / "data" / "set" / "set.zip"]
+    assert catalog.find("set").read_bytes() == b"content"
+    with pytest.raises(ValueError, match="by hand has no address: ask for it"):
+        datasets.fetch("by hand")
+
+
+def test_another_file_at_the_address_is_not_kept(home):
+    (home / "away" / "set.zip").write_bytes(b"other")
+    with pytest.raises(RuntimeError, match="invalid hash value"):
+        datasets.fetch("set")
+    assert not list((home / "data" / "set").iterdir())
+
+
+def test_a_whole_set_comes_before_a_part_and_alkit_data_before_data(home):
+    def put(name):
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).write_bytes(b"")
+        return catalog.find("set").relative_to(home).as_posix()
+
+    assert put("data/set/set_part.zip") == "data/set/set_part.zip"
+    assert put("shared/set_part.zip") == "shared/set_part.zip"
+    assert put("data/a.txt") == "shared/set_part.zip"  # no set by itself
+    assert put("data/set/a.txt") == "data/set"
+    assert put("data/set/inner/a.txt") == "data/set/inner"
+    assert put("data/set.zip") == "data/set.zip"
+    assert put("shared/set.zip") == "shared/set.zip"
+
+
+def test_every_entry_says_how_to_get_it():
+    for name, entry in catalog.sets().items():
+        assert entry.get("remotes") or entry.get("how"), name
+        for _, sha256 in entry.get("remotes", ()):
+            assert not sha256 or len(sha256) == 64
