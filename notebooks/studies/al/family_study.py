@@ -23,8 +23,8 @@ from alkit.data.parts import DataSet
 from alkit.data.text import find_vectors, load_vectors
 from alkit.engine.record import Record
 from alkit.records import results
+from alkit.records.comparisons import label
 from alkit.records.fit import fit
-from alkit.records.packed import label, pack
 from studies.al import families
 
 # of what training computes: raise it with a change after which a half-trained run can't go on
@@ -162,7 +162,6 @@ def record(
         ("mean_of_exits", 100 * outcome.mean_of_exits, "%"),
         ("exits", [round(100 * value, 3) for value in outcome.exits], "%"),
         ("plateau_epochs", outcome.plateau_epochs, "epochs"),
-        ("correct", pack(done.test_correct), ""),
     ]
     rows += [(name, float(done.history[name].sum()), "s") for name in ("data_s", "train_s")]
     for metric, value, unit in rows:

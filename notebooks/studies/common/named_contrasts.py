@@ -126,7 +126,6 @@ def _row(notebook: str, row: dict[Hashable, Any], rates: Mapping[str, float]) ->
         "contrast": row["contrast"],
         "rates": shown([rates[variant] for variant in row["contrast"].split(" - ")]),
         "difference (n)": f"{row[f'{measure} (n)']} {measure}",
-        "bootstrap": row["bootstrap"],
         "p, Holm": "" if pd.isna(p) else f"{p:.3f}" if p >= 0.001 else "< 0.001",
         "verdict": row["verdict"],
     }

@@ -3,8 +3,7 @@
 import pandas as pd
 
 from alkit.data import paths
-from alkit.records import packed
-from alkit.records.comparisons import Gap, gap, mean_and_seeds
+from alkit.records.comparisons import Gap, gap, label, mean_and_seeds
 
 
 def published(name: str) -> pd.DataFrame:
@@ -55,7 +54,6 @@ def accuracy_table(
         lead = gap(own, "bp", "al fixed_codes")
         if lead.seeds:
             row["BP - local classifiers, points (n)"] = str(lead)
-            row["bootstrap"] = lead.bootstrap
             if {"bp", "al"} <= set(other.index):
                 row["same conclusion?"] = agrees(other.final["bp"] - other.final["al"], lead)
         for method in other.index:
@@ -66,12 +64,10 @@ def accuracy_table(
     return pd.DataFrame(rows).fillna("")
 
 
-def _cell(rows: pd.DataFrame, label: str, metric: str = "accuracy") -> str:
+def _cell(rows: pd.DataFrame, name: str, metric: str = "accuracy") -> str:
     """Return "mean ± sd (seeds)" of a method's metric, or nothing if it was not run."""
     own = [
-        float(row.value)
-        for row in rows.itertuples()
-        if row.metric == metric and packed.label(row) == label
+        float(row.value) for row in rows.itertuples() if row.metric == metric and label(row) == name
     ]
     values = pd.Series(own)
     return mean_and_seeds(values.mean(), values.std(), len(own)) if own else ""

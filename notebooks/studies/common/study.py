@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 
 from alkit.figures import viz
 from alkit.figures.titles import Number, panel, title
-from alkit.records.comparisons import Gap, gap, holm, interval, verdict
+from alkit.records.comparisons import Gap, gap, holm, verdict
 
 TUNING_SEED = 100  # excluded from results; leaves the test part closed
 
@@ -160,12 +160,11 @@ class Study:
         return self.words.get(told, told)
 
     def table(self, gaps: Named) -> pd.DataFrame:
-        """Return a row a contrast: both intervals, n, p, Holm's p, p of equality, the verdict."""
+        """Return a row a contrast: its interval, n, p, Holm's p, p of equality, the verdict."""
         rows = []
         for (*setting, name), (each, p) in gaps.items():
             row = dict(zip(self.setting, setting, strict=True)) | {"contrast": name}
             row |= {f"{self.measure} (n)": each.told(self.digits)}
-            row |= {"bootstrap": interval(each.boot_low, each.boot_high, self.digits)}
             row |= {"p": each.p, "p, Holm": p}
             row |= {f"p, within {self.margin}": each.p_within(self.margin)}
             rows.append(row | {"verdict": self.verdict(each, p)})

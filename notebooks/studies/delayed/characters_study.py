@@ -23,7 +23,7 @@ from alkit.delayed import Pipeline, even_cuts, train_epoch
 from alkit.delayed.corrections import PipeMare, nadam
 from alkit.figures import titles, viz
 from alkit.records import results
-from alkit.records.comparisons import Gap, gap_of_values
+from alkit.records.comparisons import gap
 from studies.common.study import TUNING_SEED, Named, Study
 from studies.delayed import characters
 from studies.delayed.rates import linear
@@ -145,7 +145,6 @@ def record(
     ]
     if test is not None:
         rows += [("loss", float(np.mean(test)), len(test))]
-        rows += [("article_losses", [round(value, 5) for value in test], len(test))]
     for metric, value, n in rows:
         unit = "" if metric == "diverged" else "nats"
         made.record(metric, value, n=n, unit=unit, extra=extra, **labels)
@@ -229,16 +228,6 @@ def _with_sequential(recorded: pd.DataFrame) -> pd.DataFrame:
     return pd.concat(made)
 
 
-def _longer(rows: pd.DataFrame, worse: str, better: str) -> Gap:
-    """Return by how many nats the first one's losses of the same articles are higher."""
-    own = rows[rows.metric == "article_losses"]
-    tables = [
-        {int(row.seed): np.asarray(row.value) for row in own[own.method == name].itertuples()}
-        for name in (worse, better)
-    ]
-    return gap_of_values(*tables)
-
-
 STUDY = Study(
     contrasts=CONTRASTS,
     margin=MARGIN,
@@ -246,7 +235,7 @@ STUDY = Study(
     by=["method"],
     validation="val_loss",
     rows=_with_sequential,
-    compare=_longer,
+    compare=partial(gap, metric="loss"),
     unit="nats per character more",
     measure="nats",
     digits=3,

@@ -15,7 +15,6 @@ from alkit.models.bert import BertSizes, initial_std
 from alkit.models.vit import ViTSizes
 from alkit.records import results
 from alkit.records.comparisons import gap, mean_and_seeds
-from alkit.records.packed import pack
 from studies.common.published import published
 from studies.elastic.rivals import RIVALS, rival
 from studies.elastic.tasks import Task
@@ -94,7 +93,6 @@ def record(
         ("seconds", seconds(trained), "s"),
         ("accuracy", 100 * float(right.mean()), "%"),
         ("val_acc", 100 * float(trained.history.val_acc.iloc[-1]), "%"),
-        ("correct", pack(right), ""),
         ("epoch_s", [round(float(value), 4) for value in trained.history.train_s], "s"),
     ]
     model = "vit" if task.tokenizer is None else "bert"
@@ -178,9 +176,9 @@ def alphas(recorded: pd.DataFrame) -> pd.DataFrame:
             faster = (both.seconds_still / both.seconds).median()
             row = (name, alpha, part.seconds.median(), faster, part.val_acc.mean())
             mark = "*" if alpha == best else ""
-            rows.append((*row, part.accuracy.mean(), str(lost), lost.bootstrap, mark))
+            rows.append((*row, part.accuracy.mean(), str(lost), mark))
     names = ["data", "alpha", "seconds", "times as fast", "val_acc", "accuracy"]
-    names += ["points lost (n)", "bootstrap", "best on validation"]
+    names += ["points lost (n)", "best on validation"]
     return pd.DataFrame(rows, columns=names).set_index(["data", "alpha"])
 
 

@@ -71,7 +71,7 @@ def say(variant: str) -> str:
 
 
 def _label(variant: str) -> str:
-    """Name a variant as `alkit.records.packed.label` reads it from a row."""
+    """Name a variant as `alkit.records.comparisons.label` reads it from a row."""
     return (
         f"{VARIANTS[variant].method} {'' if variant == 'bp' else variant}".strip()
         if variant in VARIANTS
