@@ -16,7 +16,6 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from alkit.figures import viz
-from alkit.figures.titles import Number, panel, title
 from alkit.records.comparisons import Gap, gap, holm, verdict
 
 TUNING_SEED = 100  # excluded from results; leaves the test part closed
@@ -174,12 +173,8 @@ class Study:
         """Return the points of those contrasts that have one of these verdicts."""
         return [pair[0].points for pair in gaps.values() if self.verdict(*pair) in verdicts]
 
-    def draw(self, gaps: Named, words: str, **numbers: Number | str) -> Figure:
-        """Draw the contrasts with their paired t intervals, a panel a setting, two in a row.
-
-        Args:
-            words, numbers: of the title, see `alkit.figures.titles.title`.
-        """
+    def draw(self, gaps: Named, title: str) -> Figure:
+        """Draw the contrasts with their paired t intervals, a panel a setting, two in a row."""
         panels: dict[str, dict[str, Pair]] = {}
         for (*setting, name), pair in gaps.items():
             panels.setdefault(self._setting(setting), {})[name] = pair
@@ -192,8 +187,8 @@ class Study:
             spare.remove()
         for ax, (setting, own) in zip(axes.flat, panels.items(), strict=False):
             self._draw_panel(ax, own)
-            panel(ax, setting)
-        title(figure, words, **numbers)
+            ax.set_title(setting)
+        viz.put_title(figure, title)
         return figure
 
     def _draw_panel(self, ax: Any, own: Mapping[str, Pair]) -> None:

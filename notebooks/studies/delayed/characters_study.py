@@ -21,7 +21,7 @@ from torch import Tensor
 from alkit.data.prose import load_prose
 from alkit.delayed import Pipeline, even_cuts, train_epoch
 from alkit.delayed.corrections import PipeMare, nadam
-from alkit.figures import titles, viz
+from alkit.figures import viz
 from alkit.records import results
 from alkit.records.comparisons import gap
 from studies.common.study import TUNING_SEED, Named, Study
@@ -168,14 +168,11 @@ def draw_contrasts(gaps: Named) -> Figure:
     """Draw the contrasts, see `studies.common.study.Study.draw`; the title counts PipeDream's."""
     own = {key: pair for key, pair in gaps.items() if key[2] == "pipedream - seq"}
     worse = STUDY.points(own, "worse")
-    words = "PipeDream against sequential training: undecided in {all} settings"
+    title = f"PipeDream against sequential training: undecided in {len(own)} settings"
     if worse:
-        words = "PipeDream costs {cost:.2f} nats (median), decided in {worse} of {all} settings"
-    numbers = {
-        "worse": titles.count(*worse),
-        "all": titles.count(*(each.points for each, _ in own.values())),
-    }
-    return STUDY.draw(gaps, words, cost=titles.median(*worse), **numbers)
+        cost = f"{np.median(worse):.2f} nats (median)"
+        title = f"PipeDream costs {cost}, decided in {len(worse)} of {len(own)} settings"
+    return STUDY.draw(gaps, title)
 
 
 def draw_curves(recorded: pd.DataFrame, counted: float) -> Figure:
@@ -203,12 +200,11 @@ def draw_curves(recorded: pd.DataFrame, counted: float) -> Figure:
     order = sorted(range(len(names)), key=lambda at: -list(ends.values())[at])
     legend = [lines[at] for at in order], [names[at] for at in order]  # from above, as at the end
     ax.legend(*legend, title="last part", bbox_to_anchor=(1, 1), fontsize=7, frameon=False)
-    words, numbers = "Training losses, dropout {dropout}, {modules} modules, {n}", {}
+    title = f"{modules} modules, {viz.seeds(own.seed.nunique())}"
     if {"pipedream", "seq"} <= ends.keys():
-        words = "{modules} modules, {n}: PipeDream ends {cost:.2f} nats above sequential"
-        numbers["cost"] = titles.difference(ends["pipedream"], ends["seq"])
-    about = {"dropout": f"{dropout:g}", "modules": str(modules), "n": viz.seeds(own.seed.nunique())}
-    titles.title(ax, words, **about, **numbers)
+        cost = ends["pipedream"] - ends["seq"]
+        title += f": PipeDream ends {cost:.2f} nats above sequential"
+    viz.put_title(ax, title)
     return fig
 
 

@@ -16,7 +16,6 @@ import alkit
 from alkit.data.seeds import generator_for
 from alkit.delayed import Pipeline, feedback_stages, schedule_for, train_epoch
 from alkit.delayed.layers import starts_of, tail_of
-from alkit.records import golden
 from alkit.schedule.task import Task
 from alkit.schedule.validate import ancestors_of, validate
 
@@ -220,8 +219,6 @@ def test_every_method_computes_something_else():
     found = {method: weights("convnet", method) for method in (*METHODS, "1f1b")}
     for one, other in itertools.combinations(found, 2):
         assert apart(found[one], found[other]) > 1e-4
-    digests = {golden.digests()[method] for method in (*METHODS, "1f1b", "bp")}
-    assert len(digests) == 5
 
 
 def digits(method, frozen=False):

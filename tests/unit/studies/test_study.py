@@ -59,7 +59,7 @@ def test_contrasts_share_one_error_rate_and_one_margin():
     assert list(table.verdict) == ["ahead", "equal", "undecided"]
     assert list(table["p, within 2.0"] < 0.05) == [False, True, False]
     assert STUDY.points(found, "ahead") == [first.points]
-    figure = STUDY.draw(found, "One is {said}", said="ahead")
+    figure = STUDY.draw(found, "One is ahead")
     assert figure.get_suptitle() == "One is ahead"
     shown = [each.get_text() for each in figure.axes[0].get_yticklabels()]
     assert shown == ["a - b: ahead (5)", "c - b: equal (5)", "a - x: undecided (0)"]
