@@ -13,7 +13,7 @@ export PATH := $(abspath $(VENV))/bin:$(PATH)
 export JUPYTER_PLATFORM_DIRS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak flower browser gpu install lock lab run sweep results site strip lint clean unit notebooks
+.PHONY: help demo test soak flower browser gpu install lock lab run sweep site strip lint clean unit notebooks
 
 help:  ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -61,9 +61,6 @@ run: install  ## run one notebook: NB=notebooks/02_al_pipeline.ipynb PRESET=cpu 
 
 sweep: install  ## run a grid of runs, resumable: SWEEP=notebooks/params/NAME.yaml JOBS=2
 	@$(ALKIT) sweep $(SWEEP) --jobs $(JOBS) $(if $(RECORD),--record)
-
-results: install  ## rebuild RESULTS.md, README's numbers and figures/ from the committed records
-	@$(ALKIT) run notebooks/90_results.ipynb -p write=True
 
 site: install  ## the site with executed notebooks, in build/site/html: no network is needed
 	@$(PYTHON_IN_VENV) .site/build.py --jobs $(JOBS)

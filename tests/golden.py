@@ -2,13 +2,11 @@
 
     python -m tests.golden        writes tests/golden.json anew; say in the commit why
 
-A change of the code that changes none of these numbers has kept every key of randomness. Runs of
-notebooks keep a digest per method of them, from `alkit/records/golden.csv`, which is written too.
+A change of the code that changes none of these numbers has kept every key of randomness.
 """
 
-import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +19,6 @@ from alkit import delayed, dtp, launch, split, to_bp, to_local, train_epoch
 from alkit.data.datasets import DataSet
 from alkit.delayed.schedules import SHARED
 from alkit.dtp.networks import EXACT
-from alkit.records import golden
 from studies.ladder import rules
 from tests.helpers import CLASSES, WIDTH, dense_model, made_batches, state_of
 from tests.unit.delayed.nets import bits, mlp, momentum, vectors
@@ -176,16 +173,6 @@ def agree(found: Summary, expected: Summary) -> bool:
     return all(found[kind] == pytest.approx(own, **CLOSE) for kind, own in expected.items())
 
 
-def digests(found: Mapping[str, Summary]) -> dict[str, str]:
-    """Return a digest per method of the cases that name it."""
-    cases: dict[str, dict[str, Summary]] = {method: {} for method in alkit.METHODS}
-    for name, one in found.items():
-        cases[[word for word in name.split() if word in alkit.METHODS][-1]][name] = one
-    assert all(cases.values()), [method for method, own in cases.items() if not own]
-    texts = {method: json.dumps(own, sort_keys=True) for method, own in cases.items()}
-    return {method: hashlib.sha256(t.encode()).hexdigest()[:8] for method, t in texts.items()}
-
-
 def main() -> None:
     """Write what all cases end in; what differs in last digits alone stays as it is."""
     torch.set_num_threads(1)
@@ -196,8 +183,6 @@ def main() -> None:
             found[name] = kept[name]
     lines = (f'"{name}": {json.dumps(value)}' for name, value in found.items())
     FILE.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
-    rows = ["method,digest", *(f"{method},{digest}" for method, digest in digests(found).items())]
-    golden.FILE.write_text("\n".join(rows) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

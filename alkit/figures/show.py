@@ -7,8 +7,7 @@ from typing import Any
 import pandas as pd
 
 from alkit.data.extras import extra
-from alkit.figures.titles import title
-from alkit.figures.viz import colour, gantt
+from alkit.figures.viz import colour, gantt, put_title
 from alkit.schedule.timeline import Timeline
 
 with extra("notebooks", "drawing"):
@@ -32,7 +31,7 @@ def curves(record: Any) -> Figure:
             ax.axvline(record.best_epoch, color="0.6", lw=0.8)
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
         ax.set(xlabel=by, ylabel=names[name])
-    title(figure, f"Loss and validation by {by}")
+    put_title(figure, f"Loss and validation by {by}")
     return figure
 
 

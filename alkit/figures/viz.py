@@ -1,6 +1,7 @@
 """One look for all figures: theme, a colour and marker a method, Gantt charts, saving."""
 
 import io
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,10 +10,9 @@ from typing import Literal
 import pandas as pd
 
 from alkit.data.extras import extra
-from alkit.data.paths import root
+from alkit.data.paths import runs_dir
 from alkit.figures import styles
-from alkit.figures.titles import Number, panel
-from alkit.figures.titles import title as put_title
+from alkit.records.recording import FOLDER
 from alkit.schedule.timeline import Timeline
 
 with extra("notebooks", "a figure"):
@@ -51,6 +51,14 @@ def set_theme() -> None:
             "svg.hashsalt": "alkit",
         }
     )
+
+
+def put_title(where: Axes | Figure, text: str) -> None:
+    """Give a chart, or a figure of several, a title, in lines that are no wider than the figure."""
+    if isinstance(where, Axes):
+        where.set_title(text, wrap=True)
+    else:
+        where.suptitle(text, x=0.01, ha="left", fontsize=11, fontweight="bold", wrap=True)
 
 
 def known(name: str) -> bool:
@@ -143,23 +151,13 @@ def gantt(
     ax.set_yticks(range(len(places)), list(places))
     ax.invert_yaxis()
     ax.set(xlabel=styles.CLOCKS.get(timeline.clock, "seconds"), xlim=(0, span_s or 1))
-    panel(ax, title)
+    ax.set_title(title)
     ax.grid(visible=False, axis="y")
     return ax
 
 
-def gantts(
-    timelines: Mapping[str, Timeline],
-    title: str,
-    *,
-    number: Shown = "stage",
-    apart: tuple[float, float] | None = None,
-    **numbers: Number | str,
-) -> Figure:
-    """Draw several timelines below each other, on one scale of time; keys are their titles.
-
-    For apart and numbers see `alkit.figures.titles.title`.
-    """
+def gantts(timelines: Mapping[str, Timeline], title: str, *, number: Shown = "stage") -> Figure:
+    """Draw several timelines below each other, on one scale of time; keys are their titles."""
     heights = [0.625 + 0.25 * len(timeline.resources) for timeline in timelines.values()]
     span_s = max(timeline.span_s for timeline in timelines.values())
     fig, axes = plt.subplots(
@@ -187,7 +185,7 @@ def gantts(
     fig.legend(
         handles=handles, loc="outside lower right", ncols=min(len(handles), 5), frameon=False
     )
-    put_title(fig, title, apart, **numbers)
+    put_title(fig, title)
     return fig
 
 
@@ -198,13 +196,10 @@ def bars(
     *,
     spread: str | None = None,
     xlabel: str = "",
-    apart: tuple[float, float] | None = None,
-    **numbers: Number | str,
 ) -> Figure:
     """Draw a horizontal bar per row of `frame`: columns `method`, `value` and optionally `spread`.
 
-    A column `label` names the bars, if there is one; else the methods do. For apart and numbers
-    see `alkit.figures.titles.title`.
+    A column `label` names the bars, if there is one; else the methods do.
     """
     fig, ax = plt.subplots(figsize=(SINGLE[0] + 1, 0.9 + 0.38 * len(frame)))
     names = frame["label"] if "label" in frame else frame["method"].map(label)
@@ -219,7 +214,7 @@ def bars(
     ax.invert_yaxis()
     ax.grid(visible=False, axis="y")
     ax.set(xlabel=xlabel)
-    put_title(ax, title, apart, **numbers)
+    put_title(ax, title)
     return fig
 
 
@@ -249,7 +244,7 @@ def learning_curves(
         ax.text(1, chance, "chance", fontsize=7, color="0.4", va="bottom")
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.set(xlabel="epoch", ylabel="validation accuracy, %")
-    panel(ax, title)
+    ax.set_title(title)
     ax.legend(frameon=False)
     return ax
 
@@ -269,9 +264,12 @@ def png(fig: Figure) -> bytes:
     return buffer.getvalue()
 
 
-def save(fig: Figure, name: str, folder: str | Path | None = None) -> list[Path]:
-    """Write `name`.png and `name`.svg to `figures/`; the same figure gives the same bytes."""
-    folder = Path(folder) if folder is not None else root() / "figures"
+def save(fig: Figure, name: str) -> list[Path]:
+    """Write `name`.png and `name`.svg into the run's folder; the same figure gives the same bytes.
+
+    `alkit run --record` copies them to `figures/`.
+    """
+    folder = Path(os.environ.get(FOLDER) or runs_dir() / name)
     folder.mkdir(parents=True, exist_ok=True)
     png, svg = folder / f"{name}.png", folder / f"{name}.svg"
     with mpl.rc_context({"svg.hashsalt": "alkit"}):

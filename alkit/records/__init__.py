@@ -4,9 +4,9 @@ parameters, strict      what a notebook takes; files read strictly
 runs, batch             presets and sweeps; many runs at once
 execution, reaper       one run in a process of its own, and its end
 recording, rows, origin what a run records, and where it was made
-tables, golden          the committed tables; which runs are older than their method
+tables                  the committed tables
 results, published/     frames of our runs, numbers of the publications
-comparisons, packed     differences with the seed as the unit
+comparisons             differences with the seed as the unit
 fit, methods            one call for every method
 cli, cli_split          the command line
 """

@@ -5,9 +5,9 @@ import ast
 import json
 import logging
 import os
+import shutil
 import signal
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,9 @@ import pandas as pd
 from alkit import __version__
 from alkit.data import paths
 from alkit.data.extras import ExtraMissing
-from alkit.records import cli_split, golden, parameters, results, runs, tables
+from alkit.records import cli_split, parameters, results, runs, tables
 from alkit.records.contents import SHELVES, contents
-from alkit.records.execution import Busy, RunFailed
+from alkit.records.execution import Busy, RunFailed, figures_of
 from alkit.records.parameters import Parameter, ParameterError
 
 OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
@@ -86,11 +86,7 @@ def _parser() -> argparse.ArgumentParser:
     shown = commands.add_parser("results", help="summarise the committed records")
     shown.add_argument("--notebook", help="only of this notebook")
     shown.add_argument("--preset", help="only of this preset")
-    other = shown.add_mutually_exclusive_group()
-    other.add_argument(
-        "--stale", action="store_true", help="list the runs whose methods compute other numbers now"
-    )
-    other.add_argument(
+    shown.add_argument(
         "--add", nargs="+", type=Path, metavar="FILE", help="put these record.json into the tables"
     )
     shown.set_defaults(command=_results)
@@ -122,12 +118,13 @@ def _presets(path: Path) -> str:
 def _run(options: argparse.Namespace) -> int:
     notebook = parameters.find_notebook(options.notebook)
     overrides = _overrides(options.values, parameters.parameters(notebook))
-    start = time.time()
     finished = runs.run(
         notebook, options.preset, overrides, record=options.record, timeout_s=options.timeout
     )
     _print_rows(finished.rows, options.rows)
-    figures = [p for p in (paths.root() / "figures").glob("*") if p.stat().st_mtime >= start]
+    figures = figures_of(finished.path.parent)
+    if options.record:
+        figures = [Path(shutil.copy(each, paths.root() / "figures")) for each in figures]
     inside = _count_figures(finished.path)
     figures_inside = f" (figures inside: {inside})" if inside else ""
     print(f"notebook  {_relative(finished.path)}{figures_inside}")
@@ -135,11 +132,8 @@ def _run(options: argparse.Namespace) -> int:
         print(f"record    {_relative(finished.record)}")
     if finished.record and options.record:
         print(f"results   {_relative(paths.records_dir() / f'{notebook.stem}.csv')}")
-    picture = paths.root() / "figures" / f"{notebook.stem}.png"
     if figures:
-        print(f"figures   {', '.join(map(_relative, sorted(figures)))}")
-    elif picture.exists():
-        print(f"picture   {_relative(picture)}")
+        print(f"figures   {', '.join(map(_relative, figures))}")
     return OK
 
 
@@ -238,8 +232,6 @@ def _results(options: argparse.Namespace) -> int:
     if not tables.runs(name, preset) and (everything := tables.runs()):
         there = sorted({f"{run['notebook']} ({run['preset']})" for run in everything})
         raise ParameterError(f"no record of that; there are: {', '.join(there)}")
-    if options.stale:
-        return _stale(name, preset)
     frame = results.load(name, preset)
     if not len(frame):
         print(f"no records in {_relative(paths.records_dir())} yet: alkit run NOTEBOOK --record")
@@ -252,15 +244,6 @@ def _stem(notebook: str | None) -> str | None:
     if notebook is None or not notebook.isdigit():
         return notebook and Path(notebook).stem
     return parameters.find_notebook(notebook).stem
-
-
-def _stale(notebook: str | None, preset: str | None) -> int:
-    rows, unknown = golden.stale(notebook, preset)
-    _print_table(rows)
-    print(f"{len(rows)} runs are of methods that compute other numbers today")
-    if unknown:
-        print(f"{unknown} runs have no digest of any method: of these it can't be known")
-    return OK
 
 
 def _print_columns(rows: Sequence[tuple[str, ...]]) -> None:

@@ -3,6 +3,7 @@
     runs/<name>/NOTEBOOK.partial.ipynb    while it runs, and after a failure
     runs/<name>/NOTEBOOK.ipynb            once every cell has ended well
     runs/<name>/record.json               what it has recorded
+    runs/<name>/NAME.png, NAME.svg        its figures
 
 With a process of its own, a run's peak memory is its kernel's alone; beside it waits a reaper, so
 that no process outlives it.
@@ -141,6 +142,11 @@ def done_before(job: Job) -> dict[str, float] | None:
     return {name: stored[name] for name in ("seconds", "peak_mib")}
 
 
+def figures_of(folder: Path) -> list[Path]:
+    """Return the figures that a run has left in its folder."""
+    return sorted(path for path in folder.glob("*") if path.suffix in (".png", ".svg"))
+
+
 def execute(job: Job, stop: threading.Event | None = None) -> dict[str, float]:
     """Execute a job; return its seconds and peak memory when none of its processes is left.
 
@@ -153,7 +159,7 @@ def execute(job: Job, stop: threading.Event | None = None) -> dict[str, float]:
         if find_spec("papermill") is None:
             raise ModuleNotFoundError("No module named 'papermill'", name="papermill")
     job.folder.mkdir(parents=True, exist_ok=True)
-    for old in (job.target, job.partial, job.folder / "record.json"):
+    for old in (job.target, job.partial, job.folder / "record.json", *figures_of(job.folder)):
         old.unlink(missing_ok=True)
     start = time.perf_counter()
     code, said, peak_mib = _papermill(job, stop)

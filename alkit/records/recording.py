@@ -10,7 +10,7 @@ from typing import Any
 
 from alkit.data import paths
 from alkit.data.files import replacing
-from alkit.records import golden, tables
+from alkit.records import tables
 from alkit.records.origin import busy, origin
 from alkit.records.parameters import ParameterError, changes, check, of_checkout
 from alkit.records.rows import check_row, plain, safe_name, whole
@@ -108,7 +108,6 @@ class Run:
             "notebook": self.notebook,
             "preset": self.preset,
             "parameters": self.parameters,
-            "golden": golden.of_methods(row["method"] for row in self._rows.values()),
             **origin(),
             "busy": round(self.busy, 2),
             "rows": list(self._rows.values()),

@@ -28,8 +28,8 @@ STATISTICS = ("n", "mean", "sd", "min", "max", "median")
 def load(notebook: str | None = None, preset: str | None = None) -> pd.DataFrame:
     """Return the committed values of all matching runs as a tidy frame, one row a value.
 
-    Returns: the columns `COLUMNS`, then those that only some notebooks have. `parameters` and
-        `golden` hold JSON as text, `value` numbers, texts, switches or lists.
+    Returns: the columns `COLUMNS`, then those that only some notebooks have. `parameters`
+        holds JSON as text, `value` numbers, texts, switches or lists.
     """
     heads = {run["run"]: run for run in tables.runs(notebook, preset)}
     names = dict.fromkeys(run["notebook"] for run in heads.values())
@@ -132,7 +132,7 @@ def _frame(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
     """Return rows as one tidy frame with `COLUMNS` first and extra fields after."""
     found = [dict(row) for row in rows]
     for row in found:
-        row |= {name: json.dumps(row[name], sort_keys=True) for name in ("parameters", "golden")}
+        row["parameters"] = json.dumps(row["parameters"], sort_keys=True)
     extra = dict.fromkeys(name for row in found for name in row if name not in COLUMNS)
     frame = pd.DataFrame(found, columns=[*COLUMNS, *extra])
     whole = dict.fromkeys(("seed", "n", "threads"), "Int64")

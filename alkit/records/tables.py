@@ -1,10 +1,10 @@
 """The committed results as tables: `notebooks/results/runs.csv`, and a CSV per notebook.
 
-    runs.csv         a row a run: run, notebook, preset, parameters, golden, commit, versions, ...
+    runs.csv         a row a run: run, notebook, preset, parameters, commit, versions, ...
     NOTEBOOK.csv     a row a value: run, method, model, data, seed, metric, value, n, unit, ...
 
-`run` joins the two: a digest of notebook, preset and parameters. `parameters`, `golden` and `value`
-hold JSON; other cells hold plain text and numbers, and a text that could be taken for a number or
+`run` joins the two: a digest of notebook, preset and parameters. `parameters` and `value` hold
+JSON; other cells hold plain text and numbers, and a text that could be taken for a number or
 for nothing is in double quotes. Runs are sorted, so a new run is a few new lines in a diff.
 
 Runs write files of their own (see `alkit.records.recording`); `merge` alone writes tables, and one
@@ -28,10 +28,10 @@ from alkit.records.parameters import defaults
 from alkit.records.rows import check_row, safe_name
 from alkit.records.strict import Unreadable, json_of, read_json, reading
 
-RUN = "run notebook preset parameters golden commit versions threads machine busy date".split()
+RUN = "run notebook preset parameters commit versions threads machine busy date".split()
 VALUE = "run method model data seed metric value n unit".split()
 FIXED = {*RUN, *VALUE}
-IN_JSON = {"parameters", "golden", "value"}
+IN_JSON = {"parameters", "value"}
 # what JSON or pandas takes for a switch or for nothing
 WORDS = set("true false null True False TRUE FALSE None NA N/A n/a NULL <NA> #N/A #NA".split())
 WAIT_S = 300  # for another writer, who needs a second
@@ -152,9 +152,8 @@ def _check(record: Row) -> None:
     _ = [record[what] for what in RUN[1:]]
     for what in ("notebook", "preset"):
         safe_name(record[what], what)  # it becomes a file's
-    for what in ("parameters", "golden"):
-        if not isinstance(record[what], dict):
-            raise TypeError(f"{what} is {record[what]!r}: it must be {{name: value}}")
+    if not isinstance(record["parameters"], dict):
+        raise TypeError(f"parameters is {record['parameters']!r}: it must be {{name: value}}")
     for row in record["rows"]:
         check_row(row)
         if clash := sorted(set(row) & set(RUN)):

@@ -5,8 +5,7 @@ import json
 import pytest
 
 import alkit
-from alkit.records import golden
-from tests.golden import CASES, FILE, agree, all_ranks, digests
+from tests.golden import CASES, FILE, agree, all_ranks
 
 GOLDEN = json.loads(FILE.read_text(encoding="utf-8"))
 
@@ -33,11 +32,6 @@ def test_executors_agree_with_each_other():
                 assert one["losses"] == pytest.approx(GOLDEN[other]["losses"], rel=1e-9), name
 
 
-def test_runs_keep_the_digests_of_these_numbers():
-    """Every method has one, and it moves with any number of the method and with no other's."""
-    assert golden.digests() == digests(GOLDEN), "run python -m tests.golden"
-    assert golden.digests().keys() == alkit.METHODS.keys()
-    last = {"losses": [*GOLDEN["ddg threads"]["losses"][:-1], 0.5]}
-    moved = digests(GOLDEN | {"ddg threads": GOLDEN["ddg threads"] | last})
-    differing = [name for name, digest in moved.items() if golden.digests()[name] != digest]
-    assert differing == ["ddg"]
+def test_every_method_has_a_case():
+    named = [[word for word in name.split() if word in alkit.METHODS][-1] for name in GOLDEN]
+    assert set(named) == set(alkit.METHODS)

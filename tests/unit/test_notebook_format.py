@@ -444,7 +444,6 @@ def test_the_list_has_every_notebook_by_its_own_title():
 
 
 def test_notebooks_name_their_neighbours_in_the_list():
-    """As `make results` writes them."""
     names = [each.path.name for each in contents.contents()]
     for at, name in enumerate(names):
         wanted = {"previous": names[at - 1]} if at else {}

@@ -1,1 +1,1 @@
-"""Associated learning: families, label sides, workers, baselines."""
+"""Associated learning: families, label sides, workers."""

@@ -16,9 +16,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import matplotlib.pyplot as plt
 import pandas as pd
 import torch
 import torch.nn.functional as F
+from matplotlib.figure import Figure
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
@@ -30,6 +32,7 @@ from alkit.delayed.train import train_epoch as train_pipeline
 from alkit.engine.device import cores
 from alkit.engine.local import operator_threads
 from alkit.engine.optimizers import adam
+from alkit.figures import viz
 from alkit.schedule.clock import simulate
 from alkit.schedule.task import al_pipeline, free_workers
 from studies.common.torch_pipelines import data_parallel
@@ -242,3 +245,32 @@ def ratios(times: pd.DataFrame, ours: Sequence[str]) -> dict[str, tuple[str, pd.
     is, round by round."""
     best = fastest(times, backprops(list(times.columns)))
     return {own: (best, times[best] / times[own]) for own in ours if own in times}
+
+
+def draw(rows: pd.DataFrame) -> Figure:
+    """Draw how many times as fast as the best backprop pipelines of layers are, by block size."""
+    own = rows[rows.metric == "over_bp"].astype({"value": float}).sort_values("block_ms")
+    fig, ax = plt.subplots()
+    lines = [("local_pipeline, steps", "-"), ("local_pipeline", ":"), ("al_pipeline, steps", "--")]
+    for contender, dashes in lines:
+        found = own[own.contender == contender]
+        style = {"color": viz.colour(contender), "ls": dashes, "label": viz.label(contender)}
+        for kind, part in found.groupby(found.model.str.split(" ").str[0], sort=False):
+            ends = [part.value - part.lowest, part.highest - part.value]
+            mark = {"transformer": "o", "conv": "s", "lstm": "^"}[str(kind)]
+            line = style if kind == "transformer" else style | {"ls": "", "label": None}
+            ax.errorbar(part.block_ms, part.value, yerr=ends, marker=mark, capsize=2, **line)
+    ax.axhline(1.0, color="0.5", lw=1)
+    ticks = [each for each in (1, 2, 5, 10, 20, 50, 100) if each < own.block_ms.max()]
+    ax.set(xscale="log", ylim=0, ylabel="times as fast as the best backprop")
+    ax.set_xticks(ticks, [f"{each:g}" for each in ticks])
+    ax.minorticks_off()
+    ax.set_xlabel("ms of a block, backprop on one core")
+    marks = "circles: Transformer\nsquares: convolutions\ntriangle: LSTM"
+    beside = {"loc": "center left", "bbox_to_anchor": (1, 0.5), "frameon": False}
+    ax.legend(title=marks, title_fontsize=7, fontsize=7, **beside)
+    best = own[own.contender == "local_pipeline, steps"]
+    said = (best if len(best) else own).value
+    title = f"Compiled local layers: {said.min():.2f} to {said.max():.2f} times backprop's speed"
+    viz.put_title(ax, title)
+    return fig

@@ -11,8 +11,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import matplotlib.pyplot as plt
 import pandas as pd
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor
 
 from alkit.al.backprop import BPModel
@@ -21,9 +23,10 @@ from alkit.data import paths
 from alkit.data.parts import DataSet
 from alkit.data.text import find_vectors, load_vectors
 from alkit.engine.record import Record
+from alkit.figures import viz
 from alkit.records import results
+from alkit.records.comparisons import label
 from alkit.records.fit import fit
-from alkit.records.packed import label, pack
 from studies.al import exits, families
 
 # of what training computes: raise it with a change after which a half-trained run can't go on
@@ -161,7 +164,6 @@ def record(
         ("mean_of_exits", 100 * outcome.mean_of_exits, "%"),
         ("exits", [round(100 * value, 3) for value in outcome.exits], "%"),
         ("plateau_epochs", outcome.plateau_epochs, "epochs"),
-        ("correct", pack(done.test_correct), ""),
     ]
     rows += [(name, float(done.history[name].sum()), "s") for name in ("data_s", "train_s")]
     for metric, value, unit in rows:
@@ -178,6 +180,29 @@ def curves(frame: pd.DataFrame) -> pd.DataFrame:
         for epoch, value in enumerate(row.value, start=1)
     ]
     return pd.DataFrame(rows)
+
+
+def draw_curves(frame: pd.DataFrame) -> Figure:
+    """Draw validation accuracy over the epochs by method and data set; bands are seeds.
+
+    The title has the largest difference between the ends of local classifiers and backprop.
+    """
+    sets = list(frame.groupby("data"))
+    size = (viz.WIDE[0] if len(sets) > 1 else viz.SINGLE[0], 3.6)
+    fig, axes = plt.subplots(1, len(sets), figsize=size, squeeze=False)
+    gaps = []
+    for ax, (name, own) in zip(axes[0], sets, strict=True):
+        found = curves(own)
+        title = f"{viz.proper_name(name)}, {viz.seeds(own.seed.nunique())}"
+        viz.learning_curves(found, title, ax=ax).get_legend().remove()
+        ax.set_ylabel("validation accuracy, %" if ax is axes[0, 0] else "")
+        last = found[found.epoch == found.epoch.max()].groupby("label").val_acc.mean()
+        gaps.append(last["al fixed_codes"] - last["bp"])
+    handles, names = axes[0, 0].get_legend_handles_labels()
+    fig.legend(handles, names, loc="outside lower center", ncols=len(names), frameon=False)
+    far = max(gaps, key=abs)
+    viz.put_title(fig, f"Local classifiers minus backprop at the end: {far:+.1f} points")
+    return fig
 
 
 def _digest(table: Tensor) -> str:

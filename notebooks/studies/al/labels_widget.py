@@ -10,7 +10,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from alkit.al.label_side import TOLERANCE
-from alkit.figures.titles import panel
 from alkit.figures.viz import WIDE, colour
 from studies.al.label_training import Variant, levels_of, milestones, train_labels
 from studies.common.dashboards import Dashboard
@@ -85,7 +84,7 @@ class LabelPlateau(Dashboard):
         numbers = range(1, LEVELS + 1)
         right.bar(numbers, self.spreads, color=colour("al"))
         right.set(xlabel="level", yscale="log", ylim=(1e-6, 1), xticks=numbers)
-        panel(right, "Spread of the codes before training")
+        right.set_title("Spread of the codes before training")
         return fig
 
     def _draw_losses(self, ax: Axes) -> None:
@@ -93,4 +92,4 @@ class LabelPlateau(Dashboard):
         ax.plot(self.history.epoch, ratio, color=colour("al"), marker=".")
         ax.axhspan(1 - TOLERANCE, 1, color="0.6", alpha=0.4, lw=0)
         ax.set(xlabel="epoch", ylabel="loss / constant's", ylim=(0, max(1.2, ratio.max())))
-        panel(ax, "No better than the constant" if self.stalled else "Better than the constant")
+        ax.set_title("No better than the constant" if self.stalled else "Better than the constant")

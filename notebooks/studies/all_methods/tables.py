@@ -1,20 +1,16 @@
 """What notebook 00 and README show of all methods: intervals over seeds, one table, one picture."""
 
-import math
 from collections.abc import Sequence
 
-import matplotlib.pyplot as plt
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from alkit.figures import titles, viz
+from alkit.figures import viz
 from alkit.records.comparisons import paired_t
 from alkit.schedule.clock import simulate
-from alkit.schedule.locks import LOCKS
 from alkit.schedule.task import Task
 from alkit.schedule.timeline import Timeline
-from studies.all_methods.runs import BLOCKS, ROWS, of_schedule
+from studies.all_methods.runs import BLOCKS, ROWS
 
 COLUMNS = ["accuracy", "half", "sd", "n", "against_bp", "low", "high"]
 
@@ -81,46 +77,16 @@ def unit_clock(name: str, batches: int = 3) -> Timeline:
 def picture(names: Sequence[str]) -> Figure:
     """Draw three batches of each row on one axis of time; the title compares AL with backprop."""
     lines = {name: unit_clock(name) for name in names}
-    words = "Simulated: three batches on four workers, by method"
-    shares = {}
+    title = "Simulated: three batches on four workers, by method"
     if {"al_pipeline", "bp"} <= lines.keys():
-        words = "Simulated, equal blocks: the AL pipeline takes {share:.2f} of backprop's time"
-        shares["share"] = titles.ratio(lines["al_pipeline"].span_s, lines["bp"].span_s)
+        share = lines["al_pipeline"].span_s / lines["bp"].span_s
+        title = f"Simulated, equal blocks: the AL pipeline takes {share:.2f} of backprop's time"
     named = {f"{label(name)}: {line.span_s:g}": line for name, line in lines.items()}
     if "elastic" in lines:
         named = {k.replace("elastic", "elastic, nothing frozen yet"): v for k, v in named.items()}
-    figure = viz.gantts(named, words, number="batch", **shares)
+    figure = viz.gantts(named, title, number="batch")
     figure.axes[-1].set_xlabel("time, in forwards of a block; equal blocks, one device per block")
     return figure
-
-
-def trade(recorded: pd.DataFrame) -> Figure:
-    """Draw points against backprop over the simulated speed of four devices, with intervals."""
-    frame, paid = accuracies(recorded), facts(recorded)
-    faster = paid.clock_step_ms.bp / paid.clock_step_ms
-    fig, ax = plt.subplots(figsize=(7.5, 3.8))
-    ax.axhline(0, color="0.6", lw=0.8)
-    for name, row in frame.drop("bp").iterrows():
-        style = {"color": viz.colour(str(name)), "marker": viz.marker(str(name)), "capsize": 3}
-        spread = [[row.against_bp - row.low], [row.high - row.against_bp]]
-        ax.errorbar(faster[name], row.against_bp, spread, ls="", **style, label=label(str(name)))
-    ax.set(xlabel="times as fast as BP, four devices, simulated", ylabel="points against BP")
-    ax.legend(frameon=False, fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5))
-    _conclude(ax, frame.drop("bp").against_bp, frame, str(recorded.data.dropna().iloc[0]))
-    return fig
-
-
-def _conclude(ax: Axes, points: pd.Series, frame: pd.DataFrame, data: str) -> None:
-    """Title `trade`: nine differences, none named beforehand, so only what is far off is said."""
-    far = str(points.idxmin())
-    shown = {"data": viz.proper_name(data), "n": f"{frame.n.min():.0f}"}
-    if not frame.high[far] < 0:
-        titles.title(ax, "{data}, {n} seeds: no method is clearly behind BP", **shown)
-        return
-    near = titles.of(lambda *each: math.ceil(max(map(abs, each))), *points.drop(far))
-    lost = titles.of(abs, points[far])
-    words = "{data}, {n} seeds: {far} {lost:.0f} points behind BP; other means within {near}"
-    titles.title(ax, words, far=label(far), lost=lost, near=near, **shown)
 
 
 def accuracies(recorded: pd.DataFrame) -> pd.DataFrame:
@@ -132,49 +98,6 @@ def by_seed(recorded: pd.DataFrame) -> pd.DataFrame:
     """Return the accuracies of one data set's records: name, seed, accuracy."""
     own = recorded[recorded.metric == "accuracy"].rename(columns={"method": "name"})
     return own.assign(accuracy=own.value.astype(float))[["name", "seed", "accuracy"]]
-
-
-def facts(recorded: pd.DataFrame) -> pd.DataFrame:
-    """Return a row a method: what the run of all methods says of each once, its times interleaved.
-
-    Args:
-        recorded: of one data set.
-    """
-    methods = recorded.groupby("run").method.transform("nunique")
-    others = ["accuracy", "val_accuracy", "report"]  # and the screen: no facts of a method
-    own = recorded[(methods == methods.max()) & ~recorded.metric.isin(others)]
-    return own.assign(value=pd.to_numeric(own.value)).pivot(
-        index="method", columns="metric", values="value"
-    )
-
-
-def published(recorded: pd.DataFrame) -> pd.DataFrame:
-    """Return README's table of a record: a row a method, numbers as texts."""
-    frame, others = accuracies(recorded), facts(recorded)
-    rows = []
-    for name, row in frame.iterrows():
-        more, waits = others.loc[name], of_schedule(str(name))
-        gone = [lock for lock in LOCKS if not waits[f"waits {lock}"]]
-        against = f"{row.against_bp:+.1f} [{row.low:+.1f}, {row.high:+.1f}]"
-        rows.append(
-            {
-                "method": label(str(name)),
-                "waits removed": ", ".join(gone) or "none",
-                "accuracy, %": f"{row.accuracy:.1f} ± {row.half:.1f}",
-                "n": f"{row.n:.0f}",
-                "points against BP": "" if name == "bp" else against,
-                "rate": f"{more.chosen_lr:g}",
-                "step, 2 workers, ms": f"{1000 * more.step_s:.1f}",
-                "idle": f"{more.idle:.0%}",
-                "step, 4 devices simulated, ms": f"{more.clock_step_ms:.1f}",
-                "idle there": f"{more.clock_idle:.0%}",
-                "KiB sent per step": f"{more.sent_kib:.0f}",
-                "batches held": f"{more.batches_held:g}",
-                "peak KiB per device": f"{more.peak_kib:,.0f}",
-                "staleness": str(waits["staleness"]),
-            }
-        )
-    return pd.DataFrame(rows)
 
 
 def label(name: str) -> str:

@@ -9,13 +9,14 @@ Unlike things are not compared: data and preset, which fixes all sizes, have to 
 
 import json
 from collections.abc import Mapping, Sequence
+from statistics import median
 
 import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from alkit.figures import titles, viz
+from alkit.figures import viz
 from alkit.figures.viz import proper_name
 from alkit.records.parameters import slug
 from alkit.records.results import Run
@@ -105,16 +106,11 @@ def _used(rows: pd.DataFrame, metric: str, column: str) -> set[str]:
 def _conclude(ax: Axes, pairs: Mapping[tuple[object, ...], tuple[pd.Series, pd.Series]]) -> None:
     """Title the figure: how many rows of this run lie in the committed range, or the ratio."""
     within = [own for own, held in pairs.values() if own.between(held.min(), held.max()).all()]
-    rows = titles.count(*(own.iloc[0] for own, _ in pairs.values()))
+    title = f"This run lies in the committed range in {len(within)} of {len(pairs)} rows"
     if all(held.min() == held.max() for _, held in pairs.values()):
-        own, held = zip(*pairs.values(), strict=True)
-        ratio = titles.median_ratio([o.median() for o in own], [h.mean() for h in held])
-        words = "This run over the committed results: {ratio:.2f}, median of {rows} rows"
-        titles.title(ax, words, ratio=ratio, rows=rows)
-        return
-    held = titles.count(*(own.iloc[0] for own in within))
-    words = "This run lies in the committed range in {held} of {rows} rows"
-    titles.title(ax, words, held=held, rows=rows)
+        ratio = median(own.median() / held.mean() for own, held in pairs.values())
+        title = f"This run over the committed results: {ratio:.2f}, median of {len(pairs)} rows"
+    viz.put_title(ax, title)
 
 
 def _busy(rows: pd.DataFrame) -> pd.Series:

@@ -26,10 +26,10 @@ from alkit.engine.launch import launch
 from alkit.engine.optimizers import adam
 from alkit.engine.trainer import Trained
 from alkit.schedule.costs import BlockCost
+from alkit.schedule.cuts import balanced_cuts
 from studies.common import torch_pipelines
 from studies.common.stacks import Stack
 from studies.common.timing import Contenders
-from studies.delayed.straight_cuts import straight_cuts
 
 # by the name that the tables show; "N" is the number of cores
 NAMES = (
@@ -100,8 +100,7 @@ def contenders(
 
 def best_cuts(stack: Stack, kind: str, groups: int) -> list[int]:
     """Return the cuts of the shortest step, from costs measured with all cores at work."""
-    measured = stack.costs(kind, busy=groups)
-    return straight_cuts(measured, groups, there_and_back=kind == "bp")
+    return balanced_cuts([cost.seconds for cost in stack.costs(kind, busy=groups)], groups)
 
 
 def on_ranks(stack: Stack, cuts: Sequence[int], threads: int = 1) -> Trained:
@@ -132,12 +131,12 @@ def fastest_micro(stack: Stack, train: Callable[..., Any], choices: Sequence[int
     return min(steps, key=steps.__getitem__)
 
 
-def costs_on_ranks(stack: Stack, ranks: int, kind: str = "al") -> list[BlockCost]:
-    """Profile the AL layers, or with "bp" the blocks, over all batches, on a rank a core.
+def costs_on_ranks(stack: Stack, ranks: int) -> list[BlockCost]:
+    """Profile the AL layers over all batches, on a rank a core.
 
     All ranks do so at the same time; the mean over them.
     """
-    found = launch(_profiled, stack, kind, ranks=ranks)
+    found = launch(_profiled, stack, ranks=ranks)
     return [_mean(costs) for costs in zip(*found, strict=True)]
 
 
@@ -150,9 +149,9 @@ def _trained(stack: Stack, cuts: Sequence[int]) -> Trained:
     return stack.train("al_pipeline", cuts=cuts, executor="ranks")
 
 
-def _profiled(stack: Stack, kind: str) -> list[BlockCost]:
+def _profiled(stack: Stack) -> list[BlockCost]:
     dist.barrier()
-    return stack.costs(kind, busy=1, batches=stack.batches)
+    return stack.costs("al", busy=1, batches=stack.batches)
 
 
 def _mean(costs: Sequence[BlockCost]) -> BlockCost:

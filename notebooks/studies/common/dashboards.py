@@ -23,7 +23,6 @@ from alkit.al.model import ALModel
 from alkit.data import tree
 from alkit.data.extras import extra
 from alkit.data.parts import DataSet
-from alkit.figures.titles import panel
 from alkit.figures.viz import SHOWN_DPI, colour, gantts, label, png
 from alkit.schedule.clock import simulate
 from alkit.schedule.cuts import balanced_cuts
@@ -152,7 +151,7 @@ class ScheduleDashboard(Dashboard):
             f"{label(mode)}: {timeline.step_s:.1f} per step": timeline
             for mode, timeline in self.timelines.items()
         }
-        return gantts(shown, "Simulated: {n} batches by each schedule", n=str(BATCHES))
+        return gantts(shown, f"Simulated: {BATCHES} batches by each schedule")
 
 
 class SampleExits(Dashboard):
@@ -242,11 +241,11 @@ class ExitDashboard(Dashboard):
         curve.plot(100 * self.curve.cost, 100 * self.curve.accuracy, color=colour("al"))
         curve.plot(100 * self.left.cost, 100 * self.left.accuracy, "o", color="0.2")
         curve.set(xlabel="cost, % of the last exit's alone", ylabel="accuracy, %")
-        panel(curve, "All thresholds")
+        curve.set_title("All thresholds")
         counts = self.left.counts(len(self.scores))
         bars.bar(range(1, len(counts) + 1), counts, color=colour("al"))
         bars.set(xlabel="exit", ylabel="samples")
-        panel(bars, "Where samples leave")
+        bars.set_title("Where samples leave")
         bars.set_xticks(range(1, len(counts) + 1))
         return fig
 

@@ -16,8 +16,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from alkit.figures import viz
-from alkit.figures.titles import Number, panel, title
-from alkit.records.comparisons import Gap, gap, holm, interval, verdict
+from alkit.records.comparisons import Gap, gap, holm, verdict
 
 TUNING_SEED = 100  # excluded from results; leaves the test part closed
 
@@ -160,12 +159,11 @@ class Study:
         return self.words.get(told, told)
 
     def table(self, gaps: Named) -> pd.DataFrame:
-        """Return a row a contrast: both intervals, n, p, Holm's p, p of equality, the verdict."""
+        """Return a row a contrast: its interval, n, p, Holm's p, p of equality, the verdict."""
         rows = []
         for (*setting, name), (each, p) in gaps.items():
             row = dict(zip(self.setting, setting, strict=True)) | {"contrast": name}
             row |= {f"{self.measure} (n)": each.told(self.digits)}
-            row |= {"bootstrap": interval(each.boot_low, each.boot_high, self.digits)}
             row |= {"p": each.p, "p, Holm": p}
             row |= {f"p, within {self.margin}": each.p_within(self.margin)}
             rows.append(row | {"verdict": self.verdict(each, p)})
@@ -175,12 +173,8 @@ class Study:
         """Return the points of those contrasts that have one of these verdicts."""
         return [pair[0].points for pair in gaps.values() if self.verdict(*pair) in verdicts]
 
-    def draw(self, gaps: Named, words: str, **numbers: Number | str) -> Figure:
-        """Draw the contrasts with their paired t intervals, a panel a setting, two in a row.
-
-        Args:
-            words, numbers: of the title, see `alkit.figures.titles.title`.
-        """
+    def draw(self, gaps: Named, title: str) -> Figure:
+        """Draw the contrasts with their paired t intervals, a panel a setting, two in a row."""
         panels: dict[str, dict[str, Pair]] = {}
         for (*setting, name), pair in gaps.items():
             panels.setdefault(self._setting(setting), {})[name] = pair
@@ -193,8 +187,8 @@ class Study:
             spare.remove()
         for ax, (setting, own) in zip(axes.flat, panels.items(), strict=False):
             self._draw_panel(ax, own)
-            panel(ax, setting)
-        title(figure, words, **numbers)
+            ax.set_title(setting)
+        viz.put_title(figure, title)
         return figure
 
     def _draw_panel(self, ax: Any, own: Mapping[str, Pair]) -> None:

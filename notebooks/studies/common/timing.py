@@ -2,11 +2,15 @@
 
 from collections.abc import Callable, Mapping
 
+import matplotlib.pyplot as plt
+import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
 from tqdm.auto import tqdm
 
 from alkit.engine.device import cores as cores
 from alkit.engine.trainer import Trained
+from alkit.figures import viz
 from studies.common.stacks import Stack as Stack
 
 Contenders = Mapping[str, Callable[[], Trained]]
@@ -78,3 +82,28 @@ def recorded_rates(recorded: pd.DataFrame) -> pd.DataFrame:
         }
     )
     return made.join(rates[["speedup", "lowest", "highest", "n"]]).sort_values("samples_s")
+
+
+def draw_rates(rates: pd.DataFrame, where: str) -> Figure:
+    """Draw recorded speed-ups over AL with the range of their rounds.
+
+    Args:
+        where: the title begins with it, and ends with whether every round of the fastest beats
+            every round of the next.
+    """
+    fig, ax = plt.subplots(figsize=(viz.SINGLE[0] + 1.5, 0.9 + 0.33 * len(rates)))
+    spread = [rates.speedup - rates.lowest, rates.highest - rates.speedup]
+    colours = list(map(viz.colour, rates.method))
+    bars = {"xerr": np.clip(spread, 0, None), "color": colours, "error_kw": {"capsize": 3}}
+    ax.barh(range(len(rates)), rates.speedup, **bars)
+    ax.set_yticks(range(len(rates)), [viz.label(each) for each in rates.label])
+    ax.invert_yaxis()
+    ax.grid(visible=False, axis="y")
+    ax.set(xlabel="times as fast as AL on one worker, median and range of rounds")
+    best, second = rates.iloc[-1], rates.iloc[-2]
+    one, other = viz.label(best.label), viz.label(second.label)
+    said = f"{one} against {other}: undecided"
+    if best.lowest > second.highest:
+        said = f"every round of {one} beats {other}"
+    viz.put_title(ax, f"{where}: {said}")
+    return fig

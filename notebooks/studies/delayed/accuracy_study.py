@@ -13,8 +13,7 @@ import pandas as pd
 
 from alkit.engine.record import Record
 from alkit.records import comparisons, results
-from alkit.records.comparisons import Gap, gap, gap_table
-from alkit.records.packed import label, pack
+from alkit.records.comparisons import Gap, gap, gap_table, label
 from studies.common.study import TUNING_SEED, Study
 
 MARGIN = 1.0  # points: what was published as a slight loss
@@ -78,7 +77,6 @@ def record(run: results.Run, case: Case, fitted: Record, model: str, data: str) 
     ]
     if case.seed != TUNING_SEED:
         rows += [("accuracy", 100 * fitted.test_acc, "%")]
-        rows += [("correct", pack(fitted.test_correct), "")]
     labels = {"method": case.method, "model": model, "data": data, "seed": case.seed}
     extra = {"recipe": f"K={case.modules}", "modules": case.modules, "lr": case.lr}
     for metric, value, unit in rows:

@@ -20,9 +20,9 @@ from torch import Tensor
 
 from alkit.data.prose import load_prose
 from alkit.delayed import Pipeline, even_cuts, train_epoch
-from alkit.figures import titles, viz
+from alkit.figures import viz
 from alkit.records import results
-from alkit.records.comparisons import Gap, gap_of_values
+from alkit.records.comparisons import gap
 from studies.common.study import TUNING_SEED, Named, Study
 from studies.delayed import characters
 from studies.delayed.corrections import GapAware, PipeMare, Predict, nadam
@@ -146,7 +146,6 @@ def record(
     ]
     if test is not None:
         rows += [("loss", float(np.mean(test)), len(test))]
-        rows += [("article_losses", [round(value, 5) for value in test], len(test))]
     for metric, value, n in rows:
         unit = "" if metric == "diverged" else "nats"
         made.record(metric, value, n=n, unit=unit, extra=extra, **labels)
@@ -170,14 +169,11 @@ def draw_contrasts(gaps: Named) -> Figure:
     """Draw the contrasts, see `studies.common.study.Study.draw`; the title counts PipeDream's."""
     own = {key: pair for key, pair in gaps.items() if key[2] == "pipedream - seq"}
     worse = STUDY.points(own, "worse")
-    words = "PipeDream against sequential training: undecided in {all} settings"
+    title = f"PipeDream against sequential training: undecided in {len(own)} settings"
     if worse:
-        words = "PipeDream costs {cost:.2f} nats (median), decided in {worse} of {all} settings"
-    numbers = {
-        "worse": titles.count(*worse),
-        "all": titles.count(*(each.points for each, _ in own.values())),
-    }
-    return STUDY.draw(gaps, words, cost=titles.median(*worse), **numbers)
+        cost = f"{np.median(worse):.2f} nats (median)"
+        title = f"PipeDream costs {cost}, decided in {len(worse)} of {len(own)} settings"
+    return STUDY.draw(gaps, title)
 
 
 def draw_curves(recorded: pd.DataFrame, counted: float) -> Figure:
@@ -205,12 +201,11 @@ def draw_curves(recorded: pd.DataFrame, counted: float) -> Figure:
     order = sorted(range(len(names)), key=lambda at: -list(ends.values())[at])
     legend = [lines[at] for at in order], [names[at] for at in order]  # from above, as at the end
     ax.legend(*legend, title="last part", bbox_to_anchor=(1, 1), fontsize=7, frameon=False)
-    words, numbers = "Training losses, dropout {dropout}, {modules} modules, {n}", {}
+    title = f"{modules} modules, {viz.seeds(own.seed.nunique())}"
     if {"pipedream", "seq"} <= ends.keys():
-        words = "{modules} modules, {n}: PipeDream ends {cost:.2f} nats above sequential"
-        numbers["cost"] = titles.difference(ends["pipedream"], ends["seq"])
-    about = {"dropout": f"{dropout:g}", "modules": str(modules), "n": viz.seeds(own.seed.nunique())}
-    titles.title(ax, words, **about, **numbers)
+        cost = ends["pipedream"] - ends["seq"]
+        title += f": PipeDream ends {cost:.2f} nats above sequential"
+    viz.put_title(ax, title)
     return fig
 
 
@@ -230,16 +225,6 @@ def _with_sequential(recorded: pd.DataFrame) -> pd.DataFrame:
     return pd.concat(made)
 
 
-def _longer(rows: pd.DataFrame, worse: str, better: str) -> Gap:
-    """Return by how many nats the first one's losses of the same articles are higher."""
-    own = rows[rows.metric == "article_losses"]
-    tables = [
-        {int(row.seed): np.asarray(row.value) for row in own[own.method == name].itertuples()}
-        for name in (worse, better)
-    ]
-    return gap_of_values(*tables)
-
-
 STUDY = Study(
     contrasts=CONTRASTS,
     margin=MARGIN,
@@ -247,7 +232,7 @@ STUDY = Study(
     by=["method"],
     validation="val_loss",
     rows=_with_sequential,
-    compare=_longer,
+    compare=partial(gap, metric="loss"),
     unit="nats per character more",
     measure="nats",
     digits=3,

@@ -58,9 +58,8 @@ class ScheduleDashboard(Dashboard):
             f" module 0's weights lack: {late.forward.iloc[0]} in the forward,"
             f" {late.backward.iloc[0]} in the backward.</p>"
         )
-        words = "Simulated: {n} batches of {method}"
-        shown = {"n": str(BATCHES), "method": label(self.method.value)}
-        self._show(gantts({f"{modules} modules": self.timeline}, words, number="batch", **shown))
+        title = f"Simulated: {BATCHES} batches of {label(self.method.value)}"
+        self._show(gantts({f"{modules} modules": self.timeline}, title, number="batch"))
 
     def _simulated(self, batches: int) -> Timeline:
         name, modules = self.method.value, self.modules.value

@@ -8,8 +8,7 @@ from torch import Tensor
 
 from alkit.dtp.networks import EXACT, Net, Switches, network
 from alkit.dtp.settings import Settings
-from alkit.figures.titles import median, title
-from alkit.figures.viz import shades
+from alkit.figures.viz import put_title, shades
 from studies.common.dashboards import Dashboard
 from studies.dtp.one_batch import feedback_rates, trace
 
@@ -76,8 +75,7 @@ def picture(table: pd.DataFrame) -> Figure:
         ax.set(xlabel="iteration", ylabel=label if column != "loss" else "loss / its largest")
     axes[0].set_ylim(0, 95)
     axes[0].legend(frameon=False, fontsize=8)
-    ends = table.groupby("iteration", sort=True).angle.apply(list)
-    words = "Feedback turns: median angle {start:.0f} degrees at start, {end:.0f} at the end"
-    before, after = (median(*ends.iloc[at]) for at in (0, -1))
-    title(fig, words, start=before, end=after)
+    angles = table.groupby("iteration", sort=True).angle.median()
+    ends = f"{angles.iloc[0]:.0f} degrees at start, {angles.iloc[-1]:.0f} at the end"
+    put_title(fig, f"Feedback turns: median angle {ends}")
     return fig

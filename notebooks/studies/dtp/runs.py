@@ -21,7 +21,6 @@ from alkit.dtp.networks import EXACT, Switches
 from alkit.engine.device import devices_named
 from alkit.engine.record import Record
 from alkit.records import results
-from alkit.records.packed import pack
 from studies.common.study import TUNING_SEED
 from studies.dtp.feedback_alignment import RULES
 from studies.dtp.presets import PRESETS
@@ -135,10 +134,7 @@ def record(
         ("train_s", float(made.history.train_s.sum()), "s", None),
     ]
     if correct is not None:
-        rows += [
-            ("accuracy", 100 * made.test_acc, "%", len(correct)),
-            ("correct", pack(correct), "", len(correct)),
-        ]
+        rows += [("accuracy", 100 * made.test_acc, "%", len(correct))]
     for metric, value, unit, n in rows:
         run.record(metric, value, n=n, unit=unit, extra=given, **labels)
     if not len(made.details.angles):

@@ -68,7 +68,6 @@ def readable(rows: pd.DataFrame, against: str = "bp") -> pd.DataFrame:
             "method": label(method),
             "accuracy, % (n seeds)": cell,
             "behind BP, points (n)": str(behind),
-            "bootstrap": getattr(behind, "bootstrap", ""),
             "largest angle to BP": "-" if angle is None else f"{angle:.0f}°",
         }
         found.append(row)

@@ -4,18 +4,19 @@ import math
 from dataclasses import replace
 from typing import Any
 
+import matplotlib.pyplot as plt
 import pandas as pd
+from matplotlib.figure import Figure
 
 import alkit
 from alkit.elastic.network import Network, bert_classifier, vit_classifier
 from alkit.elastic.settings import Settings
 from alkit.engine.record import Record
-from alkit.figures.viz import label
+from alkit.figures.viz import colour, label, proper_name, put_title
 from alkit.models.bert import BertSizes, initial_std
 from alkit.models.vit import ViTSizes
 from alkit.records import results
 from alkit.records.comparisons import gap, mean_and_seeds
-from alkit.records.packed import pack
 from studies.common.published import published
 from studies.elastic.rivals import RIVALS, rival
 from studies.elastic.tasks import Task
@@ -94,7 +95,6 @@ def record(
         ("seconds", seconds(trained), "s"),
         ("accuracy", 100 * float(right.mean()), "%"),
         ("val_acc", 100 * float(trained.history.val_acc.iloc[-1]), "%"),
-        ("correct", pack(right), ""),
         ("epoch_s", [round(float(value), 4) for value in trained.history.train_s], "s"),
     ]
     model = "vit" if task.tokenizer is None else "bert"
@@ -178,9 +178,9 @@ def alphas(recorded: pd.DataFrame) -> pd.DataFrame:
             faster = (both.seconds_still / both.seconds).median()
             row = (name, alpha, part.seconds.median(), faster, part.val_acc.mean())
             mark = "*" if alpha == best else ""
-            rows.append((*row, part.accuracy.mean(), str(lost), lost.bootstrap, mark))
+            rows.append((*row, part.accuracy.mean(), str(lost), mark))
     names = ["data", "alpha", "seconds", "times as fast", "val_acc", "accuracy"]
-    names += ["points lost (n)", "bootstrap", "best on validation"]
+    names += ["points lost (n)", "best on validation"]
     return pd.DataFrame(rows, columns=names).set_index(["data", "alpha"])
 
 
@@ -220,3 +220,29 @@ def _wide(recorded: pd.DataFrame) -> pd.DataFrame:
     order = own[keys].drop_duplicates()
     wide = own.pivot_table(index=keys, columns="metric", values="value", aggfunc="last")
     return order.merge(wide.reset_index(), on=keys)
+
+
+def draw(rows: pd.DataFrame) -> Figure:
+    """Draw how many times as fast as data parallel training each method is, with its accuracy."""
+    chosen = ablation(rows)
+    tasks = chosen.index.get_level_values("data").unique()
+    beside = chosen["against ddp"].notna().any()
+    base, other = ("against ddp", "ddp") if beside else ("times as fast", "1f1b")
+    size = 4.8 * len(tasks), 1.2 + 0.28 * chosen.index.get_level_values("method").nunique()
+    fig, axes = plt.subplots(1, len(tasks), figsize=size, squeeze=False)
+    for ax, which in zip(axes[0], tasks, strict=True):
+        own = chosen.loc[which].sort_values(base, ascending=False)
+        points = zip(own.index, own.accuracy, strict=True)
+        names = [f"{label(each)}: {accuracy:.1f} %" for each, accuracy in points]
+        bars = {"xerr": [own[base] - own.low, own.high - own[base]] if beside else None}
+        bars |= {"color": list(map(colour, own.index)), "error_kw": {"capsize": 2}}
+        ax.barh(names, own[base], **bars)
+        ax.axvline(1, color="0.35", lw=1)
+        ax.grid(visible=False, axis="y")
+        ax.set(xlabel=f"times as fast as {label(other)}")
+        ax.set_title(proper_name(which))
+        ax.invert_yaxis()
+    ours = chosen.loc[tasks[0]][base]
+    title = f"{proper_name(tasks[0])}: elastic is {ours['elastic']:.1f} times as fast as"
+    put_title(fig, f"{title} {label(other)}")
+    return fig

@@ -7,8 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from alkit.elastic.freeze import policy
-from alkit.figures.titles import panel, ratio, title, value
-from alkit.figures.viz import colour
+from alkit.figures.viz import colour, put_title
 from studies.common.dashboards import Dashboard
 from studies.elastic.other_machines import what_if
 
@@ -52,32 +51,29 @@ class ElasticDashboard(Dashboard):
             f" are frozen, and {last.replicas} replicas of {last.stages} stages take"
             f" {last.batch:,} samples per step.</p>"
         )
-        words = (
-            "Calculated, alpha {alpha}: with {frozen:.0f} layers frozen {gain:.1f} times as fast"
-        )
-        self._show(picture(self.table, words, alpha=f"{self.alpha.value:.2f}"))
+        self._show(picture(self.table, f"Calculated, alpha {self.alpha.value:.2f}"))
 
 
-def picture(table: pd.DataFrame, words: str, **named: str) -> Figure:
+def picture(table: pd.DataFrame, how: str) -> Figure:
     """Draw layouts over epochs: stages and replicas, frozen layers, samples per second.
 
     Args:
-        words, named: of the title; `frozen` and `gain` are those of the epoch in which half of
-            what freezes is frozen.
+        how: the title begins with it; it ends with the speed of the epoch in which half of what
+            freezes is frozen.
     """
     fig, (left, right) = plt.subplots(1, 2, figsize=(8.0, 3.0))
     left.step(table.epoch, table.stages, where="mid", color="0.35", label="stages")
     left.step(table.epoch, table.replicas, where="mid", color=colour("elastic"), label="replicas")
     left.plot(table.epoch, table.frozen, "o:", color="0.6", ms=3, label="frozen layers")
     left.set(xlabel="epoch", ylabel="number")
-    panel(left, "Layout")
+    left.set_title("Layout")
     left.legend(frameon=False, fontsize=8)
     right.bar(table.epoch, table.samples_per_s, color=colour("elastic"))
     right.set(xlabel="epoch", ylabel="samples per second")
-    panel(right, "Speed")
+    right.set_title("Speed")
     for ax in (left, right):
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     half = table[2 * table.frozen >= table.frozen.max()].iloc[0]
-    gain = ratio(half.samples_per_s, table.samples_per_s.iloc[0])
-    title(fig, words, frozen=value(half.frozen), gain=gain, **named)
+    gain = half.samples_per_s / table.samples_per_s.iloc[0]
+    put_title(fig, f"{how}: with {half.frozen:.0f} layers frozen {gain:.1f} times as fast")
     return fig

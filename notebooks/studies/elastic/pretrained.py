@@ -5,40 +5,21 @@ A file holds the embedding and the layers of a network, never a head: that belon
 
 import json
 from pathlib import Path
-from typing import Any
 
 import safetensors
-import safetensors.torch
 import torch
 
-from alkit.data.files import replacing
 from alkit.data.paths import root
 from alkit.elastic.network import Network
 
 RANDOM = "random"
 
 
-def save_body(network: Network, path: str | Path, **about: Any) -> None:
-    """Write embedding and layers.
-
-    Args:
-        about: what a reader may want to know: data, samples, accuracy, ...; plain values.
-    """
-    count = 1 + network.units_a_layer * network.layers
-    state = {
-        f"units.{number}.{name}": tensor.contiguous()
-        for number, unit in enumerate(network.units[:count])
-        for name, tensor in unit.state_dict().items()
-    }
-    with replacing(path) as partial:
-        safetensors.torch.save_file(state, partial, {"about": json.dumps(about)})
-
-
 def begin(network: Network, weights: str | Path = RANDOM) -> str:
     """Put weights into a network, and return a line that says what was read.
 
     Args:
-        weights: "random" to leave the network as it is, or a file that `save_body` wrote; a
+        weights: "random" to leave the network as it is, or a file of embedding and layers; a
             relative path begins in the checkout.
     Raises:
         FileNotFoundError: there is no such file.

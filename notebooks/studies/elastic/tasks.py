@@ -16,11 +16,12 @@ from alkit.data.corpora import sst2_sentences
 from alkit.data.datasets import load
 from alkit.data.parts import Part, balanced_rows, hold_out, stratified_split
 from alkit.data.paths import root
-from alkit.data.wordpiece import CLS, PAD, SEP, load_wordpiece, wordpiece
 from alkit.elastic.examples import Examples
 
 PICTURES = ("digits", "cifar10", "cifar100", "tiny_imagenet")
 TEXTS = ("pydocs", "sst2")
+WORDS = "notebooks/results/weights/tokenizer.json"  # made with BERT's weights beside it
+PAD, _, CLS, SEP = range(4)  # in that file
 
 
 @dataclass(frozen=True)
@@ -51,8 +52,7 @@ def load_task(
     train: int | None = None,
     seed: int = 0,
     tokens: int = 32,
-    tokenizer: str | Path | None = None,
-    vocabulary: int = 4096,
+    tokenizer: str | Path = WORDS,
     variants: int = 0,
 ) -> Task:
     """Return a task by name.
@@ -61,8 +61,7 @@ def load_task(
         train: training samples to keep, as many of each class; None for all.
         seed: of what is held out for validation.
         tokens: of a text.
-        tokenizer: a file, whose relative path begins in the checkout; default one made from the
-            training texts, of `vocabulary` pieces.
+        tokenizer: a file, whose relative path begins in the checkout.
         variants: of training pictures, see `Examples`.
     Raises:
         ValueError: an unknown name.
@@ -71,7 +70,7 @@ def load_task(
     if name in PICTURES:
         found = _pictures(name, seed)
     elif name in TEXTS:
-        found = _texts(name, seed, tokens, tokenizer, vocabulary)
+        found = _texts(name, seed, tokens, _read(tokenizer))
     else:
         raise ValueError(f"data is {name!r}: give {', '.join(PICTURES + TEXTS)}")
     if train is not None:
@@ -104,9 +103,7 @@ def _floats(part: Part) -> Tensor:
     return part.x.float().div_(127.5).sub_(1.0) if part.is_bytes else part.x
 
 
-def _texts(
-    name: str, seed: int, tokens: int, tokenizer: str | Path | None, vocabulary: int
-) -> Task:
+def _texts(name: str, seed: int, tokens: int, tokenizer: Tokenizer) -> Task:
     if name == "sst2":
         (texts, labels), (test_texts, test_labels) = sst2_sentences()
         kept, held = hold_out(torch.tensor(labels), 0.02, seed=seed)
@@ -118,13 +115,12 @@ def _texts(
         texts, labels, _ = sentences()
         rows_of = stratified_split(torch.tensor(labels), seed=seed)
         parts = [([texts[i] for i in rows], [labels[i] for i in rows]) for rows in rows_of]
-    made = wordpiece(parts[0][0], vocabulary) if tokenizer is None else _read(tokenizer)
-    examples = (Examples(encoded(t, made, tokens), torch.tensor(k)) for t, k in parts)
-    return Task(name, *examples, 1 + max(labels), made)
+    examples = (Examples(encoded(t, tokenizer, tokens), torch.tensor(k)) for t, k in parts)
+    return Task(name, *examples, 1 + max(labels), tokenizer)
 
 
 def _read(tokenizer: str | Path) -> Tokenizer:
     path = root() / tokenizer  # an absolute path stays as it is
     if not path.exists():
-        raise FileNotFoundError(f"no tokenizer at {path}: give a file, or none to make one")
-    return load_wordpiece(path)
+        raise FileNotFoundError(f"no tokenizer at {path}: give a file")
+    return Tokenizer.from_file(str(path))

@@ -12,7 +12,6 @@ from alkit.al.codes import code_table
 from alkit.al.losses import Contrast
 from alkit.al.recipes import Recipe
 from alkit.data.seeds import generator_for
-from alkit.figures.titles import title, value
 from alkit.figures.viz import WIDE, colour
 from studies.al.label_training import stack
 from studies.common.dashboards import Dashboard
@@ -53,7 +52,7 @@ class CodeAngles(Dashboard):
         ax.hist(cosines.numpy(), bins=40, range=(-1, 1), color=colour("al"))
         ax.set(xlabel="cosine of two classes' codes", ylabel="pairs")
         ax.axvline(self.rho, color="0.2")
-        title(ax, "Mean cosine {rho:.2f}", rho=value(self.rho))
+        ax.set_title(f"Mean cosine {self.rho:.2f}")
         self._show(fig)
 
 

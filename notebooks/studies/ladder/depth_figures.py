@@ -8,7 +8,7 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from alkit.figures import titles, viz
+from alkit.figures import viz
 from studies.common.study import TUNING_SEED
 from studies.ladder import depth as depth_study
 from studies.ladder import tables as ladder_tables
@@ -40,13 +40,8 @@ def draw_three(recorded: pd.DataFrame) -> Figure | None:
     handles = _handles(axes)
     names.legend(handles.values(), handles, loc="center", frameon=False)
     names.axis("off")
-    titles.title(
-        fig,
-        "{data}, {depth} blocks: local gradients' median cosine with backprop's is {cosine:.2f}",
-        data=viz.proper_name(data),
-        depth=str(most),
-        cosine=titles.median(*below["mean"]),
-    )
+    cosine = f"median cosine with backprop's is {below['mean'].median():.2f}"
+    viz.put_title(fig, f"{viz.proper_name(data)}, {most} blocks: local gradients' {cosine}")
     return fig
 
 
@@ -62,20 +57,19 @@ def draw_depths(recorded: pd.DataFrame) -> Figure | None:
     size = (viz.WIDE[0] + 3.0 * (len(sets) - 1), viz.WIDE[1])
     fig, axes = plt.subplots(1, len(sets), figsize=size, squeeze=False)
     gaps = ladder_tables.contrast_gaps(recorded)
-    found, most = {}, int(own.depth.max())
+    found, most = [], int(own.depth.max())
     for ax, (data, rows) in zip(axes[0], sets, strict=True):
         _over_depth(ax, rows)
-        titles.panel(ax, viz.proper_name(str(data)))
+        ax.set_title(viz.proper_name(str(data)))
         key = (str(data), depth_study.name_of(most), "detached - fixed_codes")
         means = rows[rows.depth == most].groupby("name").value.mean()
         if key in gaps and ladder_tables.STUDY.verdict(*gaps[key]) == "behind":
-            found[f"on{len(found)}"] = titles.difference(means["fixed_codes"], means["detached"])
+            found.append(f"{means['fixed_codes'] - means['detached']:.1f}")
     _legend(fig, axes[0])
-    words = "With {most} blocks it is undecided what learned label codes cost"
+    title = f"With {most} blocks it is undecided what learned label codes cost"
     if len(found) == len(sets):
-        lost = " and ".join(f"{{{each}:.1f}}" for each in found)
-        words = f"{{most}} blocks: learned label codes lose {lost} points to fixed"
-    titles.title(fig, words, most=str(most), **found)
+        title = f"{most} blocks: learned label codes lose {' and '.join(found)} points to fixed"
+    viz.put_title(fig, title)
     return fig
 
 
@@ -102,12 +96,9 @@ def draw_blocks(
     shown = shown[shown.variant != "untrained"]
     means = shown.groupby("variant")["mean"].agg(["first", "last"])
     variant = str(means["last"].idxmin())
-    numbers = {each: titles.value(means[each][variant]) for each in means}
     what = metrics[next(name for name, table in tables.items() if len(table))]
-    percent = " %" if what.endswith(", %") else ""
-    words = "{variant}: {what} from {first:.2f} to {last:.2f}" + percent
-    what = what.removesuffix(", %")
-    titles.title(fig, words, variant=_say(variant), what=what, **numbers)
+    ends = f"from {means['first'][variant]:.2f} to {means['last'][variant]:.2f}"
+    viz.put_title(fig, f"{_say(variant)}: {what} {ends}")
     return fig
 
 

@@ -25,7 +25,6 @@ from alkit.engine.loop import Plan, train_epochs
 from alkit.engine.record import Record
 from alkit.models.modes import evaluating
 from alkit.records import results
-from alkit.records.packed import pack
 from studies.al import exits
 from studies.al.families import FAMILIES
 from studies.common.study import TUNING_SEED
@@ -194,7 +193,6 @@ def record(made: results.Run, family: str, data: str, outcome: Outcome) -> None:
             ("accuracy", levels[-1], "%", n),
             ("exits", [round(value, 3) for value in levels], "%", n),
             ("mean_of_exits", mean, "%", n),
-            ("correct", pack(outcome.correct), "", n),
         ]
     for metric, value, unit, n in rows:
         made.record(metric, value, n=n, unit=unit, extra=extra, **labels)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pandas as pd
 from matplotlib.figure import Figure
 
-from alkit.figures import titles, viz
+from alkit.figures import viz
 from alkit.records.comparisons import mean_and_seeds
 from studies.common.study import TUNING_SEED, Named, Study, shown
 from studies.ladder.variants import VARIANTS
@@ -71,7 +71,7 @@ def say(variant: str) -> str:
 
 
 def _label(variant: str) -> str:
-    """Name a variant as `alkit.records.packed.label` reads it from a row."""
+    """Name a variant as `alkit.records.comparisons.label` reads it from a row."""
     return (
         f"{VARIANTS[variant].method} {'' if variant == 'bp' else variant}".strip()
         if variant in VARIANTS
@@ -224,10 +224,7 @@ def draw_contrasts(gaps: Named) -> Figure:
     """Draw the contrasts, see `studies.common.study.Study.draw`; the title counts the last one."""
     last = {key: pair for key, pair in gaps.items() if key[2].endswith(" - bp")}
     held = STUDY.points(last, "ahead", "equal")
-    decided = [*held, *STUDY.points(last, "behind")]
-    words = "A local rule against backprop: undecided in all {all} settings"
-    if decided:
-        words = "In {held} of {all} settings a local rule matches or beats backprop"
-    counted = {"all": titles.count(*decided, *STUDY.points(last, "undecided"))}
-    counted["held"] = titles.count(*held)
-    return STUDY.draw(gaps, words, **counted)
+    title = f"A local rule against backprop: undecided in all {len(last)} settings"
+    if held or STUDY.points(last, "behind"):
+        title = f"In {len(held)} of {len(last)} settings a local rule matches or beats backprop"
+    return STUDY.draw(gaps, title)

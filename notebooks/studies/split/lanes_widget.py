@@ -94,6 +94,5 @@ class LaneDashboard(Dashboard):
             f" micro-batches and {one:.3f} s with one: {one / now:.2f} times as fast. The busiest"
             f" lane alone needs {lower_bound_s(times, batch):.3f} s.</p>"
         )
-        words = "Simulated: {n} micro-batches, cut after unit {cut}"
-        shown = {"n": str(len(sizes)), "cut": str(self.cut.value)}
-        self._show(gantts({"one iteration": self.timeline}, words, number="micro", **shown))
+        title = f"Simulated: {len(sizes)} micro-batches, cut after unit {self.cut.value}"
+        self._show(gantts({"one iteration": self.timeline}, title, number="micro"))

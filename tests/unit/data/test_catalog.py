@@ -16,7 +16,11 @@ def home(tmp_path, monkeypatch):
     source.parent.mkdir()
     source.write_bytes(b"content")
     remote = [source.as_uri(), hashlib.sha256(b"content").hexdigest()]
-    entry = {"archives": ["set.zip", "set*.zip"], "folders": ["inner/a.txt", "a.txt"], "remotes": [remote]}
+    entry = {
+        "archives": ["set.zip", "set*.zip"],
+        "folders": ["inner/a.txt", "a.txt"],
+        "remotes": [remote],
+    }
     monkeypatch.setattr(catalog, "sets", lambda: {"set": entry, "by hand": {"how": "ask for it"}})
     return tmp_path
 

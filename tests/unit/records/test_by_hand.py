@@ -12,7 +12,7 @@ from alkit.data.paths import root
 SOURCES = (
     'preset: str = "smoke"\nseed: int = 0\nepochs: int = 1\n',
     "import matplotlib.pyplot as plt\nfrom alkit.figures.notebook import setup\n"
-    "from alkit.records.results import Run\nfrom studies.common import preview\nsetup(seed)",
+    "from alkit.records.results import Run\nfrom studies.common import drawings\nsetup(seed)",
     "_ = plt.plot([1, 2])\nplt.show()",
     'run = Run("99_template", preset=preset)\nrun.record("m", 1, method="al")\n_ = run.save()',
 )

@@ -5,61 +5,16 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 from scipy import stats
 
 from alkit.records.comparisons import (
     Gap,
-    bootstrap_difference,
     gap,
     holm,
     of_seeds,
     paired_t,
     verdict,
 )
-from alkit.records.packed import pack
-
-
-def correctness(rates, items=2000, seed=0):
-    return (np.random.default_rng(seed).random((len(rates), items)).T < rates).T.astype(int)
-
-
-def test_one_seed_agrees_with_the_normal_approximation_and_several_with_drawing():
-    a, b = correctness([0.9]), correctness([0.85], seed=1)
-    difference, low, high = bootstrap_difference(a, b)
-    gain = (a - b)[0]
-    half = 1.96 * gain.std(ddof=1) / gain.size**0.5
-    assert difference == pytest.approx(gain.mean())
-    assert (low, high) == pytest.approx((difference - half, difference + half), abs=0.1 * half)
-    _, low_half, high_half = bootstrap_difference(a, b, level=0.5)
-    assert high_half - low_half == pytest.approx((high - low) * 0.674 / 1.96, rel=0.1)
-    a, b = correctness([0.7, 0.9, 0.6], 40), correctness([0.5, 0.5, 0.6], 40, seed=1)
-    rng, gain = np.random.default_rng(5), a - b
-    means = [
-        gain[rng.integers(3, size=3)][:, rng.integers(40, size=40)].mean() for _ in range(20_000)
-    ]
-    _, low, high = bootstrap_difference(a, b, resamples=20_000)
-    assert (low, high) == pytest.approx(tuple(np.quantile(means, [0.025, 0.975])), abs=0.01)
-
-
-def test_bootstrap_is_paired_deterministic_and_wider_for_seeds_that_disagree():
-    a, b = correctness([0.8, 0.6]), correctness([0.7, 0.7], seed=2)
-    assert bootstrap_difference(a, a) == (0, 0, 0)
-    assert bootstrap_difference(a, b, seed=4) == bootstrap_difference(a, b, seed=4)
-    assert len({bootstrap_difference(a, b, seed=s) for s in range(5)}) > 1
-    # Thousands of test samples do not make three seeds more.
-    a, b = correctness([0.9, 0.7, 0.8], 50_000), correctness([0.8, 0.8, 0.75], 50_000, seed=1)
-    difference, low, high = bootstrap_difference(a, b)
-    assert difference > 0.01
-    assert low < 0 < high
-    ones = np.ones((2, 5))
-    for bad in (ones * 0.5, []):
-        with pytest.raises(ValueError, match="0 and 1"):
-            bootstrap_difference(bad, ones)
-    with pytest.raises(ValueError, match="a has 2 seeds and 5 test items, b 1 and 5"):
-        bootstrap_difference(ones, ones[:1])
-    with pytest.raises(ValueError, match="b 2 and 4"):
-        bootstrap_difference(ones, ones[:, :4])
 
 
 def test_p_of_gaps_and_intervals_are_scipys():
@@ -92,27 +47,20 @@ def test_holm_by_hand_and_equivalence_by_two_one_sided_tests():
         found.p_within(0)
 
 
-def _gap(low, high, boot_low, boot_high, seeds, agree=False):
-    ends = (low, high) if agree else (-1.0, 1.0)
-    return Gap((low + high) / 2, low, high, boot_low, boot_high, seeds, *ends)
-
-
 @pytest.mark.parametrize(
-    ("found", "decided"),
+    ("low", "high", "seeds", "ends", "decided"),
     [
-        (_gap(0.5, 1.0, 0.6, 0.9, 5), True),
-        (_gap(-1.0, -0.2, -0.9, -0.3, 5), True),
-        (_gap(-0.5, 1.0, 0.6, 0.9, 5), False),  # the seeds alone do not decide
-        (_gap(0.5, 1.0, -0.1, 0.9, 5), False),  # nor may the samples contradict
-        (_gap(0.5, 1.0, 0.6, 0.9, 4), False),
-        (_gap(0.5, 1.0, 0.6, 0.9, 3, agree=True), True),
-        (_gap(0.5, 1.0, math.nan, math.nan, 5), True),  # no test samples recorded
-        (_gap(math.nan, math.nan, 0.6, 0.9, 1, agree=True), False),
-        (Gap(*[math.nan] * 5, 0), False),
+        (0.5, 1.0, 5, (-1.0, 1.0), True),
+        (-1.0, -0.2, 5, (-1.0, 1.0), True),
+        (-0.5, 1.0, 5, (-1.0, 1.0), False),
+        (0.5, 1.0, 4, (-1.0, 1.0), False),
+        (0.5, 1.0, 3, (0.5, 1.0), True),  # all agree
+        (math.nan, math.nan, 1, (0.5, 1.0), False),
+        (math.nan, math.nan, 0, (math.nan, math.nan), False),
     ],
 )
-def test_verdicts_need_both_intervals_and_enough_seeds(found, decided):
-    assert found.decided == decided
+def test_verdicts_need_the_interval_and_enough_seeds(low, high, seeds, ends, decided):
+    assert Gap((low + high) / 2, low, high, seeds, *ends).decided == decided
 
 
 def test_one_seed_never_decides_and_a_margin_may():
@@ -125,15 +73,13 @@ def test_one_seed_never_decides_and_a_margin_may():
     assert not found.less(1.0).decided
 
 
-def _rows(method, seed, correct, metric="correct"):
-    value = pack(torch.tensor(correct)) if metric == "correct" else correct
+def _rows(method, seed, value, metric="accuracy"):
     return {"method": method, "seed": seed, "metric": metric, "value": value, "n": 40}
 
 
 def test_diverged_runs_leave_no_interval():
-    right = [1.0] * 40
-    rows = [_rows("bp", seed, right) for seed in range(5)]
-    rows += [_rows("tp", seed, right) for seed in range(3)]
+    rows = [_rows("bp", seed, 100.0) for seed in range(5)]
+    rows += [_rows("tp", seed, 100.0) for seed in range(3)]
     rows += [_rows("tp", seed, seed > 2, "diverged") for seed in range(5)]
     found = gap(pd.DataFrame(rows), "bp", "tp")
     assert (found.seeds, found.diverged, found.decided) == (3, 2, False)

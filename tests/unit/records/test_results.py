@@ -40,7 +40,7 @@ def test_a_record_comes_back_as_it_went_in():
 
 def test_a_record_says_how_it_was_made_how_busy_the_machine_was_and_not_by_whom(monkeypatch):
     record = json.loads(filled(lr=0.1).save().read_text())
-    fields = "notebook preset parameters golden commit versions threads machine date busy rows"
+    fields = "notebook preset parameters commit versions threads machine date busy rows"
     assert list(record) == fields.split()
     names = [each.split()[0] for each in record["versions"].split(", ")]
     assert names == ["python", "torch", "numpy", "alkit"]

@@ -71,7 +71,7 @@ def test_the_kernel_gets_absolute_paths_all_parameters_and_no_thread_setting(not
 SHOWN = """\
 from IPython.display import Image, display
 display(Image(data=b"\\x89PNG\\r\\n\\x1a\\n" + bytes(20), format="png"))
-(pathlib.Path.cwd().parent / "figures" / "new.png").touch()
+(pathlib.Path(os.environ["ALKIT_RUN_FOLDER"]) / "10_x.png").touch()
 run.record("report", "line one\\nline two")
 run.save()
 """
@@ -81,10 +81,7 @@ def test_a_run_leaves_its_notebook_and_its_record_and_the_command_says_where(
     notebook, checkout, caplog, capfd, mark, monkeypatch
 ):
     write_notebook(notebook.parent, body=BODY + SHOWN)
-    old = checkout / "figures" / "old.png"
-    old.parent.mkdir()
-    old.touch()
-    os.utime(old, (0, 0))
+    (checkout / "figures").mkdir()
     monkeypatch.chdir(checkout)
     caplog.set_level("INFO", "alkit")
     assert main("run 10_x --record -p seed=5 depth=2".split()) == 0
@@ -94,12 +91,13 @@ def test_a_run_leaves_its_notebook_and_its_record_and_the_command_says_where(
     assert "95" not in out  # the report stands for the rows
     assert f"notebook  runs/{name}/10_x.ipynb (figures inside: 1)\n" in out
     assert f"record    runs/{name}/record.json\n" in out
-    assert out.endswith("figures   figures/new.png\n")
+    assert out.endswith("figures   figures/10_x.png\n")
     assert "10_x:" in err  # the progress bar
     assert "encryption" not in err
     assert "parse" not in err  # papermill's opinion of values that go over several lines
     folder = checkout / "runs" / name
-    assert {path.name for path in folder.iterdir()} == {"10_x.ipynb", "record.json"}
+    assert {path.name for path in folder.iterdir()} == {"10_x.ipynb", "10_x.png", "record.json"}
+    assert [path.name for path in (checkout / "figures").iterdir()] == ["10_x.png"]
     kept = results.load("10_x", "smoke")
     for rows in (kept, results.read(folder / "10_x.ipynb")):
         assert list(rows["value"]) == [95, "2", "free", "line one\nline two"]

@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from alkit.data import paths
-from alkit.records import golden, results, tables
-from alkit.records.cli import main
+from alkit.records import results, tables
 from tests.unit.records.helpers import PARAMETERS, filled, write_notebook
 
 pytestmark = pytest.mark.usefixtures("checkout")
@@ -185,7 +184,6 @@ REFUSED = [
     ({"notebook": "../x"}, NO_RECORD + "notebook '../x': use letters"),
     ({"preset": 3}, NO_RECORD + "TypeError"),
     ({"parameters": []}, NO_RECORD + r"parameters is \[\]: it must be {name: value}"),
-    ({"golden": "al"}, NO_RECORD + "golden is 'al'"),
     ({"rows": 3}, NO_RECORD + "TypeError"),
     (b"{", "record.json cannot be read: Expecting property name"),
     (b"[]", NO_RECORD + "TypeError"),
@@ -228,30 +226,6 @@ def test_a_damaged_table_names_its_line(old, new, line, said):
     file.write_bytes(text.encode(errors="surrogateescape"))
     with pytest.raises(ValueError, match=f"02_al.csv, line {line}, cannot be read: {said}"):
         results.load("02_al")
-
-
-def test_runs_of_methods_that_compute_other_numbers_are_stale(monkeypatch, tmp_path, capsys):
-    assert set(golden.of_methods(["al", "ddp", None])) == {"al"}  # a rival has none
-    tables.merge([filled(seed=0).save()])
-    assert set(tables.runs()[0]["golden"]) == {"al", "bp"}
-    assert golden.stale()[0].empty
-    today = golden.FILE.read_text().splitlines()
-    moved = [line if not line.startswith("al,") else "al,00000000" for line in today]
-    monkeypatch.setattr(golden, "FILE", tmp_path / "golden.csv")
-    golden.FILE.write_text("\n".join(moved))
-    tables.merge([filled(seed=1).save(), filled("03_x", values=[("ddp", 0, 1.0)]).save()])
-    rows, unknown = golden.stale()
-    assert rows[["notebook", "preset", "methods"]].values.tolist() == [["02_al", "cpu", "al"]]
-    assert unknown == 1
-    assert main(["results", "--stale"]) == 0
-    said = capsys.readouterr().out
-    assert '{"seed": 0}' in said
-    assert main(["results", "--stale", "--notebook", "03_x"]) == 0
-    assert capsys.readouterr().out.startswith("0 runs are")
-    assert said.endswith(
-        "1 runs are of methods that compute other numbers today\n"
-        "1 runs have no digest of any method: of these it can't be known\n"
-    )
 
 
 def test_the_committed_tables_are_as_they_would_be_written(monkeypatch):

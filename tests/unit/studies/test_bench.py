@@ -1,11 +1,10 @@
-"""Interleaving, ratios round by round, and pages that are rewritten between their marks."""
+"""Interleaving, and ratios round by round."""
 
 import pytest
 import torch
 
 from alkit.al.train import Trained
 from alkit.schedule.timeline import Timeline
-from studies.common.page_tables import replace_section
 from studies.common.timing import Stack, compare, interleaved
 
 
@@ -54,14 +53,3 @@ def test_a_stack_is_made_and_fed_the_same_every_time(kind):
         Stack(kind="mlp")
     with pytest.raises(ValueError, match="vgg has 4 blocks, not 5"):
         Stack(kind="vgg", layers=5)
-
-
-def test_sections_are_replaced_between_their_marks(tmp_path):
-    page = tmp_path / "page.md"
-    page.write_text("a\n<!-- t -->\nold\n<!-- /t -->\nb\n")
-    replace_section(page, "t", "new")
-    replace_section(page, "t", "newer")
-    assert page.read_text() == "a\n<!-- t -->\nnewer\n<!-- /t -->\nb\n"
-    assert list(tmp_path.iterdir()) == [page]
-    with pytest.raises(ValueError, match="needs the marks"):
-        replace_section(page, "u", "x")

@@ -11,7 +11,6 @@ import torch
 import torch.nn.functional as F
 
 from alkit.delayed import Pipeline, train_epoch
-from alkit.records.comparisons import gap_of_values
 from studies.common.study import TUNING_SEED
 from studies.delayed import characters
 from studies.delayed import characters_study as study
@@ -97,20 +96,6 @@ def test_an_articles_loss_is_the_mean_over_its_whole_windows():
         parts = [article[at : at + 7] for at in range(0, len(article) - 1, 6)]
         losses = [F.cross_entropy(model(p[None, :-1])[0], p[1:]).item() for p in parts]
         assert value == pytest.approx(np.mean(losses), rel=1e-5)
-
-
-def test_values_are_compared_as_correctness_is():
-    rng = np.random.default_rng(0)
-    first = {seed: rng.normal(1.0, 0.1, 20) for seed in range(5)}
-    second = {seed: table - 0.5 for seed, table in first.items()} | {9: np.zeros(20)}
-    found = gap_of_values(first, second)
-    assert found.points == pytest.approx(0.5)
-    assert found.seeds == 5
-    assert found.decided
-    assert (found.boot_low, found.boot_high) == pytest.approx((0.5, 0.5))
-    assert gap_of_values(first, {}).seeds == 0
-    with pytest.raises(ValueError, match="different numbers of items"):
-        gap_of_values(first, {0: np.zeros(19)})
 
 
 def test_a_run_leaves_the_test_articles_closed_for_the_tuning_seed():
