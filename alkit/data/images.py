@@ -107,7 +107,7 @@ def load_tiny_imagenet(
     name = hashlib.sha256(repr((2, states, size, classes)).encode()).hexdigest()[:16]
     cache = paths.data_dir() / "tiny_imagenet" / f"{name}.npz"
     try:
-        with cache.open("rb") as file, np.load(file, allow_pickle=False) as kept:
+        with cache.open("rb") as held, np.load(held, allow_pickle=False) as kept:
             arrays = [kept[f"arr_{number}"] for number in range(5)]
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, TypeError):
         arrays = _tiny(path, size, classes)
