@@ -20,14 +20,14 @@ from alkit.dtp import from_blocks
 from alkit.dtp.feedback import BlockFeedback
 from alkit.engine.ledger import Ledger
 from studies.al.profile import profile
-from studies.all_methods.runs import BLOCKS, MICRO, ROWS, TARGETS, network, optimizer_of
+from studies.all_methods.runs import BLOCKS, MICRO, ROWS, TARGETS, network
 
 MOMENTUM, ADAM = 1, 2  # tensors that an optimiser keeps a parameter
 
 
-def peak_bytes(name: str, data: DataSet, batch_size: int) -> int:
+def peak_bytes(name: str, data: DataSet, batch_size: int, width: int | None = None) -> int:
     """Return the bytes of the device that holds most; of split learning, of device or server."""
-    row, blocks = ROWS[name], network(data, 0)
+    row, blocks = ROWS[name], network(data, 0, width)
     x, y = next(iter(data.train.batches(batch_size, shuffle=False)))
     family = alkit.METHODS[row.method].family
     if family == "dtp":
@@ -47,7 +47,7 @@ def peak_bytes(name: str, data: DataSet, batch_size: int) -> int:
         cuts,
         x.nbytes,
         micro=MICRO if name in ("1f1b", "elastic") else 1,
-        states=ADAM if optimizer_of(name) == "Adam" else MOMENTUM,
+        states=ADAM,
     )
     return int(held.total.max())
 

@@ -19,7 +19,6 @@ from alkit.al.recipes import FIXED_CODES
 from alkit.data.parts import DataSet
 from alkit.delayed.schedules import schedule_for
 from alkit.dtp import Settings
-from alkit.elastic.optim import Recipe
 from alkit.engine.launch import RankFailed
 from alkit.engine.record import Record
 from alkit.schedule.clock import simulate
@@ -33,6 +32,7 @@ from alkit.split.schedule import split
 
 BLOCKS, MICRO = 4, 4
 SHOWN = 8  # batches on the clock
+RATE = 1e-3  # the default one, where no other was chosen
 LEARNED = replace(FIXED_CODES["images"], codes="learned", centred=True)
 
 
@@ -44,7 +44,7 @@ class Row:
         method: of `alkit.METHODS`.
         schedule: of four blocks, a device each.
         options: of `alkit.fit`.
-        workers: what `alkit.fit` takes to use two.
+        workers: what `alkit.fit` takes to use two cores.
         changed: what else differs from plain backprop: network, optimiser; "" if nothing does.
     """
 
@@ -55,7 +55,7 @@ class Row:
     changed: str = ""
 
 
-ADAM: dict[str, Any] = {"optimizer": torch.optim.Adam}  # one optimiser for all rows but PipeLearn
+ADAM: dict[str, Any] = {"optimizer": torch.optim.Adam}  # one optimiser for all rows
 TARGETS = Settings(feedback_lr=1e-2, optimizer="adam", weight_decay=0.0, schedule="none")
 TWO = {"workers": 2}
 
@@ -66,7 +66,7 @@ def _delayed(method: str, micro: int = 1) -> Row:
 
 
 ROWS = {
-    "bp": Row("bp", lambda: schedule_for("seq", BLOCKS), ADAM),
+    "bp": Row("bp", lambda: schedule_for("seq", BLOCKS), ADAM, {"threads": 2}),
     "al_pipeline": Row(
         "al_pipeline",
         lambda: al_pipeline(BLOCKS),
@@ -88,18 +88,14 @@ ROWS = {
     "pipelearn": Row(
         "pipelearn",
         lambda: split(MICRO),
-        {"micro": MICRO, "cuts": [2], "momentum": 0.9},
+        ADAM | {"micro": MICRO, "cuts": [2]},
         {"workers": 1},
-        "SGD with momentum, as published; device and server instead of four devices",
+        "device and server instead of four devices",
     ),
     "elastic": Row(
         "elastic",
         lambda: one_f_one_b(BLOCKS, MICRO),
-        # AdamW without decay, clipping or a schedule of the rate is Adam
-        {
-            "freeze": "schedule",
-            "recipe": Recipe(clip=None, warmup=0.0, shape="constant"),
-        },
+        ADAM | {"freeze": "schedule"},
         TWO | {"micro": MICRO},
         "layers freeze while it trains; its time and memory are those before anything is frozen",
     ),
@@ -113,9 +109,20 @@ ROWS = {
 }
 
 
-def network(data: DataSet, seed: int) -> list[nn.Module]:
-    """Return four blocks, the last one a linear head, of modules that all methods take."""
+def network(data: DataSet, seed: int, width: int | None = None) -> list[nn.Module]:
+    """Return four blocks of modules that all methods take.
+
+    Args:
+        width: hidden features of four equal dense blocks, beside which heads and bridges weigh
+            little; None: two convolutions, a dense block and a linear head.
+    """
     torch.manual_seed(seed)
+    if width is not None:
+        inputs = data.train.x[0].numel()
+        blocks = [_dense(width) for _ in range(BLOCKS)]
+        blocks[0] = nn.Sequential(nn.Flatten(), nn.Linear(inputs, width), nn.ELU(), *blocks[0])
+        blocks[-1].append(nn.Linear(width, data.num_classes))
+        return [*blocks]
     channels, side = data.train.x.shape[1], data.train.x.shape[2] // 4
     return [
         nn.Sequential(nn.Conv2d(channels, 16, 3, padding=1), nn.ELU(), nn.MaxPool2d(2)),
@@ -125,11 +132,17 @@ def network(data: DataSet, seed: int) -> list[nn.Module]:
     ]
 
 
-def fitted(name: str, data: DataSet, seed: int, lr: float, **options: Any) -> Record:
+def _dense(width: int) -> nn.Sequential:
+    return nn.Sequential(nn.Linear(width, width), nn.ELU(), nn.Linear(width, width), nn.ELU())
+
+
+def fitted(
+    name: str, data: DataSet, seed: int, lr: float, *, width: int | None = None, **options: Any
+) -> Record:
     """Train a row's method on the network; options are those of `alkit.fit`."""
     row = ROWS[name]
     asked = {"method": row.method, "lr": lr, "seed": seed, "progress": False, **row.options}
-    return alkit.fit(network(data, seed), data, **asked | options)
+    return alkit.fit(network(data, seed, width), data, **asked | options)
 
 
 def validated(name: str, data: DataSet, seed: int, lr: float, **options: Any) -> float:
@@ -139,30 +152,6 @@ def validated(name: str, data: DataSet, seed: int, lr: float, **options: Any) ->
     except (FloatingPointError, RankFailed):
         return 0.0
     return float(found.history.val_acc.max())
-
-
-def recorded_rates(recorded: pd.DataFrame, data: str, names: Sequence[str]) -> dict[str, float]:
-    """Return each row's rate that validation chose on this data set with today's optimisers.
-
-    Args:
-        recorded: the committed rows of notebook 00.
-    Raises:
-        ValueError: a row has none: a rate of another data set or optimiser is none of its own.
-    """
-    own = recorded[recorded.metric == "chosen_lr"] if len(recorded) else recorded
-    own = own.reindex(columns=["method", "data", "optimizer", "value"])
-    own = own[(own.data == data) & (own.optimizer == own.method.map(optimizer_of))]
-    found = own.set_index("method").value.astype(float).to_dict()
-    if missing := [name for name in names if name not in found]:
-        raise ValueError(
-            f"no recorded rate on {data} for {', '.join(missing)}: give rates=[...] to try"
-        )
-    return {name: found[name] for name in names}
-
-
-def optimizer_of(name: str) -> str:
-    """Return the optimiser of a row: Adam, and for split learning its published SGD."""
-    return "SGD" if name == "pipelearn" else "Adam"
 
 
 def best_rates(tried: pd.DataFrame) -> dict[str, float]:
@@ -175,13 +164,13 @@ def best_rates(tried: pd.DataFrame) -> dict[str, float]:
     return ordered.groupby("name", sort=False).lr.first().to_dict()
 
 
-def payload(data: DataSet, batch: int) -> list[int]:
+def payload(data: DataSet, batch: int, width: int | None = None) -> list[int]:
     """Return the bytes of a batch that cross each border between blocks."""
     part = data.train.take(torch.arange(batch))
     x, _ = next(iter(part.batches(batch, shuffle=False)))
     found = []
     with torch.no_grad():
-        for block in network(data, 0):
+        for block in network(data, 0, width):
             x = block(x)
             found.append(x.numel() * x.element_size())
     return found[:-1]
@@ -280,7 +269,7 @@ def idle_of(timeline: Timeline, workers: int = 2) -> float:
 
 
 def step_times(names: Sequence[str], data: DataSet, repeats: int, **options: Any) -> pd.DataFrame:
-    """Train every row on two workers, interleaved; return name, step_s and idle share, a row each.
+    """Train every row on two cores, interleaved; return name, step_s and idle share, a row each.
 
     Args:
         data: a few batches.
@@ -289,7 +278,7 @@ def step_times(names: Sequence[str], data: DataSet, repeats: int, **options: Any
     rows = []
     for _ in tqdm(range(repeats), desc="rounds", leave=False):
         for name in names:
-            record = fitted(name, data, 0, 1e-3, **ROWS[name].workers, **options)
+            record = fitted(name, data, 0, RATE, **ROWS[name].workers, **options)
             timeline = record.timeline
             assert timeline is not None
             found = {"name": name, "step_s": timeline.step_s, "idle": idle_of(timeline)}
@@ -298,19 +287,18 @@ def step_times(names: Sequence[str], data: DataSet, repeats: int, **options: Any
 
 
 def costs(
-    names: Sequence[str], data: DataSet, **options: Any
+    names: Sequence[str], data: DataSet, *, width: int | None = None, **options: Any
 ) -> dict[str, dict[tuple[str, int], float]]:
     """Return seconds by (kind, block) of every row, measured in one worker with a block a stage."""
     alone = {"executor": "single", "cuts": list(range(1, BLOCKS))}
-    naive = alkit.fit(
-        network(data, 0), data, method="seq", lr=1e-3, progress=False, **alone, **options
-    )
+    blocks = network(data, 0, width)
+    naive = alkit.fit(blocks, data, method="seq", progress=False, **alone, **options)
     assert naive.timeline is not None
     found = {}
     for name in names:
         family = alkit.METHODS[ROWS[name].method].family
         own = alone if family == "delayed" else {"workers": 1} if family in ("al", "local") else {}
         needs = family in ("al", "local", "dtp") or name in ("ddg", "fr", "pipedream")
-        record = fitted(name, data, 0, 1e-3, **own, **options) if needs else naive
+        record = fitted(name, data, 0, RATE, width=width, **own, **options) if needs else naive
         found[name] = task_s(name, record, naive.timeline)
     return found

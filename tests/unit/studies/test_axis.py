@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+import alkit
 from alkit.data import datasets
 from alkit.data.parts import DataSet, Part
 from studies.all_methods import demo_report, runs
@@ -90,24 +91,13 @@ def test_backprop_alone_over_seeds_is_compared_with_nobody():
     assert demo_report.accuracies(found).endswith("no method differs from BP.")
 
 
-def test_rates_are_the_best_on_validation_and_recorded_for_the_same_data_and_optimiser():
+def test_rates_are_the_best_on_validation():
     tried = pd.DataFrame({"name": "a", "lr": [0.1, 0.01, 1.0], "val_acc": [0.9, 0.9, 0.2]})
     assert runs.best_rates(tried) == {"a": 0.01}  # the lower of equals
-    rows = [
-        ("bp", "digits", "Adam", 0.01),
-        ("bp", "cifar10", "Adam", 0.3),
-        ("dtp", "digits", "SGD", 0.1),  # DTP has Adam today
-    ]
-    recorded = pd.DataFrame(rows, columns=["method", "data", "optimizer", "value"])
-    recorded = recorded.assign(metric="chosen_lr")
-    assert runs.recorded_rates(recorded, "digits", ["bp"]) == {"bp": 0.01}
-    with pytest.raises(ValueError, match="no recorded rate on digits for dtp: give"):
-        runs.recorded_rates(recorded, "digits", ["bp", "dtp"])
 
 
 @pytest.mark.parametrize("name", runs.ROWS)
 def test_rows_train_with_the_optimiser_that_they_say(name, monkeypatch):
-    """Elastic training's AdamW without decay, clipping or a schedule is Adam."""
     made = []
     for optimiser in (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD):
         kept = optimiser.__init__
@@ -119,9 +109,19 @@ def test_rows_train_with_the_optimiser_that_they_say(name, monkeypatch):
 
         monkeypatch.setattr(optimiser, "__init__", spy)
     runs.fitted(name, datasets.load("digits").subset(train=64), 0, 1e-3, batch_size=32)
-    kinds = {"pipelearn": {"SGD"}, "elastic": {"AdamW"}, "dtp": {"Adam", "SGD"}}
+    kinds = {"dtp": {"Adam", "SGD"}}
     assert {kind for kind, _ in made} == kinds.get(name, {"Adam"})
     assert all(decay == 0 for kind, decay in made if kind != "SGD")
+
+
+def test_the_demo_s_blocks_weigh_ten_times_their_heads_and_bridges():
+    data = datasets.load("digits")
+    for row in ("al_pipeline", "local"):
+        own = {k: v for k, v in runs.ROWS[row].options.items() if k in ("recipe", "rule")}
+        made = alkit.to_al if row == "al_pipeline" else alkit.to_local
+        for layer in made(runs.network(data, 0, 1024), 10, data.train.x[:2], **own):
+            counts = layer.parameter_counts()
+            assert counts["f"] > 10 * (counts["b"] + counts["g"] + counts["h"])
 
 
 WIDE, BATCH = 512, 4
