@@ -7,7 +7,6 @@ import pandas as pd
 
 from alkit.figures import viz
 from alkit.records.comparisons import Gap, gap
-from studies.common.published import agrees
 from studies.delayed import characters_study
 from studies.delayed.accuracy_study import at_chosen_rates, between, gaps
 
@@ -26,7 +25,7 @@ def resnet(recorded: pd.DataFrame) -> pd.DataFrame:
         (
             "2 to 6 modules lose slightly (below a point)",
             f"{_counted(stale.modules)} modules: up to {worst}",
-            agrees(-1, worst.less(SLIGHT)),
+            _agrees(-1, worst.less(SLIGHT)),
         )
     ]
     at = at_chosen_rates(recorded)
@@ -35,14 +34,14 @@ def resnet(recorded: pd.DataFrame) -> pd.DataFrame:
         if len(own) > 1:
             more = gap(at, f"{method} K={own[0]}", f"{method} K={own[-1]}")
             said = f"{own[0]} - {own[-1]} modules {more}"
-            rows.append((f"more modules lose more ({method})", said, agrees(1, more)))
+            rows.append((f"more modules lose more ({method})", said, _agrees(1, more)))
     for row in between(recorded, "pipedream", "fr").itertuples():
         if row.modules not in (*FEW, MANY):
             continue
         behind = row.modules != MANY  # FR was ahead with 11 modules and behind with fewer
         text = f"{row.modules} modules: FR {'behind' if behind else 'ahead of'} PipeDream"
         found = _gap(row)
-        rows.append((text, f"PipeDream - FR {found}", agrees(1 if behind else -1, found)))
+        rows.append((text, f"PipeDream - FR {found}", _agrees(1 if behind else -1, found)))
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
@@ -92,3 +91,10 @@ def _yes(worse: str) -> str:
 
 def _gap(row: tuple) -> Gap:
     return Gap(*(getattr(row, name) for name in Gap._fields))
+
+
+def _agrees(theirs: float, ours: Gap) -> str:
+    """Say whether a published difference, or its sign, and ours name the same method as ahead."""
+    if not ours.decided:
+        return "undecided"
+    return "yes" if (theirs > 0) == (ours.points > 0) else "no"
