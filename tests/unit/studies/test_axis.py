@@ -139,8 +139,8 @@ def wide(monkeypatch):
 
 @pytest.mark.parametrize(
     ("name", "copies"),
-    # weights, gradient, Adam's two; stashed versions; two blocks with momentum; a feedback with it
-    [("bp", 4), ("1f1b", 4), ("elastic", 4), ("fr", 4), ("ddg", 7), ("pipelearn", 6), ("dtp", 7)],
+    # weights, gradient, Adam's two; stashed versions; two blocks a device; a feedback with momentum
+    [("bp", 4), ("1f1b", 4), ("elastic", 4), ("fr", 4), ("ddg", 7), ("pipelearn", 8), ("dtp", 7)],
 )
 def test_copies_of_the_weights_are_the_methods(wide, name, copies):
     found = axis_memory.peak_bytes(name, wide, BATCH)
