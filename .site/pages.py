@@ -10,7 +10,7 @@ from alkit.records.contents import SHELVES, Entry
 __all__ = ["write_fronts", "write_guide", "write_results"]
 
 README = ROOT / "README.md"
-FRONT = ("Try it", "Which method for whom", "What we found")  # of README, on the front page
+FRONT = ("Try it", "Which method when", "What we found")  # of README, on the front page
 MORE = ("guide", "situations", "devices", "runs", "statistics", "glossary", "sources", "patents")
 HEAD = "---\nhtml_theme.sidebar_secondary.remove: true\n---\n\n"
 

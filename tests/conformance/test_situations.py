@@ -17,8 +17,9 @@ def test_the_page_has_every_situation_and_method():
     assert list(SAID) == [(name, method) for name in SITUATIONS for method in METHODS]
 
 
-def test_readme_has_the_short_table():
-    assert situations.on_readme() == situations.short(SAID), situations.__doc__
+def test_readme_has_the_count():
+    readme = (situations.ROOT / "README.md").read_text(encoding="utf-8")
+    assert situations.count() in " ".join(readme.split())
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -3,12 +3,12 @@
 import re
 
 import pytest
-import torch
 
 from alkit.data.paths import root
 from alkit.records.contents import course
+from tests import tasks
 
-LINES, BYTES, PYTHON_BY, WORDS_BEFORE = 200, 14_000, 45, 130
+LINES, BYTES, PYTHON_BY = 120, 9_500, 30
 
 
 def page(name: str = "README.md") -> str:
@@ -19,53 +19,37 @@ def blocks(name: str = "README.md") -> list[str]:
     return re.findall(r"```python\n(.*?)```", page(name), re.DOTALL)
 
 
-def section(name: str, of: str = "README.md") -> str:
-    return re.search(f"<!-- {name} -->\n(.*?)\n<!-- /{name} -->", page(of), re.DOTALL)[1]
-
-
 def test_it_is_short_and_python_comes_early():
     text = page()
-    before = text[: text.index("```python")]
     assert text.count("\n") <= LINES
     assert len(text.encode()) <= BYTES
-    assert before.count("\n") < PYTHON_BY
-    assert len(before.split()) <= WORDS_BEFORE
+    assert text[: text.index("```python")].count("\n") < PYTHON_BY
 
 
 def test_it_lists_the_course():
-    assert section("course") == course()
+    assert course() in page()
 
 
 @pytest.fixture
 def run(capsys):
-    """What README's first two programs leave behind."""
+    """What README's first program leaves behind."""
     seen: dict = {}
-    torch.manual_seed(0)
     exec(blocks()[0], seen)
     return seen
 
 
-def test_the_first_program_prints_two_numbers(run, capsys):
-    lines = capsys.readouterr().out.split()
-    assert lines[::2] == ["bp", "al_pipeline"]
-    assert all(abs(float(each) - 0.9) < 0.06 for each in lines[1::2]), lines
+def test_the_first_program_prints_what_stands_below_it(run, capsys):
+    printed = capsys.readouterr().out
+    assert tasks.alike(printed, re.findall(r"```text\n(.*?)```", page(), re.DOTALL)[0])
+    assert printed.splitlines()[0].split()[2] == printed.splitlines()[1].split()[2]  # bp, 1f1b
 
 
-def test_the_same_blocks_by_any_method_saved_and_loaded(run, capsys, tmp_path, monkeypatch):
+def test_the_second_saves_and_loads_a_network(run, capsys, tmp_path, monkeypatch):
     capsys.readouterr()
     monkeypatch.chdir(tmp_path)
     exec(blocks()[1], run)
-    *lines, loaded = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines] == ["bp", "al_pipeline", "pipedream", "splitfed"]
-    assert all(float(line.split()[-1]) > 0.6 for line in lines), lines  # chance is 0.33
-    assert re.fullmatch(r"tensor\(0\.[6-9]\d*\)", loaded)
-
-
-def test_layers_by_hand_give_the_number_that_is_named(run):
-    exec(blocks()[2], run)
-    named = float(re.search(r"# about ([0-9.]+)", blocks()[2])[1])
-    accuracy = (run["model"].predict(run["x"]).argmax(1) == run["y"]).float().mean()
-    assert abs(accuracy.item() - named) < 0.05
+    loaded = capsys.readouterr().out.splitlines()[-1]
+    assert re.fullmatch(r"tensor\(0\.[6-9]\d*\)", loaded)  # chance is 0.33
 
 
 def test_a_transformer_that_freezes(capsys):
