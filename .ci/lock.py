@@ -8,17 +8,31 @@ same files or none.
 """
 
 import json
+import platform
+import re
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from install import LOCK, ROOT, pins, platform_name
+ROOT = Path(__file__).resolve().parent.parent
+LOCK = ROOT / ".ci" / "requirements.lock"
 
 HEAD = """\
 # {platform}
 # Made by make lock from environment.yml; make install takes it where the first line fits.
 """
+
+
+def pins(text: str) -> list[str]:
+    """Return the entries of the pip list of an environment file, in order."""
+    return re.findall(r"^ {6}- (.+?)\s*$", text.split("- pip:", 1)[1], flags=re.MULTILINE)
+
+
+def platform_name() -> str:
+    """Name what a lock is for: files for another Python or processor have other hashes."""
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    return f"{platform.python_implementation()} {version} on {sys.platform} {platform.machine()}"
 
 
 def main() -> None:
