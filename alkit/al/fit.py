@@ -16,6 +16,7 @@ from alkit.al.rules import to_local
 from alkit.al.stages import updating
 from alkit.al.train import check_method
 from alkit.al.trainer import Trainer
+from alkit.data.arguments import check_settings
 from alkit.data.labels import are_numbers, are_shares
 from alkit.data.seeds import drawing_from, generator_for
 from alkit.engine.device import device_of, spread
@@ -110,8 +111,7 @@ def model_of(request: Request) -> ALModel | BPModel:
         return request.model
     made = MADE_BY.get(request.method, to_al)
     known = [name for name, each in signature(made).parameters.items() if each.kind == KEYWORD]
-    if unknown := [name for name in request.changes if name not in (*known, "num_classes")]:
-        raise TypeError(f"unknown settings {', '.join(unknown)}: there are {', '.join(known)}")
+    check_settings(request.changes, [*known, "num_classes"])
     options = request.given_options(lr="lr", optimizer="optimizer") | dict(request.changes)
     assert request.sample is not None
     sample, y = request.sample

@@ -2,8 +2,9 @@
 
 import math
 import operator
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import Field, fields, replace
+from difflib import get_close_matches
 from numbers import Real
 from typing import Any, ClassVar
 
@@ -84,7 +85,29 @@ def changed(settings: Any, changes: Mapping[str, Any]) -> Any:
     Raises:
         TypeError: a name that there is not; lists those that there are.
     """
-    names = [field.name for field in fields(settings) if field.init]
-    if unknown := [name for name in changes if name not in names]:
-        raise TypeError(f"unknown settings {', '.join(unknown)}: there are {', '.join(names)}")
+    check_settings(changes, [field.name for field in fields(settings) if field.init])
     return settings(**changes) if isinstance(settings, type) else replace(settings, **changes)
+
+
+# of `alkit.fit`, as which a setting may be meant
+ARGUMENTS = """train validation test method loss optimizer lr scheduler scheduler_every end_factor
+    epochs batch_size device precision clip accumulate compile executor ranks workers threads cuts
+    micro augment drop_last checkpoint resume patience stop_at_divergence evaluate_train metrics
+    seed progress settings""".split()
+
+
+def check_settings(names: Iterable[str], known: Sequence[str]) -> None:
+    """Refuse settings that nothing reads.
+
+    Raises:
+        TypeError: names them, what they may have been meant to be, and what there is.
+    """
+    if unknown := [name for name in names if name not in known]:
+        said = f"unknown settings {', '.join(unknown)}{meant(unknown[0], [*known, *ARGUMENTS])}"
+        raise TypeError(f"{said}: there are {', '.join(known)}")
+
+
+def meant(name: str, known: Iterable[str]) -> str:
+    """Return " (did you mean 'name'?)" where a name is close to a known one, else ""."""
+    found = get_close_matches(str(name), list(known), 1)
+    return f" (did you mean {found[0]!r}?)" if found else ""

@@ -7,6 +7,7 @@ from functools import partial
 import torch
 import torch.nn.functional as F
 
+from alkit.data.arguments import check_settings
 from alkit.delayed import balanced
 from alkit.delayed.modules import Pipeline, even_cuts
 from alkit.delayed.options import Options
@@ -56,8 +57,7 @@ def _fit(pipeline: Pipeline, request: Request) -> Record:
     executor = request.executor or ("ranks" if request.ranks > 1 else "threads")
     own = {name: value for name, value in request.changes.items() if name != "rates"}
     names = ["drain", "schedule", *(each.name for each in fields(Options) if each.init)]
-    if unknown := [name for name in own if name not in names]:
-        raise TypeError(f"unknown settings {', '.join(unknown)}: there are {', '.join(names)}")
+    check_settings(own, names)
     if request.workers is not None:
         if request.workers > len(pipeline):
             request.refuse(

@@ -31,6 +31,8 @@ et al. 2021; GPipe, Huang et al. 2019.
 
 from dataclasses import dataclass
 
+from alkit.data.arguments import meant
+
 
 @dataclass(frozen=True)
 class Method:
@@ -88,5 +90,7 @@ def method_named(name: str) -> Method:
         ValueError: an unknown name.
     """
     if name not in METHODS:
-        raise ValueError(f"unknown method {name!r}: give {', '.join(METHODS)}")
+        raise ValueError(
+            f"unknown method {name!r}{meant(name, METHODS)}: give {', '.join(METHODS)}"
+        )
     return METHODS[name]

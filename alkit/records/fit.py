@@ -9,7 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from alkit.data.arguments import as_plain, as_whole
+from alkit.data.arguments import as_plain, as_whole, meant
 from alkit.data.given import Loader, Splits, as_splits
 from alkit.engine.compiled import Compile, check_compile
 from alkit.engine.device import Names
@@ -173,7 +173,9 @@ def fit(
     )
     name = method or _made_for(model)
     if name not in METHODS:
-        raise ValueError(f"unknown method {name!r}: give {', '.join(METHODS)}")
+        raise ValueError(
+            f"unknown method {name!r}{meant(name, METHODS)}: give {', '.join(METHODS)}"
+        )
     chosen = METHODS[name]
     room = "dtp" if name == "bp" and _made_for(model) == "dtp" else chosen.room
     if executor is not None and executor not in chosen.executors:

@@ -1,12 +1,14 @@
 """First steps that go wrong: messages with what was given, what is allowed and what to do."""
 
+import inspect
+
 import pytest
 import torch
 from torch import nn
 
 import alkit
 from alkit import delayed, train_epoch
-from alkit.data import datasets
+from alkit.data import arguments, datasets
 from alkit.data.arguments import check_whole
 from alkit.data.pairs import as_pair
 from tests.helpers import WIDTH, dense_model, made_batches
@@ -75,7 +77,7 @@ def test_numbers_as_texts(value):
     ids=["delayed", "elastic", "split"],
 )
 def test_unknown_settings_list_the_names(train):
-    with pytest.raises(TypeError, match=r"unknown settings clpi: there are .*seed"):
+    with pytest.raises(TypeError, match=r"unknown settings clpi.*: there are .*seed"):
         train()
 
 
@@ -99,3 +101,36 @@ def test_representations_are_one_line():
         assert "\n" not in text
         assert len(text) < 400
         assert "[[" not in text
+
+
+def test_arguments_that_a_setting_may_be_meant_as_are_those_of_fit():
+    taken = inspect.signature(alkit.fit).parameters.values()
+    assert [each.name for each in taken if each.kind != each.VAR_KEYWORD] == [
+        "model",
+        *arguments.ARGUMENTS,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("method", "name", "meant"),
+    [
+        ("bp", "epoch", "epochs"),
+        ("pipedream", "epoch", "epochs"),
+        ("1f1b", "recomputes", "recompute"),
+        ("al", "recipes", "recipe"),
+        ("elastic", "freze", "freeze"),
+        ("dtp", "iteration", "iterations"),
+        ("pipelearn", "momentun", "momentum"),
+    ],
+)
+def test_a_name_that_is_nearly_right_is_recognised(method, name, meant):
+    net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh(), torch.nn.Linear(4, 3))
+    data = torch.randn(8, 4), torch.arange(8) % 3
+    with pytest.raises(TypeError, match=f"unknown settings {name} .did you mean '{meant}'"):
+        alkit.fit(net, data, method=method, progress=False, **{name: 1})
+
+
+def test_a_method_that_is_nearly_right_is_recognised():
+    data = torch.randn(8, 4), torch.arange(8) % 3
+    with pytest.raises(ValueError, match=r"unknown method 'pipdream' \(did you mean 'pipedream'"):
+        alkit.fit([torch.nn.Linear(4, 3)], data, method="pipdream")
