@@ -130,7 +130,6 @@ CASES: dict[str, Callable[[], Summary]] = {
     "splitfed": lambda: parted(cut=2, micro=1),
     "splitfed2": lambda: parted(method="splitfed2", cut=2),
     "pipelearn": lambda: parted(cut=2, micro=2),
-    "pipelearn immediate": lambda: parted(cut=2, micro=2, immediate=True),
     "elastic": frozen,
     "elastic threads": lambda: frozen(executor="threads"),
     "elastic bert": lambda: frozen("bert"),

@@ -80,13 +80,12 @@ class Cache:
         self.writing: list[Future[int]] = []
         self.ahead: tuple[tuple[int, ...], int, Future[_Read]] | None = None
 
-    def make(self, generation: int, layers: int, *, dtype: str = "", **options: Any) -> None:
+    def make(self, generation: int, layers: int, **options: Any) -> None:
         """Make the store of a generation; call it on one process, before the others `join` it.
 
         Args:
             layers: frozen ones.
-            dtype: of stored features; none: their own.
-            options: samples, variants, quota_bytes, see `Store.create`.
+            options: samples, variants, see `Store.create`.
         """
         assert self.folder is not None
         one = self.raw(torch.zeros(1, dtype=torch.int64), 0)
@@ -96,15 +95,13 @@ class Cache:
                 f"the frozen layers make {len(features)} tensors that are none of their inputs, and"
                 " a store holds one: let the first unit hand its mask on as it is given"
             )
-        own = str(features[0].dtype).removeprefix("torch.")
         Store.create(
             self.folder / f"generation-{generation}",
             layers=layers,
             shape=features[0].shape[1:],
             weights=self.weights(layers),
             structure=structure,
-            dtype=dtype or own,
-            reads=own,
+            dtype=str(features[0].dtype).removeprefix("torch."),
             **options,
         )
 

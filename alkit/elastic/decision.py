@@ -6,7 +6,7 @@ from typing import Any
 
 from alkit.elastic.layout import Layout
 
-VERSION = 1
+VERSION = 2
 
 
 class MessageError(ValueError):

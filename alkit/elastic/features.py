@@ -79,8 +79,6 @@ class Features:
                 frozen,
                 samples=len(self.data),
                 variants=max(1, self.data.variants),
-                dtype=self.settings.cache_dtype,
-                quota_bytes=self.settings.cache_quota,
             )
             return self.cache.weights(frozen)
 

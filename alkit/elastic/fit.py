@@ -179,7 +179,7 @@ def _settings(request: Request) -> Settings:
     if "scheduler" in request.said and not own.steady:
         raise ValueError(
             "scheduler= is given, and the recipe moves the rates, too: give a Recipe with warmup=0"
-            ' and shape="constant", and lr_rule="none"'
+            ' and shape="constant"'
         )
     if request.micro > 1 and own.devices == 1:
         raise ValueError(

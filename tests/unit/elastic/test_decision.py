@@ -20,7 +20,7 @@ MESSAGE = Decision(
 
 
 def test_it_travels_flat_through_json():
-    """As it stands in checkpoints of before."""
+    """As it stands in checkpoints."""
     assert MESSAGE.plain() == {
         **LATER,
         "frozen": 7,
@@ -29,11 +29,10 @@ def test_it_travels_flat_through_json():
         "replicas": 2,
         "micro": 1,
         "batch": 64,
-        "lr_scale": 1.0,
         "cached": True,
         "generation": 2,
         "norms": [0.5] * 12,
-        "version": 1,
+        "version": 2,
     }
     assert Decision.read(json.loads(json.dumps(MESSAGE.plain()))) == MESSAGE
     # 24 layers and 64 ranks overflow the published 50 floats.
@@ -44,8 +43,8 @@ def test_it_travels_flat_through_json():
 
 def test_what_is_odd_is_refused():
     for changes, said in (
-        ({"version": 2}, "of version 2 .*; this is version 1"),
-        ({"more": 1}, "of version 1 .* more"),
+        ({"version": 1}, "of version 1 .*; this is version 2"),
+        ({"more": 1}, "of version 2 .* more"),
     ):
         with pytest.raises(MessageError, match=said):
             Decision.read(MESSAGE.plain() | changes)
