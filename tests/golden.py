@@ -20,7 +20,6 @@ from alkit import delayed, dtp, launch, split, to_bp, to_local, train_epoch
 from alkit.al.rules import RULES
 from alkit.data.datasets import DataSet
 from alkit.delayed.schedules import SHARED
-from alkit.dtp.networks import EXACT
 from alkit.records import golden
 from tests.helpers import CLASSES, WIDTH, dense_model, made_batches, state_of
 from tests.unit.delayed.nets import bits, mlp, momentum, vectors
@@ -104,13 +103,13 @@ def frozen(network: str = "vit", **options: object) -> Summary:
     return summary(record.losses.tolist(), [record.state[name] for name in sorted(record.state)])
 
 
-def targets(method: str, switches: dtp.Switches | None = None, **options: object) -> Summary:
+def targets(method: str, **options: object) -> Summary:
     """Train a small network with target propagation."""
     made = made_set()
     wide = (part.__class__(part.x.double(), part.y, 10) for part in (made.train, made.validation))
     train, validation = wide
     data = DataSet(made.name, train, validation, validation, 10, made.class_names)
-    net = dtp.network("tiny", channels=made.train.x.shape[1], switches=switches or dtp.Switches())
+    net = dtp.network("tiny", channels=made.train.x.shape[1])
     options = {"iterations": 2, "batch_size": 16, "seed": 5, "lr": 1e-3} | options
     record = alkit.fit(net.double(), data, method=method, progress=False, **options)
     return summary(record.losses.flatten().tolist(), record.model.state_dict().values())
@@ -134,9 +133,8 @@ CASES: dict[str, Callable[[], Summary]] = {
     "elastic threads": lambda: frozen(executor="threads"),
     "elastic bert": lambda: frozen("bert"),
     "elastic plain": lambda: frozen(freeze="none", cache=False, dp=False),
-    "dtp exact": lambda: targets("dtp", EXACT, index="frozen", noise="orthogonal"),
     "dtp autograd": lambda: targets("dtp", form="autograd"),
-    **{f"dtp {m}": lambda m=m: targets(m) for m in ("dtp", "vanilla_dtp", "tp", "ddtp", "bp")},
+    **{f"dtp {m}": lambda m=m: targets(m) for m in ("dtp", "vanilla_dtp", "tp")},
     **{f"{m} {e}": lambda m=m, e=e: late(m, e)
        for m in delayed.METHODS for e in ("single", "threads")},
 }  # fmt: skip

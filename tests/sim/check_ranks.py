@@ -95,7 +95,7 @@ def test_target_propagation_ends_as_on_the_cpu():
         net.noted = Noted()
         settings = Settings(iterations=1, epochs=1, batch=48, lr=1e-3)
         options |= {"settings": settings, "progress": False}
-        records.append(dtp.train(net, made_set(), method="dtp", **options))
+        records.append(alkit.fit(net, made_set(), method="dtp", **options))
     here, there = records
     assert torch.allclose(here.losses, there.losses, rtol=1e-5)
     assert torch.equal(here.test_correct, there.test_correct)
