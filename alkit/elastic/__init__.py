@@ -12,7 +12,6 @@ trainer, progress, lines            the segments of a run
 """
 
 from alkit.elastic.examples import Examples
-from alkit.elastic.fit import train
 from alkit.elastic.network import Network, bert_classifier, bert_reader, vit_classifier
 from alkit.elastic.optim import Recipe
 from alkit.elastic.settings import Settings
@@ -26,6 +25,5 @@ __all__ = [
     "Settings",
     "bert_classifier",
     "bert_reader",
-    "train",
     "vit_classifier",
 ]
