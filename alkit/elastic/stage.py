@@ -118,7 +118,7 @@ class UnitStage:
             if self.is_last:
                 with noise_of_loss(network.loss, network.seed, "loss", step, part):
                     output = network.loss(output, place(own[0], network)) * own[1]
-        self._check_finite(output, x, (step, part), micro)
+        self._check_finite(output, step, micro)
         if self.is_last:
             self._note(output.detach(), micro)
         self.flights[batch, micro] = _Flight(x, output)
@@ -222,21 +222,14 @@ class UnitStage:
         clip = self.replica.optimizer.recipe.clip
         return 1.0 if clip is None or norm <= clip else clip / (norm + 1e-6)
 
-    def _check_finite(self, output: Any, x: Any, key: tuple[int, int], micro: int) -> None:
+    def _check_finite(self, output: Any, step: int, micro: int) -> None:
         """Raise at a loss that is not finite, or at a NaN in what this stage hands on."""
-        bad = not torch.isfinite(output) if self.is_last else _has_nan(output)
-        if not bad:
-            return
-        network, where = self.replica.network, "in the loss itself"
-        with torch.no_grad():
-            for number in reversed(range(*self.bounds)):
-                if _has_nan(network.run(x, self.bounds[0], number + 1, key)):
-                    where = f"the first NaN is made by {network.name_of(number)}"
-        what = f"loss is {output.item()}" if self.is_last else "output of a stage is nan"
-        raise NotFinite(
-            f"the {what} in epoch {self.segment.epoch}, at step {key[0]}, micro-batch {micro}:"
-            f" {where}; {self._advice(key[0])}"
-        )
+        if not torch.isfinite(output) if self.is_last else _has_nan(output):
+            what = f"loss is {output.item()}" if self.is_last else "output of a stage is nan"
+            raise NotFinite(
+                f"the {what} in epoch {self.segment.epoch}, at step {step}, micro-batch {micro};"
+                f" {self._advice(step)}"
+            )
 
     def _note(self, loss: Tensor, micro: int) -> None:
         if micro:

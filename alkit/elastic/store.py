@@ -1,7 +1,7 @@
 """A file of features, one record a sample, that all processes of a machine share.
 
-    header.json     what determines a feature: layers, shape, type, variants, hash of the weights,
-                    and its place in what the layers return (`channel.describe`)
+    header.json     layers, shape, type, variants, and a feature's place in what the layers return
+                    (`engine.messages.describe`)
     states          a byte a slot: 0 empty, 1 being written, 2 valid
     features        records of a fixed size, mapped into memory
 
@@ -10,17 +10,16 @@ written whole: first the record, then its state. Room on the disk is taken when 
 so a full disk is an error then, and not a crash in the middle of a write.
 """
 
-import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from alkit.data.files import replacing
 
@@ -55,7 +54,6 @@ class Store:
         layers: int,
         samples: int,
         shape: Sequence[int],
-        weights: str,
         dtype: str = "float32",
         variants: int = 1,
         structure: Any = None,
@@ -73,7 +71,6 @@ class Store:
             "shape": list(shape),
             "dtype": dtype,
             "variants": variants,
-            "weights": weights,
             "structure": structure,
         }
         try:
@@ -92,22 +89,9 @@ class Store:
         return Store(folder, header)
 
     @staticmethod
-    def open(folder: Path, *, layers: int, weights: str) -> "Store":
-        """Open a store that holds what these frozen layers make.
-
-        Raises:
-            StoreError: there is none, or one of other layers or weights.
-        """
-        try:
-            header = json.loads((folder / "header.json").read_text())
-        except (OSError, ValueError) as error:
-            raise StoreError(f"no feature store at {folder}: {error}") from error
-        if (header.get("layers"), header.get("weights")) != (layers, weights):
-            raise StoreError(
-                f"the feature store at {folder} is of {header.get('layers')} layers with other"
-                f" weights than these {layers} frozen layers have"
-            )
-        return Store(folder, header)
+    def open(folder: Path) -> "Store":
+        """Open a store that was made."""
+        return Store(folder, json.loads((folder / "header.json").read_text()))
 
     def slots_of(self, rows: Tensor, variant: int = 0) -> np.ndarray:
         """Return the slots of samples."""
@@ -128,13 +112,3 @@ class Store:
         self.features[torch.from_numpy(slots)] = features
         self.states[slots] = VALID
         return features.nbytes
-
-
-def weights_hash(units: Iterable[nn.Module]) -> str:
-    """Return a hash of all tensors of the units: what the features depend on."""
-    digest = hashlib.blake2b(digest_size=16)
-    for unit in units:
-        for name, tensor in unit.state_dict().items():
-            digest.update(name.encode())
-            digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
-    return digest.hexdigest()

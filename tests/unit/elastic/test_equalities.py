@@ -128,7 +128,7 @@ def test_advanced_features_are_those_of_all_units(tmp_path):
         network.freeze(frozen)
         expected = network.prefix(data.x)
         cache.make(generation, frozen, samples=len(data))
-        cache.join(generation, frozen)
+        cache.join(generation)
         assert torch.equal(cache.features(rows), expected)
         cache.settle()
         assert torch.equal(cache.features(rows), expected)

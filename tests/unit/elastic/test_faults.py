@@ -14,7 +14,6 @@ from torch import nn
 from alkit.elastic import Examples, Network, Recipe
 from alkit.elastic.optim import Optimizer
 from alkit.elastic.stage import NotFinite
-from alkit.elastic.store import weights_hash
 from alkit.engine.messages import fingerprint
 from tests.unit.elastic.helpers import (
     LAYERS,
@@ -133,11 +132,9 @@ def normed() -> Network:
 
 def test_scalars_have_a_fingerprint():
     norm = nn.BatchNorm1d(3)
-    before = fingerprint(norm.state_dict()), weights_hash([norm])
+    before = fingerprint(norm.state_dict())
     norm(torch.randn(4, 3))
-    assert fingerprint(norm.state_dict()) != before[0]
-    assert weights_hash([norm]) != before[1]
-    assert weights_hash([nn.BatchNorm1d(3).bfloat16()])
+    assert fingerprint(norm.state_dict()) != before
 
 
 # SGD: Adam makes steps of the rounding errors that a bias before a norm has for a gradient
@@ -303,10 +300,10 @@ class Broken(nn.Module):
 
 
 @pytest.mark.parametrize(("unit", "executor"), [(2, "single"), (7, "single"), (7, "threads")])
-def test_what_is_not_a_number_names_epoch_and_layer(unit, executor, settings):
+def test_what_is_not_a_number_names_epoch_and_step(unit, executor, settings):
     network = make_vit()
     network.units[unit] = Broken(network.units[unit], 4 * 2)  # two micro-batches a step
-    said = f"epoch 1, at step 4, micro-batch 0: .*layer {(unit - 1) // 2}, Broken"
+    said = "epoch 1, at step 4, micro-batch 0; the learning rate is"
     with pytest.raises(NotFinite, match=said):
         train(network, images(), settings, freeze="none", micro=2, devices=2, executor=executor)
 
@@ -315,7 +312,7 @@ def test_a_loss_that_is_infinite_and_a_gradient_name_the_epoch(settings):
     network = make_vit()
     loss = network.loss
     network.loss = lambda output, y: loss(output, y) + math.inf
-    with pytest.raises(NotFinite, match="loss is inf in epoch 0, at step 0.*in the loss itself"):
+    with pytest.raises(NotFinite, match="loss is inf in epoch 0, at step 0, micro-batch 0"):
         train(network, images(), settings)
     network = make_vit()
     network.units[2].register_full_backward_hook(
