@@ -115,7 +115,7 @@ def by_gradient(net: Net, data: Splits, settings: Settings, *, progress: bool = 
     """Train by the gradient that autograd gives, with DTP's optimiser and cosine of the rate."""
     steps = settings.epochs * -(-len(data.train) // settings.batch)
     options = {"momentum": settings.momentum, "weight_decay": settings.weight_decay}
-    return alkit.fit(
+    made = alkit.fit(
         net,
         data,
         method="bp",
@@ -129,6 +129,7 @@ def by_gradient(net: Net, data: Splits, settings: Settings, *, progress: bool = 
         seed=settings.seed,
         progress=progress,
     )
+    return replace(made, model=net)
 
 
 def record(
