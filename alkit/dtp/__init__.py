@@ -6,16 +6,14 @@ record = alkit.fit(net, data, method="dtp", ranks=2)
 invertible, block, networks         parts with their inverses, blocks, the published networks
 convert                             feedback for torch's own modules
 losses, closed_form, targets        what feedback learns, and how targets come down
-feedback, direct, noise             one block's loop
-angles                              beside backprop
+feedback, noise                     one block's loop
 stages, trainer, assign, fit        blocks as stages of the engine, who runs what, a run
 """
 
-from alkit.dtp.angles import compare
 from alkit.dtp.block import Block
 from alkit.dtp.convert import from_blocks
 from alkit.dtp.feedback import NotFinite
-from alkit.dtp.fit import Details, train
+from alkit.dtp.fit import Details
 from alkit.dtp.invertible import NoInverse
 from alkit.dtp.networks import EXACT, NETWORKS, Net, Switches, network
 from alkit.dtp.settings import METHODS, Settings
@@ -33,8 +31,6 @@ __all__ = [
     "RanksDiffer",
     "Settings",
     "Switches",
-    "compare",
     "from_blocks",
     "network",
-    "train",
 ]

@@ -39,7 +39,7 @@ class Block(nn.Module):
             if not isinstance(piece, Piece):
                 raise NoInverse(
                     f"{type(piece).__name__} has no feedback: take Conv, Dense, Activation,"
-                    " MaxPool, AvgPool, Reshape or Residual, or write a Piece with a feedback"
+                    " MaxPool, AvgPool or Reshape, or write a Piece with a feedback"
                 )
         self.pieces = cast("Sequence[Piece]", nn.ModuleList(pieces))
 

@@ -11,12 +11,6 @@ With D1 = psi(F(x + dx)) - psi(y), D2 = psi(y + dy) - psi(y), e = B D2 and b sam
 (As published the clean forward pass is run again in every iteration: 8.)
 
 <B, gradient> = 2/b [ |e|^2 - <dx, B D1> ], so the loss needs no further convolution either.
-
-Products of D2 at different places have the mean 0, for dy is independent there (up to sigma^4,
-where psi bends). The expected form leaves them out, and of corr(D2, B D2) only B times S is left,
-with <B^2, S> the mean of |B D2|^2: 2 convolutions, less noise, the same mean; not the same numbers.
-
-    expected  =  2/b [ B S - corr(D1, dx) ]
 """
 
 import torch
@@ -36,26 +30,18 @@ def l_drl_gradient(
     *,
     index: str = "own",
     base: Tensor | None = None,
-    expected: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Return (loss, gradient by the feedback's weight); see `alkit.dtp.losses.l_drl`.
 
     Args:
         base: psi(y), if it is known already.
-        expected: with less noise. The mean is the same but for what psi's bend makes of dy's mean,
-            of the order of sigma^4.
     """
-    piece, at = block.weighed()
+    piece, _ = block.weighed()
     base = block.psi(y, notes) if base is None else base
     noisy, own = block(x + dx)
     first = block.psi(noisy, own if index == "own" else notes) - base
     second = block.psi(y + dy, notes) - base
     weight, outer = piece.feedback_weight, block.flat(dx, notes)
-    if expected:
-        scaled = weight * piece.feedback_squares(second, notes[at])
-        corr = piece.feedback_gradient(outer, first)
-        loss = ((weight * scaled).sum() - 2 * (weight * corr).sum()) / len(x)
-        return loss, scaled.sub_(corr).mul_(2 / len(x))
     error = block.weigh(second, notes)
     outer, inner = torch.cat([error, outer]), torch.cat([second, -first])
     gradient = piece.feedback_gradient(outer, inner).mul_(2 / len(x))

@@ -15,10 +15,9 @@ from torch import Tensor, nn
 
 from alkit.dtp import closed_form, losses
 from alkit.dtp.networks import Net, Pass
-from alkit.dtp.noise import Noise, noise_for
+from alkit.dtp.noise import draw, noise_for
 from alkit.dtp.optimizers import optimizer
 from alkit.dtp.settings import METHODS, Lists, Settings
-from alkit.dtp.targets import targets
 from alkit.engine.compiled import Compiled
 from alkit.engine.device import device_of
 from alkit.engine.heartbeat import beat
@@ -42,7 +41,7 @@ class BlockFeedback:
     def __init__(self, net: Net, settings: Settings, *, compile: bool = False) -> None:
         self.net, self.settings = net, settings
         self.loss, self.rule = METHODS[settings.method]
-        self.loops = self._loops()
+        self.loops = net.trained
         self.lists: Lists = settings.lists([net.label(n) for n in self.loops])
         kind, momentum = settings.feedback_optimizer, settings.feedback_momentum
         self.optimizers = {
@@ -73,7 +72,7 @@ class BlockFeedback:
         """
         count = self.iterations(n) if iterations is None else iterations
         parameters = self.parameters(n)
-        noise = Noise(noise_for(self.settings.seed, step, n), self.settings.noise)
+        noise = noise_for(self.settings.seed, step, n)
         batch = self._batch(n, run)
         found = []
         for _ in range(count):
@@ -87,14 +86,6 @@ class BlockFeedback:
         self._check(n, made, step)
         return made
 
-    def targets(self, run: Pass, last: Tensor) -> list[Tensor]:
-        """Return all blocks' deltas from the output's."""
-        return targets(self.net, run, last, self.rule)
-
-    def own_delta(self, n: int, run: Pass, sent: Tensor) -> Tensor:
-        """Return block n's delta of what was sent down to it."""
-        return sent
-
     def eager(self) -> dict[int, str]:
         """Return by block why its loop runs as it is, "" if it is compiled."""
         other = "no gradient by hand, or no block on the CPU"
@@ -103,9 +94,6 @@ class BlockFeedback:
     def sigma(self, n: int) -> float:
         """Return the noise of block n."""
         return self.lists.sigma[self.loops.index(n)]
-
-    def _loops(self) -> list[int]:
-        return self.net.trained
 
     @torch.no_grad()
     def _batch(self, n: int, run: Pass) -> Any:
@@ -118,8 +106,7 @@ class BlockFeedback:
         return x, y, notes, block.psi(y, notes) if self._closed(n) else None
 
     def _closed(self, n: int) -> bool:
-        by_hand = self.settings.form in ("closed", "expected")
-        return by_hand and self.net.blocks[n].linear is not None
+        return self.settings.form == "closed" and self.net.blocks[n].linear is not None
 
     def _by_hand(self, n: int) -> Callable[..., tuple[Tensor, Tensor]]:
         """Return what gives loss and gradient of block n by what `_gradient` gives."""
@@ -128,21 +115,17 @@ class BlockFeedback:
             return lambda x, y, notes, base, dx: closed_form.reconstruction_gradient(
                 block, x, notes, dx, index=own.index
             )
-        expected = own.form == "expected"
         return lambda x, y, notes, base, dx, dy: closed_form.l_drl_gradient(
-            block, x, y, notes, dx, dy, index=own.index, base=base, expected=expected
+            block, x, y, notes, dx, dy, index=own.index, base=base
         )
 
-    def _gradient(self, n: int, batch: Any, noise: Noise) -> tuple[Tensor, list[Tensor]]:
+    def _gradient(self, n: int, batch: Any, noise: torch.Generator) -> tuple[Tensor, list[Tensor]]:
         """Return loss and gradients for one draw of noise, of what `_batch` returned."""
         block, sigma, index = self.net.blocks[n], self.sigma(n), self.settings.index
         x, y, notes, base = batch
-        if self.settings.form == "published":
-            with torch.no_grad():
-                y, notes = block(x)
-        drawn = [noise.draw(x, sigma, "x")]
+        drawn = [draw(x, sigma, noise)]
         if self.loss != "reconstruction":
-            drawn.append(noise.draw(y, sigma, "y"))
+            drawn.append(draw(y, sigma, noise))
         if self._closed(n):
             by_hand = self.by_hand.get(n) or self._by_hand(n)
             loss, gradient = by_hand(x, y, notes, base, *drawn)

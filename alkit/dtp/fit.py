@@ -1,10 +1,8 @@
 """Target propagation behind `alkit.fit`: its trainer in the one loop."""
 
 import hashlib
-import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from importlib import import_module
 from typing import Any
 
 import pandas as pd
@@ -13,12 +11,11 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from alkit.data.arguments import Brief, changed
-from alkit.data.given import first_samples
 from alkit.dtp.convert import from_blocks
+from alkit.dtp.feedback import BlockFeedback
 from alkit.dtp.networks import Net
 from alkit.dtp.settings import Settings
-from alkit.dtp.trainer import Trainer, feedback_for
-from alkit.engine.device import place
+from alkit.dtp.trainer import Trainer
 from alkit.engine.loop import Plan
 from alkit.engine.rank_device import place_whole
 from alkit.engine.record import Record
@@ -35,16 +32,13 @@ class Details(Brief):
 
     Attributes:
         feedback_losses: by block, (steps, K_n), of all epochs.
-        angles: rows of `alkit.dtp.compare`, by epoch.
-        loads: seconds of each loop for a batch, as assigned by; owners: each loop's rank.
+        owners: each loop's rank.
         seconds: by rank, kind and block, of all steps of this call.
         digest: SHA-256 of all bits of the network.
         eager: with compile="steps", by block why its loop ran as it is, "" if it was compiled.
     """
 
     feedback_losses: dict[int, Tensor]
-    angles: pd.DataFrame
-    loads: list[float]
     owners: list[int]
     seconds: pd.DataFrame
     digest: str
@@ -56,10 +50,7 @@ def model_of(request: Request) -> Net:
     if isinstance(request.model, Net):
         request.refuse("loss", why="the network has its own")
         return request.model
-    net = from_blocks(request.model, loss=request.loss or cross_entropy, seed=request.plan.seed)
-    if request.method == "ddtp" and request.sample is not None:  # its maps are part of it
-        feedback_for(net, _settings(request), place(request.sample[0], net))
-    return net
+    return from_blocks(request.model, loss=request.loss or cross_entropy, seed=request.plan.seed)
 
 
 def fit(request: Request) -> Record:
@@ -69,17 +60,13 @@ def fit(request: Request) -> Record:
     """
     words = ("cuts", "micro", "accumulate")
     request.refuse(*words, why="see alkit.dtp.Settings for its own")
-    if request.compile != "steps" or request.method in ("bp", "ddtp"):
+    if request.compile != "steps":
         request.refuse("compile", why="only loops of dtp, tp and vanilla_dtp are compiled: 'steps'")
     request.refuse("precision", why="feedback's gradients are float32, narrower ones are untried")
-    if request.on_ranks and request.method in ("bp", "ddtp"):
-        why = {"bp": "bp has no feedback loops", "ddtp": "ddtp's loops need all later blocks"}
-        raise ValueError(f"{why[request.method]}, so ranks can't share them: give workers=")
     net = model_of(request)
     if request.ranks == 1:
         return _fit(net, request)
-    # what is wrong is said before a start, and DDTP's maps are made
-    feedback_for(net, _settings(request), place(first_samples(request.data.train, 1)[0], net))
+    BlockFeedback(net, _settings(request))  # what is wrong is said before a start
     return fit_on_ranks(_fit, net, request)
 
 
@@ -95,7 +82,7 @@ def _fit(net: Net, request: Request) -> Record:
     )
     place_whole(net, request.own_device, on_ranks=request.on_ranks)
     group = meet("ranks" if request.on_ranks else "single", net)
-    sample, length = place(first_samples(request.data.train, own.batch)[0], net), 0
+    length = 0
     if own.schedule == "cosine":
         own, length = _length(plan, own, request)
     by_steps = {} if own.schedule == "none" else {"scheduler": own.schedule}
@@ -103,7 +90,6 @@ def _fit(net: Net, request: Request) -> Record:
     trainer = Trainer(
         net,
         own,
-        sample,
         own.epochs * length,
         workers=workers,
         group=group,
@@ -116,12 +102,10 @@ def _fit(net: Net, request: Request) -> Record:
     learned = {n: torch.cat(parts) for n, parts in trainer.feedback_losses.items()}
     details = Details(
         feedback_losses=learned,
-        angles=pd.DataFrame(trainer.angles),
-        loads=trainer.loads,
         owners=list(trainer.owners),
         seconds=trainer.seconds(),
         digest=digest(net),
-        eager=trainer.feedback.eager() if trainer.feedback and request.compile else {},
+        eager=trainer.feedback.eager() if request.compile else {},
     )
     return replace(record, details=details)
 
@@ -163,10 +147,3 @@ def digest(net: nn.Module) -> str:
     for tensor in net.state_dict().values():
         made.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
     return made.hexdigest()
-
-
-def train(net: Net, data: Any, method: str = "dtp", **options: Any) -> Record:
-    """Call `alkit.fit`: this name goes with the next release."""
-    warnings.warn("alkit.dtp.train is alkit.fit(net, data, method=...)", FutureWarning, 2)
-    made: Record = import_module("alkit.records.fit").fit(net, data, method=method, **options)
-    return made

@@ -75,13 +75,6 @@ class Affine(Piece):
         """
         raise NotImplementedError
 
-    def feedback_squares(self, inner: Tensor, note: Any) -> Tensor:
-        """Return S, which broadcasts to B, with E |B v|^2 = <B^2, S>.
-
-        v has independent elements of mean 0 and squares `inner`^2.
-        """
-        raise NotImplementedError
-
 
 class Conv(Affine):
     """A square convolution; the note is the input's shape.
@@ -124,12 +117,6 @@ class Conv(Affine):
         shape = self.feedback_weight.shape
         return conv2d_weight(outer, shape, inner, self.stride, self.padding)
 
-    def feedback_squares(self, inner: Tensor, note: torch.Size) -> Tensor:
-        """See `Affine`: for each kernel place the squares whose product lies inside the image."""
-        ones = inner.new_ones(len(inner), 1, *note[2:])
-        shape = (len(self.feedback_weight), 1, *self.feedback_weight.shape[2:])
-        return conv2d_weight(ones, shape, inner.square(), self.stride, self.padding)
-
 
 class Dense(Affine):
     """A linear map of rows."""
@@ -148,9 +135,6 @@ class Dense(Affine):
 
     def feedback_gradient(self, outer: Tensor, inner: Tensor) -> Tensor:
         return outer.flatten(0, -2).T @ inner.flatten(0, -2)
-
-    def feedback_squares(self, inner: Tensor, note: None) -> Tensor:
-        return inner.square().flatten(0, -2).sum(0)
 
 
 def _identity(x: Tensor) -> Tensor:

@@ -3,7 +3,6 @@
     simple_vgg    5 blocks conv-pool-act, 32 x 32 -> 1 x 1, and a linear head        published
     simple_vgg2   the first block keeps its size: the head sees 2 x 2
     lenet         2 blocks conv 5 x 5 with overlapping pools, 2 linear ones
-    resnet18, 34  a stage is a block; published without any result
     tiny          3 blocks for pictures of 16 x 16, 24 32 48 channels                the suite's own
 
 Sizes and counts stand in notebook 50 and are checked by the tests.
@@ -22,15 +21,12 @@ from alkit.data.seeds import generator_for
 from alkit.dtp.block import Block, Notes
 from alkit.dtp.invertible import (
     Activation,
-    AvgPool,
     Conv,
     Dense,
     MaxPool,
-    NoInverse,
     Piece,
     Reshape,
 )
-from alkit.dtp.residual import Residual
 from alkit.engine.device import place
 
 Maker = Callable[..., list[Block]]  # of channels, side, classes, switches
@@ -132,10 +128,8 @@ class Net(nn.Module):
         return {}
 
     def label(self, block: int) -> str:
-        """Return a block's name as tables show it: conv_0, fc, stage_1."""
+        """Return a block's name as tables show it: conv_0, fc_3."""
         kinds = [type(piece) for piece in self.blocks[block].pieces]
-        if Residual in kinds:
-            return f"stage_{block}"
         return f"conv_{block}" if Conv in kinds else f"fc_{block}"
 
     def make_symmetric(self) -> None:
@@ -221,29 +215,10 @@ def _lenet(
     return [*blocks, hidden, Block(Dense(512, classes))]
 
 
-def _resnet(*counts: int) -> Maker:
-    def made(channels: int, side: int, classes: int, switches: Switches) -> list[Block]:
-        if switches.matched:
-            raise NoInverse("a residual block's feedback can't be matched: set matched=False")
-        act = switches.activation
-        blocks, inputs = [Block(Conv(channels, 64, bias=False), Activation(act))], 64
-        for stage, count in enumerate(counts):
-            width = 64 << stage
-            pieces = [Residual(inputs, width, 1 + (stage > 0), activation=act)]
-            pieces += [Residual(width, width, activation=act) for _ in range(count - 1)]
-            blocks.append(Block(*pieces))
-            inputs = width
-        return [*blocks, Block(AvgPool(transpose=switches.add), Reshape(), Dense(512, classes))]
-
-    return made
-
-
 # how it is made, the side of its pictures, its activation
 NETWORKS: dict[str, tuple[Maker, int, str]] = {
     "simple_vgg": (_vgg(128, 128, 256, 256, 512), 32, "elu"),
     "simple_vgg2": (_vgg(128, 256, 256, 512, first=128), 32, "elu"),
     "lenet": (_lenet, 32, "elu"),
-    "resnet18": (_resnet(2, 2, 2, 2), 32, "relu"),
-    "resnet34": (_resnet(3, 4, 6, 3), 32, "relu"),
     "tiny": (_vgg(24, 32, 48), 16, "elu"),
 }

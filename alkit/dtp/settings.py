@@ -6,7 +6,6 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from alkit.dtp.losses import INDEX_MODES
-from alkit.dtp.noise import KINDS
 from alkit.dtp.optimizers import OPTIMIZERS, SCHEDULES
 
 # what the feedback learns, and how targets come down
@@ -14,10 +13,8 @@ METHODS = {
     "dtp": ("l_drl", "difference"),
     "vanilla_dtp": ("reconstruction", "difference"),
     "tp": ("reconstruction", "plain"),
-    "ddtp": ("direct", "difference"),
-    "bp": ("", ""),
 }
-FORMS = ("closed", "expected", "autograd", "published")
+FORMS = ("closed", "autograd")
 
 Each = float | Sequence[float]
 
@@ -38,11 +35,8 @@ class Settings:
         samples: of noise an iteration; the batch is repeated so often.
         feedback_optimizer, feedback_lr, feedback_momentum: of each feedback's own optimiser, which
             goes on from batch to batch.
-        form: of feedback gradients: "closed" or "expected" (of L-DRL: less noise, less work), see
-            `alkit.dtp.closed_form`, where a block's feedback has one weight; "autograd"; or
-            "published", which also runs the clean forward pass in every iteration. Not of ddtp, nor
-            is `index`.
-        noise: "normal", or "orthogonal", which averages out sooner; see `alkit.dtp.noise`.
+        form: of feedback gradients: "closed" where a block's feedback has one weight, see
+            `alkit.dtp.closed_form`; or "autograd".
         index: places for unpooling in the loss: "own" of the noisy pass, as published, or "frozen".
         symmetric: begin with feedback weights that are copies of the forward's, and no biases.
         optimizer, lr, momentum, weight_decay: of the forward weights.
@@ -53,11 +47,9 @@ class Settings:
         augment: of pictures, see `alkit.data.parts.Part.batches`.
         seed: of the order of samples and of all noise.
         threads: operator threads of each process.
-        owners: the rank of each loop; default the longest first, by measured seconds.
+        owners: the rank of each loop; default the longest first, by iterations times weights.
         lenient: lists of the wrong length are cut, or their last number repeated, with a warning,
             as in the published code.
-        compare_every: epochs between two comparisons with backprop's gradients; 0: none.
-        compare_beta: the beta of those.
     """
 
     method: str = "dtp"
@@ -72,7 +64,6 @@ class Settings:
     samples: int = 1
     form: str = "closed"
     index: str = "own"
-    noise: str = "normal"
     symmetric: bool = False
     optimizer: str = "sgd"
     lr: float = 0.05
@@ -85,15 +76,12 @@ class Settings:
     threads: int = 1
     owners: Sequence[int] | None = None
     lenient: bool = False
-    compare_every: int = 0
-    compare_beta: float = 0.005
 
     def __post_init__(self) -> None:
         allowed = {
             "method": METHODS,
             "form": FORMS,
             "index": INDEX_MODES,
-            "noise": KINDS,
             "schedule": SCHEDULES,
             "optimizer": OPTIMIZERS,
             "feedback_optimizer": OPTIMIZERS,
@@ -101,11 +89,8 @@ class Settings:
         for name, names in allowed.items():
             if getattr(self, name) not in names:
                 raise ValueError(f"{name} is {getattr(self, name)!r}: give {', '.join(names)}")
-        if self.compare_beta <= 0 or min(self.lr, self.compare_every) < 0:
-            raise ValueError(
-                f"compare_beta is {self.compare_beta}, lr {self.lr}, compare_every"
-                f" {self.compare_every}: give a compare_beta above 0, the others at least 0"
-            )
+        if self.lr < 0:
+            raise ValueError(f"lr is {self.lr}: give at least 0")
         for name in ("epochs", "batch", "samples", "threads"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}: it must be at least 1")

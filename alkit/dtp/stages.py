@@ -36,7 +36,7 @@ class TargetStage:
         self,
         net: Net,
         n: int,
-        feedback: BlockFeedback | None,
+        feedback: BlockFeedback,
         settings: Settings,
         factory: Factory | None = None,
     ) -> None:
@@ -44,7 +44,7 @@ class TargetStage:
         self.block, self.is_last = net.blocks[n], n == len(net) - 1
         self.device = device_of(self.block)
         beside(net.loss, self.block)
-        self.parameters = [each for each in self._parameters() if each.requires_grad]
+        self.parameters = self.block.forward_parameters()
         own = settings
         options: dict[str, Any] = {"momentum": own.momentum, "weight_decay": own.weight_decay}
         make = factory or partial(optimizer, own.optimizer, **options)
@@ -71,28 +71,27 @@ class TargetStage:
 
     def learn(self, payload: None, batch: int, micro: int) -> None:
         """Let the feedback learn."""
-        assert self.feedback is not None  # only then it is scheduled
         self.learned.append(self.feedback.learn(self.n, self.run, self.first + batch))
 
     @torch.no_grad()
     def target(self, payload: Tensor | None, batch: int, micro: int) -> Tensor | None:
         """Take the delta of the block above, as it sent it down, and send the next one's."""
-        assert self.feedback is not None
-        s, direct = self.run.s[self.n], self.feedback.rule == "direct"
+        s = self.run.s[self.n]
         if self.is_last:
             with torch.enable_grad(), self._noise(batch):
                 payload = output_target(s, self.y, self.settings.beta, self.net.loss)
         assert payload is not None
-        payload = place(payload, self.block)
-        self.delta = payload if self.is_last else self.feedback.own_delta(self.n, self.run, payload)
-        if direct or not self.n:
-            return payload if direct else None
+        self.delta = place(payload, self.block)
+        if not self.n:
+            return None
         return RULES[self.feedback.rule](self.net, self.run, self.n, self.delta)
 
     def backward(self, payload: None, batch: int, micro: int) -> None:
         """Compute the gradients of the local loss."""
         s, own = self.run.s[self.n], self.parameters
-        self._give(torch.autograd.grad(s, own, -self.delta / len(s)) if own else ())
+        found = torch.autograd.grad(s, own, -self.delta / len(s)) if own else ()
+        for parameter, gradient in zip(own, found, strict=True):
+            parameter.grad = gradient
 
     def update(self, payload: None, batch: int, micro: int) -> None:
         """Step at this step's rate."""
@@ -103,30 +102,5 @@ class TargetStage:
         step_at(self.optimizer, self.factor(self.first + batch))
         self.optimizer.zero_grad(set_to_none=True)
 
-    def _parameters(self) -> list[Any]:
-        return self.block.forward_parameters()
-
     def _noise(self, batch: int) -> AbstractContextManager[Any]:
         return noise_of_loss(self.net.loss, self.settings.seed, "loss", self.first + batch)
-
-    def _give(self, gradients: Any) -> None:
-        for parameter, gradient in zip(self.parameters, gradients, strict=True):
-            parameter.grad = gradient
-
-
-class BackpropStage(TargetStage):
-    """The whole network under backprop, as the only stage."""
-
-    def forward(self, payload: Any, batch: int, micro: int) -> None:
-        """Take a batch (x, y) and keep its loss."""
-        x, y = place(payload, self.net)
-        with self._noise(batch):
-            self.loss = self.net.loss(self.net(x), y)
-        self.losses.note(self.loss.detach().view(1))
-
-    def backward(self, payload: None, batch: int, micro: int) -> None:
-        """Back-propagate through all blocks."""
-        self._give(torch.autograd.grad(self.loss, self.parameters))
-
-    def _parameters(self) -> list[Any]:
-        return [p for block in self.net for p in block.forward_parameters()]

@@ -12,17 +12,14 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from alkit.data.given import Source, Splits
-from alkit.dtp.angles import compare
+from alkit.data.given import Source
 from alkit.dtp.assign import assigned
-from alkit.dtp.direct import DirectFeedback
 from alkit.dtp.feedback import BlockFeedback, NotFinite
 from alkit.dtp.networks import Net, Pass
 from alkit.dtp.optimizers import rate
 from alkit.dtp.settings import Settings
-from alkit.dtp.stages import BackpropStage, TargetStage
+from alkit.dtp.stages import TargetStage
 from alkit.engine import trainer
-from alkit.engine.device import place
 from alkit.engine.evaluate import Judged, Metrics, judge
 from alkit.engine.group import Group
 from alkit.engine.local import run_single, run_threads
@@ -30,11 +27,11 @@ from alkit.engine.loss_log import LossLog
 from alkit.engine.optimizers import Factory
 from alkit.engine.ranks import merged, run_ranks
 from alkit.schedule.targets import target_propagation
-from alkit.schedule.task import bp, free_workers
+from alkit.schedule.task import free_workers
 from alkit.schedule.timeline import Timeline
 
-EVALUATED = COMPARED = 256  # samples at once
-FOUND = ("losses", "feedback_losses", "angles")
+EVALUATED = 256  # samples at once
+FOUND = ("losses", "feedback_losses")
 
 
 class Trained(NamedTuple):
@@ -45,41 +42,24 @@ class Trained(NamedTuple):
     timeline: Timeline
 
 
-def feedback_for(
-    net: Net, settings: Settings, sample: Tensor, *, compile: bool = False
-) -> BlockFeedback | None:
-    """Return what learns the feedback of a method; None with backprop.
-
-    Args:
-        sample: a batch of inputs, which the shapes of ddtp's maps are found by.
-        compile: run the gradients of loops compiled; not of ddtp.
-    """
-    if settings.method == "ddtp":
-        return DirectFeedback(net, settings, sample)
-    return None if settings.method == "bp" else BlockFeedback(net, settings, compile=compile)
-
-
 class Trainer(trainer.Trainer):
     """A network with all that its training changes.
 
     Args:
-        sample: a batch of inputs.
         steps: of the whole run, which its rates depend on.
         workers: threads; with several ranks there is one each.
         factory: of the forward weights' optimisers; default the settings'.
-        compile: see `feedback_for`.
+        compile: run the gradients of loops compiled.
 
     Attributes:
         lr: of the last step's update.
         losses: of the epochs so far, each (steps,); feedback_losses: by block, (steps, K_n).
-        angles: rows of `alkit.dtp.compare`, by epoch.
     """
 
     def __init__(
         self,
         net: Net,
         settings: Settings,
-        sample: Tensor,
         steps: int,
         *,
         workers: int = 1,
@@ -91,25 +71,19 @@ class Trainer(trainer.Trainer):
         self.group, self.workers = group or Group(), workers
         if settings.symmetric:
             net.make_symmetric()
-        self.feedback = feedback_for(net, settings, sample, compile=compile)
-        self.loads, self.owners = assigned(self.feedback, sample, settings.owners, self.group)
-        if self.feedback is None:
-            self.stages: list[TargetStage] = [BackpropStage(net, 0, None, settings, factory)]
-            self.schedule, self.ranks = bp(), [0]
-        else:
-            self.stages = [
-                TargetStage(net, n, self.feedback, settings, factory) for n in range(len(net))
-            ]
-            loop = dict(zip(self.feedback.loops, self.owners, strict=True))
-            self.ranks = [loop.get(n, 0) for n in range(len(net))]
-            split = self.ranks if self.group.ranks > 1 else range(len(net))
-            direct = settings.method == "ddtp"
-            self.schedule = target_propagation(len(net), direct=direct, owners=split)
-            if self.group.ranks == 1:
-                self.schedule = free_workers(self.schedule, workers)
+        self.feedback = BlockFeedback(net, settings, compile=compile)
+        self.owners = assigned(self.feedback, settings.owners, self.group.ranks)
+        self.stages = [
+            TargetStage(net, n, self.feedback, settings, factory) for n in range(len(net))
+        ]
+        loop = dict(zip(self.feedback.loops, self.owners, strict=True))
+        self.ranks = [loop.get(n, 0) for n in range(len(net))]
+        split = self.ranks if self.group.ranks > 1 else range(len(net))
+        self.schedule = target_propagation(len(net), owners=split)
+        if self.group.ranks == 1:
+            self.schedule = free_workers(self.schedule, workers)
         self.losses: list[Tensor] = []
         self.feedback_losses: dict[int, list[Tensor]] = {}
-        self.angles: list[dict[str, Any]] = []
         self.spent: dict[tuple[int, str, int], float] = {}  # by rank, kind and block
 
     @property
@@ -183,18 +157,6 @@ class Trainer(trainer.Trainer):
         own = {} if self.settings.schedule == "none" else {"lr": self.lr}
         return {"step": self.step, "feedback_s": feedback_s} | own
 
-    def measure(self, data: Splits) -> dict[str, Any]:
-        """Compare gradients with backprop's, if it is this epoch's turn."""
-        own, epochs = self.settings, len(self.losses)
-        if self.feedback and own.compare_every and epochs % own.compare_every == 0:
-            if data.validation is None:
-                raise ValueError(f"compare_every is {own.compare_every}: give a validation part")
-            batch = next(iter(data.validation.batches(COMPARED, shuffle=False)))
-            x, y = place(batch, self.model)
-            found = compare(self.model, x, y, own.compare_beta, feedback=self.feedback)
-            self.angles += found.assign(epoch=epochs).to_dict("records")
-        return {}
-
     def named_optimizers(self) -> dict[str, torch.optim.Optimizer | None]:
         """Return those of the forward weights."""
         return {f"forward.{n}": stage.optimizer for n, stage in enumerate(self.stages)}
@@ -217,14 +179,12 @@ class Trainer(trainer.Trainer):
 
     def _optimizers(self) -> dict[str, torch.optim.Optimizer]:
         own = self.named_optimizers()
-        if self.feedback is not None:
-            own |= {str(n): each for n, each in self.feedback.optimizers.items()}
+        own |= {str(n): each for n, each in self.feedback.optimizers.items()}
         return {name: each for name, each in own.items() if each is not None}
 
     def _parts(self, n: int) -> dict[str, Any]:
         """Return a block's tensors and optimisers, by name."""
-        learned = self.feedback.parameters(n) if self.feedback and n in self.feedback.loops else []
-        own = {str(at): p for at, p in enumerate([*self.model.blocks[n].parameters(), *learned])}
+        own = {str(at): p for at, p in enumerate(self.model.blocks[n].parameters())}
         names = (f"forward.{n}", str(n))
         steps = {name: each for name, each in self._optimizers().items() if name in names}
         return {"weights": own, "steps": steps}

@@ -4,7 +4,7 @@ record = alkit.fit(network, data, method="elastic", ranks=2, freeze="schedule")
 record.losses, record.history, record.timeline, record.details.messages
 
 freeze, balance, layout             which layers freeze, where to cut, how many stages and replicas
-decider, decision, cache_cost       what is decided before a segment
+decider, decision                   what is decided before a segment
 pipeline, stage, segment, world, sync   a segment's steps; groups that come and go; who holds what
 held, memory                        a rank's bytes, counted and calculated, against a budget
 store, cache, features              stored outputs of frozen layers
@@ -12,7 +12,6 @@ trainer, progress, lines            the segments of a run
 """
 
 from alkit.elastic.examples import Examples
-from alkit.elastic.fit import train
 from alkit.elastic.network import Network, bert_classifier, bert_reader, vit_classifier
 from alkit.elastic.optim import Recipe
 from alkit.elastic.settings import Settings
@@ -26,6 +25,5 @@ __all__ = [
     "Settings",
     "bert_classifier",
     "bert_reader",
-    "train",
     "vit_classifier",
 ]

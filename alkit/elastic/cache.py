@@ -25,7 +25,7 @@ from torch import Tensor
 
 from alkit.data import tree
 from alkit.elastic.network import Network
-from alkit.elastic.store import Store, StoreError, weights_hash
+from alkit.elastic.store import Store, StoreError
 from alkit.engine.device import place
 from alkit.engine.messages import describe, rebuild
 
@@ -80,13 +80,12 @@ class Cache:
         self.writing: list[Future[int]] = []
         self.ahead: tuple[tuple[int, ...], int, Future[_Read]] | None = None
 
-    def make(self, generation: int, layers: int, *, dtype: str = "", **options: Any) -> None:
+    def make(self, generation: int, layers: int, **options: Any) -> None:
         """Make the store of a generation; call it on one process, before the others `join` it.
 
         Args:
             layers: frozen ones.
-            dtype: of stored features; none: their own.
-            options: samples, variants, quota_bytes, see `Store.create`.
+            options: samples, variants, see `Store.create`.
         """
         assert self.folder is not None
         one = self.raw(torch.zeros(1, dtype=torch.int64), 0)
@@ -96,36 +95,20 @@ class Cache:
                 f"the frozen layers make {len(features)} tensors that are none of their inputs, and"
                 " a store holds one: let the first unit hand its mask on as it is given"
             )
-        own = str(features[0].dtype).removeprefix("torch.")
         Store.create(
             self.folder / f"generation-{generation}",
             layers=layers,
             shape=features[0].shape[1:],
-            weights=self.weights(layers),
             structure=structure,
-            dtype=dtype or own,
-            reads=own,
+            dtype=str(features[0].dtype).removeprefix("torch."),
             **options,
         )
 
-    def weights(self, layers: int) -> str:
-        """Return the hash of so many frozen layers, and of what is before them."""
-        return weights_hash(self.network.units[: self.network.first(layers)])
-
-    def join(self, generation: int, layers: int, *, weights: str = "") -> None:
-        """Use the store of a generation; the one before serves for advancing, older ones not.
-
-        Args:
-            weights: their hash, where these layers are not on this process, which reads no features
-                before they are.
-        """
+    def join(self, generation: int) -> None:
+        """Use the store of a generation; the one before serves for advancing, older ones not."""
         self.settle()
         assert self.folder is not None
-        weights = weights or self.weights(layers)
-        self.before = self.now
-        self.now = Store.open(
-            self.folder / f"generation-{generation}", layers=layers, weights=weights
-        )
+        self.before, self.now = self.now, Store.open(self.folder / f"generation-{generation}")
 
     def leave(self) -> None:
         """Use no store from now on."""

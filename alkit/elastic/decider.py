@@ -1,14 +1,13 @@
 """What rank 0 decides before a segment: layers to freeze, layout, whether features are stored."""
 
 import math
-from collections.abc import Callable
+from functools import partial
 
-from alkit.elastic import cache_cost, lines, sync
+from alkit.elastic import memory
 from alkit.elastic.decision import Decision
-from alkit.elastic.examples import Examples, order
+from alkit.elastic.examples import Examples
 from alkit.elastic.freeze import Observation
-from alkit.elastic.layout import Layout, Planner
-from alkit.elastic.memory import Forecast
+from alkit.elastic.layout import Planner
 from alkit.elastic.network import Network
 from alkit.elastic.pipeline import Pipeline
 from alkit.elastic.progress import Progress
@@ -20,10 +19,9 @@ def foresee(network: Network, data: Examples, settings: Settings) -> Planner:
     """Make every layout that may come, so that what does not fit is said before the first step.
 
     Returns what makes them. Raises a ValueError for a batch that won't divide or fill, for weights
-    that stages share, and for a rank that would hold more than the budget.
+    that stages share, and for a rank that would hold more than the budget beside activations.
     """
-    forecast = _forecast(network, data, settings)
-    fits = None if forecast is None else forecast.fits
+    fits = partial(memory.fits, network, settings)
     planner = settings.planner(network.sizes(), network.layers, network.units_a_layer, fits)
     steps = math.ceil(len(data) / settings.batch / settings.every) if settings.every else 1
     most = settings.most_frozen(network.layers, network.frozen, settings.epochs * steps - 1)
@@ -36,16 +34,9 @@ def foresee(network: Network, data: Examples, settings: Settings) -> Planner:
             raise ValueError(
                 f"{samples} on {layout.replicas} replicas, which it is with {frozen} frozen layers"
             )
-        if forecast is not None:
-            forecast.check(layout)
+        for stage in range(layout.stages):
+            memory.check(network, settings, layout, stage)
     return planner
-
-
-def _forecast(network: Network, data: Examples, settings: Settings) -> Forecast | None:
-    if settings.memory_budget is None:
-        return None
-    about = {"schedule": settings.schedule, "precision": settings.precision}
-    return Forecast(network, data, settings.recipe, budget=settings.memory_budget, **about)
 
 
 class Decider:
@@ -55,15 +46,11 @@ class Decider:
         pipeline: what runs now.
         planner: of this network, see `foresee`.
         total: samples of the whole run.
-        say: writes a line into the log.
     """
 
-    def __init__(
-        self, pipeline: Pipeline, planner: Planner, total: int, say: Callable[[str], None]
-    ) -> None:
+    def __init__(self, pipeline: Pipeline, planner: Planner, total: int) -> None:
         self.pipeline, self.settings, self.network = pipeline, pipeline.settings, pipeline.network
-        self.total, self.say = total, say
-        self.planner = planner
+        self.total, self.planner = total, planner
         self.policy = self.settings.policy()
 
     def look(self, now: Progress) -> bool:
@@ -84,13 +71,11 @@ class Decider:
         features, running = self.pipeline.features, self.pipeline.running
         before = self.network.frozen if now.last is None else now.last.frozen
         frozen = self._frozen(now, before) if due else before
+        most = max((row["activations"] for row in now.held), default=0)
+        self.planner.fits = partial(memory.fits, self.network, self.settings, activations=most)
         layout = self.planner.at(frozen, running)
         changed = frozen > 0 and (now.last is None or before != frozen)
-        stores = features.stored
-        if frozen == 0 or not features.wanted or layout.start == 0:
-            stores = False
-        elif changed or running is None:
-            stores = self._stores(now, layout)
+        stores = features.wanted and layout.start > 0
         return Decision(
             layout=layout,
             number=len(now.messages),
@@ -122,24 +107,3 @@ class Decider:
             mean = now.squares[layer] / max(1, now.since) / count
             found.append(math.sqrt(mean) if learns else -1.0)
         return found
-
-    def _stores(self, now: Progress, layout: Layout) -> bool:
-        """Decide whether features are stored, by the clock or by the number of layers."""
-        if self.settings.cache_from:
-            return layout.frozen >= self.settings.cache_from
-        data, network = self.pipeline.data, self.network
-        rows = order(len(data), self.settings.seed, now.epoch)[: layout.batch // layout.replicas]
-        older = now.last.frozen if now.last is not None and self.pipeline.features.stored else 0
-        before, training = network.frozen, network.training
-        network.frozen = layout.frozen  # of what will run, to see what it takes
-        try:
-            network.eval()
-            with sync.lent(network, range(network.first())):
-                times = cache_cost.measure(network, data.inputs(rows), before=older)
-        finally:
-            network.frozen = before
-            network.train(training)
-        visits = self.settings.epochs - now.epoch
-        choice = cache_cost.cheapest(times, visits)
-        self.say(f"[epoch {now.epoch} step {now.step}] {lines.weighed(choice, times, visits)}")
-        return choice.stores

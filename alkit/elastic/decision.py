@@ -6,12 +6,6 @@ from typing import Any
 
 from alkit.elastic.layout import Layout
 
-VERSION = 1
-
-
-class MessageError(ValueError):
-    """A control message that cannot be obeyed."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
@@ -44,21 +38,12 @@ class Decision:
         """Return it as numbers, strings and lists, the layout's among the others."""
         own = asdict(self)
         layout = own.pop("layout")
-        return own | layout | {"counts": list(layout["counts"]), "version": VERSION}
+        return own | layout | {"counts": list(layout["counts"])}
 
     @staticmethod
     def read(plain: Mapping[str, Any]) -> "Decision":
-        """Return the decision that `plain` was made of.
-
-        Raises:
-            MessageError: it is of another alkit.
-        """
-        own, layout = ({each.name for each in fields(kind)} for kind in (Decision, Layout))
-        own -= {"layout"}
-        if plain.get("version") != VERSION or set(plain) != own | layout | {"version"}:
-            raise MessageError(
-                f"a control message of version {plain.get('version')} with {', '.join(plain)}; this"
-                f" is version {VERSION}: run the same alkit on all ranks"
-            )
-        made = {name: plain[name] for name in layout} | {"counts": tuple(plain["counts"])}
-        return Decision(layout=Layout(**made), **{name: plain[name] for name in own})
+        """Return the decision that `plain` was made of."""
+        named = {each.name for each in fields(Layout)}
+        own = {name: value for name, value in plain.items() if name not in named}
+        layout = {name: plain[name] for name in named} | {"counts": tuple(plain["counts"])}
+        return Decision(layout=Layout(**layout), **own)

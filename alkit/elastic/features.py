@@ -73,21 +73,13 @@ class Features:
         generation, frozen = decision.generation, decision.frozen
 
         def make() -> str:
-            """Return the hash of the frozen layers, which are not on every rank."""
-            self.cache.make(
-                generation,
-                frozen,
-                samples=len(self.data),
-                variants=max(1, self.data.variants),
-                dtype=self.settings.cache_dtype,
-                quota_bytes=self.settings.cache_quota,
-            )
-            return self.cache.weights(frozen)
+            variants = max(1, self.data.variants)
+            self.cache.make(generation, frozen, samples=len(self.data), variants=variants)
+            return "made"
 
-        if not (weights := self._on_first(make)):
+        if not self._on_first(make):
             return False
-        holds = self.world.stage == 0 and self.world.replica < decision.layout.replicas
-        self.cache.join(generation, frozen, weights="" if holds else weights)
+        self.cache.join(generation)
         if self.world.is_first and generation > 2 and self.cache.folder is not None:
             old = self.cache.folder / f"generation-{generation - 2}"
             shutil.rmtree(old, ignore_errors=True)

@@ -1,9 +1,7 @@
 """Elastic freeze training behind `alkit.fit`: its trainer in the one loop."""
 
-import warnings
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import fields, replace
-from importlib import import_module
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -179,7 +177,7 @@ def _settings(request: Request) -> Settings:
     if "scheduler" in request.said and not own.steady:
         raise ValueError(
             "scheduler= is given, and the recipe moves the rates, too: give a Recipe with warmup=0"
-            ' and shape="constant", and lr_rule="none"'
+            ' and shape="constant"'
         )
     if request.micro > 1 and own.devices == 1:
         raise ValueError(
@@ -216,15 +214,3 @@ def _features_home(settings: Settings) -> AbstractContextManager[Home | None]:
         return Home(settings.cache_folder) if settings.cache else nullcontext()
     except OSError:
         return nullcontext()  # rank 0 will meet the same, and say so
-
-
-def train(
-    network: Network, data: Any, *, settings: Settings | None = None, ranks: int = 1, **options: Any
-) -> Record:
-    """Call `alkit.fit`: this name goes with the next release."""
-    warnings.warn('alkit.elastic.train is alkit.fit(..., method="elastic")', FutureWarning, 2)
-    names = {each.name for each in fields(Settings)} & set(options)
-    own = changed(settings or Settings, {name: options.pop(name) for name in names})
-    given = {"method": "elastic", "settings": own, "ranks": ranks}
-    made: Record = import_module("alkit.records.fit").fit(network, data, **given, **options)
-    return made

@@ -7,8 +7,8 @@ A rule is a pure function of an `Observation`; it never thaws a layer. `Observat
 the gradient rules look at: for every evaluation so far, one norm a layer over the steps since the
 last one.
 
-Sources: PipeTransformer (He et al. 2021), AutoFreeze (Liu et al. 2021), FreezeOut (Brock et al.
-2017). The published PipeTransformer code runs `schedule` only; `gradnorm` is its paper's rule.
+Source: PipeTransformer (He et al. 2021). Its published code runs `schedule` only; `gradnorm` is its
+paper's rule. Any function of an `Observation` is a rule, too.
 """
 
 import math
@@ -17,8 +17,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-
-from alkit.data.seeds import seed_for
 
 GUARD = 1e-9  # ceil(4.0000000001) is to be 4
 
@@ -85,113 +83,31 @@ def gradnorm(alpha: float = 1 / 3) -> Policy:
     return decide
 
 
-def autofreeze(
-    percentile: float = 50.0, alpha: float | None = None, *, inclusive: bool = False
-) -> Policy:
-    """Freeze the layers below the first one whose gradient still changes as much as the others'.
-
-    The change is |n(T - 1) - n(T)| / n(T - 1); "as much" is the percentile over active layers.
-
-    Args:
-        alpha: of the cap; None for none.
-        inclusive: freeze that first layer, too, as the published code does.
-    """
-    if alpha is not None:
-        _check_alpha(alpha)
-    if not 0 <= percentile <= 100:
-        raise ValueError(f"percentile is {percentile}: give 0 to 100")
-
-    def decide(seen: Observation) -> int:
-        if len(seen.norms) < 2:
-            return seen.frozen
-        before, now = (_active(row, seen) for row in seen.norms[-2:])
-        if before is None or now is None or not before.all() or not (learn := now >= 0).any():
-            return seen.frozen
-        change = abs(before - now) / before
-        still = learn & (change >= np.percentile(change[learn], percentile))
-        first = int(np.argmax(still))
-        found = seen.frozen + first + inclusive
-        most = seen.layers if alpha is None else _most(seen, alpha)
-        return min(found, most)
-
-    return decide
-
-
-def linear(step: int = 1) -> Policy:
-    """Freeze `step` layers more at each evaluation."""
-    if step < 0:
-        raise ValueError(f"step is {step}: give 0 or more layers")
-    return lambda seen: step * seen.evaluation
-
-
-def table(counts: Sequence[int]) -> Policy:
-    """Freeze counts[T - 1] layers at evaluation T, then what the last one says."""
-    counts = list(counts)
-    if not counts or any(low > high for low, high in zip(counts, counts[1:], strict=False)):
-        raise ValueError(f"counts are {counts}: give at least one, none below the one before")
-    return lambda seen: counts[min(seen.evaluation, len(counts)) - 1]
-
-
-def random(alpha: float = 1 / 3, seed: int = 0) -> Policy:
-    """Freeze a random number of layers up to the cap: the control for the gradient rules."""
-    _check_alpha(alpha)
-
-    def decide(seen: Observation) -> int:
-        room = _most(seen, alpha) - seen.frozen
-        if room <= 0:
-            return seen.frozen
-        return seen.frozen + seed_for(seed, "freeze", seen.evaluation) % (room + 1)
-
-    return decide
-
-
-def freezeout(start: float = 0.8, *, cubic: bool = True) -> Policy:
-    """Freeze layer i when a share t_i of training is done, t_i from `start` to 1 in equal steps.
-
-    Args:
-        cubic: of t_i ** 3 instead. FreezeOut's own learning rates a layer are not part of it.
-    """
-    if not 0 < start <= 1:
-        raise ValueError(f"start is {start}: give a share above 0 and up to 1")
-
-    def decide(seen: Observation) -> int:
-        times = np.linspace(start, 1, seen.layers) ** (3 if cubic else 1)
-        return int((times <= seen.progress + GUARD).sum())
-
-    return decide
-
-
-RULES = (none, schedule, gradnorm, autofreeze, linear, table, random, freezeout)
+RULES = (none, schedule, gradnorm)
 POLICIES: dict[str, Callable[..., Policy]] = {rule.__name__: rule for rule in RULES}
 
 
-def policy(name: str, *, most: int | None = None, **options: object) -> Policy:
-    """Return a rule by name, kept monotone and within 0 to `most` layers.
+def policy(name: str, **options: object) -> Policy:
+    """Return a rule by name, kept monotone and within the layers.
 
     Args:
-        most: of the layers; default all.
-        options: of the rule: alpha, percentile, ...
+        options: of the rule: alpha.
     Raises:
         ValueError: an unknown name, or options out of range.
     """
     if name not in POLICIES:
-        raise ValueError(f"freeze is {name!r}: give {', '.join(POLICIES)}")
+        raise ValueError(f"freeze is {name!r}: give {', '.join(POLICIES)}, or a function")
     try:
         rule = POLICIES[name](**options)
     except TypeError as error:
         raise ValueError(f"freeze={name!r} does not take these options: {error}") from error
 
-    return kept(rule, most)
+    return kept(rule)
 
 
-def kept(rule: Policy, most: int | None = None) -> Policy:
-    """Keep a rule monotone, and within 0 to `most` layers; default all."""
-
-    def decide(seen: Observation) -> int:
-        limit = seen.layers if most is None else min(most, seen.layers)
-        return min(limit, max(seen.frozen, rule(seen)))
-
-    return decide
+def kept(rule: Policy) -> Policy:
+    """Keep a rule monotone, and within the layers."""
+    return lambda seen: min(seen.layers, max(seen.frozen, rule(seen)))
 
 
 def _most(seen: Observation, alpha: float) -> int:

@@ -20,7 +20,6 @@ from alkit.elastic.balance import Partitioner, compress, greedy, loads, minmax
 
 PARTITIONS: dict[str, Partitioner] = {"minmax": minmax, "greedy": greedy}
 BATCH_POLICIES = ("fixed_global", "fixed_per_replica")
-LR_RULES = ("none", "linear", "sqrt")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +33,6 @@ class Layout:
         replicas: pipelines side by side.
         micro: micro-batches per replica's batch.
         batch: samples of a step, of all replicas.
-        lr_scale: of the learning rate, where the batch has grown.
     """
 
     frozen: int
@@ -43,7 +41,6 @@ class Layout:
     replicas: int
     micro: int
     batch: int
-    lr_scale: float = 1.0
 
     @property
     def stages(self) -> int:
@@ -92,7 +89,6 @@ class Planner:
             one of the first partition, as published.
         batch_policy: "fixed_global", the same training whatever the layout, or
             "fixed_per_replica", as published.
-        lr_rule: of a batch that grows: "none" as published, "linear" or "sqrt".
         fits: whether a layout may be, beside `budget`; fewer stages are taken only then.
     Raises:
         ValueError: numbers or names that don't fit; says what would.
@@ -114,18 +110,16 @@ class Planner:
         partition: str = "minmax",
         budget: float | None = None,
         batch_policy: str = "fixed_global",
-        lr_rule: str = "none",
         fits: Callable[[Layout], bool] | None = None,
     ) -> None:
         _check(stages, devices, batch, micro, len(sizes))
         check_choice("partition", partition, PARTITIONS)
         check_choice("batch_policy", batch_policy, BATCH_POLICIES)
-        check_choice("lr_rule", lr_rule, LR_RULES)
         self.sizes, self.layers, self.units_a_layer = list(sizes), layers, units_a_layer
         self.devices, self.stages, self.batch, self.micro = devices, stages, batch, micro
         self.pipe, self.dp, self.cache = pipe, dp, cache
         self.partition = PARTITIONS[partition]
-        self.batch_policy, self.lr_rule, self.fits = batch_policy, lr_rule, fits
+        self.batch_policy, self.fits = batch_policy, fits
         self.first_counts = self._cut(self.sizes, stages)
         self.budget = budget or max(loads(self.sizes, self.first_counts))
 
@@ -164,8 +158,6 @@ class Planner:
                 f"a batch of {batch} does not divide among {replicas} replicas, which there are"
                 f" with {frozen} frozen layers: give a multiple"
             )
-        grown = batch / self.batch
-        scale = {"none": 1.0, "linear": grown, "sqrt": grown**0.5}[self.lr_rule]
         micro = self._micro(stages, batch // replicas)
         return Layout(
             frozen=frozen,
@@ -174,7 +166,6 @@ class Planner:
             replicas=replicas,
             micro=micro,
             batch=batch,
-            lr_scale=scale,
         )
 
     def _micro(self, stages: int, batch: int) -> int:

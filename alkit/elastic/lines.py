@@ -5,10 +5,8 @@
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
 
-from alkit.elastic.cache_cost import Cheapest, Times
 from alkit.elastic.decision import Decision
 from alkit.elastic.held import Held
 from alkit.elastic.layout import Layout
@@ -36,13 +34,6 @@ def decided(decision: Decision, before: Decision | None, layers: int) -> str:
 def held(ranks: Sequence[Held]) -> str:
     """Return the bytes of every rank, with their parts."""
     return "BYTES " + "  ".join(f"rank {n} {r.total:,} ({r})" for n, r in enumerate(ranks))
-
-
-def weighed(choice: Cheapest, times: Times, visits: int) -> str:
-    """Return whether features are stored, and why."""
-    known = " ".join(f"{k} {v:.4f}" for k, v in asdict(times).items() if v is not None)
-    ways = " ".join(f"{k} {v:.4f}" for k, v in choice.seconds.items())
-    return f"CACHE decision={choice.way}  {known} visits {visits}  ways in s: {ways}"
 
 
 def trained(row: dict[str, Any]) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from alkit.elastic import sync
+from alkit.elastic import memory, sync
 from alkit.elastic.decision import Decision
 from alkit.elastic.examples import Examples, parts_of
 from alkit.elastic.features import Features
@@ -99,7 +99,8 @@ class Pipeline:
         """Run the steps of a segment; every rank calls it.
 
         Raises:
-            NotFinite: a loss or gradient is not; see `Settings.skip`.
+            NotFinite: a loss or gradient is not.
+            ValueError: activations do not fit into the budget of bytes.
         """
         start_s = time.perf_counter()
         # a last batch may have fewer samples than there would be micro-batches
@@ -110,11 +111,11 @@ class Pipeline:
             segment=segment,
             world=self.world,
             micro=micro * (1 if self.on_ranks else self.layout.replicas),
-            skip=self.settings.skip,
+            check_room=self._check_room,
             ledger=Ledger(self.network),
         )
         timeline = self._run(replica)
-        losses, skipped = self._of_last_stage(replica)
+        losses = self._of_last_stage(replica)
         squares = self.world.total(self._own_squares(replica))
         self.features.cache.settle()
         seconds = time.perf_counter() - start_s
@@ -128,7 +129,6 @@ class Pipeline:
         return SegmentResult(
             losses=losses,
             squares=squares,
-            skipped=skipped,
             timeline=timeline,
             seconds=seconds,
             phases=phases | {"pipe_s": seconds - sum(phases.values())},
@@ -239,14 +239,13 @@ class Pipeline:
         labels = [(self.data.y[part], weight) for part, weight in zip(every, weights, strict=True)]
         return torch.cat(every), labels
 
-    def _of_last_stage(self, replica: Replica) -> tuple[Tensor, list[int]]:
-        """Return the means of the last stages' losses, and the steps that were left out."""
+    def _of_last_stage(self, replica: Replica) -> Tensor:
+        """Return the means of the last stages' losses."""
         losses = torch.stack(replica.losses).cpu() if replica.losses else torch.zeros(0)
         if replica.losses and self.world.reduce is not None:
             losses = self.world.reduce(losses)
-        found = {"losses": losses, "skipped": replica.skipped}
-        found = self.world.broadcast(found, self.layout.stages - 1)
-        return found["losses"], list(found["skipped"])
+        found: Tensor = self.world.broadcast(losses, self.layout.stages - 1)
+        return found
 
     def _own_squares(self, replica: Replica) -> Tensor:
         """Return the squared norms of the first replica's gradients; the others' are the same."""
@@ -255,6 +254,11 @@ class Pipeline:
             for layer, square in replica.squares.items():
                 squares[layer] = square
         return squares
+
+    def _check_room(self, activations: int) -> None:
+        """Refuse what a rank keeps for its backward if there is no room for it."""
+        if self.on_ranks or self.layout.stages == 1:
+            memory.check(self.network, self.settings, self.layout, self.world.stage, activations)
 
     def _held(self, replica: Replica) -> dict[str, int]:
         """Return the bytes of this rank by part, as they are."""

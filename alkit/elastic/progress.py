@@ -32,7 +32,6 @@ class Progress:
     rows: list[dict[str, Any]] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
     held: list[dict[str, int]] = field(default_factory=list)
-    skipped: list[int] = field(default_factory=list)
     squares: list[float] = field(default_factory=list)
     since: int = 0
 

@@ -37,7 +37,6 @@ class SegmentResult:
     Attributes:
         losses: (steps,), of the network's type.
         squares: for each layer, the sum over steps of its gradient's squared norm.
-        skipped: steps that were left out.
         timeline: of all workers.
         seconds: of this rank.
         phases: what they are made of: frozen_s, read_s, reduce_s, update_s, pipe_s.
@@ -47,7 +46,6 @@ class SegmentResult:
 
     losses: Tensor
     squares: Tensor
-    skipped: list[int]
     timeline: Timeline
     seconds: float
     phases: dict[str, float]

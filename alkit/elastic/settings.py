@@ -13,7 +13,7 @@ EXECUTORS = ("single", "threads", "ranks")
 SCHEDULES = ("1f1b", "gpipe")
 LEAST = {
     1: ("devices", "epochs", "batch", "threads"),
-    0: ("stages", "micro", "every", "cache_from"),
+    0: ("stages", "micro", "every"),
 }
 
 
@@ -22,9 +22,10 @@ class Settings:
     """Settings of a run; all ranks have the same.
 
     Attributes:
-        freeze: a rule of `alkit.elastic.freeze.POLICIES`, with `freeze_options` (alpha, ...), or a
+        freeze: a rule of `alkit.elastic.freeze.POLICIES`, with `freeze_options` (alpha), or a
             function of an `Observation`.
-        pipe, dp, cache: the other three switches, see `alkit.elastic.layout`.
+        pipe, dp, cache: the other three switches, see `alkit.elastic.layout`; with cache what
+            frozen layers make is stored.
         devices: in all; with executor "ranks" the number of ranks.
         stages: of a replica at first; 0 for as many as devices.
         epochs: all of them, those before a checkpoint included.
@@ -37,15 +38,11 @@ class Settings:
         precision: "float32" as tensors are, or "bfloat16" for the operators that bear it.
         seed: of the order of the samples.
         recipe: optimiser, rate, clipping.
-        partition, budget, batch_policy, lr_rule: see `Planner`.
-        memory_budget: bytes that a rank may hold while it trains, see `alkit.elastic.held`; what
-            does not fit is refused before the first step, and fewer stages are taken only where
-            they fit. None for any.
+        partition, budget, batch_policy: see `Planner`.
+        memory_budget: bytes that a rank may hold while it trains, see `alkit.elastic.held`; None
+            for any. Weights, gradients and moments that do not fit are refused before the first
+            step, activations in it; fewer stages are taken only where they fit.
         cache_folder: for a folder of this run's features; None for the system's temporary one.
-        cache_from: store features from so many frozen layers on; 0: when measured times say so.
-        cache_quota: bytes of all features at most; None for no limit.
-        cache_dtype: of stored features; none: their own, which changes no bit.
-        skip: leave out steps whose gradients are not finite, instead of raising.
     """
 
     freeze: str | Policy = "schedule"
@@ -70,12 +67,7 @@ class Settings:
     budget: float | None = None
     memory_budget: int | None = None
     batch_policy: str = "fixed_global"
-    lr_rule: str = "none"
     cache_folder: str | None = None
-    cache_from: int = 0
-    cache_quota: int | None = None
-    cache_dtype: str = ""
-    skip: bool = False
 
     def __post_init__(self) -> None:
         check_choice("executor", self.executor, EXECUTORS)
@@ -96,11 +88,11 @@ class Settings:
         return policy(self.freeze, **self.freeze_options)
 
     def most_frozen(self, layers: int, frozen: int, decisions: int) -> int:
-        """Return the most layers that so many decisions may freeze; all, if gradients decide."""
-        name, options = self.freeze, dict(self.freeze_options)
-        if callable(name) or name == "autofreeze":
-            name, options = "linear", {"step": layers, "most": options.get("most")}
-        rule = policy("schedule" if name == "gradnorm" else name, **options)
+        """Return the most layers that so many decisions may freeze; all, if a function decides."""
+        if callable(self.freeze):
+            return layers if decisions else frozen
+        name = "schedule" if self.freeze == "gradnorm" else self.freeze
+        rule = policy(name, **self.freeze_options)
         for number in range(1, decisions + 1):
             frozen = rule(Observation(layers, frozen, number, (), number / (decisions + 1)))
         return frozen
@@ -127,15 +119,13 @@ class Settings:
             partition=self.partition,
             budget=self.budget,
             batch_policy=self.batch_policy,
-            lr_rule=self.lr_rule,
             fits=fits,
         )
 
     @property
     def steady(self) -> bool:
-        """Whether the recipe and the layout leave the optimiser's rates alone."""
-        level = self.recipe.shape == "constant" and not self.recipe.warmup
-        return level and self.lr_rule == "none"
+        """Whether the recipe leaves the optimiser's rates alone."""
+        return self.recipe.shape == "constant" and not self.recipe.warmup
 
     def plain(self) -> dict[str, Any]:
         """Return what a checkpoint must agree with, as names and numbers."""
@@ -146,4 +136,4 @@ class Settings:
         found |= {name: getattr(self, name) for name in same}
         found |= {each.name: getattr(self.recipe, each.name) for each in fields(Recipe)}
         found |= {"optimizer": "a function"} if callable(self.recipe.optimizer) else {}
-        return found | {"batch_policy": self.batch_policy, "lr_rule": self.lr_rule}
+        return found | {"batch_policy": self.batch_policy}

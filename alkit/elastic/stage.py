@@ -44,11 +44,10 @@ class Replica:
 
     Attributes:
         micro: micro-batches of a batch.
-        skip: leave an update out whose gradients are not finite, instead of raising.
+        check_room: called in the first step with the bytes that autograd keeps.
         losses: a scalar a step.
         squares: for each layer, the sum over the segment's steps of its gradient's squared norm,
             before clipping; of the own units only.
-        skipped: steps whose update was left out.
         ledger, gradients: of the first step, what autograd kept and the bytes of all gradients.
         reduce_s, update_s: seconds in the means over replicas, and in updates beside them.
     """
@@ -58,10 +57,9 @@ class Replica:
     segment: Segment
     world: World
     micro: int
-    skip: bool = False
+    check_room: Callable[[int], None]
     losses: list[Tensor] = field(default_factory=list)
     squares: dict[int, float] = field(default_factory=dict)
-    skipped: list[int] = field(default_factory=list)
     ledger: Ledger = field(default_factory=Ledger)
     gradients: int = 0
     reduce_s: float = 0.0
@@ -120,7 +118,7 @@ class UnitStage:
             if self.is_last:
                 with noise_of_loss(network.loss, network.seed, "loss", step, part):
                     output = network.loss(output, place(own[0], network)) * own[1]
-        self._check_finite(output, x, (step, part), micro)
+        self._check_finite(output, step, micro)
         if self.is_last:
             self._note(output.detach(), micro)
         self.flights[batch, micro] = _Flight(x, output)
@@ -156,6 +154,7 @@ class UnitStage:
             own = [p.grad for _, p in self._trained() if p.grad is not None]
             with replica.lock:
                 replica.gradients = max(replica.gradients, bytes_of(own))
+            replica.check_room(replica.ledger.peak)
         start_s = time.perf_counter()
         if replica.world.reduce is not None:
             self._reduce(replica.world.reduce)
@@ -190,7 +189,7 @@ class UnitStage:
             parameter.grad = mean
 
     def _update(self, step: int) -> None:
-        """Clip all gradients by the norm over all stages, and step; or leave the step out."""
+        """Clip all gradients by the norm over all stages, and step."""
         replica, trained = self.replica, self._trained()
         if not step:
             check_reached(replica.network.units[slice(*self.bounds)])
@@ -203,10 +202,6 @@ class UnitStage:
         if replica.world.add_up is not None:
             total = replica.world.add_up(total)
         scale = self._judged(step, total**0.5, squares)
-        if scale is None:
-            for _, parameter in trained:
-                parameter.grad = None
-            return
         for number, square in squares.items():
             layer = replica.network.layer_of(number)
             if layer is not None:
@@ -215,39 +210,26 @@ class UnitStage:
             torch._foreach_mul_(grads, scale)
         replica.optimizer.step(self.segment.factor(step))
 
-    def _judged(self, step: int, norm: float, squares: dict[int, float]) -> float | None:
-        """Return what to multiply gradients by, so that their norm is at most the recipe's.
-
-        None if the step is to be left out.
-        """
+    def _judged(self, step: int, norm: float, squares: dict[int, float]) -> float:
+        """Return what to multiply gradients by, so that their norm is at most the recipe's."""
         if not math.isfinite(norm):
-            if not self.replica.skip:
-                where = max(squares, key=lambda n: (squares[n] != squares[n], squares[n]))
-                largest = f"{squares[where] ** 0.5} of {self.replica.network.name_of(where)}"
-                raise NotFinite(
-                    f"the gradient is not finite at step {step} in epoch {self.segment.epoch}: its"
-                    f" norm is {norm}, and the largest here is {largest}; {self._advice(step)}"
-                )
-            self.replica.skipped.append(step)
-            return None
+            where = max(squares, key=lambda n: (squares[n] != squares[n], squares[n]))
+            largest = f"{squares[where] ** 0.5} of {self.replica.network.name_of(where)}"
+            raise NotFinite(
+                f"the gradient is not finite at step {step} in epoch {self.segment.epoch}: its"
+                f" norm is {norm}, and the largest here is {largest}; {self._advice(step)}"
+            )
         clip = self.replica.optimizer.recipe.clip
         return 1.0 if clip is None or norm <= clip else clip / (norm + 1e-6)
 
-    def _check_finite(self, output: Any, x: Any, key: tuple[int, int], micro: int) -> None:
+    def _check_finite(self, output: Any, step: int, micro: int) -> None:
         """Raise at a loss that is not finite, or at a NaN in what this stage hands on."""
-        bad = not torch.isfinite(output) if self.is_last else _has_nan(output)
-        if not bad or self.replica.skip:
-            return
-        network, where = self.replica.network, "in the loss itself"
-        with torch.no_grad():
-            for number in reversed(range(*self.bounds)):
-                if _has_nan(network.run(x, self.bounds[0], number + 1, key)):
-                    where = f"the first NaN is made by {network.name_of(number)}"
-        what = f"loss is {output.item()}" if self.is_last else "output of a stage is nan"
-        raise NotFinite(
-            f"the {what} in epoch {self.segment.epoch}, at step {key[0]}, micro-batch {micro}:"
-            f" {where}; {self._advice(key[0])}"
-        )
+        if not torch.isfinite(output) if self.is_last else _has_nan(output):
+            what = f"loss is {output.item()}" if self.is_last else "output of a stage is nan"
+            raise NotFinite(
+                f"the {what} in epoch {self.segment.epoch}, at step {step}, micro-batch {micro};"
+                f" {self._advice(step)}"
+            )
 
     def _note(self, loss: Tensor, micro: int) -> None:
         if micro:
@@ -257,9 +239,7 @@ class UnitStage:
 
     def _advice(self, step: int) -> str:
         rate = self.replica.optimizer.recipe.lr * self.segment.factor(step)
-        return (
-            f"the learning rate is {rate:.3g}. Lower it, or set skip=True to leave such steps out"
-        )
+        return f"the learning rate is {rate:.3g}: lower it"
 
 
 def _parts(x: Any, labels: list[tuple[Tensor, float]]) -> Iterator[tuple[Any, Any]]:

@@ -1,7 +1,7 @@
 """A file of features, one record a sample, that all processes of a machine share.
 
-    header.json     what determines a feature: layers, shape, type, variants, hash of the weights,
-                    and its place in what the layers return (`channel.describe`)
+    header.json     layers, shape, type, variants, and a feature's place in what the layers return
+                    (`engine.messages.describe`)
     states          a byte a slot: 0 empty, 1 being written, 2 valid
     features        records of a fixed size, mapped into memory
 
@@ -10,22 +10,20 @@ written whole: first the record, then its state. Room on the disk is taken when 
 so a full disk is an error then, and not a crash in the middle of a write.
 """
 
-import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from alkit.data.files import replacing
 
 EMPTY, WRITING, VALID = 0, 1, 2
-TYPES = {name: getattr(torch, name) for name in ("float32", "bfloat16", "float16", "float64")}
 
 
 class StoreError(OSError):
@@ -41,8 +39,8 @@ class Store:
     def __init__(self, folder: Path, header: dict[str, Any]) -> None:
         self.folder, self.header = folder, header
         self.samples, self.variants = header["samples"], header["variants"]
-        self.shape, self.dtype = tuple(header["shape"]), TYPES[header["dtype"]]
-        slots = header["slots"]
+        self.shape, self.dtype = tuple(header["shape"]), getattr(torch, header["dtype"])
+        slots = self.samples * self.variants
         count = int(np.prod(self.shape))
         self.features = torch.from_file(
             str(folder / "features"), shared=True, size=slots * count, dtype=self.dtype
@@ -56,37 +54,24 @@ class Store:
         layers: int,
         samples: int,
         shape: Sequence[int],
-        weights: str,
         dtype: str = "float32",
         variants: int = 1,
-        quota_bytes: int | None = None,
-        reads: str | None = None,
         structure: Any = None,
     ) -> "Store":
-        """Make a store in a new folder, for the first `slots` samples that fit into the quota.
+        """Make a store in a new folder.
 
-        Args:
-            reads: type of what is read; by default that of double, else of single precision.
         Raises:
             StoreError: the folder exists, cannot be written, or the disk is full.
-            ValueError: an unknown type of numbers.
         """
-        if dtype not in TYPES:
-            raise ValueError(f"dtype is {dtype!r}: give {', '.join(TYPES)}")
-        record = int(np.prod(shape)) * TYPES[dtype].itemsize
+        record = int(np.prod(shape)) * getattr(torch, dtype).itemsize
         slots = samples * variants
-        if quota_bytes is not None:
-            slots = min(slots, max(1, quota_bytes // record))
         header = {
             "layers": layers,
             "samples": samples,
             "shape": list(shape),
             "dtype": dtype,
             "variants": variants,
-            "slots": slots,
-            "weights": weights,
             "structure": structure,
-            "reads": reads or ("float64" if dtype == "float64" else "float32"),
         }
         try:
             folder.mkdir(parents=True)
@@ -99,60 +84,31 @@ class Store:
             shutil.rmtree(folder, ignore_errors=True)
             raise StoreError(
                 f"no feature store of {slots * record / 2**20:.0f} MiB at {folder}"
-                f" ({error.strerror or error}): give another cache folder or a smaller quota, or"
-                " switch the cache off"
+                f" ({error.strerror or error}): give another cache folder, or switch the cache off"
             ) from error
         return Store(folder, header)
 
     @staticmethod
-    def open(folder: Path, *, layers: int, weights: str) -> "Store":
-        """Open a store that holds what these frozen layers make.
-
-        Raises:
-            StoreError: there is none, or one of other layers or weights.
-        """
-        try:
-            header = json.loads((folder / "header.json").read_text())
-        except (OSError, ValueError) as error:
-            raise StoreError(f"no feature store at {folder}: {error}") from error
-        if (header.get("layers"), header.get("weights")) != (layers, weights):
-            raise StoreError(
-                f"the feature store at {folder} is of {header.get('layers')} layers with other"
-                f" weights than these {layers} frozen layers have"
-            )
-        return Store(folder, header)
+    def open(folder: Path) -> "Store":
+        """Open a store that was made."""
+        return Store(folder, json.loads((folder / "header.json").read_text()))
 
     def slots_of(self, rows: Tensor, variant: int = 0) -> np.ndarray:
-        """Return the slots of samples; one past the last means that there is none."""
-        slots = rows.numpy() * self.variants + variant % self.variants
-        return np.where(slots < len(self.states), slots, len(self.states))
+        """Return the slots of samples."""
+        slots: np.ndarray = rows.numpy() * self.variants + variant % self.variants
+        return slots
 
     def valid(self, slots: np.ndarray) -> np.ndarray:
         """Return which slots can be read, as bool."""
-        found = np.zeros(len(slots), dtype=bool)
-        inside = slots < len(self.states)
-        found[inside] = self.states[slots[inside]] == VALID
-        return found
+        return np.asarray(self.states[slots] == VALID)
 
     def read(self, slots: np.ndarray) -> Tensor:
-        """Return the features of valid slots, in the type that the layers made."""
-        return self.features[torch.from_numpy(slots)].to(TYPES[self.header["reads"]])
+        """Return the features of valid slots."""
+        return self.features[torch.from_numpy(slots)]
 
     def write(self, slots: np.ndarray, features: Tensor) -> int:
-        """Write features; those without a slot are left out. Return how many bytes were written."""
-        inside = slots < len(self.states)
-        slots, features = slots[inside], features[torch.from_numpy(inside)]
+        """Write features; return how many bytes were written."""
         self.states[slots] = WRITING
-        self.features[torch.from_numpy(slots)] = features.to(self.dtype)
+        self.features[torch.from_numpy(slots)] = features
         self.states[slots] = VALID
-        return features.numel() * self.dtype.itemsize
-
-
-def weights_hash(units: Iterable[nn.Module]) -> str:
-    """Return a hash of all tensors of the units: what the features depend on."""
-    digest = hashlib.blake2b(digest_size=16)
-    for unit in units:
-        for name, tensor in unit.state_dict().items():
-            digest.update(name.encode())
-            digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
-    return digest.hexdigest()
+        return features.nbytes

@@ -10,7 +10,6 @@ be told. What moves goes unit by unit: no rank ever holds what it is not to keep
 """
 
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -83,20 +82,6 @@ def collect(
         if layout is None or world.is_first:
             found[str(number)] = state
     return found
-
-
-@contextmanager
-def lent(network: Network, numbers: Collection[int]) -> Iterator[None]:
-    """Let units be run that are not held, to see what that takes; what they make is none."""
-    missing = [t for n in numbers for t in tensors_of(network.units[n]) if is_dropped(t)]
-    kept = [tensor.data for tensor in missing]
-    for tensor in missing:
-        tensor.data = torch.zeros(tensor.shape, dtype=tensor.dtype, device=tensor.device)
-    try:
-        yield
-    finally:
-        for tensor, data in zip(missing, kept, strict=True):
-            tensor.data = data
 
 
 def check_equal(network: Network, own: Collection[int], world: World) -> None:

@@ -55,7 +55,6 @@ class Details(Brief):
         messages: all decisions.
         lines: the log of rank 0.
         beginnings: the first steps of every segment's timeline, of this call.
-        skipped: steps that were left out, because their gradients were not finite.
         held: a row a segment and rank, bytes by part, see `alkit.elastic.held`; counted in the
             segment's first step. Without ranks one process holds it all.
     """
@@ -64,7 +63,6 @@ class Details(Brief):
     messages: list[Decision]
     lines: list[str]
     beginnings: list[Timeline]
-    skipped: list[int]
     held: pd.DataFrame
 
 
@@ -94,7 +92,7 @@ class Trainer(Base):
         least = settings.batch if settings.drop_last else 1
         self.total = settings.epochs * (len(data) // least) * least  # samples
         self.pipeline = Pipeline(network, data, settings, world, self._say)
-        self.decider = Decider(self.pipeline, planner, self.total, self._say)
+        self.decider = Decider(self.pipeline, planner, self.total)
         self.now = Progress(squares=[0.0] * network.layers)
         self.beginnings: list[Timeline] = []
         self.pipeline.check_ranks()
@@ -122,7 +120,7 @@ class Trainer(Base):
         """Train for an epoch, in segments.
 
         Raises:
-            NotFinite: a loss or gradient is not finite; see `Settings.skip`.
+            NotFinite: a loss or gradient is not finite.
         """
         now, stream, every = self.now, iter(batches), self.settings.every or None
         start_s, first, timelines = time.perf_counter(), len(self.now.losses), list[Timeline]()
@@ -188,7 +186,7 @@ class Trainer(Base):
         """Put together what was found beside the record."""
         now = self.now
         found = pd.DataFrame(now.rows), pd.DataFrame(now.held)
-        return Details(found[0], now.messages, now.lines, self.beginnings, now.skipped, found[1])
+        return Details(found[0], now.messages, now.lines, self.beginnings, found[1])
 
     # ---- one segment
 
@@ -216,11 +214,11 @@ class Trainer(Base):
         return time.perf_counter() - start_s
 
     def _segment(self, rows: list[Tensor], change_s: float) -> Timeline:
-        now, own, layout = self.now, self.settings, self.pipeline.layout
+        now, own = self.now, self.settings
         first, ends = now.step, list(accumulate(map(len, rows), initial=now.samples))[1:]
 
         def factor(step: int) -> float:
-            return layout.lr_scale * own.recipe.factor(ends[step - first], self.total)
+            return own.recipe.factor(ends[step - first], self.total)
 
         result = self.pipeline.train(Segment(rows, first, now.epoch, factor))
         self._note(rows, result)
@@ -237,7 +235,6 @@ class Trainer(Base):
         now.samples += samples
         now.position += samples
         now.losses += result.losses.tolist()
-        now.skipped += result.skipped
         now.squares = [a + b for a, b in zip(now.squares, result.squares.tolist(), strict=True)]
         now.since += len(rows)
         self.beginnings.append(result.timeline.between(0, SHOWN - 1))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from alkit.data.arguments import as_plain, as_whole, meant
 from alkit.data.given import Loader, Splits, as_splits
@@ -177,7 +177,9 @@ def fit(
             f"unknown method {name!r}{meant(name, METHODS)}: give {', '.join(METHODS)}"
         )
     chosen = METHODS[name]
-    room = "dtp" if name == "bp" and _made_for(model) == "dtp" else chosen.room
+    room = chosen.room
+    if name == "bp" and METHODS[_made_for(model)].room in ("elastic", "dtp"):  # a model of theirs
+        model, loss = nn.Sequential(model), loss or model.loss
     if executor is not None and executor not in chosen.executors:
         allowed = ", ".join(chosen.executors) or "none: it brings its own processes or threads"
         raise ValueError(f"executor is {executor!r}: {name} takes {allowed}")

@@ -61,7 +61,6 @@ COSTS = {
     "dtp": FEEDBACK,
     "vanilla_dtp": FEEDBACK,
     "tp": FEEDBACK,
-    "ddtp": "a feedback map from the output to every block, trained for some iterations a batch",
 }
 
 
@@ -132,10 +131,9 @@ def _all() -> list[Method]:
     ]
     made = partial(one_f_one_b, STAGES, STAGES)
     own.append(Method("elastic", "elastic", everywhere, "alkit.elastic.Settings", made))
-    for name in ("dtp", "vanilla_dtp", "tp", "ddtp"):
-        made = partial(target_propagation, STAGES, direct=name == "ddtp")
-        where = everywhere[:2] if name == "ddtp" else everywhere
-        own.append(Method(name, "dtp", where, "alkit.dtp.Settings", made))
+    for name in ("dtp", "vanilla_dtp", "tp"):
+        made = partial(target_propagation, STAGES)
+        own.append(Method(name, "dtp", everywhere, "alkit.dtp.Settings", made))
     return own
 
 

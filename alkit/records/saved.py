@@ -92,7 +92,7 @@ def made_of(request: Request) -> dict[str, Any]:
     made = {"method": request.method, "seed": request.plan.seed, "num_classes": request.classes}
     made |= {"cuts": request.cuts, "workers": request.workers, "ranks": request.crew}
     made["own_loss"] = request.loss is not None
-    shaped = METHODS[request.method].room == "al" or request.method == "ddtp"
+    shaped = METHODS[request.method].room == "al"
     if not shaped or ours(request.model):
         return made
     assert request.sample is not None

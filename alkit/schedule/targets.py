@@ -7,8 +7,7 @@ the block, U update):
     block 1      F L    T B U          forward weights of another. The costly loops L wait for the
     block 2        F L T B U           block's own features alone, so they run side by side
 
-A target is the one of the block above, sent down by what that block has just learned; with
-`direct`, every block gets its own from the output.
+A target is the one of the block above, sent down by what that block has just learned.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,14 +15,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from alkit.schedule.task import Edge, Schedule, ScheduleError, Task, own_layer
 
 
-def target_propagation(
-    blocks: int, *, direct: bool = False, owners: Sequence[int] | None = None
-) -> Schedule:
+def target_propagation(blocks: int, *, owners: Sequence[int] | None = None) -> Schedule:
     """Return the schedule of difference target propagation, by default a worker a block.
 
     Args:
-        direct: targets come from the output by maps of their own (DDTP), whose loops push noise
-            through all later blocks, instead of from block to block.
         owners: the worker of each block, any.
     Raises:
         ScheduleError: no blocks.
@@ -31,7 +26,7 @@ def target_propagation(
     if blocks < 1:
         raise ScheduleError(f"blocks is {blocks}: it must be at least 1")
     last, owned = blocks - 1, list(range(blocks) if owners is None else owners)
-    learns = range(last) if direct else range(1, blocks)
+    learns = range(1, blocks)
 
     def order(worker: int, batches: Iterable[int]) -> Iterator[Task]:
         own = [block for block in range(blocks) if owned[block] == worker]
@@ -45,19 +40,15 @@ def target_propagation(
     def edges(task: Task) -> tuple[Edge, ...]:
         kind, block, batch, _ = task
         before = "learn" if block in learns else "forward"
-        if kind == "update":
-            late = [Task("learn", each, batch) for each in learns if direct and each < block]
-            return *own_layer(task), *(Edge("barrier", each) for each in late)
-        if kind == "forward":
+        if kind in ("update", "forward"):
             return own_layer(task)
         if kind == "learn":
-            end = [Edge("barrier", Task("forward", last, batch))] if direct else []
-            return Edge("order", Task("forward", block, batch)), *end
+            return (Edge("order", Task("forward", block, batch)),)
         if kind == "backward":
             return (Edge("order", Task("target", block, batch)),)
         own = Edge("order", Task(before, block, batch))
         if block == last:
             return (own,)
-        return own, Edge("data", Task("target", last if direct else block + 1, batch))
+        return own, Edge("data", Task("target", block + 1, batch))
 
-    return Schedule("ddtp" if direct else "dtp", blocks, max(owned) + 1, order, edges)
+    return Schedule("dtp", blocks, max(owned) + 1, order, edges)

@@ -2,17 +2,6 @@
 
 The key names of the published configuration are understood as well (`layer_num_on_client` is
 `cut`, `pipe_batch_num` is `micro`, ...; see `alkit.split.published`); unknown keys are refused.
-Tables `[[device]]` are for single devices, in their order:
-
-    model = "VGG5"
-    devices = 2
-    cut = 1
-    micro = 10
-
-    [[device]]            # device 0 is as above
-
-    [[device]]            # device 1
-    cut = 2
 """
 
 import difflib
@@ -20,7 +9,7 @@ import hashlib
 import json
 import tomllib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +31,6 @@ CHOICES = {
 # a digit in a mirror is another sign, and nobody knows what a party's own samples are
 MIRRORLESS = ("mnist", "svhn", "digits", OWN)
 ALL = -1  # a cut: all units on the device
-OF_DEVICE = ("cut", "micro", "data_size", "threads", "memory_mib", "uplink_mbit", "downlink_mbit")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +46,7 @@ class Config(Training):
         data, data_size, test_size: the set, training samples of each device (0: all, shared out),
             test samples (0: all). "own" are the samples that `samples` gives: a device its
             `data_size`, the server those that it tests with.
-        partition, alpha, shards: who has what, see `alkit.split.deal`.
+        partition, alpha: who has what, see `alkit.split.deal`.
         model, norm: network, and "batch" or "group". "own" is what `network` gives, with or without
             BatchNorm.
         method: of `alkit.split.METHODS`.
@@ -68,14 +56,11 @@ class Config(Training):
             test part, after each round.
         profile: iterations of the profiler, which then chooses cut and micro; 0 to take those
             given.
-        memory_mib, server_memory_mib: that training may take on a device, and on the server for one
-            device; the profiler keeps to it. 0 for enough.
         uplink_mbit, downlink_mbit: the links' speeds, if the profiler is to believe these and not
             its own probes; 0 to probe.
         patience_s: seconds without a sign of life after which the other side is lost.
         folder: for results, checkpoints and the devices' states.
         network, samples: where this party's own are, see `alkit.split.own`; no keys of a file.
-        device: what is different for single devices.
     """
 
     name: str = "experiment"
@@ -89,7 +74,6 @@ class Config(Training):
     test_size: int = 0
     partition: str = "iid"
     alpha: float = 0.5
-    shards: int = 2
     model: str = "VGG5"
     norm: str = "batch"
     method: str = "pipelearn"
@@ -99,15 +83,12 @@ class Config(Training):
     validate: bool = False
     test: bool = True
     profile: int = 0
-    memory_mib: float = 0.0
-    server_memory_mib: float = 0.0
     uplink_mbit: float = 0.0
     downlink_mbit: float = 0.0
     patience_s: float = 5.0
     folder: str = "runs/split"
     network: str = ""
     samples: str = ""
-    device: tuple[Mapping[str, Any], ...] = ()
 
     def __post_init__(self) -> None:
         check(self, CHOICES)
@@ -116,10 +97,6 @@ class Config(Training):
         self._check_own()
         if self.cut < ALL:
             raise ConfigError(f"cut is {self.cut}: give -1 (all units on the device) or more")
-        if len(self.device) > self.devices:
-            raise ConfigError(f"{len(self.device)} tables [[device]] for {self.devices} devices")
-        for at in range(len(self.device)):
-            self.of(at)  # its own values are checked, too
 
     def _check_own(self) -> None:
         for key, given in (("model", self.network), ("data", self.samples)):
@@ -138,24 +115,17 @@ class Config(Training):
                 'data is "own": the server\'s are for test = true; leave out validate'
             )
 
-    def of(self, index: int) -> "Config":
-        """Return the configuration as device `index` has it."""
-        own = self.device[index] if index < len(self.device) else {}
-        return replace(self, device=(), **own)
-
     def settings(self, units: int) -> Settings:
         """Return what it means for a network of so many units.
 
         Raises:
             ConfigError: values that don't fit together.
         """
-        own = [self.of(at) for at in range(self.devices)]
         allowed = TABLE[self.method].cuts(units)
-        cuts = tuple(units if each.cut == ALL else each.cut for each in own)
+        cut = units if self.cut == ALL else self.cut
         if len(allowed) == 1:  # the method leaves no choice
-            cuts = (allowed[0],) * self.devices
-        pairs = zip(cuts, own, strict=True)
-        micros = tuple(1 if cut in (0, units) else each.micro for cut, each in pairs)
+            cut = allowed[0]
+        cuts, micros = (cut,) * self.devices, (1 if cut in (0, units) else self.micro,)
         same = {each.name: getattr(self, each.name) for each in fields(Training)}
         if self.data in MIRRORLESS:
             same["augment"] = "none"
@@ -188,23 +158,18 @@ def read(path: str | Path, **changes: Any) -> Config:
         raise ConfigError(f"{path}: {error}") from error
     if not isinstance(found, dict):
         raise ConfigError(f"{path} holds no table of keys")
-    tables = found.pop("device", [])
-    if not isinstance(tables, list) or not all(isinstance(own, dict) for own in tables):
-        raise ConfigError(f"{path}: write [[device]] for the values of one device")
-    values = _named(explained(found, path), path)
-    own = tuple(_named(table, path, OF_DEVICE) for table in tables)
-    return Config(**values | changes, device=own)
+    return Config(**_named(explained(found, path), path) | changes)
 
 
-def _named(found: Mapping[str, Any], path: Path, allowed: tuple[str, ...] = ()) -> dict[str, Any]:
+def _named(found: Mapping[str, Any], path: Path) -> dict[str, Any]:
     """Return the values by our names, of the right types."""
-    no_keys = ("device", "network", "samples")
+    no_keys = ("network", "samples")
     types = {each.name: each.type for each in fields(Config) if each.name not in no_keys}
     values: dict[str, Any] = {}
     for key, value in found.items():
         name = ALIASES.get(key, key)
-        known = [*(allowed or types), *ALIASES]
-        if name not in types or (allowed and name not in allowed):
+        known = [*types, *ALIASES]
+        if name not in types:
             near = difflib.get_close_matches(key, known, 1)
             hint = f"; did you mean {near[0]}?" if near else f"; there are {', '.join(known)}"
             raise ConfigError(f"{path}: no key {key!r}{hint}")

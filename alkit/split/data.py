@@ -60,12 +60,8 @@ def dealt(config: Config) -> list[Tensor]:
         ConfigError: more samples are asked for than there are.
     """
     part = _loaded(config).train
-    asked = [config.of(at).data_size for at in range(config.devices)]
-    free = [at for at, size in enumerate(asked) if not size]  # who share what is left
-    left, sizes = len(part) - sum(asked), asked if any(asked) else None
-    for number, at in enumerate(free):
-        asked[at] = left // len(free) + (number < left % len(free))
-    own_deal = partial(deal, alpha=config.alpha, shards=config.shards, seed=config.seed)
+    sizes = [config.data_size] * config.devices if config.data_size else None
+    own_deal = partial(deal, alpha=config.alpha, seed=config.seed)
     try:
         return own_deal(part.y, config.devices, config.partition, sizes=sizes)
     except ValueError as error:
@@ -81,8 +77,8 @@ def part_of(config: Config, index: int) -> Part:
     part = _loaded(config).train
     if config.data != OWN:
         return part.take(dealt(config)[index])
-    if len(part) != (size := counts(config)[index]):
-        said = f"{len(part)} samples, and data_size of device {index} is {size}"
+    if len(part) != counts(config)[index]:
+        said = f"{len(part)} samples, and data_size is {config.data_size}"
         raise ConfigError(f"--data {config.samples} gives {said}: all parties must know the number")
     return part
 
@@ -100,10 +96,9 @@ def counts(config: Config) -> list[int]:
     """
     if config.data != OWN:
         return [len(rows) for rows in dealt(config)]
-    sizes = [config.of(at).data_size for at in range(config.devices)]
-    if not all(sizes):
-        raise ConfigError('data is "own": give each device its number of samples, data_size')
-    return sizes
+    if not config.data_size:
+        raise ConfigError('data is "own": give the number of samples of a device, data_size')
+    return [config.data_size] * config.devices
 
 
 def example(config: Config) -> Tensor:

@@ -2,8 +2,6 @@
 
 iid        equal shares of shuffled samples
 dirichlet  each class is shared out by a draw from Dirichlet(alpha): small alpha, few classes
-shards     samples sorted by class, cut into shards, a few for each device
-quantity   shuffled samples, sizes drawn from Dirichlet(alpha)
 """
 
 from collections.abc import Sequence
@@ -14,7 +12,7 @@ from torch import Tensor
 
 from alkit.data.seeds import seed_for
 
-STRATEGIES = ("iid", "dirichlet", "shards", "quantity")
+STRATEGIES = ("iid", "dirichlet")
 
 
 def deal(
@@ -24,7 +22,6 @@ def deal(
     *,
     sizes: Sequence[int] | None = None,
     alpha: float = 0.5,
-    shards: int = 2,
     least: int = 2,
     seed: int = 1994,
 ) -> list[Tensor]:
@@ -34,7 +31,6 @@ def deal(
         y: labels (N).
         sizes: samples of each device, for "iid" only; default equal shares of all, up to one.
         alpha: of the Dirichlet distribution.
-        shards: a device, for "shards".
         least: samples that each device must get; a draw that gives fewer is drawn again.
     Raises:
         ValueError: an unknown strategy, or more devices or samples asked for than there are.
@@ -49,10 +45,8 @@ def deal(
         parts = _of_sizes(draw, len(labels), devices, sizes)
     elif sizes is not None:
         raise ValueError(f"sizes are for strategy 'iid'; {strategy!r} draws its own")
-    elif strategy == "shards":
-        parts = _shards(draw, labels, devices, shards)
     else:
-        parts = _drawn(draw, labels, devices, strategy, alpha, least)
+        parts = _drawn(draw, labels, devices, alpha, least)
     return [torch.from_numpy(np.sort(part)) for part in parts]
 
 
@@ -68,31 +62,15 @@ def _of_sizes(
     return np.split(draw.permutation(samples)[: sum(wanted)], np.cumsum(wanted)[:-1])
 
 
-def _shards(
-    draw: np.random.Generator, labels: np.ndarray, devices: int, shards: int
-) -> list[np.ndarray]:
-    by_class = np.argsort(labels, kind="stable")
-    pieces = np.array_split(by_class, devices * shards)
-    dealt = draw.permutation(len(pieces)).reshape(devices, shards)
-    return [np.concatenate([pieces[at] for at in own]) for own in dealt]
-
-
 def _drawn(
-    draw: np.random.Generator,
-    labels: np.ndarray,
-    devices: int,
-    strategy: str,
-    alpha: float,
-    least: int,
+    draw: np.random.Generator, labels: np.ndarray, devices: int, alpha: float, least: int
 ) -> list[np.ndarray]:
     if alpha <= 0:
         raise ValueError(f"alpha is {alpha}: it must be above 0")
-    whole = np.zeros_like(labels)
     for _ in range(1000):
         parts: list[list[np.ndarray]] = [[] for _ in range(devices)]
-        groups = labels if strategy == "dirichlet" else whole
-        for group in np.unique(groups):
-            own = draw.permutation(np.flatnonzero(groups == group))
+        for label in np.unique(labels):
+            own = draw.permutation(np.flatnonzero(labels == label))
             ends = np.cumsum(draw.dirichlet([alpha] * devices))[:-1] * len(own)
             for part, piece in zip(parts, np.split(own, ends.astype(int)), strict=True):
                 part.append(piece)

@@ -13,7 +13,6 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 import torch
@@ -22,6 +21,7 @@ from tqdm.auto import tqdm
 
 from alkit.engine import checkpoint
 from alkit.engine.optimizers import Factory
+from alkit.split.check import sound
 from alkit.split.greeting import load
 from alkit.split.halves import Head, Saved, Tail, factory_of, kept
 from alkit.split.link import Link, Lost, Refused
@@ -66,7 +66,6 @@ class Device:
         retries: attempts to connect again before it gives up; the count starts anew with each
             round that is done.
         pause_s: seconds between attempts.
-        memory_bytes: that training may take, for the planner; None for enough.
         threads: operator threads; default the settings'.
         progress: show a bar a round.
     """
@@ -82,12 +81,11 @@ class Device:
         keeps: bool = False,
         retries: int = 20,
         pause_s: float = 0.5,
-        memory_bytes: int | None = None,
         threads: int | None = None,
         progress: bool = False,
     ) -> None:
         self.index, self.job, self.name, self.network = index, job, name, network
-        self.retries, self.pause_s, self.memory_bytes = retries, pause_s, memory_bytes
+        self.retries, self.pause_s = retries, pause_s
         self.threads, self.progress = threads or job.settings.threads, progress
         self.path = None if folder is None else Path(folder) / f"device-{index}.pt"
         self.keeps = keeps
@@ -162,9 +160,7 @@ class Device:
 
     def _measured(self, repeats: int) -> Machine:
         [part] = self.job.stream.step(0, 1)
-        options: dict[str, Any] = {"repeats": repeats, "threads": self.threads}
-        options["memory_bytes"] = self.memory_bytes
-        return measure(self.job.units, part.x, part.y, **options)
+        return measure(self.job.units, part.x, part.y, repeats=repeats, threads=self.threads)
 
     async def _round(self, link: Link, start: Message) -> None:
         """Do a round from its beginning, and hand it in."""
@@ -247,6 +243,7 @@ class Device:
             made = whole.forward_backward(part.x, part.y, part.share, step, micro, returns=False)
             self.log.forward_backward(DEVICE, step, micro, start_s, made.forward_s)
             loss, right = loss + made.loss, right + made.right
+        sound(whole, loss)
         with self.log.task(DEVICE, "update", step):
             whole.update()
         return loss, right

@@ -2,8 +2,7 @@
 
 import copy
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,16 +26,13 @@ from alkit.engine.record import Record
 from alkit.engine.request import Request
 from alkit.models.blocks import sending_one
 from alkit.models.modes import evaluating
-from alkit.split.average import DIVERGED
 from alkit.split.data import normal_of
 from alkit.split.deal import deal
 from alkit.split.halves import Optimizer, factory_of
 from alkit.split.kept import Kept
-from alkit.split.link import Refused
 from alkit.split.methods import TABLE
 from alkit.split.settings import Training
 from alkit.split.train import train
-from alkit.split.waiting import QuorumLost
 
 NAMES = {name: name for name in ("epochs", "augment", "seed", "threads", "micro", "drop_last")}
 NAMES |= {"batch_size": "batch"}
@@ -101,22 +97,21 @@ def fit(request: Request) -> Record:
         changes["factors"] = _factors(blocks, request, changes)
     if request.device is not None:
         model.to(devices_named(request.device)[-1])  # the tail's, where it is tested
-    with _divergence_told():
-        record = train(
-            blocks,
-            [(x[rows], y[rows]) for rows in deal(y, request.workers or 2, seed=request.plan.seed)],
-            cut=cut,
-            method=request.method,
-            device=request.device,
-            optimizer=request.optimizer,
-            path=None if request.checkpoint is None else Path(request.checkpoint),
-            kept=None if request.checkpoint is None else _kept(blocks, request, changes),
-            normal=normal_of(train_part) if isinstance(train_part, Part) else None,
-            scaled=isinstance(train_part, Part),
-            progress=request.progress,
-            evaluate=None if request.data.validation is None else _scorer(blocks, request),
-            **changes,
-        )
+    record = train(
+        blocks,
+        [(x[rows], y[rows]) for rows in deal(y, request.workers or 2, seed=request.plan.seed)],
+        cut=cut,
+        method=request.method,
+        device=request.device,
+        optimizer=request.optimizer,
+        path=None if request.checkpoint is None else Path(request.checkpoint),
+        kept=None if request.checkpoint is None else _kept(blocks, request, changes),
+        normal=normal_of(train_part) if isinstance(train_part, Part) else None,
+        scaled=isinstance(train_part, Part),
+        progress=request.progress,
+        evaluate=None if request.data.validation is None else _scorer(blocks, request),
+        **changes,
+    )
     nn.ModuleList(blocks).load_state_dict(record.state)
     by = "epoch" if changes.get("aggregate_every", -1) == -1 else "round"
     rows = [
@@ -190,17 +185,6 @@ def _factor(before: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]
     if not all(math.isclose(factors[0], each, rel_tol=1e-9) for each in factors):
         raise ValueError(f"scheduler= moves the rates of groups differently, and {SHARED}")
     return factors[0] if factors else 1.0
-
-
-@contextmanager
-def _divergence_told() -> Iterator[None]:
-    """Say what every method says of losses that are not finite, whichever side has seen it."""
-    try:
-        yield
-    except (Refused, QuorumLost) as error:
-        if DIVERGED in str(error):
-            raise FloatingPointError(str(error)) from error
-        raise
 
 
 def _cut(request: Request, units: int) -> int:

@@ -60,7 +60,7 @@ async def greet(
         Lost: it has gone, or says nothing.
     """
     hello = await link.receive("hello", limit_s=HELLO_S)
-    index, saved = hello.values["device"], check.hello(hello)
+    index, saved = hello.values["device"], {(at, cut) for at, cut in hello.values["saved"]}
     if hello.values["job"] != name:
         raise Unwanted(f"device {index} is of job {hello.values['job']!r}; this is {name!r}")
     if index not in range(devices):
@@ -74,14 +74,13 @@ async def greet(
         sent_s = time.perf_counter()
         await link.send(Message("probe"))
         reply = await link.receive("probe", limit_s=PATIENCE_S)
-        check.probe(reply)
         trip_s = reply.arrived_s - sent_s
         trips.append((trip_s, sent_s + trip_s / 2 - reply.sent_s))
     offset_s = min(trips)[1]
     own = index, hello.values["token"], saved, offset_s
     if not profile:
         return Greeting(*own)
-    return Greeting(*own, *await _profiled(link, check, offset_s, profile))
+    return Greeting(*own, *await _profiled(link, offset_s, profile))
 
 
 def load() -> Message:
@@ -89,17 +88,14 @@ def load() -> Message:
     return Message("load", tensors={"load": torch.zeros(LOAD_BYTES, dtype=torch.uint8)})
 
 
-async def _profiled(
-    link: Link, check: Check, offset_s: float, repeats: int
-) -> tuple[Machine, Speeds]:
+async def _profiled(link: Link, offset_s: float, repeats: int) -> tuple[Machine, Speeds]:
     """Time a load each way, and receive what the device made of itself."""
     await link.send(Message("load", step=repeats))
     came = await link.receive("load", limit_s=PATIENCE_S)
-    check.load(came)
     sent_s = time.perf_counter()
     await link.send(load())
     found = await link.receive("profile")
-    machine = check.profile(found)
+    machine = Machine.read(found.values["text"])
     up_s = came.arrived_s - (came.sent_s + offset_s)
     down_s = found.values["arrived_s"] + offset_s - sent_s
     return machine, Speeds(_speed(up_s), _speed(down_s))

@@ -6,7 +6,6 @@ stranger ──► hello, probes ──► refused, in a sentence
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any
@@ -34,7 +33,6 @@ class Lobby:
         fault: called with an error of ours, which nobody here can raise.
 
     Attributes:
-        round: the one that is open.
         changed: whoever waits for somebody to come or to go waits for this.
         last: what all are told at the end.
     """
@@ -52,7 +50,6 @@ class Lobby:
     ) -> None:
         self.name, self.settings, self.check, self.members = name, settings, check, members
         self.profile, self.choose, self.fault = profile, choose, fault
-        self.round = 0
         self.changed = asyncio.Condition()
         self.last: Message | None = None
         self.said: set[Any] = set()  # in the log
@@ -71,13 +68,8 @@ class Lobby:
         try:
             member = await self._let_in(link, identity)
         except WireError as error:
-            unwanted = isinstance(error, Unwanted)
-            self.warn("refused" if unwanted else "dropped", identity, link, error)
-            for member in self.members if not unwanted else ():
-                if member.index == identity and member.link in (None, link):
-                    member.dropped, member.refused_in = str(error), self.round
-                    await self.wake()
-            return await self.refuse(link, error)
+            self._warn(identity, link, error)
+            return await self._refuse(link, error)
         except (Lost, Refused) as error:
             log.info("lost %s: %s", link.peer, error)
             return link.close()
@@ -95,8 +87,6 @@ class Lobby:
         about: dict[str, Any] = {"name": self.name, "devices": own.devices, "identity": identity}
         greeting = await greet(link, self.check, profile=self.profile, **about)
         member = self.members[greeting.device]
-        if member.out:
-            raise Unwanted(member.out)
         before, told = member.link, member.greeting
         if before is not None and told is not None and told.token != greeting.token:
             with suppress(TimeoutError):  # it may not be known yet that the old one has gone
@@ -109,8 +99,7 @@ class Lobby:
             before.close()
         await link.send(Message("welcome", values={"settings": own.plain()}))
         member.link, member.greeting, member.known = link, greeting, greeting.saved
-        member.dropped, member.came = "", True
-        await self.wake()
+        await self._wake()
         return member
 
     async def say_goodbye(self, last: Message) -> None:
@@ -131,27 +120,24 @@ class Lobby:
         if member.link is link:
             link.close()
             member.link = None
-            now = time.monotonic()
-            member.lost_s = now if member.lost_s is None else member.lost_s
-            await self.wake()
+            await self._wake()
 
-    async def refuse(self, link: Link, error: Exception) -> None:
+    async def _refuse(self, link: Link, error: Exception) -> None:
         """Say why a link ends, and end it."""
         with suppress(Lost):
             await link.send(Message("error", values={"text": str(error)}))
             await link.finish()
         link.close()
 
-    async def wake(self) -> None:
+    async def _wake(self) -> None:
         """Have whoever waits for a change look again."""
         async with self.changed:
             self.changed.notify_all()
 
-    def warn(self, what: str, index: int | None, link: Link, error: WireError) -> None:
+    def _warn(self, index: int | None, link: Link, error: WireError) -> None:
         """Write a line once: who comes again and again does not fill the log."""
-        key = index, what, str(error)
+        key = index, str(error)
         level = logging.DEBUG if key in self.said else logging.WARNING
-        log.log(
-            level, "%s is %s: %s", link.peer if index is None else f"device {index}", what, error
-        )
+        who = link.peer if index is None else f"device {index}"
+        log.log(level, "%s is refused: %s", who, error)
         self.said = self.said | {key} if len(self.said) < 1000 else set()

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from alkit.schedule.timeline import Interval
 from alkit.split.schedule import DOWNLINK, LANES, UPLINK
-from alkit.split.wire import Message, WireError
+from alkit.split.wire import Message
 
 KINDS = ("load", "forward", "send", "backward", "update")
 COLUMNS = 7  # lane, kind, step, micro, start, end, bytes
@@ -70,15 +70,9 @@ def intervals(rows: Tensor, device: int, offset_s: float = 0.0) -> list[Interval
 
     Args:
         offset_s: the reader's clock minus the writer's.
-    Raises:
-        WireError: another shape, or lanes and kinds that there are not.
     """
-    if rows.dim() != 2 or rows.shape[1] != COLUMNS or rows.dtype != torch.float64:
-        raise WireError(f"intervals of shape {tuple(rows.shape)}: rows of {COLUMNS} are wanted")
     found = []
     for lane, kind, step, micro, start, end, size in rows.tolist():
-        if lane not in range(len(LANES)) or kind not in range(len(KINDS)) or not start <= end:
-            raise WireError(f"an interval of lane {lane} and kind {kind} from {start} to {end}")
         stage = 0 if LANES[int(lane)] in ("device", "uplink") else 1
         places = KINDS[int(kind)], stage, int(step), int(micro)
         name = f"{LANES[int(lane)]} {device}"

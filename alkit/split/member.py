@@ -13,13 +13,8 @@ class Member:
     """A device as the server knows it, connected or not.
 
     Attributes:
-        choice: cut and micro-batches of its next round; planned: the planner has made it.
+        choice: cut and micro-batches of its rounds; planned: the planner has made it.
         link, greeting: of its connection, and what it said then.
-        lost_s: when it was first lost in the open round; None if it was not.
-        came: whether it ever did.
-        refused_in: the round in which it was refused as it came.
-        dropped: why nobody waits for it until it comes again; out: why it is not wanted any more.
-        stalls: rounds in a row in which the others waited for it in vain.
         known, saved: optimisers, by round and cut, that the device has, and the tail's.
         tail: its own.
         pool: where its tail computes.
@@ -32,12 +27,6 @@ class Member:
     planned: bool = False
     link: Link | None = None
     greeting: Greeting | None = None
-    lost_s: float | None = None
-    came: bool = False
-    dropped: str = ""
-    refused_in: int = -1
-    out: str = ""
-    stalls: int = 0
     known: set[tuple[int, int]] = field(default_factory=set)
     saved: Saved = field(default_factory=dict)
     tail: Tail | None = None

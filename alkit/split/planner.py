@@ -111,12 +111,6 @@ def times_at(device: Machine, server: Machine, link: Link, workload: Workload, c
     )
 
 
-def moved(before: Link, now: Link, by: float = 0.1) -> bool:
-    """Whether a link's speed has changed by more than `by`, so that planning anew may pay."""
-    pairs = (before.up_bps, now.up_bps), (before.down_bps, now.down_bps)
-    return any(abs(new / old - 1) > by for old, new in pairs)
-
-
 def _candidate(
     device: Machine, server: Machine, link: Link, workload: Workload, cut: int, micro: int
 ) -> Candidate:

@@ -47,7 +47,7 @@ def serve(config: Config, *, on: str | None = None, progress: bool = True) -> Pa
     Args:
         on: device that tails train on, such as "cuda"; the CPU without. No other party is told.
     Raises:
-        QuorumLost: too few devices came, or are left.
+        DeviceLost: a device is away for too long.
     """
     units = samples_of.network(config, on)
     settings = config.settings(len(units))
@@ -95,7 +95,7 @@ def _write(folder: Path, config: Config, server: Server, total_s: float) -> None
     seen = results.Events(folder / "events.csv").read()
     frame = results.table(config.name, server.settings, server.records, seen, total_s)
     plain = {
-        "config": asdict(config) | {"device": [dict(own) for own in config.device]},
+        "config": asdict(config),
         "rounds": [record.plain() for record in server.records],
         "total_s": total_s,
     }
@@ -117,16 +117,14 @@ def device(
     """
     if index not in range(config.devices):
         raise ConfigError(f"no device {index}: there are 0 to {config.devices - 1}")
-    own, part = config.of(index), samples_of.part_of(config, index)
-
+    part = samples_of.part_of(config, index)
     units = samples_of.network(config, on)
     settings = config.settings(len(units))
     stream = Stream(part.x, part.y, settings, index, samples_of.normal_of(part))
     certificates = _certificates(config, f"device-{index}")
     address = f"{config.server_address}:{config.port}"
-    room = {"limit": samples_of.message_limit(config), "ahead": 2 * own.micro + 4}
-    about: dict[str, Any] = {"memory_bytes": _bytes(own.memory_mib), "threads": own.threads}
-    about |= {"folder": Path(config.folder), "progress": progress}
+    room = {"limit": samples_of.message_limit(config), "ahead": 2 * config.micro + 4}
+    about: dict[str, Any] = {"folder": Path(config.folder), "progress": progress}
     about["network"] = " ".join(fingerprints(samples_of.network(config)))
     runner = Device(index, Job(settings, units, stream), name=config.digest, **about)
     reach = partial(connect, address, certificates, patience_s=config.patience_s, **room)
@@ -137,13 +135,11 @@ def _choosing(
     config: Config, units: Sequence[torch.nn.Module], settings: Settings, counts: Sequence[int]
 ) -> Choosing:
     """Profile this machine as the server, and say what each device has to train."""
-    if config.method != "pipelearn" or config.duplicate:
-        raise ConfigError("profile is for method 'pipelearn' without duplicate: it chooses a cut")
+    if config.method != "pipelearn":
+        raise ConfigError("profile is for method 'pipelearn': it chooses a cut")
     part = samples_of.server_part(config)
     [first] = Stream(part.x, part.y, settings, 0, samples_of.normal_of(part)).step(0, 1)
-    options: dict[str, Any] = {"repeats": config.profile, "threads": config.threads}
-    options["memory_bytes"] = _bytes(config.server_memory_mib)
-    server = measure(units, first.x, first.y, **options)
+    server = measure(units, first.x, first.y, repeats=config.profile, threads=config.threads)
     input_bytes = first.x[0].numel() * first.x.element_size()
     common: dict[str, Any] = {"least": settings.least, "input_bytes": input_bytes}
     common["contention"] = max(1.0, settings.devices * settings.threads / cores())
@@ -151,21 +147,15 @@ def _choosing(
         Workload(min(settings.batch, own), own, averages=_averages(settings, own), **common)
         for own in counts
     ]
-    speeds = (config.of(at) for at in range(config.devices))
-    rates = [(own.uplink_mbit, own.downlink_mbit) for own in speeds]
-    given = [Link.of_rates(*own) if all(own) else None for own in rates]
-    return Choosing(server, workloads, given)
+    rates = config.uplink_mbit, config.downlink_mbit
+    return Choosing(server, workloads, Link.of_rates(*rates) if all(rates) else None)
 
 
 def _averages(settings: Settings, samples: int) -> float:
     """Return how often the networks are averaged in an epoch of a device."""
     if settings.aggregate_every > 0:
-        return steps_an_epoch(settings, samples, 1) / settings.aggregate_every
+        return steps_an_epoch(settings, samples) / settings.aggregate_every
     return 1.0 if settings.aggregate_every else 1.0 / settings.epochs
-
-
-def _bytes(mib: float) -> int | None:
-    return int(mib * 2**20) if mib else None
 
 
 def _certificates(config: Config, who: str) -> Certificates | None:

@@ -27,8 +27,6 @@ ALIASES = {
     "profile_iter_num": "profile",
     "uplink_bandwidth": "uplink_mbit",
     "downlink_bandwidth": "downlink_mbit",
-    "immediate_update": "immediate",
-    "duplicate_pipe_batch": "duplicate",
     "thread_num": "threads",
 }
 # published switches that are none here: the value that changes nothing, and what is so here
@@ -37,6 +35,8 @@ PUBLISHED = {
     "half_duplex": (False, "both directions of a link are used at once"),
     "enable_profiler": (False, "the times of all lanes are always written, to events.csv"),
 }
+# published switches that change the result, and are not built here
+OTHERWISE = ("immediate_update", "duplicate_pipe_batch")
 
 
 def explained(found: Mapping[str, Any], path: Path) -> dict[str, Any]:
@@ -45,9 +45,12 @@ def explained(found: Mapping[str, Any], path: Path) -> dict[str, Any]:
     What a value asks for and does not get is said in the log; no result depends on it.
 
     Raises:
-        ConfigError: a value is of another type.
+        ConfigError: a value is of another type, or asks for what is not built here.
     """
     left = dict(found)
+    for key in OTHERWISE:
+        if typed(path, key, left.pop(key, False), bool):
+            raise ConfigError(f"{path}: {key} = true is not built here: leave it out")
     for key, (usual, what) in PUBLISHED.items():
         if typed(path, key, left.pop(key, usual), bool) is not usual:
             log.warning("%s: %s = %s: here %s", path, key, found[key], what)

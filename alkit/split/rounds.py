@@ -28,7 +28,7 @@ class Assignment(NamedTuple):
 
 
 class Attendance(dict[int, Assignment]):
-    """What each device that took part in a round did; a list of them is a run's plan."""
+    """What each device that took part in a round did."""
 
 
 @dataclass

@@ -1,7 +1,7 @@
 """The server drives: a round is one coroutine a device, and an average.
 
     join          a connection says who has come, and stays until it is lost
-    _round        a `_take_part` for each device; waits for all, or for long enough; averages
+    _round        a `_take_part` for each device; waits for all of them; averages
     _take_part    a device's round, begun anew whenever its link was lost, until it is done
 
 All of it runs on one loop; what computes runs in a pool of one thread a device.
@@ -12,35 +12,35 @@ import copy
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
 
 from alkit.engine.optimizers import Factory
-from alkit.split.check import Check
+from alkit.split.average import average
+from alkit.split.check import DIVERGED, Check
 from alkit.split.choosing import Choosing
-from alkit.split.closing import averaged
 from alkit.split.greeting import Greeting
 from alkit.split.halves import Tail, factory_of, kept, state_of
 from alkit.split.kept import Kept
 from alkit.split.link import Link, Lost, Refused
 from alkit.split.lobby import Lobby
 from alkit.split.member import Member
-from alkit.split.orders import ordered
 from alkit.split.pools import Pool, in_thread
 from alkit.split.rounds import Assignment, Attendance, Contribution, RoundRecord
 from alkit.split.server_round import ServerRound
 from alkit.split.settings import Settings
-from alkit.split.stream import round_count
+from alkit.split.stream import round_count, round_steps
 from alkit.split.turns import Turns, turns_of
-from alkit.split.waiting import LeftOut, Watch, is_done
-from alkit.split.wire import Message, WireError
+from alkit.split.wire import Message
 
 log = logging.getLogger(__name__)
 
-STALLS, STALL_S = 3, 0.5  # rounds in a row in which others waited so long for a device in vain
+
+class DeviceLost(ConnectionError):
+    """A device did not come, or did not come back."""
 
 
 class Server:
@@ -55,8 +55,6 @@ class Server:
         path: of a checkpoint, written at each round's beginning and at the end; read if it is
             there.
         kept: tells whether a checkpoint is of this run.
-        plan: attendances of a recorded run: who takes part is taken from there, and whoever is not
-            in it is not waited for.
         choosing: chooses cuts and micro-batches, which are the settings' without it.
         optimizer: makes the tail's, see `alkit.split.device.Job`.
         profile: repetitions of the devices' profiles, for `choosing`.
@@ -74,7 +72,6 @@ class Server:
         evaluate: Callable[[dict[str, Tensor]], dict[str, float]] | None = None,
         path: Path | None = None,
         kept: Kept | None = None,
-        plan: Sequence[Attendance] | None = None,
         choosing: Choosing | None = None,
         profile: int = 0,
         optimizer: Factory | None = None,
@@ -83,7 +80,7 @@ class Server:
         if len(samples) != settings.devices:
             raise ValueError(f"{len(samples)} sizes for {settings.devices} devices: give one each")
         self.units, self.settings, self.name, self.path = list(units), settings, name, path
-        self.kept, self.evaluate, self.plan, self.report = kept or Kept(), evaluate, plan, report
+        self.kept, self.evaluate, self.report = kept or Kept(), evaluate, report
         self.choosing = choosing
         self.optimizer = factory_of(settings, optimizer)
         cuts = settings.cuts if choosing is None else range(1, len(units))
@@ -118,7 +115,8 @@ class Server:
         """Train to the end, and return the network's state.
 
         Raises:
-            QuorumLost: too few devices came, or are left.
+            DeviceLost: a device is away for longer than `Settings.join_s`.
+            FloatingPointError: the training has diverged.
         """
         self.running = asyncio.current_task()
         try:
@@ -151,52 +149,48 @@ class Server:
     async def _choose(self, member: Member, greeting: Greeting) -> None:
         """Set what a device does that has come for the first time in this run."""
         assert self.choosing is not None  # else no device is asked for a profile
-        told: Any = member.index, greeting.machine, greeting.speeds
         if member.planned:
-            return self.choosing.meet(*told)
-        try:
-            member.choice = cut, micro = self.choosing.first(*told)
-        except ValueError as error:  # what it says of itself leaves no choice
-            raise WireError(f"device {member.index} can't be planned for: {error}") from error
+            return
+        told: Any = member.index, greeting.machine, greeting.speeds
+        member.choice = self.choosing.choose(*told)
         member.planned = True
         await self._save()
-        if (own := self.orders.get(member.index)) is not None:
-            self.orders[member.index] = own._replace(cut=cut, micro=micro)
 
     # ---- a round
 
     async def _round(self) -> RoundRecord:
-        self.orders = ordered(self.settings, self.members, self.round, self.plan)
-        self.started_s, self.lobby.round = 0.0, self.round
-        for member in self.members:  # one that was lost before counts from now
-            gone = member.came and member.link is None
-            member.lost_s = time.monotonic() if gone else None
-        await self._gather()
+        steps = [round_steps(self.settings, own.samples, self.round) for own in self.members]
+        due = [member for member in self.members if steps[member.index]]
+        await self._there(due)
+        self.orders, self.started_s = Attendance(), 0.0
+        for member in due:
+            own = Assignment(*member.choice, steps[member.index], fresh=True)
+            self.orders[member.index] = own
         self.turns = self._turns()
         tasks = {at: asyncio.create_task(self._take_part(self.members[at])) for at in self.orders}
-        watch = Watch(self.round, self.settings, self.members, self.turns, self._leave_out)
         try:
-            await watch.wait(tasks)
+            made = await asyncio.gather(*tasks.values())
         finally:
             for task in tasks.values():
                 task.cancel()
             await asyncio.gather(*tasks.values(), return_exceptions=True)
-        made = {at: task.result() for at, task in tasks.items() if is_done(task)}
-        return await self._close(made)
+        return await self._close(dict(zip(tasks, made, strict=True)))
 
-    async def _gather(self) -> None:
-        """Let the first round of this server begin for all at once; who is late stops nobody."""
-        if any(member.came for member in self.members):
-            return
-        limit_s = self.settings.grace_s if self.records else self.settings.join_s
-        async with self.lobby.changed:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self.lobby.changed.wait_for(self._all_known), limit_s)
+    async def _there(self, members: Sequence[Member]) -> None:
+        """Wait until devices have come, or have come back.
 
-    def _all_known(self) -> bool:
-        """Whether everybody who is due has come, or was refused."""
-        due = (self.members[at] for at in self.orders)
-        return all(own.link is not None or own.refused_in == self.round for own in due)
+        Raises:
+            DeviceLost: one is away for too long.
+        """
+        limit_s = self.settings.join_s
+        try:
+            async with self.lobby.changed:
+                is_there = self.lobby.changed.wait_for(lambda: all(own.link for own in members))
+                await asyncio.wait_for(is_there, limit_s)
+        except TimeoutError:
+            away = ", ".join(str(own.index) for own in members if own.link is None)
+            told = f"round {self.round}: device {away} is away for more than {limit_s:g} s (join_s)"
+            raise DeviceLost(f"{told}: start it again, then the server") from None
 
     def _turns(self) -> Turns | None:
         """Set up the turns at a tail that all devices share, if there is one."""
@@ -208,31 +202,20 @@ class Server:
         return Turns(turns_of(self.settings, self.orders, self.round))
 
     async def _take_part(self, member: Member) -> Contribution:
-        """Run a device's round, anew after each loss, until it is done.
-
-        Raises:
-            LeftOut: it sends nonsense, or can't come back; says why.
-        """
+        """Run a device's round, anew after each loss, until it is done."""
         while True:
-            async with self.lobby.changed:
-                await self.lobby.changed.wait_for(lambda: member.link is not None)
+            await self._there([member])
             link = member.link
-            assert link is not None  # it has come
+            if link is None:  # gone again
+                continue
             try:
                 return await self._train(member, link)
             except (Lost, Refused) as error:
                 log.info("lost device %d: %s", member.index, error)
                 await self.lobby.lost(member, link)
-                if self.settings.rules.tail != "drawn":
-                    continue
-                member.dropped = f"{error}; there is no way back into a drawn order"
-            except WireError as error:
-                self.lobby.warn("dropped", member.index, link, error)
-                member.dropped = str(error)
-                await self.lobby.refuse(link, error)
-                await self.lobby.lost(member, link)
-            await self._pass_over(member.index)
-            raise LeftOut(member.dropped)
+                if self.settings.rules.tail == "drawn":
+                    told = f"round {self.round}: device {member.index} is lost: {error}"
+                    raise DeviceLost(f"{told}; there is no way back into a drawn order") from error
 
     async def _train(self, member: Member, link: Link) -> Contribution:
         kind, number, at = self.settings.rules.tail, self.round, member.index
@@ -247,7 +230,7 @@ class Server:
             assert member.greeting is not None  # it has come
             offset_s = member.greeting.offset_s
             about = number, at, member.samples, order, self.state, tail, self.settings
-            own = ServerRound(*about, self.check, member.pool.run, self.turns, offset_s)
+            own = ServerRound(*about, member.pool.run, self.turns, offset_s)
             member.known.add((number, order.cut))
             made = await own.run(link)
             member.known.add((number + 1, order.cut))
@@ -255,16 +238,10 @@ class Server:
                 member.saved = kept(member.saved, (number + 1, order.cut), tail)
             if kind == "handed on":
                 self.state, self.handed = made.state, tail.optimizer_state()
-        member.stalls = 0
         return made
 
     def _with_optimizers(self, member: Member, order: Assignment) -> Assignment:
-        """Say whether both sides have the optimisers with which the round before this one ended.
-
-        What a side may have of a round that was averaged without it belongs to no average.
-        """
-        if self.plan is not None:
-            return order
+        """Say whether both sides have the optimisers with which the round before this one ended."""
         key = self.round, order.cut
         before = self.records[-1].attendance.get(member.index) if self.records else None
         there = before is not None and before.cut == order.cut and key in member.known
@@ -284,67 +261,43 @@ class Server:
         tail.load_optimizer(None if order.fresh else member.saved[key], factor)
         member.saved = kept(member.saved, key, tail)
 
-    async def _leave_out(
-        self, at: int, task: "asyncio.Task[Contribution]", why: str, waited_s: float
-    ) -> None:
-        log.warning("device %d is left out of round %d: %s", at, self.round, why)
-        member = self.members[at]
-        member.dropped = why
-        member.stalls += waited_s > STALL_S
-        if member.stalls >= STALLS:
-            member.out = f"device {at} has kept {STALLS} rounds in a row waiting: it is out"
-            log.warning("%s", member.out)
-        task.cancel()
-        await asyncio.wait([task])
-        if member.link is not None:
-            member.link.close()
-        await self._pass_over(at)
-
-    async def _pass_over(self, at: int) -> None:
-        if self.turns is not None:
-            await self.turns.leave(at)
-
     # ---- its end
 
     async def _close(self, made: Mapping[int, Contribution]) -> RoundRecord:
         """Average what the devices have handed in, and record the round."""
         start_s = time.perf_counter()
-        done, state = await in_thread(self._averaged, dict(made))
+        state = await in_thread(self._averaged, dict(made))
         end_s = time.perf_counter()
         scores = await in_thread(self.evaluate, state) if self.evaluate is not None else {}
         record = RoundRecord(
-            attendance=Attendance({at: self.orders[at] for at in done}),
-            weights={at: own.samples for at, own in done.items()},
-            losses={at: own.losses for at, own in done.items()},
-            right={at: own.right for at, own in done.items()},
+            attendance=Attendance({at: self.orders[at] for at in made}),
+            weights={at: own.samples for at, own in made.items()},
+            losses={at: own.losses for at, own in made.items()},
+            right={at: own.right for at, own in made.items()},
             scores=scores,
             seconds=end_s - (self.started_s or end_s),
-            intervals=[interval for own in done.values() for interval in own.intervals],
+            intervals=[interval for own in made.values() for interval in own.intervals],
             averaging_s=end_s - start_s,
-            sizes={at: own.sizes for at, own in done.items()},
+            sizes={at: own.sizes for at, own in made.items()},
         )
-        if self.choosing is not None:
-            for member in (self.members[at] for at in done):
-                member.choice = self.choosing.again(member.index, record) or member.choice
         self.records.append(record)
         self.state, self.orders = state, Attendance()
         return record
 
-    def _averaged(
-        self, done: dict[int, Contribution]
-    ) -> tuple[dict[int, Contribution], dict[str, Tensor]]:
-        """Return whose networks count, and the state that the next round begins with."""
-        if self.settings.rules.tail == "handed on" or not done:
-            return done, self.state  # which was handed on from device to device
-        shared = {} if self.shared is None else self.shared.state()
+    def _averaged(self, made: Mapping[int, Contribution]) -> dict[str, Tensor]:
+        """Return the state that the next round begins with.
 
-        def runs(state: dict[str, Tensor]) -> bool:
-            return self.check.runs(state | shared)
-
-        state, blamed = averaged(self.round, self.state, done, runs, self.settings)
-        for at, why in blamed.items():
-            self.members[at].dropped = why
-        return {at: own for at, own in done.items() if at not in blamed}, state | shared
+        Raises:
+            FloatingPointError: the network gives no finite scores with it.
+        """
+        if self.settings.rules.tail == "handed on" or not made:
+            return self.state  # which was handed on from device to device
+        states, samples = zip(*[(own.state, own.samples) for own in made.values()], strict=True)
+        state = average(states, samples)
+        state |= {} if self.shared is None else self.shared.state()
+        if not self.check.runs(state):
+            raise FloatingPointError(f"round {self.round}: the average of all weights {DIVERGED}")
+        return state
 
     def _tail(self, member: Member, cut: int) -> Tail:
         """Return the tail that a device trains with, in whatever state it is."""

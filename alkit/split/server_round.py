@@ -15,7 +15,7 @@ from typing import Any
 from torch import Tensor
 
 from alkit.schedule.timeline import Interval
-from alkit.split.check import Check, sound, unit_of
+from alkit.split.check import sound, unit_of
 from alkit.split.halves import Pass, Tail
 from alkit.split.link import Link
 from alkit.split.log import LaneLog, intervals
@@ -24,9 +24,8 @@ from alkit.split.schedule import SERVER, UPLINK
 from alkit.split.settings import Settings
 from alkit.split.stream import step_sizes
 from alkit.split.turns import Turns
-from alkit.split.wire import Message
+from alkit.split.wire import Message, WireError
 
-SLACK_S = 1.0  # by which a device's intervals may lie outside of its round
 Compute = Callable[..., Awaitable[Any]]
 
 
@@ -51,7 +50,6 @@ class ServerRound:
     state: Mapping[str, Tensor]
     tail: Tail
     settings: Settings
-    check: Check
     compute: Compute
     turns: Turns | None
     offset_s: float
@@ -63,9 +61,10 @@ class ServerRound:
 
         Raises:
             Lost: the device has gone.
-            WireError: it sent what is not due, or nonsense; see `Check`.
+            WireError: it sent what is not due.
+            FloatingPointError: the training has diverged.
         """
-        own, begun_s = self.order, time.perf_counter()
+        own = self.order
         values = {"cut": own.cut, "micro": own.micro, "fresh": own.fresh}
         values |= {"first": own.steps.start, "last": own.steps.stop}
         head = {name: tensor for name, tensor in self.state.items() if unit_of(name) < own.cut}
@@ -79,14 +78,11 @@ class ServerRound:
         done = await link.receive("done")
         self.log.arrival(UPLINK, done, self.offset_s)
         samples = [sum(self._sizes(step)) for step in own.steps]
-        self.check.done(done, self.number, own, sum(samples), self.state)
         if alone:
             losses, right = done.tensors["losses"].tolist(), done.values["right"]
         self._take(self.log.take())
-        first_s, last_s = begun_s - SLACK_S, time.perf_counter() + SLACK_S
-        theirs = intervals(done.tensors["intervals"], self.device, self.offset_s)
-        self.seen += [i for i in theirs if first_s <= i.start_s and i.end_s <= last_s]
-        state = {name: own for name, own in done.tensors.items() if name in self.check.state}
+        self.seen += intervals(done.tensors["intervals"], self.device, self.offset_s)
+        state = {name: own for name, own in done.tensors.items() if name in self.state}
         return Contribution(state | self.tail.state(), samples, right, losses, self.seen)
 
     def _take(self, rows: Tensor) -> None:
@@ -109,36 +105,30 @@ class ServerRound:
             for micro, size in enumerate(sizes):
                 act, place = await link.receive("act"), (self.number, step, micro)
                 self.log.arrival(UPLINK, act, self.offset_s)
-                self.check.act(act, place, self.order.cut, size)
+                if act.place != place:
+                    raise WireError(f"{act.name} came where {Message('act', *place).name} was due")
                 made = await self.compute(self._pass, act, size / sum(sizes))
                 if made.gradient is not None:
                     await link.send(Message("grad", *place, tensors={"x": made.gradient}))
                 loss, right = loss + made.loss, right + made.right
             sound(self.tail, loss)
-        if not self.settings.immediate:
-            with self.log.task(SERVER, "update", step):
-                await self.compute(self.tail.update)
+        with self.log.task(SERVER, "update", step):
+            await self.compute(self.tail.update)
         return loss, right
 
     def _pass(self, act: Message, share: float) -> Pass:
         """Return what the tail made of a micro-batch, weighted by its share of the batch."""
-        immediate, start_s = self.settings.immediate, time.perf_counter()
+        start_s = time.perf_counter()
         made = self.tail.forward_backward(
             act.tensors["x"],
             act.tensors["y"],
-            1.0 if immediate else share,
+            share,
             act.step,
             act.micro,
             returns=self.order.cut > 0,
         )
         self.log.forward_backward(SERVER, act.step, act.micro, start_s, made.forward_s)
-        if not immediate:
-            return made
-        # the tail steps with the mean loss; the device still gets its share of the batch's
-        sound(self.tail, made.loss)
-        self.tail.update()
-        gradient = None if made.gradient is None else made.gradient * share
-        return made._replace(gradient=gradient, loss=made.loss * share)
+        return made
 
     @asynccontextmanager
     async def _dropped_at_an_error(self) -> AsyncIterator[None]:

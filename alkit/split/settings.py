@@ -5,17 +5,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from alkit.split.average import AGGREGATES
 from alkit.split.methods import METHODS, TABLE, Method
 
 # the least of each number and what it is below, of settings and of configurations
-ONE = ("devices", "epochs", "batch", "micro", "threads", "quorum", "least", "shards")
-ZERO: tuple[str, ...] = ("lr", "grace_s", "join_s", "round_s", "data_size", "test_size", "profile")
-ZERO += ("norm_bound", "memory_mib", "server_memory_mib", "uplink_mbit", "downlink_mbit")
+ONE = ("devices", "epochs", "batch", "micro", "threads", "least")
+ZERO: tuple[str, ...] = ("lr", "join_s", "data_size", "test_size", "profile")
+ZERO += ("uplink_mbit", "downlink_mbit")
 RANGES = dict.fromkeys(ONE, (1.0, math.inf)) | dict.fromkeys(ZERO, (0.0, math.inf))
 RANGES |= dict.fromkeys(("patience_s", "alpha"), (1e-3, math.inf))
 RANGES |= {"aggregate_every": (-1.0, math.inf), "momentum": (0.0, 1.0)}
-CHOICES = {"method": METHODS, "augment": ("none", "weak"), "aggregate": tuple(AGGREGATES)}
+CHOICES = {"method": METHODS, "augment": ("none", "weak")}
 
 
 class ConfigError(ValueError):
@@ -44,43 +43,23 @@ class Training:
 
     Attributes:
         epochs, batch: as a device counts them: samples are its own.
-        duplicate: micro-batches are whole batches, so an iteration takes N of them; otherwise they
-            are parts of one, and N changes nothing but the time.
-        immediate: the tail steps after every micro-batch. Other mathematics: faster per sample, and
-            head and tail no longer see the same weights throughout an iteration.
         aggregate_every: iterations; -1 once an epoch of the device, 0 once at the end.
         lr, momentum: of SGD, on both sides.
         seed: of weights, order, augmentation and dropout.
         augment: "none" or "weak" (crop and flip).
         threads: operator threads of each device, and of the server for each.
-        quorum: devices without which a round is not averaged.
-        aggregate: "mean"; or "median" or "trimmed", which a few devices can't move, see
-            `alkit.split.average`.
-        norm_bound: a device whose weights have changed by more than so many times the median of the
-            others' changes, and of the weights' own norm, is left out of the average; 0: no bound.
-        grace_s: seconds that the others wait for a lost device at the end of a round.
-        join_s: seconds that the server waits for devices to come, or to come back to a quorum.
-        round_s: seconds after which a round goes on without those who are still at work, if the
-            quorum is there; of the methods with one tail, seconds of each turn. 0 for ten times the
-            median of those who are done, and a minute at least.
+        join_s: seconds that the server waits for a device to come, or to come back.
     """
 
     epochs: int = 1
     batch: int = 100
-    duplicate: bool = False
-    immediate: bool = False
     aggregate_every: int = -1
     lr: float = 0.01
     momentum: float = 0.9
     seed: int = 1994
     augment: str = "none"
     threads: int = 1
-    aggregate: str = "mean"
-    norm_bound: float = 1000.0
-    quorum: int = 1
-    grace_s: float = 5.0
     join_s: float = 60.0
-    round_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -113,10 +92,6 @@ class Settings(Training):
             raise ConfigError(f"factors is {list(self.factors)}: give finite ones, none negative")
         check(self, CHOICES)
         self._check_cuts()
-        if self.quorum > self.devices:
-            raise ConfigError(f"a quorum of {self.quorum} of {self.devices} devices can't be met")
-        if self.rules.shared and self.immediate:
-            raise ConfigError(f"{self.method} has one tail: immediate is for one tail a device")
 
     @property
     def devices(self) -> int:

@@ -34,7 +34,6 @@ class Stream:
     Args:
         x, y: its samples (N, ...) and labels (N).
         device: its number.
-        micro: micro-batches per iteration.
         normal: mean and standard deviation of each channel, taken off.
         scaled: whole numbers of a byte (uint8) are brought to 0..1, as those of images are.
     Raises:
@@ -56,11 +55,10 @@ class Stream:
                 f"device {device} has {len(x)} samples and {len(y)} labels: give as many of both,"
                 f" {settings.least} or more"
             )
-        size = settings.batch * (settings.micros[device] if settings.duplicate else 1)
-        if settings.drop_last and len(x) < size:
+        if settings.drop_last and len(x) < settings.batch:
             raise ValueError(
-                f"device {device} has {len(x)} samples, no batch of {size}, and drop_last leaves"
-                " smaller ones out: give fewer workers, or smaller batches"
+                f"device {device} has {len(x)} samples, no batch of {settings.batch}, and"
+                " drop_last leaves smaller ones out: give fewer workers, or smaller batches"
             )
         self.x, self.y = x.cpu(), y.cpu()  # a batch goes to where the head is
         self.settings, self.device = settings, device
@@ -77,13 +75,9 @@ class Stream:
             start += size
 
     def _indices(self, step: int) -> Tensor:
-        epoch, at = divmod(step, steps_an_epoch(self.settings, len(self.x), self._micro))
-        ends = _ends(self.settings, len(self.x), self._micro)
+        epoch, at = divmod(step, steps_an_epoch(self.settings, len(self.x)))
+        ends = _ends(self.settings, len(self.x))
         return self._order(epoch)[ends[at] : ends[at + 1]]
-
-    @property
-    def _micro(self) -> int:
-        return self.settings.micros[self.device]
 
     @lru_cache(maxsize=2)  # noqa: B019  (a stream lives as long as its device)
     def _order(self, epoch: int) -> Tensor:
@@ -102,9 +96,9 @@ class Stream:
         return x
 
 
-def steps_an_epoch(settings: Settings, samples: int, micro: int) -> int:
+def steps_an_epoch(settings: Settings, samples: int) -> int:
     """Return the iterations that a device needs to see its samples once."""
-    return len(_ends(settings, samples, micro)) - 1
+    return len(_ends(settings, samples)) - 1
 
 
 def step_sizes(settings: Settings, samples: int, step: int, micro: int) -> list[int]:
@@ -112,9 +106,9 @@ def step_sizes(settings: Settings, samples: int, step: int, micro: int) -> list[
 
     Args:
         samples: of the device.
-        micro: micro-batches at present, which a plan may have changed.
+        micro: micro-batches.
     """
-    ends = _ends(settings, samples, micro)
+    ends = _ends(settings, samples)
     at = step % (len(ends) - 1)
     return split_sizes(ends[at + 1] - ends[at], micro, settings.least)
 
@@ -123,27 +117,23 @@ def round_count(settings: Settings, samples: list[int]) -> int:
     """Return the number of rounds; `samples` of each device."""
     if settings.aggregate_every < 1:
         return settings.epochs if settings.aggregate_every else 1
-    totals = (
-        settings.epochs * steps_an_epoch(settings, own, micro)
-        for own, micro in zip(samples, settings.micros, strict=True)
-    )
+    totals = (settings.epochs * steps_an_epoch(settings, own) for own in samples)
     return -(-max(totals) // settings.aggregate_every)
 
 
-def round_steps(settings: Settings, samples: int, micro: int, number: int) -> range:
+def round_steps(settings: Settings, samples: int, number: int) -> range:
     """Return the steps of a device in a round; none if it has done all of its own."""
-    an_epoch = steps_an_epoch(settings, samples, micro)
+    an_epoch = steps_an_epoch(settings, samples)
     total = settings.epochs * an_epoch
     length = {-1: an_epoch, 0: total}.get(settings.aggregate_every, settings.aggregate_every)
     return range(min(number * length, total), min((number + 1) * length, total))
 
 
 @lru_cache(maxsize=64)
-def _ends(settings: Settings, samples: int, micro: int) -> list[int]:
+def _ends(settings: Settings, samples: int) -> list[int]:
     """Where batches end in an epoch's order; a rest that is too small joins the batch before."""
-    size = settings.batch * (micro if settings.duplicate else 1)
-    ends = [*range(0, samples, size), samples]
-    if settings.drop_last and samples % size:
+    ends = [*range(0, samples, settings.batch), samples]
+    if settings.drop_last and samples % settings.batch:
         del ends[-1]
     elif len(ends) > 2 and ends[-1] - ends[-2] < settings.least:
         del ends[-2]

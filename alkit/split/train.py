@@ -29,7 +29,7 @@ from alkit.split.device import Device, Job
 from alkit.split.kept import Kept
 from alkit.split.link import Link, pair
 from alkit.split.networks import has_batch_norm
-from alkit.split.rounds import Attendance, RoundRecord
+from alkit.split.rounds import RoundRecord
 from alkit.split.schedule import LANES
 from alkit.split.server import Server
 from alkit.split.settings import Settings
@@ -61,11 +61,6 @@ class Details(Brief):
     received_bytes: int
 
     @property
-    def plan(self) -> list[Attendance]:
-        """Who took part in which round, and how: what `train(plan=)` takes to do it again."""
-        return [record.attendance for record in self.rounds]
-
-    @property
     def accuracy(self) -> list[float | None]:
         """Of the averaged network after each round, if `evaluate` was given."""
         return [record.accuracy for record in self.rounds]
@@ -82,7 +77,6 @@ def train(
     normal: tuple[Tensor, Tensor] | None = None,
     scaled: bool = True,
     evaluate: Callable[[dict[str, Tensor]], float | dict[str, float]] | None = None,
-    plan: Sequence[Attendance] | None = None,
     path: Path | None = None,
     kept: Kept | None = None,
     optimizer: Factory | None = None,
@@ -104,7 +98,6 @@ def train(
         normal: mean and standard deviation of channels, taken off images.
         scaled: bytes are brought to 0..1, see `Stream`.
         evaluate: gives the accuracy of a state after each round, or several numbers by name.
-        plan: of a record, to repeat it: devices take part where they did.
         path: of a checkpoint, see `Server`; devices keep theirs beside it, in PATH.devices.
         kept: tells whether it is of this run.
         optimizer: called as `optimizer(parameters, lr=...)`; default SGD with momentum.
@@ -112,7 +105,7 @@ def train(
         settings: see `Settings`.
     Raises:
         ValueError: settings that don't fit; says what would.
-        QuorumLost: devices are gone.
+        FloatingPointError: the training has diverged.
     """
     blocks = sending_one(blocks)
     heads, tail = _placed(blocks, device)
@@ -139,7 +132,7 @@ def train(
         return Device(index, job, folder=folder, keeps=True)
 
     with CallerState.here().training():  # copies that inference mode makes can't be trained
-        server = Server(tail, chosen, samples, plan=plan, **options)
+        server = Server(tail, chosen, samples, **options)
         if folder is not None and 0 < server.round < server.rounds and not folder.exists():
             raise ValueError(
                 f"{path} goes on after round {server.round}, and {folder}, with the optimisers of"

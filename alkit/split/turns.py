@@ -1,13 +1,10 @@
 """Turns at a tail that all devices share: (position in the round, device), one after the other.
 
-    drawn      position 0    2 0 1      position 1    0 2 1      ...      drawn anew each time
-    handed on  0 1 2: a whole round's steps of one device after the other's
-
-A device that has gone is passed over from then on.
+drawn      position 0    2 0 1      position 1    0 2 1      ...      drawn anew each time
+handed on  0 1 2: a whole round's steps of one device after the other's
 """
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -24,32 +21,20 @@ class Turns:
     """Whose turn it is in one round.
 
     Attributes:
-        left: turns to come; the first one is open, since `since_s`.
-        took: seconds of each that is over.
+        left: turns to come; the first one is open.
     """
 
     def __init__(self, order: list[Turn]) -> None:
         self.left, self.changed = order, asyncio.Condition()
-        self.since_s, self.took = time.monotonic(), list[float]()
 
     @asynccontextmanager
     async def turn(self, place: int, device: int) -> AsyncIterator[None]:
-        """Wait until it is a device's turn; at an error it stays its own until it leaves."""
+        """Wait until it is a device's turn; at an error it stays its own."""
         async with self.changed:
             await self.changed.wait_for(lambda: self.left[:1] == [(place, device)])
         yield
-        await self._now(self.left[1:])
-
-    async def leave(self, device: int) -> None:
-        """A device has gone: nobody waits for it any more."""
-        await self._now([turn for turn in self.left if turn[1] != device])
-
-    async def _now(self, left: list[Turn]) -> None:
-        if self.left[:1] != left[:1]:
-            self.took.append(time.monotonic() - self.since_s)
-            self.since_s += self.took[-1]
-        self.left = left
         async with self.changed:
+            del self.left[0]
             self.changed.notify_all()
 
 

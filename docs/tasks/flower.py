@@ -57,7 +57,7 @@ def device(message: Message, context: Context) -> Message:
     if "weights" in message.content:  # a round begins
         half.load(message.content["weights"].to_torch_state_dict())
     act, number, sent = told["act"], told["number"], None
-    for step in round_steps(SETTINGS, len(stream.y), 1, number) if act == "round" else ():
+    for step in round_steps(SETTINGS, len(stream.y), number) if act == "round" else ():
         [part] = stream.step(step, 1)
         half.forward_backward(part.x, part.y, part.share, step, 0, returns=False)
         half.update()
@@ -102,7 +102,7 @@ def main(grid: Grid, context: Context) -> None:
     tails = [Tail(copy.deepcopy(units[CUT:]), make, device=at, **own) for at in pipes]
     for number in range(round_count(SETTINGS, list(sizes))):
         begun = {name: tensor for name, tensor in state.items() if int(name.split(".")[0]) < CUT}
-        steps = [round_steps(SETTINGS, size, 1, number) for size in sizes]
+        steps = [round_steps(SETTINGS, size, number) for size in sizes]
         for tail in tails:
             tail.load(state)
         for place in range(max(map(len, steps)) if METHOD == "splitfed" else 0):

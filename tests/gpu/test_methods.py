@@ -16,7 +16,7 @@ pytestmark = pytest.mark.gpu
 need_one()
 SAID = situations.committed()
 MICRO = {"1f1b": 2, "2bw": 4, "dualpipev": 8, "gpipe": 4, "zero_bubble": 4}
-DTP = ("dtp", "vanilla_dtp", "tp", "ddtp")  # noise in every step: a device's own
+DTP = ("dtp", "vanilla_dtp", "tp")  # noise in every step: a device's own
 HELD = [each.method for each in FAMILIES]
 
 

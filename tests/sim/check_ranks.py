@@ -95,7 +95,7 @@ def test_target_propagation_ends_as_on_the_cpu():
         net.noted = Noted()
         settings = Settings(iterations=1, epochs=1, batch=48, lr=1e-3)
         options |= {"settings": settings, "progress": False}
-        records.append(dtp.train(net, made_set(), method="dtp", **options))
+        records.append(alkit.fit(net, made_set(), method="dtp", **options))
     here, there = records
     assert torch.allclose(here.losses, there.losses, rtol=1e-5)
     assert torch.equal(here.test_correct, there.test_correct)
@@ -107,7 +107,7 @@ def test_elastic_training_ends_as_on_the_cpu():
     for options in ({"devices": 2}, {"ranks": 2, "device": "sim"}):
         network = make_bert(0.3)
         network.metric = right
-        options |= {"settings": SETTINGS, "epochs": 2, "cache_from": 1, "progress": False}
+        options |= {"settings": SETTINGS, "epochs": 2, "progress": False}
         records.append(train(network, texts(), test=texts(), **options))
     here, there = records
     assert torch.allclose(here.losses, there.losses, rtol=1e-12)

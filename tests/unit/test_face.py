@@ -36,8 +36,6 @@ FACE = {
     "ALModel.predict": "self x depth",
     "delayed.train": "blocks loss batches method cuts executor optimizer",
     "split.train": "blocks parts cut micro",
-    "elastic.train": "network data ranks",
-    "dtp.train": "net data method",
 }
 
 

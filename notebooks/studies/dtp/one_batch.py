@@ -7,10 +7,10 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from alkit.dtp.angles import angle, compare, distance, norm_ratio
 from alkit.dtp.feedback import BlockFeedback
 from alkit.dtp.networks import Net, Switches, network
 from alkit.dtp.settings import Settings
+from studies.dtp.angles import angle, compare
 from studies.dtp.data import pictures
 
 
@@ -20,8 +20,9 @@ def weight_symmetry(net: Net) -> pd.DataFrame:
     for n in net.trained:
         for part in net.blocks[n].affine():
             w, b = part.transposed().detach(), part.feedback_weight.detach()
-            numbers = {"angle": angle(w, b), "distance": distance(w, b)}
-            rows.append({"block": net.label(n), **numbers, "norm_ratio": norm_ratio(b, w)})
+            numbers = {"angle": angle(w, b), "distance": float((w - b).norm() / w.norm())}
+            numbers |= {"norm_ratio": float(b.norm() / w.norm())}
+            rows.append({"block": net.label(n), **numbers})
     return pd.DataFrame(rows)
 
 

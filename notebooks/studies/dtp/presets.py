@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from alkit.data.parts import DataSet
-from alkit.dtp.networks import EXACT, Net, Switches, network
+from alkit.dtp.networks import Net, Switches, network
 from alkit.dtp.settings import Settings
 from studies.dtp.data import pictures
 
@@ -106,10 +106,8 @@ _DIGITS = replace(_TINY, data="digits", normalisation="", channels=1)
 PRESETS: dict[str, Preset] = {
     "cifar10_dtp": replace(_CIFAR, note="file: rate 0.08, ImageNet's scale"),
     "cifar10_ranks": replace(_CIFAR, ranks=6, note="file: this one"),
-    "cifar10_bp": _with(_CIFAR, {"method": "bp"}, note="file: ImageNet's scale"),
     "imagenet32_dtp": _IMAGENET,
     "imagenet32_ranks": replace(_IMAGENET, ranks=6),
-    "imagenet32_bp": _with(_IMAGENET, {"method": "bp", "schedule": "step"}),
     "cifar10_legacy": _with(
         _CIFAR, {"lr": 0.08}, normalisation="cifar10_3xstd", note="what rate 0.08 was found for"
     ),
@@ -123,7 +121,6 @@ PRESETS: dict[str, Preset] = {
         note="one batch, then angles; without biases",
     ),
     "tiny": _TINY,
-    "tiny_exact": _with(_TINY, {"index": "frozen", "noise": "orthogonal"}, switches=EXACT),
     # on digits weights move faster: at half the iterations feedback falls behind, and runs diverge
     "tiny_digits": _with(_DIGITS, {"iterations": (20, 28, 20), "lr": 0.03}),
     "smoke": _with(_DIGITS, {"epochs": 1, "iterations": 2}, samples=128),

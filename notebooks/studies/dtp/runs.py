@@ -11,21 +11,27 @@ the order of the samples and the noise, the same for all variants.
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
+
+import torch
+from torch.optim.lr_scheduler import CosineAnnealingLR
 
 import alkit
 from alkit.data.given import Splits
 from alkit.data.parts import DataSet
-from alkit.dtp.feedback import NotFinite
-from alkit.dtp.networks import EXACT, Switches
-from alkit.engine.device import devices_named
+from alkit.dtp.networks import Net, Switches
+from alkit.dtp.settings import METHODS, Settings
+from alkit.engine.device import devices_named, place
 from alkit.engine.record import Record
 from alkit.records import results
 from studies.common.study import TUNING_SEED
+from studies.dtp.angles import compare
 from studies.dtp.feedback_alignment import RULES
 from studies.dtp.presets import PRESETS
 
 log = logging.getLogger(__name__)
+COMPARED = 256  # samples
 
 
 @dataclass(frozen=True)
@@ -34,7 +40,7 @@ class Variant:
 
     Attributes:
         switches: None for the preset's.
-        rule: of `studies.dtp.feedback_alignment.RULES`, or none.
+        rule: "bp", or of `studies.dtp.feedback_alignment.RULES`; none for targets.
     """
 
     changes: Mapping[str, Any] = field(default_factory=dict)
@@ -42,15 +48,13 @@ class Variant:
     rule: str = ""
 
 
-# rates of vanilla_dtp, tp, ddtp and dtp_fused are the best of a few on validation with one seed;
+# rates of vanilla_dtp, tp and dtp_fused are the best of a few on validation with one seed;
 # published are Adam 3e-4 for fused DTP, lr 1e-3 for vanilla DTP and TP
 VARIANTS: dict[str, Variant] = {
-    "bp": Variant({"method": "bp"}),  # at beta x lr, see `trained`
+    "bp": Variant(rule="bp"),  # at beta x lr, see `trained`
     "dtp": Variant(),
-    "dtp_exact": Variant({"index": "frozen", "noise": "orthogonal"}, EXACT),
     "dtp_matched": Variant({}, Switches(matched=True)),
     "dtp_frozen": Variant({"index": "frozen"}),
-    "dtp_orthogonal": Variant({"noise": "orthogonal"}),
     "dtp_fused": Variant(
         {"iterations": 1, "samples": 10, "feedback_optimizer": "adam", "feedback_lr": 3e-3}
         | {"optimizer": "adam", "lr": 1e-3, "schedule": "none"}
@@ -58,11 +62,10 @@ VARIANTS: dict[str, Variant] = {
     "dtp_fixed": Variant({"iterations": 0}),
     "vanilla_dtp": Variant({"method": "vanilla_dtp", "feedback_lr": 1e-5, "lr": 0.03}),
     "tp": Variant({"method": "tp", "feedback_lr": 1e-4, "lr": 1e-3}),
-    "ddtp": Variant({"method": "ddtp", "feedback_lr": 1e-2, "lr": 3e-3}),
     # trained as backprop is, by other gradients
-    "fa": Variant({"method": "bp"}, rule="fa"),
-    "dfa": Variant({"method": "bp"}, rule="dfa"),
-    "shallow": Variant({"method": "bp"}, rule="shallow"),
+    "fa": Variant(rule="fa"),
+    "dfa": Variant(rule="dfa"),
+    "shallow": Variant(rule="shallow"),
 }
 
 
@@ -89,22 +92,43 @@ def trained(
         raise ValueError(f"variant is {name!r}: give {', '.join(VARIANTS)}")
     base, variant = PRESETS[preset], VARIANTS[name]
     settings = replace(base.settings, **(dict(variant.changes) | changes), seed=seed)
-    if settings.method == "bp":
-        settings = replace(settings, lr=settings.beta * settings.lr)
     base = replace(base, channels=data.train.x.shape[1], switches=variant.switches or base.switches)
     net = base.net(seed)
-    if variant.rule:
+    if variant.rule in RULES:
         sample, _ = next(iter(data.train.batches(2, shuffle=False)))
         net = RULES[variant.rule](net, sample, seed)
     net = net.to(devices_named(device)[0])
     test = None if seed == TUNING_SEED else data.test
     parts = Splits(data.train, data.validation, test, data.name, data.num_classes)
     try:
+        if variant.rule:
+            return by_gradient(net, parts, settings, progress=progress)
         own = {"method": settings.method, "settings": settings, "progress": progress}
         return alkit.fit(net, parts, ranks=ranks, **own)
-    except NotFinite as error:
+    except FloatingPointError as error:
         log.warning("%s, seed %d, diverged: %s", name, seed, error)
         return None
+
+
+def by_gradient(net: Net, data: Splits, settings: Settings, *, progress: bool = False) -> Record:
+    """Train by the gradient that autograd gives, with DTP's optimiser and cosine of the rate."""
+    steps = settings.epochs * -(-len(data.train) // settings.batch)
+    options = {"momentum": settings.momentum, "weight_decay": settings.weight_decay}
+    made = alkit.fit(
+        net,
+        data,
+        method="bp",
+        optimizer=partial(torch.optim.SGD, **options),
+        lr=settings.beta * settings.lr,
+        scheduler=partial(CosineAnnealingLR, T_max=steps),
+        scheduler_every="batch",
+        epochs=settings.epochs,
+        batch_size=settings.batch,
+        augment=settings.augment,
+        seed=settings.seed,
+        progress=progress,
+    )
+    return replace(made, model=net)
 
 
 def record(
@@ -137,10 +161,12 @@ def record(
         rows += [("accuracy", 100 * made.test_acc, "%", len(correct))]
     for metric, value, unit, n in rows:
         run.record(metric, value, n=n, unit=unit, extra=given, **labels)
-    if not len(made.details.angles):
+    if VARIANTS[name].rule:
         return
-    last = made.details.angles[made.details.angles.epoch == made.details.angles.epoch.max()]
-    for row in last.itertuples():
+    batch = next(iter(data.validation.batches(COMPARED, shuffle=False)))
+    x, y = place(batch, made.model)
+    way = METHODS[dict(VARIANTS[name].changes).get("method", "dtp")][1]
+    for row in compare(made.model, x, y, rule=way).itertuples():
         extra = {"block": row.block} | given
         run.record("angle", row.angle, unit="degrees", extra=extra, **labels)
         run.record("norm_ratio", row.norm_ratio, extra=extra, **labels)

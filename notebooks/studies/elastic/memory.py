@@ -6,7 +6,7 @@ import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.figure import Figure
 
-from alkit.elastic.memory import Forecast
+from alkit.elastic.memory import held as calculated
 from alkit.elastic.network import Network
 from alkit.elastic.settings import Settings
 from alkit.engine.record import Record
@@ -65,20 +65,16 @@ def picture(held: pd.DataFrame, budget: int) -> Figure:
     return fig
 
 
-def least_budgets(
-    network: Network, task: Task, settings: Settings, *, devices: int, batches: list[int]
-) -> pd.DataFrame:
-    """Return the least budget in MB without freezing, a row a number of stages, by batch.
+def least_budgets(network: Network, settings: Settings, *, devices: int) -> pd.DataFrame:
+    """Return what a rank holds before its first activation, without freezing, in MB.
 
-    One stage is data parallel training. Calculated, nothing is trained.
+    A row a number of stages and part, the fullest rank's; one stage is data parallel training.
     """
     found, sizes = {}, network.sizes()
     for stages in [n for n in (1, 2, 4, 8) if n <= devices]:
-        for batch in batches:
-            own = {"devices": devices, "stages": stages, "batch": batch}
-            plan = Settings(**{**vars(settings), **own}).planner(sizes, network.layers).at(0)
-            about = {"schedule": settings.schedule, "precision": settings.precision}
-            forecast = Forecast(network, task.train, settings.recipe, budget=1, **about)
-            found[stages, batch] = max(held.total for held in forecast.held(plan)) / MB
-    frame = pd.Series(found).unstack()
-    return frame.rename_axis(index="stages", columns="batch")
+        own = {"devices": devices, "stages": stages}
+        plan = Settings(**{**vars(settings), **own}).planner(sizes, network.layers).at(0)
+        ranks = [calculated(network, settings.recipe, plan, stage) for stage in range(stages)]
+        found[stages] = max(ranks, key=lambda rank: rank.total).plain()
+    frame = pd.DataFrame(found).T / MB
+    return frame.drop(columns=["frozen", "activations"]).rename_axis("stages")

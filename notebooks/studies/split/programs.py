@@ -75,7 +75,7 @@ def run(
     """Run a configuration to its end.
 
     Args:
-        config: keys of `alkit.split.config`, without addresses; `device` is a list of tables.
+        config: keys of `alkit.split.config`, without addresses.
         folder: a new one for all files.
         limit_s: seconds after which it is given up.
     Raises:

@@ -3,6 +3,7 @@
 import pytest
 
 from studies.dtp import runs as dtp_training
+from studies.dtp.angles import compare
 from studies.dtp.presets import PRESETS
 
 
@@ -11,12 +12,13 @@ from studies.dtp.presets import PRESETS
 def test_dtp_follows_backprop(seed):
     data = PRESETS["tiny_digits"].load(train=1000, test=360)
     made = {
-        name: dtp_training.trained(name, "tiny_digits", data, seed, compare_every=8)
-        for name in ("bp", "dtp", "dtp_exact", "dtp_fixed")
+        name: dtp_training.trained(name, "tiny_digits", data, seed)
+        for name in ("bp", "dtp", "dtp_fixed")
     }
-    for name in ("dtp", "dtp_exact"):
-        assert made[name].test_acc > made["bp"].test_acc - 0.03
-        assert made[name].details.angles.angle.max() < 25
-    assert made["dtp_fixed"].details.angles.angle[:3].min() > 60
+    batch = next(iter(data.validation.batches(256, shuffle=False)))
+    angles = {name: compare(made[name].model, *batch).angle for name in ("dtp", "dtp_fixed")}
+    assert made["dtp"].test_acc > made["bp"].test_acc - 0.03
+    assert angles["dtp"].max() < 25
+    assert angles["dtp_fixed"][:3].min() > 60
     # 7.0, 11.1 and 10.3 points behind with these seeds
     assert made["dtp_fixed"].test_acc < made["dtp"].test_acc - 0.05

@@ -8,8 +8,8 @@ from torch import nn
 
 import alkit
 from alkit import dtp
-from alkit.dtp.feedback import BlockFeedback
 from alkit.dtp.networks import EXACT
+from studies.dtp.angles import compare
 
 x = torch.randn(40, 1, 8, 8, generator=torch.Generator().manual_seed(1))
 y = torch.randint(3, (40,), generator=torch.Generator().manual_seed(2))
@@ -47,7 +47,7 @@ def test_a_symmetric_exact_feedback_gives_backprop_s_gradient():
                 nn.init.normal_(piece.bias)
     given = torch.randn(16, 24, dtype=torch.float64)
     rows = torch.eye(3, dtype=torch.float64)[y[:16]]
-    table = dtp.compare(net, given, rows, 1e-5, feedback=BlockFeedback(net, dtp.Settings()))
+    table = compare(net, given, rows, 1e-5)
     assert table.angle.max() < 0.1
 
 

@@ -19,10 +19,10 @@ STEPS = 4
 
 def trainer(method):
     settings = replace(SETTINGS, method=method)
-    return Trainer(dtp.network("tiny"), settings, made_set().train.x[:8], STEPS)
+    return Trainer(dtp.network("tiny"), settings, STEPS)
 
 
-@pytest.mark.parametrize("method", ["dtp", "ddtp", "bp"])
+@pytest.mark.parametrize("method", ["dtp", "tp"])
 def test_a_trainer_goes_on_from_its_state(method):
     batches = list(made_set().train.batches(24, seed=0))
     whole, begun, resumed = (trainer(method) for _ in range(3))
@@ -37,12 +37,13 @@ def test_a_trainer_goes_on_from_its_state(method):
 
 
 def test_the_rate_is_the_next_step_s():
-    own, batch = trainer("bp"), next(iter(made_set().train.batches(24, seed=0)))
+    own, batch = trainer("dtp"), next(iter(made_set().train.batches(24, seed=0)))
     own.train([batch] * STEPS)
-    before = digest(own.model)
+    forward = [p.detach().clone() for block in own.model for p in block.forward_parameters()]
     own.train([batch])  # a step after the last, where the cosine is 0
     assert own.lr == 0.0
-    assert digest(own.model) == before
+    after = [p for block in own.model for p in block.forward_parameters()]
+    assert all(map(torch.equal, forward, after))
 
 
 def fitted(workers=1, **options):

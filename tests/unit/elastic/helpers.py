@@ -13,8 +13,10 @@ from torch import Tensor, nn
 import alkit
 from alkit.elastic import Examples, Network, Recipe, Settings, bert_classifier, vit_classifier
 from alkit.elastic.examples import order
-from alkit.elastic.freeze import cap
-from alkit.elastic.memory import Forecast
+from alkit.elastic.freeze import Observation, cap
+from alkit.elastic.held import Held
+from alkit.elastic.layout import Layout
+from alkit.elastic.memory import held
 from alkit.engine.record import Record
 from alkit.models.bert import BertSizes
 from alkit.models.vit import ViTSizes
@@ -91,13 +93,27 @@ def on_devices(calls: Mapping[str, Callable[..., Any]], ranks: int = 2) -> dict[
     return on_ranks(calls, ranks, executor="ranks", devices=ranks)
 
 
-PARTS = ["weights", "frozen", "gradients", "moments", "activations", "message", "total"]
+PARTS = ["weights", "frozen", "gradients", "moments", "message"]
 ANY = 10**12
 
 
-def forecast(network: Network, data: Examples, settings: Settings, budget: int = ANY) -> Forecast:
-    about = {"schedule": settings.schedule, "precision": settings.precision, "budget": budget}
-    return Forecast(network, data, settings.recipe, **about)
+def calculated(network: Network, settings: Settings, layout: Layout) -> list[Held]:
+    """Return what a rank of each stage holds beside activations."""
+    return [held(network, settings.recipe, layout, stage) for stage in range(layout.stages)]
+
+
+def parts(own: Held) -> dict[str, int]:
+    return {name: own.plain()[name] for name in PARTS}
+
+
+@dataclass(frozen=True)
+class Table:
+    """Freezes counts[T - 1] layers at evaluation T, then what the last one says."""
+
+    counts: tuple[int, ...]
+
+    def __call__(self, moment: Observation) -> int:
+        return self.counts[min(moment.evaluation, len(self.counts)) - 1]
 
 
 @dataclass

@@ -171,10 +171,8 @@ def test_plans_of_all_switches(pipe, dp, cache):
 
 def test_batches_per_replica_and_micro_batches():
     options = {"devices": 2, "stages": 2, "batch": 8, "batch_policy": "fixed_per_replica"}
-    for rule, scale in (("none", 1.0), ("linear", 2.0), ("sqrt", 2**0.5)):
-        late = Planner(tiny().sizes(), 4, lr_rule=rule, **options).at(4)
-        assert (late.replicas, late.batch) == (2, 16)
-        assert late.lr_scale == pytest.approx(scale)
+    late = Planner(tiny().sizes(), 4, **options).at(4)
+    assert (late.replicas, late.batch) == (2, 16)
     assert [table_micro(k) for k in (8, 4, 2, 1)] == [16, 16, 16, 4]
     planner = Planner(tiny().sizes(), 4, devices=2, stages=2, batch=40)
     assert planner.at(0).micro == 10  # the largest divisor of 40 that is at most 16

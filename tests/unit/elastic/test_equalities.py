@@ -19,6 +19,7 @@ from alkit.schedule.validate import validate
 from tests.unit.elastic.helpers import (
     LAYERS,
     TASKS,
+    Table,
     close,
     expected,
     images,
@@ -35,7 +36,7 @@ from tests.unit.elastic.helpers import (
 def test_elastic_training_is_plain_training(executor, task, switches, settings):
     make, data = TASKS[task]
     options = dict(zip(("pipe", "dp", "cache"), switches, strict=True)) | {"executor": executor}
-    found = train(make(), data(), settings, devices=4, stages=4, cache_from=1, **options)
+    found = train(make(), data(), settings, devices=4, stages=4, **options)
     same(found, expected(task))
     assert [m.frozen for m in found.messages] == [0, 2, 3, 3]
 
@@ -79,7 +80,7 @@ def test_micro_batches_in_single_precision(settings):
 def test_stored_features_change_no_bit(settings):
     """Single precision, the same micro-batches on both sides."""
     options = {"settings": settings, "devices": 2, "epochs": 6}
-    stored = train(make_vit().float(), single(), cache_from=1, **options)
+    stored = train(make_vit().float(), single(), **options)
     computed = train(make_vit().float(), single(), cache=False, **options)
     assert stored.history.hits.sum() > 0
     assert stored.history.advanced.sum() > 0
@@ -109,8 +110,7 @@ def test_what_is_frozen_stays_bit_for_bit():
         images(),
         epochs=3,
         batch=8,
-        freeze="table",
-        freeze_options={"counts": [2]},
+        freeze=Table((2,)),
         recipe=Recipe("sgd", lr=0.1, weight_decay=0.04),
     )
     for name, tensor in before.items():
@@ -127,8 +127,8 @@ def test_advanced_features_are_those_of_all_units(tmp_path):
     for generation, frozen in enumerate((1, 3, 4)):
         network.freeze(frozen)
         expected = network.prefix(data.x)
-        cache.make(generation, frozen, samples=len(data), dtype="float64")
-        cache.join(generation, frozen)
+        cache.make(generation, frozen, samples=len(data))
+        cache.join(generation)
         assert torch.equal(cache.features(rows), expected)
         cache.settle()
         assert torch.equal(cache.features(rows), expected)
@@ -140,7 +140,7 @@ def test_advanced_features_are_those_of_all_units(tmp_path):
 
 def test_training_goes_on_from_a_checkpoint(settings, tmp_path):
     path = tmp_path / "run.pt"
-    options = {"settings": settings, "devices": 2, "cache_from": 1}
+    options = {"settings": settings, "devices": 2}
     whole = train(make_vit(), images(), **options)
     cut = _Cut(2)
     with pytest.raises(KeyboardInterrupt):
@@ -207,13 +207,13 @@ def test_dropout_does_not_depend_on_the_executor_and_ends_where_units_freeze(set
     assert torch.equal(network.run(x, 0, 3, (0,)), network.run(x, 0, 3, (1,)))
     assert network.units[3].training
     options = {"settings": settings, "devices": 2}
-    stored = train(make_vit(0.3), images(), cache_from=1, **options)
+    stored = train(make_vit(0.3), images(), **options)
     computed = train(make_vit(0.3), images(), cache=False, **options)
     close(stored, computed)
 
 
 def test_phases_add_up_lines_name_their_units_and_decisions_come_between_steps(settings):
-    found = train(make_vit(), images(), settings, devices=2, cache_from=1)
+    found = train(make_vit(), images(), settings, devices=2)
     phases = found.history[["frozen_s", "read_s", "pipe_s", "reduce_s", "update_s"]]
     assert phases.sum(axis=1).tolist() == pytest.approx(found.history.train_s.tolist())
     assert (phases >= 0).all().all()

@@ -14,7 +14,6 @@ from torch import nn
 from alkit.elastic import Examples, Network, Recipe
 from alkit.elastic.optim import Optimizer
 from alkit.elastic.stage import NotFinite
-from alkit.elastic.store import weights_hash
 from alkit.engine.messages import fingerprint
 from tests.unit.elastic.helpers import (
     LAYERS,
@@ -60,7 +59,7 @@ def ordered(order: str) -> tuple[Network, Examples]:
 @pytest.mark.parametrize("order", ["ids mask types", "ids mask", "integers"])
 def test_stored_features_keep_the_masks_of_the_first_units(order, two, settings, caplog):
     network, data = ordered(order)
-    found = train(network, data, settings, devices=2, cache_from=1)
+    found = train(network, data, settings, devices=2)
     same(found, plain(*ordered(order), settings))
     if order == "ids mask types":
         same(two["masks"][0], plain(*ordered(order), settings))
@@ -133,11 +132,9 @@ def normed() -> Network:
 
 def test_scalars_have_a_fingerprint():
     norm = nn.BatchNorm1d(3)
-    before = fingerprint(norm.state_dict()), weights_hash([norm])
+    before = fingerprint(norm.state_dict())
     norm(torch.randn(4, 3))
-    assert fingerprint(norm.state_dict()) != before[0]
-    assert weights_hash([norm]) != before[1]
-    assert weights_hash([nn.BatchNorm1d(3).bfloat16()])
+    assert fingerprint(norm.state_dict()) != before
 
 
 # SGD: Adam makes steps of the rounding errors that a bias before a norm has for a gradient
@@ -152,7 +149,7 @@ def test_batch_norm_can_be_stored_and_travels(ranks, request):
     else:
         found, without = (
             train(normed(), images(), NORMED, devices=2, **options)
-            for options in ({"cache_from": 1}, {"cache": False})
+            for options in ({}, {"cache": False})
         )
     assert found.history.hits.sum() > 0
     counts = [t for name, t in found.state.items() if name.endswith("num_batches_tracked")]
@@ -171,13 +168,10 @@ def bfloat16() -> tuple[Network, Examples]:
 
 def test_bfloat16_with_stored_features(two, settings):
     without = train(*bfloat16(), settings, devices=2, cache=False)
-    for found in (train(*bfloat16(), settings, devices=2, cache_from=1), *two["bfloat16"]):
+    for found in (train(*bfloat16(), settings, devices=2), *two["bfloat16"]):
         assert found.history.hits.sum() > 0
         assert torch.equal(found.losses, without.losses)
         assert all(torch.equal(found.state[name], t) for name, t in without.state.items())
-    # and features of fewer digits than the network has
-    short = train(make_vit(), images(), settings, devices=2, cache_from=1, cache_dtype="bfloat16")
-    assert torch.isfinite(short.losses).all()
 
 
 # ---- a batch that won't divide later
@@ -188,7 +182,7 @@ LATER = [
     ({"batch": 6}, DIVIDES_NOT),
     ({"batch": 6, "ranks": 4}, DIVIDES_NOT),
     *(({"batch": 6, "freeze": rule}, "batch of 6 does not divide")  # it may say anything
-      for rule in ("autofreeze", "gradnorm", lambda moment: 0)),
+      for rule in ("gradnorm", lambda moment: 0)),
     ({"batch_policy": "fixed_per_replica", "drop_last": True},
      "24 samples do not fill a batch of 32.*3 frozen"),
 ]  # fmt: skip
@@ -203,10 +197,7 @@ def test_what_a_later_layout_cannot_do_is_refused_before_the_first_step(changes,
     assert not asked
 
 
-TABLE = {"freeze": "table", "freeze_options": {"counts": [1]}}
-
-
-@pytest.mark.parametrize("fits", [{"dp": False}, {"freeze": "none"}, {"epochs": 1}, TABLE], ids=str)
+@pytest.mark.parametrize("fits", [{"dp": False}, {"freeze": "none"}, {"epochs": 1}], ids=str)
 def test_a_batch_that_will_divide_is_taken(fits, settings):
     train(make_vit(), images(), settings, batch=6, devices=4, **fits)
 
@@ -309,10 +300,10 @@ class Broken(nn.Module):
 
 
 @pytest.mark.parametrize(("unit", "executor"), [(2, "single"), (7, "single"), (7, "threads")])
-def test_what_is_not_a_number_names_epoch_and_layer(unit, executor, settings):
+def test_what_is_not_a_number_names_epoch_and_step(unit, executor, settings):
     network = make_vit()
     network.units[unit] = Broken(network.units[unit], 4 * 2)  # two micro-batches a step
-    said = f"epoch 1, at step 4, micro-batch 0: .*layer {(unit - 1) // 2}, Broken"
+    said = "epoch 1, at step 4, micro-batch 0; the learning rate is"
     with pytest.raises(NotFinite, match=said):
         train(network, images(), settings, freeze="none", micro=2, devices=2, executor=executor)
 
@@ -321,7 +312,7 @@ def test_a_loss_that_is_infinite_and_a_gradient_name_the_epoch(settings):
     network = make_vit()
     loss = network.loss
     network.loss = lambda output, y: loss(output, y) + math.inf
-    with pytest.raises(NotFinite, match="loss is inf in epoch 0, at step 0.*in the loss itself"):
+    with pytest.raises(NotFinite, match="loss is inf in epoch 0, at step 0, micro-batch 0"):
         train(network, images(), settings)
     network = make_vit()
     network.units[2].register_full_backward_hook(
@@ -410,10 +401,10 @@ def folder(tmp_path_factory):
 def two(folder):
     """What two ranks find, one run after the other."""
     return on_devices({
-        "masks": partial(train, *ordered("ids mask types"), SETTINGS, cache_from=1),
-        "norms": partial(train, normed(), images(), NORMED, cache_from=1),
+        "masks": partial(train, *ordered("ids mask types"), SETTINGS),
+        "norms": partial(train, normed(), images(), NORMED),
         "computed": partial(train, normed(), images(), NORMED, cache=False),
-        "bfloat16": partial(train, *bfloat16(), SETTINGS, cache_from=1),
+        "bfloat16": partial(train, *bfloat16(), SETTINGS),
         "numbers": _numbers,
         "own metric": partial(_numbers, _error),
         "sent": partial(_sent, folder),

@@ -3,7 +3,6 @@
 import math
 
 import pytest
-import torch
 
 from alkit.elastic import Recipe
 from alkit.elastic.optim import Optimizer
@@ -40,16 +39,10 @@ def test_biases_norms_and_positions_do_not_decay():
                 assert (id(parameter) in decayed) != free, name
 
 
-def test_a_rate_that_blows_up_is_reported_and_such_steps_can_be_skipped():
+def test_a_rate_that_blows_up_is_reported():
     recipe = Recipe("sgd", lr=1e200, clip=None, warmup=0.0)
-    with pytest.raises(NotFinite, match="step 1.*rate is .*skip=True"):
+    with pytest.raises(NotFinite, match="step 1.*rate is .*lower it"):
         train(make_vit(), images(), epochs=2, batch=8, recipe=recipe)
-    data = images()
-    data.x[int(torch.arange(24)[5])] = math.inf
-    before = make_vit()
-    found = train(make_vit(), data, epochs=1, batch=24, skip=True)
-    assert found.skipped == [0]
-    assert all(torch.equal(found.state[name], own) for name, own in before.state_dict().items())
 
 
 def test_published_decay_shrinks_a_network_and_the_shipped_recipe_does_not():

@@ -23,12 +23,13 @@ from tests.unit.elastic.helpers import (
     PARTS,
     SETTINGS,
     Found,
+    calculated,
     close,
     expected,
-    forecast,
     images,
     make_vit,
     on_devices,
+    parts,
     plain,
     same,
     train,
@@ -56,7 +57,7 @@ class Dies:
 def killed(tmp_path_factory):
     """A run whose rank 0, which has made a folder of features, dies after two epochs."""
     folder, features = (tmp_path_factory.mktemp(name) for name in ("killed", "features"))
-    options = {"cache_from": 1, "cache_folder": str(features), "freeze": Dies(folder / "asked")}
+    options = {"cache_folder": str(features), "freeze": Dies(folder / "asked")}
     options |= {"checkpoint": folder / "run.pt"}
     with pytest.raises(RankFailed) as failed:
         train(make_vit(), images(), SETTINGS, ranks=2, **options)
@@ -81,12 +82,12 @@ def two(killed, tmp_path_factory):
     none = str(tmp_path_factory.mktemp("no") / "folder")
     with redirect_stdout(io.StringIO()) as said:
         found = on_devices({
-            "texts": training("bert", cache_from=1),
+            "texts": training("bert"),
             "nothing": training(pipe=False, dp=False, cache=False),
-            "a pipeline": training(dp=False, cache_from=1),
-            "replicas": training("bert", stages=1, cache_from=1),
+            "a pipeline": training(dp=False),
+            "replicas": training("bert", stages=1),
             "gone on": training(**killed.options),
-            "no folder": training(cache_from=1, cache_folder=none),
+            "no folder": training(cache_folder=none),
             "other weights": _other_weights,
             "four devices": _four_devices,
         })  # fmt: skip
@@ -95,15 +96,13 @@ def two(killed, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def four():
-    return on_devices(
-        {"two stages": training(stages=2, cache_from=1), "sgd": training(settings=SGD)}, ranks=4
-    )
+    return on_devices({"two stages": training(stages=2), "sgd": training(settings=SGD)}, ranks=4)
 
 
 def test_two_ranks_give_back_what_they_have_trained(settings):
     """Pipeline 2 -> 1, replicas 1 -> 2, with a store and AdamW; as a row of the ablation."""
     network, test = make_vit(), images(10)
-    settings = replace(settings, cache_from=1)
+    settings = replace(settings)
     task = Task("made", images(), test, test, 3)
     found = Found(study.measured("elastic", network, task, settings, ranks=2))
     same(found, expected())
@@ -147,8 +146,8 @@ def test_four_ranks_share_a_network_out(four):
     found = four["sgd"][0]
     close(found, plain(make_vit(), images(), SGD))
     layout = found.messages[0].layout
-    for rank, held in enumerate(forecast(make_vit(), images(), SGD).held(layout)):
-        assert found.held[PARTS].iloc[rank].to_dict() == held.plain()
+    for rank, own in enumerate(calculated(make_vit(), SGD, layout)):
+        assert found.held[PARTS].iloc[rank].to_dict() == parts(own)
     assert found.held.moments.sum() == found.held.weights.sum()
 
 

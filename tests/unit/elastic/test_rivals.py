@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from alkit import launch
-from alkit.elastic.decider import foresee
 from alkit.engine.ledger import Ledger
 from studies.elastic import ablation as study
 from studies.elastic import lora, rivals
@@ -22,11 +21,11 @@ from tests.unit.elastic.helpers import (
     Found,
     close,
     expected,
-    forecast,
     images,
     make_vit,
     plain,
     same,
+    train,
 )
 
 
@@ -95,8 +94,8 @@ def test_data_parallel_training_holds_it_all(task, rival, settings):
     assert (ddp.weights, ddp.gradients, ddp.frozen) == (whole, whole, 0)
     assert ddp.moments == 2 * whole + 4 * len(list(make().parameters()))
     # one stage of ours, as one replica of two, keeps the same for its backward
-    layout = foresee(make(), data(), replace(NOTHING_FROZEN, devices=2, stages=1)).at(0)
-    assert ddp.activations == forecast(make(), data(), settings).held(layout)[0].activations
+    half = replace(NOTHING_FROZEN, devices=1, batch=settings.batch // 2)
+    assert ddp.activations == train(make(), data(), half).held.activations[0]
     assert held["ddp_checkpoint"].activations[0] < 0.6 * ddp.activations
     lora = held["ddp_lora"].iloc[0]
     assert lora.gradients == lora.weights < whole  # wide updates of a narrow network
@@ -114,7 +113,7 @@ def test_data_parallel_training_holds_it_all(task, rival, settings):
 )
 def test_freezing_without_a_pipeline(variant, task, devices, ranks, settings):
     make, data = TASKS[task]
-    own = replace(settings, cache_from=1, devices=devices)
+    own = replace(settings, devices=devices)
     found = measured(variant, make, data, own, ranks)
     close(found, expected(task))
     assert set(zip(found.history.stages, found.history.replicas, strict=True)) == {(1, devices)}
@@ -126,7 +125,7 @@ def test_the_head_alone(task, settings):
     make, data = TASKS[task]
     frozen = make()
     frozen.freeze(LAYERS)
-    found = measured("head_cache", make, data, replace(settings, cache_from=1, devices=2))
+    found = measured("head_cache", make, data, replace(settings, devices=2))
     same(found, plain(frozen, data(), NOTHING_FROZEN))
     assert set(found.history.frozen) == {LAYERS}
     assert found.history.misses.tolist()[1:] == [0] * (settings.epochs - 1)

@@ -147,7 +147,7 @@ def test_methods_say_which_waits_they_remove():
     waiting = ("bp", "seq", "gpipe", "1f1b", "elastic", *SPLIT)
     assert {removes[name] for name in waiting} == {()}
     # targets still descend, but not through the forward weights of others
-    assert {removes[name] for name in ("dtp", "vanilla_dtp", "tp", "ddtp")} == {("weights",)}
+    assert {removes[name] for name in ("dtp", "vanilla_dtp", "tp")} == {("weights",)}
     assert not any("forward" in waits for waits in removes.values())
 
 

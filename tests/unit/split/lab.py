@@ -2,7 +2,6 @@
 
 import asyncio
 import copy
-import time
 
 from alkit.split.device import Device, Job
 from alkit.split.link import Lost, Refused, pair
@@ -25,26 +24,22 @@ class Lab:
     """A server and devices.
 
     A hurt is (device, message it sends, what happens): "cut" takes the link away; "kill" ends the
-    device, which comes back as a new one, `late_s` later and after `late_rounds` rounds; "gone"
-    ends it for good. `change` is what device 1 makes of a message before it sends it.
+    device, which comes back as a new one; "gone"
+    ends it for good.
     """
 
-    def __init__(
-        self, folder, hurts=(), cut=2, micro=3, late_s=0.0, late_rounds=0, change=None, **settings
-    ):
-        options = {**OPTIONS, "grace_s": 20.0, "join_s": 20.0} | settings
+    def __init__(self, folder, hurts=(), cut=2, micro=3, **settings):
+        options = {**OPTIONS, "join_s": 20.0} | settings
         self.net = {"norm": options.pop("norm", "none"), "dropout": options.pop("dropout")}
-        self.more = options.pop("more", {})  # of the server
         self.settings = Settings(4, (cut,) * len(SIZES), micros=(micro,), **options)
-        self.folder, self.hurts, self.change = folder, list(hurts), change
-        self.late_s, self.late_rounds, self.hostile = late_s, late_rounds, (1,)
+        self.folder, self.hurts = folder, list(hurts)
         self.sent, self.said = dict.fromkeys(range(len(SIZES)), 0), {}
         self.joined = set()
         self.server = self.new_server()
 
     def new_server(self):
         options = {"example": parts(SIZES)[0][0][:1], "path": self.folder / "server.pt"}
-        return Server(units(**self.net), self.settings, SIZES, **options | self.more)
+        return Server(units(**self.net), self.settings, SIZES, **options)
 
     def device(self, index):
         stream = Stream(*parts(SIZES)[index], self.settings, index)
@@ -63,8 +58,6 @@ class Lab:
 
         async def sending(message):
             self.sent[index] += 1
-            if self.change is not None and index in self.hostile:
-                message = self.change(message)
             for hurt in [h for h in self.hurts if h[:2] == (index, self.sent[index])]:
                 self.hurts.remove(hurt)
                 near.close()
@@ -75,24 +68,6 @@ class Lab:
         near.send = sending
         return near
 
-    def stall(self, when):
-        """Let device 1 send nothing more from the first such message on."""
-        connect = self.connect
-
-        async def stalling(index, identity=None):
-            near = await connect(index, identity)
-            send = near.send
-
-            async def sending(message):
-                if index == 1 and when(message):
-                    await near.ended.wait()
-                await send(message)
-
-            near.send = sending
-            return near
-
-        self.connect = stalling
-
     async def live(self, index):
         while True:
             try:
@@ -100,8 +75,6 @@ class Lab:
             except Killed as end:
                 if end.args[0] == "gone":
                     return None
-                await asyncio.sleep(self.late_s)
-                await until(lambda: len(self.server.records) >= self.late_rounds)
             except Refused as error:
                 self.said[index] = str(error)
                 return None
@@ -124,18 +97,6 @@ async def until(condition):
             await asyncio.sleep(0.01)
 
 
-def hold(condition, limit_s=LIMIT_S):
-    """Let a thread wait for what others do."""
-    end_s = time.monotonic() + limit_s
-    while not condition() and time.monotonic() < end_s:
-        time.sleep(0.01)
-
-
 def whole(cut=2, micro=3, **options):
     """Return an undisturbed run."""
     return trained(SIZES, cut=cut, micro=micro, **OPTIONS | options)
-
-
-def repeated(record, **options):
-    """Run the recorded plan again, without any fault."""
-    return trained(SIZES, cut=2, micro=3, plan=record.plan, **OPTIONS | options)

@@ -1,4 +1,4 @@
-"""Configurations: our keys and the published ones, single devices, and what is refused."""
+"""Configurations: our keys and the published ones, and what is refused."""
 
 import pytest
 
@@ -24,12 +24,6 @@ model = "VGG11"
 devices = 2
 cut = 3
 lr = 1
-
-[[device]]
-
-[[device]]
-cut = 5
-micro = 4
 """
 
 
@@ -45,9 +39,9 @@ def test_the_published_file(tmp_path):
     assert (config.uplink_mbit, config.downlink_mbit, config.test_size) == (10.0, 25.0, 10_000)
 
 
-def test_single_devices_and_what_all_must_agree_on(tmp_path):
+def test_what_all_must_agree_on(tmp_path):
     config = read(written(tmp_path, TOML))
-    assert [(config.of(at).cut, config.of(at).micro) for at in (0, 1)] == [(3, 1), (5, 4)]
+    assert config.settings(9).cuts == (3, 3)
     assert config.lr == 1.0
     assert isinstance(config.lr, float)
     assert read(written(tmp_path, TOML), folder="elsewhere").folder == "elsewhere"
@@ -69,9 +63,6 @@ def test_single_devices_and_what_all_must_agree_on(tmp_path):
         ("port = 99999", "1 to 65535"),
         ("cut = -2", "-1 .all units"),
         ("cut = 1\nlayer_num_on_client = 2", "set twice"),
-        ("[[device]]\nseed = 1", "no key 'seed'"),
-        ("[[device]]\n[[device]]", "2 tables"),
-        ("device = 3", "write .*device"),
         ("= 3", "run.toml"),
         ("lr = -0.1", "lr is -0.1: it must be at least 0, and finite"),
         ("lr = nan", "lr is nan"),
@@ -79,20 +70,16 @@ def test_single_devices_and_what_all_must_agree_on(tmp_path):
         ("momentum = 5", "momentum is 5.0: it must be at least 0, and below 1"),
         ("momentum = 1.0", "below 1"),
         ("momentum = -0.5", "below 1"),
-        ("grace_s = -1", "grace_s is -1"),
         ("join_s = nan", "join_s is nan"),
-        ("round_s = -3", "round_s is -3"),
         ("patience_s = -1", "patience_s is -1"),
         ("augment = 'strong'", "augment is 'strong': give none, weak"),
         ("alpha = 0", "alpha is 0"),
-        ("shards = 0", "shards is 0"),
-        ("memory_mib = nan", "memory_mib is nan"),
         ("uplink_mbit = inf", "uplink_mbit is inf"),
         ("aggregate_every = -2", "at least -1"),
-        ("[[device]]\nuplink_mbit = -1", "uplink_mbit is -1"),
+        ("immediate_update = true", "immediate_update = true is not built here"),
+        ("duplicate_pipe_batch = true", "is not built here"),
         ("async_comm = 1", "async_comm is 1, which is no bool"),
         ("same_data_size_for_each_client = 'no'", "no bool"),
-        ("[[device]]\nasync_comm = true", "no key 'async_comm'"),
     ],
 )
 def test_bad_files(tmp_path, text, words):
@@ -127,7 +114,7 @@ def test_the_published_class_defaults_and_what_differs_here_is_said(tmp_path, ca
     ],
 )
 def test_published_switches_that_are_none_here(tmp_path, caplog, text, words):
-    assert read(written(tmp_path, text)) == Config() == Config().of(0)
+    assert read(written(tmp_path, text)) == Config()
     assert words in " ".join(caplog.messages)
     assert bool(caplog.messages) == bool(words)
 
@@ -144,7 +131,7 @@ def test_a_size_is_of_each_device_unless_the_file_says_otherwise(tmp_path, more,
     [
         ({"lr": float("nan")}, "lr is nan"),
         ({"momentum": 5.0}, "momentum is 5.0"),
-        ({"grace_s": -1.0}, "grace_s"),
+        ({"join_s": -1.0}, "join_s"),
         ({"augment": "strong"}, "give none, weak"),
     ],
 )

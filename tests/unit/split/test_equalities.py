@@ -87,15 +87,6 @@ def test_devices_may_have_cuts_of_their_own():
     assert same_bits(one, mixed)
 
 
-def test_duplicate_takes_several_batches_a_step_and_immediate_is_other_mathematics():
-    record = trained([32], micro=4, duplicate=True)
-    assert len(record.losses[0]) == 2  # one step of 4 x 8 an epoch
-    large = trained([32], micro=1, batch=32)
-    assert difference(record, large) < 1e-6
-    assert difference(trained([20], micro=4), trained([20], micro=4, immediate=True)) > 1e-3
-    assert same_bits(trained([20], micro=1), trained([20], micro=1, immediate=True))
-
-
 @pytest.mark.parametrize("every", [1, 2, 5, 0, 100])
 def test_averaging_every_so_many_steps(every):
     """20 and 12 samples are 3 and 2 steps an epoch: 6 and 4 in all."""
@@ -174,7 +165,6 @@ def test_odd_sizes(sizes, options):
         ({"micro": 0}, "at least 1"),
         ({"cut": [1, 2]}, "give one"),
         ({"method": "sl"}, "central, fed"),
-        ({"quorum": 2}, "can't be met"),
         ({"transport": "pigeon"}, "local, grpc"),
         ({"method": "split", "cut": 4}, "below all units"),
         ({"sizes": [0]}, "or more"),

@@ -43,6 +43,9 @@ def first():
     return drawn(60, 0)
 
 def second():
+    return drawn(60, 1)
+
+def fewer():
     return drawn(44, 1)
 
 def test():
@@ -64,7 +67,7 @@ def narrow():
     x, y = drawn(60, 0)
     return x[:, :5], y
 """
-TABLES = "\n[[device]]\ndata_size = 60\n[[device]]\ndata_size = 44\n"
+SIZE = "\ndata_size = 60\n"
 
 
 @pytest.fixture
@@ -77,7 +80,7 @@ def files(tmp_path):
 
 def owned(text):
     assert 'data = "digits"\nmodel = "VGG5"' in text
-    return text.replace('data = "digits"\nmodel = "VGG5"', 'data = "own"\nmodel = "own"') + TABLES
+    return text.replace('data = "digits"\nmodel = "VGG5"', 'data = "own"\nmodel = "own"') + SIZE
 
 
 class OwnRun(Run):
@@ -161,7 +164,7 @@ def refused(tmp_path, files, capsys, network="make", samples="first", text=None)
         ({"samples": "bytes"}, "and x as floats"),
         ({"samples": "beyond"}, "label 0 is 3; labels are integers from 0 to 2"),
         ({"samples": "narrow"}, "unit 0 does not take (1, 5)"),
-        ({"samples": "second"}, "44 samples, and data_size of device 0 is 60"),
+        ({"samples": "fewer"}, "44 samples, and data_size is 60"),
     ],
 )
 def test_what_is_no_network_and_no_samples(tmp_path, files, capsys, given, words):
@@ -181,7 +184,7 @@ MODEL, SET = 'model = "own"', 'data = "own"'
         (SET, 'data = "digits"', "make", "--data is for data = \"own\"; it is 'digits'"),
         (SET, SET + '\nnetwork = "a.py:b"', "make", "no key 'network'"),
         (SET, SET + "\nvalidate = true", "make", "leave out validate"),
-        ("data_size = 44", "", "make", "give each device its number of samples"),
+        ("data_size = 60", "", "make", "give the number of samples of a device"),
     ],
 )
 def test_a_file_that_says_otherwise(tmp_path, files, capsys, old, new, network, words):

@@ -57,7 +57,7 @@ class Run:
         else:
             text = CONFIG
         text = text.replace("PORT", str(free_port())).replace("EPOCHS", str(epochs))
-        for key, value in ({"grace_s": 30} | changes).items():
+        for key, value in changes.items():
             text = re.sub(rf"^{key} = .*\n", "", text, flags=re.MULTILINE) + f"{key} = {value}\n"
         self.path = folder / "run.toml"
         self.path.write_text(text)
@@ -102,10 +102,6 @@ class Run:
     def round(self):
         found = self.checkpoint()
         return found["round"] if found else 0
-
-    def took_part(self, device):
-        """Whether a device was in the last round that is done."""
-        return device in self.checkpoint()["records"][-1]["weights"]
 
     def after_rounds(self, count, look_s=0.05, limit_s=LIMIT_S):
         """Wait until so many rounds are in the checkpoint, which is read at every look."""

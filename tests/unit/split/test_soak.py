@@ -10,7 +10,7 @@ import torch
 
 from studies.split.links import Links, LinksUnavailable
 from tests.unit.split.helpers import same_bits
-from tests.unit.split.lab import Lab, repeated, whole
+from tests.unit.split.lab import Lab, whole
 from tests.unit.split.test_program import Run
 
 pytestmark = pytest.mark.soak
@@ -24,16 +24,6 @@ def test_random_kills_change_nothing(tmp_path, seed):
         for _ in range(draw.randint(1, 5))
     ]
     assert same_bits(Lab(tmp_path, hurts).run(), whole())
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_random_kills_without_patience_end_in_the_recorded_plan(tmp_path, seed):
-    """Who is late is left out, and the record of who took part gives the same bits again."""
-    draw = random.Random(seed)
-    hurts = [(draw.randint(0, 1), draw.randint(1, 200), "kill") for _ in range(6)]
-    lab = Lab(tmp_path, hurts, grace_s=0.0, late_s=0.1, epochs=20)
-    record = lab.run()
-    assert same_bits(record, repeated(record, epochs=20))
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -59,23 +49,19 @@ def test_processes_killed_at_random(tmp_path, seed):
 
 
 def test_a_cut_link(tmp_path):
-    """The kernel takes the link away: pings find out, and the others go on within ten seconds."""
+    """The kernel takes the link away: the round waits, and the bits stay the same."""
     try:
         links = Links(2, 50, 50)
     except LinksUnavailable as error:
         pytest.skip(f"no real links here: {error}")
-    with links, Run(tmp_path, epochs=400, grace_s=1, patience_s=4, links=links) as run:
+    with links, Run(tmp_path, epochs=40, patience_s=4, links=links) as run:
         run.after_rounds(3)
         links.cut(1)
-        cut_s = time.monotonic()
-        known = run.round()
-        run.after_rounds(known + 2)
-        assert time.monotonic() - cut_s < 10
+        time.sleep(10)
         links.mend(1)
-        end_s = time.monotonic() + 60
-        while time.monotonic() < end_s and not run.took_part(1):
-            time.sleep(0.2)
-        assert run.took_part(1)  # it is back
+        run.wait(run.server, *run.devices)
+        state, expected = run.model(), run.in_process().state
+        assert all(torch.equal(state[key], expected[key]) for key in state)
 
 
 def test_five_hundred_rounds_hold_no_more_than_a_few(tmp_path):

@@ -45,7 +45,7 @@ def test_micro_batches_are_of_the_same_batch_and_devices_have_orders_of_their_ow
 )
 def test_a_rest_that_is_too_small_joins_the_batch_before(samples, least, sizes):
     chosen = settings(least=least)
-    steps = steps_an_epoch(chosen, samples, 1)
+    steps = steps_an_epoch(chosen, samples)
     assert [sum(step_sizes(chosen, samples, step, 1)) for step in range(steps)] == sizes
     own = stream(samples, chosen)
     assert [len(samples_of(own, step)) for step in range(steps)] == sizes
@@ -54,11 +54,11 @@ def test_a_rest_that_is_too_small_joins_the_batch_before(samples, least, sizes):
 def test_rounds():
     each_epoch, each_two, once = (settings(aggregate_every=every) for every in (-1, 2, 0))
     assert round_count(each_epoch, [20]) == 2
-    assert [round_steps(each_epoch, 20, 1, at) for at in (0, 1)] == [range(3), range(3, 6)]
+    assert [round_steps(each_epoch, 20, at) for at in (0, 1)] == [range(3), range(3, 6)]
     by_two = [range(2), range(2, 4), range(4, 6), range(6, 6)]
-    assert [round_steps(each_two, 20, 1, at) for at in range(4)] == by_two
+    assert [round_steps(each_two, 20, at) for at in range(4)] == by_two
     assert round_count(once, [20]) == 1
-    assert round_steps(once, 20, 1, 0) == range(6)
+    assert round_steps(once, 20, 0) == range(6)
 
 
 def test_augmentation_depends_on_the_step_alone():

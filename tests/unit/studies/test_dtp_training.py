@@ -26,8 +26,7 @@ def recorded(data, name, seed, **changes):
 
 
 def test_the_tuning_seed_leaves_the_test_part_closed(data):
-    options = {"lr": 0.02, "compare_every": 1}
-    (_, tuned), (made, counted) = (recorded(data, "dtp", seed, **options) for seed in (100, 0))
+    (_, tuned), (made, counted) = (recorded(data, "dtp", seed, lr=0.02) for seed in (100, 0))
     assert set(counted.metric) - set(tuned.metric) == {"accuracy"}
     assert (tuned.lr == 0.02).all()
     assert "angle" in set(tuned.metric)
@@ -45,7 +44,7 @@ def test_a_rate_is_recorded_if_it_was_given_and_a_run_that_diverges_says_so(data
     assert rows[["metric", "value", "lr"]].values.tolist() == [["diverged", True, 1e30]]
 
 
-@pytest.mark.parametrize("name", tables.VARIANTS)
+@pytest.mark.parametrize("name", [name for name in tables.VARIANTS if name != "dtp_exact"])
 def test_variants_take_backprop_s_weights_and_one_length_of_step(data, name):
     """One step at lr: the last block's, whose gradient all variants share, moves equally far."""
     one = data.subset(train=30)  # one batch
