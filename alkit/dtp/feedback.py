@@ -7,7 +7,6 @@ Forward weights and activations stand still meanwhile. The optimisers' momentum 
 to batch.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -18,8 +17,6 @@ from alkit.dtp.networks import Net, Pass
 from alkit.dtp.noise import draw, noise_for
 from alkit.dtp.optimizers import optimizer
 from alkit.dtp.settings import METHODS, Lists, Settings
-from alkit.engine.compiled import Compiled
-from alkit.engine.device import device_of
 from alkit.engine.heartbeat import beat
 
 
@@ -31,14 +28,13 @@ class BlockFeedback:
     """The feedback maps G_n of a network's blocks, and how they learn.
 
     Args:
-        compile: run each iteration's gradient as one compiled call, where it is by hand.
     Attributes:
         loops: numbers of the blocks whose feedback learns.
         lists: iterations, noise and rate of each of them.
         optimizers: of each block.
     """
 
-    def __init__(self, net: Net, settings: Settings, *, compile: bool = False) -> None:
+    def __init__(self, net: Net, settings: Settings) -> None:
         self.net, self.settings = net, settings
         self.loss, self.rule = METHODS[settings.method]
         self.loops = net.trained
@@ -48,10 +44,6 @@ class BlockFeedback:
             n: optimizer(kind, self.parameters(n), lr, momentum)
             for n, lr in zip(self.loops, self.lists.feedback_lr, strict=True)
         }
-        self.by_hand: dict[int, Compiled] = {}
-        if compile:
-            on_cpu = [n for n in self.loops if device_of(net.blocks[n]) == torch.device("cpu")]
-            self.by_hand = {n: Compiled(self._by_hand(n)) for n in on_cpu if self._closed(n)}
 
     def parameters(self, n: int) -> list[nn.Parameter]:
         """Return what block n's loop changes."""
@@ -86,11 +78,6 @@ class BlockFeedback:
         self._check(n, made, step)
         return made
 
-    def eager(self) -> dict[int, str]:
-        """Return by block why its loop runs as it is, "" if it is compiled."""
-        other = "no gradient by hand, or no block on the CPU"
-        return {n: own.why if (own := self.by_hand.get(n)) else other for n in self.loops}
-
     def sigma(self, n: int) -> float:
         """Return the noise of block n."""
         return self.lists.sigma[self.loops.index(n)]
@@ -108,17 +95,6 @@ class BlockFeedback:
     def _closed(self, n: int) -> bool:
         return self.settings.form == "closed" and self.net.blocks[n].linear is not None
 
-    def _by_hand(self, n: int) -> Callable[..., tuple[Tensor, Tensor]]:
-        """Return what gives loss and gradient of block n by what `_gradient` gives."""
-        block, own = self.net.blocks[n], self.settings
-        if self.loss == "reconstruction":
-            return lambda x, y, notes, base, dx: closed_form.reconstruction_gradient(
-                block, x, notes, dx, index=own.index
-            )
-        return lambda x, y, notes, base, dx, dy: closed_form.l_drl_gradient(
-            block, x, y, notes, dx, dy, index=own.index, base=base
-        )
-
     def _gradient(self, n: int, batch: Any, noise: torch.Generator) -> tuple[Tensor, list[Tensor]]:
         """Return loss and gradients for one draw of noise, of what `_batch` returned."""
         block, sigma, index = self.net.blocks[n], self.sigma(n), self.settings.index
@@ -127,9 +103,13 @@ class BlockFeedback:
         if self.loss != "reconstruction":
             drawn.append(draw(y, sigma, noise))
         if self._closed(n):
-            by_hand = self.by_hand.get(n) or self._by_hand(n)
-            loss, gradient = by_hand(x, y, notes, base, *drawn)
-            return loss, [gradient]
+            if self.loss == "reconstruction":
+                found = closed_form.reconstruction_gradient(block, x, notes, *drawn, index=index)
+            else:
+                found = closed_form.l_drl_gradient(
+                    block, x, y, notes, *drawn, index=index, base=base
+                )
+            return found[0], [found[1]]
         if self.loss == "reconstruction":
             loss = losses.reconstruction(block, x, notes, *drawn, index=index)
         else:

@@ -35,14 +35,12 @@ class Details(Brief):
         owners: each loop's rank.
         seconds: by rank, kind and block, of all steps of this call.
         digest: SHA-256 of all bits of the network.
-        eager: with compile="steps", by block why its loop ran as it is, "" if it was compiled.
     """
 
     feedback_losses: dict[int, Tensor]
     owners: list[int]
     seconds: pd.DataFrame
     digest: str
-    eager: dict[int, str]
 
 
 def model_of(request: Request) -> Net:
@@ -58,10 +56,8 @@ def fit(request: Request) -> Record:
 
     Settings are those of `alkit.dtp.Settings`.
     """
-    words = ("cuts", "micro", "accumulate")
+    words = ("cuts", "micro", "accumulate", "compile")
     request.refuse(*words, why="see alkit.dtp.Settings for its own")
-    if request.compile != "steps":
-        request.refuse("compile", why="only loops of dtp, tp and vanilla_dtp are compiled: 'steps'")
     request.refuse("precision", why="feedback's gradients are float32, narrower ones are untried")
     net = model_of(request)
     if request.ranks == 1:
@@ -94,10 +90,8 @@ def _fit(net: Net, request: Request) -> Record:
         workers=workers,
         group=group,
         factory=request.optimizer,
-        compile=bool(request.compile),
     )
-    compiled = {"compile": request.compile} if request.compile else {}
-    same = own.plain() | compiled | {"network": str(net.blocks)} | by_steps
+    same = own.plain() | {"network": str(net.blocks)} | by_steps
     record = request.train(trainer, group, plan=plan, identity=same)
     learned = {n: torch.cat(parts) for n, parts in trainer.feedback_losses.items()}
     details = Details(
@@ -105,7 +99,6 @@ def _fit(net: Net, request: Request) -> Record:
         owners=list(trainer.owners),
         seconds=trainer.seconds(),
         digest=digest(net),
-        eager=trainer.feedback.eager() if request.compile else {},
     )
     return replace(record, details=details)
 

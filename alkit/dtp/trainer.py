@@ -49,7 +49,6 @@ class Trainer(trainer.Trainer):
         steps: of the whole run, which its rates depend on.
         workers: threads; with several ranks there is one each.
         factory: of the forward weights' optimisers; default the settings'.
-        compile: run the gradients of loops compiled.
 
     Attributes:
         lr: of the last step's update.
@@ -65,13 +64,12 @@ class Trainer(trainer.Trainer):
         workers: int = 1,
         group: Group | None = None,
         factory: Factory | None = None,
-        compile: bool = False,
     ) -> None:
         self.model, self.settings, self.lr, self.steps = net, settings, settings.lr, steps
         self.group, self.workers = group or Group(), workers
         if settings.symmetric:
             net.make_symmetric()
-        self.feedback = BlockFeedback(net, settings, compile=compile)
+        self.feedback = BlockFeedback(net, settings)
         self.owners = assigned(self.feedback, settings.owners, self.group.ranks)
         self.stages = [
             TargetStage(net, n, self.feedback, settings, factory) for n in range(len(net))

@@ -102,25 +102,3 @@ def _count_no_frames() -> None:
     start = getattr(eval_frame, "set_fullgraph_compiled_frame_count", None)  # not in all versions
     if start is not None:
         start(0)
-
-
-class Compiled:
-    """A function of tensors that runs compiled and holds no lock; or as it is, and says why.
-
-    Attributes:
-        why: why it runs as it is; "" if it is compiled, or was not called yet.
-    """
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self.function, self.why = function, ""
-        self.compiled = without_lock(function)
-
-    def __call__(self, *given: Any) -> Any:
-        """Return what the function returns."""
-        if not self.why:
-            try:
-                with compiling():
-                    return self.compiled(*given)
-            except NotCompiled as reason:
-                self.why = str(reason)
-        return self.function(*given)

@@ -49,22 +49,3 @@ def test_the_rate_is_the_next_step_s():
 def fitted(workers=1, **options):
     own = {"settings": SETTINGS, "progress": False} | options
     return alkit.fit(dtp.network("tiny"), made_set(), method="dtp", workers=workers, **own)
-
-
-def test_compiled_loops_are_the_same_loops():
-    """Eager's numbers up to rounding, the same bits on threads."""
-    eager, compiled = fitted(), fitted(compile="steps")
-    assert compiled.details.eager == {1: "", 2: "", 3: ""}
-    assert eager.details.eager == {}
-    for n, losses in eager.details.feedback_losses.items():
-        torch.testing.assert_close(compiled.details.feedback_losses[n], losses, rtol=1e-4, atol=0)
-    assert fitted(3, compile="steps", executor="threads").details.digest == compiled.details.digest
-
-
-def test_loops_that_can_t_be_compiled_say_why():
-    settings = replace(SETTINGS, form="autograd")
-    found = fitted(compile="steps", settings=settings).details
-    assert set(found.eager.values()) == {"no gradient by hand, or no block on the CPU"}
-    assert found.digest == fitted(settings=settings).details.digest
-    with pytest.raises((TypeError, ValueError), match="only loops of dtp, tp and vanilla_dtp"):
-        fitted(compile=True)
