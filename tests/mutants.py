@@ -26,8 +26,9 @@ from typing import Any
 
 HOME = Path(__file__).parents[1]
 TABLE = HOME / "tests" / "mutants.csv"
-COLUMNS = ["room", "file", "function", "line", "was", "became", "killed_by"]
-MOST_TESTS, LIMIT_S = 60, 300
+COLUMNS = ["room", "file", "function", "line", "was", "became", "dies"]
+QUICK = ["-m", "not soak and not browser and not gpu"]
+MOST_TESTS, LIMIT_S = 40, 120
 COMPARED = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq}
 COMPARED |= {ast.NotEq: ast.Eq, ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot}
 COMPARED |= {ast.IsNot: ast.Is}
@@ -57,6 +58,11 @@ def pytest_runtest_teardown(item: Any) -> None:
         found["seconds"] = time.perf_counter() - found.pop("start")
 
 
+def pytest_runtest_logreport(report: Any) -> None:
+    if report.failed:  # a test that fails by itself kills nothing
+        _calls.pop(report.nodeid, None)
+
+
 def pytest_sessionfinish() -> None:
     kept = {test: {**own, "seen": sorted(own["seen"])} for test, own in _calls.items()}
     if to := os.environ.get("MUTANTS_CALLS"):
@@ -65,13 +71,21 @@ def pytest_sessionfinish() -> None:
 
 # ---- mutants
 def mutants(path: Path) -> Iterator[tuple[str, ast.AST, str]]:
-    """Yield (function, node, new text) of what may be changed in a file."""
+    """Yield (function, node, new text) of what may be changed in a file's functions."""
+    seen = set[int]()
     for function in ast.walk(ast.parse(path.read_text())):
-        if not isinstance(function, ast.FunctionDef):
-            continue
-        for node in (inner for own in function.body for inner in ast.walk(own)):
-            if (new := _changed(node)) is not None:
+        for node in _inside(function) if isinstance(function, ast.FunctionDef) else ():
+            if id(node) not in seen and (new := _changed(node)) is not None:
                 yield function.name, node, new
+            seen.add(id(node))
+
+
+def _inside(function: ast.FunctionDef) -> Iterator[ast.AST]:
+    ahead: list[ast.AST] = [*function.body]
+    while ahead:
+        yield (node := ahead.pop(0))
+        if not isinstance(node, ast.JoinedStr):  # whose parts have no places before Python 3.12
+            ahead += ast.iter_child_nodes(node)
 
 
 def _changed(node: ast.AST) -> str | None:
@@ -115,42 +129,40 @@ def _pytest(copy: Path, *what: str, limit_s: float, **own: str) -> int:
         return 1
 
 
+def room_mutants(room: str, count: int, seed: int) -> list[list[Any]]:
+    """Change the room, a mutant at a time, and return a row for each; see `COLUMNS`."""
+    rng, rows = random.Random(seed), []
+    with tempfile.TemporaryDirectory() as folder:
+        copy, calls = Path(folder) / "alkit", Path(folder) / "calls.json"
+        shutil.copytree(HOME, copy, ignore=shutil.ignore_patterns(".venv*", ".git", "runs"))
+        plugin = {"MUTANTS_ROOM": f"alkit/{room}/", "MUTANTS_CALLS": str(calls)}
+        tests = ["tests/unit/" + room, "tests/conformance/test_ordinary.py"]
+        where = [each for each in tests if (copy / each).exists()] + ["--maxfail=1000", *QUICK]
+        _pytest(copy, "-p", "tests.mutants", *where, limit_s=7200, **plugin)
+        seen = json.loads(calls.read_text())
+        files = sorted((copy / "alkit" / room).glob("*.py"))
+        found = [(path, *each) for path in files for each in mutants(path)]
+        for path, function, node, new in rng.sample(found, min(count, len(found))):
+            key, kept = f"{path.name}:{function}", path.read_bytes()
+            own = sorted((run["seconds"], test) for test, run in seen.items() if key in run["seen"])
+            was, chosen = _put(path, node, new), [test for _, test in own[:MOST_TESTS]]
+            dies = bool(chosen) and _pytest(copy, *chosen, limit_s=LIMIT_S) != 0
+            path.write_bytes(kept)
+            rows.append([room, path.name, function, getattr(node, "lineno", 0), was, new, dies])
+            print(*rows[-1], sep=" | ", flush=True)
+    return rows
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
+    """Read the command's words, and append what became of each mutant to the table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("room")
     parser.add_argument("--count", type=int, default=30)
     parser.add_argument("--seed", type=int, default=0)
-    asked = parser.parse_args()
-    rng, rows = random.Random(asked.seed), []
-    with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder) / "alkit"
-        shutil.copytree(
-            HOME, copy, ignore=shutil.ignore_patterns(".venv*", ".git", "runs", "build")
-        )
-        room, calls = copy / "alkit" / asked.room, Path(folder) / "calls.json"
-        plugin = {"MUTANTS_ROOM": f"alkit/{asked.room}/", "MUTANTS_CALLS": str(calls)}
-        tests = ["tests/unit/" + asked.room, "tests/conformance/test_ordinary.py"]
-        skip = ["-m", "not soak and not browser and not gpu"]
-        where = [*[each for each in tests if (copy / each).exists()], *skip]
-        _pytest(copy, "-p", "tests.mutants", *where, "--maxfail=1000", limit_s=7200, **plugin)
-        seen = json.loads(calls.read_text())
-        found = [(path, *each) for path in sorted(room.glob("*.py")) for each in mutants(path)]
-        for path, function, node, new in rng.sample(found, min(asked.count, len(found))):
-            key, kept = f"{path.name}:{function}", path.read_bytes()
-            own = sorted(
-                (each["seconds"], test) for test, each in seen.items() if key in each["seen"]
-            )
-            was = _put(path, node, new)
-            by, chosen = "", [test for _, test in own[:MOST_TESTS]]
-            if chosen and _pytest(copy, *chosen, limit_s=LIMIT_S):
-                by = "a test of the room"
-            path.write_bytes(kept)
-            rows.append([asked.room, path.name, function, node.lineno, was, new, by])
-            print(*rows[-1], sep=" | ", flush=True)
+    rows = room_mutants(**vars(parser.parse_args()))
     with TABLE.open("a", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows(rows)
-    dead = sum(bool(row[-1]) for row in rows)
-    print(f"{asked.room}: {dead} of {len(rows)} mutants die")
+    print(f"{rows[0][0]}: {sum(row[-1] for row in rows)} of {len(rows)} mutants die")
 
 
 if __name__ == "__main__":
