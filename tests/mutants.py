@@ -29,11 +29,9 @@ TABLE = HOME / "tests" / "mutants.csv"
 COLUMNS = ["room", "file", "function", "line", "was", "became", "dies"]
 QUICK = ["-m", "not soak and not browser and not gpu"]
 MOST_TESTS, LIMIT_S = 40, 120
-COMPARED = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq}
-COMPARED |= {ast.NotEq: ast.Eq, ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot}
-COMPARED |= {ast.IsNot: ast.Is}
-REACHED = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Add, ast.FloorDiv: ast.Mult}
-REACHED |= {ast.Div: ast.Mult, ast.BitOr: ast.BitAnd}
+PAIRS = [(ast.Lt, ast.LtE), (ast.Gt, ast.GtE), (ast.Eq, ast.NotEq), (ast.In, ast.NotIn)]
+PAIRS += [(ast.Is, ast.IsNot), (ast.Add, ast.Sub), (ast.Mult, ast.Div), (ast.And, ast.Or)]
+SWAPPED: dict[type, type] = dict(PAIRS) | {b: a for a, b in PAIRS} | {ast.FloorDiv: ast.Mult}
 
 # ---- as a plugin of pytest: which functions does each test call?
 _calls: dict[str, dict[str, Any]] = {}
@@ -90,14 +88,12 @@ def _inside(function: ast.FunctionDef) -> Iterator[ast.AST]:
 
 def _changed(node: ast.AST) -> str | None:
     """Return what a node becomes, None where it is left alone."""
-    if isinstance(node, ast.Compare) and type(node.ops[0]) in COMPARED:
-        node.ops[0] = COMPARED[type(node.ops[0])]()
-    elif isinstance(node, ast.BinOp) and type(node.op) in REACHED:
-        node.op = REACHED[type(node.op)]()
+    if isinstance(node, ast.Compare) and type(node.ops[0]) in SWAPPED:
+        node.ops[0] = SWAPPED[type(node.ops[0])]()
+    elif isinstance(node, ast.BinOp | ast.BoolOp) and type(node.op) in SWAPPED:
+        node.op = SWAPPED[type(node.op)]()
     elif isinstance(node, ast.Constant) and type(node.value) in (int, float):
         node.value += 1
-    elif isinstance(node, ast.BoolOp):
-        node.op = ast.And() if isinstance(node.op, ast.Or) else ast.Or()
     elif isinstance(node, ast.IfExp):
         node.test = ast.UnaryOp(ast.Not(), node.test)
     elif isinstance(node, ast.Expr | ast.AugAssign) and not isinstance(node.value, ast.Constant):

@@ -128,7 +128,7 @@ def launch(
     if ranks < 1:
         raise ValueError(f"ranks is {ranks}: it must be at least 1")
     task = cloudpickle.dumps(_as_here(function, *arguments))
-    with Home(kind="ranks") as home:  # `alkit clear` knows it, should this process be killed
+    with Home(kind="ranks") as home:
         crew: list[_Child] = []
         try:
             for rank in range(ranks):
