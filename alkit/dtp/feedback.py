@@ -71,7 +71,7 @@ class BlockFeedback:
             beat(f"feedback of {self.net.label(n)}, step {step}")
             loss, gradients = self._gradient(n, batch, noise)
             for parameter, gradient in zip(parameters, gradients, strict=True):
-                parameter.grad = gradient
+                parameter.grad = gradient.to(parameter.dtype)  # autocast gives halves
             self.optimizers[n].step()
             found.append(loss.detach())
         made = torch.stack(found) if found else torch.zeros(0)

@@ -111,7 +111,8 @@ def test_dtps_loop_has_gradients_and_no_old_casts(context):
         with ExitStack() as stack:
             for each in contexts:
                 stack.enter_context(each())
-            return alkit.fit(net, data, method="bp", batch_size=512, progress=False).details.digest
+            run = alkit.fit(net, data, method="dtp", batch_size=512, progress=False)
+            return run.details.digest
 
     uncached = lambda: torch.autocast("cpu", torch.bfloat16, cache_enabled=False)  # noqa: E731
     if context == "autocast":
