@@ -4,16 +4,13 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any
 
+import matplotlib.pyplot as plt
 import pandas as pd
+from matplotlib.figure import Figure, SubFigure
+from matplotlib.ticker import MaxNLocator
 
-from alkit.data.extras import extra
 from alkit.figures.viz import colour, gantt, put_title
 from alkit.schedule.timeline import Timeline
-
-with extra("notebooks", "drawing"):
-    import matplotlib.pyplot as plt
-    from matplotlib.figure import Figure, SubFigure
-    from matplotlib.ticker import MaxNLocator
 
 ROWS = 12  # of a history that a notebook shows
 

@@ -7,22 +7,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
+import matplotlib as mpl
+import matplotlib.pyplot as plt
 import pandas as pd
+import seaborn as sns
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator
 
-from alkit.data.extras import extra
 from alkit.data.paths import runs_dir
 from alkit.figures import styles
 from alkit.records.recording import FOLDER
 from alkit.schedule.timeline import Timeline
-
-with extra("notebooks", "a figure"):
-    import matplotlib as mpl
-    import matplotlib.pyplot as plt
-    import seaborn as sns
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-    from matplotlib.patches import Patch
-    from matplotlib.ticker import MaxNLocator
 
 SINGLE, WIDE, GRID = (5.0, 3.2), (8.0, 3.0), (8.0, 5.5)  # inches
 SHOWN_DPI = 100  # points of the screen per inch, in dashboards as in cells

@@ -8,12 +8,9 @@ from collections.abc import Callable
 from functools import partial
 
 from torch import nn
+from torchvision import models
 
-from alkit.data.extras import extra
 from alkit.models.norms import norm_2d
-
-with extra("vision", "torchvision's ResNet and MobileNet"):
-    from torchvision import models
 
 
 def resnet_imagenet(

@@ -1,4 +1,4 @@
-"""The command `alkit split`: certificates, server, device."""
+"""The command `alkit split`: server, device."""
 
 import argparse
 import os
@@ -11,15 +11,6 @@ def add(commands: Any) -> None:
     """Add `split` to the parsers of `alkit`."""
     parser = commands.add_parser("split", help="split learning between devices and a server")
     parts = parser.add_subparsers(required=True, metavar="COMMAND")
-
-    certs = parts.add_parser("certs", help="make a small authority for a lab, and certificates")
-    certs.add_argument("folder", type=Path, help="a new folder for them")
-    certs.add_argument("--devices", type=int, default=1, metavar="K", help="how many (1)")
-    certs.add_argument(
-        "--hosts", nargs="*", default=[], metavar="NAME", help="names, addresses of the server"
-    )
-    certs.add_argument("--days", type=int, default=365, metavar="D", help="valid so long (365)")
-    certs.set_defaults(command=_certs)
 
     server = parts.add_parser("server", help="run the server of a configuration")
     server.set_defaults(command=_server)
@@ -34,23 +25,7 @@ def add(commands: Any) -> None:
         part.add_argument(
             "--on", metavar="DEVICE", help='where this one trains: "cuda", "cuda:1" (the CPU)'
         )
-        part.add_argument(
-            "--network", metavar="FILE:FUNCTION", help='for model = "own": gives its blocks'
-        )
-        part.add_argument(
-            "--data",
-            metavar="FILE:FUNCTION",
-            help='for data = "own": gives its (x, y); the server tests with its own',
-        )
         part.add_argument("--quiet", action="store_true", help="no progress bar")
-
-
-def _certs(options: argparse.Namespace) -> int:
-    from alkit.split.certs import make
-
-    for path in make(options.folder, options.devices, options.hosts, options.days):
-        print(path)
-    return 0
 
 
 def _server(options: argparse.Namespace) -> NoReturn:
@@ -83,6 +58,5 @@ def _leave() -> NoReturn:
 def _read(options: argparse.Namespace) -> Any:
     from alkit.split.config import read
 
-    own = {"folder": options.folder, "network": options.network, "samples": options.data}
-    changes = {key: value for key, value in own.items() if value is not None}
+    changes = {} if options.folder is None else {"folder": options.folder}
     return read(options.config, **changes)

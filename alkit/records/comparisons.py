@@ -13,8 +13,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from alkit.data.extras import extra
-
 ENOUGH = 5  # seeds for a verdict, where not all of them agree
 
 
@@ -162,8 +160,8 @@ def accuracies(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
 
 def _student() -> Any:
     """Return Student's t distribution."""
-    with extra("notebooks", "an interval over seeds"):
-        from scipy.stats import t
+    from scipy.stats import t
+
     return t
 
 

@@ -5,7 +5,7 @@ server, turns, average              the server drives its rounds: whose turn it 
 lobby, greeting, member             who is there
 device, server_round, rounds        a round on both sides
 halves, stream, schedule, log       an iteration: head, tail, samples, lanes
-link, grpc_link, wire, certs        what travels
+link, grpc_link, wire               what travels
 check                               what can be cut and averaged
 planner, choosing, profile, times   where to cut
 train, program, fit                 in one process; as programs; behind `alkit.fit`

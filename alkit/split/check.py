@@ -1,7 +1,6 @@
-"""Networks that can be cut and averaged, and whether both sides have the same one."""
+"""Networks that can be cut and averaged."""
 
 import copy
-import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -32,7 +31,6 @@ class Check:
         cuts = sorted(set(cuts))
         check_units(units, cuts)
         self.units, self.example, x = len(units), example, example
-        self.layouts = [_layout(unit) for unit in units]
         self.features = [(x.shape[1:], x.dtype)]  # at each cut, of a sample
         self.network = [unit.cpu() for unit in copy.deepcopy(list(units))]
         for at, unit in enumerate(self.network):
@@ -56,16 +54,6 @@ class Check:
                 )
         self.classes = x.shape[-1]
         self.state = {name: (own.shape, own.dtype) for name, own in state_of(units).items()}
-
-    def differs(self, told: Sequence[str]) -> str:
-        """Return what is different in the network of a device that tells its fingerprints."""
-        if not told:
-            return ""
-        if len(told) != self.units:
-            return f"it has {len(told)} units; here are {self.units}"
-        pairs = enumerate(zip(told, self.layouts, strict=True))
-        other = [(at, own) for at, (came, own) in pairs if came != _digest(own)]
-        return f"unit {other[0][0]}, which is here: {other[0][1]:.500}" if other else ""
 
     def runs(self, state: Mapping[str, Tensor]) -> bool:
         """Say whether a network with this state gives finite scores."""
@@ -106,11 +94,6 @@ def unit_of(name: str) -> int:
     return int(name.partition(".")[0])
 
 
-def fingerprints(units: Sequence[nn.Module]) -> list[str]:
-    """Return a word a unit for the names, shapes and types of its weights; not what it computes."""
-    return [_digest(_layout(unit)) for unit in units]
-
-
 def sound(tail: Tail, loss: float) -> None:
     """See that loss, gradients and buffers are finite.
 
@@ -123,15 +106,6 @@ def sound(tail: Tail, loss: float) -> None:
     same = math.isfinite(loss) and all(_finite(own, tail.buffers.get(name)) for name, own in kept)
     if not same or not all(bool(norm.isfinite()) for norm in norms):
         raise FloatingPointError(f"what the features lead to {DIVERGED}")
-
-
-def _layout(unit: nn.Module) -> str:
-    state = unit.state_dict().items()
-    return ", ".join(f"{k} {tuple(v.shape)} {v.dtype}" for k, v in state) or "without weights"
-
-
-def _digest(layout: str) -> str:
-    return hashlib.blake2b(layout.encode(), digest_size=8).hexdigest()
 
 
 def _finite(own: Tensor, before: Tensor | None) -> bool:

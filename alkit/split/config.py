@@ -20,16 +20,14 @@ from alkit.split.published import ALIASES, DATA, explained, typed
 from alkit.split.settings import CHOICES as TRAINING_CHOICES
 from alkit.split.settings import ConfigError, Settings, Training, check
 
-OWN = "own"  # a network or samples that each party brings itself
 CHOICES = {
-    "model": (*NETWORKS, OWN),
+    "model": NETWORKS,
     "partition": STRATEGIES,
-    "data": (*DATA.values(), OWN),
+    "data": tuple(DATA.values()),
     "norm": ("batch", "group"),
     **TRAINING_CHOICES,
 }
-# a digit in a mirror is another sign, and nobody knows what a party's own samples are
-MIRRORLESS = ("mnist", "svhn", "digits", OWN)
+MIRRORLESS = ("mnist", "svhn", "digits")  # a digit in a mirror is another sign
 ALL = -1  # a cut: all units on the device
 
 
@@ -39,16 +37,13 @@ class Config(Training):
 
     Attributes:
         name: of the experiment, in results.
-        server_address, port: where the server listens, and where devices find it.
-        certificates: folder, see `alkit split certs`; empty only on loopback, with `plain`.
-        plain: no certificates; allowed on loopback only.
+        server_address, port: where the server listens, and where devices find it. Nothing is
+            encrypted, and who connects is believed: name no address outside a private network.
         devices: how many.
         data, data_size, test_size: the set, training samples of each device (0: all, shared out),
-            test samples (0: all). "own" are the samples that `samples` gives: a device its
-            `data_size`, the server those that it tests with.
+            test samples (0: all).
         partition, alpha: who has what, see `alkit.split.deal`.
-        model, norm: network, and "batch" or "group". "own" is what `network` gives, with or without
-            BatchNorm.
+        model, norm: network, and "batch" or "group".
         method: of `alkit.split.METHODS`.
         cut: units on the device; -1 all of them.
         micro: micro-batches per iteration.
@@ -60,14 +55,11 @@ class Config(Training):
             its own probes; 0 to probe.
         patience_s: seconds without a sign of life after which the other side is lost.
         folder: for results, checkpoints and the devices' states.
-        network, samples: where this party's own are, see `alkit.split.own`; no keys of a file.
     """
 
     name: str = "experiment"
     server_address: str = "127.0.0.1"
     port: int = 50000
-    certificates: str = ""
-    plain: bool = False
     devices: int = 1
     data: str = "cifar10"
     data_size: int = 0
@@ -87,33 +79,13 @@ class Config(Training):
     downlink_mbit: float = 0.0
     patience_s: float = 5.0
     folder: str = "runs/split"
-    network: str = ""
-    samples: str = ""
 
     def __post_init__(self) -> None:
         check(self, CHOICES)
         if not 0 < self.port < 65536:
             raise ConfigError(f"port is {self.port}: give 1 to 65535")
-        self._check_own()
         if self.cut < ALL:
             raise ConfigError(f"cut is {self.cut}: give -1 (all units on the device) or more")
-
-    def _check_own(self) -> None:
-        for key, given in (("model", self.network), ("data", self.samples)):
-            flag = "--network" if key == "model" else "--data"
-            own = getattr(self, key) == OWN
-            if own and not given:
-                raise ConfigError(f'{key} is "{OWN}": name yours, {flag} FILE.py:FUNCTION')
-            if given and not own:
-                raise ConfigError(f'{flag} is for {key} = "{OWN}"; it is {getattr(self, key)!r}')
-        if self.data == OWN and self.model != OWN:
-            raise ConfigError(
-                'data is "own", so the network must be: a function with alkit.split.build will do'
-            )
-        if self.data == OWN and self.validate:
-            raise ConfigError(
-                'data is "own": the server\'s are for test = true; leave out validate'
-            )
 
     def settings(self, units: int) -> Settings:
         """Return what it means for a network of so many units.
@@ -135,9 +107,8 @@ class Config(Training):
     @property
     def digest(self) -> str:
         """Name what all parties must agree on; where they are and how they wait is not part."""
-        own = ("server_address", "port", "certificates", "plain", "folder", "patience_s", "name")
-        code = ("network", "samples")  # where they are; the server compares what they are
-        told = {key: value for key, value in asdict(self).items() if key not in own + code}
+        own = ("server_address", "port", "folder", "patience_s", "name")
+        told = {key: value for key, value in asdict(self).items() if key not in own}
         return hashlib.blake2b(json.dumps(told, sort_keys=True).encode(), digest_size=8).hexdigest()
 
 
@@ -163,8 +134,7 @@ def read(path: str | Path, **changes: Any) -> Config:
 
 def _named(found: Mapping[str, Any], path: Path) -> dict[str, Any]:
     """Return the values by our names, of the right types."""
-    no_keys = ("network", "samples")
-    types = {each.name: each.type for each in fields(Config) if each.name not in no_keys}
+    types = {each.name: each.type for each in fields(Config)}
     values: dict[str, Any] = {}
     for key, value in found.items():
         name = ALIASES.get(key, key)

@@ -16,32 +16,17 @@ from alkit.data.parts import DataSet, Part
 from alkit.data.seeds import generator_for
 from alkit.engine.device import devices_named, place
 from alkit.models.modes import evaluating
-from alkit.split import own
 from alkit.split.check import Check
-from alkit.split.config import OWN, Config, ConfigError
+from alkit.split.config import Config, ConfigError
 from alkit.split.deal import deal
-from alkit.split.networks import build, has_batch_norm
+from alkit.split.networks import build
 
 EVALUATED = 500  # samples at a time
 WIDE = ("VGG11", "VGG16", "ResNet18", "ResNet50", "MobileNetSmall", "MobileNetLarge")
 
 
 def _loaded(config: Config) -> DataSet:
-    if config.data == OWN:
-        return _own(config.samples, config.network, config.seed)
     return _named(config.data, config.model)
-
-
-@lru_cache(maxsize=2)
-def _own(samples: str, network: str, seed: int) -> DataSet:
-    """Return a party's own samples, whatever it takes them for."""
-    x, y = own.samples(samples)
-    classes = Check(own.network(network, seed), x[:1]).classes
-    try:
-        part = Part(x, y, classes)
-    except ValueError as error:
-        raise ConfigError(f"--data {samples}: {error}") from error
-    return DataSet(OWN, part, part, part, classes, ())
 
 
 @lru_cache(maxsize=2)
@@ -69,36 +54,13 @@ def dealt(config: Config) -> list[Tensor]:
 
 
 def part_of(config: Config, index: int) -> Part:
-    """Return the samples of a device.
-
-    Raises:
-        ConfigError: a device's own are not as many as the configuration says.
-    """
-    part = _loaded(config).train
-    if config.data != OWN:
-        return part.take(dealt(config)[index])
-    if len(part) != counts(config)[index]:
-        said = f"{len(part)} samples, and data_size is {config.data_size}"
-        raise ConfigError(f"--data {config.samples} gives {said}: all parties must know the number")
-    return part
-
-
-def server_part(config: Config) -> Part:
-    """Return samples of the size and kind of a device's, for the server to measure itself with."""
-    return _loaded(config).train if config.data == OWN else part_of(config, 0)
+    """Return the samples of a device."""
+    return _loaded(config).train.take(dealt(config)[index])
 
 
 def counts(config: Config) -> list[int]:
-    """Return how many samples each device has.
-
-    Raises:
-        ConfigError: they are the devices' own, and the configuration does not say.
-    """
-    if config.data != OWN:
-        return [len(rows) for rows in dealt(config)]
-    if not config.data_size:
-        raise ConfigError('data is "own": give the number of samples of a device, data_size')
-    return [config.data_size] * config.devices
+    """Return how many samples each device has."""
+    return [len(rows) for rows in dealt(config)]
 
 
 def example(config: Config) -> Tensor:
@@ -108,22 +70,11 @@ def example(config: Config) -> Tensor:
 
 def network(config: Config, on: str | None = None) -> list[nn.Module]:
     """Return the units with their initial weights, on a device of this machine or the CPU."""
-    units = _own_units(config) if config.model == OWN else _built(config)
-    return [unit if on is None else unit.to(devices_named(on)[0]) for unit in units]
-
-
-def _own_units(config: Config) -> list[nn.Module]:
-    units = own.network(config.network, config.seed)
-    if config.norm != "batch" and has_batch_norm(units):
-        raise ConfigError(f'--network {config.network} has BatchNorm: write norm = "batch"')
-    return units
-
-
-def _built(config: Config) -> list[nn.Module]:
     found = _loaded(config)
     _, channels, side, _ = found.test.x.shape
     shaped = partial(build, channels=channels, side=side)
-    return shaped(config.model, found.num_classes, norm=config.norm, seed=config.seed)
+    units = shaped(config.model, found.num_classes, norm=config.norm, seed=config.seed)
+    return [unit if on is None else unit.to(devices_named(on)[0]) for unit in units]
 
 
 def message_limit(config: Config) -> int:

@@ -59,8 +59,6 @@ class Device:
         index: its number, from 0.
         job: what it trains.
         name: of the job; the server refuses a device of another one.
-        network: fingerprints of its units, with spaces between, which the server compares with its
-            own; "" in one process, where all have the same units.
         folder: for its optimiser's state, so that it can go on after its own end; default none.
         keeps: the state stays there at the end of the run, which may be extended.
         retries: attempts to connect again before it gives up; the count starts anew with each
@@ -76,7 +74,6 @@ class Device:
         job: Job,
         *,
         name: str = "",
-        network: str = "",
         folder: Path | None = None,
         keeps: bool = False,
         retries: int = 20,
@@ -84,7 +81,7 @@ class Device:
         threads: int | None = None,
         progress: bool = False,
     ) -> None:
-        self.index, self.job, self.name, self.network = index, job, name, network
+        self.index, self.job, self.name = index, job, name
         self.retries, self.pause_s = retries, pause_s
         self.threads, self.progress = threads or job.settings.threads, progress
         self.path = None if folder is None else Path(folder) / f"device-{index}.pt"
@@ -104,8 +101,7 @@ class Device:
             connect: opens a link to the server.
         Raises:
             Lost: no server after all retries.
-            Refused: the server does not want this device, or sent what is no message; or one side
-                does not believe the other.
+            Refused: the server does not want this device, or sent what is no message.
         """
         self._load()
         try:
@@ -134,8 +130,8 @@ class Device:
 
     async def _session(self, link: Link) -> dict[str, Tensor]:
         """Say hello, do what the server says, and return the final weights."""
-        values = {"device": self.index, "job": self.name, "network": self.network}
-        values |= {"token": self.token, "saved": [list(key) for key in self.saved]}
+        values = {"device": self.index, "job": self.name, "token": self.token}
+        values |= {"saved": [list(key) for key in self.saved]}
         await link.send(Message("hello", values=values))
         while (told := await link.receive("probe", "load", "welcome")).kind != "welcome":
             await (link.send(Message("probe")) if told.kind == "probe" else self._time(link, told))

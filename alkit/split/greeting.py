@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import torch
 
-from alkit.split.check import Check
 from alkit.split.link import Link
 from alkit.split.profile import LOAD_BYTES, Machine
 from alkit.split.profile import Link as Speeds
@@ -46,14 +45,11 @@ class Greeting:
     speeds: Speeds | None = None
 
 
-async def greet(
-    link: Link, check: Check, *, name: str, devices: int, identity: int | None, profile: int
-) -> Greeting:
+async def greet(link: Link, *, name: str, devices: int, profile: int) -> Greeting:
     """Receive a hello, and learn what there is to know of whoever has come.
 
     Args:
         name: of the job that it must be of.
-        identity: device that the transport has made sure of; None if it can't.
         profile: repetitions of the device's profile; 0 for none.
     Raises:
         Unwanted, WireError: it is not wanted, or sends nonsense; says why.
@@ -65,10 +61,6 @@ async def greet(
         raise Unwanted(f"device {index} is of job {hello.values['job']!r}; this is {name!r}")
     if index not in range(devices):
         raise Unwanted(f"no device {index}: there are 0 to {devices - 1}")
-    if identity not in (None, index):
-        raise Unwanted(f"the certificate is of device {identity}, not of {index}")
-    if why := check.differs(hello.values["network"].split()):
-        raise Unwanted(f"the network of device {index} is another one: {why}")
     trips = []
     for _ in range(PROBES):  # the fastest exchange tells the clocks apart
         sent_s = time.perf_counter()

@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from alkit.split.check import Check
 from alkit.split.greeting import Greeting, Unwanted, greet
 from alkit.split.link import Link, Lost, Refused
 from alkit.split.member import Member
@@ -41,34 +40,28 @@ class Lobby:
         self,
         name: str,
         settings: Settings,
-        check: Check,
         members: Sequence[Member],
         *,
         profile: int,
         choose: Callable[[Member, Greeting], Awaitable[None]],
         fault: Callable[[Exception], None],
     ) -> None:
-        self.name, self.settings, self.check, self.members = name, settings, check, members
+        self.name, self.settings, self.members = name, settings, members
         self.profile, self.choose, self.fault = profile, choose, fault
         self.changed = asyncio.Condition()
         self.last: Message | None = None
-        self.said: set[Any] = set()  # in the log
 
     @property
     def links(self) -> dict[int, Link]:
         """Connections of the devices that are there."""
         return {own.index: own.link for own in self.members if own.link is not None}
 
-    async def join(self, link: Link, identity: int | None = None) -> None:
-        """Greet whoever has come, and stay until its link has ended.
-
-        Args:
-            identity: number of the device that the transport has made sure of; None if it can't.
-        """
+    async def join(self, link: Link) -> None:
+        """Greet whoever has come, and stay until its link has ended."""
         try:
-            member = await self._let_in(link, identity)
+            member = await self._let_in(link)
         except WireError as error:
-            self._warn(identity, link, error)
+            log.warning("%s is refused: %s", link.peer, error)
             return await self._refuse(link, error)
         except (Lost, Refused) as error:
             log.info("lost %s: %s", link.peer, error)
@@ -82,10 +75,10 @@ class Lobby:
         await link.ended.wait()
         await self.lost(member, link)
 
-    async def _let_in(self, link: Link, identity: int | None) -> Member:
+    async def _let_in(self, link: Link) -> Member:
         own = self.settings
-        about: dict[str, Any] = {"name": self.name, "devices": own.devices, "identity": identity}
-        greeting = await greet(link, self.check, profile=self.profile, **about)
+        about: dict[str, Any] = {"name": self.name, "devices": own.devices}
+        greeting = await greet(link, profile=self.profile, **about)
         member = self.members[greeting.device]
         before, told = member.link, member.greeting
         if before is not None and told is not None and told.token != greeting.token:
@@ -133,11 +126,3 @@ class Lobby:
         """Have whoever waits for a change look again."""
         async with self.changed:
             self.changed.notify_all()
-
-    def _warn(self, index: int | None, link: Link, error: WireError) -> None:
-        """Write a line once: who comes again and again does not fill the log."""
-        key = index, str(error)
-        level = logging.DEBUG if key in self.said else logging.WARNING
-        who = link.peer if index is None else f"device {index}"
-        log.log(level, "%s is refused: %s", who, error)
-        self.said = self.said | {key} if len(self.said) < 1000 else set()

@@ -1,8 +1,7 @@
 """The programs of split learning: a server, and devices, each a process of its own.
 
-alkit split certs lab --devices 2 --hosts 192.168.1.10
-alkit split server --config run.toml          on the server, with lab/authority.* and server.*
-alkit split device --config run.toml --index 0    on a device, with device-0.* and authority.pem
+alkit split server --config run.toml              on the server
+alkit split device --config run.toml --index 0    on a device
 """
 
 import asyncio
@@ -23,8 +22,6 @@ from alkit.data.files import replacing
 from alkit.engine.device import cores
 from alkit.split import data as samples_of
 from alkit.split import results
-from alkit.split.certs import Certificates, certificates_in
-from alkit.split.check import fingerprints
 from alkit.split.choosing import Choosing
 from alkit.split.config import Config, ConfigError
 from alkit.split.device import Device, Job
@@ -71,7 +68,7 @@ def serve(config: Config, *, on: str | None = None, progress: bool = True) -> Pa
     bar.refresh()
     start_s = time.perf_counter()
     try:
-        asyncio.run(_served(config, server, _certificates(config, "server")))
+        asyncio.run(_served(config, server))
     finally:
         bar.close()
     _write(folder, config, server, time.perf_counter() - start_s)
@@ -79,12 +76,12 @@ def serve(config: Config, *, on: str | None = None, progress: bool = True) -> Pa
     return folder / "results.csv"
 
 
-async def _served(config: Config, server: Server, own: Certificates | None) -> None:
+async def _served(config: Config, server: Server) -> None:
     settings = server.settings
     room: dict[str, Any] = {"streams": 2 * settings.devices + 8}
     room |= {"ahead": 2 * max(settings.micros) + 4, "limit": samples_of.message_limit(config)}
     address = f"{config.server_address}:{config.port}"
-    async with listen(server.join, address, own, patience_s=config.patience_s, **room) as port:
+    async with listen(server.join, address, patience_s=config.patience_s, **room) as port:
         where = f"{config.server_address}:{port}"
         log.info("listening at %s for %d devices", where, settings.devices)
         await server.run()
@@ -112,7 +109,7 @@ def device(
     Args:
         on: device of this machine that its head trains on, such as "cuda"; the CPU without.
     Raises:
-        ConfigError: there is no such device, or its own network or samples are none.
+        ConfigError: there is no such device.
         Lost, Refused: see `Device.run`.
     """
     if index not in range(config.devices):
@@ -121,13 +118,11 @@ def device(
     units = samples_of.network(config, on)
     settings = config.settings(len(units))
     stream = Stream(part.x, part.y, settings, index, samples_of.normal_of(part))
-    certificates = _certificates(config, f"device-{index}")
     address = f"{config.server_address}:{config.port}"
     room = {"limit": samples_of.message_limit(config), "ahead": 2 * config.micro + 4}
     about: dict[str, Any] = {"folder": Path(config.folder), "progress": progress}
-    about["network"] = " ".join(fingerprints(samples_of.network(config)))
     runner = Device(index, Job(settings, units, stream), name=config.digest, **about)
-    reach = partial(connect, address, certificates, patience_s=config.patience_s, **room)
+    reach = partial(connect, address, patience_s=config.patience_s, **room)
     return asyncio.run(runner.run(reach))
 
 
@@ -137,7 +132,7 @@ def _choosing(
     """Profile this machine as the server, and say what each device has to train."""
     if config.method != "pipelearn":
         raise ConfigError("profile is for method 'pipelearn': it chooses a cut")
-    part = samples_of.server_part(config)
+    part = samples_of.part_of(config, 0)  # of the size and kind of a device's
     [first] = Stream(part.x, part.y, settings, 0, samples_of.normal_of(part)).step(0, 1)
     server = measure(units, first.x, first.y, repeats=config.profile, threads=config.threads)
     input_bytes = first.x[0].numel() * first.x.element_size()
@@ -156,15 +151,3 @@ def _averages(settings: Settings, samples: int) -> float:
     if settings.aggregate_every > 0:
         return steps_an_epoch(settings, samples) / settings.aggregate_every
     return 1.0 if settings.aggregate_every else 1.0 / settings.epochs
-
-
-def _certificates(config: Config, who: str) -> Certificates | None:
-    if config.plain and config.certificates:
-        raise ConfigError("plain is set and certificates are given: leave one of them out")
-    if config.certificates:
-        return certificates_in(config.certificates, who)
-    if not config.plain:
-        raise ConfigError(
-            "no certificates: make some with `alkit split certs`, or set plain = true on loopback"
-        )
-    return None

@@ -100,7 +100,7 @@ class Server:
         self.fault: Exception | None = None  # of ours, where nobody but the run can raise it
         self.saving = asyncio.Lock()
         about: dict[str, Any] = {"profile": profile if choosing else 0, "choose": self._choose}
-        self.lobby = Lobby(name, settings, self.check, self.members, fault=self._fail, **about)
+        self.lobby = Lobby(name, settings, self.members, fault=self._fail, **about)
         if path is not None and path.exists():
             self._restore(path)
 
@@ -137,9 +137,9 @@ class Server:
             for member in self.members:
                 member.pool.close()
 
-    async def join(self, link: Link, identity: int | None = None) -> None:
+    async def join(self, link: Link) -> None:
         """Serve a link to its end, see `Lobby.join`."""
-        await self.lobby.join(link, identity)
+        await self.lobby.join(link)
 
     def _fail(self, error: Exception) -> None:
         self.fault = error

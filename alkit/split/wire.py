@@ -18,7 +18,7 @@ MARK = b"ALK4"  # of the protocol and its version
 HEAD = struct.Struct("<4sId")
 NUMBER = (int, float)
 KINDS: dict[str, dict[str, type | tuple[type, ...]]] = {  # what each says, by type
-    "hello": {"device": int, "job": str, "network": str, "token": str, "saved": list},
+    "hello": {"device": int, "job": str, "token": str, "saved": list},
     "probe": {},
     "load": {},
     "profile": {"text": str, "arrived_s": NUMBER},

@@ -13,7 +13,6 @@ with socket.socket() as probe:  # a port that is free
     port = probe.getsockname()[1]
 
 CONFIG = f"""
-plain = true            # without certificates, so on this machine alone
 port = {port}
 devices = 2
 data = "digits"

@@ -16,12 +16,14 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import ipywidgets as W
+import matplotlib.pyplot as plt
+from matplotlib.figure import Figure
 from torch import Tensor
 
 from alkit.al.backprop import BPModel
 from alkit.al.model import ALModel
 from alkit.data import tree
-from alkit.data.extras import extra
 from alkit.data.parts import DataSet
 from alkit.figures.viz import SHOWN_DPI, colour, gantts, label, png
 from alkit.schedule.clock import simulate
@@ -29,11 +31,6 @@ from alkit.schedule.cuts import balanced_cuts
 from alkit.schedule.task import Schedule, al, al_fm, al_m, al_pipeline
 from alkit.schedule.timeline import Timeline
 from studies.al import exits
-
-with extra("notebooks", "a dashboard"):
-    import ipywidgets as W
-    import matplotlib.pyplot as plt
-    from matplotlib.figure import Figure
 
 BATCHES = 6
 SAMPLE_WIDTH = 160  # of an image, in points of the screen

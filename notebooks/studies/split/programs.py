@@ -4,8 +4,7 @@
         outcome = run({"model": "VGG5", "devices": 2, "cut": 1, "micro": 10}, folder, links)
     outcome.iteration_s, outcome.table, outcome.timeline
 
-Over links they use certificates, as machines of their own would; all processes have ended when
-`run` returns, whatever happens.
+All processes have ended when `run` returns, whatever happens.
 """
 
 import json
@@ -23,7 +22,6 @@ from typing import Any
 import pandas as pd
 
 from alkit.schedule.timeline import Interval, Timeline
-from alkit.split.certs import make
 from alkit.split.schedule import LANES
 from studies.split.links import SERVER_ADDRESS, Links
 
@@ -83,7 +81,7 @@ def run(
     """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "run.json"
-    path.write_text(json.dumps(dict(config) | _addresses(folder, links, config)))
+    path.write_text(json.dumps(dict(config) | _addresses(folder, links)))
     start_s = time.perf_counter()
     count = int(config.get("devices", 1))
     commands = [("server", ["server", "--quiet"])]
@@ -104,12 +102,9 @@ def run(
     return Outcome(table, plain["rounds"], Timeline.of(seen, lanes), seconds)
 
 
-def _addresses(folder: Path, links: Links | None, config: Mapping[str, Any]) -> dict[str, Any]:
+def _addresses(folder: Path, links: Links | None) -> dict[str, Any]:
     common: dict[str, Any] = {"folder": str(folder), "port": _free_port()}
-    if links is None:
-        return common | {"plain": True}
-    make(folder / "lab", int(config.get("devices", 1)), hosts=[SERVER_ADDRESS])
-    return common | {"server_address": SERVER_ADDRESS, "certificates": str(folder / "lab")}
+    return common if links is None else common | {"server_address": SERVER_ADDRESS}
 
 
 def _start(

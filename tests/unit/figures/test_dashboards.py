@@ -7,11 +7,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 
-import nbformat
 import pytest
 import torch
 from IPython.core.formatters import DisplayFormatter
-from nbconvert import HTMLExporter
 from torch import nn
 
 from alkit.al.backprop import BPModel
@@ -103,14 +101,6 @@ def test_a_point_has_two_pixels(name):
     assert 100 <= int(picture.width) <= 800
 
 
-@pytest.mark.parametrize("side", [8, 28, 32, 224])
-def test_samples_of_any_size_are_whole_squares(side):
-    shown = _pictures(side).picture
-    width, height = _pixels(bytes(shown.value))
-    assert width == height == 2 * int(shown.width)
-    assert width % side == 0
-
-
 @pytest.mark.parametrize("name", MADE)
 def test_an_output_holds_the_view_and_a_still(name):
     dashboard = made(name)
@@ -129,33 +119,6 @@ def test_an_output_holds_the_view_and_a_still(name):
         assert f"{each.description} " in data["text/plain"]
     assert "the controls need a kernel" in data["text/plain"]
     assert not re.search(r"</?(p|b|table|td|div)\b", data["text/plain"])
-
-
-def test_a_still_is_of_now_with_its_labels_and_without_a_picture_that_is_not():
-    dashboard = ScheduleDashboard(2, 2)
-    before = dashboard.still
-    dashboard.b.value = 0.5
-    assert "backward 0.5," in dashboard.still
-    assert base64.b64encode(dashboard.picture.value).decode() in dashboard.still
-    assert base64.b64encode(dashboard.picture.value).decode() not in before
-    dashboard = MADE["InverseDashboard"]()
-    assert "<img" in dashboard.still
-    dashboard.x = dashboard.x * torch.nan
-    dashboard.iterations.value = 40
-    assert "<img" not in dashboard.still
-    dashboard = delayed_widget.ScheduleDashboard(method="pipedream", modules=2)
-    assert "method PipeDream, modules 2, forward 1, backward 2:" in dashboard.still
-
-
-def test_an_export_without_the_widgets_state_shows_the_still():
-    data, metadata = DisplayFormatter().format(made("CodeAngles").view)
-    output = nbformat.v4.new_output("execute_result", data, metadata=metadata, execution_count=1)
-    cell = nbformat.v4.new_code_cell("dashboard", outputs=[output], execution_count=1)
-    page, _ = HTMLExporter().from_notebook_node(nbformat.v4.new_notebook(cells=[cell]))
-    (bits,) = re.findall(r'src="data:image/png;base64,([^"]+)"', data["text/html"])
-    assert bits in page
-    assert "the controls need a kernel" in page
-    assert VIEW not in page
 
 
 @pytest.mark.parametrize(("notebook", "name"), dashboards.shown().items())

@@ -46,11 +46,11 @@ class Lab:
         job = Job(self.settings, copy.deepcopy(units(**self.net)), stream)
         return Device(index, job, folder=self.folder, pause_s=0.02, retries=500)
 
-    async def connect(self, index, identity=None):
+    async def connect(self, index):
         if self.server is None:
             raise Lost("no server")
         near, far = pair(f"device {index}", "server", 50)
-        self.joined.add(asyncio.create_task(self.server.join(far, identity)))
+        self.joined.add(asyncio.create_task(self.server.join(far)))
         return self.hurting(near, index)
 
     def hurting(self, near, index):

@@ -109,7 +109,7 @@ def test_an_interrupt_ends_all_parties():
 
 
 def test_a_fault_of_ours_ends_the_run(tmp_path, monkeypatch):
-    async def broken(self, link, identity):
+    async def broken(self, link):
         raise ZeroDivisionError("a fault")
 
     lab = Lab(tmp_path)
@@ -122,16 +122,16 @@ def test_a_fault_of_ours_ends_the_run(tmp_path, monkeypatch):
 
 
 def hello(**changes):
-    values = {"device": 0, "job": "", "network": "", "token": "a", "saved": []} | changes
+    values = {"device": 0, "job": "", "token": "a", "saved": []} | changes
     return Message("hello", values=values)
 
 
-def answered(lab, messages, identity=None):
+def answered(lab, messages):
     """Return what a server says to who sends these messages."""
 
     async def all_of_it():
         near, far = pair()
-        joining = asyncio.create_task(lab.server.join(far, identity))
+        joining = asyncio.create_task(lab.server.join(far))
         for message in messages:
             await near.send(message)
         await asyncio.wait_for(joining, 10)
@@ -156,14 +156,6 @@ def test_strangers_are_refused(tmp_path, messages, words):
     lab = Lab(tmp_path)
     assert words in answered(lab, messages)
     assert not lab.server.lobby.links
-
-
-def test_a_device_with_anothers_certificate_or_none(tmp_path, caplog):
-    lab = Lab(tmp_path)
-    for _ in range(3):  # which is one line in the log
-        assert "certificate is of device 1" in answered(lab, [hello()], identity=1)
-    assert len([line for line in caplog.messages if "certificate is of" in line]) == 1
-    assert "a hello was due" in answered(lab, [Message("probe")], identity=-1)
 
 
 def test_two_programs_with_one_number_are_told(tmp_path, monkeypatch, caplog):

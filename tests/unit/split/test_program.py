@@ -18,13 +18,11 @@ import alkit.split
 from alkit.engine import checkpoint
 from alkit.records.cli import main
 from alkit.split import data
-from alkit.split.certs import make
 from alkit.split.config import read
 from studies.split.links import SERVER_ADDRESS
 
 CONFIG = """
 name = "digits"
-plain = true
 port = PORT
 devices = 2
 data = "digits"
@@ -49,13 +47,9 @@ class Run:
     """The processes of one run; none outlives the test."""
 
     def __init__(self, folder, epochs=2, links=None, **changes):
-        self.folder, self.links = folder, links
+        self.folder, self.links, text = folder, links, CONFIG
         if links is not None:
-            make(folder / "lab", 2, hosts=[SERVER_ADDRESS])
-            text = CONFIG.replace("plain = true", f'certificates = "{folder / "lab"}"')
             text += f'server_address = "{SERVER_ADDRESS}"\n'
-        else:
-            text = CONFIG
         text = text.replace("PORT", str(free_port())).replace("EPOCHS", str(epochs))
         for key, value in changes.items():
             text = re.sub(rf"^{key} = .*\n", "", text, flags=re.MULTILINE) + f"{key} = {value}\n"
@@ -180,28 +174,15 @@ def test_the_profiler_chooses(tmp_path):
     assert (table["cut"] == 0).all()
 
 
-def test_certificates_by_the_command(tmp_path, capsys):
-    assert main(["split", "certs", str(tmp_path / "lab"), "--devices", "2"]) == 0
-    assert "device-1.key" in capsys.readouterr().out
-    assert main(["split", "certs", str(tmp_path / "lab")]) == 2
-    assert "has an authority" in capsys.readouterr().err
-
-
-OPEN = 'plain = true\nserver_address = "0.0.0.0"\n'
-
-
 @pytest.mark.parametrize(
-    ("more", "who", "words"),
+    ("who", "words"),
     [
-        ("", "server", "no certificates"),
-        ("", "device --index 0", "no certificates"),
-        (OPEN, "server", "open to others"),
-        ("plain = true\n", "server --on meta", "unknown device 'meta': this machine has cpu"),
-        ("plain = true\n", "device --index 1", "0 to 0"),
+        ("server --on meta", "unknown device 'meta': this machine has cpu"),
+        ("device --index 1", "0 to 0"),
     ],
 )
-def test_what_does_not_start(tmp_path, capsys, more, who, words):
+def test_what_does_not_start(tmp_path, capsys, who, words):
     path = tmp_path / "run.toml"
-    path.write_text('data = "digits"\n' + more)
+    path.write_text('data = "digits"\n')
     assert main(["split", *who.split(), "--config", str(path)]) == 2
     assert words in capsys.readouterr().err

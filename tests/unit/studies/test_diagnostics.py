@@ -1,17 +1,11 @@
-"""What blocks show, against definitions written out; and stacks of equal blocks."""
+"""What blocks show, against definitions written out."""
 
 import math
 
-import pandas as pd
 import pytest
 import torch
 from torch import nn
 
-from alkit.al.model import ALModel
-from alkit.data import datasets
-from alkit.engine.loop import Plan
-from alkit.records import results
-from studies.ladder import depth as depth_study
 from studies.ladder import diagnostics
 from tests.unit.studies.test_ladder import batch, made
 
@@ -94,39 +88,3 @@ def test_alignment_of_a_block_by_plain_torch():
     local, true = (torch.cat([g.flatten() for g in each]) for each in (local, true))
     wanted = torch.nn.functional.cosine_similarity(local, true, dim=0).item()
     assert diagnostics.alignment(model, x, y)[0] == pytest.approx(wanted, abs=1e-5)
-
-
-@pytest.fixture(scope="module")
-def digits():
-    return datasets.load("digits", seed=0).subset(train=96, validation=60, test=60)
-
-
-def test_a_run_and_what_its_blocks_show(digits):
-    plan = Plan(epochs=1, batch_size=32)
-    run = lambda variant: depth_study.run(variant, digits, plan, depth=3, width=4, lr=3e-3)  # noqa: E731
-    bp, detached = run("bp").fit.model, run("detached").fit.model
-    reference = diagnostics.features(diagnostics.bodies(bp), digits.test)
-    assert [tuple(each.shape) for each in reference] == [(60, 16)] * 3
-    found = depth_study.diagnosed(detached, digits, reference)
-    lengths = {metric: len(values) for metric, values in found.items()}
-    assert lengths.pop("cka_next") == 2
-    assert set(lengths.values()) == {3}
-    assert set(lengths) == {
-        "probe", "class_distance", "cka_bp", "alignment", "code_rank", "code_cosine", "semantics",
-        "decoded",
-    }  # fmt: skip
-    x, y = digits.test.x, digits.test.y
-    through, nearest = ALModel(detached.layers).predict(x, 2), detached.predict(x, 2)
-    gain = (through.argmax(1) == y).float().mean() - (nearest.argmax(1) == y).float().mean()
-    assert found["decoded"][1] == pytest.approx(100 * gain.item(), abs=1e-4)
-    own = depth_study.diagnosed(bp, digits, reference)
-    assert own["cka_bp"] == pytest.approx([1, 1, 1])
-    assert "alignment" not in own
-    made_run = results.Run("08_depth")
-    for seed in (0, 1):
-        where = {"data": "digits", "depth": 3, "seed": seed}
-        depth_study.record(made_run, found, variant="detached", **where)
-    recorded = pd.DataFrame(made_run.rows)
-    table = depth_study.over_blocks(recorded, "probe", data="digits", depth=3)
-    assert table.n.tolist() == [2, 2, 2]
-    assert table["mean"].tolist() == pytest.approx(found["probe"], abs=1e-4)

@@ -8,7 +8,6 @@ from alkit import fit, to_al
 from alkit.data import datasets
 from alkit.models.convnet import convnet
 from studies.al import exits
-from studies.common.dashboards import ExitDashboard
 
 
 @pytest.fixture(scope="module")
@@ -80,13 +79,3 @@ def test_calibration_finds_the_temperature_that_made_the_labels(made):
     scores = 4 / 3 * made * torch.randn(1, 4000, 5, generator=generator)
     labels = torch.multinomial((scores[0] / made).softmax(1), 1, generator=generator)[:, 0]
     assert exits.calibrated(scores, labels)[0] == pytest.approx(made, rel=0.15)
-
-
-def test_dashboard():
-    dashboard = ExitDashboard(*_made(), COSTS)
-    dashboard.threshold.value = 0.5
-    assert dashboard.left.counts(3) == [1, 1, 1]
-    assert "alkit-ready" in dashboard.report.value
-    assert bytes(dashboard.picture.value).startswith(b"\x89PNG")
-    dashboard.threshold.value = 0.0
-    assert dashboard.left.cost == 4.0

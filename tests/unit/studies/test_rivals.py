@@ -37,13 +37,3 @@ def test_data_parallel():
     stack = _stack("transformer")
     record = torch_pipelines.data_parallel(stack)
     assert torch.allclose(record.losses, _expected(stack), atol=1e-4)
-
-
-def test_bad_requests():
-    stack = _stack("lstm")
-    with pytest.raises(ValueError, match="give gpipe, 1f1b"):
-        torch_pipelines.torch_pipeline(stack, "2f2b", 2, [1])
-    with pytest.raises(ValueError, match="do not divide into 3"):
-        torch_pipelines.torch_pipeline(stack, "1f1b", 3, [1])
-    with pytest.raises(ValueError, match="among 3 ranks"):
-        torch_pipelines.data_parallel(stack, ranks=3)

@@ -6,6 +6,7 @@ import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
 
+from alkit.records.comparisons import gap
 from studies.common.study import TUNING_SEED, Study, listed
 
 STUDY = Study(
@@ -72,6 +73,16 @@ def test_contrasts_share_one_error_rate_and_one_margin():
     assert counted["d", "m", "a - b"][1] == pytest.approx(3 * first.p)
     assert left["d", "m", "a - b"][1] == pytest.approx(2 * first.p)
     assert STUDY.contrast_gaps(pd.DataFrame()) == {}
+
+
+def test_a_gap_is_taken_over_the_seeds_that_both_have_on_one_part():
+    rows = [row("a", "accuracy", 90.0, seed) for seed in (0, 1)]
+    rows += [row("b", "accuracy", 40.0, seed) for seed in (1, 2)]
+    found = gap(pd.DataFrame(rows), "a", "b")
+    assert (found.seeds, found.points) == (1, 50)
+    assert str(gap(pd.DataFrame(rows), "a", "c")) == "no seed has both yet"
+    with pytest.raises(ValueError, match="on parts of 30, 200 samples"):
+        gap(pd.DataFrame([*rows[1:], rows[2] | {"n": 30}]), "a", "b")
 
 
 def test_a_list_is_read_as_a_sentence():
