@@ -9,9 +9,9 @@ from alkit.engine.folders import Home
 
 
 def test_a_folder_goes_with_its_block_whatever_ends_it(tmp_path):
-    with pytest.raises(KeyboardInterrupt), Home(tmp_path) as home:
-        (home.path / "features").write_bytes(b"x")
-        assert list(tmp_path.iterdir()) == [home.path]
+    home = Home(tmp_path)
+    (home.path / "features").write_bytes(b"x")
+    with pytest.raises(KeyboardInterrupt), home:
         raise KeyboardInterrupt
     assert not list(tmp_path.iterdir())
 
