@@ -3,9 +3,8 @@
     python -m tests.mutants ROOM --count 30 --seed 0      appends to tests/mutants.csv
 
 A mutant is one change in a function of alkit/ROOM: a comparison turned round, a number moved by
-one, a sum made a difference, a statement left out. The tests of the room run once and note which
-functions they call; then those that call the changed function run, the quickest first, up to the
-first that fails. The work is done in a copy.
+one, a sum made a difference, a statement left out. The room's tests run once and note which
+functions they call; those that call the changed one run up to the first that fails, in a copy.
 """
 
 import argparse
@@ -28,7 +27,6 @@ import pytest
 
 HOME = Path(__file__).parents[1]
 TABLE = HOME / "tests" / "mutants.csv"
-COLUMNS = ["room", "file", "function", "line", "was", "became", "dies"]
 QUICK = ["-m", "not soak and not browser and not gpu"]
 MOST_TESTS, LIMIT_S = 40, 120
 PAIRS = [(ast.Lt, ast.LtE), (ast.Gt, ast.GtE), (ast.Eq, ast.NotEq), (ast.In, ast.NotIn)]
@@ -65,20 +63,14 @@ def pytest_sessionfinish() -> None:
 
 def mutants(path: Path) -> Iterator[tuple[str, ast.AST, str]]:
     """Yield (function, node, new text) of what may be changed in a file's functions."""
-    seen = set[int]()
-    for function in ast.walk(ast.parse(path.read_text())):
-        for node in _inside(function) if isinstance(function, ast.FunctionDef) else ():
-            if id(node) not in seen and (new := _changed(node)) is not None:
-                yield function.name, node, new
-            seen.add(id(node))
-
-
-def _inside(function: ast.FunctionDef) -> Iterator[ast.AST]:
-    ahead: list[ast.AST] = [*function.body]
+    ahead: list[tuple[str, ast.AST]] = [("", ast.parse(path.read_text()))]
     while ahead:
-        yield (node := ahead.pop(0))
+        name, node = ahead.pop(0)
+        if name and (new := _changed(node)) is not None:
+            yield name, node, new
+        name = node.name if isinstance(node, ast.FunctionDef) else name
         if not isinstance(node, ast.JoinedStr):  # whose parts have no places before Python 3.12
-            ahead += ast.iter_child_nodes(node)
+            ahead += [(name, each) for each in ast.iter_child_nodes(node)]
 
 
 def _changed(node: ast.AST) -> str | None:
@@ -121,7 +113,7 @@ def _pytest(copy: Path, *what: str, limit_s: float, **own: str) -> int:
 
 
 def room_mutants(room: str, count: int, seed: int) -> list[list[Any]]:
-    """Change the room, a mutant at a time, and return a row for each; see `COLUMNS`."""
+    """Change the room, a mutant at a time, and return a row for each, as the table has them."""
     rng, rows = random.Random(seed), []
     with tempfile.TemporaryDirectory() as folder:
         copy, calls = Path(folder) / "alkit", Path(folder) / "calls.json"
@@ -136,7 +128,7 @@ def room_mutants(room: str, count: int, seed: int) -> list[list[Any]]:
             key, kept = f"{path.name}:{function}", path.read_bytes()
             own = sorted((run["seconds"], test) for test, run in seen.items() if key in run["seen"])
             was, chosen = _put(path, node, new), [test for _, test in own[:MOST_TESTS]]
-            dies = bool(chosen) and _pytest(copy, *chosen, limit_s=LIMIT_S) != 0
+            dies = chosen != [] and _pytest(copy, *chosen, limit_s=LIMIT_S) != 0
             path.write_bytes(kept)
             rows.append([room, path.name, function, getattr(node, "lineno", 0), was, new, dies])
             print(*rows[-1], sep=" | ", flush=True)
@@ -144,11 +136,10 @@ def room_mutants(room: str, count: int, seed: int) -> list[list[Any]]:
 
 
 def main() -> None:
-    """Read the command's words, and append what became of each mutant to the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("room")
-    parser.add_argument("--count", type=int, default=30)
-    parser.add_argument("--seed", type=int, default=0)
+    for name, default in {"count": 30, "seed": 0}.items():
+        parser.add_argument(f"--{name}", type=int, default=default)
     rows = room_mutants(**vars(parser.parse_args()))
     with TABLE.open("a", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows(rows)
