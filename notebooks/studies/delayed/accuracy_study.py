@@ -114,14 +114,6 @@ def gaps(recorded: pd.DataFrame, against: str = "seq") -> pd.DataFrame:
     return gap_table(found, ["method", "modules"])
 
 
-def between(recorded: pd.DataFrame, first: str, second: str) -> pd.DataFrame:
-    """Return by how many points a method is ahead of another with as many modules, likewise."""
-    at = at_chosen_rates(recorded)
-    one, other = (dict(list(at[at.method == m].groupby("modules"))) for m in (first, second))
-    shared = sorted(one.keys() & other.keys())
-    return gap_table({(int(k),): _ahead(first, one[k], other[k]) for k in shared}, ["modules"])
-
-
 def _by_setting(recorded: pd.DataFrame) -> pd.DataFrame:
     """Return what is compared: at each number of modules its rows, and seq, which has 1."""
     kept = pd.concat([recorded[recorded.seed == TUNING_SEED], at_chosen_rates(recorded)])
