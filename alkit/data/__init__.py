@@ -2,7 +2,7 @@
 
 catalog, download, archives     official files: which there are, how they come, what is in them
 datasets                        `load(name)`: a data set by its name
-images, tiny_imagenet, decode, corpora, pydocs, text, prose    readers, one a form
+images, tiny_imagenet, decode, corpora, pydocs, text    readers, one a form
 parts, given, pairs, own, labels    `Part` and `DataSet`; what users give; labels of classes
 augment                         what is done to samples
 arguments, extras, files, paths, seeds, tree    calls, extras, files, folders, keys, trees

@@ -4,7 +4,7 @@
     gradients and the optimiser's state
     what autograd keeps for the backward, counted with real batches, times the batches under way
 
-Only the counting runs; what is under way is the method's own book (`alkit.delayed.memory`).
+Only the counting runs; what is under way is the method's own book (`studies.delayed.memory`).
 """
 
 from dataclasses import replace
@@ -15,12 +15,12 @@ from torch import nn
 
 import alkit
 from alkit.data.parts import DataSet
-from alkit.delayed.memory import memory
 from alkit.dtp import from_blocks
 from alkit.dtp.feedback import BlockFeedback
 from alkit.engine.ledger import Ledger
 from studies.al.profile import profile
 from studies.all_methods.runs import BLOCKS, MICRO, ROWS, TARGETS, network
+from studies.delayed.memory import memory
 
 MOMENTUM, ADAM = 1, 2  # tensors that an optimiser keeps a parameter
 

@@ -6,10 +6,10 @@ import torch.nn.functional as F
 
 from alkit.al.backprop import BPModel
 from alkit.delayed import Pipeline, even_cuts, train_epoch
-from alkit.delayed.memory import memory
 from alkit.engine.ledger import Ledger
 from alkit.models.resnet_cifar import resnet_cifar
 from studies.al.profile import profile
+from studies.delayed.memory import memory
 
 MIB = 2**20
 

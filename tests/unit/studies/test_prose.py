@@ -2,7 +2,7 @@
 
 import pytest
 
-from alkit.data.prose import load_prose, read_text
+from studies.delayed.prose import load_prose, read_text
 
 
 def test_files_and_embedded_text(tmp_path):
