@@ -16,8 +16,8 @@ import nbformat
 import pytest
 from nbformat import NotebookNode
 
-from alkit.records import contents, parameters, runs
-from alkit.records.strict import Unreadable, read_yaml
+from alkit.records import batch, contents, parameters
+from alkit.records.parameters import ParameterError, read_yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -66,7 +66,7 @@ def portable_kernel(book: Book) -> list[str]:
 def one_parameters_cell(book: Book) -> list[str]:
     try:
         known = parameters.parameters(book.path)
-    except Unreadable as error:
+    except ParameterError as error:
         return [str(error)]
     bare = [f"parameter {name} has no comment" for name, one in known.items() if not one.comment]
     preset = known.get("preset")
@@ -228,11 +228,11 @@ def preset_complaints(file: Path) -> list[str]:
     """Check a preset against its notebook's parameters, a sweep with all its points."""
     try:
         if "notebook" in read_yaml(file):
-            assert runs.plan_sweep(file)
+            assert batch.plan_sweep(file)
             return []
         notebook, _, preset = file.stem.partition(".")
         parameters.preset_values(file.parent.parent / f"{notebook}.ipynb", preset)
-    except Unreadable as error:
+    except ParameterError as error:
         return [str(error)]
     return []
 
@@ -308,7 +308,7 @@ FAULTS: dict[str, tuple[Callable, Callable[[NotebookNode], object], str]] = {
     "derived parameter": (
         one_parameters_cell,
         lambda nb: set_parameters(nb, 'preset: str = "smoke"  # which\nn: int = 2 * 3  # six'),
-        "no literal",
+        "must hold lines of `name: type = literal`",
     ),
     "bare parameter": (
         one_parameters_cell,
@@ -435,7 +435,8 @@ def test_the_list_has_every_notebook_by_its_own_title():
     entries = contents.contents()
     assert sorted(each.name for each in entries) == [path.stem for path in NOTEBOOKS]
     for each in entries:
-        assert parameters.title(each.path) == f"{each.name[:2]} {each.title}"
+        title = Book(each.path).cells("markdown")[0].source.splitlines()[0]
+        assert title == f"# {each.name[:2]} {each.title}"
         assert each.family in contents.FAMILIES
         assert each.sentence.endswith(".")
     shelves = [list(contents.SHELVES).index(each.shelf) for each in entries]
