@@ -21,6 +21,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ with extra("notebooks", "a run"):
     from nbclient.exceptions import CellTimeoutError, DeadKernelError
     from papermill import engines
 
+TQDM = ["HTMLModel", "FloatProgressModel", "HTMLModel"]  # words, bar, words
 INJECTED = {"injected-parameters", "papermill-error-cell-tag"}
 
 
@@ -182,7 +184,8 @@ def _work(job: Job, shown: bool, sender: Connection) -> None:
     """Execute a job in this process, and send what became of it."""
     signal.signal(signal.SIGINT, lambda *_: None)  # Ctrl-C is for the command, which decides
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    threading.Thread(target=_end_with_the_command, daemon=True).start()
+    ends = (parent_process(), threading.get_ident())
+    threading.Thread(target=_end_with_the_command, args=ends, daemon=True).start()
     os.environ |= environment(job)
     logging.getLogger("papermill").setLevel(logging.CRITICAL)
     engines.PapermillNotebookClient = _Client  # papermill has no parameter for it
@@ -203,19 +206,16 @@ def _work(job: Job, shown: bool, sender: Connection) -> None:
     sender.send(_result(job, failure))
 
 
-def _end_with_the_command() -> None:
-    """End this process when its parent has ended, however; the kernel ends with this one."""
-    parent, main = parent_process(), threading.main_thread().ident
-    assert parent is not None
-    assert main is not None
-    parent.join()
-    signal.pthread_kill(main, signal.SIGTERM)
+def _end_with_the_command(command: BaseProcess, main_thread: int) -> None:
+    """End this process when the command has ended, however; the kernel ends with this one."""
+    command.join()
+    signal.pthread_kill(main_thread, signal.SIGTERM)
 
 
 def environment(job: Job) -> dict[str, str]:
     """Return what the kernel's environment has beyond this process's."""
     home = Path(__file__).resolve().parents[2]  # this checkout's alkit, whatever is installed
-    found = [str(home)] if (home / "pyproject.toml").is_file() else []
+    found = [str(home)] * (home / "pyproject.toml").is_file()
     found += filter(None, [os.environ.get("PYTHONPATH")])
     added = {FOLDER: str(job.folder), GIVEN: json.dumps(job.parameters)}
     added |= {"MPLBACKEND": "module://matplotlib_inline.backend_inline"}  # Agg shows no figure
@@ -271,10 +271,12 @@ class _Client(engines.PapermillNotebookClient):
 
     def handle_comm_msg(self, outs: Any, msg: Any, cell_index: int) -> None:
         super().handle_comm_msg(outs, msg, cell_index)
-        model = f"IPY_MODEL_{msg['content']['comm_id']}"
-        for state in self.widget_state.values():  # tqdm's bar is a box of words, bar, words
-            if len(box := state.get("children", ())) == 3 and box[2] == model:
-                left, right = (self.widget_state[box[at][10:]].get("value", "") for at in (0, 2))
+        for box in self.widget_state.values():
+            ids = [str(child).removeprefix("IPY_MODEL_") for child in box.get("children", ())]
+            parts = [self.widget_state.get(each, {}) for each in ids]
+            kinds = [part.get("_model_name") for part in parts]
+            if kinds == TQDM and ids[2] == msg["content"]["comm_id"]:
+                left, right = (parts[at].get("value", "") for at in (0, 2))
                 words = f"{left.partition(':')[0]} {right.partition('[')[0]}"
                 self._say(" ".join(words.split()))
 

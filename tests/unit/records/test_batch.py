@@ -6,7 +6,9 @@ import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
+import nbformat
 import psutil
 import pytest
 
@@ -147,6 +149,33 @@ def test_a_cell_over_its_limit_and_a_kernel_that_does_not_answer_are_told_apart(
     assert (late.state, late.cell) == ("failed", 3)
     assert late.error == "the cell ran longer than its limit of 5 s"
     assert "didn't respond" in batch._result(job, RuntimeError("Kernel didn't respond")).error
+
+
+def test_the_bar_of_cells_says_what_the_newest_bar_inside_of_a_cell_says():
+    bar = SimpleNamespace(set_postfix_str=lambda words, refresh: said.append(words))
+    client = batch._Client(SimpleNamespace(nb=nbformat.v4.new_notebook(), pbar=bar))
+    said = []
+    client.reset_execution_trackers()
+
+    def tell(kind, name, **state):
+        data = {"state": state | ({"_model_name": name} if name else {})}
+        content = {"comm_id": state.pop("id"), "data": data}
+        client.handle_comm_msg([], {"msg_type": kind, "content": content}, 0)
+
+    for letter, third in (("a", "HTMLModel"), ("b", "FloatSliderModel")):
+        for at, name in enumerate(["HTMLModel", "FloatProgressModel", third]):
+            tell("comm_open", name, id=f"{letter}{at}", value=0.5 if "Float" in name else "")
+        tell(
+            "comm_open",
+            "HBoxModel",
+            id=letter,
+            children=[f"IPY_MODEL_{letter}{n}" for n in range(3)],
+        )
+        tell("comm_msg", None, id=f"{letter}0", value="trained:  43%")
+        tell(
+            "comm_msg", None, id=f"{letter}2", value=" 3/7 [00:03<00:04]" if letter == "a" else 1.0
+        )
+    assert said == ["trained 3/7"]
 
 
 def test_nothing_survives_the_command_however_it_ends(tmp_path):
