@@ -5,5 +5,5 @@ datasets                        `load(name)`: a data set by its name
 images, tiny_imagenet, decode, corpora, pydocs, text    readers, one a form
 parts, given, pairs, own, labels    `Part` and `DataSet`; what users give; labels of classes
 augment                         what is done to samples
-arguments, extras, files, paths, seeds, tree    calls, extras, files, folders, keys, trees
+arguments, files, paths, seeds, tree    calls, files, folders, keys, trees
 """

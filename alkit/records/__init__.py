@@ -1,8 +1,7 @@
 """What runs leave behind, and the command that starts them.
 
-parameters, strict      what a notebook takes; files read strictly
-runs, batch             presets and sweeps; many runs at once
-execution, reaper       one run in a process of its own, and its end
+parameters              what a notebook takes, and its presets
+batch                   runs and sweeps, by papermill
 recording, rows, origin what a run records, and where it was made
 tables                  the committed tables
 results, published/     frames of our runs, numbers of the publications

@@ -1,35 +1,27 @@
-"""What a notebook takes: the names, types and defaults in its parameters cell, and its presets."""
+"""What a notebook takes: names, types and defaults in its parameters cell, and its presets."""
 
 import ast
-import contextlib
 import difflib
 import functools
 import hashlib
 import json
 import re
-import tokenize
-from collections.abc import Mapping
-from dataclasses import dataclass
-from io import StringIO
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import yaml
 
 from alkit.data import paths
-from alkit.records.strict import Unreadable, read_json, read_yaml
-
-SCALARS = {"int": (int,), "float": (int, float), "str": (str,), "bool": (bool,)}
-TYPES = {*SCALARS, *(f"list[{name}]" for name in ("int", "float", "str"))}
 
 
-class ParameterError(Unreadable):
-    """Bad input: a notebook, preset, sweep or value that cannot be run as asked."""
+class ParameterError(ValueError):
+    """A notebook, preset, sweep or value that cannot be run."""
 
 
-@dataclass(frozen=True)
-class Parameter:
+class Parameter(NamedTuple):
     """One line of a notebook's parameters cell: `name: type = default  # comment`."""
 
-    name: str
     type: str
     default: Any
     comment: str
@@ -37,39 +29,41 @@ class Parameter:
 
 def find_notebook(name: str | Path, *folders: Path) -> Path:
     """Return the notebook of that path, name or number, of `folders` or of `notebooks/`."""
-    wanted = Path(name) if str(name).endswith(".ipynb") else Path(f"{name}.ipynb")
-    home = paths.root() / "notebooks"
-    for folder in (*folders, Path.cwd(), home):
-        if (folder / wanted).is_file():
-            return (folder / wanted).resolve()
-    numbered = sorted(home.glob(f"{wanted.stem}_*.ipynb")) if wanted.stem.isdigit() else []
-    if len(numbered) == 1:
-        return numbered[0].resolve()
-    near = _nearest(wanted.stem, sorted(path.stem for path in home.glob("*.ipynb")))
-    raise ParameterError(f"there is no notebook {name}{near}")
-
-
-def cells(path: Path) -> list[dict[str, Any]]:
-    """Return the cells of a notebook's file."""
-    try:
-        return read_json(path)["cells"]
-    except (Unreadable, KeyError, TypeError) as error:
-        raise ParameterError(f"{path.name} is no notebook: {error!r}") from error
-
-
-def title(path: Path) -> str:
-    """Return the first heading of a notebook."""
-    lines = (line for cell in cells(path) for line in "".join(cell["source"]).splitlines())
-    return next((line.lstrip("# ") for line in lines if line.startswith("# ")), "")
+    wanted, home = Path(f"{str(name).removesuffix('.ipynb')}.ipynb"), paths.root() / "notebooks"
+    found = [f / wanted for f in (*folders, Path.cwd(), home) if (f / wanted).is_file()]
+    found += sorted(home.glob(f"{wanted.stem}_*.ipynb")) if wanted.stem.isdigit() else []
+    if not found:
+        near = _nearest(wanted.stem, (path.stem for path in home.glob("*.ipynb")))
+        raise ParameterError(f"there is no notebook {name}{near}")
+    return found[0].resolve()
 
 
 def parameters(notebook: str | Path) -> dict[str, Parameter]:
-    """Read the one cell tagged `parameters`: lines of `name: type = literal  # comment`.
-
-    Raises: ParameterError, naming notebook and line, where the cell is anything else.
-    """
+    """Read the one cell tagged `parameters`: lines of `name: type = literal  # comment`."""
     path = find_notebook(notebook)
-    return dict(_parameters(path, path.stat().st_mtime_ns, path.stat().st_size))
+    try:
+        return dict(_parameters(path, path.stat().st_mtime_ns))
+    except (SyntaxError, ValueError, KeyError, TypeError) as error:
+        said = f"its parameters cell must hold lines of `name: type = literal`: {error}"
+        raise ParameterError(f"{path.name}: {said}") from error
+
+
+@functools.lru_cache(maxsize=64)  # the tables ask for every run
+def _parameters(path: Path, changed_ns: int) -> dict[str, Parameter]:
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    tagged = [c["source"] for c in cells if "parameters" in c["metadata"].get("tags", ())]
+    if len(tagged) != 1:
+        raise ValueError(f"{len(tagged)} cells tagged 'parameters'")
+    source, found = "".join(tagged[0]), dict[str, Parameter]()
+    for line in ast.parse(source).body:
+        if not isinstance(line, ast.AnnAssign) or not line.value:
+            raise ValueError(f"line {line.lineno} does not")
+        name, kind = ast.unparse(line.target), ast.unparse(line.annotation)
+        if name in found:
+            raise ValueError(f"line {line.lineno} defines {name} a second time")
+        comment = source.splitlines()[(line.end_lineno or 1) - 1].partition("  # ")[2]
+        found[name] = Parameter(kind, _fit(ast.literal_eval(line.value), kind), comment)
+    return found
 
 
 def of_checkout(notebook: str) -> dict[str, Parameter]:
@@ -79,27 +73,8 @@ def of_checkout(notebook: str) -> dict[str, Parameter]:
 
 
 def defaults(notebook: str) -> dict[str, Any]:
-    """Return the defaults of a notebook of this checkout by name; none where it isn't there."""
-    return {name: own.default for name, own in of_checkout(notebook).items()}
-
-
-@functools.lru_cache(maxsize=64)  # a sweep asks for every point
-def _parameters(path: Path, changed_ns: int, size: int) -> dict[str, Parameter]:
-    tagged = [c for c in cells(path) if "parameters" in c["metadata"].get("tags", ())]
-    if len(tagged) != 1:
-        raise ParameterError(f"{path.name} has {len(tagged)} cells tagged 'parameters': tag one")
-    source = "".join(tagged[0]["source"])
-    try:
-        statements, comments = ast.parse(source).body, _comments(source)
-    except SyntaxError as error:
-        raise _bad_line(path, error.lineno or 1, f"is no Python: {error.msg}") from error
-    found: dict[str, Parameter] = {}
-    for statement in statements:
-        one = _parameter(path, statement, comments)
-        if one.name in found:
-            raise _bad_line(path, statement.lineno, f"defines {one.name} a second time")
-        found[one.name] = one
-    return found
+    """Return their defaults by name."""
+    return {name: each.default for name, each in of_checkout(notebook).items()}
 
 
 def check(
@@ -109,13 +84,13 @@ def check(
 
     Args:
         source: who gave the values, for the messages.
-    Raises: ParameterError for an unknown name or a value of another type.
+    Raises:
+        ParameterError: a name is unknown, or a value has another type.
     """
     checked = {}
     for name, value in values.items():
         if name not in known:
-            allowed = ", ".join(known) or "none at all"
-            near = _nearest(str(name), list(known))
+            near, allowed = _nearest(str(name), known), ", ".join(known) or "none"
             raise ParameterError(f"{source}: no parameter {name!r}{near} (allowed: {allowed})")
         try:
             checked[name] = _fit(value, known[name].type)
@@ -124,127 +99,65 @@ def check(
     return checked
 
 
-def preset_values(notebook: str | Path, preset: str) -> dict[str, Any]:
-    """Return what a preset sets, from `params/<notebook>.<preset>.yaml` beside the notebook.
+def _fit(value: Any, kind: str) -> Any:
+    for option in kind.split(" | "):
+        if option.startswith("list[") and isinstance(value, list | tuple):
+            return [_fit(item, option[len("list[") : -1]) for item in value]
+        if type(value) is int and option == "float":
+            return float(value)
+        if value is None and option == "None" or type(value).__name__ == option:
+            return value
+    hint = " (YAML reads 1e-3 as a text: write 1.0e-3)" if "float" in kind else ""
+    raise TypeError(f"{kind}, not {value!r}{hint}")
 
-    The preset "smoke" is the notebook's defaults and has no file.
-    """
+
+def preset_values(notebook: str | Path, preset: str) -> dict[str, Any]:
+    """Return what `params/NOTEBOOK.PRESET.yaml` sets; "smoke" has no file and sets nothing."""
     path = find_notebook(notebook)
-    if preset == "smoke":
-        return {}
+    if preset not in (there := presets(path)):
+        near = f"{_nearest(preset, there)} (there is: {', '.join(there)})"
+        raise ParameterError(f"{path.name} has no preset {preset!r}{near}")
     file = path.parent / "params" / f"{path.stem}.{preset}.yaml"
-    if not re.fullmatch(r"[\w-]+", preset) or not file.is_file():
-        there = presets(path)
-        near = _nearest(preset, there)
-        raise ParameterError(
-            f"{path.name} has no preset {preset!r}{near} (there is: {', '.join(there)})"
-        )
-    return check(parameters(path), read_yaml(file), file.name)
+    return {} if preset == "smoke" else check(parameters(path), read_yaml(file), file.name)
 
 
 def presets(path: Path) -> list[str]:
     """Name a notebook's presets; sweeps are none."""
-    files = (path.parent / "params").glob(f"{path.stem}.*.yaml")
-    names = sorted(file.name[len(path.stem) + 1 : -len(".yaml")] for file in files)
-    return ["smoke", *(name for name in names if not name.endswith("sweep"))]
+    names = (
+        file.name.split(".")[1] for file in (path.parent / "params").glob(f"{path.stem}.*.yaml")
+    )
+    return ["smoke", *sorted(name for name in names if name != "sweep")]
+
+
+def read_yaml(file: Path) -> dict[str, Any]:
+    """Return the lines of `name: value` that a file holds; none of an empty one."""
+    text = file.read_text(encoding="utf-8")
+    try:
+        content = yaml.safe_load(text) or {}
+    except (yaml.YAMLError, RecursionError) as error:
+        raise ParameterError(f"{file.name} is no YAML: {' '.join(str(error).split())}") from error
+    names = re.findall(r"^(\w+):", text, re.MULTILINE)
+    if not isinstance(content, dict) or len(names) > len(set(names)):
+        raise ParameterError(f"{file.name} must hold lines of `name: value`, each name once")
+    return content
 
 
 def changes(notebook: str | Path, preset: str, values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values that are not those of the preset."""
-    usual = {name: own.default for name, own in parameters(notebook).items()}
+    usual = {name: each.default for name, each in parameters(notebook).items()}
     usual |= {"preset": preset} | preset_values(notebook, preset)
     return {name: value for name, value in values.items() if usual.get(name) != value}
 
 
 def slug(values: Mapping[str, Any]) -> str:
-    """Return a file name's part that tells these values from all others."""
-    texts = {name: _text(value) for name, value in sorted(values.items())}
-    joined = "_".join(f"{name}={text}" for name, text in texts.items())
+    """Return a file name's part that tells these values from others."""
+    texts = {k: ",".join(map(str, v)) if isinstance(v, list) else v for k, v in values.items()}
+    joined = "_".join(f"{name}={text}" for name, text in sorted(texts.items()))
     safe = re.sub(r"[^\w.=+,-]+", "-", joined)[:80]
-    if all(map(_is_plain, values.values())) and safe == joined:
-        return safe
-    digest = hashlib.sha256(json.dumps(dict(values), sort_keys=True).encode())
-    return f"{safe}-{digest.hexdigest()[:8]}"
+    digest = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:8]
+    return safe if safe == joined else f"{safe}-{digest}"
 
 
-def _text(value: Any) -> str:
-    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
-def _is_plain(value: Any) -> bool:
-    """Tell values that their text gives back from those that it may mix up."""
-    if isinstance(value, list):
-        return all(map(_is_plain, value))
-    words = isinstance(value, str) and value not in ("None", "True", "False")
-    return bool(re.fullmatch(r"[A-Za-z][\w+-]*", value)) if words else not isinstance(value, str)
-
-
-def _comments(source: str) -> dict[int, str]:
-    tokens = tokenize.generate_tokens(StringIO(source).readline)
-    return {t.end[0]: t.string.lstrip("# ") for t in tokens if t.type == tokenize.COMMENT}
-
-
-def _parameter(path: Path, line: ast.stmt, comments: Mapping[int, str]) -> Parameter:
-    if (
-        not isinstance(line, ast.AnnAssign)
-        or not isinstance(line.target, ast.Name)
-        or not line.value
-    ):
-        raise _bad_line(path, line.lineno, "must read `name: type = literal`")
-    name, wanted = line.target.id, ast.unparse(line.annotation)
-    if wanted == "None" or not set(wanted.split(" | ")) <= {*TYPES, "None"}:
-        allowed = ", ".join(sorted(TYPES))
-        raise _bad_line(path, line.lineno, f"has the type {wanted}: use {allowed}, or one | None")
-    try:
-        default = _fit(ast.literal_eval(line.value), wanted)
-    except TypeError as error:
-        raise _bad_line(path, line.lineno, f"is wrong: {name} must be {error}") from error
-    except ValueError as error:
-        advice = "is no literal: derive values in the next cell, where they follow an override"
-        raise _bad_line(path, line.lineno, advice) from error
-    return Parameter(name, wanted, default, comments.get(line.end_lineno or line.lineno, ""))
-
-
-def _bad_line(path: Path, line: int, what: str) -> ParameterError:
-    return ParameterError(f"{path.name}: line {line} of the parameters cell {what}")
-
-
-def _nearest(name: str, among: list[str]) -> str:
-    near = difflib.get_close_matches(name, among, n=1)
+def _nearest(name: str, among: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, list(among), n=1)
     return f", did you mean {near[0]!r}?" if near else ""
-
-
-def _fit(value: Any, wanted: str) -> Any:
-    """Return the value as one of the wanted types, or raise a TypeError that says what to do."""
-    for option in wanted.split(" | "):
-        with contextlib.suppress(TypeError):
-            return _convert(value, option)
-    raise TypeError(f"{wanted}, not {value!r} ({type(value).__name__}): {_advice(value, wanted)}")
-
-
-def _convert(value: Any, option: str) -> Any:
-    if option.startswith("list["):
-        if not isinstance(value, list | tuple):
-            raise TypeError
-        return [_convert(item, option[len("list[") : -1]) for item in value]
-    fits = value is None if option == "None" else isinstance(value, SCALARS[option])
-    # a bool is an int to Python, a switch to everybody else
-    if not fits or isinstance(value, bool) != (option == "bool"):
-        raise TypeError
-    return float(value) if option == "float" else value
-
-
-def _advice(value: Any, wanted: str) -> str:
-    items = value if isinstance(value, list | tuple) else [value]
-    for word in (item for item in items if isinstance(item, str) and "float" in wanted):
-        if number := re.fullmatch(r"([+-]?\d+)(\.\d*)?[eE]([+-]?)(\d+)", word.strip()):
-            whole, part, sign, power = number.groups()
-            written = f"{whole}{part or '.0'}e{sign or '+'}{power}"
-            return f"YAML reads {word} as text, write {written}"
-    if "bool" in wanted:
-        return "write True or False"
-    if "list" in wanted and items is not value:
-        return "write a list, as in ['a', 'b']" if "str" in wanted else "write a list, as in [0, 1]"
-    if "str" in wanted:
-        return f'write "{value}", with the quotes'
-    return f"give a value of the type {wanted}"

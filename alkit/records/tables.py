@@ -26,7 +26,6 @@ from alkit.data import paths
 from alkit.data.files import locked, replacing
 from alkit.records.parameters import defaults
 from alkit.records.rows import check_row, safe_name
-from alkit.records.strict import Unreadable, json_of, read_json, reading
 
 RUN = "run notebook preset parameters commit versions threads machine busy date".split()
 VALUE = "run method model data seed metric value n unit".split()
@@ -36,6 +35,10 @@ IN_JSON = {"parameters", "value"}
 WORDS = set("true false null True False TRUE FALSE None NA N/A n/a NULL <NA> #N/A #NA".split())
 WAIT_S = 300  # for another writer, who needs a second
 Row = dict[str, Any]
+
+
+class Unreadable(ValueError):
+    """A table or a record that is not what it should be."""
 
 
 def identity(notebook: str, preset: str, parameters: Mapping[str, Any]) -> str:
@@ -140,11 +143,12 @@ def read_record(file: Path) -> Row:
     Raises:
         Unreadable: it is none; says why.
     """
-    record = read_json(file)
     try:
+        record = json.loads(file.read_text(encoding="utf-8"))
         _check(record)
-    except (ValueError, KeyError, TypeError) as error:
-        raise Unreadable(f"{file.name} is not a record of a run: {error!r}") from error
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        said = f"{type(error).__name__}: {error}"
+        raise Unreadable(f"{file.name} is not a record of a run: {said}") from error
     return record
 
 
@@ -194,16 +198,16 @@ def _parsed(file: Path, changed_ns: int, size: int) -> list[Row]:
                     "its first line must name the columns, `run` among them, each once"
                 )
             return [_row(names, cells) for cells in lines]
-        except (ValueError, TypeError, RecursionError, csv.Error):
-            with reading(f"{file.name}, line {lines.line_num},"):
-                raise
+        except (ValueError, TypeError, RecursionError, csv.Error) as error:
+            place = f"{file.name}, line {lines.line_num},"
+            raise Unreadable(f"{place} cannot be read: {error}") from error
 
 
 def _row(names: list[str], cells: list[str]) -> Row:
     if len(cells) != len(names):
         raise Unreadable(f"it has {len(cells)} cells, and the first line {len(names)}")
     row = {
-        name: json_of(cell) if name in IN_JSON else _value(cell)
+        name: json.loads(cell) if name in IN_JSON else _value(cell)
         for name, cell in zip(names, cells, strict=True)
         if cell or name in FIXED
     }
@@ -214,7 +218,7 @@ def _row(names: list[str], cells: list[str]) -> Row:
 
 
 def _value(cell: str) -> Any:
-    return (cell if _is_text(cell) else json_of(cell)) if cell else None
+    return (cell if _is_text(cell) else json.loads(cell)) if cell else None
 
 
 def _cell(name: str, value: Any) -> str:

@@ -9,8 +9,8 @@ import nbformat
 import pytest
 from nbformat import NotebookNode
 
-from alkit.records import contents, parameters, runs
-from alkit.records.strict import read_yaml
+from alkit.records import batch, contents, parameters
+from alkit.records.parameters import read_yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -90,7 +90,7 @@ def test_a_preset_is_taken_before_anything_uses_a_parameter(path: Path):
 def test_a_preset_or_sweep_is_one_of_its_notebook(file: Path):
     """Each refuses a name that is no parameter, and a value of another type."""
     if "notebook" in read_yaml(file):
-        assert runs.plan_sweep(file)
+        assert batch.plan_sweep(file)
         return
     notebook, _, preset = file.stem.partition(".")
     parameters.preset_values(file.parent.parent / f"{notebook}.ipynb", preset)
@@ -113,7 +113,7 @@ def test_the_list_has_every_notebook_by_its_own_title():
     assert sorted(each.name for each in entries) == [path.stem for path in NOTEBOOKS]
     assert len({each.name[:2] for each in entries}) == len(entries)
     for each in entries:
-        assert parameters.title(each.path) == f"{each.name[:2]} {each.title}"
+        assert cells_of(each.path)[0].source.splitlines()[0] == f"# {each.name[:2]} {each.title}"
         assert each.family in contents.FAMILIES
     shelves = [list(contents.SHELVES).index(each.shelf) for each in entries]
     assert shelves == sorted(shelves)

@@ -1,13 +1,11 @@
 """A checkout of a test's own."""
 
-import uuid
-
 import pytest
 
 from alkit.data import paths
-from tests.unit.records.helpers import MARK, write_notebook
+from tests.unit.records.helpers import write_notebook
 
-SETTINGS = ("ALKIT_RUN_FOLDER", "ALKIT_RUN_PARAMETERS", "ALKIT_RUN_ID", "OMP_NUM_THREADS")
+SETTINGS = ("ALKIT_RUN_FOLDER", "ALKIT_RUN_PARAMETERS", "OMP_NUM_THREADS")
 
 
 @pytest.fixture
@@ -23,11 +21,3 @@ def checkout(tmp_path, monkeypatch):
 def notebook(checkout):
     """A notebook in a checkout of its own."""
     return write_notebook(checkout / "notebooks")
-
-
-@pytest.fixture
-def mark(monkeypatch):
-    """A word in the environment of every process that a test starts."""
-    word = uuid.uuid4().hex
-    monkeypatch.setenv(MARK, word)
-    return word

@@ -1,10 +1,8 @@
-"""A notebook that ends as it is told, and what is left of its processes."""
+"""A notebook that ends as it is told."""
 
-import time
 from pathlib import Path
 
 import nbformat
-import psutil
 
 from alkit.records import results
 
@@ -19,32 +17,24 @@ seeds: list[int] = [
 ]  # runs
 depth: int | None = None
 """
-# writes its records into the folder above the notebook's, and knows five ways to end
+# writes its record into the folder that it is told, and knows five ways to end
 BODY = """\
-import os, pathlib, subprocess, sys, time
-if mode != "ok":
-    words = [sys.executable, "-c", "import time; time.sleep(3600)"]
-    subprocess.Popen(words, start_new_session=True)
+import os, pathlib, sys, time
+from alkit.records.results import Run
 if mode == "leave":
     sys.exit(0)
 if mode == "raise":
     raise RuntimeError("the reason")
 if mode == "die":
-    os.kill(os.getpid(), 9)
+    os._exit(1)
 if mode == "slow":
-    pathlib.Path("started").touch()
+    pathlib.Path("started").write_text(str(os.getpid()))
     time.sleep(3600)
-import alkit.data.paths
-alkit.data.paths.root = lambda: pathlib.Path.cwd().parent
-import alkit.records.results
-run = alkit.records.results.Run("10_x", preset)
+run = Run("10_x", preset)
 run.record("accuracy", 90 + seed, method="al", seed=seed)
-run.record("depth", str(depth), method="al")
-run.record("threads", os.environ.get("OMP_NUM_THREADS", "free"), method="al")
+run.record("threads", os.environ["OMP_NUM_THREADS"], method="al")
 run.save()
 """
-MARK = "ALKIT_TEST_MARK"
-LIVENESS_S = 900  # only a hang takes so long
 
 
 def write_notebook(folder, source=PARAMETERS, body=BODY, name="10_x", tags=("parameters",)):
@@ -54,28 +44,6 @@ def write_notebook(folder, source=PARAMETERS, body=BODY, name="10_x", tags=("par
     folder.mkdir(parents=True, exist_ok=True)
     nbformat.write(nbformat.v4.new_notebook(cells=cells), folder / f"{name}.ipynb")
     return folder / f"{name}.ipynb"
-
-
-def survivors(word):
-    """Return the command lines of living processes that carry the word."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            ours = process.environ().get(MARK) == word and process.status() != "zombie"
-            command = " ".join(process.cmdline())
-        except psutil.Error:
-            continue
-        # the standard library's tracker lives as long as the process that runs the tests
-        if ours and "resource_tracker" not in command:
-            found.append(command)
-    return found
-
-
-def wait_until(condition, what):
-    deadline = time.monotonic() + LIVENESS_S
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.1)
 
 
 def write_preset(notebook: Path, text: str | bytes, name: str = "cpu") -> Path:

@@ -1,12 +1,11 @@
-"""The command: what it prints, and its exit codes. What a run prints: see `test_runs.py`."""
+"""The command: what it prints, and its exit codes."""
 
-import nbformat
-import pandas as pd
 import pytest
 
 import alkit
-from alkit.records import cli, parameters, results, runs, tables
-from alkit.records.execution import Busy, RunFailed
+from alkit.records import batch, cli, results, tables
+from alkit.records.batch import Result
+from tests.unit.records.helpers import write_preset
 
 
 @pytest.fixture(autouse=True)
@@ -15,59 +14,40 @@ def _in_a_checkout(notebook, checkout, monkeypatch):
     monkeypatch.chdir(checkout)
 
 
-def test_notebooks_are_listed_and_found_by_number(checkout, capsys):
-    (checkout / "notebooks/params").mkdir()
-    for name in ("10_x.cpu.yaml", "10_x.sweep.yaml", "10_x_seeds.sweep.yaml"):
-        (checkout / "notebooks/params" / name).touch()
-    cells = [nbformat.v4.new_markdown_cell("# All at once\n\nA claim.")]
-    nbformat.write(nbformat.v4.new_notebook(cells=cells), "notebooks/02_all.ipynb")
+def test_notebooks_are_listed_with_their_presets(notebook, checkout, capsys):
+    for name in ("cpu", "sweep"):
+        write_preset(notebook, "", name)
     assert cli.main(["list"]) == 0
-    assert capsys.readouterr().out.splitlines()[3:] == [
-        "Not in notebooks/index.yaml",
-        "  02_all  All at once  smoke",
-        "  10_x    words        smoke cpu",
-    ]
+    assert capsys.readouterr().out.split()[-5:] == "not in index.yaml (smoke cpu)".split()
     line = "{name: 10_x, family: al, shelf: lab, minutes: 5, title: A title, sentence: It does x.}"
     (checkout / "notebooks/index.yaml").write_text(f"- {line}\n")
     assert cli.main(["list"]) == 0
-    assert capsys.readouterr().out.splitlines()[2:] == [
-        "Lab: repeat or change something",
-        "  10_x  5 min  A title  smoke cpu",
-        "Not in notebooks/index.yaml",
-        "  02_all  All at once  smoke",
-    ]
-    assert parameters.find_notebook("02").name == "02_all.ipynb"
-    with pytest.raises(parameters.ParameterError, match="no notebook 1"):
-        parameters.find_notebook("1")
+    assert capsys.readouterr().out.split()[-7:] == "10_x 5 min A title (smoke cpu)".split()
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("run 10_y", "alkit: there is no notebook 10_y, did you mean '10_x'?"),
-        ("run 10_x --preset cpu", "alkit: 10_x.ipynb has no preset 'cpu' (there is: smoke)"),
-        ("run 10_x -p lrr=1", "alkit: 10_x.ipynb: no parameter 'lrr', did you mean 'lr'?"),
-        ("run 10_x -p lr=fast", "alkit: 10_x.ipynb: lr must be float, not 'fast'"),
-        ("run 10_x -p lr", "alkit: -p lr: write NAME=VALUE"),
-        ("run 10_x --timeout 0", "alkit: the time limit is 0 s"),
-        ("sweep none.yaml", "alkit: none.yaml cannot be read"),
-        ("sweep none.yaml --jobs 0", "alkit: jobs is 0"),
-        ("sweep none.yaml --part 3/2", "alkit: part is 3/2: give 1/2 to 2/2"),
-        ("run 10_x -p lr=010", "alkit: 10_x.ipynb: lr must be float, not '010'"),
-        ("results --add none.json", "alkit: none.json cannot be read: No such file"),
+        ("run 10_y", "there is no notebook 10_y, did you mean '10_x'?"),
+        ("run 10_x --preset cpu", "10_x.ipynb has no preset 'cpu' (there is: smoke)"),
+        ("run 10_x -p lrr=1", "10_x.ipynb: no parameter 'lrr', did you mean 'lr'?"),
+        ("run 10_x -p lr=fast", "10_x.ipynb: lr must be float, not 'fast'"),
+        ("run 10_x -p lr", "-p lr: write NAME=VALUE"),
+        ("run 10_x --timeout 0", "timeout_s is 0"),
+        ("sweep none.yaml", "[Errno 2] No such file or directory: 'none.yaml'"),
+        ("sweep none.yaml --jobs 0", "--jobs is 0"),
+        ("results --add none.json", "[Errno 2] No such file or directory: 'none.json'"),
     ],
 )
 def test_bad_input_is_one_message_and_code_2(words, message, capsys):
     assert cli.main(words.split()) == 2
     out, err = capsys.readouterr()
     assert out == ""
-    assert err.startswith(message)
+    assert err.startswith(f"alkit: {message}")
     assert err.count("\n") == 1
 
 
-@pytest.mark.parametrize(
-    "words", ["", "fly", "run", "data", "run 10_x --timeout soon", "sweep x --part 3"]
-)
+@pytest.mark.parametrize("words", ["", "fly", "run", "run 10_x --timeout soon"])
 def test_a_bad_command_line_is_code_2(words, capsys):
     with pytest.raises(SystemExit) as ended:
         cli.main(words.split())
@@ -75,100 +55,108 @@ def test_a_bad_command_line_is_code_2(words, capsys):
     assert "usage: alkit" in capsys.readouterr().err
 
 
-def test_the_version_and_rows_where_they_are_asked_for(capsys):
+def test_the_version(capsys):
     with pytest.raises(SystemExit, match="0"):
         cli.main(["--version"])
     assert capsys.readouterr().out == f"alkit {alkit.__version__}\n"
-    run = results.Run("10_x")
-    run.record("accuracy", 97.123, method="al")
-    run.record("sizes", [1, 2])
-    rows = results.read(run.save())
-    cli._print_rows(rows, False)
-    assert capsys.readouterr().out == "2 values recorded; --rows prints them\n"
-    cli._print_rows(rows, True)
+
+
+def stand_in(monkeypatch, outcome):
+    """Let the jobs of a command end with an outcome (of a job), and return what was executed."""
+    seen = []
+
+    def execute_all(jobs, workers=1, **options):
+        seen.append((jobs, workers, options))
+        return [outcome(job) for job in jobs]
+
+    monkeypatch.setattr(batch, "execute_all", execute_all)
+    return seen
+
+
+def saved(preset="smoke", report=(), **parameters):
+    """Record a run; return its file."""
+    run = results.Run("10_x", preset, parameters=parameters)
+    for seed, value in enumerate((97.0, 97.8)):
+        run.record("accuracy", value, method="al", seed=seed, unit="%")
+    for text in report:
+        run.record("report", text)
+    return run.save()
+
+
+def test_a_run_says_what_it_reports_and_where_all_is(monkeypatch, checkout, capsys):
+    def done(job):
+        job.folder.mkdir(parents=True, exist_ok=True)
+        saved(report=["line one\nline two"]).replace(job.folder / "record.json")
+        (job.folder / "10_x.png").touch()
+        return Result(job, "done")
+
+    (checkout / "figures").mkdir()
+    seen = stand_in(monkeypatch, done)
+    values = "mode=2026 -p lr=1e-3 seeds=[1,2]"
+    assert cli.main(f"run 10_x --record --timeout 7 -p {values}".split()) == 0
+    (job,), workers, options = seen[0]
+    assert (job.parameters["mode"], job.parameters["lr"]) == ("2026", 1e-3)
+    assert (job.timeout_s, job.threads, workers) == (7, None, 1)
+    assert options == {"record": True, "force": True, "cells": True}
+    name = job.folder.name
+    assert capsys.readouterr().out.splitlines() == [
+        "line one",
+        "line two",
+        "",
+        f"notebook  runs/{name}/10_x.ipynb",
+        f"record    runs/{name}/record.json",
+        "results   notebooks/results/10_x.csv",
+        "figures   figures/10_x.png",
+    ]
+    assert cli.main(["run", "10_x", "--rows"]) == 0
     out = capsys.readouterr().out
-    assert "97.12" in out
-    assert "[1, 2]" in out
+    assert "97.8" in out
     assert "model" not in out  # a column that says nothing
-
-
-def stand_in(monkeypatch, name, outcome):
-    """Let a function of the runner return or raise the outcome, and return what it was given."""
-    given = []
-
-    def called(*arguments, **options):
-        given.append((arguments, options))
-        if isinstance(outcome, BaseException):
-            raise outcome
-        return outcome
-
-    monkeypatch.setattr(runs, name, called)
-    return given
+    assert "figures   runs/10_x.smoke/10_x.png" in out
 
 
 def test_a_failed_run_is_code_1_and_an_interrupt_130(monkeypatch, capsys):
-    given = stand_in(monkeypatch, "run", RunFailed("10_x.ipynb", 2, "the reason", None))
-    assert cli.main("run 10_x --preset cpu --record --timeout 7".split()) == 1
-    assert capsys.readouterr().err == "alkit: 10_x.ipynb failed in cell 2:\nthe reason\n"
-    assert given[0][0][1:] == ("cpu", {})
-    assert given[0][1] == {"record": True, "timeout_s": 7}
-    stand_in(monkeypatch, "run", Busy("it is in use by process 7"))
+    stand_in(monkeypatch, lambda job: Result(job, "failed", cell=2, error="the reason"))
     assert cli.main(["run", "10_x"]) == 1
-    assert capsys.readouterr().err == "alkit: it is in use by process 7\n"
-    stand_in(monkeypatch, "run", KeyboardInterrupt())
+    said = "alkit: 10_x.smoke failed, cell 2 (nothing kept):\nthe reason\n"
+    assert capsys.readouterr().err == said
+
+    def interrupted(job):
+        raise KeyboardInterrupt
+
+    stand_in(monkeypatch, interrupted)
     assert cli.main(["run", "10_x"]) == 130
     assert capsys.readouterr().err == "alkit: interrupted; no process of it is left\n"
 
 
-def test_values_are_literals_or_words(monkeypatch):
-    given = stand_in(monkeypatch, "run", RunFailed("x", 1, "", None))
-    values = ["mode=2026", "-p", "lr=1e-3", "seeds=[1,2]", "preset=a=b"]
-    cli.main(["run", "10_x", "-p", *values])
-    expected = {"mode": "2026", "lr": 1e-3, "seeds": [1, 2], "preset": "a=b"}
-    assert given[0][0][2] == expected
-
-
-def saved(preset="cpu"):
-    """Commit a run; return its record."""
-    run = results.Run("10_x", preset)
-    for seed, value in enumerate((97.0, 97.8)):
-        run.record("accuracy", value, method="al", seed=seed, unit="%")
-    path = run.save()
-    assert cli.main(["results", "--add", str(path)]) == 0
-    return path
-
-
-def test_sweep_prints_summary_and_failures(monkeypatch, checkout, capsys):
-    path = saved()
-    partial = checkout / "runs" / "b" / "10_x.partial.ipynb"
-    nothing = {"seconds": None, "peak_mib": None, "cell": None, "error": None}
-    done = {"name": "a", "state": "done", "path": path, "run": "r1"} | nothing
-    bad = done | {"name": "b", "state": "failed", "path": partial, "cell": 4, "error": "why"}
-    gone = bad | {"name": "c", "path": None, "cell": None}
+def test_a_sweep_prints_a_summary_and_failures(monkeypatch, notebook, capsys):
+    tables.merge([saved(seed=7)])
     (known,) = tables.runs()
-    before = done | {"name": "d", "state": "before", "path": None, "run": known["run"]}
-    capsys.readouterr()
-    given = stand_in(monkeypatch, "sweep", pd.DataFrame([done, bad, gone]))
-    options = "--jobs 3 --record --force --threads 2 --timeout 9 --part 2/3"
-    assert cli.main(["sweep", "s.yaml", *options.split()]) == 1
-    assert given[0][0] == ("s.yaml", 3, True)
-    assert given[0][1] == {"force": True, "threads": 2, "timeout_s": 9, "part": (2, 3)}
+    file = write_preset(notebook, "notebook: 10_x\ngrid: {mode: [good, bad]}\n", "sweep")
+
+    def ended(job):
+        if job.parameters["mode"] == "good":
+            return Result(job, "before", known["run"])
+        return Result(job, "failed", cell=4, error="why")
+
+    seen = stand_in(monkeypatch, ended)
+    options = "--jobs 3 --record --force --threads 2 --timeout 9"
+    assert cli.main(["sweep", str(file), *options.split()]) == 1
+    jobs, workers, options = seen[0]
+    assert {(job.threads, job.timeout_s) for job in jobs} == {(2, 9)}
+    assert (workers, options) == (3, {"record": True, "force": True})
     out, err = capsys.readouterr()
-    assert "10_x (cpu)" in out
+    assert out.startswith("10_x (smoke), commit")
     assert "97.4" in out
-    assert out.endswith("2 failed, 1 done\n")
-    first = "alkit: b, cell 4 (runs/b/10_x.partial.ipynb):\nwhy\n"
-    assert err == first + "alkit: c (nothing kept):\nwhy\n"
-    stand_in(monkeypatch, "sweep", pd.DataFrame([before]))
-    assert cli.main(["sweep", "s.yaml"]) == 0
-    assert "97.4" in capsys.readouterr().out
+    assert out.endswith("1 before, 1 failed\n")
+    assert err == "alkit: 10_x.smoke.mode=bad failed, cell 4 (nothing kept):\nwhy\n"
 
 
 def test_results_prints_the_committed_records(capsys):
     assert cli.main(["results"]) == 0
     assert capsys.readouterr().out.startswith("no records in notebooks/results yet")
-    saved()
-    saved("demo")
+    for preset in ("cpu", "demo"):
+        assert cli.main(["results", "--add", str(saved(preset))]) == 0
     assert capsys.readouterr().out.startswith("written   notebooks/results/10_x.csv\n")
     assert cli.main(["results", "--notebook", "notebooks/10_x.ipynb", "--preset", "cpu"]) == 0
     head, names, values, *_ = capsys.readouterr().out.splitlines()
