@@ -29,7 +29,7 @@ METHODS = {
     "splitfed2": {"cut": 2},
     "pipelearn": {"cut": (1, 3), "micro": 2},
 }
-PROGRAM = {"data": "digits", "data_size": 24, "test_size": 12, "batch": 8, "plain": True}
+PROGRAM = {"data": "digits", "data_size": 24, "test_size": 12, "batch": 8}
 PROGRAM |= {"model": "VGG5", "cut": 1, "micro": 2, "validate": True}
 
 
