@@ -1,16 +1,14 @@
 """How long a batch takes on one accelerator, by method, beside the plain loop.
 
-python -m tests.gpu.times [PAGE]      writes the table between PAGE's marks (docs/devices.md)
+    python -m tests.gpu.times      prints the table of docs/devices.md
 
 Methods take turns, in rounds; a number is the median of the rounds over the median of the plain
 loop's in the same run.
 """
 
 import statistics
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,7 +19,6 @@ import alkit
 from alkit.models.transformer import transformer
 
 ROUNDS, BATCHES = 3, 20
-BEGIN, END = "<!-- times: python -m tests.gpu.times -->", "<!-- /times -->"
 Batches = list[tuple[Any, Tensor]]
 FOUR, TWO = {"workers": 4}, {"workers": 2}
 HOW: dict[str, dict[str, Any]] = {
@@ -128,16 +125,14 @@ def timed(how: str, model: nn.Module, batches: Batches) -> float:
     return float(record.history.train_s.iloc[-1]) / len(batches)
 
 
-def table() -> str:
-    """Time all, and return the table."""
+def table() -> None:
+    """Time all, and print a row as soon as it is there."""
     device = torch.accelerator.current_accelerator(check_available=True)
     if device is None:
         raise SystemExit("no accelerator here: nothing to time")
     name = torch.cuda.get_device_name() if device.type == "cuda" else str(device)
-    lines = [
-        f"| network | plain loop | {' | '.join(HOW)} |",
-        "| --- |" + " ---: |" * (1 + len(HOW)),
-    ]
+    print(f"| network | plain loop | {' | '.join(HOW)} |")
+    print("| --- |" + " ---: |" * (1 + len(HOW)))
     for words, make in NETWORKS.items():
         hows = [each for each in HOW if "compile" not in HOW[each] or words.startswith(COMPILED)]
         found: dict[str, list[float]] = {each: [] for each in ("plain", *hows)}
@@ -149,11 +144,8 @@ def table() -> str:
                 seconds.append(plain(*own) if how == "plain" else timed(how, *own))
         base = statistics.median(found["plain"])
         cells = [f"{base * 1e3:.2f} ms", *(_ratio(found.get(each), base) for each in HOW)]
-        lines.append(f"| {words} | {' | '.join(cells)} |")
-        sys.stdout.write(lines[-1] + "\n")
-        sys.stdout.flush()
-    note = f"{name}, torch {torch.__version__}, float32, {ROUNDS} rounds of {BATCHES} batches."
-    return "\n".join([*lines, "", note])
+        print(f"| {words} | {' | '.join(cells)} |", flush=True)
+    print(f"\n{name}, torch {torch.__version__}, float32, {ROUNDS} rounds of {BATCHES} batches.")
 
 
 def _ratio(seconds: list[float] | None, base: float) -> str:
@@ -163,16 +155,5 @@ def _ratio(seconds: list[float] | None, base: float) -> str:
     return f"{middle / base:.2f} ({low / base:.2f} to {high / base:.2f})"
 
 
-def main() -> None:
-    """Write the table between the marks of a page, or print it."""
-    made = table()
-    if len(sys.argv) < 2:
-        return
-    page = Path(sys.argv[1])
-    before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
-    text = f"{before}{BEGIN}\n\n{made}\n\n{END}{rest.partition(END)[2]}"
-    page.write_text(text, encoding="utf-8")
-
-
 if __name__ == "__main__":
-    main()
+    table()

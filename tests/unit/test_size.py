@@ -11,6 +11,7 @@ import inspect
 import json
 import tokenize
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,29 @@ import alkit
 HOME = Path(__file__).parents[2]
 SLACK = 25  # lines that a row may be above what there is, so that not every commit moves it
 LIMITS = {  # what is counted: (allowed now, to reach)
+    "front": (850, 850),
+    "base": (250, 250),
+    "data": (2_491, 900),
+    "models": (1_917, 720),
+    "schedule": (1_677, 1_000),
+    "engine": (5_564, 3_100),
+    "al": (2_568, 1_900),
+    "delayed": (1_725, 1_100),
+    "split": (4_486, 1_850),
+    "elastic": (3_217, 1_480),
+    "dtp": (1_819, 1_200),
+    "records": (2_718, 0),
+    "figures": (523, 0),
+    "lab": (850, 850),
+    "judge": (250, 250),
+    "alkit": (28_768, 15_500),
+    "alkit, code": (18_294, 9_800),
+    "alkit, files": (215, 125),
+    "notebooks/studies": (8_877, 4_500),
+    "tests": (25_500, 12_500),
+    "notebooks": (30, 26),
+    "arguments of fit": (36, 22),
+    "methods": (36, 36),
 }
 
 
@@ -60,6 +84,7 @@ def _sum(count: object, paths: Iterable[Path]) -> int:
     return sum(map(count, paths))  # type: ignore[arg-type]
 
 
+@cache
 def measured() -> dict[str, int]:
     """Return what there is, by the names of LIMITS."""
     rooms = sorted(p.name for p in (HOME / "alkit").iterdir() if list(p.glob("*.py")))

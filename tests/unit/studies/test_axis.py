@@ -49,12 +49,6 @@ def test_every_task_that_computes_has_the_seconds_of_its_own_run():
             assert runs.on_clock(name, slower).step_s > 5 * line.step_s
 
 
-def test_the_picture_of_replays_has_none_in_the_last_block():
-    line = axis_tables.unit_clock("fr")
-    seconds = {i.stage: i.end_s - i.start_s for i in line.intervals if i.kind == "backward"}
-    assert seconds == {0: 3, 1: 3, 2: 3, 3: 2}
-
-
 def test_intervals_are_over_seeds():
     rows = [("bp", seed, value) for seed, value in enumerate((90.0, 92.0, 94.0))]
     rows += [("dtp", seed, value) for seed, value in enumerate((89.0, 90.0, 91.0))]
