@@ -1,9 +1,9 @@
 """Where samples come from, and what else all rooms stand on.
 
-catalog, download, archives     official files: which there are, how they come, what is in them
+catalog, archives               official files: which there are, how they come, what is in them
 datasets                        `load(name)`: a data set by its name
-images, tiny_imagenet, decode, corpora, pydocs, text    readers, one a form
-parts, given, pairs, own, labels    `Part` and `DataSet`; what users give; labels of classes
+images, corpora, pydocs, text   readers, one a form
+parts, given, pairs, labels     `Part` and `DataSet`; what users give; labels of classes
 augment                         what is done to samples
 arguments, files, paths, seeds, tree    calls, files, folders, keys, trees
 """
