@@ -166,15 +166,17 @@ def _execute(job: Job, stop: threading.Event, shown: bool) -> Result:
     process = context.Process(target=_work, args=(job, shown, sender))
     process.start()
     sender.close()
-    while process.is_alive() and not stop.wait(0.2):
+    while process.is_alive() and not receiver.poll(0.2) and not stop.is_set():
         pass
-    process.terminate()
-    process.join()
+    if stop.is_set():
+        process.terminate()
     try:
-        return receiver.recv()
+        result = receiver.recv()  # before the join: a process ends when all that it says is read
     except EOFError:
-        error = f"its process ended unasked (exit code {process.exitcode})"
-        return Result(job, "failed", error=error)
+        result = None
+    process.join()
+    error = f"its process ended unasked (exit code {process.exitcode})"
+    return result or Result(job, "failed", error=error)
 
 
 def _work(job: Job, shown: bool, sender: Connection) -> None:

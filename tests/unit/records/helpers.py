@@ -24,7 +24,7 @@ from alkit.records.results import Run
 if mode == "leave":
     sys.exit(0)
 if mode == "raise":
-    raise RuntimeError("the reason")
+    raise RuntimeError(20_000 * "the reason ")  # more than a pipe holds
 if mode == "die":
     os._exit(1)
 if mode == "slow":
