@@ -145,10 +145,8 @@ def execute_all(
 
 
 def _has_finished(job: Job) -> bool:
-    if not job.target.is_file():
-        return False
-    metadata = json.loads(job.target.read_text(encoding="utf-8"))["metadata"]
-    return metadata["papermill"]["parameters"] == job.parameters
+    text = job.target.read_text(encoding="utf-8") if job.target.is_file() else ""
+    return bool(text) and json.loads(text)["metadata"]["papermill"]["parameters"] == job.parameters
 
 
 def _kept(result: Result, record: bool) -> Result:
