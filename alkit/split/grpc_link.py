@@ -84,7 +84,8 @@ async def connect(
     """
     channel = grpc.aio.insecure_channel(address, _options(patience_s, limit))
     try:
-        await asyncio.wait_for(channel.channel_ready(), wait_s)
+        async with asyncio.timeout(wait_s):
+            await channel.channel_ready()
     except TimeoutError as error:
         await channel.close()
         raise Lost(f"no server at {address} within {wait_s:g} s") from error

@@ -8,7 +8,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import Any
 
 from alkit.split.greeting import Greeting, Unwanted, greet
 from alkit.split.link import Link, Lost, Refused
@@ -77,13 +76,13 @@ class Lobby:
 
     async def _let_in(self, link: Link) -> Member:
         own = self.settings
-        about: dict[str, Any] = {"name": self.name, "devices": own.devices}
-        greeting = await greet(link, profile=self.profile, **about)
+        greeting = await greet(link, profile=self.profile, name=self.name, devices=own.devices)
         member = self.members[greeting.device]
         before, told = member.link, member.greeting
         if before is not None and told is not None and told.token != greeting.token:
             with suppress(TimeoutError):  # it may not be known yet that the old one has gone
-                await asyncio.wait_for(before.ended.wait(), TWIN_S)
+                async with asyncio.timeout(TWIN_S):
+                    await before.ended.wait()
             if not before.ended.is_set():
                 raise Unwanted(f"device {member.index} is here already, at {before.peer}")
         if greeting.machine is not None:

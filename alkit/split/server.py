@@ -184,9 +184,8 @@ class Server:
         """
         limit_s = self.settings.join_s
         try:
-            async with self.lobby.changed:
-                is_there = self.lobby.changed.wait_for(lambda: all(own.link for own in members))
-                await asyncio.wait_for(is_there, limit_s)
+            async with asyncio.timeout(limit_s), self.lobby.changed:  # wait_for may lose a cancel
+                await self.lobby.changed.wait_for(lambda: all(own.link for own in members))
         except TimeoutError:
             away = ", ".join(str(own.index) for own in members if own.link is None)
             told = f"round {self.round}: device {away} is away for more than {limit_s:g} s (join_s)"

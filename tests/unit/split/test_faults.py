@@ -97,6 +97,23 @@ def test_a_restarted_server_goes_on(tmp_path, after):
     assert same_bits(_record(lab.server, []), whole())
 
 
+def test_who_comes_as_the_server_is_ended_does_not_keep_it_alive(tmp_path):
+    async def ended_after(steps):
+        """Whether the end was heeded; the device comes, and so many steps of the loop later..."""
+        server = Lab(tmp_path).server
+        waits = asyncio.create_task(server._there(server.members[:1]))
+        await asyncio.sleep(0.01)
+        server.members[0].link = object()
+        await server.lobby._wake()
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        too_late = waits.done() or not waits.cancel()
+        await asyncio.wait([waits])
+        return too_late or waits.cancelled()
+
+    assert all(asyncio.run(ended_after(steps)) for steps in range(8))
+
+
 def test_an_interrupt_ends_all_parties():
     def evaluate(state):
         os.kill(os.getpid(), signal.SIGINT)

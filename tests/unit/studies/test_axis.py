@@ -62,17 +62,6 @@ def test_intervals_are_over_seeds():
     )
 
 
-def test_a_seed_counts_once():
-    runs_of = {"one": ("bp",), "two": ("dtp",), "all": ("bp", "dtp")}
-    rows = [
-        {"run": run, "method": method, "seed": 0, "metric": "accuracy", "value": value}
-        for value, (run, methods) in enumerate(runs_of.items())
-        for method in methods
-    ]
-    recorded = pd.DataFrame(rows)
-    assert axis_tables.accuracies(recorded).accuracy.to_dict() == {"bp": 0, "dtp": 1}
-
-
 def test_the_demo_s_blocks_weigh_ten_times_their_heads_and_bridges():
     data = datasets.load("digits")
     for row in ("al_pipeline", "local"):
