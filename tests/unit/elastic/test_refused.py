@@ -9,6 +9,10 @@ from torch import nn
 from alkit.elastic import Examples, Network, Recipe
 from alkit.elastic.freeze import policy
 from alkit.elastic.layout import Planner
+from alkit.models.vit import ViTSizes, vit
+from studies.elastic import ablation as study
+from studies.elastic.rivals import rival
+from studies.elastic.tasks import load_task
 from tests.unit.elastic.helpers import SETTINGS, images, make_vit, train
 
 
@@ -29,6 +33,10 @@ def trained(**options):
     return lambda: train(make_vit(), images(), SETTINGS, **options)
 
 
+def rivalled(kind, **options):
+    return lambda: rival(kind, make_vit(), images(), settings=SETTINGS, **options)
+
+
 def thawed():
     network = make_vit()
     network.freeze(2)
@@ -41,11 +49,18 @@ REFUSED = [
     (planner(devices=6, stages=4), "divides them"),
     (planner(devices=16, stages=16), "there are 11 units"),
     (planner(batch=0), "batch is 0"),
+    (planner(partition="best"), "give minmax, greedy"),
+    (planner(batch_policy="free"), "give fixed_global"),
     (planner(devices=4, stages=1, batch=6), "among 4 replicas"),
     (rule("schedule", alpha=0.0), "alpha is 0.0: give a share between 0 and 1"),
     (rule("gradnorm", alpha=1.0), "both excluded"),
     (rule("thaw"), "give none, schedule, gradnorm"),
+    (rule("schedule", beta=1), "does not take these options"),
     (recipe(optimizer="lamb"), "give adamw or sgd"),
+    (recipe(shape="step"), "give constant, linear, cosine"),
+    (recipe(warmup=1.0), "give a share from 0"),
+    (recipe(clip=0.0), "give a positive norm"),
+    (recipe(lr=0.0), "lr must"),
     (recipe(momentum=1.0), "momentum from 0"),
     (
         lambda: train(make_vit(), replace(images(), y=images().y[:, None]), SETTINGS),
@@ -58,8 +73,14 @@ REFUSED = [
     (trained(memory_budget=0, ranks=2), "memory_budget is 0: give bytes"),
     (trained(ranks=2, stages=4), "stages is 4 and there are 2 devices"),
     (trained(ranks=3), "stages is 3: give a power of two"),
+    (rivalled("dp"), "give ddp, .*, fsdp"),
+    (rivalled("ddp", ranks=3), "among 3 ranks"),
+    (lambda: study.measured("all", make_vit(), None, SETTINGS), "give 1f1b, freeze, .*ddp, .*fsdp"),
     (lambda: Examples(torch.zeros(3, 2), torch.zeros(2)), "3 samples.*2 labels|give as many"),
     (lambda: Examples(torch.zeros(3, 2), torch.zeros(3), variants=2), "variants are for images"),
+    (lambda: load_task("letters"), "give digits, cifar10"),
+    (lambda: vit(ViTSizes(1, 10, 4, 8, 8, 32)), "width 10 is not a multiple of 4"),
+    (lambda: vit(ViTSizes(1, 8, 4, 8, 8, 30)), "image 30 is not a multiple of 8"),
 ]
 
 

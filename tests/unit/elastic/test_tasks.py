@@ -86,3 +86,12 @@ def test_variants_of_the_ablation_are_the_same_training():
         for key, tensor in other.items():
             torch.testing.assert_close(tensor, freezing[0][key], rtol=0, atol=1e-12)
     assert any(not torch.equal(states["1f1b"][k], v) for k, v in freezing[0].items())
+
+
+def test_a_tokenizer_is_found_from_the_checkout(monkeypatch, tmp_path):
+    """As in a notebook, which runs in another folder."""
+    monkeypatch.chdir(tmp_path)
+    found = load_task("pydocs", tokenizer="notebooks/results/weights/tokenizer.json", train=20)
+    assert found.tokenizer.get_vocab_size() == 4096
+    with pytest.raises(FileNotFoundError, match="no tokenizer at .*missing.json: give a file"):
+        load_task("pydocs", tokenizer="missing.json")

@@ -1,5 +1,7 @@
 """The dashboard and what it calculates with."""
 
+from itertools import product
+
 import pytest
 
 from alkit.elastic.freeze import policy
@@ -34,3 +36,10 @@ def test_a_run_on_sixteen_devices():
     assert run.batch.iloc[-1] == 6400
     fixed = what_if(policy("schedule"), growing=False)
     assert set(fixed.batch) == {800}
+
+
+def test_all_combinations_are_calculated():
+    for switches in product([False, True], repeat=3):
+        own = dict(zip(("pipe", "dp", "cache"), switches, strict=True))
+        run = what_if(policy("schedule"), **own)
+        assert (run.samples_per_s > 0).all(), switches

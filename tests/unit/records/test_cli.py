@@ -2,6 +2,7 @@
 
 import pytest
 
+import alkit
 from alkit.records import batch, cli, results, tables
 from alkit.records.batch import Result
 from tests.unit.records.helpers import write_preset
@@ -44,6 +45,20 @@ def test_bad_input_is_one_message_and_code_2(words, message, capsys):
     assert out == ""
     assert err.startswith(f"alkit: {message}")
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("words", ["", "fly", "run", "run 10_x --timeout soon"])
+def test_a_bad_command_line_is_code_2(words, capsys):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(words.split())
+    assert ended.value.code == 2
+    assert "usage: alkit" in capsys.readouterr().err
+
+
+def test_the_version(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        cli.main(["--version"])
+    assert capsys.readouterr().out == f"alkit {alkit.__version__}\n"
 
 
 def stand_in(monkeypatch, outcome):

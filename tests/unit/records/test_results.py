@@ -196,6 +196,19 @@ def test_the_commit_tells_a_changed_source_from_a_new_record(checkout, monkeypat
     assert commit() == "unknown"
 
 
+def test_summary_of_extra_fields_that_are_lists_or_have_a_statistic_s_name():
+    run = filled()
+    for seed, gap in enumerate((2.0, 4.0)):
+        run.record("gap", gap, method="bp", seed=seed, extra={"mean": 0.5, "cuts": [1, 2]})
+    stats = results.summary(results.read(run.save())).set_index("metric").loc["gap"]
+    assert (stats["n"], stats["mean"], stats["mean of a row"], stats["cuts"]) == (
+        2,
+        3,
+        0.5,
+        "[1, 2]",
+    )
+
+
 def test_summary_of_known_numbers():
     run = filled()
     run.record("passed", True, method="bp")

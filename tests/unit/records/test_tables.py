@@ -7,6 +7,7 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -51,6 +52,20 @@ def test_any_text_and_number_comes_back(text, number):
         cell = tables._cell("label", value)
         assert tables._value(cell) == value
         assert type(tables._value(cell)) is type(value)
+
+
+def test_pandas_alone_reads_them():
+    """README of the results, as a reader does it."""
+    for seeds in ([0, 1], [2, 3]):
+        rows = [(method, seed, 90.0 + seed) for method in ("2bw", "al") for seed in seeds]
+        tables.merge([filled(values=rows, seeds=seeds, lr=0.1).save()])
+    runs = pd.read_csv(paths.records_dir() / "runs.csv")
+    given = runs["parameters"].map(json.loads).apply(pd.Series)
+    assert list(given["seeds"]) == [[0, 1], [2, 3]]
+    frame = pd.read_csv(paths.records_dir() / "02_al.csv").merge(runs, on="run")
+    own = frame[(frame["metric"] == "accuracy") & (frame["method"] == "2bw")]
+    assert list(own["value"].astype(float)) == [90.0, 91.0, 92.0, 93.0]
+    assert set(own["preset"]) == {"cpu"}
 
 
 def test_the_page_shows_what_works(monkeypatch):
@@ -154,15 +169,25 @@ def rewritten(row=None, lost=None, **fields):
 NO_RECORD = "record.json is not a record of a run: .*"
 REFUSED = [
     ({"row": {"value": "abc"}}, NO_RECORD + "accuracy is 'abc': it must be a number"),
+    ({"row": {"value": None}}, NO_RECORD + "accuracy is None"),
+    ({"row": {"value": None, "unit": ""}}, NO_RECORD + "accuracy is None"),
     ({"row": {"value": [1.0, "x"]}}, NO_RECORD + "it must be a number"),
+    ({"row": {"value": {"a": 1}, "unit": ""}}, NO_RECORD + "it must be a number"),
     ({"lost": "value"}, NO_RECORD + "KeyError"),
+    ({"lost": "metric"}, NO_RECORD + "KeyError"),
     ({"row": {"metric": None}}, NO_RECORD + "metric is None"),
+    ({"row": {"metric": ""}}, NO_RECORD + "metric is ''"),
     ({"row": {"seed": "0"}}, NO_RECORD + "'seed' is '0': give a whole number"),
+    ({"row": {"n": 1.5}}, NO_RECORD + "'n' is 1.5: give a whole number"),
     ({"row": {"value": float("nan")}}, NO_RECORD + "accuracy is nan"),
     ({"row": {"commit": "mine", "run": "r0"}}, r"a row has the fields \['commit', 'run'\]"),
     ({"notebook": "../x"}, NO_RECORD + "notebook '../x': use letters"),
+    ({"preset": 3}, NO_RECORD + "TypeError"),
     ({"parameters": []}, NO_RECORD + r"parameters is \[\]: it must be {name: value}"),
+    ({"rows": 3}, NO_RECORD + "TypeError"),
     (b"{", NO_RECORD + "JSONDecodeError: Expecting property name"),
+    (b"[]", NO_RECORD + "TypeError"),
+    (b'{"rows": []}', NO_RECORD + "KeyError"),
     (b"\xff", NO_RECORD + "UnicodeDecodeError"),
     (100_000 * b"[", NO_RECORD + "RecursionError"),
 ]
@@ -184,7 +209,10 @@ def test_what_is_no_record_is_said_in_one_sentence(tmp_path, content, message):
     [
         ("97.0", "abc", 2, "Expecting value"),
         ("97.0", "NaN", 2, "accuracy is nan: it must be a number"),
+        ("97.0", 100_000 * "[", 2, "maximum recursion depth exceeded"),
+        ("accuracy", "", 2, "metric is None"),
         (",360", ",360,1", 2, "it has 10 cells, and the first line 9"),
+        (",360", ",many", 2, "'n' is 'many': give a whole number"),
         ("method,", "seed,", 1, "its first line must name the columns"),
         ("bp", "\udcff", 0, "'utf-8' codec can't decode"),
         ("bp", '"b', 5, "unexpected end of data"),

@@ -10,8 +10,8 @@ from torch import nn
 import alkit
 from alkit.data import datasets
 from alkit.data.parts import DataSet, Part
+from studies.all_methods import demo_report, runs
 from studies.all_methods import memory as axis_memory
-from studies.all_methods import runs
 from studies.all_methods import tables as axis_tables
 
 CROSSING = [1000, 200, 30]  # bytes at the three borders
@@ -49,6 +49,12 @@ def test_every_task_that_computes_has_the_seconds_of_its_own_run():
             assert runs.on_clock(name, slower).step_s > 5 * line.step_s
 
 
+def test_the_picture_of_replays_has_none_in_the_last_block():
+    line = axis_tables.unit_clock("fr")
+    seconds = {i.stage: i.end_s - i.start_s for i in line.intervals if i.kind == "backward"}
+    assert seconds == {0: 3, 1: 3, 2: 3, 3: 2}
+
+
 def test_intervals_are_over_seeds():
     rows = [("bp", seed, value) for seed, value in enumerate((90.0, 92.0, 94.0))]
     rows += [("dtp", seed, value) for seed, value in enumerate((89.0, 90.0, 91.0))]
@@ -60,6 +66,52 @@ def test_intervals_are_over_seeds():
     assert (dtp.against_bp, dtp.low, dtp.high) == pytest.approx(
         (-2.0, -2 - t / math.sqrt(3), -2 + t / math.sqrt(3))
     )
+
+
+def test_a_seed_counts_once():
+    runs_of = {"one": ("bp",), "two": ("dtp",), "all": ("bp", "dtp")}
+    rows = [
+        {"run": run, "method": method, "seed": 0, "metric": "accuracy", "value": value}
+        for value, (run, methods) in enumerate(runs_of.items())
+        for method in methods
+    ]
+    recorded = pd.DataFrame(rows)
+    assert axis_tables.accuracies(recorded).accuracy.to_dict() == {"bp": 0, "dtp": 1}
+
+
+def test_a_screen_without_backprop_has_no_factors():
+    table = pd.DataFrame({"accuracy": [97.123]}, index=["fr"])
+    assert "97.12" in (said := demo_report.report(table, "digits"))
+    assert said.startswith("digits; BP is not among them")
+
+
+def test_backprop_alone_over_seeds_is_compared_with_nobody():
+    rows = [("bp", seed, 90.0 + seed) for seed in range(3)]
+    found = axis_tables.over_seeds(pd.DataFrame(rows, columns=["name", "seed", "accuracy"]))
+    assert demo_report.accuracies(found).endswith("no method differs from BP.")
+
+
+def test_rates_are_the_best_on_validation():
+    tried = pd.DataFrame({"name": "a", "lr": [0.1, 0.01, 1.0], "val_acc": [0.9, 0.9, 0.2]})
+    assert runs.best_rates(tried) == {"a": 0.01}  # the lower of equals
+
+
+@pytest.mark.parametrize("name", runs.ROWS)
+def test_rows_train_with_the_optimiser_that_they_say(name, monkeypatch):
+    made = []
+    for optimiser in (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD):
+        kept = optimiser.__init__
+
+        def spy(self, *args, kept=kept, kind=optimiser, **more):
+            kept(self, *args, **more)
+            if type(self) is kind:
+                made.append((kind.__name__, self.param_groups[0]["weight_decay"]))
+
+        monkeypatch.setattr(optimiser, "__init__", spy)
+    runs.fitted(name, datasets.load("digits").subset(train=64), 0, 1e-3, batch_size=32)
+    kinds = {"dtp": {"Adam", "SGD"}}
+    assert {kind for kind, _ in made} == kinds.get(name, {"Adam"})
+    assert all(decay == 0 for kind, decay in made if kind != "SGD")
 
 
 def test_the_demo_s_blocks_weigh_ten_times_their_heads_and_bridges():
