@@ -2,7 +2,6 @@
 
 import random
 import threading
-import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -13,7 +12,6 @@ from torch import Tensor, nn
 
 from alkit import AE, AL, ENC, ALModel, launch, one_hot
 from alkit.al.train import full_state
-from alkit.engine import heartbeat
 from alkit.engine.group import RanksDiffer
 
 CLASSES, WIDTH, CODE = 3, 6, 5
@@ -74,11 +72,6 @@ class Clock:
 
     def sleep(self, seconds: float) -> None:
         self._own.now = self.perf_counter() + seconds
-
-
-def begun_an_hour_ago() -> None:
-    """Let this rank be in its task for an hour already: a hang that nobody has to wait for."""
-    heartbeat._last = heartbeat.last()._replace(since_s=time.monotonic() - 3600)
 
 
 def on_ranks(

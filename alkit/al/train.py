@@ -18,7 +18,7 @@ from alkit.engine.compiled import Compile, check_compile
 from alkit.engine.device import cores, synchronize
 from alkit.engine.group import Group
 from alkit.engine.ledger import Ledger
-from alkit.engine.local import execute, run_single
+from alkit.engine.run import execute, run_single
 from alkit.schedule import task as schedules
 from alkit.schedule.cuts import balanced_cuts
 from alkit.schedule.task import Schedule

@@ -27,9 +27,9 @@ from alkit.delayed.share import execute_on_ranks
 from alkit.delayed.stage import ModuleStage
 from alkit.engine.device import synchronize
 from alkit.engine.group import Group
-from alkit.engine.local import run_single, run_threads
 from alkit.engine.optimizers import adam
 from alkit.engine.reduction import check_reduction
+from alkit.engine.run import run_single, run_threads
 from alkit.schedule.task import Schedule, free_workers
 from alkit.schedule.timeline import Timeline
 

@@ -17,7 +17,6 @@ from alkit.dtp.networks import Net, Pass
 from alkit.dtp.noise import draw, noise_for
 from alkit.dtp.optimizers import optimizer
 from alkit.dtp.settings import METHODS, Lists, Settings
-from alkit.engine.heartbeat import beat
 
 
 class NotFinite(FloatingPointError):
@@ -68,7 +67,6 @@ class BlockFeedback:
         batch = self._batch(n, run)
         found = []
         for _ in range(count):
-            beat(f"feedback of {self.net.label(n)}, step {step}")
             loss, gradients = self._gradient(n, batch, noise)
             for parameter, gradient in zip(parameters, gradients, strict=True):
                 parameter.grad = gradient.to(parameter.dtype)  # autocast gives halves

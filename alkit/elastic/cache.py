@@ -27,7 +27,6 @@ from alkit.data import tree
 from alkit.elastic.network import Network
 from alkit.elastic.store import Store, StoreError
 from alkit.engine.device import place
-from alkit.engine.messages import describe, rebuild
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +71,8 @@ class Cache:
         self.raw = lambda rows, variant: place(raw(rows, variant), network)
         self.now: Store | None = None
         self.before: Store | None = None
+        self.structure: Any = None  # of what the frozen layers return, see `_structure`
+        self.structure_before: Any = None
         self.counters = Counters()
         # a new thread begins with torch's default number of operator threads: one will do
         self.thread = ThreadPoolExecutor(
@@ -88,19 +89,12 @@ class Cache:
             options: samples, variants, see `Store.create`.
         """
         assert self.folder is not None
-        one = self.raw(torch.zeros(1, dtype=torch.int64), 0)
-        structure, features = describe(self.network.prefix(one), list(tree.tensors(one)))
-        if len(features) != 1:
-            raise StoreError(
-                f"the frozen layers make {len(features)} tensors that are none of their inputs, and"
-                " a store holds one: let the first unit hand its mask on as it is given"
-            )
+        _, feature = self._one_sample()
         Store.create(
             self.folder / f"generation-{generation}",
             layers=layers,
-            shape=features[0].shape[1:],
-            structure=structure,
-            dtype=str(features[0].dtype).removeprefix("torch."),
+            shape=feature.shape[1:],
+            dtype=str(feature.dtype).removeprefix("torch."),
             **options,
         )
 
@@ -109,6 +103,7 @@ class Cache:
         self.settle()
         assert self.folder is not None
         self.before, self.now = self.now, Store.open(self.folder / f"generation-{generation}")
+        self.structure_before, (self.structure, _) = self.structure, self._one_sample()
 
     def leave(self) -> None:
         """Use no store from now on."""
@@ -126,9 +121,8 @@ class Cache:
         start_s = time.perf_counter()
         found = self._taken(rows, variant)
         self.counters.read_s += time.perf_counter() - start_s
-        structure = self.now.header["structure"]  # a write that has failed lets go of the store
         whole = self._completed(rows, variant, x, found)
-        return place(rebuild(structure, [whole], list(tree.tensors(x))), self.network)
+        return place(_filled(self.structure, whole, x), self.network)
 
     def read_ahead(self, rows: Tensor, variant: int = 0) -> None:
         """Begin to read what `features` will be asked for next."""
@@ -164,11 +158,8 @@ class Cache:
             if not at.any():
                 continue
             part = _rows_of(x, at)
-            entry, known = part, list(tree.tensors(part))
-            if features is not None and self.before is not None:
-                entry = rebuild(self.before.header["structure"], [features], known)
-            (computed,) = describe(self._computed(entry, low), known)[1]
-            parts.append((at, computed.cpu()))
+            entry = part if features is None else _filled(self.structure_before, features, part)
+            parts.append((at, _structure(self._computed(entry, low), part)[1].cpu()))
         new = found.old | found.missing
         self.counters.hits += int(found.hit.sum())
         self.counters.advanced += int(found.old.sum())
@@ -180,6 +171,11 @@ class Cache:
             self.writing.append(self.thread.submit(self.now.write, slots, fresh))
             self._collect(wait=False)
         return whole
+
+    def _one_sample(self) -> tuple[Any, Tensor]:
+        """Return the structure of what the frozen layers return, and one sample's feature."""
+        one = self.raw(torch.zeros(1, dtype=torch.int64), 0)
+        return _structure(self.network.prefix(one), one)
 
     def _computed(self, x: Any, low: int) -> Any:
         start_s = time.perf_counter()
@@ -257,3 +253,49 @@ def _scattered(count: int, parts: list[tuple[np.ndarray, Tensor]]) -> Tensor:
         if at.any():
             whole[torch.from_numpy(at)] = features
     return whole
+
+
+def _structure(made: Any, x: Any) -> tuple[Any, Tensor]:
+    """Return where a feature stands in what layers return, and the feature.
+
+    All other tensors there must be inputs, such as masks: they need not be stored. Where channels
+    lie innermost, the feature has them last.
+
+    Raises:
+        StoreError: not exactly one tensor is new.
+    """
+
+    def identity(tensor: Tensor) -> tuple[Any, ...]:
+        return tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride()
+
+    places = {identity(tensor): at for at, tensor in enumerate(tree.tensors(x))}
+    new: list[Tensor] = []
+
+    def place_of(tensor: Tensor) -> Tensor:
+        at, last = places.get(identity(tensor), -1), False
+        if at < 0:
+            last = tensor.dim() == 4 and not tensor.is_contiguous()
+            last = last and tensor.is_contiguous(memory_format=torch.channels_last)
+            new.append(tensor.permute(0, 2, 3, 1) if last else tensor)
+        return torch.tensor([at, last])
+
+    structure = tree.map_tensors(place_of, made)
+    if len(new) != 1:
+        raise StoreError(
+            f"the frozen layers make {len(new)} tensors that are none of their inputs, and a store"
+            " holds one: let the first unit hand its mask on as it is given"
+        )
+    return structure, new[0]
+
+
+def _filled(structure: Any, feature: Tensor, x: Any) -> Any:
+    """Return what the layers would for inputs x, with this feature."""
+    inputs = list(tree.tensors(x))
+
+    def found(place: Tensor) -> Tensor:
+        at, last = place.tolist()
+        if at < 0:
+            return feature.permute(0, 3, 1, 2) if last else feature
+        return inputs[at]
+
+    return tree.map_tensors(found, structure)

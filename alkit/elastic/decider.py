@@ -23,8 +23,7 @@ def foresee(network: Network, data: Examples, settings: Settings) -> Planner:
     """
     fits = partial(memory.fits, network, settings)
     planner = settings.planner(network.sizes(), network.layers, network.units_a_layer, fits)
-    steps = math.ceil(len(data) / settings.batch / settings.every) if settings.every else 1
-    most = settings.most_frozen(network.layers, network.frozen, settings.epochs * steps - 1)
+    most = settings.most_frozen(network.layers, network.frozen, settings.epochs - 1)
     layout = None
     for frozen in range(network.frozen, most + 1):
         layout = planner.at(frozen, layout)
@@ -53,24 +52,18 @@ class Decider:
         self.total, self.planner = total, planner
         self.policy = self.settings.policy()
 
-    def look(self, now: Progress) -> bool:
-        """Close the window of gradient norms if a decision about freezing is due; all ranks do."""
-        due = now.last is not None and (self.settings.every > 0 or now.position == 0)
-        if due:
+    def look(self, now: Progress) -> None:
+        """Note the gradient norms of the epoch before, if there was one; all ranks do."""
+        if now.last is not None:
             now.evaluation += 1
             now.norms.append(self._norms(now))
             now.squares, now.since = [0.0] * self.network.layers, 0
-        return due
 
-    def decide(self, now: Progress, *, due: bool) -> Decision:
-        """Return the decision.
-
-        Args:
-            due: whether a layer may be frozen, see `look`.
-        """
+    def decide(self, now: Progress) -> Decision:
+        """Return the decision; before the first epoch no layer is frozen."""
         features, running = self.pipeline.features, self.pipeline.running
         before = self.network.frozen if now.last is None else now.last.frozen
-        frozen = self._frozen(now, before) if due else before
+        frozen = before if now.last is None else self._frozen(now, before)
         most = max((row["activations"] for row in now.held), default=0)
         self.planner.fits = partial(memory.fits, self.network, self.settings, activations=most)
         layout = self.planner.at(frozen, running)
@@ -84,7 +77,7 @@ class Decider:
             samples=now.samples,
             cached=stores,
             generation=features.generation + (stores and (changed or not features.stored)),
-            norms=now.norms[-1] if due else [],
+            norms=now.norms[-1] if now.norms else [],
         )
 
     def _frozen(self, now: Progress, before: int) -> int:

@@ -1,7 +1,7 @@
 """What rank 0 decides before a segment, and every rank obeys."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from alkit.elastic.layout import Layout
@@ -35,15 +35,10 @@ class Decision:
         return self.layout.frozen
 
     def plain(self) -> dict[str, Any]:
-        """Return it as numbers, strings and lists, the layout's among the others."""
-        own = asdict(self)
-        layout = own.pop("layout")
-        return own | layout | {"counts": list(layout["counts"])}
+        """Return it as names, numbers and tuples."""
+        return asdict(self)
 
     @staticmethod
     def read(plain: Mapping[str, Any]) -> "Decision":
         """Return the decision that `plain` was made of."""
-        named = {each.name for each in fields(Layout)}
-        own = {name: value for name, value in plain.items() if name not in named}
-        layout = {name: plain[name] for name in named} | {"counts": tuple(plain["counts"])}
-        return Decision(layout=Layout(**layout), **own)
+        return Decision(**{**plain, "layout": Layout(**plain["layout"])})

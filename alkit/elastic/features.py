@@ -7,6 +7,7 @@ decision asks again.
 
 import logging
 import shutil
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,10 +17,14 @@ from alkit.elastic.examples import Examples
 from alkit.elastic.network import Network
 from alkit.elastic.settings import Settings
 from alkit.elastic.world import World
-from alkit.engine.folders import Home
-from alkit.engine.interface import on_several_machines
+from alkit.engine.launch import on_several_machines
 
 log = logging.getLogger(__name__)
+
+
+def cache_folder(settings: Settings) -> tempfile.TemporaryDirectory[str]:
+    """Make a folder for the features of a run, which goes with it."""
+    return tempfile.TemporaryDirectory(prefix="alkit-cache-", dir=settings.cache_folder)
 
 
 class Features:
@@ -46,7 +51,7 @@ class Features:
         self.data, self.settings, self.world, self.say = data, settings, world, say
         self.cache = Cache(network, data.inputs)
         self.wanted, self.stored, self.generation = settings.cache, False, 0
-        self.folder: Home | None = None  # rank 0's
+        self.folder: tempfile.TemporaryDirectory[str] | None = None  # rank 0's
 
     def begin(self) -> None:
         """Make a folder for this run; every rank calls it."""
@@ -66,7 +71,7 @@ class Features:
         """Leave nothing behind."""
         self.cache.close()
         if self.folder is not None:
-            self.folder.close()
+            self.folder.cleanup()
 
     def _begin_generation(self, decision: Decision) -> bool:
         """Begin a generation, if it can be; the one before the last is deleted."""
@@ -89,8 +94,8 @@ class Features:
         if self.world.ranks > 1 and on_several_machines():
             # what is written in memory that is mapped from a file reaches no other machine
             raise OSError("ranks on several machines share no folder of features")
-        self.folder = Home(self.settings.cache_folder)
-        return str(self.folder.path)
+        self.folder = cache_folder(self.settings)
+        return self.folder.name
 
     def _on_first(self, make: Callable[[], str]) -> str:
         """Have rank 0 make something, and return its word on all ranks; none if it could not."""

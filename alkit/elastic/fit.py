@@ -13,6 +13,7 @@ from alkit.data.given import Loader, Splits, in_memory
 from alkit.data.parts import Part
 from alkit.elastic.decider import foresee
 from alkit.elastic.examples import Examples, parts_of
+from alkit.elastic.features import cache_folder
 from alkit.elastic.layout import Layout
 from alkit.elastic.network import Network
 from alkit.elastic.optim import Recipe
@@ -20,7 +21,6 @@ from alkit.elastic.settings import Settings
 from alkit.elastic.trainer import Trainer
 from alkit.elastic.world import World
 from alkit.engine.device import place, tensors_at
-from alkit.engine.folders import Home
 from alkit.engine.optimizers import told
 from alkit.engine.rank_device import place_whole
 from alkit.engine.record import Record
@@ -72,8 +72,8 @@ def fit(request: Request) -> Record:
         if request.ranks == 1:
             return _fit(network, request)
         with _features_home(own) as home:
-            if home is not None:
-                request = replace(request, settings=replace(own, cache_folder=str(home.path)))
+            if home:
+                request = replace(request, settings=replace(own, cache_folder=home))
             record = fit_on_ranks(_fit, network, request)
         network.freeze(record.details.messages[-1].frozen)
         return record
@@ -208,9 +208,9 @@ def _part(part: Any) -> Examples:
     return Examples(x, y)
 
 
-def _features_home(settings: Settings) -> AbstractContextManager[Home | None]:
+def _features_home(settings: Settings) -> AbstractContextManager[str | None]:
     """Give the ranks a folder that goes away with this call, even if they are killed."""
     try:
-        return Home(settings.cache_folder) if settings.cache else nullcontext()
+        return cache_folder(settings) if settings.cache else nullcontext()
     except OSError:
         return nullcontext()  # rank 0 will meet the same, and say so

@@ -28,9 +28,9 @@ from alkit.elastic.settings import Settings
 from alkit.elastic.stage import Replica, UnitStage
 from alkit.elastic.world import World
 from alkit.engine.ledger import Ledger
-from alkit.engine.local import run_single, run_threads
 from alkit.engine.ranks import merged, run_ranks
 from alkit.engine.reduction import shares
+from alkit.engine.run import run_single, run_threads
 from alkit.schedule.timeline import Timeline
 
 

@@ -12,7 +12,6 @@ class Progress:
     """How far a run is, and what it has found.
 
     Attributes:
-        position: samples of the epoch that are done; 0 between epochs.
         evaluation: decisions about freezing so far.
         norms: of the layers, a row an evaluation.
         messages: all decisions.
@@ -22,7 +21,6 @@ class Progress:
     """
 
     epoch: int = 0
-    position: int = 0
     step: int = 0
     samples: int = 0
     evaluation: int = 0

@@ -13,7 +13,7 @@ EXECUTORS = ("single", "threads", "ranks")
 SCHEDULES = ("1f1b", "gpipe")
 LEAST = {
     1: ("devices", "epochs", "batch", "threads"),
-    0: ("stages", "micro", "every"),
+    0: ("stages", "micro"),
 }
 
 
@@ -31,7 +31,6 @@ class Settings:
         epochs: all of them, those before a checkpoint included.
         batch: samples of a step; the last of an epoch takes what is left, unless drop_last.
         micro: micro-batches at most; 0 for the published table.
-        every: steps between two decisions; 0: one before each epoch but the first.
         executor: "single", on the calling thread; "threads", one a stage; "ranks".
         schedule: of a batch: "1f1b", or "gpipe" as published.
         threads: operator threads of each worker.
@@ -56,7 +55,6 @@ class Settings:
     batch: int = 64
     drop_last: bool = False
     micro: int = 0
-    every: int = 0
     executor: str = "single"
     schedule: str = "1f1b"
     threads: int = 1
@@ -132,7 +130,7 @@ class Settings:
         freeze = self.freeze if isinstance(self.freeze, str) else "a function"
         options = {name: str(value) for name, value in sorted(self.freeze_options.items())}
         found = {"freeze": freeze, "freeze_options": options}
-        same = ("batch", "drop_last", "seed", "epochs", "every", "precision")
+        same = ("batch", "drop_last", "seed", "epochs", "precision")
         found |= {name: getattr(self, name) for name in same}
         found |= {each.name: getattr(self.recipe, each.name) for each in fields(Recipe)}
         found |= {"optimizer": "a function"} if callable(self.recipe.optimizer) else {}

@@ -1,7 +1,6 @@
 """A file of features, one record a sample, that all processes of a machine share.
 
-    header.json     layers, shape, type, variants, and a feature's place in what the layers return
-                    (`engine.messages.describe`)
+    header.json     layers, shape, type, variants
     states          a byte a slot: 0 empty, 1 being written, 2 valid
     features        records of a fixed size, mapped into memory
 
@@ -56,7 +55,6 @@ class Store:
         shape: Sequence[int],
         dtype: str = "float32",
         variants: int = 1,
-        structure: Any = None,
     ) -> "Store":
         """Make a store in a new folder.
 
@@ -71,7 +69,6 @@ class Store:
             "shape": list(shape),
             "dtype": dtype,
             "variants": variants,
-            "structure": structure,
         }
         try:
             folder.mkdir(parents=True)

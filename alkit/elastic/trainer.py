@@ -1,9 +1,7 @@
-"""Elastic training in the one loop: decide, change the layout, train until the next decision.
+"""Elastic training in the one loop: before each epoch decide, change the layout, then train.
 
 rank 0     norms, progress -> rule -> layout -> decision ──► all ranks
 all ranks  freeze · regroup · store of features · run the segment · share what was trained
-
-An epoch is one segment, or several if decisions are made every few steps.
 """
 
 import logging
@@ -11,7 +9,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, islice
+from itertools import accumulate
 from typing import Any
 
 import pandas as pd
@@ -31,7 +29,6 @@ from alkit.elastic.segment import Segment, SegmentResult
 from alkit.elastic.settings import Settings
 from alkit.elastic.world import World
 from alkit.engine.evaluate import Judged, Metrics, judge, right
-from alkit.engine.heartbeat import beat
 from alkit.engine.loop import Plan
 from alkit.engine.trainer import Row
 from alkit.engine.trainer import Trainer as Base
@@ -49,9 +46,8 @@ class Details(Brief):
     """What elastic training leaves beside the record, the same on all ranks.
 
     Attributes:
-        segments: a row a segment; an epoch is one, unless decisions are made every few steps.
-            Seconds: train_s, which frozen_s, read_s, pipe_s, reduce_s and update_s of rank 0 add up
-            to, and change_s of decisions. Epochs count from 0.
+        segments: a row an epoch. Seconds: train_s, which frozen_s, read_s, pipe_s, reduce_s and
+            update_s of rank 0 add up to, and change_s of decisions. Epochs count from 0.
         messages: all decisions.
         lines: the log of rank 0.
         beginnings: the first steps of every segment's timeline, of this call.
@@ -68,12 +64,12 @@ class Details(Brief):
 
 @dataclass(frozen=True)
 class Trained:
-    """What an epoch came to: losses (steps, 1, 1), timeline, wall seconds, its segments' rows."""
+    """What an epoch came to: losses (steps, 1, 1), timeline, wall seconds, its segment's row."""
 
     losses: Tensor
     timeline: Timeline
     seconds: float
-    rows: Sequence[Row]
+    row: Row
 
 
 class Trainer(Base):
@@ -108,33 +104,25 @@ class Trainer(Base):
         The last one is smaller, or left out; one that has no sample for every replica joins the
         batch before it.
         """
-        left = order(len(self.data), self.settings.seed, epoch)
-        while len(left) >= self._least:
-            count, replicas = self.pipeline.layout.batch, self.pipeline.layout.replicas
-            if not self.settings.drop_last and len(left) - count < replicas:
+        left, layout = order(len(self.data), self.settings.seed, epoch), self.pipeline.layout
+        while len(left) >= (layout.batch if self.settings.drop_last else 1):
+            count = layout.batch
+            if not self.settings.drop_last and len(left) - count < layout.replicas:
                 count = len(left)
             yield left[:count], None
             left = left[count:]
 
     def train(self, batches: Iterable[tuple[Any, Any]]) -> Trained:
-        """Train for an epoch, in segments.
+        """Decide, and train for an epoch.
 
         Raises:
             NotFinite: a loss or gradient is not finite.
         """
-        now, stream, every = self.now, iter(batches), self.settings.every or None
-        start_s, first, timelines = time.perf_counter(), len(self.now.losses), list[Timeline]()
-        before = len(now.rows)
-        while now.position == 0 or len(self.data) - now.position >= self._least:
-            change_s = self._decide()
-            rows = [each for each, _ in islice(stream, every)]
-            if not rows:  # the batch has grown
-                break
-            timelines.append(self._segment(rows, change_s))
-        now.epoch, now.position = now.epoch + 1, 0
-        losses = torch.tensor(now.losses[first:], dtype=torch.float64).view(-1, 1, 1)
-        seconds = time.perf_counter() - start_s
-        return Trained(losses, Timeline.joined(timelines), seconds, now.rows[before:])
+        start_s, first, change_s = time.perf_counter(), len(self.now.losses), self._decide()
+        timeline = self._segment([rows for rows, _ in batches], change_s)
+        self.now.epoch += 1
+        losses = torch.tensor(self.now.losses[first:], dtype=torch.float64).view(-1, 1, 1)
+        return Trained(losses, timeline, time.perf_counter() - start_s, self.now.rows[-1])
 
     @property
     def loss(self) -> Callable[[Any, Tensor], Tensor]:
@@ -152,20 +140,15 @@ class Trainer(Base):
         return judge(self.model, part, loss=self.loss, metric=own, **options)
 
     def row(self, trained: Trained) -> Row:
-        """Return an epoch's row: the layout of its last segment, seconds and samples added up.
-
-        Phases are rank 0's and add up, samples those of all ranks.
-        """
-        segments = pd.DataFrame(trained.rows)
-        last, names = trained.rows[-1], segments.columns.drop([*NOW, "epoch", "loss", "lr"])
-        row = {name: last[name] for name in NOW}
-        row |= {} if self.settings.steady else {"lr": last["lr"]}
-        row |= {name: type(last[name])(segments[name].sum()) for name in names}
-        return row | {"samples_per_s": row["samples"] / row["train_s"]}
+        """Return an epoch's row. Phases are rank 0's and add up, samples those of all ranks."""
+        last = trained.row
+        first = [*NOW] if self.settings.steady else [*NOW, "lr"]
+        names = [*first, *(each for each in last if each not in (*NOW, "epoch", "loss", "lr"))]
+        return {name: last[name] for name in names}
 
     def shown(self, trained: Trained) -> dict[str, float]:
         """Return what the progress bar shows."""
-        return {"loss": trained.losses.mean().item(), "frozen": trained.rows[-1]["frozen"]}
+        return {"loss": trained.losses.mean().item(), "frozen": trained.row["frozen"]}
 
     def named_optimizers(self) -> dict[str, Any]:
         """Return the one of all units, whose rates the recipe's factor multiplies."""
@@ -188,21 +171,11 @@ class Trainer(Base):
         found = pd.DataFrame(now.rows), pd.DataFrame(now.held)
         return Details(found[0], now.messages, now.lines, self.beginnings, found[1])
 
-    # ---- one segment
-
-    @property
-    def _least(self) -> int:
-        """Samples that an epoch goes on with."""
-        running = self.pipeline.running
-        return running.batch if self.settings.drop_last and running is not None else 1
-
     def _decide(self) -> float:
         """Have all ranks obey rank 0's decision; return the seconds that it took."""
-        beat("a decision")
         start_s, now, pipeline = time.perf_counter(), self.now, self.pipeline
-        due, plain = self.decider.look(now), None
-        if pipeline.world.is_first:
-            plain = self.decider.decide(now, due=due).plain()
+        self.decider.look(now)
+        plain = self.decider.decide(now).plain() if pipeline.world.is_first else None
         decision = Decision.read(pipeline.world.broadcast(plain))
         before = now.last
         same = before and (before.layout, before.cached) == (decision.layout, decision.cached)
@@ -233,7 +206,6 @@ class Trainer(Base):
         now, samples = self.now, sum(map(len, rows))
         now.step += len(rows)
         now.samples += samples
-        now.position += samples
         now.losses += result.losses.tolist()
         now.squares = [a + b for a, b in zip(now.squares, result.squares.tolist(), strict=True)]
         now.since += len(rows)

@@ -14,7 +14,6 @@ from alkit.data.given import as_source
 from alkit.data.labels import are_numbers, are_shares
 from alkit.engine.device import tensors_at
 from alkit.engine.group import Group
-from alkit.engine.heartbeat import beat
 from alkit.engine.reduction import options_of
 
 Metrics = Mapping[str, Callable[[Any, Tensor], Any]]
@@ -106,7 +105,6 @@ def evaluate(
     found = []
     for number, (x, y) in enumerate(as_source(part).batches(batch_size, shuffle=False)):
         if number % ranks == rank:
-            beat("evaluation", waiting=True)  # of a batch of another size than a task's
             scores_and_y = tree.to_device((model.predict(x, **options), y), "cpu")
             found.append(metric(*scores_and_y).float())
         else:

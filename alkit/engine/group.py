@@ -16,7 +16,6 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from alkit.engine.heartbeat import waiting
 from alkit.engine.messages import broadcast, fingerprint
 
 
@@ -32,15 +31,13 @@ class Subgroup:
 
     def mean(self, tensor: Tensor) -> Tensor:
         """Return the mean over these ranks; `tensor` is overwritten."""
-        with waiting("the gradients of all replicas"):
-            dist.all_reduce(tensor, group=self.handle)
+        dist.all_reduce(tensor, group=self.handle)
         return tensor.div_(len(self.ranks))
 
     def total(self, value: float) -> float:
         """Return the sum of a number over these ranks, in double precision."""
         found = torch.tensor(value, dtype=torch.float64)
-        with waiting("the sum over some ranks"):
-            dist.all_reduce(found, group=self.handle)
+        dist.all_reduce(found, group=self.handle)
         return float(found)
 
 
@@ -85,8 +82,7 @@ class Group:
         """Return on every rank what rank `source` gives; the others' payload is not looked at."""
         if self.ranks == 1:
             return payload
-        with waiting(f"word from rank {source}"):
-            return broadcast(payload, source)
+        return broadcast(payload, source)
 
     def from_first(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Return on every rank what a function gives on the first one, which alone calls it."""
@@ -104,9 +100,8 @@ class Group:
 
     def finish_broadcasts(self) -> None:
         """Wait until all that was begun has come."""
-        with waiting("weights of the other ranks"):
-            for work in self.under_way:
-                work.wait()
+        for work in self.under_way:
+            work.wait()
         self.under_way = []
 
     def total(self, tensor: Tensor) -> Tensor:
@@ -114,8 +109,7 @@ class Group:
         if self.ranks == 1:
             return tensor
         found = tensor.clone()
-        with waiting("the sum over all ranks"):
-            dist.all_reduce(found)
+        dist.all_reduce(found)
         return found
 
     def some(self, lists: Iterable[Sequence[int]]) -> Subgroup | None:
@@ -124,13 +118,12 @@ class Group:
         Every rank makes every group, in one order.
         """
         own = None
-        with waiting("all ranks to regroup"):
-            for ranks in lists:
-                if len(ranks) > 1:
-                    handle = dist.new_group(list(ranks))
-                    if self.rank in ranks:
-                        own = Subgroup(ranks, handle)
-                        self.made.append(handle)
+        for ranks in lists:
+            if len(ranks) > 1:
+                handle = dist.new_group(list(ranks))
+                if self.rank in ranks:
+                    own = Subgroup(ranks, handle)
+                    self.made.append(handle)
         return own
 
     def share(

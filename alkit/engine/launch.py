@@ -1,60 +1,55 @@
 """Start a function in several processes that know each other, and never lose one of them.
 
     caller   launch(f, ranks=2) ──► rank 0: f()  ◄──gloo──►  rank 1: f()
-                 ▲   ▲                 │                        │
-                 │   └── signs of life, printed lines, result or traceback, through a pipe each
-                 └────── the first fault: named with its traceback, and every rank is stopped
+                 ▲                       │                        │
+                 └── result or traceback, through a pipe each; printed lines, through a file each
 
-A rank fails by raising, by dying, or by a missed heartbeat: its process says nothing any more, or
-it is in one task for too long. Ranks that only wait for another one don't count as hanging. If the
-caller dies, its ranks end themselves.
+A rank fails by raising, by dying, or by a task of the engine that takes longer than `patience_s`:
+then it ends with the tracebacks of all its threads. The others are stopped. If the caller dies, its
+ranks end themselves. Python's fork server imports torch once, and a rank is forked from it.
 """
 
-import logging
+import faulthandler
+import multiprocessing
 import os
-import pickle
 import signal
-import socket
-import subprocess
 import sys
+import tempfile
 import threading
 import time
-from collections import deque
+import traceback
+import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from multiprocessing.connection import Connection, wait
+from pathlib import Path
 from typing import Any
 
 import cloudpickle
 
-from alkit.engine.folders import Home
-from alkit.engine.fork_server import signal_group, start
-from alkit.engine.interface import VARIABLE, choose_interface
-
-log = logging.getLogger(__name__)
-
-GRACE_S = 1.0  # for the other ranks' reports after the first fault, and to end when asked to
-LINES = 40  # of a rank's output that an error shows
-LOOKS = 10  # half seconds that a hanging rank has to say where it is
+PRELOADED = ["torch", "torch.distributed", "torch._dynamo", "pandas", "tqdm.auto"]
+PATIENCE = "ALKIT_PATIENCE_S"  # the longest that a task of a rank may take, in seconds
+GRACE_S = 1.0  # for the other ranks' reports after the first fault
+LINES = 60  # of a rank's output that an error shows
 DISCONNECTED = ("Connection closed", "Connection reset", "Connection refused", "Broken pipe")
+LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
+_starting = threading.Lock()
 
 
 @contextmanager
 def torchrun_group(backend: str = "gloo", timeout_s: float = 1800.0) -> Iterator[None]:
-    """Join the ranks that torchrun has started, over gloo; leave them together at the end.
+    """Join the ranks that torchrun has started; leave them together at the end.
 
-    torch.distributed's own calls do the same but for one thing: what optimisers import on first use
-    takes the default group of that moment as a default argument, and keeps it and its threads alive
-    to the end of the interpreter, where they may abort or hang (pytorch issue 190489). So that is
-    imported before there is a group.
+    On one machine they talk over the loopback device; on several, over the one that the variable
+    GLOO_SOCKET_IFNAME names.
 
     Args:
         backend: of torch.distributed, see `alkit.engine.rank_device.backend_for`.
         timeout_s: the longest wait for a word from another rank, which may have lost its power.
     Raises:
-        InterfaceError: no network device fits; lists those there are.
-        RuntimeError: torchrun has not started this process, or may not start it again.
+        RuntimeError: torchrun has not started this process, or may not start it again; no network
+            device is named for several machines.
     """
     if "RANK" not in os.environ:
         raise RuntimeError(
@@ -69,12 +64,16 @@ def torchrun_group(backend: str = "gloo", timeout_s: float = 1800.0) -> Iterator
             " --standalone or --rdzv-backend=c10d behind it, or ranks that are started again don't"
             " find each other"
         )
-    import torch._dynamo  # noqa: F401
+    import torch._dynamo  # noqa: F401  # before there is a group (pytorch issue 190489)
     import torch.distributed as dist
 
-    device = os.environ[VARIABLE] = choose_interface()
-    if os.environ.get("RANK", "0") == "0":
-        log.info("gloo on %s, %s ranks", device, os.environ.get("WORLD_SIZE", "1"))
+    if not on_several_machines():
+        os.environ["GLOO_SOCKET_IFNAME"] = LOOPBACK
+    elif "GLOO_SOCKET_IFNAME" not in os.environ:
+        raise RuntimeError(
+            "GLOO_SOCKET_IFNAME is not set, and the job has several machines: name the network"
+            " device that leads from this one to the others, eth0 say (`ip address` lists them)"
+        )
     dist.init_process_group(backend, timeout=timedelta(seconds=timeout_s))
     try:
         yield
@@ -83,12 +82,18 @@ def torchrun_group(backend: str = "gloo", timeout_s: float = 1800.0) -> Iterator
         dist.destroy_process_group()
 
 
+def on_several_machines() -> bool:
+    """Return whether torchrun has started the ranks of a job on more machines than this one."""
+    ranks = os.environ.get("WORLD_SIZE", "1")
+    return ranks != os.environ.get("LOCAL_WORLD_SIZE", ranks)
+
+
 class RankFailed(RuntimeError):
     """A rank raised, died or hung.
 
     Attributes:
         rank: which one.
-        reason: "raised ...", "died of SIGKILL", "hangs in ...".
+        reason: "raised ...", "died of SIGKILL", "hung: ...".
         details: its traceback, or the last lines that it printed.
     """
 
@@ -102,7 +107,7 @@ def launch(
     *arguments: Any,
     ranks: int = 2,
     threads: int = 1,
-    heartbeat_s: float = 60.0,
+    patience_s: float = 600.0,
     environment: Mapping[str, str] | None = None,
     backend: str = "gloo",
 ) -> list[Any]:
@@ -110,13 +115,11 @@ def launch(
 
     In each, `torch.distributed` is initialised. The function may be defined in a notebook. It and
     its arguments are copied; what it returns comes back, so return what you want to keep. The first
-    ranks of a process take seconds to start, while torch is imported, later ones a fraction of one
-    (`alkit.engine.fork_server`; on Linux, without a GPU's driver).
+    ranks of a process take seconds to start, while torch is imported, later ones a fraction of one.
 
     Args:
         threads: operator threads of each rank.
-        heartbeat_s: the longest that one task of the engine may take before its rank counts as
-            hanging. Code that runs no task is not judged by it.
+        patience_s: the longest that one task of the engine may take. Other code is not judged.
         environment: variables to set in the ranks, which also have LOCAL_RANK.
         backend: of torch.distributed, see `alkit.engine.rank_device.backend_for`.
     Returns:
@@ -128,18 +131,23 @@ def launch(
     if ranks < 1:
         raise ValueError(f"ranks is {ranks}: it must be at least 1")
     task = cloudpickle.dumps(_as_here(function, *arguments))
-    with Home(kind="ranks") as home:
+    with tempfile.TemporaryDirectory(prefix="alkit-ranks-") as folder:
         crew: list[_Child] = []
         try:
             for rank in range(ranks):
+                own = {**os.environ, "PYTHONUNBUFFERED": "1", PATIENCE: str(patience_s)}
+                own |= {"LOCAL_RANK": str(rank), "GLOO_SOCKET_IFNAME": LOOPBACK}
                 setup = {"rank": rank, "ranks": ranks, "threads": threads, "backend": backend}
-                setup |= {"folder": str(home.path), "directory": os.getcwd()}
-                own = {"PYTHONUNBUFFERED": "1", **_paths(), "LOCAL_RANK": str(rank)}
-                setup |= {"environment": {**os.environ, **own, **(environment or {})}}
+                setup |= {"folder": folder, "environment": own | dict(environment or {})}
                 crew.append(_Child(setup, task))
-            return _watch(crew, heartbeat_s)
+            while not all(child.ended for child in crew):
+                _read(crew, 0.25)
+                if any(child.fault for child in crew):
+                    raise _first_fault(crew)
+            return [child.result for child in crew]
         finally:
-            _stop(crew)
+            for child in crew:
+                child.stop()
 
 
 def _as_here(function: Callable[..., Any], *arguments: Any) -> tuple[Callable[..., Any], tuple]:
@@ -155,144 +163,143 @@ class _Child:
     """The caller's side of one rank."""
 
     def __init__(self, setup: dict[str, Any], task: bytes) -> None:
-        self.rank = setup["rank"]
-        ours, theirs = socket.socketpair()
-        with theirs:
-            try:
-                self.process = start(theirs, setup["environment"])
-            except BaseException:  # interrupted: a rank that begins later sees that nobody waits
-                ours.close()
-                raise
-        self.pipe = Connection(ours.detach())
-        self.printed: deque[str] = deque(maxlen=LINES)
-        self.lines = 0  # printed so far
-        self.printer = threading.Thread(target=self._print, daemon=True)
-        self.printer.start()
-        self.heard_s = time.monotonic()
-        self.label, self.waits, self.task_s = "", True, 0.0
-        self.ended = False
-        self.result: Any = None
+        self.rank, self.printed = setup["rank"], Path(setup["folder"]) / f"{setup['rank']}.txt"
+        self.printed.touch()
+        self.ended, self.result = False, None
         self.fault: tuple[str, str] | None = None
         self.secondary = False  # the fault only says that another rank has gone
-        try:
-            self.pipe.send(setup)
-            self.pipe.send_bytes(task)
-        except OSError:
-            self.died()
+        context = _context()
+        self.pipe, theirs = context.Pipe(duplex=False)
+        with theirs, _without_main():
+            self.process = context.Process(target=_rank, args=(setup, task, theirs))
+            self.process.start()
+        self.shown = self.printed.open("rb")
 
     def read(self) -> None:
-        """Take a message from the pipe: a sign of life, the result, or an error."""
+        """Take the result or the error from the pipe, or note that the process has gone."""
         try:
             kind, *content = self.pipe.recv()
         except (EOFError, OSError):
-            self.died()
+            self._died()
             return
-        self.heard_s = time.monotonic()
-        if kind == "beat":
-            self.label, self.waits, self.task_s = content
-        elif kind == "result":
-            self.result, self.ended = pickle.loads(content[0]), True
+        if kind == "result":
+            self.result, self.ended = cloudpickle.loads(content[0]), True
         else:
-            text, details = content
-            self.secondary = any(words in text for words in DISCONNECTED)
-            self.fault = f"raised {text}", details
+            self.secondary = any(words in content[0] for words in DISCONNECTED)
+            self.fault = f"raised {content[0]}", content[1]
 
-    def died(self) -> None:
-        """Note that the process has gone."""
-        if self.ended or self.fault:
-            return
-        try:
-            code = self.process.wait(GRACE_S)
-        except subprocess.TimeoutExpired:
-            code = -signal.SIGKILL  # it has closed its pipe and lives on: it will be stopped
-        name = signal.Signals(-code).name if code < 0 else f"exit status {code}"
-        self.printer.join(GRACE_S)
-        self.fault = f"died of {name}", self._tail()
+    def show(self) -> None:
+        """Print the whole lines that it has printed."""
+        while line := self.shown.readline():
+            if not line.endswith(b"\n"):
+                self.shown.seek(-len(line), os.SEEK_CUR)
+                return
+            print(f"[rank {self.rank}] {line.decode(errors='replace')}", end="", flush=True)
 
-    def look(self, heartbeat_s: float) -> None:
-        """Note a missed heartbeat."""
-        silent_s = time.monotonic() - self.heard_s
-        if silent_s > heartbeat_s:
-            self.fault = f"has been silent for {silent_s:.0f} s", self._traceback()
-        elif not self.waits and self.task_s > heartbeat_s:
-            self.fault = f"hangs in {self.label}, for {self.task_s:.0f} s now", self._traceback()
+    def stop(self) -> None:
+        """Leave no process behind, nor any that the rank has started."""
+        if self.ended:
+            self.process.join(GRACE_S)
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.kill()
+        self.process.join()
+        self.show()
+        self.shown.close()
+        self.pipe.close()
 
-    def _traceback(self) -> str:
-        """Ask the process where it is, and wait until it has said so; a stopped one never does."""
-        before = said = self.lines
-        self.process.send_signal(signal.SIGUSR1)
-        for _ in range(LOOKS):
-            time.sleep(0.5)
-            if said == self.lines > before:
-                break
-            said = self.lines
-        return "".join([*self.printed][before - said :]) if said > before else self._tail()
-
-    def _tail(self) -> str:
-        return "".join(self.printed)
-
-    def _print(self) -> None:
-        assert self.process.stdout is not None  # it was started with a pipe
-        with self.process.stdout as lines:
-            for line in lines:
-                self.printed.append(line)
-                self.lines += 1
-                print(f"[rank {self.rank}] {line}", end="", flush=True)
+    def _died(self) -> None:
+        self.process.join(GRACE_S)  # it may have closed its pipe and live on: it will be stopped
+        code = -signal.SIGKILL if self.process.exitcode is None else self.process.exitcode
+        reason = f"died of {signal.Signals(-code).name if code < 0 else f'exit status {code}'}"
+        text = self.printed.read_text(errors="replace")
+        before, timeout, stacks = text.rpartition("Timeout (")
+        if code == 1 and timeout:  # faulthandler's first word
+            reason = "hung: a task took longer than its patience"
+            text = timeout + stacks
+        self.fault = reason, "".join(text.splitlines(keepends=True)[-LINES:])
 
 
-def _watch(crew: Sequence[_Child], heartbeat_s: float) -> list[Any]:
-    """Read what the ranks say until all have ended, or one has failed."""
-    while not all(child.ended for child in crew):
-        _read(crew, 0.25)
-        for child in _running(crew):
-            child.look(heartbeat_s)
-            if child.fault:
-                break  # to ask it took seconds in which nobody was heard
-        if any(child.fault for child in crew):
-            raise _first_fault(crew)
-    return [child.result for child in crew]
+def _read(crew: Sequence[_Child], timeout_s: float) -> None:
+    pipes: dict[Any, _Child] = {c.pipe: c for c in crew if not c.ended and not c.fault}
+    for pipe in wait(list(pipes), timeout_s):
+        pipes[pipe].read()
+    for child in crew:
+        child.show()
 
 
 def _first_fault(crew: Sequence[_Child]) -> RankFailed:
     """Name the rank that failed by itself: its neighbours' lost connections may be heard first."""
     until_s = time.monotonic() + GRACE_S
-    while time.monotonic() < until_s and _running(crew):
-        if any(child.fault and not child.secondary for child in crew):
-            break
+    while time.monotonic() < until_s and all(not c.fault or c.secondary for c in crew):
         _read(crew, 0.1)
-    failed = [(child, child.fault) for child in crew if child.fault]
-    first, fault = next((own for own in failed if not own[0].secondary), failed[0])
-    return RankFailed(first.rank, *fault)
+    faults = [(child.secondary, child.rank, child.fault) for child in crew if child.fault]
+    _, rank, (reason, details) = min(faults)
+    return RankFailed(rank, reason, details)
 
 
-def _read(crew: Sequence[_Child], timeout_s: float) -> None:
-    pipes: dict[Any, _Child] = {child.pipe: child for child in _running(crew)}
-    for pipe in wait(list(pipes), timeout_s):
-        pipes[pipe].read()
+def _rank(setup: dict[str, Any], task: bytes, pipe: Connection) -> None:
+    """Run the task in a rank, where and as its caller would, and say what became of it."""
+    os.setsid()
+    printed = os.open(f"{setup['folder']}/{setup['rank']}.txt", os.O_WRONLY | os.O_APPEND)
+    for stream in (1, 2):
+        os.dup2(printed, stream)
+    faulthandler.enable()
+    multiprocessing.set_start_method(None, force=True)  # its own processes start as the caller's
+    os.environ.clear()
+    os.environ.update(setup["environment"])
+    threading.Thread(target=_end_with_caller, daemon=True).start()
+    try:
+        _join(setup)
+        function, arguments = cloudpickle.loads(task)
+        said: tuple[Any, ...] = ("result", cloudpickle.dumps(function(*arguments)))
+    except BaseException as error:  # whatever it is, the caller raises it
+        said = ("error", f"{type(error).__name__}: {error}", traceback.format_exc())
+    sys.stdout.flush()
+    sys.stderr.flush()
+    pipe.send(said)
+    # no tidy end: threads may still wait in gloo for a rank that has gone
+    os._exit(0 if said[0] == "result" else 1)
 
 
-def _running(crew: Sequence[_Child]) -> list[_Child]:
-    return [child for child in crew if not child.ended and not child.fault]
+def _join(setup: dict[str, Any]) -> None:
+    """Form the group of all ranks; they find each other through a file, so no port is fixed."""
+    import numpy as np
+    import torch
+    import torch.distributed as dist
+
+    # copies of the server's generators are the same in all ranks; Python sees to its own
+    torch.seed()
+    np.random.seed()  # noqa: NPY002
+    torch.set_num_threads(setup["threads"])
+    store = dist.FileStore(f"{setup['folder']}/store", setup["ranks"])
+    own = {"rank": setup["rank"], "world_size": setup["ranks"]}
+    dist.init_process_group(setup["backend"], store=store, **own)
 
 
-def _stop(crew: Sequence[_Child]) -> None:
-    """Leave no process behind, nor any that a rank has started."""
-    for ask in (signal.SIGTERM, signal.SIGKILL):
-        until_s = time.monotonic() + GRACE_S
-        for child in crew:
-            if not child.ended or ask is signal.SIGKILL:
-                signal_group(child.process, ask)
-        for child in crew:
-            try:
-                child.process.wait(max(0.0, until_s - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                continue
-    for child in crew:
-        child.process.wait()
-        child.printer.join(GRACE_S)
-        child.pipe.close()
+def _end_with_caller() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None  # a rank was started by one
+    wait([parent.sentinel])
+    os.killpg(0, signal.SIGKILL)
 
 
-def _paths() -> dict[str, str]:
-    """Let a rank import what the caller can."""
-    return {"PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
+def _context() -> Any:
+    """Return how processes start: forked where no GPU's driver may be open, which can't be."""
+    drivers = ("/dev/nvidiactl", "/dev/kfd")
+    if sys.platform != "linux" or any(map(os.path.exists, drivers)):
+        return multiprocessing.get_context("spawn")
+    multiprocessing.set_forkserver_preload(PRELOADED)
+    return multiprocessing.get_context("forkserver")
+
+
+@contextmanager
+def _without_main() -> Iterator[None]:
+    """Keep a rank from running the caller's script again: what it needs of it travels by value."""
+    with _starting:
+        main = sys.modules["__main__"]
+        sys.modules["__main__"] = types.ModuleType("__main__")
+        try:
+            yield
+        finally:
+            sys.modules["__main__"] = main

@@ -17,7 +17,7 @@ from tqdm.auto import tqdm
 
 from alkit.data import tree
 from alkit.engine.ledger import Ledger
-from alkit.engine.local import run_single
+from alkit.engine.run import run_single
 from alkit.engine.stage import BlockStage, Stage
 from alkit.schedule.costs import BlockCost
 from alkit.schedule.task import Schedule, block_by_block

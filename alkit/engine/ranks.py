@@ -1,35 +1,31 @@
-r"""Execute a schedule over processes: every rank runs one worker's tasks, in that worker's order.
+r"""Execute a schedule over processes: every rank runs one worker's lane of it.
 
     rank 0   F0 B0 U0 F0 B0 U0 ...            every rank goes through the same batches itself;
                  \        \                   what a stage makes for the next one travels
     rank 1        F1 B1 U1  F1 B1 U1 ...
 
-What a task waits for is either its own rank's, and then it has run before, or another's: what comes
-along a data edge comes through an inbox, and all else as a message without a payload.
+A rank says that a task has ended to every rank that waits for it, along with what it made if that
+is taken there. So the one `Run` knows of others' tasks as if they had run here. A message comes in
+the order of its sender's lane, which the receiver knows: it asks for all of a batch as it opens it.
 """
 
+import faulthandler
+import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import count
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
-import torch
 import torch.distributed as dist
-from torch import Tensor
 
-from alkit.data import tree
-from alkit.engine.caller import CallerState
-from alkit.engine.heartbeat import beat, waiting
-from alkit.engine.local import operator_threads
-from alkit.engine.messages import Inbox, Outbox, broadcast, fingerprint
-from alkit.engine.signals import Signals
-from alkit.engine.stage import Stage, run_task
-from alkit.engine.watch import Watch
-from alkit.schedule.task import Schedule, Task
+from alkit.engine.launch import PATIENCE
+from alkit.engine.messages import END, Receiver, Sender, broadcast, fingerprint
+from alkit.engine.run import Run
+from alkit.engine.stage import Stage
+from alkit.schedule.task import Place, Schedule, Task
 from alkit.schedule.timeline import Interval, Timeline
-from alkit.schedule.validate import validate
 
-Stream = tuple[str, int, str, int]  # kind and stage of a task, and of what takes its output
+FAR = 1 << 10  # a batch number with no ends near
 
 
 def owners(schedule: Schedule) -> list[int]:
@@ -81,13 +77,9 @@ def run_ranks(
     dist.barrier()  # before any stream is open: a barrier is not to meet a neighbour's message
     if dist.get_rank() >= used:
         return Timeline((), (f"worker {dist.get_rank()}",))
-    run, start_s = _Rank(schedule, stages, batches), time.perf_counter()
-    with operator_threads(threads), CallerState.here().training():
-        for task in schedule.order(run.rank, run.numbers()):
-            run.receive(task)
-            run.perform(task)
-            run.forget(task.batch)
-        run.close()
+    run, start_s = _RankRun(schedule, stages), time.perf_counter()
+    run.here(run.checked(batches), threads, run.listen)
+    run.close()
     shifted = (
         i._replace(start_s=i.start_s - start_s, end_s=i.end_s - start_s)
         for i in run.watch.intervals()
@@ -95,140 +87,169 @@ def run_ranks(
     return Timeline(tuple(shifted), (f"worker {run.rank}",), run.watch.clock)
 
 
+@contextmanager
+def patience() -> Iterator[None]:
+    """End this process, saying where all threads are, if the block takes longer than a rank may."""
+    seconds = float(os.environ.get(PATIENCE, "0"))
+    if seconds:
+        faulthandler.dump_traceback_later(seconds, exit=True)
+    try:
+        yield
+    finally:
+        if seconds:
+            faulthandler.cancel_dump_traceback_later()
+
+
 def merged(timeline: Timeline) -> Timeline:
     """Return the timelines of all ranks as one, on every rank."""
-    intervals: list[Interval] = []
-    kinds = sorted({i.kind for i in timeline.intervals})
-    own = {
-        "kinds": kinds,
-        "numbers": torch.tensor(
-            [[kinds.index(i.kind), i.stage, i.batch, i.micro] for i in timeline.intervals]
-        ),
-        "times": torch.tensor(
-            [[i.start_s, i.end_s] for i in timeline.intervals], dtype=torch.float64
-        ),
-    }
-    ranks = range(dist.get_world_size())
-    for rank in ranks:
-        one = broadcast(own, rank)
-        rows = zip(one["numbers"].tolist(), one["times"].tolist(), strict=True)
-        intervals += (
-            Interval(f"worker {rank}", one["kinds"][kind], *place, *times)
-            for (kind, *place), times in rows
-        )
-    return Timeline.of(intervals, [f"worker {rank}" for rank in ranks], timeline.clock)
+    own = [tuple(each)[1:] for each in timeline.intervals]
+    every = [broadcast(own, rank) for rank in range(dist.get_world_size())]
+    names = [f"worker {rank}" for rank in range(len(every))]
+    rows = (Interval(names[rank], *row) for rank, found in enumerate(every) for row in found)
+    return Timeline.of(rows, names, timeline.clock)
 
 
-class _Rank:
-    """One rank's side of a run."""
+class _RankRun(Run):
+    """A run of one lane, which hears of the others."""
 
-    def __init__(self, schedule: Schedule, stages: Sequence[Stage], batches: Iterable[Any]) -> None:
-        self.queues = validate(schedule).queues
-        self.schedule, self.stages = schedule, stages
-        # from here on ranks are those of this pipeline; only streams know of others
+    def __init__(self, schedule: Schedule, stages: Sequence[Stage]) -> None:
+        # from here on ranks are those of this pipeline; only messages know of others
         self.rank, self.owner = dist.get_rank() % schedule.workers, owners(schedule)
         self.first = dist.get_rank() - self.rank
-        self.loader = iter(batches)
-        self.contexts: dict[int, tuple[list[Tensor], int]] = {}  # what every rank knows of a batch
-        self.tasks_per_batch = len(schedule.one_batch(self.rank))
-        self.left: dict[int, int] = {}  # tasks of a batch that this rank has still to run
-        self.mail: dict[Task, Any] = {}
-        # the others' may be elsewhere, and this one runs none of their tasks
-        own = [s if self.owner[at] == self.rank else None for at, s in enumerate(stages)]
-        self.watch = Watch(own)
-        self.inboxes: dict[Stream, Inbox] = {}
-        self.outboxes: dict[Stream, Outbox] = {}
-        streams = sorted(q for q in self.queues if self.owner[q[1]] != self.owner[q[3]])
-        self.signals = Signals(
-            schedule, self.owner, self.rank, first=self.first, first_stream=len(streams)
+        heard = _told(schedule, self.owner, self.rank)
+        super().__init__(
+            schedule, stages, [self.rank], [p for told in heard.values() for p in told]
         )
-        self.batches: int | None = None  # how many there are, once the loader has ended
-        self._connect(streams)
+        self.numbers_of = {place: at for at, place in enumerate(schedule.places)}
+        self.marks: dict[int, int] = {}  # of the labels of each batch, here or there
+        lag = schedule.workers
+        self.incoming = {
+            peer: _Incoming(self, peer, told, Receiver(self.first + peer, lag=lag))
+            for peer, told in heard.items()
+        }
+        self.outgoing: dict[int, tuple[dict[Place, bool], Sender]] = {}
+        for peer in range(schedule.workers):
+            told = _told(schedule, self.owner, peer).get(self.rank)
+            if told:
+                room = sum(self.proof.queues.values()) + len(told)
+                self.outgoing[peer] = told, Sender(self.first + peer, lag=lag, room=room)
 
-    def numbers(self) -> Iterator[int]:
-        """Yield the numbers of this rank's batches, as its loader gives them."""
-        for number in count():
-            with waiting("its loader"):  # which may take its time
-                payload = next(self.loader, None)
-            if payload is None:
-                self.batches = number
-                return
-            self.contexts[number] = list(tree.tensors(payload)), fingerprint(payload[1])
-            self.left[number] = self.tasks_per_batch
-            if self.owner[0] == self.rank:
-                self.mail[Task("forward", 0, number)] = payload
-            yield number
+    def checked(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """Pass batches on; what their labels are is compared with what the others say."""
+        for number, payload in enumerate(batches):
+            self.compare(number, fingerprint(payload[1]))
+            yield payload
 
-    def receive(self, task: Task) -> None:
-        """Wait for what the neighbours owe this task."""
-        for kind, other in self.schedule.edges(task):
-            if kind != "data" or self.owner[other.stage] == self.rank:
-                continue
-            inbox = self.inboxes[*other[:2], *task[:2]]
-            with waiting(f"{other} of rank {inbox.peer}"):
-                message = inbox.take()
-            if message is None or (message.batch, message.micro) != (task.batch, task.micro):
-                raise _unequal(inbox.peer)
-            self.mail[task] = message.payload
-        self.signals.wait(task, self.batches)
+    def feed(self) -> None:
+        """Take the next batch, and ask the others for all that they will say of it."""
+        super().feed()
+        for incoming in self.incoming.values():
+            incoming.ask()
 
-    def perform(self, task: Task) -> None:
-        """Run a task and hand on what it makes."""
-        payload = self.mail.pop(task, None)
-        beat(str(task))
-        start = self.watch.now(task.stage)
-        output = run_task(self.stages, task, payload, f"rank {self.rank} of {self.schedule.name}")
-        self.watch.note(f"worker {self.rank}", task, start, self.watch.now(task.stage))
-        self.signals.send(task)
-        for taker in self.schedule.takers(task) if output is not None else ():
-            if self.owner[taker.stage] == self.rank:
-                self.mail[taker] = output
-                continue
-            outbox = self.outboxes[*task[:2], *taker[:2]]
-            with waiting(f"room at rank {outbox.peer}"):
-                outbox.send(task.batch, task.micro, output, *self.contexts[task.batch])
+    def work(self, task: Task, payload: Any, worker: int) -> Any:
+        """Run a task; one that takes too long ends this process, saying where all threads are."""
+        with patience():
+            return super().work(task, payload, worker)
+
+    def tell(self, task: Task, output: Any) -> None:
+        """Say that a task of this rank has ended to all ranks that wait for it."""
+        for told, sender in self.outgoing.values():
+            if task.place in told:
+                place, mark = self.numbers_of[task.place], self.marks[task.batch]
+                sender.send(place, task.batch, mark, output if told[task.place] else None)
+
+    def listen(self, task: Task) -> None:
+        """Hear the ranks out until all that a task waits for has ended."""
+        while (other := self.missing(task)) is not None:
+            peer = self.owner[other.stage]
+            told = self.incoming[peer].take()
+            if told is None:
+                raise self.unequal(peer)
+            self.hear(*told)
 
     def close(self) -> None:
-        """End the streams; a neighbour that has more batches is told so."""
-        with waiting("the other ranks to end"):
-            for outbox in self.outboxes.values():
-                outbox.close()
-            for inbox in self.inboxes.values():
-                while inbox.take() is not None:
-                    if not self.left:  # a schedule without a drain leaves some
-                        raise _unequal(inbox.peer)
-        assert self.batches is not None  # the loader has ended
-        self.signals.close(self.batches)
+        """Hear all others out, so that nobody hangs up on one that still sends."""
+        for _, sender in self.outgoing.values():
+            sender.send(END, self.fed, 0, None)
+        for incoming in self.incoming.values():
+            while incoming.take() is not None:
+                continue  # a schedule without a drain leaves some
+        for _, sender in self.outgoing.values():
+            sender.settle()
 
-    def _connect(self, streams: Sequence[Stream]) -> None:
-        """Open this rank's ends of the streams, which hold what the schedule may have waiting."""
-        for number, stream in enumerate(streams):
-            sender, receiver = self.owner[stream[1]], self.owner[stream[3]]
-            if sender == self.rank:
-                peer = self.first + receiver
-                self.outboxes[stream] = Outbox(peer, self.queues[stream], number)
-            if receiver == self.rank:
-                peer = self.first + sender
-                known = self._known(peer)
-                self.inboxes[stream] = Inbox(peer, known, self.queues[stream], number)
+    def compare(self, batch: int, mark: int) -> None:
+        """Refuse labels that differ from another rank's."""
+        for old in [each for each in self.marks if each < self.finished_below]:
+            del self.marks[old]
+        if self.marks.setdefault(batch, mark) != mark:
+            raise ValueError(
+                f"batch {batch} has other labels on rank {dist.get_rank()} than on another rank:"
+                " give every rank the same batches, in the same order"
+            )
 
-    def _known(self, peer: int) -> Callable[[int], tuple[list[Tensor], int]]:
-        def known(batch: int) -> tuple[list[Tensor], int]:
-            if batch not in self.contexts:
-                raise _unequal(peer)
-            return self.contexts[batch]
-
-        return known
-
-    def forget(self, batch: int) -> None:
-        """Drop what is kept of a batch once its last task has run here."""
-        self.left[batch] -= 1
-        if not self.left[batch]:
-            del self.left[batch], self.contexts[batch]
+    def unequal(self, peer: int) -> ValueError:
+        """Say that another rank has more batches, or fewer."""
+        return ValueError(
+            f"ranks {self.first + peer} and {dist.get_rank()} have different numbers of batches:"
+            " give every rank the same"
+        )
 
 
-def _unequal(peer: int) -> ValueError:
-    return ValueError(
-        f"ranks {peer} and {dist.get_rank()} have different numbers of batches: give every rank"
-        " the same"
-    )
+class _Incoming:
+    """What one rank says to this one, in the order of its lane.
+
+    Args:
+        told: the places of its tasks that it speaks of.
+    """
+
+    def __init__(
+        self, run: _RankRun, peer: int, told: Collection[Place], receiver: Receiver
+    ) -> None:
+        self.run, self.peer, self.told, self.receiver = run, peer, told, receiver
+        self.order = run.schedule.order(peer, run.numbers())
+        self.next = next(self.order, None)
+        self.all_asked = False
+
+    def ask(self) -> None:
+        """Ask for all that it will say of the batches that are open here."""
+        drains, numbers = self.run.schedule.drains, self.run.numbers_of
+        while not self.all_asked:
+            task = self.next
+            if task is None:
+                self.all_asked = self.receiver.ask(END, 0)
+            elif self.run.never(task):
+                self.next = next(self.order, None) if drains else None
+            elif task.batch >= self.run.fed:
+                return
+            elif task.place in self.told and not self.receiver.ask(numbers[task.place], task.batch):
+                return
+            else:
+                self.next = next(self.order, None)
+
+    def take(self) -> tuple[Task, Any] | None:
+        """Wait for the next task that has ended there, and what it made; None at the end."""
+        self.ask()
+        while not self.receiver.asked:  # it will speak of a batch that isn't open here
+            self.run.feed()
+        place, batch, mark, payload = self.receiver.take()
+        if self.run.closed and batch > self.run.fed - (place != END):
+            raise self.run.unequal(self.peer)
+        if place == END:
+            if batch < self.run.fed:
+                raise self.run.unequal(self.peer)
+            return None
+        self.run.compare(batch, mark)
+        kind, stage, micro = self.run.schedule.places[place]
+        return Task(kind, stage, batch, micro), payload
+
+
+def _told(schedule: Schedule, owner: Sequence[int], rank: int) -> dict[int, dict[Place, bool]]:
+    """Return which places a rank is told of, by who tells, and whether it takes what they make."""
+    found: dict[int, dict[Place, bool]] = {}
+    for kind, stage, micro in schedule.places:
+        for edge in schedule.edges(Task(kind, stage, FAR, micro)) if owner[stage] == rank else ():
+            teller, place = owner[edge.task.stage], edge.task.place
+            if teller != rank:
+                told = found.setdefault(teller, {})
+                told[place] = told.get(place, False) or edge.kind == "data"
+    return found

@@ -180,7 +180,7 @@ def fit_on_ranks(fit: Callable[[Any, Request], Record], model: Any, request: Req
         "ranks": request.ranks,
         "threads": request.threads,
         "backend": backend,
-        "heartbeat_s": PATIENCE_S,
+        "patience_s": PATIENCE_S,
     }
     results = launch(_on_rank, fit, model, request, **options)
     snapshot, values = results[0]

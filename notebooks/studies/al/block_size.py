@@ -30,8 +30,8 @@ from alkit.al.bridges import pool
 from alkit.delayed.modules import Pipeline
 from alkit.delayed.train import train_epoch as train_pipeline
 from alkit.engine.device import cores
-from alkit.engine.local import operator_threads
 from alkit.engine.optimizers import adam
+from alkit.engine.run import operator_threads
 from alkit.figures import viz
 from alkit.schedule.clock import simulate
 from alkit.schedule.task import al_pipeline, free_workers

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from alkit.engine.local import execute
+from alkit.engine.run import execute
 from alkit.schedule.task import al, al_pipeline, free_workers
 from alkit.schedule.timeline import Timeline
 

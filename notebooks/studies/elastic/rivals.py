@@ -34,7 +34,6 @@ from alkit.elastic.network import Network
 from alkit.elastic.settings import Settings
 from alkit.elastic.world import World
 from alkit.engine.evaluate import evaluate, right
-from alkit.engine.heartbeat import beat
 from alkit.engine.launch import launch
 from alkit.engine.ledger import Ledger
 from alkit.engine.record import Record
@@ -149,7 +148,6 @@ def _on_rank(
     for epoch in range(settings.epochs):
         start_s = time.perf_counter()
         for batch in order(len(data), settings.seed, epoch)[:per_epoch].split(settings.batch):
-            beat("a step")
             losses.append(own.step(batch, epoch))
             done += settings.batch
             for group, rate in zip(optimizer.param_groups, rates, strict=True):

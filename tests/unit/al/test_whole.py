@@ -14,8 +14,8 @@ from alkit.al.stages import Epoch
 from alkit.al.whole import WholeStage
 from alkit.engine import description, native
 from alkit.engine.compiled import compiling
-from alkit.engine.local import run_single
 from alkit.engine.optimizer_steps import slots_of
+from alkit.engine.run import run_single
 from alkit.schedule.task import al_pipeline
 
 X = torch.randn(104, 8, generator=torch.Generator().manual_seed(0))

@@ -8,7 +8,7 @@ from alkit.delayed import Pipeline, even_cuts, schedule_for, train_epoch
 from alkit.delayed.methods import method_named
 from alkit.delayed.options import Options
 from alkit.delayed.stage import ModuleStage
-from alkit.engine.local import run_single
+from alkit.engine.run import run_single
 from alkit.models.resnet_cifar import resnet_cifar
 
 WIDTH, CLASSES = 6, 3

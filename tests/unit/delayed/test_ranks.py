@@ -9,7 +9,6 @@ from torch import nn
 from alkit import delayed
 from alkit.delayed import METHODS
 from alkit.delayed.schedules import SHARED
-from alkit.engine import heartbeat
 from tests.helpers import on_ranks
 from tests.unit.delayed.nets import bits, equal, mlp, outcome, trained, vectors
 
@@ -75,27 +74,13 @@ def _replicas_with_experts(executor):
     return bits(record.pipeline)
 
 
-def _signs_of_life(executor):
-    """Return what a rank says of itself in the middle of each forward."""
-    said = []
-
-    class Tells(nn.Module):
-        def forward(self, x):
-            said.append(heartbeat.last()[:2])
-            return x
-
-    blocks = [nn.Sequential(Tells(), block) for block in mlp(4)]
-    trained(blocks, 4, vectors(3), "pipedream", executor)
-    return said
-
-
 @pytest.fixture(scope="module")
 def four():
     """What four ranks find, one run after the other."""
     return on_ranks(
         {name: partial(_found, name) for name in RUNS}
         | {f"two of {method}": partial(_two_pipelines, method) for method in REPLICATED}
-        | {"experts": _replicas_with_experts, "life": _signs_of_life},
+        | {"experts": _replicas_with_experts},
         ranks=4,
         executor="ranks",
     )
@@ -129,10 +114,3 @@ def test_replicas_that_train_other_parameters_add_zeros(four):
     for found in four["experts"]:
         for tensor, parameter in zip(found, expected, strict=True):
             torch.testing.assert_close(tensor, parameter.detach(), rtol=0, atol=1e-12)
-
-
-def test_a_rank_says_what_it_does_so_that_one_that_hangs_is_named(four):
-    for rank, said in enumerate(four["life"]):
-        assert len(said) == 3
-        assert all(label.startswith(f"forward of stage {rank}") for label, _ in said)
-        assert not any(waits for _, waits in said)

@@ -65,7 +65,7 @@ def test_without_a_disk_that_can_be_written_training_goes_on(tmp_path, monkeypat
     caplog.clear()
     path = tmp_path / "file"
     path.touch()
-    _goes_on(caplog, "give another cache_folder", cache_folder=str(path))
+    _goes_on(caplog, "Not a directory", cache_folder=str(path))
 
 
 def _goes_on(caplog, said, **options):

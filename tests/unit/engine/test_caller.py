@@ -13,7 +13,7 @@ import alkit
 from alkit import delayed, dtp, elastic, launch, split, train_epoch
 from alkit.data import datasets
 from alkit.engine.caller import CallerState
-from alkit.engine.local import run_single, run_threads
+from alkit.engine.run import run_single, run_threads
 from alkit.schedule import task as schedules
 from tests.helpers import dense_model, differences, made_batches, state_of
 from tests.unit.delayed.nets import bits, mlp, momentum, vectors

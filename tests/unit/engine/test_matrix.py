@@ -12,7 +12,7 @@ from alkit.delayed.methods import METHODS
 from alkit.delayed.schedules import SHARED as SEVERAL
 from alkit.delayed.schedules import schedule_for
 from alkit.engine import ranks as engine_ranks
-from alkit.engine.local import run_single, run_threads
+from alkit.engine.run import run_single, run_threads
 from alkit.schedule.clock import simulate
 from alkit.schedule.flushed import gpipe, one_f_one_b, zero_bubble
 from alkit.schedule.task import (

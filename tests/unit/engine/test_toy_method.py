@@ -9,8 +9,8 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from alkit import launch
-from alkit.engine.local import run_single, run_threads
 from alkit.engine.ranks import run_ranks
+from alkit.engine.run import run_single, run_threads
 from alkit.schedule.clock import simulate
 from alkit.schedule.validate import validate
 

@@ -1,4 +1,4 @@
-"""Execute a schedule in this process: on one thread (the oracle of all others), or on several.
+"""Execute a schedule: on one thread (the oracle of all others), on threads, or on ranks.
 
 A stage is an object with a method a kind of task: `forward(payload, batch, micro)`,
 `backward(...)` and `update(...)`. What a task returns goes along the schedule's data edges to the
@@ -8,13 +8,15 @@ tasks that take it; `None` is handed to nobody.
               F B U F B U ...     task or for a batch, or is being run
     worker    takes, of its lanes' next tasks, one that is ready: of its own lane, or, where workers
               are free or there is one thread, the most urgent of all (`alkit.schedule.urgency`)
+    rank      a process with a worker's lane (`alkit.engine.ranks`): it is told of the others' tasks
+              that its own wait for, and they count as if they had run here
 
 A lane is looked at when what it waited for has ended, and not before. A worker that fails posts its
 exception and stops the run; the others end after the task they are in.
 """
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
 from typing import Any
@@ -24,7 +26,7 @@ import torch
 from alkit.engine.caller import CallerState
 from alkit.engine.stage import Stage, run_task
 from alkit.engine.watch import Watch
-from alkit.schedule.task import Schedule, Task
+from alkit.schedule.task import Place, Schedule, Task
 from alkit.schedule.timeline import Timeline
 from alkit.schedule.urgency import FEED_AHEAD, WorkLeft
 from alkit.schedule.validate import validate
@@ -61,17 +63,12 @@ def run_single(
         choose: given the number of lanes that could go on, returns which one does; default the
             first. A random choice walks through the interleavings that threads may take.
     """
-    run, stream, lanes = Run(schedule, stages), enumerate(batches), range(schedule.lanes)
-    with operator_threads(threads), CallerState.here().training():
-        while not run.ended(lanes):
-            while run.unfed and not run.closed:
-                run.put(*next(stream, (None, None)))
-            task = run.pick(lanes, choose or (lambda ready: 0))
-            if task is not None:
-                run.perform(task, 0 if schedule.free else schedule.lane(task))
-            elif not run.ended(lanes):
-                stuck = ", ".join(str(task) for task in run.next if task is not None)
-                raise RuntimeError(f"{schedule.name} deadlocks at {stuck}")
+
+    def stuck(task: Task) -> None:
+        raise RuntimeError(f"{schedule.name} deadlocks at {task}")
+
+    run = Run(schedule, stages)
+    run.here(batches, threads, stuck, choose or (lambda ready: 0))
     return run.timeline()
 
 
@@ -115,30 +112,69 @@ def _work(run: "Run", worker: int, threads: int, caller: CallerState) -> None:
 
 
 class Run:
-    """What the workers of a run share, under one lock: lanes, payloads, tasks done, the failure."""
+    """What the workers of a run share, under one lock: lanes, payloads, tasks done, the failure.
 
-    def __init__(self, schedule: Schedule, stages: Sequence[Stage]) -> None:
+    Args:
+        own: the lanes that run here; default all.
+        heard: places of others' tasks that these lanes wait for; `hear` says when one has ended.
+    """
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        stages: Sequence[Stage],
+        own: Collection[int] | None = None,
+        heard: Collection[Place] = (),
+    ) -> None:
         if len(stages) != schedule.stages:
             raise ValueError(f"{schedule.name} has {schedule.stages} stages, got {len(stages)}")
-        validate(schedule)
-        self.schedule, self.stages, self.watch = schedule, stages, Watch(stages)
+        self.proof = validate(schedule)
+        self.schedule, self.stages = schedule, stages
+        self.own = range(schedule.lanes) if own is None else own
+        here = {stage for _, stage, _ in places_of(schedule, self.own)}
+        self.watch = Watch([each if at in here else None for at, each in enumerate(stages)])
+        self.stream: Iterator[tuple[int, Any]] = iter(())
         self.fed, self.closed = 0, False
         self.started = 0  # batches that stage 0 has run forward
         self.finished_below = 0  # all tasks of the batches below this one are done
         self.done: dict[int, set[Task]] = {}  # of the batches from there on
+        self.counted = len(heard) + len(places_of(schedule, self.own))  # of these, in a batch
         self.mail: dict[Task, Any] = {}
         self.busy, self.stopped = 0, False
         self.failure: BaseException | None = None
         self.work_left = WorkLeft(schedule)
-        self.orders = [self._order(lane) for lane in range(schedule.lanes)]
-        self.next = [next(order, None) for order in self.orders]
+        self.orders = {lane: self._order(lane) for lane in self.own}
+        self.next = {lane: next(order, None) for lane, order in self.orders.items()}
         self.ready: list[int] = []
         self.waiting: dict[Task, list[int]] = {}  # by the first task that a lane's next one misses
-        self.unfed = list(range(schedule.lanes))  # their next task is of a batch to come
+        self.unfed = list(self.own)  # their next task is of a batch to come
         self.lock = threading.Lock()
         self.caller = threading.Condition(self.lock)
         one = threading.Condition(self.lock)  # who wakes for nothing takes a core
-        self.bells = [one if schedule.free else threading.Condition(self.lock) for _ in self.orders]
+        self.bells = {k: one if schedule.free else threading.Condition(self.lock) for k in self.own}
+
+    def here(
+        self,
+        batches: Iterable[Any],
+        threads: int,
+        stuck: Callable[[Task], None],
+        choose: Callable[[int], int] | None = None,
+    ) -> None:
+        """Run the lanes on the calling thread; `stuck` gets a task that waits if all of them do."""
+        self.stream = enumerate(batches)
+        with operator_threads(threads), CallerState.here().training():
+            while not self.ended(self.own):
+                while self.unfed and not self.closed:
+                    self.feed()
+                task = self.pick(self.own, choose)
+                if task is not None:
+                    self.perform(task, 0 if self.schedule.free else self.schedule.lane(task))
+                elif not self.ended(self.own):
+                    stuck(next(task for task in self.next.values() if task is not None))
+
+    def feed(self) -> None:
+        """Take the next batch from the stream."""
+        self.put(*next(self.stream, (None, None)))
 
     def put(self, batch: int | None, payload: Any) -> None:
         """Feed a batch; without a number none comes any more."""
@@ -148,8 +184,9 @@ class Run:
             if batch is None:
                 self.closed = True
             else:
-                self.mail[Task("forward", 0, batch)], self.fed = payload, batch + 1
-            never = [task for task in self.waiting if self._never(task)]
+                self._mail(Task("forward", 0, batch), payload)
+                self.fed = batch + 1
+            never = [task for task in self.waiting if self.never(task)]
             unfed, self.unfed = self.unfed, []
             for lane in [*unfed, *(lane for task in never for lane in self.waiting.pop(task))]:
                 self._look(lane)
@@ -167,7 +204,7 @@ class Run:
             self.caller.notify()
             return None
 
-    def pick(self, own: Sequence[int], choose: Callable[[int], int] | None = None) -> Task | None:
+    def pick(self, own: Collection[int], choose: Callable[[int], int] | None = None) -> Task | None:
         """Take the most urgent task of these lanes that may start, or the chosen one, if any."""
         ready = sorted(lane for lane in self.ready if lane in own)
         if not ready:
@@ -181,18 +218,32 @@ class Run:
         """Run a task; hand over what it returns, and see who can go on."""
         payload = self.mail.pop(task, None)
         start = self.watch.now(task.stage)
-        output = run_task(self.stages, task, payload, f"worker {worker} of {self.schedule.name}")
+        output = self.work(task, payload, worker)
         end = self.watch.now(task.stage)
+        self.tell(task, output)
         with self.lock:
             self.watch.note(f"worker {worker}", task, start, end)
-            for taker in self.schedule.takers(task) if output is not None else ():
-                self.mail[taker] = output
-            self._post(task)
+            self.busy -= 1
             lane = self.schedule.lane(task)
             self.work_left.note(lane, task, end.host_s - start.host_s)
+            self._post(task, output)
             self.next[lane] = next(self.orders[lane], None)
             for moved in (lane, *self.waiting.pop(task, ())):
                 self._look(moved)
+
+    def work(self, task: Task, payload: Any, worker: int) -> Any:
+        """Run a task; return what it makes."""
+        return run_task(self.stages, task, payload, f"worker {worker} of {self.schedule.name}")
+
+    def tell(self, task: Task, output: Any) -> None:
+        """Say that a task has ended, where somebody else waits for it."""
+
+    def hear(self, task: Task, output: Any) -> None:
+        """Take in that another rank has run a task, and what it made."""
+        with self.lock:
+            self._post(task, output)
+            for lane in self.waiting.pop(task, ()):
+                self._look(lane)
 
     def ended(self, lanes: Iterable[int]) -> bool:
         """Whether no task of these lanes will come."""
@@ -209,7 +260,7 @@ class Run:
         """Let all workers end after the task they are in."""
         with self.lock:
             self.failure, self.stopped = self.failure or failure, True
-            for bell in (*self.bells, self.caller):
+            for bell in (*self.bells.values(), self.caller):
                 bell.notify_all()
 
     def timeline(self) -> Timeline:
@@ -221,9 +272,25 @@ class Run:
         """Return the first task that `task` still waits for."""
         return next((each for each in self.schedule.waits(task) if not self._is_done(each)), None)
 
+    def numbers(self) -> Iterator[int]:
+        """Yield batch numbers before it is known whether they come: no lane waits for the loader
+        while it has a task of an earlier batch."""
+        for batch in count():
+            if self.closed and batch >= self.fed:
+                return
+            yield batch
+
+    def never(self, task: Task) -> bool:
+        """Whether a task is of a batch that will not come."""
+        return self.closed and task.batch >= self.fed
+
+    def _mail(self, task: Task, payload: Any) -> None:
+        if self.schedule.lane(task) in self.own:
+            self.mail[task] = payload
+
     def _look(self, lane: int) -> None:
         """Say whether a lane's next task may start, or what it waits for."""
-        while (task := self.next[lane]) is not None and self._never(task):
+        while (task := self.next[lane]) is not None and self.never(task):
             # without a drain, what would follow is lost
             self.next[lane] = next(self.orders[lane], None) if self.schedule.drains else None
         if task is None:
@@ -236,21 +303,19 @@ class Run:
             self.ready.append(lane)
             self.bells[lane].notify()
 
-    def _never(self, task: Task) -> bool:
-        return self.closed and task.batch >= self.fed
-
     def _is_done(self, task: Task) -> bool:
-        below = task.batch < self.finished_below or self._never(task)
+        below = task.batch < self.finished_below or self.never(task)
         return below or task in self.done.get(task.batch, ())
 
-    def _post(self, task: Task) -> None:
+    def _post(self, task: Task, output: Any) -> None:
         """Note that `task` is done; a finished batch is forgotten, so memory does not grow."""
-        self.busy -= 1
+        for taker in self.schedule.takers(task) if output is not None else ():
+            self._mail(taker, output)
         self.done.setdefault(task.batch, set()).add(task)
         if task.kind == "forward" and task.stage == 0:
             self.started = task.batch + 1
             self.caller.notify()
-        while len(self.done.get(self.finished_below, ())) == self.schedule.tasks_per_batch:
+        while len(self.done.get(self.finished_below, ())) == self.counted:
             del self.done[self.finished_below]
             self.finished_below += 1
 
@@ -259,20 +324,19 @@ class Run:
         some = self.schedule.order(lane, range(self.schedule.stages + 1))
         if next(some, None) is None:
             return iter(())
-        return self.schedule.order(lane, self._numbers())
-
-    def _numbers(self) -> Iterator[int]:
-        """Yield batch numbers before it is known whether they come: no lane waits for the loader
-        while it has a task of an earlier batch."""
-        for batch in count():
-            if self.closed and batch >= self.fed:
-                return
-            yield batch
+        return self.schedule.order(lane, self.numbers())
 
     def _urgency(self, lane: int) -> tuple[bool, float]:
         task = self.next[lane]
         assert task is not None  # it may start
         return self.work_left.urgency(lane, task, self.fed)
+
+
+def places_of(schedule: Schedule, lanes: Collection[int]) -> list[Place]:
+    """Return where the tasks of these lanes stand in a batch."""
+    return [
+        place for place in schedule.places if schedule.lane(Task(*place[:2], 0, place[2])) in lanes
+    ]
 
 
 @contextmanager

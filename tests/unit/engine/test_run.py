@@ -14,7 +14,7 @@ from torch.profiler import ProfilerActivity, profile
 from alkit import train_epoch
 from alkit.al.stages import Epoch
 from alkit.al.train import schedule_for
-from alkit.engine.local import Run, run_single, run_threads
+from alkit.engine.run import Run, run_single, run_threads
 from alkit.engine.watch import Moment
 from alkit.schedule import task as schedules
 from tests.helpers import dense_model, differences, made_batches, random_cuts, state_of
