@@ -13,11 +13,11 @@ from alkit.al.backprop import BPModel, compared
 from alkit.al.codes import Codes
 from alkit.al.layers import AL, both
 from alkit.al.stages import LayerStage, ModelStage, optimizers_of
+from alkit.engine.compiled import Step
 from alkit.engine.device import place
-from alkit.engine.native import Native
 from alkit.engine.steps import check_reached
 
-_NATIVES: WeakKeyDictionary[nn.Module, Native] = WeakKeyDictionary()
+_STEPS: WeakKeyDictionary[nn.Module, Step] = WeakKeyDictionary()
 
 
 class _LayerLosses(nn.Module):
@@ -52,13 +52,13 @@ class WholeStage:
     def __init__(self, stage: LayerStage | ModelStage) -> None:
         self.stage, self.device = stage, stage.device
         self.part = stage.layer if isinstance(stage, LayerStage) else stage.model
-        self.native = _native_of(self.part)
+        self.step = _step_of(self.part)
         self.done = False
 
     def forward(self, payload: tuple[Any, ...], batch: int, micro: int) -> Any:
         """Do what the stage's forward does, and if it is compiled all else of the step."""
         stage, epoch = self.stage, self.stage.epoch
-        if self.native.why:
+        if self.step.why:
             return stage.forward(payload, batch, micro)
         x, y, *beside = place(payload, self.part)
         once_a_sample = not isinstance(y, Codes)
@@ -66,17 +66,15 @@ class WholeStage:
             x, y = self.part.taken(x, y)
         else:  # above AL's layers, codes come before the labels
             y = payload[-1]
-        found = self.native(x, y)
+        found = self.step(x, y)
         self.done = found is not None
         if found is None:
             return stage.forward(payload, batch, micro)
-        losses, handed_on, gradients = found
+        losses, handed_on = found
         epoch.by_stage[stage.index].note(losses)
-        if not self.native.steps_inside:
-            self.part.steps.take(self.part, gradients)
         if isinstance(self.part, BPModel):
             if not epoch.number(batch):
-                check_reached(self.part, {*map(id, self.native.learning.values())})
+                check_reached(self.part, {*map(id, self.step.learning.values())})
             return None
         self.part.losses = losses[0], losses[1]
         s, t = handed_on
@@ -91,17 +89,16 @@ class WholeStage:
         """Step, if the forward has not."""
         if not self.done:
             self.stage.update(payload, batch, micro)
-        elif not self.native.steps_inside:
-            self.part.steps.update(optimizers_of(self.part))
 
 
-def _native_of(part: AL | BPModel) -> Native:
-    """Return a part's compiled step, the one of the epoch before if nothing has changed."""
-    optimizers, inside = [*optimizers_of(part)], part.steps.plain
-    held = _NATIVES.get(part)
-    if held is None or not held.stands(optimizers, inside=inside):
+def _step_of(part: AL | BPModel) -> Step:
+    """Return a part's compiled step, the one of the epoch before if it is for these optimisers."""
+    optimizers, held = [*optimizers_of(part)], _STEPS.get(part)
+    if held is None or not held.stands(optimizers):
         losses = _LayerLosses(part) if isinstance(part, AL) else _ModelLosses(part)
-        held = _NATIVES[part] = Native(losses, optimizers, inside=inside)
-        own = type(part).forward in (AL.forward, BPModel.forward)
-        held.why = "" if own else f"{type(part).__name__} has a forward of its own"
+        held = _STEPS[part] = Step(losses, optimizers)
+    if type(part).forward not in (AL.forward, BPModel.forward):
+        held.why = f"{type(part).__name__} has a forward of its own"
+    if not part.steps.plain:
+        held.why = "gradients are clipped or accumulated before a step"
     return held
