@@ -16,10 +16,16 @@ from torch import Tensor, nn
 
 from alkit.engine.device import place
 from alkit.engine.random import noise_of
-from alkit.models.bert import BertSizes, bert_for_classes, bert_for_spans, span_loss
 from alkit.models.blocks import joined
+from alkit.models.encoder import (
+    BertSizes,
+    ViTSizes,
+    bert_for_classes,
+    bert_for_spans,
+    span_loss,
+    vit,
+)
 from alkit.models.modes import evaluating, training
-from alkit.models.vit import ViTSizes, vit
 
 Loss = Callable[[Any, Any], Tensor]
 

@@ -9,8 +9,7 @@ from torch import nn
 
 import alkit
 from alkit.engine import loss_log
-from alkit.models.bert import BertSizes, bert_for_classes
-from alkit.models.vit import ViTSizes, vit
+from alkit.models.encoder import BertSizes, ViTSizes, bert_for_classes, vit
 from studies.al import families
 from tests.helpers import dense_model, made_batches
 from tests.sim.device import operators, start
@@ -94,7 +93,7 @@ def test_padding_changes_nothing(family):
 
 
 def bert():
-    sizes = BertSizes(layers=2, width=8, heads=2, ffn=8, vocabulary=30, tokens=7)
+    sizes = BertSizes(layers=2, width=8, heads=2, mlp=8, vocabulary=30, tokens=7)
     tokens = torch.randint(2, 30, (8, 7), generator=torch.Generator().manual_seed(0))
     batches = (tokens, tokens % 2, tokens > 0), torch.arange(8) % 3
     return bert_for_classes(sizes, 3), [batches] * 3

@@ -11,7 +11,6 @@ from torch import nn
 from alkit import delayed, set_device
 from alkit.delayed import Pipeline, even_cuts, schedule_for, train_epoch
 from alkit.engine.ledger import Ledger
-from alkit.models.bert import BertSizes, bert
 from alkit.models.lstm import BiLSTM
 from alkit.models.resnet_cifar import resnet_cifar
 from studies.delayed.closed_times import cycle_s, makespan_s
@@ -123,7 +122,6 @@ REFUSED = [
     (lambda: makespan_s("ddg", 4, 2, 1.0, 1.0), "need as many"),
     (lambda: resnet_cifar(21), r"give 6 n \+ 2"),
     (lambda: resnet_cifar(20, shortcut="C"), "give 'A' or 'B'"),
-    (lambda: bert(BertSizes(width=16, heads=5)), "does not divide into 5 heads"),
 ]
 
 

@@ -12,8 +12,7 @@ from alkit.elastic.balance import compress, greedy, loads, minmax
 from alkit.elastic.freeze import cap
 from alkit.elastic.layout import Planner, table_micro
 from alkit.elastic.network import Network, bert_classifier, bert_reader, vit_classifier
-from alkit.models.bert import BertSizes
-from alkit.models.vit import ViTSizes
+from alkit.models.encoder import BertSizes, ViTSizes
 
 ATTENTION, MLP, NORM = 2.363904, 4.723968, 0.001536
 
