@@ -2,7 +2,6 @@
 
     bert                embedding | encoder layer | encoder layer | ... | heads
     bert_for_classes    embedding | attention | mlp | attention | mlp | ... | pooler | scores
-    bert_for_spans      embedding | attention | mlp | attention | mlp | ... | spans
     vit                 embedding | attention | mlp | attention | mlp | ... | norm | head
 
 BERT's units hand on (h_BTD, mask_BT, ...): the vectors, true at real tokens, and of masked words
@@ -168,19 +167,6 @@ class Heads(nn.Module):
         return scores_BMV, self.next(torch.tanh(self.pooler(h_BTD[:, 0])))
 
 
-class Spans(nn.Module):
-    """Scores of every token as an answer's first and last one, (B, T, 2); padding has the least."""
-
-    def __init__(self, sizes: BertSizes) -> None:
-        super().__init__()
-        self.scores = nn.Linear(sizes.width, 2)
-
-    def forward(self, inputs: Hidden) -> Tensor:
-        """Return the scores."""
-        scores_BT2 = self.scores(inputs[0])
-        return scores_BT2.masked_fill(~inputs[1][..., None], torch.finfo(scores_BT2.dtype).min)
-
-
 class First(nn.Module):
     """The first token of every text or picture: (B, T, D) -> (B, D)."""
 
@@ -199,24 +185,12 @@ def bert(sizes: BertSizes | None = None, *, classes: int = 2, seed: int = 0) -> 
 
 def bert_for_classes(sizes: BertSizes, classes: int, *, seed: int = 0) -> list[nn.Module]:
     """Return the units of a classifier of texts; they take (tokens_BT, segments_BT, mask_BT)."""
-
-    def tail() -> list[nn.Module]:
-        dense, dropout = nn.Linear(sizes.width, sizes.width), nn.Dropout(sizes.dropout)
-        parts = {"first": First(), "dense": dense, "tanh": nn.Tanh(), "dropout": dropout}
-        return [nn.Sequential(OrderedDict(parts)), nn.Linear(sizes.width, classes)]
-
-    return _halves(sizes, seed, tail)
-
-
-def bert_for_spans(sizes: BertSizes, *, seed: int = 0) -> list[nn.Module]:
-    """Return the units that mark answers; they take (tokens_BT, segments_BT, mask_BT)."""
-    return _halves(sizes, seed, lambda: [Spans(sizes)])
-
-
-def span_loss(scores_BT2: Tensor, places_B2: Tensor) -> Tensor:
-    """Return the mean cross-entropy of the answers' first and last tokens."""
-    first, last = (F.cross_entropy(scores_BT2[..., end], places_B2[:, end]) for end in (0, 1))
-    return (first + last) / 2
+    embedding, *layers, _ = bert(sizes, seed=seed)
+    halves = [half for layer in layers for half in layer.children()]
+    dense, dropout = nn.Linear(sizes.width, sizes.width), nn.Dropout(sizes.dropout)
+    pooler = {"first": First(), "dense": dense, "tanh": nn.Tanh(), "dropout": dropout}
+    tail = [nn.Sequential(OrderedDict(pooler)), nn.Linear(sizes.width, classes)]
+    return [embedding, *halves, *_drawn(tail, nn.init.normal_, sizes.std)]
 
 
 def vit(sizes: ViTSizes | None = None, *, seed: int = 0) -> list[nn.Module]:
@@ -235,13 +209,6 @@ def vit(sizes: ViTSizes | None = None, *, seed: int = 0) -> list[nn.Module]:
     nn.init.trunc_normal_(embedding.positions, std=0.02)
     units: list[nn.Module] = [embedding, *layers, norm, nn.Sequential(OrderedDict(head))]
     return _drawn(units, nn.init.trunc_normal_, 0.02)
-
-
-def _halves(sizes: BertSizes, seed: int, tail: Callable[[], list[nn.Module]]) -> list[nn.Module]:
-    """Return embedding, both halves of every layer, and the tail, as units of their own."""
-    embedding, *layers, _ = bert(sizes, seed=seed)
-    halves = [half for layer in layers for half in layer.children()]
-    return [embedding, *halves, *_drawn(tail(), nn.init.normal_, sizes.std)]
 
 
 def _drawn(units: list[nn.Module], draw: Callable[..., Any], std: float) -> list[nn.Module]:

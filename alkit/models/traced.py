@@ -10,26 +10,26 @@ weights have made, as a mask of padding, travels freely. The modules are the use
 own names; one with hooks is called as a whole. Cuts follow from structure and parameters alone.
 """
 
+import copy
 import random
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from operator import is_
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, fx, nn
+from torch.utils._pytree import tree_leaves
 
-from alkit.models.modes import evaluating, hooked, trained
+from alkit.engine.modes import hooked, training
 
 LEAST = 0.01  # share of all parameters that a block has at least
 MOST = 0.75  # a block with a larger share is cut again, where more values are live
 
 
-class NotTraced(TypeError):
-    """The graph of a module can't be followed, or has no place to cut."""
+class NotTraced(Exception):
+    """The graph of a module can't be followed, has no place to cut, or computes something else."""
 
 
 class Block(nn.Module):
@@ -37,31 +37,28 @@ class Block(nn.Module):
 
     Attributes:
         part: the graph in training mode.
-        names: of the arguments of the network's forward; of its first block only.
+        first: it takes what the network's forward takes.
         live: how many values it hands on: those that weights have made before others, and the
             newest first.
     """
 
-    def __init__(
-        self, part: fx.GraphModule, other: fx.GraphModule, names: Sequence[str], live: int
-    ) -> None:
+    def __init__(self, part: fx.GraphModule, other: fx.GraphModule, live: int, first: bool) -> None:
         super().__init__()
-        self.part, self.names, self.live = part, tuple(names), live
+        self.part, self.live, self.first = part, live, first
         self.other = [other]  # in evaluation mode, of the same modules: not registered twice
 
     def forward(self, x: Any) -> Any:
         """Return the values that are live after it: one as it is, several in a tuple."""
         part = self.part if self.training else self.other[0]
-        if isinstance(x, Mapping):
-            return part(**x) if self.names else part(x)
-        several = isinstance(x, list | tuple) and len(x) <= len(_inputs(part))
-        return part(*x) if several else part(x)
+        if self.first and isinstance(x, Mapping):
+            return part(**x)
+        takes = sum(each.op == "placeholder" for each in part.graph.nodes)
+        return part(*x) if isinstance(x, list | tuple) and len(x) <= takes else part(x)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> nn.Module:
         """Move it, in place: the network and the graph in the other mode hold the same tensors."""
-        fetched = [each for each in self.part.graph.nodes if each.op == "get_attr"]
-        for each in fetched:
-            buffer = _fetched(self.part, str(each.target))
+        for name in (str(each.target) for each in self.part.graph.nodes if each.op == "get_attr"):
+            buffer = attrgetter(name)(self.part)
             if not isinstance(buffer, nn.Parameter):
                 buffer.data = fn(buffer)
         return super()._apply(fn, recurse)
@@ -72,120 +69,58 @@ class _Tracer(fx.Tracer):
 
     proxy_buffer_attributes = True
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.around = _surroundings()
-
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         return hooked(m) or super().is_leaf_module(m, module_qualified_name)
-
-    def create_node(self, *given: Any, **named: Any) -> fx.Node:
-        if _surroundings() != self.around:
-            raise NotTraced("its forward turns gradients or autocast on or off, for a part of it")
-        return super().create_node(*given, **named)
-
-
-def _surroundings() -> tuple[bool, ...]:
-    """Return what an operator is called under, of which a graph keeps nothing."""
-    casting = (torch.is_autocast_enabled(kind) for kind in ("cpu", "cuda"))
-    return torch.is_grad_enabled(), torch.is_inference_mode_enabled(), *casting
-
-
-Before = list[tuple[str, nn.Module, dict[str, tuple[Any, Any]]]]
-
-
-@contextmanager
-def _put_back(module: nn.Module) -> Iterator[Before]:
-    """Put a module's attributes back, which a forward with values without numbers may write."""
-    before = [(name, part, _held(part)) for name, part in module.named_modules()]
-    try:
-        yield before
-    finally:
-        for _, part, held in before:
-            vars(part).clear()
-            for key, (value, inside) in held.items():
-                vars(part)[key] = value
-                if isinstance(value, dict):
-                    value.clear()
-                    value.update(inside)
-                elif isinstance(value, list):
-                    value[:] = inside
-
-
-def _refuse_writing(before: Before) -> None:
-    for name, part, held in before:
-        now = _held(part)
-        for key in {**held, **now}:
-            if _same(held.get(key), now.get(key)) or key.startswith("_tensor_constant"):  # torch's
-                continue
-            what = f"a buffer of {name or 'it'}" if key == "_buffers" else f"{name}.{key}"
-            raise NotTraced(f"its forward writes {what.removeprefix('.')}")
-
-
-def _chance() -> tuple[Any, ...]:
-    """Return where the generators are of which a graph keeps nothing."""
-    numpys = str(np.random.get_state())  # noqa: NPY002  # the one that networks draw from
-    return random.getstate(), numpys, torch.get_rng_state().tolist()
-
-
-def _held(part: nn.Module) -> dict[str, tuple[Any, Any]]:
-    """Return a module's attributes, and what is in those that are lists or dictionaries."""
-    kinds = (dict, list)
-    return {key: (v, v.copy() if isinstance(v, kinds) else None) for key, v in vars(part).items()}
-
-
-def _same(one: tuple[Any, Any] | None, other: tuple[Any, Any] | None) -> bool:
-    if one is None or other is None or one[0] is not other[0]:
-        return False
-    first, second = one[1], other[1]
-    if isinstance(first, dict):
-        return [*first] == [*second] and all(first[key] is second[key] for key in first)
-    return first is None or (len(first) == len(second) and all(map(is_, first, second)))
 
 
 def trace(module: nn.Module) -> list[nn.Module]:
     """Return a module as blocks.
 
     Raises:
-        NotTraced: its forward branches on values, does more than its graph says, or has no place
-            to cut; says why.
+        NotTraced: its forward branches on values, writes what it computes into the module, or has
+            no place to cut; says why.
     """
     if hooked(module):
         raise NotTraced("it has hooks of its own, which no block would call: hook its parts")
-    with _put_back(module) as before:
-        chance = _chance()
-        graph, other = _graphs(module)
-        _refuse_writing(before)
-        if _chance() != chance:
-            raise NotTraced("its forward draws numbers that its graph would keep for good")
-        return _blocks(module, graph, other)
-
-
-def _graphs(module: nn.Module) -> tuple[fx.Graph, fx.Graph]:
-    """Return a module's graph in training mode, and in evaluation mode."""
+    chance = _chance()
     try:
-        with trained(module, warn=False):
-            graph = _Tracer().trace(module)
-        with evaluating(module):
-            return graph, _Tracer().trace(module)
-    except NotTraced:
-        raise
+        twin = copy.deepcopy(module, {id(each): each for each in _tensors(module)})
+        training(twin)
+        graph = _Tracer().trace(twin)
+        held = [(own, vars(part)) for own, part in twin.named_modules()]
+        wrote = [own for own, values in held if any(map(_is_proxy, tree_leaves(values)))]
+        other = _Tracer().trace(twin.eval())
     except Exception as error:  # whatever the module's own code raises at a value without numbers
         raise NotTraced(f"torch.fx can't follow its forward: {error}") from error
-
-
-def _blocks(module: nn.Module, graph: fx.Graph, other: fx.Graph) -> list[nn.Module]:
+    if wrote:
+        raise NotTraced(f"its forward writes what it computes into {wrote[0] or 'itself'}")
+    if _chance() != chance:
+        raise NotTraced("its forward draws numbers that its graph would keep for good")
     if [each.name for each in graph.nodes] != [each.name for each in other.nodes]:
         raise NotTraced("its forward takes other ways in training than in evaluation")
-    cuts = _cuts(module, graph)
+    cuts = _cuts(twin, graph)
     if not cuts:
-        raise NotTraced(f"there is no place to cut it: {_why_uncut(module, graph)}")
-    parts = [_parts(module, own, cuts) for own in (graph, other)]
-    names = [each.target for each in graph.nodes if each.op == "placeholder"]
-    return [
-        Block(part, twin, () if at else names, live)
-        for at, ((part, live), (twin, _)) in enumerate(zip(*parts, strict=True))
-    ]
+        raise NotTraced(
+            f"there is no place to cut it: no two modules one after another hold {LEAST:.0%} of its"
+            " weights each, or weights are used early and late"
+        )
+    pairs = zip(*(_parts(module, twin, own, cuts) for own in (graph, other)), strict=True)
+    return [Block(part, one, live, not at) for at, ((part, live), (one, _)) in enumerate(pairs)]
+
+
+def _tensors(module: nn.Module) -> list[Tensor]:
+    """Return all that a copy shares with the module itself."""
+    leaves = tree_leaves([vars(part) for part in module.modules()])
+    return [each for each in leaves if isinstance(each, Tensor)]
+
+
+def _is_proxy(value: Any) -> bool:
+    return isinstance(value, fx.Proxy)
+
+
+def _chance() -> tuple[Any, ...]:
+    numpys = str(np.random.get_state())  # noqa: NPY002  # the one that networks draw from
+    return random.getstate(), numpys, torch.get_rng_state().tolist()
 
 
 def _steps(graph: fx.Graph) -> list[fx.Node]:
@@ -205,7 +140,9 @@ def _cuts(module: nn.Module, graph: fx.Graph) -> list[int]:
     total = sum(p.numel() for p in module.parameters()) or 1
     made = _made(module, steps)
     live = [len(made.intersection(_live(steps, at, made))) for at in range(len(steps))]
-    within = _between_uses(weights)
+    last = {id(p): at for at, own in enumerate(weights) for p in own}
+    spans = [(at, last[id(p)]) for at, own in enumerate(weights) for p in own]
+    within = {each for first, end in spans for each in range(first + 1, end + 1)}
 
     def cuts(low: int, high: int) -> list[int]:
         places = [at for at in range(low + 1, high) if weights[at] and at not in within]
@@ -224,22 +161,6 @@ def _cuts(module: nn.Module, graph: fx.Graph) -> list[int]:
     return cuts(0, len(steps))
 
 
-def _why_uncut(module: nn.Module, graph: fx.Graph) -> str:
-    weights = [_weights(module, each) for each in _steps(graph)]
-    often = Counter(id(p) for own in weights for p in own)
-    shared = [name for name, p in module.named_parameters() if often[id(p)] > 1]
-    if shared:
-        return f"{shared[0]} is used early and late, and all its uses belong into one block"
-    return f"no two modules one after another hold {LEAST:.0%} of its weights each"
-
-
-def _between_uses(weights: Sequence[Sequence[nn.Parameter]]) -> set[int]:
-    """Return the steps before which something was used that is used there or later."""
-    last = {id(p): at for at, own in enumerate(weights) for p in own}
-    spans = ((at, last[id(p)]) for at, own in enumerate(weights) for p in own)
-    return {each for first, end in spans for each in range(first + 1, end + 1)}
-
-
 def _made(module: nn.Module, steps: Sequence[fx.Node]) -> set[fx.Node]:
     """Return the steps whose values some weights have made."""
     made: set[fx.Node] = set()
@@ -253,13 +174,8 @@ def _weights(module: nn.Module, node: fx.Node) -> list[nn.Parameter]:
     if node.op == "call_module":
         return list(module.get_submodule(str(node.target)).parameters())
     fetched = [each for each in node.all_input_nodes if each.op == "get_attr"]
-    values = (_fetched(module, str(each.target)) for each in fetched)
+    values = [attrgetter(str(each.target))(module) for each in fetched]
     return [each for each in values if isinstance(each, nn.Parameter)]
-
-
-def _fetched(module: nn.Module, target: str) -> Any:
-    *path, name = target.split(".")
-    return getattr(module.get_submodule(".".join(path)), name)
 
 
 def _live(steps: list[fx.Node], cut: int, made: set[fx.Node]) -> list[fx.Node]:
@@ -275,39 +191,27 @@ def _live(steps: list[fx.Node], cut: int, made: set[fx.Node]) -> list[fx.Node]:
 
 
 def _parts(
-    module: nn.Module, graph: fx.Graph, cuts: Sequence[int]
+    module: nn.Module, twin: nn.Module, graph: fx.Graph, cuts: Sequence[int]
 ) -> list[tuple[fx.GraphModule, int]]:
     """Return the graph of every block, with the number of values that it hands on."""
-    steps = _steps(graph)
-    learned = _made(module, steps)
-    bounds = [0, *cuts, len(steps)]
+    steps, made = _steps(graph), _made(twin, _steps(graph))
+    names = [str(each.target) for each in graph.nodes if each.op in ("call_module", "get_attr")]
+    torchs = [name for name in names if name.startswith("_tensor_constant")]
+    root = {name: attrgetter(name)(twin if name in torchs else module) for name in names}
     (result,) = [each.args[0] for each in graph.nodes if each.op == "output"]
+    inputs = [each for each in graph.nodes if each.op == "placeholder"]
     found = []
-    for low, high in zip(bounds, bounds[1:], strict=False):
-        own, made = fx.Graph(), {}
-        inputs = (
-            _live(steps, low, learned) if low else [n for n in graph.nodes if n.op == "placeholder"]
-        )
-        for each in inputs:
-            if low:
-                made[each] = own.placeholder(each.name)
-            else:
-                made[each] = own.node_copy(each)
+    for low, high in pairwise([0, *cuts, len(steps)]):
+        own = fx.Graph()
+        copies = {n: own.placeholder(n.name) if low else own.node_copy(n) for n in inputs}
         for each in steps[low:high]:
             for fetched in each.all_input_nodes:
-                if fetched.op == "get_attr" and fetched not in made:
-                    made[fetched] = own.node_copy(fetched)
-            made[each] = own.node_copy(each, made.__getitem__)
-        if high == len(steps):
-            own.output(fx.node.map_arg(result, made.__getitem__))
-            live = 1
-        else:
-            values = [made[each] for each in _live(steps, high, learned)]
-            live = len(values)
-            own.output(values[0] if live == 1 else tuple(values))
-        found.append((fx.GraphModule(module, own), live))
+                if fetched.op == "get_attr" and fetched not in copies:
+                    copies[fetched] = own.node_copy(fetched)
+            copies[each] = own.node_copy(each, copies.__getitem__)
+        last = high == len(steps)
+        inputs = [] if last else _live(steps, high, made)
+        handed = result if last else inputs[0] if len(inputs) == 1 else tuple(inputs)
+        own.output(fx.node.map_arg(handed, copies.__getitem__))
+        found.append((fx.GraphModule(root, own), 1 if last else len(inputs)))
     return found
-
-
-def _inputs(part: fx.GraphModule) -> list[fx.Node]:
-    return [each for each in part.graph.nodes if each.op == "placeholder"]
