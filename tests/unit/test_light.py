@@ -48,7 +48,11 @@ for asked in json.loads(sys.argv[2]):
     else:
         raise AssertionError(asked)
 """
-ASKS = ("import alkit.figures.viz", "import alkit.models.imagenet", "import alkit.split.program")
+ASKS = (
+    "import alkit.figures.viz",
+    "alkit.split.networks.build('ResNet18')",
+    "import alkit.split.program",
+)
 ASKS += ("alkit.datasets.load('pydocs')",)
 
 
