@@ -97,12 +97,9 @@ class Whole(nn.Module):
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
         self.module = module
-        takes = [*inspect.signature(module.forward).parameters.values()]
-        several = len(takes) != 1 or takes[0].kind in (
-            takes[0].VAR_POSITIONAL,
-            takes[0].VAR_KEYWORD,
-        )
-        self.only = "" if several else takes[0].name  # the one argument that it takes
+        takes = inspect.signature(module.forward).parameters
+        alone = len(takes) == 1 and not str(*takes.values()).startswith("*")
+        self.only = next(iter(takes)) if alone else ""  # the one argument that it takes
 
     def forward(self, x: Any) -> Any:
         """Return what the network makes of a batch; of an output with logits, these."""
@@ -183,11 +180,10 @@ def _check_cut(network: nn.Module, blocks: list[nn.Module], x: Any) -> None:
 
 
 def _made_of(net: nn.Module, weights: list[nn.Parameter], x: Any) -> list[Tensor]:
-    """Return scores, and gradients of a weighted mean of them; nan where there is none."""
+    """Return scores, and gradients of their squares; nan where there is none."""
     with torch.enable_grad():
         scores = [each for each in tree.tensors(net(x)) if each.is_floating_point()]
-        rising = (torch.linspace(1, 2, each.numel()).to(each).view_as(each) for each in scores)
-        total = sum((one * by).mean() for one, by in zip(scores, rising, strict=True))
+        total = sum(each.square().mean() for each in scores)
     if not weights or not isinstance(total, Tensor) or not total.requires_grad:
         return scores
     slopes = torch.autograd.grad(total, weights, allow_unused=True)

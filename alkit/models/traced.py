@@ -45,6 +45,7 @@ class Block(nn.Module):
     def __init__(self, part: fx.GraphModule, other: fx.GraphModule, live: int, first: bool) -> None:
         super().__init__()
         self.part, self.live, self.first = part, live, first
+        self.takes = sum(each.op == "placeholder" for each in part.graph.nodes)
         self.other = [other]  # in evaluation mode, of the same modules: not registered twice
 
     def forward(self, x: Any) -> Any:
@@ -52,8 +53,7 @@ class Block(nn.Module):
         part = self.part if self.training else self.other[0]
         if self.first and isinstance(x, Mapping):
             return part(**x)
-        takes = sum(each.op == "placeholder" for each in part.graph.nodes)
-        return part(*x) if isinstance(x, list | tuple) and len(x) <= takes else part(x)
+        return part(*x) if isinstance(x, list | tuple) and len(x) <= self.takes else part(x)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> nn.Module:
         """Move it, in place: the network and the graph in the other mode hold the same tensors."""
@@ -84,38 +84,33 @@ def trace(module: nn.Module) -> list[nn.Module]:
         raise NotTraced("it has hooks of its own, which no block would call: hook its parts")
     chance = _chance()
     try:
-        twin = copy.deepcopy(module, {id(each): each for each in _tensors(module)})
+        twin = copy.deepcopy(module, {id(t): t for t in _held(module) if isinstance(t, Tensor)})
         training(twin)
         graph = _Tracer().trace(twin)
-        held = [(own, vars(part)) for own, part in twin.named_modules()]
-        wrote = [own for own, values in held if any(map(_is_proxy, tree_leaves(values)))]
+        writes = any(isinstance(each, fx.Proxy) for each in _held(twin))
         other = _Tracer().trace(twin.eval())
     except Exception as error:  # whatever the module's own code raises at a value without numbers
         raise NotTraced(f"torch.fx can't follow its forward: {error}") from error
-    if wrote:
-        raise NotTraced(f"its forward writes what it computes into {wrote[0] or 'itself'}")
+    if writes:
+        raise NotTraced("its forward writes what it computes into its modules")
     if _chance() != chance:
         raise NotTraced("its forward draws numbers that its graph would keep for good")
     if [each.name for each in graph.nodes] != [each.name for each in other.nodes]:
         raise NotTraced("its forward takes other ways in training than in evaluation")
-    cuts = _cuts(twin, graph)
+    flow = _Flow(twin, graph)
+    cuts = flow.cuts(0, len(flow.steps))
     if not cuts:
         raise NotTraced(
             f"there is no place to cut it: no two modules one after another hold {LEAST:.0%} of its"
             " weights each, or weights are used early and late"
         )
-    pairs = zip(*(_parts(module, twin, own, cuts) for own in (graph, other)), strict=True)
+    pairs = zip(*(each.parts(module, cuts) for each in (flow, _Flow(twin, other))), strict=True)
     return [Block(part, one, live, not at) for at, ((part, live), (one, _)) in enumerate(pairs)]
 
 
-def _tensors(module: nn.Module) -> list[Tensor]:
-    """Return all that a copy shares with the module itself."""
-    leaves = tree_leaves([vars(part) for part in module.modules()])
-    return [each for each in leaves if isinstance(each, Tensor)]
-
-
-def _is_proxy(value: Any) -> bool:
-    return isinstance(value, fx.Proxy)
+def _held(module: nn.Module) -> list[Any]:
+    """Return all that the attributes of a module and its parts hold, also in lists."""
+    return tree_leaves([vars(part) for part in module.modules()])
 
 
 def _chance() -> tuple[Any, ...]:
@@ -123,95 +118,82 @@ def _chance() -> tuple[Any, ...]:
     return random.getstate(), numpys, torch.get_rng_state().tolist()
 
 
-def _steps(graph: fx.Graph) -> list[fx.Node]:
-    """Return the nodes that compute; what the module holds is fetched where it is used."""
-    return [each for each in graph.nodes if each.op.startswith("call")]
+class _Flow:
+    """A graph's steps, the weights that each one uses, and what is live between them."""
 
+    def __init__(self, module: nn.Module, graph: fx.Graph) -> None:
+        self.module, self.graph = module, graph
+        self.inputs = [each for each in graph.nodes if each.op == "placeholder"]
+        # what the module holds is fetched where it is used
+        self.steps = [each for each in graph.nodes if each.op.startswith("call")]
+        self.weights = [self._weights(each) for each in self.steps]
+        self.sizes = [sum(p.numel() for p in own) for own in self.weights]
+        self.made: set[fx.Node] = set()  # by weights
+        for each, own in zip(self.steps, self.weights, strict=True):
+            if own or self.made.intersection(each.all_input_nodes):
+                self.made.add(each)
 
-def _cuts(module: nn.Module, graph: fx.Graph) -> list[int]:
-    """Return the first step of every block but the first.
+    def _weights(self, node: fx.Node) -> list[nn.Parameter]:
+        if node.op == "call_module":
+            return list(self.module.get_submodule(str(node.target)).parameters())
+        fetched = [each for each in node.all_input_nodes if each.op == "get_attr"]
+        values = [attrgetter(str(each.target))(self.module) for each in fetched]
+        return [each for each in values if isinstance(each, nn.Parameter)]
 
-    A cut is before a step that learns, not between two uses of the same weights, and where the
-    fewest values are live that weights have made: one, if there are such places.
-    """
-    steps = _steps(graph)
-    weights = [_weights(module, each) for each in steps]
-    sizes = [sum(p.numel() for p in own) for own in weights]
-    total = sum(p.numel() for p in module.parameters()) or 1
-    made = _made(module, steps)
-    live = [len(made.intersection(_live(steps, at, made))) for at in range(len(steps))]
-    last = {id(p): at for at, own in enumerate(weights) for p in own}
-    spans = [(at, last[id(p)]) for at, own in enumerate(weights) for p in own]
-    within = {each for first, end in spans for each in range(first + 1, end + 1)}
+    def live(self, cut: int) -> list[fx.Node]:
+        """Return the values made before a cut and needed after it, in the order of `Block.live`."""
+        after = set(self.steps[cut:])
+        needed = [
+            each
+            for each in reversed(self.inputs + self.steps[:cut])
+            if any(user in after or user.op == "output" for user in each.users)
+        ]
+        return sorted(needed, key=lambda each: each not in self.made)
 
-    def cuts(low: int, high: int) -> list[int]:
-        places = [at for at in range(low + 1, high) if weights[at] and at not in within]
-        for fewest in sorted({live[at] for at in places}):
+    def cuts(self, low: int, high: int) -> list[int]:
+        """Return the first step of every block but the first.
+
+        A cut is before a step that learns, not between two uses of the same weights, and where the
+        fewest values are live that weights have made: one, if there are such places.
+        """
+        total = sum(p.numel() for p in self.module.parameters()) or 1
+        last = {id(p): at for at, own in enumerate(self.weights) for p in own}
+        spans = [(at, last[id(p)]) for at, own in enumerate(self.weights) for p in own]
+        within = {each for first, end in spans for each in range(first + 1, end + 1)}
+        places = [at for at in range(low + 1, high) if self.weights[at] and at not in within]
+        live = {at: len(self.made.intersection(self.live(at))) for at in places}
+        for fewest in sorted({*live.values()}):
             found = [low]
             for at in places:
-                least = min(sum(sizes[found[-1] : at]), sum(sizes[at:high]))
+                least = min(sum(self.sizes[found[-1] : at]), sum(self.sizes[at:high]))
                 if live[at] == fewest and least and least >= LEAST * total:
                     found.append(at)
             if found[1:]:
                 bounds = pairwise([*found, high])
-                large = [ends for ends in bounds if sum(sizes[slice(*ends)]) > MOST * total]
-                return sorted([*found[1:], *(at for ends in large for at in cuts(*ends))])
+                large = [own for own in bounds if sum(self.sizes[slice(*own)]) > MOST * total]
+                return sorted([*found[1:], *(at for own in large for at in self.cuts(*own))])
         return []
 
-    return cuts(0, len(steps))
-
-
-def _made(module: nn.Module, steps: Sequence[fx.Node]) -> set[fx.Node]:
-    """Return the steps whose values some weights have made."""
-    made: set[fx.Node] = set()
-    for each in steps:
-        if _weights(module, each) or made.intersection(each.all_input_nodes):
-            made.add(each)
-    return made
-
-
-def _weights(module: nn.Module, node: fx.Node) -> list[nn.Parameter]:
-    if node.op == "call_module":
-        return list(module.get_submodule(str(node.target)).parameters())
-    fetched = [each for each in node.all_input_nodes if each.op == "get_attr"]
-    values = [attrgetter(str(each.target))(module) for each in fetched]
-    return [each for each in values if isinstance(each, nn.Parameter)]
-
-
-def _live(steps: list[fx.Node], cut: int, made: set[fx.Node]) -> list[fx.Node]:
-    """Return the values made before a cut and needed after it, in the order of `Block.live`."""
-    after = set(steps[cut:])
-    there = [each for each in steps[0].graph.nodes if each.op == "placeholder"] + steps[:cut]
-    needed = [
-        each
-        for each in reversed(there)
-        if any(user in after or user.op == "output" for user in each.users)
-    ]
-    return sorted(needed, key=lambda each: each not in made)
-
-
-def _parts(
-    module: nn.Module, twin: nn.Module, graph: fx.Graph, cuts: Sequence[int]
-) -> list[tuple[fx.GraphModule, int]]:
-    """Return the graph of every block, with the number of values that it hands on."""
-    steps, made = _steps(graph), _made(twin, _steps(graph))
-    names = [str(each.target) for each in graph.nodes if each.op in ("call_module", "get_attr")]
-    torchs = [name for name in names if name.startswith("_tensor_constant")]
-    root = {name: attrgetter(name)(twin if name in torchs else module) for name in names}
-    (result,) = [each.args[0] for each in graph.nodes if each.op == "output"]
-    inputs = [each for each in graph.nodes if each.op == "placeholder"]
-    found = []
-    for low, high in pairwise([0, *cuts, len(steps)]):
-        own = fx.Graph()
-        copies = {n: own.placeholder(n.name) if low else own.node_copy(n) for n in inputs}
-        for each in steps[low:high]:
-            for fetched in each.all_input_nodes:
-                if fetched.op == "get_attr" and fetched not in copies:
-                    copies[fetched] = own.node_copy(fetched)
-            copies[each] = own.node_copy(each, copies.__getitem__)
-        last = high == len(steps)
-        inputs = [] if last else _live(steps, high, made)
-        handed = result if last else inputs[0] if len(inputs) == 1 else tuple(inputs)
-        own.output(fx.node.map_arg(handed, copies.__getitem__))
-        found.append((fx.GraphModule(root, own), 1 if last else len(inputs)))
-    return found
+    def parts(self, module: nn.Module, cuts: Sequence[int]) -> list[tuple[fx.GraphModule, int]]:
+        """Return the graph of every block, with the number of values that it hands on."""
+        fetched = [each for each in self.graph.nodes if each.op in ("call_module", "get_attr")]
+        root = {}
+        for name in (str(each.target) for each in fetched):
+            home = self.module if name.startswith("_tensor_constant") else module  # torch's name
+            root[name] = attrgetter(name)(home)
+        (result,) = [each.args[0] for each in self.graph.nodes if each.op == "output"]
+        inputs, found = self.inputs, []
+        for low, high in pairwise([0, *cuts, len(self.steps)]):
+            own = fx.Graph()
+            copies = {n: own.placeholder(n.name) if low else own.node_copy(n) for n in inputs}
+            for each in self.steps[low:high]:
+                for node in each.all_input_nodes:
+                    if node.op == "get_attr" and node not in copies:
+                        copies[node] = own.node_copy(node)
+                copies[each] = own.node_copy(each, copies.__getitem__)
+            last = high == len(self.steps)
+            inputs = [] if last else self.live(high)
+            handed = result if last else inputs[0] if len(inputs) == 1 else tuple(inputs)
+            own.output(fx.node.map_arg(handed, copies.__getitem__))
+            found.append((fx.GraphModule(root, own), 1 if last else len(inputs)))
+        return found

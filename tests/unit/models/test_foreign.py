@@ -8,6 +8,7 @@ from transformers import BertConfig, BertForSequenceClassification, ViTConfig
 from transformers import ViTForImageClassification as HuggingFaceViT
 
 import alkit
+from alkit.models.traced import NotTraced
 
 CLASSES = 3
 pictures = torch.randn(6, 3, 32, 32, generator=torch.Generator().manual_seed(0))
@@ -103,6 +104,17 @@ def test_a_dictionary_s_keys_are_all_used_or_named():
     assert torch.equal(out, expected)
     with pytest.raises(ValueError, match="a batch has head_mask: its blocks take input_ids"):
         alkit.blocks(net)[0]({**TEXT, "head_mask": mask})
+
+
+def test_a_network_that_computes_more_than_its_blocks_is_trained_whole_or_refused():
+    net, x = made(hugging_face_vit)
+    own = type(net).forward
+    net.forward = lambda pixel_values: own(net, 2 * pixel_values)
+    data = x, torch.arange(6) % CLASSES
+    with pytest.raises(NotTraced, match="computes something else than it does itself"):
+        alkit.fit(net, data, method="seq", progress=False)
+    record = alkit.fit(net, data, method="bp", progress=False)
+    torch.testing.assert_close(record.predict(x), net.eval()(x).logits)
 
 
 @pytest.mark.parametrize("name", ["bp", "seq", "al"])

@@ -178,9 +178,9 @@ class Beside(Layers):
 WRITES = {
     "no_grad": "computes something else than it does itself",
     "autocast": "computes something else than it does itself",
-    "buffer": "writes what it computes into itself",
-    "attribute": "writes what it computes into itself",
-    "list": "writes what it computes into itself",
+    "buffer": "writes what it computes into its modules",
+    "attribute": "writes what it computes into its modules",
+    "list": "writes what it computes into its modules",
     "depth": "draws numbers",
     "noise": "draws numbers",
 }
