@@ -49,7 +49,7 @@ def filled(units, weights):
     """Give units the weights of another's network, which has them in the same order."""
     own = [each for unit in units for each in unit.parameters()]
     for one, other in zip(own, weights, strict=True):
-        one.data = other.detach().clone()
+        one.data.copy_(other)
 
 
 def test_bert_scores_as_hugging_face_s_does():
