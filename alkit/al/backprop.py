@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from alkit.data import tree
 from alkit.data.labels import check_shares
 from alkit.engine.device import place
+from alkit.engine.modes import evaluating
 from alkit.engine.optimizers import adam, made
 from alkit.engine.random import noise_of, noise_of_loss
 from alkit.engine.steps import Steps
 from alkit.models.blocks import as_blocks
-from alkit.models.modes import evaluating
 
 
 class BPModel(nn.Module):

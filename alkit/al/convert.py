@@ -29,9 +29,9 @@ from alkit.al.model import ALModel
 from alkit.al.recipes import FIRST_LOSSES, Recipe, find_recipe
 from alkit.data import tree
 from alkit.data.arguments import given
+from alkit.engine.modes import layout_kept
 from alkit.engine.optimizers import adam
 from alkit.models.blocks import dry_run, joined
-from alkit.models.modes import layout_kept
 
 LEAST = 64  # channels of a "conv" bridge: a narrower one holds back what its block learns
 Optimizer = Callable[..., torch.optim.Optimizer]

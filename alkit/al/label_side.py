@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from alkit.al.layers import AE
 from alkit.al.model import ALModel
-from alkit.models.modes import evaluating
+from alkit.engine.modes import evaluating
 
 TOLERANCE = 0.02  # an autoencoder whose loss is within this share of the constant's is stalled
 

@@ -28,9 +28,9 @@ from alkit.al.losses import plain_target, takes_codes
 from alkit.data import tree
 from alkit.data.arguments import given
 from alkit.data.labels import one_hot
+from alkit.engine.modes import evaluating
 from alkit.engine.optimizers import adam, made
 from alkit.engine.steps import Steps
-from alkit.models.modes import evaluating
 
 Loss = Callable[[Tensor, Any], Tensor]  # its target is a row a sample, or `Codes`
 OptimizerFactory = Callable[..., torch.optim.Optimizer]

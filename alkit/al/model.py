@@ -12,8 +12,8 @@ from alkit.al.layers import AL, apply, label_rows
 from alkit.al.losses import takes_codes
 from alkit.data.arguments import given
 from alkit.engine.device import place
+from alkit.engine.modes import evaluating
 from alkit.engine.steps import check_untied
-from alkit.models.modes import evaluating
 
 
 class ALModel(nn.Module):

@@ -34,7 +34,7 @@ from alkit.al.model import ALModel
 from alkit.al.recipes import FIXED_CODES
 from alkit.data import tree
 from alkit.engine.device import place
-from alkit.models.modes import evaluating
+from alkit.engine.modes import evaluating
 
 SMOOTHING = 0.1  # of labels, in every cross-entropy
 Made = tuple[nn.Module, Any]  # a head, and its loss

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from alkit.engine.device import place
+from alkit.engine.modes import evaluating
 from alkit.engine.optimizers import adam, made
 from alkit.engine.random import noise_of
 from alkit.engine.steps import check_untied
 from alkit.models.blocks import as_blocks
-from alkit.models.modes import evaluating
 
 Loss = Callable[[Any, Any], Tensor]
 Optimizer = Callable[[list[nn.Parameter]], torch.optim.Optimizer]

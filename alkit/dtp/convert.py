@@ -26,9 +26,9 @@ from alkit.dtp.invertible import (
     Reshape,
 )
 from alkit.dtp.networks import Net, Switches
+from alkit.engine.modes import hooked
 from alkit.engine.steps import check_untied
 from alkit.models.blocks import as_blocks
-from alkit.models.modes import hooked
 
 Found = tuple[Piece, nn.Module]
 

@@ -12,7 +12,7 @@ trainer, progress, lines            the segments of a run
 """
 
 from alkit.elastic.examples import Examples
-from alkit.elastic.network import Network, bert_classifier, bert_reader, vit_classifier
+from alkit.elastic.network import Network, bert_classifier, vit_classifier
 from alkit.elastic.optim import Recipe
 from alkit.elastic.settings import Settings
 from alkit.elastic.trainer import Details
@@ -24,6 +24,5 @@ __all__ = [
     "Recipe",
     "Settings",
     "bert_classifier",
-    "bert_reader",
     "vit_classifier",
 ]

@@ -12,9 +12,8 @@ from alkit.data.arguments import changed
 from alkit.data.given import Loader, Splits, in_memory
 from alkit.data.parts import Part
 from alkit.elastic.decider import foresee
-from alkit.elastic.examples import Examples, parts_of
+from alkit.elastic.examples import Examples
 from alkit.elastic.features import cache_folder
-from alkit.elastic.layout import Layout
 from alkit.elastic.network import Network
 from alkit.elastic.optim import Recipe
 from alkit.elastic.settings import Settings
@@ -26,7 +25,6 @@ from alkit.engine.rank_device import place_whole
 from alkit.engine.record import Record
 from alkit.engine.reduction import check_reduction, says_reduction
 from alkit.engine.request import Request, fit_on_ranks
-from alkit.models.norms import check_norms
 
 NAMES = {name: name for name in ("epochs", "seed", "threads", "micro", "executor")}
 NAMES |= {"batch_size": "batch", "workers": "devices"}
@@ -56,8 +54,7 @@ def fit(request: Request) -> Record:
     request.refuse(*REFUSED, why="see alkit.elastic.Settings and its recipe for its own")
     own, data = _settings(request), _examples(request.data)
     train: Any = data.train
-    planner = foresee(network, train, own)  # what does not fit is said before a start
-    _check_norms(network, train, own, planner.at(network.frozen))
+    foresee(network, train, own)  # what does not fit is said before a start
     _look(network, train)
     if own.freeze != "none" and not network.layers:
         raise ValueError(
@@ -130,21 +127,6 @@ def _look(network: Network, train: Examples) -> None:
         raise ValueError(
             f"the network's loss does not take labels {tuple(y.shape)} of {y.dtype}: {error}"
         ) from error
-
-
-def _check_norms(network: Network, train: Examples, own: Settings, layout: Layout) -> None:
-    """Refuse micro-batches of one sample where BatchNorm takes a mean over samples alone."""
-    rest = 0 if own.drop_last else len(train) % layout.batch
-    counts = {min(layout.batch, len(train)), rest} - {0}
-    micro = min(layout.micro, min(counts) // layout.replicas)  # as `Pipeline.train` has it
-    sizes = [
-        len(part)
-        for count in counts
-        for parts in parts_of(torch.arange(count), layout.replicas, max(1, micro))
-        for part in parts
-    ]
-    some = torch.arange(min(2, len(train)))
-    check_norms([*network.units], place(train.inputs(some), network), min(sizes))
 
 
 def _settings(request: Request) -> Settings:

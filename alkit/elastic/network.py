@@ -15,18 +15,12 @@ import torch
 from torch import Tensor, nn
 
 from alkit.engine.device import place
+from alkit.engine.modes import evaluating, training
 from alkit.engine.random import noise_of
-from alkit.models.bert import BertSizes, bert_for_classes, bert_for_spans, span_loss
 from alkit.models.blocks import joined
-from alkit.models.modes import evaluating, training
-from alkit.models.vit import ViTSizes, vit
+from alkit.models.encoder import BertSizes, ViTSizes, bert_for_classes, vit
 
 Loss = Callable[[Any, Any], Tensor]
-
-
-def both_right(output: Tensor, y: Tensor) -> Tensor:
-    """Return which answers are right, float (N,): their first and their last token are."""
-    return (output.argmax(1) == y).all(1).float()
 
 
 class Network(nn.Module):
@@ -210,10 +204,3 @@ def bert_classifier(sizes: BertSizes, classes: int = 2, *, seed: int = 0) -> Net
     """Return BERT for classes; x is (tokens_BT, segments_BT, mask_BT), y int64 (B,)."""
     units = bert_for_classes(sizes, classes, seed=seed)
     return Network(units, sizes.layers, nn.functional.cross_entropy, seed=seed)
-
-
-def bert_reader(sizes: BertSizes, *, seed: int = 0) -> Network:
-    """Return BERT that marks answers; x as above, y int64 (B, 2): first and last token."""
-    network = Network(bert_for_spans(sizes, seed=seed), sizes.layers, span_loss, seed=seed)
-    network.metric = both_right
-    return network

@@ -2,24 +2,29 @@
 
 import inspect
 from collections.abc import Iterable, Mapping
+from math import nan
 from typing import Any, cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from alkit.data import tree
 from alkit.data.arguments import given
-from alkit.models.foreign import CUTS, cut
-from alkit.models.modes import evaluating, hooked
+from alkit.engine.modes import evaluating, hooked, trained
+from alkit.models.foreign import CUTS
 from alkit.models.traced import Block, NotTraced, trace
+
+LISTS = (nn.Sequential.forward, nn.Module.forward)  # the latter: nobody wrote one
+INSTEAD = 'Give a list of its blocks, each taking what the one before returns, or method="bp"'
+SAME = 1e-4  # share of the norm by which blocks may differ from their network
 
 
 def as_blocks(blocks: nn.Module | Iterable[nn.Module]) -> list[nn.Module]:
     """Return a network as a list of blocks, each taking what the one before returns.
 
     Args:
-        blocks: a list of them, an `nn.Sequential`, a network whose structure is known (see
-            `alkit.models.foreign`), or any other whose forward torch.fx can follow (see
+        blocks: a list of them, an `nn.Sequential`, or a network, which is cut by its structure
+            (Hugging Face's, see `alkit.models.foreign`) or by its graph (see
             `alkit.models.traced`). Modules are used as they are, not copied.
     Raises:
         TypeError: a network that can't be followed, or something that is no module.
@@ -28,19 +33,17 @@ def as_blocks(blocks: nn.Module | Iterable[nn.Module]) -> list[nn.Module]:
     Example:
         >>> import alkit, torchvision
         >>> len(alkit.blocks(torchvision.models.resnet18()))
-        10
+        8
     """
     found = _listed(blocks) if isinstance(blocks, nn.Module) else list(blocks)
     if found is None:
+        network = cast("nn.Module", blocks)
         try:
-            return trace(cast("nn.Module", blocks))
+            found = _cut(network)
         except NotTraced as error:
-            known = ", ".join(f"{name} of {package}" for package, name in CUTS)
-            raise TypeError(
-                f"blocks is a whole {type(blocks).__name__}, and {error}. Give a list of its blocks"
-                " or an nn.Sequential, each taking what the one before returns, or train it uncut"
-                f' by method="bp"; alkit cuts {known} by their structure'
-            ) from error
+            what = f"blocks is a whole {type(network).__name__}, and {error}"
+            raise TypeError(f"{what}. {INSTEAD}") from error
+        vars(found[0])["cut"] = network, found  # until a sample shows that they are the same
     for index, block in enumerate(found):
         if not isinstance(block, nn.Module):
             raise TypeError(f"block {index} must be a module, got {given(block)}")
@@ -65,25 +68,24 @@ def ours(model: Any) -> bool:
     return "alkit" in kinds and hasattr(model, "predict")
 
 
-LISTS = (nn.Sequential.forward, nn.Module.forward)  # the latter: nobody wrote one
-
-
 def _listed(network: nn.Module) -> list[nn.Module] | None:
-    """Return the blocks of a network that is a list of them, or is known.
+    """Return the blocks of a list of them; None where calling it is more than calling these."""
+    if not isinstance(network, Iterable):
+        return None
+    own = "forward" in vars(network) or type(network).forward not in LISTS or hooked(network)
+    return None if own and not ours(network) else list(network)
 
-    Returns: None where its own forward says what it computes, or something that is taken apart
-        has hooks, which no block would call.
-    """
-    if ours(network) and isinstance(network, Iterable):
-        return list(network)
-    found = cut(network)
-    if found is None and isinstance(network, Iterable):
-        own = "forward" in vars(network) or type(network).forward not in LISTS
-        found = None if own else list(network)
-    if found is None or not all(isinstance(each, nn.Module) for each in found):
-        return found
+
+def _cut(network: nn.Module) -> list[nn.Module]:
+    kind = type(network)
+    known = CUTS.get((kind.__module__.partition(".")[0], kind.__name__))
+    if known is None:
+        return trace(network)
+    found = known(network)
     held = {part for block in found for part in block.modules()}
-    return None if any(map(hooked, set(network.modules()) - held)) else found
+    if any(map(hooked, set(network.modules()) - held)):
+        raise NotTraced("it has hooks of its own, which no block would call: hook its parts")
+    return found
 
 
 class Whole(nn.Module):
@@ -95,12 +97,9 @@ class Whole(nn.Module):
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
         self.module = module
-        takes = [*inspect.signature(module.forward).parameters.values()]
-        several = len(takes) != 1 or takes[0].kind in (
-            takes[0].VAR_POSITIONAL,
-            takes[0].VAR_KEYWORD,
-        )
-        self.only = "" if several else takes[0].name  # the one argument that it takes
+        takes = inspect.signature(module.forward).parameters
+        alone = len(takes) == 1 and not str(*takes.values()).startswith("*")
+        self.only = next(iter(takes)) if alone else ""  # the one argument that it takes
 
     def forward(self, x: Any) -> Any:
         """Return what the network makes of a batch; of an output with logits, these."""
@@ -113,7 +112,7 @@ class Whole(nn.Module):
 
 
 def cut_once(model: Any, *, uncut: bool) -> Any:
-    """Return a network that is known by its graph alone as blocks; anything else as it is.
+    """Return a network that is no list of blocks as one; anything else as it is.
 
     Args:
         uncut: such a network stays one block.
@@ -134,14 +133,62 @@ def dry_run(
 
     Args:
         graph: a backward could follow.
+    Raises:
+        NotTraced: the blocks of a network that was cut make something else than it does.
     """
+    found = as_blocks(blocks)
+    for part in found[0].modules():
+        if (cut := vars(part).get("cut")) is not None:
+            _check_cut(cut[0], cut[1], sample)
+            vars(part).pop("cut")
     pairs, x = [], sample
-    for block in as_blocks(blocks):
+    for block in found:
         parameter = next(block.parameters(), None)
         with evaluating(block), torch.set_grad_enabled(graph):
             x = block(x if parameter is None else tree.to_device(x, parameter.device))
         pairs.append((block, x))
     return pairs
+
+
+def _check_cut(network: nn.Module, blocks: list[nn.Module], x: Any) -> None:
+    """Compare a network with its blocks on a sample, in both modes: scores and their gradients.
+
+    Raises:
+        NotTraced: they differ, so the forward does more than its blocks do.
+    """
+    places = {each.device for each in network.parameters()}
+    if len(places) != 1:
+        return  # blocks that were moved one by one: the network itself can't be called any more
+    x = tree.to_device(x, *places)
+    both = nn.ModuleList([Whole(network), nn.Sequential(*blocks)])
+    weights = [each for each in network.parameters() if each.requires_grad]
+    buffers = [(own, own.clone()) for own in network.buffers()]
+    for train in (False, True)[: tree.batch_size(x)]:  # BatchNorm trains on two and more
+        found = []
+        for each in both:
+            mode = trained(both, warn=False) if train else evaluating(both)
+            with mode, torch.random.fork_rng(d for d in places if d.type == "cuda"):
+                torch.manual_seed(0)
+                found.append(_made_of(each, weights, x))
+            for own, was in buffers:
+                own.data.copy_(was)
+        if not all(tree.near(one, other, SAME) for one, other in zip(*found, strict=True)):
+            raise NotTraced(
+                f"{type(network).__name__} cut into blocks computes something else than it does"
+                f" itself: its forward does more than its blocks show. {INSTEAD}"
+            )
+
+
+def _made_of(net: nn.Module, weights: list[nn.Parameter], x: Any) -> list[Tensor]:
+    """Return scores, and gradients of their squares; nan where there is none."""
+    with torch.enable_grad():
+        scores = [each for each in tree.tensors(net(x)) if each.is_floating_point()]
+        total = sum(each.square().mean() for each in scores)
+    if not weights or not isinstance(total, Tensor) or not total.requires_grad:
+        return scores
+    slopes = torch.autograd.grad(total, weights, allow_unused=True)
+    pairs = zip(slopes, weights, strict=True)
+    return scores + [torch.full_like(own, nan) if one is None else one for one, own in pairs]
 
 
 PASSING = (nn.Identity, nn.Dropout, nn.Softmax, nn.LogSoftmax, nn.Flatten, nn.Unflatten)
@@ -162,16 +209,12 @@ def joined(blocks: nn.Module | Iterable[nn.Module]) -> list[list[nn.Module]]:
     """
     groups: list[list[nn.Module]] = []
     for block in as_blocks(blocks):
-        if groups and (not learns(block) or not any(map(learns, groups[-1]))):
+        learns = [*block.parameters()]
+        if groups and not (learns and any([*own.parameters()] for own in groups[-1])):
             groups[-1].append(block)
         else:
             groups.append([block])
     return groups
-
-
-def learns(block: nn.Module) -> bool:
-    """Say whether a block has parameters."""
-    return next(block.parameters(), None) is not None
 
 
 def trainable(module: nn.Module) -> bool:

@@ -1,15 +1,12 @@
-"""Networks of torchvision and Hugging Face as lists of blocks, cut where their structure is.
+"""Hugging Face's networks as lists of blocks; their own forwards branch, so no graph shows them.
 
-    ResNet    stem | a residual block each | head
-    VGG       convolutions up to a pooling each | fully connected layers one by one
-    ViT       patches and class token | an encoder layer each | norm | head
-    BERT      embeddings | an encoder layer each | pooler | head
+    BERT    embeddings | an encoder layer each | pooler | head
+    ViT     patches and class token | an encoder layer each | norm | head
 
-The blocks hold the network's own modules, so training them trains the network, and a loaded
-checkpoint of it is theirs.
+The blocks hold the network's own modules, so training them trains the network.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -18,120 +15,25 @@ from torch import Tensor, nn
 Text = tuple[Tensor, Tensor]  # hidden (B, T, D), mask (B, T), true at real tokens
 
 
-def cut(network: nn.Module) -> list[nn.Module] | None:
-    """Return the blocks of a network that is known here, else None.
+class _Inputs(nn.Module):
+    """What a tokenizer or an image processor makes, or its first tensors -> the first hidden."""
 
-    A subclass with methods of its own for those that are known computes something else.
-    """
-    for kind in type(network).__mro__:
-        found = CUTS.get((kind.__module__.split(".")[0], kind.__name__))
-        if found is not None:
-            return None if _changed(network, kind) else found(network)
-    return None
-
-
-def _changed(network: nn.Module, kind: type) -> bool:
-    own = {name for name, value in vars(kind).items() if callable(value)} - {"__init__"}
-    return any(
-        name in vars(network) or getattr(type(network), name) is not getattr(kind, name)
-        for name in own
-    )
-
-
-def _resnet(net: Any) -> list[nn.Module]:
-    stem = nn.Sequential(net.conv1, net.bn1, net.relu, net.maxpool)
-    residual = [
-        block for layer in (net.layer1, net.layer2, net.layer3, net.layer4) for block in layer
-    ]
-    return [stem, *residual, nn.Sequential(net.avgpool, nn.Flatten(1), net.fc)]
-
-
-def _vgg(net: Any) -> list[nn.Module]:
-    dense = _until(net.classifier, nn.Dropout)
-    first = nn.Sequential(net.avgpool, nn.Flatten(1), *next(dense))
-    return [*_until(net.features, nn.MaxPool2d), first, *dense]
-
-
-def _until(modules: nn.Module, last: type[nn.Module]) -> Iterator[nn.Sequential]:
-    """Yield the modules in groups that end in one of this type; what is left is a group too."""
-    group: list[nn.Module] = []
-    for module in modules.children():
-        group.append(module)
-        if isinstance(module, last):
-            yield nn.Sequential(*group)
-            group = []
-    if group:
-        yield nn.Sequential(*group)
-
-
-class _Patches(nn.Module):
-    """Images (B, C, H, W) -> patches, a class token before them, and positions: (B, T, D)."""
-
-    def __init__(self, net: Any) -> None:
+    def __init__(self, embeddings: nn.Module, *names: str) -> None:
         super().__init__()
-        self.project, self.dropout = net.conv_proj, net.encoder.dropout
-        self.class_token, self.positions = net.class_token, net.encoder.pos_embedding
+        self.embeddings, self.names = embeddings, names
 
-    def forward(self, x: Tensor) -> Tensor:
-        patches = self.project(x).flatten(2).transpose(1, 2)
-        tokens = torch.cat([self.class_token.expand(len(x), -1, -1), patches], dim=1)
-        return self.dropout(tokens + self.positions)
-
-
-class _ClassToken(nn.Module):
-    """norm(x) at the class token: (B, T, D) -> (B, D)."""
-
-    def __init__(self, norm: nn.Module) -> None:
-        super().__init__()
-        self.norm = norm
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.norm(x)[:, 0]
-
-
-def _vit(net: Any) -> list[nn.Module]:
-    return [_Patches(net), *net.encoder.layers, _ClassToken(net.encoder.ln), net.heads]
-
-
-class _Embedded(nn.Module):
-    """A tokenizer's dictionary, or (tokens, mask), or tokens alone -> (hidden, mask)."""
-
-    def __init__(self, embeddings: nn.Module) -> None:
-        super().__init__()
-        self.embeddings = embeddings
-
-    def forward(self, batch: Any) -> Text:
-        if isinstance(batch, Tensor):
-            batch = {"input_ids": batch}
-        elif not isinstance(batch, Mapping):
-            batch = dict(zip(("input_ids", "attention_mask"), batch, strict=True))
-        given = _named(batch, "input_ids", "attention_mask", "token_type_ids", "position_ids")
-        mask = given.pop("attention_mask", torch.ones_like(given["input_ids"])).bool()
-        return self.embeddings(**given), mask
-
-
-class _Pixels(nn.Module):
-    """Images (B, C, H, W), or a dictionary of them -> (B, T, D)."""
-
-    def __init__(self, embeddings: nn.Module) -> None:
-        super().__init__()
-        self.embeddings = embeddings
-
-    def forward(self, batch: Any) -> Tensor:
-        given = batch if isinstance(batch, Mapping) else {"pixel_values": batch}
-        return self.embeddings(**_named(given, "pixel_values"))
-
-
-def _named(batch: Mapping[str, Any], *names: str) -> dict[str, Any]:
-    """Return what a batch has of these, in any order.
-
-    Raises:
-        ValueError: it has something else, which no block would be given.
-    """
-    found = {name: value for name, value in batch.items() if value is not None}
-    if others := sorted(set(found) - set(names)):
-        raise ValueError(f"a batch has {', '.join(others)}: its blocks take {', '.join(names)}")
-    return found
+    def forward(self, batch: Any) -> Any:
+        if not isinstance(batch, Mapping):
+            several = batch if isinstance(batch, list | tuple) else (batch,)
+            batch = dict(zip(self.names[: len(several)], several, strict=True))
+        found = {name: value for name, value in batch.items() if value is not None}
+        if others := sorted(set(found) - set(self.names)):  # no block would be given them
+            names = ", ".join(self.names)
+            raise ValueError(f"a batch has {', '.join(others)}: its blocks take {names}")
+        if "input_ids" not in self.names:
+            return self.embeddings(**found)
+        mask = found.pop("attention_mask", torch.ones_like(found["input_ids"])).bool()
+        return self.embeddings(**found), mask
 
 
 class _Encoded(nn.Module):
@@ -151,32 +53,30 @@ class _Encoded(nn.Module):
         return self.layer(hidden, seen), mask
 
 
-class _Pooled(nn.Module):
-    """What the network's pooler makes of (hidden, mask): (B, D)."""
+class _Read(nn.Module):
+    """What the network reads off: the pooler's of (hidden, mask), or the normed class token's."""
 
-    def __init__(self, pooler: nn.Module) -> None:
+    def __init__(self, module: nn.Module) -> None:
         super().__init__()
-        self.pooler = pooler
+        self.module = module
 
-    def forward(self, text: Text) -> Tensor:
-        return self.pooler(text[0])
+    def forward(self, x: Any) -> Tensor:
+        return self.module(x)[:, 0] if isinstance(x, Tensor) else self.module(x[0])
 
 
 def _bert(net: Any) -> list[nn.Module]:
+    names = ("input_ids", "attention_mask", "token_type_ids", "position_ids")
     layers = [_Encoded(layer, net.config) for layer in net.bert.encoder.layer]
     head = nn.Sequential(net.dropout, net.classifier)
-    return [_Embedded(net.bert.embeddings), *layers, _Pooled(net.bert.pooler), head]
+    return [_Inputs(net.bert.embeddings, *names), *layers, _Read(net.bert.pooler), head]
 
 
-def _hf_vit(net: Any) -> list[nn.Module]:
-    first, last = _Pixels(net.vit.embeddings), _ClassToken(net.vit.layernorm)
+def _vit(net: Any) -> list[nn.Module]:
+    first, last = _Inputs(net.vit.embeddings, "pixel_values"), _Read(net.vit.layernorm)
     return [first, *net.vit.layers, last, net.classifier]
 
 
 CUTS: dict[tuple[str, str], Callable[[Any], list[nn.Module]]] = {
-    ("torchvision", "ResNet"): _resnet,
-    ("torchvision", "VGG"): _vgg,
-    ("torchvision", "VisionTransformer"): _vit,
     ("transformers", "BertForSequenceClassification"): _bert,
-    ("transformers", "ViTForImageClassification"): _hf_vit,
+    ("transformers", "ViTForImageClassification"): _vit,
 }

@@ -8,8 +8,6 @@ A block is two 3 x 3 convolutions with BatchNorm and a shortcut; a cut falls bet
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-DEPTHS = (8, 14, 20, 32, 44, 56, 110)
-
 
 class ResidualBlock(nn.Module):
     """Two convolutions and a shortcut.
@@ -41,23 +39,18 @@ class ResidualBlock(nn.Module):
 
 
 def resnet_cifar(
-    depth: int = 20,
-    classes: int = 10,
-    *,
-    width: int = 16,
-    shortcut: str = "A",
-    channels: int = 3,
+    depth: int = 20, classes: int = 10, *, width: int = 16, shortcut: str = "A", channels: int = 3
 ) -> list[nn.Module]:
     """Return the units: stem, blocks, head -> (B, classes).
 
     Args:
-        depth: 6 n + 2.
+        depth: 6 n + 2, such as 8, 20, 56 or 110.
         width: channels of the first third; 16 as published.
     Raises:
-        ValueError: a depth or a shortcut that there is not.
+        ValueError: a depth that is no such number, or another shortcut.
     """
     if depth < 8 or (depth - 2) % 6:
-        raise ValueError(f"depth is {depth}: give 6 n + 2, such as {', '.join(map(str, DEPTHS))}")
+        raise ValueError(f"depth is {depth}: give 6 n + 2, such as 20")
     if shortcut not in ("A", "B"):
         raise ValueError(f"shortcut is {shortcut!r}: give 'A' or 'B'")
     units: list[nn.Module] = [nn.Sequential(_convolution(channels, width, 3, 1), nn.ReLU())]
@@ -69,19 +62,15 @@ def resnet_cifar(
             units.append(ResidualBlock(before, out, stride, shortcut))
             before = out
     units.append(nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(before, classes)))
-    for unit in units:
-        unit.apply(_initialise)
+    for module in (module for unit in units for module in unit.modules()):
+        if isinstance(module, nn.Conv2d):
+            nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+        elif isinstance(module, nn.Linear):
+            nn.init.kaiming_normal_(module.weight)
+            nn.init.zeros_(module.bias)
     return units
 
 
 def _convolution(channels: int, out: int, size: int, stride: int) -> nn.Sequential:
     convolution = nn.Conv2d(channels, out, size, stride, padding=size // 2, bias=False)
     return nn.Sequential(convolution, nn.BatchNorm2d(out))
-
-
-def _initialise(module: nn.Module) -> None:
-    if isinstance(module, nn.Conv2d):
-        nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
-    elif isinstance(module, nn.Linear):
-        nn.init.kaiming_normal_(module.weight)
-        nn.init.zeros_(module.bias)

@@ -10,26 +10,26 @@ weights have made, as a mask of padding, travels freely. The modules are the use
 own names; one with hooks is called as a whole. Cuts follow from structure and parameters alone.
 """
 
+import copy
 import random
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from operator import is_
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, fx, nn
+from torch.utils._pytree import tree_leaves
 
-from alkit.models.modes import evaluating, hooked, trained
+from alkit.engine.modes import hooked, training
 
 LEAST = 0.01  # share of all parameters that a block has at least
 MOST = 0.75  # a block with a larger share is cut again, where more values are live
 
 
-class NotTraced(TypeError):
-    """The graph of a module can't be followed, or has no place to cut."""
+class NotTraced(Exception):
+    """The graph of a module can't be followed, has no place to cut, or computes something else."""
 
 
 class Block(nn.Module):
@@ -37,31 +37,28 @@ class Block(nn.Module):
 
     Attributes:
         part: the graph in training mode.
-        names: of the arguments of the network's forward; of its first block only.
+        first: it takes what the network's forward takes.
         live: how many values it hands on: those that weights have made before others, and the
             newest first.
     """
 
-    def __init__(
-        self, part: fx.GraphModule, other: fx.GraphModule, names: Sequence[str], live: int
-    ) -> None:
+    def __init__(self, part: fx.GraphModule, other: fx.GraphModule, live: int, first: bool) -> None:
         super().__init__()
-        self.part, self.names, self.live = part, tuple(names), live
+        self.part, self.live, self.first = part, live, first
+        self.takes = sum(each.op == "placeholder" for each in part.graph.nodes)
         self.other = [other]  # in evaluation mode, of the same modules: not registered twice
 
     def forward(self, x: Any) -> Any:
         """Return the values that are live after it: one as it is, several in a tuple."""
         part = self.part if self.training else self.other[0]
-        if isinstance(x, Mapping):
-            return part(**x) if self.names else part(x)
-        several = isinstance(x, list | tuple) and len(x) <= len(_inputs(part))
-        return part(*x) if several else part(x)
+        if self.first and isinstance(x, Mapping):
+            return part(**x)
+        return part(*x) if isinstance(x, list | tuple) and len(x) <= self.takes else part(x)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> nn.Module:
         """Move it, in place: the network and the graph in the other mode hold the same tensors."""
-        fetched = [each for each in self.part.graph.nodes if each.op == "get_attr"]
-        for each in fetched:
-            buffer = _fetched(self.part, str(each.target))
+        for name in (str(each.target) for each in self.part.graph.nodes if each.op == "get_attr"):
+            buffer = attrgetter(name)(self.part)
             if not isinstance(buffer, nn.Parameter):
                 buffer.data = fn(buffer)
         return super()._apply(fn, recurse)
@@ -72,242 +69,131 @@ class _Tracer(fx.Tracer):
 
     proxy_buffer_attributes = True
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.around = _surroundings()
-
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         return hooked(m) or super().is_leaf_module(m, module_qualified_name)
-
-    def create_node(self, *given: Any, **named: Any) -> fx.Node:
-        if _surroundings() != self.around:
-            raise NotTraced("its forward turns gradients or autocast on or off, for a part of it")
-        return super().create_node(*given, **named)
-
-
-def _surroundings() -> tuple[bool, ...]:
-    """Return what an operator is called under, of which a graph keeps nothing."""
-    casting = (torch.is_autocast_enabled(kind) for kind in ("cpu", "cuda"))
-    return torch.is_grad_enabled(), torch.is_inference_mode_enabled(), *casting
-
-
-Before = list[tuple[str, nn.Module, dict[str, tuple[Any, Any]]]]
-
-
-@contextmanager
-def _put_back(module: nn.Module) -> Iterator[Before]:
-    """Put a module's attributes back, which a forward with values without numbers may write."""
-    before = [(name, part, _held(part)) for name, part in module.named_modules()]
-    try:
-        yield before
-    finally:
-        for _, part, held in before:
-            vars(part).clear()
-            for key, (value, inside) in held.items():
-                vars(part)[key] = value
-                if isinstance(value, dict):
-                    value.clear()
-                    value.update(inside)
-                elif isinstance(value, list):
-                    value[:] = inside
-
-
-def _refuse_writing(before: Before) -> None:
-    for name, part, held in before:
-        now = _held(part)
-        for key in {**held, **now}:
-            if _same(held.get(key), now.get(key)) or key.startswith("_tensor_constant"):  # torch's
-                continue
-            what = f"a buffer of {name or 'it'}" if key == "_buffers" else f"{name}.{key}"
-            raise NotTraced(f"its forward writes {what.removeprefix('.')}")
-
-
-def _chance() -> tuple[Any, ...]:
-    """Return where the generators are of which a graph keeps nothing."""
-    numpys = str(np.random.get_state())  # noqa: NPY002  # the one that networks draw from
-    return random.getstate(), numpys, torch.get_rng_state().tolist()
-
-
-def _held(part: nn.Module) -> dict[str, tuple[Any, Any]]:
-    """Return a module's attributes, and what is in those that are lists or dictionaries."""
-    kinds = (dict, list)
-    return {key: (v, v.copy() if isinstance(v, kinds) else None) for key, v in vars(part).items()}
-
-
-def _same(one: tuple[Any, Any] | None, other: tuple[Any, Any] | None) -> bool:
-    if one is None or other is None or one[0] is not other[0]:
-        return False
-    first, second = one[1], other[1]
-    if isinstance(first, dict):
-        return [*first] == [*second] and all(first[key] is second[key] for key in first)
-    return first is None or (len(first) == len(second) and all(map(is_, first, second)))
 
 
 def trace(module: nn.Module) -> list[nn.Module]:
     """Return a module as blocks.
 
     Raises:
-        NotTraced: its forward branches on values, does more than its graph says, or has no place
-            to cut; says why.
+        NotTraced: its forward branches on values, writes what it computes into the module, or has
+            no place to cut; says why.
     """
     if hooked(module):
         raise NotTraced("it has hooks of its own, which no block would call: hook its parts")
-    with _put_back(module) as before:
-        chance = _chance()
-        graph, other = _graphs(module)
-        _refuse_writing(before)
-        if _chance() != chance:
-            raise NotTraced("its forward draws numbers that its graph would keep for good")
-        return _blocks(module, graph, other)
-
-
-def _graphs(module: nn.Module) -> tuple[fx.Graph, fx.Graph]:
-    """Return a module's graph in training mode, and in evaluation mode."""
+    chance = _chance()
     try:
-        with trained(module, warn=False):
-            graph = _Tracer().trace(module)
-        with evaluating(module):
-            return graph, _Tracer().trace(module)
-    except NotTraced:
-        raise
+        twin = copy.deepcopy(module, {id(t): t for t in _held(module) if isinstance(t, Tensor)})
+        training(twin)
+        graph = _Tracer().trace(twin)
+        writes = any(isinstance(each, fx.Proxy) for each in _held(twin))
+        other = _Tracer().trace(twin.eval())
     except Exception as error:  # whatever the module's own code raises at a value without numbers
         raise NotTraced(f"torch.fx can't follow its forward: {error}") from error
-
-
-def _blocks(module: nn.Module, graph: fx.Graph, other: fx.Graph) -> list[nn.Module]:
+    if writes:
+        raise NotTraced("its forward writes what it computes into its modules")
+    if _chance() != chance:
+        raise NotTraced("its forward draws numbers that its graph would keep for good")
     if [each.name for each in graph.nodes] != [each.name for each in other.nodes]:
         raise NotTraced("its forward takes other ways in training than in evaluation")
-    cuts = _cuts(module, graph)
+    flow = _Flow(twin, graph)
+    cuts = flow.cuts(0, len(flow.steps))
     if not cuts:
-        raise NotTraced(f"there is no place to cut it: {_why_uncut(module, graph)}")
-    parts = [_parts(module, own, cuts) for own in (graph, other)]
-    names = [each.target for each in graph.nodes if each.op == "placeholder"]
-    return [
-        Block(part, twin, () if at else names, live)
-        for at, ((part, live), (twin, _)) in enumerate(zip(*parts, strict=True))
-    ]
+        raise NotTraced(
+            f"there is no place to cut it: no two modules one after another hold {LEAST:.0%} of its"
+            " weights each, or weights are used early and late"
+        )
+    pairs = zip(*(each.parts(module, cuts) for each in (flow, _Flow(twin, other))), strict=True)
+    return [Block(part, one, live, not at) for at, ((part, live), (one, _)) in enumerate(pairs)]
 
 
-def _steps(graph: fx.Graph) -> list[fx.Node]:
-    """Return the nodes that compute; what the module holds is fetched where it is used."""
-    return [each for each in graph.nodes if each.op.startswith("call")]
+def _held(module: nn.Module) -> list[Any]:
+    """Return all that the attributes of a module and its parts hold, also in lists."""
+    return tree_leaves([vars(part) for part in module.modules()])
 
 
-def _cuts(module: nn.Module, graph: fx.Graph) -> list[int]:
-    """Return the first step of every block but the first.
+def _chance() -> tuple[Any, ...]:
+    numpys = str(np.random.get_state())  # noqa: NPY002  # the one that networks draw from
+    return random.getstate(), numpys, torch.get_rng_state().tolist()
 
-    A cut is before a step that learns, not between two uses of the same weights, and where the
-    fewest values are live that weights have made: one, if there are such places.
-    """
-    steps = _steps(graph)
-    weights = [_weights(module, each) for each in steps]
-    sizes = [sum(p.numel() for p in own) for own in weights]
-    total = sum(p.numel() for p in module.parameters()) or 1
-    made = _made(module, steps)
-    live = [len(made.intersection(_live(steps, at, made))) for at in range(len(steps))]
-    within = _between_uses(weights)
 
-    def cuts(low: int, high: int) -> list[int]:
-        places = [at for at in range(low + 1, high) if weights[at] and at not in within]
-        for fewest in sorted({live[at] for at in places}):
+class _Flow:
+    """A graph's steps, the weights that each one uses, and what is live between them."""
+
+    def __init__(self, module: nn.Module, graph: fx.Graph) -> None:
+        self.module, self.graph = module, graph
+        self.inputs = [each for each in graph.nodes if each.op == "placeholder"]
+        # what the module holds is fetched where it is used
+        self.steps = [each for each in graph.nodes if each.op.startswith("call")]
+        self.weights = [self._weights(each) for each in self.steps]
+        self.sizes = [sum(p.numel() for p in own) for own in self.weights]
+        self.made: set[fx.Node] = set()  # by weights
+        for each, own in zip(self.steps, self.weights, strict=True):
+            if own or self.made.intersection(each.all_input_nodes):
+                self.made.add(each)
+
+    def _weights(self, node: fx.Node) -> list[nn.Parameter]:
+        if node.op == "call_module":
+            return list(self.module.get_submodule(str(node.target)).parameters())
+        fetched = [each for each in node.all_input_nodes if each.op == "get_attr"]
+        values = [attrgetter(str(each.target))(self.module) for each in fetched]
+        return [each for each in values if isinstance(each, nn.Parameter)]
+
+    def live(self, cut: int) -> list[fx.Node]:
+        """Return the values made before a cut and needed after it, in the order of `Block.live`."""
+        after = set(self.steps[cut:])
+        needed = [
+            each
+            for each in reversed(self.inputs + self.steps[:cut])
+            if any(user in after or user.op == "output" for user in each.users)
+        ]
+        return sorted(needed, key=lambda each: each not in self.made)
+
+    def cuts(self, low: int, high: int) -> list[int]:
+        """Return the first step of every block but the first.
+
+        A cut is before a step that learns, not between two uses of the same weights, and where the
+        fewest values are live that weights have made: one, if there are such places.
+        """
+        total = sum(p.numel() for p in self.module.parameters()) or 1
+        last = {id(p): at for at, own in enumerate(self.weights) for p in own}
+        spans = [(at, last[id(p)]) for at, own in enumerate(self.weights) for p in own]
+        within = {each for first, end in spans for each in range(first + 1, end + 1)}
+        places = [at for at in range(low + 1, high) if self.weights[at] and at not in within]
+        live = {at: len(self.made.intersection(self.live(at))) for at in places}
+        for fewest in sorted({*live.values()}):
             found = [low]
             for at in places:
-                least = min(sum(sizes[found[-1] : at]), sum(sizes[at:high]))
+                least = min(sum(self.sizes[found[-1] : at]), sum(self.sizes[at:high]))
                 if live[at] == fewest and least and least >= LEAST * total:
                     found.append(at)
             if found[1:]:
                 bounds = pairwise([*found, high])
-                large = [ends for ends in bounds if sum(sizes[slice(*ends)]) > MOST * total]
-                return sorted([*found[1:], *(at for ends in large for at in cuts(*ends))])
+                large = [own for own in bounds if sum(self.sizes[slice(*own)]) > MOST * total]
+                return sorted([*found[1:], *(at for own in large for at in self.cuts(*own))])
         return []
 
-    return cuts(0, len(steps))
-
-
-def _why_uncut(module: nn.Module, graph: fx.Graph) -> str:
-    weights = [_weights(module, each) for each in _steps(graph)]
-    often = Counter(id(p) for own in weights for p in own)
-    shared = [name for name, p in module.named_parameters() if often[id(p)] > 1]
-    if shared:
-        return f"{shared[0]} is used early and late, and all its uses belong into one block"
-    return f"no two modules one after another hold {LEAST:.0%} of its weights each"
-
-
-def _between_uses(weights: Sequence[Sequence[nn.Parameter]]) -> set[int]:
-    """Return the steps before which something was used that is used there or later."""
-    last = {id(p): at for at, own in enumerate(weights) for p in own}
-    spans = ((at, last[id(p)]) for at, own in enumerate(weights) for p in own)
-    return {each for first, end in spans for each in range(first + 1, end + 1)}
-
-
-def _made(module: nn.Module, steps: Sequence[fx.Node]) -> set[fx.Node]:
-    """Return the steps whose values some weights have made."""
-    made: set[fx.Node] = set()
-    for each in steps:
-        if _weights(module, each) or made.intersection(each.all_input_nodes):
-            made.add(each)
-    return made
-
-
-def _weights(module: nn.Module, node: fx.Node) -> list[nn.Parameter]:
-    if node.op == "call_module":
-        return list(module.get_submodule(str(node.target)).parameters())
-    fetched = [each for each in node.all_input_nodes if each.op == "get_attr"]
-    values = (_fetched(module, str(each.target)) for each in fetched)
-    return [each for each in values if isinstance(each, nn.Parameter)]
-
-
-def _fetched(module: nn.Module, target: str) -> Any:
-    *path, name = target.split(".")
-    return getattr(module.get_submodule(".".join(path)), name)
-
-
-def _live(steps: list[fx.Node], cut: int, made: set[fx.Node]) -> list[fx.Node]:
-    """Return the values made before a cut and needed after it, in the order of `Block.live`."""
-    after = set(steps[cut:])
-    there = [each for each in steps[0].graph.nodes if each.op == "placeholder"] + steps[:cut]
-    needed = [
-        each
-        for each in reversed(there)
-        if any(user in after or user.op == "output" for user in each.users)
-    ]
-    return sorted(needed, key=lambda each: each not in made)
-
-
-def _parts(
-    module: nn.Module, graph: fx.Graph, cuts: Sequence[int]
-) -> list[tuple[fx.GraphModule, int]]:
-    """Return the graph of every block, with the number of values that it hands on."""
-    steps = _steps(graph)
-    learned = _made(module, steps)
-    bounds = [0, *cuts, len(steps)]
-    (result,) = [each.args[0] for each in graph.nodes if each.op == "output"]
-    found = []
-    for low, high in zip(bounds, bounds[1:], strict=False):
-        own, made = fx.Graph(), {}
-        inputs = (
-            _live(steps, low, learned) if low else [n for n in graph.nodes if n.op == "placeholder"]
-        )
-        for each in inputs:
-            if low:
-                made[each] = own.placeholder(each.name)
-            else:
-                made[each] = own.node_copy(each)
-        for each in steps[low:high]:
-            for fetched in each.all_input_nodes:
-                if fetched.op == "get_attr" and fetched not in made:
-                    made[fetched] = own.node_copy(fetched)
-            made[each] = own.node_copy(each, made.__getitem__)
-        if high == len(steps):
-            own.output(fx.node.map_arg(result, made.__getitem__))
-            live = 1
-        else:
-            values = [made[each] for each in _live(steps, high, learned)]
-            live = len(values)
-            own.output(values[0] if live == 1 else tuple(values))
-        found.append((fx.GraphModule(module, own), live))
-    return found
-
-
-def _inputs(part: fx.GraphModule) -> list[fx.Node]:
-    return [each for each in part.graph.nodes if each.op == "placeholder"]
+    def parts(self, module: nn.Module, cuts: Sequence[int]) -> list[tuple[fx.GraphModule, int]]:
+        """Return the graph of every block, with the number of values that it hands on."""
+        fetched = [each for each in self.graph.nodes if each.op in ("call_module", "get_attr")]
+        root = {}
+        for name in (str(each.target) for each in fetched):
+            home = self.module if name.startswith("_tensor_constant") else module  # torch's name
+            root[name] = attrgetter(name)(home)
+        (result,) = [each.args[0] for each in self.graph.nodes if each.op == "output"]
+        inputs, found = self.inputs, []
+        for low, high in pairwise([0, *cuts, len(self.steps)]):
+            own = fx.Graph()
+            copies = {n: own.placeholder(n.name) if low else own.node_copy(n) for n in inputs}
+            for each in self.steps[low:high]:
+                for node in each.all_input_nodes:
+                    if node.op == "get_attr" and node not in copies:
+                        copies[node] = own.node_copy(node)
+                copies[each] = own.node_copy(each, copies.__getitem__)
+            last = high == len(self.steps)
+            inputs = [] if last else self.live(high)
+            handed = result if last else inputs[0] if len(inputs) == 1 else tuple(inputs)
+            own.output(fx.node.map_arg(handed, copies.__getitem__))
+            found.append((fx.GraphModule(root, own), 1 if last else len(inputs)))
+        return found

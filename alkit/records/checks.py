@@ -204,25 +204,6 @@ def check_hooks(model: Any) -> None:
             )
 
 
-def smallest_part(data: Splits, plan: Any, micro: int) -> int | None:
-    """Return the samples of the smallest part that is trained on at once; None if nobody knows."""
-    train: Any = data.train
-    size, drop = plan.batch_size, plan.drop_last
-    if isinstance(train, Loader):
-        known, drop = train.batch_size is not None, train.drops
-        train = getattr(train.loader, "dataset", None)
-        if train is None or not known:
-            return None
-    try:
-        count = len(train)
-    except TypeError:
-        return None
-    sizes = [size] if count >= size else []
-    sizes += [] if drop or not count % size else [count % size]
-    parts = [max(1, each // micro) for each in sizes]
-    return min(parts, default=None)
-
-
 def scores_of(model: Any, x: Any) -> int | None:
     """Return how many scores a sample has after the last block; None if its output is no rows."""
     return _width(dry_run(as_blocks(model), x)[-1][1])

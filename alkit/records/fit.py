@@ -16,20 +16,18 @@ from alkit.engine.device import Names
 from alkit.engine.evaluate import Metrics
 from alkit.engine.group import Group
 from alkit.engine.loop import Plan
+from alkit.engine.modes import layout_kept, trained
 from alkit.engine.optimizers import RATE, adam, rated
 from alkit.engine.rates import SHAPES, Scheduler
 from alkit.engine.record import Record
 from alkit.engine.request import Request
 from alkit.models.blocks import cut_once, ours
-from alkit.models.modes import layout_kept, trained
-from alkit.models.norms import check_norms
 from alkit.records.checks import (
     check_hooks,
     check_measured,
     check_options,
     check_reach,
     look,
-    smallest_part,
 )
 from alkit.records.methods import METHODS
 from alkit.records.saved import made_of
@@ -268,8 +266,6 @@ def fit(
     one_graph = name == "bp" or (room == "elastic" and max(several) == 1)
     if loss is not None and not one_graph and room != "split":  # which takes none
         check_reach(loss, model, found, name)
-    if found.x is not None and room != "split":
-        check_norms(model, found.x, smallest_part(data, plan, micro))
     if room != "al" and request.changes.get("num_classes") == found.width:  # as it is anyway
         own = {key: each for key, each in request.changes.items() if key != "num_classes"}
         request = replace(request, changes=own)

@@ -17,10 +17,10 @@ from alkit.data.arguments import given
 from alkit.data.given import Loader, Splits
 from alkit.engine import checkpoint as checkpoints
 from alkit.engine.loop import Plan
+from alkit.engine.modes import layout_kept
 from alkit.engine.record import Record
 from alkit.engine.request import Request
 from alkit.models.blocks import cut_once, ours
-from alkit.models.modes import layout_kept
 from alkit.records.checks import scores_of
 from alkit.records.methods import METHODS
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from alkit.data.arguments import given
-from alkit.models.modes import evaluating
+from alkit.engine.modes import evaluating
 from alkit.split.halves import Tail, state_of
 
 DIVERGED = "is not finite: the training has diverged, lower lr"

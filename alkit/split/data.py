@@ -15,7 +15,7 @@ from alkit.data import datasets
 from alkit.data.parts import DataSet, Part
 from alkit.data.seeds import generator_for
 from alkit.engine.device import devices_named, place
-from alkit.models.modes import evaluating
+from alkit.engine.modes import evaluating
 from alkit.split.check import Check
 from alkit.split.config import Config, ConfigError
 from alkit.split.deal import deal

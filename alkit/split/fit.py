@@ -20,12 +20,12 @@ from alkit.engine.behaviour import Rows, text_of
 from alkit.engine.checkpoint import MOVED
 from alkit.engine.device import devices_named, place
 from alkit.engine.evaluate import Judged, judge
+from alkit.engine.modes import evaluating
 from alkit.engine.optimizers import made, told
 from alkit.engine.rates import scheduled
 from alkit.engine.record import Record
 from alkit.engine.request import Request
 from alkit.models.blocks import sending_one
-from alkit.models.modes import evaluating
 from alkit.split.data import normal_of
 from alkit.split.deal import deal
 from alkit.split.halves import Optimizer, factory_of

@@ -23,11 +23,11 @@ from torch import Tensor, nn
 
 from alkit.data import tree
 from alkit.engine.device import place
+from alkit.engine.modes import training
 from alkit.engine.optimizers import Factory, made
 from alkit.engine.random import noise_of
 from alkit.engine.stage import Inputs
 from alkit.engine.steps import check_reached
-from alkit.models.modes import training
 from alkit.split.settings import Training
 
 Saved = dict[tuple[int, int], Any]  # states of optimisers, by round and cut

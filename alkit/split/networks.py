@@ -3,22 +3,21 @@
 A name, a few options and a seed cross the network, never code.
 """
 
-from collections.abc import Sequence
-from importlib import import_module
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from alkit.data.seeds import seed_for
+from alkit.models.split_nets import mobilenet_v3, resnet_imagenet, vgg_split
 
-# module of alkit.models, function and first argument; torchvision takes two seconds to import, so
-# only who builds one of its networks does
-_BUILT_BY = {
-    **{f"VGG{depth}": ("vgg_split", "vgg_split", depth) for depth in (5, 8, 11, 16)},
-    **{f"ResNet{depth}": ("imagenet", "resnet_imagenet", depth) for depth in (18, 50)},
-    "MobileNetSmall": ("imagenet", "mobilenet_v3", "small"),
-    "MobileNetLarge": ("imagenet", "mobilenet_v3", "large"),
+_BUILT_BY: dict[str, Callable[..., list[nn.Module]]] = {
+    **{f"VGG{depth}": partial(vgg_split, depth) for depth in (5, 8, 11, 16)},
+    **{f"ResNet{depth}": partial(resnet_imagenet, depth) for depth in (18, 50)},
+    "MobileNetSmall": partial(mobilenet_v3, "small"),
+    "MobileNetLarge": partial(mobilenet_v3, "large"),
 }
 NETWORKS = tuple(_BUILT_BY)
 
@@ -39,12 +38,10 @@ def build(
     """
     if name not in NETWORKS:
         raise ValueError(f"no network {name!r}; there are {', '.join(NETWORKS)}")
-    module, function, size = _BUILT_BY[name]
-    make = getattr(import_module(f"alkit.models.{module}"), function)
     options = {"side": side} if name.startswith("VGG") else {}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed_for(seed, "weights"))
-        return make(size, classes, channels=channels, norm=norm, **options)
+        return _BUILT_BY[name](classes, channels=channels, norm=norm, **options)
 
 
 def has_batch_norm(units: Sequence[nn.Module]) -> bool:

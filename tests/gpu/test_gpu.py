@@ -10,7 +10,7 @@ from torch import nn
 import alkit
 from alkit.al.train import full_state
 from alkit.engine.random import random_from
-from alkit.models.transformer import transformer
+from studies.al.networks import transformer
 from tests.gpu import ALL, KIND, ONE, need_one, two
 
 pytestmark = pytest.mark.gpu

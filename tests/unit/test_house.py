@@ -11,7 +11,7 @@ import alkit
 
 HOUSE = Path(alkit.__file__).parent
 METHODS = ("al", "delayed", "split", "elastic", "dtp")
-FLOORS = (("data",), ("models",), ("schedule",), ("engine",), METHODS, ("records",), ("figures",))
+FLOORS = (("data",), ("schedule",), ("engine",), ("models",), METHODS, ("records",), ("figures",))
 FLOOR = {room: number for number, floor in enumerate(FLOORS) for room in floor}
 
 

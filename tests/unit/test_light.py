@@ -26,7 +26,7 @@ HIDDEN = set(json.loads(sys.argv[1]))
 sys.meta_path[:] = [Light if finder is PathFinder else finder for finder in sys.meta_path]
 
 import alkit, torch
-from alkit.models.vit import ViTSizes
+from alkit.models.encoder import ViTSizes
 from alkit.records.cli import main
 
 main(["list"])
@@ -48,7 +48,11 @@ for asked in json.loads(sys.argv[2]):
     else:
         raise AssertionError(asked)
 """
-ASKS = ("import alkit.figures.viz", "import alkit.models.imagenet", "import alkit.split.program")
+ASKS = (
+    "import alkit.figures.viz",
+    "alkit.split.networks.build('ResNet18')",
+    "import alkit.split.program",
+)
 ASKS += ("alkit.datasets.load('pydocs')",)
 
 

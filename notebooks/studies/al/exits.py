@@ -21,7 +21,7 @@ from alkit.al.layers import apply
 from alkit.al.model import ALModel
 from alkit.data.parts import Part
 from alkit.engine.device import place
-from alkit.models.modes import evaluating
+from alkit.engine.modes import evaluating
 
 
 @dataclass(frozen=True)

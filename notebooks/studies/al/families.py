@@ -13,16 +13,19 @@ from typing import Any
 from torch import Tensor, nn
 
 from alkit.al.backprop import BPModel
-from alkit.al.bridges import Pool, Pooled, flat, pool
 from alkit.al.convert import to_al, to_bp
 from alkit.al.model import ALModel
 from alkit.al.recipes import FIXED_CODES, Recipe, find_recipe
 from alkit.data.parts import DataSet
 from alkit.engine.optimizers import adam
-from alkit.models.lstm import final_states, last_step, lstm_al
-from alkit.models.resnet import resnet18_al, resnet18_al_head
-from alkit.models.transformer import transformer
-from alkit.models.vgg import vgg_al, vgg_al_head
+from studies.al.networks import (
+    lstm_al,
+    resnet18_al,
+    resnet18_al_head,
+    transformer,
+    vgg_al,
+    vgg_al_head,
+)
 
 
 @dataclass(frozen=True)
@@ -32,14 +35,12 @@ class Family:
     Attributes:
         kind: "images" or "texts".
         blocks: makes the list of blocks; texts give the vocabulary's size first.
-        head: makes BP's last block from (blocks, classes, sizes).
-        pools: gives AL's pooling, one a block, or None for the recipe's.
+        head: makes BP's last block from (classes, width); None: a mean over tokens, then linear.
     """
 
     kind: str
     blocks: Callable[..., Sequence[nn.Module]]
-    head: Callable[[Sequence[Any], int, dict[str, Any]], nn.Module]
-    pools: Callable[[int], list[Pool] | None]
+    head: Callable[[int, float], nn.Module] | None = None
 
 
 def model(
@@ -49,7 +50,6 @@ def model(
     *,
     recipe: str | Recipe = "fixed_codes",
     lr: float | None = None,
-    legacy: bool = False,
     vectors: Tensor | None = None,
     **sizes: Any,
 ) -> ALModel | BPModel:
@@ -60,15 +60,12 @@ def model(
         method: "bp" or "al".
         recipe: of AL; widths of "original" on images follow the network's width. BP takes its
             learning rate from it.
-        legacy: texts with the published networks, defects included: padding has a vector of its own
-            and leaks into the embedding's bridge and the LSTM, BP's LSTM head reads the last
-            position, the Transformer has another norm and unused parameters.
         vectors: texts: word vectors (V, E) to start the embedding from; E becomes the width.
         sizes: of the blocks: width for images; blocks, width, hidden, ... for texts.
     Raises:
-        ValueError: an unknown family or method, or images for texts and the reverse.
+        ValueError: an unknown method.
     """
-    chosen = _family(family, data, legacy)
+    chosen = FAMILIES[family]
     if method not in ("bp", "al"):
         raise ValueError(f"method is {method!r}: give bp or al")
     scheme = scheme_for(recipe, chosen.kind)
@@ -85,14 +82,13 @@ def model(
     rate = scheme.lr if lr is None else lr
     if method == "bp":
         rate = scheme.bp_lr if lr is None and scheme.bp_lr is not None else rate
-        head = chosen.head(blocks, data.num_classes, sizes)
+        head = chosen.head and chosen.head(data.num_classes, sizes.get("width", 1.0))
         layout: dict[str, Any] = {"channels_last": scheme.channels_last}
         optimizer = adam if scheme.fused else scheme.optimizer
         return to_bp(
             blocks, data.num_classes, sample, head=head, lr=rate, optimizer=optimizer, **layout
         )
-    pools = chosen.pools(len(blocks))
-    return to_al(blocks, data.num_classes, sample, recipe=scheme, lr=rate, pool=pools)
+    return to_al(blocks, data.num_classes, sample, recipe=scheme, lr=rate)
 
 
 def scheme_for(name: str | Recipe, kind: str) -> Recipe:
@@ -108,61 +104,9 @@ def _at_width(recipe: Recipe, width: float) -> Recipe:
     return replace(recipe, hidden=hidden, code_dim=round(width * recipe.code_dim))
 
 
-def _family(name: str, data: DataSet, legacy: bool) -> Family:
-    if name not in FAMILIES:
-        raise ValueError(f"no family {name!r}; there are {', '.join(FAMILIES)}")
-    family = (LEGACY if legacy else FAMILIES).get(name) or FAMILIES[name]
-    kind = "texts" if data.train.is_text else "images"
-    if family.kind != kind:
-        fitting = [other for other, one in FAMILIES.items() if one.kind == kind]
-        raise ValueError(
-            f"{name} takes {family.kind} and {data.name} holds {kind}: take {' or '.join(fitting)}"
-        )
-    return family
-
-
-def _vgg_head(blocks: Sequence[Any], classes: int, sizes: dict[str, Any]) -> nn.Module:
-    return vgg_al_head(classes, sizes.get("width", 1.0))
-
-
-def _resnet_head(blocks: Sequence[Any], classes: int, sizes: dict[str, Any]) -> nn.Module:
-    return resnet18_al_head(classes, sizes.get("width", 1.0))
-
-
-def _lstm_head(blocks: Sequence[Any], classes: int, sizes: dict[str, Any]) -> nn.Module:
-    return Pooled(nn.Linear(2 * blocks[-1].lstm.hidden_size, classes), pool)
-
-
-def _last_step_head(blocks: Sequence[Any], classes: int, sizes: dict[str, Any]) -> nn.Module:
-    return Pooled(nn.Linear(2 * blocks[-1].lstm.hidden_size, classes), last_step)
-
-
-def _transformer_head(blocks: Sequence[Any], classes: int, sizes: dict[str, Any]) -> nn.Module:
-    return Pooled(nn.Linear(blocks[-1].norms[0].normalized_shape[0], classes), pool)
-
-
-def _legacy_lstm(vocabulary: int, **sizes: Any) -> list[nn.Module]:
-    return lstm_al(vocabulary, packed=False, **sizes)
-
-
-def _legacy_transformer(vocabulary: int, **sizes: Any) -> list[nn.Module]:
-    return transformer(vocabulary, legacy=True, **sizes)
-
-
 FAMILIES = {
-    "vgg": Family("images", vgg_al, _vgg_head, lambda count: None),
-    "resnet": Family("images", resnet18_al, _resnet_head, lambda count: None),
-    "lstm": Family("texts", lstm_al, _lstm_head, lambda count: None),
-    "transformer": Family("texts", transformer, _transformer_head, lambda count: None),
-}
-LEGACY = {
-    "lstm": Family(
-        "texts",
-        _legacy_lstm,
-        _last_step_head,
-        lambda count: [flat, *[final_states] * (count - 1)],
-    ),
-    "transformer": Family(
-        "texts", _legacy_transformer, _transformer_head, lambda count: [flat, *[pool] * (count - 1)]
-    ),
+    "vgg": Family("images", vgg_al, vgg_al_head),
+    "resnet": Family("images", resnet18_al, resnet18_al_head),
+    "lstm": Family("texts", lstm_al),
+    "transformer": Family("texts", transformer),
 }

@@ -81,7 +81,6 @@ def train_case(
     lr: float | None = None,
     sizes: Mapping[str, Any] | None = None,
     vectors: Tensor | None = None,
-    legacy: bool = False,
     resumable: str = "",
     **options: Any,
 ) -> Outcome:
@@ -102,7 +101,6 @@ def train_case(
         case.method,
         recipe=recipe,
         lr=lr,
-        legacy=legacy,
         vectors=vectors,
         **(sizes or {}),
     )
@@ -111,7 +109,7 @@ def train_case(
     method = "local" if getattr(model, "rule", "") else case.method
     settings |= {"method": method, **options}
     if resumable:
-        described = [asdict(case), family, data.describe(), lr, dict(sizes or {}), legacy, settings]
+        described = [asdict(case), family, data.describe(), lr, dict(sizes or {}), settings]
         described += [asdict(recipe), None if vectors is None else _digest(vectors), VERSION]
         settings["checkpoint"] = _checkpoint(resumable, described)
     done = fit(model, data, **settings)
@@ -119,18 +117,11 @@ def train_case(
     return Outcome(case, model, done, *_exits(model, data, done), plateau)
 
 
-def vectors_for(
-    name: str, data: DataSet, *, seed: int = 0, legacy: bool = False
-) -> tuple[Tensor, int]:
-    """Return a text set's word vectors (V, E) by name ("glove.6B.50d"), and how many were found.
-
-    Args:
-        legacy: shift the rows by two, as the published loader did.
-    """
+def vectors_for(name: str, data: DataSet, *, seed: int = 0) -> tuple[Tensor, int]:
+    """Return a text set's word vectors (V, E) by name ("glove.6B.50d"), and how many were found."""
     path, member = find_vectors(name)
-    shift = 2 if legacy else 0
     assert data.vocabulary is not None  # texts have one
-    return load_vectors(path, data.vocabulary, seed=seed, member=member, shift=shift)
+    return load_vectors(path, data.vocabulary, seed=seed, member=member)
 
 
 def recipe_table(recipes: Iterable[str], kind: str) -> pd.DataFrame:

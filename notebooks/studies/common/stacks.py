@@ -18,13 +18,11 @@ from alkit.al.model import ALModel
 from alkit.al.train import Trained, train_epoch
 from alkit.data.labels import one_hot
 from alkit.engine.ledger import Ledger
-from alkit.models.lstm import BiLSTM
 from alkit.models.resnet_cifar import resnet_cifar
-from alkit.models.transformer import EncoderBlock
-from alkit.models.vgg import vgg_al
 from alkit.schedule.clock import Durations, simulate
 from alkit.schedule.costs import BlockCost, durations
 from alkit.schedule.task import Schedule, al_pipeline, bp
+from studies.al.networks import BiLSTM, EncoderBlock, vgg_al
 from studies.al.profile import profile
 
 KINDS = ("transformer", "lstm", "vgg", "resnet20")

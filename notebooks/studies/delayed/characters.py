@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from alkit.data.seeds import generator_for
-from alkit.models.modes import evaluating
+from alkit.engine.modes import evaluating
 from studies.delayed.prose import Documents
 
 UNKNOWN = 0  # the number of every character that the alphabet lacks

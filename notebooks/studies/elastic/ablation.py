@@ -13,8 +13,7 @@ from alkit.elastic.network import Network, bert_classifier, vit_classifier
 from alkit.elastic.settings import Settings
 from alkit.engine.record import Record
 from alkit.figures.viz import colour, label, proper_name, put_title
-from alkit.models.bert import BertSizes, initial_std
-from alkit.models.vit import ViTSizes
+from alkit.models.encoder import BertSizes, ViTSizes
 from alkit.records import results
 from alkit.records.comparisons import gap, mean_and_seeds
 from studies.common.published import published
@@ -52,7 +51,7 @@ def network_for(
 
 def text_sizes(layers: int, width: int, heads: int, vocabulary: int, tokens: int) -> BertSizes:
     """Return the sizes of the BERT that is pretrained and fine-tuned here."""
-    std = initial_std(width)
+    std = 0.02 * math.sqrt(768 / width)  # published at 768; a sum of `width` terms keeps its size
     return BertSizes(layers, width, heads, 2 * width, vocabulary, tokens, dropout=0.0, std=std)
 
 

@@ -13,7 +13,7 @@ from alkit.elastic.balance import greedy, loads
 from alkit.elastic.freeze import Observation, Policy
 from alkit.elastic.layout import Layout, Planner, table_micro
 from alkit.elastic.network import vit_classifier
-from alkit.models.vit import PUBLISHED
+from alkit.models.encoder import ViTSizes
 from studies.common.published import published
 from studies.elastic.cost_model import Constants, Observed, calibrate, epoch_plans, event_s, step_s
 
@@ -23,7 +23,7 @@ LAYER = 7.087872  # millions of parameters of a layer of ViT-B/16
 @cache
 def _sizes(classes: int) -> tuple[float, ...]:
     with torch.device("meta"):
-        return tuple(vit_classifier(PUBLISHED["B/16"]._replace(classes=classes)).sizes())
+        return tuple(vit_classifier(ViTSizes(classes=classes)).sizes())
 
 
 def log_rows() -> pd.DataFrame:
@@ -100,7 +100,7 @@ def what_if(
     Raises:
         ValueError: numbers that don't fit.
     """
-    sizes, layers = _sizes(classes), PUBLISHED["B/16"].layers
+    sizes, layers = _sizes(classes), ViTSizes().layers
     planner = Planner(
         sizes,
         layers,

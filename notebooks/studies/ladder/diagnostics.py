@@ -17,7 +17,7 @@ from alkit.al.backprop import BPModel
 from alkit.al.bridges import pool
 from alkit.al.model import ALModel
 from alkit.data.parts import Part
-from alkit.models.modes import evaluating
+from alkit.engine.modes import evaluating
 from studies.ladder.models import DeepSupervision
 
 PENALTIES = (0.01, 1.0, 100.0)  # inverse strengths of the probe's ridge, chosen on validation

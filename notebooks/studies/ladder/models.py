@@ -14,8 +14,8 @@ from alkit.al.backprop import BPModel
 from alkit.al.layers import AL
 from alkit.al.model import ALModel
 from alkit.al.rules import smoothed
+from alkit.engine.modes import evaluating
 from alkit.engine.random import random_from
-from alkit.models.modes import evaluating
 
 
 class DeepSupervision(BPModel):

@@ -22,8 +22,8 @@ from alkit.data.given import Splits
 from alkit.data.parts import DataSet, Part
 from alkit.data.seeds import generator_for
 from alkit.engine.loop import Plan, train_epochs
+from alkit.engine.modes import evaluating
 from alkit.engine.record import Record
-from alkit.models.modes import evaluating
 from alkit.records import results
 from studies.al import exits
 from studies.al.families import FAMILIES

@@ -26,7 +26,7 @@ from alkit.al.model import ALModel
 from alkit.al.recipes import FIXED_CODES, Recipe, find_recipe
 from alkit.al.rules import SMOOTHING, Rule, give_heads, linear_head, smoothed
 from alkit.data import tree
-from alkit.models.modes import evaluating
+from alkit.engine.modes import evaluating
 from studies.ladder import labels, rules
 from studies.ladder.models import DeepSupervision, NearestCode
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from alkit.models.modes import evaluating
+from alkit.engine.modes import evaluating
 
 
 def distance_correlation(x: Tensor, z: Tensor) -> float:

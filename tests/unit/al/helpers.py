@@ -70,6 +70,15 @@ def spied(data, train=None, test=None):
     return DataSet("toy", train or data.train, data.validation, test or data.test, CLASSES, ())
 
 
+def convnet(channels=1, widths=(4, 4)):
+    """Return one block a width: convolution, batch norm, ReLU, dropout; the second halves H, W."""
+    blocks = []
+    for at, (before, out) in enumerate(zip((channels, *widths), widths, strict=False)):
+        convolution = nn.Conv2d(before, out, 3, 2 if at == 1 else 1, padding=1, bias=False)
+        blocks.append(nn.Sequential(convolution, nn.BatchNorm2d(out), nn.ReLU(), nn.Dropout(0.1)))
+    return blocks
+
+
 class Words:
     """A vocabulary of 30 rows, as far as models look at it."""
 

@@ -1,4 +1,4 @@
-"""Families as BP and AL models: published totals, recipes, legacy defects, clear errors."""
+"""Families as BP and AL models: published totals, recipes, padding, clear errors."""
 
 from dataclasses import replace
 
@@ -11,11 +11,8 @@ from alkit.al.bridges import flat, pool
 from alkit.al.recipes import FIXED_CODES, RECIPES, Recipe, find_recipe
 from alkit.data.parts import DataSet, Part
 from alkit.engine.rates import rates
-from alkit.models.lstm import final_states, lstm_al
-from alkit.models.resnet import resnet18_al
-from alkit.models.transformer import sinusoids, transformer
-from alkit.models.vgg import vgg_al
 from studies.al import families
+from studies.al.networks import lstm_al, resnet18_al, transformer, vgg_al
 from tests.unit.al.helpers import texts
 
 TEXT_SIZES = {
@@ -60,30 +57,30 @@ def test_published_totals_of_image_models(blocks, counts):
     assert (first["b"], first["g"], first["h"]) == (66_237_700, 140_700, 140_200)
 
 
+def final_states(s):
+    """Pool as published: the sum of both directions' final states, (B, H)."""
+    return s[2][0].sum(0)
+
+
 SAMPLE = torch.ones(2, 5, dtype=torch.int64), torch.ones(2, 5, dtype=torch.bool)
 
 
 @pytest.mark.parametrize(("classes", "total"), [(2, 13_533_634), (4, 13_534_148), (14, 13_536_718)])
 def test_published_totals_of_lstms(classes, total):
-    with torch.device("meta"):
-        pools = [pool, *[final_states] * 3]
-        blocks = lstm_al(30_000, packed=False)
-        model = to_al(blocks, classes, SAMPLE, recipe="original", pool=pools)
+    pools = [pool, *[final_states] * 3]
+    model = to_al(lstm_al(30_000), classes, SAMPLE, recipe="original", pool=pools)
     counts = model.parameter_counts()
     assert counts["total"] == total
     if classes == 4:
         assert counts == {"effective": 13_379_652, "affiliated": 154_496, "total": 13_534_148}
 
 
-def test_published_totals_of_transformers_hold_with_the_unused_parameters():
+def test_published_totals_of_transformers_hold_with_their_unused_parameters():
+    """The published code registers another 516,556 parameters a block, and never uses them."""
     sizes = {"blocks": 3, "width": 300, "heads": 6, "ffn": 256, "dropout": 0.3}
-    legacy, ours = (
-        to_al(transformer(30_000, legacy=legacy, **sizes), 4, SAMPLE, recipe="original")
-        for legacy in (True, False)
-    )
-    expected = {"effective": 12_189_716, "affiliated": 165_760, "total": 12_355_476}
-    assert legacy.parameter_counts() == expected
-    assert expected["total"] - ours.parameter_counts()["total"] == 3 * 516_556
+    counts = to_al(transformer(30_000, **sizes), 4, SAMPLE, recipe="original").parameter_counts()
+    assert counts["total"] + 3 * 516_556 == 12_355_476
+    assert counts["affiliated"] == 165_760
 
 
 @pytest.mark.parametrize("family", families.FAMILIES)
@@ -116,20 +113,14 @@ def test_twins_start_from_the_same_blocks(family):
 
 @pytest.mark.parametrize("family", TEXT_SIZES)
 @pytest.mark.parametrize("method", ["bp", "al"])
-@pytest.mark.parametrize("legacy", [False, True])
-def test_padding_changes_nothing_unless_legacy(family, method, legacy):
+def test_padding_changes_nothing(family, method):
     torch.manual_seed(0)
-    model = families.model(family, _texts(), method, legacy=legacy, **_sizes(family))
+    model = families.model(family, _texts(), method, **_sizes(family))
     short, long = torch.tensor([[5, 6, 7]]), torch.tensor([[5, 6, 7, 0, 0]])
     depths = [()] if method == "bp" else [(depth,) for depth in range(1, len(model) + 1)]
-    same = []
     for depth in depths:
         one, other = (model.predict((tokens, tokens > 0), *depth) for tokens in (short, long))
-        same.append(torch.allclose(one, other, atol=1e-6))
-    if not legacy:
-        assert all(same)
-    elif (family, method) != ("transformer", "bp"):  # its head and its blocks never saw padding
-        assert not same[0]
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-6)
 
 
 def test_widths_of_the_original_recipe_follow_the_network():
@@ -149,23 +140,7 @@ def test_embedding_starts_from_a_copy_of_the_vectors():
     assert not torch.equal(model[0].enc.f.table.weight, vectors)
 
 
-def test_positions_tell_the_order_of_words():
-    torch.manual_seed(0)
-    for positions, same in (("none", True), ("sinusoid", False)):
-        blocks = transformer(30, blocks=1, width=8, heads=2, ffn=8, positions=positions)
-        model = to_al(blocks, 3, SAMPLE)
-        tokens = torch.tensor([[5, 6, 7], [7, 6, 5]])
-        one, other = model.predict((tokens, tokens > 0))
-        assert torch.allclose(one, other, atol=1e-6) is same
-    waves = sinusoids(4, 6)
-    assert waves.shape == (4, 6)
-    torch.testing.assert_close(waves[:, 0], torch.sin(torch.arange(4.0)))
-    torch.testing.assert_close(waves[:, 1], torch.cos(torch.arange(4.0)))
-
-
 REFUSED = [
-    (lambda: families.model("cnn", _images(), "al"), "no family 'cnn'; there are vgg, resnet"),
-    (lambda: families.model("lstm", _images(), "al"), "takes texts and made-up images holds image"),
     (lambda: families.model("vgg", _images(), "dtp", width=0.0625), "method is 'dtp'"),
     (
         lambda: find_recipe("best", "images"),
@@ -173,8 +148,6 @@ REFUSED = [
     ),
     (lambda: find_recipe("fixed_codes", "images"), "local_pipeline', rule='fixed_codes'"),
     (lambda: Recipe("mine", codes="some"), "codes is 'some'"),
-    (lambda: lstm_al(30, width=6, vectors=torch.zeros(30, 8)), r"are \(30, 8\), .* is \(30, 6\)"),
-    (lambda: transformer(30, positions="rotary"), "positions is 'rotary'"),
     (lambda: to_al(transformer(30), 3, SAMPLE, pool=[flat, pool]), "2 pools for 3 blocks"),
 ]
 

@@ -11,9 +11,9 @@ import torch.nn.functional as F
 from alkit import to_al, to_local
 from alkit.al import label_side
 from alkit.al.recipes import find_recipe
-from alkit.models.convnet import convnet
 from studies.al import label_training as labels
 from tests.helpers import differences
+from tests.unit.al.helpers import convnet
 
 ORIGINAL = find_recipe("original", "images")
 

@@ -8,10 +8,9 @@ from torch import nn
 
 from alkit import to_al, to_bp, train_epoch
 from alkit.al.train import full_state
-from alkit.models.convnet import convnet
-from alkit.models.transformer import transformer
+from studies.al.networks import transformer
 from tests.helpers import CLASSES, WIDTH, dense_model, differences, made_batches, state_of
-from tests.unit.al.helpers import bp_model
+from tests.unit.al.helpers import bp_model, convnet
 
 
 def test_bp_equals_a_plain_loop():
@@ -129,7 +128,6 @@ REFUSED = [
     (lambda: to_al([nn.Identity()], 2, torch.zeros(1, 2, 3, 4, 5)), "give pool="),
     (lambda: to_al(Own(), 3, X), "blocks is a whole Own, and .*Give a list of its blocks"),
     (lambda: to_al([nn.Linear(3, 3)], 3, [1, 2]), r"sample must be a batch .* got \[1, 2\]"),
-    (lambda: transformer(10, width=10, heads=3), "not a multiple"),
 ]
 
 

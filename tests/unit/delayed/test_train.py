@@ -11,9 +11,8 @@ from torch import nn
 from alkit import delayed, set_device
 from alkit.delayed import Pipeline, even_cuts, schedule_for, train_epoch
 from alkit.engine.ledger import Ledger
-from alkit.models.bert import BertSizes, bert
-from alkit.models.lstm import BiLSTM
 from alkit.models.resnet_cifar import resnet_cifar
+from studies.al.networks import BiLSTM
 from studies.delayed.closed_times import cycle_s, makespan_s
 from tests.unit.delayed.nets import mlp, momentum, pipeline, same, trained, vectors
 
@@ -123,7 +122,6 @@ REFUSED = [
     (lambda: makespan_s("ddg", 4, 2, 1.0, 1.0), "need as many"),
     (lambda: resnet_cifar(21), r"give 6 n \+ 2"),
     (lambda: resnet_cifar(20, shortcut="C"), "give 'A' or 'B'"),
-    (lambda: bert(BertSizes(width=16, heads=5)), "does not divide into 5 heads"),
 ]
 
 
@@ -150,7 +148,7 @@ class _Head(nn.Linear):
 def test_a_packed_lstm_runs_with_the_weights_that_it_is_called_with(method):
     """So its step is that of backprop."""
     sgd = partial(torch.optim.SGD, lr=0.1)
-    blocks = nn.ModuleList([BiLSTM(4, 3, packed=True), _Head(6, 3)]).double()
+    blocks = nn.ModuleList([BiLSTM(4, 3), _Head(6, 3)]).double()
     mask = torch.arange(6) < torch.tensor([[6], [4], [3], [2], [5]])
     x, y = (torch.randn(5, 6, 4, dtype=torch.float64), mask), torch.tensor([0, 1, 2, 0, 1])
     twin = copy.deepcopy(blocks)

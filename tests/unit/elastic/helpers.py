@@ -18,8 +18,7 @@ from alkit.elastic.held import Held
 from alkit.elastic.layout import Layout
 from alkit.elastic.memory import held
 from alkit.engine.record import Record
-from alkit.models.bert import BertSizes
-from alkit.models.vit import ViTSizes
+from alkit.models.encoder import BertSizes, ViTSizes
 from tests.helpers import on_ranks
 
 LAYERS = 4

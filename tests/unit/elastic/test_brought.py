@@ -42,12 +42,6 @@ def test_micro_batches_are_as_many_as_was_said():
     assert sizes == {32}
 
 
-def test_a_part_of_one_sample_is_refused_before_the_start():
-    with pytest.raises(ValueError, match="can't take a mean of one"):
-        fit(normed(), workers=2)
-    fit(normed(), workers=2, micro=2)
-
-
 @pytest.mark.parametrize("given", [{}, {"micro": 4}])
 def test_a_last_batch_may_have_fewer_samples_than_there_are_micro_batches(given):
     data = DataLoader(TensorDataset(X[:66], Y[:66]), batch_size=32)

@@ -7,7 +7,7 @@ from torch import nn
 
 from alkit.data.seeds import generator_for, seed_for
 from alkit.engine.random import random_from
-from alkit.models.transformer import EncoderBlock
+from studies.al.networks import EncoderBlock
 
 X = torch.randn(4, 5, 8)
 

@@ -4,7 +4,6 @@ import base64
 import re
 import struct
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -13,14 +12,11 @@ from IPython.core.formatters import DisplayFormatter
 from torch import nn
 
 from alkit.al.backprop import BPModel
-from alkit.al.recipes import find_recipe
 from alkit.data.parts import DataSet, Part
 from alkit.data.text import Vocabulary
 from alkit.split.planner import Workload
 from alkit.split.profile import Machine, Unit
 from alkit.split.times import Line
-from studies.al.label_training import Variant
-from studies.al.labels_widget import LabelPlateau
 from studies.common.dashboards import Dashboard, ExitDashboard, SampleExits, ScheduleDashboard
 from studies.delayed import schedule_widget as delayed_widget
 from studies.dtp.inverse_widget import InverseDashboard
@@ -60,11 +56,6 @@ def _lanes() -> LaneDashboard:
     return LaneDashboard(Machine((unit, unit, unit)), Workload(20, 100, 3072.0))
 
 
-def _plateau() -> LabelPlateau:
-    variant = Variant(replace(find_recipe("original", "images"), codes="fixed"))
-    return LabelPlateau({"fixed": variant}, classes=4, code_dim=16, epochs=1, steps=2)
-
-
 MADE: dict[str, Callable[[], Dashboard]] = {
     "ScheduleDashboard": lambda: ScheduleDashboard(2, 2),
     "SampleExits": _pictures,
@@ -74,7 +65,6 @@ MADE: dict[str, Callable[[], Dashboard]] = {
     "LaneDashboard": _lanes,
     "ElasticDashboard": ElasticDashboard,
     "InverseDashboard": lambda: InverseDashboard(torch.randn(4, 1, 16, 16), iterations=20),
-    "LabelPlateau": _plateau,
     "CodeAngles": CodeAngles,
 }
 

@@ -6,8 +6,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from alkit import fit, to_al
 from alkit.data import datasets
-from alkit.models.convnet import convnet
 from studies.al import exits
+from tests.unit.al.helpers import convnet
 
 
 @pytest.fixture(scope="module")

@@ -7,9 +7,9 @@ import torch
 
 from alkit.data import datasets, paths
 from alkit.data.parts import Part
-from alkit.models.convnet import convnet
 from studies.al import families
 from studies.al import family_study as study
+from tests.unit.al.helpers import convnet
 
 OPTIONS = {"epochs": 2, "batch_size": 32, "progress": False}
 
@@ -21,7 +21,7 @@ def small(monkeypatch, tmp_path):
     def blocks(channels):
         return convnet(channels, widths=(4, 4))
 
-    tiny = families.Family("images", blocks, head=lambda *_: None, pools=lambda count: None)
+    tiny = families.Family("images", blocks)
     monkeypatch.setitem(families.FAMILIES, "tiny", tiny)
     monkeypatch.setattr(paths, "runs_dir", lambda: tmp_path)
     return datasets.load("digits").subset(train=100, validation=50, test=50)

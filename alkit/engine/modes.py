@@ -10,63 +10,36 @@ from torch import nn
 def hooked(module: nn.Module) -> bool:
     """Say whether calling a module calls hooks of its own, too."""
     own = (module._forward_hooks, module._forward_pre_hooks)
-    return any(own) or any((module._backward_hooks, module._backward_pre_hooks))
+    return any((*own, module._backward_hooks, module._backward_pre_hooks))
 
 
 @contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
     """Put a module in evaluation mode and give every part its own mode back at the end."""
-    training = [part for part in module.modules() if part.training]
-    module.eval()
-    try:
+    with _back(module):
+        module.eval()
         yield
-    finally:
-        for part in training:
-            part.training = True
-
-
-@contextmanager
-def layout_kept(model: object) -> Iterator[list[nn.Parameter]]:
-    """Lay weights out again as they were: bp and AL keep pictures' channels innermost meanwhile.
-
-    Yields: the weights that this is about, for who wants to leave some as they are.
-    """
-    given = model if isinstance(model, list | tuple) else [model]
-    blocks = [each for each in given if isinstance(each, nn.Module)]
-    rows = [own for block in blocks for own in block.parameters() if own.is_contiguous()]
-    try:
-        yield rows
-    finally:
-        for own in rows:
-            if not own.is_contiguous():
-                own.data = own.data.contiguous()
 
 
 @contextmanager
 def trained(model: object, *, warn: bool = True) -> Iterator[None]:
-    """Put a model, or its blocks, in training mode; every part has its own mode back at the end.
-
-    What stays in evaluation mode: see `training`.
+    """Put a model, or its blocks, in training mode, see `training`; parts have theirs back after.
 
     Args:
         warn: about a whole model in evaluation mode.
     """
-    given = model if isinstance(model, list | tuple) else [model]
-    blocks = [each for each in given if isinstance(each, nn.Module)]
-    before = [(part, part.training) for block in blocks for part in block.modules()]
-    if warn and before and not any(was for _, was in before):
+    blocks = _modules(model)
+    parts = [part for block in blocks for part in block.modules()]
+    if warn and parts and not any(part.training for part in parts):
         warnings.warn(
             "the network is in evaluation mode: it is trained in training mode, and has its own"
             " back afterwards; what is to stay in it must be frozen (requires_grad_(False))",
             stacklevel=4,
         )
-    for block in blocks:
-        training(block)
-    try:
+    with _back(*blocks):
+        for block in blocks:
+            training(block)
         yield
-    finally:
-        for part, was in before:
-            part.training = was
 
 
 def training(module: nn.Module, around: bool = True) -> None:
@@ -84,3 +57,33 @@ def training(module: nn.Module, around: bool = True) -> None:
     module.training = True if own else around
     for child in module.children():
         training(child, module.training)
+
+
+@contextmanager
+def layout_kept(model: object) -> Iterator[list[nn.Parameter]]:
+    """Lay weights out again as they were: bp and AL keep pictures' channels innermost meanwhile.
+
+    Yields: the weights that this is about, for who wants to leave some as they are.
+    """
+    parameters = (own for block in _modules(model) for own in block.parameters())
+    rows = [own for own in parameters if own.is_contiguous()]
+    try:
+        yield rows
+    finally:
+        for own in rows:
+            own.data = own.data.contiguous()
+
+
+def _modules(model: object) -> list[nn.Module]:
+    given = model if isinstance(model, list | tuple) else [model]
+    return [each for each in given if isinstance(each, nn.Module)]
+
+
+@contextmanager
+def _back(*modules: nn.Module) -> Iterator[None]:
+    before = [(part, part.training) for module in modules for part in module.modules()]
+    try:
+        yield
+    finally:
+        for part, was in before:
+            part.training = was

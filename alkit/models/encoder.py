@@ -1,0 +1,221 @@
+"""BERT and the vision transformer as lists of units (Devlin et al. 2018, Dosovitskiy et al. 2020).
+
+    bert                embedding | encoder layer | encoder layer | ... | heads
+    bert_for_classes    embedding | attention | mlp | attention | mlp | ... | pooler | scores
+    vit                 embedding | attention | mlp | attention | mlp | ... | norm | head
+
+BERT's units hand on (h_BTD, mask_BT, ...): the vectors, true at real tokens, and of masked words
+the places_BM to predict. ViT's hand on h_BTD. B batch, T tokens, D width, H heads, V vocabulary.
+"""
+
+import math
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+Hidden = tuple[Tensor, ...]
+
+
+class BertSizes(NamedTuple):
+    """Sizes; those of BERT-base with three layers by default."""
+
+    layers: int = 3
+    width: int = 768
+    heads: int = 12
+    mlp: int = 3072
+    vocabulary: int = 30_522
+    tokens: int = 512
+    segments: int = 2
+    dropout: float = 0.1
+    std: float = 0.02  # of initial weights
+
+
+class ViTSizes(NamedTuple):
+    """Sizes; those of ViT-B/16 by default."""
+
+    layers: int = 12
+    width: int = 768
+    heads: int = 12
+    mlp: int = 3072
+    patch: int = 16
+    image: int = 224
+    channels: int = 3
+    classes: int = 1000
+    dropout: float = 0.1
+
+
+class Residual(nn.Module):
+    """Half an encoder layer: norm(h + f(h)), BERT's, or h + f(norm(h)), ViT's (pre-norm)."""
+
+    norm: nn.Module
+
+    def __init__(self, sizes: BertSizes | ViTSizes, parts: dict[str, nn.Module]) -> None:
+        super().__init__()
+        self.pre_norm, self.heads = isinstance(sizes, ViTSizes), sizes.heads
+        norm = {"norm": nn.LayerNorm(sizes.width, eps=1e-6 if self.pre_norm else 1e-12)}
+        for name, part in (norm | parts if self.pre_norm else parts | norm).items():
+            self.add_module(name, part)
+        self.dropout = nn.Dropout(sizes.dropout)
+
+    def forward(self, inputs: Any) -> Any:
+        """(B, T, D) -> (B, T, D); what travels along stays as it is."""
+        h_BTD, *more = (inputs,) if isinstance(inputs, Tensor) else inputs
+        seen_BTD = self.norm(h_BTD) if self.pre_norm else h_BTD
+        h_BTD = h_BTD + self.dropout(self._f(seen_BTD, *more))
+        h_BTD = h_BTD if self.pre_norm else self.norm(h_BTD)
+        return (h_BTD, *more) if more else h_BTD
+
+    def _f(self, h_BTD: Tensor, *more: Tensor) -> Tensor:
+        raise NotImplementedError
+
+
+class Attention(Residual):
+    """Every token looks at all real ones; without a mask that is all of them."""
+
+    mix: nn.Module
+
+    def __init__(self, sizes: BertSizes | ViTSizes) -> None:
+        maps = {"qkv": 3} if isinstance(sizes, ViTSizes) else {"query": 1, "key": 1, "value": 1}
+        parts = {name: nn.Linear(sizes.width, many * sizes.width) for name, many in maps.items()}
+        super().__init__(sizes, {**parts, "mix": nn.Linear(sizes.width, sizes.width)})
+        self.maps = tuple(maps)
+
+    def _f(self, h_BTD: Tensor, *more: Tensor) -> Tensor:
+        found = [self.get_submodule(name)(h_BTD) for name in self.maps]
+        parts = found[0].chunk(3, 2) if self.pre_norm else found
+        q, k, v = (each.unflatten(2, (self.heads, -1)).transpose(1, 2) for each in parts)
+        if more:
+            scores_BHTT = q @ k.transpose(2, 3) / math.sqrt(q.shape[-1])
+            scores_BHTT = scores_BHTT.masked_fill(~more[0][:, None, None], float("-inf"))
+            mixed_BHTD = self.dropout(scores_BHTT.softmax(dim=-1)) @ v
+        else:
+            mixed_BHTD = F.scaled_dot_product_attention(q, k, v)
+        return self.mix(mixed_BHTD.transpose(1, 2).flatten(2))
+
+
+class MLP(Residual):
+    """Two linear maps, the same at every token."""
+
+    up: nn.Module
+    down: nn.Module
+
+    def __init__(self, sizes: BertSizes | ViTSizes) -> None:
+        up, down = nn.Linear(sizes.width, sizes.mlp), nn.Linear(sizes.mlp, sizes.width)
+        super().__init__(sizes, {"up": up, "down": down})
+
+    def _f(self, h_BTD: Tensor, *more: Tensor) -> Tensor:
+        inner = F.gelu(self.up(h_BTD))
+        return self.down(self.dropout(inner) if self.pre_norm else inner)
+
+
+class Words(nn.Module):
+    """Words, positions and segments: (tokens_BT, segments_BT, mask_BT, ...) -> hidden."""
+
+    def __init__(self, sizes: BertSizes) -> None:
+        super().__init__()
+        self.words = nn.Embedding(sizes.vocabulary, sizes.width)
+        self.positions = nn.Embedding(sizes.tokens, sizes.width)
+        self.segments = nn.Embedding(sizes.segments, sizes.width)
+        self.norm = nn.LayerNorm(sizes.width, eps=1e-12)
+        self.dropout = nn.Dropout(sizes.dropout)
+
+    def forward(self, inputs: Hidden) -> Hidden:
+        """Return the sum of the three, normalised."""
+        tokens_BT, segments_BT, *more = inputs
+        at_T = torch.arange(tokens_BT.shape[1], device=tokens_BT.device)
+        h_BTD = self.words(tokens_BT) + self.segments(segments_BT) + self.positions(at_T)
+        return self.dropout(self.norm(h_BTD)), *more
+
+
+class Patches(nn.Module):
+    """Cut images into patches, one vector each, after a class token: (B, C, H, W) -> (B, T, D)."""
+
+    def __init__(self, sizes: ViTSizes) -> None:
+        super().__init__()
+        tokens = 1 + (sizes.image // sizes.patch) ** 2
+        self.patches = nn.Conv2d(sizes.channels, sizes.width, sizes.patch, stride=sizes.patch)
+        self.token = nn.Parameter(torch.zeros(1, 1, sizes.width))
+        self.positions = nn.Parameter(torch.zeros(1, tokens, sizes.width))
+        self.dropout = nn.Dropout(sizes.dropout)
+
+    def forward(self, x_BCHW: Tensor) -> Tensor:
+        """Return the vectors with their positions."""
+        patches_BPD = self.patches(x_BCHW).flatten(2).transpose(1, 2)
+        token_B1D = self.token.expand(len(x_BCHW), -1, -1)
+        return self.dropout(torch.cat([token_B1D, patches_BPD], dim=1) + self.positions)
+
+
+class Heads(nn.Module):
+    """Scores of the words at the chosen places only, (B, M, V), and of the text, (B, classes)."""
+
+    def __init__(self, sizes: BertSizes, classes: int) -> None:
+        super().__init__()
+        width = sizes.width
+        self.pooler, self.next = nn.Linear(width, width), nn.Linear(width, classes)
+        self.dense, self.norm = nn.Linear(width, width), nn.LayerNorm(width, eps=1e-12)
+        self.decoder = nn.Linear(width, sizes.vocabulary)
+
+    def forward(self, inputs: Hidden) -> tuple[Tensor, Tensor]:
+        """Return the words' scores and the text's."""
+        h_BTD, _, places_BM = inputs
+        chosen_BMD = h_BTD.take_along_dim(places_BM[..., None], dim=1)
+        scores_BMV = self.decoder(self.norm(F.gelu(self.dense(chosen_BMD))))
+        return scores_BMV, self.next(torch.tanh(self.pooler(h_BTD[:, 0])))
+
+
+class First(nn.Module):
+    """The first token of every text or picture: (B, T, D) -> (B, D)."""
+
+    def forward(self, inputs: Any) -> Tensor:
+        """Return its vectors."""
+        return (inputs if isinstance(inputs, Tensor) else inputs[0])[:, 0]
+
+
+def bert(sizes: BertSizes | None = None, *, classes: int = 2, seed: int = 0) -> list[nn.Module]:
+    """Return the units that predict masked words, and a class of the text: "next or not"."""
+    sizes = sizes or BertSizes()
+    torch.manual_seed(seed)
+    layers = [nn.Sequential(Attention(sizes), MLP(sizes)) for _ in range(sizes.layers)]
+    return _drawn([Words(sizes), *layers, Heads(sizes, classes)], nn.init.normal_, sizes.std)
+
+
+def bert_for_classes(sizes: BertSizes, classes: int, *, seed: int = 0) -> list[nn.Module]:
+    """Return the units of a classifier of texts; they take (tokens_BT, segments_BT, mask_BT)."""
+    embedding, *layers, _ = bert(sizes, seed=seed)
+    halves = [half for layer in layers for half in layer.children()]
+    dense, dropout = nn.Linear(sizes.width, sizes.width), nn.Dropout(sizes.dropout)
+    pooler = {"first": First(), "dense": dense, "tanh": nn.Tanh(), "dropout": dropout}
+    tail = [nn.Sequential(OrderedDict(pooler)), nn.Linear(sizes.width, classes)]
+    return [embedding, *halves, *_drawn(tail, nn.init.normal_, sizes.std)]
+
+
+def vit(sizes: ViTSizes | None = None, *, seed: int = 0) -> list[nn.Module]:
+    """Return the units: embedding, attention and MLP of every layer, norm, head.
+
+    Raises:
+        ValueError: an image that does not divide into patches, whose edge nothing would see.
+    """
+    sizes = sizes or ViTSizes()
+    if sizes.image % sizes.patch:
+        raise ValueError(f"image {sizes.image} is not a multiple of {sizes.patch}")
+    torch.manual_seed(seed)
+    layers = [half(sizes) for _ in range(sizes.layers) for half in (Attention, MLP)]
+    embedding, norm = Patches(sizes), nn.LayerNorm(sizes.width, eps=1e-6)
+    head = {"first": First(), "scores": nn.Linear(sizes.width, sizes.classes)}
+    nn.init.trunc_normal_(embedding.positions, std=0.02)
+    units: list[nn.Module] = [embedding, *layers, norm, nn.Sequential(OrderedDict(head))]
+    return _drawn(units, nn.init.trunc_normal_, 0.02)
+
+
+def _drawn(units: list[nn.Module], draw: Callable[..., Any], std: float) -> list[nn.Module]:
+    """Draw the weights of the units, one after the other."""
+    for module in (module for unit in units for module in unit.modules()):
+        if isinstance(module, (nn.Linear, nn.Embedding)):
+            draw(module.weight, std=std)
+        if isinstance(module, nn.Linear):
+            nn.init.zeros_(module.bias)
+    return units

@@ -1,0 +1,71 @@
+"""BERT and ViT as units: sizes and first weights as published, outputs as others make them."""
+
+import pytest
+import torch
+from torchvision.models import VisionTransformer
+from transformers import BertConfig, BertForSequenceClassification
+
+from alkit.models.encoder import BertSizes, ViTSizes, bert, bert_for_classes, vit
+
+TINY = BertSizes(3, 16, 4, 32, 50, 12, dropout=0.0)
+
+
+def test_parameters_as_published():
+    with torch.device("meta"):
+        counts = [sum(p.numel() for p in unit.parameters()) for unit in bert()]
+    heads = 768 * 30_522 + 590_592 + 622_650 + 1_538
+    assert counts == [23_837_184, *[7_087_872] * 3, heads]
+    assert sum(counts) == 69_756_476
+
+
+def test_initial_weights():
+    for std in (0.02, 0.2):
+        units = bert(TINY._replace(std=std), classes=5)
+        words, scores = units[0].words.weight, units[-1].next.weight
+        assert words.std().item() == pytest.approx(std, rel=0.1)
+        assert scores.shape == (5, 16)
+        assert scores.std().item() == pytest.approx(std, rel=0.3)
+
+
+def test_every_parameter_gets_a_gradient():
+    words, places = torch.randint(0, 50, (2, 12)), torch.tensor([[2, 7], [1, 3]])
+    found = words, torch.zeros_like(words), torch.ones(2, 12, dtype=torch.bool), places
+    units = bert(TINY)
+    for unit in units:
+        found = unit(found)
+    scores, whole = found
+    assert (scores.shape, whole.shape) == ((2, 2, 50), (2, 2))
+    (scores.logsumexp(-1).sum() + whole.square().sum()).backward()
+    assert all(p.grad is not None for unit in units for p in unit.parameters())
+
+
+def through(units, x):
+    for unit in units:
+        x = unit.eval()(x)
+    return x
+
+
+def filled(units, weights):
+    """Give units the weights of another's network, which has them in the same order."""
+    own = [each for unit in units for each in unit.parameters()]
+    for one, other in zip(own, weights, strict=True):
+        one.data.copy_(other)
+
+
+def test_bert_scores_as_hugging_face_s_does():
+    sizes = {"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 4}
+    config = BertConfig(vocab_size=50, intermediate_size=32, max_position_embeddings=12, **sizes)
+    theirs, units = BertForSequenceClassification(config).eval(), bert_for_classes(TINY, 2)
+    filled(units, theirs.parameters())
+    tokens, mask = torch.randint(0, 50, (3, 9)), torch.arange(9) < torch.tensor([[9], [4], [6]])
+    expected = theirs(tokens, mask.long(), token_type_ids=tokens % 2).logits
+    torch.testing.assert_close(through(units, (tokens, tokens % 2, mask)), expected)
+
+
+def test_vit_scores_as_torchvision_s_does():
+    theirs = VisionTransformer(8, 4, 2, 2, 16, 32, num_classes=5).eval()
+    torch.nn.init.normal_(theirs.heads.head.weight)  # it comes with zeros
+    units, x = vit(ViTSizes(2, 16, 2, 32, 4, 8, classes=5)), torch.randn(3, 3, 8, 8)
+    token, *convolution, positions = list(theirs.parameters())[:4]
+    filled(units, [token, positions, *convolution, *list(theirs.parameters())[4:]])
+    torch.testing.assert_close(through(units, x), theirs(x))
