@@ -33,22 +33,17 @@ from pathlib import Path
 
 from alkit.delayed.methods import METHODS, ORDERS, Method
 from alkit.schedule.flushed import (
+    KINDS,
     gpipe,
     one_f_one_b,
     shared_by_neighbours,
     zero_bubble,
 )
-from alkit.schedule.ordered import KINDS, dualpipev, interleaved_1f1b, looped_bfs, zbv
 from alkit.schedule.task import Edge, Schedule, ScheduleError, Task
-from alkit.schedule.torch_csv import read_csv
+from alkit.schedule.torch_orders import SEVERAL as SHARED
+from alkit.schedule.torch_orders import read_csv, torch_order
 
 FLUSHED = {"gpipe": gpipe, "zero_bubble": zero_bubble}  # others: 1f1b
-SHARED = {  # whose workers have several modules each
-    "interleaved_1f1b": interleaved_1f1b,
-    "looped_bfs": looped_bfs,
-    "zbv": zbv,
-    "dualpipev": dualpipev,
-}
 Own = Schedule | str | Path  # of the user: a name of a flushed method, or a file of torch's form
 
 
@@ -78,7 +73,7 @@ def schedule_for(
     _check(METHODS[method], stages, micro, drain)
     chosen = METHODS[method]
     if method in SHARED:
-        return SHARED[method](stages, workers or max(1, stages // 2), micro)
+        return torch_order(method, stages, workers or max(1, stages // 2), micro)
     if chosen.order == "flushed":
         fewer = workers or stages
         made = replace(FLUSHED.get(method, one_f_one_b)(fewer, micro), name=method)

@@ -13,14 +13,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from alkit.data import tree
 from alkit.delayed.correction import State
-from alkit.delayed.halves import Ends, Halves
 from alkit.delayed.methods import Method
 from alkit.delayed.modules import Pipeline
 from alkit.delayed.options import Options
@@ -48,6 +47,27 @@ class Flight:
     output: Any = None  # with its graph, unless the forward is run again
     leaves: dict[str, Tensor] = field(default_factory=dict)
     rest: Callable[[], Sequence[Tensor | None]] | None = None  # the half backward that is left
+
+
+class Ends(NamedTuple):
+    """Where a backward begins, with the gradients there, and leaves that it may find."""
+
+    outputs: list[Tensor]
+    above: list[Tensor]
+    weights: list[Tensor]
+    inputs: list[Tensor]
+
+    def gradients(self, *leaves: Tensor, keep: bool = False) -> list[Tensor | None]:
+        """Return the gradients of leaves, None where nothing leads to one.
+
+        Args:
+            keep: the graph is needed again: a half backward walks down as far as its leaves, and
+                the other half walks there once more.
+        """
+        if not leaves or not self.outputs:  # a detach may leave no outputs
+            return [None] * len(leaves)
+        options = {"allow_unused": True, "retain_graph": keep}
+        return list(torch.autograd.grad(self.outputs, leaves, self.above, **options))
 
 
 class ModuleStage:
@@ -96,7 +116,6 @@ class ModuleStage:
         chosen, delay = options.correction, self.stages - 1 - index
         self.correction = None if chosen is None else chosen.of(delay, self.optimizer)
         self.applied = 0  # version of the weights that the last gradient was found at
-        self.halves = Halves()
         self.rest: list[tuple[Any, Any]] = []  # micro-batches of the batch that is being fed
 
     def forward(self, payload: tuple[Any, Any] | None, batch: int, micro: int) -> Any:
@@ -133,8 +152,9 @@ class ModuleStage:
     def backward_input(self, payload: list[Tensor | None] | None, batch: int, micro: int) -> Any:
         """Do the half of a backward that the module below waits for."""
         flight = self.flights[batch, micro]
-        handed, weights = self.halves.begin(self._ends(flight, payload, (batch, micro)))
-        flight.output, flight.rest = None, lambda: [*weights(), *handed]
+        ends = self._ends(flight, payload, (batch, micro))
+        handed = ends.gradients(*ends.inputs, keep=True)
+        flight.output, flight.rest = None, lambda: [*ends.gradients(*ends.weights), *handed]
         return handed
 
     def backward_weight(self, payload: None, batch: int, micro: int) -> None:

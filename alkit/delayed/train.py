@@ -117,7 +117,7 @@ def train_epoch(
             modules average their gradients before an update. R x K ranks; running statistics are
             those of the first pipeline.
         schedule: of flushed methods, another order of the same gradients: a method's name;
-            a file that torch or `alkit.schedule.torch_csv` wrote; or a `Schedule`. Where workers
+            a file that torch or `alkit.schedule.torch_orders` wrote; or a `Schedule`. Where workers
             have several modules ("interleaved_1f1b", "looped_bfs", "zbv", "dualpipev"; by method=
             too) there are so many `workers`, by default half as many; on ranks a worker is a rank.
         settings: see `Options`.

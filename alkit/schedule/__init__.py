@@ -2,8 +2,7 @@
 
 task        `Task`, `Schedule`, and the schedules of associated learning
 flushed     schedules that empty the pipeline after every batch: GPipe, 1F1B
-ordered     the same with several stages a worker: interleaved, looped
-torch_csv   schedules as torch's pipelining writes and reads them
+torch_orders    the same with several stages a worker, and files, as torch has them
 validate    what holds for every interleaving: no deadlock, no race, staleness, queue lengths
 urgency     which task free workers take first
 locks       which of backprop's waits a schedule removes

@@ -6,7 +6,7 @@ run has them at the same time. So races, staleness and queue lengths are read of
 not tried out.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from alkit.schedule.task import EDGES, Edge, Schedule, ScheduleError, Task
@@ -71,7 +71,27 @@ def ancestors_of(schedule: Schedule) -> "Ancestors":
 
 
 def _orders(schedule: Schedule, batches: int) -> list[list[Task]]:
-    return [list(schedule.order(lane, range(batches))) for lane in range(schedule.lanes)]
+    return [list(_order(schedule, lane, batches)) for lane in range(schedule.lanes)]
+
+
+def _order(schedule: Schedule, lane: int, batches: int) -> Iterator[Task]:
+    """Yield a lane's tasks; an order that looks ahead would wait for ever for the loader's end."""
+    drawn, before = 0, 0
+
+    def numbers() -> Iterator[int]:
+        nonlocal drawn
+        for batch in range(batches):
+            drawn += 1
+            yield batch
+
+    for task in schedule.order(lane, numbers()):
+        if drawn > before + 1:
+            raise ScheduleError(
+                f"{schedule.name}: the order of lane {lane} looks ahead: it takes {drawn - before}"
+                f" batch numbers before {task}; let it take one, yield its tasks, and go on"
+            )
+        before = drawn
+        yield task
 
 
 def _horizon(schedule: Schedule) -> int:

@@ -5,12 +5,10 @@ from functools import partial
 import pytest
 import torch
 from torch import nn
-from torch.distributed.pipelining import _backward as halves
 
 import alkit
-from alkit.schedule.flushed import one_f_one_b
-from alkit.schedule.ordered import of_orders
-from alkit.schedule.torch_csv import to_csv
+from alkit.schedule.flushed import of_orders, one_f_one_b
+from alkit.schedule.torch_orders import to_csv
 from tests.helpers import on_ranks
 from tests.unit.delayed.nets import equal, outcome, trained, vectors
 
@@ -92,8 +90,8 @@ def test_fit_cuts_as_the_schedule_asks(tmp_path):
         ("1f1b", one_f_one_b(3, 4), 4, "has 3 stages and 4 micro-batches, and there are 4 modules"),
         ("1f1b", one_f_one_b(4, 4), 2, "has 4 stages and 4 micro-batches, .* and 2 micro-batches"),
         ("1f1b", "zbv", 0, "micro is 0"),
-        ("dualpipev", None, 3, "dualpipev has 4 stages: give as many"),
-        ("1f1b", "interleaved_1f1b", 5, "give a multiple"),
+        ("dualpipev", None, 3, "dualpipev with 4 stages, 2 workers and 3 micro-batches: "),
+        ("1f1b", "interleaved_1f1b", 5, "interleaved_1f1b with 4 stages"),
     ],
 )
 def test_what_does_not_fit_is_refused(method, given, micro, words):
@@ -127,7 +125,7 @@ def test_by_name_they_are_methods(name):
 
 
 class Shifted(nn.Module):
-    """What torch's halves would lose or can't cut: weights beside the input, and a view."""
+    """Weights beside the input, and a view."""
 
     def __init__(self):
         super().__init__()
@@ -174,19 +172,6 @@ def test_half_backwards_find_all_gradients(kind, name):
 
     one, other = (trained(made(), 4, vectors(4), order, micro=4) for order in ("1f1b", name))
     torch.testing.assert_close(outcome(other), outcome(one), rtol=1e-5, atol=1e-6)
-
-
-def test_where_torch_s_halves_are_wrong_the_graph_is_walked_twice(monkeypatch):
-    """Of a weight that they drop, and of the stages beside."""
-    plain = outcome(trained(blocks(), 4, vectors(3), "1f1b", micro=4))
-    right = halves.stage_backward_weight
-
-    def dropped(weights, groups):
-        return right(weights, groups[1:])
-
-    monkeypatch.setattr(halves, "stage_backward_weight", dropped)
-    found = outcome(trained(blocks(), 4, vectors(3), "zero_bubble", micro=4))
-    torch.testing.assert_close(found, plain, rtol=1e-5, atol=1e-7)
 
 
 def test_forwards_out_of_order_are_refused_before_the_first_step():

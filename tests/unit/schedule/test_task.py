@@ -193,3 +193,15 @@ def test_free_workers_keep_tasks_edges_and_proofs():
     assert validate(free) == validate(bound)
     assert free_workers(al_pipeline(2), 9).workers == 2
     assert bound.owner(Task("update", 3, 7)) == free.lane(Task("update", 3, 7)) == 3
+
+
+def test_an_order_that_looks_ahead_is_refused_and_not_run_for_ever():
+    """It would wait for the loader's end, which nobody knows while a run goes on."""
+
+    def order(worker, batches):
+        for batch in sorted(batches):
+            yield from (Task(kind, 0, batch) for kind in ("forward", "backward", "update"))
+
+    own = replace(bp(), order=order)
+    with pytest.raises(ScheduleError, match="order of lane 0 looks ahead: it takes .* numbers"):
+        validate(own)
