@@ -29,6 +29,7 @@ from alkit.al.model import ALModel
 from alkit.al.recipes import FIRST_LOSSES, Recipe, find_recipe
 from alkit.data import tree
 from alkit.data.arguments import given
+from alkit.engine.caller import as_ever
 from alkit.engine.modes import layout_kept
 from alkit.engine.optimizers import adam
 from alkit.models.blocks import dry_run, joined
@@ -37,6 +38,7 @@ LEAST = 64  # channels of a "conv" bridge: a narrower one holds back what its bl
 Optimizer = Callable[..., torch.optim.Optimizer]
 
 
+@as_ever()
 def to_al(
     blocks: Iterable[nn.Module],
     num_classes: int,
@@ -117,6 +119,7 @@ def to_al(
     return _noted(model)
 
 
+@as_ever()
 def to_bp(
     blocks: Iterable[nn.Module],
     num_classes: int,

@@ -33,6 +33,7 @@ from alkit.al.losses import Contrast
 from alkit.al.model import ALModel
 from alkit.al.recipes import FIXED_CODES
 from alkit.data import tree
+from alkit.engine.caller import as_ever
 from alkit.engine.device import place
 from alkit.engine.modes import evaluating
 
@@ -41,6 +42,7 @@ Made = tuple[nn.Module, Any]  # a head, and its loss
 Rule = Callable[[AL, Any, int], Made]
 
 
+@as_ever()
 def to_local(
     blocks: Iterable[nn.Module],
     num_classes: int,

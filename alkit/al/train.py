@@ -92,8 +92,7 @@ def train_epoch(
         compile: "steps" compiles each layer's forward, backward and update as one call without the
             interpreter's lock (`alkit.engine.compiled`); of backprop all of it. Bits are equal in
             all modes that run so, and results up to rounding as without. Not for al_m and al_fm,
-            whose forwards run apart. The first batch waits for the compiler. A layer that draws
-            random numbers runs as it is.
+            whose forwards run apart. A layer that draws random numbers runs as it is.
     Raises:
         ValueError: unknown mode, no batches, or a batch that doesn't fit.
         FloatingPointError: a loss is not finite; names layer and batch. The model is spoilt
@@ -131,9 +130,8 @@ def train_epoch(
     if isinstance(model, ALModel):
         model.layer_seconds = timeline.stage_s()
     seconds = time.perf_counter() - start_s
-    own_cuts = tuple(cuts or ())
     why = tuple(each.step.why for each in run.ran if isinstance(each, WholeStage))
-    found = run.losses(), timeline, run.samples, seconds, own_cuts
+    found = run.losses(), timeline, run.samples, seconds, tuple(cuts or ())
     return Trained(*found, head=run.head_losses(), eager=why)
 
 

@@ -12,6 +12,17 @@ from typing import Any
 import torch
 
 
+@contextmanager
+def as_ever() -> Iterator[None]:
+    """Follow neither the caller's autocast nor its default device: what is made before training."""
+    accelerator = torch.accelerator.current_accelerator()
+    kinds = {"cpu"} | ({accelerator.type} if accelerator else set())
+    with ExitStack() as stack, torch.device("cpu"):
+        for kind in kinds:
+            stack.enter_context(torch.autocast(kind, enabled=False))
+        yield
+
+
 @dataclass(frozen=True)
 class CallerState:
     """The calling thread's state, to be entered by another thread or process.

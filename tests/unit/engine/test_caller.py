@@ -221,3 +221,25 @@ def test_dropout_that_inductor_compiles_draws_by_batch():
             raise
         states.append(state_of(model))
     assert not differences(*states)
+
+
+@pytest.mark.parametrize("method", ["al_pipeline", "local", "bp", "1f1b", "pipelearn"])
+def test_what_is_made_before_training_is_the_same_under_autocast(method):
+    def made(context):
+        torch.manual_seed(0)
+        blocks = [*(nn.Sequential(nn.Linear(6, 6), nn.Tanh()) for _ in range(3)), nn.Linear(6, 3)]
+        x, y = torch.randn(40, 6), torch.arange(40) % 3
+        options = {"lr": 0.0, "batch_size": 20, "progress": False}
+        with context():
+            record = alkit.fit(blocks, (x, y), method=method, **options)
+        return record.model.state_dict()
+
+    assert not differences(made(nullcontext), made(CONTEXTS["autocast"]))
+
+
+@pytest.mark.parametrize("made", [alkit.to_al, alkit.to_local])
+def test_a_model_is_made_where_its_blocks_are(made):
+    blocks, x = [nn.Linear(6, 6), nn.Linear(6, 3)], torch.randn(8, 6)
+    with torch.device("meta"):
+        model = made(blocks, 3, x)
+    assert {each.device.type for each in model.parameters()} == {"cpu"}
