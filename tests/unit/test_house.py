@@ -96,7 +96,6 @@ def test_a_circle_is_found():
 
 
 def test_the_schedule_needs_no_torch():
-    named = {
-        module.split(".")[0] for f in (HOUSE / "schedule").glob("*.py") for module, _ in _imports(f)
-    }
-    assert "torch" not in named
+    """But for torch's own orders, when they are asked for."""
+    files = {*(HOUSE / "schedule").glob("*.py")} - {HOUSE / "schedule" / "torch_orders.py"}
+    assert "torch" not in {module.split(".")[0] for f in files for module, _ in _imports(f)}
