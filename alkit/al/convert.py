@@ -79,7 +79,7 @@ def to_al(
         ValueError: no blocks, a recipe that does not suit one class, a pool that gives no rows, a
             loss or `read="head"` without a head.
     """
-    chosen = find_recipe(recipe, _kind(sample))
+    chosen = find_recipe(recipe, kind_of(sample))
     _check_classes(num_classes, chosen)
     if code_dim is not None:
         chosen = replace(chosen, code_dim=code_dim)
@@ -99,8 +99,9 @@ def to_al(
         if own_pool is None and (found := pool_of(block, s)) in (over_positions, over_all):
             own_pool = found
         like = next((t for t in tree.tensors(s) if t.is_floating_point()), torch.zeros(()))
-        enc = ENC(block, bridge(chosen, s, own_pool).to(like), chosen.associated_loss())
-        ae = label_side(chosen, level, width).to(like)
+        with torch.device("cpu"):  # draws are the same whatever the caller's default is
+            b, ae = bridge(chosen, s, own_pool).to(like), label_side(chosen, level, width).to(like)
+        enc = ENC(block, b, chosen.associated_loss())
         layers.append(AL(enc, ae, rate, made, coupled=chosen.coupled))
         width = chosen.code_dim
     if top is None and loss is not None:
@@ -141,7 +142,7 @@ def to_bp(
     stack, last = [block for block, _ in pairs], pairs[-1][1]
     if head is None and not are_scores(last, num_classes):
         s, reduce = next(tree.tensors(last)), pool or pool_of(nn.ModuleList(stack), last)
-        head = Pooled(nn.Linear(_features(last, reduce), num_classes).to(s), reduce)
+        head = Pooled(nn.Linear(_features(last, reduce), num_classes, device="cpu").to(s), reduce)
     stack += [] if head is None else [head]
     if channels_last:
         _innermost(stack, [], sample)
@@ -256,7 +257,7 @@ def _features(s: Any, reduce: Pool) -> int:
     return features.shape[1]
 
 
-def _kind(sample: Any) -> str:
+def kind_of(sample: Any) -> str:
     """Say what a sample is; only pictures have four dimensions."""
     first = next(tree.tensors(sample), None)
     if first is None:

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from alkit.al.bridges import Pool, Pooled
 from alkit.al.codes import FixedDecoder, FixedEncoder
-from alkit.al.convert import to_al
+from alkit.al.convert import kind_of, to_al
 from alkit.al.layers import AE, AL, Loss
 from alkit.al.losses import Contrast
 from alkit.al.model import ALModel
@@ -71,8 +71,7 @@ def to_local(
     if not callable(rule) and rule not in (*RULES, "fixed_codes"):
         names = ", ".join((*RULES, "fixed_codes"))
         raise ValueError(f"rule is {rule!r}: give {names}, or a function")
-    kind = "images" if next(tree.tensors(sample)).dim() == 4 else "texts"
-    recipe = replace(FIXED_CODES[kind], smoothing=SMOOTHING)
+    recipe = replace(FIXED_CODES[kind_of(sample)], smoothing=SMOOTHING)
     options: dict[str, Any] = {"lr": lr, "pool": pool, "optimizer": optimizer}
     model = to_al(blocks, num_classes, sample, recipe=recipe, loss=loss, read=read, **options)
     if rule != "fixed_codes":
@@ -109,7 +108,7 @@ class CosineHead(nn.Module):
 
     def __init__(self, classes: int, width: int, scale: float = 10.0) -> None:
         super().__init__()
-        self.table = nn.Parameter(torch.randn(classes, width) * width**-0.5)
+        self.table = nn.Parameter(torch.randn(classes, width, device="cpu") * width**-0.5)
         self.scale = scale
 
     def forward(self, m_BK: Tensor) -> Tensor:
@@ -132,7 +131,7 @@ def linear_head(b: nn.Module, classes: int) -> nn.Module:
     body = b.body if isinstance(b, Pooled) else b
     assert isinstance(body, nn.Sequential)  # as `alkit.al.convert.bridge` makes it
     last = next(at for at in reversed(range(len(body))) if isinstance(body[at], nn.Linear))
-    body[last] = nn.Linear(cast(nn.Linear, body[last]).in_features, classes)
+    body[last] = nn.Linear(cast(nn.Linear, body[last]).in_features, classes, device="cpu")
     del body[last + 1 :]  # the ending of a code
     return b
 

@@ -23,7 +23,7 @@ from alkit.delayed.correction import State
 from alkit.delayed.methods import Method
 from alkit.delayed.modules import Pipeline
 from alkit.delayed.options import Options
-from alkit.delayed.weights import Versions
+from alkit.delayed.weights import Versions, give
 from alkit.engine.device import beside, device_of, place
 from alkit.engine.loss_log import LossLog
 from alkit.engine.random import noise_of_loss
@@ -199,7 +199,7 @@ class ModuleStage:
         if self.reduce is not None:
             self._reduce_gradients(self.reduce)
         for name, parameter in self.versions.parameters.items():
-            _give(parameter, self.gradients.get(name))
+            give(parameter, self.gradients.get(name))
         self.gradients = {}
         if not self.first_batch + batch:
             check_reached(self.module.blocks)
@@ -390,17 +390,6 @@ def _with_weights(module: nn.Module, weights: dict[str, Tensor]) -> Iterator[Non
     finally:
         for own, name, tensor in held:
             own[name] = tensor
-
-
-def _give(parameter: nn.Parameter, gradient: Tensor | None) -> None:
-    """Let a parameter have a batch's gradient, by its hooks, which a leaf's backward skips."""
-    hooks: Any = parameter._backward_hooks or {}, parameter._post_accumulate_grad_hooks or {}
-    for hook in hooks[0].values() if gradient is not None else ():
-        changed = hook(gradient)
-        gradient = gradient if changed is None else changed
-    parameter.grad = gradient
-    for hook in hooks[1].values() if gradient is not None else ():
-        hook(parameter)
 
 
 def leaf(tensor: Tensor) -> Tensor:

@@ -14,10 +14,10 @@ import torch
 
 @contextmanager
 def as_ever() -> Iterator[None]:
-    """Follow neither the caller's autocast nor its default device: what is made before training."""
+    """Don't follow the caller's autocast: what is made before training has its blocks' types."""
     accelerator = torch.accelerator.current_accelerator()
     kinds = {"cpu"} | ({accelerator.type} if accelerator else set())
-    with ExitStack() as stack, torch.device("cpu"):
+    with ExitStack() as stack:
         for kind in kinds:
             stack.enter_context(torch.autocast(kind, enabled=False))
         yield

@@ -7,8 +7,10 @@ Between an eager step's operators the interpreter's lock is taken, so threads wi
 wait for each other; a compiled step holds none (Inductor's C++ wrapper). A part that can't be
 compiled runs as it is, and `Step.why` says why.
 
-torch keeps what it compiles by the code object of a function. Two threads that enter functions of
-one code object may get each other's code, so each step has a code object of its own.
+torch keeps what it compiles by the code object of a function, eight versions at most, and tells
+them apart by guards. So each step has a code object of its own, and its guards: without these two
+threads in functions of one code object ran each other's code (torch's `isolate_recompiles` tells
+such functions apart by a number that threads share).
 """
 
 import copy

@@ -67,9 +67,10 @@ def torchrun_group(backend: str = "gloo", timeout_s: float = 1800.0) -> Iterator
     import torch._dynamo  # noqa: F401  # before there is a group (pytorch issue 190489)
     import torch.distributed as dist
 
+    before = os.environ.get("GLOO_SOCKET_IFNAME")
     if not on_several_machines():
         os.environ["GLOO_SOCKET_IFNAME"] = LOOPBACK
-    elif "GLOO_SOCKET_IFNAME" not in os.environ:
+    elif before is None:
         raise RuntimeError(
             "GLOO_SOCKET_IFNAME is not set, and the job has several machines: name the network"
             " device that leads from this one to the others, eth0 say (`ip address` lists them)"
@@ -80,6 +81,8 @@ def torchrun_group(backend: str = "gloo", timeout_s: float = 1800.0) -> Iterator
         dist.barrier()  # nobody hangs up while another one still reads
     finally:
         dist.destroy_process_group()
+        os.environ.pop("GLOO_SOCKET_IFNAME")
+        os.environ |= {} if before is None else {"GLOO_SOCKET_IFNAME": before}
 
 
 def on_several_machines() -> bool:

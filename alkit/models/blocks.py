@@ -1,7 +1,8 @@
 """A network as a list of blocks: what every method takes."""
 
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from math import nan
 from typing import Any, cast
 
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 
 from alkit.data import tree
 from alkit.data.arguments import given
+from alkit.data.seeds import drawing_from, generator_for
 from alkit.engine.modes import evaluating, hooked, trained
 from alkit.models.foreign import CUTS
 from alkit.models.traced import Block, NotTraced, trace
@@ -166,9 +168,7 @@ def _check_cut(network: nn.Module, blocks: list[nn.Module], x: Any) -> None:
     for train in (False, True)[: tree.batch_size(x)]:  # BatchNorm trains on two and more
         found = []
         for each in both:
-            mode = trained(both, warn=False) if train else evaluating(both)
-            with mode, torch.random.fork_rng(d for d in places if d.type == "cuda"):
-                torch.manual_seed(0)
+            with trained(both, warn=False) if train else evaluating(both), _seeded(*places):
                 found.append(_made_of(each, weights, x))
             for own, was in buffers:
                 own.data.copy_(was)
@@ -177,6 +177,19 @@ def _check_cut(network: nn.Module, blocks: list[nn.Module], x: Any) -> None:
                 f"{type(network).__name__} cut into blocks computes something else than it does"
                 f" itself: its forward does more than its blocks show. {INSTEAD}"
             )
+
+
+@contextmanager
+def _seeded(place: torch.device) -> Iterator[None]:
+    """Draw the same numbers whenever this is entered; no generator is moved by it."""
+    with drawing_from(generator_for("cut").get_state()):
+        if place.type != "cuda":
+            yield
+            return
+        with torch.random.fork_rng([place]):
+            state = generator_for("cut", device=place).get_state()
+            torch.cuda.set_rng_state(state, place)
+            yield
 
 
 def _made_of(net: nn.Module, weights: list[nn.Parameter], x: Any) -> list[Tensor]:

@@ -112,7 +112,8 @@ def fit(
         compile: "steps", of bp, AL and local rules: a part's forward, backward and update are one
             call that holds no interpreter's lock, so workers with small blocks run side by side.
             The first batch waits for the compiler. Results are equal up to rounding, and in bits
-            where both runs are compiled. A part that draws random numbers runs as it is.
+            where both runs are compiled. A part runs as it is if it draws random numbers, or has
+            another optimiser than SGD, Adam or AdamW as torch makes them.
         executor: see the method's `executors`. "ranks" trains on the ranks that this process is one
             of, by `alkit.launch` or under torchrun in `alkit.torchrun_group`, and each of them
             calls this with the same model and data. They return the same; only rank 0 writes, reads
