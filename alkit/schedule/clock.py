@@ -24,8 +24,6 @@ def simulate(
     Args:
         durations: seconds by (kind, stage), or a function of the task.
         cores: tasks that may run at the same time; default as many as there are workers.
-    Raises:
-        ValueError: no batches, no cores, or a schedule that deadlocks.
     """
     if batches < 1 or (cores is not None and cores < 1):
         raise ValueError(f"batches is {batches} and cores is {cores}: both must be at least 1")

@@ -8,12 +8,8 @@ from operator import itemgetter
 def balanced_cuts(costs: Sequence[float], groups: int) -> list[int]:
     """Return the cuts that make the dearest of `groups` neighbouring groups as cheap as can be.
 
-    Args:
-        costs: one cost a block, not negative.
     Returns:
         The first block of every group but the first; groups are never empty.
-    Raises:
-        ValueError: more groups than blocks, or none.
     """
     blocks = len(costs)
     if not 1 <= groups <= blocks:

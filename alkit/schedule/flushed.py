@@ -27,7 +27,7 @@ from alkit.schedule.task import (
     ScheduleError,
     Task,
     check_positive,
-    each_batch,
+    of_rows,
     row,
 )
 
@@ -41,8 +41,6 @@ def of_orders(name: str, orders: Sequence[Sequence[Place]]) -> Schedule:
     Args:
         orders: of each worker, (kind, stage, micro-batch): "forward", "backward", or its halves
             "backward_input" and "backward_weight".
-    Raises:
-        ScheduleError: a task that is missing; names it. `validate` finds what else is wrong.
     """
     there = {place for order in orders for place in order}
     if not there:
@@ -73,7 +71,7 @@ def of_orders(name: str, orders: Sequence[Sequence[Place]]) -> Schedule:
     rows = [
         [*order, *row(["update"], sorted({stage for _, stage, _ in order}))] for order in orders
     ]
-    return Schedule(name, stages, len(orders), each_batch(rows), edges)
+    return of_rows(name, stages, rows, edges)
 
 
 def gpipe(stages: int, micro: int) -> Schedule:
@@ -132,8 +130,6 @@ def shared_by_neighbours(schedule: Schedule, stages: int) -> Schedule:
         >>> shared = shared_by_neighbours(gpipe(2, micro=1), stages=3)
         >>> " ".join(f"{kind[0]}{stage}" for kind, stage, *_ in shared.one_batch(0))
         'f0 f1 b1 b0 u0 u1'
-    Raises:
-        ScheduleError: fewer stages than workers.
     """
     workers = schedule.workers
     if stages < workers:

@@ -19,7 +19,7 @@ from alkit.schedule.task import (
     Schedule,
     Task,
     check_positive,
-    each_batch,
+    of_rows,
     own_layer,
     row,
 )
@@ -50,4 +50,4 @@ def target_propagation(blocks: int, *, owners: Sequence[int] | None = None) -> S
         learning = [block for block in own if block]  # the lowest has no feedback
         rows.append(row(["forward"], own) + row(["learn"], learning))
         rows[-1] += row(["target"], reversed(own)) + row(REST, own)
-    return Schedule("dtp", blocks, len(rows), each_batch(rows), edges)
+    return of_rows("dtp", blocks, rows, edges)

@@ -1,11 +1,8 @@
 """Schedules as data: tasks, what each waits for and why, and every worker's order.
 
-A schedule knows no tensors and no threads. Executors run it, `clock.py` gives it virtual time,
-`validate.py` proves things of it; they read the same two functions, `order` and `edges`, and guess
-nothing. Orders are generators over the batch numbers, so a loader's length need not be known: fill,
-steady state and drain follow from it.
-
-An edge says what a task waits for, and why:
+Executors run a schedule, `clock.py` gives it virtual time, `validate.py` proves things of it; all
+read the same two functions, `order` and `edges`. Orders are generators over the batch numbers, so a
+loader's length need not be known. An edge says what a task waits for, and why:
 
     data       its payload comes along it                  F(k, t) <- F(k - 1, t)
     order      one after the other on the same state       B(k, t) <- F(k, t),  U(k, t) <- B(k, t)
@@ -13,9 +10,8 @@ An edge says what a task waits for, and why:
     room       a queue has place again                     F(k, t) <- F(k + 1, t - capacity)
     barrier    the method wants it so
 
-The four schedules of associated learning (three layers; F, B, U = forward, backward, update;
-digits are batches; every layer's row is the same in all of them: what differs is who runs it, and
-when):
+The four schedules of associated learning (three layers; F, B, U = forward, backward, update; digits
+are batches; every layer's row is the same in all of them: who runs it differs, and when):
 
     al            one worker        F0B0U0 F1B1U1 F2B2U2 | F0B0U0 F1B1U1 F2B2U2 | ...
 
@@ -44,7 +40,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 Place = tuple[str, int, int]  # kind, stage, micro: a task of any batch
-Order = Callable[[int, Iterable[int]], Iterator["Task"]]
+Edges = Callable[["Task"], tuple["Edge", ...]]
 FORWARD, REST = ("forward",), ("backward", "update")
 
 
@@ -100,8 +96,8 @@ class Schedule:
     name: str
     stages: int
     workers: int
-    order: Order
-    edges: Callable[[Task], tuple[Edge, ...]]
+    order: Callable[[int, Iterable[int]], Iterator[Task]]
+    edges: Edges
     staleness: int = 0
     drains: bool = True
     free: bool = False
@@ -151,14 +147,14 @@ class Schedule:
         return found
 
 
-def each_batch(rows: Sequence[Sequence[Place]]) -> Order:
-    """Return the order of workers that go through the same row of places in every batch."""
+def of_rows(name: str, stages: int, rows: Sequence[Sequence[Place]], edges: Edges) -> Schedule:
+    """Return a schedule whose workers go through a row of places each, the same in every batch."""
 
     def order(worker: int, batches: Iterable[int]) -> Iterator[Task]:
         for batch in batches:
             yield from (Task(kind, stage, batch, micro) for kind, stage, micro in rows[worker])
 
-    return order
+    return Schedule(name, stages, len(rows), order, edges)
 
 
 def row(kinds: Iterable[str], stages: Iterable[int]) -> list[Place]:
@@ -183,14 +179,13 @@ def block_by_block(blocks: int) -> Schedule:
 
     up, down = range(blocks), reversed(range(blocks))
     tasks = [*row(FORWARD, up), *row(["backward"], down), *row(["update"], up)]
-    return Schedule("bp", blocks, 1, each_batch([tasks]), edges)
+    return of_rows("bp", blocks, [tasks], edges)
 
 
 def al(layers: int) -> Schedule:
     """Associated learning on one worker: forward, backward and update layer by layer."""
     check_positive(layers=layers)
-    rows = [row(FORWARD + REST, range(layers))]
-    return Schedule("al", layers, 1, each_batch(rows), own_layer)
+    return of_rows("al", layers, [row(FORWARD + REST, range(layers))], own_layer)
 
 
 def al_m(layers: int, workers: int | None = None) -> Schedule:
@@ -233,7 +228,7 @@ def al_pipeline(layers: int, cuts: Sequence[int] | None = None, capacity: int = 
         return own_layer(task)
 
     rows = [[*row(FORWARD, group), *row(REST, group)] for group in groups]
-    return Schedule("al_pipeline", layers, len(groups), each_batch(rows), edges)
+    return of_rows("al_pipeline", layers, rows, edges)
 
 
 def free_workers(schedule: Schedule, workers: int) -> Schedule:
@@ -245,15 +240,12 @@ def free_workers(schedule: Schedule, workers: int) -> Schedule:
         >>> shared = free_workers(al_pipeline(4), 2)
         >>> shared.workers, shared.lanes, shared.owner(Task("forward", 3, 0))
         (2, 4, None)
-    Raises:
-        ScheduleError: workers that share stages already, or batches that are never finished.
     """
     check_positive(workers=workers)
     if schedule.workers != schedule.stages or not schedule.drains:
         raise ScheduleError(
-            f"{schedule.name} has {schedule.workers} workers for {schedule.stages} stages"
-            f"{'' if schedule.drains else ' and does not drain'}: free workers need a schedule"
-            " with a worker a stage that finishes every batch"
+            f"{schedule.name} has {schedule.workers} workers for {schedule.stages} stages: free"
+            " workers need a schedule with a worker a stage, which finishes every batch"
         )
     return replace(schedule, workers=min(workers, schedule.stages), free=True)
 
@@ -277,14 +269,9 @@ def check_positive(**values: int) -> None:
 
 def _joined(name: str, layers: int, workers: int | None, *, forwards_first: bool) -> Schedule:
     """Return a schedule whose batches end with a join, and their forward passes, if so wished."""
-    check_positive(layers=layers)
-    workers = layers + 1 if workers is None else workers
-    if not 2 <= workers <= layers + 1:
-        raise ScheduleError(
-            f"{workers} workers for {layers} layers: al_m and al_fm take one for the forwards and"
-            f" 1 to {layers} for backward and update, so 2 to {layers + 1}"
-        )
-    groups = _groups(layers, [layers * i // (workers - 1) for i in range(1, workers - 1)])
+    others = layers if workers is None else workers - 1
+    check_positive(layers=layers, workers_for_backwards=others)
+    groups = _groups(layers, [layers * i // others for i in range(1, others)])
 
     def edges(task: Task) -> tuple[Edge, ...]:
         joined: list[Task] = []
@@ -295,7 +282,7 @@ def _joined(name: str, layers: int, workers: int | None, *, forwards_first: bool
         return *own_layer(task), *(Edge("barrier", other) for other in joined)
 
     rows = [row(FORWARD, range(layers)), *(row(REST, own) for own in groups)]
-    return Schedule(name, layers, workers, each_batch(rows), edges)
+    return of_rows(name, layers, rows, edges)
 
 
 def _groups(layers: int, cuts: Iterable[int]) -> list[range]:

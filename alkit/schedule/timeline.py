@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import sub
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -81,9 +82,7 @@ class Timeline(Brief):
     @cached_property
     def bubble(self) -> float:
         """Share of all resources' time that is idle, fill and drain included, 0 to 1."""
-        if not self.span_s:
-            return 0.0
-        return sum(self.idle_share(resource) for resource in self.resources) / len(self.resources)
+        return sum(map(self.idle_share, self.resources)) / max(1, len(self.resources))
 
     @cached_property
     def batch_ends_s(self) -> tuple[float, ...]:
@@ -94,9 +93,7 @@ class Timeline(Brief):
     def step_s(self) -> float:
         """Median seconds from the end of a batch to the end of the next: fill is not counted."""
         ends = self.batch_ends_s
-        if len(ends) < 2:
-            return self.span_s
-        return median(later - earlier for earlier, later in zip(ends, ends[1:], strict=False))
+        return median(map(sub, ends[1:], ends)) if len(ends) > 1 else self.span_s
 
     @cached_property
     def steady_s(self) -> float:

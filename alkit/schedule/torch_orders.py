@@ -3,12 +3,11 @@
     0F0,0F1,,,0B0,0B1          a row a worker, a cell an action: stage, letter, micro-batch
     ,1F0,1B0,1F1,1B1,          waits follow from data here, so empty cells are passed over
 
-F forward, B backward, I and W its halves for the input and the weights. `(0F3;1B0)OVERLAP_F_B` is
-one after the other here. What torch adds for links and memory (SEND_F, RECV_B, UNSHARD,
-REDUCE_GRAD, ...) is passed over: links follow from the edges, an update ends a batch.
+F forward, B backward, I and W its halves for the input and the weights; `(0F3;1B0)OVERLAP_F_B` is
+one after the other here. Cells for links and memory (SEND_F, UNSHARD, ...) are passed over, too.
 
-Its workers have several stages each. Two workers, four stages (letter, stage, micro-batch); on a V
-the first worker has the first stage and the last:
+Two workers with two stages each (letter, stage, micro-batch); on a V the first has the first stage
+and the last:
 
     interleaved_1f1b   F00F01F20F21 ... B20B21B00B01U0U2      Narayanan et al. 2021
                           F10F11F30B30F31B31B10B11U1U3
@@ -56,36 +55,25 @@ def torch_order(name: str, stages: int, workers: int, micro: int) -> Schedule:
     from torch.distributed.pipelining.schedules import get_schedule_class
 
     check_positive(stages=stages, workers=workers, micro=micro)
-    sizes = f"{name} with {stages} stages, {workers} workers and {micro} micro-batches"
-    if stages % workers:
-        raise ScheduleError(f"{sizes}: give stages that workers can share alike")
     own = {"num_stages": stages, "group_size": workers, "group_rank": 0, "device": "cpu"}
-    own |= {"has_backward": True, "is_last": False, "submod": None}
-    stubs = [
-        SimpleNamespace(stage_index=at, is_first=not at, **own) for at in range(0, stages, workers)
-    ]
+    own |= {"has_backward": True, "is_first": True, "is_last": False, "submod": None}
+    stubs = [SimpleNamespace(stage_index=at, **own) for at in range(0, stages, workers)]
     try:
+        if stages % workers:
+            raise ValueError("give stages that workers can share alike")
         orders = get_schedule_class(SEVERAL.get(name, name))(stubs, micro).pipeline_order
     except ValueError as error:
-        raise ScheduleError(f"{sizes}: {error}") from error
-    rows = (orders[worker] for worker in range(workers))
-    return of_orders(name, [_places(str(action or "") for action in order) for order in rows])
+        sizes = f"{stages} stages, {workers} workers and {micro} micro-batches"
+        raise ScheduleError(f"{name} with {sizes}: {error}") from error
+    rows = (map(str, filter(None, orders[worker])) for worker in range(workers))
+    return of_orders(name, [_places(row) for row in rows])
 
 
 def read_csv(file: str | Path) -> Schedule:
     """Return the schedule that a file holds, with or without torch's sends; it is validated.
 
     Raises:
-        ScheduleError: a cell that is no action, a task that is missing or stands twice, or an order
-            that can't be run; names it.
-
-    Example:
-        >>> import tempfile
-        >>> from alkit.schedule.flushed import one_f_one_b
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     written = to_csv(one_f_one_b(2, 2), f"{folder}/1f1b.csv")
-        ...     read_csv(f"{folder}/1f1b.csv").workers
-        2
+        ScheduleError: a cell that is no action, or an order that can't be run; names it.
     """
     path = Path(file)
     rows = enumerate(csv.reader(path.read_text(encoding="utf-8-sig").splitlines()))

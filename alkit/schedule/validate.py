@@ -6,7 +6,7 @@ run has them at the same time. So races, staleness and queue lengths are read of
 not tried out.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import reduce
@@ -87,13 +87,13 @@ class Ancestors:
         parents = {task: list(_waits(schedule, task, batches)) for lane in lanes for task in lane}
         for before, task in chain.from_iterable(map(pairwise, lanes)):
             parents[task].append(before)
-        after: dict[Task, list[Task]] = {task: [] for task in parents}
+        after = defaultdict[Task, list[Task]](list)
         for task, others in parents.items():
             for other in others:
-                if other not in after:
-                    who = f"{schedule.name}: {task} waits for {other}"
-                    raise ScheduleError(f"{who}, which nobody runs")
                 after[other].append(task)
+        if nobodys := [task for task in after if task not in parents]:
+            waits = f"{after[nobodys[0]][0]} waits for {nobodys[0]}"
+            raise ScheduleError(f"{schedule.name}: {waits}, which nobody runs")
         self.masks: dict[Task, int] = {}
         self.bits: dict[Task, int] = {}
         left = {task: len(others) for task, others in parents.items()}
@@ -106,8 +106,8 @@ class Ancestors:
                 left[later] -= 1
                 order += () if left[later] else (later,)
         if stuck := [task for lane in lanes for task in [t for t in lane if left[t]][:1]]:
-            waits = {t: ", ".join(str(each) for each in parents[t] if left[each]) for t in stuck}
-            told = "; ".join(f"{task} waits for {waits[task]}" for task in stuck)
+            pairs = [(t, ", ".join(str(each) for each in parents[t] if left[each])) for t in stuck]
+            told = "; ".join(f"{task} waits for {others}" for task, others in pairs)
             raise ScheduleError(f"{schedule.name} deadlocks: {told}")
 
     def precedes(self, first: Task, second: Task) -> bool:
@@ -167,18 +167,16 @@ def _waits(schedule: Schedule, task: Task, batches: int) -> Iterator[Task]:
 
 
 def _fits(schedule: Schedule, task: Task, edge: Edge) -> bool:
-    kind, other = edge
-    if kind == "data":
-        apart = other.stage != task.stage or "send" in (other.kind, task.kind)
-        return apart and (other.batch, other.micro) == (task.batch, task.micro)
-    if kind == "order":
-        return (other.stage, other.batch) == (task.stage, task.batch)
-    if kind == "weights":
-        return (other.kind, other.stage) == ("update", task.stage) and other.batch < task.batch
-    if kind == "room":
-        taken = (taker.place for taker in schedule.takers(task))
-        return other.batch < task.batch and other.place in taken
-    return kind in RULES
+    other, earlier = edge.task, edge.task.batch < task.batch
+    apart = other.stage != task.stage or "send" in (other.kind, task.kind)
+    fits = {
+        "data": apart and (other.batch, other.micro) == (task.batch, task.micro),
+        "order": (other.stage, other.batch) == (task.stage, task.batch),
+        "weights": earlier and (other.kind, other.stage) == ("update", task.stage),
+        "room": earlier and other.place in [taker.place for taker in schedule.takers(task)],
+        "barrier": True,
+    }
+    return fits.get(edge.kind, False)
 
 
 def _queues(schedule: Schedule, ancestors: Ancestors) -> dict[tuple[str, int, str, int], int]:
