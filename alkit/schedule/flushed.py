@@ -82,8 +82,7 @@ def gpipe(stages: int, micro: int) -> Schedule:
     """
 
     def order(worker: int) -> Iterator[Place]:
-        yield from (("forward", worker, m) for m in range(micro))
-        yield from (("backward", worker, m) for m in range(micro))
+        yield from product(("forward", "backward"), (worker,), range(micro))
 
     return _flushed("gpipe", stages, micro, order)
 

@@ -80,6 +80,8 @@ def test_cores_bound_what_runs_at_once():
     shared = free_workers(al_pipeline(4), 3)
     fewer, one = (simulate(shared, lambda task: 1.0 + task.stage, 5, cores=n) for n in (2, 1))
     assert one.span_s == pytest.approx(5 * 3 * 10)
+    many = simulate(free_workers(al_pipeline(4), 2), lambda task: (5, 2, 2, 1)[task.stage], 64)
+    assert many.span_s < 1.01 * 64 * 3 * 10 / 2  # the most urgent goes first
     assert one.span_s / 2 <= fewer.span_s < 0.6 * one.span_s
 
 
@@ -103,6 +105,9 @@ def test_figures_of_a_timeline():
     assert timeline.batch_ends_s == (3.0, 4.0)
     assert (timeline.step_s, timeline.steady_s) == (1.0, 2.0)
     assert timeline.task_s() == {("forward", 0): 1.0}
+    assert simulate(al_pipeline(2), lambda task: 1.0 + task.stage, 3).stage_s() == [3.0, 6.0]
+    empty = Timeline.of([], ("a", "b"))
+    assert empty.span_s == empty.bubble == empty.step_s == empty.steady_s == 0
     joined = Timeline.joined([timeline, timeline])
     assert joined.span_s == 8.0
     assert {i.batch for i in joined.intervals} == {0, 1, 2, 3}

@@ -99,6 +99,7 @@ BACKWARD, LAST = Task("backward", 1, 1), Task("forward", 2, 1)
         (BACKWARD, "weights", Task("update", 0, 0), "which is no weights edge: it"),
         # takes nothing that a forward of stage 1 makes
         (BACKWARD, "room", Task("forward", 2, 0), "which is no room edge: it"),
+        (LAST, "weights", Task("update", 2, 1), "which is no weights edge: it"),  # of its own batch
         (LAST, "data", Task("forward", 0, 1), "two data edges"),
         (LAST, "hope", Task("forward", 0, 1), "which is no hope edge: data, order"),
     ],
