@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib import import_module
 from typing import Any
 
 import pandas as pd
@@ -57,18 +56,6 @@ class Record(Brief):
         """Share of the test part that is right, 0 to 1; None without one."""
         return None if self.test_correct is None else self.test_correct.mean().item()
 
-    def plot(self) -> Any:
-        """Return a figure of the training loss and of what was measured on validation, by epoch."""
-        return _show().curves(self)
-
-    def _repr_html_(self) -> str:
-        return _show().record_page(self)
-
     def predict(self, x: Any) -> Tensor:
         """Return scores (B, C) of the trained model."""
         return self.model.predict(x)
-
-
-def _show() -> Any:
-    """Figures come after all else, and only where something is looked at."""
-    return import_module("alkit.figures.show")

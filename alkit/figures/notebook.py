@@ -10,6 +10,7 @@ import torch
 
 from alkit import __version__
 from alkit.figures import viz
+from alkit.figures.show import show_pages
 from alkit.records.parameters import preset_values
 from alkit.records.recording import GIVEN
 from alkit.records.results import busy
@@ -38,11 +39,14 @@ def take_preset(names: dict[str, Any], notebook: str) -> None:
 def setup(seed: int, threads: int = 1) -> None:
     """Seed torch's global generator, set operator threads and theme, and print one version line.
 
-    The line says how many cores are busy already: times taken on a busy machine say little.
+    The line says how many cores are busy already: times taken on a busy machine say little. Records
+    and timelines that end a cell are shown as pages from here on.
     """
     torch.manual_seed(seed)
     torch.set_num_threads(threads)
     viz.set_theme()
+    if (shell := viz.shell()) is not None:
+        show_pages(shell.display_formatter.formatters["text/html"])
     # on a machine without a GPU torch's compiler warns that there is none
     logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)
     print(

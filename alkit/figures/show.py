@@ -4,39 +4,17 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any
 
-import matplotlib.pyplot as plt
 import pandas as pd
-from matplotlib.figure import Figure, SubFigure
-from matplotlib.ticker import MaxNLocator
 
-from alkit.figures.viz import colour, gantt, put_title
 from alkit.schedule.timeline import Timeline
 
 ROWS = 12  # of a history that a notebook shows
 
 
-def curves(record: Any) -> Figure:
-    """Draw the training loss and what was measured on validation, by epoch or round."""
-    history, method = record.history, str(record.made.get("method", ""))
-    by = "round" if "round" in history else "epoch"
-    held = [name for name in ("val_acc", "val_loss") if name in history]
-    figure, axes = plt.subplots(1, 1 + len(held), figsize=(4 * (1 + len(held)), 3), squeeze=False)
-    names = {"loss": "training loss", "val_acc": "validation accuracy", "val_loss": "its loss"}
-    for ax, name in zip(axes[0], ["loss", *held], strict=True):
-        ax.plot(history[by], history[name], marker="o", ms=3, color=colour(method or "bp"))
-        if record.best_epoch and name != "loss":
-            ax.axvline(record.best_epoch, color="0.6", lw=0.8)
-        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-        ax.set(xlabel=by, ylabel=names[name])
-    put_title(figure, f"Loss and validation by {by}")
-    return figure
-
-
-def tasks(timeline: Timeline, batches: int = 8) -> Figure | SubFigure:
-    """Draw who did what when, in the first batches."""
-    shown = timeline.between(0, batches - 1)
-    count = min(batches, len(timeline.batch_ends_s))
-    return gantt(shown, f"{count} of {len(timeline.batch_ends_s)} batches").figure
+def show_pages(formatter: Any) -> None:
+    """Let IPython's formatter of HTML show records and timelines as pages."""
+    formatter.for_type_by_name("alkit.engine.record", "Record", record_page)
+    formatter.for_type_by_name("alkit.schedule.timeline", "Timeline", timeline_page)
 
 
 def record_page(record: Any) -> str:

@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
@@ -28,14 +28,19 @@ SAVED_DPI = 160
 Shown = Literal["stage", "batch", "micro"]
 
 
+def shell() -> Any:
+    """Return IPython's shell, None outside of it."""
+    return sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+
+
 def set_theme() -> None:
     """Set the house's theme: white grid, colour-blind palette, opaque background.
 
     A notebook shows its figures also where `MPLBACKEND` names Agg, as machines without a screen do.
     """
-    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
-    if shell is not None and hasattr(shell, "kernel") and mpl.get_backend().lower() == "agg":
-        shell.run_line_magic("matplotlib", "inline")
+    here = shell()
+    if here is not None and hasattr(here, "kernel") and mpl.get_backend().lower() == "agg":
+        here.run_line_magic("matplotlib", "inline")
     sns.set_theme(context="notebook", style="whitegrid", palette="colorblind", font_scale=0.8)
     mpl.rcParams.update(
         {

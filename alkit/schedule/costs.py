@@ -1,6 +1,5 @@
 """What blocks cost: what cuts, plans and simulations are computed from."""
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 
@@ -26,12 +25,3 @@ class BlockCost:
     def seconds(self) -> float:
         """Forward, backward and update."""
         return self.forward_s + self.backward_s + self.update_s
-
-
-def durations(costs: Sequence[BlockCost]) -> Mapping[tuple[str, int], float]:
-    """Return the costs as `alkit.schedule.clock.simulate` takes them: seconds by (kind, stage)."""
-    return {
-        (kind, stage): getattr(cost, f"{kind}_s")
-        for stage, cost in enumerate(costs)
-        for kind in ("forward", "backward", "update")
-    }

@@ -14,27 +14,24 @@ the weights; digits are micro-batches; U = update, after which the next batch ma
     zero_bubble  F0F1F2....i0w0F3i1w1i2w2i3w3U            i hands the gradient on at once; w can
                  ..F0F1..i0F2i1w0F3i2w1i3w2w3U            wait and fills the gaps (ZB-H1 of Qi et
                  ....F0i0F1i1F2i2w0F3i3w1w2w3U            al. 2023)
-
-With several stages a worker (the first digit is the stage), torch computes the order, see
-`torch_orders`. Two workers, four stages; on a V the first worker has the first and the last:
-
-    interleaved_1f1b   F00F01F20F21 ... B20B21B00B01U0U2      Narayanan et al. 2021
-                          F10F11F30B30F31B31B10B11U1U3
-    looped_bfs         F00F01F20F21 ... B21B20B01B00U0U2      Lamy-Poirier 2023
-                          F10F11F30F31B31B30B11B10U1U3
-    zbv                F00F01F02F30i30w30F31i31w31i00w00 ...  Qi et al. 2023, section 6
-                          F10F20F11F21i20w20F12i10w10 ...
-    dualpipev          F00F01F02F30i30w30F31F03B31B31 ...     DeepSeek-AI 2024, as a V
-                          F10F20F11F21F12B20B20F22B10 ...
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import product
 
-from alkit.schedule.task import Edge, Place, Schedule, ScheduleError, Task
+from alkit.schedule.task import (
+    Edge,
+    Place,
+    Schedule,
+    ScheduleError,
+    Task,
+    check_positive,
+    of_rows,
+    row,
+)
 
 HALVES = ("backward_input", "backward_weight")
-BACKWARDS = ("backward", "backward_input")  # what hands a gradient on
 KINDS = ("forward", "backward", *HALVES)
 
 
@@ -44,39 +41,37 @@ def of_orders(name: str, orders: Sequence[Sequence[Place]]) -> Schedule:
     Args:
         orders: of each worker, (kind, stage, micro-batch): "forward", "backward", or its halves
             "backward_input" and "backward_weight".
-    Raises:
-        ScheduleError: a stage on two workers, a task twice, or one that is missing; names it.
     """
-    owner, micro = _checked(name, orders)
-    stages = len(owner)
     there = {place for order in orders for place in order}
-
-    def order(worker: int, batches: Iterable[int]) -> Iterator[Task]:
-        own = [stage for stage in range(stages) if owner[stage] == worker]
-        for batch in batches:
-            yield from (Task(kind, stage, batch, m) for kind, stage, m in orders[worker])
-            yield from (Task("update", stage, batch) for stage in own)
-
-    def last(stage: int, m: int) -> str:
-        return "backward" if ("backward", stage, m) in there else "backward_weight"
+    if not there:
+        raise ScheduleError(f"{name} has no task")
+    stages = 1 + max(stage for _, stage, _ in there)
+    micro = 1 + max(m for _, _, m in there)
+    for m, stage in product(range(micro), range(stages)):
+        made = {kind for kind in KINDS if (kind, stage, m) in there}
+        if made not in ({"forward", "backward"}, {"forward", *HALVES}):
+            raise ScheduleError(
+                f"{name}: stage {stage} needs a forward and a backward of micro-batch {m}, whole or"
+                " in its two halves"
+            )
 
     def edges(task: Task) -> tuple[Edge, ...]:
         kind, stage, batch, m = task
-        if kind == "update":
-            return tuple(
-                Edge("order", Task(last(stage, each), stage, batch, each)) for each in range(micro)
-            )
-        if kind == "backward_weight":
-            return (Edge("order", Task("backward_input", stage, batch, m)),)
         if kind == "forward":
-            weights = Edge("weights", Task("update", stage, batch - 1))
             below = [Edge("data", Task(kind, stage - 1, batch, m))] if stage else []
-            return (weights, *below)
-        above = [(each, stage + 1, m) for each in BACKWARDS if (each, stage + 1, m) in there]
-        data = [Edge("data", Task(each, at, batch, m)) for each, at, _ in above]
-        return (Edge("order", Task("forward", stage, batch, m)), *data)
+            return Edge("weights", Task("update", stage, batch - 1)), *below
+        before = [("backward_input" if kind == "backward_weight" else "forward", m)]
+        if kind == "update":
+            before = [*product(("backward", "backward_weight"), range(micro))]
+        own = [("order", (each, stage, m)) for each, m in before]
+        above = [("data", (each, stage + 1, m)) for each in ("backward", "backward_input")]
+        found = own if kind in ("update", "backward_weight") else own + above
+        return tuple(Edge(why, Task(*at[:2], batch, at[2])) for why, at in found if at in there)
 
-    return Schedule(name, stages, len(orders), order, edges)
+    rows = [
+        [*order, *row(["update"], sorted({stage for _, stage, _ in order}))] for order in orders
+    ]
+    return of_rows(name, stages, rows, edges)
 
 
 def gpipe(stages: int, micro: int) -> Schedule:
@@ -87,8 +82,7 @@ def gpipe(stages: int, micro: int) -> Schedule:
     """
 
     def order(worker: int) -> Iterator[Place]:
-        yield from (("forward", worker, m) for m in range(micro))
-        yield from (("backward", worker, m) for m in range(micro))
+        yield from product(("forward", "backward"), (worker,), range(micro))
 
     return _flushed("gpipe", stages, micro, order)
 
@@ -118,14 +112,10 @@ def zero_bubble(stages: int, micro: int) -> Schedule:
     """
 
     def order(worker: int) -> Iterator[Place]:
-        ahead = min(stages - worker, micro)
-        yield from (("forward", worker, m) for m in range(ahead))
-        for m in range(micro):
-            yield "backward_input", worker, m
-            if m >= worker:
+        for kind, _, m in _in_turn(stages, micro, worker):
+            yield "forward" if kind == "forward" else "backward_input", worker, m
+            if kind == "backward" and m >= worker:
                 yield "backward_weight", worker, m - worker
-            if m + ahead < micro:
-                yield "forward", worker, m + ahead
         late = range(max(0, micro - worker), micro)
         yield from (("backward_weight", worker, m) for m in late)
 
@@ -139,62 +129,22 @@ def shared_by_neighbours(schedule: Schedule, stages: int) -> Schedule:
         >>> shared = shared_by_neighbours(gpipe(2, micro=1), stages=3)
         >>> " ".join(f"{kind[0]}{stage}" for kind, stage, *_ in shared.one_batch(0))
         'f0 f1 b1 b0 u0 u1'
-    Raises:
-        ScheduleError: fewer stages than workers.
     """
     workers = schedule.workers
     if stages < workers:
         raise ScheduleError(f"{stages} stages for {workers} workers: give each one or more")
-    starts = [stages * worker // workers for worker in range(workers + 1)]
-    orders: list[list[Place]] = []
-    for worker, (low, high) in enumerate(zip(starts, starts[1:], strict=False)):
-        orders.append([])
+
+    def order(worker: int) -> Iterator[Place]:
+        own = range(stages * worker // workers, stages * (worker + 1) // workers)
         for kind, _, _, m in schedule.one_batch(worker):
-            own = range(low, high) if kind == "forward" else reversed(range(low, high))
-            orders[-1] += [(kind, stage, m) for stage in own if kind != "update"]
-    return of_orders(schedule.name, orders)
+            if kind != "update":
+                yield from ((kind, at, m) for at in (own if kind == "forward" else own[::-1]))
+
+    return of_orders(schedule.name, [list(order(worker)) for worker in range(workers)])
 
 
 def _flushed(
-    name: str, stages: int, micro: int, order: Callable[[int], Iterator[Place]]
+    name: str, stages: int, micro: int, order: Callable[[int], Iterable[Place]]
 ) -> Schedule:
-    for what, value in (("stages", stages), ("micro", micro)):
-        if value < 1:
-            raise ScheduleError(f"{what} is {value}: it must be at least 1")
+    check_positive(stages=stages, micro=micro)
     return of_orders(name, [list(order(worker)) for worker in range(stages)])
-
-
-def _checked(name: str, orders: Sequence[Sequence[Place]]) -> tuple[list[int], int]:
-    """Return the worker of each stage, and how many micro-batches there are."""
-    owner: dict[int, int] = {}
-    seen: set[Place] = set()
-    for worker, order in enumerate(orders):
-        for place in order:
-            kind, stage, m = place
-            if owner.setdefault(stage, worker) != worker:
-                raise ScheduleError(
-                    f"{name}: stage {stage} is on workers {owner[stage]} and {worker}: give it one"
-                )
-            if place in seen:
-                raise ScheduleError(
-                    f"{name}: {kind} of stage {stage}, micro-batch {m}, stands twice"
-                )
-            seen.add(place)
-    if not seen:
-        raise ScheduleError(f"{name} has no task")
-    stages = range(max(owner) + 1)
-    micro = 1 + max((m for _, stage, m in seen if stage == 0), default=-1)
-    for stage in stages:
-        for m in range(micro):
-            made = {kind for kind in KINDS if (kind, stage, m) in seen}
-            if made not in ({"forward", "backward"}, {"forward", *HALVES}):
-                raise ScheduleError(
-                    f"{name}: stage {stage} needs a forward and a backward of micro-batch {m},"
-                    " whole or in its two halves"
-                )
-    if odd := sorted(place for place in seen if place[2] >= micro):
-        raise ScheduleError(
-            f"{name}: stage {odd[0][1]} has micro-batch {odd[0][2]}, and stage 0 has {micro}: give"
-            " all stages the same"
-        )
-    return [owner[stage] for stage in stages], micro

@@ -7,7 +7,7 @@ weights     a gradient comes down through the forward weights of the stage above
 """
 
 from alkit.schedule.task import Schedule, Task
-from alkit.schedule.validate import ancestors_of
+from alkit.schedule.validate import Ancestors
 
 LOCKS = ("forward", "backward", "update", "weights")
 BATCH = 4  # one that has others before and after it
@@ -24,30 +24,23 @@ def removed_locks(schedule: Schedule, *, transports: bool = True) -> tuple[str, 
         >>> [removed_locks(made(3)) for made in (block_by_block, al, al_pipeline)]
         [(), ('backward', 'weights'), ('backward', 'update', 'weights')]
     """
-    last, back = schedule.stages - 1, _backward(schedule)
+    last, kinds = schedule.stages - 1, {kind for kind, *_ in schedule.places}
+    lowest = Task("backward" if "backward" in kinds else "backward_input", 0, BATCH)
     most = max(micro for _, _, micro in schedule.places)
-    before = {
-        "forward": (Task("forward", 0, BATCH), Task("forward", last, BATCH)),
-        "backward": (Task("forward", last, BATCH), Task(back, 0, BATCH)),
-        "update": (Task("forward", last, BATCH - 1, most), Task("forward", 0, BATCH)),
+    precedes = Ancestors(schedule).precedes
+    held = {
+        "forward": precedes(Task("forward", 0, BATCH), Task("forward", last, BATCH)),
+        "backward": precedes(Task("forward", last, BATCH), lowest),
+        "update": precedes(Task("forward", last, BATCH - 1, most), Task("forward", 0, BATCH)),
+        "weights": transports and _hands_gradients_down(schedule, lowest),
     }
-    ancestors = ancestors_of(schedule)
-    held = {lock for lock, pair in before.items() if ancestors.precedes(*pair)}
-    if transports and _hands_gradients_down(schedule, Task(back, 0, BATCH)):
-        held.add("weights")
-    return tuple(lock for lock in LOCKS if lock not in held)
-
-
-def _backward(schedule: Schedule) -> str:
-    """Return the kind of task that hands gradients on: half of a backward, if it comes in two."""
-    kinds = {kind for kind, *_ in schedule.places}
-    return "backward" if "backward" in kinds else "backward_input"
+    return tuple(lock for lock in LOCKS if not held[lock])
 
 
 def _hands_gradients_down(schedule: Schedule, task: Task) -> bool:
     """Say whether the payload of a backward is another backward's, over a link or not."""
-    for edge in schedule.edges(task):
-        if edge.kind == "data":
-            sent = edge.task.kind == "send" and _hands_gradients_down(schedule, edge.task)
-            return sent or edge.task.kind == task.kind or edge.task.kind.startswith("backward")
+    for kind, other in schedule.edges(task):
+        if kind == "data":
+            sent = other.kind == "send" and _hands_gradients_down(schedule, other)
+            return sent or other.kind == task.kind or other.kind.startswith("backward")
     return False

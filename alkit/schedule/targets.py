@@ -10,9 +10,19 @@ the block, U update):
 A target is the one of the block above, sent down by what that block has just learned.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 
-from alkit.schedule.task import Edge, Schedule, ScheduleError, Task, own_layer
+from alkit.schedule.task import (
+    REST,
+    Edge,
+    Place,
+    Schedule,
+    Task,
+    check_positive,
+    of_rows,
+    own_layer,
+    row,
+)
 
 
 def target_propagation(blocks: int, *, owners: Sequence[int] | None = None) -> Schedule:
@@ -20,35 +30,24 @@ def target_propagation(blocks: int, *, owners: Sequence[int] | None = None) -> S
 
     Args:
         owners: the worker of each block, any.
-    Raises:
-        ScheduleError: no blocks.
     """
-    if blocks < 1:
-        raise ScheduleError(f"blocks is {blocks}: it must be at least 1")
-    last, owned = blocks - 1, list(range(blocks) if owners is None else owners)
-    learns = range(1, blocks)
-
-    def order(worker: int, batches: Iterable[int]) -> Iterator[Task]:
-        own = [block for block in range(blocks) if owned[block] == worker]
-        for batch in batches:
-            yield from (Task("forward", block, batch) for block in own)
-            yield from (Task("learn", block, batch) for block in own if block in learns)
-            yield from (Task("target", block, batch) for block in reversed(own))
-            for block in own:
-                yield from (Task(kind, block, batch) for kind in ("backward", "update"))
+    check_positive(blocks=blocks)
+    owned = range(blocks) if owners is None else owners
 
     def edges(task: Task) -> tuple[Edge, ...]:
         kind, block, batch, _ = task
-        before = "learn" if block in learns else "forward"
         if kind in ("update", "forward"):
             return own_layer(task)
-        if kind == "learn":
-            return (Edge("order", Task("forward", block, batch)),)
-        if kind == "backward":
-            return (Edge("order", Task("target", block, batch)),)
-        own = Edge("order", Task(before, block, batch))
-        if block == last:
-            return (own,)
-        return own, Edge("data", Task("target", block + 1, batch))
+        before = {"learn": "forward", "target": "learn" if block else "forward"}
+        own = Edge("order", Task(before.get(kind, "target"), block, batch))
+        if kind == "target" and block < blocks - 1:
+            return own, Edge("data", Task("target", block + 1, batch))
+        return (own,)
 
-    return Schedule("dtp", blocks, max(owned) + 1, order, edges)
+    rows: list[list[Place]] = []
+    for worker in range(max(owned) + 1):
+        own = [block for block in range(blocks) if owned[block] == worker]
+        learning = [block for block in own if block]  # the lowest has no feedback
+        rows.append(row(["forward"], own) + row(["learn"], learning))
+        rows[-1] += row(["target"], reversed(own)) + row(REST, own)
+    return of_rows("dtp", blocks, rows, edges)

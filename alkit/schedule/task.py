@@ -1,11 +1,8 @@
 """Schedules as data: tasks, what each waits for and why, and every worker's order.
 
-A schedule knows no tensors and no threads. Executors run it, `clock.py` gives it virtual time,
-`validate.py` proves things of it; they read the same two functions, `order` and `edges`, and guess
-nothing. Orders are generators over the batch numbers, so a loader's length need not be known: fill,
-steady state and drain follow from it.
-
-An edge says what a task waits for, and why:
+Executors run a schedule, `clock.py` gives it virtual time, `validate.py` proves things of it; all
+read the same two functions, `order` and `edges`. Orders are generators over the batch numbers, so a
+loader's length need not be known. An edge says what a task waits for, and why:
 
     data       its payload comes along it                  F(k, t) <- F(k - 1, t)
     order      one after the other on the same state       B(k, t) <- F(k, t),  U(k, t) <- B(k, t)
@@ -13,9 +10,8 @@ An edge says what a task waits for, and why:
     room       a queue has place again                     F(k, t) <- F(k + 1, t - capacity)
     barrier    the method wants it so
 
-The four schedules of associated learning (three layers; F, B, U = forward, backward, update;
-digits are batches; every layer's row is the same in all of them: what differs is who runs it, and
-when):
+The four schedules of associated learning (three layers; F, B, U = forward, backward, update; digits
+are batches; every layer's row is the same in all of them: who runs it differs, and when):
 
     al            one worker        F0B0U0 F1B1U1 F2B2U2 | F0B0U0 F1B1U1 F2B2U2 | ...
 
@@ -43,8 +39,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
-EDGES = ("data", "order", "weights", "room", "barrier")
 Place = tuple[str, int, int]  # kind, stage, micro: a task of any batch
+Edges = Callable[["Task"], tuple["Edge", ...]]
+FORWARD, REST = ("forward",), ("backward", "update")
 
 
 class ScheduleError(ValueError):
@@ -70,7 +67,7 @@ class Task(NamedTuple):
 
 
 class Edge(NamedTuple):
-    """Why a task waits for `task`: `kind` is of EDGES."""
+    """Why a task waits for `task`: "data", "order", "weights", "room" or "barrier"."""
 
     kind: str
     task: Task
@@ -100,7 +97,7 @@ class Schedule:
     stages: int
     workers: int
     order: Callable[[int, Iterable[int]], Iterator[Task]]
-    edges: Callable[[Task], tuple[Edge, ...]]
+    edges: Edges
     staleness: int = 0
     drains: bool = True
     free: bool = False
@@ -109,11 +106,6 @@ class Schedule:
     def lanes(self) -> int:
         """Number of sequences of tasks that keep their order: one a worker, or one a stage."""
         return self.stages if self.free else self.workers
-
-    @cached_property
-    def tasks_per_batch(self) -> int:
-        """Number of tasks that all workers together run for one batch."""
-        return sum(len(self.one_batch(lane)) for lane in range(self.lanes))
 
     def one_batch(self, lane: int) -> list[Task]:
         """Return the lane's tasks for batch 0, in a run that is long enough to have them all."""
@@ -155,20 +147,29 @@ class Schedule:
         return found
 
 
+def of_rows(name: str, stages: int, rows: Sequence[Sequence[Place]], edges: Edges) -> Schedule:
+    """Return a schedule whose workers go through a row of places each, the same in every batch."""
+
+    def order(worker: int, batches: Iterable[int]) -> Iterator[Task]:
+        for batch in batches:
+            yield from (Task(kind, stage, batch, micro) for kind, stage, micro in rows[worker])
+
+    return Schedule(name, stages, len(rows), order, edges)
+
+
+def row(kinds: Iterable[str], stages: Iterable[int]) -> list[Place]:
+    """Return the places of these kinds, stage by stage."""
+    return [(kind, stage, 0) for stage in stages for kind in kinds]
+
+
 def bp() -> Schedule:
     """Backprop of a whole model as one stage: the baseline, on the same engine."""
-    return Schedule("bp", stages=1, workers=1, order=_layer_by_layer(range(1)), edges=own_layer)
+    return replace(al(1), name="bp")
 
 
 def block_by_block(blocks: int) -> Schedule:
     """Backprop with a stage a block, on one worker: F0 F1 F2 B2 B1 B0 U0 U1 U2."""
-    _check_positive(blocks=blocks)
-
-    def order(worker: int, batches: Iterable[int]) -> Iterator[Task]:
-        for batch in batches:
-            yield from (Task("forward", block, batch) for block in range(blocks))
-            yield from (Task("backward", block, batch) for block in reversed(range(blocks)))
-            yield from (Task("update", block, batch) for block in range(blocks))
+    check_positive(blocks=blocks)
 
     def edges(task: Task) -> tuple[Edge, ...]:
         if task.kind == "backward" and task.stage < blocks - 1:
@@ -176,13 +177,15 @@ def block_by_block(blocks: int) -> Schedule:
             return *own_layer(task), above
         return own_layer(task)
 
-    return Schedule("bp", blocks, 1, order, edges)
+    up, down = range(blocks), reversed(range(blocks))
+    tasks = [*row(FORWARD, up), *row(["backward"], down), *row(["update"], up)]
+    return of_rows("bp", blocks, [tasks], edges)
 
 
 def al(layers: int) -> Schedule:
     """Associated learning on one worker: forward, backward and update layer by layer."""
-    _check_positive(layers=layers)
-    return Schedule("al", layers, 1, _layer_by_layer(range(layers)), own_layer)
+    check_positive(layers=layers)
+    return of_rows("al", layers, [row(FORWARD + REST, range(layers))], own_layer)
 
 
 def al_m(layers: int, workers: int | None = None) -> Schedule:
@@ -191,26 +194,16 @@ def al_m(layers: int, workers: int | None = None) -> Schedule:
     Args:
         workers: the forward worker and those that share the layers; by default one a layer.
     """
-
-    def edges(task: Task) -> tuple[Edge, ...]:
-        if task.kind == "backward":
-            return *own_layer(task), Edge("barrier", Task("forward", layers - 1, task.batch))
-        return _joined(task, layers)
-
-    return Schedule("al_m", layers, *_forward_and_rest(layers, workers), edges)
+    return _joined("al_m", layers, workers, forwards_first=True)
 
 
 def al_fm(layers: int, workers: int | None = None) -> Schedule:
     """AL-FM: backward and update of a layer run beside the forwards of the layers above it.
 
     Args:
-        workers: the forward worker and those that share the layers; by default one a layer.
+        workers: as of `al_m`.
     """
-
-    def edges(task: Task) -> tuple[Edge, ...]:
-        return _joined(task, layers)
-
-    return Schedule("al_fm", layers, *_forward_and_rest(layers, workers), edges)
+    return _joined("al_fm", layers, workers, forwards_first=False)
 
 
 def al_pipeline(layers: int, cuts: Sequence[int] | None = None, capacity: int = 2) -> Schedule:
@@ -224,25 +217,18 @@ def al_pipeline(layers: int, cuts: Sequence[int] | None = None, capacity: int = 
         capacity: batches that may lie between two workers; more lets a worker run further ahead
             of a slow neighbour and holds more activations.
     """
-    _check_positive(layers=layers, capacity=capacity)
+    check_positive(layers=layers, capacity=capacity)
     groups = _groups(layers, range(1, layers) if cuts is None else cuts)
-    hand_over = {group[-1]: group[-1] + 1 for group in groups[:-1]}
-
-    def order(worker: int, batches: Iterable[int]) -> Iterator[Task]:
-        for batch in batches:
-            for layer in groups[worker]:
-                yield Task("forward", layer, batch)
-            for layer in groups[worker]:
-                yield Task("backward", layer, batch)
-                yield Task("update", layer, batch)
+    last = {group[-1] for group in groups[:-1]}
 
     def edges(task: Task) -> tuple[Edge, ...]:
-        if task.kind == "forward" and task.stage in hand_over:
-            taken = Task("forward", hand_over[task.stage], task.batch - capacity)
+        if task.kind == "forward" and task.stage in last:
+            taken = Task("forward", task.stage + 1, task.batch - capacity)
             return *own_layer(task), Edge("room", taken)
         return own_layer(task)
 
-    return Schedule("al_pipeline", layers, len(groups), order, edges)
+    rows = [[*row(FORWARD, group), *row(REST, group)] for group in groups]
+    return of_rows("al_pipeline", layers, rows, edges)
 
 
 def free_workers(schedule: Schedule, workers: int) -> Schedule:
@@ -254,52 +240,14 @@ def free_workers(schedule: Schedule, workers: int) -> Schedule:
         >>> shared = free_workers(al_pipeline(4), 2)
         >>> shared.workers, shared.lanes, shared.owner(Task("forward", 3, 0))
         (2, 4, None)
-    Raises:
-        ScheduleError: workers that share stages already, or batches that are never finished.
     """
-    _check_positive(workers=workers)
+    check_positive(workers=workers)
     if schedule.workers != schedule.stages or not schedule.drains:
         raise ScheduleError(
-            f"{schedule.name} has {schedule.workers} workers for {schedule.stages} stages"
-            f"{'' if schedule.drains else ' and does not drain'}: free workers need a schedule"
-            " with a worker a stage that finishes every batch"
+            f"{schedule.name} has {schedule.workers} workers for {schedule.stages} stages: free"
+            " workers need a schedule with a worker a stage, which finishes every batch"
         )
     return replace(schedule, workers=min(workers, schedule.stages), free=True)
-
-
-def _layer_by_layer(layers: Iterable[int]) -> Callable[[int, Iterable[int]], Iterator[Task]]:
-    def order(worker: int, batches: Iterable[int]) -> Iterator[Task]:
-        for batch in batches:
-            for layer in layers:
-                for kind in ("forward", "backward", "update"):
-                    yield Task(kind, layer, batch)
-
-    return order
-
-
-def _forward_and_rest(
-    layers: int, workers: int | None
-) -> tuple[int, Callable[[int, Iterable[int]], Iterator[Task]]]:
-    """Give worker 0 the forwards and share the layers' backwards and updates among the others."""
-    _check_positive(layers=layers)
-    if workers is not None and not 2 <= workers <= layers + 1:
-        raise ScheduleError(
-            f"{workers} workers for {layers} layers: al_m and al_fm take one for the forwards and"
-            f" 1 to {layers} for backward and update, so 2 to {layers + 1}"
-        )
-    others = layers if workers is None else workers - 1
-    groups = _groups(layers, [layers * i // others for i in range(1, others)])
-
-    def order(worker: int, batches: Iterable[int]) -> Iterator[Task]:
-        for batch in batches:
-            if worker == 0:
-                yield from (Task("forward", layer, batch) for layer in range(layers))
-                continue
-            for layer in groups[worker - 1]:
-                yield Task("backward", layer, batch)
-                yield Task("update", layer, batch)
-
-    return others + 1, order
 
 
 def own_layer(task: Task) -> tuple[Edge, ...]:
@@ -312,12 +260,29 @@ def own_layer(task: Task) -> tuple[Edge, ...]:
     return (Edge("order", Task("forward" if kind == "backward" else "backward", stage, batch)),)
 
 
-def _joined(task: Task, layers: int) -> tuple[Edge, ...]:
-    """`own_layer` and the join: a batch starts when all layers have updated for the one before."""
-    if task.kind == "forward" and task.stage == 0:
-        others = (Task("update", layer, task.batch - 1) for layer in range(1, layers))
-        return *own_layer(task), *(Edge("barrier", other) for other in others)
-    return own_layer(task)
+def check_positive(**values: int) -> None:
+    """Refuse a number below 1, by its name."""
+    for name, value in values.items():
+        if value < 1:
+            raise ScheduleError(f"{name} is {value}: it must be at least 1")
+
+
+def _joined(name: str, layers: int, workers: int | None, *, forwards_first: bool) -> Schedule:
+    """Return a schedule whose batches end with a join, and their forward passes, if so wished."""
+    others = layers if workers is None else workers - 1
+    check_positive(layers=layers, workers_for_backwards=others)
+    groups = _groups(layers, [layers * i // others for i in range(1, others)])
+
+    def edges(task: Task) -> tuple[Edge, ...]:
+        joined: list[Task] = []
+        if task.kind == "backward" and forwards_first:
+            joined = [Task("forward", layers - 1, task.batch)]
+        if task[:2] == ("forward", 0):
+            joined = [Task("update", layer, task.batch - 1) for layer in range(1, layers)]
+        return *own_layer(task), *(Edge("barrier", other) for other in joined)
+
+    rows = [row(FORWARD, range(layers)), *(row(REST, own) for own in groups)]
+    return of_rows(name, layers, rows, edges)
 
 
 def _groups(layers: int, cuts: Iterable[int]) -> list[range]:
@@ -328,9 +293,3 @@ def _groups(layers: int, cuts: Iterable[int]) -> list[range]:
             f" {layers - 1}, the first layer of every worker but the first"
         )
     return [range(low, high) for low, high in zip(bounds, bounds[1:], strict=False)]
-
-
-def _check_positive(**values: int) -> None:
-    for name, value in values.items():
-        if value < 1:
-            raise ScheduleError(f"{name} is {value}: it must be at least 1")

@@ -7,12 +7,10 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from importlib import import_module
+from operator import sub
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
-
-import pandas as pd
 
 from alkit.data.arguments import Brief
 
@@ -68,13 +66,6 @@ class Timeline(Brief):
         resources = dict.fromkeys(name for part in parts for name in part.resources)
         return Timeline.of(intervals, resources, parts[0].clock if parts else "host")
 
-    def plot(self, batches: int = 8) -> Any:
-        """Return a figure of who did what when, in the first batches."""
-        return import_module("alkit.figures.show").tasks(self, batches)
-
-    def _repr_html_(self) -> str:
-        return import_module("alkit.figures.show").timeline_page(self)
-
     @cached_property
     def span_s(self) -> float:
         """Seconds from the first start to the last end."""
@@ -91,25 +82,18 @@ class Timeline(Brief):
     @cached_property
     def bubble(self) -> float:
         """Share of all resources' time that is idle, fill and drain included, 0 to 1."""
-        if not self.span_s:
-            return 0.0
-        return sum(self.idle_share(resource) for resource in self.resources) / len(self.resources)
+        return sum(map(self.idle_share, self.resources)) / max(1, len(self.resources))
 
     @cached_property
     def batch_ends_s(self) -> tuple[float, ...]:
         """For each batch, in order, when its last task ended."""
-        ends: dict[int, float] = {}
-        for i in self.intervals:
-            ends[i.batch] = max(ends.get(i.batch, 0.0), i.end_s)
-        return tuple(ends[batch] for batch in sorted(ends))
+        return _batch_ends_s(self.intervals)
 
     @cached_property
     def step_s(self) -> float:
         """Median seconds from the end of a batch to the end of the next: fill is not counted."""
         ends = self.batch_ends_s
-        if len(ends) < 2:
-            return self.span_s
-        return median(later - earlier for earlier, later in zip(ends, ends[1:], strict=False))
+        return median(map(sub, ends[1:], ends)) if len(ends) > 1 else self.span_s
 
     @cached_property
     def steady_s(self) -> float:
@@ -119,11 +103,10 @@ class Timeline(Brief):
         """
         if len(self.batch_ends_s) < 3:
             return self.span_s / max(1, len(self.batch_ends_s))
-        ends: dict[int, dict[int, float]] = {}
-        for i in self.intervals:
-            own = ends.setdefault(i.stage, {})
-            own[i.batch] = max(own.get(i.batch, 0.0), i.end_s)
-        return max(_pace([own[batch] for batch in sorted(own)]) for own in ends.values())
+        stages = {i.stage for i in self.intervals}
+        ends_s = [_batch_ends_s(i for i in self.intervals if i.stage == stage) for stage in stages]
+        late = (ends[len(ends) // 4 :] for ends in ends_s)
+        return max((ends[-1] - ends[0]) / max(1, len(ends) - 1) for ends in late)
 
     def task_s(self) -> dict[tuple[str, int], float]:
         """Median seconds of each (kind, stage)."""
@@ -143,43 +126,25 @@ class Timeline(Brief):
         kept = (i for i in self.intervals if first <= i.batch <= last)
         return Timeline.of(kept, self.resources, self.clock)
 
-    def to_frame(self) -> pd.DataFrame:
-        """Return the intervals as a table, one row each."""
-        return pd.DataFrame(self.intervals, columns=Interval._fields)
-
     def to_chrome(self, path: str | Path) -> None:
         """Write the intervals in Chrome's trace format, which Perfetto and chrome://tracing open.
 
         A thread a resource; times in microseconds, as there. A virtual second is a second.
         """
-        lanes = {name: at for at, name in enumerate(self.resources)}
-        named = [
-            {"ph": "M", "name": "thread_name", "pid": 0, "tid": at, "args": {"name": name}}
-            for name, at in lanes.items()
-        ]
-        tasks = [
-            {
-                "ph": "X",
-                "name": f"{i.kind} {i.stage}",
-                "cat": i.kind,
-                "pid": 0,
-                "tid": lanes[i.resource],
-                "ts": i.start_s * 1e6,
-                "dur": (i.end_s - i.start_s) * 1e6,
-                "args": {"batch": i.batch, "micro": i.micro, "bytes": i.bytes},
-            }
-            for i in self.intervals
-        ]
-        trace = {"traceEvents": [*named, *tasks], "displayTimeUnit": "ms"}
+        lanes = {name: {"pid": 0, "tid": at} for at, name in enumerate(self.resources)}
+        named = {"ph": "M", "name": "thread_name"}
+        events: list[Any] = [named | {"args": {"name": name}} | lanes[name] for name in lanes]
+        for i in self.intervals:
+            times = {"ts": i.start_s * 1e6, "dur": (i.end_s - i.start_s) * 1e6}
+            shown = {"ph": "X", "name": f"{i.kind} {i.stage}", "cat": i.kind, "args": i._asdict()}
+            events.append(lanes[i.resource] | times | shown)
+        trace = {"traceEvents": events, "displayTimeUnit": "ms"}
         Path(path).write_text(json.dumps(trace), encoding="utf-8")
 
-    def summary(self) -> pd.DataFrame:
-        """Return busy seconds and idle share of every resource."""
-        rows = [(r, self.busy_s(r), self.idle_share(r)) for r in self.resources]
-        return pd.DataFrame(rows, columns=["resource", "busy_s", "idle_share"])
 
-
-def _pace(ends_s: Sequence[float]) -> float:
-    """Return the mean seconds between ends, from a quarter of them on."""
-    first = len(ends_s) // 4
-    return (ends_s[-1] - ends_s[first]) / max(1, len(ends_s) - 1 - first)
+def _batch_ends_s(intervals: Iterable[Interval]) -> tuple[float, ...]:
+    """Return for each batch, in order, when its last task ended."""
+    ends: dict[int, float] = {}
+    for i in intervals:
+        ends[i.batch] = max(ends.get(i.batch, 0.0), i.end_s)
+    return tuple(ends[batch] for batch in sorted(ends))

@@ -6,12 +6,23 @@ run has them at the same time. So races, staleness and queue lengths are read of
 not tried out.
 """
 
-from collections.abc import Iterable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import reduce
+from itertools import chain, pairwise
+from operator import length_hint, or_
 
-from alkit.schedule.task import EDGES, Edge, Schedule, ScheduleError, Task
+from alkit.schedule.task import Edge, Schedule, ScheduleError, Task
 
 LINKS = ("send", "receive")  # a link does these, while the stage goes on
+RULES = {
+    "data": "it comes from another stage, or over a link, of the same batch and micro-batch",
+    "order": "it joins two tasks of one stage and one batch",
+    "weights": "it comes from an update of an earlier batch of the same stage",
+    "room": "it comes from what took an earlier output of the same stage",
+    "barrier": "it comes from any task",
+}
 
 
 @dataclass(frozen=True)
@@ -46,52 +57,62 @@ def validate(schedule: Schedule, batches: int | None = None) -> Report:
     Raises:
         ScheduleError: naming the tasks at fault.
     """
-    batches = _horizon(schedule) if batches is None else batches
-    orders = _orders(schedule, batches)
-    _check_tasks(schedule, orders, batches)
-    _check_edges(schedule, (task for order in orders for task in order if task.batch == 1))
-    ancestors = _ancestors(schedule, orders, batches)
-    _check_actors(schedule, ancestors)
-    report = Report(
-        tasks=len(ancestors.masks),
-        queues=_queues(schedule, ancestors),
-        staleness=_staleness(schedule, ancestors),
-    )
-    if max(report.staleness) > schedule.staleness:
+    ancestors = Ancestors(schedule, batches)
+    for stage in range(schedule.stages):  # does one thing at a time, beside transfers
+        own = [t for t in ancestors.masks if t.stage == stage and t.kind not in LINKS]
+        for first, second in pairwise(own):
+            if not ancestors.precedes(first, second):
+                raise ScheduleError(
+                    f"{schedule.name}: {first} and {second} could run at the same time"
+                )
+    staleness = _staleness(schedule, ancestors)
+    if max(staleness) > schedule.staleness:
         raise ScheduleError(
-            f"{schedule.name} promises staleness {schedule.staleness} and has {report.staleness}"
+            f"{schedule.name} promises staleness {schedule.staleness} and has {staleness}"
         )
-    return report
+    return Report(len(ancestors.masks), _queues(schedule, ancestors), staleness)
 
 
-def ancestors_of(schedule: Schedule) -> "Ancestors":
-    """Return which tasks of the first batches end before which others start, in every run."""
-    batches = _horizon(schedule)
-    return _ancestors(schedule, _orders(schedule, batches), batches)
+class Ancestors:
+    """Which tasks of the first batches end before which others start, in every run.
 
+    Attributes:
+        masks: of each task, as bits, those that end before it starts; these stand before it.
+    """
 
-def _orders(schedule: Schedule, batches: int) -> list[list[Task]]:
-    return [list(_order(schedule, lane, batches)) for lane in range(schedule.lanes)]
+    def __init__(self, schedule: Schedule, batches: int | None = None) -> None:
+        batches = _horizon(schedule) if batches is None else batches
+        lanes = [list(_order(schedule, lane, batches)) for lane in range(schedule.lanes)]
+        _check_tasks(schedule, lanes, batches)
+        parents = {task: list(_waits(schedule, task, batches)) for lane in lanes for task in lane}
+        for before, task in chain.from_iterable(map(pairwise, lanes)):
+            parents[task].append(before)
+        after = defaultdict[Task, list[Task]](list)
+        for task, others in parents.items():
+            for other in others:
+                after[other].append(task)
+        if nobodys := [task for task in after if task not in parents]:
+            waits = f"{after[nobodys[0]][0]} waits for {nobodys[0]}"
+            raise ScheduleError(f"{schedule.name}: {waits}, which nobody runs")
+        self.masks: dict[Task, int] = {}
+        self.bits: dict[Task, int] = {}
+        left = {task: len(others) for task, others in parents.items()}
+        order = [task for task in left if not left[task]]
+        for task in order:  # which grows meanwhile
+            self.bits[task] = 1 << len(self.bits)
+            masks = (self.masks[other] | self.bits[other] for other in parents[task])
+            self.masks[task] = reduce(or_, masks, 0)
+            for later in after[task]:
+                left[later] -= 1
+                order += () if left[later] else (later,)
+        if stuck := [task for lane in lanes for task in [t for t in lane if left[t]][:1]]:
+            pairs = [(t, ", ".join(str(each) for each in parents[t] if left[each])) for t in stuck]
+            told = "; ".join(f"{task} waits for {others}" for task, others in pairs)
+            raise ScheduleError(f"{schedule.name} deadlocks: {told}")
 
-
-def _order(schedule: Schedule, lane: int, batches: int) -> Iterator[Task]:
-    """Yield a lane's tasks; an order that looks ahead would wait for ever for the loader's end."""
-    drawn, before = 0, 0
-
-    def numbers() -> Iterator[int]:
-        nonlocal drawn
-        for batch in range(batches):
-            drawn += 1
-            yield batch
-
-    for task in schedule.order(lane, numbers()):
-        if drawn > before + 1:
-            raise ScheduleError(
-                f"{schedule.name}: the order of lane {lane} looks ahead: it takes {drawn - before}"
-                f" batch numbers before {task}; let it take one, yield its tasks, and go on"
-            )
-        before = drawn
-        yield task
+    def precedes(self, first: Task, second: Task) -> bool:
+        """Say whether `first` surely ends before `second` starts; what never runs does not."""
+        return bool(self.masks[second] & self.bits.get(first, 0))
 
 
 def _horizon(schedule: Schedule) -> int:
@@ -102,39 +123,26 @@ def _horizon(schedule: Schedule) -> int:
     return 3 + max(3, schedule.staleness, *lags)
 
 
-class Ancestors:
-    """Which tasks end before which others start, as bit masks over the order of insertion."""
-
-    def __init__(self) -> None:
-        self.index: dict[Task, int] = {}
-        self.masks: dict[Task, int] = {}
-
-    def add(self, task: Task, parents: list[Task]) -> None:
-        mask = 0
-        for parent in parents:
-            mask |= self.masks[parent] | 1 << self.index[parent]
-        self.index[task] = len(self.index)
-        self.masks[task] = mask
-
-    def precedes(self, first: Task, second: Task) -> bool:
-        """Say whether `first` surely ends before `second` starts; what never runs does not."""
-        at = self.index.get(first)
-        return at is not None and bool(self.masks[second] >> at & 1)
+def _order(schedule: Schedule, lane: int, batches: int) -> Iterator[Task]:
+    """Yield a lane's tasks; an order that looks ahead would wait for ever for the loader's end."""
+    numbers, left = iter(range(batches)), batches
+    for task in schedule.order(lane, numbers):
+        taken, left = left - length_hint(numbers), length_hint(numbers)
+        if taken > 1:
+            raise ScheduleError(
+                f"{schedule.name}: the order of lane {lane} looks ahead: it takes {taken} batch"
+                f" numbers before {task}; let it take one, yield its tasks, and go on"
+            )
+        yield task
 
 
-def _check_tasks(schedule: Schedule, orders: list[list[Task]], batches: int) -> None:
-    """Every task stands in one lane, once; every wait names one of them; updates rise."""
-    tasks = [task for order in orders for task in order]
-    known = set(tasks)
-    if len(known) < len(tasks):
-        twice = next(task for task in tasks if tasks.count(task) > 1)
-        raise ScheduleError(f"{schedule.name} runs twice: {twice}")
-    for task in tasks:
-        for other in schedule.waits(task):
-            if other not in known and other.batch < batches:
-                raise ScheduleError(f"{schedule.name}: {task} waits for {other}, which nobody runs")
+def _check_tasks(schedule: Schedule, lanes: list[list[Task]], batches: int) -> None:
+    """Every task stands in one lane, once; updates rise."""
+    count = Counter(task for lane in lanes for task in lane)
+    if twice := [task for task, times in count.items() if times > 1]:
+        raise ScheduleError(f"{schedule.name} runs twice: {twice[0]}")
     for stage in range(schedule.stages):
-        updates = [t.batch for order in orders for t in order if t[:2] == ("update", stage)]
+        updates = [task.batch for task in count if task[:2] == ("update", stage)]
         least = batches if schedule.drains else batches - schedule.staleness
         if len(updates) < least or updates != list(range(len(updates))):
             raise ScheduleError(
@@ -143,86 +151,40 @@ def _check_tasks(schedule: Schedule, orders: list[list[Task]], batches: int) -> 
             )
 
 
-def _check_edges(schedule: Schedule, tasks: Iterable[Task]) -> None:
-    """Edges are what they are called: a kind of edge is a promise that executors rely on."""
-    for task in tasks:
-        edges = schedule.edges(task)
-        if sum(edge.kind == "data" for edge in edges) > 1:
-            raise ScheduleError(f"{schedule.name}: {task} has two data edges: it takes one payload")
-        for edge in edges:
-            if edge.kind not in EDGES:
-                known = ", ".join(EDGES)
-                raise ScheduleError(f"{schedule.name}: unknown edge {edge.kind!r}: give {known}")
-            if not _fits(schedule, task, edge):
-                raise ScheduleError(
-                    f"{schedule.name}: {task} waits for {edge.task}, which is no {edge.kind} edge:"
-                    f" {RULES[edge.kind]}"
-                )
-
-
-RULES = {
-    "data": "it comes from another stage, or over a link, of the same batch and micro-batch",
-    "order": "it joins two tasks of one stage and one batch",
-    "weights": "it comes from an update of an earlier batch of the same stage",
-    "room": "it comes from what took an earlier output of the same stage",
-}
+def _waits(schedule: Schedule, task: Task, batches: int) -> Iterator[Task]:
+    """Yield what a task waits for; edges are what they are called, for executors rely on it."""
+    edges = schedule.edges(task)
+    if sum(edge.kind == "data" for edge in edges) > 1:
+        raise ScheduleError(f"{schedule.name}: {task} has two data edges: it takes one payload")
+    for edge in edges:
+        if task.batch == 1 and not _fits(schedule, task, edge):
+            raise ScheduleError(
+                f"{schedule.name}: {task} waits for {edge.task}, which is no {edge.kind} edge:"
+                f" {RULES.get(edge.kind, ', '.join(RULES))}"
+            )
+        if 0 <= edge.task.batch < batches:
+            yield edge.task
 
 
 def _fits(schedule: Schedule, task: Task, edge: Edge) -> bool:
-    kind, other = edge
-    if kind == "data":
-        apart = other.stage != task.stage or "send" in (other.kind, task.kind)
-        return apart and (other.batch, other.micro) == (task.batch, task.micro)
-    if kind == "order":
-        return (other.stage, other.batch) == (task.stage, task.batch)
-    if kind == "weights":
-        return (other.kind, other.stage) == ("update", task.stage) and other.batch < task.batch
-    if kind == "room":
-        taken = (taker.place for taker in schedule.takers(task))
-        return other.batch < task.batch and other.place in taken
-    return True
-
-
-def _ancestors(schedule: Schedule, orders: list[list[Task]], batches: int) -> Ancestors:
-    """Walk the graph from its start; what can't be reached is a deadlock."""
-    ancestors, place = Ancestors(), [0] * schedule.lanes
-    moved = True
-    while moved:
-        moved = False
-        for lane, order in enumerate(orders):
-            while place[lane] < len(order):
-                task = order[place[lane]]
-                waits = (other for other in schedule.waits(task) if other.batch < batches)
-                parents = [*order[place[lane] - 1 : place[lane]], *waits]
-                if any(parent not in ancestors.masks for parent in parents):
-                    break
-                ancestors.add(task, parents)
-                place[lane] += 1
-                moved = True
-    stuck = [order[at] for order, at in zip(orders, place, strict=True) if at < len(order)]
-    if stuck:
-        told = "; ".join(f"{t} waits for {', '.join(map(str, schedule.waits(t)))}" for t in stuck)
-        raise ScheduleError(f"{schedule.name} deadlocks: {told}")
-    return ancestors
-
-
-def _check_actors(schedule: Schedule, ancestors: Ancestors) -> None:
-    """A stage does one thing at a time: no two of its tasks may be unordered, beside transfers."""
-    for stage in range(schedule.stages):
-        own = [t for t in ancestors.index if t.stage == stage and t.kind not in LINKS]
-        for first, second in zip(own, own[1:], strict=False):
-            if not ancestors.precedes(first, second):
-                raise ScheduleError(
-                    f"{schedule.name}: {first} and {second} could run at the same time"
-                )
+    other, earlier = edge.task, edge.task.batch < task.batch
+    apart = other.stage != task.stage or "send" in (other.kind, task.kind)
+    fits = {
+        "data": apart and (other.batch, other.micro) == (task.batch, task.micro),
+        "order": (other.stage, other.batch) == (task.stage, task.batch),
+        "weights": earlier and (other.kind, other.stage) == ("update", task.stage),
+        "room": earlier and other.place in [taker.place for taker in schedule.takers(task)],
+        "barrier": True,
+    }
+    return fits.get(edge.kind, False)
 
 
 def _queues(schedule: Schedule, ancestors: Ancestors) -> dict[tuple[str, int, str, int], int]:
     """Count, when a task hands on its output, the earlier ones that may not have been taken."""
     sent: dict[tuple[str, int, str, int], list[tuple[Task, Task]]] = {}
-    for task in ancestors.index:
+    for task in ancestors.masks:
         for taker in schedule.takers(task):
-            if taker in ancestors.index:
+            if taker in ancestors.masks:
                 sent.setdefault((*task[:2], *taker[:2]), []).append((task, taker))
     return {
         queue: max(
@@ -236,10 +198,8 @@ def _queues(schedule: Schedule, ancestors: Ancestors) -> dict[tuple[str, int, st
 def _staleness(schedule: Schedule, ancestors: Ancestors) -> tuple[int, ...]:
     """Count, for each forward, the updates for earlier batches that don't surely precede it."""
     worst = [0] * schedule.stages
-    for task in (t for t in ancestors.index if t.kind == "forward"):
-        missed = sum(
-            not ancestors.precedes(Task("update", task.stage, batch), task)
-            for batch in range(task.batch)
-        )
+    for task in (t for t in ancestors.masks if t.kind == "forward"):
+        updates = (Task("update", task.stage, batch) for batch in range(task.batch))
+        missed = sum(not ancestors.precedes(update, task) for update in updates)
         worst[task.stage] = max(worst[task.stage], missed)
     return tuple(worst)

@@ -20,7 +20,7 @@ from alkit.data.labels import one_hot
 from alkit.engine.ledger import Ledger
 from alkit.models.resnet_cifar import resnet_cifar
 from alkit.schedule.clock import Durations, simulate
-from alkit.schedule.costs import BlockCost, durations
+from alkit.schedule.costs import BlockCost
 from alkit.schedule.task import Schedule, al_pipeline, bp
 from studies.al.networks import BiLSTM, EncoderBlock, vgg_al
 from studies.al.profile import profile
@@ -117,7 +117,9 @@ class Stack:
         """
         schedule = al_pipeline(self.layers, cuts)
         costs = costs or self.costs(busy=schedule.workers, batches=self.batches)
-        return self._virtual(schedule, durations(costs), tuple(cuts))
+        return self._virtual(
+            schedule, lambda task: getattr(costs[task.stage], f"{task.kind}_s"), tuple(cuts)
+        )
 
     def ideal(self, workers: int) -> Trained:
         """Return what `workers` workers should take that never wait: all costs, over their number.
@@ -125,9 +127,8 @@ class Stack:
         Costs are measured now, with as many cores at work as workers.
         """
         costs = self.costs(busy=workers, batches=self.batches)
-        share = {kind: 0.0 for kind in ("backward", "update")}
-        share["forward"] = sum(cost.seconds for cost in costs) / workers
-        return self._virtual(bp(), lambda task: share[task.kind])
+        share = sum(cost.seconds for cost in costs) / workers
+        return self._virtual(bp(), lambda task: share if task.kind == "forward" else 0.0)
 
     def held(self, **options: Any) -> float:
         """Return the most bytes that forwards keep for backwards at a time, all layers together.
@@ -143,5 +144,4 @@ class Stack:
         self, schedule: Schedule, seconds: Durations, cuts: tuple[int, ...] = ()
     ) -> Trained:
         timeline = simulate(schedule, seconds, self.batches)
-        samples = self.batches * self.texts
-        return Trained(torch.empty(0), timeline, samples, timeline.span_s, cuts)
+        return Trained(torch.empty(0), timeline, self.batches * self.texts, timeline.span_s, cuts)

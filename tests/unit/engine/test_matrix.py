@@ -157,20 +157,14 @@ def test_ranks_say_why_not(name):
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_the_clock_keeps_every_edge(name):
     schedule = SCHEDULES[name]
-    link_s = None if schedule.free else lambda task: 0.5
-    timeline = simulate(schedule, lambda task: 1 + task.stage / 3, BATCHES, link_s=link_s)
-    done = {
-        Task(*interval[1:5]): interval
-        for interval in timeline.intervals
-        if not interval.resource.startswith("link")
-    }
+    timeline = simulate(schedule, lambda task: 1 + task.stage / 3, BATCHES)
+    done = {Task(*interval[1:5]): interval for interval in timeline.intervals}
     orders = [list(schedule.order(lane, range(BATCHES))) for lane in range(schedule.lanes)]
     assert set(done) == {task for order in orders for task in order}
     for task, interval in done.items():
         for edge in schedule.edges(task):
             if edge.task in done:
-                far = edge.kind == "data" and schedule.owner(edge.task) != schedule.owner(task)
-                assert interval.start_s >= done[edge.task].end_s + (0.5 if far else 0.0)
+                assert interval.start_s >= done[edge.task].end_s
 
 
 def _with_barrier():

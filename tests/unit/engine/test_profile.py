@@ -9,9 +9,7 @@ from alkit.al.train import full_state
 from alkit.engine import watch as engine
 from alkit.engine.optimizers import adam
 from alkit.engine.profile import backprop_row
-from alkit.schedule.clock import simulate
-from alkit.schedule.costs import BlockCost, durations
-from alkit.schedule.task import al, block_by_block
+from alkit.schedule.task import block_by_block
 from alkit.schedule.validate import validate
 from studies.al.profile import profile
 from studies.common.stacks import Stack
@@ -60,15 +58,13 @@ def test_the_slow_block_is_found_and_the_model_untouched(make, busy, monkeypatch
     assert all(torch.equal(before[name], after[name]) for name in before)
 
 
-def test_bytes_by_hand_and_costs_for_the_clock():
+def test_bytes_by_hand():
     model = to_bp(_blocks((0.0,)), 3, torch.zeros(2, 5))
     first, head = profile(model, _batches(batch=8), progress=False)
     assert first.output_bytes == 8 * 5 * 4
     assert first.saved_bytes == 8 * 5 * 4  # a linear layer keeps its input
     assert first.parameter_bytes == (5 * 5 + 5) * 4
     assert head.output_bytes == 0  # the loss goes nowhere
-    costs = [BlockCost(1.0, 2.0, 0.5), BlockCost(1.0, 2.0, 0.5)]
-    assert simulate(al(2), durations(costs), 4).span_s == pytest.approx(4 * 7.0)
     with pytest.raises(ValueError, match="give 3 or more"):
         profile(model, _batches(2), progress=False)
 

@@ -1,10 +1,16 @@
 """A preset's name in a notebook's first cell: what its parameters become, and when they stay."""
 
+import pandas as pd
 import pytest
+from IPython.core.formatters import HTMLFormatter
 
+from alkit.engine.record import Record
 from alkit.figures.notebook import take_preset
+from alkit.figures.show import show_pages
 from alkit.records.parameters import ParameterError, defaults, preset_values
 from alkit.records.recording import GIVEN
+from alkit.schedule.clock import simulate
+from alkit.schedule.task import al_pipeline
 
 NOTEBOOK = "07_pipeline_by_hand"
 
@@ -33,3 +39,12 @@ def test_a_run_in_batch_keeps_the_values_that_it_was_given(monkeypatch):
     assert taken("teach", epochs=3, In=by_hand)["epochs"] == 3
     monkeypatch.setenv(GIVEN, "{}")
     assert taken("teach", epochs=3)["epochs"] == 3
+
+
+def test_records_and_timelines_are_pages_where_a_notebook_is_set_up():
+    html, line = HTMLFormatter(), simulate(al_pipeline(2), lambda task: 1.0, 3)
+    record = Record(None, pd.DataFrame({"epoch": [1], "loss": [0.25]}), metrics={"accuracy": 0.5})
+    assert html(line) is html(record) is None
+    show_pages(html)
+    assert "<th>idle share</th>" in html(line)
+    assert "<b>test accuracy</b> 0.5" in html(record)

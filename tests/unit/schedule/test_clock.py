@@ -6,7 +6,6 @@ import random
 import pytest
 
 from alkit.schedule.clock import simulate
-from alkit.schedule.flushed import one_f_one_b
 from alkit.schedule.task import al, al_fm, al_m, al_pipeline, free_workers
 from alkit.schedule.timeline import Interval, Timeline
 
@@ -78,6 +77,12 @@ def test_cores_bound_what_runs_at_once():
         assert sum(i.start_s <= at + 0.5 < i.end_s for i in timeline.intervals) <= 2
     one = simulate(al_fm(4), lambda task: 1.0, 5, cores=1)
     assert one.span_s == pytest.approx(60.0)
+    shared = free_workers(al_pipeline(4), 3)
+    fewer, one = (simulate(shared, lambda task: 1.0 + task.stage, 5, cores=n) for n in (2, 1))
+    assert one.span_s == pytest.approx(5 * 3 * 10)
+    many = simulate(free_workers(al_pipeline(4), 2), lambda task: (5, 2, 2, 1)[task.stage], 64)
+    assert many.span_s < 1.01 * 64 * 3 * 10 / 2  # the most urgent goes first
+    assert one.span_s / 2 <= fewer.span_s < 0.6 * one.span_s
 
 
 @pytest.mark.parametrize("seconds", [(1.0, 2.0), (2.0, 1.0)])
@@ -100,34 +105,13 @@ def test_figures_of_a_timeline():
     assert timeline.batch_ends_s == (3.0, 4.0)
     assert (timeline.step_s, timeline.steady_s) == (1.0, 2.0)
     assert timeline.task_s() == {("forward", 0): 1.0}
+    assert simulate(al_pipeline(2), lambda task: 1.0 + task.stage, 3).stage_s() == [3.0, 6.0]
+    empty = Timeline.of([], ("a", "b"))
+    assert empty.span_s == empty.bubble == empty.step_s == empty.steady_s == 0
     joined = Timeline.joined([timeline, timeline])
     assert joined.span_s == 8.0
     assert {i.batch for i in joined.intervals} == {0, 1, 2, 3}
     assert len(timeline.between(1, 1).intervals) == 2
-    assert list(timeline.to_frame().columns)[:2] == ["resource", "kind"]
-    assert timeline.summary()["idle_share"].tolist() == [0.5, 0.25, 1.0]
-
-
-def test_links_take_their_time_beside_the_work():
-    """Three layers a worker each, f = b = u = 1: a batch reaches layer k after k (1 + link)."""
-
-    def linked(schedule, batches, link_s):
-        return simulate(schedule, lambda task: 1.0, batches, link_s=lambda task: link_s)
-
-    one = linked(al_pipeline(3), 1, 0.5)
-    assert one.span_s == pytest.approx(2 * 1.5 + 3)
-    sends = [(i.resource, i.start_s, i.end_s) for i in one.intervals if i.kind == "send"]
-    assert sends == [("link 0-1", 1.0, 1.5), ("link 1-2", 2.5, 3.0)]
-    assert linked(al_pipeline(3), 9, 0.5).step_s == 3.0
-    slow = linked(al_pipeline(2, capacity=4), 12, 5.0)
-    assert slow.step_s == pytest.approx(5.0)
-    assert slow.busy_s("link 0-1") == pytest.approx(60.0)
-    of_two = linked(al_pipeline(4, [2]), 2, 0.5)  # layers of one worker send nothing
-    assert {i.resource for i in of_two.intervals if i.kind == "send"} == {"link 0-1"}
-    back = linked(one_f_one_b(2, 2), 1, 0.25)  # gradients travel back
-    assert {i.resource for i in back.intervals} >= {"link 0-1", "link 1-0"}
-    free = simulate(one_f_one_b(2, 2), lambda task: 1.0, 1).span_s
-    assert back.span_s > free == linked(one_f_one_b(2, 2), 1, 0.0).span_s
 
 
 def test_a_timeline_is_a_trace_for_perfetto(tmp_path):
@@ -140,15 +124,3 @@ def test_a_timeline_is_a_trace_for_perfetto(tmp_path):
     first = line.intervals[0]
     assert (tasks[0]["ts"], tasks[0]["dur"]) == (first.start_s * 1e6, 1e6)
     assert {each["tid"] for each in tasks} == {0, 1}
-
-
-def test_tasks_that_run_at_the_same_time_slow_each_other_down():
-    """Two layers, F 1, B 2: one works alone in the first and the last of 61 seconds."""
-    seconds = {"forward": 1.0, "backward": 2.0, "update": 0.0}
-    slowed, plain = (
-        simulate(al_pipeline(2), lambda task: seconds[task.kind], 20, pace=pace)
-        for pace in (lambda running: 1 / 1.5 if running > 1 else 1.0, None)
-    )
-    assert plain.span_s == 61
-    assert slowed.steady_s == pytest.approx(1.5 * plain.steady_s)
-    assert slowed.span_s == pytest.approx(1 + 1.5 * 59 + 1)

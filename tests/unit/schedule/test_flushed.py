@@ -4,8 +4,9 @@ import pytest
 
 from alkit.schedule.clock import simulate
 from alkit.schedule.flushed import gpipe, one_f_one_b, shared_by_neighbours, zero_bubble
+from alkit.schedule.locks import removed_locks
 from alkit.schedule.targets import target_propagation
-from alkit.schedule.task import ScheduleError, Task
+from alkit.schedule.task import ScheduleError, Task, al, al_pipeline, block_by_block
 from alkit.schedule.validate import validate
 
 MAKERS = [gpipe, one_f_one_b, zero_bubble]
@@ -37,6 +38,12 @@ def test_neighbours_share_as_one_did(make, workers, stages):
     twice = shared_by_neighbours(make(workers, 4), 2 * workers)
     halved = simulate(twice, lambda task: SECONDS[task.kind] / 2, 1).span_s
     assert halved == pytest.approx(_span(make(workers, 4)))
+
+
+def test_locks_that_schedules_remove():
+    made = (block_by_block(3), al(3), al_pipeline(3), gpipe(3, 4), zero_bubble(3, 4))
+    locks = [(), ("backward", "weights"), ("backward", "update", "weights"), (), ()]
+    assert [removed_locks(schedule) for schedule in made] == locks
 
 
 def test_more_workers_than_stages_are_refused():

@@ -103,10 +103,10 @@ def test_more_stages_a_worker_leave_less_idle():
         ("0F0,0B0\n1F0,1X0\n", "row 1, cell 1: '1X0' is no action"),
         ("0F0,0B0\n1F0\n", "stage 1 needs a forward and a backward of micro-batch 0"),
         ("0F0,0I0\n", "stage 0 needs a forward and a backward of micro-batch 0"),
-        ("0F0,0B0,0B0\n", "backward of stage 0, micro-batch 0, stands twice"),
-        ("0F0,0B0\n0F1,0B1\n", "stage 0 is on workers 0 and 1"),
+        ("0F0,0B0,0B0\n", "runs twice: backward of stage 0, batch 0"),
+        ("0F0,0B0\n0F1,0B1\n", "runs twice: update of stage 0, batch 0"),
         ("0F0,0B0\n1B0,1F0\n", "deadlocks: .*backward of stage 1"),
-        ("0F0,0B0\n1F0,1B0,1F1,1B1\n", "stage 1 has micro-batch 1, and stage 0 has 1"),
+        ("0F0,0B0\n1F0,1B0,1F1,1B1\n", "stage 0 needs a forward and a backward of micro-batch 1"),
         ("", "has no task"),
     ],
 )
@@ -114,6 +114,22 @@ def test_a_file_that_can_t_be_run_is_refused(text, words, tmp_path):
     (tmp_path / "own.csv").write_text(text)
     with pytest.raises(ScheduleError, match=words):
         read_csv(tmp_path / "own.csv")
+
+
+def test_a_file_out_of_a_spreadsheet_is_read(tmp_path):
+    (tmp_path / "own.csv").write_text("\ufeff0F0, 0F1 ,0B0,0B1\n\n,,\n1F0,1B0,1F1,1B1\n")
+    assert to_csv(read_csv(tmp_path / "own.csv")) == "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n"
+
+
+def test_own_orders_are_torch_s():
+    for stages, micro in ((2, 4), (3, 5), (6, 16)):
+        stub = SimpleNamespace(num_stages=stages)
+        for made, kind in ((gpipe, theirs.ScheduleGPipe), (one_f_one_b, theirs.Schedule1F1B)):
+            order = kind(stub, micro).pipeline_order
+            rows = to_csv(made(stages, micro)).splitlines()
+            for worker in range(stages - (made is one_f_one_b)):  # see below
+                own = [str(each) for each in order[worker] if each and each.is_compute_op]
+                assert rows[worker] == ",".join(own)
 
 
 def test_torch_s_own_1f1b_file_is_off_by_one_on_its_last_rank_and_refused(tmp_path):
@@ -130,10 +146,9 @@ def test_torch_s_own_1f1b_file_is_off_by_one_on_its_last_rank_and_refused(tmp_pa
 
 
 def test_sizes_that_don_t_fit_are_refused():
-    for stages, workers, micro in ((5, 2, 4), (4, 2, 0)):
-        with pytest.raises(ScheduleError, match="stages that workers can share alike"):
-            torch_order("looped_bfs", stages, workers, micro)
-    with pytest.raises(ScheduleError, match="interleaved_1f1b with 4 stages, 2 workers"):
-        torch_order("interleaved_1f1b", 4, 2, 5)
+    words = ["stages that workers can share alike", "micro is 0", "interleaved_1f1b with 4 stages"]
+    for told, micro, stages in zip(words, (4, 0, 5), (5, 4, 4), strict=True):
+        with pytest.raises(ScheduleError, match=told):
+            torch_order("interleaved_1f1b", stages, 2, micro)
     with pytest.raises(ScheduleError, match="has no task"):
         of_orders("none", [[]])
