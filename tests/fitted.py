@@ -93,7 +93,7 @@ def _main() -> None:
             dies = kept is not None and dist.get_rank() == int(rank)
             hook = _fatal(int(count), Path(f"{kept}.died")) if dies else lambda *_: None
             held = register_optimizer_step_post_hook(hook)
-            record = fit(method, executor="ranks", checkpoint=kept)
+            record = fit(method, checkpoint=kept)
             held.remove()
             lines = record.details.lines if method == "elastic" else []
             said = [*lines, f"{method} {dist.get_rank()} {digest(record, losses=run is None)}", ""]

@@ -11,7 +11,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from alkit import AE, AL, ENC, ALModel, launch, one_hot
-from alkit.al.train import full_state
 from alkit.engine.group import RanksDiffer
 
 CLASSES, WIDTH, CODE = 3, 6, 5
@@ -45,8 +44,18 @@ def made_batches(count: int, size: int = 4, seed: int = 0) -> list[tuple[Tensor,
     ]
 
 
+def full_state(model: Any) -> dict[str, Tensor]:
+    """Return parameters, buffers and optimiser states by name: the model's own tensors."""
+    state = dict(model.state_dict())
+    for name, optimizer in model.named_optimizers().items():
+        states = optimizer.state_dict()["state"] if optimizer is not None else {}
+        for at, values in states.items():
+            state |= {f"{name}.{at}.{key}": value for key, value in values.items()}
+    return state
+
+
 def state_of(model: ALModel) -> dict[str, Tensor]:
-    """Return copies of parameters, buffers and optimiser states by name."""
+    """Return copies of them."""
     return {name: value.clone() for name, value in full_state(model).items()}
 
 

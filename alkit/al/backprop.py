@@ -9,12 +9,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from alkit.data import tree
+from alkit.data.arguments import check_real
 from alkit.data.labels import check_shares
 from alkit.engine.device import place
 from alkit.engine.modes import evaluating
 from alkit.engine.optimizers import adam, made
 from alkit.engine.random import noise_of, noise_of_loss
-from alkit.engine.steps import Steps
 from alkit.models.blocks import as_blocks
 
 
@@ -27,9 +27,7 @@ class BPModel(nn.Module):
         loss: of (scores, y); default cross-entropy.
         optimizer: called as `optimizer(parameters, lr=...)`; default fused Adam.
         first: number of the first block in the network that these are a part of.
-
-    Attributes:
-        steps: how gradients become steps, see `alkit.engine.steps.Steps`.
+        clip: largest norm of all gradients together; None for no limit.
     """
 
     def __init__(
@@ -40,14 +38,15 @@ class BPModel(nn.Module):
         optimizer: Callable[..., torch.optim.Optimizer] = adam,
         *,
         first: int = 0,
+        clip: float | None = None,
     ) -> None:
         super().__init__()
-        self.first = first
+        check_real("clip", clip)
+        self.first, self.clip = first, clip
         self.blocks = nn.ModuleList(as_blocks(blocks))
         self.loss_fn: Callable[[Any, Any], Tensor]
         vars(self)["loss_fn"] = loss  # its tensors are no weights of the network
         self.optimizer = made(optimizer, self.blocks.named_parameters(), lr=lr)
-        self.steps = Steps()
         self.batches_trained: Tensor
         self.register_buffer("batches_trained", torch.zeros((), dtype=torch.int64))
 

@@ -1,11 +1,9 @@
 """Any list of blocks as an AL model, or as its BP twin; shapes are found by a dry run."""
 
 import contextlib
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
-from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor, nn
@@ -60,7 +58,7 @@ def to_al(
 
     Args:
         blocks: modules, each taking what the one before returns, or an `nn.Sequential` of them;
-            used as they are, not copied, with a warning if another model trains them too.
+            used as they are, not copied.
         num_classes: C, 2 or more; 1 only for numbers to predict, with a recipe of squared errors.
         sample: a batch that the first block takes; two samples are enough. It is run once, in
             evaluation mode, so buffers don't change.
@@ -117,7 +115,7 @@ def to_al(
     options: dict[str, Any] = {"head": head, "read": read, "num_classes": num_classes}
     model = ALModel(layers, label_shortcut=chosen.label_shortcut, **options)
     model.rule = "fixed_codes" if chosen.codes == "fixed" else ""
-    return _noted(model)
+    return model
 
 
 @as_ever()
@@ -131,12 +129,14 @@ def to_bp(
     pool: Pool | None = None,
     optimizer: Optimizer = adam,
     channels_last: bool = True,
+    clip: float | None = None,
 ) -> BPModel:
     """Close the blocks with a head, if they do not give scores: the BP twin of `to_al`.
 
     Args:
         head: takes the last block's output; by default none where that is scores, or else pooling
             and a linear layer.
+        clip: largest norm of all gradients together; None for no limit.
     """
     pairs = dry_run(blocks, sample)
     stack, last = [block for block, _ in pairs], pairs[-1][1]
@@ -146,7 +146,7 @@ def to_bp(
     stack += [] if head is None else [head]
     if channels_last:
         _innermost(stack, [], sample)
-    return _noted(BPModel(stack, lr, optimizer=optimizer))
+    return BPModel(stack, lr, optimizer=optimizer, clip=clip)
 
 
 def _innermost(blocks: list[nn.Module], rest: list[nn.Module], sample: Any) -> None:
@@ -161,28 +161,6 @@ def _innermost(blocks: list[nn.Module], rest: list[nn.Module], sample: Any) -> N
         with contextlib.suppress(RuntimeError):
             dry_run([*blocks, *rest], sample)
             undo.clear()
-
-
-# parameters by id, and the model that trains them; an id may be given anew where a part of the
-# model was replaced
-_TRAINED_BY: WeakValueDictionary[int, nn.Module] = WeakValueDictionary()
-
-
-def _noted(model: Any) -> Any:
-    """Return the model, after a warning if another one that is still in use trains its blocks."""
-    if any(map(_is_trained, model.parameters())):
-        warnings.warn(
-            "these blocks belong to another model that is still in use, and both now train the same"
-            " weights: give copy.deepcopy(blocks) where they are to differ",
-            stacklevel=3,
-        )
-    _TRAINED_BY.update({id(parameter): model for parameter in model.parameters()})
-    return model
-
-
-def _is_trained(parameter: nn.Parameter) -> bool:
-    other = _TRAINED_BY.get(id(parameter))
-    return other is not None and any(own is parameter for own in other.parameters())
 
 
 def _check_classes(num_classes: int, recipe: Recipe) -> None:

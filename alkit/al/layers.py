@@ -30,7 +30,7 @@ from alkit.data.arguments import given
 from alkit.data.labels import one_hot
 from alkit.engine.modes import evaluating
 from alkit.engine.optimizers import adam, made
-from alkit.engine.steps import Steps
+from alkit.engine.steps import backward, step
 
 Loss = Callable[[Tensor, Any], Tensor]  # its target is a row a sample, or `Codes`
 OptimizerFactory = Callable[..., torch.optim.Optimizer]
@@ -134,7 +134,6 @@ class AL(nn.Module):
             Codes so come to depend on the inputs; detached ones are a function of labels alone.
 
     Attributes:
-        steps: how gradients become steps, see `alkit.engine.steps.Steps`.
         is_last: whether no layer follows, for rules that give the last layer another head.
     """
 
@@ -160,7 +159,6 @@ class AL(nn.Module):
         self.lr = _pair(lr)
         self.optimizer_factory, self.coupled = optimizer, coupled
         self.losses: tuple[Tensor, Tensor] | None = None
-        self.steps = Steps()
         self._ready = ""  # what may come next: backward, update or neither
         self._optimizers: dict[str, torch.optim.Optimizer | None] = {}
         self._made_for: dict[str, list[nn.Parameter]] = {}  # its groups may hold them in any order
@@ -195,16 +193,17 @@ class AL(nn.Module):
         """Compute the gradients of both losses; those that have been stepped with are dropped."""
         if self._ready != "backward" or self.losses is None:
             raise RuntimeError("backward() needs a forward of its own: call layer(x, y) first")
-        self.steps.backward(self, self.losses)
+        backward(self, self.losses)
         # the graph is gone: keep the values only
         self.losses = self.losses[0].detach(), self.losses[1].detach()
         self._ready = "update"
 
     def update(self) -> None:
-        """Step both optimisers, once gradients of `steps.accumulate` batches are there."""
+        """Step both optimisers."""
         if self._ready != "update":
             raise RuntimeError("update() needs a backward of its own: call layer.backward() first")
-        self.steps.update(self.optimizers.values())
+        for each in self.optimizers.values():
+            step(each)
         torch.clear_autocast_cache()  # a context around the loop holds casts of old weights
         self._ready = ""
 

@@ -20,7 +20,6 @@ def execute_on_ranks(
         The timeline of all ranks.
     """
     timeline = run_ranks(schedule, epoch.ran, batches, threads=threads)
-    epoch.finish()
     group.share(owners(schedule), partial(_trained, epoch), partial(_take_over, epoch))
     return merged(timeline)
 

@@ -21,7 +21,7 @@ from alkit.engine.ledger import Ledger
 from alkit.engine.loss_log import LossLog
 from alkit.engine.random import noise_of
 from alkit.engine.stage import Stage
-from alkit.engine.steps import check_reached
+from alkit.engine.steps import backward, check_reached, step
 
 
 class Epoch:
@@ -95,11 +95,6 @@ class Epoch:
             " batch"
         )
 
-    def finish(self) -> None:
-        """Step with the gradients that are held for batches which do not come any more."""
-        for part in updating(self.model):
-            part.steps.finish(optimizers_of(part))
-
     def number(self, batch: int) -> int:
         """Return the number of a batch among all that the model was trained on."""
         return self.first_batch + self.offset + batch
@@ -166,11 +161,11 @@ class ModelStage:
 
     def backward(self, payload: None, batch: int, micro: int) -> None:
         """Back-propagate through all blocks."""
-        self.model.steps.backward(self.model, [self.loss])
+        backward(self.model, [self.loss])
         if not self.epoch.number(batch):
             check_reached(self.model)
         self.loss = self.loss.detach()
 
     def update(self, payload: None, batch: int, micro: int) -> None:
         """Step the optimiser."""
-        self.model.steps.update([self.model.optimizer])
+        step(self.model.optimizer, self.model.clip)

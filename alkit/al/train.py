@@ -123,7 +123,6 @@ def train_epoch(
             )
         else:
             parts.append(execute(schedule, run.ran, stream, threads=threads))
-    run.finish()
     synchronize(model)
     model.batches_trained.fill_(before + run.batches)
     timeline = Timeline.joined(parts)
@@ -222,16 +221,3 @@ def check_method(model: ALModel | BPModel, method: str) -> None:
         what = type(model).__name__
         what += f" by rule {rule!r}" if (rule := getattr(model, "rule", "")) else ""
         raise ValueError(f"unknown mode {method!r} for {what}: give {', '.join(allowed)}")
-
-
-def full_state(model: ALModel | BPModel) -> dict[str, Tensor]:
-    """Return all that training changes, by name: parameters, buffers and optimiser states.
-
-    The tensors are the model's own, not copies.
-    """
-    state = dict(model.state_dict())
-    for name, optimizer in model.named_optimizers().items():
-        states = optimizer.state_dict()["state"] if optimizer is not None else {}
-        for at, values in states.items():
-            state |= {f"{name}.{at}.{key}": value for key, value in values.items()}
-    return state

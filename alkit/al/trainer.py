@@ -1,6 +1,6 @@
 """Associated learning, or backprop of the same blocks, as the loop over epochs runs it."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
@@ -12,7 +12,6 @@ from alkit.al.backprop import BPModel
 from alkit.al.label_side import stalled
 from alkit.al.layers import label_rows
 from alkit.al.model import ALModel
-from alkit.al.stages import updating
 from alkit.al.train import Trained, train_epoch
 from alkit.data.given import Splits
 from alkit.engine import trainer
@@ -80,19 +79,6 @@ class Trainer(trainer.Trainer):
         if isinstance(self.model, ALModel) and data.num_classes is not None:
             found["stalled"] = len(stalled(self.model, data.num_classes))
         return found
-
-    def state(self) -> dict[str, Any]:
-        """Return all that training changes, the scales of float16 among it."""
-        scalers = [part.steps.scaler for part in updating(self.model)]
-        own: dict[str, Any] = {"scales": [each.state_dict() for each in scalers if each]}
-        return super().state() | own
-
-    def load(self, saved: Mapping[str, Any]) -> None:
-        """Go on from what `state` returned."""
-        super().load(saved)
-        scalers = [part.steps.scaler for part in updating(self.model) if part.steps.scaler]
-        for each, scale in zip(scalers, saved["scales"], strict=True):
-            each.load_state_dict(scale)
 
     def shown(self, trained: Trained) -> dict[str, float]:
         """Return the mean of each kind of loss."""

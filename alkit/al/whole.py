@@ -99,6 +99,6 @@ def _step_of(part: AL | BPModel) -> Step:
         held = _STEPS[part] = Step(losses, optimizers)
     if type(part).forward not in (AL.forward, BPModel.forward):
         held.why = f"{type(part).__name__} has a forward of its own"
-    if not part.steps.plain:
-        held.why = "gradients are clipped or accumulated before a step"
+    if getattr(part, "clip", None) is not None:
+        held.why = "gradients are clipped before a step"
     return held

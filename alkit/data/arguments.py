@@ -90,10 +90,8 @@ def changed(settings: Any, changes: Mapping[str, Any]) -> Any:
 
 
 # of `alkit.fit`, as which a setting may be meant
-ARGUMENTS = """train validation test method loss optimizer lr scheduler scheduler_every end_factor
-    epochs batch_size device precision clip accumulate compile executor ranks workers threads cuts
-    micro augment drop_last checkpoint resume patience stop_at_divergence evaluate_train metrics
-    seed progress settings""".split()
+ARGUMENTS = """train validation test method loss optimizer lr scheduler epochs batch_size device
+    workers threads ranks checkpoint metrics callbacks seed progress""".split()
 
 
 def check_settings(names: Iterable[str], known: Sequence[str]) -> None:

@@ -36,7 +36,6 @@ class TextOptions:
         max_len: the most words kept of a text, from its beginning.
         max_size: the most rows of the vocabulary, padding and unknown included; None: all words.
         stop_words: drop the words of `alkit.data.text.stop_words`, as the AL publication does.
-        legacy: clean as published, which glues words together (`alkit.data.text.clean`).
         validation: share of the official training part held out, class by class, by the seed.
         train_size, test_size: take only so many official rows, as many of each class; None: all.
             Which rows of the training part depends on the seed, of the test part on the size alone.
@@ -45,7 +44,6 @@ class TextOptions:
     max_len: int = 128
     max_size: int | None = 30_000
     stop_words: bool = True
-    legacy: bool = False
     validation: float = 0.1
     train_size: int | None = None
     test_size: int | None = None
@@ -53,7 +51,7 @@ class TextOptions:
     def clean(self, batch: Sequence[str]) -> list[list[str]]:
         """Return the words of each text."""
         drop = texts.stop_words() if self.stop_words else frozenset()
-        return [texts.clean(text, legacy=self.legacy, drop=drop) for text in batch]
+        return [texts.clean(text, drop=drop) for text in batch]
 
 
 def load_ag_news(*, seed: int = 0, fields: str = "both", **options: Any) -> DataSet:

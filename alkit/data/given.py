@@ -10,7 +10,6 @@ texts. What is no tensor becomes one; labels that are words become numbers, and 
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -190,6 +189,8 @@ def in_memory(source: Any) -> tuple[Any, Tensor]:
             sampler that chooses among them.
     """
     if isinstance(source, Part):
+        if source.augment != "none":
+            raise ValueError("images are augmented, and this method keeps them as they are once")
         source = source.floats()
         return source.x, source.y
     if isinstance(source, Pairs):
@@ -229,18 +230,6 @@ def _check_sampler(loader: DataLoader[Any]) -> None:
         )
 
 
-@contextmanager
-def undisturbed(source: Any) -> Iterator[None]:
-    """Give the generators of a user's loader back as they are now: a look is no epoch."""
-    generators = source.generators() if isinstance(source, Loader) else []
-    states = [each.get_state() for each in generators]
-    try:
-        yield
-    finally:
-        for each, state in zip(generators, states, strict=True):
-            each.set_state(state)
-
-
 def first_samples(source: Any, count: int | None) -> tuple[Any, Any]:
     """Return the first samples, or fewer, without a trace: generators are given back.
 
@@ -249,8 +238,11 @@ def first_samples(source: Any, count: int | None) -> tuple[Any, Any]:
     Raises:
         ValueError: there are none.
     """
-    with undisturbed(source):
-        batch = next(iter(source.batches(count or 1, shuffle=False)), None)
+    generators = source.generators() if isinstance(source, Loader) else []
+    states = [each.get_state() for each in generators]
+    batch = next(iter(source.batches(count or 1, shuffle=False)), None)
+    for each, state in zip(generators, states, strict=True):  # a look is no epoch
+        each.set_state(state)
     if batch is None or not tree.batch_size(batch[0]):
         raise ValueError("the data have no samples: give at least one")
     return tree.rows(batch, slice(count))
@@ -272,13 +264,19 @@ class Splits:
     num_classes: int | None = None
     classes: tuple[str, ...] = ()
 
-    def fingerprint(self) -> str:
-        """Name the data, the sizes, and a hash of the labels: another split is other data."""
+    def fingerprint(self, *, whole: bool = False) -> str:
+        """Name the data, the sizes, and a hash of the labels: another split is other data.
+
+        Args:
+            whole: the hash is also of the inputs, where they are in memory.
+        """
         parts: list[Any] = [self.train, self.validation, self.test]
         parts = [part for part in parts if hasattr(part, "y")]
         digest = hashlib.blake2b(digest_size=4)
         for part in parts:
-            digest.update(part.y.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+            for each in (*tree.tensors(part.x if whole else ()), *tree.tensors(part.y)):
+                raw = each.detach().cpu().contiguous().flatten().view(torch.uint8)
+                digest.update(raw.numpy().data)
         return f"{self.name} {'/'.join(str(len(part)) for part in parts)} {digest.hexdigest()}"
 
 

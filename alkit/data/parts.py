@@ -27,6 +27,7 @@ class Part(Brief):
             right with `pad`.
         y: labels, integers (N,) in 0..num_classes - 1; kept as an int64 tensor.
         mean, std: for uint8 images, C numbers each; batches are float ((x / 255 - mean) / std).
+        augment: how images of shuffled batches are changed, see `batches`.
     Raises:
         ValueError: no samples, x and y of different lengths, a label that is no integer or out of
             range, a text that is all padding or has padding before a token; names the first.
@@ -40,6 +41,7 @@ class Part(Brief):
     pad: int = 0
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
+    augment: str = "none"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "y", _checked_labels(self.y, self.num_classes))
@@ -85,18 +87,20 @@ class Part(Brief):
         epoch: int = 0,
         shuffle: bool = True,
         drop_last: bool = False,
-        augment: str = "none",
+        augment: str | None = None,
     ) -> "Batches":
         """Return the mini-batches of one epoch; their order depends on (seed, epoch) alone.
 
         Args:
-            augment: for images, "weak" (crop after padding by 4, horizontal flip), "strong" (weak,
-                colour jitter, grey), "edge" (weak, the border repeated instead of zeros) or
-                "edge_crop" (that without flips); a function of (seed, epoch, number of the batch).
+            augment: default the part's own where batches are shuffled. For images, "weak" (crop
+                after padding by 4, horizontal flip), "strong" (weak, colour jitter, grey), "edge"
+                (weak, the border repeated instead of zeros) or "edge_crop" (that without flips); a
+                function of (seed, epoch, number of the batch).
         Raises:
             ValueError: `batch_size` below 1, no batch left because of `drop_last`, or an `augment`
                 that such samples cannot have.
         """
+        augment = (self.augment if shuffle else "none") if augment is None else augment
         return Batches(self, batch_size, seed, epoch, shuffle, drop_last, augment)
 
 
@@ -200,6 +204,15 @@ class DataSet:
         cut = ", ".join(f"{len(part)} of {len(getattr(self, n))} {n}" for n, part in parts.items())
         note = f"{self.note}; subset: {cut}" if self.note else f"subset: {cut}"
         return replace(self, note=note, **parts)
+
+    def augmented(self, kind: str) -> "DataSet":
+        """Return the set with training images that change from epoch to epoch: "weak", say.
+
+        Args:
+            kind: see `Part.batches`.
+        """
+        augmentation.check(kind, self.train.x)
+        return replace(self, train=replace(self.train, augment=kind))
 
     def __repr__(self) -> str:
         return f"<{self.describe()}>"

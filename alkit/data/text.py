@@ -28,21 +28,16 @@ from alkit.data.seeds import generator_for
 
 PAD_WORD, UNK_WORD = "<pad>", "<unk>"
 _TAG = re.compile(r"<[/!?]?[a-z][^<>]*>|<!--.*?-->", re.DOTALL)  # 5 < 6 is no mark-up
-_ANGLES = re.compile(r"<[^>]*>")
 _BLANKS = str.maketrans(dict.fromkeys(string.punctuation, " "))
-_NOTHING = str.maketrans("", "", string.punctuation)
 
 
-def clean(text: str, *, legacy: bool = False, drop: frozenset[str] = frozenset()) -> list[str]:
+def clean(text: str, *, drop: frozenset[str] = frozenset()) -> list[str]:
     """Split a text into lower-case words without mark-up and ASCII punctuation.
 
-    Tags go first, then each punctuation mark becomes a blank ("u.s." -> "u", "s"). `legacy=True`
-    deletes both instead, and anything between < and > as a tag, as the AL publication did, which
-    glues neighbours together ("u.s." -> "us", "end.<br>next" -> "endnext"). The words of `drop` go
-    last.
+    Tags go first, then each punctuation mark becomes a blank ("u.s." -> "u", "s"), where the AL
+    publication deletes both ("us", "endnext" of "end.<br>next"). The words of `drop` go last.
     """
-    text = _ANGLES.sub("", text.lower()) if legacy else _TAG.sub(" ", text.lower())
-    words = text.translate(_NOTHING if legacy else _BLANKS).split()
+    words = _TAG.sub(" ", text.lower()).translate(_BLANKS).split()
     return [word for word in words if word not in drop] if drop else words
 
 
@@ -131,7 +126,6 @@ def load_vectors(
     vocabulary: Vocabulary,
     *,
     seed: int = 0,
-    shift: int = 0,
     member: str | None = None,
 ) -> tuple[Tensor, int]:
     """Read pretrained vectors (GloVe's or fastText's text form), aligned with the vocabulary.
@@ -142,8 +136,6 @@ def load_vectors(
 
     Args:
         path: a local file of lines `word number ... number`; a first line `count width` is allowed.
-        shift: 2 gives each row the vector of the word two rows on, as the AL publication did by
-            mistake (padding starts from the first word; the last rows from padding and unknown).
         member: the file's name inside `path`, which is then a zip.
     Returns: float32 (V, E), row i for `vocabulary.words[i]`; how many rows came from the file.
     Raises:
@@ -168,8 +160,6 @@ def load_vectors(
     vectors_VE.normal_(mean, max(square - mean**2, 0.0) ** 0.5, generator=generator)
     for row, values in found.items():
         vectors_VE[row] = torch.from_numpy(values)
-    if shift:
-        return vectors_VE.roll(-shift, 0), len(found)
     vectors_VE[vocabulary.pad] = 0.0
     return vectors_VE, len(found)
 

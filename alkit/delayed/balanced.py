@@ -14,38 +14,39 @@ from torch import nn
 
 from alkit.data import tree
 from alkit.engine.device import cores, devices_named, place
+from alkit.engine.group import Group
+from alkit.engine.plan import Plan
 from alkit.engine.profile import backprop_row, profile_rows
-from alkit.engine.request import Request
 from alkit.schedule.cuts import balanced_cuts
 
 WARMUP, TIMED = 1, 4  # batches
 
 
-def cuts_of(blocks: list[nn.Module], request: Request, modules: int) -> list[int]:
+def cuts_of(blocks: list[nn.Module], plan: Plan, modules: int) -> list[int]:
     """Return the cuts into so many modules; ranks take those of the first."""
-    return request.group.from_first(_measured, blocks, request, modules)
+    return Group().from_first(_measured, blocks, plan, modules)
 
 
-def _measured(blocks: list[nn.Module], request: Request, modules: int) -> list[int]:
+def _measured(blocks: list[nn.Module], plan: Plan, modules: int) -> list[int]:
     own = copy.deepcopy(nn.ModuleList(blocks))
-    if request.own_device is not None:
-        own.to(devices_named(request.own_device)[0])
-    return balanced_cuts(_seconds(own, request, min(modules, cores())), modules)
+    if plan.own_device is not None:
+        own.to(devices_named(plan.own_device)[0])
+    return balanced_cuts(_seconds(own, plan, min(modules, cores())), modules)
 
 
-def _seconds(own: nn.ModuleList, request: Request, busy: int) -> list[float]:
+def _seconds(own: nn.ModuleList, plan: Plan, busy: int) -> list[float]:
     """Measure a batch of repeated samples; neighbours are at work meanwhile, as in training."""
-    assert request.sample is not None
-    size = request.plan.batch_size
-    x, y = (tree.map_tensors(lambda each: _repeated(each, size), part) for part in request.sample)
+    assert plan.sample is not None
+    size = plan.batch_size
+    x, y = (tree.map_tensors(lambda each: _repeated(each, size), part) for part in plan.sample)
     with torch.random.fork_rng():
         costs = profile_rows(
-            lambda: backprop_row(own, request.loss or F.cross_entropy, torch.optim.SGD),
+            lambda: backprop_row(own, plan.loss or F.cross_entropy, torch.optim.SGD),
             [place((x, y), own)] * (WARMUP + TIMED + 1),
             warmup=WARMUP,
-            threads=request.threads,
+            threads=plan.threads,
             busy=busy,
-            progress=request.progress,
+            progress=plan.progress,
         )
     return [cost.seconds for cost in costs]
 

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from alkit.data.arguments import check_whole
 from alkit.delayed.correction import Correction
+from alkit.delayed.schedules import Own
 from alkit.engine.ledger import Ledger
 
 BATCH_NORM = ("play", "replay", "both")
@@ -61,3 +63,34 @@ class Options:
     def recording(self, index: int, *own: Iterable[Tensor]) -> AbstractContextManager[None]:
         """Count in the ledger of a module, if there is one."""
         return nullcontext() if self.ledgers is None else self.ledgers[index].recording(*own)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What `alkit.fit` takes by name for these methods.
+
+    Attributes:
+        cuts: the first block of every module but the first; "balanced": modules of equal measured
+            time, as near as blocks allow.
+        micro: micro-batches of a batch, of flushed methods and 2bw.
+        clip, recompute: of flushed methods, see `Options`.
+        replay_noise, batch_norm, correction: see `Options`.
+        rates: factors of the learning rate, one a module.
+        drain, schedule: see `alkit.delayed.train_epoch`.
+    """
+
+    cuts: Sequence[int] | str | None = None
+    micro: int = 1
+    clip: float | None = None
+    recompute: bool = False
+    replay_noise: bool = True
+    batch_norm: str = "play"
+    correction: Correction | None = None
+    rates: Sequence[float] | None = None
+    drain: bool = True
+    schedule: Own | None = None
+
+    def __post_init__(self) -> None:
+        check_whole(micro=self.micro)
+        if isinstance(self.cuts, int):
+            raise TypeError(f"cuts is {self.cuts}: give a list, [{self.cuts}]")

@@ -16,14 +16,15 @@ from alkit.dtp.feedback import BlockFeedback
 from alkit.dtp.networks import Net
 from alkit.dtp.settings import Settings
 from alkit.dtp.trainer import Trainer
-from alkit.engine.loop import Plan
+from alkit.engine.loop import train_epochs
+from alkit.engine.plan import Plan, fit_on_ranks, meet
 from alkit.engine.rank_device import place_whole
 from alkit.engine.record import Record
-from alkit.engine.request import Request, fit_on_ranks, meet
 
-# what its own settings call these options
-NAMES = {name: name for name in ("epochs", "augment", "seed", "threads", "clip")}
-NAMES |= {"batch_size": "batch"}
+
+def settings_of(method: str) -> type[Settings]:
+    """Return the dataclass of a method's settings."""
+    return Settings
 
 
 @dataclass(frozen=True, repr=False)
@@ -43,56 +44,43 @@ class Details(Brief):
     digest: str
 
 
-def model_of(request: Request) -> Net:
+def model_of(plan: Plan) -> Net:
     """Return the network itself, or what is made of blocks."""
-    if isinstance(request.model, Net):
-        request.refuse("loss", why="the network has its own")
-        return request.model
-    return from_blocks(request.model, loss=request.loss or cross_entropy, seed=request.plan.seed)
+    if isinstance(plan.model, Net):
+        plan.refuse("loss", why="the network has its own")
+        return plan.model
+    return from_blocks(plan.model, loss=plan.loss or cross_entropy, seed=plan.seed)
 
 
-def fit(request: Request) -> Record:
+def fit(plan: Plan) -> Record:
     """Run what was asked: a `Net` of `alkit.dtp.network`, or blocks, for which feedback is made.
 
     Settings are those of `alkit.dtp.Settings`.
     """
-    words = ("cuts", "micro", "accumulate", "compile")
-    request.refuse(*words, why="see alkit.dtp.Settings for its own")
-    request.refuse("precision", why="feedback's gradients are float32, narrower ones are untried")
-    net = model_of(request)
-    if request.ranks == 1:
-        return _fit(net, request)
-    BlockFeedback(net, _settings(request))  # what is wrong is said before a start
-    return fit_on_ranks(_fit, net, request)
+    net = model_of(plan)
+    BlockFeedback(net, _settings(plan))  # what is wrong is said before a start
+    return fit_on_ranks(_fit, net, plan)
 
 
-def _fit(net: Net, request: Request) -> Record:
-    own = _settings(request)
-    plan = replace(
-        request.plan,
-        epochs=own.epochs,
-        batch_size=own.batch,
-        seed=own.seed,
-        augment=own.augment,
-        clip=None,
-    )
-    place_whole(net, request.own_device, on_ranks=request.on_ranks)
-    group = meet("ranks" if request.on_ranks else "single", net)
+def _fit(net: Net, plan: Plan) -> Record:
+    own = _settings(plan)
+    plan = replace(plan, epochs=own.epochs, batch_size=own.batch, seed=own.seed)
+    place_whole(net, plan.own_device, on_ranks=plan.on_ranks)
+    group = meet("ranks" if plan.on_ranks else "single", net)
     length = 0
     if own.schedule == "cosine":
-        own, length = _length(plan, own, request)
+        own, length = _length(plan, own)
     by_steps = {} if own.schedule == "none" else {"scheduler": own.schedule}
-    workers = request.workers or (len(net) if request.executor == "threads" else 1)
     trainer = Trainer(
         net,
         own,
         own.epochs * length,
-        workers=workers,
+        workers=plan.workers or 1,
         group=group,
-        factory=request.optimizer,
+        factory=plan.optimizer,
     )
     same = own.plain() | {"network": str(net.blocks)} | by_steps
-    record = request.train(trainer, group, plan=plan, identity=same)
+    record = train_epochs(trainer, plan, group=group, identity=same)
     learned = {n: torch.cat(parts) for n, parts in trainer.feedback_losses.items()}
     details = Details(
         feedback_losses=learned,
@@ -103,30 +91,32 @@ def _fit(net: Net, request: Request) -> Record:
     return replace(record, details=details)
 
 
-def _settings(request: Request) -> Settings:
-    if request.optimizer is not None:
-        for name in ("optimizer", "momentum", "weight_decay"):
-            if name in request.changes:
+def _settings(plan: Plan) -> Settings:
+    changes: dict[str, Any] = {n: getattr(plan, n) for n in ("epochs", "seed", "threads")}
+    changes |= {"batch": plan.batch_size, "method": plan.method} | dict(plan.settings)
+    if plan.optimizer is not None:
+        for name in ("forward_optimizer", "momentum", "weight_decay"):
+            if name in plan.settings:
                 raise TypeError(f"{name}= is of dtp's own optimisers, and optimizer= is given")
-    changes = request.given_options(**NAMES) | dict(request.changes) | {"method": request.method}
-    if request.one_lr is not None:
-        changes["lr"] = request.one_lr
-    if request.optimizer is not None or "scheduler" in request.said:
+    if plan.one_lr is not None:
+        changes["lr"] = plan.one_lr
+    if plan.optimizer is not None or plan.scheduler is not None:
         changes.setdefault("schedule", "none")  # what is the user's alone moves the rate
-    return changed(request.settings or Settings, changes)
+    own: Settings = changed(Settings, changes)
+    return own
 
 
-def _length(plan: Plan, own: Settings, request: Request) -> tuple[Settings, int]:
+def _length(plan: Plan, own: Settings) -> tuple[Settings, int]:
     """Return how many batches an epoch has, for a rate that falls over all steps.
 
     Raises:
         ValueError: that rate was asked for, and the batches have no length.
     """
-    batches: Iterable[Any] = plan.batches(request.data.train, 0)
+    batches: Iterable[Any] = plan.batches(plan.data.train, 0)
     try:
         return own, len(batches)  # type: ignore[arg-type]
     except TypeError as error:
-        if "schedule" in request.changes or request.settings is not None:
+        if "schedule" in plan.settings:
             raise ValueError(
                 "schedule is 'cosine', which needs the number of batches, and these have no length:"
                 " give schedule='none', or a DataLoader of a Dataset"

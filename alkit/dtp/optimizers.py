@@ -1,21 +1,24 @@
 """Optimisers of the forward weights and of each feedback, and the forward weights' rate."""
 
+import math
 from collections.abc import Callable, Iterable
 
 import torch
 from torch import nn
 
-from alkit.engine.rates import SHAPES
-
 OPTIMIZERS = ("sgd", "adam")
 EPOCHS, LAST = 85, 1e-5  # of the published cosine, in runs of 90 epochs
 
+
+def _cosine(done: int, total: int) -> float:
+    """Return what is left of a rate."""
+    return (1 + math.cos(math.pi * done / total)) / 2
+
+
 # by the rate, step, epoch and number of steps
 SCHEDULES: dict[str, Callable[[float, int, int, int], float]] = {
-    "cosine": lambda lr, step, epoch, steps: lr * SHAPES["cosine"](step, steps),
-    "cosine_published": lambda lr, step, epoch, steps: (
-        LAST + (lr - LAST) * SHAPES["cosine"](epoch, EPOCHS)
-    ),
+    "cosine": lambda lr, step, epoch, steps: lr * _cosine(step, steps),
+    "cosine_published": lambda lr, step, epoch, steps: LAST + (lr - LAST) * _cosine(epoch, EPOCHS),
     "step": lambda lr, step, epoch, steps: lr * 0.1 ** (epoch // 30),
     "none": lambda lr, step, epoch, steps: lr,
 }

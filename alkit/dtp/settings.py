@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from alkit.dtp.losses import INDEX_MODES
@@ -39,12 +39,11 @@ class Settings:
             `alkit.dtp.closed_form`; or "autograd".
         index: places for unpooling in the loss: "own" of the noisy pass, as published, or "frozen".
         symmetric: begin with feedback weights that are copies of the forward's, and no biases.
-        optimizer, lr, momentum, weight_decay: of the forward weights.
+        forward_optimizer, lr, momentum, weight_decay: of the forward weights.
         clip: largest norm of a block's forward gradients; None: no limit.
         schedule: of lr: "cosine" to 0 over all steps; "cosine_published", an epoch a step, to 1e-5
             at epoch 85 of 90 and up again; "step", x 0.1 each 30 epochs; "none".
         batch: samples; the last batch of an epoch may be smaller.
-        augment: of pictures, see `alkit.data.parts.Part.batches`.
         seed: of the order of samples and of all noise.
         threads: operator threads of each process.
         owners: the rank of each loop; default the longest first, by iterations times weights.
@@ -65,13 +64,12 @@ class Settings:
     form: str = "closed"
     index: str = "own"
     symmetric: bool = False
-    optimizer: str = "sgd"
+    forward_optimizer: str = "sgd"
     lr: float = 0.05
     momentum: float = 0.9
     weight_decay: float = 1e-4
     clip: float | None = None
     schedule: str = "cosine"
-    augment: str = "none"
     seed: int = 0
     threads: int = 1
     owners: Sequence[int] | None = None
@@ -83,7 +81,7 @@ class Settings:
             "form": FORMS,
             "index": INDEX_MODES,
             "schedule": SCHEDULES,
-            "optimizer": OPTIMIZERS,
+            "forward_optimizer": OPTIMIZERS,
             "feedback_optimizer": OPTIMIZERS,
         }
         for name, names in allowed.items():
@@ -108,6 +106,11 @@ class Settings:
         if any(value != int(value) for value in found[0]):
             raise ValueError(f"iterations is {found[0]}: give whole numbers")
         return Lists([int(value) for value in found[0]], found[1], found[2])
+
+    def options(self) -> dict[str, Any]:
+        """Return these as keywords of `alkit.fit`."""
+        own = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {"batch_size": own.pop("batch")} | own
 
     def plain(self) -> dict[str, Any]:
         """Return what a checkpoint compares: all that changes a number."""

@@ -47,7 +47,7 @@ class TargetStage:
         self.parameters = self.block.forward_parameters()
         own = settings
         options: dict[str, Any] = {"momentum": own.momentum, "weight_decay": own.weight_decay}
-        make = factory or partial(optimizer, own.optimizer, **options)
+        make = factory or partial(optimizer, own.forward_optimizer, **options)
         names = {id(each): name for name, each in net.named_parameters()}
         named = [(names[id(each)], each) for each in self.parameters]
         self.optimizer = made(make, named, lr=own.lr)

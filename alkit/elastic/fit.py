@@ -2,6 +2,7 @@
 
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,39 +21,37 @@ from alkit.elastic.settings import Settings
 from alkit.elastic.trainer import Trainer
 from alkit.elastic.world import World
 from alkit.engine.device import place, tensors_at
+from alkit.engine.loop import train_epochs
 from alkit.engine.optimizers import told
+from alkit.engine.plan import Plan, fit_on_ranks
 from alkit.engine.rank_device import place_whole
 from alkit.engine.record import Record
 from alkit.engine.reduction import check_reduction, says_reduction
-from alkit.engine.request import Request, fit_on_ranks
-
-NAMES = {name: name for name in ("epochs", "seed", "threads", "micro", "executor")}
-NAMES |= {"batch_size": "batch", "workers": "devices"}
-NAMES |= {"precision": "precision", "drop_last": "drop_last"}
-REFUSED = ("cuts", "augment", "accumulate", "compile")
 
 
-def model_of(request: Request) -> Network:
+def settings_of(method: str) -> type[Settings]:
+    """Return the dataclass of a method's settings."""
+    return Settings
+
+
+def model_of(plan: Plan) -> Network:
     """Return the network itself, or what is made of blocks."""
-    if isinstance(request.model, Network):
-        request.refuse("loss", why="the network has its own")
-        request.model.freeze(request.model.frozen)  # blocks that it was made of may have been freed
-        return request.model
-    loss = request.loss or nn.functional.cross_entropy
-    return Network.from_blocks(request.model, loss, seed=request.plan.seed)
+    if isinstance(plan.model, Network):
+        plan.refuse("loss", why="the network has its own")
+        plan.model.freeze(plan.model.frozen)  # blocks that it was made of may have been freed
+        return plan.model
+    loss = plan.loss or nn.functional.cross_entropy
+    return Network.from_blocks(plan.model, loss, seed=plan.seed)
 
 
-def fit(request: Request) -> Record:
+def fit(plan: Plan) -> Record:
     """Run what was asked: a `Network`, or blocks, of which one is made, with cross-entropy or loss.
 
-    Settings are those of `alkit.elastic.Settings`; `lr` is its recipe's. Nothing is frozen unless
-    `freeze=` asks for it ("schedule", "gradnorm", ...). With a memory budget, or a network's own
-    metric, no weights are kept aside, and those of the last epoch are the result. Losses are those
-    of all steps.
+    `lr` is the recipe's. Nothing is frozen unless `freeze=` asks for it. With a memory budget, or a
+    network's own metric, those of the last epoch are the result. Losses are those of all steps.
     """
-    model, network = request.model, model_of(request)
-    request.refuse(*REFUSED, why="see alkit.elastic.Settings and its recipe for its own")
-    own, data = _settings(request), _examples(request.data)
+    model, network = plan.model, model_of(plan)
+    own, data = _settings(plan), _examples(plan.data)
     train: Any = data.train
     foresee(network, train, own)  # what does not fit is said before a start
     _look(network, train)
@@ -63,16 +62,14 @@ def fit(request: Request) -> Record:
         )
     if own.freeze != "none":
         network.check_ties()
-    request = replace(request, settings=own, changes={}, data=data, threads=own.threads)
+    plan = replace(plan, data=data, threads=own.threads)
     learned = [each for each in network.parameters() if each.requires_grad]
     try:
-        if request.ranks == 1:
-            return _fit(network, request)
-        with _features_home(own) as home:
-            if home:
-                request = replace(request, settings=replace(own, cache_folder=home))
-            record = fit_on_ranks(_fit, network, request)
-        network.freeze(record.details.messages[-1].frozen)
+        with _features_home(own) if plan.ranks > 1 else nullcontext() as home:
+            own = replace(own, cache_folder=home) if home else own
+            record = fit_on_ranks(partial(_fit, own=own), network, plan)
+        if plan.ranks > 1:
+            network.freeze(record.details.messages[-1].frozen)
         return record
     finally:
         if network is not model:  # blocks learn on as they came
@@ -80,22 +77,13 @@ def fit(request: Request) -> Record:
                 each.requires_grad_(True)
 
 
-def _fit(network: Network, request: Request) -> Record:
-    own, data = request.settings, request.data
-    train: Any = data.train
-    plan = replace(
-        request.plan,
-        epochs=own.epochs,
-        batch_size=own.batch,
-        seed=own.seed,
-        precision=own.precision,
-        drop_last=own.drop_last,
-        clip=None,
-    )
+def _fit(network: Network, plan: Plan, *, own: Settings) -> Record:
+    train: Any = plan.data.train
+    plan = replace(plan, epochs=own.epochs, batch_size=own.batch, seed=own.seed)
     # rates and freezing of a longer run may be others from the first step on
     longer = own.steady and own.freeze == "none"
     whole = {} if longer else {"scheduler": "of the whole run"}
-    place_whole(network, request.own_device, on_ranks=own.executor == "ranks")
+    place_whole(network, plan.own_device, on_ranks=own.executor == "ranks")
     world = World(own.executor)
     if own.executor == "ranks":
         world.check_size(devices=own.devices)
@@ -103,11 +91,11 @@ def _fit(network: Network, request: Request) -> Record:
     try:
         trainer.pipeline.features.begin()
         # a rank that has no room keeps no weights aside; of a metric of one's own none is best
-        choose = data.validation is not None and not (own.memory_budget or network.metric)
+        choose = plan.data.validation is not None and not (own.memory_budget or network.metric)
         same = own.plain() | whole
         if callable(own.recipe.optimizer):
             same |= told(trainer.pipeline.optimizer.inner)
-        record = request.train(trainer, world, plan=plan, identity=same, choose=choose)
+        record = train_epochs(trainer, plan, group=world, identity=same, choose=choose)
         trainer.pipeline.gather()
     finally:
         trainer.pipeline.close()
@@ -129,48 +117,47 @@ def _look(network: Network, train: Examples) -> None:
         ) from error
 
 
-def _settings(request: Request) -> Settings:
-    if request.on_ranks:
-        request.refuse("workers", why="with ranks, a rank is a device")
-    changes = request.given_options(**NAMES) | dict(request.changes)
-    if request.settings is None:
-        changes.setdefault("freeze", "none")  # an untrained layer frozen early never learns
-    if request.on_ranks:
-        changes |= {"executor": "ranks"}
-        changes.setdefault("devices", request.crew)
-    if isinstance(train := request.data.train, Loader) and train.drops:
+def _settings(plan: Plan) -> Settings:
+    changes: dict[str, Any] = {n: getattr(plan, n) for n in ("epochs", "seed", "threads")}
+    changes |= {"batch": plan.batch_size} | dict(plan.settings)
+    changes.setdefault("freeze", "none")  # an untrained layer frozen early never learns
+    if plan.on_ranks:
+        plan.refuse("workers", why="with ranks, a rank is a device")
+        given = changes.get("devices", 1)
+        changes |= {"executor": "ranks", "devices": plan.crew if given == 1 else given}
+    elif plan.workers is not None:
+        changes["devices"] = plan.workers
+    if isinstance(train := plan.data.train, Loader) and train.drops:
         changes["drop_last"] = True  # as the loader says
-    if request.settings is None and changes.get("devices", 1) == 1:
+    if changes.get("devices", 1) == 1:
         changes.setdefault("micro", 1)  # nobody waits for a part of a batch
-    known = {"lr": request.one_lr, "clip": request.plan.clip}
-    given = {name: value for name, value in known.items() if value is not None}
-    recipe = changes.get("recipe", (request.settings or Settings()).recipe)
-    by_user = "scheduler" in request.said or request.optimizer is not None
-    if by_user and "recipe" not in changes and request.settings is None:
-        recipe = replace(recipe, warmup=0.0, shape="constant")  # what is the user's moves the rate
-    if request.optimizer is not None:
-        for name in ("momentum", "weight_decay"):
-            if (value := getattr(recipe, name)) != getattr(Recipe, name):
-                raise ValueError(f"{name} is {value}, and optimizer= makes its own: give it there")
-        clip = recipe.clip if "recipe" in changes or request.settings else None
-        recipe = replace(recipe, optimizer=request.optimizer, clip=clip)
-    changes["recipe"] = replace(recipe, **given) if given else recipe
-    own: Settings = changed(request.settings or Settings, changes)
-    if "scheduler" in request.said and not own.steady:
+    own: Settings = changed(Settings, changes | {"recipe": _recipe(plan)})
+    if plan.scheduler is not None and not own.steady:
         raise ValueError(
             "scheduler= is given, and the recipe moves the rates, too: give a Recipe with warmup=0"
             ' and shape="constant"'
         )
-    if request.micro > 1 and own.devices == 1:
-        raise ValueError(
-            f"micro is {request.micro}, and one device has no pipeline to cut batches for: leave it"
-            " out, or give workers=2 or ranks=2"
-        )
-    if request.loss is not None and not says_reduction(request.loss):
+    if plan.loss is not None and not says_reduction(plan.loss):
         if max(own.devices, own.micro) > 1:
-            check_reduction(request.loss)
+            check_reduction(plan.loss)
         own = replace(own, micro=1)  # uncut, it may be a mean or a sum
     return own
+
+
+def _recipe(plan: Plan) -> Recipe:
+    """Return what updates the weights, with what the call says of it."""
+    recipe = plan.settings.get("recipe", Recipe())
+    if "recipe" not in plan.settings and (plan.scheduler or plan.optimizer):
+        recipe = replace(recipe, warmup=0.0, shape="constant")  # what is the user's moves the rate
+    if plan.optimizer is not None:
+        for name in ("momentum", "weight_decay"):
+            if (value := getattr(recipe, name)) != getattr(Recipe, name):
+                raise ValueError(f"{name} is {value}, and optimizer= makes its own: give it there")
+        clip = recipe.clip if "recipe" in plan.settings else None
+        recipe = replace(recipe, optimizer=plan.optimizer, clip=clip)
+    known = {"lr": plan.one_lr, "clip": plan.settings.get("clip")}
+    said = {name: own for name, own in known.items() if own is not None}
+    return replace(recipe, **said) if said else recipe
 
 
 def _examples(data: Splits) -> Splits:

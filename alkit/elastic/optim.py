@@ -5,8 +5,9 @@ that is its own stage. So moments survive every change of the layout; those of a
 dropped, for moments and decay would go on moving it.
 """
 
+import math
 import warnings
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,8 +17,13 @@ from torch import nn
 from alkit.data import tree
 from alkit.elastic.network import Network
 from alkit.engine.optimizers import Factory, made, step_at
-from alkit.engine.rates import SHAPES
 
+# what is left of a rate at a share of a run
+SHAPES: dict[str, Callable[[float], float]] = {
+    "constant": lambda done: 1.0,
+    "linear": lambda done: max(0.0, 1 - done),
+    "cosine": lambda done: (1 + math.cos(math.pi * done)) / 2,
+}
 STEP_BYTES = 4  # Adam counts the steps of each tensor
 MOST_DECAY = 0.05  # of a weight by one step's decay, momentum included, before it is a mistake
 
@@ -73,7 +79,7 @@ class Recipe:
         rising = self.warmup * total
         if samples < rising:
             return samples / rising
-        return SHAPES[self.shape]((samples - rising) / max(1, total - rising), 1)
+        return SHAPES[self.shape]((samples - rising) / max(1, total - rising))
 
     def moment_bytes(self, parameters: Iterable[nn.Parameter]) -> int:
         """Return the bytes of what the optimiser keeps for these parameters after a step."""

@@ -7,7 +7,6 @@ from typing import Any
 from alkit.elastic.freeze import Observation, Policy, kept, policy
 from alkit.elastic.layout import Layout, Planner, check_choice
 from alkit.elastic.optim import Recipe
-from alkit.engine.precision import check_precision
 
 EXECUTORS = ("single", "threads", "ranks")
 SCHEDULES = ("1f1b", "gpipe")
@@ -34,9 +33,9 @@ class Settings:
         executor: "single", on the calling thread; "threads", one a stage; "ranks".
         schedule: of a batch: "1f1b", or "gpipe" as published.
         threads: operator threads of each worker.
-        precision: "float32" as tensors are, or "bfloat16" for the operators that bear it.
         seed: of the order of the samples.
         recipe: optimiser, rate, clipping.
+        clip: in place of the recipe's.
         partition, budget, batch_policy: see `Planner`.
         memory_budget: bytes that a rank may hold while it trains, see `alkit.elastic.held`; None
             for any. Weights, gradients and moments that do not fit are refused before the first
@@ -58,9 +57,9 @@ class Settings:
     executor: str = "single"
     schedule: str = "1f1b"
     threads: int = 1
-    precision: str = "float32"
     seed: int = 0
     recipe: Recipe = field(default_factory=Recipe)
+    clip: float | None = None
     partition: str = "minmax"
     budget: float | None = None
     memory_budget: int | None = None
@@ -70,7 +69,6 @@ class Settings:
     def __post_init__(self) -> None:
         check_choice("executor", self.executor, EXECUTORS)
         check_choice("schedule", self.schedule, SCHEDULES)
-        check_precision(self.precision, ("float32", "bfloat16"))  # gradients cross stages unscaled
         for least, names in LEAST.items():
             for name in names:
                 if getattr(self, name) < least:
@@ -120,6 +118,11 @@ class Settings:
             fits=fits,
         )
 
+    def options(self) -> dict[str, Any]:
+        """Return these as keywords of `alkit.fit`."""
+        own = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {"batch_size": own.pop("batch")} | own
+
     @property
     def steady(self) -> bool:
         """Whether the recipe leaves the optimiser's rates alone."""
@@ -130,7 +133,7 @@ class Settings:
         freeze = self.freeze if isinstance(self.freeze, str) else "a function"
         options = {name: str(value) for name, value in sorted(self.freeze_options.items())}
         found = {"freeze": freeze, "freeze_options": options}
-        same = ("batch", "drop_last", "seed", "epochs", "precision")
+        same = ("batch", "drop_last", "seed", "epochs")
         found |= {name: getattr(self, name) for name in same}
         found |= {each.name: getattr(self.recipe, each.name) for each in fields(Recipe)}
         found |= {"optimizer": "a function"} if callable(self.recipe.optimizer) else {}

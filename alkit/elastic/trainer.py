@@ -29,7 +29,7 @@ from alkit.elastic.segment import Segment, SegmentResult
 from alkit.elastic.settings import Settings
 from alkit.elastic.world import World
 from alkit.engine.evaluate import Judged, Metrics, judge, right
-from alkit.engine.loop import Plan
+from alkit.engine.plan import Plan
 from alkit.engine.trainer import Row
 from alkit.engine.trainer import Trainer as Base
 from alkit.schedule.timeline import Timeline
@@ -131,13 +131,17 @@ class Trainer(Base):
 
     def judge(self, part: Any, metrics: Metrics | None) -> Judged:
         """Return what the network is worth on a part; the ranks share the work."""
-        self.pipeline.gather()
+        self.gather()
         world = self.pipeline.world
         rows = len(part.y) if hasattr(part, "y") else EVALUATED  # a loader has its own batches
         size = min(EVALUATED, math.ceil(rows / world.ranks))
         options: dict[str, Any] = {"batch_size": size, "group": world, "metrics": metrics}
         own = self.model.metric or right
         return judge(self.model, part, loss=self.loss, metric=own, **options)
+
+    def gather(self) -> None:
+        """Bring all units together on every rank."""
+        self.pipeline.gather()
 
     def row(self, trained: Trained) -> Row:
         """Return an epoch's row. Phases are rank 0's and add up, samples those of all ranks."""

@@ -1,12 +1,13 @@
-"""What a network does on a few rows: how a checkpoint tells its own run from another.
+"""What a network makes of a few rows: how a checkpoint tells its own run from another.
 
-Tensors' shapes and settings are alike in many runs. What the saved weights make of the first rows
+Tensors' shapes and settings are alike in many runs. The loss of the saved weights on the first rows
 is alike only if inputs, blocks and loss are: it is kept, and computed again before a run goes on.
 """
 
 import logging
+import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import torch
@@ -46,36 +47,26 @@ class Rows:
             log.info("rows differ when they are read twice: a checkpoint is compared without them")
 
     @torch.no_grad()
-    def behaviour(self, trainer: _Trained) -> dict[str, Any]:
-        """Return scores and loss of the trainer's model as it is; nothing if rows differ."""
+    def loss(self, trainer: _Trained) -> float | None:
+        """Return the loss of the trainer's model as it is; None if rows differ."""
         if not self.fixed:
-            return {}
+            return None
         with drawing_from(generator_for("rows").get_state()):
             at = tensors_at(trainer.loss) or "cpu"
             scores, y = tree.to_device((trainer.model.predict(self.x), self.y), at)
-            loss = trainer.loss(scores, y).detach()
-        kept = [each.float().cpu() for each in tree.tensors(scores)]
-        return {"scores": kept, "loss": float(loss.mean())}
+            return float(trainer.loss(scores, y).mean())
 
 
-def difference(saved: Mapping[str, Any], own: Mapping[str, Any]) -> str:
-    """Say how what the saved weights did differs from what they do here; "" if it does not."""
-    if not saved or not own:
+def difference(saved: float | None, here: float | None) -> str:
+    """Say how the loss of the saved weights was another one; "" if it was not."""
+    if saved is None or here is None or (math.isnan(saved) and math.isnan(here)):
         return ""
-    pairs = list(zip(saved["scores"], own["scores"], strict=False))
-    if len(saved["scores"]) != len(own["scores"]) or not all(
-        tree.near(*pair, ROUNDING) for pair in pairs
-    ):
-        return (
-            f"its weights give other scores of the first {ROWS} rows here, so the inputs or the"
-            " network are others"
-        )
-    if not tree.near(torch.tensor(saved["loss"]), torch.tensor(own["loss"]), ROUNDING):
-        return (
-            f"its weights have a loss of {saved['loss']:.6g} on the first {ROWS} rows there and of"
-            f" {own['loss']:.6g} here, so the targets or the loss are others"
-        )
-    return ""
+    if math.isclose(saved, here, rel_tol=ROUNDING, abs_tol=1e-6):
+        return ""
+    return (
+        f"its weights have a loss of {saved:.6g} on the first {ROWS} rows there and of {here:.6g}"
+        " here, so the inputs, the network, the targets or the loss are others"
+    )
 
 
 def text_of(model: Any) -> str:

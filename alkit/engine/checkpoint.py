@@ -20,7 +20,7 @@ from alkit.data.files import replacing
 
 VERSION = 1
 # what a scheduler changes, or keeps in a group, is no mark of another optimiser
-MOVED = {"lr", "initial_lr", "max_lr", "min_lr", "scheduled"}
+MOVED = {"lr", "initial_lr", "max_lr", "min_lr", "scheduler"}
 CYCLED = {"momentum", "betas", "base_momentum", "max_momentum"}
 
 
@@ -136,10 +136,7 @@ def check(
 def refuse(path: str | Path, different: str) -> None:
     """Raise a ValueError if something is different in a checkpoint."""
     if different:
-        raise ValueError(
-            f"{path} is of another run: {different}; give another path, delete it, or go on all the"
-            ' same with resume="anyway"'
-        )
+        raise ValueError(f"{path} is of another run: {different}; give another path, or delete it")
 
 
 def difference(saved: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> str:

@@ -187,7 +187,9 @@ def _rule_of(p: nn.Parameter, optimizers: Sequence[torch.optim.Optimizer]) -> An
                 continue
             rule = RULES.get(type(optimizer))
             hooks = optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks
-            if not rule or hooks or "step" in vars(optimizer) or any(map(group.get, UNUSUAL)):
+            watched = getattr(optimizer.step, "_wrapped_by_lr_sched", False)  # by a scheduler
+            own = "step" in vars(optimizer) and not watched
+            if not rule or hooks or own or any(map(group.get, UNUSUAL)):
                 raise NotCompiled("its optimiser is none of SGD, Adam and AdamW as they are")
             names, held = ["step", "exp_avg", "exp_avg_sq"], optimizer.state[p]
             if rule is _sgd:

@@ -88,7 +88,7 @@ def devices_named(device: Names) -> list[torch.device]:
     Raises:
         ValueError: a device that this machine lacks.
     """
-    names = [device] if isinstance(device, (str, torch.device)) else list(device)
+    names = [device] if isinstance(device, (str, int, torch.device)) else list(device)
     return [_device(available()[:2][-1] if name == "auto" else name) for name in names]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from alkit.data.arguments import given
+from alkit.data.arguments import check_real, given
 
 Factory = Callable[..., torch.optim.Optimizer]
 
@@ -50,6 +50,49 @@ def made(
     if len(held) > len(wanted):
         raise ValueError("optimizer= holds more than the parameters that it was given")
     return found
+
+
+def clipped(factory: Factory, norm: float) -> Factory:
+    """Return a factory whose optimisers shorten their gradients before each step.
+
+    Args:
+        norm: the largest norm of all gradients that one optimiser holds.
+
+    Example:
+        >>> import torch, alkit
+        >>> blocks = [torch.nn.Linear(8, 8), torch.nn.Linear(8, 3)]
+        >>> data = torch.randn(64, 8), torch.randint(3, (64,))
+        >>> clipped = alkit.clipped(torch.optim.SGD, 1.0)
+        >>> alkit.fit(blocks, data, optimizer=clipped, lr=0.1, progress=False).best_epoch
+        1
+    """
+    check_real("norm", norm)
+
+    def clip(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        held = [each for group in optimizer.param_groups for each in group["params"]]
+        nn.utils.clip_grad_norm_(held, norm)
+
+    @functools.wraps(factory, updated=())
+    def make(*arguments: Any, **options: Any) -> torch.optim.Optimizer:
+        own = factory(*arguments, **options)
+        own.register_step_pre_hook(clip)
+        return own
+
+    return make
+
+
+def hooks_of(optimizer: torch.optim.Optimizer) -> tuple[list[Any], list[Any]]:
+    """Return what is called before and after each step: pickling an optimiser loses it."""
+    before, after = optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks
+    return [*before.values()], [*after.values()]
+
+
+def hook(optimizer: torch.optim.Optimizer, hooks: tuple[list[Any], list[Any]]) -> None:
+    """Let an optimiser call hooks before and after each step."""
+    for each in hooks[0]:
+        optimizer.register_step_pre_hook(each)
+    for each in hooks[1]:
+        optimizer.register_step_post_hook(each)
 
 
 def told(optimizer: torch.optim.Optimizer | None) -> dict[str, str]:

@@ -27,8 +27,7 @@ class Record(Brief):
             classes, and metrics of your own.
         best_epoch: by validation accuracy (or loss), the first if several are equal; from 1. The
             last one without a validation part; 0 if the first epoch did not end.
-        stopped_early: whether patience, or a loss that is not finite, ended it before the epochs.
-        diverged: whether a loss was not finite.
+        stopped_early: whether a callback ended it before the epochs.
         seconds: of all epochs of this call.
         settings: by name, what the run was asked for.
         details: the method's own record.
@@ -44,7 +43,6 @@ class Record(Brief):
     metrics: Mapping[str, float] = field(default_factory=dict)
     best_epoch: int = 0
     stopped_early: bool = False
-    diverged: bool = False
     seconds: float = 0.0
     settings: Mapping[str, Any] = field(default_factory=dict)
     details: Any = None

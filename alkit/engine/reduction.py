@@ -4,7 +4,6 @@ torch's losses say what their mean is over: samples, elements, targets that are 
 their classes' weights. All of it is known from the targets before the first forward.
 """
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -32,54 +31,18 @@ FUNCTIONS = {F.cross_entropy: CLASSES, F.nll_loss: CLASSES} | dict.fromkeys(
 Loss = Callable[[Any, Any], Tensor]
 
 
-OWN = "a forward of its own"  # of a subclass of CLASSES: what its mean is over is found by trial
-
-
 def shares(loss: Loss, targets: Sequence[Any]) -> list[float]:
     """Return by what the loss of each part is multiplied, so that their sum is the batch's loss.
 
     Args:
         targets: of each part.
-    Raises:
-        ValueError: a subclass of torch's losses whose mean is over something else.
     """
     options, kind = options_of(loss)
     if options.get("reduction", "mean") == "sum" or len(targets) == 1:
         return [1.0] * len(targets)
-    if kind is OWN:
-        return _by_trial(loss, targets, options)
-    return _normalised([_weight(y, options, kind) for y in targets])
-
-
-def _normalised(weights: Sequence[float]) -> list[float]:
+    weights = [_weight(y, options, kind) for y in targets]
     whole = sum(weights)
     return [weight / whole if whole else 1.0 / len(weights) for weight in weights]
-
-
-@torch.no_grad()
-def _by_trial(loss: Loss, targets: Sequence[Tensor], options: Mapping[str, Any]) -> list[float]:
-    """Return the shares by which parts of some scores add up: torch's, or those of samples."""
-    ways = [_normalised([_weight(y, options, kind) for y in targets]) for kind in (CLASSES, None)]
-    if all(map(math.isclose, *ways)):
-        return ways[0]
-    y, weight = torch.cat(list(targets)), options.get("weight")
-    classes = 1 + int(y.max()) if weight is None else len(weight)
-    shape = len(y), max(2, classes), *y.shape[1:]
-    scores = torch.arange(math.prod(shape), device=y.device).sin().view(shape)
-    parts = list(zip(scores.split([len(each) for each in targets]), targets, strict=True))
-    whole = float(loss(scores, y))
-    if math.isnan(whole):  # no label counts
-        return ways[0]
-    for own in ways:
-        pairs = zip(own, parts, strict=True)
-        found = sum(share * float(loss(*part)) for share, part in pairs if share)
-        if math.isclose(found, whole, rel_tol=1e-4):
-            return own
-    raise ValueError(
-        "the loss is one of torch's with a forward of its own, and its mean is neither torch's nor"
-        " that of samples: parts of a batch can't be weighed. Give micro=1, or a function that"
-        " returns the sum and has reduction = 'sum'"
-    )
 
 
 def says_reduction(loss: Loss) -> bool:
@@ -97,7 +60,7 @@ def check_reduction(loss: Loss) -> None:
     if not says_reduction(loss):
         raise ValueError(
             f"the loss {given(loss)} does not say what it is over, and parts of a batch are added:"
-            ' set loss.reduction = "mean" (over samples) or "sum"'
+            ' give micro=1, or a function with reduction = "mean" (over samples) or "sum"'
         )
 
 
@@ -107,13 +70,14 @@ def options_of(loss: Any) -> tuple[Mapping[str, Any], Any]:
         options, kind = options_of(loss.func)
         return {**options, **loss.keywords}, kind
     if isinstance(loss, nn.Module):
-        own = type(loss).forward
         kinds = {base: kind for kind in (CLASSES, ELEMENTS) for base in kind}
         kind = next((kinds[base] for base in kinds if isinstance(loss, base)), None)
-        if kind and own not in [base.forward for base in kinds]:
-            kind = OWN if kind is CLASSES else None
         names = ("reduction", "weight", "ignore_index")
-        return {name: getattr(loss, name) for name in names if hasattr(loss, name)}, kind
+        said = {name: getattr(loss, name) for name in names if hasattr(loss, name)}
+        if kind and type(loss).forward not in [base.forward for base in kinds]:
+            kind = None  # a subclass: nobody says what its mean is over
+            said |= {"reduction": None} if said["reduction"] == "mean" else {}
+        return said, kind
     said = {"reduction": loss.reduction} if hasattr(loss, "reduction") else {}
     return said, FUNCTIONS.get(loss)
 

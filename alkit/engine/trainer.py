@@ -60,6 +60,10 @@ class Trainer(Protocol):
         """Return the columns of the history that this method has a word on."""
         return {}
 
+    def gather(self) -> None:
+        """Bring the model's parts together, where ranks hold some of it; all ranks call it."""
+        return
+
     def measure(self, data: Splits) -> Row:
         """Return what else this method looks at after an epoch."""
         return {}

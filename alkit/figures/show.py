@@ -1,6 +1,7 @@
 """How a record, a timeline and the methods show themselves in a notebook."""
 
 from collections.abc import Mapping
+from dataclasses import fields
 from html import escape
 from typing import Any
 
@@ -14,6 +15,7 @@ ROWS = 12  # of a history that a notebook shows
 def show_pages(formatter: Any) -> None:
     """Let IPython's formatter of HTML show records and timelines as pages."""
     formatter.for_type_by_name("alkit.engine.record", "Record", record_page)
+    formatter.for_type_by_name("alkit.methods", "Methods", methods_page)
     formatter.for_type_by_name("alkit.schedule.timeline", "Timeline", timeline_page)
 
 
@@ -52,8 +54,7 @@ def methods_page(methods: Mapping[str, Any]) -> str:
             "family": each.family,
             "waits for": ", ".join(each.waits_for),
             "costs": each.costs,
-            "executors": ", ".join(each.executors) or "its own",
-            "settings": each.settings,
+            "settings": ", ".join(own.name for own in fields(each.settings)),
         }
         for name, each in methods.items()
     }

@@ -18,8 +18,6 @@ blocks = [
 ]
 with alkit.torchrun_group():  # torchrun says who is who
     lr = 0.1 if method in ("pipedream", "dtp") else 0.005
-    record = alkit.fit(
-        blocks, data, method=method, executor="ranks", lr=lr, epochs=3, progress=False
-    )
+    record = alkit.fit(blocks, data, method=method, lr=lr, epochs=3, progress=False)
     if torch.distributed.get_rank() == 0:
         print(f"{method} on {torch.distributed.get_world_size()} ranks: {record.test_acc:.2f}")

@@ -16,7 +16,7 @@ blocks = [
     nn.Sequential(nn.Linear(48, 48), nn.ELU()),
     nn.Linear(48, 10),
 ]
-asked = {"method": method, "executor": "ranks", "lr": 0.005, "epochs": 6, "progress": False}
+asked = {"method": method, "lr": 0.005, "epochs": 6, "progress": False}
 with alkit.torchrun_group():  # torchrun says who is who, anew after each restart
     record = alkit.fit(blocks, data, checkpoint=checkpoint, **asked)
     if torch.distributed.get_rank() == 0:

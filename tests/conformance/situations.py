@@ -159,11 +159,15 @@ def resumed() -> tuple[Any, Any, dict[str, Any]]:
     return net(), (X, Y), {"checkpoint": Path(tempfile.mkdtemp()) / "run.pt", "epochs": 2}
 
 
+def patient() -> tuple[Any, Any, dict[str, Any]]:
+    return net(), (X, Y), {"callbacks": [alkit.patience(2)], "epochs": 3}
+
+
 NUMBERS, LABELS = X[:, :1] * X[:, 1:2], (X[:, :C] > 0).float()
 WORDS = np.array(["cat", "dog", "eel"])[Y.numpy()]
 WEIGHTED = nn.CrossEntropyLoss(weight=torch.tensor([1.0, 5.0, 20.0]), label_smoothing=0.1)
+CLIPPED = alkit.clipped(torch.optim.SGD, 1.0)
 SEVERAL = {"batch_size": 4, "epochs": 2, "lr": 0.02}  # some weights begin without a gradient
-PATIENT = {"patience": 2, "epochs": 3}
 
 SITUATIONS: dict[str, Situation] = {
     each.words: each
@@ -196,7 +200,7 @@ SITUATIONS: dict[str, Situation] = {
             lambda: (
                 net(),
                 (X, Y),
-                {"optimizer": groups, "lr": 0.01, "scheduler": cycle, "scheduler_every": "batch"},
+                {"optimizer": groups, "lr": 0.01, "scheduler": alkit.each_batch(cycle)},
             ),
         ),
         Situation("regression, y (N, 1)", lambda: (net(1), (X, NUMBERS), {"loss": nn.MSELoss()})),
@@ -216,9 +220,11 @@ SITUATIONS: dict[str, Situation] = {
         Situation("metrics of one's own", lambda: (net(), (X, Y), {"metrics": {"worst": worst}})),
         Situation("a class per pixel", lambda: (*pixels(), {"batch_size": 8})),
         Situation("a class per token", lambda: (*per_token(), {"loss": by_token})),
-        Situation("patience", lambda: (net(), (X, Y), PATIENT)),
+        Situation(
+            "patience", lambda: (net(), (X, Y), {"callbacks": [alkit.patience(2)], "epochs": 3})
+        ),
         Situation("a checkpoint", resumed),
-        Situation("clip", lambda: (net(), (X, Y), {"clip": 1.0})),
+        Situation("alkit.clipped", lambda: (net(), (X, Y), {"optimizer": CLIPPED, "lr": 0.01})),
         Situation("numpy", lambda: (net(), (X.numpy(), Y.numpy()), {})),
         Situation("labels that are words", lambda: (net(), (X, WORDS), {})),
         Situation("labels from 1, as many scores", lambda: (net(), (X, Y + 1), {})),

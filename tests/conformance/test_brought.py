@@ -236,15 +236,6 @@ def test_what_only_a_second_forward_reads_is_refused_without_one(given):
         alkit.fit(net(), (X, Y), method="pipedream", lr=0.1, **given, **QUIET)
 
 
-def test_a_run_goes_on_with_its_own_rates(tmp_path):
-    options = {"method": "pipedream", "lr": 0.1, "checkpoint": tmp_path / "run"} | QUIET
-    alkit.fit(net(), (X, Y), rate=lambda batch: 1.0, **options)
-    alkit.fit(net(), (X, Y), epochs=2, rate=lambda batch: 1.0, **options)
-    for other in ({}, {"rate": lambda batch: 0.0}):
-        with pytest.raises(ValueError, match="rate"):
-            alkit.fit(net(), (X, Y), epochs=3, **other, **options)
-
-
 def test_target_propagation_takes_rows_of_places():
     x, y = torch.randn(40, 5, 8), torch.randint(3, (40, 5))
     loss = lambda scores, y: F.cross_entropy(scores.flatten(0, 1), y.flatten())  # noqa: E731
@@ -262,7 +253,7 @@ def test_target_propagation_refuses_a_weight_of_two_blocks():
 def test_a_rate_that_is_said_to_be_constant_is():
     options = {"method": "dtp", "lr": 0.01, "epochs": 3} | QUIET
     own = alkit.fit(net(), (X, Y), **options).history.lr.tolist()
-    said = alkit.fit(net(), (X, Y), scheduler="constant", **options).history.lr.tolist()
+    said = alkit.fit(net(), (X, Y), schedule="none", **options).history.lr.tolist()
     assert said == [0.01] * 3 != own
 
 
@@ -354,16 +345,6 @@ def test_an_optimiser_s_own_rate_holds_where_none_is_said(method):
 
     alkit.fit(net(), (X, Y), method=method, optimizer=made, **QUIET)
     assert set(rates) == {3e-4}
-
-
-@pytest.mark.parametrize("method", ["bp", "pipedream", "dtp", "elastic"])
-def test_a_number_of_classes_that_fits_is_right(method):
-    assert alkit.fit(net(), (X, Y), method=method, num_classes=3, **QUIET).classes is not None
-
-
-def test_ranks_refuse_to_end_one_by_one():
-    with pytest.raises(ValueError, match="stop_at_divergence"):
-        alkit.fit(net(), (X, Y), method="pipedream", ranks=2, stop_at_divergence=True, **QUIET)
 
 
 def test_one_cut_is_a_list():

@@ -171,14 +171,6 @@ def test_a_checkpoint_of_another_loss_is_refused(family, tmp_path):
 
 
 @held()
-def test_a_checkpoint_of_another_run_is_gone_on_from_if_that_is_said(family, tmp_path):
-    options = {"epochs": 2, "checkpoint": tmp_path / "run.pt", "lr": 0.01}
-    family.fit(net(), rows(70), **options)
-    model, data, _ = other("inputs")
-    assert len(family.fit(model, data, resume="anyway", **options).history) == 2
-
-
-@held()
 def test_the_user_s_generator_goes_on_where_it_was(family, tmp_path):
     def run(path, *epochs):
         for count in epochs:

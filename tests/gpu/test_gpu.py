@@ -8,10 +8,10 @@ import torch
 from torch import nn
 
 import alkit
-from alkit.al.train import full_state
 from alkit.engine.random import random_from
 from studies.al.networks import transformer
 from tests.gpu import ALL, KIND, ONE, need_one, two
+from tests.helpers import full_state
 
 pytestmark = pytest.mark.gpu
 need_one()
@@ -88,25 +88,17 @@ def test_pinned_copies_do_not_change_a_bit():
     assert same(trained("al_pipeline", [ONE])[0], trained("al_pipeline", [ONE], pinned)[0])
 
 
-@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
 @pytest.mark.parametrize("method", ["bp", "al_pipeline"])
-def test_narrow_precision_learns(method, precision):
+def test_narrow_precision_learns(method):
     torch.manual_seed(0)
     x = torch.randn(4096, 64)
     y = (x @ torch.randn(64, 10)).argmax(1)
     blocks = [nn.Sequential(nn.Linear(64, 64), nn.ReLU()) for _ in range(3)]
     own = blocks if method != "bp" else [*blocks, nn.Linear(64, 10)]
     options = {"num_classes": 10} if method != "bp" else {}
-    record = alkit.fit(
-        own,
-        (x, y),
-        method=method,
-        epochs=5,
-        device=ONE,
-        precision=precision,
-        progress=False,
-        **options,
-    )
+    options |= {"method": method, "epochs": 5, "device": ONE, "progress": False}
+    with torch.autocast(KIND.type, torch.bfloat16):
+        record = alkit.fit(own, (x, y), **options)
     assert record.history.loss.iloc[-1] < record.history.loss.iloc[0]
 
 

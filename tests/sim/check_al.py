@@ -8,9 +8,8 @@ import torch
 from alkit import set_device, train_epoch
 from alkit.al.backprop import BPModel
 from alkit.al.convert import to_al, to_bp
-from alkit.al.train import full_state
 from studies.al.networks import transformer
-from tests.helpers import dense_model, made_batches
+from tests.helpers import dense_model, full_state, made_batches
 from tests.sim.device import start
 
 COUNT = start()

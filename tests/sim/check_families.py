@@ -1,5 +1,6 @@
 """The families, BERT and ViT on the simulated accelerator; how often a step waits for it."""
 
+from contextlib import ExitStack
 from functools import partial
 
 import pytest
@@ -31,14 +32,17 @@ def data_of(family):
     return data
 
 
-def fitted(family, method, device, precision="float32"):
+def fitted(family, method, device, narrow=None):
     torch.manual_seed(0)
     data = data_of(family)
     kind = "bp" if method == "bp" else "al"
     recipe = "fixed_codes" if method == "local_pipeline" else "detached"
     model = families.model(family, data, kind, recipe=recipe, **_sizes(family))
-    options = {"device": device, "precision": precision, "batch_size": 4, "progress": False}
-    return alkit.fit(model, data, method=method, **options)
+    options = {"device": device, "batch_size": 4, "progress": False}
+    with ExitStack() as stack:
+        for kind in ("cpu", "sim") if narrow else ():
+            stack.enter_context(torch.autocast(kind, narrow))
+        return alkit.fit(model, data, method=method, **options)
 
 
 @pytest.mark.parametrize("method", ["bp", "al_pipeline"])
@@ -52,7 +56,7 @@ def test_a_family_trains_on_two_devices_as_on_the_cpu(family, method):
 
 @pytest.mark.parametrize("family", ["resnet", "transformer"])
 def test_bfloat16(family):
-    here, there = (fitted(family, "local_pipeline", d, "bfloat16") for d in (None, TWO))
+    here, there = (fitted(family, "local_pipeline", d, torch.bfloat16) for d in (None, TWO))
     # rounding to 1 in 256, which each processor's own kernels do at other places, moves the weights
     for batch, near in enumerate((4e-3, 1e-2, 2e-2)):
         assert torch.allclose(here.losses[batch], there.losses[batch], rtol=near)

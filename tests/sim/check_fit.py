@@ -77,7 +77,7 @@ def test_a_checkpoint_goes_on_on_another_device(method, first, then, tmp_path, m
 
 @pytest.mark.parametrize("method", ["dtp", "tp"])
 def test_target_propagation(method):
-    options = {"method": method, "settings": Settings(iterations=2, epochs=1, batch=24, lr=1e-3)}
+    options = Settings(method, iterations=2, epochs=1, batch=24, lr=1e-3).options()
     records = []
     for device in (None, LAST):
         net = dtp.network("tiny")

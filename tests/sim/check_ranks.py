@@ -10,12 +10,12 @@ from torch import nn
 
 import alkit
 from alkit import dtp, launch
-from alkit.al.train import full_state
 from alkit.delayed.modules import Pipeline
 from alkit.delayed.train import train_epoch
 from alkit.dtp.settings import Settings
 from alkit.engine.device import spread
 from alkit.engine.rank_device import own_device
+from tests.helpers import full_state
 from tests.sim.device import start
 from tests.unit.dtp.helpers import made_set
 from tests.unit.elastic.helpers import SETTINGS, make_bert, texts, train
@@ -77,7 +77,7 @@ def _delayed_on_both():
 
 def _delayed(device):
     Noted.expected = "cpu" if device == "cpu" else "sim"
-    record = fitted("pipedream", cuts=[2], executor="ranks", device=device)
+    record = fitted("pipedream", cuts=[2], device=device)
     pipeline = spread(
         Pipeline([*blocks(), nn.Linear(6, 3)], F.cross_entropy, []), own_device(device)
     )
@@ -94,8 +94,8 @@ def test_target_propagation_ends_as_on_the_cpu():
         net = dtp.network("tiny")
         net.noted = Noted()
         settings = Settings(iterations=1, epochs=1, batch=48, lr=1e-3)
-        options |= {"settings": settings, "progress": False}
-        records.append(alkit.fit(net, made_set(), method="dtp", **options))
+        options |= settings.options() | {"progress": False}
+        records.append(alkit.fit(net, made_set(), **options))
     here, there = records
     assert torch.allclose(here.losses, there.losses, rtol=1e-5)
     assert torch.equal(here.test_correct, there.test_correct)

@@ -24,10 +24,11 @@ from alkit.data.parts import DataSet
 from alkit.data.text import find_vectors, load_vectors
 from alkit.engine.record import Record
 from alkit.figures import viz
+from alkit.fitting import fit
 from alkit.records import results
 from alkit.records.comparisons import label
-from alkit.records.fit import fit
 from studies.al import exits, families
+from studies.common.rates import cosine
 
 # of what training computes: raise it with a change after which a half-trained run can't go on
 VERSION = 1
@@ -82,6 +83,7 @@ def train_case(
     sizes: Mapping[str, Any] | None = None,
     vectors: Tensor | None = None,
     resumable: str = "",
+    augment: str = "none",
     **options: Any,
 ) -> Outcome:
     """Train one case, the same blocks from the same seed for every method.
@@ -90,8 +92,10 @@ def train_case(
         lr: the recipe's by default; BP without one takes that of "fixed_codes".
         resumable: name of a notebook; its run then keeps a checkpoint under `runs/checkpoints/`
             and goes on from it, as long as case, data, settings and `VERSION` are the same.
+        augment: how training images are changed, see `alkit.data.parts.Part.batches`.
         options: of `alkit.fit`.
     """
+    data = data.augmented(augment)
     kind = "texts" if data.train.is_text else "images"
     recipe = families.scheme_for(case.recipe or "fixed_codes", kind)
     torch.manual_seed(case.seed)
@@ -104,14 +108,16 @@ def train_case(
         vectors=vectors,
         **(sizes or {}),
     )
-    options = {"scheduler": "cosine" if recipe.cosine else "constant"} | options
     settings: dict[str, Any] = {"epochs": epochs, "batch_size": batch_size, "seed": case.seed}
     method = "local" if getattr(model, "rule", "") else case.method
     settings |= {"method": method, **options}
     if resumable:
-        described = [asdict(case), family, data.describe(), lr, dict(sizes or {}), settings]
-        described += [asdict(recipe), None if vectors is None else _digest(vectors), VERSION]
+        described = [asdict(case), family, data.describe(), augment, lr, dict(sizes or {})]
+        described += [settings, asdict(recipe), VERSION]
+        described += [None if vectors is None else _digest(vectors)]
         settings["checkpoint"] = _checkpoint(resumable, described)
+    if recipe.cosine:
+        settings.setdefault("scheduler", cosine(epochs))
     done = fit(model, data, **settings)
     plateau = int((done.history["stalled"] > 0).sum()) if "stalled" in done.history else 0
     return Outcome(case, model, done, *_exits(model, data, done), plateau)

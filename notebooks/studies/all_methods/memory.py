@@ -7,15 +7,13 @@
 Only the counting runs; what is under way is the method's own book (`studies.delayed.memory`).
 """
 
-from dataclasses import replace
-
 import pandas as pd
 import torch
 from torch import nn
 
 import alkit
 from alkit.data.parts import DataSet
-from alkit.dtp import from_blocks
+from alkit.dtp import Settings, from_blocks
 from alkit.dtp.feedback import BlockFeedback
 from alkit.engine.ledger import Ledger
 from studies.al.profile import profile
@@ -55,7 +53,7 @@ def peak_bytes(name: str, data: DataSet, batch_size: int, width: int | None = No
 def _of_targets(blocks: list[nn.Module], x: torch.Tensor, y: torch.Tensor) -> int:
     """Run every block's forward and one iteration of its loop; feedback maps have momentum."""
     net = from_blocks(blocks)
-    run, feedback = net.locally(x), BlockFeedback(net, replace(TARGETS, iterations=1))
+    run, feedback = net.locally(x), BlockFeedback(net, Settings(**TARGETS, iterations=1))
     found = []
     for n, block in enumerate(net):
         ledger = Ledger(net)

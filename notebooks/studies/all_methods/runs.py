@@ -18,7 +18,6 @@ import alkit
 from alkit.al.recipes import FIXED_CODES
 from alkit.data.parts import DataSet
 from alkit.delayed.schedules import schedule_for
-from alkit.dtp import Settings
 from alkit.engine.launch import RankFailed
 from alkit.engine.record import Record
 from alkit.schedule.clock import simulate
@@ -56,7 +55,12 @@ class Row:
 
 
 ADAM: dict[str, Any] = {"optimizer": torch.optim.Adam}  # one optimiser for all rows
-TARGETS = Settings(feedback_lr=1e-2, optimizer="adam", weight_decay=0.0, schedule="none")
+TARGETS: dict[str, Any] = {
+    "feedback_lr": 1e-2,
+    "forward_optimizer": "adam",
+    "weight_decay": 0.0,
+    "schedule": "none",
+}
 TWO = {"workers": 2}
 
 
@@ -102,7 +106,7 @@ ROWS = {
     "dtp": Row(
         "dtp",
         lambda: target_propagation(BLOCKS),
-        {"settings": TARGETS},
+        TARGETS,
         {"ranks": 2},
         "a learned feedback map beside each block, which has an SGD of its own",
     ),
@@ -290,7 +294,7 @@ def costs(
     names: Sequence[str], data: DataSet, *, width: int | None = None, **options: Any
 ) -> dict[str, dict[tuple[str, int], float]]:
     """Return seconds by (kind, block) of every row, measured in one worker with a block a stage."""
-    alone = {"executor": "single", "cuts": list(range(1, BLOCKS))}
+    alone = {"workers": 1, "cuts": list(range(1, BLOCKS))}
     blocks = network(data, 0, width)
     naive = alkit.fit(blocks, data, method="seq", progress=False, **alone, **options)
     assert naive.timeline is not None

@@ -63,24 +63,29 @@ def cases(
     return found
 
 
-def record(run: results.Run, case: Case, fitted: Record, model: str, data: str) -> None:
+def record(run: results.Run, case: Case, fitted: Record | None, model: str, data: str) -> None:
     """Write a case's values into a run's record, all that tables and figures are built from.
 
     Of the seed that chooses rates nothing of the test part is written down.
+
+    Args:
+        fitted: None where a loss was not finite.
     """
-    curve = [round(100 * value, 3) for value in fitted.history.get("val_acc", [])]
+    history = {} if fitted is None else fitted.history
+    curve = [round(100 * value, 3) for value in history.get("val_acc", [])]
     rows = [
         ("val_accuracy", max(curve, default=0.0), "%"),
         ("val_curve", curve, "%"),
-        ("diverged", fitted.diverged, ""),
-        ("train_s", fitted.seconds, "s"),
+        ("diverged", fitted is None, ""),
+        ("train_s", 0.0 if fitted is None else fitted.seconds, "s"),
     ]
-    if case.seed != TUNING_SEED:
+    if case.seed != TUNING_SEED and fitted is not None:
         rows += [("accuracy", 100 * fitted.test_acc, "%")]
     labels = {"method": case.method, "model": model, "data": data, "seed": case.seed}
     extra = {"recipe": f"K={case.modules}", "modules": case.modules, "lr": case.lr}
     for metric, value, unit in rows:
-        run.record(metric, value, n=len(fitted.test_correct), unit=unit, extra=extra, **labels)
+        n = None if fitted is None else len(fitted.test_correct)
+        run.record(metric, value, n=n, unit=unit, extra=extra, **labels)
 
 
 def best_rates(recorded: pd.DataFrame) -> dict[tuple[str, int], float]:

@@ -22,11 +22,11 @@ from alkit.delayed import Pipeline, even_cuts, train_epoch
 from alkit.figures import viz
 from alkit.records import results
 from alkit.records.comparisons import gap
+from studies.common.rates import linear
 from studies.common.study import TUNING_SEED, Named, Study
 from studies.delayed import characters
 from studies.delayed.corrections import GapAware, PipeMare, Predict, nadam
 from studies.delayed.prose import load_prose
-from studies.delayed.rates import linear
 
 MARGIN = 0.02  # nats per character: a hundredth of what the model is left with
 # (worse, better): what the first loses against the second

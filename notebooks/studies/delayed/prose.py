@@ -1,8 +1,8 @@
-"""Running text as documents of sentences: any file, WikiText-103, or docstrings."""
+"""Running text as documents of sentences: WikiText-103, or docstrings."""
 
 import re
 from collections.abc import Iterator
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
 from alkit.data import archives, catalog
 
@@ -15,40 +15,22 @@ FILES = ("wiki.train.tokens", "wiki.valid.tokens", "wiki.test.tokens")
 
 
 def load_prose(name: str, part: str = "valid") -> Documents:
-    """Return documents by name: "wikitext", "pydocs", or the path of a text file.
+    """Return documents by name: "wikitext" or "pydocs".
 
     Args:
-        part: of WikiText, "train", "valid" or "test"; of the others, "test" is the last tenth of
+        part: of WikiText, "train", "valid" or "test"; of docstrings, "test" is the last tenth of
             the documents and everything else the rest.
     Raises:
         FileNotFoundError: it is not here; says where was looked and how to get it.
-        ValueError: an unknown part, or an empty file.
+        ValueError: an unknown part.
     """
     if part not in ("train", "valid", "test"):
         raise ValueError(f"part is {part!r}: give train, valid or test")
     if name == "wikitext":
         return wikitext(part)
-    documents = _pydocs() if name == "pydocs" else read_text(name)
+    documents = _pydocs()
     cut = len(documents) - max(1, len(documents) // 10)
     return documents[cut:] if part == "test" else documents[:cut]
-
-
-def read_text(path: str | Path) -> Documents:
-    """Read a UTF-8 file: a sentence a line, an empty line between documents.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it holds no sentence.
-    """
-    text = Path(path).read_text(encoding="utf-8-sig")
-    documents = [
-        [line.strip() for line in block.splitlines() if line.strip()]
-        for block in re.split(r"\n\s*\n", text)
-    ]
-    documents = [sentences for sentences in documents if sentences]
-    if not documents:
-        raise ValueError(f"{path} holds no sentence: give a line each, an empty one a document")
-    return documents
 
 
 def wikitext(part: str = "valid") -> Documents:

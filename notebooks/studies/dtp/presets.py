@@ -22,6 +22,7 @@ class Preset:
         classes, channels, side: of the network.
         options: of the network, see `alkit.dtp.network`.
         samples: of the training part, if not all.
+        augment: how training images are changed, see `alkit.data.parts.Part.batches`.
         ranks: processes, as published; any other number gives the same bits.
         note: where the values come from.
     """
@@ -35,6 +36,7 @@ class Preset:
     side: int = 32
     options: Mapping[str, int] = field(default_factory=dict)
     samples: int | None = None
+    augment: str = "none"
     ranks: int = 1
     switches: Switches = Switches()
     note: str = ""
@@ -65,7 +67,6 @@ _PUBLISHED = Settings(
     feedback_lr=(1e-4, 3.5e-4, 8e-3, 8e-3, 0.18),
     lr=0.05,
     schedule="cosine_published",
-    augment="edge",
     seed=123,
 )
 _LENET = replace(
@@ -95,9 +96,9 @@ _SMALL = Settings(
     feedback_lr=(5e-3 / 2.88, 5e-3 / 0.32, 5e-3 / 0.0128),
     lr=0.05,
 )
-_CIFAR = Preset("simple_vgg", "cifar10", _PUBLISHED, "cifar10")
+_CIFAR = Preset("simple_vgg", "cifar10", _PUBLISHED, "cifar10", augment="edge")
 _IMAGENET = _with(
-    Preset("simple_vgg", "imagenet32", _PUBLISHED, "imagenet", classes=1000),
+    Preset("simple_vgg", "imagenet32", _PUBLISHED, "imagenet", classes=1000, augment="edge"),
     {"batch": 256, "iterations": (25, 35, 40, 60, 25), "lr": 0.01},
 )
 _TINY = Preset("tiny", "cifar10", _SMALL, "cifar10", side=16)
@@ -111,7 +112,7 @@ PRESETS: dict[str, Preset] = {
     "cifar10_legacy": _with(
         _CIFAR, {"lr": 0.08}, normalisation="cifar10_3xstd", note="what rate 0.08 was found for"
     ),
-    "lenet": Preset("lenet", "cifar10", _LENET, "cifar10"),
+    "lenet": Preset("lenet", "cifar10", _LENET, "cifar10", augment="edge"),
     "alignment": Preset(
         "lenet",
         "cifar10",

@@ -57,7 +57,7 @@ VARIANTS: dict[str, Variant] = {
     "dtp_frozen": Variant({"index": "frozen"}),
     "dtp_fused": Variant(
         {"iterations": 1, "samples": 10, "feedback_optimizer": "adam", "feedback_lr": 3e-3}
-        | {"optimizer": "adam", "lr": 1e-3, "schedule": "none"}
+        | {"forward_optimizer": "adam", "lr": 1e-3, "schedule": "none"}
     ),
     "dtp_fixed": Variant({"iterations": 0}),
     "vanilla_dtp": Variant({"method": "vanilla_dtp", "feedback_lr": 1e-5, "lr": 0.03}),
@@ -99,12 +99,13 @@ def trained(
         net = RULES[variant.rule](net, sample, seed)
     net = net.to(devices_named(device)[0])
     test = None if seed == TUNING_SEED else data.test
-    parts = Splits(data.train, data.validation, test, data.name, data.num_classes)
+    parts = Splits(
+        data.augmented(base.augment).train, data.validation, test, data.name, data.num_classes
+    )
     try:
         if variant.rule:
             return by_gradient(net, parts, settings, progress=progress)
-        own = {"method": settings.method, "settings": settings, "progress": progress}
-        return alkit.fit(net, parts, ranks=ranks, **own)
+        return alkit.fit(net, parts, ranks=ranks, progress=progress, **settings.options())
     except FloatingPointError as error:
         log.warning("%s, seed %d, diverged: %s", name, seed, error)
         return None
@@ -120,11 +121,9 @@ def by_gradient(net: Net, data: Splits, settings: Settings, *, progress: bool = 
         method="bp",
         optimizer=partial(torch.optim.SGD, **options),
         lr=settings.beta * settings.lr,
-        scheduler=partial(CosineAnnealingLR, T_max=steps),
-        scheduler_every="batch",
+        scheduler=alkit.each_batch(partial(CosineAnnealingLR, T_max=steps)),
         epochs=settings.epochs,
         batch_size=settings.batch,
-        augment=settings.augment,
         seed=settings.seed,
         progress=progress,
     )

@@ -72,7 +72,7 @@ def measured(
         network.freeze(network.layers)
     if variant == "one_freeze_cache":
         settings, ranks = replace(settings, threads=ranks * settings.threads), 1
-    options: dict[str, Any] = {"ranks": ranks, "settings": settings, "progress": False}
+    options: dict[str, Any] = {"ranks": ranks, "progress": False, **settings.options()}
     # with a validation part the best epoch's weights would be the result: a row has the last one's
     found = alkit.fit(network, task.train, test=task.test, method="elastic", **options)
     last = float(alkit.evaluate(found.model, task.validation).mean())

@@ -23,19 +23,16 @@ def begin(network: Network, weights: str | Path = RANDOM) -> str:
             relative path begins in the checkout.
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: it is damaged, or of another network; names the first tensor that does not fit.
+        ValueError: it is of another network; names the first tensor that does not fit.
     """
     if str(weights) == RANDOM:
         return "random weights"
     path = root() / weights  # an absolute path stays as it is
     if not path.exists():
         raise FileNotFoundError(f"no weights at {path}: give a file, or {RANDOM!r}")
-    try:
-        with safetensors.safe_open(path, "pt") as file:
-            stored = {name: file.get_tensor(name) for name in file.keys()}
-            about = json.loads((file.metadata() or {}).get("about", "{}"))
-    except safetensors.SafetensorError as error:
-        raise ValueError(f"{path} is damaged: {error}") from error
+    with safetensors.safe_open(path, "pt") as file:
+        stored = {name: file.get_tensor(name) for name in file.keys()}
+        about = json.loads((file.metadata() or {}).get("about", "{}"))
     own = network.state_dict()
     with torch.no_grad():
         for name, tensor in stored.items():

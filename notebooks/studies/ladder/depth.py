@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from alkit.al.backprop import BPModel
 from alkit.al.model import ALModel
 from alkit.data.parts import DataSet, Part
-from alkit.engine.loop import Plan
+from alkit.engine.plan import Plan
 from alkit.records import results
 from studies.al import exits
 from studies.ladder import diagnostics

@@ -9,6 +9,7 @@ order of the samples and the noise, the same for all variants.
 
 import copy
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,20 +22,20 @@ from alkit.al.trainer import Trainer
 from alkit.data.given import Splits
 from alkit.data.parts import DataSet, Part
 from alkit.data.seeds import generator_for
-from alkit.engine.loop import Plan, train_epochs
+from alkit.engine.loop import train_epochs
 from alkit.engine.modes import evaluating
+from alkit.engine.plan import Plan
 from alkit.engine.record import Record
 from alkit.records import results
 from studies.al import exits
 from studies.al.families import FAMILIES
+from studies.common.rates import cosine
 from studies.common.study import TUNING_SEED
 from studies.ladder.labels import replay, watch
 from studies.ladder.models import NearestCode
 from studies.ladder.variants import VARIANTS, build, head_parameters
 
 SPLIT_SEED = 0
-# of operators in training, for pictures' speed; accuracies are taken in float32
-PRECISION = {"texts": "float32", "images": "bfloat16"}
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ class Outcome:
     """What a run came to.
 
     Attributes:
+        fit: None where a loss was not finite.
         validation, test: accuracy in percent of every exit, then of the mean of their scores; None
             where the test part stayed closed.
         correct: float (N,), the last exit on the test part.
@@ -52,7 +54,7 @@ class Outcome:
     variant: str
     seed: int
     lr: float
-    fit: Record
+    fit: Record | None
     validation: list[float]
     test: list[float] | None
     correct: Tensor | None
@@ -83,9 +85,9 @@ def run(
     torch.manual_seed(seed)
     blocks = _blocks(family, data, dict(sizes or {}), vectors)
     width = 1.0 if data.vocabulary else (sizes or {}).get("width", 1.0)
-    options = {"seed": seed, "augment": augment, "precision": PRECISION[FAMILIES[family].kind]}
-    plan = Plan(epochs=epochs, batch_size=batch_size, **options)
-    return trained(variant, blocks, data, plan, lr=lr, width=width)
+    plan = Plan(parts_of(data.augmented(augment)), epochs=epochs, batch_size=batch_size, seed=seed)
+    narrow = FAMILIES[family].kind == "images"  # training is; accuracies are taken in float32
+    return trained(variant, blocks, data, plan, lr=lr, width=width, narrow=narrow)
 
 
 def trained(
@@ -96,12 +98,14 @@ def trained(
     *,
     lr: float,
     width: float = 1.0,
+    narrow: bool = False,
 ) -> Outcome:
     """Train a variant over blocks of one's own, by a cosine schedule, as `run` does.
 
     Args:
         plan: its seed is that of the order, and says whether the test part is opened.
         width: factor of a picture network's channels, see `studies.ladder.variants.build`.
+        narrow: train in bfloat16.
     """
     sample, _ = next(iter(data.train.batches(2, shuffle=False)))
     options: dict[str, Any] = {"lr": lr, "width": width}
@@ -110,25 +114,34 @@ def trained(
         with torch.random.fork_rng(devices=[]):  # so that both runs start alike
             own = copy.deepcopy(blocks)
             base = build(VARIANTS[variant].base, own, data.num_classes, sample, **options)
-            tables = _codes_met(base, data, plan)
+            tables = _codes_met(base, plan, narrow=narrow)
     model = build(variant, blocks, data.num_classes, sample, **options)
     if tables is not None:
         replay(model, tables, _permuted(data.num_classes, plan.seed))
-    fit = _fit(model, data, plan)
+    fit = _fit(model, plan, narrow=narrow)
     validation, _ = _exits(model, data.validation)
-    opened = plan.seed != TUNING_SEED and not fit.diverged
+    opened = plan.seed != TUNING_SEED and fit is not None
     test, correct = _exits(model, data.test) if opened else (None, None)
-    losses = [] if fit.losses is None else fit.losses.mean(0).tolist()
+    losses = [] if fit is None or fit.losses is None else fit.losses.mean(0).tolist()
     beside = head_parameters(model)
     return Outcome(variant, plan.seed, lr, fit, validation, test, correct, losses, beside)
 
 
-def _fit(model: Any, data: DataSet, plan: Plan) -> Record:
+def parts_of(data: DataSet) -> Splits:
+    """Return what is trained on and looked at; the test part stays closed."""
+    return Splits(data.train, data.validation, None, data.name, data.num_classes)
+
+
+def _fit(model: Any, plan: Plan, *, narrow: bool) -> Record | None:
+    """Train all epochs; None where a loss is not finite."""
     method = "bp" if isinstance(model, BPModel) else "local" if model.rule else "al"
     trainer = Trainer(model, method, seed=plan.seed)
-    closed = Splits(data.train, data.validation, None, data.name, data.num_classes)
-    whole = replace(plan, scheduler="cosine", stop_at_divergence=True)
-    return train_epochs(trainer, closed, whole, choose=False, progress=False)
+    whole = replace(plan, scheduler=cosine(plan.epochs), progress=False)
+    try:
+        with torch.autocast("cpu", torch.bfloat16) if narrow else nullcontext():
+            return train_epochs(trainer, whole, choose=False)
+    except FloatingPointError:
+        return None
 
 
 def _permuted(classes: int, seed: int) -> Tensor:
@@ -136,10 +149,10 @@ def _permuted(classes: int, seed: int) -> Tensor:
     return torch.randperm(classes, generator=generator_for("permuted codes", seed))
 
 
-def _codes_met(model: NearestCode, data: DataSet, plan: Plan) -> list[Tensor]:
+def _codes_met(model: NearestCode, plan: Plan, *, narrow: bool) -> list[Tensor]:
     """Train a model and return, a level each, the codes that every batch met and the last ones."""
     met = watch(model)
-    if _fit(model, data, plan).diverged:
+    if _fit(model, plan, narrow=narrow) is None:
         raise RuntimeError("the run whose codes are to be replayed diverged: give a smaller rate")
     return [torch.stack([*own, last]) for own, last in zip(met, model.tables(), strict=True)]
 
@@ -172,11 +185,11 @@ def record(made: results.Run, family: str, data: str, outcome: Outcome) -> None:
     labels = {"method": variant.method, "model": family, "data": data, "seed": outcome.seed}
     extra = {"recipe": recipe, "variant": variant.code, "lr": outcome.lr}
     rows: list[tuple[str, Any, str, int | None]] = [
-        ("diverged", fit.diverged, "", None),
+        ("diverged", fit is None, "", None),
         ("head_parameters", outcome.head_parameters, "", None),
-        ("train_s", fit.seconds, "s", None),
+        ("train_s", 0.0 if fit is None else fit.seconds, "s", None),
     ]
-    if not fit.diverged:
+    if fit is not None:
         *levels, mean = outcome.validation
         curve = [round(100 * value, 3) for value in fit.history.val_acc]
         rows += [

@@ -1,15 +1,16 @@
 """fit and evaluate: the same numbers as a plain loop, the best epoch, and what the table says."""
 
+from functools import partial
+
 import pytest
 import torch
+from torch.optim.lr_scheduler import ExponentialLR
 
-from alkit import BPModel, evaluate, fit, train_epoch
+from alkit import BPModel, best, evaluate, fit, patience, train_epoch
 from alkit.al import train
-from alkit.al.train import full_state
 from alkit.engine import loop, trainer, watch
 from alkit.engine.evaluate import Judged
-from alkit.engine.rates import rate_at
-from tests.helpers import Clock, dense_model, differences, state_of
+from tests.helpers import Clock, dense_model, differences, full_state, state_of
 from tests.unit.al.helpers import MODELS, RATE, Spy, bp_model, spied, toy
 
 
@@ -18,12 +19,13 @@ def fitted(model, data=None, epochs=1, **options):
 
 
 @pytest.mark.parametrize("mode", MODELS)
-@pytest.mark.parametrize("schedule", ["constant", "cosine"])
-def test_the_same_bits_as_a_plain_loop(mode, schedule):
+@pytest.mark.parametrize("halving", [False, True])
+def test_the_same_bits_as_a_plain_loop(mode, halving):
     data, model, twin = toy(), MODELS[mode](), MODELS[mode]()
-    options = {"batch_size": 6, "seed": 3, "scheduler": schedule, "workers": 2}
+    options = {"batch_size": 6, "seed": 3, "workers": 2}
+    options["scheduler"] = partial(ExponentialLR, gamma=0.5) if halving else None
     result = fitted(model, data, 5, method=mode, **options)
-    losses, accuracies, states = _plain_loop(twin, data, schedule)
+    losses, accuracies, states = _plain_loop(twin, data, halving)
     assert result.history.loss.tolist() == pytest.approx(losses)
     assert result.history.val_acc.tolist() == accuracies
     assert len(set(accuracies)) > 1
@@ -36,7 +38,7 @@ def test_the_same_bits_as_a_plain_loop(mode, schedule):
     assert not differences(last, {name: states[-1][name] for name in last})
 
 
-def _plain_loop(model, data, schedule):
+def _plain_loop(model, data, halving):
     """Train five epochs without fit; return losses, accuracies and full states of each."""
     backprop = isinstance(model, BPModel)
     optimizers = (
@@ -45,7 +47,7 @@ def _plain_loop(model, data, schedule):
     losses, accuracies, states = [], [], []
     for epoch in range(5):
         for optimizer in optimizers:
-            optimizer.param_groups[0]["lr"] = rate_at(RATE, schedule, epoch, 5, 0.1)
+            optimizer.param_groups[0]["lr"] = RATE * (0.5**epoch if halving else 1.0)
         batches = data.train.batches(6, seed=3, epoch=epoch)
         record = train_epoch(model, batches, "bp" if backprop else "al", seed=3)
         losses.append(record.losses.mean().item())
@@ -58,7 +60,9 @@ def test_columns():
     data, model, twin = toy(), dense_model(2), dense_model(2)
     for each in (model, twin):
         each.set_lr("ae", 5e-2)
-    table = fitted(model, data, 2, batch_size=6, scheduler="cosine").history
+    table = fitted(
+        model, data, 2, batch_size=6, scheduler=partial(ExponentialLR, gamma=0.55)
+    ).history
     first, last = ["epoch", "lr", "loss", "samples"], ["data_s", "train_s", "eval_s", "step_s"]
     layers = ["associated_1", "autoencoder_1", "associated_2", "autoencoder_2"]
     assert table.columns.tolist() == [*first, *layers, "val_acc", "stalled", *last]
@@ -69,17 +73,6 @@ def test_columns():
     assert table.loc[0, layers].tolist() == pytest.approx(losses.flatten().tolist())
     backprop = fitted(bp_model(), method="bp").history
     assert backprop.columns.tolist() == [*first, "val_acc", *last]
-
-
-def test_training_accuracy_is_taken_on_clean_samples():
-    data, model = toy(), dense_model(2)
-    train = Spy(data.train)
-    result = fitted(model, spied(data, train), augment="flip", evaluate_train=True)
-    assert result.history.train_acc[0] == evaluate(model, data.train).mean().item()
-    assert train.asked == [{"seed": 0, "epoch": 0, "augment": "flip"}, {"shuffle": False}]
-    plain = Spy(data.train)
-    fitted(dense_model(1), spied(data, plain), augment="none")
-    assert plain.asked == [{"seed": 0, "epoch": 0}]
 
 
 def test_the_test_part_is_looked_at_once_with_the_best_weights():
@@ -102,12 +95,40 @@ def test_patience(monkeypatch):
         return Judged(values={"accuracy": next(accuracies)})
 
     monkeypatch.setattr(trainer, "judge", made_up)
-    result = fitted(dense_model(1), data, 6, patience=2)
+    result = fitted(dense_model(1), data, 6, callbacks=[patience(2)])
     assert result.history.val_acc.tolist() == pytest.approx([0.5, 0.6, 0.6, 0.55])
     assert result.best_epoch == 2  # the first of the equal ones
     assert result.stopped_early
     monkeypatch.undo()
-    assert not fitted(dense_model(1), data, 2, patience=2).stopped_early
+    assert not fitted(dense_model(1), data, 2, callbacks=[patience(2)]).stopped_early
+
+
+def test_callbacks_add_columns_and_end_a_run():
+    seen = []
+
+    def look(row, model):
+        seen.append((row["epoch"], float(model.predict(toy().test.x[:1]).sum())))
+        return {"twice": 2 * row["epoch"]}
+
+    result = fitted(dense_model(1), epochs=5, callbacks=[look, lambda row, _: row["twice"] == 6])
+    assert result.history.twice.tolist() == [2, 4, 6]
+    assert result.stopped_early
+    assert len({scores for _, scores in seen}) == 3
+    with pytest.raises(ValueError, match="a callback returns 'loss', which the row has"):
+        fitted(dense_model(1), callbacks=[lambda *_: {"loss": 0.0}])
+    with pytest.raises(TypeError, match="callbacks holds 3: give functions"):
+        fitted(dense_model(1), callbacks=[3])
+
+
+def test_another_column_chooses_the_epoch():
+    worse = iter([3.0, 1.0, 2.0])
+    own = [lambda *_: {"own_loss": next(worse)}, best("own_loss")]
+    model, kept = dense_model(1), []
+    own.append(lambda _, model: kept.append({n: t.clone() for n, t in model.state_dict().items()}))
+    assert fitted(model, epochs=3, callbacks=own).best_epoch == 2
+    assert not differences(dict(model.state_dict()), kept[1])
+    with pytest.raises(KeyError, match="no column 'own_los'"):
+        fitted(dense_model(1), callbacks=[best("own_los")])
 
 
 def test_times_are_apart(monkeypatch):
@@ -138,12 +159,9 @@ def test_the_bar_shows_losses_and_accuracy(monkeypatch, mode, losses):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"scheduler": "linear"}, "unknown scheduler 'linear'"),
-        ({"end_factor": -1.0}, "end_factor is -1.0"),
         ({"method": "bp"}, "unknown mode 'bp' for ALModel"),
         ({"batch_size": 0}, "batch_size is 0: it must be at least 1"),
         ({"epochs": 0}, "epochs is 0"),
-        ({"patience": 0}, "patience is 0: it must be at least 1"),
     ],
 )
 def test_bad_options(options, message):

@@ -209,24 +209,6 @@ def test_what_counts_as_a_head(last, layers):
     assert (model.head is None) == (layers == 3)
 
 
-def test_blocks_of_another_model_are_told():
-    blocks = _blocks()
-    first = to_al(blocks, CLASSES, X)
-    with pytest.warns(UserWarning, match="both now train the same weights"):
-        to_bp(blocks, CLASSES, X)
-    to_al(copy.deepcopy(blocks), CLASSES, X)
-    del first
-
-
-def test_a_replaced_part_leaves_no_warning_behind():
-    """Python gives the id of a parameter that is gone to a new one."""
-    in_use = []
-    for _ in range(20):
-        model = to_al([nn.Linear(WIDTH, WIDTH)], CLASSES, X)
-        model[0].enc.b = nn.Linear(WIDTH, 128)
-        in_use.append(model)
-
-
 @pytest.mark.parametrize("name", ["datasets", "delayed", "dtp", "elastic", "split"])
 def test_modules_resolve_after_import(name):
     home = "alkit.data.datasets" if name == "datasets" else f"alkit.{name}"

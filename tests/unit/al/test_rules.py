@@ -10,9 +10,8 @@ from torch import nn
 import alkit
 from alkit import to_al, to_local, train_epoch
 from alkit.al.rules import RULES
-from alkit.al.train import full_state
 from studies.ladder import rules
-from tests.helpers import differences
+from tests.helpers import differences, full_state
 
 CLASSES = 3
 FUNCTIONS = {"predsim": rules.predsim, "dgl": rules.dgl, "scpl": rules.scpl}
@@ -240,13 +239,3 @@ def test_what_is_no_local_rule_is_refused(call, message):
 
 def test_a_model_of_a_rule_goes_through_the_door_by_its_own_method():
     assert alkit.fit(_made("predsim"), (PICTURES, Y), progress=False).model.rule == "predsim"
-
-
-def test_a_file_of_frozen_codes_as_a_recipe_is_read_as_a_local_rule(tmp_path):
-    record = alkit.fit(_rows(), (ROWS, Y), method="local", rule="fixed_codes", progress=False)
-    alkit.save(record, tmp_path / "net.pt")
-    saved = torch.load(tmp_path / "net.pt", weights_only=True)
-    saved["state"]["made"] |= {"method": "al_pipeline", "changes": {"recipe": "fixed_codes"}}
-    torch.save(saved, tmp_path / "net.pt")
-    loaded = alkit.load(tmp_path / "net.pt", _rows())
-    assert torch.equal(loaded.predict(ROWS), record.predict(ROWS))

@@ -7,9 +7,16 @@ import torch
 from torch import nn
 
 from alkit import to_al, to_bp, train_epoch
-from alkit.al.train import full_state
 from studies.al.networks import transformer
-from tests.helpers import CLASSES, WIDTH, dense_model, differences, made_batches, state_of
+from tests.helpers import (
+    CLASSES,
+    WIDTH,
+    dense_model,
+    differences,
+    full_state,
+    made_batches,
+    state_of,
+)
 from tests.unit.al.helpers import bp_model, convnet
 
 

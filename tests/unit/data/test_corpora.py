@@ -85,10 +85,6 @@ def test_options_of_texts(shared):
     short = load("ag_news", max_len=2, max_size=7)
     assert short.test.x.shape[1] == 2
     assert len(short.vocabulary or ()) == 7
-    train, test = ([[1 + i % 4, "", "U.S. end,next"] for i in range(count)] for count in (40, 1))
-    make_tar(shared / "ag_news_csv.tgz", ag_news(train, test))
-    glued = load("ag_news", legacy=True)
-    assert words(glued, glued.test) == [["us", "endnext"]]
     with pytest.raises(ValueError, match="fields is 'all': give 'text' or 'both'"):
         load("ag_news", fields="all")
     with pytest.raises(TypeError, match="max_length"):

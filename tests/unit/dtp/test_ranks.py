@@ -24,7 +24,7 @@ SETTINGS = Settings(
 
 def trained(seed=0, **changes):
     net = dtp.network("tiny", seed=seed)
-    own = {"settings": SETTINGS, "progress": False} | changes
+    own = SETTINGS.options() | {"progress": False} | changes
     record = alkit.fit(net, made_set(), **own)
     assert record.details.digest == digest(net)
     return record
@@ -84,7 +84,6 @@ def three(stopped):
             "other weights": _other_weights,
         },
         ranks=3,
-        executor="ranks",
     )
 
 
@@ -118,7 +117,7 @@ def test_three_ranks_have_the_same_bits(name, changes, three):
 
 @pytest.mark.parametrize("workers", [2, 3])
 def test_threads_have_the_bits_of_one(alone, workers):
-    found = trained(executor="threads", workers=workers)
+    found = trained(workers=workers)
     assert found.details.digest == alone.details.digest
     assert len({each.resource for each in found.timeline.intervals}) == workers
 
@@ -127,7 +126,7 @@ def test_other_seeds_and_forms_have_other_bits(alone):
     assert trained(seed=1).details.digest != alone.details.digest
     other = trained(form="autograd")
     torch.testing.assert_close(other.losses, alone.losses, rtol=1e-3, atol=1e-4)
-    threads = trained(form="autograd", executor="threads", workers=2)
+    threads = trained(form="autograd", workers=2)
     assert threads.details.digest == other.details.digest
 
 
@@ -150,8 +149,8 @@ def test_ranks_that_differ_are_told(three):
 
 
 def _other_batches():
-    data, own = made_set(96 + 32 * dist.get_rank()), {"owners": [0, 1, 0], "executor": "ranks"}
-    alkit.fit(dtp.network("tiny"), data, settings=SETTINGS, progress=False, **own)
+    data, own = made_set(96 + 32 * dist.get_rank()), {"owners": [0, 1, 0]}
+    alkit.fit(dtp.network("tiny"), data, progress=False, **SETTINGS.options() | own)
 
 
 def test_a_batch_with_other_labels_is_told():

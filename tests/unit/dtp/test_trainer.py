@@ -47,5 +47,5 @@ def test_the_rate_is_the_next_step_s():
 
 
 def fitted(workers=1, **options):
-    own = {"settings": SETTINGS, "progress": False} | options
-    return alkit.fit(dtp.network("tiny"), made_set(), method="dtp", workers=workers, **own)
+    own = SETTINGS.options() | {"progress": False, "workers": workers} | options
+    return alkit.fit(dtp.network("tiny"), made_set(), **own)

@@ -77,8 +77,8 @@ def train(network: Network, data: Examples, settings=None, **options: Any) -> Fo
     """Call the one door; options that are names of settings are set there."""
     names = {each.name for each in fields(Settings)} & set(options)
     own = replace(settings or Settings(), **{name: options.pop(name) for name in names})
-    options = {"progress": False} | options
-    return Found(alkit.fit(network, data, method="elastic", settings=own, **options))
+    options = {"progress": False} | own.options() | options
+    return Found(alkit.fit(network, data, method="elastic", **options))
 
 
 def training(task: str = "vit", settings: Settings | None = None, **options: Any) -> Callable:
@@ -89,7 +89,7 @@ def training(task: str = "vit", settings: Settings | None = None, **options: Any
 
 def on_devices(calls: Mapping[str, Callable[..., Any]], ranks: int = 2) -> dict[str, list[Any]]:
     """Return by name what each rank found: all calls in one start of processes."""
-    return on_ranks(calls, ranks, executor="ranks", devices=ranks)
+    return on_ranks(calls, ranks, devices=ranks)
 
 
 PARTS = ["weights", "frozen", "gradients", "moments", "message"]

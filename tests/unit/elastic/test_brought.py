@@ -9,7 +9,7 @@ from torch import nn
 from torch.utils.data import DataLoader, SubsetRandomSampler, TensorDataset
 
 import alkit
-from alkit.elastic import Recipe, Settings
+from alkit.elastic import Recipe
 from alkit.elastic.freeze import Observation, policy
 from studies.elastic.rules import autofreeze
 
@@ -38,7 +38,7 @@ def test_micro_batches_are_as_many_as_was_said():
     model[0][1].register_forward_hook(
         lambda norm, given, out: sizes.add(len(out)) if norm.training else None
     )
-    fit(model, (X[:224], Y[:224]), workers=2, micro=1, executor="single")
+    fit(model, (X[:224], Y[:224]), workers=2, micro=1)
     assert sizes == {32}
 
 
@@ -47,22 +47,12 @@ def test_a_last_batch_may_have_fewer_samples_than_there_are_micro_batches(given)
     data = DataLoader(TensorDataset(X[:66], Y[:66]), batch_size=32)
     done = fit(maps(8, 8, 3), data, workers=2, **given)
     assert done.losses.numel() == 3
-    with pytest.raises(ValueError, match="one device has no pipeline"):
-        fit(maps(8, 8, 3), data, micro=4)
-
-
-@pytest.mark.parametrize("given", [{}, {"batch_size": 32}])
-def test_a_batch_is_as_large_as_was_said_beside_settings(given):
-    data = (X, Y) if given else DataLoader(TensorDataset(X, Y), batch_size=32, shuffle=True)
-    done = fit(maps(8, 8, 3), data, settings=Settings(freeze="none", epochs=1), **given)
-    assert done.history.batch.tolist() == [32]
 
 
 @pytest.mark.parametrize("parts", [{"devices": 2, "stages": 1}, {"micro": 4}])
 def test_a_loss_that_does_not_say_what_it_is_over_is_not_cut(parts):
-    own = Settings(epochs=1, freeze="none", **parts)
     with pytest.raises(ValueError, match="does not say what it is over"):
-        fit(maps(8, 8, 3), loss=lambda s, y: F.cross_entropy(s, y), settings=own)
+        fit(maps(8, 8, 3), loss=lambda s, y: F.cross_entropy(s, y), **parts)
 
 
 def test_a_layer_without_anything_to_learn_decides_nothing():

@@ -3,7 +3,6 @@
 import dataclasses
 import errno
 import io
-import math
 import multiprocessing
 import os
 import pickle
@@ -19,6 +18,7 @@ import pandas as pd
 import pytest
 import torch
 from torch import nn
+from torch.optim.lr_scheduler import CosineAnnealingLR
 from tqdm.auto import tqdm
 
 import alkit
@@ -30,7 +30,8 @@ from tests.helpers import dense_model, differences, state_of
 from tests.unit.al.helpers import MODELS, Spy, al_model, bp_model, spied, toy
 
 EPOCHS = 4
-OPTIONS = {"epochs": EPOCHS, "batch_size": 6, "seed": 3, "scheduler": "cosine", "progress": False}
+OPTIONS = {"epochs": EPOCHS, "batch_size": 6, "seed": 3, "progress": False}
+OPTIONS["scheduler"] = partial(CosineAnnealingLR, T_max=EPOCHS, eta_min=1e-3)
 TIMES = ["data_s", "train_s", "eval_s", "step_s"]
 
 
@@ -153,7 +154,7 @@ def test_fit_ignores_and_removes_a_leftover(tmp_path):
 def test_resumed_after_any_epoch_is_the_same_bits(tmp_path, mode, epoch):
     """The second process builds other first weights: all must come from the checkpoint."""
     path = tmp_path / "run.pt"
-    extra = {"evaluate_train": True}
+    extra = {"callbacks": [lambda row, model: {"twice": 2 * row["epoch"]}]}
     expected = _run(mode, toy(), **extra)
     _interrupt(mode, path, epoch, **extra)
     assert len(load(path)["rows"]) == epoch
@@ -176,12 +177,17 @@ def test_interrupted_often_in_one_process_and_changing_modes(tmp_path):
 
 def test_patience_goes_on_where_it_was(tmp_path):
     path = tmp_path / "run.pt"
-    options = {"epochs": 30, "patience": 3}
-    whole = fit(al_model(), toy(), **OPTIONS | options)
-    _interrupt("al", path, len(whole.history) - 1, **options)
-    again = fit(al_model(1), toy(), checkpoint=path, **OPTIONS | options)
+
+    def options():
+        return OPTIONS | {"epochs": 30, "callbacks": [alkit.patience(3)]}
+
+    whole = fit(al_model(), toy(), **options())
+    _interrupt("al", path, len(whole.history) - 1, **options())
+    again = fit(al_model(1), toy(), checkpoint=path, **options())
     assert whole.stopped_early
     assert again.stopped_early
+    after = fit(al_model(1), toy(), checkpoint=path, **options())  # ends as it had, untrained
+    assert len(after.history) == len(whole.history)
     histories = (each.history.drop(columns=TIMES) for each in (again, whole))
     pd.testing.assert_frame_equal(*histories)
 
@@ -222,11 +228,8 @@ def begun(tmp_path_factory):
         ({"batch_size": 7}, "batch_size is 6 there and 7 here; give"),
         ({"threads": 2}, "threads is 1 there and 2 here; give"),
         ({"seed": 4}, "seed is 3 there and 4 here; give"),
-        ({"scheduler": "constant"}, "scheduler is 'cosine' there and 'constant' here; give"),
-        ({"end_factor": 0.2}, "end_factor is 0.1 there and 0.2 here; give"),
-        ({"augment": "flip"}, "augment is 'none' there and 'flip' here; give"),
-        ({"patience": 2}, "patience is None there and 2 here; give"),
-        ({"evaluate_train": True}, "evaluate_train is False there and True here; give"),
+        ({"scheduler": None}, "scheduler is .CosineAnnealingLR.*there and .constant. here"),
+        ({"callbacks": [alkit.best("loss")]}, "best is None there and .loss. here"),
         ({"model": _another_rate()}, "lr of 0.ae.0 is 0.03 there and 1.0 here"),
         ({"data": toy(seed=1)}, "data is 'toy 60/20/20 .*there and 'toy 60/20/20"),
         ({"model": _another_optimiser()}, r"has 0.betas = \(0.9, 0.999\) there and \(0.5"),
@@ -249,7 +252,7 @@ def test_a_checkpoint_of_another_run_says_what_differs(begun, other, message):
 
 
 def test_a_run_is_not_shortened(tmp_path):
-    options = {"path": tmp_path / "run.pt", "scheduler": "constant"}
+    options = {"path": tmp_path / "run.pt", "scheduler": None}
     _run("bp", toy(), epochs=2, **options)
     with pytest.raises(ValueError, match="epochs is 2 there and 1 here"):
         _run("bp", toy(), epochs=1, **options)
@@ -388,13 +391,6 @@ def plain(path, **options):
     return alkit.fit(network, (X, Y), checkpoint=path, **own)
 
 
-def test_what_goes_on_anyway_ends_and_is_tested_by_its_own_weights(tmp_path):
-    plain(tmp_path / "run", epochs=3)
-    assert len(plain(tmp_path / "run", epochs=2, resume="anyway").history) == 3
-    longer = plain(tmp_path / "run", epochs=20, scheduler="cosine", resume="anyway")
-    assert longer.metrics["accuracy"] == alkit.evaluate(longer.model, (X, Y)).mean().item()
-
-
 def test_another_test_part_is_another_test(tmp_path):
     parts = [(X, Y)], [(X, (Y + 1) % 3)]
     first, second = (plain(tmp_path / "run", test=part) for part in parts)
@@ -402,50 +398,9 @@ def test_another_test_part_is_another_test(tmp_path):
     assert second.metrics != first.metrics
 
 
-def test_a_run_that_diverged_has_its_result_back(tmp_path):
-    sizes = {"loss": torch.nn.functional.mse_loss, "optimizer": torch.optim.SGD, "lr": 1e12}
-    numbers = (X, X[:, :3])
-    own = sizes | {"test": numbers, "stop_at_divergence": True}
-
-    def run():
-        torch.manual_seed(1)
-        blocks = [torch.nn.Linear(8, 8), torch.nn.Linear(8, 3)]
-        options = {"method": "bp", "progress": False, "checkpoint": tmp_path / "run"}
-        return alkit.fit(blocks, numbers, **options, **own)
-
-    first, again = run(), run()
-    assert first.diverged
-    assert again.diverged
-    assert first.metrics == again.metrics
-
-
-def test_a_run_that_diverged_after_it_went_on_is_at_its_end(tmp_path):
-    """Cut off in its second epoch, it goes on, diverges, and does not train a third time."""
-    calls = []
-
-    def loss(scores, y):
-        calls.append(scores.requires_grad)
-        if sum(calls) == 3 and not loss.again:
-            raise KeyboardInterrupt
-        return torch.nn.functional.cross_entropy(scores, y) * (1 if sum(calls) < 6 else math.inf)
-
-    loss.again = False
-    own = {"loss": loss, "epochs": 9, "batch_size": 32, "stop_at_divergence": True}
-    with pytest.raises(KeyboardInterrupt):
-        plain(tmp_path / "run", **own)
-    loss.again = True
-    first, trained = plain(tmp_path / "run", **own), sum(calls)
-    again = plain(tmp_path / "run", **own)
-    assert first.diverged
-    assert again.diverged
-    assert sum(calls) == trained
-    assert first.metrics == again.metrics
-
-
 def test_numbers_of_numpy_are_kept_as_python_s(tmp_path):
     decaying = partial(torch.optim.AdamW, weight_decay=np.float64(0.1))
     own = {"clip": np.float32(1), "optimizer": decaying, "lr": np.logspace(-3, -1, 3)[0]}
-    own |= {"end_factor": np.float64(0.1), "scheduler": "cosine", "patience": np.int64(2)}
     own |= {"validation": (X, Y)}
     first, again = (plain(tmp_path / "run", **own) for _ in range(2))
     assert first.metrics == again.metrics

@@ -187,7 +187,7 @@ def _fitted(path=None, executor="threads", killed_at=None):
         data = spied(data, Spy(data.train, fail_at=killed_at, fail=_die))
     model, mode = al_model(), "al_pipeline" if executor == "ranks" else "al"
     options = {"epochs": 3, "batch_size": 8, "seed": 1, "progress": False}
-    done = fit(model, data, method=mode, checkpoint=path, executor=executor, **options)
+    done = fit(model, data, method=mode, checkpoint=path, **options)
     told = torch.tensor([*done.history.val_acc, done.best_epoch])
     return state_of(model) | {"told": told, "correct": done.test_correct}
 

@@ -5,7 +5,6 @@ import torch
 from torch import nn
 
 from alkit import one_hot, to_al, to_bp
-from alkit.al.train import full_state
 from alkit.engine import watch as engine
 from alkit.engine.optimizers import adam
 from alkit.engine.profile import backprop_row
@@ -13,7 +12,7 @@ from alkit.schedule.task import block_by_block
 from alkit.schedule.validate import validate
 from studies.al.profile import profile
 from studies.common.stacks import Stack
-from tests.helpers import Clock
+from tests.helpers import Clock, full_state
 
 CLOCK, WARMUP = Clock(), 2
 

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from alkit.engine.reduction import says_reduction, shares
+from alkit.engine.reduction import check_reduction, says_reduction, shares
 
 G = torch.Generator().manual_seed(0)
 SCORES, Y = torch.randn(10, 3, generator=G), torch.randint(3, (10,), generator=G)
@@ -26,11 +26,6 @@ class Focal(nn.CrossEntropyLoss):
         return ((1 - (-each).exp()) ** 2 * each).mean()
 
 
-class Doubled(nn.CrossEntropyLoss):
-    def forward(self, scores, y):
-        return 2 * super().forward(scores, y)
-
-
 class Squares(nn.MSELoss):
     def forward(self, scores, y):
         return (scores - F.one_hot(y, 3).float()).square().sum(1).mean()
@@ -41,13 +36,8 @@ KNOWN = {
     "weights": (nn.CrossEntropyLoss(weight=W), Y),
     "weights, ignored": (nn.CrossEntropyLoss(weight=W, label_smoothing=0.1), IGNORED),
     "a subclass": (Named(weight=W), IGNORED),
-    "a subclass with a forward": (Focal(), Y),
-    "one with weights": (Focal(weight=W), Y),
-    "one that ignores labels": (Focal(), IGNORED),
-    "one that is torch's at last": (Doubled(weight=W), IGNORED),
     "a sum": (nn.CrossEntropyLoss(weight=W, reduction="sum"), IGNORED),
     "of elements": (nn.MSELoss(), SCORES.flip(0)),
-    "a subclass of elements'": (Squares(), Y),
     "batchmean": (nn.KLDivLoss(reduction="batchmean"), SCORES.softmax(1)),
 }
 
@@ -61,18 +51,11 @@ def test_parts_add_up(what):
     torch.testing.assert_close(found, loss(SCORES, y))
 
 
-def test_a_batch_in_which_no_label_counts_is_no_trial():
-    """A mean of nothing says nothing about what a mean is over."""
-    nothing = torch.full_like(Y, -100)
-    found = shares(Doubled(weight=W), [nothing[part] for part in PARTS])
-    assert found == shares(nn.CrossEntropyLoss(weight=W), [nothing[part] for part in PARTS])
-
-
-def test_a_mean_over_something_else_is_refused_in_parts():
-    class Odd(nn.CrossEntropyLoss):
-        def forward(self, scores, y):
-            return super().forward(scores, y) / len(y)
-
-    with pytest.raises(ValueError, match="neither torch's nor that of samples"):
-        shares(Odd(weight=W), [Y[part] for part in PARTS])
-    assert shares(Odd(weight=W), [Y]) == [1.0]
+@pytest.mark.parametrize("loss", [Focal(), Focal(weight=W), Squares()], ids=str)
+def test_a_subclass_with_a_forward_of_its_own_is_not_cut(loss):
+    """Its mean is over whatever it likes: samples here, and not what torch's weigh by."""
+    with pytest.raises(ValueError, match="does not say what it is over.*give micro=1"):
+        check_reduction(loss)
+    assert shares(loss, [Y]) == [1.0]
+    loss.reduction = "sum"
+    assert says_reduction(loss)

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 import alkit
+from alkit import saved
 from alkit.al.bridges import flat
-from alkit.records import saved
 from tests.unit.records.test_one_face import WIDTH, C, blocks, options, tensors
 
 X = torch.randn(5, WIDTH)

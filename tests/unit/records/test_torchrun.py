@@ -55,7 +55,7 @@ def test_a_killed_run_goes_on(tmp_path):
 def _kept_at(paths: list[Path]) -> bool:
     """Train with a file a rank, as of machines with a disk each; say whether it had been done."""
     path = paths[dist.get_rank()]
-    return fitted.fit("pipedream", executor="ranks", checkpoint=path).losses is None
+    return fitted.fit("pipedream", checkpoint=path).losses is None
 
 
 def test_a_rank_of_another_number_brings_the_run_along(tmp_path):
@@ -67,7 +67,7 @@ def test_a_rank_of_another_number_brings_the_run_along(tmp_path):
 
 
 def _saved(path: Path) -> str:
-    record = fitted.fit("pipedream", executor="ranks", cuts=[2, 4])
+    record = fitted.fit("pipedream", cuts=[2, 4])
     if dist.get_rank() == 0:
         alkit.save(record, path)
     return fitted.digest(record)
@@ -80,17 +80,6 @@ def test_a_rank_is_a_module(tmp_path):
     assert loaded.state_dict().keys() == alone.model.state_dict().keys()
 
 
-def _own_order() -> list[str]:
-    return [fitted.digest(fitted.fit(method, seed=dist.get_rank())) for method in METHODS]
-
-
-def test_ranks_that_are_not_asked_to_train_alone():
-    def alone(seed: int) -> list[str]:
-        return [fitted.digest(fitted.fit(method, seed=seed)) for method in METHODS]
-
-    assert launch(_own_order, ranks=2) == [alone(0), alone(1)]
-
-
 def _own_models() -> list[str]:
     """Return what each method says of ranks whose models differ."""
     torch.manual_seed(dist.get_rank())
@@ -98,7 +87,7 @@ def _own_models() -> list[str]:
     for method in METHODS:
         blocks = [nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 3)]
         parts = [(x, torch.arange(16) % 3)] * 3
-        own = {"executor": "ranks", "batch_size": 8, "progress": False}
+        own = {"batch_size": 8, "progress": False}
         with pytest.raises(RanksDiffer) as told:
             alkit.fit(blocks, *parts, method=method, **own)
         said.append(str(told.value))
@@ -110,9 +99,8 @@ def test_ranks_with_models_of_their_own_are_told():
         assert all("1 of 2 ranks differ from rank 0 in" in each for each in said), said
 
 
-def test_a_process_that_is_no_rank_is_told_and_ranks_start_no_ranks():
-    for method in METHODS:
-        with pytest.raises(RuntimeError, match='executor="ranks" runs inside alkit.launch'):
-            fitted.fit(method, executor="ranks")
-    with pytest.raises(RankFailed, match="one of 2 ranks already: give executor="):
-        launch(lambda: fitted.fit("dtp", ranks=2), ranks=2)
+def test_ranks_start_no_others():
+    with pytest.raises(RankFailed, match="ranks is 3, and this process is one of 2 ranks already"):
+        launch(lambda: fitted.fit("dtp", ranks=3), ranks=2)
+    with pytest.raises(RankFailed, match="there are 2 ranks, and al runs in one process"):
+        launch(lambda: fitted.fit("al"), ranks=2)

@@ -1,15 +1,11 @@
-"""Running text: files, articles and embedded text."""
+"""Running text: articles and embedded text."""
 
 import pytest
 
-from studies.delayed.prose import load_prose, read_text
+from studies.delayed.prose import load_prose
 
 
-def test_files_and_embedded_text(tmp_path):
-    path = tmp_path / "text.txt"
-    path.write_text("One.\nTwo.\n\n\nThree.\n")
-    assert read_text(path) == [["One.", "Two."], ["Three."]]
-    assert load_prose(str(path), "test") == [["Three."]]
+def test_embedded_text():
     assert len(load_prose("pydocs")) > 100
 
 
@@ -24,9 +20,6 @@ def test_wikitext_is_cut_into_articles():
     assert sum(map(len, documents)) > 5_000
 
 
-def test_bad_requests(tmp_path):
+def test_a_part_that_there_is_not():
     with pytest.raises(ValueError, match="give train, valid or test"):
         load_prose("pydocs", "dev")
-    (tmp_path / "empty.txt").write_text("\n\n")
-    with pytest.raises(ValueError, match="holds no sentence"):
-        read_text(tmp_path / "empty.txt")

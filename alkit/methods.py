@@ -1,4 +1,4 @@
-"""All methods by name: whose they are, what they wait for and cost, which executors run them.
+"""All methods by name: whose they are, what they wait for and cost, and what they take.
 
 >>> import alkit
 >>> alkit.METHODS["al_pipeline"].removes
@@ -71,30 +71,29 @@ class Method:
     Attributes:
         name: as in `method=`.
         family: "al", "local" (which lives in the room al), "delayed", "split", "elastic" or "dtp".
-        executors: that `executor=` may name; ranks are also started by `ranks=`.
-        settings: where what else it takes is written down.
         schedule: of three stages, of split learning of its two, of target propagation of a worker a
             block.
-        transports: whether errors that come down need forward weights, or their signs: no edge says
-            it.
     """
 
     name: str
     family: str
-    executors: tuple[str, ...]
-    settings: str
     schedule: Callable[[], Schedule] = field(repr=False)
-    transports: bool = True
 
     @property
     def room(self) -> str:
         """The package's folder that holds it."""
         return ROOMS.get(self.family, self.family)
 
+    @property
+    def settings(self) -> type:
+        """The dataclass of what it takes by name beside the arguments of `alkit.fit`."""
+        found: type = import_module(f"alkit.{self.room}.fit").settings_of(self.name)
+        return found
+
     @cached_property
     def removes(self) -> tuple[str, ...]:
         """Which of backprop's waits it removes, see `alkit.schedule.locks`."""
-        return removed_locks(self.schedule(), transports=self.transports)
+        return removed_locks(self.schedule())
 
     @property
     def waits_for(self) -> tuple[str, ...]:
@@ -108,33 +107,21 @@ class Method:
 
 
 def _all() -> list[Method]:
-    al_modes = {"bp": block_by_block, "al": al, "al_m": al_m, "al_fm": al_fm}
-    own = [
-        Method(name, "al", ("threads",), "alkit.to_al", partial(made, STAGES))
-        for name, made in al_modes.items()
-    ]
     pipeline = partial(al_pipeline, STAGES)
-    own.append(Method("al_pipeline", "al", ("threads", "ranks"), "alkit.to_al", pipeline))
-    own += [
-        Method("local", "local", ("threads",), "alkit.to_local", partial(al, STAGES)),
-        Method("local_pipeline", "local", ("threads", "ranks"), "alkit.to_local", pipeline),
-    ]
-    everywhere = ("single", "threads", "ranks")
+    al_modes = {"bp": block_by_block, "al": al, "al_m": al_m, "al_fm": al_fm}
+    own = [Method(name, "al", partial(made, STAGES)) for name, made in al_modes.items()]
+    own.append(Method("al_pipeline", "al", pipeline))
+    own += [Method("local", "local", partial(al, STAGES))]
+    own += [Method("local_pipeline", "local", pipeline)]
     for name, each in DELAYED.items():
         stages = STAGES + (name in delayed.SHARED)  # two for each of two workers
         made = partial(delayed.schedule_for, name, stages, stages if each.accumulates else 1)
-        own.append(Method(name, "delayed", everywhere, "alkit.delayed.options.Options", made))
-    settings = "alkit.split.Settings"
-    own += [
-        Method(name, "split", (), settings, partial(split, 4 if each.pipelined else 1))
-        for name, each in SPLIT.items()
-    ]
-    made = partial(one_f_one_b, STAGES, STAGES)
-    own.append(Method("elastic", "elastic", everywhere, "alkit.elastic.Settings", made))
-    for name in ("dtp", "vanilla_dtp", "tp"):
-        made = partial(target_propagation, STAGES)
-        own.append(Method(name, "dtp", everywhere, "alkit.dtp.Settings", made))
-    return own
+        own.append(Method(name, "delayed", made))
+    for name, row in SPLIT.items():
+        own.append(Method(name, "split", partial(split, 4 if row.pipelined else 1)))
+    own.append(Method("elastic", "elastic", partial(one_f_one_b, STAGES, STAGES)))
+    targets = partial(target_propagation, STAGES)
+    return own + [Method(name, "dtp", targets) for name in ("dtp", "vanilla_dtp", "tp")]
 
 
 class Methods(dict[str, Method]):
@@ -149,9 +136,6 @@ class Methods(dict[str, Method]):
         wide = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = ("  ".join(map(str.ljust, row, wide)).rstrip() for row in rows)
         return "\n".join(lines)
-
-    def _repr_html_(self) -> str:
-        return import_module("alkit.figures.show").methods_page(self)
 
 
 METHODS = Methods((method.name, method) for method in _all())

@@ -1,9 +1,16 @@
-"""What is wrong with a call can mostly be seen on two samples, before anything trains."""
+"""What is wrong with a call can mostly be seen on two samples, before anything trains.
+
+the call      numbers, names, a loss that is called like one, a part for what is measured
+the network   takes two samples of each part, and of half a batch makes what it makes of both
+the targets   have a score each
+the loss      takes both, makes one number, and has no gradient but that of the scores
+training      something learns, and no copy loses what the original has
+"""
 
 import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,31 +19,41 @@ from torch import Tensor, nn
 
 from alkit.data import tree
 from alkit.data.arguments import check_real, check_whole, given
-from alkit.data.given import Loader, Splits, first_samples
+from alkit.data.given import Loader, first_samples
 from alkit.data.labels import are_numbers, check_shares
+from alkit.engine.caller import CallerState
 from alkit.engine.device import tensors_at
+from alkit.engine.plan import Plan
+from alkit.engine.rates import check_scheduler
 from alkit.models.blocks import as_blocks, dry_run, ends_in_scores, ours, trainable
 
 THREADS = 64  # at most, however few cores there are
 
 
-def check_options(
-    *, lr: Any, loss: Any, device: Any, threads: int, workers: int | None, micro: int, ranks: int
-) -> None:
+def check_call(plan: Plan) -> None:
     """Refuse what no method can take, whatever the data.
 
     Raises:
         TypeError, ValueError: names it, and says what to give.
     """
-    for name, rate in lr.items() if isinstance(lr, Mapping) else [("lr", lr)]:
+    for name, rate in plan.lr.items() if isinstance(plan.lr, Mapping) else [("lr", plan.lr)]:
         check_real(name, rate, zero=True)
-    check_whole(threads=threads, workers=workers, micro=micro, ranks=ranks)
-    cores = os.cpu_count() or 1
-    if threads > max(THREADS, 4 * cores):
+    check_whole(threads=plan.threads, workers=plan.workers, ranks=plan.ranks)
+    check_real("clip", plan.settings.get("clip"))
+    check_scheduler(plan.scheduler)
+    most = max(THREADS, 4 * (os.cpu_count() or 1))
+    if plan.threads > most:
+        raise ValueError(f"threads is {plan.threads}: give at most {most}")
+    if torch.float16 in CallerState.here().autocast.values():
         raise ValueError(
-            f"threads is {threads}, and this machine has {cores} cores: give at most"
-            f" {max(THREADS, 4 * cores)}"
+            "autocast is on for float16, whose small gradients are lost without a scaler: give"
+            " torch.bfloat16"
         )
+    _check_callable(plan.loss)
+    _check_measured(plan)
+
+
+def _check_callable(loss: Any) -> None:
     if isinstance(loss, type):
         raise TypeError(f"loss is the class {loss.__name__}: give one of it, {loss.__name__}()")
     if loss is not None and not callable(loss):
@@ -50,107 +67,104 @@ def check_options(
             f"the loss could learn ({names[0]}), and no method trains it: put that into the last"
             " block, or freeze it (requires_grad_(False))"
         )
-    places = [device] if isinstance(device, str | torch.device) or device is None else device
-    if not isinstance(places, Sequence) or not all(
-        each is None or isinstance(each, str | torch.device) for each in places
-    ):
-        raise TypeError(f'device is {given(device)}: give a name ("cuda:0"), or several')
 
 
-def check_measured(data: Splits, metrics: Any, **options: Any) -> None:
-    """Refuse what would be measured on a part that there is not.
-
-    Args:
-        options: by name, of the validation part.
-    Raises:
-        TypeError, ValueError: names it.
-    """
+def _check_measured(plan: Plan) -> None:
+    """Refuse what would be measured on a part that there is not."""
+    metrics, data = plan.metrics, plan.data
     named = isinstance(metrics, Mapping) and all(map(callable, metrics.values()))
     if metrics is not None and not named:
         raise TypeError(f"metrics is {given(metrics)}: give {{name: function of (scores, y)}}")
-    asked = [name for name, value in options.items() if value and data.validation is None]
-    asked += ["metrics"] if metrics and data.validation is None and data.test is None else []
-    if asked:
-        raise ValueError(f"{asked[0]}= is given, and no validation part to measure: give one")
+    if wrong := [each for each in plan.callbacks if not callable(each)]:
+        raise TypeError(f"callbacks holds {given(wrong[0])}: give functions of (row, model)")
+    looks = [each for each in plan.callbacks if getattr(each, "needs_validation", False)]
+    lacking = ["a callback that looks at it"] if looks and data.validation is None else []
+    lacking += ["metrics="] if metrics and data.validation is None and data.test is None else []
+    if lacking:
+        raise ValueError(f"{lacking[0]} is given, and no validation part to measure: give one")
 
 
-@dataclass(frozen=True)
-class Looked:
-    """Two samples, and what the blocks make of them.
+def look(plan: Plan, room: str) -> Plan:
+    """Look at two samples, and return the plan with what was seen.
 
-    Attributes:
-        x, y: of the training part; None beside a method's own model.
-        scores: what the last block gives.
-        classes: as said; or how many scores the blocks end in, if they do; or as a data set says.
-    """
-
-    x: Any = None
-    y: Any = None
-    scores: Any = None
-
-    classes: int | None = None
-
-    @property
-    def width(self) -> int | None:
-        """How many scores a sample has."""
-        return _width(self.scores)
-
-
-def look(
-    model: Any,
-    data: Splits,
-    loss: Any,
-    *,
-    cast: bool,
-    classes: int | None,
-    classify: bool = True,
-    parts: bool = False,
-) -> Looked:
-    """Look at two samples: their type against the weights', the scores against their targets.
-
-    Args:
-        loss: of the user; None for the method's.
-        cast: operators see to types themselves.
-        classes: scores of a head that is still to be made.
-        classify: without a loss classes are compared; a recipe of AL's may compare numbers.
-        parts: batches are trained in parts, so a loader's must be rows that can be told apart.
     Raises:
         ValueError: says what was given, and what to give.
     """
-    if not isinstance(model, nn.Module | list | tuple) or ours(model):
-        return Looked()  # a method's own model, whose shapes are its own
-    parts = parts and isinstance(data.train, Loader)
+    data, model, loss = plan.data, plan.model, plan.loss
+    if ours(model):
+        return plan  # a method's own model, whose shapes are its own
+    deals = plan.settings.get("micro", 1) != 1 or plan.ranks > 1 or room in ("elastic", "split")
+    parts = deals and isinstance(data.train, Loader)
     batch = first_samples(data.train, None if parts else 2)
     x, y = tree.rows(batch, slice(2))
-    if not cast:
-        _check_type(x, model)
     blocks = as_blocks(model)
-    found = Looked(x, y, _output(blocks, x, "two samples"))
+    scores = _output(blocks, x, "two samples")
     if parts:
         _check_parts(blocks, batch[0])
-    if classes is None and not (found.width and ends_in_scores(blocks)):
+    width, classes = _width(scores), plan.settings.get("num_classes")
+    if classes is None and not (width and ends_in_scores(blocks)):
         classes = None if loss is not None else data.num_classes
-    found = replace(found, classes=classes or found.width)
+    plan = replace(plan, sample=(x, y), width=width, classes=classes or width)
     for name, part in (("validation", data.validation), ("test", data.test)):
         if part is not None:
             _check_part(name, part, blocks)
-    if classify and found.classes == found.width and not any(map(trainable, blocks)):
+    classify = room != "al" or plan.method == "bp"  # a recipe of AL's may compare numbers
+    headed = plan.classes == width  # by the network itself
+    if classify and headed and not any(map(trainable, blocks)):
         raise ValueError(
             "there is nothing to train: no parameter of the network has requires_grad, and no head"
             " is added to it"
         )
     if isinstance(y, Tensor) and (classify or not y.is_floating_point()):
-        _check_targets(found, loss)
-    if loss is not None and found.classes == found.width:
-        _check_loss(loss, found.scores, y)
-    if not isinstance(y, Tensor) or not are_numbers(y):
-        return found
-    width = found.classes
-    if width is not None and compares_classes(loss):
+        _check_targets(scores, y, loss)
+    if loss is not None and headed:
+        _check_loss(loss, scores, y)
+    if isinstance(y, Tensor) and are_numbers(y) and plan.classes and compares_classes(loss):
         for part in (data.train, data.validation, data.test):
             if part is not None and not isinstance(part, Loader) and hasattr(part, "y"):
-                check_labels(part.y, width)
-    return found
+                check_labels(part.y, plan.classes)
+    return plan
+
+
+def check_cut(plan: Plan, room: str, whole: Any) -> None:
+    """Refuse what gets lost where a network is cut, or copies of it are trained.
+
+    Args:
+        whole: the network as it was given.
+    Raises:
+        ValueError: names it.
+    """
+    devices = [plan.ranks, plan.workers or 1, plan.settings.get("devices", 1)]
+    one_graph = plan.method == "bp" or (room == "elastic" and max(devices) == 1)
+    if plan.loss is not None and not one_graph and room != "split":  # which takes none
+        _check_reach(plan)
+    if plan.ranks == 1 and room != "split":
+        return
+    parts = nn.ModuleList(whole) if isinstance(whole, list | tuple) else whole
+    for name, own in parts.named_parameters():
+        if own._backward_hooks or own._post_accumulate_grad_hooks:
+            raise ValueError(
+                f"{name} has a hook, which copies of it have not, and these are trained: take it"
+                " off, or train in this process"
+            )
+
+
+def _check_reach(plan: Plan) -> None:
+    """Refuse a loss that has a gradient besides that of the scores: only theirs is sent back."""
+    if plan.sample is None or plan.classes != plan.width:
+        return
+    assert plan.loss is not None
+    x, y = plan.sample
+    scores = tree.detach(dry_run(as_blocks(plan.model), x, graph=True)[-1][1])
+    at = tensors_at(plan.loss) or next(tree.tensors(scores)).device
+    with torch.enable_grad():
+        value = plan.loss(*tree.to_device((scores, y), at))
+    if value.requires_grad:
+        raise ValueError(
+            "the loss has a gradient besides that of the scores (a penalty on weights, or a value"
+            f" that a block keeps), and {plan.method} sends back theirs alone: leave it out"
+            " (optimisers have weight_decay for penalties), or give method='bp'"
+        )
 
 
 def _output(blocks: list[nn.Module], x: Any, whose: str) -> Any:
@@ -189,21 +203,6 @@ def _check_parts(blocks: list[nn.Module], x: Any) -> None:
             )
 
 
-def check_hooks(model: Any) -> None:
-    """Refuse weights with hooks where copies of them are trained.
-
-    Raises:
-        ValueError: names one.
-    """
-    whole = nn.ModuleList(model) if isinstance(model, list | tuple) else model
-    for name, own in whole.named_parameters():
-        if own._backward_hooks or own._post_accumulate_grad_hooks:
-            raise ValueError(
-                f"{name} has a hook, which copies of it have not, and these are trained: take it"
-                " off, or train in this process"
-            )
-
-
 def scores_of(model: Any, x: Any) -> int | None:
     """Return how many scores a sample has after the last block; None if its output is no rows."""
     return _width(dry_run(as_blocks(model), x)[-1][1])
@@ -236,8 +235,7 @@ def check_labels(y: Tensor, width: int) -> None:
         )
 
 
-def _check_targets(found: Looked, loss: Callable[..., Tensor] | None) -> None:
-    y, scores = found.y, found.scores
+def _check_targets(scores: Any, y: Tensor, loss: Callable[..., Tensor] | None) -> None:
     if loss is None and y.is_floating_point():
         check_shares(y)
     if loss is None and y.dim() == 2 and not y.is_floating_point():
@@ -280,37 +278,4 @@ def _check_loss(loss: Callable[[Any, Any], Any], scores: Any, y: Any) -> None:
         raise ValueError(
             f"the loss makes {given(value)} of {what}: it must return one number, a tensor, such as"
             " the mean over the samples"
-        )
-
-
-def check_reach(loss: Callable[[Any, Any], Any], model: Any, found: Looked, method: str) -> None:
-    """Refuse a loss that has a gradient besides that of the scores, where only theirs is sent back.
-
-    Raises:
-        ValueError: says what it may read.
-    """
-    if found.x is None or found.classes != found.width:
-        return
-    scores = tree.detach(dry_run(as_blocks(model), found.x, graph=True)[-1][1])
-    at = tensors_at(loss) or next(tree.tensors(scores)).device
-    with torch.enable_grad():
-        value = loss(*tree.to_device((scores, found.y), at))
-    if value.requires_grad:
-        raise ValueError(
-            "the loss has a gradient besides that of the scores (a penalty on weights, or a value"
-            f" that a block keeps), and {method} sends back theirs alone: leave it out (optimisers"
-            " have weight_decay for penalties), or give method='bp'"
-        )
-
-
-def _check_type(x: Any, model: Any) -> None:
-    given = next((each.dtype for each in tree.tensors(x) if each.is_floating_point()), None)
-    modules = [model] if isinstance(model, nn.Module) else list(model)
-    parameters = (each for module in modules for each in module.parameters())
-    own = next((each.dtype for each in parameters if each.is_floating_point()), given)
-    if given is not None and given != own:
-        name = str(own).removeprefix("torch.")
-        raise ValueError(
-            f"x is {given} and the network's weights are {own}: give x.to({own})"
-            f", or make the network {name}"
         )

@@ -3,7 +3,7 @@
 A file holds tensors, numbers and names alone; the network's own code is the user's to bring.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from types import NoneType
@@ -12,17 +12,16 @@ from typing import Any
 import torch
 
 from alkit.al.fit import recipe_for
+from alkit.checks import scores_of
 from alkit.data import tree
 from alkit.data.arguments import given
 from alkit.data.given import Loader, Splits
 from alkit.engine import checkpoint as checkpoints
-from alkit.engine.loop import Plan
 from alkit.engine.modes import layout_kept
+from alkit.engine.plan import Plan
 from alkit.engine.record import Record
-from alkit.engine.request import Request
+from alkit.methods import METHODS
 from alkit.models.blocks import cut_once, ours
-from alkit.records.checks import scores_of
-from alkit.records.methods import METHODS
 
 PLAIN = (str, int, float, bool, type(None))
 # what a file says of how its model was made
@@ -31,8 +30,6 @@ MADE: dict[str, Any] = {
     "seed": int,
     "num_classes": int | NoneType,
     "cuts": list | NoneType,
-    "workers": int | NoneType,
-    "ranks": int,
     "own_loss": bool,
     "sample": list | NoneType,
     "changes": dict,
@@ -87,21 +84,24 @@ def load(path: str | Path, model: Any) -> Any:
     return own
 
 
-def made_of(request: Request) -> dict[str, Any]:
-    """Return how a call makes its model of blocks, as plain data."""
-    made = {"method": request.method, "seed": request.plan.seed, "num_classes": request.classes}
-    made |= {"cuts": request.cuts, "workers": request.workers, "ranks": request.crew}
-    made["own_loss"] = request.loss is not None
-    shaped = METHODS[request.method].room == "al"
-    if not shaped or ours(request.model):
+def made_of(plan: Plan, cuts: Sequence[int] | None) -> dict[str, Any]:
+    """Return how a call made its model of blocks, as plain data.
+
+    Args:
+        cuts: of the model, if it has some.
+    """
+    made = {"method": plan.method, "seed": plan.seed, "num_classes": plan.classes}
+    made |= {"cuts": None if cuts is None else [*cuts], "own_loss": plan.loss is not None}
+    shaped = METHODS[plan.method].room == "al"
+    if not shaped or ours(plan.model):
         return made
-    assert request.sample is not None
-    sample = tree.map_tensors(lambda each: torch.zeros_like(each, device="cpu"), [*request.sample])
-    kept = {name: value for name, value in request.changes.items() if _is_plain(value)}
-    lost = {name: given(value) for name, value in request.changes.items() if name not in kept}
-    if METHODS[request.method].family == "al" and request.method != "bp":
+    assert plan.sample is not None
+    sample = tree.map_tensors(lambda each: torch.zeros_like(each, device="cpu"), [*plan.sample])
+    kept = {name: value for name, value in plan.settings.items() if _is_plain(value)}
+    lost = {name: given(value) for name, value in plan.settings.items() if name not in kept}
+    if METHODS[plan.method].family == "al" and plan.method != "bp":
         # the targets themselves stay behind
-        kept = {"recipe": recipe_for(request.sample[1], request.loss)} | kept
+        kept = {"recipe": recipe_for(plan.sample[1], plan.loss)} | kept
     return made | {"sample": sample, "changes": kept, "lost": lost}
 
 
@@ -132,12 +132,10 @@ def _wrong(saved: Mapping[str, Any], size: int) -> Iterator[str]:
 def _made(path: str | Path, blocks: Any, made: Mapping[str, Any]) -> Any:
     """Make the model of blocks once more."""
     method, changes = METHODS[made["method"]], made.get("changes", {})
-    if changes.get("recipe") == "fixed_codes":  # in files of before it was called a local rule
-        method, changes = METHODS["local"], changes | {"rule": "fixed_codes"}
-        del changes["recipe"]
     blocks = cut_once(blocks, uncut=method.name == "bp")
     if lost := made.get("lost"):
-        maker = "alkit.to_bp" if method.name == "bp" else method.settings
+        own = method.name if method.name == "bp" else method.family
+        maker = {"bp": "alkit.to_bp", "local": "alkit.to_local"}.get(own, "alkit.to_al")
         options = ", ".join(f"{name}={value}" for name, value in lost.items())
         raise ValueError(
             f"{path} was made with {options}, which a file does not keep: give the model that"
@@ -145,21 +143,19 @@ def _made(path: str | Path, blocks: Any, made: Mapping[str, Any]) -> Any:
         )
     sample = made.get("sample")
     width = None if sample is None else scores_of(blocks, sample[0])
-    request = Request(
-        model=blocks,
+    cuts = {} if made["cuts"] is None else {"cuts": made["cuts"]}
+    plan = Plan(
         data=Splits(Loader([])),
+        model=blocks,
         method=method.name,
-        plan=Plan(seed=made["seed"]),
+        seed=made["seed"],
         loss=_unknown if made["own_loss"] else None,
-        cuts=made["cuts"],
-        workers=made["workers"],
-        ranks=made["ranks"],
-        changes=changes,
+        settings={**changes} | cuts,
         sample=None if sample is None else tuple(sample),
         width=width,
         classes=made["num_classes"] or width,
     )
-    return import_module(f"alkit.{method.room}.fit").model_of(request)
+    return import_module(f"alkit.{method.room}.fit").model_of(plan)
 
 
 def _unknown(scores: Any, y: Any) -> torch.Tensor:

@@ -1,0 +1,96 @@
+"""What `alkit.fit` may call after each epoch: `callback(row, model)`.
+
+A dict that it returns becomes columns of the history, and True ends the run. One that remembers
+something has `state_dict` and `load_state_dict`, so a run that goes on from a file goes on with it.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+
+class Best:
+    """Which column of the history chooses the epoch whose weights are kept.
+
+    Attributes:
+        column: "" for the validation accuracy, or where there is none its loss.
+        largest: whether the largest value is the best.
+    """
+
+    def __init__(self, column: str = "", *, largest: bool | None = None) -> None:
+        self.column = column
+        self.largest = "loss" not in column if largest is None else largest
+
+    def __call__(self, row: Mapping[str, Any], model: Any) -> None:
+        """Look whether the column is there.
+
+        Raises:
+            KeyError: names those that there are.
+        """
+        if self.column and self.column not in row:
+            raise KeyError(f"no column {self.column!r}: the history has {', '.join(row)}")
+
+    @property
+    def needs_validation(self) -> bool:
+        """Whether it looks at what is measured on validation."""
+        return not self.column or self.column.startswith("val_")
+
+    def worth(self, row: Mapping[str, Any]) -> float:
+        """Return what an epoch is worth, the more the better; what is no number is the least."""
+        if self.column:
+            worth = float(row[self.column]) * (1 if self.largest else -1)
+        else:
+            worth = row.get("val_acc", -row["val_loss"] if "val_loss" in row else row["epoch"])
+        return -math.inf if math.isnan(worth) else worth
+
+
+def best(column: str, *, largest: bool | None = None) -> Best:
+    """Let another column of the history choose the epoch that is kept: `alkit.best("val_loss")`.
+
+    Args:
+        largest: whether the largest value is the best; default unless it is a loss.
+    """
+    return Best(column, largest=largest)
+
+
+class _Patience:
+    """Ends a run after so many epochs in a row without a better one."""
+
+    def __init__(self, epochs: int, by: Best) -> None:
+        self.epochs, self.by, self.most, self.waited = epochs, by, -math.inf, 0
+        self.needs_validation = by.needs_validation
+
+    def __call__(self, row: Mapping[str, Any], model: Any) -> bool:
+        """Return whether the run ends."""
+        worth = self.by.worth(row)
+        self.waited = 0 if worth > self.most else self.waited + 1
+        self.most = max(self.most, worth)
+        return self.waited >= self.epochs
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what it remembers."""
+        return {"most": self.most, "waited": self.waited}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Remember what another one did."""
+        self.most, self.waited = state["most"], state["waited"]
+
+
+def patience(epochs: int, column: str = "", *, largest: bool | None = None) -> _Patience:
+    """End a run after so many epochs in a row without a better validation accuracy, or loss.
+
+    Args:
+        column: of the history, another one to look at.
+        largest: whether its largest value is the best; default unless it is a loss.
+    Raises:
+        ValueError: fewer than 1 epoch.
+
+    Example:
+        >>> import alkit
+        >>> stop = alkit.patience(2, "val_loss")
+        >>> [stop({"val_loss": loss}, None) for loss in (3.0, 2.0, 2.5, 2.0)]
+        [False, False, False, True]
+    """
+    if epochs < 1:
+        raise ValueError(f"patience is {epochs} epochs: give at least 1")
+    return _Patience(epochs, Best(column, largest=largest))

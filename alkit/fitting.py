@@ -1,0 +1,189 @@
+"""One call for every method."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields, replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from alkit.checks import check_call, check_cut, look
+from alkit.data.arguments import as_plain, as_whole, check_settings, meant
+from alkit.data.given import Loader, Splits, as_splits
+from alkit.engine.device import Names
+from alkit.engine.evaluate import Metrics
+from alkit.engine.modes import layout_kept, trained
+from alkit.engine.optimizers import RATE, adam, rated
+from alkit.engine.plan import Plan
+from alkit.engine.rates import Scheduler
+from alkit.engine.record import Record
+from alkit.methods import METHODS
+from alkit.models.blocks import cut_once, ours
+from alkit.saved import made_of
+
+BATCH_SIZE = 32
+INSTEAD = {  # of what is asked for most
+    "clip": "optimizer=alkit.clipped(torch.optim.Adam, NORM)",
+    "patience": "callbacks=[alkit.patience(EPOCHS)]",
+    "precision": "with torch.autocast(...): around the call",
+}
+
+
+def fit(
+    model: Any,
+    train: Any,
+    validation: Any = None,
+    test: Any = None,
+    *,
+    method: str | None = None,
+    loss: Callable[[Any, Tensor], Tensor] | None = None,
+    optimizer: Callable[..., torch.optim.Optimizer] | None = None,
+    lr: float | Mapping[str, float] | None = None,
+    scheduler: Scheduler | None = None,
+    epochs: int = 1,
+    batch_size: int | None = None,
+    device: Names | None = None,
+    workers: int | None = None,
+    threads: int = 1,
+    ranks: int = 1,
+    checkpoint: str | Path | None = None,
+    metrics: Metrics | None = None,
+    callbacks: Iterable[Callable[[dict[str, Any], Any], Any]] = (),
+    seed: int = 0,
+    progress: bool = True,
+    **settings: Any,
+) -> Record:
+    """Train for some epochs, choose the best one on validation, and test that one, once.
+
+    Args:
+        model: a list of blocks, an `nn.Sequential` or a network that `alkit.blocks` cuts; "bp"
+            trains any other uncut, as one block. DTP asks for modules that have an inverse
+            (`alkit.dtp.from_blocks`). Or a method's model:
+            ALModel, BPModel, `alkit.delayed.Pipeline`, `alkit.elastic.Network`, `alkit.dtp.Net`.
+        train: tensors, arrays or lists (x, y); a DataLoader or another iterable of batches; a
+            Dataset; a data set or its name, which bring the other parts. x and y reach the first
+            block and the loss as they are. Elastic training and split learning take all samples of
+            a loader, in an order of their own.
+        validation, test: likewise; without the first the last epoch is the best.
+        method: of `alkit.METHODS`; by default "al_pipeline", or what the model is made for.
+        loss: of (output, y), of all but split learning; default cross-entropy. With AL and local
+            rules it is the head's, and the layers' are the recipe's or the rule's. One that is not
+            torch's says `reduction` ("mean" over samples, or "sum") where batches are cut.
+        optimizer: called as `optimizer(parameters, lr=...)`, at the rate that it has by itself if
+            none is given; with a first argument called `named_parameters`, of pairs (name,
+            parameter). What it returns holds all of them. Default: Adam at 1e-3 for every method
+            that follows a gradient; DTP has its own. See also `alkit.clipped`.
+        scheduler: makes one of torch's schedulers from an optimiser, which steps after every epoch,
+            or in `alkit.each_batch` after each update: `partial(CosineAnnealingLR, T_max=epochs)`.
+            The model has its own rates back afterwards.
+        batch_size: samples of a batch; None: the loader's own, or 32.
+        device: where to train: "cuda", "auto" for this machine's accelerator if it has one, or
+            several, among which neighbouring layers are shared: ["cuda:0", "cuda:1"]. None leaves
+            the model where it is. DTP and elastic training take one, split learning one for its
+            heads and one for its tail. Ranks have one each, in turn, also of a kind's ("cuda"). A
+            loss that is a module goes to the device, too.
+        workers: the most workers; of split learning, devices among which the samples are dealt.
+        threads: operator threads of each worker. Bits are equal at equal numbers.
+        ranks: processes to start for this call. Where this process is one of several ranks already
+            (`alkit.launch`, or torchrun in `alkit.torchrun_group`), it trains on these: each calls
+            this with the same model and data, they return the same, and only rank 0 writes, reads
+            the checkpoint, and shows progress.
+        checkpoint: file to keep the run in. If it is there, the run goes on from it and ends in the
+            bits of an uninterrupted one; a finished run is tested and not trained, or at a
+            constant rate extended to more epochs. Workers, ranks and progress may differ from the
+            run that wrote it.
+        metrics: by name, functions of (scores, y) of a whole part on the CPU that return a number,
+            y class numbers or the targets; measured on validation and test beside the accuracy, or
+            beside the loss where targets are no classes.
+        callbacks: called as `callback(row, model)` after each epoch. A dict that one returns
+            becomes columns of the history, and True ends the run: `alkit.patience(3)`,
+            `alkit.best("val_loss")`.
+        settings: the method's own: the fields of `alkit.METHODS[method].settings`.
+    Raises:
+        ValueError, TypeError: an unknown method, or an option that the method can't take: none is
+            ignored. A checkpoint that is damaged or of another run.
+        FloatingPointError: a loss is not finite.
+
+    Example:
+        >>> import torch, alkit
+        >>> blocks = [torch.nn.Linear(8, 8), torch.nn.Tanh(), torch.nn.Linear(8, 3)]
+        >>> x, y = torch.randn(64, 8), torch.randint(3, (64,))
+        >>> alkit.fit(blocks, (x, y), method="pipedream", lr=0.1, progress=False).losses.shape
+        torch.Size([1])
+    """
+    name = method or _made_for(model)
+    if name not in METHODS:
+        raise ValueError(
+            f"unknown method {name!r}{meant(name, METHODS)}: give {', '.join(METHODS)}"
+        )
+    chosen, own = METHODS[name], {key: as_plain(each) for key, each in settings.items()}
+    there = [each.name for each in fields(chosen.settings) if each.init]
+    for other in own.keys() & INSTEAD.keys() - {*there}:
+        raise TypeError(f"{name} takes no {other}=: give {INSTEAD[other]}")
+    check_settings(own, there)
+    if name == "bp" and METHODS[_made_for(model)].room in ("elastic", "dtp"):  # a model of theirs
+        model, loss = nn.Sequential(model), loss or model.loss
+    if optimizer is not None:
+        optimizer, lr = rated(optimizer, lr)
+    elif _takes_default(chosen.room, model, own):
+        optimizer, lr = adam, RATE if lr is None else lr
+    data = as_splits(train, validation, test)
+    plan = Plan(
+        data=data,
+        model=cut_once(model, uncut=name == "bp"),
+        method=name,
+        settings=own,
+        loss=loss,
+        optimizer=optimizer,
+        lr=lr,
+        scheduler=scheduler,
+        epochs=as_whole(epochs),
+        batch_size=_batch_size(data, as_whole(batch_size)),
+        device=device,
+        workers=as_whole(workers),
+        threads=as_whole(threads),
+        ranks=as_whole(ranks),
+        checkpoint=checkpoint,
+        metrics=metrics,
+        callbacks=tuple(callbacks),
+        seed=as_whole(seed),
+        progress=progress,
+    )
+    check_call(plan)
+    plan = look(plan, chosen.room)
+    check_cut(plan, chosen.room, model)
+    with trained(model), layout_kept([] if ours(model) else model):  # however it is cut
+        record: Record = import_module(f"alkit.{chosen.room}.fit").fit(plan)
+    made = made_of(plan, getattr(record.model, "cuts", None))
+    return replace(record, made=made, classes=data.classes)
+
+
+def _takes_default(room: str, model: Any, settings: Mapping[str, Any]) -> bool:
+    """Say whether a call without an optimiser trains by the default one.
+
+    Target propagation follows no gradient; a method's own model and a recipe bring their own.
+    """
+    own = {"recipe", "momentum", "weight_decay"} & set(settings)
+    made = ours(model) and room != "elastic"  # a `Network` has none
+    return room != "dtp" and not own and not made
+
+
+def _batch_size(data: Splits, given: int | None) -> int:
+    """Return the samples of a batch: as said, or the loader's own."""
+    own = data.train.batch_size if isinstance(data.train, Loader) else None
+    if given is not None and own is not None and given != own:
+        raise ValueError(
+            f"batch_size is {given}, and the loader makes batches of {own}: leave batch_size out"
+        )
+    return given if given is not None else own or BATCH_SIZE
+
+
+def _made_for(model: Any) -> str:
+    """Return the method that a model is made for."""
+    kinds = {"BPModel": "bp", "Pipeline": "pipedream", "Network": "elastic", "Net": "dtp"}
+    if getattr(model, "rule", ""):
+        return "local_pipeline"
+    own = [each.__name__ for each in type(model).__mro__ if each.__module__.startswith("alkit.")]
+    return next((kinds[name] for name in own if name in kinds), "al_pipeline")
