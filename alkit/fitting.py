@@ -63,9 +63,9 @@ def fit(
             (`alkit.dtp.from_blocks`). Or a method's model:
             ALModel, BPModel, `alkit.delayed.Pipeline`, `alkit.elastic.Network`, `alkit.dtp.Net`.
         train: tensors, arrays or lists (x, y); a DataLoader or another iterable of batches; a
-            Dataset; a data set or its name, which bring the other parts. x and y reach the first
-            block and the loss as they are. Elastic training and split learning take all samples of
-            a loader, in an order of their own.
+            Dataset; a data set, which brings the other parts. x and y reach the first block and the
+            loss as they are. Elastic training and split learning take all samples of a loader, in
+            an order of their own.
         validation, test: likewise; without the first the last epoch is the best.
         method: of `alkit.METHODS`; by default "al_pipeline", or what the model is made for.
         loss: of (output, y), of all but split learning; default cross-entropy. With AL and local

@@ -51,6 +51,7 @@ class Rows:
         """Return the loss of the trainer's model as it is; None if rows differ."""
         if not self.fixed:
             return None
+        torch.clear_autocast_cache()
         with drawing_from(generator_for("rows").get_state()):
             at = tensors_at(trainer.loss) or "cpu"
             scores, y = tree.to_device((trainer.model.predict(self.x), self.y), at)

@@ -100,6 +100,7 @@ def evaluate(
     Raises:
         ValueError: targets that are no classes, and no metric of your own.
     """
+    torch.clear_autocast_cache()  # a context of the caller's holds casts of other weights
     options = {} if depth is None else {"depth": depth}
     rank, ranks = (0, 1) if group is None else (group.rank, group.ranks)
     found = []

@@ -122,6 +122,7 @@ class _Run:
         """Give the model its best weights and test them."""
         if self.best is not None:
             self.trainer.model.load_state_dict(self.best)
+            torch.clear_autocast_cache()  # a context of the caller's holds casts of the last ones
         test = self.plan.data.test
         tested = Judged() if test is None else self.trainer.judge(test, self.metrics)
         return Record(

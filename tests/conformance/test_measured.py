@@ -5,7 +5,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from tests.conformance.families import FAMILIES
+import alkit
+from tests.conformance.families import FAMILIES, held, sgd
 
 torch.manual_seed(0)
 X = torch.randn(64, 8)
@@ -64,3 +65,20 @@ def test_labels_that_the_loss_ignores_don_t_count(family, ignored):
     assert record.history.val_acc.iloc[-1] == pytest.approx(expected)
     assert record.metrics["accuracy"] == pytest.approx(expected)
     assert record.test_correct.isnan().equal(~counted)
+
+
+@held([each for each in FAMILIES if each.method in ("bp", "al", "1f1b", "pipedream", "elastic")])
+def test_the_best_weights_are_tested_inside_autocast_too(family):
+    """Its cache holds casts of the weights that were there when they were measured last."""
+    worse = iter([1.0, 2.0, 3.0])
+    own = {"callbacks": [lambda *_: {"own_loss": next(worse)}, alkit.best("own_loss")]}
+    own |= {"epochs": 3, "lr": 0.5, "optimizer": sgd, **family.one}
+    with torch.autocast("cpu", torch.bfloat16):
+        record = family.fit(net(), (X, Y), (X, Y), (X, Y), **own)
+        inside = record.predict(X)
+    with torch.autocast("cpu", torch.bfloat16):
+        again = alkit.evaluate(record.model, (X, Y))
+        assert torch.equal(inside, record.predict(X))
+    assert record.best_epoch == 1
+    assert torch.equal(record.test_correct, again)
+    assert record.history.val_acc[0] == again.mean().item() != record.history.val_acc[2]
