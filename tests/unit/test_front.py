@@ -59,3 +59,17 @@ def test_the_way_to_a_trainer_is_short(method):
     assert "alkit.engine.loop" in way
     assert len(way) <= WAY, way
     assert len(saw) <= WAY, saw
+
+
+@pytest.mark.parametrize("more", [{}, {"compile": "steps"}])
+def test_what_the_race_over_many_cores_calls(more):
+    """One call to make the layers, then epochs of the same ones."""
+    blocks = [nn.Sequential(nn.Linear(8, 8), nn.ReLU()) for _ in range(2)]
+    blocks.append(nn.Sequential(nn.Flatten(), nn.Linear(8, 3)))
+    batches = list(zip(X.split(16), Y.split(16), strict=True))
+    own = {"workers": 2, "threads": 1, **more}
+    rule = {"method": "local_pipeline", "rule": "linear", "progress": False}
+    record = alkit.fit(blocks, batches[:2], **rule, **own)
+    epoch = alkit.train_epoch(record.model, batches, "local_pipeline", **own)
+    assert epoch.losses.shape == (4, 2, 2)
+    assert epoch.eager == (("",) * 3 if more else ())

@@ -12,6 +12,7 @@ import psutil
 import pytest
 import torch
 import torch.distributed as dist
+from jupyter_client.manager import start_new_kernel
 
 from alkit import fit, launch, train_epoch
 from alkit.engine.launch import RankFailed
@@ -168,6 +169,69 @@ def test_ranks_end_when_the_caller_dies(tmp_path):
     caller.kill()
     caller.wait()
     _until(lambda: _gone(names), 3)
+
+
+WAITS = """
+import os, time
+from alkit import launch
+
+def task(folder):
+    open(f"{folder}/{os.getpid()}", "w").close()
+    time.sleep(600)
+
+"""
+
+
+def _ranks_of(folder):
+    return [int(p.name) for p in folder.iterdir() if p.name.isdecimal()]
+
+
+def _group_of(pid):
+    try:
+        return os.getpgid(pid)
+    except ProcessLookupError:
+        return None
+
+
+def test_control_c_in_a_script_ends_all_and_shows_its_own_line(tmp_path):
+    """A terminal sends it to all processes of the script's group."""
+    script = tmp_path / "script.py"
+    script.write_text(f"{WAITS}launch(task, {str(tmp_path)!r})  # here\n")
+    own = {"stderr": subprocess.PIPE, "text": True, "start_new_session": True}
+    caller = subprocess.Popen([sys.executable, script], cwd=tmp_path, **own)
+    ranks = _until(lambda: _ranks_of(tmp_path), 2)
+    began = time.monotonic()
+    os.killpg(caller.pid, signal.SIGINT)
+    _, said = caller.communicate(timeout=LIVENESS_S)
+    _until(lambda: _gone(ranks), 2)
+    assert time.monotonic() - began < LIVENESS_S
+    assert said.rstrip().splitlines()[-1] == "KeyboardInterrupt"
+    assert "# here" in said
+    left = [each.pid for each in psutil.process_iter() if _group_of(each.pid) == caller.pid]
+    _until(lambda: _gone(left), len(left))  # the fork server as well
+
+
+def test_control_c_in_a_notebook_s_cell_ends_ranks_and_leaves_the_kernel(tmp_path):
+    manager, client = start_new_kernel(kernel_name="python3")
+    try:
+        asked = client.execute(f"{WAITS}launch(task, {str(tmp_path)!r})")
+        ranks = _until(lambda: _ranks_of(tmp_path), 2)
+        manager.interrupt_kernel()
+        while (reply := client.get_shell_msg(timeout=LIVENESS_S))["parent_header"][
+            "msg_id"
+        ] != asked:
+            continue
+        assert reply["content"]["ename"] == "KeyboardInterrupt"
+        _until(lambda: _gone(ranks), 2)
+        again = "assert launch(os.getpid, ranks=2)[0] > 1"
+        while (  # for a moment the kernel drops what stands in line behind an error
+            reply := client.execute_interactive(again, timeout=LIVENESS_S)["content"]
+        )["status"] == "aborted":
+            continue
+        assert reply["status"] == "ok"
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
 
 
 def _trained(ranks, cuts, shorter=0, other=False):
