@@ -1,7 +1,8 @@
-"""What executors run: a stage, one task of it, and a block under backprop as a stage."""
+"""What executors run: a stage, one task of it; a graph between two cuts; a block as a stage."""
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -78,6 +79,78 @@ def _may_write(part: nn.Module) -> bool:
     return not own or getattr(part, "inplace", False) is True
 
 
+@dataclass
+class Graph:
+    """A block's graph between two cuts, from its forward to its backward.
+
+        leaf        the input, cut off from what made it, see `leaf`
+        keep        the output, with what a backward needs
+        backward    the gradients from above, down to the leaves
+        hand on     those of the input's leaves, None where nothing leads to one
+
+    Attributes:
+        x: the input; its leaves are tensors that want a gradient.
+        output: nested or not; of a last block the loss.
+    """
+
+    x: Any
+    output: Any
+
+    @property
+    def inputs(self) -> list[Tensor]:
+        """The leaves of the input."""
+        return [tensor for tensor in tree.tensors(self.x) if tensor.requires_grad]
+
+    def roots(self, above: Sequence[Tensor | None] | None) -> tuple[list[Tensor], list[Tensor]]:
+        """Return where a backward begins, and the gradients there.
+
+        What is frozen, and what the next block leaves alone, has no part in it.
+
+        Args:
+            above: of each tensor of the output that can have a gradient; None of a loss, and empty
+                where nothing is handed down.
+        """
+        found = [tensor for tensor in tree.tensors(self.output) if tree.differentiable(tensor)]
+        above = [torch.ones_like(root) for root in found] if above is None else above
+        pairs = [
+            (root, gradient)
+            for root, gradient in zip(found, above or [None] * len(found), strict=True)
+            if root.requires_grad and gradient is not None
+        ]
+        return [root for root, _ in pairs], [gradient for _, gradient in pairs]
+
+    def backward(self, above: Sequence[Tensor | None] | None) -> list[Tensor | None]:
+        """Add to the gradients of the block's parameters, and return those of the inputs."""
+        roots, gradients = self.roots(above)
+        if roots:  # a block may be frozen
+            torch.autograd.backward(roots, gradients)
+        return [tensor.grad for tensor in self.inputs]
+
+    def gradients(
+        self,
+        above: Sequence[Tensor | None] | None,
+        leaves: Sequence[Tensor],
+        *,
+        keep: bool = False,
+    ) -> list[Tensor | None]:
+        """Return the gradients of leaves; those of the parameters stay as they are.
+
+        Args:
+            keep: the graph is needed again: a half backward walks down as far as its leaves, and
+                the other half walks there once more.
+        """
+        roots, gradients = self.roots(above)
+        if not leaves or not roots:  # a detach may leave no roots
+            return [None] * len(leaves)
+        options = {"allow_unused": True, "retain_graph": keep}
+        return list(torch.autograd.grad(roots, leaves, gradients, **options))
+
+
+def leaf(tensor: Tensor, wants: bool = True) -> Tensor:
+    """Return a tensor as a leaf of a new graph, which wants a gradient if it can have one."""
+    return tensor.detach().requires_grad_(wants and tree.differentiable(tensor))
+
+
 class BlockStage:
     """A block under backprop: takes the gradient of its output, hands on that of its input.
 
@@ -94,16 +167,16 @@ class BlockStage:
     ) -> None:
         self.block, self.optimizer, self.loss = block, optimizer, loss
         self.device, self.inputs = device_of(block), Inputs(block)
-        self.kept: dict[tuple[int, int], tuple[Any, Any]] = {}
+        self.kept: dict[tuple[int, int], Graph] = {}
 
     def forward(self, payload: tuple[Any, Tensor], batch: int, micro: int) -> Any:
         """Take (x, y), keep the graph, hand on (output, y)."""
         x, y = payload
-        x = tree.map_tensors(_leaf, place(x, self.block))
+        x = tree.map_tensors(leaf, place(x, self.block))
         output = self.block(self.inputs(x))
         if self.loss is not None:
             output = self.loss(output, place(y, self.block))
-        self.kept[batch, micro] = x, output
+        self.kept[batch, micro] = Graph(x, output)
         return None if self.loss is not None else (tree.detach(output), y)
 
     def backward(
@@ -113,22 +186,10 @@ class BlockStage:
 
         A tensor that the next block leaves alone, such as an LSTM's last states, has None.
         """
-        x, output = self.kept.pop((batch, micro))
-        payload = place(payload, self.block)
-        roots = [tensor for tensor in tree.tensors(output) if tensor.requires_grad]
-        if payload is None:
-            torch.autograd.backward(roots)  # the loss
-        else:
-            found = [pair for pair in zip(roots, payload, strict=True) if pair[1] is not None]
-            torch.autograd.backward([root for root, _ in found], [own for _, own in found])
-        return [tensor.grad for tensor in tree.tensors(x) if tensor.requires_grad]
+        return self.kept.pop((batch, micro)).backward(place(payload, self.block))
 
     def update(self, payload: None, batch: int, micro: int) -> None:
         """Step and clear the gradients."""
         if self.optimizer is not None:
             self.optimizer.step()
             self.optimizer.zero_grad(set_to_none=True)
-
-
-def _leaf(tensor: Tensor) -> Tensor:
-    return tensor.detach().requires_grad_(tree.differentiable(tensor))
