@@ -13,10 +13,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from alkit.data import tree
+from alkit.engine.costs import backprop_row, balanced_cuts, profile_rows
 from alkit.engine.device import cores, devices_named, place
-from alkit.engine.profile import backprop_row, profile_rows
 from alkit.engine.request import Request
-from alkit.schedule.cuts import balanced_cuts
 
 WARMUP, TIMED = 1, 4  # batches
 

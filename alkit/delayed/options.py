@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from alkit.delayed.correction import Correction
-from alkit.engine.ledger import Ledger
+from alkit.engine.costs import Ledger
 
 BATCH_NORM = ("play", "replay", "both")
 

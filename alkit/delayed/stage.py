@@ -29,7 +29,7 @@ from alkit.engine.loss_log import LossLog
 from alkit.engine.random import noise_of_loss
 from alkit.engine.recomputed import entered
 from alkit.engine.reduction import mean_of_replicas, shares
-from alkit.engine.stage import Graph, Inputs, leaf
+from alkit.engine.stage import Gradients, Graph, Inputs, leaf
 from alkit.engine.steps import check_reached
 
 Place = tuple[int, int]  # batch, micro-batch
@@ -46,8 +46,8 @@ class Flight:
     share: float | None  # of its loss in the batch's; None of a stand-in, see `_next`
     graph: Graph = field(init=False)  # of the last forward that was not a first run
     weights: dict[str, Tensor] = field(init=False)  # leaves of this graph
-    above: list[Tensor | None] | None = None  # gradients that came down to its output
-    handed: list[Tensor | None] = field(init=False)  # those that go on
+    above: Gradients | None = None  # gradients that came down to its output
+    handed: Gradients = field(init=False)  # those that go on
 
 
 class ModuleStage:
@@ -115,7 +115,7 @@ class ModuleStage:
         self.peak_flights = max(self.peak_flights, len(self.flights))
         return None if self.is_last else (tree.detach(output), (y, share))
 
-    def backward(self, payload: list[Tensor | None] | None, batch: int, micro: int) -> Any:
+    def backward(self, payload: Gradients | None, batch: int, micro: int) -> Any:
         """Take the gradients of the output's tensors, hand on those of the input's."""
         flight = self._begun(payload, (batch, micro))
         weights = flight.weights.values()
@@ -127,10 +127,11 @@ class ModuleStage:
         self._finish(flight, found[: len(weights)])
         return flight.handed
 
-    def backward_input(self, payload: list[Tensor | None] | None, batch: int, micro: int) -> Any:
+    def backward_input(self, payload: Gradients | None, batch: int, micro: int) -> Any:
         """Do the half of a backward that the module below waits for."""
         flight = self._begun(payload, (batch, micro))
-        flight.handed = flight.graph.gradients(flight.above, flight.graph.inputs, keep=True)
+        # each half walks down as far as its leaves
+        flight.handed = flight.graph.gradients(flight.above, flight.graph.inputs, again=True)
         return flight.handed
 
     def backward_weight(self, payload: None, batch: int, micro: int) -> None:
@@ -231,7 +232,7 @@ class ModuleStage:
                 self.losses.note(self.loss.view(1))
         return loss
 
-    def _begun(self, payload: list[Tensor | None] | None, at: Place) -> Flight:
+    def _begun(self, payload: Gradients | None, at: Place) -> Flight:
         """Return what a backward begins with: the graph, and the gradients from above."""
         flight = self.flights[at]
         flight.above = place(payload, self.module)
@@ -247,7 +248,7 @@ class ModuleStage:
                 )
         return flight
 
-    def _finish(self, flight: Flight, found: list[Tensor | None]) -> None:
+    def _finish(self, flight: Flight, found: Gradients) -> None:
         """Add to the gradients; copy what shares memory, for an update may change it in place.
 
         One tensor may be the gradient of a weight and of the input (of x + p), or one number.

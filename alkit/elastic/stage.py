@@ -27,8 +27,8 @@ from alkit.elastic.network import Network
 from alkit.elastic.optim import Optimizer
 from alkit.elastic.segment import Segment
 from alkit.elastic.world import World
+from alkit.engine.costs import Ledger
 from alkit.engine.device import beside, place
-from alkit.engine.ledger import Ledger
 from alkit.engine.random import noise_of_loss
 from alkit.engine.reduction import mean_of_replicas
 from alkit.engine.stage import Graph, Inputs, leaf

@@ -13,6 +13,8 @@ from alkit.data import tree
 from alkit.engine.device import device_of, place
 from alkit.schedule.task import Task
 
+Gradients = list[Tensor | None]
+
 
 class Stage(Protocol):
     """The mathematics of one stage; the engine sees to order, hand-over and threads.
@@ -81,15 +83,10 @@ def _may_write(part: nn.Module) -> bool:
 
 @dataclass
 class Graph:
-    """A block's graph between two cuts, from its forward to its backward.
-
-        leaf        the input, cut off from what made it, see `leaf`
-        keep        the output, with what a backward needs
-        backward    the gradients from above, down to the leaves
-        hand on     those of the input's leaves, None where nothing leads to one
+    """A block's graph between two cuts: a forward keeps it, a backward goes down it once.
 
     Attributes:
-        x: the input; its leaves are tensors that want a gradient.
+        x: the input, whose tensors are leaves if they want a gradient, see `leaf`.
         output: nested or not; of a last block the loss.
     """
 
@@ -98,10 +95,10 @@ class Graph:
 
     @property
     def inputs(self) -> list[Tensor]:
-        """The leaves of the input."""
+        """The leaves of the input, whose gradients are handed on, None where nothing leads."""
         return [tensor for tensor in tree.tensors(self.x) if tensor.requires_grad]
 
-    def roots(self, above: Sequence[Tensor | None] | None) -> tuple[list[Tensor], list[Tensor]]:
+    def roots(self, above: Gradients | None) -> tuple[list[Tensor], list[Tensor]]:
         """Return where a backward begins, and the gradients there.
 
         What is frozen, and what the next block leaves alone, has no part in it.
@@ -112,14 +109,11 @@ class Graph:
         """
         found = [tensor for tensor in tree.tensors(self.output) if tree.differentiable(tensor)]
         above = [torch.ones_like(root) for root in found] if above is None else above
-        pairs = [
-            (root, gradient)
-            for root, gradient in zip(found, above or [None] * len(found), strict=True)
-            if root.requires_grad and gradient is not None
-        ]
-        return [root for root, _ in pairs], [gradient for _, gradient in pairs]
+        pairs = zip(found, above or [None] * len(found), strict=True)
+        both = [(root, own) for root, own in pairs if root.requires_grad and own is not None]
+        return [root for root, _ in both], [own for _, own in both]
 
-    def backward(self, above: Sequence[Tensor | None] | None) -> list[Tensor | None]:
+    def backward(self, above: Gradients | None) -> Gradients:
         """Add to the gradients of the block's parameters, and return those of the inputs."""
         roots, gradients = self.roots(above)
         if roots:  # a block may be frozen
@@ -127,27 +121,18 @@ class Graph:
         return [tensor.grad for tensor in self.inputs]
 
     def gradients(
-        self,
-        above: Sequence[Tensor | None] | None,
-        leaves: Sequence[Tensor],
-        *,
-        keep: bool = False,
-    ) -> list[Tensor | None]:
-        """Return the gradients of leaves; those of the parameters stay as they are.
-
-        Args:
-            keep: the graph is needed again: a half backward walks down as far as its leaves, and
-                the other half walks there once more.
-        """
+        self, above: Gradients | None, leaves: Sequence[Tensor], *, again: bool = False
+    ) -> Gradients:
+        """Return the gradients of leaves alone; `again` if the graph is needed for others."""
         roots, gradients = self.roots(above)
         if not leaves or not roots:  # a detach may leave no roots
             return [None] * len(leaves)
-        options = {"allow_unused": True, "retain_graph": keep}
+        options = {"allow_unused": True, "retain_graph": again}
         return list(torch.autograd.grad(roots, leaves, gradients, **options))
 
 
 def leaf(tensor: Tensor, wants: bool = True) -> Tensor:
-    """Return a tensor as a leaf of a new graph, which wants a gradient if it can have one."""
+    """Cut a tensor off from what made it; it is a leaf if it wants a gradient and can have one."""
     return tensor.detach().requires_grad_(wants and tree.differentiable(tensor))
 
 
@@ -179,9 +164,7 @@ class BlockStage:
         self.kept[batch, micro] = Graph(x, output)
         return None if self.loss is not None else (tree.detach(output), y)
 
-    def backward(
-        self, payload: list[Tensor | None] | None, batch: int, micro: int
-    ) -> list[Tensor | None]:
+    def backward(self, payload: Gradients | None, batch: int, micro: int) -> Gradients:
         """Take the gradients of the output's floating tensors, return those of the input's.
 
         A tensor that the next block leaves alone, such as an LSTM's last states, has None.

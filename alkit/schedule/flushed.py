@@ -17,6 +17,7 @@ the weights; digits are micro-batches; U = update, after which the next batch ma
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import product
 
@@ -141,6 +142,12 @@ def shared_by_neighbours(schedule: Schedule, stages: int) -> Schedule:
                 yield from ((kind, at, m) for at in (own if kind == "forward" else own[::-1]))
 
     return of_orders(schedule.name, [list(order(worker)) for worker in range(workers)])
+
+
+def block_by_block(blocks: int) -> Schedule:
+    """Backprop with a stage a block, on one worker: F0 F1 F2 B2 B1 B0 U0 U1 U2."""
+    check_positive(blocks=blocks)
+    return replace(shared_by_neighbours(gpipe(1, micro=1), blocks), name="bp")
 
 
 def _flushed(

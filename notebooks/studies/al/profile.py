@@ -14,9 +14,8 @@ from torch import Tensor
 from alkit.al.backprop import BPModel
 from alkit.al.model import ALModel
 from alkit.al.stages import Epoch, updating
+from alkit.engine.costs import BlockCost, Row, backprop_row, profile_rows
 from alkit.engine.optimizers import adam
-from alkit.engine.profile import Row, backprop_row, profile_rows
-from alkit.schedule.costs import BlockCost
 from alkit.schedule.task import al
 
 
@@ -26,7 +25,7 @@ def profile(
     """Measure a copy of the model, layer by layer or block by block.
 
     Args:
-        options: see `alkit.engine.profile.profile_rows`: warmup, threads, busy, progress.
+        options: see `alkit.engine.costs.profile_rows`: warmup, threads, busy, progress.
     Raises:
         ValueError: too few batches.
     """

@@ -7,9 +7,10 @@ from torch import nn
 from alkit import one_hot, to_al, to_bp
 from alkit.al.train import full_state
 from alkit.engine import watch as engine
+from alkit.engine.costs import backprop_row
 from alkit.engine.optimizers import adam
-from alkit.engine.profile import backprop_row
-from alkit.schedule.task import block_by_block
+from alkit.engine.run import run_single
+from alkit.schedule.flushed import block_by_block
 from alkit.schedule.validate import validate
 from studies.al.profile import profile
 from studies.common.stacks import Stack
@@ -87,7 +88,7 @@ def test_block_by_block_is_backprop(make):
     copied = backprop_row(model, model.loss_fn, adam)
     for stage in copied.stages:
         stage.update = lambda *_: None
-    copied.train([batch], 1)
+    run_single(copied.schedule, copied.stages, copied.feed([batch]))
     seen = [p.grad for block in copied.blocks for p in block.parameters()]
     model.loss(*batch).backward()
     expected = [p.grad for p in model.parameters()]

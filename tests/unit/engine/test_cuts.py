@@ -5,7 +5,7 @@ from itertools import combinations
 
 import pytest
 
-from alkit.schedule.cuts import balanced_cuts
+from alkit.engine.costs import balanced_cuts
 
 
 def _worst(costs, cuts):
