@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -25,8 +25,6 @@ from alkit.engine.run import run_single
 from alkit.engine.stage import BlockStage, Stage
 from alkit.schedule.flushed import block_by_block
 from alkit.schedule.task import Schedule
-
-Batch = tuple[Any, Tensor]
 
 
 @dataclass(frozen=True)
@@ -150,29 +148,12 @@ def _storage(tensor: Tensor) -> tuple[int, int]:
     return storage.data_ptr(), storage.nbytes()
 
 
-@dataclass(frozen=True)
-class Row:
-    """Blocks as a row of stages, and the schedule that runs them one by one.
-
-    Attributes:
-        blocks: what each stage runs; theirs are the parameters that are counted.
-        feed: makes of batches what the first stage takes.
-    """
+class Row(NamedTuple):
+    """Blocks, whose parameters are counted; stages that run them; a schedule, one by one."""
 
     blocks: Sequence[nn.Module]
     stages: Sequence[Stage]
     schedule: Schedule
-    feed: Callable[[Iterable[Batch]], Iterator[Batch]] = iter
-
-    def sizes(self, batch: Batch) -> Iterator[tuple[int, int, int]]:
-        """Yield what each stage hands on, what it keeps for its backward, and its parameters."""
-        payload = next(self.feed([batch]))
-        for block, stage in zip(self.blocks, self.stages, strict=True):
-            ledger = Ledger(block)
-            with ledger.recording(), torch.enable_grad():
-                payload = stage.forward(payload, 0, 0)
-            handed_on = _bytes(payload[0] if payload else ())
-            yield handed_on, ledger.now, _bytes(list(block.parameters()))
 
 
 def backprop_row(
@@ -199,7 +180,7 @@ def backprop_row(
 
 def profile_rows(
     make: Callable[[], Row],
-    batches: Iterable[Batch],
+    batches: Iterable[Any],
     *,
     warmup: int = 2,
     threads: int = 1,
@@ -210,8 +191,8 @@ def profile_rows(
 
     Args:
         make: gives a new row; called once for each core at work.
-        batches: a few of equal shape; the first `warmup` are not timed, nor, with busy neighbours,
-            the last one, when a neighbour may have ended.
+        batches: a few of equal shape, as the first stage takes them. The first `warmup` are not
+            timed, nor, with busy neighbours, the last one, when a neighbour may have ended.
         threads: operator threads.
         busy: cores at work meanwhile, this one included.
     Raises:
@@ -229,17 +210,25 @@ def profile_rows(
         shown = tqdm(batches, desc="profiling blocks", disable=not progress, leave=False)
         streams = [shown, *[batches] * (busy - 1)]
         futures = [
-            pool.submit(run_single, row.schedule, row.stages, row.feed(stream), threads=threads)
+            pool.submit(run_single, row.schedule, row.stages, stream, threads=threads)
             for row, stream in zip(rows, streams, strict=True)
         ]
         timelines = [future.result() for future in futures]
     seconds = defaultdict(float, timelines[0].between(warmup, last).task_s())
     return [
-        BlockCost(
-            seconds["forward", stage], seconds["backward", stage], seconds["update", stage], *sizes
-        )
-        for stage, sizes in enumerate(rows[0].sizes(batches[0]))
+        BlockCost(seconds["forward", at], seconds["backward", at], seconds["update", at], *sizes)
+        for at, sizes in enumerate(_sizes(rows[0], batches[0]))
     ]
+
+
+def _sizes(row: Row, payload: Any) -> Iterator[tuple[int, int, int]]:
+    """Yield what each stage hands on, what it keeps for its backward, and its parameters."""
+    for block, stage in zip(row.blocks, row.stages, strict=True):
+        ledger = Ledger(block)
+        with ledger.recording(), torch.enable_grad():
+            payload = stage.forward(payload, 0, 0)
+        handed_on = _bytes(payload[0] if payload else ())
+        yield handed_on, ledger.now, _bytes(list(block.parameters()))
 
 
 def _bytes(payload: Any) -> int:

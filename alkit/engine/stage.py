@@ -40,17 +40,14 @@ def run_task(stages: Sequence[Stage], task: Task, payload: Any, where: str) -> A
     `experimental_config=torch._C._profiler._ExperimentalConfig(profile_all_threads=True)`.
     """
     # a range takes microseconds, also when nobody looks
-    seen = record_function(f"alkit {task.kind} {task.stage}") if _profiled() else nullcontext()
+    profiled = torch.autograd.profiler._is_profiler_enabled
+    seen = record_function(f"alkit {task.kind} {task.stage}") if profiled else nullcontext()
     try:
         with seen:
             return getattr(stages[task.stage], task.kind)(payload, task.batch, task.micro)
     except BaseException as error:
         error.add_note(f"alkit: in {task} ({where})")
         raise
-
-
-def _profiled() -> bool:
-    return torch.autograd.profiler._is_profiler_enabled
 
 
 class Inputs:

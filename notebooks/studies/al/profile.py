@@ -29,12 +29,13 @@ def profile(
     Raises:
         ValueError: too few batches.
     """
-    return profile_rows(partial(_row, model), batches, **options)
-
-
-def _row(model: ALModel | BPModel) -> Row:
     if isinstance(model, BPModel):
-        return backprop_row(model, model.loss_fn, adam)
+        return profile_rows(partial(backprop_row, model, model.loss_fn, adam), batches, **options)
+    fed = Epoch(copy.deepcopy(model)).counted(batches)
+    return profile_rows(partial(_row, model), fed, **options)
+
+
+def _row(model: ALModel) -> Row:
     copied = copy.deepcopy(model)
-    epoch = Epoch(copied)
-    return Row(updating(copied), epoch.stages, al(len(epoch.stages)), epoch.counted)
+    stages = Epoch(copied).stages
+    return Row(updating(copied), stages, al(len(stages)))

@@ -88,7 +88,7 @@ def test_block_by_block_is_backprop(make):
     copied = backprop_row(model, model.loss_fn, adam)
     for stage in copied.stages:
         stage.update = lambda *_: None
-    run_single(copied.schedule, copied.stages, copied.feed([batch]))
+    run_single(copied.schedule, copied.stages, [batch])
     seen = [p.grad for block in copied.blocks for p in block.parameters()]
     model.loss(*batch).backward()
     expected = [p.grad for p in model.parameters()]
