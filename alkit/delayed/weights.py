@@ -52,25 +52,22 @@ class Versions:
         }
 
     def step(
-        self,
-        optimizer: torch.optim.Optimizer | None,
-        needed: Collection[int],
-        factor: float = 1.0,
+        self, optimizer: torch.optim.Optimizer | None, needed: Collection[int], factor: float
     ) -> None:
         """Update the newest version, and let go of all others but those that are `needed`.
 
         Args:
             factor: of the rates that the optimiser has by now.
         """
-        if self.stash and self.number in needed:
+        needed = needed if self.stash else ()
+        if self.number in needed:
             for parameter in self.parameters.values():
                 parameter.data = parameter.data.clone()
         if optimizer is not None:
             step_at(optimizer, factor)
             optimizer.zero_grad(set_to_none=True)
         self.number += 1
-        kept = self.held if self.stash else {}
-        self.held = {version: kept[version] for version in kept if version in needed}
+        self.held = {version: kept for version, kept in self.held.items() if version in needed}
         self.held[self.number] = self._data()
         self.peak = max(self.peak, len(self.held))
 

@@ -58,10 +58,9 @@ class Inputs:
     """
 
     def __init__(self, *modules: nn.Module) -> None:
-        parts = (part for each in modules for part in each.modules())
-        self.copied: list[tuple[Tensor, int]] | None = None  # with their versions before
-        if not any(map(_may_write, parts)):
-            self.copied = []
+        writes = any(_may_write(part) for each in modules for part in each.modules())
+        # with their versions before
+        self.copied: list[tuple[Tensor, int]] | None = None if writes else []
 
     def __call__(self, x: Any) -> Any:
         """Return x, or the copy."""

@@ -52,13 +52,7 @@ class Predict:
     methods: ClassVar = STASHED
 
     def of(self, delay: int, optimizer: torch.optim.Optimizer | None) -> State:
-        """Return a module's state.
-
-        Args:
-            delay: updates that its forwards lack, once the pipeline is full.
-        Raises:
-            ValueError: an optimiser whose next step is not known.
-        """
+        """Return a module's state; a ValueError of an optimiser whose next step is not known."""
         for group in () if optimizer is None else optimizer.param_groups:
             momentum = isinstance(optimizer, torch.optim.SGD) and group["momentum"]
             if not momentum and not isinstance(optimizer, ADAMS):
@@ -92,10 +86,8 @@ def _moves(optimizer: torch.optim.Optimizer, rates: list[float]) -> dict[int, Te
             state = optimizer.state.get(parameter, {})
             if not state:
                 continue  # before its first update nothing is known
-            if (buffer := state.get("momentum_buffer")) is not None:
-                step = buffer
-            else:
-                step = _adam(state, group)
+            buffer = state.get("momentum_buffer")
+            step = _adam(state, group) if buffer is None else buffer
             moves[parameter.data_ptr()] = rate * step
     return moves
 
