@@ -13,9 +13,10 @@ from typing import TypedDict
 
 from alkit.delayed.methods import METHODS as DELAYED
 from alkit.delayed.schedules import SHARED, schedule_for
+from alkit.engine.costs import balanced_cuts
 from alkit.schedule.clock import simulate
-from alkit.schedule.cuts import balanced_cuts
-from alkit.schedule.task import Schedule, Task, al, al_fm, al_m, al_pipeline, block_by_block
+from alkit.schedule.flushed import block_by_block
+from alkit.schedule.task import Schedule, Task, al, al_fm, al_m, al_pipeline
 
 __all__ = ["BATCHES", "KINDS", "MOST", "Graph", "cost", "graph", "graphs", "schedules"]
 

@@ -14,10 +14,10 @@ from importlib import import_module
 
 from alkit.delayed import schedules as delayed
 from alkit.delayed.methods import METHODS as DELAYED
-from alkit.schedule.flushed import one_f_one_b
+from alkit.schedule.flushed import block_by_block, one_f_one_b
 from alkit.schedule.locks import LOCKS, removed_locks
 from alkit.schedule.targets import target_propagation
-from alkit.schedule.task import Schedule, al, al_fm, al_m, al_pipeline, block_by_block
+from alkit.schedule.task import Schedule, al, al_fm, al_m, al_pipeline
 from alkit.split.methods import TABLE as SPLIT
 from alkit.split.schedule import split
 

@@ -16,8 +16,8 @@ from alkit.al.layers import AL
 from alkit.al.model import ALModel
 from alkit.data import tree
 from alkit.data.pairs import as_pair
+from alkit.engine.costs import Ledger
 from alkit.engine.device import beside, device_of, place
-from alkit.engine.ledger import Ledger
 from alkit.engine.loss_log import LossLog
 from alkit.engine.random import noise_of
 from alkit.engine.stage import Stage

@@ -15,12 +15,11 @@ from alkit.al.stages import Epoch
 from alkit.al.whole import WholeStage
 from alkit.data.arguments import Brief, check_whole
 from alkit.engine.compiled import Compile, check_compile
+from alkit.engine.costs import Ledger, balanced_cuts
 from alkit.engine.device import cores, synchronize
 from alkit.engine.group import Group
-from alkit.engine.ledger import Ledger
 from alkit.engine.run import execute, run_single
 from alkit.schedule import task as schedules
-from alkit.schedule.cuts import balanced_cuts
 from alkit.schedule.task import Schedule
 from alkit.schedule.timeline import Timeline
 

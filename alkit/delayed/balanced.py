@@ -13,11 +13,10 @@ import torch.nn.functional as F
 from torch import nn
 
 from alkit.data import tree
+from alkit.engine.costs import backprop_row, balanced_cuts, profile_rows
 from alkit.engine.device import cores, devices_named, place
 from alkit.engine.group import Group
 from alkit.engine.plan import Plan
-from alkit.engine.profile import backprop_row, profile_rows
-from alkit.schedule.cuts import balanced_cuts
 
 WARMUP, TIMED = 1, 4  # batches
 

@@ -4,12 +4,12 @@ Module k's forward of batch m saw v = max(0, m - d) updates, d = K - 1 - k; its 
 update m + 1.
 """
 
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from alkit.delayed.methods import Method
 
@@ -20,45 +20,40 @@ class State:
     """A module's correction of old gradients: none, except for what a subclass overrides."""
 
     def leaves(
-        self, leaves: dict[str, Tensor], optimizer: torch.optim.Optimizer | None, rates: list[float]
+        self,
+        leaves: dict[str, Tensor],
+        optimizer: torch.optim.Optimizer | None,
+        factors: Iterable[float],
     ) -> dict[str, Tensor]:
-        """Return the weights of a forward.
-
-        Args:
-            rates: for each of the optimiser's groups, the sum over the updates that are missing.
-        """
+        """Return the weights of a forward; `factors` are of the rates of updates that it lacks."""
         return leaves
 
-    @contextmanager
-    def backward(self, weights: Weights, late: int) -> Iterator[None]:
-        """Have the backward's weights in the module's own storage."""
-        yield
-
-    def gradient(self, name: str, own: Tensor, now: Tensor, then: Tensor) -> Tensor:
-        """Return the gradient to be applied to `now`, which was found at `then`."""
-        return own
+    def backward(self, weights: Weights, late: int) -> AbstractContextManager[None]:
+        """Have the backward's weights in the module's own storage; it lacks `late` updates."""
+        return nullcontext()
 
     def factor(self, update: int) -> float:
         """Return the factor of the rate of an update, counted over all epochs."""
         return 1.0
 
-    def stepped(self, before: Weights, after: Weights) -> None:
-        """Take note of a step."""
+    def step(
+        self, parameters: Mapping[str, nn.Parameter], then: Weights
+    ) -> AbstractContextManager[None]:
+        """Surround a step: may change the gradients, which were found at the weights `then`."""
+        return nullcontext()
 
 
 class Correction(Protocol):
-    """Makes a state for every module.
+    """Makes a state for every module, with its delay in a full pipeline: `of(delay, optimizer)`.
 
     Attributes:
         methods: names of the methods whose old gradients it corrects.
     """
 
     @property
-    def methods(self) -> Collection[str]:
-        """Names of the methods whose old gradients it corrects."""
+    def methods(self) -> Collection[str]: ...
 
-    def of(self, delay: int, optimizer: torch.optim.Optimizer | None) -> State:
-        """Return a module's state; its forwards lack `delay` updates once the pipeline is full."""
+    def of(self, delay: int, optimizer: torch.optim.Optimizer | None) -> State: ...
 
 
 def check_correction(correction: Correction | None, method: Method) -> None:

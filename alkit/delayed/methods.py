@@ -1,24 +1,7 @@
 """The methods as data: in which order tasks run, with which weights, and what a backward uses.
 
 K modules; batch m runs forward, backward and update once on every module, in order. What tells the
-methods apart are four choices:
-
-    method               order            forward with   backward through
-    seq                  one at a time    newest         the graph of the forward
-    ddg                  gradient first   newest         the graph of the forward
-    ddg_barrier          barrier          newest         the graph of the forward
-    ddg_inplace          gradient first   newest         the old graph over overwritten weights
-    fr                   gradient first   newest         a forward replayed with the newest weights
-    fr_barrier           barrier          newest         the same
-    fr_1f1b              1f1b             newest         the same
-    pipedream            1f1b             newest         the graph of the forward
-    pipedream_recompute  1f1b             newest         a forward run again with its own weights
-    pipedream_sync       1f1b             K - 1 old      the graph of the forward
-    pipedream_inplace    1f1b             newest         the old graph over overwritten weights
-    2bw                  1f1b             one old        the graph of the forward; micro-batches
-    flushed ones         flushed          newest         the graph of the forward; micro-batches
-
-The flushed ones are gpipe, 1f1b, zero_bubble, interleaved_1f1b, looped_bfs, zbv and dualpipev: the
+methods apart are the choices of `Method`, a row of `METHODS` each. The flushed ones have the
 gradients of backprop in another order each.
 
 DDG and PipeDream are the same mathematics: their tasks, orders and weights are equal, and DDG waits
@@ -39,10 +22,13 @@ class Method:
     """The choices of one method.
 
     Attributes:
-        order: "seq", "barrier", "gradient_first", "1f1b" or "flushed", see `schedules.py`.
-        backward: "saved" graph, "replay" with the newest weights, "recompute" with the forward's
-            own, or "inplace".
-        weights: of the forward: "newest"; "sync", the same version on all modules; "previous".
+        order: "seq" (one batch at a time), "barrier", "gradient_first", "1f1b" or "flushed", see
+            `schedules.py`.
+        backward: through the "saved" graph of the forward, a "replay" with the newest weights, a
+            forward run again with its own ("recompute"), or the old graph over weights that were
+            overwritten "inplace".
+        weights: of the forward: "newest"; "sync", the same version on all modules, K - 1 old;
+            "previous", one old.
         accumulates: an update takes the gradients of several micro-batches.
     """
 
@@ -57,6 +43,12 @@ class Method:
         if self.weights == "sync":
             return max(0, batch + 1 - stages)
         return max(0, batch - 1) if self.weights == "previous" else None
+
+    def staleness(self, stages: int) -> int:
+        """Return the most updates that a forward misses."""
+        if self.weights == "previous":
+            return 1
+        return 0 if self.order == "seq" else stages - 1
 
 
 ORDERS = (  # of one gradient, backprop's

@@ -97,11 +97,6 @@ class Pipeline(nn.Module):
     def __getitem__(self, index: int) -> Span:
         return self.modules_in_row[index]
 
-    @property
-    def all_blocks(self) -> list[nn.Module]:
-        """The blocks of all modules."""
-        return [block for module in self for block in module.blocks]
-
     def named_optimizers(self) -> dict[str, torch.optim.Optimizer | None]:
         """Return the optimisers by the number of their module, for `alkit.engine.checkpoint`."""
         return {str(k): optimizer for k, optimizer in enumerate(self.optimizers)}
@@ -132,9 +127,7 @@ def even_cuts(blocks: int, modules: int) -> list[int]:
     size = -(-blocks // modules)
     if -(-blocks // size) == modules:
         return list(range(size, blocks, size))
-    more = blocks % modules
-    sizes = [blocks // modules + (k < more) for k in range(modules)]
-    return [sum(sizes[: k + 1]) for k in range(modules - 1)]
+    return [k * (blocks // modules) + min(k, blocks % modules) for k in range(1, modules)]
 
 
 def _check_cuts(cuts: Sequence[int], blocks: int) -> None:

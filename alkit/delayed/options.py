@@ -9,7 +9,7 @@ from torch import Tensor
 from alkit.data.arguments import check_whole
 from alkit.delayed.correction import Correction
 from alkit.delayed.schedules import Own
-from alkit.engine.ledger import Ledger
+from alkit.engine.costs import Ledger
 
 BATCH_NORM = ("play", "replay", "both")
 

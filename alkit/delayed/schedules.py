@@ -27,19 +27,13 @@ With micro-batches (2bw) a worker counts them through, and updates after the las
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 from alkit.delayed.methods import METHODS, ORDERS, Method
-from alkit.schedule.flushed import (
-    KINDS,
-    gpipe,
-    one_f_one_b,
-    shared_by_neighbours,
-    zero_bubble,
-)
-from alkit.schedule.task import Edge, Schedule, ScheduleError, Task
+from alkit.schedule.flushed import KINDS, gpipe, one_f_one_b, shared_by_neighbours, zero_bubble
+from alkit.schedule.task import Edge, Schedule, ScheduleError, Task, check_positive
 from alkit.schedule.torch_orders import SEVERAL as SHARED
 from alkit.schedule.torch_orders import read_csv, torch_order
 
@@ -70,18 +64,73 @@ def schedule_for(
     """
     if method not in METHODS:
         raise ScheduleError(f"unknown method {method!r}: give {', '.join(METHODS)}")
-    _check(METHODS[method], stages, micro, drain)
     chosen = METHODS[method]
+    _check(chosen, stages, micro, drain)
     if method in SHARED:
         return torch_order(method, stages, workers or max(1, stages // 2), micro)
     if chosen.order == "flushed":
         fewer = workers or stages
         made = replace(FLUSHED.get(method, one_f_one_b)(fewer, micro), name=method)
         return made if fewer == stages else shared_by_neighbours(made, stages)
-    order = _one_by_one if chosen.order == "seq" else _in_flight(stages, micro, drain)
-    late = {"seq": 0}.get(chosen.order, 1 if method == "2bw" else stages - 1)
-    edges = _edges(chosen.order, stages, micro)
+
+    def order(worker: int, batches: Iterable[int]) -> Iterator[Task]:
+        """Keep one batch in flight, or K - k (micro-)batches: DDG, FR, PipeDream and 2BW."""
+        most = 1 if chosen.order == "seq" else stages - worker
+        flying: deque[Task] = deque()
+        for batch in batches:
+            for m in range(micro):
+                flying.append(Task("forward", worker, batch, m))
+                yield flying[-1]
+                if len(flying) == most:
+                    yield from back(flying.popleft())
+        while flying and drain:
+            yield from back(flying.popleft())
+
+    def back(forward: Task) -> Iterator[Task]:
+        yield forward._replace(kind="backward")
+        if forward.micro == micro - 1:
+            yield Task("update", *forward[1:3])
+
+    def edges(task: Task) -> tuple[Edge, ...]:
+        kind, stage, batch, _ = task
+        if kind == "update":
+            return (Edge("order", Task("backward", stage, batch, micro - 1)),)
+        own = [Edge("order", task._replace(kind="forward"))] if kind == "backward" else []
+        other = stage + (1 if kind == "backward" else -1)
+        handed = [Edge("data", task._replace(stage=other))] if 0 <= other < stages else []
+        waits = (Edge("barrier", each) for each in _barriers(chosen.order, task, stages - 1))
+        return *handed, *own, *waits
+
+    late = chosen.staleness(stages)
     return Schedule(method, stages, stages, order, edges, late, drains=drain)
+
+
+def _barriers(order: str, task: Task, last: int) -> list[Task]:
+    """Return what a task waits for beside data, because the method wants it so."""
+    kind, stage, batch, _ = task
+    if (order, kind) == ("gradient_first", "forward") and stage < last:
+        return [Task("backward", stage + 1, batch - (last - stage))]
+    if (order, kind) == ("barrier", "forward") and stage == 0:
+        return [Task("update", k, batch - 1 - (last - k)) for k in range(1, last + 1)]
+    if (order, kind) == ("barrier", "backward") and stage < last:
+        return [Task("forward", last, batch + last - stage)]
+    return []
+
+
+def _check(method: Method, stages: int, micro: int, drain: bool) -> None:
+    check_positive(stages=stages, micro=micro)
+    if micro > 1 and not method.accumulates:
+        names = ", ".join(name for name, each in METHODS.items() if each.accumulates)
+        raise ScheduleError(
+            f"{method.name} updates after every batch: micro-batches are for {names}"
+        )
+    if method.name == "2bw" and micro < stages:
+        raise ScheduleError(
+            f"2bw with {micro} micro-batches and {stages} stages: give at least as many as stages,"
+            " so that two versions of the weights are enough"
+        )
+    if not drain and method.order in ("seq", "flushed"):
+        raise ScheduleError(f"{method.name} has nothing left to drain: leave drain on")
 
 
 def own_schedule(
@@ -110,7 +159,14 @@ def own_schedule(
             f"{made.name} has {made.stages} stages and {micro_of(made)} micro-batches, and there"
             f" are {modules} modules and {micro} micro-batches: give cuts= and micro= that fit"
         )
-    _check_rising(made)
+    due = [0] * made.stages
+    for kind, stage, m in made.places:  # stages take their micro-batches as a batch is cut
+        if kind == "forward" and m != due[stage]:
+            raise ScheduleError(
+                f"{made.name}: stage {stage} runs the forward of micro-batch {m} before"
+                f" {due[stage]}: let every stage take them in their order"
+            )
+        due[stage] += kind == "forward"
     if workers not in (None, made.workers):
         raise ScheduleError(f"{made.name} has {made.workers} workers, and workers is {workers}")
     return made
@@ -121,14 +177,6 @@ def read(given: Own) -> Schedule | None:
     if isinstance(given, Schedule):
         return given
     return None if isinstance(given, str) and Path(given).suffix != ".csv" else read_csv(given)
-
-
-def in_halves(given: Own) -> bool:
-    """Say whether a schedule's backwards come in two halves."""
-    found = read(given)
-    if found is None:
-        return given in ("zero_bubble", "zbv", "dualpipev")
-    return any(kind == "backward_input" for kind, *_ in found.places)
 
 
 def micro_of(schedule: Schedule) -> int:
@@ -142,99 +190,7 @@ def most_in_flight(schedule: Schedule) -> list[int]:
     Batches in flight beside it are not counted: a method without flushes has more.
     """
     now, most = [0] * schedule.stages, [0] * schedule.stages
-    for lane in range(schedule.lanes):
-        for kind, stage, *_ in schedule.one_batch(lane):
-            now[stage] += (kind == "forward") - (kind in ("backward", "backward_weight"))
-            most[stage] = max(most[stage], now[stage])
+    for kind, stage, _ in schedule.places:
+        now[stage] += (kind == "forward") - (kind in ("backward", "backward_weight"))
+        most[stage] = max(most[stage], now[stage])
     return most
-
-
-def _check_rising(schedule: Schedule) -> None:
-    """Refuse forwards out of order: stages take their micro-batches as a batch is cut."""
-    due = [0] * schedule.stages
-    for lane in range(schedule.workers):
-        for kind, stage, _, m in schedule.one_batch(lane):
-            if kind == "forward" and m != due[stage]:
-                raise ScheduleError(
-                    f"{schedule.name}: stage {stage} runs the forward of micro-batch {m} before"
-                    f" {due[stage]}: let every stage take them in their order"
-                )
-            due[stage] += kind == "forward"
-
-
-def _check(method: Method, stages: int, micro: int, drain: bool) -> None:
-    for what, value in (("stages", stages), ("micro", micro)):
-        if value < 1:
-            raise ScheduleError(f"{what} is {value}: it must be at least 1")
-    if micro > 1 and not method.accumulates:
-        names = ", ".join(name for name, each in METHODS.items() if each.accumulates)
-        raise ScheduleError(
-            f"{method.name} updates after every batch: micro-batches are for {names}"
-        )
-    if method.name == "2bw" and micro < stages:
-        raise ScheduleError(
-            f"2bw with {micro} micro-batches and {stages} stages: give at least as many as stages,"
-            " so that two versions of the weights are enough"
-        )
-    if not drain and method.order in ("seq", "flushed"):
-        raise ScheduleError(f"{method.name} has nothing left to drain: leave drain on")
-
-
-def _one_by_one(worker: int, batches: Iterable[int]) -> Iterator[Task]:
-    for batch in batches:
-        for kind in ("forward", "backward", "update"):
-            yield Task(kind, worker, batch)
-
-
-def _in_flight(
-    stages: int, micro: int, drain: bool
-) -> Callable[[int, Iterable[int]], Iterator[Task]]:
-    """Keep K - k (micro-)batches in flight: the order of DDG, FR, PipeDream and 2BW."""
-
-    def order(worker: int, batches: Iterable[int]) -> Iterator[Task]:
-        flying: deque[tuple[int, int]] = deque()
-        for batch in batches:
-            for m in range(micro):
-                yield Task("forward", worker, batch, m)
-                flying.append((batch, m))
-                if len(flying) == stages - worker:
-                    yield from back(worker, *flying.popleft())
-        for place in flying if drain else ():
-            yield from back(worker, *place)
-
-    def back(worker: int, batch: int, m: int) -> Iterator[Task]:
-        yield Task("backward", worker, batch, m)
-        if m == micro - 1:
-            yield Task("update", worker, batch)
-
-    return order
-
-
-def _edges(order: str, stages: int, micro: int) -> Callable[[Task], tuple[Edge, ...]]:
-    last = stages - 1
-
-    def edges(task: Task) -> tuple[Edge, ...]:
-        return *data(task), *own(task), *(Edge("barrier", other) for other in more(task))
-
-    def data(task: Task) -> Iterator[Edge]:
-        if task.kind == "forward" and task.stage > 0:
-            yield Edge("data", task._replace(stage=task.stage - 1))
-        if task.kind == "backward" and task.stage < last:
-            yield Edge("data", task._replace(stage=task.stage + 1))
-
-    def own(task: Task) -> Iterator[Edge]:
-        if task.kind == "backward":
-            yield Edge("order", task._replace(kind="forward"))
-        if task.kind == "update":
-            yield Edge("order", Task("backward", task.stage, task.batch, micro - 1))
-
-    def more(task: Task) -> Iterator[Task]:
-        kind, stage, batch, _ = task
-        if order == "gradient_first" and kind == "forward" and stage < last:
-            yield Task("backward", stage + 1, batch - (last - stage))
-        if order == "barrier" and kind == "forward" and stage == 0:
-            yield from (Task("update", k, batch - 1 - (last - k)) for k in range(1, stages))
-        if order == "barrier" and kind == "backward" and stage < last:
-            yield Task("forward", last, batch + last - stage)
-
-    return edges

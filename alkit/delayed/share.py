@@ -1,6 +1,7 @@
-"""What an epoch over ranks needs beside the engine: every rank ends with all that was trained."""
+"""An epoch over ranks: each runs its modules, then every rank has all that was trained."""
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from alkit.delayed.modules import Pipeline
@@ -30,8 +31,7 @@ def execute_on_ranks(
     group = Group("ranks")
     workers, owned = schedule.workers, owners(schedule)
     group.check_size(workers=workers * replicas)
-    columns = [range(worker, group.ranks, workers) for worker in range(workers)]
-    replicated = group.some(columns)
+    replicated = group.some([range(worker, group.ranks, workers) for worker in range(workers)])
     mine = [stages[at] for at, owner in enumerate(owned) if owner == group.rank % workers]
     for own in mine:
         own.reduce = None if replicated is None else replicated.mean
@@ -39,29 +39,24 @@ def execute_on_ranks(
     for own in mine:
         if own.reduce and own.losses:
             own.losses.take_over(own.reduce(own.losses.rows()))
-    group.share(owned, lambda at: _trained(stages[at]), lambda at, t: _take_over(stages[at], t))
+    group.share(owned, partial(_trained, stages), partial(_take_over, stages))
     group.close()
     return merged(timeline)
 
 
-def _trained(stage: ModuleStage) -> dict[str, Any]:
-    optimizer = stage.optimizer
-    return {
-        "weights": dict(stage.module.state_dict()),
-        "optimizer": None if optimizer is None else optimizer.state_dict(),
-        "losses": stage.losses.rows() if stage.losses else None,
-        "flights": stage.peak_flights,
-        "versions": stage.versions.peak,
-        "input_bytes": stage.input_bytes,
-    }
+def _trained(stages: Sequence[ModuleStage], at: int) -> tuple[Any, ...]:
+    own = stages[at]
+    optimizer = None if own.optimizer is None else own.optimizer.state_dict()
+    losses = own.losses.rows() if own.losses else None
+    peaks = own.peak_flights, own.versions.peak, own.input_bytes
+    return dict(own.module.state_dict()), optimizer, losses, *peaks
 
 
-def _take_over(stage: ModuleStage, trained: dict[str, Any]) -> None:
-    stage.module.load_state_dict(trained["weights"])
-    if stage.optimizer is not None:
-        stage.optimizer.load_state_dict(trained["optimizer"])
-    if trained["losses"] is not None:
-        stage.losses.take_over(trained["losses"])
-    stage.peak_flights = trained["flights"]
-    stage.versions.peak = trained["versions"]
-    stage.input_bytes = trained["input_bytes"]
+def _take_over(stages: Sequence[ModuleStage], at: int, trained: tuple[Any, ...]) -> None:
+    own = stages[at]
+    weights, optimizer, losses, own.peak_flights, own.versions.peak, own.input_bytes = trained
+    own.module.load_state_dict(weights)
+    if own.optimizer is not None:
+        own.optimizer.load_state_dict(optimizer)
+    if losses is not None:
+        own.losses.take_over(losses)

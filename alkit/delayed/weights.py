@@ -36,45 +36,42 @@ class Versions:
         self.parameters = dict(module.named_parameters())
         self.stash = stash
         self.number = 0
-        self.held = {0: self._newest()}
+        self.held = {0: self._data()}
         self.peak = 1
 
-    def leaves(self, version: int | None = None) -> dict[str, Tensor]:
-        """Return a version's parameters as new leaves of a graph; None for the newest."""
-        found = self.held[self.number if version is None else version]
+    @property
+    def newest(self) -> dict[str, Tensor]:
+        """The newest version."""
+        return self.held[self.number]
+
+    def leaves(self, version: int) -> dict[str, Tensor]:
+        """Return a version's parameters as new leaves of a graph."""
         return {
             name: tensor.data.requires_grad_(self.parameters[name].requires_grad)
-            for name, tensor in found.items()
+            for name, tensor in self.held[version].items()
         }
 
-    def plain(self, version: int | None = None) -> dict[str, Tensor]:
-        """Return a version's parameters, for a forward without a graph."""
-        return self.held[self.number if version is None else version]
-
     def step(
-        self,
-        optimizer: torch.optim.Optimizer | None,
-        needed: Collection[int],
-        factor: float = 1.0,
+        self, optimizer: torch.optim.Optimizer | None, needed: Collection[int], factor: float
     ) -> None:
         """Update the newest version, and let go of all others but those that are `needed`.
 
         Args:
             factor: of the rates that the optimiser has by now.
         """
-        if self.stash and self.number in needed:
+        needed = needed if self.stash else ()
+        if self.number in needed:
             for parameter in self.parameters.values():
                 parameter.data = parameter.data.clone()
         if optimizer is not None:
             step_at(optimizer, factor)
             optimizer.zero_grad(set_to_none=True)
         self.number += 1
-        kept = self.held if self.stash else {}
-        self.held = {version: kept[version] for version in kept if version in needed}
-        self.held[self.number] = self._newest()
+        self.held = {version: kept for version, kept in self.held.items() if version in needed}
+        self.held[self.number] = self._data()
         self.peak = max(self.peak, len(self.held))
 
-    def _newest(self) -> dict[str, Tensor]:
+    def _data(self) -> dict[str, Tensor]:
         return {name: parameter.data for name, parameter in self.parameters.items()}
 
 

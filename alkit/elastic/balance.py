@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from statistics import pvariance
 
-from alkit.schedule.cuts import balanced_cuts
+from alkit.engine.costs import balanced_cuts
 
 FROZEN_COST = 1 / 6  # memory of a frozen layer over that of an active one, as published
 

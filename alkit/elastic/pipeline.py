@@ -27,7 +27,7 @@ from alkit.elastic.segment import Segment, SegmentResult, schedule_of
 from alkit.elastic.settings import Settings
 from alkit.elastic.stage import Replica, UnitStage
 from alkit.elastic.world import World
-from alkit.engine.ledger import Ledger
+from alkit.engine.costs import Ledger
 from alkit.engine.ranks import merged, run_ranks
 from alkit.engine.reduction import shares
 from alkit.engine.run import run_single, run_threads

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from operator import itemgetter
 from typing import Any
 
@@ -26,11 +27,11 @@ from alkit.elastic.network import Network
 from alkit.elastic.optim import Optimizer
 from alkit.elastic.segment import Segment
 from alkit.elastic.world import World
+from alkit.engine.costs import Ledger
 from alkit.engine.device import beside, place
-from alkit.engine.ledger import Ledger
 from alkit.engine.random import noise_of_loss
 from alkit.engine.reduction import mean_of_replicas
-from alkit.engine.stage import Inputs
+from alkit.engine.stage import Graph, Inputs, leaf
 from alkit.engine.steps import check_reached
 
 
@@ -68,12 +69,6 @@ class Replica:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
-@dataclass
-class _Flight:
-    x: Any
-    output: Any
-
-
 class UnitStage:
     """Units low .. high - 1 as stage `index` of `stages`.
 
@@ -100,7 +95,7 @@ class UnitStage:
             beside(replica.network.loss, replica.network)
         own = {id(p): (number, p) for number in updates for p in units[number].parameters()}
         self.parameters = list(own.values())  # each once, also what two units share
-        self.flights: dict[tuple[int, int], _Flight] = {}
+        self.flights: dict[tuple[int, int], Graph] = {}
         self.inputs = Inputs(*units[slice(*bounds)])
         self.rest: Iterator[Any] = iter(())  # micro-batches of the batch that the first stage cuts
 
@@ -109,8 +104,7 @@ class UnitStage:
         x, own = self._next(payload, micro)
         x = place(x, self.replica.network)
         if not self.is_first:
-            wants = self.wants_input_gradient
-            x = tree.map_tensors(lambda t: _leaf(t, wants), x)
+            x = tree.map_tensors(partial(leaf, wants=self.wants_input_gradient), x)
         network, count = self.replica.network, self.replica.micro
         step, part = self.segment.first_step + batch, self.replica.world.replica * count + micro
         with nullcontext() if batch else self.replica.ledger.recording():
@@ -121,28 +115,14 @@ class UnitStage:
         self._check_finite(output, step, micro)
         if self.is_last:
             self._note(output.detach(), micro)
-        self.flights[batch, micro] = _Flight(x, output)
+        self.flights[batch, micro] = Graph(x, output)
         return None if self.is_last else (tree.detach(output), own)
 
     def backward(self, payload: list[Tensor | None] | None, batch: int, micro: int) -> Any:
         """Take the gradients of the output's floating tensors, hand on those of the input's."""
-        flight = self.flights.pop((batch, micro))
-        roots = [t for t in tree.tensors(flight.output) if t.is_floating_point()]
-        handed = place(payload, self.replica.network)
-        above = [None] * len(roots) if self.is_last else handed or []
-        pairs = [
-            (root, gradient)
-            for root, gradient in zip(roots, above, strict=False)
-            if root.requires_grad and (self.is_last or gradient is not None)
-        ]
-        if pairs:
-            outputs, gradients = zip(*pairs, strict=True)
-            torch.autograd.backward(outputs, gradients)
-        if self.is_first:
-            return None
+        above = None if self.is_last else place(payload, self.replica.network) or []
         # a list even if it is empty: the stage below waits for a word
-        floats = [t for t in tree.tensors(flight.x) if t.is_floating_point()]
-        return [t.grad for t in floats] if self.wants_input_gradient else []
+        return self.flights.pop((batch, micro)).backward(above)
 
     def update(self, payload: None, batch: int, micro: int) -> None:
         """Step at this step's rate; in one process the first stage that comes steps for all.
@@ -252,7 +232,3 @@ def _parts(x: Any, labels: list[tuple[Tensor, float]]) -> Iterator[tuple[Any, An
 def _has_nan(x: Any) -> bool:
     """Whether a number is none; infinite ones mask scores."""
     return any(t.is_floating_point() and bool(t.isnan().any()) for t in tree.tensors(x))
-
-
-def _leaf(tensor: Tensor, wants: bool) -> Tensor:
-    return tensor.detach().requires_grad_(wants and tensor.is_floating_point())

@@ -1,7 +1,8 @@
-"""What executors run: a stage, one task of it, and a block under backprop as a stage."""
+"""What executors run: a stage, one task of it; a graph between two cuts; a block as a stage."""
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -11,6 +12,8 @@ from torch.profiler import record_function
 from alkit.data import tree
 from alkit.engine.device import device_of, place
 from alkit.schedule.task import Task
+
+Gradients = list[Tensor | None]
 
 
 class Stage(Protocol):
@@ -37,17 +40,14 @@ def run_task(stages: Sequence[Stage], task: Task, payload: Any, where: str) -> A
     `experimental_config=torch._C._profiler._ExperimentalConfig(profile_all_threads=True)`.
     """
     # a range takes microseconds, also when nobody looks
-    seen = record_function(f"alkit {task.kind} {task.stage}") if _profiled() else nullcontext()
+    profiled = torch.autograd.profiler._is_profiler_enabled
+    seen = record_function(f"alkit {task.kind} {task.stage}") if profiled else nullcontext()
     try:
         with seen:
             return getattr(stages[task.stage], task.kind)(payload, task.batch, task.micro)
     except BaseException as error:
         error.add_note(f"alkit: in {task} ({where})")
         raise
-
-
-def _profiled() -> bool:
-    return torch.autograd.profiler._is_profiler_enabled
 
 
 class Inputs:
@@ -58,10 +58,9 @@ class Inputs:
     """
 
     def __init__(self, *modules: nn.Module) -> None:
-        parts = (part for each in modules for part in each.modules())
-        self.copied: list[tuple[Tensor, int]] | None = None  # with their versions before
-        if not any(map(_may_write, parts)):
-            self.copied = []
+        writes = any(_may_write(part) for each in modules for part in each.modules())
+        # with their versions before
+        self.copied: list[tuple[Tensor, int]] | None = None if writes else []
 
     def __call__(self, x: Any) -> Any:
         """Return x, or the copy."""
@@ -76,6 +75,61 @@ class Inputs:
 def _may_write(part: nn.Module) -> bool:
     own = type(part).__module__.startswith(("torch.nn.modules.", "alkit."))
     return not own or getattr(part, "inplace", False) is True
+
+
+@dataclass
+class Graph:
+    """A block's graph between two cuts: a forward keeps it, a backward goes down it once.
+
+    Attributes:
+        x: the input, whose tensors are leaves if they want a gradient, see `leaf`.
+        output: nested or not; of a last block the loss.
+    """
+
+    x: Any
+    output: Any
+
+    @property
+    def inputs(self) -> list[Tensor]:
+        """The leaves of the input, whose gradients are handed on, None where nothing leads."""
+        return [tensor for tensor in tree.tensors(self.x) if tensor.requires_grad]
+
+    def roots(self, above: Gradients | None) -> tuple[list[Tensor], list[Tensor]]:
+        """Return where a backward begins, and the gradients there.
+
+        What is frozen, and what the next block leaves alone, has no part in it.
+
+        Args:
+            above: of each tensor of the output that can have a gradient; None of a loss, and empty
+                where nothing is handed down.
+        """
+        found = [tensor for tensor in tree.tensors(self.output) if tree.differentiable(tensor)]
+        above = [torch.ones_like(root) for root in found] if above is None else above
+        pairs = zip(found, above or [None] * len(found), strict=True)
+        both = [(root, own) for root, own in pairs if root.requires_grad and own is not None]
+        return [root for root, _ in both], [own for _, own in both]
+
+    def backward(self, above: Gradients | None) -> Gradients:
+        """Add to the gradients of the block's parameters, and return those of the inputs."""
+        roots, gradients = self.roots(above)
+        if roots:  # a block may be frozen
+            torch.autograd.backward(roots, gradients)
+        return [tensor.grad for tensor in self.inputs]
+
+    def gradients(
+        self, above: Gradients | None, leaves: Sequence[Tensor], *, again: bool = False
+    ) -> Gradients:
+        """Return the gradients of leaves alone; `again` if the graph is needed for others."""
+        roots, gradients = self.roots(above)
+        if not leaves or not roots:  # a detach may leave no roots
+            return [None] * len(leaves)
+        options = {"allow_unused": True, "retain_graph": again}
+        return list(torch.autograd.grad(roots, leaves, gradients, **options))
+
+
+def leaf(tensor: Tensor, wants: bool = True) -> Tensor:
+    """Cut a tensor off from what made it; it is a leaf if it wants a gradient and can have one."""
+    return tensor.detach().requires_grad_(wants and tree.differentiable(tensor))
 
 
 class BlockStage:
@@ -94,41 +148,27 @@ class BlockStage:
     ) -> None:
         self.block, self.optimizer, self.loss = block, optimizer, loss
         self.device, self.inputs = device_of(block), Inputs(block)
-        self.kept: dict[tuple[int, int], tuple[Any, Any]] = {}
+        self.kept: dict[tuple[int, int], Graph] = {}
 
     def forward(self, payload: tuple[Any, Tensor], batch: int, micro: int) -> Any:
         """Take (x, y), keep the graph, hand on (output, y)."""
         x, y = payload
-        x = tree.map_tensors(_leaf, place(x, self.block))
+        x = tree.map_tensors(leaf, place(x, self.block))
         output = self.block(self.inputs(x))
         if self.loss is not None:
             output = self.loss(output, place(y, self.block))
-        self.kept[batch, micro] = x, output
+        self.kept[batch, micro] = Graph(x, output)
         return None if self.loss is not None else (tree.detach(output), y)
 
-    def backward(
-        self, payload: list[Tensor | None] | None, batch: int, micro: int
-    ) -> list[Tensor | None]:
+    def backward(self, payload: Gradients | None, batch: int, micro: int) -> Gradients:
         """Take the gradients of the output's floating tensors, return those of the input's.
 
         A tensor that the next block leaves alone, such as an LSTM's last states, has None.
         """
-        x, output = self.kept.pop((batch, micro))
-        payload = place(payload, self.block)
-        roots = [tensor for tensor in tree.tensors(output) if tensor.requires_grad]
-        if payload is None:
-            torch.autograd.backward(roots)  # the loss
-        else:
-            found = [pair for pair in zip(roots, payload, strict=True) if pair[1] is not None]
-            torch.autograd.backward([root for root, _ in found], [own for _, own in found])
-        return [tensor.grad for tensor in tree.tensors(x) if tensor.requires_grad]
+        return self.kept.pop((batch, micro)).backward(place(payload, self.block))
 
     def update(self, payload: None, batch: int, micro: int) -> None:
         """Step and clear the gradients."""
         if self.optimizer is not None:
             self.optimizer.step()
             self.optimizer.zero_grad(set_to_none=True)
-
-
-def _leaf(tensor: Tensor) -> Tensor:
-    return tensor.detach().requires_grad_(tree.differentiable(tensor))

@@ -9,5 +9,4 @@ urgency     which task free workers take first
 locks       which of backprop's waits a schedule removes
 clock       the same schedules in virtual time
 timeline    intervals, measured or simulated: idle time, throughput, bytes
-costs, cuts what a block costs, and which worker gets which blocks
 """

@@ -5,7 +5,7 @@ waits for has ended; then it waits for one of so many cores. Free workers take t
 of all lanes instead.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from heapq import heappop, heappush
 from itertools import islice
 
@@ -39,7 +39,7 @@ class _Clock:
     ) -> None:
         self.schedule, self.seconds, self.batches = schedule, seconds, batches
         self.orders = [schedule.order(lane, range(batches)) for lane in range(schedule.lanes)]
-        self.free = min(cores, schedule.workers)  # tasks that may start beside those that run
+        self.most = min(cores, schedule.workers)  # tasks that may run at a time
         self.idle = list(range(schedule.workers))
         self.work_left, self.known = WorkLeft(schedule), min(FEED_AHEAD, batches)
         self.running: list[tuple[float, int, int, Task]] = []  # end, number, worker
@@ -49,7 +49,7 @@ class _Clock:
         self.intervals: list[Interval] = []
 
     def run(self) -> Timeline:
-        self._look([taken for lane in range(self.schedule.lanes) for taken in self._take(lane)])
+        self._look(range(self.schedule.lanes))
         self._start(0.0)
         while self.running:
             now = self.running[0][0]
@@ -61,13 +61,10 @@ class _Clock:
         workers = (f"worker {worker}" for worker in range(self.schedule.workers))
         return Timeline.of(self.intervals, workers, "virtual")
 
-    def _take(self, lane: int) -> list[tuple[int, Task]]:
-        """Return the next task of a lane, if there is one."""
-        return [(lane, task) for task in islice(self.orders[lane], 1)]
-
-    def _look(self, taken: list[tuple[int, Task]]) -> None:
-        """Note which tasks may start; the others wait for the first hindrance."""
-        for lane, task in sorted(taken):
+    def _look(self, lanes: Iterable[int], waiting: Iterable[tuple[int, Task]] = ()) -> None:
+        """Note which next tasks may start; the others wait for the first hindrance."""
+        taken = [(lane, task) for lane in lanes for task in islice(self.orders[lane], 1)]
+        for lane, task in sorted([*waiting, *taken]):
             waits = (other for other in self.schedule.waits(task) if other.batch < self.batches)
             hindrance = next((other for other in waits if other not in self.ended), None)
             if hindrance is None:
@@ -78,24 +75,20 @@ class _Clock:
     def _start(self, now: float) -> None:
         """Let what is ready run while there are cores; free workers take the most urgent first."""
         if self.schedule.free:
-            self.ready.sort(key=self._urgency, reverse=True)
-        while self.ready and self.free:
+            urgency = self.work_left.urgency
+            self.ready.sort(key=lambda one: urgency(one[0], one[1], self.known), reverse=True)
+        while self.ready and len(self.running) < self.most:
             lane, task = self.ready.pop(0)
             worker = self.idle.pop(0) if self.schedule.free else lane
-            self.free -= 1
             end = now + self.seconds(task)
             self.intervals.append(Interval(f"worker {worker}", *task, now, end))
             heappush(self.running, (end, len(self.intervals), worker, task))
 
-    def _urgency(self, one: tuple[int, Task]) -> tuple[bool, float]:
-        return self.work_left.urgency(*one, self.known)
-
     def _finish(self, now: float, number: int, worker: int, task: Task) -> None:
         lane = self.schedule.lane(task)
         self.ended.add(task)
-        self.free += 1
         self.idle.append(worker)
         self.work_left.note(lane, task, now - self.intervals[number - 1].start_s)
         if task.kind == "forward" and task.stage == 0:
             self.known = min(self.batches, task.batch + 1 + FEED_AHEAD)
-        self._look(self.waiting.pop(task, []) + self._take(lane))
+        self._look([lane], self.waiting.pop(task, []))

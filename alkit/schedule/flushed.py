@@ -16,8 +16,8 @@ the weights; digits are micro-batches; U = update, after which the next batch ma
                  ....F0i0F1i1F2i2w0F3i3w1w2w3U            al. 2023)
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import product
 
 from alkit.schedule.task import (
@@ -80,11 +80,9 @@ def gpipe(stages: int, micro: int) -> Schedule:
     Args:
         micro: micro-batches per batch.
     """
-
-    def order(worker: int) -> Iterator[Place]:
-        yield from product(("forward", "backward"), (worker,), range(micro))
-
-    return _flushed("gpipe", stages, micro, order)
+    check_positive(stages=stages, micro=micro)
+    kinds = ("forward", "backward")
+    return of_orders("gpipe", [[*product(kinds, (k,), range(micro))] for k in range(stages)])
 
 
 def one_f_one_b(stages: int, micro: int) -> Schedule:
@@ -92,16 +90,8 @@ def one_f_one_b(stages: int, micro: int) -> Schedule:
 
     Narayanan et al. 2021, without weight versions; torch's `Schedule1F1B`.
     """
-    return _flushed("1f1b", stages, micro, partial(_in_turn, stages, micro))
-
-
-def _in_turn(stages: int, micro: int, worker: int) -> Iterator[Place]:
-    ahead = min(stages - worker, micro)
-    yield from (("forward", worker, m) for m in range(ahead))
-    for m in range(micro):
-        yield "backward", worker, m
-        if m + ahead < micro:
-            yield "forward", worker, m + ahead
+    check_positive(stages=stages, micro=micro)
+    return of_orders("1f1b", [[*_in_turn(stages, micro, k)] for k in range(stages)])
 
 
 def zero_bubble(stages: int, micro: int) -> Schedule:
@@ -110,16 +100,25 @@ def zero_bubble(stages: int, micro: int) -> Schedule:
     Stage k lets k backwards for the weights wait, the last of them to the end, where 1F1B idles;
     no stage holds more than 1F1B's first (ZB-H1, Qi et al. 2023).
     """
+    check_positive(stages=stages, micro=micro)
+    return of_orders("zero_bubble", [[*_in_halves(stages, micro, k)] for k in range(stages)])
 
-    def order(worker: int) -> Iterator[Place]:
-        for kind, _, m in _in_turn(stages, micro, worker):
-            yield "forward" if kind == "forward" else "backward_input", worker, m
-            if kind == "backward" and m >= worker:
-                yield "backward_weight", worker, m - worker
-        late = range(max(0, micro - worker), micro)
-        yield from (("backward_weight", worker, m) for m in late)
 
-    return _flushed("zero_bubble", stages, micro, order)
+def _in_turn(stages: int, micro: int, stage: int) -> Iterator[Place]:
+    ahead = min(stages - stage, micro)
+    yield from (("forward", stage, m) for m in range(ahead))
+    for m in range(micro):
+        yield "backward", stage, m
+        if m + ahead < micro:
+            yield "forward", stage, m + ahead
+
+
+def _in_halves(stages: int, micro: int, stage: int) -> Iterator[Place]:
+    for kind, _, m in _in_turn(stages, micro, stage):
+        yield "forward" if kind == "forward" else "backward_input", stage, m
+        if kind == "backward" and m >= stage:
+            yield "backward_weight", stage, m - stage
+    yield from (("backward_weight", stage, m) for m in range(max(0, micro - stage), micro))
 
 
 def shared_by_neighbours(schedule: Schedule, stages: int) -> Schedule:
@@ -143,8 +142,7 @@ def shared_by_neighbours(schedule: Schedule, stages: int) -> Schedule:
     return of_orders(schedule.name, [list(order(worker)) for worker in range(workers)])
 
 
-def _flushed(
-    name: str, stages: int, micro: int, order: Callable[[int], Iterable[Place]]
-) -> Schedule:
-    check_positive(stages=stages, micro=micro)
-    return of_orders(name, [list(order(worker)) for worker in range(stages)])
+def block_by_block(blocks: int) -> Schedule:
+    """Backprop with a stage a block, on one worker: F0 F1 F2 B2 B1 B0 U0 U1 U2."""
+    check_positive(blocks=blocks)
+    return replace(shared_by_neighbours(gpipe(1, micro=1), blocks), name="bp")

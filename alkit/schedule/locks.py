@@ -20,7 +20,8 @@ def removed_locks(schedule: Schedule, *, transports: bool = True) -> tuple[str, 
         transports: gradients that come down pass through forward weights.
 
     Example:
-        >>> from alkit.schedule.task import al, al_pipeline, block_by_block
+        >>> from alkit.schedule.flushed import block_by_block
+        >>> from alkit.schedule.task import al, al_pipeline
         >>> [removed_locks(made(3)) for made in (block_by_block, al, al_pipeline)]
         [(), ('backward', 'weights'), ('backward', 'update', 'weights')]
     """
@@ -32,15 +33,16 @@ def removed_locks(schedule: Schedule, *, transports: bool = True) -> tuple[str, 
         "forward": precedes(Task("forward", 0, BATCH), Task("forward", last, BATCH)),
         "backward": precedes(Task("forward", last, BATCH), lowest),
         "update": precedes(Task("forward", last, BATCH - 1, most), Task("forward", 0, BATCH)),
-        "weights": transports and _hands_gradients_down(schedule, lowest),
+        "weights": transports and _gradients_descend(schedule, lowest),
     }
     return tuple(lock for lock in LOCKS if not held[lock])
 
 
-def _hands_gradients_down(schedule: Schedule, task: Task) -> bool:
+def _gradients_descend(schedule: Schedule, task: Task) -> bool:
     """Say whether the payload of a backward is another backward's, over a link or not."""
-    for kind, other in schedule.edges(task):
-        if kind == "data":
-            sent = other.kind == "send" and _hands_gradients_down(schedule, other)
-            return sent or other.kind == task.kind or other.kind.startswith("backward")
-    return False
+    return any(
+        other.kind.startswith("backward")
+        or (other.kind == "send" and _gradients_descend(schedule, other))
+        for kind, other in schedule.edges(task)
+        if kind == "data"
+    )

@@ -167,21 +167,6 @@ def bp() -> Schedule:
     return replace(al(1), name="bp")
 
 
-def block_by_block(blocks: int) -> Schedule:
-    """Backprop with a stage a block, on one worker: F0 F1 F2 B2 B1 B0 U0 U1 U2."""
-    check_positive(blocks=blocks)
-
-    def edges(task: Task) -> tuple[Edge, ...]:
-        if task.kind == "backward" and task.stage < blocks - 1:
-            above = Edge("data", Task("backward", task.stage + 1, task.batch))
-            return *own_layer(task), above
-        return own_layer(task)
-
-    up, down = range(blocks), reversed(range(blocks))
-    tasks = [*row(FORWARD, up), *row(["backward"], down), *row(["update"], up)]
-    return of_rows("bp", blocks, [tasks], edges)
-
-
 def al(layers: int) -> Schedule:
     """Associated learning on one worker: forward, backward and update layer by layer."""
     check_positive(layers=layers)

@@ -87,13 +87,13 @@ class Ancestors:
         parents = {task: list(_waits(schedule, task, batches)) for lane in lanes for task in lane}
         for before, task in chain.from_iterable(map(pairwise, lanes)):
             parents[task].append(before)
-        after = defaultdict[Task, list[Task]](list)
+        after: dict[Task, list[Task]] = {task: [] for task in parents}
         for task, others in parents.items():
             for other in others:
+                if other not in after:
+                    waits = f"{task} waits for {other}, which nobody runs"
+                    raise ScheduleError(f"{schedule.name}: {waits}")
                 after[other].append(task)
-        if nobodys := [task for task in after if task not in parents]:
-            waits = f"{after[nobodys[0]][0]} waits for {nobodys[0]}"
-            raise ScheduleError(f"{schedule.name}: {waits}, which nobody runs")
         self.masks: dict[Task, int] = {}
         self.bits: dict[Task, int] = {}
         left = {task: len(others) for task, others in parents.items()}
@@ -181,11 +181,11 @@ def _fits(schedule: Schedule, task: Task, edge: Edge) -> bool:
 
 def _queues(schedule: Schedule, ancestors: Ancestors) -> dict[tuple[str, int, str, int], int]:
     """Count, when a task hands on its output, the earlier ones that may not have been taken."""
-    sent: dict[tuple[str, int, str, int], list[tuple[Task, Task]]] = {}
+    sent = defaultdict[tuple[str, int, str, int], list[tuple[Task, Task]]](list)
     for task in ancestors.masks:
         for taker in schedule.takers(task):
             if taker in ancestors.masks:
-                sent.setdefault((*task[:2], *taker[:2]), []).append((task, taker))
+                sent[*task[:2], *taker[:2]].append((task, taker))
     return {
         queue: max(
             sum(not ancestors.precedes(taker, task) for _, taker in pairs[: at + 1])

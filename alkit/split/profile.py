@@ -14,8 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from alkit.engine.costs import backprop_row, profile_rows
 from alkit.engine.device import place
-from alkit.engine.profile import backprop_row, profile_rows
 from alkit.split.halves import sgd
 from alkit.split.times import Line, fitted
 

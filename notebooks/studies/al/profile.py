@@ -14,9 +14,8 @@ from torch import Tensor
 from alkit.al.backprop import BPModel
 from alkit.al.model import ALModel
 from alkit.al.stages import Epoch, updating
+from alkit.engine.costs import BlockCost, Row, backprop_row, profile_rows
 from alkit.engine.optimizers import adam
-from alkit.engine.profile import Row, backprop_row, profile_rows
-from alkit.schedule.costs import BlockCost
 from alkit.schedule.task import al
 
 
@@ -26,16 +25,17 @@ def profile(
     """Measure a copy of the model, layer by layer or block by block.
 
     Args:
-        options: see `alkit.engine.profile.profile_rows`: warmup, threads, busy, progress.
+        options: see `alkit.engine.costs.profile_rows`: warmup, threads, busy, progress.
     Raises:
         ValueError: too few batches.
     """
-    return profile_rows(partial(_row, model), batches, **options)
-
-
-def _row(model: ALModel | BPModel) -> Row:
     if isinstance(model, BPModel):
-        return backprop_row(model, model.loss_fn, adam)
+        return profile_rows(partial(backprop_row, model, model.loss_fn, adam), batches, **options)
+    fed = Epoch(copy.deepcopy(model)).counted(batches)
+    return profile_rows(partial(_row, model), fed, **options)
+
+
+def _row(model: ALModel) -> Row:
     copied = copy.deepcopy(model)
-    epoch = Epoch(copied)
-    return Row(updating(copied), epoch.stages, al(len(epoch.stages)), epoch.counted)
+    stages = Epoch(copied).stages
+    return Row(updating(copied), stages, al(len(stages)))

@@ -15,7 +15,7 @@ import alkit
 from alkit.data.parts import DataSet
 from alkit.dtp import Settings, from_blocks
 from alkit.dtp.feedback import BlockFeedback
-from alkit.engine.ledger import Ledger
+from alkit.engine.costs import Ledger
 from studies.al.profile import profile
 from studies.all_methods.runs import BLOCKS, MICRO, ROWS, TARGETS, network
 from studies.delayed.memory import memory

@@ -21,12 +21,11 @@ import torch.nn.functional as F
 
 from alkit.delayed.modules import Pipeline
 from alkit.delayed.train import train_epoch
+from alkit.engine.costs import BlockCost, balanced_cuts
 from alkit.engine.device import cores
 from alkit.engine.launch import launch
 from alkit.engine.optimizers import adam
 from alkit.engine.trainer import Trained
-from alkit.schedule.costs import BlockCost
-from alkit.schedule.cuts import balanced_cuts
 from studies.common import torch_pipelines
 from studies.common.stacks import Stack
 from studies.common.timing import Contenders

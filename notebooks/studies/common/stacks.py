@@ -17,10 +17,9 @@ from alkit.al.convert import to_al, to_bp
 from alkit.al.model import ALModel
 from alkit.al.train import Trained, train_epoch
 from alkit.data.labels import one_hot
-from alkit.engine.ledger import Ledger
+from alkit.engine.costs import BlockCost, Ledger
 from alkit.models.resnet_cifar import resnet_cifar
 from alkit.schedule.clock import Durations, simulate
-from alkit.schedule.costs import BlockCost
 from alkit.schedule.task import Schedule, al_pipeline, bp
 from studies.al.networks import BiLSTM, EncoderBlock, vgg_al
 from studies.al.profile import profile

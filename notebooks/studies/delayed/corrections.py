@@ -17,13 +17,13 @@ Sources: weight prediction, Chen et al. 2018 (SpecTrain), the same weights in th
 gap-aware, Barkai et al. 2019; PipeMare, Yang et al. 2021; Nesterov, Ajanthan et al. 2025.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from alkit.delayed.correction import State, Weights
 
@@ -52,13 +52,7 @@ class Predict:
     methods: ClassVar = STASHED
 
     def of(self, delay: int, optimizer: torch.optim.Optimizer | None) -> State:
-        """Return a module's state.
-
-        Args:
-            delay: updates that its forwards lack, once the pipeline is full.
-        Raises:
-            ValueError: an optimiser whose next step is not known.
-        """
+        """Return a module's state; a ValueError of an optimiser whose next step is not known."""
         for group in () if optimizer is None else optimizer.param_groups:
             momentum = isinstance(optimizer, torch.optim.SGD) and group["momentum"]
             if not momentum and not isinstance(optimizer, ADAMS):
@@ -72,11 +66,15 @@ class Predict:
 
 class _Predicting(State):
     def leaves(
-        self, leaves: dict[str, Tensor], optimizer: torch.optim.Optimizer | None, rates: list[float]
+        self,
+        leaves: dict[str, Tensor],
+        optimizer: torch.optim.Optimizer | None,
+        factors: Iterable[float],
     ) -> dict[str, Tensor]:
-        if optimizer is None or not any(rates):
+        factor = sum(factors)
+        if optimizer is None or not factor:
             return leaves
-        moves = _moves(optimizer, rates)
+        moves = _moves(optimizer, [group["lr"] * factor for group in optimizer.param_groups])
         return {name: _moved(leaf, moves) for name, leaf in leaves.items()}
 
 
@@ -88,10 +86,8 @@ def _moves(optimizer: torch.optim.Optimizer, rates: list[float]) -> dict[int, Te
             state = optimizer.state.get(parameter, {})
             if not state:
                 continue  # before its first update nothing is known
-            if (buffer := state.get("momentum_buffer")) is not None:
-                step = buffer
-            else:
-                step = _adam(state, group)
+            buffer = state.get("momentum_buffer")
+            step = _adam(state, group) if buffer is None else buffer
             moves[parameter.data_ptr()] = rate * step
     return moves
 
@@ -124,15 +120,17 @@ class _Gaps(State):
     def __init__(self) -> None:
         self.steps, self.sizes = 0, dict[str, Tensor]()  # summed mean sizes of a step's elements
 
-    def gradient(self, name: str, own: Tensor, now: Tensor, then: Tensor) -> Tensor:
-        if not self.steps or not float(self.sizes[name]):
-            return own
-        return own / (1 + (now - then).abs() / (self.sizes[name] / self.steps))
-
-    def stepped(self, before: Weights, after: Weights) -> None:
+    @contextmanager
+    def step(self, parameters: Mapping[str, nn.Parameter], then: Weights) -> Iterator[None]:
+        before = {name: own.detach().clone() for name, own in parameters.items()}
+        for name, own in parameters.items():
+            if own.grad is not None and self.steps and float(self.sizes[name]):
+                gap = (before[name] - then[name]).abs()
+                own.grad = own.grad / (1 + gap / (self.sizes[name] / self.steps))
+        yield
         self.steps += 1
-        for name, own in after.items():
-            size = (own - before[name]).abs().mean()
+        for name, own in parameters.items():
+            size = (own.detach() - before[name]).abs().mean()
             self.sizes[name] = self.sizes.get(name, torch.zeros_like(size)) + size
 
 
@@ -194,8 +192,11 @@ class _Averaging(State):
         power = 1 - min(update / self.settings.warmup, 1.0)
         return max(1, self.delay) ** -power
 
-    def stepped(self, before: Weights, after: Weights) -> None:
-        for name, own in after.items():
-            step = own - before[name]
+    @contextmanager
+    def step(self, parameters: Mapping[str, nn.Parameter], then: Weights) -> Iterator[None]:
+        before = {name: own.detach().clone() for name, own in parameters.items()}
+        yield
+        for name, own in parameters.items():
+            step = own.detach() - before[name]
             old = self.average.get(name, torch.zeros_like(step))
             self.average[name] = self.keeps * old + (1 - self.keeps) * step

@@ -25,7 +25,7 @@ import pandas as pd
 
 from alkit.delayed.methods import METHODS
 from alkit.delayed.schedules import most_in_flight, schedule_for
-from alkit.schedule.costs import BlockCost
+from alkit.engine.costs import BlockCost
 
 
 def memory(

@@ -33,9 +33,9 @@ from alkit.elastic.held import Held, bytes_of
 from alkit.elastic.network import Network
 from alkit.elastic.settings import Settings
 from alkit.elastic.world import World
+from alkit.engine.costs import Ledger
 from alkit.engine.evaluate import evaluate, right
 from alkit.engine.launch import launch
-from alkit.engine.ledger import Ledger
 from alkit.engine.record import Record
 from studies.common.torch_pipelines import PlainGradient
 from studies.elastic import lora

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 
 from alkit.al.backprop import BPModel
 from alkit.delayed import Pipeline, even_cuts, train_epoch
-from alkit.engine.ledger import Ledger
+from alkit.engine.costs import Ledger
 from alkit.models.resnet_cifar import resnet_cifar
 from studies.al.profile import profile
 from studies.delayed.memory import memory

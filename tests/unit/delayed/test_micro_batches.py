@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from alkit.engine.ledger import Ledger
+from alkit.engine.costs import Ledger
 from tests.unit.delayed.nets import equal, mlp, outcome, trained, vectors
 
 FLUSHED = ["gpipe", "1f1b", "zero_bubble"]

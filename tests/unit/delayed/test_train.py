@@ -10,7 +10,7 @@ from torch import nn
 
 from alkit import delayed, set_device
 from alkit.delayed import Pipeline, even_cuts, schedule_for, train_epoch
-from alkit.engine.ledger import Ledger
+from alkit.engine.costs import Ledger
 from alkit.models.resnet_cifar import resnet_cifar
 from studies.al.networks import BiLSTM
 from studies.delayed.closed_times import cycle_s, makespan_s

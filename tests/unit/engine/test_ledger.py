@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from alkit import one_hot, to_al, to_bp, train_epoch
-from alkit.engine.ledger import Ledger
+from alkit.engine.costs import Ledger
 
 
 def test_a_storage_counts_once_with_all_its_views():

@@ -14,7 +14,7 @@ from alkit.delayed.schedules import schedule_for
 from alkit.engine import ranks as engine_ranks
 from alkit.engine.run import run_single, run_threads
 from alkit.schedule.clock import simulate
-from alkit.schedule.flushed import gpipe, one_f_one_b, zero_bubble
+from alkit.schedule.flushed import block_by_block, gpipe, one_f_one_b, zero_bubble
 from alkit.schedule.task import (
     Edge,
     Task,
@@ -22,7 +22,6 @@ from alkit.schedule.task import (
     al_fm,
     al_m,
     al_pipeline,
-    block_by_block,
     bp,
     free_workers,
 )

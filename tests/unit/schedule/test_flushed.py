@@ -3,10 +3,16 @@
 import pytest
 
 from alkit.schedule.clock import simulate
-from alkit.schedule.flushed import gpipe, one_f_one_b, shared_by_neighbours, zero_bubble
+from alkit.schedule.flushed import (
+    block_by_block,
+    gpipe,
+    one_f_one_b,
+    shared_by_neighbours,
+    zero_bubble,
+)
 from alkit.schedule.locks import removed_locks
 from alkit.schedule.targets import target_propagation
-from alkit.schedule.task import ScheduleError, Task, al, al_pipeline, block_by_block
+from alkit.schedule.task import ScheduleError, Task, al, al_pipeline
 from alkit.schedule.validate import validate
 
 MAKERS = [gpipe, one_f_one_b, zero_bubble]

@@ -7,9 +7,9 @@ from itertools import count
 import pytest
 
 from alkit.delayed.schedules import schedule_for
+from alkit.engine.costs import balanced_cuts
 from alkit.schedule.clock import simulate
-from alkit.schedule.cuts import balanced_cuts
-from alkit.schedule.flushed import gpipe
+from alkit.schedule.flushed import block_by_block, gpipe
 from alkit.schedule.targets import target_propagation
 from alkit.schedule.task import (
     Edge,
@@ -19,7 +19,6 @@ from alkit.schedule.task import (
     al_fm,
     al_m,
     al_pipeline,
-    block_by_block,
     bp,
     free_workers,
 )

@@ -1,4 +1,7 @@
-"""Profiles: bytes by hand, seconds of something slow, and a model that stays what it was."""
+"""Costs: bytes by hand, seconds of something slow, an untouched model; cuts by brute force."""
+
+import random
+from itertools import combinations
 
 import pytest
 import torch
@@ -6,9 +9,10 @@ from torch import nn
 
 from alkit import one_hot, to_al, to_bp
 from alkit.engine import watch as engine
+from alkit.engine.costs import backprop_row, balanced_cuts
 from alkit.engine.optimizers import adam
-from alkit.engine.profile import backprop_row
-from alkit.schedule.task import block_by_block
+from alkit.engine.run import run_single
+from alkit.schedule.flushed import block_by_block
 from alkit.schedule.validate import validate
 from studies.al.profile import profile
 from studies.common.stacks import Stack
@@ -86,8 +90,25 @@ def test_block_by_block_is_backprop(make):
     copied = backprop_row(model, model.loss_fn, adam)
     for stage in copied.stages:
         stage.update = lambda *_: None
-    copied.train([batch], 1)
+    run_single(copied.schedule, copied.stages, [batch])
     seen = [p.grad for block in copied.blocks for p in block.parameters()]
     model.loss(*batch).backward()
     expected = [p.grad for p in model.parameters()]
     assert all(torch.equal(a, b) for a, b in zip(seen, expected, strict=True))
+
+
+def _worst(costs, cuts):
+    bounds = [0, *cuts, len(costs)]
+    return max(sum(costs[a:b]) for a, b in zip(bounds, bounds[1:], strict=False))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_against_brute_force(seed):
+    rng = random.Random(seed)
+    costs = [rng.choice([0.0, rng.random(), 5 * rng.random()]) for _ in range(rng.randint(1, 9))]
+    for groups in range(1, len(costs) + 1):
+        best = min(_worst(costs, c) for c in combinations(range(1, len(costs)), groups - 1))
+        cuts = balanced_cuts(costs, groups)
+        assert len(cuts) == groups - 1
+        assert cuts == sorted(set(cuts))
+        assert _worst(costs, cuts) == pytest.approx(best)

@@ -1,0 +1,235 @@
+"""What blocks cost, measured: seconds and bytes of each; and cuts into groups of equal cost.
+
+Seconds are medians after warm-up, of copies, so nothing is trained. Neighbours share caches and
+memory bandwidth; with `busy` the other cores do the same work meanwhile.
+"""
+
+import copy
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from itertools import accumulate
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from tqdm.auto import tqdm
+
+from alkit.data import tree
+from alkit.engine.run import run_single
+from alkit.engine.stage import BlockStage, Stage
+from alkit.schedule.flushed import block_by_block
+from alkit.schedule.task import Schedule
+
+
+@dataclass(frozen=True)
+class BlockCost:
+    """What a block, or an AL layer, costs.
+
+    Attributes:
+        forward_s, backward_s, update_s: seconds per batch.
+        output_bytes: handed to the next block; back-propagated gradients are as large.
+        saved_bytes: kept from forward to backward.
+        parameter_bytes: without gradients and optimiser states.
+    """
+
+    forward_s: float
+    backward_s: float
+    update_s: float
+    output_bytes: int = 0
+    saved_bytes: int = 0
+    parameter_bytes: int = 0
+
+    @property
+    def seconds(self) -> float:
+        """Forward, backward and update."""
+        return self.forward_s + self.backward_s + self.update_s
+
+
+def balanced_cuts(costs: Sequence[float], groups: int) -> list[int]:
+    """Return the cuts that make the dearest of `groups` neighbouring groups as cheap as can be.
+
+    Returns:
+        The first block of every group but the first; groups are never empty.
+    """
+    if not 1 <= groups <= len(costs):
+        raise ValueError(f"{groups} groups for {len(costs)} blocks: give 1 to {len(costs)}")
+    total = list(accumulate(costs, initial=0.0))
+
+    @cache
+    def best(end: int, groups: int) -> tuple[float, tuple[int, ...]]:
+        """Return, of the first blocks up to `end`, the cost of the dearest group, and the cuts."""
+        if groups == 1:
+            return total[end], ()
+        before = ((cut, *best(cut, groups - 1)) for cut in range(groups - 1, end))
+        found = ((max(most, total[end] - total[cut]), (*cuts, cut)) for cut, most, cuts in before)
+        return min(found, key=itemgetter(0))
+
+    return [*best(len(costs), groups)[1]]
+
+
+class Ledger:
+    """The bytes that autograd keeps for the backward, exactly, on any device, from any thread.
+
+    A storage counts once, however often it is saved, until autograd lets it go. Parameters are not
+    counted: they are there anyway. What an operator keeps inside itself (the workspace of a fused
+    LSTM) is not seen.
+
+    Attributes:
+        now: bytes that are kept at present.
+        peak: the most that were ever kept.
+
+    Example:
+        ledger = Ledger(model)
+        with ledger.recording():
+            loss = model(x).sum()
+        ledger.now, ledger.peak
+    """
+
+    def __init__(self, model: nn.Module | None = None) -> None:
+        own = [] if model is None else [*model.parameters(), *model.buffers()]
+        self.now = self.peak = 0
+        self._own = {_storage(tensor)[0] for tensor in own}
+        self._holders = Counter[int]()  # by address of a storage: saved tensors that use it
+        self._lock = threading.RLock()  # freeing a tensor may run inside an allocation of ours
+
+    @contextmanager
+    def recording(self, *own: Iterable[Tensor]) -> Iterator[None]:
+        """Count what the forwards of the calling thread save in this block.
+
+        Args:
+            own: tensors that are not to be counted, such as a version of the weights.
+        """
+        addresses = self._own | {_storage(tensor)[0] for tensors in own for tensor in tensors}
+
+        def pack(tensor: Tensor) -> Tensor | _Kept:
+            address, size = _storage(tensor)
+            return tensor if not size or address in addresses else _Kept(self, tensor)
+
+        def unpack(kept: Tensor | _Kept) -> Tensor:
+            return kept.tensor if isinstance(kept, _Kept) else kept
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
+            yield
+
+    def count(self, tensor: Tensor, change: int) -> None:
+        """Note one more, or one less, saved tensor."""
+        address, size = _storage(tensor)
+        with self._lock:
+            before = self._holders[address]
+            self._holders[address] += change
+            if not min(before, before + change):  # the first one, or the last
+                self.now += change * size
+                self.peak = max(self.peak, self.now)
+            if not self._holders[address]:
+                del self._holders[address]
+
+
+class _Kept:
+    """A saved tensor; it leaves the ledger when autograd drops it."""
+
+    def __init__(self, ledger: Ledger, tensor: Tensor) -> None:
+        # an output that is saved would otherwise hold the node that holds it
+        self.ledger, self.tensor = ledger, tensor.detach()
+        ledger.count(self.tensor, 1)
+
+    def __del__(self) -> None:
+        self.ledger.count(self.tensor, -1)
+
+
+def _storage(tensor: Tensor) -> tuple[int, int]:
+    """Return address and bytes of what the tensor is a view of."""
+    storage = tensor.untyped_storage()
+    return storage.data_ptr(), storage.nbytes()
+
+
+class Row(NamedTuple):
+    """Blocks, whose parameters are counted; stages that run them; a schedule, one by one."""
+
+    blocks: Sequence[nn.Module]
+    stages: Sequence[Stage]
+    schedule: Schedule
+
+
+def backprop_row(
+    blocks: Iterable[nn.Module],
+    loss: Callable[[Any, Tensor], Tensor],
+    optimizer: Callable[..., torch.optim.Optimizer],
+) -> Row:
+    """Return a copy of blocks as stages under backprop, whose updates change nothing.
+
+    Args:
+        loss: of (output of the last block, y).
+        optimizer: called as `optimizer(parameters, lr=0.0)` for every block that has some.
+    """
+    own = copy.deepcopy(list(blocks))
+
+    def stage(block: nn.Module, is_last: bool) -> BlockStage:
+        trained = [parameter for parameter in block.parameters() if parameter.requires_grad]
+        stepped = optimizer(trained, lr=0.0) if trained else None
+        return BlockStage(block, stepped, loss if is_last else None)
+
+    stages = [stage(block, index == len(own) - 1) for index, block in enumerate(own)]
+    return Row(own, stages, block_by_block(len(own)))
+
+
+def profile_rows(
+    make: Callable[[], Row],
+    batches: Iterable[Any],
+    *,
+    warmup: int = 2,
+    threads: int = 1,
+    busy: int = 1,
+    progress: bool = True,
+) -> list[BlockCost]:
+    """Measure every stage of a row.
+
+    Args:
+        make: gives a new row; called once for each core at work.
+        batches: a few of equal shape, as the first stage takes them. The first `warmup` are not
+            timed, nor, with busy neighbours, the last one, when a neighbour may have ended.
+        threads: operator threads.
+        busy: cores at work meanwhile, this one included.
+    Raises:
+        ValueError: too few batches.
+    """
+    batches = list(batches)
+    last = len(batches) - (2 if busy > 1 else 1)
+    if last < warmup:
+        raise ValueError(
+            f"{len(batches)} batches leave none to time after {warmup} of warm-up: give"
+            f" {len(batches) + warmup - last} or more"
+        )
+    rows = [make() for _ in range(busy)]
+    with ThreadPoolExecutor(busy) as pool:
+        shown = tqdm(batches, desc="profiling blocks", disable=not progress, leave=False)
+        streams = [shown, *[batches] * (busy - 1)]
+        futures = [
+            pool.submit(run_single, row.schedule, row.stages, stream, threads=threads)
+            for row, stream in zip(rows, streams, strict=True)
+        ]
+        timelines = [future.result() for future in futures]
+    seconds = defaultdict(float, timelines[0].between(warmup, last).task_s())
+    return [
+        BlockCost(seconds["forward", at], seconds["backward", at], seconds["update", at], *sizes)
+        for at, sizes in enumerate(_sizes(rows[0], batches[0]))
+    ]
+
+
+def _sizes(row: Row, payload: Any) -> Iterator[tuple[int, int, int]]:
+    """Yield what each stage hands on, what it keeps for its backward, and its parameters."""
+    for block, stage in zip(row.blocks, row.stages, strict=True):
+        ledger = Ledger(block)
+        with ledger.recording(), torch.enable_grad():
+            payload = stage.forward(payload, 0, 0)
+        handed_on = _bytes(payload[0] if payload else ())
+        yield handed_on, ledger.now, _bytes(list(block.parameters()))
+
+
+def _bytes(payload: Any) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tree.tensors(payload))
