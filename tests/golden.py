@@ -19,7 +19,7 @@ from alkit import delayed, dtp, launch, split, to_bp, to_local, train_epoch
 from alkit.data.datasets import DataSet
 from alkit.delayed.schedules import SHARED
 from studies.ladder import rules
-from tests.helpers import CLASSES, WIDTH, dense_model, made_batches, state_of
+from tests.helpers import CLASSES, WIDTH, dense_model, made_batches, state_of, train_blocks
 from tests.unit.delayed.nets import bits, mlp, momentum, vectors
 from tests.unit.dtp.helpers import made_set
 from tests.unit.elastic.helpers import SETTINGS, images, make_bert, make_vit, texts, train
@@ -80,7 +80,7 @@ def late(method: str, executor: str) -> Summary:
         options |= {"cuts": [1, 2, 3, 4, 5], "workers": 3, "micro": 6}
         batches = [(torch.cat([x, x + 1]), torch.cat([y, y])) for x, y in batches]
     loss = nn.functional.cross_entropy
-    record = delayed.train(blocks, loss, batches, seed=5, **options)
+    record = train_blocks(blocks, loss, batches, seed=5, **options)
     return summary(record.losses.tolist(), bits(record.pipeline))
 
 

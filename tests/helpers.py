@@ -2,7 +2,7 @@
 
 import random
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -11,7 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from alkit import AE, AL, ENC, ALModel, launch, one_hot
+from alkit.delayed import Pipeline, Trained, train_epoch
 from alkit.engine.group import RanksDiffer
+from alkit.engine.optimizers import adam
 
 CLASSES, WIDTH, CODE = 3, 6, 5
 
@@ -106,3 +108,20 @@ def refused(call: Callable[..., Any], **own: Any) -> str:
     with pytest.raises((RanksDiffer, ValueError)) as told:
         call(**own)
     return str(told.value)
+
+
+def train_blocks(
+    blocks: Iterable[nn.Module],
+    loss: Callable[[Any, Any], Tensor],
+    batches: Iterable[tuple[Any, Any]],
+    *,
+    method: str = "pipedream",
+    cuts: Sequence[int] = (),
+    executor: str = "single",
+    optimizer: Callable[..., torch.optim.Optimizer] = adam,
+    rates: Sequence[float] | None = None,
+    **settings: Any,
+) -> Trained:
+    """Cut blocks into modules and train them once on every batch."""
+    pipeline = Pipeline(blocks, loss, cuts, optimizer, rates)
+    return train_epoch(pipeline, batches, method, executor, **settings)

@@ -272,7 +272,7 @@ class Splits:
         """
         parts: list[Any] = [self.train, self.validation, self.test]
         parts = [part for part in parts if hasattr(part, "y")]
-        digest = hashlib.blake2b(digest_size=4)
+        digest = hashlib.blake2b(str(getattr(self.train, "augment", "")).encode(), digest_size=4)
         for part in parts:
             for each in (*tree.tensors(part.x if whole else ()), *tree.tensors(part.y)):
                 raw = each.detach().cpu().contiguous().flatten().view(torch.uint8)

@@ -206,13 +206,10 @@ class DataSet:
         return replace(self, note=note, **parts)
 
     def augmented(self, kind: str) -> "DataSet":
-        """Return the set with training images that change from epoch to epoch: "weak", say.
-
-        Args:
-            kind: see `Part.batches`.
-        """
+        """Return the set with training images that change by a `kind` of `Part.batches`."""
         augmentation.check(kind, self.train.x)
-        return replace(self, train=replace(self.train, augment=kind))
+        note = self.note if kind == "none" else f"{self.note}; augmented: {kind}".lstrip("; ")
+        return replace(self, train=replace(self.train, augment=kind), note=note)
 
     def __repr__(self) -> str:
         return f"<{self.describe()}>"

@@ -2,13 +2,13 @@
 
 methods, schedules      four choices a method; orders and edges
 modules, stage, weights, options    a pipeline, the mathematics of a module, versions of its weights
-train, share, trainer, fit          an epoch on any executor; ranks; behind `alkit.fit`
+train, fit                          an epoch on any executor; behind `alkit.fit`
 """
 
 from alkit.delayed.methods import METHODS, Method
 from alkit.delayed.modules import Pipeline, Span, even_cuts
 from alkit.delayed.schedules import schedule_for
-from alkit.delayed.train import Trained, train, train_epoch
+from alkit.delayed.train import Trained, train_epoch
 
 __all__ = [
     "METHODS",
@@ -18,6 +18,5 @@ __all__ = [
     "Trained",
     "even_cuts",
     "schedule_for",
-    "train",
     "train_epoch",
 ]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from alkit.data.arguments import check_whole
+from alkit.data.arguments import check_real, check_whole
 from alkit.delayed.correction import Correction
 from alkit.delayed.schedules import Own
 from alkit.engine.costs import Ledger
@@ -14,41 +14,74 @@ from alkit.engine.costs import Ledger
 BATCH_NORM = ("play", "replay", "both")
 
 
-@dataclass(frozen=True)
-class Options:
-    """Settings of a run, the same for all modules.
+@dataclass(frozen=True, kw_only=True)
+class Choices:
+    """What a run and each of its epochs are told alike.
+
+    Attributes:
+        clip: largest norm of all gradients together, of flushed methods; None for no limit.
+        recompute: of flushed methods: where several micro-batches are in flight, keep their inputs
+            alone, and run each forward again for its backward, with the same noise.
+        replay_noise: a forward that is run again draws the same noise as the first time.
+        batch_norm: which forwards move running statistics: the first ("play"), the one that is run
+            again ("replay"), or "both", as the published FR code does.
+        correction: of old gradients, see `alkit.delayed.correction`. Its state begins anew with
+            every epoch.
+    """
+
+    clip: float | None = None
+    recompute: bool = False
+    replay_noise: bool = True
+    batch_norm: str = "play"
+    correction: Correction | None = None
+
+    def __post_init__(self) -> None:
+        check_real("clip", self.clip)
+        if self.batch_norm not in BATCH_NORM:
+            raise ValueError(f"batch_norm is {self.batch_norm!r}: give {', '.join(BATCH_NORM)}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(Choices):
+    """What `alkit.fit` takes by name for these methods.
+
+    Attributes:
+        cuts: the first block of every module but the first; "balanced": modules of equal measured
+            time, as near as blocks allow.
+        micro: micro-batches of a batch, of flushed methods and 2bw.
+        rates: factors of the learning rate, one a module.
+        drain, schedule: see `alkit.delayed.train_epoch`.
+    """
+
+    cuts: Sequence[int] | str | None = None
+    micro: int = 1
+    rates: Sequence[float] | None = None
+    drain: bool = True
+    schedule: Own | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_whole(micro=self.micro)
+        if isinstance(self.cuts, int):
+            raise TypeError(f"cuts is {self.cuts}: give a list, [{self.cuts}]")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(Choices):
+    """Settings of an epoch, the same for all modules.
 
     Attributes:
         seed: dropout and other noise are a function of it, the block and the batch's number.
         rate: factor of the learning rate by the number of the batch that is applied, counted over
             all epochs.
-        clip: largest norm of each tensor's gradient; None for no limit.
-        replay_noise: a forward that is run again draws the same noise as the first time.
-        batch_norm: which forwards move running statistics: the first ("play"), the one that is run
-            again ("replay"), or "both", as the published FR code does.
-        recompute: of flushed methods: where several micro-batches are in flight, keep their inputs
-            alone, and run each forward again for its backward, with the same noise.
-        correction: of old gradients, see `alkit.delayed.correction`. Its state begins anew with
-            every epoch.
         check_finite: raise at a loss that is not finite.
         ledgers: count what the graphs keep, one a module.
     """
 
     seed: int = 0
     rate: Callable[[int], float] | None = None
-    clip: float | None = None
-    replay_noise: bool = True
-    batch_norm: str = "play"
-    recompute: bool = False
-    correction: Correction | None = None
     check_finite: bool = True
     ledgers: Sequence[Ledger] | None = None
-
-    def __post_init__(self) -> None:
-        if self.batch_norm not in BATCH_NORM:
-            raise ValueError(f"batch_norm is {self.batch_norm!r}: give {', '.join(BATCH_NORM)}")
-        if self.clip is not None and self.clip <= 0:
-            raise ValueError(f"clip is {self.clip}: give a positive norm, or None")
 
     @property
     def play_moves(self) -> bool:
@@ -63,34 +96,3 @@ class Options:
     def recording(self, index: int, *own: Iterable[Tensor]) -> AbstractContextManager[None]:
         """Count in the ledger of a module, if there is one."""
         return nullcontext() if self.ledgers is None else self.ledgers[index].recording(*own)
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What `alkit.fit` takes by name for these methods.
-
-    Attributes:
-        cuts: the first block of every module but the first; "balanced": modules of equal measured
-            time, as near as blocks allow.
-        micro: micro-batches of a batch, of flushed methods and 2bw.
-        clip, recompute: of flushed methods, see `Options`.
-        replay_noise, batch_norm, correction: see `Options`.
-        rates: factors of the learning rate, one a module.
-        drain, schedule: see `alkit.delayed.train_epoch`.
-    """
-
-    cuts: Sequence[int] | str | None = None
-    micro: int = 1
-    clip: float | None = None
-    recompute: bool = False
-    replay_noise: bool = True
-    batch_norm: str = "play"
-    correction: Correction | None = None
-    rates: Sequence[float] | None = None
-    drain: bool = True
-    schedule: Own | None = None
-
-    def __post_init__(self) -> None:
-        check_whole(micro=self.micro)
-        if isinstance(self.cuts, int):
-            raise TypeError(f"cuts is {self.cuts}: give a list, [{self.cuts}]")

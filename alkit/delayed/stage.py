@@ -2,6 +2,7 @@
 
     forward    with the newest weights, or an older version; keeps its graph, or its input only
     backward   through that graph, or through a forward that is run again now
+    norm       where gradients are clipped: their norms, and those of the modules above
     update     after the backward of a batch's last micro-batch: one step of the newest weights
 
 A stage knows nothing of its neighbours; orders and waits are the schedule's. Buffers (the running
@@ -9,7 +10,7 @@ statistics of BatchNorm) have no versions: forwards move them, a forward that is
 copies.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -28,7 +29,7 @@ from alkit.engine.device import beside, device_of, place
 from alkit.engine.loss_log import LossLog
 from alkit.engine.random import noise_of_loss
 from alkit.engine.recomputed import entered
-from alkit.engine.reduction import mean_of_replicas, shares
+from alkit.engine.reduction import shares
 from alkit.engine.stage import Gradients, Graph, Inputs, leaf
 from alkit.engine.steps import check_reached
 
@@ -59,7 +60,6 @@ class ModuleStage:
         peak_flights: the most at a time.
         input_bytes: of one (micro-)batch's input.
         versions: of the weights.
-        reduce: makes the mean of a tensor over replicas, if there are some.
     """
 
     def __init__(
@@ -88,6 +88,7 @@ class ModuleStage:
         self.forwarded = -1
         self.gradients: dict[str, Tensor] = {}
         self.losses = LossLog(self._diverged if options.check_finite else None)
+        self.norms = torch.zeros(())  # of the gradients here and above
         self.loss = torch.zeros(())  # of the batch's micro-batches so far
         self.inputs = Inputs(self.module)
         if self.is_last:
@@ -95,7 +96,6 @@ class ModuleStage:
         # whether forwards move buffers, and those that are run again
         self.moves = options.play_moves or not self.runs_again, options.replay_moves
         self.writes = True  # whether a module that runs again changed its last input in place
-        self.reduce: Callable[[Tensor], Tensor] | None = None
         chosen, delay = options.correction, self.stages - 1 - index
         self.correction = State() if chosen is None else chosen.of(delay, self.optimizer)
         self.applied = 0  # version of the weights that the last gradient was found at
@@ -140,21 +140,39 @@ class ModuleStage:
         found = flight.graph.gradients(flight.above, [*flight.weights.values()])
         self._finish(flight, found)
 
-    def update(self, payload: None, batch: int, micro: int) -> None:
-        """Step with the gradients of `batch`, at that batch's learning rate."""
-        if self.reduce is not None:
-            self._reduce_gradients(self.reduce)
+    def norm(self, payload: Tensor | None, batch: int, micro: int) -> Tensor:
+        """Take the norms of all gradients above, hand on these and the own ones."""
+        self._give(batch)
+        given = [p.grad for p in self.versions.parameters.values() if p.grad is not None]
+        own = [torch.linalg.vector_norm(each.double()).cpu() for each in given]
+        self.norms = torch.stack([*own, *(() if payload is None else payload), torch.zeros(())])
+        return self.norms
+
+    def update(self, payload: Tensor | None, batch: int, micro: int) -> None:
+        """Step with the gradients of `batch`, at that batch's learning rate.
+
+        Args:
+            payload: the norms of all gradients, where they are clipped.
+        """
+        if self.options.clip is None:
+            self._give(batch)
+        else:
+            norms = self.norms if payload is None else payload
+            share = (self.options.clip / (torch.linalg.vector_norm(norms) + 1e-6)).clamp(max=1.0)
+            for parameter in self.versions.parameters.values():
+                if parameter.grad is not None:
+                    parameter.grad.mul_(share.to(parameter.grad))
+        then = self.versions.held.get(self.applied, self.versions.newest)
+        with self.correction.step(self.versions.parameters, then):
+            self.versions.step(self.optimizer, self._needed(), self._factor(batch))
+
+    def _give(self, batch: int) -> None:
+        """Let the parameters have the gradients of a batch."""
         for name, parameter in self.versions.parameters.items():
             give(parameter, self.gradients.get(name))
         self.gradients = {}
         if not self.first_batch + batch:
             check_reached(self.module.blocks)
-        then = self.versions.held.get(self.applied, self.versions.newest)
-        with self.correction.step(self.versions.parameters, then):
-            if self.options.clip is not None:  # each for itself: all their norm would be waited for
-                for parameter in self.versions.parameters.values():
-                    torch.nn.utils.clip_grad_norm_(parameter, self.options.clip)
-            self.versions.step(self.optimizer, self._needed(), self._factor(batch))
 
     def _next(self, payload: Any, micro: int) -> tuple[Any, Any]:
         """Return the micro-batch: the first module gets whole batches and cuts them itself.
@@ -266,12 +284,6 @@ class ModuleStage:
                 taken.add(memory.data_ptr())
             before = self.gradients.get(name)
             self.gradients[name] = gradient if before is None else before + gradient
-
-    def _reduce_gradients(self, reduce: Callable[[Tensor], Tensor]) -> None:
-        own = {name: p for name, p in self.versions.parameters.items() if p.requires_grad}
-        given = [self.gradients.get(name) for name in own]
-        found = zip(own, mean_of_replicas(given, [*own.values()], reduce), strict=True)
-        self.gradients = {name: mean for name, mean in found if mean is not None}
 
     def _diverged(self, batch: int, column: int, value: float) -> FloatingPointError:
         return FloatingPointError(

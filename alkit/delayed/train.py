@@ -5,15 +5,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 
 from alkit.data import tree
 from alkit.data.arguments import Brief, changed
 from alkit.data.pairs import as_pair
 from alkit.delayed.correction import check_correction
 from alkit.delayed.methods import ORDERS, Method, method_named
-from alkit.delayed.modules import Loss, Optimizer, Pipeline
+from alkit.delayed.modules import Pipeline
 from alkit.delayed.options import Options
 from alkit.delayed.schedules import (
     SHARED,
@@ -23,17 +22,15 @@ from alkit.delayed.schedules import (
     own_schedule,
     schedule_for,
 )
-from alkit.delayed.share import execute_on_ranks
 from alkit.delayed.stage import ModuleStage
 from alkit.engine.device import synchronize
 from alkit.engine.group import Group
-from alkit.engine.optimizers import adam
+from alkit.engine.ranks import merged, owners, run_ranks
 from alkit.engine.reduction import check_reduction
 from alkit.engine.run import run_single, run_threads
+from alkit.schedule.flushed import with_norm
 from alkit.schedule.task import Schedule, free_workers
 from alkit.schedule.timeline import Timeline
-
-EXECUTORS = ("single", "threads", "ranks")
 
 
 @dataclass(frozen=True, repr=False)
@@ -61,31 +58,6 @@ class Trained(Brief):
     input_bytes: tuple[int, ...]
 
 
-def train(
-    blocks: Iterable[nn.Module],
-    loss: Loss,
-    batches: Iterable[tuple[Any, Any]],
-    *,
-    method: str = "pipedream",
-    cuts: Sequence[int] = (),
-    executor: str = "single",
-    optimizer: Optimizer = adam,
-    rates: Sequence[float] | None = None,
-    **settings: Any,
-) -> Trained:
-    """Cut `blocks` into modules and train them, in place, once on every batch.
-
-    Args:
-        blocks, loss, cuts, optimizer, rates: see `Pipeline`.
-        method: of `alkit.delayed.METHODS`.
-        executor, settings: see `train_epoch`.
-    Raises:
-        ValueError: cuts, methods, batches or settings that don't fit; says what would.
-    """
-    pipeline = Pipeline(blocks, loss, cuts, optimizer, rates)
-    return train_epoch(pipeline, batches, method, executor, **settings)
-
-
 def train_epoch(
     pipeline: Pipeline,
     batches: Iterable[tuple[Any, Any]],
@@ -96,15 +68,13 @@ def train_epoch(
     threads: int = 1,
     workers: int | None = None,
     drain: bool = True,
-    replicas: int = 1,
     schedule: Own | None = None,
     **settings: Any,
 ) -> Trained:
     """Train once on every batch; all executors end in the same bits.
 
     Args:
-        batches: pairs (x, y), which may differ in size; y goes to the loss. One with fewer samples
-            than micro-batches and replicas ask for is trained with the batch before it.
+        batches: pairs (x, y), which may differ in size; y goes to the loss.
         executor: "single", on the calling thread; "threads", one a module; "ranks", to be called on
             every rank with the same pipeline and batches (see `alkit.launch`), a rank a module;
             with a flushed method, fewer ranks share neighbouring modules.
@@ -113,9 +83,6 @@ def train_epoch(
         workers: on threads, so many free workers share the modules, in the place of one a module:
             no cut need be balanced. Staleness stays that of the number of modules.
         drain: empty the pipeline at the end. Without it the last batches' gradients are lost.
-        replicas: on ranks, equal pipelines side by side: each takes its part of every batch, and
-            modules average their gradients before an update. R x K ranks; running statistics are
-            those of the first pipeline.
         schedule: of flushed methods, another order of the same gradients: a method's name;
             a file that torch or `alkit.schedule.torch_orders` wrote; or a `Schedule`. Where workers
             have several modules ("interleaved_1f1b", "looped_bfs", "zbv", "dualpipev"; by method=
@@ -126,18 +93,21 @@ def train_epoch(
             say whether it is a mean or a sum.
         FloatingPointError: a loss is not finite. The pipeline is spoilt then.
     """
-    if executor not in EXECUTORS:
-        raise ValueError(f"executor is {executor!r}: give {', '.join(EXECUTORS)}")
+    if executor not in RUNS:
+        raise ValueError(f"executor is {executor!r}: give {', '.join(RUNS)}")
     chosen, options = method_named(method), changed(Options, settings)
+    if options.clip is not None and chosen.order != "flushed":
+        raise ValueError(f"clip is {options.clip}, and no module of {method} waits for others")
+    normed = (lambda made: made) if options.clip is None else with_norm
     schedule = method if schedule is None and method in SHARED else schedule
-    ranks = Group(executor).ranks // max(1, replicas) if executor == "ranks" else None
+    ranks = Group(executor).ranks if executor == "ranks" else None
     if schedule is not None:
         workers = workers or ranks
-        ran = own_schedule(schedule, chosen, len(pipeline), micro, workers)
+        ran = normed(own_schedule(schedule, chosen, len(pipeline), micro, workers))
         micro = micro_of(ran)
     else:
         fewer = ranks if ranks and ranks < len(pipeline) else None
-        ran = schedule_for(method, len(pipeline), micro, drain=drain, workers=fewer)
+        ran = normed(schedule_for(method, len(pipeline), micro, drain=drain, workers=fewer))
         if workers is not None:
             if executor != "threads":
                 raise ValueError(f"workers beside executor {executor!r}: free workers are threads")
@@ -146,15 +116,8 @@ def train_epoch(
     if micro > 1:
         check_reduction(pipeline.loss_fn)
     stages = _stages(pipeline, chosen, options, ran)
-    if replicas < 1 or (replicas > 1 and executor != "ranks"):
-        raise ValueError(f"{replicas} replicas on {executor}: replicas are for ranks, 1 or more")
-    feed, start_s = _Feed(batches, micro, replicas, ran.workers), time.perf_counter()
-    if executor == "ranks":
-        options = {"threads": threads, "replicas": replicas}
-        timeline = execute_on_ranks(pipeline, ran, stages, feed, **options)
-    else:
-        run = run_single if executor == "single" else run_threads
-        timeline = run(ran, stages, feed, threads=threads)
+    feed, start_s = _Feed(batches), time.perf_counter()
+    timeline = RUNS[executor](ran, stages, feed, threads=threads)
     synchronize(pipeline)
     losses = stages[-1].losses.rows().squeeze(1)
     pipeline.batches_trained += feed.batches
@@ -192,57 +155,46 @@ def _stages(
 
 
 class _Feed:
-    """Passes batches on and counts them.
+    """Passes batches on and counts them."""
 
-    With replicas it passes on this rank's pipeline's part. There a batch of too few samples for all
-    micro-batches of all replicas joins the one before it, so one batch waits here.
-    """
-
-    def __init__(
-        self,
-        batches: Iterable[tuple[Any, Any]],
-        micro: int = 1,
-        replicas: int = 1,
-        workers: int = 1,
-    ) -> None:
-        self.source, self.replicas, self.workers = batches, replicas, workers
-        self.micro = micro
-        self.least = micro * replicas if replicas > 1 else 1  # of a batch, but the first
+    def __init__(self, batches: Iterable[tuple[Any, Any]]) -> None:
+        self.source = batches
         self.batches = self.samples = 0
 
     def __iter__(self) -> Iterator[tuple[Any, Any]]:
-        pairs = (as_pair(batch, number) for number, batch in enumerate(self.source))
-        for payload in self._filled(pairs):
+        for number, batch in enumerate(self.source):
+            payload = as_pair(batch, number)
             self.batches += 1
             self.samples += tree.batch_size(payload[0])
-            yield self._part(payload)
+            yield payload
 
-    def _filled(self, pairs: Iterator[tuple[Any, Any]]) -> Iterator[tuple[Any, Any]]:
-        if self.least == 1:
-            yield from pairs
-            return
-        held = next(pairs, None)
-        for payload in pairs:
-            if tree.batch_size(payload[0]) < self.least:
-                held = tree.joined([held, payload])
-            else:
-                assert held is not None  # the first one, or a later one
-                yield held
-                held = payload
-        if held is not None:
-            yield held
 
-    def _part(self, payload: tuple[Any, Any]) -> tuple[Any, Any]:
-        size, least = tree.batch_size(payload[0]), self.micro * self.replicas
-        if size < (least if self.batches == 1 else self.least):
-            raise ValueError(
-                f"a batch of {size} does not divide into {least} parts, micro-batches of"
-                f" {self.replicas} replicas: give larger batches"
-            )
-        if self.replicas == 1:
-            return payload
-        if size % self.replicas:
-            raise ValueError(f"a batch of {size} does not divide among {self.replicas} replicas")
-        start = dist.get_rank() // self.workers * (size // self.replicas)
-        rows = slice(start, start + size // self.replicas)
-        return tree.map_tensors(lambda tensor: tensor[rows], payload)
+def _on_ranks(
+    schedule: Schedule, stages: Sequence[ModuleStage], batches: Iterable[Any], *, threads: int = 1
+) -> Timeline:
+    """Run this rank's modules, then give every rank what the others have trained."""
+    group = Group("ranks")
+    group.check_size(workers=schedule.workers)
+    timeline = run_ranks(schedule, stages, batches, threads=threads)
+
+    def trained(at: int) -> tuple[Any, ...]:
+        own = stages[at]
+        optimizer = None if own.optimizer is None else own.optimizer.state_dict()
+        losses = own.losses.rows() if own.losses else None
+        peaks = own.peak_flights, own.versions.peak, own.input_bytes
+        return dict(own.module.state_dict()), optimizer, losses, *peaks
+
+    def take_over(at: int, found: tuple[Any, ...]) -> None:
+        own = stages[at]
+        weights, optimizer, losses, own.peak_flights, own.versions.peak, own.input_bytes = found
+        own.module.load_state_dict(weights)
+        if own.optimizer is not None:
+            own.optimizer.load_state_dict(optimizer)
+        if losses is not None:
+            own.losses.take_over(losses)
+
+    group.share(owners(schedule), trained, take_over)
+    return merged(timeline)
+
+
+RUNS = {"single": run_single, "threads": run_threads, "ranks": _on_ranks}

@@ -121,6 +121,29 @@ def _in_halves(stages: int, micro: int, stage: int) -> Iterator[Place]:
     yield from (("backward_weight", stage, m) for m in range(max(0, micro - stage), micro))
 
 
+def with_norm(schedule: Schedule) -> Schedule:
+    """Let a flush wait for the norm of all gradients: N takes N of the stage above, U that of all.
+
+    stage 0   ... B3  N U
+    stage 1   B3 N      U
+    """
+
+    def edges(task: Task) -> tuple[Edge, ...]:
+        kind, stage, batch, _ = task
+        if kind == "update":
+            return (Edge("data" if stage else "order", Task("norm", 0, batch)),)
+        own = schedule.edges(task if kind != "norm" else Task("update", stage, batch))
+        above = kind == "norm" and stage + 1 < schedule.stages
+        return *own, *((Edge("data", Task("norm", stage + 1, batch)),) if above else ())
+
+    rows = []
+    for lane in range(schedule.lanes):
+        own = [task.place for task in schedule.one_batch(lane) if task.kind != "update"]
+        stages = sorted({stage for _, stage, _ in own})
+        rows.append([*own, *row(["norm"], stages[::-1]), *row(["update"], stages)])
+    return of_rows(schedule.name, schedule.stages, rows, edges)
+
+
 def shared_by_neighbours(schedule: Schedule, stages: int) -> Schedule:
     """Let each worker of a pipeline run neighbouring stages as it ran its one; no gradient changes.
 

@@ -13,11 +13,8 @@ LOCKS = ("forward", "backward", "update", "weights")
 BATCH = 4  # one that has others before and after it
 
 
-def removed_locks(schedule: Schedule, *, transports: bool = True) -> tuple[str, ...]:
+def removed_locks(schedule: Schedule) -> tuple[str, ...]:
     """Return which of `LOCKS` no order of the schedule's tasks has.
-
-    Args:
-        transports: gradients that come down pass through forward weights.
 
     Example:
         >>> from alkit.schedule.flushed import block_by_block
@@ -33,7 +30,7 @@ def removed_locks(schedule: Schedule, *, transports: bool = True) -> tuple[str, 
         "forward": precedes(Task("forward", 0, BATCH), Task("forward", last, BATCH)),
         "backward": precedes(Task("forward", last, BATCH), lowest),
         "update": precedes(Task("forward", last, BATCH - 1, most), Task("forward", 0, BATCH)),
-        "weights": transports and _gradients_descend(schedule, lowest),
+        "weights": _gradients_descend(schedule, lowest),
     }
     return tuple(lock for lock in LOCKS if not held[lock])
 

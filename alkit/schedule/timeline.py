@@ -3,14 +3,12 @@
 Measured and simulated runs are the same data, so they are compared and drawn by the same functions.
 """
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import sub
-from pathlib import Path
 from statistics import median
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from alkit.data.arguments import Brief
 
@@ -125,21 +123,6 @@ class Timeline(Brief):
         """Return the part with the batches `first` to `last`, the latter included, from time 0."""
         kept = (i for i in self.intervals if first <= i.batch <= last)
         return Timeline.of(kept, self.resources, self.clock)
-
-    def to_chrome(self, path: str | Path) -> None:
-        """Write the intervals in Chrome's trace format, which Perfetto and chrome://tracing open.
-
-        A thread a resource; times in microseconds, as there. A virtual second is a second.
-        """
-        lanes = {name: {"pid": 0, "tid": at} for at, name in enumerate(self.resources)}
-        named = {"ph": "M", "name": "thread_name"}
-        events: list[Any] = [named | {"args": {"name": name}} | lanes[name] for name in lanes]
-        for i in self.intervals:
-            times = {"ts": i.start_s * 1e6, "dur": (i.end_s - i.start_s) * 1e6}
-            shown = {"ph": "X", "name": f"{i.kind} {i.stage}", "cat": i.kind, "args": i._asdict()}
-            events.append(lanes[i.resource] | times | shown)
-        trace = {"traceEvents": events, "displayTimeUnit": "ms"}
-        Path(path).write_text(json.dumps(trace), encoding="utf-8")
 
 
 def _batch_ends_s(intervals: Iterable[Interval]) -> tuple[float, ...]:

@@ -83,14 +83,11 @@ def read_csv(file: str | Path) -> Schedule:
     return schedule
 
 
-def to_csv(schedule: Schedule, file: str | Path | None = None) -> str:
-    """Return a flushed schedule in torch's form, without updates; write it, if a file is named."""
+def to_csv(schedule: Schedule) -> str:
+    """Return a flushed schedule in torch's form, without updates."""
     lanes = (schedule.one_batch(lane) for lane in range(schedule.lanes))
     cells = ([f"{s}{WORDS[k]}{m}" for k, s, _, m in lane if k != "update"] for lane in lanes)
-    text = "".join(",".join(row) + "\n" for row in cells)
-    if file is not None:
-        Path(file).write_text(text, encoding="utf-8")
-    return text
+    return "".join(",".join(row) + "\n" for row in cells)
 
 
 def _places(cells: Iterable[str], where: str = "") -> list[Place]:

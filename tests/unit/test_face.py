@@ -34,7 +34,7 @@ FACE = {
     "AL.set_lr": "self groups lr",
     "AL.loss": "self",
     "ALModel.predict": "self x depth",
-    "delayed.train": "blocks loss batches method cuts executor optimizer",
+    "delayed.train_epoch": "pipeline batches method executor micro threads workers",
     "split.train": "blocks parts cut micro",
 }
 

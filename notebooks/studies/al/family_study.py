@@ -83,7 +83,6 @@ def train_case(
     sizes: Mapping[str, Any] | None = None,
     vectors: Tensor | None = None,
     resumable: str = "",
-    augment: str = "none",
     **options: Any,
 ) -> Outcome:
     """Train one case, the same blocks from the same seed for every method.
@@ -92,10 +91,8 @@ def train_case(
         lr: the recipe's by default; BP without one takes that of "fixed_codes".
         resumable: name of a notebook; its run then keeps a checkpoint under `runs/checkpoints/`
             and goes on from it, as long as case, data, settings and `VERSION` are the same.
-        augment: how training images are changed, see `alkit.data.parts.Part.batches`.
         options: of `alkit.fit`.
     """
-    data = data.augmented(augment)
     kind = "texts" if data.train.is_text else "images"
     recipe = families.scheme_for(case.recipe or "fixed_codes", kind)
     torch.manual_seed(case.seed)
@@ -112,7 +109,7 @@ def train_case(
     method = "local" if getattr(model, "rule", "") else case.method
     settings |= {"method": method, **options}
     if resumable:
-        described = [asdict(case), family, data.describe(), augment, lr, dict(sizes or {})]
+        described = [asdict(case), family, data.describe(), lr, dict(sizes or {})]
         described += [settings, asdict(recipe), VERSION]
         described += [None if vectors is None else _digest(vectors)]
         settings["checkpoint"] = _checkpoint(resumable, described)

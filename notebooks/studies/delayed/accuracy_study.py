@@ -66,10 +66,8 @@ def cases(
 def record(run: results.Run, case: Case, fitted: Record | None, model: str, data: str) -> None:
     """Write a case's values into a run's record, all that tables and figures are built from.
 
-    Of the seed that chooses rates nothing of the test part is written down.
-
-    Args:
-        fitted: None where a loss was not finite.
+    Of the seed that chooses rates nothing of the test part is written down, nor of a run that
+    diverged, which left nothing.
     """
     history = {} if fitted is None else fitted.history
     curve = [round(100 * value, 3) for value in history.get("val_acc", [])]

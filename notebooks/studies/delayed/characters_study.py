@@ -16,7 +16,8 @@ import numpy as np
 import pandas as pd
 import torch
 from matplotlib.figure import Figure
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.utils import clip_grad_norm_
 
 from alkit.delayed import Pipeline, even_cuts, train_epoch
 from alkit.figures import viz
@@ -110,7 +111,8 @@ def run(
     )
     optimizer = nadam if variant == "nadam" else partial(torch.optim.AdamW, weight_decay=0.01)
     cuts = cuts_of(case.modules, sizes.layers)
-    pipeline = Pipeline(units, characters.next_loss, cuts, partial(optimizer, lr=case.lr))
+    made = partial(_clipping, partial(optimizer, lr=case.lr))
+    pipeline = Pipeline(units, characters.next_loss, cuts, made)
     windows = characters.batches(
         text.train, size=batch_size, context=sizes.context, steps=steps, seed=case.seed
     )
@@ -119,12 +121,19 @@ def run(
     own |= {"correction": simple[variant]} if variant in simple else {}
     if variant == "pipemare":
         kind, own["correction"] = "pipedream_inplace", PipeMare(warmup=steps // WARMED)
-    settings = {"seed": case.seed, "clip": 1.0, "rate": linear(steps), "check_finite": False}
+    settings = {"seed": case.seed, "rate": linear(steps), "check_finite": False}
     new = variant == "new noise"
     fitted = train_epoch(pipeline, windows, kind, replay_noise=not new, **settings, **own)
     look = partial(characters.article_losses, pipeline, context=sizes.context)
     opened = case.seed != TUNING_SEED
     return fitted.losses, look(text.validation), look(text.test) if opened else None
+
+
+def _clipping(factory: Any, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+    """Make an optimiser that clips each tensor's gradient to norm 1 before a step."""
+    own: torch.optim.Optimizer = factory(parameters)
+    own.register_step_pre_hook(lambda *_: [clip_grad_norm_(p, 1.0) for p in parameters] and None)
+    return own
 
 
 def record(

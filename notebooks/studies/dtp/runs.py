@@ -98,10 +98,8 @@ def trained(
         sample, _ = next(iter(data.train.batches(2, shuffle=False)))
         net = RULES[variant.rule](net, sample, seed)
     net = net.to(devices_named(device)[0])
-    test = None if seed == TUNING_SEED else data.test
-    parts = Splits(
-        data.augmented(base.augment).train, data.validation, test, data.name, data.num_classes
-    )
+    test, train = None if seed == TUNING_SEED else data.test, data.augmented(base.augment).train
+    parts = Splits(train, data.validation, test, data.name, data.num_classes)
     try:
         if variant.rule:
             return by_gradient(net, parts, settings, progress=progress)

@@ -104,8 +104,7 @@ def trained(
 
     Args:
         plan: its seed is that of the order, and says whether the test part is opened.
-        width: factor of a picture network's channels, see `studies.ladder.variants.build`.
-        narrow: train in bfloat16.
+        width: factor of a picture network's channels; narrow: train in bfloat16.
     """
     sample, _ = next(iter(data.train.batches(2, shuffle=False)))
     options: dict[str, Any] = {"lr": lr, "width": width}

@@ -11,7 +11,7 @@ from alkit import delayed, train_epoch
 from alkit.data import arguments, datasets
 from alkit.data.arguments import check_whole
 from alkit.data.pairs import as_pair
-from tests.helpers import WIDTH, dense_model, made_batches
+from tests.helpers import WIDTH, dense_model, made_batches, train_blocks
 
 X, Y = made_batches(1)[0]
 
@@ -33,7 +33,7 @@ def test_batches_that_are_no_pairs(batches, text, method):
     loss = nn.functional.cross_entropy
     train = {
         "al": lambda: train_epoch(dense_model(2), batches, "al"),
-        "pipedream": lambda: delayed.train([nn.Linear(WIDTH, 3)], loss, batches),
+        "pipedream": lambda: train_blocks([nn.Linear(WIDTH, 3)], loss, batches),
     }[method]
     with pytest.raises(TypeError, match=text):
         train()
@@ -70,7 +70,7 @@ def test_numbers_as_texts(value):
 @pytest.mark.parametrize(
     "train",
     [
-        lambda: delayed.train([nn.Linear(6, 3)], nn.functional.cross_entropy, [(X, Y)], clpi=1),
+        lambda: train_blocks([nn.Linear(6, 3)], nn.functional.cross_entropy, [(X, Y)], clpi=1),
         lambda: alkit.fit([nn.Linear(6, 3)], (X, Y), method="elastic", clpi=1),
         lambda: alkit.split.train([nn.Linear(6, 3)], [(X, Y)], clpi=1),
     ],
@@ -95,7 +95,7 @@ def test_a_whole_network_in_place_of_blocks(make):
 def test_representations_are_one_line():
     digits = datasets.load("digits")
     record = train_epoch(dense_model(2), made_batches(3), "al")
-    late = delayed.train([nn.Linear(6, 3)], nn.functional.cross_entropy, made_batches(3))
+    late = train_blocks([nn.Linear(6, 3)], nn.functional.cross_entropy, made_batches(3))
     shown = [digits.train, digits, digits.train.batches(4), record, record.timeline, late]
     for text in map(repr, shown):
         assert "\n" not in text

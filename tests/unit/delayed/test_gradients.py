@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from alkit import clipped
 from alkit.delayed import METHODS, Pipeline, train_epoch
 from studies.delayed.recursion import recursion
 from tests.unit.delayed.nets import (
@@ -75,8 +76,9 @@ def test_what_is_handed_on_is_not_changed_by_the_update(method, optimizer, clip)
     """In every order that threads may take: the update before or after the neighbour's backward."""
     seen = []
     for seed in range(6):
-        own = positions(optimizer), method, vectors(6, 1), random.Random(seed)
-        seen.append(stepped_in_any_order(*own, clip=clip))
+        made = optimizer if clip is None else clipped(optimizer, clip)
+        own = positions(made), method, vectors(6, 1), random.Random(seed)
+        seen.append(stepped_in_any_order(*own))
     if clip is None:
         expected = positions(optimizer)
         losses = recursion(expected, vectors(6, 1), method)
@@ -88,11 +90,11 @@ def test_threads_that_update_before_the_neighbour_looks():
     """A slow backward below: the gradient waits while its maker clips and steps."""
 
     def run(executor, slow):
-        model = positions(in_place_sgd)
+        model = positions(clipped(in_place_sgd, 0.01))
         for module in model:
             if slow:
                 module.register_full_backward_pre_hook(lambda *_: time.sleep(0.002))
-        return outcome(train_epoch(model, vectors(5, 1), "pipedream", executor, clip=0.01))
+        return outcome(train_epoch(model, vectors(5, 1), "pipedream", executor))
 
     one = run("single", slow=False)
     assert all(equal(one, run("threads", slow=True)) for _ in range(3))
@@ -130,8 +132,8 @@ def test_a_gradient_that_is_one_number_seen_many_times_can_be_clipped():
             return x * self.w.sum()
 
     own = Scaled()
-    model = pipelined([own, nn.Linear(WIDTH, CLASSES)], in_place_sgd)
-    train_epoch(model, vectors(3), "pipedream", clip=0.01)
+    model = pipelined([own, nn.Linear(WIDTH, CLASSES)], clipped(in_place_sgd, 0.01))
+    train_epoch(model, vectors(3), "pipedream")
     assert len(set(own.w.tolist())) == 1
     assert own.w[0] != 1
 
@@ -141,7 +143,7 @@ def test_nothing_is_copied_where_memory_is_not_shared(monkeypatch):
     clone = torch.Tensor.clone
     monkeypatch.setattr(torch.Tensor, "clone", lambda t, **o: copies.append(t) or clone(t, **o))
     blocks = [nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, CLASSES)]
-    train_epoch(pipelined(blocks, halving_sgd), vectors(4), "seq", clip=1.0)
+    train_epoch(pipelined(blocks, clipped(halving_sgd, 1.0)), vectors(4), "seq")
     assert not copies
 
 

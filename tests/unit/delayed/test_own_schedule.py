@@ -64,7 +64,7 @@ def test_bits_are_equal_on_all_executors_and_gradients_are_those_of_1f1b():
 
 def test_a_file_and_a_schedule_are_run(tmp_path):
     made = one_f_one_b(4, 2)
-    to_csv(made, tmp_path / "own.csv")
+    (tmp_path / "own.csv").write_text(to_csv(made))
     plain = outcome(trained(blocks(), 4, vectors(6), "1f1b", micro=2))
     for given in (tmp_path / "own.csv", str(tmp_path / "own.csv"), made):
         assert equal(run("single", given, micro=1), plain)
@@ -78,7 +78,7 @@ def test_fit_cuts_as_the_schedule_asks(tmp_path):
     assert len(made.timeline.resources) == 2
     own = {"cuts": [2], "workers": 2, "schedule": "looped_bfs"}
     assert len(alkit.fit(blocks(), data, **own, **options).timeline.resources) == 2
-    to_csv(one_f_one_b(3, 4), tmp_path / "three.csv")
+    (tmp_path / "three.csv").write_text(to_csv(one_f_one_b(3, 4)))
     assert len(alkit.fit(blocks(), data, schedule=tmp_path / "three.csv", **options).model) == 3
 
 

@@ -10,12 +10,12 @@ from torch import nn
 from torch._dynamo.testing import CompileCounterWithBackend
 
 import alkit
-from alkit import delayed, dtp, elastic, launch, split, train_epoch
+from alkit import dtp, elastic, launch, split, train_epoch
 from alkit.data import datasets
 from alkit.engine.caller import CallerState
 from alkit.engine.run import run_single, run_threads
 from alkit.schedule import task as schedules
-from tests.helpers import dense_model, differences, made_batches, state_of
+from tests.helpers import dense_model, differences, made_batches, state_of, train_blocks
 from tests.unit.delayed.nets import bits, mlp, momentum, vectors
 from tests.unit.elastic.helpers import images, make_vit, train
 from tests.unit.split.helpers import parts, units
@@ -50,7 +50,7 @@ def test_the_bits_of_all_modes_under_the_callers_state(context):
 
 def _delayed(executor, method="pipedream"):
     options = {"method": method, "cuts": [2, 4], "optimizer": momentum}
-    record = delayed.train(
+    record = train_blocks(
         mlp(dropout=0.3), nn.functional.cross_entropy, vectors(6), executor=executor, **options
     )
     tensors = [*bits(record.pipeline), record.losses]

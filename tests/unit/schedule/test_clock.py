@@ -1,6 +1,5 @@
 """The clock against the closed forms of AL's timing model, and the figures of a timeline."""
 
-import json
 import random
 
 import pytest
@@ -112,15 +111,3 @@ def test_figures_of_a_timeline():
     assert joined.span_s == 8.0
     assert {i.batch for i in joined.intervals} == {0, 1, 2, 3}
     assert len(timeline.between(1, 1).intervals) == 2
-
-
-def test_a_timeline_is_a_trace_for_perfetto(tmp_path):
-    line = simulate(al_pipeline(2), lambda task: 1.0, 2)
-    line.to_chrome(tmp_path / "trace.json")
-    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
-    tasks = [each for each in events if each["ph"] == "X"]
-    assert len(tasks) == len(line.intervals)
-    assert [each["args"]["name"] for each in events if each["ph"] == "M"] == list(line.resources)
-    first = line.intervals[0]
-    assert (tasks[0]["ts"], tasks[0]["dur"]) == (first.start_s * 1e6, 1e6)
-    assert {each["tid"] for each in tasks} == {0, 1}
