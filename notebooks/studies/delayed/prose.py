@@ -21,8 +21,7 @@ def load_prose(name: str, part: str = "valid") -> Documents:
         part: of WikiText, "train", "valid" or "test"; of docstrings, "test" is the last tenth of
             the documents and everything else the rest.
     Raises:
-        FileNotFoundError: it is not here; says where was looked and how to get it.
-        ValueError: an unknown part.
+        FileNotFoundError, ValueError: it is not here, or the part is unknown.
     """
     if part not in ("train", "valid", "test"):
         raise ValueError(f"part is {part!r}: give train, valid or test")
