@@ -126,7 +126,13 @@ def _all() -> list[Method]:
         own.append(Method(name, "delayed", everywhere, "alkit.delayed.options.Options", made))
     settings = "alkit.split.Settings"
     own += [
-        Method(name, "split", (), settings, partial(split, 4 if each.pipelined else 1))
+        Method(
+            name,
+            "split",
+            ("threads",) if each.shared else ("threads", "ranks"),
+            settings,
+            partial(split, 4 if each.pipelined else 1),
+        )
         for name, each in SPLIT.items()
     ]
     made = partial(one_f_one_b, STAGES, STAGES)

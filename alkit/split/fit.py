@@ -1,45 +1,35 @@
-"""Split and federated learning behind `alkit.fit`: devices and server on threads."""
+"""Split and federated learning behind `alkit.fit`: its trainer in the one loop."""
 
-import copy
-import math
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from types import SimpleNamespace
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
-import pandas as pd
 import torch
-from torch import Tensor, nn
-from torch.optim.lr_scheduler import ReduceLROnPlateau
+from torch import Tensor
 
-from alkit.data.arguments import given
+from alkit.data.arguments import changed, given
 from alkit.data.given import Loader, in_memory
 from alkit.data.labels import are_numbers
 from alkit.data.parts import Part
-from alkit.engine.behaviour import Rows, text_of
-from alkit.engine.checkpoint import MOVED
-from alkit.engine.device import devices_named, place
-from alkit.engine.evaluate import Judged, judge
-from alkit.engine.modes import evaluating
-from alkit.engine.optimizers import made, told
-from alkit.engine.rates import scheduled
+from alkit.engine.device import devices_named
 from alkit.engine.record import Record
-from alkit.engine.request import Request
+from alkit.engine.request import Request, fit_on_ranks, meet
 from alkit.models.blocks import sending_one
-from alkit.split.data import normal_of
+from alkit.split.check import check_network
+from alkit.split.choosing import agreed
 from alkit.split.deal import deal
-from alkit.split.halves import Optimizer, factory_of
-from alkit.split.kept import Kept
-from alkit.split.methods import TABLE
-from alkit.split.settings import Training
-from alkit.split.train import train
+from alkit.split.half import factory_of
+from alkit.split.networks import has_batch_norm
+from alkit.split.pairs import Pairs
+from alkit.split.ranks import RankPairs
+from alkit.split.settings import Settings
+from alkit.split.stream import Stream
+from alkit.split.trainer import Trainer, Whole
 
 NAMES = {name: name for name in ("epochs", "augment", "seed", "threads", "micro", "drop_last")}
-NAMES |= {"batch_size": "batch"}
-# what is refused, and why a party of several machines can't have it
+NAMES |= {"batch_size": "batch", "cuts": "cuts"}
+# what is refused, and why
 REFUSED = {
-    "executor": "it brings its own threads, or programs of several machines",
-    "ranks": "its parties are no ranks: give workers=, or start `alkit split`",
     "clip": "no side sees the norm of all gradients",
     "accumulate": "give micro=, or a larger batch_size",
     "compile": "devices run the units as they come",
@@ -48,154 +38,105 @@ REFUSED = {
     "stop_at_divergence": "a side that meets it ends the run for all",
     "precision": "what crosses the wire has one type, float32",
     "settings": "give epochs=, momentum=, ... by name",
+    "scheduler_every": "a round is what all parties share: it steps once an epoch",
 }
 
 
-SHARED = "devices and server share one factor of the rate by round: give another scheduler"
-
-
-class _Sequence(nn.Sequential):
-    """The units in a row, as a model that predicts."""
-
-    @torch.no_grad()
-    def predict(self, x: Any) -> Tensor:
-        """Return the scores in evaluation mode; the mode is restored."""
-        with evaluating(self):
-            return self(place(x, self))
-
-
-def model_of(request: Request) -> _Sequence:
+def model_of(request: Request) -> Whole:
     """Return the blocks as a model that predicts."""
-    return _Sequence(*sending_one(request.model))
+    return Whole(*sending_one(request.model))
 
 
 def fit(request: Request) -> Record:
     """Run what was asked: blocks, cut once; samples are dealt among `workers` devices, or 2.
 
-    Settings are those of `alkit.split.Settings`. The blocks end with the averaged weights of the
-    last round.
+    On ranks the first one is the server and the others are the devices. Settings are those of
+    `alkit.split.Settings`. The blocks end with the averaged weights.
     """
     request.refuse("loss", why="its tails compare classes by cross-entropy")
     for name, why in REFUSED.items():
         request.refuse(name, why=why)
     model = model_of(request)
-    blocks = list(model)
-    cut = _cut(request, len(blocks))
-    x, y = _samples(request)
-    train_part = request.data.train
+    settings = _settings(request, model)
+    _streams(request, model, settings)  # what is wrong is said before a start
+    return fit_on_ranks(_fit, model, request) if request.ranks > 1 else _fit(model, request)
+
+
+def _fit(model: Whole, request: Request) -> Record:
+    ranks, units = request.on_ranks, list(model)
+    group = meet("ranks" if ranks else "single", model)
+    named = [] if request.device is None else devices_named(request.own_device)
+    if len(named) > 2:
+        raise ValueError(f"{len(named)} devices for heads and tail: give one for both, or two")
+    settings = _settings(request, model)
+    streams = _streams(request, model, settings)
+    kind: Any = Pairs
+    if ranks:
+        settings, channels = agreed(settings, units, streams, group, request.checkpoint)
+        kind = partial(RankPairs, channels=channels)
+    pairs = kind(units, settings, streams, factory_of(settings, request.optimizer), named)
+    model.to(named[-1] if named else None)
+    trainer = Trainer(model, pairs, group)
+    plan = replace(request.plan, epochs=pairs.rounds, batch_size=settings.batch)
+    identity = settings.plain()
+    if (epochs := identity.pop("epochs")) != pairs.rounds:
+        identity["epochs of a device"] = epochs
+    record = request.train(trainer, group, plan=plan, identity=identity)
+    model.load_state_dict(group.broadcast(dict(model.state_dict())))  # devices have their heads
+    details = trainer.details
+    losses = torch.cat([*details.losses.values()])
+    return replace(record, losses=losses.view(-1, 1, 1), details=details)
+
+
+def _settings(request: Request, model: Whole) -> Settings:
+    """Return what holds for this network, and for as many devices as there are to be."""
+    devices = request.crew - 1 if request.on_ranks else request.workers or 2
+    if request.on_ranks and (not devices or request.workers not in (None, devices)):
+        raise ValueError(
+            f"workers is {request.workers} and there are {request.crew} ranks: the first one is the"
+            " server and each other one a device, so give one rank more than workers"
+        )
     changes = request.given_options(**NAMES) | dict(request.changes)
     if request.optimizer is not None and "momentum" in changes:
         raise ValueError(
             "momentum is for the SGD that trains without optimizer=: leave it out, and give it to"
             " your own: lambda parameters, lr: torch.optim.SGD(parameters, lr=lr, momentum=0.9)"
         )
-    if isinstance(train_part, Loader) and train_part.drops:
+    if isinstance(request.data.train, Loader) and request.data.train.drops:
         changes["drop_last"] = True  # as the loader says
     if request.one_lr is not None:
         changes["lr"] = request.one_lr
-    if request.plan.scheduler != "constant":
-        changes["factors"] = _factors(blocks, request, changes)
-    if request.device is not None:
-        model.to(devices_named(request.device)[-1])  # the tail's, where it is tested
-    record = train(
-        blocks,
-        [(x[rows], y[rows]) for rows in deal(y, request.workers or 2, seed=request.plan.seed)],
-        cut=cut,
-        method=request.method,
-        device=request.device,
-        optimizer=request.optimizer,
-        path=None if request.checkpoint is None else Path(request.checkpoint),
-        kept=None if request.checkpoint is None else _kept(blocks, request, changes),
-        normal=normal_of(train_part) if isinstance(train_part, Part) else None,
-        scaled=isinstance(train_part, Part),
-        progress=request.progress,
-        evaluate=None if request.data.validation is None else _scorer(blocks, request),
-        **changes,
-    )
-    nn.ModuleList(blocks).load_state_dict(record.state)
-    by = "epoch" if changes.get("aggregate_every", -1) == -1 else "round"
-    rows = [
-        {by: at, "loss": own.mean_loss(), "samples": record.samples[at - 1]}
-        | Judged(values=own.scores).row("val")
-        | {"train_s": own.seconds}
-        for at, own in enumerate(record.rounds, 1)
-    ]
-    tested = Judged() if request.data.test is None else _judge(model, request.data.test, request)
-    losses = torch.cat([own.flatten() for own in record.losses.values()])
-    return Record(
-        model=model,
-        history=pd.DataFrame(rows),
-        losses=losses.view(-1, 1, 1),
-        timeline=record.timeline,
-        test_correct=tested.correct,
-        metrics=tested.values,
-        best_epoch=len(rows),
-        seconds=sum(own.seconds for own in record.rounds),
-        settings=changes,
-        details=record,
-    )
-
-
-def _factors(
-    blocks: Sequence[nn.Module], request: Request, changes: Mapping[str, Any]
-) -> list[float]:
-    """Return what a scheduler makes of the rates by round, which is what all parties share.
-
-    Raises:
-        ValueError: it does more than multiply all rates by a number that depends on the epoch.
-    """
-    plan = request.plan
-    request.refuse(
-        "scheduler_every", why="a round is what all parties share: it steps once an epoch"
-    )
-    if changes.get("aggregate_every", -1) != -1:
+    least = 2 if has_batch_norm(model) else 1
+    fixed = {"method": request.method, "devices": devices, "units": len(model), "least": least}
+    own: Settings = changed(Settings, fixed | changes)
+    if own.rules.shared and request.on_ranks:
+        raise ValueError(f"{own.method} has one tail for all devices: it trains in one process")
+    if own.profile and not request.on_ranks:
+        raise ValueError("profile is given, and there are no machines to measure: give ranks")
+    if request.plan.scheduler != "constant" and own.aggregate_every != -1:
         raise ValueError("scheduler= goes by epochs: leave aggregate_every at -1, once an epoch")
-    own = made(_maker(request, changes), copy.deepcopy(nn.ModuleList(blocks)).named_parameters())
-    before = [dict(group) for group in getattr(own, "param_groups", ())]
-    stub = SimpleNamespace(named_optimizers=lambda: {"all": own})
-    found = []
-    with scheduled(stub, plan.scheduler, plan.epochs, plan.end_factor) as rates:
-        if any(isinstance(each, ReduceLROnPlateau) for each in rates.made.values()):
-            raise ValueError(f"ReduceLROnPlateau looks at results, and {SHARED}")
-        for epoch in range(plan.epochs):
-            rates.start_epoch(epoch)
-            found.append(_factor(before, getattr(own, "param_groups", ())))
-            rates.end_epoch({})
-    return found
+    return own
 
 
-def _maker(request: Request, changes: Mapping[str, Any]) -> Optimizer:
-    """Return what makes the optimisers of this run."""
-    about = {name: changes[name] for name in ("lr", "momentum") if name in changes}
-    return factory_of(Training(**about), request.optimizer)
-
-
-def _factor(before: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]) -> float:
-    """Return the one number that a scheduler has multiplied all rates by."""
-    pairs = list(zip(before, now, strict=True))
-    free = {"params", *MOVED}
-    moved = [key for one, own in pairs for key in one.keys() - free if own[key] != one[key]]
-    if moved:
-        raise ValueError(
-            f"scheduler= moves {moved[0]} (leave that out: cycle_momentum=False), and {SHARED}"
-        )
-    if any(own["lr"] and not one["lr"] for one, own in pairs):
-        raise ValueError(f"scheduler= raises a rate from 0: give lr above 0, for {SHARED}")
-    factors = [float(own["lr"] / one["lr"]) for one, own in pairs if one["lr"]]
-    if not all(math.isclose(factors[0], each, rel_tol=1e-9) for each in factors):
-        raise ValueError(f"scheduler= moves the rates of groups differently, and {SHARED}")
-    return factors[0] if factors else 1.0
-
-
-def _cut(request: Request, units: int) -> int:
-    """Return the one cut: where the method fixes it, there; else as asked, or after the first."""
-    rules = TABLE[request.method]
-    allowed = rules.cuts(units)
-    usual = min(1, len(allowed) - 1, units - rules.shared)  # a shared tail has one unit at least
-    cuts = request.cuts if request.cuts is not None else [allowed[usual]]
-    if len(cuts) != 1:
-        raise ValueError(f"cuts is {list(cuts)}: a network is split once, give one cut")
-    return cuts[0]
+def _streams(request: Request, model: Whole, settings: Settings) -> list[Stream]:
+    """Deal the samples; the network takes the first of them, and can be cut where it is to be."""
+    x, y = _samples(request)
+    part = request.data.train
+    images = isinstance(part, Part)
+    normal = None
+    if isinstance(part, Part) and part.mean is not None and part.std is not None:
+        normal = torch.tensor(part.mean), torch.tensor(part.std)
+    sizes = [settings.data_size] * settings.devices if settings.data_size else None
+    about: dict[str, Any] = {"sizes": sizes, "alpha": settings.alpha, "seed": settings.seed}
+    dealt = deal(y, settings.devices, settings.partition, **about)
+    streams = [
+        Stream(x[rows], y[rows], settings, at, normal, scaled=images)
+        for at, rows in enumerate(dealt)
+    ]
+    [example, *_] = streams[0].step(0, 1)
+    cuts = settings.cuts if not settings.profile else range(len(model) + 1)
+    check_network(list(model), example.x[:1], cuts)
+    return streams
 
 
 def _samples(request: Request) -> tuple[Tensor, Tensor]:
@@ -220,31 +161,3 @@ def _samples(request: Request) -> tuple[Tensor, Tensor]:
             " trains on all samples: leave those without a class (such as -100) out"
         )
     return x, y
-
-
-def _scorer(
-    blocks: Sequence[nn.Module], request: Request
-) -> Callable[[dict[str, Tensor]], dict[str, float]]:
-    own = _Sequence(*copy.deepcopy(list(blocks)))
-
-    def score(state: dict[str, Tensor]) -> dict[str, float]:
-        own.load_state_dict(state)
-        return _judge(own, request.data.validation, request).values
-
-    return score
-
-
-def _kept(blocks: Sequence[nn.Module], request: Request, changes: Mapping[str, Any]) -> Kept:
-    own, rows = _Sequence(*copy.deepcopy(list(blocks))), Rows(request.data.train)
-
-    def behaviour(state: Mapping[str, Any]) -> dict[str, Any]:
-        own.load_state_dict(state)
-        return rows.behaviour(SimpleNamespace(model=own, loss=nn.functional.cross_entropy))
-
-    about = told(made(_maker(request, changes), own.named_parameters()))
-    about["data"] = request.data.fingerprint()
-    return Kept(text_of(own), about, behaviour, anyway=request.resume == "anyway")
-
-
-def _judge(model: _Sequence, part: Any, request: Request) -> Judged:
-    return judge(model, part, loss=nn.functional.cross_entropy, metrics=request.metrics)

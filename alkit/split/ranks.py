@@ -1,0 +1,236 @@
+"""The same rounds on machines: rank 0 is the server, and every other rank a device.
+
+    rank 1, device 0   head 0  <==>  tail 0, on a thread  \\
+    rank 2, device 1   head 1  <==>  tail 1, on a thread   >  rank 0, which averages
+    ...                                                   /
+
+A device runs its own lane and the uplink's, a thread of the server a tail's lane and the
+downlink's. What a `send` has carried is heard at the other side, and asked for as its batch begins.
+A rank has the halves of its own; of the others it knows optimisers without state, for the rates.
+"""
+
+import queue
+import threading
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from torch import nn
+
+from alkit.engine.caller import CallerState
+from alkit.engine.group import Group
+from alkit.engine.ranks import FAR, patience
+from alkit.engine.run import Run, execute
+from alkit.schedule.task import Place, Schedule, Task
+from alkit.schedule.timeline import Interval, Timeline
+from alkit.split.channel import Channel
+from alkit.split.pairs import Pairs, Round, schedule_of
+from alkit.split.schedule import DEVICE, DOWNLINK, LANES, SERVER, UPLINK
+
+SIDES = (DEVICE, UPLINK), (SERVER, DOWNLINK)  # lanes by stage
+
+
+class RankPairs(Pairs):
+    """This rank's halves; see `Pairs`.
+
+    Args:
+        channels: of the server one to each device, of a device the one to the server.
+    """
+
+    def __init__(self, *args: Any, channels: Sequence[Channel], **options: Any) -> None:
+        self.rank, self.channels = Group("ranks").rank, channels
+        self.lock = threading.Lock()  # of ticks
+        super().__init__(*args, **options)
+
+    def part(self, at: int, side: int) -> list[nn.Module]:
+        """Return the units of a device's head or tail: copies of this rank's own."""
+        if self.is_mine(at, side):
+            return super().part(at, side)
+        cut = self.settings.cuts[at]
+        return self.units[cut:] if side else self.units[:cut]
+
+    def is_mine(self, at: int, side: int) -> bool:
+        """Whether this rank trains a head (side 0) or a tail."""
+        return side == 1 if self.rank == 0 else (side == 0 and at == self.rank - 1)
+
+    def round(self, number: int) -> Round:
+        """Train a round; `state` has its end at the server, and at a device its head's."""
+        steps = self.steps(number)
+        if self.rank:
+            return self._device(self.rank - 1, steps)
+        ended: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
+        caller = CallerState.here()
+        for at in range(self.settings.devices):
+            about = at, steps.get(at, range(0)), caller, ended
+            name = f"alkit-tail-{at}"
+            threading.Thread(target=self._tail, args=about, name=name, daemon=True).start()
+        told = dict(ended.get() for _ in self.channels)
+        return self._averaged(number, {at: told[at] for at in steps})
+
+    def moments(self) -> dict[str, Any]:
+        """Return what optimisers keep; the server has those of all devices."""
+        found = super().moments()
+        if self.rank:
+            self.channels[0].tell(found[f"head {self.rank - 1}"])
+        else:
+            found |= {f"head {at}": each.hear() for at, each in enumerate(self.channels)}
+        return found
+
+    def load_moments(self, saved: Mapping[str, Any]) -> None:
+        """Put back what optimisers kept; of others' halves the rates."""
+        own = dict(saved)
+        for at in range(self.settings.devices):
+            for side, name in enumerate((f"head {at}", f"tail {at}")):
+                if own.get(name) and not self.is_mine(at, side):
+                    own[name] = own[name] | {"state": {}}
+        super().load_moments(own)
+
+    def _device(self, at: int, steps: Mapping[int, range]) -> Round:
+        """Train this device's steps, if it has any left, and take the average's head."""
+        [channel], [head, *_] = self.channels, self.halves[at]
+        told: dict[str, Any] = {}
+        if at in steps:
+            head.load(self.state)
+            seen = self._lanes(at, steps[at], 0)
+            told = {"state": head.state(), "seen": [tuple(own) for own in seen]}
+            told |= {"losses": head.losses, "right": head.right}
+        channel.tell(told)
+        heard = channel.hear()
+        self.state |= heard["state"]
+        return Round(heard["losses"], heard["right"], Timeline((), ()))
+
+    def _tail(
+        self, at: int, steps: range, caller: CallerState, ended: "queue.SimpleQueue[Any]"
+    ) -> None:
+        """Train a device's tail, and hear what the device has; whatever fails is raised there."""
+        try:
+            [_, *tails], seen = self.halves[at], list[Interval]()
+            with caller.entered():
+                if len(steps) and tails:
+                    tails[0].load(self.state)
+                    seen = self._lanes(at, steps, 1)
+            told = self.channels[at].hear()
+            shift_s = self.channels[at].offset_s
+            for row in told.pop("seen", ()):
+                own = Interval(*row)
+                moved = {"start_s": own.start_s + shift_s, "end_s": own.end_s + shift_s}
+                seen.append(own._replace(**moved))
+            for tail in tails if told else ():
+                told["state"] |= tail.state()
+                told |= {"losses": tail.losses, "right": tail.right}
+            ended.put((at, told | {"seen": seen}))
+        except BaseException as error:  # it must not be lost with its thread
+            ended.put((at, error))
+
+    def _averaged(self, number: int, told: Mapping[int, Any]) -> Round:
+        weights = {at: sum(own) for at, own in self.sizes(number).items()}
+        self.average({at: own["state"] for at, own in told.items()}, weights)
+        losses, right = ({at: own[key] for at, own in told.items()} for key in ("losses", "right"))
+        for at, channel in enumerate(self.channels):
+            cut = self.settings.cuts[at]
+            head = {name: own for name, own in self.state.items() if int(name.split(".")[0]) < cut}
+            channel.tell({"state": head, "losses": losses, "right": right})
+        for channel in self.channels:
+            channel.sender.settle()
+        names = [f"{lane} {at}" for at in range(self.settings.devices) for lane in LANES]
+        seen = (row for own in told.values() for row in own["seen"])
+        return Round(losses, right, Timeline(tuple(seen), tuple(names)))
+
+    def _lanes(self, at: int, steps: range, side: int) -> list[Interval]:
+        """Run this side's lanes of some steps; return when they worked, and what arrived."""
+        own, schedule = self.halves[at], schedule_of(self.settings, at)
+        threads, channel = self.settings.threads, self.channels[0 if self.rank else at]
+        own[side].begin(steps.start, at)
+        seen = channel.seen
+        if len(own) == 1:
+            found = execute(schedule, own, self.batches(at, steps), threads=threads)
+            alone = (i._replace(resource="worker 0") for i in found.intervals)
+            seen = [*seen, *alone]
+        else:
+            run = _Side(schedule, own, side, channel)
+            given = self._numbers(steps) if side else self.batches(at, steps)
+            run.here(given, threads, run.listen, lambda ready: ready - 1)  # a link before a half
+            run.close()
+            seen = [*seen, *(i for i in run.watch.intervals() if i.kind != "send")]
+        channel.seen = []
+        names = {f"worker {lane}": name for lane, name in enumerate(LANES)}
+        return [
+            i._replace(
+                resource=f"{names.get(i.resource, i.resource)} {at}",
+                batch=i.batch + steps.start,
+            )
+            for i in seen
+        ]
+
+    def _numbers(self, steps: Iterable[int]) -> Iterator[int]:
+        """Yield something for every batch: the samples are the devices'."""
+        for step in steps:
+            with self.lock:
+                next(self.ticks, None)
+            yield step
+
+
+class _Side(Run):
+    """A run of one side's lanes, which hears of the other's."""
+
+    def __init__(
+        self, schedule: Schedule, stages: Sequence[Any], side: int, channel: Channel
+    ) -> None:
+        own, theirs = SIDES[side], SIDES[1 - side]
+        self.told, self.due = _told(schedule, own, theirs), _told(schedule, theirs, own)
+        self.channel, self.to_ask = channel, deque[tuple[int, int]]()
+        super().__init__(schedule, stages, own, self.due)
+
+    def feed(self) -> None:
+        """Take the next batch, and ask for all that the other side will say of it."""
+        before = self.fed
+        super().feed()
+        if self.fed > before:
+            self.to_ask += [(at, before) for at in range(len(self.due))]
+        self.ask()
+
+    def ask(self) -> None:
+        """Ask for what is due, as far as its size is known or needs not be."""
+        while self.to_ask:
+            place, batch = self.to_ask[0]
+            if not self.channel.receiver.ask(place, self.channel.first + batch):
+                return
+            self.to_ask.popleft()
+
+    def work(self, task: Task, payload: Any, worker: int) -> Any:
+        """Run a task; a device's that takes too long ends it, saying where all threads are."""
+        if worker in SIDES[1]:  # the clock is one for all threads of a process
+            return super().work(task, payload, worker)
+        with patience():
+            return super().work(task, payload, worker)
+
+    def tell(self, task: Task, output: Any) -> None:
+        """Say that a task has ended, where the other side waits for it."""
+        if task.place in self.told:
+            place = self.told.index(task.place)
+            payload = output if task.kind == "send" else None
+            self.channel.send(place, self.channel.first + task.batch, payload)
+
+    def listen(self, task: Task | None = None) -> None:
+        """Wait for the next task that has ended at the other side."""
+        self.ask()
+        message = self.channel.take()
+        kind, stage, micro = self.due[message.place]
+        batch = message.batch - self.channel.first
+        self.hear(Task(kind, stage, batch, micro), message.payload)
+
+    def close(self) -> None:
+        """Hear the other side out."""
+        self.ask()
+        while self.channel.receiver.asked:
+            self.listen()
+            self.ask()
+        self.channel.first += self.fed
+
+
+def _told(schedule: Schedule, tellers: Collection[int], hearers: Collection[int]) -> list[Place]:
+    """Return the places of tasks of some lanes that tasks of others wait for, in their order."""
+    far = [Task(kind, stage, FAR, micro) for kind, stage, micro in schedule.places]
+    waits = (each for task in far if schedule.lane(task) in hearers for each in schedule.waits(task))
+    found = {each.place for each in waits if schedule.lane(each) in tellers}
+    return [place for place in schedule.places if place in found]
