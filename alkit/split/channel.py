@@ -22,7 +22,7 @@ class Channel:
         lane, stage: of what arrives here: the uplink carries what stage 0 has made.
 
     Attributes:
-        seen: transfers to this side. One began when its sender handed it over, or when the one
+        seen: transfers to this side, batches as in the run. One began when its sender handed it over, or when the one
             before had come, for a link carries one after the other; it ends when it is taken.
         first: number of a run's first batch, among all that have crossed.
     """
@@ -44,10 +44,15 @@ class Channel:
         began_s = min(now_s, max(self.free_s, message.mark / 1e9 + self.offset_s))
         self.free_s = now_s
         size = self.receiver.sizes[message.place, message.batch]
-        micro = message.place % TOLD
-        own = Interval(self.lane, "send", self.stage, message.batch, micro, began_s, now_s, size)
+        batch, micro = max(0, message.batch - self.first), message.place % TOLD
+        own = Interval(self.lane, "send", self.stage, batch, micro, began_s, now_s, size)
         self.seen.append(own)
         return message
+
+    def arrived(self) -> list[Interval]:
+        """Return what has come since the last call."""
+        found, self.seen = self.seen, []
+        return found
 
     def tell(self, payload: Any) -> None:
         """Begin to send what belongs to no task."""

@@ -70,12 +70,13 @@ def _fit(model: Whole, request: Request) -> Record:
         raise ValueError(f"{len(named)} devices for heads and tail: give one for both, or two")
     settings = _settings(request, model)
     streams = _streams(request, model, settings)
+    if named:
+        model.to(named[-1])  # the tail's, where it is tested
     kind: Any = Pairs
     if ranks:
         settings, channels = agreed(settings, units, streams, group, request.checkpoint)
         kind = partial(RankPairs, channels=channels)
     pairs = kind(units, settings, streams, factory_of(settings, request.optimizer), named)
-    model.to(named[-1] if named else None)
     trainer = Trainer(model, pairs, group)
     plan = replace(request.plan, epochs=pairs.rounds, batch_size=settings.batch)
     identity = settings.plain()

@@ -26,11 +26,20 @@ from alkit.split.stream import MicroBatch, Stream, round_count, round_steps, ste
 
 
 class Round(NamedTuple):
-    """What a round gave, by device: losses of its steps, and samples classified correctly."""
+    """What a round gave, by device: losses and sizes of its steps, and how many samples were right.
+
+    The timeline has what all lanes did.
+    """
 
     losses: dict[int, list[float]]
+    sizes: dict[int, list[int]]
     right: dict[int, int]
-    timeline: Timeline
+    timeline: Timeline = Timeline((), ())
+
+    def mean_loss(self, at: int) -> float:
+        """Return a device's mean over samples."""
+        pairs = list(zip(self.losses[at], self.sizes[at], strict=True))
+        return sum(loss * size for loss, size in pairs) / sum(self.sizes[at])
 
 
 class Pairs:
@@ -123,7 +132,7 @@ class Pairs:
             FloatingPointError: the training has diverged.
         """
         steps, kind = self.steps(number), self.settings.rules.tail
-        made = Round({at: [] for at in steps}, dict.fromkeys(steps, 0), Timeline((), ()))
+        made = Round({at: [] for at in steps}, self.sizes(number), dict.fromkeys(steps, 0))
         seen = list[Timeline]()
         for at in steps:
             self.load(at)
@@ -134,8 +143,7 @@ class Pairs:
             if kind == "handed on":
                 self.state |= self.trained(at)
         if kind != "handed on":
-            weights = {at: sum(own) for at, own in self.sizes(number).items()}
-            self.average({at: self.trained(at) for at in steps}, weights)
+            self.average({at: self.trained(at) for at in steps}, made.sizes)
         return made._replace(timeline=Timeline.joined(seen))
 
     def turns(self, number: int, steps: Mapping[int, range]) -> Iterator[tuple[int, range]]:
@@ -183,14 +191,14 @@ class Pairs:
         return {name: own for half in self.halves[at] for name, own in half.state().items()}
 
     def average(
-        self, states: Mapping[int, Mapping[str, Tensor]], weights: Mapping[int, int]
+        self, states: Mapping[int, Mapping[str, Tensor]], sizes: Mapping[int, Sequence[int]]
     ) -> None:
         """Put the mean over devices, weighted by their samples, into `state`.
 
         Raises:
             FloatingPointError: a weight is not finite.
         """
-        mean = average(list(states.values()), [weights[at] for at in states])
+        mean = average(list(states.values()), [sum(sizes[at]) for at in states])
         if self.settings.rules.shared:  # all have the last one of theirs
             mean |= self.halves[0][1].state()
         for at, unit in enumerate(self.units):

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from alkit.engine.device import place
 from alkit.engine.profile import backprop_row, profile_rows
-from alkit.split.halves import sgd
+from alkit.split.half import sgd
 from alkit.split.times import Line, fitted
 
 WARMUP = 2

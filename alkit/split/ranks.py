@@ -11,6 +11,7 @@ A rank has the halves of its own; of the others it knows optimisers without stat
 
 import queue
 import threading
+import time
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -20,14 +21,14 @@ from torch import nn
 from alkit.engine.caller import CallerState
 from alkit.engine.group import Group
 from alkit.engine.ranks import FAR, patience
-from alkit.engine.run import Run, execute
+from alkit.engine.run import Run
 from alkit.schedule.task import Place, Schedule, Task
 from alkit.schedule.timeline import Interval, Timeline
 from alkit.split.channel import Channel
 from alkit.split.pairs import Pairs, Round, schedule_of
 from alkit.split.schedule import DEVICE, DOWNLINK, LANES, SERVER, UPLINK
 
-SIDES = (DEVICE, UPLINK), (SERVER, DOWNLINK)  # lanes by stage
+SIDES: tuple[tuple[int, ...], ...] = (DEVICE, UPLINK), (SERVER, DOWNLINK)  # lanes by stage
 
 
 class RankPairs(Pairs):
@@ -57,14 +58,19 @@ class RankPairs(Pairs):
         """Train a round; `state` has its end at the server, and at a device its head's."""
         steps = self.steps(number)
         if self.rank:
-            return self._device(self.rank - 1, steps)
+            return self._device(self.rank - 1, steps, number)
         ended: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
         caller = CallerState.here()
         for at in range(self.settings.devices):
             about = at, steps.get(at, range(0)), caller, ended
             name = f"alkit-tail-{at}"
             threading.Thread(target=self._tail, args=about, name=name, daemon=True).start()
-        told = dict(ended.get() for _ in self.channels)
+        told = dict[int, Any]()
+        for _ in self.channels:
+            at, own = ended.get()
+            if isinstance(own, BaseException):
+                raise own
+            told[at] = own
         return self._averaged(number, {at: told[at] for at in steps})
 
     def moments(self) -> dict[str, Any]:
@@ -85,46 +91,51 @@ class RankPairs(Pairs):
                     own[name] = own[name] | {"state": {}}
         super().load_moments(own)
 
-    def _device(self, at: int, steps: Mapping[int, range]) -> Round:
+    def _device(self, at: int, steps: Mapping[int, range], number: int) -> Round:
         """Train this device's steps, if it has any left, and take the average's head."""
         [channel], [head, *_] = self.channels, self.halves[at]
         told: dict[str, Any] = {}
         if at in steps:
             head.load(self.state)
-            seen = self._lanes(at, steps[at], 0)
+            seen = self._lanes(at, steps[at], 0, channel) + channel.arrived()
             told = {"state": head.state(), "seen": [tuple(own) for own in seen]}
             told |= {"losses": head.losses, "right": head.right}
         channel.tell(told)
         heard = channel.hear()
         self.state |= heard["state"]
-        return Round(heard["losses"], heard["right"], Timeline((), ()))
+        return Round(heard["losses"], self.sizes(number), heard["right"])
 
     def _tail(
         self, at: int, steps: range, caller: CallerState, ended: "queue.SimpleQueue[Any]"
     ) -> None:
         """Train a device's tail, and hear what the device has; whatever fails is raised there."""
         try:
-            [_, *tails], seen = self.halves[at], list[Interval]()
+            [_, *tails], channel = self.halves[at], self.channels[at]
+            seen = list[Interval]()
             with caller.entered():
                 if len(steps) and tails:
                     tails[0].load(self.state)
-                    seen = self._lanes(at, steps, 1)
-            told = self.channels[at].hear()
-            shift_s = self.channels[at].offset_s
-            for row in told.pop("seen", ()):
-                own = Interval(*row)
-                moved = {"start_s": own.start_s + shift_s, "end_s": own.end_s + shift_s}
-                seen.append(own._replace(**moved))
+                    seen = self._lanes(at, steps, 1, channel)
+            told = channel.hear()
+            for row in (Interval(*row) for row in told.get("seen", ())):
+                start_s, end_s = row.start_s + channel.offset_s, row.end_s + channel.offset_s
+                seen.append(row._replace(start_s=start_s, end_s=end_s))
             for tail in tails if told else ():
                 told["state"] |= tail.state()
                 told |= {"losses": tail.losses, "right": tail.right}
-            ended.put((at, told | {"seen": seen}))
+            told["seen"] = [
+                own._replace(resource=f"{own.resource} {at}", batch=own.batch + steps.start)
+                for own in [*seen, *channel.arrived()]
+            ]
+            ended.put((at, told))
         except BaseException as error:  # it must not be lost with its thread
             ended.put((at, error))
 
     def _averaged(self, number: int, told: Mapping[int, Any]) -> Round:
-        weights = {at: sum(own) for at, own in self.sizes(number).items()}
-        self.average({at: own["state"] for at, own in told.items()}, weights)
+        """Average what devices and their tails have trained, and let all know."""
+        start_s, sizes = time.perf_counter(), self.sizes(number)
+        self.average({at: own["state"] for at, own in told.items()}, sizes)
+        end_s = time.perf_counter()
         losses, right = ({at: own[key] for at, own in told.items()} for key in ("losses", "right"))
         for at, channel in enumerate(self.channels):
             cut = self.settings.cuts[at]
@@ -133,34 +144,35 @@ class RankPairs(Pairs):
         for channel in self.channels:
             channel.sender.settle()
         names = [f"{lane} {at}" for at in range(self.settings.devices) for lane in LANES]
-        seen = (row for own in told.values() for row in own["seen"])
-        return Round(losses, right, Timeline(tuple(seen), tuple(names)))
+        seen = [row for own in told.values() for row in own["seen"]]
+        for at in told:
+            last = self.steps(number)[at].stop - 1
+            seen.append(Interval(f"server {at}", "average", 1, last, 0, start_s, end_s))
+        return Round(losses, sizes, right, Timeline(tuple(seen), tuple(names)))
 
-    def _lanes(self, at: int, steps: range, side: int) -> list[Interval]:
-        """Run this side's lanes of some steps; return when they worked, and what arrived."""
-        own, schedule = self.halves[at], schedule_of(self.settings, at)
-        threads, channel = self.settings.threads, self.channels[0 if self.rank else at]
+    def _lanes(self, at: int, steps: range, side: int, channel: Channel) -> list[Interval]:
+        """Run this side's lanes of some steps; return when they worked."""
+        own, threads = self.halves[at], self.settings.threads
         own[side].begin(steps.start, at)
-        seen = channel.seen
-        if len(own) == 1:
-            found = execute(schedule, own, self.batches(at, steps), threads=threads)
-            alone = (i._replace(resource="worker 0") for i in found.intervals)
-            seen = [*seen, *alone]
-        else:
-            run = _Side(schedule, own, side, channel)
-            given = self._numbers(steps) if side else self.batches(at, steps)
-            run.here(given, threads, run.listen, lambda ready: ready - 1)  # a link before a half
-            run.close()
-            seen = [*seen, *(i for i in run.watch.intervals() if i.kind != "send")]
-        channel.seen = []
+        run = _Side(schedule_of(self.settings, at), own, side, channel)
+        given = self._numbers(steps) if side else self._loaded(at, steps, channel.seen)
+        run.here(given, threads, run.listen, lambda ready: ready - 1)  # a link before a half
+        run.close()
         names = {f"worker {lane}": name for lane, name in enumerate(LANES)}
         return [
-            i._replace(
-                resource=f"{names.get(i.resource, i.resource)} {at}",
-                batch=i.batch + steps.start,
-            )
-            for i in seen
+            i._replace(resource=names[i.resource])
+            for i in run.watch.intervals()
+            if i.kind != "send"
         ]
+
+    def _loaded(self, at: int, steps: Sequence[int], seen: list[Interval]) -> Iterator[Any]:
+        """Yield a device's batches, and note how long they took."""
+        start_s = time.perf_counter()
+        for number, parts in enumerate(self.batches(at, steps)):
+            now_s = time.perf_counter()
+            seen.append(Interval("device", "load", 0, number, 0, start_s, now_s))
+            yield parts
+            start_s = time.perf_counter()
 
     def _numbers(self, steps: Iterable[int]) -> Iterator[int]:
         """Yield something for every batch: the samples are the devices'."""
@@ -177,6 +189,8 @@ class _Side(Run):
         self, schedule: Schedule, stages: Sequence[Any], side: int, channel: Channel
     ) -> None:
         own, theirs = SIDES[side], SIDES[1 - side]
+        if schedule.workers == 1:  # a device that has all units is alone
+            own, theirs = (DEVICE,), ()
         self.told, self.due = _told(schedule, own, theirs), _told(schedule, theirs, own)
         self.channel, self.to_ask = channel, deque[tuple[int, int]]()
         super().__init__(schedule, stages, own, self.due)

@@ -1,2 +1,128 @@
-"""x"""
-def add(*a, **k): ...
+"""What a run took and gave, as a table with a row a device.
+
+The published columns are here under their names (seconds are sums over the run; `comm amount` is
+MiB in messages, both ways; lists are by round), and what they leave out: cut, micro-batches, idle
+shares by lane, goodput, versions, seed. Overlapping transfers of a link are not added up; one ends
+when its receiver takes it.
+"""
+
+import json
+import platform
+from collections import defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+
+from alkit.data.files import replacing
+from alkit.engine.record import Record
+from alkit.schedule.timeline import Interval, Timeline
+from alkit.split.schedule import LANES
+
+SECONDS = {  # published column: lane and kind of what it adds up
+    "server_forward": ("server", "forward"),
+    "server_backward": ("server", "backward"),
+    "server_update": ("server", "update"),
+    "client_data_load": ("device", "load"),
+    "client_forward": ("device", "forward"),
+    "client_backward": ("device", "backward"),
+    "client_update": ("device", "update"),
+    "upload": ("uplink", "send"),
+    "download": ("downlink", "send"),
+    "aggregate": ("server", "average"),
+}
+
+
+def add(path: str | Path, timeline: Timeline, *, first: bool) -> None:
+    """Write a round's intervals to a table, which begins with the first round."""
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    frame = pd.DataFrame(timeline.intervals, columns=Interval._fields)
+    frame.to_csv(path, index=False, mode="w" if first else "a", header=first)
+
+
+def read(path: str | Path, devices: int) -> Timeline:
+    """Return what all lanes did, by the table that `add` wrote."""
+    rows = pd.read_csv(path).itertuples(index=False)
+    names = [f"{lane} {at}" for at in range(devices) for lane in LANES]
+    return Timeline.of((Interval(*row) for row in rows), names)
+
+
+def table(name: str, record: Record, seen: Timeline, total_s: float) -> pd.DataFrame:
+    """Return one row a device.
+
+    Args:
+        record: of split learning on ranks; seen: in all rounds.
+        total_s: seconds of the run on the server's clock.
+    """
+    settings, rows = record.details.settings, []
+    for at in range(settings.devices):
+        names = [f"{lane} {at}" for lane in LANES]
+        timeline = Timeline.of((i for i in seen.intervals if i.resource in names), names)
+        rows.append(
+            {
+                "experiment_name": name,
+                "client_index": at,
+                **_seconds(timeline, at),
+                "total": total_s,
+                "comm amount": sum(i.bytes for i in timeline.intervals) / 2**20,
+                **_scores(record, at),
+                "cut": settings.cuts[at],
+                "micro": settings.micro[at],
+                **_lanes(timeline, at),
+                "method": settings.method,
+                "seed": settings.seed,
+                "torch": torch.__version__,
+                "python": platform.python_version(),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def write(folder: Path, frame: pd.DataFrame, record: Record, about: Mapping[str, Any]) -> None:
+    """Write `results.csv`, and `results.json` with losses by round and what else is told."""
+    rounds = [{"losses": own.losses, "sizes": own.sizes} for own in record.details.rounds]
+    plain = {**about, "rounds": rounds, "history": record.history.to_dict("list")}
+    with replacing(folder / "results.csv") as partial:
+        frame.to_csv(partial, index=False)
+    with replacing(folder / "results.json") as partial:
+        partial.write_text(json.dumps(plain, indent=1), encoding="utf-8")
+
+
+def _seconds(timeline: Timeline, at: int) -> dict[str, float]:
+    spent: defaultdict[tuple[str, str], float] = defaultdict(float)
+    for i in timeline.intervals:
+        spent[i.resource, i.kind] += i.end_s - i.start_s
+    return {name: spent[f"{lane} {at}", kind] for name, (lane, kind) in SECONDS.items()}
+
+
+def _scores(record: Record, at: int) -> dict[str, Any]:
+    """Return losses and accuracies by round; the accuracy on the test part by itself."""
+    own = [each for each in record.details.rounds if at in each.losses]
+    shares = [each.right[at] / sum(each.sizes[at]) for each in own]
+    history = record.history.round(4)
+    return {
+        "test_accuracy": record.test_acc,
+        "train_loss": [round(each.mean_loss(at), 4) for each in own],
+        "train_acc": [round(share, 4) for share in shares],
+        "val_loss": history.get("val_loss", pd.Series()).tolist(),
+        "val_acc": history.get("val_acc", pd.Series()).tolist(),
+        "rounds": len(own),
+    }
+
+
+def _lanes(timeline: Timeline, at: int) -> dict[str, float]:
+    """Return seconds and shares that lanes were idle, and what the links carried a second."""
+    idle = {lane: timeline.idle_share(f"{lane} {at}") for lane in LANES}
+    found = {
+        "server_idle": idle["server"] * timeline.span_s,
+        "client_idle": idle["device"] * timeline.span_s,
+        **{f"{lane} idle": share for lane, share in idle.items()},
+    }
+    for lane in ("uplink", "downlink"):
+        name = f"{lane} {at}"
+        bits = 8 * sum(i.bytes for i in timeline.intervals if i.resource == name)
+        busy_s = timeline.busy_s(name)
+        found[f"{lane} Mbit/s"] = bits / busy_s / 1e6 if busy_s else 0.0
+    return found

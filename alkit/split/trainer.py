@@ -100,9 +100,10 @@ class Trainer(trainer.Trainer):
         if settings.events and self.group.is_first:
             results.add(settings.events, made.timeline, first=not self.rounds)
         self.rounds.append(made._replace(timeline=Timeline((), ())))
+        timeline = Timeline.of(made.timeline.intervals, made.timeline.resources)
         losses = [loss for own in made.losses.values() for loss in own]
         rows = torch.tensor(losses, dtype=torch.float64).view(-1, 1, 1)
-        return Trained(rows, made.timeline, time.perf_counter() - start_s)
+        return Trained(rows, timeline, time.perf_counter() - start_s)
 
     def row(self, trained: Trained) -> dict[str, Any]:
         """Return the number of the round, where it is no epoch."""
@@ -121,7 +122,7 @@ class Trainer(trainer.Trainer):
 
     def state(self) -> dict[str, Any]:
         """Return all that training changes; the first rank has all of it."""
-        rounds = [{"losses": own.losses, "right": own.right} for own in self.rounds]
+        rounds = [list(own[:3]) for own in self.rounds]
         model = dict(self.model.state_dict())
         return {"model": model, "optimizers": self.pairs.moments(), "rounds": rounds}
 
@@ -132,7 +133,7 @@ class Trainer(trainer.Trainer):
             name: own.detach().to("cpu", copy=True) for name, own in saved["model"].items()
         }
         self.pairs.load_moments(saved["optimizers"])
-        self.rounds = [Round(**each, timeline=Timeline((), ())) for each in saved["rounds"]]
+        self.rounds = [Round(*each) for each in saved["rounds"]]
 
     @property
     def details(self) -> Details:
