@@ -10,6 +10,7 @@ from alkit.split.methods import METHODS, TABLE, Method
 from alkit.split.networks import NETWORKS
 
 ALL = -1  # a cut: all units on the device
+MIRRORLESS = ("mnist", "svhn", "digits")  # a digit in a mirror is another sign
 CHOICES = {"method": METHODS, "augment": ("none", "weak"), "partition": STRATEGIES}
 FILE_CHOICES = {
     "model": NETWORKS,
@@ -160,6 +161,8 @@ class Config(Settings):
         check(self, FILE_CHOICES)
         if not 0 < self.port < 65535:
             raise ConfigError(f"port is {self.port}: give 1 to 65534")
+        if self.data in MIRRORLESS:
+            object.__setattr__(self, "augment", "none")
         super().__post_init__()
 
 
