@@ -44,8 +44,11 @@ class Channel:
         began_s = min(now_s, max(self.free_s, message.mark / 1e9 + self.offset_s))
         self.free_s = now_s
         size = self.receiver.sizes[message.place, message.batch]
-        batch, micro = max(0, message.batch - self.first), message.place % TOLD
-        own = Interval(self.lane, "send", self.stage, batch, micro, began_s, now_s, size)
+        if message.place == TOLD:
+            own = Interval(self.lane, "weights", self.stage, 0, 0, began_s, now_s, size)
+        else:
+            place = self.stage, message.batch - self.first, message.place
+            own = Interval(self.lane, "send", *place, began_s, now_s, size)
         self.seen.append(own)
         return message
 
@@ -63,17 +66,13 @@ class Channel:
         self.receiver.ask(TOLD, 0)
         return self.take().payload
 
-    def meet(self, *, asks: bool) -> float:
-        """Bring the other side's clock to this one; return the seconds there and back.
-
-        Args:
-            asks: this side begins, and tells the other one what it has found.
-        """
+    def meet(self, *, asks: bool) -> None:
+        """Bring the other side's clock to this one; the side that asks tells what it has found."""
         if not asks:
             for _ in range(EXCHANGES):
                 self.tell(self.hear())
-            self.offset_s, seconds = self.hear()
-            return seconds
+            self.offset_s = self.hear()
+            return
         found = list[tuple[float, float]]()
         for _ in range(EXCHANGES):
             start_s = time.perf_counter()
@@ -81,6 +80,5 @@ class Channel:
             self.receiver.ask(TOLD, 0)
             there_s, now_s = self.receiver.take().mark / 1e9, time.perf_counter()
             found.append((now_s - start_s, (start_s + now_s) / 2 - there_s))
-        seconds, self.offset_s = min(found)
-        self.tell((-self.offset_s, seconds))
-        return seconds
+        self.offset_s = min(found)[1]
+        self.tell(-self.offset_s)

@@ -112,8 +112,8 @@ def _settings(request: Request, model: Whole) -> Settings:
     own: Settings = changed(Settings, fixed | changes)
     if own.rules.shared and request.on_ranks:
         raise ValueError(f"{own.method} has one tail for all devices: it trains in one process")
-    if own.profile and not request.on_ranks:
-        raise ValueError("profile is given, and there are no machines to measure: give ranks")
+    if (own.profile or own.events) and not request.on_ranks:
+        raise ValueError("profile and events are for ranks: there are no machines to measure")
     if request.plan.scheduler != "constant" and own.aggregate_every != -1:
         raise ValueError("scheduler= goes by epochs: leave aggregate_every at -1, once an epoch")
     return own

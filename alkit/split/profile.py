@@ -20,7 +20,7 @@ from alkit.split.half import sgd
 from alkit.split.times import Line, fitted
 
 WARMUP = 2
-LOAD_BYTES = 1 << 20  # sent each way, to time a link
+
 GOODPUT = 0.96  # of a line's rate is left for what TCP carries
 
 

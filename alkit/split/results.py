@@ -29,8 +29,6 @@ SECONDS = {  # published column: lane and kind of what it adds up
     "client_forward": ("device", "forward"),
     "client_backward": ("device", "backward"),
     "client_update": ("device", "update"),
-    "upload": ("uplink", "send"),
-    "download": ("downlink", "send"),
     "aggregate": ("server", "average"),
 }
 
@@ -65,6 +63,8 @@ def table(name: str, record: Record, seen: Timeline, total_s: float) -> pd.DataF
                 "experiment_name": name,
                 "client_index": at,
                 **_seconds(timeline, at),
+                "upload": timeline.busy_s(f"uplink {at}"),
+                "download": timeline.busy_s(f"downlink {at}"),
                 "total": total_s,
                 "comm amount": sum(i.bytes for i in timeline.intervals) / 2**20,
                 **_scores(record, at),

@@ -49,7 +49,7 @@ class Settings:
             0: all, shared out.
         profile: on ranks, iterations by which each machine's units are timed before the start;
             cuts and micro-batches are then chosen. 0: they are as given.
-        uplink_mbit, downlink_mbit: the links' speeds, for the choice; 0: they are measured.
+        uplink_mbit, downlink_mbit: the links' speeds, for the choice.
         events: on ranks, a table (CSV) of what all lanes did, written round by round.
         units: of the network; 0: not known yet, and nothing is said of cuts.
         least: samples that a micro-batch must have; 2 where BatchNorm stands.
@@ -88,6 +88,8 @@ class Settings:
             raise ConfigError(f"micro is {list(self.micro)}: each must be at least 1")
         if not self.rules.pipelined and max(self.micro) > 1:
             raise ConfigError(f"{self.method} has one micro-batch: several are for pipelearn")
+        if self.profile and not (self.uplink_mbit and self.downlink_mbit):
+            raise ConfigError("profile is given: give uplink_mbit and downlink_mbit as well")
         if self.units:
             self._check_cuts()
 
