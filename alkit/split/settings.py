@@ -114,7 +114,8 @@ class Settings:
             raise ConfigError(f"cut {bad[0]} of {self.units} units: give {said}")
         if shared and (len(set(self.cuts)) > 1 or self.cuts[0] == self.units):
             raise ConfigError(
-                f"{self.method} has one tail: give all devices one cut below all units"
+                f"{self.method} has one tail, and a network is split once: give all devices one cut"
+                " below all units"
             )
 
     def _each(self, values: int | Sequence[int]) -> tuple[int, ...]:

@@ -170,7 +170,7 @@ def test_odd_sizes(sizes, options):
         ({"micro": 0}, "at least 1"),
         ({"cut": [1, 2]}, "give one number"),
         ({"method": "sl"}, "central, fed"),
-        ({"method": "split", "cut": 4}, "below all units"),
+        ({"method": "split", "cut": 4}, "one cut below all units"),
         ({"sizes": [0]}, "or more"),
     ],
 )
