@@ -11,6 +11,7 @@ from alkit.data.arguments import changed, given
 from alkit.data.given import Loader, in_memory
 from alkit.data.labels import are_numbers
 from alkit.data.parts import Part
+from alkit.engine.caller import CallerState
 from alkit.engine.device import devices_named
 from alkit.engine.record import Record
 from alkit.engine.request import Request, fit_on_ranks, meet
@@ -63,6 +64,11 @@ def fit(request: Request) -> Record:
 
 
 def _fit(model: Whole, request: Request) -> Record:
+    with CallerState.here().training():  # copies that inference mode makes can't be trained
+        return _trained(model, request)
+
+
+def _trained(model: Whole, request: Request) -> Record:
     ranks, units = request.on_ranks, list(model)
     group = meet("ranks" if ranks else "single", model)
     named = [] if request.device is None else devices_named(request.own_device)
