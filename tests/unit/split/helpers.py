@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from alkit.data.seeds import generator_for
+from alkit.engine.device import devices_named
 from alkit.split.half import factory_of
 from alkit.split.networks import has_batch_norm
 from alkit.split.pairs import Pairs
@@ -48,14 +49,15 @@ def trained(sizes=(20,), *, norm="none", double=False, dropout=0.0, **options) -
     return pairs_of(units(norm, double, dropout), parts(list(sizes), double), **options)
 
 
-def pairs_of(blocks, samples, *, cut=1, optimizer=None, **options) -> SimpleNamespace:
+def pairs_of(blocks, samples, *, cut=1, optimizer=None, device=(), **options) -> SimpleNamespace:
     """Train blocks on the samples of each device; they stay as they are."""
     options = {"batch": 8, "epochs": 2, "lr": 0.1} | options
     least = 2 if has_batch_norm(blocks) else 1
     fixed = {"units": len(blocks), "devices": len(samples), "least": least}
     settings = Settings(cuts=cut, **fixed | options)
     streams = [Stream(*own, settings, at) for at, own in enumerate(samples)]
-    pairs = Pairs(blocks, settings, streams, factory_of(settings, optimizer))
+    make, places = factory_of(settings, optimizer), devices_named(device)
+    pairs = Pairs(blocks, settings, streams, make, places)
     rounds = [pairs.round(number) for number in range(pairs.rounds)]
     losses = {
         at: torch.tensor([loss for each in rounds for loss in each.losses.get(at, ())])
