@@ -124,17 +124,9 @@ def _all() -> list[Method]:
         stages = STAGES + (name in delayed.SHARED)  # two for each of two workers
         made = partial(delayed.schedule_for, name, stages, stages if each.accumulates else 1)
         own.append(Method(name, "delayed", everywhere, "alkit.delayed.options.Options", made))
-    settings = "alkit.split.Settings"
-    own += [
-        Method(
-            name,
-            "split",
-            ("threads",) if each.shared else ("threads", "ranks"),
-            settings,
-            partial(split, 4 if each.pipelined else 1),
-        )
-        for name, each in SPLIT.items()
-    ]
+    for name, each in SPLIT.items():
+        made, apart = partial(split, 4 if each.pipelined else 1), () if each.shared else ("ranks",)
+        own.append(Method(name, "split", ("threads", *apart), "alkit.split.Settings", made))
     made = partial(one_f_one_b, STAGES, STAGES)
     own.append(Method("elastic", "elastic", everywhere, "alkit.elastic.Settings", made))
     for name in ("dtp", "vanilla_dtp", "tp"):

@@ -35,7 +35,6 @@ FACE = {
     "AL.loss": "self",
     "ALModel.predict": "self x depth",
     "delayed.train": "blocks loss batches method cuts executor optimizer",
-    "split.train": "blocks parts cut micro",
 }
 
 
