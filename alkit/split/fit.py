@@ -16,10 +16,9 @@ from alkit.engine.device import devices_named
 from alkit.engine.record import Record
 from alkit.engine.request import Request, fit_on_ranks, meet
 from alkit.models.blocks import sending_one
-from alkit.split.check import check_network
 from alkit.split.choosing import agreed
 from alkit.split.deal import deal
-from alkit.split.half import factory_of
+from alkit.split.half import check_units, factory_of
 from alkit.split.networks import has_batch_norm
 from alkit.split.pairs import Pairs
 from alkit.split.ranks import RankPairs
@@ -140,9 +139,8 @@ def _streams(request: Request, model: Whole, settings: Settings) -> list[Stream]
         Stream(x[rows], y[rows], settings, at, normal, scaled=images)
         for at, rows in enumerate(dealt)
     ]
-    [example, *_] = streams[0].step(0, 1)
     cuts = settings.cuts if not settings.profile else range(len(model) + 1)
-    check_network(list(model), example.x[:1], cuts)
+    check_units(list(model), cuts)
     return streams
 
 

@@ -19,6 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from alkit.data.arguments import given
 from alkit.engine.device import place
 from alkit.engine.modes import training
 from alkit.engine.optimizers import Factory, made
@@ -89,7 +90,11 @@ class Half:
         self.losses, self.right = list[float](), 0
 
     def forward(self, payload: Any, batch: int, micro: int) -> tuple[Tensor, Tensor, float] | None:
-        """Take a micro-batch (x, y, share of the batch), at stage 0 with the first one all."""
+        """Take a micro-batch (x, y, share of the batch), at stage 0 with the first one all.
+
+        Raises:
+            ValueError: whole numbers at a cut.
+        """
         if self.stage == 0:
             self.parts = payload if micro == 0 else self.parts
             payload = self.parts[micro] if micro < len(self.parts) else None
@@ -99,21 +104,25 @@ class Half:
             return None
         x, y, share = payload
         x, y = place((x, y), self.units)
+        if self.returns and not x.is_floating_point():
+            raise ValueError(
+                f"unit {self.first - 1} gives {x.dtype}, through which no gradient comes back: cut"
+                " after a unit that gives floats, or leave all units on one side"
+            )
         x = x.detach().requires_grad_() if self.returns else x
         out, step = self.inputs(x), self.step + batch
         for at, unit in enumerate(self.units, self.first):
             with noise_of(unit, self.seed, "unit", at, self.device_number, step, micro):
                 out = unit(out)
-        if self.is_last:
-            loss = F.cross_entropy(out, y) * share
-            self.right += int((out.detach().argmax(1) == y).sum())
-            self.losses += [0.0] * (batch + 1 - len(self.losses))
-            self.losses[batch] += float(loss.detach())
-            self.flights[batch, micro] = x, loss
-            return None
-        if len(self.units):
+        if not self.is_last:
             self.flights[batch, micro] = x, out
-        return out.detach().cpu(), y.cpu(), share
+            return out.detach().cpu(), y.cpu(), share
+        loss = F.cross_entropy(out, y) * share
+        self.right += int((out.detach().argmax(1) == y).sum())
+        self.losses += [0.0] * (batch + 1 - len(self.losses))
+        self.losses[batch] += float(loss.detach())
+        self.flights[batch, micro] = x, loss
+        return None
 
     def send(self, payload: Any, batch: int, micro: int) -> Any:
         """Hand on what this half has made."""
@@ -154,7 +163,15 @@ class Half:
             )
         if self.step + batch == 0:
             check_reached([*[nn.Identity()] * self.first, *self.units])
-        self._check_loose()
+        for name, before in self.loose.items():
+            if not torch.equal(self.units.get_buffer(name), before):
+                at, _, own = name.partition(".")
+                raise ValueError(
+                    f"unit {int(at) + self.first} changes its buffer {own} in training, and its"
+                    " state does not hold it, so nobody would average it: register it with"
+                    " persistent=True"
+                )
+        self.flights.clear()  # of an empty head
         if self.optimizer is not None:
             self.optimizer.step()
         self.units.zero_grad(set_to_none=True)
@@ -168,16 +185,6 @@ class Half:
         for at, unit in enumerate(self.units, self.first):
             unit.load_state_dict({key: state[f"{at}.{key}"] for key in unit.state_dict()})
 
-    def _check_loose(self) -> None:
-        for name, before in self.loose.items():
-            if not torch.equal(self.units.get_buffer(name), before):
-                at, _, own = name.partition(".")
-                raise ValueError(
-                    f"unit {int(at) + self.first} changes its buffer {own} in training, and its"
-                    " state does not hold it, so nobody would average it: register it with"
-                    " persistent=True"
-                )
-
 
 def state_of(units: Iterable[nn.Module], first: int = 0) -> dict[str, Tensor]:
     """Return a copy of units' weights and buffers on the host, named by their unit's number."""
@@ -186,3 +193,29 @@ def state_of(units: Iterable[nn.Module], first: int = 0) -> dict[str, Tensor]:
         for at, unit in enumerate(units, first)
         for name, tensor in unit.state_dict().items()
     }
+
+
+def check_units(units: Sequence[nn.Module], cuts: Iterable[int]) -> None:
+    """Refuse what can't be averaged, and what both sides would train on their own.
+
+    Raises:
+        ValueError: names the first unit that keeps something else than real tensors, or what is
+            shared.
+    """
+    for at, unit in enumerate(units):
+        for name, own in unit.state_dict().items():
+            if not isinstance(own, Tensor) or own.is_complex():
+                raise ValueError(
+                    f"unit {at} keeps {name}, {given(own)}, and what devices have is averaged: keep"
+                    " real tensors alone, as parameters or buffers"
+                )
+    for cut in set(cuts):
+        head, tail = (
+            {id(own): name for unit in side for name, own in unit.named_parameters()}
+            for side in (units[:cut], units[cut:])
+        )
+        if both := head.keys() & tail.keys():
+            raise ValueError(
+                f"head and tail would share a parameter ({head[both.pop()]}), each with a copy:"
+                " untie it, or cut so that both uses are on one side"
+            )

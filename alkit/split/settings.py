@@ -1,8 +1,8 @@
 """What a run of split learning is told: by `alkit.fit`, or by a file for programs."""
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from alkit.split.deal import STRATEGIES
@@ -11,8 +11,10 @@ from alkit.split.networks import NETWORKS
 
 ALL = -1  # a cut: all units on the device
 MIRRORLESS = ("mnist", "svhn", "digits")  # a digit in a mirror is another sign
-CHOICES = {"method": METHODS, "augment": ("none", "weak"), "partition": STRATEGIES}
-FILE_CHOICES = {
+CHOICES = {
+    "method": METHODS,
+    "augment": ("none", "weak"),
+    "partition": STRATEGIES,
     "model": NETWORKS,
     "data": ("cifar10", "mnist", "svhn", "digits"),
     "norm": ("batch", "group"),
@@ -21,7 +23,8 @@ FILE_CHOICES = {
 RANGES = dict.fromkeys(("devices", "epochs", "batch", "threads", "least"), (1.0, math.inf))
 RANGES |= dict.fromkeys(("lr", "data_size", "test_size", "profile"), (0.0, math.inf))
 RANGES |= dict.fromkeys(("uplink_mbit", "downlink_mbit"), (0.0, math.inf))
-RANGES |= {"alpha": (1e-3, math.inf), "aggregate_every": (-1.0, math.inf), "momentum": (0.0, 1.0)}
+RANGES |= {"alpha": (1e-3, math.inf), "aggregate_every": (-1.0, math.inf)}
+RANGES |= {"momentum": (0.0, 1.0), "port": (1.0, 65535.0)}
 
 
 class ConfigError(ValueError):
@@ -79,7 +82,7 @@ class Settings:
     least: int = 1
 
     def __post_init__(self) -> None:
-        check(self, CHOICES)
+        self._check()
         object.__setattr__(self, "cuts", self._each(self.cuts))
         object.__setattr__(self, "micro", self._each(self.micro))
         if min(self.cuts, default=0) < ALL:
@@ -103,6 +106,21 @@ class Settings:
         told = {key: value for key, value in asdict(self).items() if key != "events"}
         return {key: list(own) if isinstance(own, tuple) else own for key, own in told.items()}
 
+    def _check(self) -> None:
+        """Compare types, words and numbers with what they may be."""
+        for each in fields(self):
+            name, wanted, value = each.name, each.type, getattr(self, each.name)
+            if wanted is float and type(value) is int:
+                object.__setattr__(self, name, float(value))
+            elif isinstance(wanted, type) and type(value) is not wanted:
+                raise ConfigError(f"{name} is {value!r}, which is no {wanted.__name__}")
+            if name in CHOICES and value not in CHOICES[name]:
+                raise ConfigError(f"{name} is {value!r}: give {', '.join(CHOICES[name])}")
+            least, most = RANGES.get(name, (-math.inf, math.inf))
+            if name in RANGES and not least <= value < most:
+                limit = "finite" if most == math.inf else f"below {most:g}"
+                raise ConfigError(f"{name} is {value}: it must be at least {least:g}, and {limit}")
+
     def _check_cuts(self) -> None:
         allowed, shared = self.rules.cuts(self.units), self.rules.shared
         usual = min(1, len(allowed) - 1, self.units - shared)  # a shared tail has one unit at least
@@ -119,7 +137,7 @@ class Settings:
             )
 
     def _each(self, values: int | Sequence[int]) -> tuple[int, ...]:
-        """One value a device; a single one is for all."""
+        """Return a value a device; a single one is for all."""
         values = (values,) if isinstance(values, int) else tuple(values)
         if len(values) == 1:
             return values * self.devices
@@ -161,25 +179,6 @@ class Config(Settings):
     folder: str = "runs/split"
 
     def __post_init__(self) -> None:
-        check(self, FILE_CHOICES)
-        if not 0 < self.port < 65535:
-            raise ConfigError(f"port is {self.port}: give 1 to 65534")
         if self.data in MIRRORLESS:
             object.__setattr__(self, "augment", "none")
         super().__post_init__()
-
-
-def check(own: Any, choices: Mapping[str, Sequence[str]]) -> None:
-    """Compare words and numbers of settings with what they may be.
-
-    Raises:
-        ConfigError: a word that there is not, or a number that is too small, too large or none.
-    """
-    for name, allowed in choices.items():
-        if getattr(own, name) not in allowed:
-            raise ConfigError(f"{name} is {getattr(own, name)!r}: give {', '.join(allowed)}")
-    for name, (least, most) in RANGES.items():
-        value = getattr(own, name, least)
-        if not least <= value < most:
-            limit = "finite" if most == math.inf else f"below {most:g}"
-            raise ConfigError(f"{name} is {value}: it must be at least {least:g}, and {limit}")
