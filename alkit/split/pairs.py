@@ -7,7 +7,7 @@ splitfed2   one tail for all heads, step by step in an order drawn for each plac
 """
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -36,11 +36,6 @@ class Round(NamedTuple):
     right: dict[int, int]
     timeline: Timeline = Timeline((), ())
 
-    def mean_loss(self, at: int) -> float:
-        """Return a device's mean over samples."""
-        pairs = list(zip(self.losses[at], self.sizes[at], strict=True))
-        return sum(loss * size for loss, size in pairs) / sum(self.sizes[at])
-
 
 class Pairs:
     """All pairs of heads and tails.
@@ -53,6 +48,7 @@ class Pairs:
     Attributes:
         state: of the whole network, after the last round.
         rounds: how many there are to be.
+        halves: by name, "head 0", "tail 0", ...; of devices that share a tail there is one.
         ticks: is asked for one more at every step; whoever counts steps may set it.
     """
 
@@ -64,51 +60,44 @@ class Pairs:
         make: Optimizer,
         places: Sequence[torch.device] = (),
     ) -> None:
-        self.settings, self.streams, self.ticks = settings, streams, iter(())
-        self.units, self.make, self.places = list(units), make, places
-        self.state = state_of(units)
+        self.settings, self.streams, self.places = settings, streams, places
+        self.state, self.ticks = state_of(units), iter(())
         self.rounds = round_count(settings, [len(own.y) for own in streams])
-        self.halves = [self.pair(at) for at in range(settings.devices)]
-        if settings.rules.shared:
-            for own in self.halves:
-                own[1] = self.halves[0][1]
+        self.halves = dict[str, Half]()
+        for at, cut in enumerate(settings.cuts):
+            whole, own = cut == len(units), {"seed": settings.seed, "device": at}
+            head, tail = self.part(f"head {at}", units[:cut]), self.part(f"tail {at}", units[cut:])
+            self.halves[f"head {at}"] = Half(head, make, is_last=whole, **own)
+            if not whole and (at == 0 or not settings.rules.shared):
+                about: dict[str, Any] = {"first": cut, "stage": 1, "is_last": True, **own}
+                self.halves[f"tail {at}"] = Half(tail, make, **about)
+
+    def part(self, name: str, units: Sequence[nn.Module]) -> list[nn.Module]:
+        """Return the units of a half, to be trained."""
+        place = self.places[-1 if name.startswith("tail") else 0] if self.places else None
+        return [copy.deepcopy(unit).to(place) for unit in units]
 
     def pair(self, at: int) -> list[Half]:
         """Return a device's head and tail; the head alone where it is the whole network."""
-        cut, whole = self.settings.cuts[at], len(self.units)
-        own: dict[str, Any] = {"seed": self.settings.seed, "device": at}
-        head = Half(self.part(at, 0), self.make, is_last=cut == whole, **own)
-        if cut == whole:
-            return [head]
-        return [head, Half(self.part(at, 1), self.make, first=cut, stage=1, is_last=True, **own)]
-
-    def part(self, at: int, side: int) -> list[nn.Module]:
-        """Return the units of a device's head or tail, to be trained."""
-        cut = self.settings.cuts[at]
-        own = copy.deepcopy(self.units[cut:] if side else self.units[:cut])
-        return [unit.to(self.places[-1 if side else 0]) for unit in own] if self.places else own
-
-    def optimizers(self) -> dict[str, torch.optim.Optimizer | None]:
-        """Return those of all heads and tails, each once."""
-        found: dict[str, torch.optim.Optimizer | None] = {}
-        for at, own in enumerate(self.halves):
-            found[f"head {at}"] = own[0].optimizer
-            if len(own) > 1 and (at == 0 or not self.settings.rules.shared):
-                found[f"tail {at}"] = own[1].optimizer
-        return found
+        names = f"head {at}", f"tail {0 if self.settings.rules.shared else at}"
+        return [self.halves[name] for name in names if name in self.halves]
 
     def moments(self) -> dict[str, Any]:
         """Return what optimisers keep."""
-        return {
-            name: None if own is None else own.state_dict()
-            for name, own in self.optimizers().items()
-        }
+        held = {name: half.optimizer for name, half in self.halves.items()}
+        return {name: own and own.state_dict() for name, own in held.items()}
 
     def load_moments(self, saved: Mapping[str, Any]) -> None:
         """Put back what optimisers kept."""
-        for name, own in self.optimizers().items():
-            if own is not None:
-                own.load_state_dict(saved[name])
+        for name, half in self.halves.items():
+            if half.optimizer is not None:
+                half.optimizer.load_state_dict(saved[name])
+
+    def steps(self, number: int) -> dict[int, range]:
+        """Return the steps of a round of those devices that have any left."""
+        counts = enumerate(len(own.y) for own in self.streams)
+        found = {at: round_steps(self.settings, count, number) for at, count in counts}
+        return {at: each for at, each in found.items() if len(each)}
 
     def sizes(self, number: int) -> dict[int, list[int]]:
         """Return how many samples each step of a round has, of those devices that have steps."""
@@ -117,32 +106,24 @@ class Pairs:
             for at, steps in self.steps(number).items()
         }
 
-    def steps(self, number: int) -> dict[int, range]:
-        """Return the steps of a round of those devices that have any left."""
-        own = self.settings
-        found = {
-            at: round_steps(own, len(each.y), number) for at, each in enumerate(self.streams)
-        }
-        return {at: each for at, each in found.items() if len(each)}
-
     def round(self, number: int) -> Round:
         """Train a round; its end is in `state`.
 
         Raises:
             FloatingPointError: the training has diverged.
         """
-        steps, kind = self.steps(number), self.settings.rules.tail
+        steps, handed_on = self.steps(number), self.settings.rules.tail == "handed on"
         made = Round({at: [] for at in steps}, self.sizes(number), dict.fromkeys(steps, 0))
         seen = list[Timeline]()
         for at in steps:
             self.load(at)
         for at, some in self.turns(number, steps):
-            if kind == "handed on":
+            if handed_on:
                 self.load(at)
             seen.append(self.run(at, some, made))
-            if kind == "handed on":
+            if handed_on:
                 self.state |= self.trained(at)
-        if kind != "handed on":
+        if not handed_on:
             self.average({at: self.trained(at) for at in steps}, made.sizes)
         return made._replace(timeline=Timeline.joined(seen))
 
@@ -159,21 +140,21 @@ class Pairs:
 
     def run(self, at: int, steps: range, made: Round) -> Timeline:
         """Train some of a device's steps, and note what came out."""
-        own = self.halves[at]
+        own, threads = self.pair(at), self.settings.threads
         for half in own:
             half.begin(steps.start, at)
-        schedule, threads = schedule_of(self.settings, at), self.settings.threads
-        found = execute(schedule, own, self.batches(at, steps), threads=threads)
-        self.note(at, made)
+        found = execute(self.schedule(at), own, self.batches(at, steps), threads=threads)
+        made.losses[at].extend(own[-1].losses)
+        made.right[at] += own[-1].right
         names = {f"worker {lane}": f"{name} {at}" for lane, name in enumerate(LANES)}
         renamed = (i._replace(resource=names[i.resource]) for i in found.intervals)
         return Timeline.of(renamed, names.values(), found.clock)
 
-    def note(self, at: int, made: Round) -> None:
-        """Add what a device's end of the network has seen since it began."""
-        last = self.halves[at][-1]
-        made.losses[at].extend(last.losses)
-        made.right[at] += last.right
+    def schedule(self, at: int) -> Schedule:
+        """Return an iteration of a device and its tail; one that has all units is alone."""
+        cut, micro = self.settings.cuts[at], self.settings.micro[at]
+        alone = cut == self.settings.units
+        return one_f_one_b(1, micro) if alone else split(micro, returns=cut > 0)
 
     def batches(self, at: int, steps: Sequence[int]) -> Iterator[list[MicroBatch]]:
         """Yield what stage 0 takes: a step's micro-batches."""
@@ -183,12 +164,12 @@ class Pairs:
 
     def load(self, at: int) -> None:
         """Let a device and its tail begin with `state`; optimisers keep their own."""
-        for half in self.halves[at]:
+        for half in self.pair(at):
             half.load(self.state)
 
     def trained(self, at: int) -> dict[str, Tensor]:
         """Return a device's whole network."""
-        return {name: own for half in self.halves[at] for name, own in half.state().items()}
+        return {name: own for half in self.pair(at) for name, own in half.state().items()}
 
     def average(
         self, states: Mapping[int, Mapping[str, Tensor]], sizes: Mapping[int, Sequence[int]]
@@ -200,21 +181,11 @@ class Pairs:
         """
         mean = average(list(states.values()), [sum(sizes[at]) for at in states])
         if self.settings.rules.shared:  # all have the last one of theirs
-            mean |= self.halves[0][1].state()
-        for at, unit in enumerate(self.units):
-            for name, _ in unit.named_parameters():
-                if not mean[f"{at}.{name}"].isfinite().all():
+            mean |= self.halves["tail 0"].state()
+        for half in self.pair(0):
+            for name in half.learned:
+                if not mean[name].isfinite().all():
                     raise FloatingPointError(
-                        f"{name} of unit {at} is not finite: the training has diverged, lower lr"
+                        f"{name} is not finite: the training has diverged, lower lr"
                     )
         self.state = mean
-
-
-def schedule_of(settings: Settings, at: int) -> Schedule:
-    """Return an iteration of a device and its tail; one that has all units is alone."""
-    cut, micro = settings.cuts[at], settings.micro[at]
-    if cut == settings.units:
-        return one_f_one_b(1, micro)
-    return split(micro, returns=cut > 0)
-
-

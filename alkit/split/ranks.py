@@ -25,7 +25,7 @@ from alkit.engine.run import Run
 from alkit.schedule.task import Place, Schedule, Task
 from alkit.schedule.timeline import Interval, Timeline
 from alkit.split.channel import Channel
-from alkit.split.pairs import Pairs, Round, schedule_of
+from alkit.split.pairs import Pairs, Round
 from alkit.split.schedule import DEVICE, DOWNLINK, LANES, SERVER, UPLINK
 
 SIDES: tuple[tuple[int, ...], ...] = (DEVICE, UPLINK), (SERVER, DOWNLINK)  # lanes by stage
@@ -43,16 +43,13 @@ class RankPairs(Pairs):
         self.lock = threading.Lock()  # of ticks
         super().__init__(*args, **options)
 
-    def part(self, at: int, side: int) -> list[nn.Module]:
-        """Return the units of a device's head or tail: copies of this rank's own."""
-        if self.is_mine(at, side):
-            return super().part(at, side)
-        cut = self.settings.cuts[at]
-        return self.units[cut:] if side else self.units[:cut]
+    def part(self, name: str, units: Sequence[nn.Module]) -> list[nn.Module]:
+        """Return the units of a half: copies of this rank's own."""
+        return super().part(name, units) if self.is_mine(name) else list(units)
 
-    def is_mine(self, at: int, side: int) -> bool:
-        """Whether this rank trains a head (side 0) or a tail."""
-        return side == 1 if self.rank == 0 else (side == 0 and at == self.rank - 1)
+    def is_mine(self, name: str) -> bool:
+        """Whether this rank trains a half."""
+        return name == f"head {self.rank - 1}" if self.rank else name.startswith("tail")
 
     def round(self, number: int) -> Round:
         """Train a round; `state` has its end at the server, and at a device its head's."""
@@ -84,16 +81,12 @@ class RankPairs(Pairs):
 
     def load_moments(self, saved: Mapping[str, Any]) -> None:
         """Put back what optimisers kept; of others' halves the rates."""
-        own = dict(saved)
-        for at in range(self.settings.devices):
-            for side, name in enumerate((f"head {at}", f"tail {at}")):
-                if own.get(name) and not self.is_mine(at, side):
-                    own[name] = own[name] | {"state": {}}
-        super().load_moments(own)
+        others = {name: own for name, own in saved.items() if own and not self.is_mine(name)}
+        super().load_moments({**saved, **{n: own | {"state": {}} for n, own in others.items()}})
 
     def _device(self, at: int, steps: Mapping[int, range], number: int) -> Round:
         """Train this device's steps, if it has any left, and take the average's head."""
-        [channel], [head, *_] = self.channels, self.halves[at]
+        [channel], [head, *_] = self.channels, self.pair(at)
         told: dict[str, Any] = {}
         if at in steps:
             head.load(self.state)
@@ -110,7 +103,7 @@ class RankPairs(Pairs):
     ) -> None:
         """Train a device's tail, and hear what the device has; whatever fails is raised there."""
         try:
-            [_, *tails], channel = self.halves[at], self.channels[at]
+            [_, *tails], channel = self.pair(at), self.channels[at]
             seen = list[Interval]()
             with caller.entered():
                 if len(steps) and tails:
@@ -152,9 +145,9 @@ class RankPairs(Pairs):
 
     def _lanes(self, at: int, steps: range, side: int, channel: Channel) -> list[Interval]:
         """Run this side's lanes of some steps; return when they worked."""
-        own, threads = self.halves[at], self.settings.threads
+        own, threads = self.pair(at), self.settings.threads
         own[side].begin(steps.start, at)
-        run = _Side(schedule_of(self.settings, at), own, side, channel)
+        run = _Side(self.schedule(at), own, side, channel)
         given = self._numbers(steps) if side else self._loaded(at, steps, channel.seen)
         run.here(given, threads, run.listen, lambda ready: ready - 1)  # a link before a half
         run.close()

@@ -7,9 +7,10 @@ when its receiver takes it.
 """
 
 import json
+import operator
 import platform
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -104,12 +105,16 @@ def _scores(record: Record, at: int) -> dict[str, Any]:
     history = record.history.round(4)
     return {
         "test_accuracy": record.test_acc,
-        "train_loss": [round(each.mean_loss(at), 4) for each in own],
+        "train_loss": [round(_mean(each.losses[at], each.sizes[at]), 4) for each in own],
         "train_acc": [round(share, 4) for share in shares],
         "val_loss": history.get("val_loss", pd.Series()).tolist(),
         "val_acc": history.get("val_acc", pd.Series()).tolist(),
         "rounds": len(own),
     }
+
+
+def _mean(losses: Sequence[float], sizes: Sequence[int]) -> float:
+    return sum(map(operator.mul, losses, sizes)) / sum(sizes)
 
 
 def _lanes(timeline: Timeline, at: int) -> dict[str, float]:

@@ -118,7 +118,7 @@ class Trainer(trainer.Trainer):
 
     def named_optimizers(self) -> dict[str, torch.optim.Optimizer | None]:
         """Return those of heads and tails, whose rates the scheduler moves."""
-        return self.pairs.optimizers()
+        return {name: half.optimizer for name, half in self.pairs.halves.items()}
 
     def state(self) -> dict[str, Any]:
         """Return all that training changes; the first rank has all of it."""
