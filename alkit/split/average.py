@@ -5,9 +5,7 @@ from collections.abc import Mapping, Sequence
 from torch import Tensor
 
 
-def average(
-    states: Sequence[Mapping[str, Tensor]], weights: Sequence[float]
-) -> dict[str, Tensor]:
+def average(states: Sequence[Mapping[str, Tensor]], weights: Sequence[float]) -> dict[str, Tensor]:
     """Return one state of complete networks' states, weighted (FedAvg, McMahan et al. 2017).
 
     Whole numbers, such as BatchNorm's counters, are rounded; sums are in float64.

@@ -18,7 +18,10 @@ WIDE = ("VGG11", "VGG16", "ResNet18", "ResNet50", "MobileNetSmall", "MobileNetLa
 def loaded(config: Config) -> DataSet:
     """Return the set, with as many test samples as are to count, drawn by the seed."""
     wide = config.model in WIDE
-    sides: dict[str, Any] = {"mnist": {"side": 32 if wide else 28}, "digits": {"size": 32 if wide else 8}}
+    sides: dict[str, Any] = {
+        "mnist": {"side": 32 if wide else 28},
+        "digits": {"size": 32 if wide else 8},
+    }
     found = datasets.load(config.data, **sides.get(config.data, {}))
     if 0 < config.test_size < len(found.test):
         draw = generator_for(config.seed, "test")
@@ -30,5 +33,10 @@ def loaded(config: Config) -> DataSet:
 def network(config: Config, data: DataSet) -> list[nn.Module]:
     """Return the units with their initial weights, the same for all parties."""
     _, channels, side, _ = data.test.x.shape
-    options: dict[str, Any] = {"channels": channels, "side": side, "norm": config.norm, "seed": config.seed}
+    options: dict[str, Any] = {
+        "channels": channels,
+        "side": side,
+        "norm": config.norm,
+        "seed": config.seed,
+    }
     return build(config.model, data.num_classes, **options)

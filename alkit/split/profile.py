@@ -68,7 +68,9 @@ class Machine:
     def read(text: str) -> "Machine":
         """Return what `plain` gave."""
         plain = json.loads(text)
-        lines = ({name: Line(*own[name]) for name in ("forward", "backward")} for own in plain["units"])
+        lines = (
+            {name: Line(*own[name]) for name in ("forward", "backward")} for own in plain["units"]
+        )
         units = (Unit(**own | both) for own, both in zip(plain["units"], lines, strict=True))
         return Machine(tuple(units), plain["memory_bytes"])
 

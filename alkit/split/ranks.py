@@ -20,7 +20,7 @@ from torch import nn
 
 from alkit.engine.caller import CallerState
 from alkit.engine.group import Group
-from alkit.engine.ranks import FAR, patience
+from alkit.engine.ranks import FAR
 from alkit.engine.run import Run
 from alkit.schedule.task import Place, Schedule, Task
 from alkit.schedule.timeline import Interval, Timeline
@@ -51,25 +51,6 @@ class RankPairs(Pairs):
         """Whether this rank trains a half."""
         return name == f"head {self.rank - 1}" if self.rank else name.startswith("tail")
 
-    def round(self, number: int) -> Round:
-        """Train a round; `state` has its end at the server, and at a device its head's."""
-        steps = self.steps(number)
-        if self.rank:
-            return self._device(self.rank - 1, steps, number)
-        ended: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
-        caller = CallerState.here()
-        for at in range(self.settings.devices):
-            about = at, steps.get(at, range(0)), caller, ended
-            name = f"alkit-tail-{at}"
-            threading.Thread(target=self._tail, args=about, name=name, daemon=True).start()
-        told = dict[int, Any]()
-        for _ in self.channels:
-            at, own = ended.get()
-            if isinstance(own, BaseException):
-                raise own
-            told[at] = own
-        return self._averaged(number, {at: told[at] for at in steps})
-
     def moments(self) -> dict[str, Any]:
         """Return what optimisers keep; the server has those of all devices."""
         found = super().moments()
@@ -84,19 +65,53 @@ class RankPairs(Pairs):
         others = {name: own for name, own in saved.items() if own and not self.is_mine(name)}
         super().load_moments({**saved, **{n: own | {"state": {}} for n, own in others.items()}})
 
-    def _device(self, at: int, steps: Mapping[int, range], number: int) -> Round:
-        """Train this device's steps, if it has any left, and take the average's head."""
+    def round(self, number: int) -> Round:
+        """Train a round; `state` has its end at the server, and at a device its head's."""
+        steps, sizes = self.steps(number), self.sizes(number)
+        if self.rank:
+            losses, right = self._device(self.rank - 1, steps)
+            return Round(losses, sizes, right)
+        ended: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        caller, told = CallerState.here(), dict[int, Any]()
+        for at in range(self.settings.devices):
+            own = at, steps.get(at, range(0)), caller, ended
+            threading.Thread(
+                target=self._tail, args=own, name=f"alkit-tail-{at}", daemon=True
+            ).start()
+        for _ in self.channels:
+            found = ended.get()
+            if isinstance(found, BaseException):
+                raise found
+            told |= found
+        start_s = time.perf_counter()
+        self.average({at: told[at]["state"] for at in steps}, sizes)
+        end_s = time.perf_counter()
+        losses, right = ({at: told[at][key] for at in steps} for key in ("losses", "right"))
+        for at, channel in enumerate(self.channels):
+            units = {str(unit) for unit in range(self.settings.cuts[at])}
+            head = {name: own for name, own in self.state.items() if name.split(".")[0] in units}
+            channel.tell((head, losses, right))
+        for channel in self.channels:
+            channel.sender.settle()
+        seen = [row for at in steps for row in told[at]["seen"]]
+        for at, own in steps.items():
+            seen.append(Interval(f"server {at}", "average", 1, own.stop - 1, 0, start_s, end_s))
+        names = [f"{lane} {at}" for at in range(self.settings.devices) for lane in LANES]
+        return Round(losses, sizes, right, Timeline(tuple(seen), tuple(names)))
+
+    def _device(self, at: int, steps: Mapping[int, range]) -> tuple[Any, Any]:
+        """Train this device's steps, if any are left, and take the average's head."""
         [channel], [head, *_] = self.channels, self.pair(at)
         told: dict[str, Any] = {}
         if at in steps:
-            head.load(self.state)
-            seen = self._lanes(at, steps[at], 0, channel) + channel.arrived()
-            told = {"state": head.state(), "seen": [tuple(own) for own in seen]}
+            seen = [tuple(own) for own in self._lanes(at, steps[at], 0, channel)]
+            seen += [tuple(own) for own in channel.arrived()]
+            told = {"state": head.state(), "seen": seen}
             told |= {"losses": head.losses, "right": head.right}
         channel.tell(told)
-        heard = channel.hear()
-        self.state |= heard["state"]
-        return Round(heard["losses"], self.sizes(number), heard["right"])
+        state, losses, right = channel.hear()
+        self.state |= state
+        return losses, right
 
     def _tail(
         self, at: int, steps: range, caller: CallerState, ended: "queue.SimpleQueue[Any]"
@@ -106,9 +121,8 @@ class RankPairs(Pairs):
             [_, *tails], channel = self.pair(at), self.channels[at]
             seen = list[Interval]()
             with caller.entered():
-                if len(steps) and tails:
-                    tails[0].load(self.state)
-                    seen = self._lanes(at, steps, 1, channel)
+                for _ in tails if len(steps) else ():
+                    seen += self._lanes(at, steps, 1, channel)
             told = channel.hear()
             for row in (Interval(*row) for row in told.get("seen", ())):
                 start_s, end_s = row.start_s + channel.offset_s, row.end_s + channel.offset_s
@@ -120,59 +134,34 @@ class RankPairs(Pairs):
                 own._replace(resource=f"{own.resource} {at}", batch=own.batch + steps.start)
                 for own in [*seen, *channel.arrived()]
             ]
-            ended.put((at, told))
+            ended.put({at: told})
         except BaseException as error:  # it must not be lost with its thread
-            ended.put((at, error))
-
-    def _averaged(self, number: int, told: Mapping[int, Any]) -> Round:
-        """Average what devices and their tails have trained, and let all know."""
-        start_s, sizes = time.perf_counter(), self.sizes(number)
-        self.average({at: own["state"] for at, own in told.items()}, sizes)
-        end_s = time.perf_counter()
-        losses, right = ({at: own[key] for at, own in told.items()} for key in ("losses", "right"))
-        for at, channel in enumerate(self.channels):
-            cut = self.settings.cuts[at]
-            head = {name: own for name, own in self.state.items() if int(name.split(".")[0]) < cut}
-            channel.tell({"state": head, "losses": losses, "right": right})
-        for channel in self.channels:
-            channel.sender.settle()
-        names = [f"{lane} {at}" for at in range(self.settings.devices) for lane in LANES]
-        seen = [row for own in told.values() for row in own["seen"]]
-        for at in told:
-            last = self.steps(number)[at].stop - 1
-            seen.append(Interval(f"server {at}", "average", 1, last, 0, start_s, end_s))
-        return Round(losses, sizes, right, Timeline(tuple(seen), tuple(names)))
+            ended.put(error)
 
     def _lanes(self, at: int, steps: range, side: int, channel: Channel) -> list[Interval]:
         """Run this side's lanes of some steps; return when they worked."""
-        own, threads = self.pair(at), self.settings.threads
+        own, given = self.pair(at), self._batches(at, steps, side, channel)
+        own[side].load(self.state)
         own[side].begin(steps.start, at)
         run = _Side(self.schedule(at), own, side, channel)
-        given = self._numbers(steps) if side else self._loaded(at, steps, channel.seen)
-        run.here(given, threads, run.listen, lambda ready: ready - 1)  # a link before a half
+        # a link before a half, for it takes no time
+        run.here(given, self.settings.threads, run.listen, lambda ready: ready - 1)
         run.close()
         names = {f"worker {lane}": name for lane, name in enumerate(LANES)}
-        return [
-            i._replace(resource=names[i.resource])
-            for i in run.watch.intervals()
-            if i.kind != "send"
-        ]
+        ran = (own for own in run.watch.intervals() if own.kind != "send")
+        return [own._replace(resource=names[own.resource]) for own in ran]
 
-    def _loaded(self, at: int, steps: Sequence[int], seen: list[Interval]) -> Iterator[Any]:
-        """Yield a device's batches, and note how long they took."""
-        start_s = time.perf_counter()
-        for number, parts in enumerate(self.batches(at, steps)):
-            now_s = time.perf_counter()
-            seen.append(Interval("device", "load", 0, number, 0, start_s, now_s))
-            yield parts
+    def _batches(self, at: int, steps: Iterable[int], side: int, channel: Channel) -> Iterator[Any]:
+        """Yield a device's batches, and note how long they took; at the server a word for each."""
+        for number, step in enumerate(steps):
             start_s = time.perf_counter()
-
-    def _numbers(self, steps: Iterable[int]) -> Iterator[int]:
-        """Yield something for every batch: the samples are the devices'."""
-        for step in steps:
             with self.lock:
                 next(self.ticks, None)
-            yield step
+            parts = None if side else [*self.streams[at].step(step, self.settings.micro[at])]
+            times = start_s, time.perf_counter()
+            if not side:
+                channel.seen.append(Interval("device", "load", 0, number, 0, *times))
+            yield parts
 
 
 class _Side(Run):
@@ -204,19 +193,12 @@ class _Side(Run):
                 return
             self.to_ask.popleft()
 
-    def work(self, task: Task, payload: Any, worker: int) -> Any:
-        """Run a task; a device's that takes too long ends it, saying where all threads are."""
-        if worker in SIDES[1]:  # the clock is one for all threads of a process
-            return super().work(task, payload, worker)
-        with patience():
-            return super().work(task, payload, worker)
-
     def tell(self, task: Task, output: Any) -> None:
         """Say that a task has ended, where the other side waits for it."""
         if task.place in self.told:
-            place = self.told.index(task.place)
             payload = output if task.kind == "send" else None
-            self.channel.send(place, self.channel.first + task.batch, payload)
+            batch = self.channel.first + task.batch
+            self.channel.send(self.told.index(task.place), batch, payload)
 
     def listen(self, task: Task | None = None) -> None:
         """Wait for the next task that has ended at the other side."""
@@ -238,6 +220,7 @@ class _Side(Run):
 def _told(schedule: Schedule, tellers: Collection[int], hearers: Collection[int]) -> list[Place]:
     """Return the places of tasks of some lanes that tasks of others wait for, in their order."""
     far = [Task(kind, stage, FAR, micro) for kind, stage, micro in schedule.places]
-    waits = (each for task in far if schedule.lane(task) in hearers for each in schedule.waits(task))
-    found = {each.place for each in waits if schedule.lane(each) in tellers}
-    return [place for place in schedule.places if place in found]
+    hear = [task for task in far if schedule.lane(task) in hearers]
+    found = {each.place for task in hear for each in schedule.waits(task)}
+    lanes = {task.place: schedule.lane(task) for task in far}
+    return [place for place in schedule.places if place in found and lanes[place] in tellers]

@@ -139,6 +139,8 @@ class Trainer(trainer.Trainer):
     def details(self) -> Details:
         """What is left of all rounds."""
         devices = range(self.pairs.settings.devices)
-        losses = {at: [loss for r in self.rounds for loss in r.losses.get(at, ())] for at in devices}
+        losses = {
+            at: [loss for r in self.rounds for loss in r.losses.get(at, ())] for at in devices
+        }
         found = {at: torch.tensor(own) for at, own in losses.items()}
         return Details(self.pairs.settings, tuple(self.rounds), found)
