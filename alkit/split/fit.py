@@ -28,8 +28,8 @@ from alkit.split.trainer import Trainer, Whole
 
 NAMES = {name: name for name in ("epochs", "augment", "seed", "threads", "micro", "drop_last")}
 NAMES |= {"batch_size": "batch", "cuts": "cuts"}
-# what is refused, and why
-REFUSED = {
+REFUSED = {  # and why
+    "loss": "its tails compare classes by cross-entropy",
     "clip": "no side sees the norm of all gradients",
     "accumulate": "give micro=, or a larger batch_size",
     "compile": "devices run the units as they come",
@@ -42,23 +42,16 @@ REFUSED = {
 }
 
 
-def model_of(request: Request) -> Whole:
-    """Return the blocks as a model that predicts."""
-    return Whole(*sending_one(request.model))
-
-
 def fit(request: Request) -> Record:
     """Run what was asked: blocks, cut once; samples are dealt among `workers` devices, or 2.
 
     On ranks the first one is the server and the others are the devices. Settings are those of
     `alkit.split.Settings`. The blocks end with the averaged weights.
     """
-    request.refuse("loss", why="its tails compare classes by cross-entropy")
     for name, why in REFUSED.items():
         request.refuse(name, why=why)
-    model = model_of(request)
-    settings = _settings(request, model)
-    _streams(request, model, settings)  # what is wrong is said before a start
+    model = Whole(*sending_one(request.model))
+    _streams(request, _settings(request, model))  # what is wrong is said before a start
     return fit_on_ranks(_fit, model, request) if request.ranks > 1 else _fit(model, request)
 
 
@@ -68,20 +61,18 @@ def _fit(model: Whole, request: Request) -> Record:
 
 
 def _trained(model: Whole, request: Request) -> Record:
-    ranks, units = request.on_ranks, list(model)
-    group = meet("ranks" if ranks else "single", model)
+    group, kind = meet("ranks" if request.on_ranks else "single", model), Pairs
     named = [] if request.device is None else devices_named(request.own_device)
     if len(named) > 2:
         raise ValueError(f"{len(named)} devices for heads and tail: give one for both, or two")
+    model.to(named[-1] if named else None)  # the tail's, where it is tested
     settings = _settings(request, model)
-    streams = _streams(request, model, settings)
-    if named:
-        model.to(named[-1])  # the tail's, where it is tested
-    kind: Any = Pairs
-    if ranks:
-        settings, channels = agreed(settings, units, streams, group, request.checkpoint)
+    streams = _streams(request, settings)
+    if request.on_ranks:
+        settings, channels = agreed(settings, list(model), streams, group, request.checkpoint)
         kind = partial(RankPairs, channels=channels)
-    pairs = kind(units, settings, streams, factory_of(settings, request.optimizer), named)
+    make = factory_of(settings, request.optimizer)
+    pairs = kind(list(model), settings, streams, make, named)
     trainer = Trainer(model, pairs, group)
     plan = replace(request.plan, epochs=pairs.rounds, batch_size=settings.batch)
     identity = settings.plain()
@@ -90,8 +81,8 @@ def _trained(model: Whole, request: Request) -> Record:
     record = request.train(trainer, group, plan=plan, identity=identity)
     model.load_state_dict(group.broadcast(dict(model.state_dict())))  # devices have their heads
     details = trainer.details
-    losses = torch.cat([*details.losses.values()])
-    return replace(record, losses=losses.view(-1, 1, 1), details=details)
+    losses = torch.cat([*details.losses.values()]).view(-1, 1, 1)
+    return replace(record, losses=losses, details=details)
 
 
 def _settings(request: Request, model: Whole) -> Settings:
@@ -121,37 +112,20 @@ def _settings(request: Request, model: Whole) -> Settings:
         raise ValueError("profile and events are for ranks: there are no machines to measure")
     if request.plan.scheduler != "constant" and own.aggregate_every != -1:
         raise ValueError("scheduler= goes by epochs: leave aggregate_every at -1, once an epoch")
+    cuts = range(len(model) + 1) if own.profile else own.cuts
+    check_units(list(model), cuts)
     return own
 
 
-def _streams(request: Request, model: Whole, settings: Settings) -> list[Stream]:
-    """Deal the samples; the network takes the first of them, and can be cut where it is to be."""
-    x, y = _samples(request)
-    part = request.data.train
-    images = isinstance(part, Part)
-    normal = None
-    if isinstance(part, Part) and part.mean is not None and part.std is not None:
-        normal = torch.tensor(part.mean), torch.tensor(part.std)
-    sizes = [settings.data_size] * settings.devices if settings.data_size else None
-    about: dict[str, Any] = {"sizes": sizes, "alpha": settings.alpha, "seed": settings.seed}
-    dealt = deal(y, settings.devices, settings.partition, **about)
-    streams = [
-        Stream(x[rows], y[rows], settings, at, normal, scaled=images)
-        for at, rows in enumerate(dealt)
-    ]
-    cuts = settings.cuts if not settings.profile else range(len(model) + 1)
-    check_units(list(model), cuts)
-    return streams
-
-
-def _samples(request: Request) -> tuple[Tensor, Tensor]:
-    """Return the training samples; images of bytes stay such, for devices take means off.
+def _streams(request: Request, settings: Settings) -> list[Stream]:
+    """Deal the samples; images of bytes stay such, for devices take means off.
 
     Raises:
         TypeError: what can't be sent: nested inputs, or targets that are no classes.
         ValueError: labels of no class.
     """
-    train = request.data.train
+    train, normal = request.data.train, None
+    images = isinstance(train, Part)
     x, y = (train.x, train.y) if isinstance(train, Part) else in_memory(train)
     if not isinstance(x, Tensor):
         raise TypeError(
@@ -165,4 +139,10 @@ def _samples(request: Request) -> tuple[Tensor, Tensor]:
             f"labels are {int(y.min())} to {int(y.max())}: split learning's are 0 to C - 1, and it"
             " trains on all samples: leave those without a class (such as -100) out"
         )
-    return x, y
+    if isinstance(train, Part) and train.mean is not None and train.std is not None:
+        normal = torch.tensor(train.mean), torch.tensor(train.std)
+    sizes = [settings.data_size] * settings.devices if settings.data_size else None
+    about: dict[str, Any] = {"sizes": sizes, "alpha": settings.alpha, "seed": settings.seed}
+    rows = deal(y, settings.devices, settings.partition, **about)
+    own = enumerate((x[each], y[each]) for each in rows)
+    return [Stream(*each, settings, at, normal, scaled=images) for at, each in own]

@@ -14,13 +14,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 from torch import nn
 
 from alkit.engine.caller import CallerState
 from alkit.engine.group import Group
-from alkit.engine.ranks import FAR
+from alkit.engine.ranks import FAR, patience
 from alkit.engine.run import Run
 from alkit.schedule.task import Place, Schedule, Task
 from alkit.schedule.timeline import Interval, Timeline
@@ -192,6 +193,11 @@ class _Side(Run):
             if not self.channel.receiver.ask(place, self.channel.first + batch):
                 return
             self.to_ask.popleft()
+
+    def work(self, task: Task, payload: Any, worker: int) -> Any:
+        """Run a task; a device's that takes too long ends it, saying where all threads are."""
+        with patience() if worker in SIDES[0] else nullcontext():
+            return super().work(task, payload, worker)
 
     def tell(self, task: Task, output: Any) -> None:
         """Say that a task has ended, where the other side waits for it."""

@@ -86,23 +86,19 @@ class Trainer(trainer.Trainer):
             yield from ((torch.empty(size), None) for size in sizes)
 
     def train(self, batches: Iterable[Any]) -> Trained:
-        """Train a round.
-
-        Raises:
-            FloatingPointError: the training has diverged.
-        """
-        start_s, settings = time.perf_counter(), self.pairs.settings
+        """Train a round."""
+        start_s, events = time.perf_counter(), self.pairs.settings.events
         self.pairs.ticks = iter(batches)
         made = self.pairs.round(len(self.rounds))
         for _ in self.pairs.ticks:
             continue  # of steps that other ranks train
         self.model.load_state_dict(self.pairs.state)
-        if settings.events and self.group.is_first:
-            results.add(settings.events, made.timeline, first=not self.rounds)
+        if events and self.group.is_first:
+            results.add(events, made.timeline, first=not self.rounds)
         self.rounds.append(made._replace(timeline=Timeline((), ())))
-        timeline = Timeline.of(made.timeline.intervals, made.timeline.resources)
         losses = [loss for own in made.losses.values() for loss in own]
         rows = torch.tensor(losses, dtype=torch.float64).view(-1, 1, 1)
+        timeline = Timeline.of(made.timeline.intervals, made.timeline.resources)
         return Trained(rows, timeline, time.perf_counter() - start_s)
 
     def row(self, trained: Trained) -> dict[str, Any]:
@@ -111,10 +107,10 @@ class Trainer(trainer.Trainer):
 
     def judge(self, part: Any, metrics: Metrics | None) -> Judged:
         """Return what the averaged network is worth."""
-        found: dict[str, Any] = {}
-        if self.group.is_first:
-            found = vars(judge(self.model, part, loss=self.loss, metrics=metrics))
-        return Judged(**self.group.broadcast(found))
+        found = self.group.from_first(
+            lambda: vars(judge(self.model, part, loss=self.loss, metrics=metrics))
+        )
+        return Judged(**found)
 
     def named_optimizers(self) -> dict[str, torch.optim.Optimizer | None]:
         """Return those of heads and tails, whose rates the scheduler moves."""
@@ -122,25 +118,21 @@ class Trainer(trainer.Trainer):
 
     def state(self) -> dict[str, Any]:
         """Return all that training changes; the first rank has all of it."""
-        rounds = [list(own[:3]) for own in self.rounds]
-        model = dict(self.model.state_dict())
+        rounds, model = [list(own[:3]) for own in self.rounds], dict(self.model.state_dict())
         return {"model": model, "optimizers": self.pairs.moments(), "rounds": rounds}
 
     def load(self, saved: Mapping[str, Any]) -> None:
         """Go on from what `state` returned."""
         self.model.load_state_dict(saved["model"])
-        self.pairs.state = {
-            name: own.detach().to("cpu", copy=True) for name, own in saved["model"].items()
-        }
+        self.pairs.state = {name: own.detach().cpu() for name, own in saved["model"].items()}
         self.pairs.load_moments(saved["optimizers"])
         self.rounds = [Round(*each) for each in saved["rounds"]]
 
     @property
     def details(self) -> Details:
         """What is left of all rounds."""
-        devices = range(self.pairs.settings.devices)
-        losses = {
-            at: [loss for r in self.rounds for loss in r.losses.get(at, ())] for at in devices
-        }
-        found = {at: torch.tensor(own) for at, own in losses.items()}
-        return Details(self.pairs.settings, tuple(self.rounds), found)
+        settings, losses = self.pairs.settings, dict[int, Tensor]()
+        for at in range(settings.devices):
+            own = [loss for each in self.rounds for loss in each.losses.get(at, ())]
+            losses[at] = torch.tensor(own)
+        return Details(settings, tuple(self.rounds), losses)
