@@ -25,7 +25,9 @@ def fit(**options):
 def test_a_fast_link_takes_work_to_the_server_and_a_slow_one_leaves_it():
     first = Unit(Line(each=1.0), Line(each=1.0), 0.0, 100.0, 0.0, 10)
     own = Machine((first, Unit(Line(each=9.0), Line(each=9.0), 0.0, 1.0, 0.0, 10)))
-    load = workload(Settings(devices=1), Stream(torch.zeros(100, 50), torch.zeros(100), Settings(), 0))
+    load = workload(
+        Settings(devices=1), Stream(torch.zeros(100, 50), torch.zeros(100), Settings(), 0)
+    )
     assert load.input_bytes == 200
     for link, cut in ((Link(1e9, 1e9), 0), (Link(1.0, 1.0), 2)):
         assert best(candidates(own.scaled(100 if cut == 0 else 1), own, link, load)).cut == cut
