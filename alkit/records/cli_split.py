@@ -25,7 +25,12 @@ def add(commands: Any) -> None:
         )
         part.add_argument("--quiet", action="store_true", help="no progress bar")
     for part in (device, rank):
-        own = {"type": int, "required": part is device, "metavar": "N", "help": "its number, from 0"}
+        own = {
+            "type": int,
+            "required": part is device,
+            "metavar": "N",
+            "help": "its number, from 0",
+        }
         part.add_argument("-i", "--index", **own)
 
 
@@ -49,9 +54,10 @@ def _rank(options: argparse.Namespace) -> int:
     from alkit.records.fit import fit
     from alkit.split import program
 
-    own = {"on": options.on, "progress": not options.quiet}
-    made = program.run(_read(options), options.index, fit, **own)
-    print(f"device {options.index} is done" if made is None else made)
+    config = _read(options)
+    program.run(config, options.index, fit, device=options.on, progress=not options.quiet)
+    made = f"{config.folder}/results.csv"
+    print(made if options.index is None else f"device {options.index} is done")
     return 0
 
 

@@ -68,17 +68,19 @@ class Channel:
 
     def meet(self, *, asks: bool) -> None:
         """Bring the other side's clock to this one; the side that asks tells what it has found."""
-        if not asks:
-            for _ in range(EXCHANGES):
-                self.tell(self.hear())
-            self.offset_s = self.hear()
-            return
         found = list[tuple[float, float]]()
         for _ in range(EXCHANGES):
             start_s = time.perf_counter()
-            self.tell(None)
+            if asks:
+                self.tell(None)
             self.receiver.ask(TOLD, 0)
             there_s, now_s = self.receiver.take().mark / 1e9, time.perf_counter()
             found.append((now_s - start_s, (start_s + now_s) / 2 - there_s))
+            if not asks:
+                self.tell(None)
         self.offset_s = min(found)[1]
-        self.tell(-self.offset_s)
+        if asks:
+            self.tell(-self.offset_s)
+        else:
+            self.offset_s = self.hear()
+        self.seen = []

@@ -5,7 +5,6 @@ device    the same?   clock            its units
 """
 
 import json
-import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,8 +20,6 @@ from alkit.split.planner import Workload, best, candidates
 from alkit.split.profile import Link, Machine, measure
 from alkit.split.settings import Settings
 from alkit.split.stream import Stream, steps_an_epoch
-
-log = logging.getLogger(__name__)
 
 
 def agreed(
@@ -50,56 +47,41 @@ def agreed(
         each.meet(asks=group.is_first)
     if settings.profile:
         [part] = streams[max(0, group.rank - 1)].step(0, 1)
-        repeats, threads = settings.profile, settings.threads
-        timed = measure(units, part.x, part.y, repeats=repeats, threads=threads)
-        if group.is_first:
-            told = _chosen(settings, streams, channels, timed, checkpoint)
-        else:
-            channels[0].tell(timed.plain())
-            told = channels[0].hear()
+        options = {"repeats": settings.profile, "threads": settings.threads}
+        texts = group.gather(measure(units, part.x, part.y, **options).plain())
+        told = group.from_first(_chosen, settings, streams, texts, checkpoint)
         settings = replace(settings, **json.loads(told))
-    for each in channels:
-        each.seen = []
     return settings, channels
 
 
 def _chosen(
     settings: Settings,
     streams: Sequence[Stream],
-    channels: Sequence[Channel],
-    server: Machine,
+    texts: Sequence[str],
     checkpoint: str | Path | None,
 ) -> str:
-    """Choose for every device, and tell all of them; a run that goes on keeps its choice."""
-    link = Link.of_rates(settings.uplink_mbit, settings.downlink_mbit)
-    found = dict[str, list[int]](cuts=[], micro=[])
-    for at, (channel, stream) in enumerate(zip(channels, streams, strict=True)):
-        machine = Machine.read(channel.hear())
-        one = best(candidates(machine, server, link, workload(settings, stream)))
-        found["cuts"].append(one.cut)
-        found["micro"].append(one.micro)
-        said = "device %d: cut after %d units, %d micro-batches, %.3f s per iteration"
-        log.info(said, at, one.cut, one.micro, one.iteration_s)
+    """Choose for every device by the machines' profiles; a run that goes on keeps its choice."""
     if checkpoint is not None and Path(checkpoint).exists():
         before = checkpoints.load(checkpoint)["settings"]
-        found = {name: before[name] for name in found}
-    for channel in channels:
-        channel.tell(json.dumps(found))
-    return json.dumps(found)
+        return json.dumps({name: before[name] for name in ("cuts", "micro")})
+    server, *devices = map(Machine.read, texts)
+    link = Link.of_rates(settings.uplink_mbit, settings.downlink_mbit)
+    found = [
+        best(candidates(device, server, link, workload(settings, stream)))
+        for device, stream in zip(devices, streams, strict=True)
+    ]
+    return json.dumps({"cuts": [own.cut for own in found], "micro": [own.micro for own in found]})
 
 
 def workload(settings: Settings, stream: Stream) -> Workload:
     """Return what a device has to train; the server's cores are shared by all tails."""
-    samples, every = len(stream.y), settings.aggregate_every
-    averages = 1.0 if every else 1.0 / settings.epochs
-    if every > 0:
-        averages = steps_an_epoch(settings, samples) / every
-    [part] = stream.step(0, 1)
+    samples, every, [part] = len(stream.y), settings.aggregate_every, stream.step(0, 1)
+    an_epoch = {-1: 1.0, 0: 1.0 / settings.epochs}
     return Workload(
         min(settings.batch, samples),
         samples,
         input_bytes=part.x[0].numel() * part.x.element_size(),
-        averages=averages,
+        averages=an_epoch.get(every) or steps_an_epoch(settings, samples) / every,
         least=settings.least,
         contention=max(1.0, settings.devices * settings.threads / cores()),
     )

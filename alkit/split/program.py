@@ -18,7 +18,6 @@ import safetensors.torch
 import torch.nn.functional as F
 
 from alkit.data.files import replacing
-from alkit.engine.device import devices_named
 from alkit.engine.launch import LOOPBACK, torchrun_group
 from alkit.engine.record import Record
 from alkit.split import data as samples
@@ -28,8 +27,8 @@ from alkit.split.settings import Config, ConfigError
 
 RESTARTS = 3  # of a party, before it gives up
 MEET_S = 600  # for all parties to come
-PASSED = """epochs seed threads augment lr momentum aggregate_every partition alpha data_size profile
-    uplink_mbit downlink_mbit""".split()  # by their own names
+PASSED = ("epochs", "seed", "threads", "augment", "lr", "momentum", "aggregate_every", "partition")
+PASSED += ("alpha", "data_size", "profile", "uplink_mbit", "downlink_mbit")  # by their own names
 
 
 def command(config: Config, index: int | None, rank: Sequence[str]) -> list[str]:
@@ -50,38 +49,27 @@ def command(config: Config, index: int | None, rank: Sequence[str]) -> list[str]
 
 
 def environment(config: Config) -> dict[str, str]:
-    """Return the variables that a party's processes have: loopback unless the file says else."""
+    """Return the variables of a party's processes: loopback unless the file says else."""
     own = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
     if config.server_address in ("127.0.0.1", "localhost"):
         own["GLOO_SOCKET_IFNAME"] = LOOPBACK
     return {**os.environ, **own}
 
 
-def run(
-    config: Config,
-    index: int | None,
-    fit: Callable[..., Record],
-    *,
-    on: str | None = None,
-    progress: bool = True,
-) -> Path | None:
-    """Run a party's rank to the end; the server returns its table of results.
+def run(config: Config, index: int | None, fit: Callable[..., Record], **options: Any) -> None:
+    """Run a party's rank to the end, from a checkpoint in the folder if one is there.
 
-    It begins where a checkpoint in the configuration's folder says, if one is there.
+    The server leaves results, and the model.
 
     Args:
-        fit: `alkit.fit`.
-        on: device of this machine that it trains on, such as "cuda"; the CPU without. No other
-            party is told.
+        fit: `alkit.fit`; options: device and progress, which no other party is told.
     """
-    folder, start_s = Path(config.folder), time.perf_counter()
-    data = samples.loaded(config)
+    folder, data, start_s = Path(config.folder), samples.loaded(config), time.perf_counter()
     # who is which rank is ours to say, and they meet at the server; torchrun numbers as they come
     os.environ |= {"RANK": str(0 if index is None else index + 1), "LOCAL_RANK": "0"}
     os.environ |= {"MASTER_ADDR": config.server_address, "MASTER_PORT": str(config.port + 1)}
-    options: dict[str, Any] = {name: getattr(config, name) for name in PASSED}
-    if config.cuts:
-        options["cuts"] = list(config.cuts)
+    options |= {name: getattr(config, name) for name in PASSED}
+    options |= {"cuts": list(config.cuts)} if config.cuts else {}
     if config.validate:
         options |= {"validation": data.validation, "metrics": {"loss": F.cross_entropy}}
     with torchrun_group():
@@ -94,24 +82,16 @@ def run(
             workers=config.devices,
             batch_size=config.batch,
             micro=config.micro[0],
-            device=None if on is None else devices_named(on),
             checkpoint=folder / "server.pt",
             events=str(folder / "events.csv"),
-            progress=progress,
             **options,
         )
         if index is None:
-            _write(folder, config, record, time.perf_counter() - start_s)
-    if index is not None:
-        return None
-    (folder / "server.pt").unlink(missing_ok=True)  # the run is over
-    return folder / "results.csv"
-
-
-def _write(folder: Path, config: Config, record: Record, total_s: float) -> None:
-    """Write the table, the rounds and the model."""
-    seen = results.read(folder / "events.csv", config.devices)
-    frame = results.table(config.name, record, seen, total_s)
-    results.write(folder, frame, record, {"config": asdict(config), "total_s": total_s})
-    with replacing(folder / "model.safetensors") as partial:
-        safetensors.torch.save_file(state_of(record.model), partial)
+            total_s = time.perf_counter() - start_s
+            seen = results.read(folder / "events.csv", config.devices)
+            frame = results.table(config.name, record, seen, total_s)
+            results.write(folder, frame, record, {"config": asdict(config), "total_s": total_s})
+            with replacing(folder / "model.safetensors") as partial:
+                safetensors.torch.save_file(state_of(record.model), partial)
+    if index is None:
+        (folder / "server.pt").unlink(missing_ok=True)  # the run is over

@@ -1,8 +1,8 @@
-"""What a run took and gave, as a table with a row a device.
+"""What a run on ranks took and gave, as a table with a row a device.
 
 The published columns are here under their names (seconds are sums over the run; `comm amount` is
 MiB in messages, both ways; lists are by round), and what they leave out: cut, micro-batches, idle
-shares by lane, goodput, versions, seed. Overlapping transfers of a link are not added up; one ends
+shares by lane, versions, seed. Overlapping transfers of a link are not added up; one ends
 when its receiver takes it.
 """
 
@@ -52,26 +52,39 @@ def table(name: str, record: Record, seen: Timeline, total_s: float) -> pd.DataF
     """Return one row a device.
 
     Args:
-        record: of split learning on ranks; seen: in all rounds.
+        record: of split learning; seen: in all rounds.
         total_s: seconds of the run on the server's clock.
     """
-    settings, rows = record.details.settings, []
+    settings = record.details.settings
+    history, rows = record.history.round(4), []
     for at in range(settings.devices):
-        names = [f"{lane} {at}" for lane in LANES]
-        timeline = Timeline.of((i for i in seen.intervals if i.resource in names), names)
+        lanes = {lane: f"{lane} {at}" for lane in LANES}
+        own = [i for i in seen.intervals if i.resource in lanes.values()]
+        timeline, spent = Timeline.of(own, lanes.values()), defaultdict[Any, float](float)
+        for i in own:
+            spent[i.resource.split()[0], i.kind] += i.end_s - i.start_s
+        rounds = [each for each in record.details.rounds if at in each.losses]
+        pairs = [(each.losses[at], each.sizes[at]) for each in rounds]
+        idle = {lane: timeline.idle_share(resource) for lane, resource in lanes.items()}
         rows.append(
             {
                 "experiment_name": name,
                 "client_index": at,
-                **_seconds(timeline, at),
+                **{column: spent[which] for column, which in SECONDS.items()},
                 "upload": timeline.busy_s(f"uplink {at}"),
                 "download": timeline.busy_s(f"downlink {at}"),
                 "total": total_s,
-                "comm amount": sum(i.bytes for i in timeline.intervals) / 2**20,
-                **_scores(record, at),
+                "comm amount": sum(i.bytes for i in own) / 2**20,
+                "server_idle": idle["server"] * timeline.span_s,
+                "client_idle": idle["device"] * timeline.span_s,
+                "test_accuracy": record.test_acc,
+                "train_loss": [round(_mean(*pair), 4) for pair in pairs],
+                "train_acc": [round(each.right[at] / sum(each.sizes[at]), 4) for each in rounds],
+                "val_loss": history.get("val_loss", pd.Series()).tolist(),
+                "val_acc": history.get("val_acc", pd.Series()).tolist(),
                 "cut": settings.cuts[at],
                 "micro": settings.micro[at],
-                **_lanes(timeline, at),
+                **{f"{lane} idle": share for lane, share in idle.items()},
                 "method": settings.method,
                 "seed": settings.seed,
                 "torch": torch.__version__,
@@ -91,43 +104,5 @@ def write(folder: Path, frame: pd.DataFrame, record: Record, about: Mapping[str,
         partial.write_text(json.dumps(plain, indent=1), encoding="utf-8")
 
 
-def _seconds(timeline: Timeline, at: int) -> dict[str, float]:
-    spent: defaultdict[tuple[str, str], float] = defaultdict(float)
-    for i in timeline.intervals:
-        spent[i.resource, i.kind] += i.end_s - i.start_s
-    return {name: spent[f"{lane} {at}", kind] for name, (lane, kind) in SECONDS.items()}
-
-
-def _scores(record: Record, at: int) -> dict[str, Any]:
-    """Return losses and accuracies by round; the accuracy on the test part by itself."""
-    own = [each for each in record.details.rounds if at in each.losses]
-    shares = [each.right[at] / sum(each.sizes[at]) for each in own]
-    history = record.history.round(4)
-    return {
-        "test_accuracy": record.test_acc,
-        "train_loss": [round(_mean(each.losses[at], each.sizes[at]), 4) for each in own],
-        "train_acc": [round(share, 4) for share in shares],
-        "val_loss": history.get("val_loss", pd.Series()).tolist(),
-        "val_acc": history.get("val_acc", pd.Series()).tolist(),
-        "rounds": len(own),
-    }
-
-
 def _mean(losses: Sequence[float], sizes: Sequence[int]) -> float:
     return sum(map(operator.mul, losses, sizes)) / sum(sizes)
-
-
-def _lanes(timeline: Timeline, at: int) -> dict[str, float]:
-    """Return seconds and shares that lanes were idle, and what the links carried a second."""
-    idle = {lane: timeline.idle_share(f"{lane} {at}") for lane in LANES}
-    found = {
-        "server_idle": idle["server"] * timeline.span_s,
-        "client_idle": idle["device"] * timeline.span_s,
-        **{f"{lane} idle": share for lane, share in idle.items()},
-    }
-    for lane in ("uplink", "downlink"):
-        name = f"{lane} {at}"
-        bits = 8 * sum(i.bytes for i in timeline.intervals if i.resource == name)
-        busy_s = timeline.busy_s(name)
-        found[f"{lane} Mbit/s"] = bits / busy_s / 1e6 if busy_s else 0.0
-    return found
