@@ -124,8 +124,8 @@ def _all() -> list[Method]:
         stages = STAGES + (name in delayed.SHARED)  # two for each of two workers
         made = partial(delayed.schedule_for, name, stages, stages if each.accumulates else 1)
         own.append(Method(name, "delayed", everywhere, "alkit.delayed.options.Options", made))
-    for name, each in SPLIT.items():
-        made, apart = partial(split, 4 if each.pipelined else 1), () if each.shared else ("ranks",)
+    for name, row in SPLIT.items():
+        made, apart = partial(split, 4 if row.pipelined else 1), () if row.shared else ("ranks",)
         own.append(Method(name, "split", ("threads", *apart), "alkit.split.Settings", made))
     made = partial(one_f_one_b, STAGES, STAGES)
     own.append(Method("elastic", "elastic", everywhere, "alkit.elastic.Settings", made))

@@ -70,16 +70,16 @@ class Channel:
         """Bring the other side's clock to this one; the side that asks tells what it has found."""
         found = list[tuple[float, float]]()
         for _ in range(EXCHANGES):
+            if not asks:
+                self.tell(self.hear())
+                continue
             start_s = time.perf_counter()
-            if asks:
-                self.tell(None)
+            self.tell(None)
             self.receiver.ask(TOLD, 0)
             there_s, now_s = self.receiver.take().mark / 1e9, time.perf_counter()
             found.append((now_s - start_s, (start_s + now_s) / 2 - there_s))
-            if not asks:
-                self.tell(None)
-        self.offset_s = min(found)[1]
         if asks:
+            self.offset_s = min(found)[1]
             self.tell(-self.offset_s)
         else:
             self.offset_s = self.hear()

@@ -8,6 +8,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -47,7 +48,7 @@ def agreed(
         each.meet(asks=group.is_first)
     if settings.profile:
         [part] = streams[max(0, group.rank - 1)].step(0, 1)
-        options = {"repeats": settings.profile, "threads": settings.threads}
+        options: dict[str, Any] = {"repeats": settings.profile, "threads": settings.threads}
         texts = group.gather(measure(units, part.x, part.y, **options).plain())
         told = group.from_first(_chosen, settings, streams, texts, checkpoint)
         settings = replace(settings, **json.loads(told))

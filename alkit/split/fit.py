@@ -61,8 +61,9 @@ def _fit(model: Whole, request: Request) -> Record:
 
 
 def _trained(model: Whole, request: Request) -> Record:
-    group, kind = meet("ranks" if request.on_ranks else "single", model), Pairs
-    named = [] if request.device is None else devices_named(request.own_device)
+    group = meet("ranks" if request.on_ranks else "single", model)
+    kind: Any = Pairs
+    named = [] if (on := request.own_device) is None else devices_named(on)
     if len(named) > 2:
         raise ValueError(f"{len(named)} devices for heads and tail: give one for both, or two")
     model.to(named[-1] if named else None)  # the tail's, where it is tested

@@ -1,9 +1,9 @@
 """Devices and their tails in one process, round by round: who trains, and what becomes one.
 
-method      a round                                                                 after it
-pipelearn   every pair of head and tail its own steps (so splitfed, fed, central)   an average
+method      a round                                                                 averaged
+pipelearn   every pair of head and tail its own steps (so splitfed, fed, central)   everything
 split       one pair after the other; head and tail are handed on                   nothing
-splitfed2   one tail for all heads, step by step in an order drawn for each place   heads: an average
+splitfed2   one tail for all heads, step by step in an order drawn for each place   heads
 """
 
 import copy

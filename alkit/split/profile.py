@@ -8,6 +8,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from typing import Any
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -123,7 +124,7 @@ def measure(
     x, y = place((x, y), nn.ModuleList(units))
     sizes = sorted(set(sizes or (max(2, len(y) // 10), max(2, len(y) // 2), len(y))))
     row = partial(backprop_row, units, F.cross_entropy, sgd)
-    options = {"warmup": WARMUP, "threads": threads, "progress": False}
+    options: dict[str, Any] = {"warmup": WARMUP, "threads": threads, "progress": False}
     costs = [profile_rows(row, [(x[:n], y[:n])] * (WARMUP + repeats), **options) for n in sizes]
     found = [
         Unit(

@@ -27,8 +27,8 @@ from alkit.split.settings import Config, ConfigError
 
 RESTARTS = 3  # of a party, before it gives up
 MEET_S = 600  # for all parties to come
-PASSED = ("epochs", "seed", "threads", "augment", "lr", "momentum", "aggregate_every", "partition")
-PASSED += ("alpha", "data_size", "profile", "uplink_mbit", "downlink_mbit")  # by their own names
+PASSED = """epochs seed threads augment lr momentum aggregate_every partition alpha data_size
+    profile uplink_mbit downlink_mbit""".split()  # by their own names
 
 
 def command(config: Config, index: int | None, rank: Sequence[str]) -> list[str]:

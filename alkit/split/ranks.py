@@ -75,10 +75,9 @@ class RankPairs(Pairs):
         ended: queue.SimpleQueue[Any] = queue.SimpleQueue()
         caller, told = CallerState.here(), dict[int, Any]()
         for at in range(self.settings.devices):
-            own = at, steps.get(at, range(0)), caller, ended
-            threading.Thread(
-                target=self._tail, args=own, name=f"alkit-tail-{at}", daemon=True
-            ).start()
+            about = at, steps.get(at, range(0)), caller, ended
+            name = f"alkit-tail-{at}"
+            threading.Thread(target=self._tail, args=about, name=name, daemon=True).start()
         for _ in self.channels:
             found = ended.get()
             if isinstance(found, BaseException):
@@ -95,8 +94,8 @@ class RankPairs(Pairs):
         for channel in self.channels:
             channel.sender.settle()
         seen = [row for at in steps for row in told[at]["seen"]]
-        for at, own in steps.items():
-            seen.append(Interval(f"server {at}", "average", 1, own.stop - 1, 0, start_s, end_s))
+        for at, some in steps.items():
+            seen.append(Interval(f"server {at}", "average", 1, some.stop - 1, 0, start_s, end_s))
         names = [f"{lane} {at}" for at in range(self.settings.devices) for lane in LANES]
         return Round(losses, sizes, right, Timeline(tuple(seen), tuple(names)))
 

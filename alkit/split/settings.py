@@ -91,8 +91,11 @@ class Settings:
             raise ConfigError(f"micro is {list(self.micro)}: each must be at least 1")
         if not self.rules.pipelined and max(self.micro) > 1:
             raise ConfigError(f"{self.method} has one micro-batch: several are for pipelearn")
-        if self.profile and not (self.uplink_mbit and self.downlink_mbit):
-            raise ConfigError("profile is given: give uplink_mbit and downlink_mbit as well")
+        if self.profile and not (self.rules.pipelined and self.uplink_mbit and self.downlink_mbit):
+            raise ConfigError(
+                "profile is given, which chooses pipelearn's cuts by the speeds of links: give that"
+                " method, uplink_mbit and downlink_mbit"
+            )
         if self.units:
             self._check_cuts()
 

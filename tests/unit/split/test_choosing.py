@@ -1,4 +1,4 @@
-"""What ranks agree on before the start: the same call, and the planner's choice for every device."""
+"""What ranks agree on before the start: the same call, and the planner's choice for devices."""
 
 import pytest
 import torch
