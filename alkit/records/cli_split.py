@@ -24,14 +24,9 @@ def add(commands: Any) -> None:
             "--on", metavar="DEVICE", help='where this one trains: "cuda", "cuda:1" (the CPU)'
         )
         part.add_argument("--quiet", action="store_true", help="no progress bar")
-    for part in (device, rank):
-        own = {
-            "type": int,
-            "required": part is device,
-            "metavar": "N",
-            "help": "its number, from 0",
-        }
-        part.add_argument("-i", "--index", **own)
+        if part is not server:
+            own: Any = {"type": int, "required": part is device, "help": "its number, from 0"}
+            part.add_argument("-i", "--index", metavar="N", **own)
 
 
 def _start(options: argparse.Namespace) -> None:
@@ -50,15 +45,14 @@ def _start(options: argparse.Namespace) -> None:
     os.execve(line[0], line, program.environment(config))
 
 
-def _rank(options: argparse.Namespace) -> int:
+def _rank(options: argparse.Namespace) -> None:
     from alkit.records.fit import fit
     from alkit.split import program
 
     config = _read(options)
     program.run(config, options.index, fit, device=options.on, progress=not options.quiet)
-    made = f"{config.folder}/results.csv"
-    print(made if options.index is None else f"device {options.index} is done")
-    return 0
+    index = options.index
+    print(f"{config.folder}/results.csv" if index is None else f"device {index} is done")
 
 
 def _read(options: argparse.Namespace) -> Any:

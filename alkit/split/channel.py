@@ -22,8 +22,9 @@ class Channel:
         lane, stage: of what arrives here: the uplink carries what stage 0 has made.
 
     Attributes:
-        seen: transfers to this side, batches as in the run. One began when its sender handed it over, or when the one
-            before had come, for a link carries one after the other; it ends when it is taken.
+        seen: transfers to this side, batches as in the run. One began when its sender handed it
+            over, or when the one before had come, for a link carries one after the other; it ends
+            when it is taken.
         first: number of a run's first batch, among all that have crossed.
     """
 
