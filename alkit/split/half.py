@@ -58,7 +58,6 @@ class Half:
 
     Attributes:
         losses, right: of the batches since `begin`: mean losses, and samples classified correctly.
-        learned: names of its parameters, as the whole network gives them.
     """
 
     def __init__(
@@ -79,8 +78,6 @@ class Half:
         self.returns = stage == 1 and first > 0
         self.optimizer = made(optimizer, self.units.named_parameters())
         self.inputs = Inputs(*self.units) if is_last else lambda x: x
-        named = ((at, unit) for at, unit in enumerate(units, first))
-        self.learned = [f"{at}.{name}" for at, unit in named for name, _ in unit.named_parameters()]
         kept = self.units.state_dict()
         self.loose = {name: own for name, own in self.units.named_buffers() if name not in kept}
         self.parts: Sequence[Any] = ()  # micro-batches of the open batch

@@ -122,7 +122,7 @@ class Pairs:
                 self.load(at)
             seen.append(self.run(at, some, made))
             if handed_on:
-                self.state |= self.trained(at)
+                self.keep(self.state | self.trained(at))
         if not handed_on:
             self.average({at: self.trained(at) for at in steps}, made.sizes)
         return made._replace(timeline=Timeline.joined(seen))
@@ -174,18 +174,21 @@ class Pairs:
     def average(
         self, states: Mapping[int, Mapping[str, Tensor]], sizes: Mapping[int, Sequence[int]]
     ) -> None:
-        """Put the mean over devices, weighted by their samples, into `state`.
-
-        Raises:
-            FloatingPointError: a weight is not finite.
-        """
+        """Put the mean over devices, weighted by their samples, into `state`."""
         mean = average(list(states.values()), [sum(sizes[at]) for at in states])
         if self.settings.rules.shared:  # all have the last one of theirs
             mean |= self.halves["tail 0"].state()
-        for half in self.pair(0):
-            for name in half.learned:
-                if not mean[name].isfinite().all():
-                    raise FloatingPointError(
-                        f"{name} is not finite: the training has diverged, lower lr"
-                    )
-        self.state = mean
+        self.keep(mean)
+
+    def keep(self, state: dict[str, Tensor]) -> None:
+        """Have a network's state in the place of the one before.
+
+        Raises:
+            FloatingPointError: what was finite is not any more.
+        """
+        for name, own in state.items():
+            if not (own.isfinite() | ~self.state[name].isfinite()).all():  # masks may be infinite
+                raise FloatingPointError(
+                    f"{name} is not finite: the training has diverged, lower lr"
+                )
+        self.state = state

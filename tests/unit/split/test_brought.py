@@ -291,3 +291,20 @@ def test_a_cut_after_whole_numbers_is_refused(method):
 
 def test_equal_shares_leave_no_sample_out():
     assert sorted(map(len, deal(torch.arange(99) % 3, 2))) == [49, 50]
+
+
+# ---- divergence
+
+
+def jump(parameters, lr):
+    """Make a weight that is no number in the last step, after which no loss looks at it."""
+    own = torch.optim.SGD(parameters, lr=lr)
+    steps = iter([lr, lr, float("inf")])
+    own.register_step_pre_hook(lambda each, *_: each.param_groups[0].update(lr=next(steps)))
+    return own
+
+
+@pytest.mark.parametrize("method", ["splitfed", "splitfed2", "split", "fed", "central"])
+def test_weights_that_are_no_numbers_are_no_result(method):
+    with pytest.raises(FloatingPointError, match="diverged, lower lr"):
+        fit(method=method, optimizer=jump, workers=1, batch_size=22)
