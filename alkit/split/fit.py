@@ -42,6 +42,11 @@ REFUSED = {  # and why
 }
 
 
+def model_of(request: Request) -> Whole:
+    """Return the blocks as a model that predicts."""
+    return Whole(*sending_one(request.model))
+
+
 def fit(request: Request) -> Record:
     """Run what was asked: blocks, cut once; samples are dealt among `workers` devices, or 2.
 
@@ -50,7 +55,7 @@ def fit(request: Request) -> Record:
     """
     for name, why in REFUSED.items():
         request.refuse(name, why=why)
-    model = Whole(*sending_one(request.model))
+    model = model_of(request)
     _streams(request, _settings(request, model))  # what is wrong is said before a start
     return fit_on_ranks(_fit, model, request) if request.ranks > 1 else _fit(model, request)
 
