@@ -70,13 +70,15 @@ class RankPairs(Pairs):
         """Train a round; `state` has its end at the server, and at a device its head's."""
         steps, sizes = self.steps(number), self.sizes(number)
         if self.rank:
-            losses, right = self._device(self.rank - 1, steps)
+            [channel], at = self.channels, self.rank - 1
+            channel.tell(self._trained(at, steps[at], 0, channel) if at in steps else {})
+            state, losses, right = channel.hear()
+            self.state |= state
             return Round(losses, sizes, right)
         ended: queue.SimpleQueue[Any] = queue.SimpleQueue()
         caller, told = CallerState.here(), dict[int, Any]()
         for at in range(self.settings.devices):
-            about = at, steps.get(at, range(0)), caller, ended
-            name = f"alkit-tail-{at}"
+            about, name = (at, steps.get(at, range(0)), caller, ended), f"alkit-tail-{at}"
             threading.Thread(target=self._tail, args=about, name=name, daemon=True).start()
         for _ in self.channels:
             found = ended.get()
@@ -99,57 +101,44 @@ class RankPairs(Pairs):
         names = [f"{lane} {at}" for at in range(self.settings.devices) for lane in LANES]
         return Round(losses, sizes, right, Timeline(tuple(seen), tuple(names)))
 
-    def _device(self, at: int, steps: Mapping[int, range]) -> tuple[Any, Any]:
-        """Train this device's steps, if any are left, and take the average's head."""
-        [channel], [head, *_] = self.channels, self.pair(at)
-        told: dict[str, Any] = {}
-        if at in steps:
-            seen = [tuple(own) for own in self._lanes(at, steps[at], 0, channel)]
-            seen += [tuple(own) for own in channel.arrived()]
-            told = {"state": head.state(), "seen": seen}
-            told |= {"losses": head.losses, "right": head.right}
-        channel.tell(told)
-        state, losses, right = channel.hear()
-        self.state |= state
-        return losses, right
-
     def _tail(
         self, at: int, steps: range, caller: CallerState, ended: "queue.SimpleQueue[Any]"
     ) -> None:
         """Train a device's tail, and hear what the device has; whatever fails is raised there."""
         try:
-            [_, *tails], channel = self.pair(at), self.channels[at]
-            seen = list[Interval]()
-            with caller.entered():
-                for _ in tails if len(steps) else ():
-                    seen += self._lanes(at, steps, 1, channel)
+            channel, own = self.channels[at], dict[str, Any](seen=[])
+            if len(steps) and len(self.pair(at)) > 1:
+                with caller.entered():
+                    own = self._trained(at, steps, 1, channel)
             told = channel.hear()
-            for row in (Interval(*row) for row in told.get("seen", ())):
-                start_s, end_s = row.start_s + channel.offset_s, row.end_s + channel.offset_s
-                seen.append(row._replace(start_s=start_s, end_s=end_s))
-            for tail in tails if told else ():
-                told["state"] |= tail.state()
-                told |= {"losses": tail.losses, "right": tail.right}
-            told["seen"] = [
-                own._replace(resource=f"{own.resource} {at}", batch=own.batch + steps.start)
-                for own in [*seen, *channel.arrived()]
-            ]
-            ended.put({at: told})
+            if told:
+                shift_s = channel.offset_s
+                rows = [Interval(*row) for row in told["seen"]]
+                moved = [
+                    row._replace(start_s=row.start_s + shift_s, end_s=row.end_s + shift_s)
+                    for row in rows
+                ]
+                seen = [*(Interval(*row) for row in own["seen"]), *moved, *channel.arrived()]
+                own["state"] = told["state"] | own.get("state", {})
+                own = told | own | {"seen": [_of_device(at, row, steps.start) for row in seen]}
+            ended.put({at: own})
         except BaseException as error:  # it must not be lost with its thread
             ended.put(error)
 
-    def _lanes(self, at: int, steps: range, side: int, channel: Channel) -> list[Interval]:
-        """Run this side's lanes of some steps; return when they worked."""
-        own, given = self.pair(at), self._batches(at, steps, side, channel)
-        own[side].load(self.state)
-        own[side].begin(steps.start, at)
-        run = _Side(self.schedule(at), own, side, channel)
+    def _trained(self, at: int, steps: range, side: int, channel: Channel) -> dict[str, Any]:
+        """Run this side's lanes of some steps; return what came out, and what all of them did."""
+        pair, given = self.pair(at), self._batches(at, steps, side, channel)
+        pair[side].load(self.state)
+        pair[side].begin(steps.start, at)
+        run = _Side(self.schedule(at), pair, side, channel)
         # a link before a half, for it takes no time
         run.here(given, self.settings.threads, run.listen, lambda ready: ready - 1)
         run.close()
         names = {f"worker {lane}": name for lane, name in enumerate(LANES)}
         ran = (own for own in run.watch.intervals() if own.kind != "send")
-        return [own._replace(resource=names[own.resource]) for own in ran]
+        seen = [own._replace(resource=names[own.resource]) for own in ran] + channel.arrived()
+        found = {"state": pair[side].state(), "seen": [tuple(own) for own in seen]}
+        return found | {"losses": pair[side].losses, "right": pair[side].right}
 
     def _batches(self, at: int, steps: Iterable[int], side: int, channel: Channel) -> Iterator[Any]:
         """Yield a device's batches, and note how long they took; at the server a word for each."""
@@ -220,6 +209,10 @@ class _Side(Run):
             self.listen()
             self.ask()
         self.channel.first += self.fed
+
+
+def _of_device(at: int, row: Interval, first: int) -> Interval:
+    return row._replace(resource=f"{row.resource} {at}", batch=row.batch + first)
 
 
 def _told(schedule: Schedule, tellers: Collection[int], hearers: Collection[int]) -> list[Place]:
