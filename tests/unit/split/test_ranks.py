@@ -14,6 +14,7 @@ import torch.distributed as dist
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 import alkit
+from alkit.engine.launch import RankFailed
 from alkit.split import results
 from tests import machines
 from tests.unit.split.helpers import samples, units
@@ -79,6 +80,21 @@ def test_lanes_of_both_sides_are_in_one_table(tmp_path):
     table = results.table("x", record, seen, 1.0)
     assert (table[["upload", "download", "comm amount", "client_forward"]] > 0).all(axis=None)
     assert table["train_loss"].map(len).tolist() == [3, 3]
+
+
+class Fails(torch.nn.Module):
+    def forward(self, x):
+        if self.training:
+            raise ArithmeticError("a unit that fails")
+        return x
+
+
+@pytest.mark.parametrize(("unit", "rank"), [(0, "1|2"), (3, "0")])
+def test_a_fault_of_a_device_or_of_a_tail_ends_all(unit, rank):
+    made = units()
+    made[unit] = torch.nn.Sequential(made[unit], Fails())
+    with pytest.raises(RankFailed, match=f"rank ({rank}) raised ArithmeticError: a unit that fai"):
+        alkit.fit(made, (X, Y), method="pipelearn", cuts=[2], ranks=3, progress=False)
 
 
 def test_a_rank_that_dies_costs_the_open_round(tmp_path):
