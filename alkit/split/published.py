@@ -86,8 +86,11 @@ def _explained(values: Mapping[str, Any]) -> dict[str, Any]:
         left["thread_num"] = 1
     if left.get("layer_num_on_client") in (0, ALL):
         left.pop("pipe_batch_num", None)  # there is nothing to overlap
-    if not left.pop("same_data_size_for_each_client", True):
-        left["data_size"] //= left.get("client_num", left.get("devices", 1))
+    alike, size = left.pop("same_data_size_for_each_client", True), left.get("data_size", 0)
+    if type(alike) is not bool:
+        raise ConfigError(f"same_data_size_for_each_client is {alike!r}, which is no bool")
+    if size and not alike:  # it is shared out among them
+        left["data_size"] = max(1, size // max(1, left.get("client_num", left.get("devices", 1))))
     for key in ("data", "dataset_name"):
         if key in left:
             left[key] = DATA.get(str(left[key]).lower(), left[key])

@@ -77,6 +77,8 @@ def test_values_of_our_own_keys_and_of_the_command(tmp_path):
         ("aggregate_every = -2", "at least -1"),
         ("immediate_update = true", "immediate_update is not built here"),
         ("duplicate_pipe_batch = true", "is not built here"),
+        ("same_data_size_for_each_client = 'no'", "no bool"),
+        ("data_size = 8\nclient_num = 'two'\nsame_data_size_for_each_client = false", "run.toml"),
     ],
 )
 def test_bad_files(tmp_path, text, words):
