@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from alkit.data.seeds import generator_for
-from alkit.engine.run import execute
+from alkit.engine.run import execute, run_single
 from alkit.schedule.flushed import one_f_one_b
 from alkit.schedule.task import Schedule
 from alkit.schedule.timeline import Timeline
@@ -143,7 +143,9 @@ class Pairs:
         own, threads = self.pair(at), self.settings.threads
         for half in own:
             half.begin(steps.start, at)
-        found = execute(self.schedule(at), own, self.batches(at, steps), threads=threads)
+        # of one micro-batch no two lanes work at the same time
+        run = execute if self.settings.micro[at] > 1 else run_single
+        found = run(self.schedule(at), own, self.batches(at, steps), threads=threads)
         made.losses[at].extend(own[-1].losses)
         made.right[at] += own[-1].right
         names = {f"worker {lane}": f"{name} {at}" for lane, name in enumerate(LANES)}
