@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 import alkit
-from alkit import delayed, dtp, launch, split, to_bp, to_local, train_epoch
+from alkit import delayed, dtp, launch, to_bp, to_local, train_epoch
 from alkit.data.datasets import DataSet
 from alkit.delayed.schedules import SHARED
 from studies.ladder import rules
@@ -23,7 +23,7 @@ from tests.helpers import CLASSES, WIDTH, dense_model, made_batches, state_of, t
 from tests.unit.delayed.nets import bits, mlp, momentum, vectors
 from tests.unit.dtp.helpers import made_set
 from tests.unit.elastic.helpers import SETTINGS, images, make_bert, make_vit, texts, train
-from tests.unit.split.helpers import parts, units
+from tests.unit.split.helpers import pairs_of, parts, units
 
 FILE = Path(__file__).with_suffix(".json")
 FIRST = 5  # losses
@@ -88,7 +88,7 @@ def parted(**options: object) -> Summary:
     """Train two devices and a server."""
     made = parts([24, 16], double=True)
     options = {"batch": 8, "epochs": 2, "lr": 0.1, "seed": 5} | options
-    record = split.train(units("group", double=True, dropout=0.3), made, **options)
+    record = pairs_of(units("group", double=True, dropout=0.3), made, **options)
     losses = torch.cat([record.losses[at] for at in sorted(record.losses)])
     return summary(losses.tolist(), [record.state[name] for name in sorted(record.state)])
 

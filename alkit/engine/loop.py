@@ -83,7 +83,7 @@ class _Run:
         if rates.follow_loss and validated:
             self.metrics = {"loss": partial(measured_loss, trainer.loss)} | self.metrics
         self.best_by = next((each for each in plan.callbacks if isinstance(each, Best)), Best())
-        self.settings = self._settings() | identity
+        self.settings = self._settings(identity)
         # without validation the last epoch is the best
         self.choose = choose and (validated or bool(self.best_by.column))
         self.rows: list[Row] = []
@@ -164,11 +164,11 @@ class _Run:
 
     # ---- the file
 
-    def _settings(self) -> dict[str, Any]:
+    def _settings(self, identity: dict[str, Any]) -> dict[str, Any]:
         """Return what may not differ where a run goes on."""
         plan = self.plan
         settings: dict[str, Any] = {n: getattr(plan, n) for n in ("epochs", "batch_size", "seed")}
-        settings |= {"scheduler": str(self.rates)}
+        settings |= {"scheduler": str(self.rates)} | identity
         settings |= {f"lr of {name}": rate for name, rate in self.rates.base.items()}
         settings |= {"best": self.best_by.column} if self.best_by.column else {}
         kept = [type(each).__name__ for each in plan.callbacks if hasattr(each, "state_dict")]

@@ -4,21 +4,19 @@ import argparse
 import os
 import sys
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 
 def add(commands: Any) -> None:
     """Add `split` to the parsers of `alkit`."""
     parser = commands.add_parser("split", help="split learning between devices and a server")
     parts = parser.add_subparsers(required=True, metavar="COMMAND")
-
     server = parts.add_parser("server", help="run the server of a configuration")
-    server.set_defaults(command=_server)
     device = parts.add_parser("device", help="run one device of a configuration")
-    device.add_argument("--index", type=int, required=True, metavar="I", help="its number, from 0")
-    device.set_defaults(command=_device)
-    for part in (server, device):
-        part.add_argument("--config", type=Path, required=True, metavar="F", help="TOML or JSON")
+    rank = parts.add_parser("rank")  # what torchrun starts for both
+    for part in (server, device, rank):
+        part.set_defaults(command=_rank if part is rank else _start, index=None)
+        part.add_argument("config", type=Path, help="TOML or JSON")
         part.add_argument(
             "--folder", metavar="DIR", help="for results and checkpoints, instead of the file's"
         )
@@ -26,37 +24,39 @@ def add(commands: Any) -> None:
             "--on", metavar="DEVICE", help='where this one trains: "cuda", "cuda:1" (the CPU)'
         )
         part.add_argument("--quiet", action="store_true", help="no progress bar")
+        if part is not server:
+            own: Any = {"type": int, "required": part is device, "help": "its number, from 0"}
+            part.add_argument("-i", "--index", metavar="N", **own)
 
 
-def _server(options: argparse.Namespace) -> NoReturn:
+def _start(options: argparse.Namespace) -> None:
+    """Become torchrun, once it is sure that there is something to run."""
+    from alkit.engine.device import devices_named
     from alkit.split import program
 
-    print(program.serve(_read(options), on=options.on, progress=not options.quiet))
-    _leave()
-
-
-def _device(options: argparse.Namespace) -> NoReturn:
-    from alkit.split import program
-
-    own = {"on": options.on, "progress": not options.quiet}
-    program.device(_read(options), options.index, **own)
-    print(f"device {options.index} is done")
-    _leave()
-
-
-def _leave() -> NoReturn:
-    """End the process with 0, without taking the interpreter down around gRPC's own threads.
-
-    One that is inside C++ at that moment would abort a process whose work is done and written:
-    "terminate called without an active exception" was seen once, on a loaded machine.
-    """
+    config = _read(options)
+    if options.on is not None:
+        devices_named(options.on)
+    own = ["alkit", "split", "rank", str(options.config.resolve()), "--folder", config.folder]
+    own += ["--index", str(options.index)] if options.index is not None else []
+    own += ["--on", options.on] if options.on is not None else []
+    line = program.command(config, options.index, [*own, *["--quiet"] * options.quiet])
     sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)
+    os.execve(line[0], line, program.environment(config))
+
+
+def _rank(options: argparse.Namespace) -> None:
+    from alkit.fitting import fit
+    from alkit.split import program
+
+    config = _read(options)
+    program.run(config, options.index, fit, device=options.on, progress=not options.quiet)
+    index = options.index
+    print(f"{config.folder}/results.csv" if index is None else f"device {index} is done")
 
 
 def _read(options: argparse.Namespace) -> Any:
-    from alkit.split.config import read
+    from alkit.split.published import read
 
     changes = {} if options.folder is None else {"folder": options.folder}
     return read(options.config, **changes)

@@ -13,6 +13,7 @@ from torch import Tensor
 from alkit.data.seeds import seed_for
 
 STRATEGIES = ("iid", "dirichlet")
+DRAWS = 1000  # of which one must give every device enough
 
 
 def deal(
@@ -33,41 +34,28 @@ def deal(
         alpha: of the Dirichlet distribution.
         least: samples that each device must get; a draw that gives fewer is drawn again.
     Raises:
-        ValueError: an unknown strategy, or more devices or samples asked for than there are.
+        ValueError: more devices or samples asked for than there are.
     """
-    if strategy not in STRATEGIES:
-        raise ValueError(f"strategy is {strategy!r}: give {', '.join(STRATEGIES)}")
-    if devices < 1 or devices * least > len(y):
+    draw, labels = np.random.default_rng(seed_for(seed, "partition")), y.cpu().numpy()
+    if devices * least > len(y):
         raise ValueError(f"{len(y)} samples for {devices} devices of at least {least}: too few")
-    draw = np.random.default_rng(seed_for(seed, "partition"))
-    labels = y.cpu().numpy()
-    if strategy == "iid":
-        parts = _of_sizes(draw, len(labels), devices, sizes)
-    elif sizes is not None:
-        raise ValueError(f"sizes are for strategy 'iid'; {strategy!r} draws its own")
-    else:
+    if strategy == "dirichlet" and sizes is not None:
+        raise ValueError("sizes are for 'iid': 'dirichlet' draws its own")
+    if strategy == "dirichlet":
         parts = _drawn(draw, labels, devices, alpha, least)
+    else:
+        each, rest = divmod(len(y), devices)
+        wanted = sizes or [each + (at < rest) for at in range(devices)]
+        if len(wanted) != devices or sum(wanted) > len(y):
+            raise ValueError(f"sizes {[*wanted]}: give one a device, not more than {len(y)} in all")
+        parts = np.split(draw.permutation(len(y))[: sum(wanted)], np.cumsum(wanted)[:-1])
     return [torch.from_numpy(np.sort(part)) for part in parts]
-
-
-def _of_sizes(
-    draw: np.random.Generator, samples: int, devices: int, sizes: Sequence[int] | None
-) -> list[np.ndarray]:
-    each, rest = divmod(samples, devices)
-    wanted = list(sizes) if sizes is not None else [each + (at < rest) for at in range(devices)]
-    if len(wanted) != devices or min(wanted) < 1 or sum(wanted) > samples:
-        raise ValueError(
-            f"sizes {wanted} for {devices} devices and {samples} samples: one each, not more in all"
-        )
-    return np.split(draw.permutation(samples)[: sum(wanted)], np.cumsum(wanted)[:-1])
 
 
 def _drawn(
     draw: np.random.Generator, labels: np.ndarray, devices: int, alpha: float, least: int
 ) -> list[np.ndarray]:
-    if alpha <= 0:
-        raise ValueError(f"alpha is {alpha}: it must be above 0")
-    for _ in range(1000):
+    for _ in range(DRAWS):
         parts: list[list[np.ndarray]] = [[] for _ in range(devices)]
         for label in np.unique(labels):
             own = draw.permutation(np.flatnonzero(labels == label))
@@ -77,6 +65,4 @@ def _drawn(
         joined = [np.concatenate(part) for part in parts]
         if min(map(len, joined)) >= least:
             return joined
-    raise ValueError(
-        f"no draw of 1000 gave every device {least} samples: raise alpha ({alpha}), lower least"
-    )
+    raise ValueError(f"no draw gave every device {least} samples: raise alpha ({alpha})")

@@ -34,8 +34,7 @@ class Method(NamedTuple):
 
     def cuts(self, units: int) -> range:
         """Return the numbers of units that a device may have, of so many."""
-        first, last = {"none": (0, 0), "any": (0, units), "all": (units, units)}[self.cut]
-        return range(first, last + 1)
+        return range(units * (self.cut == "all"), 1 + units * (self.cut != "none"))
 
 
 TABLE = {

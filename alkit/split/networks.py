@@ -1,9 +1,6 @@
-"""The networks of split learning by name, as units; every party builds them by itself.
+"""The networks of split learning by name, as units; every party builds them by itself."""
 
-A name, a few options and a seed cross the network, never code.
-"""
-
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
 
 import torch
@@ -34,7 +31,7 @@ def build(
     """Return the units of a network; the same seed gives the same weights, wherever it is cut.
 
     Raises:
-        ValueError: an unknown name, or options that the network does not take.
+        ValueError: an unknown name.
     """
     if name not in NETWORKS:
         raise ValueError(f"no network {name!r}; there are {', '.join(NETWORKS)}")
@@ -44,6 +41,6 @@ def build(
         return _BUILT_BY[name](classes, channels=channels, norm=norm, **options)
 
 
-def has_batch_norm(units: Sequence[nn.Module]) -> bool:
+def has_batch_norm(units: Iterable[nn.Module]) -> bool:
     """Whether any unit looks at more than one sample at a time."""
     return any(isinstance(part, _BatchNorm) for unit in units for part in unit.modules())

@@ -62,18 +62,14 @@ class Candidate:
 
 
 def candidates(device: Machine, server: Machine, link: Link, workload: Workload) -> list[Candidate]:
-    """Return all candidates, the fastest first.
-
-    Raises:
-        ValueError: profiles of different networks.
-    """
-    units = len(device.units)
-    if units != len(server.units):
-        raise ValueError(f"{units} units on the device and {len(server.units)} on the server")
+    """Return all candidates, the fastest first; both machines have the same units."""
+    units, batch, least = len(device.units), workload.batch, workload.least
+    sizes = {len(split_sizes(batch, -(-batch // size), least)) for size in range(1, batch + 1)}
+    micros = sorted(number for number in sizes if number <= min(MOST, batch // least))
     found = [
         _candidate(device, server, link, workload, cut, micro)
         for cut in range(units + 1)
-        for micro in (_numbers(workload) if 0 < cut < units else [1])
+        for micro in (micros if 0 < cut < units else [1])
     ]
     return sorted(found, key=lambda each: (each.epoch_s, each.cut, each.micro))
 
@@ -84,59 +80,50 @@ def best(found: Sequence[Candidate]) -> Candidate:
     Raises:
         ValueError: none does.
     """
-    for each in sorted(found, key=lambda own: (own.epoch_s, own.cut, own.micro)):
-        if each.fits:
-            return each
-    raise ValueError("no cut fits the memory of device and server: give a smaller batch or network")
+    fitting = [each for each in found if each.fits]
+    if not fitting:
+        raise ValueError(
+            "no cut fits the memory of device and server: give a smaller batch or network"
+        )
+    return min(fitting, key=lambda each: (each.epoch_s, each.cut, each.micro))
 
 
 def times_at(device: Machine, server: Machine, link: Link, workload: Workload, cut: int) -> Times:
     """Return the lines of a cut."""
     head, tail = device.units[:cut], server.units[cut:]
     carried = device.units[cut - 1].output_bytes if cut else workload.input_bytes
-    work = sum((own.forward + own.backward for own in tail), Line())
-    sends, returns = bool(tail), bool(tail and head)
+    work = Line.total([line for own in tail for line in (own.forward, own.backward)])
     up = Line(link.up_s(FRAME_BYTES), link.up_s(carried + LABEL_BYTES))
     down = Line(link.down_s(FRAME_BYTES), link.down_s(carried))
+    sends, returns = bool(tail), bool(tail and head)
     return Times(
-        forward=sum((own.forward for own in head), Line()),
+        forward=Line.total([own.forward for own in head]),
         up=up if sends else Line(),
         server=work.scaled(workload.contention),
         down=down if returns else Line(),
-        backward=sum((own.backward for own in head), Line()),
+        backward=Line.total([own.backward for own in head]),
         update=sum(own.update_s for own in head),
         server_update=sum(own.update_s for own in tail) * workload.contention,
-        latency_up_s=link.latency_up_s if sends else 0.0,
-        latency_down_s=link.latency_down_s if returns else 0.0,
+        latency_up_s=link.latency_up_s * sends,
+        latency_down_s=link.latency_down_s * returns,
     )
 
 
 def _candidate(
     device: Machine, server: Machine, link: Link, workload: Workload, cut: int, micro: int
 ) -> Candidate:
-    times = times_at(device, server, link, workload, cut)
+    times, least = times_at(device, server, link, workload, cut), workload.least
     whole, rest = divmod(workload.samples, workload.batch)
-    sizes = split_sizes(workload.batch, micro, workload.least)
+    sizes = split_sizes(workload.batch, micro, least)
     one = iteration_s(times, sizes)
-    epoch = whole * one
-    if rest:
-        epoch += iteration_s(times, split_sizes(rest, micro, workload.least))
+    epoch = whole * one + (iteration_s(times, split_sizes(rest, micro, least)) if rest else 0.0)
     weights = sum(own.parameter_bytes for own in device.units[:cut])
     epoch += workload.averages * (link.up_s(weights) + link.down_s(weights))
     on_device = _memory(device.units[:cut], workload.batch)
     on_server = _memory(server.units[cut:], max(sizes))
-    fits = all(
-        machine.memory_bytes is None or needed <= machine.memory_bytes
-        for machine, needed in ((device, on_device), (server, on_server))
-    )
+    needs = (device, on_device), (server, on_server)
+    fits = all(own.memory_bytes is None or size <= own.memory_bytes for own, size in needs)
     return Candidate(cut, len(sizes), one, epoch, on_device, on_server, fits)
-
-
-def _numbers(workload: Workload) -> list[int]:
-    """Numbers of micro-batches that give different sizes."""
-    batch, least = workload.batch, workload.least
-    seen = {len(split_sizes(batch, -(-batch // size), least)) for size in range(1, batch + 1)}
-    return sorted(number for number in seen if number <= min(MOST, batch // least))
 
 
 def _memory(units: Sequence[Unit], samples: int) -> float:

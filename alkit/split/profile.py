@@ -10,17 +10,15 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from alkit.engine.costs import backprop_row, profile_rows
 from alkit.engine.device import place
-from alkit.split.halves import sgd
+from alkit.split.half import sgd
 from alkit.split.times import Line, fitted
 
 WARMUP = 2
-LOAD_BYTES = 1 << 20  # sent each way, to time a link
 GOODPUT = 0.96  # of a line's rate is left for what TCP carries
 
 
@@ -42,11 +40,6 @@ class Unit:
     saved_bytes: float
     parameter_bytes: int
 
-    def scaled(self, factor: float) -> "Unit":
-        """Return the unit where everything takes `factor` times as long."""
-        forward, backward = self.forward.scaled(factor), self.backward.scaled(factor)
-        return replace(self, forward=forward, backward=backward, update_s=self.update_s * factor)
-
 
 @dataclass(frozen=True)
 class Machine:
@@ -57,7 +50,16 @@ class Machine:
 
     def scaled(self, factor: float) -> "Machine":
         """Return a machine that takes `factor` times as long for everything."""
-        return replace(self, units=tuple(own.scaled(factor) for own in self.units))
+        units = (
+            replace(
+                own,
+                forward=own.forward.scaled(factor),
+                backward=own.backward.scaled(factor),
+                update_s=own.update_s * factor,
+            )
+            for own in self.units
+        )
+        return replace(self, units=tuple(units))
 
     def plain(self) -> str:
         """Return it as text that can travel."""
@@ -65,20 +67,13 @@ class Machine:
 
     @staticmethod
     def read(text: str) -> "Machine":
-        """Return what `plain` gave.
-
-        Raises:
-            ValueError: it is no such text.
-        """
-        try:
-            plain: dict[str, Any] = json.loads(text)
-            units = tuple(
-                Unit(Line(*own.pop("forward")), Line(*own.pop("backward")), **own)
-                for own in plain["units"]
-            )
-            return Machine(units, plain["memory_bytes"])
-        except (AttributeError, KeyError, RecursionError, TypeError) as error:
-            raise ValueError(f"no machine's profile: {error}") from error
+        """Return what `plain` gave."""
+        plain = json.loads(text)
+        lines = (
+            {name: Line(*own[name]) for name in ("forward", "backward")} for own in plain["units"]
+        )
+        units = (Unit(**own | both) for own, both in zip(plain["units"], lines, strict=True))
+        return Machine(tuple(units), plain["memory_bytes"])
 
 
 @dataclass(frozen=True)
@@ -129,28 +124,17 @@ def measure(
     x, y = place((x, y), nn.ModuleList(units))
     sizes = sorted(set(sizes or (max(2, len(y) // 10), max(2, len(y) // 2), len(y))))
     row = partial(backprop_row, units, F.cross_entropy, sgd)
-    costs = []
-    for size in sizes:
-        batch = x[:size], y[:size]
-        batches = [batch] * (WARMUP + repeats)
-        costs.append(profile_rows(row, batches, warmup=WARMUP, threads=threads, progress=False))
-    found = []
-    for at, unit in enumerate(units):
-        own = [of_size[at] for of_size in costs]
-        largest, count = own[-1], sizes[-1]
-        found.append(
-            Unit(
-                forward=fitted(sizes, [cost.forward_s for cost in own]),
-                backward=fitted(sizes, [cost.backward_s for cost in own]),
-                update_s=largest.update_s,
-                output_bytes=largest.output_bytes / count,
-                saved_bytes=largest.saved_bytes / count,
-                parameter_bytes=_bytes(unit),
-            )
+    options: dict[str, Any] = {"warmup": WARMUP, "threads": threads, "progress": False}
+    costs = [profile_rows(row, [(x[:n], y[:n])] * (WARMUP + repeats), **options) for n in sizes]
+    found = [
+        Unit(
+            forward=fitted(sizes, [cost.forward_s for cost in own]),
+            backward=fitted(sizes, [cost.backward_s for cost in own]),
+            update_s=own[-1].update_s,
+            output_bytes=own[-1].output_bytes / sizes[-1],
+            saved_bytes=own[-1].saved_bytes / sizes[-1],
+            parameter_bytes=sum(tensor.nbytes for tensor in unit.state_dict().values()),
         )
+        for unit, *own in zip(units, *costs, strict=True)
+    ]
     return Machine(tuple(found), memory_bytes)
-
-
-def _bytes(unit: nn.Module) -> int:
-    with torch.no_grad():
-        return sum(tensor.numel() * tensor.element_size() for tensor in unit.state_dict().values())

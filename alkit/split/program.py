@@ -1,153 +1,96 @@
-"""The programs of split learning: a server, and devices, each a process of its own.
+"""The programs of split learning: torchrun's arguments, and one call of `alkit.fit` on every rank.
 
-alkit split server --config run.toml              on the server
-alkit split device --config run.toml --index 0    on a device
+alkit split server run.toml           on the server, rank 0
+alkit split device run.toml -i 0      on a device, rank 1
+
+torchrun starts a party that has died again, and all others with it; the open round is lost.
 """
 
-import asyncio
-import logging
+import os
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import safetensors.torch
-import torch
-from torch import Tensor
-from tqdm.auto import tqdm
+import torch.nn.functional as F
 
 from alkit.data.files import replacing
-from alkit.engine.device import cores
-from alkit.split import data as samples_of
+from alkit.engine.launch import LOOPBACK, torchrun_group
+from alkit.engine.record import Record
+from alkit.split import data as samples
 from alkit.split import results
-from alkit.split.choosing import Choosing
-from alkit.split.config import Config, ConfigError
-from alkit.split.device import Device, Job
-from alkit.split.grpc_link import connect, listen
-from alkit.split.planner import Workload
-from alkit.split.profile import Link, measure
-from alkit.split.rounds import RoundRecord
-from alkit.split.server import Server
-from alkit.split.settings import Settings
-from alkit.split.stream import Stream, steps_an_epoch
+from alkit.split.half import state_of
+from alkit.split.settings import Config, ConfigError
 
-log = logging.getLogger(__name__)
+RESTARTS = 3  # of a party, before it gives up
+MEET_S = 600  # for all parties to come
+PASSED = """epochs seed threads augment lr momentum aggregate_every partition alpha data_size
+    profile uplink_mbit downlink_mbit""".split()  # by their own names
 
 
-def serve(config: Config, *, on: str | None = None, progress: bool = True) -> Path:
-    """Run the server to the end; return the table of results; the model lies beside it.
-
-    It begins where a checkpoint in the configuration's folder says, if one is there.
+def command(config: Config, index: int | None, rank: Sequence[str]) -> list[str]:
+    """Return the command that runs a party, the server without an index.
 
     Args:
-        on: device that tails train on, such as "cuda"; the CPU without. No other party is told.
-    Raises:
-        DeviceLost: a device is away for too long.
-    """
-    units = samples_of.network(config, on)
-    settings = config.settings(len(units))
-    counts = samples_of.counts(config)
-    folder = Path(config.folder)
-    evaluate = samples_of.evaluator(config, on)
-    choosing = _choosing(config, units, settings, counts) if config.profile else None
-    bar = tqdm(desc="rounds", unit="round", disable=not progress)
-    events = results.Events(folder / "events.csv")
-
-    def report(record: RoundRecord) -> None:
-        events.add(record)
-        record.show(bar)
-
-    options: dict[str, Any] = {"name": config.digest, "profile": config.profile}
-    options |= {"path": folder / "server.pt", "evaluate": evaluate, "choosing": choosing}
-    server = Server(
-        units, settings, counts, example=samples_of.example(config), report=report, **options
-    )
-    bar.total, bar.n = server.rounds, server.round
-    bar.refresh()
-    start_s = time.perf_counter()
-    try:
-        asyncio.run(_served(config, server))
-    finally:
-        bar.close()
-    _write(folder, config, server, time.perf_counter() - start_s)
-    (folder / "server.pt").unlink(missing_ok=True)  # the run is over
-    return folder / "results.csv"
-
-
-async def _served(config: Config, server: Server) -> None:
-    settings = server.settings
-    room: dict[str, Any] = {"streams": 2 * settings.devices + 8}
-    room |= {"ahead": 2 * max(settings.micros) + 4, "limit": samples_of.message_limit(config)}
-    address = f"{config.server_address}:{config.port}"
-    async with listen(server.join, address, patience_s=config.patience_s, **room) as port:
-        where = f"{config.server_address}:{port}"
-        log.info("listening at %s for %d devices", where, settings.devices)
-        await server.run()
-
-
-def _write(folder: Path, config: Config, server: Server, total_s: float) -> None:
-    """Write the table, the rounds and the model."""
-    seen = results.Events(folder / "events.csv").read()
-    frame = results.table(config.name, server.settings, server.records, seen, total_s)
-    plain = {
-        "config": asdict(config),
-        "rounds": [record.plain() for record in server.records],
-        "total_s": total_s,
-    }
-    results.write(folder, frame, plain)
-    with replacing(folder / "model.safetensors") as partial:
-        safetensors.torch.save_file(server.state, partial)
-
-
-def device(
-    config: Config, index: int, *, on: str | None = None, progress: bool = True
-) -> dict[str, Tensor]:
-    """Run a device to the end; return the final weights of its units.
-
-    Args:
-        on: device of this machine that its head trains on, such as "cuda"; the CPU without.
+        rank: the command of its rank, for `python -m`.
     Raises:
         ConfigError: there is no such device.
-        Lost, Refused: see `Device.run`.
     """
-    if index not in range(config.devices):
+    if index is not None and index not in range(config.devices):
         raise ConfigError(f"no device {index}: there are 0 to {config.devices - 1}")
-    part = samples_of.part_of(config, index)
-    units = samples_of.network(config, on)
-    settings = config.settings(len(units))
-    stream = Stream(part.x, part.y, settings, index, samples_of.normal_of(part))
-    address = f"{config.server_address}:{config.port}"
-    room = {"limit": samples_of.message_limit(config), "ahead": 2 * config.micro + 4}
-    about: dict[str, Any] = {"folder": Path(config.folder), "progress": progress}
-    runner = Device(index, Job(settings, units, stream), name=config.digest, **about)
-    reach = partial(connect, address, patience_s=config.patience_s, **room)
-    return asyncio.run(runner.run(reach))
+    hosts = f"is_host={int(index is None)},read_timeout={MEET_S},join_timeout={MEET_S}"
+    meeting = f"--rdzv-endpoint={config.server_address}:{config.port}"
+    crew = f"--nnodes={config.devices + 1}", "--nproc-per-node=1", f"--max-restarts={RESTARTS}"
+    options = *crew, "--rdzv-backend=c10d", meeting, f"--rdzv-conf={hosts}", "--rdzv-id=alkit"
+    return [sys.executable, "-m", "torch.distributed.run", *options, "-m", *rank]
 
 
-def _choosing(
-    config: Config, units: Sequence[torch.nn.Module], settings: Settings, counts: Sequence[int]
-) -> Choosing:
-    """Profile this machine as the server, and say what each device has to train."""
-    if config.method != "pipelearn":
-        raise ConfigError("profile is for method 'pipelearn': it chooses a cut")
-    part = samples_of.part_of(config, 0)  # of the size and kind of a device's
-    [first] = Stream(part.x, part.y, settings, 0, samples_of.normal_of(part)).step(0, 1)
-    server = measure(units, first.x, first.y, repeats=config.profile, threads=config.threads)
-    input_bytes = first.x[0].numel() * first.x.element_size()
-    common: dict[str, Any] = {"least": settings.least, "input_bytes": input_bytes}
-    common["contention"] = max(1.0, settings.devices * settings.threads / cores())
-    workloads = [
-        Workload(min(settings.batch, own), own, averages=_averages(settings, own), **common)
-        for own in counts
-    ]
-    rates = config.uplink_mbit, config.downlink_mbit
-    return Choosing(server, workloads, Link.of_rates(*rates) if all(rates) else None)
+def environment(config: Config) -> dict[str, str]:
+    """Return the variables of a party's processes: loopback unless the file says else."""
+    own = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+    if config.server_address in ("127.0.0.1", "localhost"):
+        own["GLOO_SOCKET_IFNAME"] = LOOPBACK
+    return {**os.environ, **own}
 
 
-def _averages(settings: Settings, samples: int) -> float:
-    """Return how often the networks are averaged in an epoch of a device."""
-    if settings.aggregate_every > 0:
-        return steps_an_epoch(settings, samples) / settings.aggregate_every
-    return 1.0 if settings.aggregate_every else 1.0 / settings.epochs
+def run(config: Config, index: int | None, fit: Callable[..., Record], **options: Any) -> None:
+    """Run a party's rank to the end, from a checkpoint in the folder if one is there.
+
+    The server leaves results, and the model.
+
+    Args:
+        fit: `alkit.fit`; options: device and progress, which no other party is told.
+    """
+    folder, data, start_s = Path(config.folder), samples.loaded(config), time.perf_counter()
+    # who is which rank is ours to say, and they meet at the server; torchrun numbers as they come
+    os.environ |= {"RANK": str(0 if index is None else index + 1), "LOCAL_RANK": "0"}
+    os.environ |= {"MASTER_ADDR": config.server_address, "MASTER_PORT": str(config.port + 1)}
+    options |= {name: getattr(config, name) for name in PASSED}
+    options |= {"cuts": list(config.cuts)} if config.cuts else {}
+    if config.validate:
+        options |= {"validation": data.validation, "metrics": {"loss": F.cross_entropy}}
+    with torchrun_group():
+        record = fit(
+            samples.network(config, data),
+            data.train,
+            test=data.test if config.test else None,
+            method=config.method,
+            workers=config.devices,
+            batch_size=config.batch,
+            micro=config.micro[0],
+            checkpoint=folder / "server.pt",
+            events=str(folder / "events.csv"),
+            **options,
+        )
+        if index is None:
+            total_s = time.perf_counter() - start_s
+            seen = results.read(folder / "events.csv", config.devices)
+            frame = results.table(config.name, record, seen, total_s)
+            results.write(folder, frame, record, {"config": asdict(config), "total_s": total_s})
+            with replacing(folder / "model.safetensors") as partial:
+                safetensors.torch.save_file(state_of(record.model), partial)
+    if index is None:
+        (folder / "server.pt").unlink(missing_ok=True)  # the run is over

@@ -1,17 +1,25 @@
-"""Configurations of the published code: their names for our keys, and what is otherwise here."""
+"""A run's configuration as a file, TOML or JSON: our keys, or those of the published code.
 
+`layer_num_on_client` is `cut`, `pipe_batch_num` is `micro`, ...; unknown keys are refused, and what
+a value asks for and does not get is said in the log.
+"""
+
+import json
 import logging
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from alkit.split.settings import ConfigError
+from alkit.data.arguments import changed
+from alkit.split.settings import ALL, Config, ConfigError
 
 log = logging.getLogger(__name__)
-SHARED_SIZE = "same_data_size_for_each_client"  # false: data_size is shared out among them
 DATA = {"cifar-10": "cifar10", "mnist": "mnist", "svhn": "svhn", "digits": "digits"}
-# the published names
+INNER = ("units", "least", "events")  # settings that no file has
 ALIASES = {
+    "cut": "cuts",
+    # the published names
     "experiment_name": "name",
     "client_num": "devices",
     "dataset_name": "data",
@@ -22,7 +30,7 @@ ALIASES = {
     "batch_size": "batch",
     "enable_val": "validate",
     "enable_test": "test",
-    "layer_num_on_client": "cut",
+    "layer_num_on_client": "cuts",
     "pipe_batch_num": "micro",
     "profile_iter_num": "profile",
     "uplink_bandwidth": "uplink_mbit",
@@ -30,55 +38,60 @@ ALIASES = {
     "thread_num": "threads",
 }
 # published switches that are none here: the value that changes nothing, and what is so here
-PUBLISHED = {
+SWITCHES = {
     "async_comm": (True, "sending and computing always overlap; micro = 1 is one after the other"),
     "half_duplex": (False, "both directions of a link are used at once"),
     "enable_profiler": (False, "the times of all lanes are always written, to events.csv"),
 }
-# published switches that change the result, and are not built here
-OTHERWISE = ("immediate_update", "duplicate_pipe_batch")
+OTHERWISE = ("immediate_update", "duplicate_pipe_batch")  # change the result, and are not built
 
 
-def explained(found: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """Return the values with those that mean something else in a published file taken over.
+def read(path: str | Path, **changes: Any) -> Config:
+    """Read a file, `.toml` or `.json`.
 
-    What a value asks for and does not get is said in the log; no result depends on it.
-
+    Args:
+        changes: values that count instead of the file's.
     Raises:
-        ConfigError: a value is of another type, or asks for what is not built here.
+        ConfigError: it can't be read, a key is unknown or set twice, or a value is of another type.
+        FileNotFoundError: there is no such file.
     """
-    left = dict(found)
+    text = Path(path).read_text(encoding="utf-8")
+    try:
+        found = json.loads(text) if Path(path).suffix == ".json" else tomllib.loads(text)
+        values = dict[str, Any]()
+        for key, value in _explained(dict(found)).items():
+            name = ALIASES.get(key, key)
+            if name in values or name in INNER:
+                raise ConfigError(f"{name} is set twice, or is no key of a file")
+            values[name] = value
+        made: Config = changed(Config, values | changes)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{path}: {error}") from error
+    return made
+
+
+def _explained(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values with those that mean something else in a published file taken over."""
+    left = {key: value for key, value in values.items() if key not in SWITCHES}
     for key in OTHERWISE:
-        if typed(path, key, left.pop(key, False), bool):
-            raise ConfigError(f"{path}: {key} = true is not built here: leave it out")
-    for key, (usual, what) in PUBLISHED.items():
-        if typed(path, key, left.pop(key, usual), bool) is not usual:
-            log.warning("%s: %s = %s: here %s", path, key, found[key], what)
-    for key in ("step_s", "heartbeat_s"):
-        if typed(path, key, left.pop(key, 60.0), float) != 60.0:
-            what = "pings find a party that is lost: patience_s"
-            log.warning("%s: %s = %s: here %s", path, key, found[key], what)
+        if left.pop(key, False) is not False:
+            raise ConfigError(f"{key} is not built here: leave it out")
+    for key, (usual, what) in SWITCHES.items():
+        if values.get(key, usual) is not usual:
+            log.warning("%s = %s: here %s", key, values[key], what)
     if left.get("profile_iter_num") == -1:
         left["profile_iter_num"] = 0  # the published default: cut and micro-batches are given
     if left.get("thread_num") in (0, -1):
+        log.warning("thread_num = %s: bits depend on it, so here it is 1", left["thread_num"])
         left["thread_num"] = 1
-        what = "bits depend on it, so it is one number for all, and not all cores: 1"
-        log.warning("%s: thread_num = %s: here %s", path, found["thread_num"], what)
-    size, devices = left.get("data_size", 0), left.get("client_num", left.get("devices", 1))
-    alike = typed(path, SHARED_SIZE, left.pop(SHARED_SIZE, True), bool)
-    if not alike and type(size) is type(devices) is int and size >= devices > 0:
-        left["data_size"] = size // devices
+    if left.get("layer_num_on_client") in (0, ALL):
+        left.pop("pipe_batch_num", None)  # there is nothing to overlap
+    alike, size = left.pop("same_data_size_for_each_client", True), left.get("data_size", 0)
+    if type(alike) is not bool:
+        raise ConfigError(f"same_data_size_for_each_client is {alike!r}, which is no bool")
+    if size and not alike:  # it is shared out among them
+        left["data_size"] = max(1, size // max(1, left.get("client_num", left.get("devices", 1))))
+    for key in ("data", "dataset_name"):
+        if key in left:
+            left[key] = DATA.get(str(left[key]).lower(), left[key])
     return left
-
-
-def typed(path: Path, key: str, value: Any, wanted: Any) -> Any:
-    """Return a value of a file if it is of the wanted type; a whole number may be a float.
-
-    Raises:
-        ConfigError: it is not.
-    """
-    if wanted is float and type(value) is int:
-        return float(value)
-    if type(value) is not wanted:
-        raise ConfigError(f"{path}: {key} is {value!r}, which is no {wanted.__name__}")
-    return value

@@ -1,14 +1,16 @@
-"""What a run took and gave, as a table with a row a device.
+"""What a run on ranks took and gave, as a table with a row a device.
 
 The published columns are here under their names (seconds are sums over the run; `comm amount` is
 MiB in messages, both ways; lists are by round), and what they leave out: cut, micro-batches, idle
-shares by lane, goodput, versions, seed. Overlapping transfers of a link are not added up.
+shares by lane, versions, seed. Overlapping transfers of a link are not added up; one ends
+when its receiver takes it.
 """
 
 import json
+import operator
 import platform
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +18,9 @@ import pandas as pd
 import torch
 
 from alkit.data.files import replacing
+from alkit.engine.record import Record
 from alkit.schedule.timeline import Interval, Timeline
-from alkit.split.rounds import RoundRecord
 from alkit.split.schedule import LANES
-from alkit.split.settings import Settings
 
 SECONDS = {  # published column: lane and kind of what it adds up
     "server_forward": ("server", "forward"),
@@ -29,69 +30,61 @@ SECONDS = {  # published column: lane and kind of what it adds up
     "client_forward": ("device", "forward"),
     "client_backward": ("device", "backward"),
     "client_update": ("device", "update"),
-    "upload": ("uplink", "send"),
-    "download": ("downlink", "send"),
+    "aggregate": ("server", "average"),
 }
 
 
-class Events:
-    """A table of intervals that a run writes round by round, and forgets.
-
-    Args:
-        path: of the table; one that is there is of a run before.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def add(self, record: RoundRecord) -> None:
-        """Write what was seen in a round; the record keeps nothing of it."""
-        first = (
-            record.attendance and min(own.steps.start for own in record.attendance.values()) == 0
-        )
-        frame = pd.DataFrame(record.intervals, columns=Interval._fields)
-        frame.to_csv(self.path, index=False, mode="w" if first else "a", header=first)
-        record.intervals = []
-
-    def read(self) -> list[Interval]:
-        """Return all of it."""
-        if not self.path.exists():
-            return []
-        return [Interval(*row) for row in pd.read_csv(self.path).itertuples(index=False)]
+def add(path: str | Path, timeline: Timeline, *, first: bool) -> None:
+    """Write a round's intervals to a table, which begins with the first round."""
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    frame = pd.DataFrame(timeline.intervals, columns=Interval._fields)
+    frame.to_csv(path, index=False, mode="w" if first else "a", header=first)
 
 
-def table(
-    name: str,
-    settings: Settings,
-    records: Sequence[RoundRecord],
-    seen: Sequence[Interval],
-    total_s: float,
-) -> pd.DataFrame:
+def read(path: str | Path, devices: int) -> Timeline:
+    """Return what all lanes did, by the table that `add` wrote."""
+    rows = pd.read_csv(path).itertuples(index=False)
+    names = [f"{lane} {at}" for at in range(devices) for lane in LANES]
+    return Timeline.of((Interval(*row) for row in rows), names)
+
+
+def table(name: str, record: Record, seen: Timeline, total_s: float) -> pd.DataFrame:
     """Return one row a device.
 
     Args:
-        seen: in all rounds.
+        record: of split learning; seen: in all rounds.
         total_s: seconds of the run on the server's clock.
     """
-    rows = []
+    settings = record.details.settings
+    history, rows = record.history.round(4), []
     for at in range(settings.devices):
-        names = [f"{lane} {at}" for lane in LANES]
-        timeline = Timeline.of((i for i in seen if i.resource in names), names)
-        own = [record for record in records if at in record.attendance]
-        last = own[-1].attendance[at] if own else None
+        lanes = {lane: f"{lane} {at}" for lane in LANES}
+        own = [i for i in seen.intervals if i.resource in lanes.values()]
+        timeline, spent = Timeline.of(own, lanes.values()), defaultdict[Any, float](float)
+        for i in own:
+            spent[i.resource.split()[0], i.kind] += i.end_s - i.start_s
+        rounds = [each for each in record.details.rounds if at in each.losses]
+        pairs = [(each.losses[at], each.sizes[at]) for each in rounds]
+        idle = {lane: timeline.idle_share(resource) for lane, resource in lanes.items()}
         rows.append(
             {
                 "experiment_name": name,
                 "client_index": at,
-                **_seconds(timeline, at),
+                **{column: spent[which] for column, which in SECONDS.items()},
+                "upload": timeline.busy_s(f"uplink {at}"),
+                "download": timeline.busy_s(f"downlink {at}"),
                 "total": total_s,
-                "comm amount": sum(i.bytes for i in timeline.intervals) / 2**20,
-                **_scores(records, own, at),
-                "aggregate": sum(record.averaging_s for record in own),
-                "cut": last.cut if last else None,
-                "micro": last.micro if last else None,
-                "rounds": len(own),
-                **_lanes(timeline, at),
+                "comm amount": sum(i.bytes for i in own) / 2**20,
+                "server_idle": idle["server"] * timeline.span_s,
+                "client_idle": idle["device"] * timeline.span_s,
+                "test_accuracy": record.test_acc,
+                "train_loss": [round(_mean(*pair), 4) for pair in pairs],
+                "train_acc": [round(each.right[at] / sum(each.sizes[at]), 4) for each in rounds],
+                "val_loss": history.get("val_loss", pd.Series()).tolist(),
+                "val_acc": history.get("val_acc", pd.Series()).tolist(),
+                "cut": settings.cuts[at],
+                "micro": settings.micro[at],
+                **{f"{lane} idle": share for lane, share in idle.items()},
                 "method": settings.method,
                 "seed": settings.seed,
                 "torch": torch.__version__,
@@ -101,51 +94,15 @@ def table(
     return pd.DataFrame(rows)
 
 
-def write(folder: Path, frame: pd.DataFrame, plain: dict[str, Any]) -> None:
-    """Write `results.csv`, and `results.json` with everything else."""
+def write(folder: Path, frame: pd.DataFrame, record: Record, about: Mapping[str, Any]) -> None:
+    """Write `results.csv`, and `results.json` with losses by round and what else is told."""
+    rounds = [{"losses": own.losses, "sizes": own.sizes} for own in record.details.rounds]
+    plain = {**about, "rounds": rounds, "history": record.history.to_dict("list")}
     with replacing(folder / "results.csv") as partial:
         frame.to_csv(partial, index=False)
     with replacing(folder / "results.json") as partial:
         partial.write_text(json.dumps(plain, indent=1), encoding="utf-8")
 
 
-def _seconds(timeline: Timeline, at: int) -> dict[str, float]:
-    spent: defaultdict[tuple[str, str], float] = defaultdict(float)
-    for i in timeline.intervals:
-        spent[i.resource, i.kind] += i.end_s - i.start_s
-    return {name: spent[f"{lane} {at}", kind] for name, (lane, kind) in SECONDS.items()}
-
-
-def _scores(
-    records: Sequence[RoundRecord], own: Sequence[RoundRecord], at: int
-) -> dict[str, object]:
-    """Return losses and accuracies by round; the last accuracy on the test part by itself."""
-
-    def by_round(key: str) -> list[float]:
-        return [record.scores[key] for record in records if key in record.scores]
-
-    tested = by_round("accuracy")
-    return {
-        "test_accuracy": tested[-1] if tested else None,
-        "train_loss": [round(r.mean_loss(at), 4) if r.losses[at] else None for r in own],
-        "train_acc": [round(r.right[at] / max(1, r.weights[at]), 4) for r in own],
-        "val_loss": [round(value, 4) for value in by_round("val_loss")],
-        "val_acc": [round(value, 4) for value in by_round("val_acc")],
-        "accuracy by round": [round(value, 4) for value in tested],
-    }
-
-
-def _lanes(timeline: Timeline, at: int) -> dict[str, float]:
-    """Return seconds and shares that lanes were idle, and what the links carried a second."""
-    idle = {lane: timeline.idle_share(f"{lane} {at}") for lane in LANES}
-    found = {
-        "server_idle": idle["server"] * timeline.span_s,
-        "client_idle": idle["device"] * timeline.span_s,
-        **{f"{lane} idle": share for lane, share in idle.items()},
-    }
-    for lane in ("uplink", "downlink"):
-        name = f"{lane} {at}"
-        bits = 8 * sum(i.bytes for i in timeline.intervals if i.resource == name)
-        busy_s = timeline.busy_s(name)
-        found[f"{lane} Mbit/s"] = bits / busy_s / 1e6 if busy_s else 0.0
-    return found
+def _mean(losses: Sequence[float], sizes: Sequence[int]) -> float:
+    return sum(map(operator.mul, losses, sizes)) / sum(sizes)

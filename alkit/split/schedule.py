@@ -8,8 +8,8 @@ backward made. Three micro-batches:
     server         FB FB FB U
     downlink         s  s  s
 
-One micro-batch is plain split learning, in which one lane works at a time. The device and the
-server take their tasks from `order`; the links see theirs happen.
+One micro-batch is plain split learning, in which one lane works at a time. In one process a lane is
+a thread; between machines a device runs the first two lanes and the server the last two.
 """
 
 from collections.abc import Iterable, Iterator
@@ -18,6 +18,7 @@ from alkit.schedule.task import Edge, Schedule, ScheduleError, Task
 
 LANES = ("device", "uplink", "server", "downlink")
 DEVICE, UPLINK, SERVER, DOWNLINK = range(4)
+AHEAD = 2  # batches that a device without a head may be ahead of the server
 
 
 def split(micro: int, *, returns: bool = True) -> Schedule:
@@ -33,9 +34,18 @@ def split(micro: int, *, returns: bool = True) -> Schedule:
 
     def order(lane: int, batches: Iterable[int]) -> Iterator[Task]:
         for batch in batches:
-            yield from one_iteration(lane, batch, micro, returns=returns)
             if lane == SERVER:
-                yield Task("update", 1, batch)
+                for at in range(micro):
+                    yield Task("forward", 1, batch, at)
+                    yield Task("backward", 1, batch, at)
+            elif lane == DEVICE:
+                yield from (Task("forward", 0, batch, at) for at in range(micro))
+                if returns:
+                    yield from (Task("backward", 0, batch, at) for at in range(micro))
+            elif lane == UPLINK or returns:
+                yield from (Task("send", lane // 2, batch, at) for at in range(micro))
+            if lane in (DEVICE, SERVER):
+                yield Task("update", lane // 2, batch)
 
     def edges(task: Task) -> tuple[Edge, ...]:
         kind, stage, batch, at = task
@@ -44,30 +54,16 @@ def split(micro: int, *, returns: bool = True) -> Schedule:
             last = Edge("order", Task("backward", stage, batch, micro - 1))
             return (last,) if stage or returns else ()
         if kind == "send":
-            return (Edge("data", Task("backward" if stage else "forward", stage, batch, at)),)
-        if kind == "forward":
-            return (sent,) if stage else (Edge("weights", Task("update", 0, batch - 1)),)
-        return (Edge("order", Task("forward", 1, batch, at)),) if stage else (sent,)
+            made = Edge("data", Task("backward" if stage else "forward", stage, batch, at))
+            room = Edge("room", Task("forward", 1, batch - AHEAD, at))
+            return (made,) if returns else (made, room)
+        if kind == "backward":
+            return (Edge("order", Task("forward", 1, batch, at)),) if stage else (sent,)
+        room = Edge("room", Task("send", 0, batch - AHEAD, at))
+        before = Edge("weights", Task("update", 0, batch - 1))
+        return (sent,) if stage else (before,) if returns else (before, room)
 
     return Schedule("split" if micro == 1 else "pipelearn", 2, 4, order, edges)
-
-
-def one_iteration(lane: int, batch: int, micro: int, *, returns: bool = True) -> Iterator[Task]:
-    """Yield a lane's tasks of one iteration; the server's update is not among them."""
-    numbers = range(micro)
-    if lane == DEVICE:
-        yield from (Task("forward", 0, batch, at) for at in numbers)
-        if returns:
-            yield from (Task("backward", 0, batch, at) for at in numbers)
-        yield Task("update", 0, batch)
-    elif lane == UPLINK:
-        yield from (Task("send", 0, batch, at) for at in numbers)
-    elif lane == SERVER:
-        for at in numbers:
-            yield Task("forward", 1, batch, at)
-            yield Task("backward", 1, batch, at)
-    elif returns:
-        yield from (Task("send", 1, batch, at) for at in numbers)
 
 
 def split_sizes(samples: int, micro: int, least: int = 1) -> list[int]:

@@ -37,7 +37,7 @@ class Stream:
         normal: mean and standard deviation of each channel, taken off.
         scaled: whole numbers of a byte (uint8) are brought to 0..1, as those of images are.
     Raises:
-        ValueError: no samples, or fewer than a micro-batch must have.
+        ValueError: fewer samples than a micro-batch must have, or no whole batch to keep.
     """
 
     def __init__(
@@ -50,11 +50,8 @@ class Stream:
         *,
         scaled: bool = True,
     ) -> None:
-        if len(x) != len(y) or len(x) < settings.least:
-            raise ValueError(
-                f"device {device} has {len(x)} samples and {len(y)} labels: give as many of both,"
-                f" {settings.least} or more"
-            )
+        if len(x) < settings.least:
+            raise ValueError(f"device {device} has {len(x)} samples: give {settings.least} or more")
         if settings.drop_last and len(x) < settings.batch:
             raise ValueError(
                 f"device {device} has {len(x)} samples, no batch of {settings.batch}, and"
@@ -66,34 +63,26 @@ class Stream:
 
     def step(self, step: int, micro: int) -> Iterator[MicroBatch]:
         """Yield the micro-batches of a step."""
-        chosen = self._indices(step)
-        x, y = self._inputs(chosen, step), self.y[chosen]
-        start = 0
-        for size in step_sizes(self.settings, len(self.x), step, micro):
-            rows = slice(start, start + size)
-            yield MicroBatch(x[rows], y[rows], size / len(chosen))
-            start += size
-
-    def _indices(self, step: int) -> Tensor:
-        epoch, at = divmod(step, steps_an_epoch(self.settings, len(self.x)))
-        ends = _ends(self.settings, len(self.x))
-        return self._order(epoch)[ends[at] : ends[at + 1]]
-
-    @lru_cache(maxsize=2)  # noqa: B019  (a stream lives as long as its device)
-    def _order(self, epoch: int) -> Tensor:
-        draw = generator_for(self.settings.seed, "order", self.device, epoch)
-        return torch.randperm(len(self.x), generator=draw)
-
-    def _inputs(self, chosen: Tensor, step: int) -> Tensor:
-        x = self.x[chosen]
+        seed, ends = self.settings.seed, _ends(self.settings, len(self.x))
+        epoch, at = divmod(step, len(ends) - 1)
+        chosen = self._order(epoch)[ends[at] : ends[at + 1]]
+        x, y, start = self.x[chosen], self.y[chosen], 0
         if self.settings.augment == "weak":
-            x = crop_and_flip(x, generator_for(self.settings.seed, "augment", self.device, step))
+            x = crop_and_flip(x, generator_for(seed, "augment", self.device, step))
         if self.scaled and x.dtype == torch.uint8:
             x = x.float() / 255
         if self.normal is not None:
             mean, deviation = (each.view(-1, 1, 1) for each in self.normal)
             x = (x - mean) / deviation
-        return x
+        for size in step_sizes(self.settings, len(self.x), step, micro):
+            rows = slice(start, start + size)
+            yield MicroBatch(x[rows], y[rows], size / len(chosen))
+            start += size
+
+    @lru_cache(maxsize=2)  # noqa: B019  (a stream lives as long as its device)
+    def _order(self, epoch: int) -> Tensor:
+        draw = generator_for(self.settings.seed, "order", self.device, epoch)
+        return torch.randperm(len(self.x), generator=draw)
 
 
 def steps_an_epoch(settings: Settings, samples: int) -> int:
@@ -102,12 +91,7 @@ def steps_an_epoch(settings: Settings, samples: int) -> int:
 
 
 def step_sizes(settings: Settings, samples: int, step: int, micro: int) -> list[int]:
-    """Return the sizes of a step's micro-batches, as every party knows them.
-
-    Args:
-        samples: of the device.
-        micro: micro-batches.
-    """
+    """Return the sizes of a step's micro-batches, of a device with so many samples."""
     ends = _ends(settings, samples)
     at = step % (len(ends) - 1)
     return split_sizes(ends[at + 1] - ends[at], micro, settings.least)
@@ -131,7 +115,7 @@ def round_steps(settings: Settings, samples: int, number: int) -> range:
 
 @lru_cache(maxsize=64)
 def _ends(settings: Settings, samples: int) -> list[int]:
-    """Where batches end in an epoch's order; a rest that is too small joins the batch before."""
+    """Return where batches end in an epoch's order; a rest too small joins the batch before."""
     ends = [*range(0, samples, settings.batch), samples]
     if settings.drop_last and samples % settings.batch:
         del ends[-1]

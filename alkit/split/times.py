@@ -15,6 +15,8 @@ Each of them is a line in the number of samples: small micro-batches cost more a
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 
 class Line(NamedTuple):
     """Seconds of n samples: fixed + each * n."""
@@ -26,12 +28,14 @@ class Line(NamedTuple):
         """Return the seconds that `samples` samples take."""
         return self.fixed + self.each * samples
 
-    def __add__(self, other: "Line") -> "Line":  # type: ignore[override]
-        return Line(self.fixed + other.fixed, self.each + other.each)
-
     def scaled(self, factor: float) -> "Line":
         """Return the line of a machine that takes `factor` times as long."""
         return Line(self.fixed * factor, self.each * factor)
+
+    @staticmethod
+    def total(lines: "Sequence[Line]") -> "Line":
+        """Return the line of one after the other."""
+        return Line(sum(own.fixed for own in lines), sum(own.each for own in lines))
 
 
 class Times(NamedTuple):
@@ -84,20 +88,10 @@ def lower_bound_s(times: Times, samples: int) -> float:
 
 
 def fitted(samples: Sequence[int], seconds: Sequence[float]) -> Line:
-    """Fit a line by least squares; neither part is below 0.
-
-    Raises:
-        ValueError: no measurements, or as many samples as seconds are not given.
-    """
-    if not samples or len(samples) != len(seconds):
-        raise ValueError(f"{len(samples)} sizes and {len(seconds)} times: give as many of both")
-    mean_n, mean_s = sum(samples) / len(samples), sum(seconds) / len(seconds)
-    spread = sum((n - mean_n) ** 2 for n in samples)
-    together = sum((n - mean_n) * (s - mean_s) for n, s in zip(samples, seconds, strict=True))
-    each = max(0.0, together / spread) if spread else mean_s / mean_n
-    fixed = mean_s - each * mean_n
-    if fixed >= 0:
-        return Line(fixed, each)
-    # through the origin: the best line without a fixed part
-    squares = sum(n * n for n in samples)
-    return Line(0.0, sum(n * s for n, s in zip(samples, seconds, strict=True)) / squares)
+    """Fit a line by least squares; neither part is below 0."""
+    n, s = np.array(samples, dtype=float), np.array(seconds)
+    spread = ((n - n.mean()) ** 2).sum()
+    each = max(0.0, (n - n.mean()) @ (s - s.mean()) / spread) if spread else s.mean() / n.mean()
+    fixed = s.mean() - each * n.mean()
+    # below 0, the best line is one through the origin
+    return Line(float(fixed), float(each)) if fixed >= 0 else Line(0.0, float(n @ s / (n @ n)))

@@ -21,12 +21,14 @@ from torch import nn
 
 from alkit import split
 from alkit.split.average import average
-from alkit.split.halves import Head, Tail, factory_of, state_of
+from alkit.split.half import Half, factory_of, state_of
+from alkit.split.pairs import Pairs
 from alkit.split.stream import Stream, round_count, round_steps
 
 METHOD, DEVICES = sys.argv[1] if len(sys.argv) > 1 else "splitfed", 2
 CUT = {"fed": 3, "splitfed": 1}[METHOD]  # units on a device
-SETTINGS = split.Settings(units=3, cuts=(CUT,) * DEVICES, method=METHOD, epochs=2, batch=16)
+ABOUT = {"method": METHOD, "devices": DEVICES, "units": 3, "epochs": 2, "batch": 16}
+SETTINGS = split.Settings(cuts=(CUT,), **ABOUT)
 client, server, RESULT = ClientApp(), ServerApp(), dict[str, torch.Tensor]()
 
 
@@ -48,27 +50,30 @@ def samples(device: int) -> tuple[torch.Tensor, torch.Tensor]:
 def device(message: Message, context: Context) -> Message:
     """Do one act of a device; what lives on from call to call lies in the context."""
     told, at = message.content["told"], int(context.node_config["partition-id"])
-    kind, stream = (Tail if METHOD == "fed" else Head), Stream(*samples(at), SETTINGS, at)
-    half = kind(network()[:CUT], factory_of(SETTINGS), seed=SETTINGS.seed, device=at)
+    stream, own = Stream(*samples(at), SETTINGS, at), {"seed": SETTINGS.seed, "device": at}
+    half = Half(network()[:CUT], factory_of(SETTINGS), is_last=METHOD == "fed", **own)
     if "half" in context.state:
         kept = torch.load(io.BytesIO(context.state["half"]["bytes"]), weights_only=True)
         half.load(kept["weights"])
-        half.load_optimizer(kept["optimizer"])
+        half.optimizer.load_state_dict(kept["optimizer"])
     if "weights" in message.content:  # a round begins
         half.load(message.content["weights"].to_torch_state_dict())
     act, number, sent = told["act"], told["number"], None
     for step in round_steps(SETTINGS, len(stream.y), number) if act == "round" else ():
-        [part] = stream.step(step, 1)
-        half.forward_backward(part.x, part.y, part.share, step, 0, returns=False)
-        half.update()
+        half.begin(step, at)
+        half.forward([*stream.step(step, 1)], 0, 0)
+        half.backward(None, 0, 0)
+        half.update(None, 0, 0)
     if act in ("forward", "backward"):  # the first leaves nothing, the second runs it again
-        [part] = stream.step(number, 1)
         running = copy.deepcopy(half) if act == "forward" else half
-        sent = {"x": running.forward(part.x, number, 0), "y": part.y}
+        running.begin(number, at)
+        x, y, _ = running.forward([*stream.step(number, 1)], 0, 0)
+        sent = {"x": x, "y": y}
     if act == "backward":
-        half.backward(message.content["gradient"].to_torch_state_dict()["x"], 0)
-        half.update()
-    torch.save({"weights": half.state(), "optimizer": half.optimizer_state()}, file := io.BytesIO())
+        half.backward(message.content["gradient"].to_torch_state_dict()["x"], 0, 0)
+        half.update(None, 0, 0)
+    kept = {"weights": half.state(), "optimizer": half.optimizer.state_dict()}
+    torch.save(kept, file := io.BytesIO())
     context.state["half"] = ConfigRecord({"bytes": file.getvalue()})
     about = MetricRecord({"device": at, "samples": len(stream.y)})
     arrays = ArrayRecord(sent if act == "forward" else half.state())
@@ -94,12 +99,13 @@ def ask(
 @server.main()
 def main(grid: Grid, context: Context) -> None:
     """Drive the rounds, and average what devices and their tails have trained."""
-    units, make, own = network(), factory_of(SETTINGS), {"first": CUT, "seed": SETTINGS.seed}
+    units, make = network(), factory_of(SETTINGS)
+    own = {"first": CUT, "stage": 1, "is_last": True, "seed": SETTINGS.seed}
     state, pipes = state_of(units), range(DEVICES)
     while len(there := list(grid.get_node_ids())) < DEVICES:
         time.sleep(0.1)
     _, nodes, sizes, _ = zip(*ask(grid, "hello", repeat(0), there), strict=True)
-    tails = [Tail(copy.deepcopy(units[CUT:]), make, device=at, **own) for at in pipes]
+    tails = [Half(copy.deepcopy(units[CUT:]), make, device=at, **own) for at in pipes]
     for number in range(round_count(SETTINGS, list(sizes))):
         begun = {name: tensor for name, tensor in state.items() if int(name.split(".")[0]) < CUT}
         steps = [round_steps(SETTINGS, size, number) for size in sizes]
@@ -111,9 +117,10 @@ def main(grid: Grid, context: Context) -> None:
             first = {} if place else {"weights": [begun] * len(busy)}
             sent = ask(grid, "forward", now, near, **first)
             for at, step, (*_, act) in zip(busy, now, sent, strict=True):
-                made = tails[at].forward_backward(act["x"], act["y"], 1.0, step, 0)
-                tails[at].update()
-                gradients.append({"x": made.gradient})
+                tails[at].begin(step, at)
+                tails[at].forward((act["x"], act["y"], 1.0), 0, 0)
+                gradients.append({"x": tails[at].backward(None, 0, 0)})
+                tails[at].update(None, 0, 0)
             ask(grid, "backward", now, near, gradient=gradients)
         act, last = (
             ("hello", {}) if METHOD == "splitfed" else ("round", {"weights": [begun] * DEVICES})
@@ -126,8 +133,10 @@ def main(grid: Grid, context: Context) -> None:
 
 if __name__ == "__main__":
     run_simulation(server, client, num_supernodes=DEVICES)
-    parts = [samples(at) for at in range(DEVICES)]
-    here = split.train(network(), parts, cut=CUT, method=METHOD, epochs=2, batch=16)
+    streams = [Stream(*samples(at), SETTINGS, at) for at in range(DEVICES)]
+    here = Pairs(network(), SETTINGS, streams, factory_of(SETTINGS))
+    for number in range(here.rounds):
+        here.round(number)
     apart = max(float((RESULT[name] - own).abs().max()) for name, own in here.state.items())
     print(f"{METHOD}: weights differ from alkit's own by at most {apart:.0e}")
     sys.exit(apart > 1e-6)

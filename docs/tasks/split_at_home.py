@@ -29,8 +29,8 @@ with TemporaryDirectory() as home:
     config = Path(home) / "run.toml"
     config.write_text(CONFIG)
     command = [sys.executable, "-m", "alkit", "split"]
-    options = ["--config", str(config), "--folder", str(Path(home) / "out"), "--quiet"]
-    parties = [["server"], ["device", "--index", "0"], ["device", "--index", "1"]]
+    options = ["--folder", str(Path(home) / "out"), "--quiet"]
+    parties = [["server", config], ["device", config, "-i", "0"], ["device", config, "-i", "1"]]
     crew = [
         subprocess.Popen([*command, *party, *options], stdout=subprocess.DEVNULL)
         for party in parties
@@ -39,6 +39,6 @@ with TemporaryDirectory() as home:
         print("ended with:", [each.wait(timeout=300) for each in crew])
     finally:
         for each in crew:
-            each.kill()
+            each.terminate()
     table = pd.read_csv(Path(home) / "out" / "results.csv")  # a row per device
     print(table[["client_index", "cut", "micro", "test_accuracy"]].round(2).to_string(index=False))

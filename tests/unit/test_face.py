@@ -35,7 +35,6 @@ FACE = {
     "AL.loss": "self",
     "ALModel.predict": "self x depth",
     "delayed.train_epoch": "pipeline batches method executor micro threads workers",
-    "split.train": "blocks parts cut micro",
 }
 
 

@@ -1,7 +1,7 @@
 """A star of real links on one machine: network namespaces, shaped by the kernel.
 
     device 0   d0 ==== s0 \\
-                            server (10.77.255.1)         no way from device to device
+                            server (10.77.255.1)         from device to device through the server
     device 1   d0 ==== s1 /
 
 A queueing discipline shapes what leaves an interface: the uplink's on the device's end, the
@@ -59,6 +59,7 @@ class Links:
         try:
             self._sh("mount -t tmpfs tmpfs /run && mkdir -p /run/netns && ip link set lo up")
             self._sh(f"ip addr add {SERVER_ADDRESS}/32 dev lo")
+            self._sh("echo 1 > /proc/sys/net/ipv4/ip_forward")
             for at in range(devices):
                 self._sh(_star(at))
                 self.shape(at, up_mbit, down_mbit)

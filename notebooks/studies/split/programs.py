@@ -13,16 +13,17 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 from typing import Any
 
 import pandas as pd
 
-from alkit.schedule.timeline import Interval, Timeline
-from alkit.split.schedule import LANES
+from alkit.schedule.timeline import Timeline
+from alkit.split import results
 from studies.split.links import SERVER_ADDRESS, Links
 
 
@@ -32,15 +33,13 @@ class Outcome:
 
     Attributes:
         table: see `alkit.split.results`.
-        rounds: plain records.
+        plain: losses by round, and history.
         timeline: of all lanes.
-        seconds: from the first process's start to the last one's end.
     """
 
     table: pd.DataFrame
-    rounds: list[dict[str, Any]]
+    plain: dict[str, Any]
     timeline: Timeline
-    seconds: float
 
     @property
     def iterations_s(self) -> list[float]:
@@ -50,7 +49,7 @@ class Outcome:
             for i in self.timeline.intervals
             if i.resource == "device 0" and i.kind == "update"
         ]
-        first = {orders[0][3] for one in self.rounds if (orders := one["orders"])}
+        first = {0, *accumulate(len(each["losses"]["0"]) for each in self.plain["rounds"])}
         return [
             end - before
             for (_, before), (step, end) in zip(ends, ends[1:], strict=False)
@@ -61,6 +60,11 @@ class Outcome:
     def iteration_s(self) -> float:
         """The median of them."""
         return median(self.iterations_s)
+
+    @property
+    def round_s(self) -> float:
+        """Seconds of a round, the average included."""
+        return mean(self.plain["history"]["train_s"])
 
 
 def run(
@@ -73,57 +77,47 @@ def run(
     """Run a configuration to its end.
 
     Args:
-        config: keys of `alkit.split.config`, without addresses.
+        config: keys of a file, without addresses.
         folder: a new one for all files.
         limit_s: seconds after which it is given up.
     Raises:
         RuntimeError: a process failed, or was not done in time; says what it printed.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "run.json"
-    path.write_text(json.dumps(dict(config) | _addresses(folder, links)))
-    start_s = time.perf_counter()
-    count = int(config.get("devices", 1))
-    commands = [("server", ["server", "--quiet"])]
-    commands += [(at, ["device", "--quiet", "--index", str(at)]) for at in range(count)]
-    processes = [_start(words, who, path, folder, links) for who, words in commands]
+    path, count = folder / "run.json", int(config.get("devices", 1))
+    address = {} if links is None else {"server_address": SERVER_ADDRESS}
+    path.write_text(json.dumps({**config, "folder": str(folder), "port": _free_port(), **address}))
+    crew = [_start("server", path, links), *(_start(at, path, links) for at in range(count))]
     try:
-        _wait(processes, folder, limit_s)
+        _wait(crew, folder, limit_s)
     finally:
-        for process in processes:
-            process.kill()
+        for process in crew:
+            process.terminate()  # torchrun ends what it has started
             process.wait()
-    seconds = time.perf_counter() - start_s
-    events = pd.read_csv(folder / "events.csv")
-    lanes = [f"{lane} {at}" for at in range(count) for lane in LANES]
-    seen = (Interval(*row) for row in events.itertuples(index=False))
     plain = json.loads((folder / "results.json").read_text())
     table = pd.read_csv(folder / "results.csv")
-    return Outcome(table, plain["rounds"], Timeline.of(seen, lanes), seconds)
+    return Outcome(table, plain, results.read(folder / "events.csv", count))
 
 
-def _addresses(folder: Path, links: Links | None) -> dict[str, Any]:
-    common: dict[str, Any] = {"folder": str(folder), "port": _free_port()}
-    return common if links is None else common | {"server_address": SERVER_ADDRESS}
-
-
-def _start(
-    words: Sequence[str], who: int | str, path: Path, folder: Path, links: Links | None
-) -> "subprocess.Popen[bytes]":
-    command = [sys.executable, "-m", "alkit", "split", words[0], "--config", str(path), *words[1:]]
-    with (folder / f"{who}.log").open("wb") as said:
+def _start(who: int | str, path: Path, links: Links | None) -> "subprocess.Popen[bytes]":
+    words = [who] if who == "server" else ["device", "-i", str(who)]
+    command = [sys.executable, "-m", "alkit", "split", words[0], str(path), *words[1:], "--quiet"]
+    own = {"OMP_NUM_THREADS": "1"}
+    if links is not None:
+        own["GLOO_SOCKET_IFNAME"] = "s0" if who == "server" else "d0"
+    with (path.parent / f"{who}.log").open("wb") as said:
         return subprocess.Popen(
             command if links is None else links.inside(who, command),
             stdout=said,
             stderr=subprocess.STDOUT,
-            env=os.environ | {"OMP_NUM_THREADS": "1"},
+            env=os.environ | own,
         )
 
 
-def _wait(processes: "Sequence[subprocess.Popen[bytes]]", folder: Path, limit_s: float) -> None:
+def _wait(crew: "list[subprocess.Popen[bytes]]", folder: Path, limit_s: float) -> None:
     end_s = time.monotonic() + limit_s
     while True:
-        codes = [process.poll() for process in processes]
+        codes = [process.poll() for process in crew]
         if not any(code is None for code in codes) and not any(codes):
             return
         if any(codes) or time.monotonic() > end_s:
@@ -133,6 +127,7 @@ def _wait(processes: "Sequence[subprocess.Popen[bytes]]", folder: Path, limit_s:
 
 
 def _free_port() -> int:
+    """Return a port that is free, before one that most likely is."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -72,7 +72,7 @@ def test_numbers_as_texts(value):
     [
         lambda: train_blocks([nn.Linear(6, 3)], nn.functional.cross_entropy, [(X, Y)], clpi=1),
         lambda: alkit.fit([nn.Linear(6, 3)], (X, Y), method="elastic", clpi=1),
-        lambda: alkit.split.train([nn.Linear(6, 3)], [(X, Y)], clpi=1),
+        lambda: alkit.fit([nn.Linear(6, 3)], (X, Y), method="split", clpi=1),
     ],
     ids=["delayed", "elastic", "split"],
 )

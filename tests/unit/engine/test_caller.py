@@ -10,7 +10,7 @@ from torch import nn
 from torch._dynamo.testing import CompileCounterWithBackend
 
 import alkit
-from alkit import dtp, elastic, launch, split, train_epoch
+from alkit import dtp, elastic, launch, train_epoch
 from alkit.data import datasets
 from alkit.engine.caller import CallerState
 from alkit.engine.run import run_single, run_threads
@@ -87,19 +87,19 @@ def test_elastic_training_under_autocast_on_all_executors():
 
 
 @pytest.mark.parametrize("context", CONTEXTS)
-def test_split_learnings_threads_begin_with_the_callers_state(context):
-    made = parts([16, 16])
+def test_split_learnings_threads_and_ranks_begin_with_the_callers_state(context):
+    [data] = parts([32])
+    options = {"method": "pipelearn", "cuts": [2], "micro": 2, "batch_size": 8, "lr": 0.1}
 
-    def trained(transport, around):
+    def trained(ranks, around):
+        blocks = units()
         with around():
-            record = split.train(
-                units(), made, cut=2, micro=2, batch=8, lr=0.1, transport=transport
-            )
-        return record.state
+            alkit.fit(blocks, data, momentum=0.9, ranks=ranks, progress=False, **options)
+        return nn.ModuleList(blocks).state_dict()
 
-    local, grpc = (trained(transport, CONTEXTS[context]) for transport in ("local", "grpc"))
-    assert not differences(local, grpc)
-    assert bool(differences(local, trained("local", nullcontext))) == (context == "autocast")
+    local, apart = (trained(ranks, CONTEXTS[context]) for ranks in (1, 3))
+    assert not differences(local, apart)
+    assert bool(differences(local, trained(1, nullcontext))) == (context == "autocast")
 
 
 @pytest.mark.parametrize("context", CONTEXTS)

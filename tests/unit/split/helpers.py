@@ -1,11 +1,17 @@
 """Small networks and samples for split learning."""
 
+from types import SimpleNamespace
+
 import torch
 from torch import Tensor, nn
 
-import alkit.split
 from alkit.data.seeds import generator_for
-from alkit.split.train import Details
+from alkit.engine.device import devices_named
+from alkit.split.half import factory_of
+from alkit.split.networks import has_batch_norm
+from alkit.split.pairs import Pairs
+from alkit.split.settings import Settings
+from alkit.split.stream import Stream
 
 
 def units(norm: str = "none", double: bool = False, dropout: float = 0.0) -> list[nn.Module]:
@@ -38,13 +44,29 @@ def parts(sizes: list[int], double: bool = False) -> list[tuple[Tensor, Tensor]]
     return [samples(size, device, double) for device, size in enumerate(sizes)]
 
 
-def trained(sizes=(20,), *, norm="none", double=False, dropout=0.0, **options) -> Details:
+def trained(sizes=(20,), *, norm="none", double=False, dropout=0.0, **options) -> SimpleNamespace:
     """Train the small network on devices with so many samples."""
+    return pairs_of(units(norm, double, dropout), parts(list(sizes), double), **options)
+
+
+def pairs_of(blocks, samples, *, cut=1, optimizer=None, device=(), **options) -> SimpleNamespace:
+    """Train blocks on the samples of each device; they stay as they are."""
     options = {"batch": 8, "epochs": 2, "lr": 0.1} | options
-    return alkit.split.train(units(norm, double, dropout), parts(list(sizes), double), **options)
+    least = 2 if has_batch_norm(blocks) else 1
+    fixed = {"units": len(blocks), "devices": len(samples), "least": least}
+    settings = Settings(cuts=cut, **fixed | options)
+    streams = [Stream(*own, settings, at) for at, own in enumerate(samples)]
+    make, places = factory_of(settings, optimizer), devices_named(device)
+    pairs = Pairs(blocks, settings, streams, make, places)
+    rounds = [pairs.round(number) for number in range(pairs.rounds)]
+    losses = {
+        at: torch.tensor([loss for each in rounds for loss in each.losses.get(at, ())])
+        for at in range(len(samples))
+    }
+    return SimpleNamespace(state=pairs.state, losses=losses, rounds=rounds)
 
 
-def same_bits(first: Details, second: Details) -> bool:
+def same_bits(first: SimpleNamespace, second: SimpleNamespace) -> bool:
     """Whether states and losses are equal to the last bit."""
     states = all(torch.equal(first.state[key], second.state[key]) for key in first.state)
     return (
@@ -54,7 +76,7 @@ def same_bits(first: Details, second: Details) -> bool:
     )
 
 
-def difference(first: Details, second: Details) -> float:
+def difference(first: SimpleNamespace, second: SimpleNamespace) -> float:
     """Return the largest difference of any weight."""
     return max(
         float((first.state[key].double() - second.state[key].double()).abs().max())

@@ -1,84 +1,69 @@
-"""Choices when devices come; a server that is started again keeps them."""
-
-import copy
+"""What ranks agree on before the start: the same call, and the planner's choice for devices."""
 
 import pytest
+import torch
 
-from alkit.split import Settings
-from alkit.split.choosing import Choosing
-from alkit.split.device import Device, Job
-from alkit.split.planner import Workload
+import alkit
+from alkit import launch
+from alkit.engine.launch import RankFailed
+from alkit.split.choosing import workload
+from alkit.split.planner import best, candidates
 from alkit.split.profile import Link, Machine, Unit
-from alkit.split.server import Server
+from alkit.split.settings import Settings
 from alkit.split.stream import Stream
 from alkit.split.times import Line
-from alkit.split.train import run
-from tests.unit.split.helpers import parts, units
+from tests.unit.split.helpers import samples, units
 
-SIZES = [20, 17]
+OPTIONS = {"method": "pipelearn", "batch_size": 8, "lr": 0.1, "progress": False}
+SLOW = {"profile": 1, "uplink_mbit": 0.001, "downlink_mbit": 0.001}
 
 
-def machine(factor: float) -> Machine:
-    """Two units; the first makes much of little."""
+def fit(**options):
+    return alkit.fit(units(), samples(37), **OPTIONS | options)
+
+
+def test_a_fast_link_takes_work_to_the_server_and_a_slow_one_leaves_it():
     first = Unit(Line(each=1.0), Line(each=1.0), 0.0, 100.0, 0.0, 10)
-    return Machine((first, Unit(Line(each=9.0), Line(each=9.0), 0.0, 1.0, 0.0, 10))).scaled(factor)
+    own = Machine((first, Unit(Line(each=9.0), Line(each=9.0), 0.0, 1.0, 0.0, 10)))
+    load = workload(
+        Settings(devices=1), Stream(torch.zeros(100, 50), torch.zeros(100), Settings(), 0)
+    )
+    assert load.input_bytes == 200
+    for link, cut in ((Link(1e9, 1e9), 0), (Link(1.0, 1.0), 2)):
+        assert best(candidates(own.scaled(100 if cut == 0 else 1), own, link, load)).cut == cut
 
 
-def choosing(**options) -> Choosing:
-    return Choosing(machine(0.1), [Workload(10, 100, 50.0)], **options)
+def test_the_profiler_chooses_for_every_device_and_a_run_that_goes_on_keeps_it(tmp_path):
+    own = {"checkpoint": tmp_path / "run", "ranks": 3} | SLOW
+    chosen = fit(**own).details.settings
+    # on such a link the pixels of an epoch are less than the weights up and down, and what was
+    # measured on this machine, busy or not, is nothing beside either
+    assert chosen.cuts == (0, 0)
+    other = {"uplink_mbit": 1e6, "downlink_mbit": 1e6}
+    with pytest.raises(RankFailed, match="uplink_mbit is"):
+        fit(**own | other)
+    assert fit(**own, epochs=2).details.settings.cuts == (0, 0)
 
 
-def test_a_fast_link_takes_work_to_the_server_and_given_speeds_count_more_than_probes():
-    assert choosing().choose(0, machine(100), Link(1e9, 1e9))[0] == 0
-    assert choosing().choose(0, machine(1), Link(1.0, 1.0))[0] == 2
-    given = choosing(given=Link(1.0, 1.0))
-    assert given.choose(0, machine(1), Link(1e9, 1e9))[0] == 2
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (SLOW, "no machines to measure"),
+        ({"ranks": 3, "workers": 3}, "workers is 3 and there are 3 ranks"),
+        ({"ranks": 3, "method": "split"}, "trains in one process"),
+        ({"ranks": 3, "profile": 1}, "uplink_mbit and downlink_mbit"),
+    ],
+)
+def test_what_does_not_start(options, words):
+    with pytest.raises(ValueError, match=words):
+        fit(**options)
 
 
-def device(at, settings, **options):
-    own = Stream(*parts(SIZES)[at], settings, at)
-    return Device(at, Job(settings, copy.deepcopy(units()), own), **options)
+def _other_rate_on_one():
+    rank = torch.distributed.get_rank()
+    return fit(momentum=0.5 if rank == 2 else 0.9)
 
 
-class Moody(Choosing):
-    """Would choose otherwise each time it is asked, as measured times do."""
-
-    made = 0
-
-    def choose(self, device, machine, probed):
-        Moody.made += 1
-        return [(2, 3), (1, 2), (3, 4)][Moody.made % 3]
-
-
-@pytest.mark.parametrize("rounds", [0, 1])
-def test_a_restarted_server_keeps_its_choices(tmp_path, rounds):
-    """Also in the first round: the choice is on disk before anybody acts on it."""
-    Moody.made = 0
-    settings = Settings(4, (1, 1), epochs=3, batch=8, lr=0.1, join_s=30)
-
-    def made():
-        own = Machine((machine(0.1).units[0],) * 4)
-        choosing = Moody(own, [Workload(8, size, 432.0) for size in SIZES])
-        options = {"example": parts(SIZES)[0][0][:1], "path": tmp_path / "server.pt"}
-        return Server(units(), settings, SIZES, choosing=choosing, profile=1, **options)
-
-    first = made()
-
-    def end(*_):
-        raise ConnectionError("the end of the server's process")
-
-    if rounds:
-        first.report = end
-    else:
-        average = first._averaged
-        first._averaged = lambda done: end() if done else average(done)
-    with pytest.raises(ConnectionError):
-        run(first, [device(at, settings, retries=0) for at in (0, 1)])
-    chosen = [member.choice for member in first.members]
-    assert len(set(chosen)) == 2
-    second = made()
-    record = run(second, [device(at, settings, retries=0) for at in (0, 1)])
-    assert [member.choice for member in second.members] == chosen
-    taken = [(own.attendance[0].cut, own.attendance[1].cut) for own in record.rounds]
-    assert taken == [(chosen[0][0], chosen[1][0])] * 3
-    assert Moody.made == 2
+def test_parties_with_other_settings_are_refused():
+    with pytest.raises(RankFailed, match="1 of 3 ranks differ from rank 0 in settings"):
+        launch(_other_rate_on_one, ranks=3)

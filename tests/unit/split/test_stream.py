@@ -8,7 +8,7 @@ from alkit.split.stream import Stream, round_count, round_steps, step_sizes, ste
 
 
 def settings(**options) -> Settings:
-    return Settings(3, (1,), **{"batch": 8, "epochs": 2} | options)
+    return Settings(devices=1, **{"batch": 8, "epochs": 2} | options)
 
 
 def stream(count: int, chosen: Settings, device: int = 0) -> Stream:
@@ -35,7 +35,7 @@ def test_micro_batches_are_of_the_same_batch_and_devices_have_orders_of_their_ow
     own = stream(20, settings())
     assert samples_of(own, 1, 1) == samples_of(own, 1, 5)
     assert sum(part.share for part in own.step(2, 3)) == pytest.approx(1.0)
-    both = Settings(3, (1, 1), batch=8)
+    both = Settings(batch=8)
     assert samples_of(stream(20, both, 0), 0) != samples_of(stream(20, both, 1), 0)
 
 

@@ -7,7 +7,7 @@ import pytest
 from alkit.schedule.clock import simulate
 from alkit.schedule.task import ScheduleError
 from alkit.schedule.validate import validate
-from alkit.split.schedule import DEVICE, SERVER, one_iteration, split, split_sizes
+from alkit.split.schedule import DEVICE, SERVER, split, split_sizes
 from alkit.split.times import Line, Times, fitted, iteration_s, lower_bound_s
 from studies.split.lanes_widget import seconds_of
 
@@ -45,9 +45,8 @@ def test_many_micro_batches_approach_the_bound():
 @pytest.mark.parametrize("returns", [True, False])
 def test_schedule_is_valid_and_the_server_runs_a_micro_batch_backward_at_once(micro, returns):
     validate(split(micro, returns=returns), batches=4)
-    kinds = "".join(task.kind[0] for task in one_iteration(SERVER, 0, 3))
-    assert kinds == "fbfbfb"
-    assert "".join(t.kind[0] for t in one_iteration(DEVICE, 0, 3)) == "fffbbbu"
+    assert "".join(task.kind[0] for task in split(3).one_batch(SERVER)) == "fbfbfbu"
+    assert "".join(task.kind[0] for task in split(3).one_batch(DEVICE)) == "fffbbbu"
 
 
 @pytest.mark.parametrize(
@@ -70,8 +69,6 @@ def test_fit():
     assert line == pytest.approx((1.0, 0.05))
     assert fitted([10, 20], [1, 2.5]).fixed == 0
     assert fitted([10], [5.0]) == pytest.approx((0.0, 0.5))
-    with pytest.raises(ValueError, match="as many"):
-        fitted([1], [])
     for bad in (lambda: split(0), lambda: split_sizes(0, 1)):
         with pytest.raises(ScheduleError):
             bad()

@@ -1,0 +1,87 @@
+"""What a device and the server say to each other over torch.distributed, and when it came.
+
+A payload travels as skeleton and tensors (`alkit.engine.messages`). The times of lanes are those of
+this side's clock; `offset_s` is what brings the other side's to it.
+"""
+
+import time
+from typing import Any
+
+from alkit.engine.messages import Message, Receiver, Sender
+from alkit.schedule.timeline import Interval
+
+TOLD = 1 << 20  # the place in a batch of what belongs to no task
+ROOM = 256  # messages on their way
+EXCHANGES = 6  # of clocks; the fastest one counts
+
+
+class Channel:
+    """Messages to and from another rank, in order.
+
+    Args:
+        lane, stage: of what arrives here: the uplink carries what stage 0 has made.
+
+    Attributes:
+        seen: transfers to this side, batches as in the run. One began when its sender handed it
+            over, or when the one before had come, for a link carries one after the other; it ends
+            when it is taken.
+        first: number of a run's first batch, among all that have crossed.
+    """
+
+    def __init__(self, peer: int, lane: str, stage: int) -> None:
+        self.sender, self.receiver = Sender(peer, lag=1, room=ROOM), Receiver(peer, lag=1)
+        self.lane, self.stage, self.seen = lane, stage, list[Interval]()
+        self.offset_s = self.free_s = 0.0
+        self.first = 0
+
+    def send(self, place: int, batch: int, payload: Any) -> None:
+        """Begin to send what a task of a batch has made."""
+        self.sender.send(place, batch, time.perf_counter_ns(), payload)
+
+    def take(self) -> Message:
+        """Wait for the first message that was asked for."""
+        message = self.receiver.take()
+        now_s = time.perf_counter()
+        began_s = min(now_s, max(self.free_s, message.mark / 1e9 + self.offset_s))
+        self.free_s = now_s
+        size = self.receiver.sizes[message.place, message.batch]
+        if message.place == TOLD:
+            own = Interval(self.lane, "weights", self.stage, 0, 0, began_s, now_s, size)
+        else:
+            place = self.stage, message.batch - self.first, message.place
+            own = Interval(self.lane, "send", *place, began_s, now_s, size)
+        self.seen.append(own)
+        return message
+
+    def arrived(self) -> list[Interval]:
+        """Return what has come since the last call."""
+        found, self.seen = self.seen, []
+        return found
+
+    def tell(self, payload: Any) -> None:
+        """Begin to send what belongs to no task."""
+        self.send(TOLD, 0, payload)
+
+    def hear(self) -> Any:
+        """Wait for what the other side tells."""
+        self.receiver.ask(TOLD, 0)
+        return self.take().payload
+
+    def meet(self, *, asks: bool) -> None:
+        """Bring the other side's clock to this one; the side that asks tells what it has found."""
+        found = list[tuple[float, float]]()
+        for _ in range(EXCHANGES):
+            if not asks:
+                self.tell(self.hear())
+                continue
+            start_s = time.perf_counter()
+            self.tell(None)
+            self.receiver.ask(TOLD, 0)
+            there_s, now_s = self.receiver.take().mark / 1e9, time.perf_counter()
+            found.append((now_s - start_s, (start_s + now_s) / 2 - there_s))
+        if asks:
+            self.offset_s = min(found)[1]
+            self.tell(-self.offset_s)
+        else:
+            self.offset_s = self.hear()
+        self.seen = []

@@ -1,0 +1,196 @@
+"""Devices and their tails in one process, round by round: who trains, and what becomes one.
+
+method      a round                                                                 averaged
+pipelearn   every pair of head and tail its own steps (so splitfed, fed, central)   everything
+split       one pair after the other; head and tail are handed on                   nothing
+splitfed2   one tail for all heads, step by step in an order drawn for each place   heads
+"""
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from alkit.data.seeds import generator_for
+from alkit.engine.run import execute, run_single
+from alkit.schedule.flushed import one_f_one_b
+from alkit.schedule.task import Schedule
+from alkit.schedule.timeline import Timeline
+from alkit.split.average import average
+from alkit.split.half import Half, Optimizer, state_of
+from alkit.split.schedule import LANES, split
+from alkit.split.settings import Settings
+from alkit.split.stream import MicroBatch, Stream, round_count, round_steps, step_sizes
+
+
+class Round(NamedTuple):
+    """What a round gave, by device: losses and sizes of its steps, and how many samples were right.
+
+    The timeline has what all lanes did.
+    """
+
+    losses: dict[int, list[float]]
+    sizes: dict[int, list[int]]
+    right: dict[int, int]
+    timeline: Timeline = Timeline((), ())
+
+
+class Pairs:
+    """All pairs of heads and tails.
+
+    Args:
+        units: the whole network, which stays as it is.
+        streams: of each device.
+        places: where heads and tails train; default where the units are.
+
+    Attributes:
+        state: of the whole network, after the last round.
+        rounds: how many there are to be.
+        halves: by name, "head 0", "tail 0", ...; of devices that share a tail there is one.
+        ticks: is asked for one more at every step; whoever counts steps may set it.
+    """
+
+    def __init__(
+        self,
+        units: Sequence[nn.Module],
+        settings: Settings,
+        streams: Sequence[Stream],
+        make: Optimizer,
+        places: Sequence[torch.device] = (),
+    ) -> None:
+        self.settings, self.streams, self.places = settings, streams, places
+        self.state, self.ticks = state_of(units), iter(())
+        self.rounds = round_count(settings, [len(own.y) for own in streams])
+        self.halves = dict[str, Half]()
+        for at, cut in enumerate(settings.cuts):
+            whole, own = cut == len(units), {"seed": settings.seed, "device": at}
+            head, tail = self.part(f"head {at}", units[:cut]), self.part(f"tail {at}", units[cut:])
+            self.halves[f"head {at}"] = Half(head, make, is_last=whole, **own)
+            if not whole and (at == 0 or not settings.rules.shared):
+                about: dict[str, Any] = {"first": cut, "stage": 1, "is_last": True, **own}
+                self.halves[f"tail {at}"] = Half(tail, make, **about)
+
+    def part(self, name: str, units: Sequence[nn.Module]) -> list[nn.Module]:
+        """Return the units of a half, to be trained."""
+        place = self.places[-1 if name.startswith("tail") else 0] if self.places else None
+        return [copy.deepcopy(unit).to(place) for unit in units]
+
+    def pair(self, at: int) -> list[Half]:
+        """Return a device's head and tail; the head alone where it is the whole network."""
+        names = f"head {at}", f"tail {0 if self.settings.rules.shared else at}"
+        return [self.halves[name] for name in names if name in self.halves]
+
+    def moments(self) -> dict[str, Any]:
+        """Return what optimisers keep."""
+        held = {name: half.optimizer for name, half in self.halves.items()}
+        return {name: own and own.state_dict() for name, own in held.items()}
+
+    def load_moments(self, saved: Mapping[str, Any]) -> None:
+        """Put back what optimisers kept."""
+        for name, half in self.halves.items():
+            if half.optimizer is not None:
+                half.optimizer.load_state_dict(saved[name])
+
+    def steps(self, number: int) -> dict[int, range]:
+        """Return the steps of a round of those devices that have any left."""
+        counts = enumerate(len(own.y) for own in self.streams)
+        found = {at: round_steps(self.settings, count, number) for at, count in counts}
+        return {at: each for at, each in found.items() if len(each)}
+
+    def sizes(self, number: int) -> dict[int, list[int]]:
+        """Return how many samples each step of a round has, of those devices that have steps."""
+        return {
+            at: [sum(step_sizes(self.settings, len(self.streams[at].y), s, 1)) for s in steps]
+            for at, steps in self.steps(number).items()
+        }
+
+    def round(self, number: int) -> Round:
+        """Train a round; its end is in `state`.
+
+        Raises:
+            FloatingPointError: the training has diverged.
+        """
+        steps, handed_on = self.steps(number), self.settings.rules.tail == "handed on"
+        made = Round({at: [] for at in steps}, self.sizes(number), dict.fromkeys(steps, 0))
+        seen = list[Timeline]()
+        for at in steps:
+            self.load(at)
+        for at, some in self.turns(number, steps):
+            if handed_on:
+                self.load(at)
+            seen.append(self.run(at, some, made))
+            if handed_on:
+                self.keep(self.state | self.trained(at))
+        if not handed_on:
+            self.average({at: self.trained(at) for at in steps}, made.sizes)
+        return made._replace(timeline=Timeline.joined(seen))
+
+    def turns(self, number: int, steps: Mapping[int, range]) -> Iterator[tuple[int, range]]:
+        """Yield who trains which steps, one after the other."""
+        if self.settings.rules.tail != "drawn":
+            yield from steps.items()
+            return
+        for place in range(max(map(len, steps.values()))):
+            draw = generator_for(self.settings.seed, "turns", number, place)
+            for at in torch.randperm(self.settings.devices, generator=draw).tolist():
+                if place < len(steps.get(at, ())):
+                    yield at, steps[at][place : place + 1]
+
+    def run(self, at: int, steps: range, made: Round) -> Timeline:
+        """Train some of a device's steps, and note what came out."""
+        own, threads = self.pair(at), self.settings.threads
+        for half in own:
+            half.begin(steps.start, at)
+        # of one micro-batch no two lanes work at the same time
+        run = execute if self.settings.micro[at] > 1 else run_single
+        found = run(self.schedule(at), own, self.batches(at, steps), threads=threads)
+        made.losses[at].extend(own[-1].losses)
+        made.right[at] += own[-1].right
+        names = {f"worker {lane}": f"{name} {at}" for lane, name in enumerate(LANES)}
+        renamed = (i._replace(resource=names[i.resource]) for i in found.intervals)
+        return Timeline.of(renamed, names.values(), found.clock)
+
+    def schedule(self, at: int) -> Schedule:
+        """Return an iteration of a device and its tail; one that has all units is alone."""
+        cut, micro = self.settings.cuts[at], self.settings.micro[at]
+        alone = cut == self.settings.units
+        return one_f_one_b(1, micro) if alone else split(micro, returns=cut > 0)
+
+    def batches(self, at: int, steps: Sequence[int]) -> Iterator[list[MicroBatch]]:
+        """Yield what stage 0 takes: a step's micro-batches."""
+        for step in steps:
+            next(self.ticks, None)
+            yield list(self.streams[at].step(step, self.settings.micro[at]))
+
+    def load(self, at: int) -> None:
+        """Let a device and its tail begin with `state`; optimisers keep their own."""
+        for half in self.pair(at):
+            half.load(self.state)
+
+    def trained(self, at: int) -> dict[str, Tensor]:
+        """Return a device's whole network."""
+        return {name: own for half in self.pair(at) for name, own in half.state().items()}
+
+    def average(
+        self, states: Mapping[int, Mapping[str, Tensor]], sizes: Mapping[int, Sequence[int]]
+    ) -> None:
+        """Put the mean over devices, weighted by their samples, into `state`."""
+        mean = average(list(states.values()), [sum(sizes[at]) for at in states])
+        if self.settings.rules.shared:  # all have the last one of theirs
+            mean |= self.halves["tail 0"].state()
+        self.keep(mean)
+
+    def keep(self, state: dict[str, Tensor]) -> None:
+        """Have a network's state in the place of the one before.
+
+        Raises:
+            FloatingPointError: what was finite is not any more.
+        """
+        for name, own in state.items():
+            if not (own.isfinite() | ~self.state[name].isfinite()).all():  # masks may be infinite
+                raise FloatingPointError(
+                    f"{name} is not finite: the training has diverged, lower lr"
+                )
+        self.state = state

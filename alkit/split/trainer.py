@@ -1,0 +1,138 @@
+"""Pairs of heads and tails in the one loop; a round, between two averages, is its epoch."""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from alkit.data.arguments import Brief
+from alkit.engine import trainer
+from alkit.engine.device import place
+from alkit.engine.evaluate import Judged, Metrics, judge
+from alkit.engine.group import Group
+from alkit.engine.modes import evaluating
+from alkit.schedule.timeline import Timeline
+from alkit.split import results
+from alkit.split.pairs import Pairs, Round
+from alkit.split.settings import Settings
+
+
+class Whole(nn.Sequential):
+    """The units in a row, as a model that predicts."""
+
+    @torch.no_grad()
+    def predict(self, x: Any) -> Tensor:
+        """Return the scores in evaluation mode; the mode is restored."""
+        with evaluating(self):
+            return self(place(x, self))
+
+    def named_optimizers(self) -> dict[str, Any]:
+        """Return none: they are those of heads and tails."""
+        return {}
+
+
+@dataclass(frozen=True, repr=False)
+class Details(Brief):
+    """What split learning leaves beside the record.
+
+    Attributes:
+        settings: as they held, cuts and micro-batches included.
+        rounds: what each gave, in all of the run.
+        losses: of each device, in the order of its steps.
+    """
+
+    settings: Settings
+    rounds: tuple[Round, ...]
+    losses: dict[int, Tensor]
+
+
+class Trained(NamedTuple):
+    """What a round came to: losses (steps, 1, 1), device by device."""
+
+    losses: Tensor
+    timeline: Timeline
+    seconds: float
+
+
+class Trainer(trainer.Trainer):
+    """Rounds, for the loop.
+
+    Args:
+        model: the whole network, which has the average after each round; the pairs have copies.
+        group: the ranks that run this; the first one measures for all.
+    """
+
+    def __init__(self, model: Whole, pairs: Pairs, group: Group) -> None:
+        self.model, self.pairs, self.group = model, pairs, group
+        self.rounds = list[Round]()
+
+    @property
+    def name(self) -> str:
+        """The method."""
+        return self.pairs.settings.method
+
+    @property
+    def loss(self) -> Callable[[Any, Tensor], Tensor]:
+        """What tails compare classes by."""
+        return F.cross_entropy
+
+    def batches(self, plan: Any, train: Any, epoch: int) -> Iterator[tuple[Tensor, None]]:
+        """Yield the sizes of the round's steps, device by device: who trains them has them."""
+        for sizes in self.pairs.sizes(epoch).values():
+            yield from ((torch.empty(size), None) for size in sizes)
+
+    def train(self, batches: Iterable[Any]) -> Trained:
+        """Train a round."""
+        start_s, events = time.perf_counter(), self.pairs.settings.events
+        self.pairs.ticks = iter(batches)
+        made = self.pairs.round(len(self.rounds))
+        for _ in self.pairs.ticks:
+            continue  # of steps that other ranks train
+        self.model.load_state_dict(self.pairs.state)
+        if events and self.group.is_first:
+            results.add(events, made.timeline, first=not self.rounds)
+        self.rounds.append(made._replace(timeline=Timeline((), ())))
+        losses = [loss for own in made.losses.values() for loss in own]
+        rows = torch.tensor(losses, dtype=torch.float64).view(-1, 1, 1)
+        timeline = Timeline.of(made.timeline.intervals, made.timeline.resources)
+        return Trained(rows, timeline, time.perf_counter() - start_s)
+
+    def row(self, trained: Trained) -> dict[str, Any]:
+        """Return the number of the round, where it is no epoch."""
+        return {} if self.pairs.settings.aggregate_every == -1 else {"round": len(self.rounds)}
+
+    def judge(self, part: Any, metrics: Metrics | None) -> Judged:
+        """Return what the averaged network is worth."""
+        found = self.group.from_first(
+            lambda: vars(judge(self.model, part, loss=self.loss, metrics=metrics))
+        )
+        return Judged(**found)
+
+    def named_optimizers(self) -> dict[str, torch.optim.Optimizer | None]:
+        """Return those of heads and tails, whose rates the scheduler moves."""
+        return {name: half.optimizer for name, half in self.pairs.halves.items()}
+
+    def state(self) -> dict[str, Any]:
+        """Return all that training changes; the first rank has all of it."""
+        rounds, model = [list(own[:3]) for own in self.rounds], dict(self.model.state_dict())
+        return {"model": model, "optimizers": self.pairs.moments(), "rounds": rounds}
+
+    def load(self, saved: Mapping[str, Any]) -> None:
+        """Go on from what `state` returned."""
+        self.model.load_state_dict(saved["model"])
+        self.pairs.state = {name: own.detach().cpu() for name, own in saved["model"].items()}
+        self.pairs.load_moments(saved["optimizers"])
+        self.rounds = [Round(*each) for each in saved["rounds"]]
+
+    @property
+    def details(self) -> Details:
+        """What is left of all rounds."""
+        settings, losses = self.pairs.settings, dict[int, Tensor]()
+        for at in range(settings.devices):
+            own = [loss for each in self.rounds for loss in each.losses.get(at, ())]
+            losses[at] = torch.tensor(own)
+        return Details(settings, tuple(self.rounds), losses)
