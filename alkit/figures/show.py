@@ -28,8 +28,8 @@ def record_page(record: Any) -> str:
         **{f"test {name}": f"{value:.4g}" for name, value in record.metrics.items()},
     }
     head = " · ".join(f"<b>{escape(str(k))}</b> {escape(str(v))}" for k, v in said.items() if v)
-    left_out = len(record.history) - ROWS
-    more = f"<p>{left_out} earlier epochs are in record.history</p>" if left_out > 0 else ""
+    left = len(record.history) - ROWS
+    more = f"<p>{left} earlier epochs are in record.history</p>" if left > 0 else ""
     return f"<p>{head}</p>{more}{_table(record.history.tail(ROWS))}"
 
 
@@ -43,12 +43,12 @@ def timeline_page(timeline: Timeline) -> str:
         }
         for name in timeline.resources
     }
-    head = f"{timeline.span_s:.4g} s, {len(timeline.batch_ends_s)} batches"
-    return f"<p>{head}</p>{_table(pd.DataFrame(rows).T)}"
+    head = f"<p>{timeline.span_s:.4g} s, {len(timeline.batch_ends_s)} batches</p>"
+    return head + _table(pd.DataFrame(rows).T)
 
 
 def methods_page(methods: Mapping[str, Any]) -> str:
-    """Return a row a method: family, what it waits for, what it costs, executors, settings."""
+    """Return a row a method: family, what it waits for, what it costs, settings."""
     rows = {
         name: {
             "family": each.family,

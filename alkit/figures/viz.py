@@ -38,8 +38,7 @@ def set_theme() -> None:
 
     A notebook shows its figures also where `MPLBACKEND` names Agg, as machines without a screen do.
     """
-    here = shell()
-    if here is not None and hasattr(here, "kernel") and mpl.get_backend().lower() == "agg":
+    if hasattr(here := shell(), "kernel") and mpl.get_backend().lower() == "agg":
         here.run_line_magic("matplotlib", "inline")
     sns.set_theme(context="notebook", style="whitegrid", palette="colorblind", font_scale=0.8)
     mpl.rcParams.update(
