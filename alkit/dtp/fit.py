@@ -16,9 +16,9 @@ from alkit.dtp.feedback import BlockFeedback
 from alkit.dtp.networks import Net
 from alkit.dtp.settings import Settings
 from alkit.dtp.trainer import Trainer
+from alkit.engine.device import place_whole
 from alkit.engine.loop import train_epochs
 from alkit.engine.plan import Plan, fit_on_ranks, meet
-from alkit.engine.rank_device import place_whole
 from alkit.engine.record import Record
 
 

@@ -20,11 +20,10 @@ from alkit.elastic.optim import Recipe
 from alkit.elastic.settings import Settings
 from alkit.elastic.trainer import Trainer
 from alkit.elastic.world import World
-from alkit.engine.device import place, tensors_at
+from alkit.engine.device import place, place_whole, tensors_at
 from alkit.engine.loop import train_epochs
 from alkit.engine.optimizers import told
 from alkit.engine.plan import Plan, fit_on_ranks
-from alkit.engine.rank_device import place_whole
 from alkit.engine.record import Record
 from alkit.engine.reduction import check_reduction, says_reduction
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from errno import ENOSPC
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -81,18 +81,12 @@ def load(path: str | Path) -> dict[str, Any]:
     return state
 
 
-class Stateful(Protocol):
-    """A module that names its optimisers; None where a part has no parameters to train."""
+def snapshot(model: Any) -> dict[str, Any]:
+    """Return all that training changes, ready to be saved; the tensors are the model's own.
 
-    def named_optimizers(self) -> dict[str, torch.optim.Optimizer | None]: ...
-
-    def state_dict(self) -> Mapping[str, Tensor]: ...
-
-    def load_state_dict(self, state_dict: Mapping[str, Tensor]) -> Any: ...
-
-
-def snapshot(model: Stateful) -> dict[str, Any]:
-    """Return all that training changes, ready to be saved; the tensors are the model's own."""
+    Args:
+        model: a module that names its optimisers; None where a part has no parameters to train.
+    """
     states = {
         name: optimizer.state_dict() if optimizer is not None else None
         for name, optimizer in model.named_optimizers().items()
@@ -100,7 +94,7 @@ def snapshot(model: Stateful) -> dict[str, Any]:
     return {"model": dict(model.state_dict()), "optimizers": states}
 
 
-def restore(model: Stateful, saved: Mapping[str, Any]) -> None:
+def restore(model: Any, saved: Mapping[str, Any]) -> None:
     """Put a snapshot that has passed `check` back into the model and its optimisers."""
     model.load_state_dict(saved["model"])
     for name, optimizer in model.named_optimizers().items():

@@ -45,7 +45,7 @@ def torchrun_group(backend: str = "gloo", timeout_s: float = 1800.0) -> Iterator
     GLOO_SOCKET_IFNAME names.
 
     Args:
-        backend: of torch.distributed, see `alkit.engine.rank_device.backend_for`.
+        backend: of torch.distributed, see `alkit.engine.device.backend_for`.
         timeout_s: the longest wait for a word from another rank, which may have lost its power.
     Raises:
         RuntimeError: torchrun has not started this process, or may not start it again; no network
@@ -124,7 +124,7 @@ def launch(
         threads: operator threads of each rank.
         patience_s: the longest that one task of the engine may take. Other code is not judged.
         environment: variables to set in the ranks, which also have LOCAL_RANK.
-        backend: of torch.distributed, see `alkit.engine.rank_device.backend_for`.
+        backend: of torch.distributed, see `alkit.engine.device.backend_for`.
     Returns:
         What each rank returned, in order.
     Raises:

@@ -11,12 +11,11 @@ from torch import Tensor
 from alkit.data.arguments import check_whole, given
 from alkit.data.given import Source, Splits
 from alkit.engine import checkpoint as checkpoints
-from alkit.engine.device import Names, spread
+from alkit.engine.device import Names, backend_for, own_device, spread
 from alkit.engine.evaluate import Metrics
 from alkit.engine.group import Group
 from alkit.engine.launch import launch
 from alkit.engine.optimizers import hook, hooks_of
-from alkit.engine.rank_device import backend_for, own_device
 from alkit.engine.rates import Scheduler
 from alkit.engine.record import Record
 

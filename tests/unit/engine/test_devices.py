@@ -5,7 +5,7 @@ import torch
 
 from alkit import set_device, train_epoch
 from alkit.engine import device, rank_device
-from alkit.engine.rank_device import backend_for, own_device
+from alkit.engine.device import backend_for, own_device
 from tests.helpers import dense_model, differences, made_batches, state_of
 from tests.unit.al.helpers import bp_model
 
