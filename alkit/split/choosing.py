@@ -1,7 +1,7 @@
 """What ranks agree on before the start: settings, clocks, and with a profiler where to cut.
 
-    server    the same?   clock, 6 times   its units   cuts, micro-batches
-    device    the same?   clock            its units
+server    the same?   clock, 6 times   its units   cuts, micro-batches
+device    the same?   clock            its units
 """
 
 import json
