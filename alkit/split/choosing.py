@@ -1,6 +1,6 @@
 """What ranks agree on before the start: settings, clocks, and with a profiler where to cut.
 
-server    the same?   clock, 6 times                 cuts, micro-batches
+server    the same?   clock, 6 times   its units   cuts, micro-batches
 device    the same?   clock            its units
 """
 
