@@ -46,11 +46,10 @@ def _start(options: argparse.Namespace) -> None:
 
 
 def _rank(options: argparse.Namespace) -> None:
-    from alkit.fitting import fit
     from alkit.split import program
 
     config = _read(options)
-    program.run(config, options.index, fit, device=options.on, progress=not options.quiet)
+    program.run(config, options.index, options.front.fit, device=options.on, progress=not options.quiet)
     index = options.index
     print(f"{config.folder}/results.csv" if index is None else f"device {index} is done")
 
