@@ -48,25 +48,22 @@ class ViTSizes(NamedTuple):
     dropout: float = 0.1
 
 
-class Residual(nn.Module):
+class Residual(nn.ModuleDict):
     """Half an encoder layer: norm(h + f(h)), BERT's, or h + f(norm(h)), ViT's (pre-norm)."""
 
-    norm: nn.Module
-
     def __init__(self, sizes: BertSizes | ViTSizes, parts: dict[str, nn.Module]) -> None:
-        super().__init__()
-        self.pre_norm, self.heads = isinstance(sizes, ViTSizes), sizes.heads
-        norm = {"norm": nn.LayerNorm(sizes.width, eps=1e-6 if self.pre_norm else 1e-12)}
-        for name, part in (norm | parts if self.pre_norm else parts | norm).items():
-            self.add_module(name, part)
-        self.dropout = nn.Dropout(sizes.dropout)
+        pre_norm = isinstance(sizes, ViTSizes)
+        norm = {"norm": nn.LayerNorm(sizes.width, eps=1e-6 if pre_norm else 1e-12)}
+        super().__init__(norm | parts if pre_norm else parts | norm)
+        self.pre_norm, self.heads, self.dropout = pre_norm, sizes.heads, nn.Dropout(sizes.dropout)
 
     def forward(self, inputs: Any) -> Any:
         """(B, T, D) -> (B, T, D); what travels along stays as it is."""
         h_BTD, *more = (inputs,) if isinstance(inputs, Tensor) else inputs
-        seen_BTD = self.norm(h_BTD) if self.pre_norm else h_BTD
-        h_BTD = h_BTD + self.dropout(self._f(seen_BTD, *more))
-        h_BTD = h_BTD if self.pre_norm else self.norm(h_BTD)
+        if self.pre_norm:
+            h_BTD = h_BTD + self.dropout(self._f(self["norm"](h_BTD), *more))
+        else:
+            h_BTD = self["norm"](h_BTD + self.dropout(self._f(h_BTD, *more)))
         return (h_BTD, *more) if more else h_BTD
 
     def _f(self, h_BTD: Tensor, *more: Tensor) -> Tensor:
@@ -76,40 +73,35 @@ class Residual(nn.Module):
 class Attention(Residual):
     """Every token looks at all real ones; without a mask that is all of them."""
 
-    mix: nn.Module
-
     def __init__(self, sizes: BertSizes | ViTSizes) -> None:
-        maps = {"qkv": 3} if isinstance(sizes, ViTSizes) else {"query": 1, "key": 1, "value": 1}
-        parts = {name: nn.Linear(sizes.width, many * sizes.width) for name, many in maps.items()}
-        super().__init__(sizes, {**parts, "mix": nn.Linear(sizes.width, sizes.width)})
-        self.maps = tuple(maps)
+        width, one_map = sizes.width, isinstance(sizes, ViTSizes)
+        maps = {"qkv": 3 * width} if one_map else dict.fromkeys(("query", "key", "value"), width)
+        outs = {**maps, "mix": width}
+        super().__init__(sizes, {name: nn.Linear(width, out) for name, out in outs.items()})
 
     def _f(self, h_BTD: Tensor, *more: Tensor) -> Tensor:
-        found = [self.get_submodule(name)(h_BTD) for name in self.maps]
-        parts = found[0].chunk(3, 2) if self.pre_norm else found
-        q, k, v = (each.unflatten(2, (self.heads, -1)).transpose(1, 2) for each in parts)
+        maps = ("query", "key", "value")
+        found = self["qkv"](h_BTD).chunk(3, 2) if self.pre_norm else [self[n](h_BTD) for n in maps]
+        q, k, v = (each.unflatten(2, (self.heads, -1)).transpose(1, 2) for each in found)
         if more:
             scores_BHTT = q @ k.transpose(2, 3) / math.sqrt(q.shape[-1])
             scores_BHTT = scores_BHTT.masked_fill(~more[0][:, None, None], float("-inf"))
             mixed_BHTD = self.dropout(scores_BHTT.softmax(dim=-1)) @ v
         else:
             mixed_BHTD = F.scaled_dot_product_attention(q, k, v)
-        return self.mix(mixed_BHTD.transpose(1, 2).flatten(2))
+        return self["mix"](mixed_BHTD.transpose(1, 2).flatten(2))
 
 
 class MLP(Residual):
     """Two linear maps, the same at every token."""
-
-    up: nn.Module
-    down: nn.Module
 
     def __init__(self, sizes: BertSizes | ViTSizes) -> None:
         up, down = nn.Linear(sizes.width, sizes.mlp), nn.Linear(sizes.mlp, sizes.width)
         super().__init__(sizes, {"up": up, "down": down})
 
     def _f(self, h_BTD: Tensor, *more: Tensor) -> Tensor:
-        inner = F.gelu(self.up(h_BTD))
-        return self.down(self.dropout(inner) if self.pre_norm else inner)
+        inner = F.gelu(self["up"](h_BTD))
+        return self["down"](self.dropout(inner) if self.pre_norm else inner)
 
 
 class Words(nn.Module):
