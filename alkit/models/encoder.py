@@ -1,11 +1,10 @@
 """BERT and the vision transformer as lists of units (Devlin et al. 2018, Dosovitskiy et al. 2020).
 
-    bert                embedding | encoder layer | encoder layer | ... | heads
     bert_for_classes    embedding | attention | mlp | attention | mlp | ... | pooler | scores
     vit                 embedding | attention | mlp | attention | mlp | ... | norm | head
 
-BERT's units hand on (h_BTD, mask_BT, ...): the vectors, true at real tokens, and of masked words
-the places_BM to predict. ViT's hand on h_BTD. B batch, T tokens, D width, H heads, V vocabulary.
+BERT's units hand on (h_BTD, mask_BT): the vectors, and true at real tokens. ViT's hand on h_BTD.
+B batch, T tokens, D width, H heads.
 """
 
 import math
@@ -16,8 +15,6 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-
-Hidden = tuple[Tensor, ...]
 
 
 class BertSizes(NamedTuple):
@@ -115,7 +112,7 @@ class Words(nn.Module):
         self.norm = nn.LayerNorm(sizes.width, eps=1e-12)
         self.dropout = nn.Dropout(sizes.dropout)
 
-    def forward(self, inputs: Hidden) -> Hidden:
+    def forward(self, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """Return the sum of the three, normalised."""
         tokens_BT, segments_BT, *more = inputs
         at_T = torch.arange(tokens_BT.shape[1], device=tokens_BT.device)
@@ -141,24 +138,6 @@ class Patches(nn.Module):
         return self.dropout(torch.cat([token_B1D, patches_BPD], dim=1) + self.positions)
 
 
-class Heads(nn.Module):
-    """Scores of the words at the chosen places only, (B, M, V), and of the text, (B, classes)."""
-
-    def __init__(self, sizes: BertSizes, classes: int) -> None:
-        super().__init__()
-        width = sizes.width
-        self.pooler, self.next = nn.Linear(width, width), nn.Linear(width, classes)
-        self.dense, self.norm = nn.Linear(width, width), nn.LayerNorm(width, eps=1e-12)
-        self.decoder = nn.Linear(width, sizes.vocabulary)
-
-    def forward(self, inputs: Hidden) -> tuple[Tensor, Tensor]:
-        """Return the words' scores and the text's."""
-        h_BTD, _, places_BM = inputs
-        chosen_BMD = h_BTD.take_along_dim(places_BM[..., None], dim=1)
-        scores_BMV = self.decoder(self.norm(F.gelu(self.dense(chosen_BMD))))
-        return scores_BMV, self.next(torch.tanh(self.pooler(h_BTD[:, 0])))
-
-
 class First(nn.Module):
     """The first token of every text or picture: (B, T, D) -> (B, D)."""
 
@@ -167,22 +146,18 @@ class First(nn.Module):
         return (inputs if isinstance(inputs, Tensor) else inputs[0])[:, 0]
 
 
-def bert(sizes: BertSizes | None = None, *, classes: int = 2, seed: int = 0) -> list[nn.Module]:
-    """Return the units that predict masked words, and a class of the text: "next or not"."""
-    sizes = sizes or BertSizes()
-    torch.manual_seed(seed)
-    layers = [nn.Sequential(Attention(sizes), MLP(sizes)) for _ in range(sizes.layers)]
-    return _drawn([Words(sizes), *layers, Heads(sizes, classes)], nn.init.normal_, sizes.std)
-
-
 def bert_for_classes(sizes: BertSizes, classes: int, *, seed: int = 0) -> list[nn.Module]:
     """Return the units of a classifier of texts; they take (tokens_BT, segments_BT, mask_BT)."""
-    embedding, *layers, _ = bert(sizes, seed=seed)
-    halves = [half for layer in layers for half in layer.children()]
-    dense, dropout = nn.Linear(sizes.width, sizes.width), nn.Dropout(sizes.dropout)
+    torch.manual_seed(seed)
+    embedding, width = Words(sizes), sizes.width
+    halves = [half(sizes) for _ in range(sizes.layers) for half in (Attention, MLP)]
+    # heads of pretraining, drawn and left aside: a seed has the weights of the recorded runs
+    aside = [nn.Linear(width, out) for out in (width, 2, width, sizes.vocabulary)]
+    body = _drawn([embedding, *halves, *aside], nn.init.normal_, sizes.std)[: -len(aside)]
+    dense, dropout = nn.Linear(width, width), nn.Dropout(sizes.dropout)
     pooler = {"first": First(), "dense": dense, "tanh": nn.Tanh(), "dropout": dropout}
-    tail = [nn.Sequential(OrderedDict(pooler)), nn.Linear(sizes.width, classes)]
-    return [embedding, *halves, *_drawn(tail, nn.init.normal_, sizes.std)]
+    tail = [nn.Sequential(OrderedDict(pooler)), nn.Linear(width, classes)]
+    return [*body, *_drawn(tail, nn.init.normal_, sizes.std)]
 
 
 def vit(sizes: ViTSizes | None = None, *, seed: int = 0) -> list[nn.Module]:
@@ -205,8 +180,8 @@ def vit(sizes: ViTSizes | None = None, *, seed: int = 0) -> list[nn.Module]:
 
 def _drawn(units: list[nn.Module], draw: Callable[..., Any], std: float) -> list[nn.Module]:
     """Draw the weights of the units, one after the other."""
-    for module in (module for unit in units for module in unit.modules()):
-        if isinstance(module, (nn.Linear, nn.Embedding)):
+    for module in nn.ModuleList(units).modules():
+        if isinstance(module, nn.Linear | nn.Embedding):
             draw(module.weight, std=std)
         if isinstance(module, nn.Linear):
             nn.init.zeros_(module.bias)
