@@ -137,13 +137,14 @@ class _Flow:
         if node.op == "call_module":
             return list(self.module.get_submodule(str(node.target)).parameters())
         fetched = [each for each in node.all_input_nodes if each.op == "get_attr"]
-        values = (attrgetter(str(each.target))(self.module) for each in fetched)
+        values = [attrgetter(str(each.target))(self.module) for each in fetched]
         return [each for each in values if isinstance(each, nn.Parameter)]
 
     def live(self, cut: int) -> list[fx.Node]:
         """Return the values made before a cut and needed after it, in the order of `Block.live`."""
-        before = self.inputs + self.steps[:cut]
-        needed = [each for each in reversed(before) if not {*before}.issuperset(each.users)]
+        made = self.inputs + self.steps[:cut]
+        before = set(made)
+        needed = [each for each in reversed(made) if not before.issuperset(each.users)]
         return sorted(needed, key=lambda each: each not in self.made)
 
     def cuts(self, low: int, high: int) -> list[int]:
