@@ -1,18 +1,17 @@
 """A network as a list of blocks: what every method takes."""
 
 import inspect
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from math import nan
-from typing import Any, cast
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor, nn
 
 from alkit.data import tree
 from alkit.data.arguments import given
-from alkit.data.seeds import drawing_from, generator_for
 from alkit.engine.modes import evaluating, hooked, trained
+from alkit.engine.random import random_from
 from alkit.models.foreign import CUTS
 from alkit.models.traced import Block, NotTraced, trace
 
@@ -37,15 +36,7 @@ def as_blocks(blocks: nn.Module | Iterable[nn.Module]) -> list[nn.Module]:
         >>> len(alkit.blocks(torchvision.models.resnet18()))
         8
     """
-    found = _listed(blocks) if isinstance(blocks, nn.Module) else list(blocks)
-    if found is None:
-        network = cast("nn.Module", blocks)
-        try:
-            found = _cut(network)
-        except NotTraced as error:
-            what = f"blocks is a whole {type(network).__name__}, and {error}"
-            raise TypeError(f"{what}. {INSTEAD}") from error
-        vars(found[0])["cut"] = network, found  # until a sample shows that they are the same
+    found = [*blocks] if _listed(blocks) else _cut(blocks)
     for index, block in enumerate(found):
         if not isinstance(block, nn.Module):
             raise TypeError(f"block {index} must be a module, got {given(block)}")
@@ -70,23 +61,29 @@ def ours(model: Any) -> bool:
     return "alkit" in kinds and hasattr(model, "predict")
 
 
-def _listed(network: nn.Module) -> list[nn.Module] | None:
-    """Return the blocks of a list of them; None where calling it is more than calling these."""
-    if not isinstance(network, Iterable):
-        return None
+def _listed(network: Any) -> TypeGuard[Iterable[nn.Module]]:
+    """Say whether this is a list of blocks, and calling it is no more than calling these."""
+    if not isinstance(network, nn.Module | Iterable):
+        raise TypeError(
+            f"the model is {given(network)}: give a network, or a list of its blocks, each a module"
+        )
+    if not isinstance(network, nn.Module):
+        return True
     own = "forward" in vars(network) or type(network).forward not in LISTS or hooked(network)
-    return None if own and not ours(network) else list(network)
+    return isinstance(network, Iterable) and (not own or ours(network))
 
 
-def _cut(network: nn.Module) -> list[nn.Module]:
+def _cut(network: Any) -> list[nn.Module]:
     kind = type(network)
     known = CUTS.get((kind.__module__.partition(".")[0], kind.__name__))
-    if known is None:
-        return trace(network)
-    found = known(network)
-    held = {part for block in found for part in block.modules()}
-    if any(map(hooked, set(network.modules()) - held)):
-        raise NotTraced("it has hooks of its own, which no block would call: hook its parts")
+    try:
+        found = trace(network) if known is None else known(network)
+        held = {part for block in found for part in block.modules()}
+        if known and any(map(hooked, set(network.modules()) - held)):
+            raise NotTraced("it has hooks of its own, which no block would call: hook its parts")
+    except NotTraced as error:
+        raise TypeError(f"blocks is a whole {kind.__name__}, and {error}. {INSTEAD}") from error
+    vars(found[0])["cut"] = network, found  # until a sample shows that they are the same
     return found
 
 
@@ -107,9 +104,10 @@ class Whole(nn.Module):
         """Return what the network makes of a batch; of an output with logits, these."""
         if isinstance(x, Mapping) and (not self.only or self.only in x):
             output = self.module(**x)
+        elif isinstance(x, list | tuple) and not self.only:
+            output = self.module(*x)
         else:
-            several = isinstance(x, list | tuple) and not self.only
-            output = self.module(*x) if several else self.module(x)
+            output = self.module(x)
         return getattr(output, "logits", output)
 
 
@@ -119,11 +117,7 @@ def cut_once(model: Any, *, uncut: bool) -> Any:
     Args:
         uncut: such a network stays one block.
     """
-    if not isinstance(model, nn.Module | Iterable):
-        raise TypeError(
-            f"the model is {given(model)}: give a network, or a list of its blocks, each a module"
-        )
-    if not isinstance(model, nn.Module) or ours(model) or _listed(model) is not None:
+    if _listed(model) or ours(model):
         return model
     return [Whole(model)] if uncut else as_blocks(model)
 
@@ -168,7 +162,7 @@ def _check_cut(network: nn.Module, blocks: list[nn.Module], x: Any) -> None:
     for train in (False, True)[: tree.batch_size(x)]:  # BatchNorm trains on two and more
         found = []
         for each in both:
-            with trained(both, warn=False) if train else evaluating(both), _seeded(*places):
+            with trained(both, warn=False) if train else evaluating(both), random_from("cut"):
                 found.append(_made_of(each, weights, x))
             for own, was in buffers:
                 own.data.copy_(was)
@@ -179,27 +173,14 @@ def _check_cut(network: nn.Module, blocks: list[nn.Module], x: Any) -> None:
             )
 
 
-@contextmanager
-def _seeded(place: torch.device) -> Iterator[None]:
-    """Draw the same numbers whenever this is entered; no generator is moved by it."""
-    with drawing_from(generator_for("cut").get_state()):
-        if place.type != "cuda":
-            yield
-            return
-        with torch.random.fork_rng([place]):
-            state = generator_for("cut", device=place).get_state()
-            torch.cuda.set_rng_state(state, place)
-            yield
-
-
 def _made_of(net: nn.Module, weights: list[nn.Parameter], x: Any) -> list[Tensor]:
     """Return scores, and gradients of their squares; nan where there is none."""
     with torch.enable_grad():
         scores = [each for each in tree.tensors(net(x)) if each.is_floating_point()]
-        total = sum(each.square().mean() for each in scores)
-    if not weights or not isinstance(total, Tensor) or not total.requires_grad:
+        totals = [each.square().mean() for each in scores if each.requires_grad]
+    if not weights or not totals:
         return scores
-    slopes = torch.autograd.grad(total, weights, allow_unused=True)
+    slopes = torch.autograd.grad(totals, weights, allow_unused=True)
     pairs = zip(slopes, weights, strict=True)
     return scores + [torch.full_like(own, nan) if one is None else one for one, own in pairs]
 

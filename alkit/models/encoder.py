@@ -1,11 +1,10 @@
 """BERT and the vision transformer as lists of units (Devlin et al. 2018, Dosovitskiy et al. 2020).
 
-    bert                embedding | encoder layer | encoder layer | ... | heads
     bert_for_classes    embedding | attention | mlp | attention | mlp | ... | pooler | scores
     vit                 embedding | attention | mlp | attention | mlp | ... | norm | head
 
-BERT's units hand on (h_BTD, mask_BT, ...): the vectors, true at real tokens, and of masked words
-the places_BM to predict. ViT's hand on h_BTD. B batch, T tokens, D width, H heads, V vocabulary.
+BERT's units hand on (h_BTD, mask_BT): the vectors, and true at real tokens. ViT's hand on h_BTD.
+B batch, T tokens, D width, H heads.
 """
 
 import math
@@ -16,8 +15,6 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-
-Hidden = tuple[Tensor, ...]
 
 
 class BertSizes(NamedTuple):
@@ -48,25 +45,22 @@ class ViTSizes(NamedTuple):
     dropout: float = 0.1
 
 
-class Residual(nn.Module):
+class Residual(nn.ModuleDict):
     """Half an encoder layer: norm(h + f(h)), BERT's, or h + f(norm(h)), ViT's (pre-norm)."""
 
-    norm: nn.Module
-
     def __init__(self, sizes: BertSizes | ViTSizes, parts: dict[str, nn.Module]) -> None:
-        super().__init__()
-        self.pre_norm, self.heads = isinstance(sizes, ViTSizes), sizes.heads
-        norm = {"norm": nn.LayerNorm(sizes.width, eps=1e-6 if self.pre_norm else 1e-12)}
-        for name, part in (norm | parts if self.pre_norm else parts | norm).items():
-            self.add_module(name, part)
-        self.dropout = nn.Dropout(sizes.dropout)
+        pre_norm = isinstance(sizes, ViTSizes)
+        norm = {"norm": nn.LayerNorm(sizes.width, eps=1e-6 if pre_norm else 1e-12)}
+        super().__init__(norm | parts if pre_norm else parts | norm)
+        self.pre_norm, self.heads, self.dropout = pre_norm, sizes.heads, nn.Dropout(sizes.dropout)
 
     def forward(self, inputs: Any) -> Any:
         """(B, T, D) -> (B, T, D); what travels along stays as it is."""
         h_BTD, *more = (inputs,) if isinstance(inputs, Tensor) else inputs
-        seen_BTD = self.norm(h_BTD) if self.pre_norm else h_BTD
-        h_BTD = h_BTD + self.dropout(self._f(seen_BTD, *more))
-        h_BTD = h_BTD if self.pre_norm else self.norm(h_BTD)
+        if self.pre_norm:
+            h_BTD = h_BTD + self.dropout(self._f(self["norm"](h_BTD), *more))
+        else:
+            h_BTD = self["norm"](h_BTD + self.dropout(self._f(h_BTD, *more)))
         return (h_BTD, *more) if more else h_BTD
 
     def _f(self, h_BTD: Tensor, *more: Tensor) -> Tensor:
@@ -76,40 +70,35 @@ class Residual(nn.Module):
 class Attention(Residual):
     """Every token looks at all real ones; without a mask that is all of them."""
 
-    mix: nn.Module
-
     def __init__(self, sizes: BertSizes | ViTSizes) -> None:
-        maps = {"qkv": 3} if isinstance(sizes, ViTSizes) else {"query": 1, "key": 1, "value": 1}
-        parts = {name: nn.Linear(sizes.width, many * sizes.width) for name, many in maps.items()}
-        super().__init__(sizes, {**parts, "mix": nn.Linear(sizes.width, sizes.width)})
-        self.maps = tuple(maps)
+        width, one_map = sizes.width, isinstance(sizes, ViTSizes)
+        maps = {"qkv": 3 * width} if one_map else dict.fromkeys(("query", "key", "value"), width)
+        outs = {**maps, "mix": width}
+        super().__init__(sizes, {name: nn.Linear(width, out) for name, out in outs.items()})
 
     def _f(self, h_BTD: Tensor, *more: Tensor) -> Tensor:
-        found = [self.get_submodule(name)(h_BTD) for name in self.maps]
-        parts = found[0].chunk(3, 2) if self.pre_norm else found
-        q, k, v = (each.unflatten(2, (self.heads, -1)).transpose(1, 2) for each in parts)
+        maps = ("query", "key", "value")
+        found = self["qkv"](h_BTD).chunk(3, 2) if self.pre_norm else [self[n](h_BTD) for n in maps]
+        q, k, v = (each.unflatten(2, (self.heads, -1)).transpose(1, 2) for each in found)
         if more:
             scores_BHTT = q @ k.transpose(2, 3) / math.sqrt(q.shape[-1])
             scores_BHTT = scores_BHTT.masked_fill(~more[0][:, None, None], float("-inf"))
             mixed_BHTD = self.dropout(scores_BHTT.softmax(dim=-1)) @ v
         else:
             mixed_BHTD = F.scaled_dot_product_attention(q, k, v)
-        return self.mix(mixed_BHTD.transpose(1, 2).flatten(2))
+        return self["mix"](mixed_BHTD.transpose(1, 2).flatten(2))
 
 
 class MLP(Residual):
     """Two linear maps, the same at every token."""
-
-    up: nn.Module
-    down: nn.Module
 
     def __init__(self, sizes: BertSizes | ViTSizes) -> None:
         up, down = nn.Linear(sizes.width, sizes.mlp), nn.Linear(sizes.mlp, sizes.width)
         super().__init__(sizes, {"up": up, "down": down})
 
     def _f(self, h_BTD: Tensor, *more: Tensor) -> Tensor:
-        inner = F.gelu(self.up(h_BTD))
-        return self.down(self.dropout(inner) if self.pre_norm else inner)
+        inner = F.gelu(self["up"](h_BTD))
+        return self["down"](self.dropout(inner) if self.pre_norm else inner)
 
 
 class Words(nn.Module):
@@ -123,7 +112,7 @@ class Words(nn.Module):
         self.norm = nn.LayerNorm(sizes.width, eps=1e-12)
         self.dropout = nn.Dropout(sizes.dropout)
 
-    def forward(self, inputs: Hidden) -> Hidden:
+    def forward(self, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """Return the sum of the three, normalised."""
         tokens_BT, segments_BT, *more = inputs
         at_T = torch.arange(tokens_BT.shape[1], device=tokens_BT.device)
@@ -149,24 +138,6 @@ class Patches(nn.Module):
         return self.dropout(torch.cat([token_B1D, patches_BPD], dim=1) + self.positions)
 
 
-class Heads(nn.Module):
-    """Scores of the words at the chosen places only, (B, M, V), and of the text, (B, classes)."""
-
-    def __init__(self, sizes: BertSizes, classes: int) -> None:
-        super().__init__()
-        width = sizes.width
-        self.pooler, self.next = nn.Linear(width, width), nn.Linear(width, classes)
-        self.dense, self.norm = nn.Linear(width, width), nn.LayerNorm(width, eps=1e-12)
-        self.decoder = nn.Linear(width, sizes.vocabulary)
-
-    def forward(self, inputs: Hidden) -> tuple[Tensor, Tensor]:
-        """Return the words' scores and the text's."""
-        h_BTD, _, places_BM = inputs
-        chosen_BMD = h_BTD.take_along_dim(places_BM[..., None], dim=1)
-        scores_BMV = self.decoder(self.norm(F.gelu(self.dense(chosen_BMD))))
-        return scores_BMV, self.next(torch.tanh(self.pooler(h_BTD[:, 0])))
-
-
 class First(nn.Module):
     """The first token of every text or picture: (B, T, D) -> (B, D)."""
 
@@ -175,22 +146,18 @@ class First(nn.Module):
         return (inputs if isinstance(inputs, Tensor) else inputs[0])[:, 0]
 
 
-def bert(sizes: BertSizes | None = None, *, classes: int = 2, seed: int = 0) -> list[nn.Module]:
-    """Return the units that predict masked words, and a class of the text: "next or not"."""
-    sizes = sizes or BertSizes()
-    torch.manual_seed(seed)
-    layers = [nn.Sequential(Attention(sizes), MLP(sizes)) for _ in range(sizes.layers)]
-    return _drawn([Words(sizes), *layers, Heads(sizes, classes)], nn.init.normal_, sizes.std)
-
-
 def bert_for_classes(sizes: BertSizes, classes: int, *, seed: int = 0) -> list[nn.Module]:
     """Return the units of a classifier of texts; they take (tokens_BT, segments_BT, mask_BT)."""
-    embedding, *layers, _ = bert(sizes, seed=seed)
-    halves = [half for layer in layers for half in layer.children()]
-    dense, dropout = nn.Linear(sizes.width, sizes.width), nn.Dropout(sizes.dropout)
+    torch.manual_seed(seed)
+    embedding, width = Words(sizes), sizes.width
+    halves = [half(sizes) for _ in range(sizes.layers) for half in (Attention, MLP)]
+    # heads of pretraining, drawn and left aside: a seed has the weights of the recorded runs
+    aside = [nn.Linear(width, out) for out in (width, 2, width, sizes.vocabulary)]
+    body = _drawn([embedding, *halves, *aside], nn.init.normal_, sizes.std)[: -len(aside)]
+    dense, dropout = nn.Linear(width, width), nn.Dropout(sizes.dropout)
     pooler = {"first": First(), "dense": dense, "tanh": nn.Tanh(), "dropout": dropout}
-    tail = [nn.Sequential(OrderedDict(pooler)), nn.Linear(sizes.width, classes)]
-    return [embedding, *halves, *_drawn(tail, nn.init.normal_, sizes.std)]
+    tail = [nn.Sequential(OrderedDict(pooler)), nn.Linear(width, classes)]
+    return [*body, *_drawn(tail, nn.init.normal_, sizes.std)]
 
 
 def vit(sizes: ViTSizes | None = None, *, seed: int = 0) -> list[nn.Module]:
@@ -213,8 +180,8 @@ def vit(sizes: ViTSizes | None = None, *, seed: int = 0) -> list[nn.Module]:
 
 def _drawn(units: list[nn.Module], draw: Callable[..., Any], std: float) -> list[nn.Module]:
     """Draw the weights of the units, one after the other."""
-    for module in (module for unit in units for module in unit.modules()):
-        if isinstance(module, (nn.Linear, nn.Embedding)):
+    for module in nn.ModuleList(units).modules():
+        if isinstance(module, nn.Linear | nn.Embedding):
             draw(module.weight, std=std)
         if isinstance(module, nn.Linear):
             nn.init.zeros_(module.bias)

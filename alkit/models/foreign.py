@@ -12,8 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-Text = tuple[Tensor, Tensor]  # hidden (B, T, D), mask (B, T), true at real tokens
-
 
 class _Inputs(nn.Module):
     """What a tokenizer or an image processor makes, or its first tensors -> the first hidden."""
@@ -37,19 +35,17 @@ class _Inputs(nn.Module):
 
 
 class _Encoded(nn.Module):
-    """An encoder layer: (hidden, mask) -> (hidden, mask)."""
+    """An encoder layer: (hidden (B, T, D), mask (B, T), true at real tokens) -> the same."""
 
     def __init__(self, layer: nn.Module, config: Any) -> None:
         super().__init__()
         self.layer, self.config = layer, config
 
-    def forward(self, text: Text) -> Text:
+    def forward(self, text: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         from transformers.masking_utils import create_bidirectional_mask
 
         hidden, mask = text
-        seen = create_bidirectional_mask(
-            config=self.config, inputs_embeds=hidden, attention_mask=mask
-        )
+        seen = create_bidirectional_mask(self.config, hidden, attention_mask=mask)
         return self.layer(hidden, seen), mask
 
 

@@ -66,8 +66,7 @@ def resnet_imagenet(
     depth: int = 18, classes: int = 10, *, channels: int = 3, norm: str = "batch"
 ) -> list[nn.Module]:
     """Return the 10 units of torchvision's ResNet-18, or the 18 of ResNet-50 -> (B, classes)."""
-    net = _torchvision(f"resnet{depth}", classes, norm)
-    net.conv1 = _with_channels(net.conv1, channels)
+    net = _torchvision(f"resnet{depth}", classes, channels, norm)
     stem = nn.Sequential(net.conv1, net.bn1, net.relu, net.maxpool)
     blocks = [*net.layer1, *net.layer2, *net.layer3, *net.layer4]
     return [stem, *blocks, nn.Sequential(net.avgpool, nn.Flatten(), net.fc)]
@@ -77,27 +76,23 @@ def mobilenet_v3(
     size: str = "small", classes: int = 10, *, channels: int = 3, norm: str = "batch"
 ) -> list[nn.Module]:
     """Return the 15 units of torchvision's MobileNetV3-Small, or the 19 of -Large."""
-    net = _torchvision(f"mobilenet_v3_{size}", classes, norm)
-    net.features[0][0] = _with_channels(net.features[0][0], channels)
+    net = _torchvision(f"mobilenet_v3_{size}", classes, channels, norm)
     expand, activation, dropout, scores = net.classifier
     dropout.inplace = False  # it may be the first of a stage, and a stage's input is a leaf
     last = nn.Sequential(net.avgpool, nn.Flatten(), expand, activation)
     return [*net.features, last, nn.Sequential(dropout, scores)]
 
 
-def _torchvision(name: str, classes: int, norm: str) -> Any:
+def _torchvision(name: str, classes: int, channels: int, norm: str) -> Any:
     from torchvision import models  # takes two seconds, and VGG needs none of it
 
     # None: what torchvision chooses, which for MobileNet is no BatchNorm with plain defaults
     own = None if norm == "batch" else NORMS[norm]
-    return getattr(models, name)(num_classes=classes, norm_layer=own)
-
-
-def _with_channels(old: nn.Conv2d, channels: int) -> nn.Conv2d:
-    if channels == old.in_channels:
-        return old
-    size = old.kernel_size, old.stride, old.padding
-    # torch types what a layer has wider than what it takes
-    made = nn.Conv2d(channels, old.out_channels, *size, bias=False)  # type: ignore[arg-type]
-    nn.init.kaiming_normal_(made.weight, mode="fan_out", nonlinearity="relu")
-    return made
+    net = getattr(models, name)(num_classes=classes, norm_layer=own)
+    first = next(each for each in net.modules() if isinstance(each, nn.Conv2d))
+    if channels != first.in_channels:
+        first.in_channels = channels
+        first.weight = nn.Parameter(first.weight[:, :1].repeat(1, channels, 1, 1))
+        first.reset_parameters()  # draws as a new layer does, so that a seed gives what it gave
+        nn.init.kaiming_normal_(first.weight, mode="fan_out", nonlinearity="relu")
+    return net

@@ -142,12 +142,9 @@ class _Flow:
 
     def live(self, cut: int) -> list[fx.Node]:
         """Return the values made before a cut and needed after it, in the order of `Block.live`."""
-        after = set(self.steps[cut:])
-        needed = [
-            each
-            for each in reversed(self.inputs + self.steps[:cut])
-            if any(user in after or user.op == "output" for user in each.users)
-        ]
+        made = self.inputs + self.steps[:cut]
+        before = set(made)
+        needed = [each for each in reversed(made) if not before.issuperset(each.users)]
         return sorted(needed, key=lambda each: each not in self.made)
 
     def cuts(self, low: int, high: int) -> list[int]:
@@ -157,9 +154,9 @@ class _Flow:
         fewest values are live that weights have made: one, if there are such places.
         """
         total = sum(p.numel() for p in self.module.parameters()) or 1
-        last = {id(p): at for at, own in enumerate(self.weights) for p in own}
-        spans = [(at, last[id(p)]) for at, own in enumerate(self.weights) for p in own]
-        within = {each for first, end in spans for each in range(first + 1, end + 1)}
+        uses = [(at, id(p)) for at, own in enumerate(self.weights) for p in own]
+        last = {p: at for at, p in uses}
+        within = {each for at, p in uses for each in range(at + 1, last[p] + 1)}
         places = [at for at in range(low + 1, high) if self.weights[at] and at not in within]
         live = {at: len(self.made.intersection(self.live(at))) for at in places}
         for fewest in sorted({*live.values()}):
@@ -176,11 +173,11 @@ class _Flow:
 
     def parts(self, module: nn.Module, cuts: Sequence[int]) -> list[tuple[fx.GraphModule, int]]:
         """Return the graph of every block, with the number of values that it hands on."""
-        fetched = [each for each in self.graph.nodes if each.op in ("call_module", "get_attr")]
         root = {}
-        for name in (str(each.target) for each in fetched):
-            home = self.module if name.startswith("_tensor_constant") else module  # torch's name
-            root[name] = attrgetter(name)(home)
+        for each in self.graph.nodes:
+            if each.op in ("call_module", "get_attr"):  # what the tracer made is the twin's alone
+                home = module if each.op == "call_module" else self.module
+                root[str(each.target)] = attrgetter(str(each.target))(home)
         (result,) = [each.args[0] for each in self.graph.nodes if each.op == "output"]
         inputs, found = self.inputs, []
         for low, high in pairwise([0, *cuts, len(self.steps)]):

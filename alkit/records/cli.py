@@ -9,7 +9,6 @@ import signal
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -26,12 +25,8 @@ if TYPE_CHECKING:
 OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
 
-def main(arguments: Sequence[str] | None = None, *, front: ModuleType | None = None) -> int:
-    """Run the command and return its exit code: 1 for a failed run, 2 for bad input.
-
-    Args:
-        front: the package, whose `fit` a rank of split learning calls; this room doesn't know it.
-    """
+def main(arguments: Sequence[str] | None = None, *, front: Any = None) -> int:
+    """Run the command and return its exit code: 1 for a failed run, 2 for bad input."""
     options = _parser().parse_args(arguments, argparse.Namespace(front=front))
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     logging.getLogger("alkit").setLevel(logging.INFO)

@@ -48,9 +48,8 @@ def _start(options: argparse.Namespace) -> None:
 def _rank(options: argparse.Namespace) -> None:
     from alkit.split import program
 
-    config = _read(options)
-    program.run(config, options.index, options.front.fit, device=options.on, progress=not options.quiet)
-    index = options.index
+    config, index, fit = _read(options), options.index, options.front.fit
+    program.run(config, index, fit, device=options.on, progress=not options.quiet)
     print(f"{config.folder}/results.csv" if index is None else f"device {index} is done")
 
 

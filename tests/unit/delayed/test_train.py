@@ -143,7 +143,6 @@ REFUSED = [
     (lambda: cycle_s("2bw", 2, 1.0, 1.0), "simulate it"),
     (lambda: makespan_s("ddg", 4, 2, 1.0, 1.0), "need as many"),
     (lambda: resnet_cifar(21), r"give 6 n \+ 2"),
-    (lambda: resnet_cifar(20, shortcut="C"), "give 'A' or 'B'"),
 ]
 
 
