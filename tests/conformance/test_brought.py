@@ -202,7 +202,9 @@ def test_a_subclass_of_torch_s_losses_weighs_parts_as_its_parent_does():
         return alkit.fit(net(), [(X[:64], Y[:64].sort()[0])], method="1f1b", **options).losses
 
     torch.testing.assert_close(losses(Weighted, 4), losses(nn.CrossEntropyLoss, 1))
-    torch.testing.assert_close(losses(Doubled, 4), losses(Doubled, 1))
+    with pytest.raises(ValueError, match="give micro=1"):  # its own forward may be a sum
+        losses(Doubled, 4)
+    assert losses(Doubled, 1) != losses(Weighted, 1)
 
 
 class Written(nn.Module):

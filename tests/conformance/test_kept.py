@@ -15,9 +15,7 @@ from tests.conformance.families import FAMILIES, C, flat, held, net, rows
 pytestmark = pytest.mark.filterwarnings("ignore")
 # tails of split learning, and heads of local rules, compare classes
 COMPARED = [each for each in FAMILIES if each.method not in ("pipelearn", "local_pipeline")]
-IN_PROCESS = ("bp", "al", "al_fm", "pipelearn")
-RANKS = [each for each in FAMILIES if each.method not in IN_PROCESS]
-NONE = [each for each in FAMILIES if each not in RANKS]
+IN_PROCESS = [each for each in FAMILIES if each.method in ("bp", "al", "al_fm")]
 OPTIONS = {"batch_size": 8, "lr": 0.01}
 
 
@@ -128,7 +126,7 @@ def test_ranks_of_torchrun_end_in_the_bits_of_one_process(method):
     assert by_torchrun()[method] == dict.fromkeys("01", fitted.digest(alone))
 
 
-@held(NONE)
+@held(IN_PROCESS)
 def test_ranks_are_refused_where_there_are_none(family):
     with pytest.raises(ValueError, match=r"runs on ranks|ranks is 2, which \w+ can't take"):
         family.fit(net(), rows(26), ranks=2, **OPTIONS)

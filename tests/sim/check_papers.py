@@ -48,7 +48,7 @@ def test_a_paper_preset_starts(preset, tmp_path, monkeypatch):
     operators.clear()
     monkeypatch.setattr(sys, "path", [str(NOTEBOOKS), *sys.path])
     given = yaml.safe_load((NOTEBOOKS / f"params/{preset}.yaml").read_text())
-    assert (given["device"], given["precision"]) == ("auto", "float32")
+    assert given["device"] == "auto"
     cells = json.loads((NOTEBOOKS / f"{preset.split('.')[0]}.ipynb").read_text())["cells"]
     space: dict = {}
     for cell in cells:
