@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from alkit import set_device, train_epoch
-from alkit.engine import device, rank_device
+from alkit.engine import device
 from alkit.engine.device import backend_for, own_device
 from tests.helpers import dense_model, differences, made_batches, state_of
 from tests.unit.al.helpers import bp_model
@@ -14,8 +14,7 @@ TURNS = ["cuda:0", "cuda:1", "cuda:0", "cuda:1"]
 
 
 def on(monkeypatch, *devices):
-    for module in (device, rank_device):
-        monkeypatch.setattr(module, "available", lambda: list(devices))
+    monkeypatch.setattr(device, "available", lambda: list(devices))
 
 
 @pytest.mark.parametrize(
