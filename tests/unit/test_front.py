@@ -53,7 +53,7 @@ def walked(method: str) -> tuple[set[str], set[str]]:
     return way, saw
 
 
-@pytest.mark.parametrize("method", ["bp", "al_pipeline", "1f1b", "pipedream", "elastic", "dtp"])
+@pytest.mark.parametrize("method", "bp al_pipeline 1f1b pipedream pipelearn elastic dtp".split())
 def test_the_way_to_a_trainer_is_short(method):
     way, saw = walked(method)
     assert "alkit.engine.loop" in way
