@@ -63,19 +63,6 @@ def test_bfloat16(family):
     assert not torch.equal(there.losses, fitted(family, "local_pipeline", TWO).losses)
 
 
-def test_float16_keeps_its_scales_on_the_device(monkeypatch):
-    scales, own = set(), torch.amp.GradScaler.update
-    monkeypatch.setattr(
-        torch.amp.GradScaler,
-        "update",
-        lambda scaler: scales.add(str(scaler._scale.device)) or own(scaler),
-    )
-    data = torch.cat([x for x, _ in made_batches(6)]), torch.cat([y for _, y in made_batches(6)])
-    options = {"precision": "float16", "device": "sim:0", "progress": False}
-    alkit.fit(dense_model(3), data, batch_size=4, **options)
-    assert scales == {"sim:0"}
-
-
 def padded(family):
     data = _texts(12)
     torch.manual_seed(0)
