@@ -86,7 +86,7 @@ class Method:
 
     @property
     def settings(self) -> type:
-        """The dataclass of what it takes by name beside the arguments of `alkit.fit`."""
+        """The dataclass of what it takes by name besides the arguments of `alkit.fit`."""
         found: type = import_module(f"alkit.{self.room}.fit").settings_of(self.name)
         return found
 

@@ -1,4 +1,4 @@
-"""What associated learning, local rules and backprop take by name, beside what `alkit.fit` has."""
+"""Settings by name of associated learning, local rules and backprop."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields

@@ -241,7 +241,7 @@ def first_samples(source: Any, count: int | None) -> tuple[Any, Any]:
     generators = source.generators() if isinstance(source, Loader) else []
     states = [each.get_state() for each in generators]
     batch = next(iter(source.batches(count or 1, shuffle=False)), None)
-    for each, state in zip(generators, states, strict=True):  # a look is no epoch
+    for each, state in zip(generators, states, strict=True):  # a look must not count as an epoch
         each.set_state(state)
     if batch is None or not tree.batch_size(batch[0]):
         raise ValueError("the data have no samples: give at least one")

@@ -106,7 +106,7 @@ def schedule_for(
 
 
 def _barriers(order: str, task: Task, last: int) -> list[Task]:
-    """Return what a task waits for beside data, because the method wants it so."""
+    """Return what a task waits for besides data, because the method wants it so."""
     kind, stage, batch, _ = task
     if (order, kind) == ("gradient_first", "forward") and stage < last:
         return [Task("backward", stage + 1, batch - (last - stage))]

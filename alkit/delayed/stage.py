@@ -242,7 +242,7 @@ class ModuleStage:
             key = self.options.seed, "loss", self.first_batch + batch, micro
             with noise_of_loss(self.pipeline.loss_fn, *key):
                 loss = self.pipeline.loss_fn(scores, flight.y) * flight.share
-        else:  # none of its targets counts: a mean of nothing is no number
+        else:  # none of its targets counts: the mean of nothing is nan
             loss = torch.stack([0 * each.sum() for each in tree.tensors(scores)]).sum()
         if not again:
             self.loss = self.loss + loss.detach() if micro else loss.detach()

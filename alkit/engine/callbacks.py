@@ -36,7 +36,7 @@ class Best:
         return not self.column or self.column.startswith("val_")
 
     def worth(self, row: Mapping[str, Any]) -> float:
-        """Return what an epoch is worth, the more the better; what is no number is the least."""
+        """Return what an epoch is worth, the more the better; nan counts as the least."""
         if self.column:
             worth = float(row[self.column]) * (1 if self.largest else -1)
         else:

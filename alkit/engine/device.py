@@ -175,7 +175,7 @@ def place_whole(module: nn.Module, device: Names | None, *, on_ranks: bool) -> N
 
 
 def backend_for(device: Names | None, ranks: int) -> str:
-    """Return what joins the ranks of a machine: gloo; beside it NCCL, or an accelerator's own.
+    """Return the backend that joins ranks: gloo, and for device tensors NCCL or their own one.
 
     Only collectives of device tensors go that way, as it has no tags. It takes a device a rank:
     where ranks share one, gloo does all.

@@ -24,7 +24,7 @@ PATIENCE_S = 600.0  # for a task, which may compile or be of a large network on 
 
 @dataclass(frozen=True)
 class Plan:
-    """One call of `alkit.fit`; see there for what is not said here.
+    """One call of `alkit.fit`; its docstring explains the rest.
 
     Attributes:
         model: blocks, or the method's own model.

@@ -97,7 +97,7 @@ class Graph:
     def roots(self, above: Gradients | None) -> tuple[list[Tensor], list[Tensor]]:
         """Return where a backward begins, and the gradients there.
 
-        What is frozen, and what the next block leaves alone, has no part in it.
+        What is frozen, or unused by the next block, has no part in it.
 
         Args:
             above: of each tensor of the output that can have a gradient; None of a loss, and empty
@@ -119,7 +119,7 @@ class Graph:
     def gradients(
         self, above: Gradients | None, leaves: Sequence[Tensor], *, again: bool = False
     ) -> Gradients:
-        """Return the gradients of leaves alone; `again` if the graph is needed for others."""
+        """Return the gradients of leaves only; `again` if the graph is needed for others."""
         roots, gradients = self.roots(above)
         if not leaves or not roots:  # a detach may leave no roots
             return [None] * len(leaves)

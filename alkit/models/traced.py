@@ -175,7 +175,7 @@ class _Flow:
         """Return the graph of every block, with the number of values that it hands on."""
         root = {}
         for each in self.graph.nodes:
-            if each.op in ("call_module", "get_attr"):  # what the tracer made is the twin's alone
+            if each.op in ("call_module", "get_attr"):  # only the twin has what the tracer made
                 home = module if each.op == "call_module" else self.module
                 root[str(each.target)] = attrgetter(str(each.target))(home)
         (result,) = [each.args[0] for each in self.graph.nodes if each.op == "output"]

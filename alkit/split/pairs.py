@@ -78,7 +78,7 @@ class Pairs:
         return [copy.deepcopy(unit).to(place) for unit in units]
 
     def pair(self, at: int) -> list[Half]:
-        """Return a device's head and tail; the head alone where it is the whole network."""
+        """Return a device's head and tail; only the head where it is the whole network."""
         names = f"head {at}", f"tail {0 if self.settings.rules.shared else at}"
         return [self.halves[name] for name in names if name in self.halves]
 

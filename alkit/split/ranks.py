@@ -175,7 +175,7 @@ class _Side(Run):
         self.ask()
 
     def ask(self) -> None:
-        """Ask for what is due, as far as its size is known or needs not be."""
+        """Ask for what is due, as soon as its size is known, or if it needs none."""
         while self.to_ask:
             place, batch = self.to_ask[0]
             if not self.channel.receiver.ask(place, self.channel.first + batch):

@@ -102,7 +102,7 @@ class Trainer(trainer.Trainer):
         return Trained(rows, timeline, time.perf_counter() - start_s)
 
     def row(self, trained: Trained) -> dict[str, Any]:
-        """Return the number of the round, where it is no epoch."""
+        """Return the number of the round, where rounds are not epochs."""
         return {} if self.pairs.settings.aggregate_every == -1 else {"round": len(self.rounds)}
 
     def judge(self, part: Any, metrics: Metrics | None) -> Judged:
