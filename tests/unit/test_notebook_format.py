@@ -49,7 +49,10 @@ def test_links_of_a_notebook_lead_on(path: Path):
 @pytest.mark.parametrize("page", PAGES, ids=str)
 def test_links_of_a_page_lead_on(page: Path | str):
     path = ROOT / page
-    assert dead_links(path.read_text(encoding="utf-8"), path.parent) == []
+    text = path.read_text(encoding="utf-8")
+    assert dead_links(text, path.parent) == []
+    named = re.findall(r"`((?:alkit|notebooks|tests)/[\w./]+\.py)`(?! of commit)", text)
+    assert [each for each in named if not (ROOT / each).is_file()] == []
 
 
 @each_notebook

@@ -15,17 +15,7 @@ ALL_SKIPPED = 5  # pytest's exit status
 
 
 def test_on_the_simulated_accelerator(tmp_path):
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-rs",
-        "-p",
-        "no:cacheprovider",
-        "-W",
-        "ignore",
-    ]
+    command = [sys.executable, *"-m pytest -q -rs -p no:cacheprovider -W ignore".split()]
     ran = subprocess.run(
         [*command, "-o", "python_files=check_*.py", str(SIM)],
         cwd=SIM.parents[1],
