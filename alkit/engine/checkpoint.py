@@ -1,26 +1,38 @@
 """Checkpoints: all that training changes, in a file that is whole at any moment.
 
 Nothing but tensors, numbers, strings, lists and dicts is stored, and nothing else is ever loaded.
+A run goes on from a file of the same run: shapes, settings, options of the optimisers and the text
+of the network are compared by name; and one number, the loss of the saved weights on the first rows
+of the training part, which is alike only if inputs, blocks and loss are.
 """
 
+import logging
+import math
 import pickle
+import re
 import zipfile
-from collections import defaultdict
 from collections.abc import Mapping
 from errno import ENOSPC
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from alkit.data import tree
 from alkit.data.arguments import as_plain
 from alkit.data.files import replacing
+from alkit.data.given import Source, first_samples
+from alkit.data.seeds import drawing_from, generator_for
+from alkit.engine.device import tensors_at
+
+log = logging.getLogger(__name__)
 
 VERSION = 1
+ROWS = 32
+ROUNDING = 1e-2  # of the loss on another device
 # what a scheduler changes, or keeps in a group, is no mark of another optimiser
-MOVED = {"lr", "initial_lr", "max_lr", "min_lr", "scheduler"}
+MOVED = {"params", "lr", "initial_lr", "max_lr", "min_lr", "scheduler"}
 CYCLED = {"momentum", "betas", "base_momentum", "max_momentum"}
 
 
@@ -82,49 +94,58 @@ def load(path: str | Path) -> dict[str, Any]:
 
 
 def snapshot(model: Any) -> dict[str, Any]:
-    """Return all that training changes, ready to be saved; the tensors are the model's own.
+    """Return weights and states of the optimisers, ready to be saved; tensors are the model's own.
 
     Args:
         model: a module that names its optimisers; None where a part has no parameters to train.
     """
-    states = {
-        name: optimizer.state_dict() if optimizer is not None else None
-        for name, optimizer in model.named_optimizers().items()
-    }
+    named = model.named_optimizers().items()
+    states = {name: each.state_dict() if each is not None else None for name, each in named}
     return {"model": dict(model.state_dict()), "optimizers": states}
 
 
 def restore(model: Any, saved: Mapping[str, Any]) -> None:
-    """Put a snapshot that has passed `check` back into the model and its optimisers."""
+    """Put a snapshot of an equal model back into it and its optimisers."""
     model.load_state_dict(saved["model"])
     for name, optimizer in model.named_optimizers().items():
         if optimizer is not None:
             optimizer.load_state_dict(saved["optimizers"][name])
 
 
-def check(
-    path: str | Path,
-    saved: Mapping[str, Any],
-    own: Mapping[str, Any],
-    settings: Mapping[str, Any],
-    network: str = "",
-) -> None:
-    """Say whether a saved run is this one, before anything is changed.
+def marks(state: Mapping[str, Any], settings: Mapping[str, Any], network: str) -> dict[str, Any]:
+    """Return by name what tells a run from others.
 
     Args:
-        own: a snapshot of what is to go on; "optimizers" are compared where it has them.
+        state: "model", and "optimizers" where it has some.
         network: how the model prints itself.
-    Raises:
-        ValueError: another model, optimiser or setting; names the first difference.
     """
-    there, here = (defaultdict(dict, side) for side in (saved, own))
-    different = (
-        difference(there["model"], here["model"])
-        or _setting_difference(there["settings"], settings)
-        or _optimizer_difference(there["optimizers"], here["optimizers"])
-        or _text_difference(saved.get("network", network), network)
-    )
-    refuse(path, different)
+    found = dict(state.get("model", {})) | dict(settings)
+    for name, each in state.get("optimizers", {}).items():
+        for at, group in enumerate(each["param_groups"] if each else ()):
+            own = set(group) - MOVED - (CYCLED if "base_momentum" in group else set())
+            found |= {f"{key} of optimiser {name}.{at}": group[key] for key in sorted(own)}
+            found[f"number of parameters of optimiser {name}.{at}"] = len(group["params"])
+    lines = enumerate(network.splitlines(), 1)
+    return found | {f"line {at} of the network": line.strip() for at, line in lines}
+
+
+def difference(saved: Mapping[str, Any], own: Mapping[str, Any]) -> str:
+    """Say what the first thing is that one lacks or has otherwise; "" if there is none.
+
+    Tensors come first; of them, types and shapes are compared.
+    """
+    names = {**own, **saved}
+    for name in sorted(names, key=lambda each: not isinstance(names[each], Tensor)):
+        there, here = (_told(side.get(name, "missing")) for side in (saved, own))
+        if there != here:
+            return f"{name} is {there} there and {here} here"
+    return ""
+
+
+def _told(value: Any) -> Any:
+    if not isinstance(value, Tensor):
+        return value
+    return f"{str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}"
 
 
 def refuse(path: str | Path, different: str) -> None:
@@ -133,54 +154,40 @@ def refuse(path: str | Path, different: str) -> None:
         raise ValueError(f"{path} is of another run: {different}; give another path, or delete it")
 
 
-def difference(saved: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> str:
-    """Name the first tensor that one lacks or has in another type or shape; "" if there is none."""
-    for name in [*own, *saved]:
-        there, here = (_kind(side.get(name)) for side in (saved, own))
-        if there != here:
-            return f"{name} is {there} there and {here} in this model"
-    return ""
+class Rows:
+    """The first rows of the training part; none where they differ when they are read twice."""
+
+    def __init__(self, source: Source) -> None:
+        self.rows, again = (first_samples(source, ROWS) for _ in range(2))
+        pairs = zip(tree.tensors(self.rows), tree.tensors(again), strict=True)
+        self.fixed = all(torch.equal(one, other) for one, other in pairs)
+        if not self.fixed:
+            log.info("rows differ when they are read twice: a checkpoint is compared without them")
+
+    @torch.no_grad()
+    def loss(self, trainer: Any) -> float | None:
+        """Return the loss of a trainer's model as it is; None without rows."""
+        if not self.fixed:
+            return None
+        torch.clear_autocast_cache()
+        x, y = self.rows
+        with drawing_from(generator_for("rows").get_state()):
+            at = tensors_at(trainer.loss) or "cpu"
+            return float(trainer.loss(*tree.to_device((trainer.model.predict(x), y), at)).mean())
 
 
-def _optimizer_difference(saved: Mapping[str, Any], own: Mapping[str, Any]) -> str:
-    for name in [*own, *saved]:
-        there, here = (_options(side.get(name)) for side in (saved, own))
-        for key in [*here, *there]:
-            if there.get(key) != here.get(key):
-                return (
-                    f"optimiser {name} has {key} = {there.get(key)} there"
-                    f" and {here.get(key)} in this model"
-                )
-    return ""
+def other_loss(saved: float | None, here: float | None) -> str:
+    """Say how the loss of the saved weights was another one; "" if it was not."""
+    if saved is None or here is None or (math.isnan(saved) and math.isnan(here)):
+        return ""
+    if math.isclose(saved, here, rel_tol=ROUNDING, abs_tol=1e-6):
+        return ""
+    return (
+        f"its weights have a loss of {saved:.6g} on the first {ROWS} rows there and of {here:.6g}"
+        " here, so the inputs, the network, the targets or the loss are others"
+    )
 
 
-def _setting_difference(saved: Mapping[str, Any], own: Mapping[str, Any]) -> str:
-    for name in [*own, *saved]:
-        if saved.get(name) != own.get(name):
-            return f"{name} is {saved.get(name)!r} there and {own.get(name)!r} here"
-    return ""
-
-
-def _text_difference(saved: str, own: str) -> str:
-    for there, here in zip_longest(saved.splitlines(), own.splitlines(), fillvalue="nothing"):
-        if there != here:
-            return f"the network has {there.strip()} there and {here.strip()} here"
-    return ""
-
-
-def _options(state: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return an optimiser's settings by parameter group, and how many parameters each has."""
-    if state is None:
-        return {}
-    made = {"groups": len(state["param_groups"])}
-    for at, group in enumerate(state["param_groups"]):
-        kept = group | {"params": len(group["params"])}
-        moved = MOVED | (CYCLED if "base_momentum" in group else set())
-        made |= {f"{at}.{key}": value for key, value in kept.items() if key not in moved}
-    return made
-
-
-def _kind(tensor: Any) -> str:
-    if not isinstance(tensor, Tensor):
-        return "missing" if tensor is None else type(tensor).__name__
-    return f"{str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)}"
+def text_of(model: Any) -> str:
+    """Return how a model prints itself, without addresses: what evaluation does not show."""
+    return re.sub(r" at 0x[0-9a-f]+", "", repr(model))

@@ -23,7 +23,6 @@ from tqdm.auto import tqdm
 from alkit.data import files, tree
 from alkit.data.given import Loader, Source
 from alkit.engine import checkpoint as checkpoints
-from alkit.engine.behaviour import Rows, difference, text_of
 from alkit.engine.callbacks import Best
 from alkit.engine.evaluate import Judged, measured_loss
 from alkit.engine.group import Group
@@ -91,7 +90,8 @@ class _Run:
         self.best = _copied(trainer.model) if self.choose else None
         self.last: Trained | None = None
         if plan.checkpoint is not None:
-            self.path, self.first_rows = Path(plan.checkpoint), Rows(plan.data.train)
+            self.path = Path(plan.checkpoint)
+            self.first_rows = checkpoints.Rows(plan.data.train)
             self._begin()
 
     @property
@@ -193,7 +193,7 @@ class _Run:
         state = self.trainer.state()
         found = {"rows": self.rows, "best_epoch": self.best_epoch, "best": self.best}
         found |= {"stopped": self.stopped, "settings": self.settings}
-        found |= {"network": text_of(self.trainer.model)}
+        found |= {"network": checkpoints.text_of(self.trainer.model)}
         found |= {"first_loss": self.first_rows.loss(self.trainer)}
         found |= {"generators": [each.get_state() for each in self._generators()]}
         found |= {"callbacks": [_state_of(each) for each in self.plan.callbacks]}
@@ -206,10 +206,14 @@ class _Run:
         before = saved["settings"].get("epochs", 0)
         longer = before < self.plan.epochs and self.settings["scheduler"] == "constant"
         same = self.settings | ({"epochs": before} if longer else {})
-        checkpoints.check(self.path, saved, trainer.state(), same, text_of(trainer.model))
+        text = checkpoints.text_of(trainer.model)
+        here = checkpoints.marks(trainer.state(), same, text)
+        there = checkpoints.marks(saved, saved["settings"], saved.get("network", text))
+        checkpoints.refuse(self.path, checkpoints.difference(there, here))
         kept = _copied(trainer.model)
         trainer.model.load_state_dict(saved["model"])
-        if different := difference(saved.get("first_loss"), self.first_rows.loss(trainer)):
+        here_loss = self.first_rows.loss(trainer)
+        if different := checkpoints.other_loss(saved.get("first_loss"), here_loss):
             trainer.model.load_state_dict(kept)
             checkpoints.refuse(self.path, different)
         trainer.load(saved)

@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import reduce
+from graphlib import CycleError, TopologicalSorter
 from itertools import chain, pairwise
 from operator import length_hint, or_
 
@@ -87,28 +88,19 @@ class Ancestors:
         parents = {task: list(_waits(schedule, task, batches)) for lane in lanes for task in lane}
         for before, task in chain.from_iterable(map(pairwise, lanes)):
             parents[task].append(before)
-        after: dict[Task, list[Task]] = {task: [] for task in parents}
         for task, others in parents.items():
-            for other in others:
-                if other not in after:
-                    waits = f"{task} waits for {other}, which nobody runs"
-                    raise ScheduleError(f"{schedule.name}: {waits}")
-                after[other].append(task)
+            if lost := next((other for other in others if other not in parents), None):
+                raise ScheduleError(f"{schedule.name}: {task} waits for {lost}, which nobody runs")
+        try:
+            order = tuple(TopologicalSorter(parents).static_order())
+        except CycleError as error:
+            told = " waits for ".join(map(str, reversed(error.args[1])))
+            raise ScheduleError(f"{schedule.name} deadlocks: {told}") from error
+        self.bits = {task: 1 << at for at, task in enumerate(order)}
         self.masks: dict[Task, int] = {}
-        self.bits: dict[Task, int] = {}
-        left = {task: len(others) for task, others in parents.items()}
-        order = [task for task in left if not left[task]]
-        for task in order:  # which grows meanwhile
-            self.bits[task] = 1 << len(self.bits)
-            masks = (self.masks[other] | self.bits[other] for other in parents[task])
-            self.masks[task] = reduce(or_, masks, 0)
-            for later in after[task]:
-                left[later] -= 1
-                order += () if left[later] else (later,)
-        if stuck := [task for lane in lanes for task in [t for t in lane if left[t]][:1]]:
-            pairs = [(t, ", ".join(str(each) for each in parents[t] if left[each])) for t in stuck]
-            told = "; ".join(f"{task} waits for {others}" for task, others in pairs)
-            raise ScheduleError(f"{schedule.name} deadlocks: {told}")
+        for task in order:
+            ended = (self.masks[other] | self.bits[other] for other in parents[task])
+            self.masks[task] = reduce(or_, ended, 0)
 
     def precedes(self, first: Task, second: Task) -> bool:
         """Say whether `first` surely ends before `second` starts; what never runs does not."""

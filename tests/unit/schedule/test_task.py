@@ -125,7 +125,7 @@ def test_takers_owners_and_queues():
     ("broken", "message"),
     [
         (_broken(al_pipeline(2), lambda t, _: [Edge("barrier", t._replace(stage=1 - t.stage))]),
-         "deadlocks: forward of stage 0, batch 0 waits for"),
+         "deadlocks: update of stage 0, batch . waits for update of stage 1, batch . waits for"),
         (_broken(al(2), lambda t, _: [Edge("barrier", Task("replay", 0, t.batch))]),
          "which nobody runs"),
         (replace(al(1), workers=2, order=lambda _, batches: al(1).order(0, batches)), "runs twice"),

@@ -231,8 +231,12 @@ TAIL = torch.cat([X[:-16], X[-16:].flip(0)]), torch.cat([Y[:-16], Y[-16:].flip(0
     ("first", "then", "words"),
     [
         ({"aggregate_every": 1}, {"epochs": 4}, "is 2 there and 4 here|is 6 there and 12 here"),
-        ({"optimizer": plain}, {"optimizer": decayed}, "optimiser head 0 has 0.weight_decay"),
-        ({}, {"optimizer": plain}, "optimiser head 0 has"),
+        (
+            {"optimizer": plain},
+            {"optimizer": decayed},
+            "weight_decay of optimiser head 0",
+        ),
+        ({}, {"optimizer": plain}, "of optimiser head 0.0 is missing there"),
         ({}, {"data": TAIL}, "data is"),
         ({}, {"workers": 3}, "devices is 2 there and 3 here"),
     ],
