@@ -144,9 +144,8 @@ class Trainer(trainer.Trainer):
         return self.model.loss
 
     def judge(self, part: Source, metrics: Metrics | None) -> Judged:
-        """Return what the network is worth on a part; the ranks share the work."""
-        options: dict[str, Any] = {"batch_size": EVALUATED, "group": self.group}
-        return judge(self.model, part, loss=self.loss, metrics=metrics, **options)
+        """Return what the network is worth on a part."""
+        return judge(self.model, part, loss=self.loss, metrics=metrics, batch_size=EVALUATED)
 
     def row(self, trained: Trained) -> dict[str, Any]:
         """Return an epoch's row: its last step, and the seconds of its loops, added up."""

@@ -5,7 +5,6 @@ all ranks  freeze · regroup · store of features · run the segment · share wh
 """
 
 import logging
-import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -28,7 +27,7 @@ from alkit.elastic.progress import Progress
 from alkit.elastic.segment import Segment, SegmentResult
 from alkit.elastic.settings import Settings
 from alkit.elastic.world import World
-from alkit.engine.evaluate import Judged, Metrics, judge, right
+from alkit.engine.evaluate import Judged, Metrics, judge
 from alkit.engine.plan import Plan
 from alkit.engine.trainer import Row
 from alkit.engine.trainer import Trainer as Base
@@ -130,14 +129,10 @@ class Trainer(Base):
         return self.model.loss
 
     def judge(self, part: Any, metrics: Metrics | None) -> Judged:
-        """Return what the network is worth on a part; the ranks share the work."""
+        """Return what the network is worth on a part."""
         self.gather()
-        world = self.pipeline.world
-        rows = len(part.y) if hasattr(part, "y") else EVALUATED  # a loader has its own batches
-        size = min(EVALUATED, math.ceil(rows / world.ranks))
-        options: dict[str, Any] = {"batch_size": size, "group": world, "metrics": metrics}
-        own = self.model.metric or right
-        return judge(self.model, part, loss=self.loss, metric=own, **options)
+        own: dict[str, Any] = {"metric": self.model.metric, "batch_size": EVALUATED}
+        return judge(self.model, part, loss=self.loss, metrics=metrics, **own)
 
     def gather(self) -> None:
         """Bring all units together on every rank."""

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from types import SimpleNamespace
 from typing import Any, Protocol
 
 import torch
@@ -13,7 +12,6 @@ from alkit.data import tree
 from alkit.data.given import as_source
 from alkit.data.labels import are_numbers, are_shares
 from alkit.engine.device import tensors_at
-from alkit.engine.group import Group
 from alkit.engine.reduction import options_of
 
 Metrics = Mapping[str, Callable[[Any, Tensor], Any]]
@@ -78,7 +76,6 @@ def _axis(scores: Any, y: Tensor) -> int | None:
     return -1 if scores.shape[:-1] == y.shape else None
 
 
-@torch.no_grad()
 def evaluate(
     model: _Predicts,
     part: Any,
@@ -86,7 +83,6 @@ def evaluate(
     depth: int | None = None,
     batch_size: int = 512,
     metric: Callable[[Any, Tensor], Tensor] = right,
-    group: Group | None = None,
 ) -> Tensor:
     """Return which samples of `part` are classified correctly: float (N,), 0 or 1, in its order.
 
@@ -96,23 +92,25 @@ def evaluate(
         part: a `Part`, tensors (x, y), a Dataset, or an iterable of batches.
         depth: leave an ALModel at this layer; default the full path.
         metric: of (scores, y), another number a sample; both are on the CPU.
-        group: ranks that share the batches out, and all get the same.
     Raises:
         ValueError: targets that are no classes, and no metric of your own.
     """
-    torch.clear_autocast_cache()  # a context of the caller's holds casts of other weights
     options = {} if depth is None else {"depth": depth}
-    rank, ranks = (0, 1) if group is None else (group.rank, group.ranks)
-    found = []
-    for number, (x, y) in enumerate(as_source(part).batches(batch_size, shuffle=False)):
-        if number % ranks == rank:
-            scores_and_y = tree.to_device((model.predict(x, **options), y), "cpu")
-            found.append(metric(*scores_and_y).float())
-        else:
-            found.append(torch.zeros(tree.batch_size(y)))
-    return torch.cat(found) if group is None else group.total(torch.cat(found))
+    found = _scored(model, part, batch_size, **options)
+    return torch.cat([metric(scores, y).float() for scores, y in found])
 
 
+@torch.no_grad()
+def _scored(
+    model: _Predicts, part: Any, batch_size: int, **options: Any
+) -> Iterator[tuple[Any, Tensor]]:
+    """Yield scores and targets of every batch, on the CPU."""
+    torch.clear_autocast_cache()  # a context of the caller's holds casts of other weights
+    for x, y in as_source(part).batches(batch_size, shuffle=False):
+        yield tree.to_device((model.predict(x, **options), y), "cpu")
+
+
+@torch.no_grad()
 def judge(
     model: _Predicts,
     part: Any,
@@ -120,10 +118,9 @@ def judge(
     loss: Callable[[Any, Tensor], Tensor],
     metrics: Metrics | None = None,
     batch_size: int = 512,
-    metric: Callable[[Any, Tensor], Tensor] = right,
-    group: Group | None = None,
+    metric: Callable[[Any, Tensor], Tensor] | None = None,
 ) -> Judged:
-    """Return what a model is worth on a part; batches, metric and group are those of `evaluate`.
+    """Return what a model is worth on a part.
 
     Targets are classes if they are numbers of one of several scores, or rows of shares, unless the
     loss takes each column for itself (torch's binary cross-entropy): then, and for numbers, the
@@ -133,53 +130,41 @@ def judge(
         loss: of (scores, y), a mean over the samples; as it was given, for its name tells.
         metrics: by name, of (scores, y) of the whole part on the CPU, a number; y are class
             numbers (N,), or the targets as they are.
+        metric: of (scores, y), a number a sample, in the place of `right`.
     """
-    kept: list[tuple[Any, Tensor]] = []
-    classes: list[bool] = [] if metric is right else [True]
     options, _ = options_of(loss)
-    summed = options.get("reduction") == "sum"
-    if metric is right:
-        metric = partial(right, ignored=options.get("ignore_index", -100))
-
-    def batches(size: int, **options: Any) -> Iterator[tuple[Any, Tensor]]:
-        for x, y in as_source(part).batches(size, **options):
-            if group is not None and not classes:  # a rank may have no batch to see it by
-                one = tree.rows((x, y), slice(1))
-                decide(model.predict(one[0]), one[1])
-            yield x, y
-
-    def decide(scores: Any, y: Tensor) -> None:
-        """Find out by the first batch whether each place of a sample has one of several classes."""
-        if not isinstance(y, Tensor):  # several targets a sample, for a loss of one's own
-            classes.append(False)
-            return
-        axis, shares = _axis(scores, y), y.is_floating_point() and _are_classes(y)
-        several = axis is not None and scores.shape[axis] > 1
-        classes.append((shares or several) and not by_column(loss))
-
-    def row(scores: Any, y: Tensor) -> Tensor:
-        if not classes:
-            decide(scores, y)
+    summed, classes = options.get("reduction") == "sum", None if metric is None else True
+    metric = metric or partial(right, ignored=options.get("ignore_index", -100))
+    rows, kept = list[Tensor](), list[tuple[Any, Tensor]]()
+    for scores, y in _scored(model, part, batch_size):
+        classes = _of_classes(scores, y, loss) if classes is None else classes
         if metrics:
             kept.append(tree.map_tensors(_wide, (scores, y)))
-        if classes[0]:
-            return metric(scores, y)
-        size = tree.batch_size(y)
-        return torch.full((size,), measured_loss(loss, scores, y) / (size if summed else 1))
-
-    shared = None if metrics else group  # own metrics need all scores
-    looked = SimpleNamespace(batches=batches)
-    found = evaluate(model, looked, batch_size=batch_size, metric=row, group=shared)
-    if classes[0]:
+        if classes:
+            rows.append(metric(scores, y).float())
+        else:
+            size, value = tree.batch_size(y), measured_loss(loss, scores, y)
+            rows.append(torch.full((size,), value / (size if summed else 1)))
+    found = torch.cat(rows)
+    if classes:
         values = {"accuracy": found.nanmean().item()}
     else:
         values = {"loss": (found.sum() if summed else found.mean()).item()}
     if metrics:
         scores, targets = (tree.joined(each) for each in zip(*kept, strict=True))
-        if classes[0] and targets.is_floating_point() and _are_classes(targets):
+        if classes and targets.is_floating_point() and _are_classes(targets):
             targets = targets.argmax(1)
         values |= {name: float(own(scores, targets)) for name, own in metrics.items()}
-    return Judged(found if classes[0] else None, values)
+    return Judged(found if classes else None, values)
+
+
+def _of_classes(scores: Any, y: Any, loss: Any) -> bool:
+    """Say whether each place of a sample has one of several classes."""
+    if not isinstance(y, Tensor):  # several targets a sample, for a loss of one's own
+        return False
+    axis, shares = _axis(scores, y), y.is_floating_point() and _are_classes(y)
+    several = axis is not None and scores.shape[axis] > 1
+    return (shares or several) and not by_column(loss)
 
 
 def measured_loss(loss: Callable[[Any, Tensor], Tensor], scores: Any, y: Tensor) -> float:

@@ -1,7 +1,6 @@
 r"""What ranks say to each other beside the schedule: one object for all methods.
 
     broadcast            a payload of one rank for all
-    begin_broadcast      tensors of one rank for all, while others work, until `finish_broadcasts`
     total, Subgroup.mean     sums over all ranks, or over some of them
     share                what each has trained for all
     check_equal          fingerprints: do all still agree?
@@ -58,7 +57,6 @@ class Group:
             )
         self.rank = dist.get_rank() if joined else 0
         self.ranks = dist.get_world_size() if joined else 1
-        self.under_way: list[dist.Work] = []
         self.made: list[Any] = []
 
     @property
@@ -91,18 +89,6 @@ class Group:
     def gather(self, payload: Any) -> list[Any]:
         """Return what every rank gives, by rank."""
         return [self.broadcast(payload, rank) for rank in range(self.ranks)]
-
-    def begin_broadcast(self, tensors: Iterable[Tensor], source: int) -> None:
-        """Begin to write rank `source`'s tensors into everyone's; all ranks, in one order."""
-        if self.ranks > 1:
-            begun = [dist.broadcast(t.detach(), source, async_op=True) for t in tensors]
-            self.under_way += [work for work in begun if work is not None]
-
-    def finish_broadcasts(self) -> None:
-        """Wait until all that was begun has come."""
-        for work in self.under_way:
-            work.wait()
-        self.under_way = []
 
     def total(self, tensor: Tensor) -> Tensor:
         """Return the sum over all ranks; `tensor` stays as it is."""

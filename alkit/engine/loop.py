@@ -79,7 +79,7 @@ class _Run:
         rates.check(validated=validated)
         self.trainer, self.plan, self.rates, self.group = trainer, plan, rates, group
         self.metrics = dict(plan.metrics or {})
-        if rates.follow_loss and validated:
+        if "min" in rates.plateaus and validated:
             self.metrics = {"loss": partial(measured_loss, trainer.loss)} | self.metrics
         self.best_by = next((each for each in plan.callbacks if isinstance(each, Best)), Best())
         self.settings = self._settings(identity)

@@ -57,24 +57,23 @@ class Rates:
     def __init__(self, model: _Optimized, scheduler: Scheduler | None) -> None:
         self.model, self.by_batch = model, isinstance(scheduler, EachBatch)
         self.base = rates(model)
-        self.before = {name: _options(group) for name, group in _groups(model).items()}
-        self.made: dict[str, LRScheduler] = {}
-        self.hooks: list[Any] = []
-        for name, each in model.named_optimizers().items():
-            if each is None or scheduler is None:
-                continue
-            self.made[name] = _made(scheduler, each)
-            if self.by_batch:
-                self.hooks.append(each.register_step_post_hook(self._stepping(name)))
+        self.before = {name: dict(group) for name, group in _groups(model).items()}
+        there = [each for each in model.named_optimizers().values() if each is not None]
+        self.made = [_made(scheduler, each) for each in there if scheduler is not None]
+        self.hooks = [
+            each.optimizer.register_step_post_hook(lambda *_, own=each: _step(own, {}))
+            for each in (self.made if self.by_batch else ())
+        ]
+        self.plateaus = {e.mode for e in self.made if isinstance(e, ReduceLROnPlateau)}
 
     def __str__(self) -> str:
         """Say what the rates follow: runs with another word are other runs."""
         if not self.made:
             return "constant"
-        first = next(iter(self.made.values()))
-        state = {k: v for k, v in first.state_dict().items() if not k.startswith("_")}
-        plain = {k: v for k, v in state.items() if isinstance(v, int | float | str)}
-        return f"{type(first).__name__} by {'batches' if self.by_batch else 'epochs'} {plain}"
+        state = self.made[0].state_dict().items()
+        plain = {k: v for k, v in state if isinstance(v, int | float | str) and k[0] != "_"}
+        every = "batches" if self.by_batch else "epochs"
+        return f"{type(self.made[0]).__name__} by {every} {plain}"
 
     def check(self, *, validated: bool) -> None:
         """Refuse a scheduler that would look at results that nobody measures.
@@ -82,61 +81,48 @@ class Rates:
         Raises:
             ValueError: says what it looks at.
         """
-        for each in self.made.values():
-            if isinstance(each, ReduceLROnPlateau) and self.by_batch:
-                raise ValueError("ReduceLROnPlateau looks at epochs: give it without each_batch")
-            if isinstance(each, ReduceLROnPlateau) and each.mode == "max" and not validated:
-                raise ValueError(
-                    "ReduceLROnPlateau(mode='max') follows the validation accuracy: give a"
-                    " validation part, or mode='min', which follows the training loss without one"
-                )
-
-    @property
-    def follow_loss(self) -> bool:
-        """Whether a scheduler looks at the validation loss."""
-        plateaus = [each for each in self.made.values() if isinstance(each, ReduceLROnPlateau)]
-        return any(each.mode == "min" for each in plateaus)
+        if self.plateaus and self.by_batch:
+            raise ValueError("ReduceLROnPlateau looks at epochs: give it without each_batch")
+        if "max" in self.plateaus and not validated:
+            raise ValueError(
+                "ReduceLROnPlateau(mode='max') follows the validation accuracy: give a validation"
+                " part, or mode='min', which follows the training loss without one"
+            )
 
     def start_epoch(self) -> float:
         """Take up what optimisers brought from a file or another rank; return the first rate."""
-        for each in self.made.values():
+        for each in self.made:
             if (state := each.optimizer.param_groups[0].get(STATE)) is not None:
                 each.load_state_dict(dict(state))
         return next(iter(rates(self.model).values()), math.nan)
 
     def end_epoch(self, row: Mapping[str, Any]) -> None:
         """Step the schedulers that go by epochs; the row is for those that look at results."""
-        for name in self.made if not self.by_batch else ():
-            self._step(name, row)
+        for each in self.made if not self.by_batch else ():
+            _step(each, row)
 
     def close(self) -> None:
         """Give the optimisers back as they came, but for what they have learned."""
         for hook in self.hooks:
             hook.remove()
-        for each in self.made.values():
+        for each in self.made:
             vars(each.optimizer).pop("step", None)  # torch's scheduler watches it
         for name, group in _groups(self.model).items():
-            for key in set(group) - {"params"} - set(self.before[name]):
-                del group[key]
-            group.update(self.before[name])
+            own = group["params"]
+            group.clear()
+            group.update(self.before[name] | {"params": own})
 
-    def _stepping(self, name: str) -> Callable[..., None]:
-        def step(*_: Any) -> None:
-            self._step(name, {})
 
-        return step
-
-    def _step(self, name: str, row: Mapping[str, Any]) -> None:
-        scheduler = self.made[name]
-        with warnings.catch_warnings():
-            # of ranks, one updates a part, and all know its rate
-            warnings.filterwarnings("ignore", "Detected call of `lr_scheduler.step", UserWarning)
-            if isinstance(scheduler, ReduceLROnPlateau):
-                column = "val_acc" if scheduler.mode == "max" else "val_loss"
-                scheduler.step(row.get(column, row["loss"]))
-            else:
-                scheduler.step()
-        scheduler.optimizer.param_groups[0][STATE] = scheduler.state_dict()
+def _step(scheduler: LRScheduler, row: Mapping[str, Any]) -> None:
+    with warnings.catch_warnings():
+        # of ranks, one updates a part, and all know its rate
+        warnings.filterwarnings("ignore", "Detected call of `lr_scheduler.step", UserWarning)
+        if isinstance(scheduler, ReduceLROnPlateau):
+            column = "val_acc" if scheduler.mode == "max" else "val_loss"
+            scheduler.step(row.get(column, row["loss"]))
+        else:
+            scheduler.step()
+    scheduler.optimizer.param_groups[0][STATE] = scheduler.state_dict()
 
 
 @contextmanager
@@ -169,17 +155,12 @@ def check_scheduler(scheduler: Any) -> None:
 
 def _made(factory: Callable[..., Any], optimizer: torch.optim.Optimizer) -> LRScheduler:
     found = factory(optimizer)
-    if not isinstance(found, LRScheduler):
+    if not isinstance(found, LRScheduler) or found.optimizer is not optimizer:
         raise TypeError(
-            f"scheduler= makes {given(found)}: it must return one of torch's schedulers"
+            f"scheduler= makes {given(found)}: it must return one of torch's schedulers, of the"
+            " optimiser that it is given"
         )
-    if found.optimizer is not optimizer:
-        raise ValueError("scheduler= makes a scheduler of another optimiser than it was given")
     return found
-
-
-def _options(group: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in group.items() if name != "params"}
 
 
 def _groups(model: _Optimized) -> dict[str, dict[str, Any]]:

@@ -140,9 +140,7 @@ def _on_rank(
     own = make(network.train(), data, settings, world)
     optimizer = settings.recipe.make(own.model)
     rates = [group["lr"] for group in optimizer.param_groups]
-    # with FSDP all ranks run all samples, for they share units
-    group = None if kind == "fsdp" else world
-    looks = partial(evaluate, network, metric=network.metric or right, group=group)
+    looks = partial(evaluate, network, metric=network.metric or right)
     per_epoch = len(data) // settings.batch * settings.batch
     total, done, losses, rows = settings.epochs * per_epoch, 0, [], []
     for epoch in range(settings.epochs):

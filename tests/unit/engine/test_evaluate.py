@@ -9,7 +9,6 @@ from torch.nn.functional import cross_entropy, mse_loss, one_hot
 from alkit.data.given import Pairs
 from alkit.data.parts import Part
 from alkit.engine.evaluate import evaluate, judge, right
-from alkit.engine.group import Group
 
 N, C = 21, 3
 SCORES = torch.randn(N, C, generator=torch.Generator().manual_seed(0))
@@ -64,27 +63,15 @@ def test_numbers_are_refused_where_right_or_wrong_is_asked():
         judge(MODEL, Pairs(X, y), loss=mse_loss, batch_size=4)
 
 
-class _Rank(Group):
-    """One of two ranks that never speak: a total is what this one has."""
-
-    def __init__(self, rank):
-        self.rank, self.ranks = rank, 2
-
-    def total(self, own):
-        return own
-
-
-@pytest.mark.parametrize("group", [None, _Rank(0), _Rank(1)])
-def test_own_metrics_see_the_whole_part_on_every_rank(group):
+def test_own_metrics_see_the_whole_part():
     seen = []
 
     def rank_of_label(scores, y):
         seen.append((scores.shape, y.shape))
         return (scores > scores.gather(1, y[:, None])).sum(1).float().mean()
 
-    options = {"metrics": {"rank": rank_of_label}, "batch_size": 4}
-    options |= {} if group is None else {"group": group}
-    found = judge(MODEL, Pairs(X, LABELS), loss=cross_entropy, **options)
+    metrics = {"rank": rank_of_label}
+    found = judge(MODEL, Pairs(X, LABELS), loss=cross_entropy, metrics=metrics, batch_size=4)
     assert seen == [((N, C), (N,))]
     assert found.values["rank"] == pytest.approx(rank_of_label(SCORES, LABELS).item())
     assert torch.equal(found.correct, RIGHT)
@@ -95,13 +82,6 @@ def test_anything_that_gives_pairs_can_be_evaluated():
     loader = torch.utils.data.DataLoader(rows, batch_size=4)
     for part in ((X, LABELS), loader, [(X, LABELS)]):
         assert torch.equal(evaluate(MODEL, part), RIGHT)
-
-
-@pytest.mark.parametrize("y", [LABELS, torch.randn(N, C)])
-def test_a_rank_without_a_batch_knows_what_the_targets_are(y):
-    parts = [judge(MODEL, Pairs(X, y), loss=mse_loss, group=_Rank(rank)) for rank in (0, 1)]
-    assert [list(each.values) for each in parts][0] == [*parts[1].values]
-    assert list(parts[1].values.values()) == [0.0]
 
 
 @pytest.mark.parametrize("last", [False, True])
