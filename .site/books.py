@@ -10,7 +10,7 @@ from links import relinked
 from nbformat import NotebookNode
 from night import by_night
 
-from alkit.records.contents import Entry
+from alkit.lab.contents import Entry
 
 __all__ = ["alternative", "write_notebook"]
 

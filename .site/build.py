@@ -23,7 +23,7 @@ from pages import write_fronts, write_guide, write_results
 from schedules import graphs
 from tqdm import tqdm
 
-from alkit.records.contents import contents
+from alkit.lab.contents import contents
 
 HTML = BUILD / "site" / "html"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import papermill
 
-from alkit.records.contents import Entry
+from alkit.lab.contents import Entry
 
 __all__ = [
     "BUILD",

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from entries import ROOT, SOURCE, sections, write
 from links import PROSE, relinked
 
-from alkit.records.contents import SHELVES, Entry
+from alkit.lab.contents import SHELVES, Entry
 
 __all__ = ["write_fronts", "write_guide", "write_results"]
 

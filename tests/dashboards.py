@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 def classes() -> list[str]:
     """Return the names of all dashboards."""
-    files = [*ROOT.glob("alkit/figures/*.py"), *ROOT.glob("notebooks/studies/**/*.py")]
+    files = [*ROOT.glob("alkit/lab/*.py"), *ROOT.glob("notebooks/studies/**/*.py")]
     texts = [file.read_text(encoding="utf-8") for file in sorted(files)]
     return re.findall(r"^class (\w+)\(Dashboard\)", "\n".join(texts), re.MULTILINE)
 

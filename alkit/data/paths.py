@@ -36,5 +36,5 @@ def records_dir() -> Path:
 
 
 def published_dir() -> Path:
-    """Return the folder of published numbers and their sources: `alkit/records/published/`."""
-    return Path(__file__).resolve().parents[1] / "records" / "published"
+    """Return the folder of published numbers and their sources: `notebooks/results/published/`."""
+    return records_dir() / "published"

@@ -49,7 +49,7 @@ for asked in json.loads(sys.argv[2]):
         raise AssertionError(asked)
 """
 ASKS = (
-    "import alkit.figures.viz",
+    "import alkit.lab.viz",
     "alkit.split.networks.build('ResNet18')",
 )
 ASKS += ("alkit.datasets.load('pydocs')",)

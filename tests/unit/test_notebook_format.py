@@ -9,8 +9,8 @@ import nbformat
 import pytest
 from nbformat import NotebookNode
 
-from alkit.records import batch, contents, parameters
-from alkit.records.parameters import read_yaml
+from alkit.lab import batch, contents, parameters
+from alkit.lab.parameters import read_yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from alkit.data.paths import root
-from alkit.records.contents import course
+from alkit.lab.contents import course
 from tests import tasks
 
 LINES, BYTES, PYTHON_BY = 120, 9_500, 30

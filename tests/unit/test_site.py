@@ -12,7 +12,7 @@ import pytest
 import alkit
 from alkit.delayed.methods import METHODS as DELAYED
 from alkit.delayed.schedules import schedule_for
-from alkit.records.contents import Entry, contents
+from alkit.lab.contents import Entry, contents
 from alkit.schedule.clock import simulate
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -32,7 +32,7 @@ from alkit.delayed.train import train_epoch as train_pipeline
 from alkit.engine.device import cores
 from alkit.engine.optimizers import adam
 from alkit.engine.run import operator_threads
-from alkit.figures import viz
+from alkit.lab import viz
 from alkit.schedule.clock import simulate
 from alkit.schedule.task import al_pipeline, free_workers
 from studies.common.torch_pipelines import data_parallel

@@ -23,10 +23,9 @@ from alkit.data import paths
 from alkit.data.parts import DataSet
 from alkit.data.text import find_vectors, load_vectors
 from alkit.engine.record import Record
-from alkit.figures import viz
 from alkit.fitting import fit
-from alkit.records import results
-from alkit.records.comparisons import label
+from alkit.lab import results, viz
+from alkit.lab.compare import label
 from studies.al import exits, families
 from studies.common.rates import cosine
 

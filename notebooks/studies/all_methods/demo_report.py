@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from alkit.figures import viz
+from alkit.lab import viz
 from studies.all_methods.runs import ROWS
 from studies.all_methods.tables import label
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import pandas as pd
 from matplotlib.figure import Figure
 
-from alkit.figures import viz
-from alkit.records.comparisons import paired_t
+from alkit.lab import viz
+from alkit.lab.compare import paired_t
 from alkit.schedule.clock import simulate
 from alkit.schedule.task import Task
 from alkit.schedule.timeline import Timeline

@@ -16,10 +16,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from alkit.figures import viz
-from alkit.figures.viz import proper_name
-from alkit.records.parameters import slug
-from alkit.records.results import Run
+from alkit.lab import viz
+from alkit.lab.results import Run
+from alkit.lab.viz import proper_name
 
 ROW = 0.27  # inches
 TIMED = {"s", "ms", "1/s", "x"}  # units of what a busy machine spoils
@@ -44,7 +43,7 @@ def draw_beside(
 
     Args:
         run: what this run has recorded so far.
-        recorded: the committed rows, see `alkit.records.results.load`; may be empty.
+        recorded: the committed rows, see `alkit.lab.results.load`; may be empty.
         at: only rows that have these values in these columns, on both sides.
     """
     sides = [_rows_at(rows, at or {}) for rows in (pd.DataFrame(run.rows), recorded)]
@@ -81,7 +80,7 @@ def _unlike(run: Run, now: pd.DataFrame, kept: pd.DataFrame, metric: str) -> str
     if not len(kept):
         return "there are none yet"
     if run.changed and not any(_has(held, run.changed) for held in set(kept.parameters)):
-        return f"this run changed {slug(run.changed)}"
+        return f"this run changed {', '.join(f'{k}={v}' for k, v in run.changed.items())}"
     for column in ("data", "preset"):
         own, theirs = (_used(rows, metric, column) for rows in (now, kept))
         if not own <= theirs:

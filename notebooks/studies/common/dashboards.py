@@ -26,7 +26,7 @@ from alkit.al.model import ALModel
 from alkit.data import tree
 from alkit.data.parts import DataSet
 from alkit.engine.costs import balanced_cuts
-from alkit.figures.viz import SHOWN_DPI, colour, gantts, label, png
+from alkit.lab.viz import SHOWN_DPI, colour, gantts, label, png
 from alkit.schedule.clock import simulate
 from alkit.schedule.task import Schedule, al, al_fm, al_m, al_pipeline
 from alkit.schedule.timeline import Timeline

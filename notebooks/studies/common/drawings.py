@@ -5,7 +5,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Patch
 
-from alkit.figures import viz
+from alkit.lab import viz
 from studies.all_methods import tables as axis_tables
 
 SHOWN = ("bp", "1f1b", "pipedream", "al_pipeline")

@@ -6,7 +6,7 @@ from alkit.data import paths
 
 
 def published(name: str) -> pd.DataFrame:
-    """Return a table of published numbers, `alkit/records/published/<name>.csv`, with its source.
+    """Return published numbers, `notebooks/results/published/<name>.csv`, with their source.
 
     Raises:
         FileNotFoundError: there is none of that name.

@@ -15,8 +15,8 @@ import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.figure import Figure
 
-from alkit.figures import viz
-from alkit.records.comparisons import Gap, gap, holm, verdict
+from alkit.lab import viz
+from alkit.lab.compare import Gap, gap, holm, verdict
 
 TUNING_SEED = 100  # excluded from results; leaves the test part closed
 
@@ -154,7 +154,7 @@ class Study:
         return found
 
     def verdict(self, found: Gap, p: float) -> str:
-        """Say what a contrast shows, see `alkit.records.comparisons.verdict`."""
+        """Say what a contrast shows, see `alkit.lab.compare.verdict`."""
         told = verdict(found, p, self.margin)
         return self.words.get(told, told)
 

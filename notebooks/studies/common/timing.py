@@ -10,7 +10,7 @@ from tqdm.auto import tqdm
 
 from alkit.engine.device import cores as cores
 from alkit.engine.trainer import Trained
-from alkit.figures import viz
+from alkit.lab import viz
 from studies.common.stacks import Stack as Stack
 
 Contenders = Mapping[str, Callable[[], Trained]]

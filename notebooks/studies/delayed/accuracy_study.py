@@ -12,8 +12,8 @@ from typing import NamedTuple
 import pandas as pd
 
 from alkit.engine.record import Record
-from alkit.records import comparisons, results
-from alkit.records.comparisons import Gap, gap, gap_table, label
+from alkit.lab import compare, results
+from alkit.lab.compare import Gap, gap, gap_table, label
 from studies.common.study import TUNING_SEED, Study
 
 MARGIN = 1.0  # points: what was published as a slight loss
@@ -102,7 +102,7 @@ def accuracies(recorded: pd.DataFrame) -> pd.DataFrame:
     (of a run, beside another one on the same machine; the median).
     """
     own, by = at_chosen_rates(recorded), [*BY, "lr"]
-    made = comparisons.accuracies(own, by).drop(columns=["least", "most"])
+    made = compare.accuracies(own, by).drop(columns=["least", "most"])
     took = own[own.metric == "train_s"].astype({"value": float}).groupby(by).value.median()
     made = made.join((took / 60).rename("minutes")).reset_index()
     return made.sort_values(BY, ignore_index=True)

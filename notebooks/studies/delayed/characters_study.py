@@ -20,9 +20,8 @@ from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 
 from alkit.delayed import Pipeline, even_cuts, train_epoch
-from alkit.figures import viz
-from alkit.records import results
-from alkit.records.comparisons import gap
+from alkit.lab import results, viz
+from alkit.lab.compare import gap
 from studies.common.rates import linear
 from studies.common.study import TUNING_SEED, Named, Study
 from studies.delayed import characters

@@ -4,7 +4,7 @@ import ipywidgets as W
 
 from alkit.delayed.methods import METHODS
 from alkit.delayed.schedules import schedule_for
-from alkit.figures.viz import gantts, label
+from alkit.lab.viz import gantts, label
 from alkit.schedule.clock import simulate
 from alkit.schedule.timeline import Timeline
 from studies.common.dashboards import Dashboard

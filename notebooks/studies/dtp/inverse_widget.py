@@ -8,7 +8,7 @@ from torch import Tensor
 
 from alkit.dtp.networks import EXACT, Net, Switches, network
 from alkit.dtp.settings import Settings
-from alkit.figures.viz import put_title, shades
+from alkit.lab.viz import put_title, shades
 from studies.common.dashboards import Dashboard
 from studies.dtp.one_batch import feedback_rates, trace
 

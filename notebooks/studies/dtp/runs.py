@@ -24,7 +24,7 @@ from alkit.dtp.networks import Net, Switches
 from alkit.dtp.settings import METHODS, Settings
 from alkit.engine.device import devices_named, place
 from alkit.engine.record import Record
-from alkit.records import results
+from alkit.lab import results
 from studies.common.study import TUNING_SEED
 from studies.dtp.angles import compare
 from studies.dtp.feedback_alignment import RULES

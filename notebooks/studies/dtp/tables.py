@@ -7,9 +7,9 @@ validation chose, on all pictures there are, with contrasts named before any of 
 import pandas as pd
 from matplotlib.figure import Figure
 
-from alkit.figures.viz import label
-from alkit.records import comparisons
-from alkit.records.comparisons import Gap, gap, gap_table, mean_and_seeds
+from alkit.lab import compare
+from alkit.lab.compare import Gap, gap, gap_table, mean_and_seeds
+from alkit.lab.viz import label
 from studies.common.study import Named, Study, listed, shown
 
 VARIANTS = ("bp", "dtp", "dtp_exact", "fa", "dfa", "shallow")
@@ -30,7 +30,7 @@ contrast_gaps, contrasts = STUDY.contrast_gaps, STUDY.table
 
 def accuracies(rows: pd.DataFrame) -> pd.DataFrame:
     """Return mean and spread by data set and variant, best first, and how many runs diverged."""
-    made = comparisons.accuracies(rows, ["data", "method"])
+    made = compare.accuracies(rows, ["data", "method"])
     return made.sort_values(["data", "mean"], ascending=[True, False])
 
 

@@ -12,10 +12,10 @@ import alkit
 from alkit.elastic.network import Network, bert_classifier, vit_classifier
 from alkit.elastic.settings import Settings
 from alkit.engine.record import Record
-from alkit.figures.viz import colour, label, proper_name, put_title
+from alkit.lab import results
+from alkit.lab.compare import gap, mean_and_seeds
+from alkit.lab.viz import colour, label, proper_name, put_title
 from alkit.models.encoder import BertSizes, ViTSizes
-from alkit.records import results
-from alkit.records.comparisons import gap, mean_and_seeds
 from studies.common.published import published
 from studies.elastic.rivals import RIVALS, rival
 from studies.elastic.tasks import Task

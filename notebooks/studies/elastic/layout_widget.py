@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from alkit.elastic.freeze import policy
-from alkit.figures.viz import colour, put_title
+from alkit.lab.viz import colour, put_title
 from studies.common.dashboards import Dashboard
 from studies.elastic.other_machines import what_if
 

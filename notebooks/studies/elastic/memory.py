@@ -10,8 +10,7 @@ from alkit.elastic.memory import held as calculated
 from alkit.elastic.network import Network
 from alkit.elastic.settings import Settings
 from alkit.engine.record import Record
-from alkit.figures import viz
-from alkit.records import results
+from alkit.lab import results, viz
 from studies.elastic.tasks import Task
 
 PARTS = ["weights", "frozen", "gradients", "moments", "activations", "message"]

@@ -1,7 +1,7 @@
 """What a run would do on machines that are not here: layouts and speed, epoch by epoch.
 
 The network is ViT-B/16 and the constants are those that fit the committed log of the published
-code, 2 x 8 GPUs on CIFAR-10 (`alkit/records/published/elastic_log.csv`); see `costmodel`.
+code, 2 x 8 GPUs on CIFAR-10 (`notebooks/results/published/elastic_log.csv`); see `costmodel`.
 """
 
 from functools import cache

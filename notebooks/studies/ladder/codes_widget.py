@@ -12,7 +12,7 @@ from alkit.al.codes import code_table
 from alkit.al.losses import Contrast
 from alkit.al.recipes import Recipe
 from alkit.data.seeds import generator_for
-from alkit.figures.viz import WIDE, colour
+from alkit.lab.viz import WIDE, colour
 from studies.al.label_training import stack
 from studies.common.dashboards import Dashboard
 

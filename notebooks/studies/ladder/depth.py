@@ -16,7 +16,7 @@ from alkit.al.backprop import BPModel
 from alkit.al.model import ALModel
 from alkit.data.parts import DataSet, Part
 from alkit.engine.plan import Plan
-from alkit.records import results
+from alkit.lab import results
 from studies.al import exits
 from studies.ladder import diagnostics
 from studies.ladder import runs as ladder_study

@@ -8,7 +8,7 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from alkit.figures import viz
+from alkit.lab import viz
 from studies.common.study import TUNING_SEED
 from studies.ladder import depth as depth_study
 from studies.ladder import tables as ladder_tables

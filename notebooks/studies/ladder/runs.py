@@ -26,7 +26,7 @@ from alkit.engine.loop import train_epochs
 from alkit.engine.modes import evaluating
 from alkit.engine.plan import Plan
 from alkit.engine.record import Record
-from alkit.records import results
+from alkit.lab import results
 from studies.al import exits
 from studies.al.families import FAMILIES
 from studies.common.rates import cosine

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import pandas as pd
 from matplotlib.figure import Figure
 
-from alkit.figures import viz
-from alkit.records.comparisons import mean_and_seeds
+from alkit.lab import viz
+from alkit.lab.compare import mean_and_seeds
 from studies.common.study import TUNING_SEED, Named, Study, shown
 from studies.ladder.variants import VARIANTS
 
@@ -71,7 +71,7 @@ def say(variant: str) -> str:
 
 
 def _label(variant: str) -> str:
-    """Name a variant as `alkit.records.comparisons.label` reads it from a row."""
+    """Name a variant as `alkit.lab.compare.label` reads it from a row."""
     return (
         f"{VARIANTS[variant].method} {'' if variant == 'bp' else variant}".strip()
         if variant in VARIANTS

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import ipywidgets as W
 
-from alkit.figures.viz import gantts
+from alkit.lab.viz import gantts
 from alkit.schedule.clock import simulate
 from alkit.schedule.task import Task
 from alkit.schedule.timeline import Timeline

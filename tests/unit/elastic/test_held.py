@@ -11,7 +11,7 @@ from alkit.elastic.decider import foresee
 from alkit.elastic.optim import Optimizer
 from alkit.elastic.sync import is_dropped, keep
 from alkit.engine.launch import RankFailed
-from alkit.records import results
+from alkit.lab import results
 from studies.elastic import memory as study
 from studies.elastic.tasks import Task
 from tests.unit.elastic.helpers import (

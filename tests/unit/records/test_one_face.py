@@ -14,7 +14,7 @@ from alkit.data.datasets import load
 from alkit.data.parts import Part
 from alkit.delayed import Pipeline
 from alkit.delayed.methods import METHODS as DELAYED
-from alkit.figures.show import methods_page
+from alkit.lab.setup import methods_page
 from alkit.schedule.locks import LOCKS
 from alkit.split.methods import TABLE as SPLIT
 from tests.helpers import state_of

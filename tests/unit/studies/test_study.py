@@ -6,7 +6,7 @@ import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
 
-from alkit.records.comparisons import gap
+from alkit.lab.compare import gap
 from studies.common.study import TUNING_SEED, Study, listed
 
 STUDY = Study(

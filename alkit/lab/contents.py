@@ -1,7 +1,7 @@
 """The list of notebooks, `notebooks/index.yaml`: README, the site and `alkit list` read it."""
 
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import yaml
 
@@ -22,18 +22,8 @@ FAMILIES = {
 }
 
 
-@dataclass(frozen=True)
-class Entry:
-    """A notebook in the list.
-
-    Attributes:
-        name: of its file, without the ending.
-        title: its heading, without the number.
-        sentence: what a reader can do or see there.
-        family: of `FAMILIES`.
-        shelf: of `SHELVES`.
-        minutes: to read it and run it with its defaults.
-    """
+class Entry(NamedTuple):
+    """A notebook in the list: family of `FAMILIES`, shelf of `SHELVES`, minutes to read and run."""
 
     name: str
     title: str
@@ -51,9 +41,8 @@ class Entry:
 def contents() -> list[Entry]:
     """Return all notebooks in the order in which they are read; none where there is no list."""
     file = paths.root() / "notebooks" / "index.yaml"
-    if not file.exists():
-        return []
-    return [Entry(**each) for each in yaml.safe_load(file.read_text(encoding="utf-8"))]
+    text = file.read_text(encoding="utf-8") if file.exists() else "[]"
+    return [Entry(**each) for each in yaml.safe_load(text)]
 
 
 def course() -> str:

@@ -17,8 +17,8 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from alkit.data.paths import runs_dir
-from alkit.figures import styles
-from alkit.records.recording import FOLDER
+from alkit.lab import styles
+from alkit.lab.results import FOLDER
 from alkit.schedule.timeline import Timeline
 
 SINGLE, WIDE, GRID = (5.0, 3.2), (8.0, 3.0), (8.0, 5.5)  # inches

@@ -3,7 +3,7 @@
 import pytest
 
 from alkit.data import paths
-from tests.unit.records.helpers import write_notebook
+from tests.unit.lab.helpers import write_notebook
 
 SETTINGS = ("ALKIT_RUN_FOLDER", "ALKIT_RUN_PARAMETERS", "OMP_NUM_THREADS")
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from alkit.records import results
+from alkit.lab import results
 
 
 @pytest.fixture(scope="module")

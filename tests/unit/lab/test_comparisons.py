@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from alkit.records.comparisons import (
+from alkit.lab.compare import (
     Gap,
     gap,
     holm,

@@ -5,10 +5,8 @@ import pytest
 from IPython.core.formatters import HTMLFormatter
 
 from alkit.engine.record import Record
-from alkit.figures.notebook import take_preset
-from alkit.figures.show import show_pages
-from alkit.records.parameters import ParameterError, defaults, preset_values
-from alkit.records.recording import GIVEN
+from alkit.lab.parameters import defaults, preset_values
+from alkit.lab.setup import show_pages, take_preset
 from alkit.schedule.clock import simulate
 from alkit.schedule.task import al_pipeline
 
@@ -21,24 +19,20 @@ def taken(preset: str, **more: object) -> dict[str, object]:
     return {name: names[name] for name in defaults(NOTEBOOK)}
 
 
-def test_in_a_lab_the_presets_values_replace_the_defaults(monkeypatch, capsys):
-    monkeypatch.delenv(GIVEN, raising=False)
+def test_in_a_lab_the_presets_values_replace_the_defaults(capsys):
     changed = preset_values(NOTEBOOK, "teach")
     assert changed
     found = taken("teach", In=["", "epochs: int = 1"])
     assert found == defaults(NOTEBOOK) | {"preset": "teach"} | changed
     assert capsys.readouterr().out.startswith("preset teach: ")
     assert taken("smoke") == defaults(NOTEBOOK)
-    with pytest.raises(ParameterError, match="no preset 'tech', did you mean 'teach'"):
+    with pytest.raises(ValueError, match="no preset 'tech' .did you mean 'teach'"):
         taken("tech")
 
 
-def test_a_run_in_batch_keeps_the_values_that_it_was_given(monkeypatch):
-    monkeypatch.delenv(GIVEN, raising=False)
+def test_a_run_in_batch_keeps_the_values_that_it_was_given():
     by_hand = ["", "epochs: int = 1", "# Parameters\nepochs = 3\n"]  # papermill's own cell
     assert taken("teach", epochs=3, In=by_hand)["epochs"] == 3
-    monkeypatch.setenv(GIVEN, "{}")
-    assert taken("teach", epochs=3)["epochs"] == 3
 
 
 def test_records_and_timelines_are_pages_where_a_notebook_is_set_up():

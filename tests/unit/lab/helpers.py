@@ -4,7 +4,7 @@ from pathlib import Path
 
 import nbformat
 
-from alkit.records import results
+from alkit.lab import results
 
 PARAMETERS = """\
 preset: str = "smoke"  # which set of values
@@ -20,7 +20,7 @@ depth: int | None = None
 # writes its record into the folder that it is told, and knows five ways to end
 BODY = """\
 import os, pathlib, sys, time
-from alkit.records.results import Run
+from alkit.lab.results import Run
 if mode == "leave":
     sys.exit(0)
 if mode == "raise":

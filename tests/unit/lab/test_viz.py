@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from matplotlib.artist import Artist
 
-from alkit.figures import viz
+from alkit.lab import viz
 from alkit.schedule.clock import simulate
 from alkit.schedule.task import al_pipeline
 from studies.common.dashboards import ScheduleDashboard

@@ -1,1 +1,0 @@
-"""What notebooks show: theme and charts, records that show themselves, and their first lines."""

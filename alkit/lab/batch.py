@@ -1,0 +1,182 @@
+"""Notebooks in batch by papermill, each in a process of its own, which leaves nothing running.
+
+runs/<name>/NOTEBOOK.partial.ipynb    while it runs, and after a failure
+runs/<name>/NOTEBOOK.ipynb            once every cell has ended well
+runs/<name>/record.json               what it has recorded
+runs/<name>/NAME.png, NAME.svg        its figures
+"""
+
+import ctypes
+import itertools
+import json
+import multiprocessing
+import os
+import re
+import shutil
+import signal
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, wait
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import papermill
+from papermill.exceptions import PapermillExecutionError
+from tqdm.auto import tqdm
+
+from alkit.data import paths
+from alkit.lab import parameters, results
+
+STEP_S = 1 if sys.stderr.isatty() else 10  # a bar shows its seconds so often
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+
+
+class Job(NamedTuple):
+    """A checked run; its folder is where all that it writes lies."""
+
+    notebook: Path
+    preset: str
+    parameters: dict[str, Any]
+    folder: Path
+    threads: int | None = None
+    timeout_s: int | None = None
+
+    @property
+    def target(self) -> Path:
+        """The executed notebook, once it is finished; until then it is `partial`."""
+        return self.folder / self.notebook.name
+
+    @property
+    def partial(self) -> Path:
+        """The executed notebook while it runs, and after a failure."""
+        return self.target.with_suffix(".partial.ipynb")
+
+
+def plan(
+    notebook: str | Path, preset: str, overrides: Mapping[str, Any], **options: int | None
+) -> Job:
+    """Check all that can be known before a run; options are `threads` and `timeout_s`."""
+    path = parameters.find_notebook(notebook)
+    known = parameters.parameters(path)
+    values = {name: one.default for name, one in known.items()}
+    values |= {"preset": preset} if "preset" in known else {}
+    values |= parameters.preset_values(path, preset)
+    values |= parameters.check(known, overrides, path.name)
+    changed = parameters.changes(path, preset, values)
+    own = [results.identity(path.stem, preset, changed)] if changed else []
+    return Job(
+        path, preset, values, paths.runs_dir() / ".".join([path.stem, preset, *own]), **options
+    )
+
+
+def plan_sweep(file: Path, **options: int | None) -> list[Job]:
+    """Check all points of a sweep: a notebook, maybe a preset, and a grid or a list of points."""
+    content = parameters.read_yaml(file)
+    if unknown := sorted(set(content) - {"notebook", "preset", "grid", "points"}):
+        raise ValueError(f"{file.name} has {', '.join(unknown)}: it takes notebook, preset, grid")
+    points, grid = content.get("points", []), content.get("grid", {})
+    if wrong := [name for name, values in grid.items() if not isinstance(values, list)]:
+        raise ValueError(f"{file.name}: {', '.join(wrong)} of the grid must be a list of values")
+    if grid:
+        points = [dict(zip(grid, each, strict=True)) for each in itertools.product(*grid.values())]
+    if not points:
+        raise ValueError(f"{file.name} has no points: give a grid of lists, or a list of points")
+    if "notebook" not in content:
+        raise ValueError(f"{file.name} names no notebook")
+    notebook = parameters.find_notebook(content["notebook"], file.parent, file.parent.parent)
+    preset = str(content.get("preset", "smoke"))
+    return list(
+        {job.folder: job for job in (plan(notebook, preset, p, **options) for p in points)}.values()
+    )
+
+
+def sweep(
+    jobs: Sequence[Job], workers: int = 1, *, record: bool, force: bool
+) -> list[tuple[Job, str]]:
+    """Execute jobs, `workers` at a time; a failed one does not stop the others.
+
+    Args:
+        record: put each record into the tables when its run has ended; then a job whose record is
+            in the tables has finished before.
+        force: also execute jobs that have finished before.
+    Returns:
+        Each job with "done", "before", or what went wrong.
+    """
+    recorded = results.known() if record and not force else {}
+    ended = dict[Path, str]()
+    for job in jobs if not force else ():
+        own = results.key(job.notebook.stem, job.preset, job.parameters)
+        if own in recorded or job.target.exists():
+            ended[job.folder] = "before"
+    waiting = [job for job in jobs if job.folder not in ended]
+    with tqdm(total=len(jobs), initial=len(ended), unit="run") as bar:
+        for job, state in _executed(waiting, workers, bar) if waiting else ():
+            ended[job.folder] = state
+            file = job.folder / "record.json"
+            if record and state == "done" and file.exists():
+                results.merge([file])  # here alone: one writer
+    return [(job, ended[job.folder]) for job in jobs]
+
+
+def _executed(jobs: Sequence[Job], workers: int, bar: tqdm) -> Iterator[tuple[Job, str]]:
+    """Yield jobs as they end, and what became of them; the bar shows its seconds meanwhile."""
+    fresh: dict[str, Any] = {"mp_context": multiprocessing.get_context("spawn")}
+    fresh |= {"max_tasks_per_child": 1, "initializer": _end_with_the_command}
+    pool = ProcessPoolExecutor(workers, **fresh)
+    try:
+        futures = {pool.submit(execute, job): job for job in jobs}
+        left = set(futures)
+        while left:
+            done, left = wait(left, STEP_S, "FIRST_COMPLETED")
+            bar.update(len(done))
+            bar.refresh()  # a sign of life
+            yield from ((futures[each], each.result()) for each in done)
+    except BaseException:
+        for process in multiprocessing.active_children():
+            process.terminate()  # its kernel sees it, and ends itself
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def execute(job: Job) -> str:
+    """Execute a job's notebook in a kernel of its own; return "done", or what went wrong."""
+    shutil.rmtree(job.folder, ignore_errors=True)
+    job.folder.mkdir(parents=True)
+    os.environ |= environment(job)
+    limits = {"start_timeout": 120, "execution_timeout": job.timeout_s}
+    named = {"kernel_name": "python3", "language": "python", "cwd": job.notebook.parent}
+    try:
+        papermill.execute_notebook(
+            job.notebook, job.partial, job.parameters, progress_bar=False, **named, **limits
+        )
+    except PapermillExecutionError as error:
+        lines = COLOURS.sub("", "\n".join(error.traceback)).splitlines()
+        return "\n".join([f"In [{error.exec_count}]:", *list(filter(str.strip, lines))[-6:]])
+    except Exception as error:  # the kernel died, or a cell ran out of time
+        return f"{type(error).__name__}: {error}"
+    cells = json.loads(job.partial.read_text(encoding="utf-8"))["cells"]
+    outputs = [each["output_type"] for cell in cells for each in cell.get("outputs", ())]
+    if "error" in outputs:  # papermill takes SystemExit for a good end
+        return "the notebook ended itself by SystemExit"
+    job.partial.replace(job.target)
+    return "done"
+
+
+def environment(job: Job) -> dict[str, str]:
+    """Return what the kernel's environment has beyond this process's."""
+    found = [str(paths.root()), os.environ.get("PYTHONPATH", "")]  # this checkout's alkit
+    added = {results.FOLDER: str(job.folder), "PYTHONPATH": os.pathsep.join(filter(None, found))}
+    added |= {"MPLBACKEND": "module://matplotlib_inline.backend_inline"}  # Agg shows no figure
+    added |= {"OMP_NUM_THREADS": str(job.threads)} if job.threads else {}
+    if data := os.environ.get("ALKIT_DATA"):  # the kernel works in another folder
+        added["ALKIT_DATA"] = str(Path(data).expanduser().absolute())
+    return added
+
+
+def _end_with_the_command() -> None:
+    """Let this process end when the command is killed (Linux); its kernel then ends itself."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the command, which decides
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # what kernels print before their first cell
+    if hasattr(libc := ctypes.CDLL(None), "prctl"):
+        libc.prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG

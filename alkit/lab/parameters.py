@@ -1,0 +1,119 @@
+"""What a notebook takes: names, types and defaults in its parameters cell, and its presets."""
+
+import ast
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from alkit.data import paths
+from alkit.data.arguments import meant
+
+
+class Parameter(NamedTuple):
+    """One line of a notebook's parameters cell: `name: type = default`."""
+
+    type: str
+    default: Any
+
+
+def find_notebook(name: str | Path, *folders: Path) -> Path:
+    """Return the notebook of that path, name or number, of `folders` or of `notebooks/`."""
+    wanted, home = Path(f"{str(name).removesuffix('.ipynb')}.ipynb"), paths.root() / "notebooks"
+    found = [f / wanted for f in (*folders, Path.cwd(), home) if (f / wanted).is_file()]
+    found += sorted(home.glob(f"{wanted.stem}_*.ipynb")) if wanted.stem.isdigit() else []
+    if not found:
+        near = meant(wanted.stem, (path.stem for path in home.glob("*.ipynb")))
+        raise ValueError(f"there is no notebook {name}{near}")
+    return found[0].resolve()
+
+
+def parameters(notebook: str | Path) -> dict[str, Parameter]:
+    """Read the one cell tagged `parameters`, lines of `name: type = literal`.
+
+    papermill's own reader passes over types such as `int | None`.
+    """
+    path = find_notebook(notebook)
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    tagged = [c["source"] for c in cells if "parameters" in c["metadata"].get("tags", ())]
+    found: dict[str, Parameter] = {}
+    for line in ast.parse("".join(map("".join, tagged))).body:
+        if not isinstance(line, ast.AnnAssign) or not line.value:
+            raise ValueError(f"{path.name}: `{ast.unparse(line)}` is no `name: type = literal`")
+        name, kind = ast.unparse(line.target), ast.unparse(line.annotation)
+        found[name] = Parameter(kind, _fit(name, ast.literal_eval(line.value), kind))
+    return found
+
+
+def defaults(notebook: str) -> dict[str, Any]:
+    """Return by name what a notebook of this checkout begins with; nothing where it isn't there."""
+    there = (paths.root() / "notebooks" / f"{notebook}.ipynb").is_file()
+    return {name: each.default for name, each in (parameters(notebook) if there else {}).items()}
+
+
+def check(known: Mapping[str, Parameter], values: Mapping[str, Any], source: str) -> dict[str, Any]:
+    """Return the values in their parameters' types (an int becomes a float where one is wanted).
+
+    Args:
+        source: who gave the values, for the messages.
+    Raises:
+        ValueError: a name is unknown, or a value has another type.
+    """
+    for name in values:
+        if name not in known:
+            there = ", ".join(known) or "none"
+            raise ValueError(
+                f"{source}: no parameter {name!r}{meant(str(name), known)}: there are {there}"
+            )
+    return {n: _fit(f"{source}: {n}", value, known[n].type) for n, value in values.items()}
+
+
+def _fit(name: str, value: Any, kind: str) -> Any:
+    for option in kind.split(" | "):
+        if option.startswith("list[") and isinstance(value, list):
+            return [_fit(name, item, option[5:-1]) for item in value]
+        if type(value) is int and option == "float":
+            return float(value)
+        if value is None and option == "None" or type(value).__name__ == option:
+            return value
+    hint = " (YAML reads 1e-3 as a text: write 1.0e-3)" if "float" in kind else ""
+    raise ValueError(f"{name} must be {kind}, not {value!r}{hint}")
+
+
+def preset_values(notebook: str | Path, preset: str) -> dict[str, Any]:
+    """Return what `params/NOTEBOOK.PRESET.yaml` sets; "smoke" has no file and sets nothing."""
+    path = find_notebook(notebook)
+    if preset not in (there := presets(path)):
+        near = f"{meant(preset, there)}: there is {', '.join(there)}"
+        raise ValueError(f"{path.name} has no preset {preset!r}{near}")
+    file = path.parent / "params" / f"{path.stem}.{preset}.yaml"
+    return {} if preset == "smoke" else check(parameters(path), read_yaml(file), file.name)
+
+
+def presets(path: Path) -> list[str]:
+    """Name a notebook's presets; sweeps are none."""
+    names = (f.name.split(".")[1] for f in (path.parent / "params").glob(f"{path.stem}.*.yaml"))
+    return ["smoke", *sorted(name for name in names if name != "sweep")]
+
+
+def read_yaml(file: Path) -> dict[str, Any]:
+    """Return the lines of `name: value` that a file holds; none of an empty one."""
+    text = file.read_text(encoding="utf-8")
+    try:
+        content = yaml.safe_load(text) or {}
+    except yaml.YAMLError as error:
+        raise ValueError(f"{file.name} is no YAML: {' '.join(str(error).split())}") from error
+    names = re.findall(r"^(\w+):", text, re.MULTILINE)  # YAML takes the last of two
+    if not isinstance(content, dict) or len(names) > len(set(names)):
+        raise ValueError(f"{file.name} must hold lines of `name: value`, each name once")
+    return content
+
+
+def changes(notebook: str | Path, preset: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values that are not those of the preset."""
+    usual = {name: each.default for name, each in parameters(notebook).items()}
+    usual |= {"preset": preset} | preset_values(notebook, preset)
+    return {name: value for name, value in values.items() if usual.get(name) != value}

@@ -1,0 +1,362 @@
+"""What notebooks record: a file a run, and committed tables of runs and values, as plain CSV.
+
+    Run ──► runs/<name>/record.json ──► notebooks/results/*.csv ──► load
+            of each run, ignored        `merge`, one at a time      one frame, a row a value
+
+    runs.csv         a row a run: run, notebook, preset, parameters, commit, versions, ...
+    NOTEBOOK.csv     a row a value: run, method, model, data, seed, metric, value, n, unit, ...
+
+`run` joins the two: a digest of notebook, preset and parameters. `parameters` and `value` hold
+JSON; a text that could be taken for a number is in double quotes.
+"""
+
+import json
+import math
+import os
+import platform
+import re
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from hashlib import sha256
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from alkit.data import paths
+from alkit.data.files import replacing
+from alkit.lab.parameters import changes, check, defaults, parameters
+
+FOLDER = "ALKIT_RUN_FOLDER"  # a runner tells its kernel
+RUN = "run notebook preset parameters commit versions threads machine busy date".split()
+VALUE = "run method model data seed metric value n unit".split()
+FIRST = "notebook preset method model data seed metric value n unit run".split()
+JSON = {"parameters", "value"}  # columns that always hold JSON
+STATISTICS = {"n": "count", "sd": "std"} | {name: name for name in ("mean", "min", "max", "median")}
+Row = dict[str, Any]
+
+
+class Run:
+    """Collect the named values of one run of one notebook and write them as one record.
+
+    Attributes:
+        parameters: all of the notebook's, also those left at their defaults.
+        busy: share of the cores that others used when it began, 0 to 1; a notebook that trains for
+            long before it takes times sets it anew.
+
+    Args:
+        parameters: by default what the notebook's names hold now.
+
+    Example:
+        results = Run("02_al_pipeline", preset=preset)
+        results.record("accuracy", 97.2, method="al", data="digits", seed=0, n=360, unit="%")
+        results.save()
+    """
+
+    def __init__(
+        self, notebook: str, preset: str = "smoke", *, parameters: Mapping[str, Any] | None = None
+    ) -> None:
+        self.notebook, self.preset = notebook, preset
+        self.parameters = _held(notebook) if parameters is None else _plain(dict(parameters))
+        self.busy = busy()  # by others: nothing of this run has been computed yet
+        self._rows: dict[str, Row] = {}
+
+    @property
+    def rows(self) -> list[Row]:
+        """The rows recorded so far, in the order in which they were first recorded."""
+        named = {"notebook": self.notebook, "preset": self.preset}
+        return [named | row for row in self._rows.values()]
+
+    @property
+    def changed(self) -> dict[str, Any]:
+        """The parameters that are not those of the preset; none where that isn't known."""
+        try:
+            return changes(self.notebook, self.preset, self.parameters)
+        except ValueError:  # a notebook or a preset of somewhere else
+            return {}
+
+    def record(
+        self,
+        metric: str,
+        value: Any,
+        *,
+        method: str | None = None,
+        model: str | None = None,
+        data: str | None = None,
+        seed: int | None = None,
+        n: int | None = None,
+        unit: str = "",
+        extra: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Add one row; the same row recorded again (a cell run twice) takes the place of the first.
+
+        Args:
+            value: a finite number, bool, string, or a list of these; 0-d tensors become numbers.
+            n: how many test items the value is a mean of.
+            extra: further fields, such as an epoch or the index of a repetition.
+        Raises:
+            ValueError: another value, or a number that is not finite.
+        """
+        free = _plain(dict(extra or {}))
+        if clash := sorted({*free} & {*RUN, *VALUE}):
+            raise ValueError(f"extra fields {clash} of {metric!r}: these names are taken")
+        labels = {"method": method, "model": model, "data": data, "seed": _plain(seed)}
+        try:
+            kept = _plain(value)
+        except Exception:  # whatever JSON, numpy or torch say of it
+            kept = None
+        if kept is None or isinstance(kept, dict):
+            said = "give a finite number, a text, or a list of these"
+            raise ValueError(f"{metric} is {str(value)[:60]}: {said}")
+        measured = {"metric": metric, "value": kept, "n": _plain(n), "unit": unit}
+        key = json.dumps([metric, labels, free], sort_keys=True)
+        self._rows[key] = labels | measured | free
+
+    def save(self) -> Path:
+        """Write the record whole or not at all, and return its path: `runs/<name>/record.json`.
+
+        `alkit run --record`, a sweep or `alkit results --add` puts it into the tables.
+        """
+        named = self.notebook, self.preset, self.parameters
+        alone = paths.runs_dir() / f"{self.notebook}.{self.preset}.{identity(*named)}"
+        path = Path(os.environ.get(FOLDER) or alone) / "record.json"
+        content = dict(zip(RUN[1:4], named, strict=True)) | origin()
+        content |= {"busy": round(self.busy, 2), "rows": [*self._rows.values()]}
+        with replacing(path) as partial:
+            partial.write_text(json.dumps(content, allow_nan=False, indent=1), encoding="utf-8")
+        return path
+
+
+def _plain(value: Any) -> Any:
+    """Return what JSON makes of a value; numbers of numpy and torch are numbers."""
+    return json.loads(json.dumps(value, allow_nan=False, default=lambda each: each.item()))
+
+
+def _held(notebook: str) -> dict[str, Any]:
+    """Return the parameters that this notebook holds now; none of a script."""
+    names = vars(sys.modules["__main__"])
+    if "get_ipython" not in names:
+        return {}
+    known = parameters(notebook)  # of the folder that it runs in, too
+    held = {name: names[name] for name in known if name in names}
+    return check(known, held, f"the parameters of {notebook}, as they are now")
+
+
+def busy(seconds: float = 0.1) -> float:
+    """Return the share of the cores that others use now, 0 to 1: this process sleeps meanwhile."""
+    import psutil  # of the notebooks' packages
+
+    return psutil.cpu_percent(seconds) / 100
+
+
+def origin() -> dict[str, Any]:
+    """Return commit, versions, operator threads, machine and time of now; nobody's name."""
+    names = ("torch", "numpy", "alkit")
+    versions = [f"python {platform.python_version()}", *(f"{n} {version(n)}" for n in names)]
+    info, torch = Path("/proc/cpuinfo"), sys.modules.get("torch")
+    found = re.search(r"model name\s*:\s*(.+)", info.read_text()) if info.exists() else None
+    kind = found[1] if found else platform.machine()
+    gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return {
+        "commit": _commit(),
+        "versions": ", ".join(versions),
+        "threads": torch.get_num_threads() if torch else os.cpu_count(),
+        "machine": f"{os.cpu_count()} cores, {kind}, {gib:.1f} GiB",
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def _commit() -> str:
+    """Return the short commit, with a "+" if sources differ from it, or "unknown" without git."""
+
+    def git(*words: str) -> str:
+        done = ["git", "-C", str(paths.root()), *words]
+        return subprocess.run(done, capture_output=True, text=True, check=True).stdout.strip()
+
+    try:  # records made just before are no change of the source
+        changed = git("status", "--porcelain", "--", ".", ":!notebooks/results")
+        return git("rev-parse", "--short", "HEAD") + ("+" if changed else "")
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+
+
+# ---- the committed tables
+
+
+def identity(notebook: str, preset: str, parameters: Mapping[str, Any]) -> str:
+    """Return what a run is known by in the tables."""
+    text = json.dumps([notebook, preset, dict(parameters)], sort_keys=True)
+    return f"r{sha256(text.encode()).hexdigest()[:9]}"  # no table takes it for a number
+
+
+def key(notebook: str, preset: str, parameters: Mapping[str, Any]) -> str:
+    """Return what tells whether a run has been before.
+
+    A parameter that the notebook did not have then counts with its default.
+    """
+    return identity(notebook, preset, {**defaults(notebook), **parameters})
+
+
+def _key(run: Row) -> str:
+    return key(run["notebook"], run["preset"], run["parameters"])
+
+
+def runs(notebook: str | None = None, preset: str | None = None) -> list[Row]:
+    """Return the committed runs, of a notebook or a preset or all."""
+    wanted = {"notebook": notebook, "preset": preset}.items()
+    return [run for run in _rows_of("runs") if all(v in (None, run[n]) for n, v in wanted)]
+
+
+def known() -> dict[str, str]:
+    """Return by `key` which committed runs there are."""
+    return {_key(run): run["run"] for run in runs()}
+
+
+def merge(files: Iterable[str | Path]) -> None:
+    """Put records into the tables, each in the place of the same run's earlier one.
+
+    One process at a time; a table is written whole or not at all.
+    """
+    for record in [json.loads(Path(file).read_text(encoding="utf-8")) for file in files]:
+        notebook, rows = record["notebook"], record.pop("rows")
+        if not re.fullmatch(r"\w[\w.=+,-]*", notebook):  # it becomes a file's name
+            raise ValueError(f"notebook {notebook!r}: use letters, digits and - _ . = + , only")
+        head = {"run": identity(notebook, record["preset"], record["parameters"])}
+        there = _rows_of("runs")
+        gone = {run["run"] for run in there if _key(run) == _key(record)} | {head["run"]}
+        for table, first, before, new in (
+            (notebook, VALUE, _rows_of(notebook), [head | row for row in rows]),
+            ("runs", RUN, there, [head | record]),
+        ):
+            _write(table, first, [*(row for row in before if row["run"] not in gone), *new])
+
+
+def _rows_of(table: str) -> list[Row]:
+    """Return a table's rows; a row has what its run gave it."""
+    file = paths.records_dir() / f"{table}.csv"
+    if not file.exists():
+        return []
+    frame = pd.read_csv(file, dtype=str, keep_default_na=False)
+    columns = [[_value(cell) for cell in frame[name]] for name in frame]
+    fixed = {*RUN, *VALUE}
+    return [
+        {n: v for n, v in zip(frame, cells, strict=True) if v is not None or n in fixed}
+        for cells in zip(*columns, strict=True)
+    ]
+
+
+def _write(table: str, first: Sequence[str], rows: Sequence[Row]) -> None:
+    """Write a table: the columns `first`, then all others, sorted."""
+    names = [*first, *sorted({name for row in rows for name in row} - set(first))]
+    cells = {name: [_text(name, row.get(name)) for row in rows] for name in names}
+    with replacing(paths.records_dir() / f"{table}.csv") as partial:
+        pd.DataFrame(cells, columns=names).to_csv(partial, index=False, lineterminator="\n")
+
+
+def _value(cell: str) -> Any:
+    try:
+        return json.loads(cell) if cell else None
+    except ValueError:
+        return cell
+
+
+def _text(name: str, value: Any) -> str:
+    if value is None or (name == "unit" and not value):
+        return ""
+    plain = isinstance(value, str) and name not in JSON and _value(value) == value
+    doubtful = plain and not pd.isna(pd.to_numeric(value, errors="coerce"))
+    if plain and not doubtful:
+        return value
+    return json.dumps(value, ensure_ascii=False, sort_keys=True)
+
+
+# ---- frames
+
+
+def load(notebook: str | None = None, preset: str | None = None) -> pd.DataFrame:
+    """Return the committed values of all matching runs as a tidy frame, one row a value.
+
+    Returns: what tells values apart, the values, what their runs were made with, then columns that
+        only some notebooks have. `parameters` holds JSON as text, `value` numbers, texts or lists.
+    """
+    heads = {run["run"]: run for run in runs(notebook, preset)}
+    names = dict.fromkeys(run["notebook"] for run in heads.values())
+    rows = (row for name in names for row in _rows_of(name) if row["run"] in heads)
+    return _frame([heads[row["run"]] | row for row in rows])
+
+
+def read(path: str | Path) -> pd.DataFrame:
+    """Return the rows of one run, from its `record.json` or the executed notebook beside it."""
+    path = Path(path).with_name("record.json")
+    record = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {"rows": []}
+    rows = record.pop("rows")
+    named = [record.get(name) for name in RUN[1:4]]
+    return _frame([record | {"run": identity(*named)} | row for row in rows])  # type: ignore[arg-type]
+
+
+def _frame(rows: list[Row]) -> pd.DataFrame:
+    for row in rows:
+        row["parameters"] = json.dumps(row["parameters"], sort_keys=True)
+        row["unit"] = row["unit"] or ""
+    extra = dict.fromkeys(name for row in rows for name in row if name not in (*FIRST, *RUN))
+    frame = pd.DataFrame(rows, columns=[*FIRST, *RUN[3:], *extra])
+    whole = dict.fromkeys(("seed", "n", "threads"), "Int64")
+    return frame.astype({"value": object, "busy": float} | whole)
+
+
+def summary(frame: pd.DataFrame, by: Sequence[str] | None = None) -> pd.DataFrame:
+    """Return n, sd (n - 1), mean, min, max and median of the numbers in each group.
+
+    Args:
+        by: what makes a group; by default all that tells rows apart but the seed, extra fields (an
+            epoch, a contender) included.
+    """
+    numbers = frame[frame["value"].map(type).isin([int, float])]
+    if by is None:
+        apart = [name for name in numbers if name not in ("value", "seed", "n", "run", *RUN[3:])]
+        by = [name for name in apart if numbers[name].notna().any()]
+    keys = {name: numbers[name].map(lambda v: str(v) if isinstance(v, list) else v) for name in by}
+    groups = numbers.assign(value=numbers["value"].astype(float), **keys)
+    found = groups.groupby(list(by), dropna=False, sort=False)["value"].agg(**STATISTICS)
+    return found.reset_index()
+
+
+def table(
+    frame: pd.DataFrame,
+    *,
+    rows: Sequence[str] = ("data", "model", "method"),
+    columns: str = "metric",
+) -> str:
+    """Return a markdown table of means and spreads ("97.2 ± 0.4"), one line per label of `rows`.
+
+    Labels that no row has are left out; one value alone stands without a spread. Units stand in
+    the heads of metrics.
+
+    Raises:
+        ValueError: a cell would hold the mean of several values of one seed.
+    """
+    labels = [name for name in rows if frame[name].notna().any()]
+    if frame[[*labels, columns, "unit", "seed"]].duplicated().any():
+        told = ", ".join([*labels, columns, "seed"])
+        raise ValueError(f"several values have the same {told}: select some, or name more as rows")
+    heads = frame[columns].astype(str)
+    if columns == "metric":
+        heads = heads.where(frame.unit == "", heads + " (" + frame.unit + ")")
+    stats = summary(frame.assign(head=heads), by=[*labels, "head"]).set_index([*labels, "head"])
+    cells = pd.Series([*map(_spread, stats["mean"], stats["sd"])], index=stats.index)
+    order = [*dict.fromkeys(stats.index.get_level_values("head"))]
+    wide = cells.unstack("head", sort=False)[order].fillna("").reset_index().fillna("")
+    rule = ["---"] * len(labels) + ["---:"] * len(order)
+    lines = [[*labels, *order], rule, *wide.to_numpy().tolist()]
+    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
+
+
+def _spread(mean: float, sd: float) -> str:
+    if math.isnan(sd) or sd == 0:
+        alone = f"{mean:.4g}" if abs(mean) < 10_000 else f"{mean:.0f}"
+        return alone if math.isnan(sd) else f"{alone} ± 0"
+    places = max(1, -math.floor(math.log10(sd)))
+    return f"{mean:.{places}f} ± {sd:.{places}f}"

@@ -1,0 +1,143 @@
+"""Runs in batch: what is refused before the first one, what they are told, and how they end."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+from alkit.data import paths
+from alkit.lab import batch, results
+from tests.unit.lab.helpers import BODY, write_notebook, write_preset
+
+LIVENESS_S = 300  # only a hang takes so long
+
+
+def test_a_plan_layers_defaults_preset_and_overrides(notebook):
+    write_preset(notebook, "lr: 2\nseed: 4\n")
+    job = batch.plan(notebook, "cpu", {"seed": 7, "mode": "raise"})
+    expected = {"preset": "cpu", "mode": "raise", "seed": 7, "lr": 2.0, "seeds": [0, 1]}
+    assert job.parameters == expected | {"depth": None}
+    changed = results.identity("10_x", "cpu", {"mode": "raise", "seed": 7})
+    assert job.folder == paths.runs_dir() / f"10_x.cpu.{changed}"
+    assert (job.target.name, job.partial.name) == ("10_x.ipynb", "10_x.partial.ipynb")
+    # a value that is given and is the preset's is no change
+    assert batch.plan(notebook, "cpu", {"seed": 4, "depth": None}).folder.name == "10_x.cpu"
+    with pytest.raises(ValueError, match="10_x.ipynb: no parameter 'sed' .did you mean 'seed'"):
+        batch.plan(notebook, "cpu", {"sed": 7})
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("notebook: 10_x", "s.yaml has no points: give a grid"),
+        ("notebook: 10_x\ngrid: {seed: 1}", "seed of the grid must be a list"),
+        ("notebook: 10_x\ngrid: {seed: []}", "no points"),
+        ("notebook: 10_x\npoints: []", "no points"),
+        ("notebook: 10_x\npoints: [{seed: 1}, {seed: a}]", "seed must be int, not 'a'"),
+        ("notebook: 10_x\npreset: cpu\ngrid: {seed: [1]}", "no preset 'cpu'"),
+        ("notebook: 10_x\ngrids: {seed: [1]}", "s.yaml has grids: it takes notebook"),
+        ("grid: {seed: [1]}", "s.yaml names no notebook"),
+        ("notebook: 11_y\ngrid: {seed: [1]}", "no notebook 11_y"),
+    ],
+)
+def test_a_bad_sweep_is_refused_before_its_first_run(notebook, tmp_path, text, message):
+    (tmp_path / "s.yaml").write_text(text)
+    with pytest.raises(ValueError, match=message):
+        batch.plan_sweep(tmp_path / "s.yaml")
+
+
+def test_points_of_a_grid_are_all_combinations(notebook, tmp_path):
+    text = "notebook: 10_x\ngrid: {seed: [0, 1, 1], mode: [ok, die]}"  # a point twice is one
+    (tmp_path / "s.yaml").write_text(text)
+    planned = batch.plan_sweep(tmp_path / "s.yaml", threads=1)
+    values = [(job.parameters["seed"], job.parameters["mode"]) for job in planned]
+    assert values == [(0, "ok"), (0, "die"), (1, "ok"), (1, "die")]
+
+
+def test_the_kernel_gets_absolute_paths_and_threads_if_asked(notebook, monkeypatch):
+    monkeypatch.setenv("ALKIT_DATA", "somewhere")
+    monkeypatch.setenv("MPLBACKEND", "Agg")  # in which a notebook shows no figure
+    monkeypatch.setenv("PYTHONPATH", "/mine")
+    job = batch.plan(notebook, "smoke", {"seed": 5})
+    told = batch.environment(job)
+    assert told["ALKIT_DATA"] == os.path.abspath("somewhere")
+    assert told["ALKIT_RUN_FOLDER"] == str(job.folder)
+    assert "OMP_NUM_THREADS" not in told
+    assert told["MPLBACKEND"].endswith("inline")
+    assert told["PYTHONPATH"] == os.pathsep.join([str(paths.root()), "/mine"])
+    job = batch.plan(notebook, "smoke", {}, threads=3)
+    assert batch.environment(job)["OMP_NUM_THREADS"] == "3"
+
+
+def test_a_sweep_goes_on_after_each_kind_of_failure_and_runs_nothing_twice(notebook, monkeypatch):
+    """Four runs, one of which ends well, is recorded, and counts the next time."""
+    text = "notebook: 10_x.ipynb\ngrid:\n  mode: [raise, die, leave, ok]\n"
+    file = write_preset(notebook, text, "sweep")
+    jobs = batch.plan_sweep(file, threads=1)
+    ended = batch.sweep(jobs, 2, record=True, force=False)
+    raised, died, left, good = [state for _, state in ended]
+    assert raised.startswith("In [3]:\n")
+    assert "RuntimeError: the reason the reason" in raised
+    assert "\x1b" not in raised
+    assert died.startswith("DeadKernelError: ")
+    assert left == "the notebook ended itself by SystemExit"
+    assert good == "done"
+    assert [path.name for path in jobs[0].folder.iterdir()] == ["10_x.partial.ipynb"]
+    job = jobs[3]
+    assert {path.name for path in job.folder.iterdir()} == {"10_x.ipynb", "record.json"}
+    (run,) = results.runs()
+    assert run["parameters"] == job.parameters
+    for rows in (results.read(job.target), results.load()):
+        assert list(rows["value"]) == [90, "1"]
+
+    # no run starts any more
+    monkeypatch.setattr(batch, "ProcessPoolExecutor", lambda *_, **__: pytest.fail("it starts"))
+    write_notebook(notebook.parent, body=BODY + "\npass")
+    assert batch.sweep([job], record=True, force=False) == [(job, "before")]
+    job.target.unlink()  # the tables are enough
+    assert batch.sweep([job], record=True, force=False) == [(job, "before")]
+    for options in ({"record": False, "force": False}, {"record": True, "force": True}):
+        with pytest.raises(pytest.fail.Exception, match="it starts"):
+            batch.sweep([job], **options)
+
+
+def test_nothing_survives_the_command_however_it_ends(tmp_path):
+    """A violent end in the middle of a cell, then a polite one."""
+    path = write_notebook(tmp_path / "notebooks")
+    started = path.parent / "started"
+    # an installed package keeps its runs below the working directory
+    code = "import sys, alkit.data.paths; alkit.data.paths.root = alkit.data.paths.Path.cwd;"
+    code += "from alkit.records.cli import main; sys.exit(main())"
+    words = [sys.executable, "-c", code, "run", str(path), "-p", "mode=slow"]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+
+    def end(number):
+        started.unlink(missing_ok=True)
+        command = subprocess.Popen(
+            words, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True
+        )
+        wait_until(lambda: started.is_file() and started.read_text())
+        family = psutil.Process(command.pid).children(recursive=True)
+        assert int(started.read_text()) in [process.pid for process in family]
+        command.send_signal(number)
+        said = command.communicate(timeout=LIVENESS_S)[1]
+        wait_until(lambda: not any(each.is_running() for each in family))
+        assert "Traceback" not in said, said
+        return command.returncode, said
+
+    assert end(signal.SIGKILL)[0] == -signal.SIGKILL
+    code, said = end(signal.SIGTERM)
+    assert code == 130
+    assert said.endswith("alkit: interrupted; no process of it is left\n")
+    assert [each.name for each in tmp_path.glob("runs/*/*")] == ["10_x.partial.ipynb"]
+
+
+def wait_until(condition):
+    deadline = time.monotonic() + LIVENESS_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)

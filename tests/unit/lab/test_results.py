@@ -1,0 +1,324 @@
+"""Results: what may be recorded, what the tables keep of it, and the statistics on it."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from alkit.data import paths
+from alkit.lab import results
+from tests.unit.lab.helpers import PARAMETERS, ROWS, filled, write_notebook
+
+pytestmark = pytest.mark.usefixtures("checkout")
+
+LABELS = ["bp", "2bw", "10/25 Mbit/s", "1", "1e5", "-3", "inf", "nan", "None", "NA", "true", "null"]
+LABELS += ['"', "[1]", "{", "a,b", 'say "x"', "two\nlines", " blank ", "ä", "0x1", "1_0"]
+
+
+def lines(name):
+    return (paths.records_dir() / name).read_text(encoding="utf-8").splitlines()
+
+
+def recorded(run):
+    """Save a run and put it into the tables."""
+    results.merge([run.save()])
+    return results.load(run.notebook, run.preset)
+
+
+def test_a_record_comes_back_as_it_went_in():
+    run = filled(lr=0.1, cuts=None)
+    path = run.save()
+    assert results.load().empty  # of a run alone, nothing is committed
+    assert results.load().columns.tolist() == [*results.FIRST, *results.RUN[3:]]
+    frame = recorded(run)
+    assert list(zip(frame["method"], frame["seed"], frame["value"], strict=True)) == ROWS
+    assert set(frame["n"]) == {360}
+    assert set(frame["unit"]) == {"%"}
+    assert frame["model"].isna().all()
+    assert set(frame["parameters"]) == {'{"cuts": null, "lr": 0.1}'}
+    pd.testing.assert_frame_equal(frame, results.read(path))
+    assert results.read("x.ipynb").empty  # a notebook that has recorded nothing
+
+
+def test_a_record_says_how_it_was_made_how_busy_the_machine_was_and_not_by_whom():
+    record = json.loads(filled(lr=0.1).save().read_text())
+    fields = "notebook preset parameters commit versions threads machine date busy rows"
+    assert list(record) == fields.split()
+    names = [each.split()[0] for each in record["versions"].split(", ")]
+    assert names == ["python", "torch", "numpy", "alkit"]
+    assert record["threads"] == torch.get_num_threads()
+    assert re.fullmatch(rf"{os.cpu_count()} cores, .+ [\d.]+ GiB", record["machine"])
+    assert 0 <= record["busy"] <= 1
+
+
+def test_a_run_lies_where_its_runner_says_or_under_its_parameters(monkeypatch, checkout):
+    one, other = filled(seed=1).save(), filled(seed=2).save()
+    assert one.parents[1] == other.parents[1] == checkout / "runs"
+    assert one.parent.name.startswith("02_al.cpu.r")
+    assert one != other
+    monkeypatch.setenv("ALKIT_RUN_FOLDER", str(checkout / "runs" / "x"))
+    assert results.Run("02_al", "cpu").save() == checkout / "runs" / "x" / "record.json"
+
+
+def test_a_notebook_knows_what_its_names_hold_now(notebook, monkeypatch):
+    assert results.Run("10_x").parameters == {}  # a script
+    main = sys.modules["__main__"]
+    held = {"preset": "smoke", "mode": "ok", "seed": 9, "lr": 0.5, "seeds": [1], "depth": None}
+    for name, value in {"get_ipython": None, "other": 1, **held}.items():
+        monkeypatch.setattr(main, name, value, raising=False)
+    run = results.Run("10_x")
+    assert run.parameters == held
+    assert run.changed == {"seed": 9, "lr": 0.5, "seeds": [1]}
+    assert results.Run("11_y", parameters={"seed": 9}).changed == {}  # of somewhere else
+    monkeypatch.setattr(main, "seed", object(), raising=False)  # a cell took the name
+    with pytest.raises(ValueError, match="parameters of 10_x, as they are now: seed must be int"):
+        results.Run("10_x")
+
+
+def test_numbers_of_any_library_become_plain_ones():
+    run = results.Run("x")
+    run.record("a", np.float64(0.5), seed=np.int64(3))
+    run.record("b", torch.tensor(2.5))
+    run.record("c", np.bool_(True))
+    run.record("d", (1, np.float32(0.5), "word", [2, 3]), extra={"epoch": torch.tensor(7)})
+    assert [row["value"] for row in run.rows] == [0.5, 2.5, True, [1, 0.5, "word", [2, 3]]]
+    frame = results.read(run.save())
+    assert frame["seed"][0] == 3
+    assert frame["epoch"][3] == 7
+
+
+PLAIN = torch.ones(2), np.ones(2), 1j, {1}, None, {"a": 1}, np.nan, np.float32("-inf"), [np.nan]
+REFUSED = [
+    *((value, {}, "loss is .*give a finite number") for value in PLAIN),
+    (1.0, {"extra": {"commit": "mine", "run": 1}}, r"\['commit', 'run'\].*names are taken"),
+]
+
+
+@pytest.mark.parametrize(("value", "words", "said"), REFUSED, ids=str)
+def test_what_is_no_plain_finite_value_is_refused(value, words, said):
+    with pytest.raises(ValueError, match=said):
+        results.Run("x").record("loss", value, **words)
+
+
+def test_a_notebooks_name_does_not_lead_out_of_the_folder(tmp_path):
+    content = json.loads(filled().save().read_text()) | {"notebook": "../x"}
+    (tmp_path / "bad.json").write_text(json.dumps(content))
+    with pytest.raises(ValueError, match="use letters"):
+        results.merge([tmp_path / "bad.json"])
+
+
+def test_a_cell_run_twice_counts_once():
+    run = results.Run("x")
+    run.record("loss", 1.0, method="al", extra={"epoch": 1})
+    run.record("loss", 2.0, method="al", extra={"epoch": 2})
+    run.record("loss", 3.0, method="al", extra={"epoch": 1})
+    assert [row["value"] for row in run.rows] == [3.0, 2.0]
+
+
+def test_a_failed_save_or_merge_leaves_what_was_there(monkeypatch):
+    path = filled().save()
+    results.merge([path])
+    folders = path.parent, paths.records_dir()
+    before = {each: each.read_bytes() for folder in folders for each in folder.iterdir()}
+
+    def fail(*_):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(os, "replace", fail)
+    for broken in (filled().save, lambda: results.merge([path])):
+        with pytest.raises(OSError, match="disk full"):
+            broken()
+    assert {each: each.read_bytes() for folder in folders for each in folder.iterdir()} == before
+
+
+# ---- tables
+
+
+def test_every_kind_of_value_comes_back_as_it_was():
+    run = results.Run("x", parameters={"a": [1, "1"], "b": "ä", "c": 1e-5, "d": None})
+    numbers = [1, 1.0, -0.0, 0.1 + 0.2, 1e-300, 10**20, True, False]
+    for at, value in enumerate([*numbers, *LABELS, [], [1, [2.0, "x"]]]):
+        run.record(f"m{at}", value, extra={"line": at})
+    for at, label in enumerate(LABELS):
+        run.record("label", 1, method=label, data=label, extra={"at": at, "word": label})
+    run.record("free", 1, extra={"list": [1, "2"], "flag": True, "word": 7})
+    results.merge([run.save()])
+    assert results.runs()[0]["parameters"] == run.parameters
+    rows = [dict(row) for row in results._rows_of("x")]
+    assert {row.pop("run") for row in rows} == {results.runs()[0]["run"]}
+    given = [{n: v for n, v in row.items() if n not in ("notebook", "preset")} for row in run.rows]
+    given = [row | {"unit": row["unit"] or None} for row in given]
+    assert json.dumps(rows, sort_keys=True) == json.dumps(given, sort_keys=True)  # types, too
+    before = lines("x.csv")
+    results.merge([run.save()])
+    assert lines("x.csv") == before
+
+
+@given(st.text(min_size=1), st.floats(allow_nan=False, allow_infinity=False))
+def test_any_text_and_number_comes_back(text, number):
+    for value in (text, number):
+        cell = results._text("label", value)
+        assert results._value(cell) == value
+        assert type(results._value(cell)) is type(value)
+
+
+def test_the_page_shows_what_works_with_pandas_alone(monkeypatch):
+    monkeypatch.undo()
+    monkeypatch.chdir(paths.root())
+    (code,) = re.findall(r"```python\n(.*?)```", Path("docs/runs.md").read_text(), re.DOTALL)
+    seen = {}
+    exec(code, seen)
+    assert len(seen["accuracy"]) > 100
+    assert seen["parameters"].notna().any(axis=1).all()
+    assert seen["curves"].map(type).eq(list).all()
+    assert len(seen["curves"])
+
+
+def test_a_run_takes_the_place_of_the_same_one():
+    for seed in (2, 0):
+        results.merge([filled(seeds=[seed]).save()])
+    before = lines("02_al.csv"), lines("runs.csv")
+    changed = [("bp", 0, 50.0), ("al", 0, 60.0)]
+    results.merge([filled(values=changed, seeds=[2]).save()])
+    after = lines("02_al.csv"), lines("runs.csv")
+    assert after[0][1:5] == before[0][5:]
+    assert [line.split(",")[6] for line in after[0][5:]] == ["50.0", "60.0"]
+    assert len(after[1]) == len(before[1]) == 3
+
+
+def test_a_parameter_that_is_new_counts_with_its_default(checkout):
+    """A notebook got a parameter after a run: its table has no second run of the same."""
+    write_notebook(checkout / "notebooks")
+    old = {"preset": "smoke", "mode": "ok", "seed": 1, "lr": 1e-3, "seeds": [0, 1]}
+    results.merge([filled("10_x", "smoke", **old).save()])
+    write_notebook(checkout / "notebooks", PARAMETERS + "size: int = 8\n")
+    new = old | {"depth": None, "size": 8}
+    assert results.key("10_x", "smoke", new) in results.known()
+    assert results.key("10_x", "smoke", new | {"size": 9}) not in results.known()
+    for size in (9, 8):
+        results.merge([filled("10_x", "smoke", **new | {"size": size}).save()])
+    assert [run["parameters"]["size"] for run in results.runs()] == [9, 8]
+
+
+def test_a_writer_that_was_killed_between_two_tables_is_made_good(monkeypatch):
+    results.merge([filled(seed=0).save()])
+    file, replace = filled(seed=1).save(), os.replace
+
+    def once(*paths):
+        replace(*paths)
+        monkeypatch.setattr(os, "replace", None)
+
+    monkeypatch.setattr(os, "replace", once)
+    with pytest.raises(TypeError):
+        results.merge([file])
+    monkeypatch.setattr(os, "replace", replace)
+    assert len(results.load()) == 4  # values without a run are nobody's
+    results.merge([file])
+    assert len(results.load()) == len(results._rows_of("02_al")) == 8
+
+
+def test_the_committed_tables_are_whole(monkeypatch):
+    """Every run has its parameters, every value its run."""
+    monkeypatch.undo()
+    runs = results.runs()
+    for run in runs:
+        assert run["parameters"]
+        assert run["run"] == results.identity(run["notebook"], run["preset"], run["parameters"])
+    for name in {run["notebook"] for run in runs}:
+        own = {run["run"] for run in runs if run["notebook"] == name}
+        assert {row["run"] for row in results._rows_of(name)} == own
+
+
+def test_load_takes_what_is_asked_for_and_reads_no_other():
+    for name, preset in (("02_al", "cpu"), ("02_al", "demo"), ("03_x", "cpu")):
+        recorded(filled(name, preset))
+    assert len(results.load()) == 12
+    assert set(results.load(preset="cpu")["notebook"]) == {"02_al", "03_x"}
+    assert set(results.load(preset="cpu")["preset"]) == {"cpu"}
+    assert results.load("04").empty
+    (paths.records_dir() / "03_x.csv").write_text("{")
+    assert len(results.load("02_al", "cpu")) == 4
+
+
+def git(folder, *words):
+    identity = ["-c", "user.name=t", "-c", "user.email=t@example.org"]
+    done = ["git", "-C", str(folder), *identity, *words]
+    return subprocess.run(done, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_the_commit_tells_a_changed_source_from_a_new_record(checkout, monkeypatch):
+    def commit():
+        return json.loads(filled().save().read_text())["commit"]
+
+    (checkout / ".gitignore").write_text("/runs/\n")
+    assert commit() == "unknown"
+    git(checkout, "init", "-q")
+    git(checkout, "add", ".")
+    git(checkout, "commit", "-qm", "first")
+    head = git(checkout, "rev-parse", "--short", "HEAD")
+    assert commit() == head
+    recorded(filled("03"))
+    assert commit() == head
+    (checkout / "new.py").touch()
+    assert commit() == head + "+"
+    monkeypatch.setenv("PATH", str(checkout))
+    assert commit() == "unknown"
+
+
+# ---- statistics
+
+
+def test_summary_of_known_numbers():
+    run = filled()
+    run.record("passed", True, method="bp")
+    run.record("report", "text", method="bp")
+    run.record("curve", [1, 2], method="bp")
+    stats = results.summary(results.read(run.save()))
+    assert list(stats["method"]) == ["bp", "al"]
+    first = stats.iloc[0]
+    assert (first["n"], first["min"], first["max"]) == (2, 97.0, 97.8)
+    assert first["mean"] == first["median"] == pytest.approx(97.4)
+    assert first["sd"] == pytest.approx(0.8 / 2**0.5)
+    pooled = results.summary(results.read(run.save()), by=["metric"])
+    assert pooled["n"].item() == 4
+    assert results.summary(results.load()).empty
+
+
+def test_table_is_markdown_with_a_digit_of_every_spread():
+    spreads = {(0.972, 0.968): "0.970 ± 0.003", (1.0, 1.0): "1 ± 0", (123456.0,): "123456"}
+    for values, text in spreads.items():
+        run = results.Run("x")
+        for seed, value in enumerate(values):
+            run.record("m", value, method="al", seed=seed)
+        assert results.table(results.read(run.save())).endswith(f"| al | {text} |")
+    run = filled()
+    run.record("time", 0.01234, method="al", data="digits", unit="s")
+    assert results.table(results.read(run.save())) == (
+        "| data | method | accuracy (%) | time (s) |\n"
+        "| --- | --- | ---: | ---: |\n"
+        "| digits | bp | 97.4 ± 0.6 |  |\n"
+        "| digits | al | 96.3 ± 0.3 | 0.01234 |"
+    )
+
+
+def test_summaries_and_tables_keep_unlike_things_apart():
+    run = results.Run("x")
+    for contender, value in (("al", 1.0), ("bp", 9.0)):
+        for seed in (0, 1):
+            extra = {"contender": contender, "cuts": [1, 2]}
+            run.record("rate", value + seed, method="m", seed=seed, unit="/s", extra=extra)
+    rows = results.read(run.save())
+    stats = results.summary(rows)
+    assert stats[["contender", "n", "mean"]].values.tolist() == [["al", 2, 1.5], ["bp", 2, 9.5]]
+    with pytest.raises(ValueError, match="several values have the same method, metric, seed"):
+        results.table(rows)
+    assert "| al | 1.5 ± 0.7 |" in results.table(rows, rows=("contender",))
