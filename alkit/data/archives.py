@@ -46,9 +46,8 @@ def members(path: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, by
     else:
         with tarfile.open(path) as tar:
             for member in tar:
-                if member.isreg() and good(member.name, member.size):
-                    content = tar.extractfile(member)
-                    assert content is not None
+                content = tar.extractfile(member) if member.isreg() else None
+                if content is not None and good(member.name, member.size):
                     yield member.name, content.read()
 
 
@@ -58,13 +57,11 @@ def contents(path: Path, *names: str) -> list[bytes]:
     Raises:
         ValueError: one is not there.
     """
-    found = {
-        PurePosixPath(name).name: content
-        for name, content in members(path, lambda each: PurePosixPath(each).name in names)
-    }
-    if missing := [name for name in names if name not in found]:
+    found = members(path, lambda each: PurePosixPath(each).name in names)
+    held = {PurePosixPath(name).name: content for name, content in found}
+    if missing := [name for name in names if name not in held]:
         raise ValueError(f"{path} holds no {missing[0]}: it is another set or incomplete")
-    return [found[name] for name in names]
+    return [held[name] for name in names]
 
 
 def unpickle(content: bytes) -> Any:

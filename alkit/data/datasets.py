@@ -1,36 +1,78 @@
-"""Load a data set by name.
+"""The sets of the notebooks by name: embedded ones, and official archives, read as they are.
 
-What a set is made of stands in `alkit.data.parts`, whose names can be had here too; the readers are
-imported when they are needed.
+`catalog.yaml` says where each lies and where its owner publishes it. Images stay bytes (N, C, H, W)
+that the parts scale as they make batches; texts become rows of word numbers. Texts of a training
+part with at most one word are dropped, as in the AL publication.
 """
 
-from importlib import import_module
+import gzip
+import hashlib
+import io
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from importlib.util import find_spec
+from pathlib import Path, PurePosixPath
 from typing import Any
 
-from alkit.data.catalog import fetch as fetch
-from alkit.data.parts import DataSet
+import numpy as np
+import pandas as pd
+import torch
+import yaml
+from torch.nn.functional import interpolate
+from tqdm.auto import tqdm
+
+from alkit.data import archives, paths
+from alkit.data import text as texts
+from alkit.data.labels import in_order
+from alkit.data.parts import DataSet as DataSet
 from alkit.data.parts import Part as Part
+from alkit.data.parts import balanced_rows, hold_out
 from alkit.data.parts import stratified_split as stratified_split
 
-# where the functions load_NAME stand
-_READERS = {
-    "images": "cifar10 cifar100 digits imagenet32 mnist svhn tiny_imagenet",
-    "corpora": "ag_news dbpedia imdb sst2",
-    "pydocs": "pydocs",
+Arrays = tuple[np.ndarray, np.ndarray]  # bytes (N, C, H, W) and labels (N,)
+Rows = tuple[list[str], list[int]]  # texts and labels
+DIGITS = tuple("0123456789")
+PACKAGES = ("numpy", "pandas", "sklearn", "scipy", "torch")
+POLARITY = ("negative", "positive")
+TOPICS = ("World", "Sports", "Business", "Sci/Tech")
+KINDS = (
+    "Company EducationalInstitution Artist Athlete OfficeHolder MeanOfTransportation Building"
+    " NaturalPlace Village Animal Plant Album Film WrittenWork"
+)
+SCALES = {  # mean and standard deviation of the training images
+    "tiny_imagenet": ((0.4802, 0.4481, 0.3975), (0.2770, 0.2691, 0.2821)),  # as AL published them
+    "cifar10": ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),
+    "cifar100": ((0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)),
+    "mnist": ((0.1307,), (0.3081,)),
+    "svhn": ((0.4377, 0.4438, 0.4728), (0.1980, 0.2010, 0.1970)),
 }
-_HOMES = {name: home for home, names in _READERS.items() for name in names.split()}
+OFFICIAL = {  # training and test samples of the whole set
+    "tiny_imagenet": (100_000, 10_000),
+    "cifar10": (50_000, 10_000),
+    "cifar100": (50_000, 10_000),
+    "mnist": (60_000, 10_000),
+    "svhn": (73_257, 26_032),
+    "ag_news": (120_000, 7_600),
+    "dbpedia": (560_000, 70_000),
+    "imdb": (25_000, 25_000),
+    "sst2": (67_349, 872),
+}
 
 
 def load(name: str, *, seed: int = 0, **options: Any) -> DataSet:
     """Load a data set; nothing is fetched, and the split depends on the seed alone.
 
-    Embedded: "digits" (1,797 handwritten digits (1, 8, 8) of scikit-learn; option size) and
-    "pydocs" (6,000 sentences of docstrings; options in `alkit.data.pydocs.load_pydocs`).
+    Embedded: "digits" (1,797 handwritten digits (1, 8, 8) of scikit-learn; `size=` stretches them)
+    and "pydocs" (6,000 sentences of docstrings, labelled by package; `per_class=`, `max_size=`,
+    `max_len=`).
 
     Looked for under `ALKIT_DATA` and `data/`, as official archive, part of it or folder:
-    "tiny_imagenet", "cifar10", "cifar100", "imagenet32", "mnist", "svhn" (`alkit.data.images`),
-    "ag_news", "dbpedia", "imdb", "sst2" (options in `alkit.data.corpora`). Their validation part is
-    held out of the official training part; the note says how much of the official set was found.
+    "tiny_imagenet" (`size=`, `classes=`), "cifar10", "cifar100", "mnist" (`side=`), "svhn";
+    "ag_news" and "dbpedia" (`fields=`), "imdb", "sst2" (options of `TextOptions`). A tenth of the
+    training part is held out for validation, class by class; the note says how much of the official
+    set was found.
 
     Raises:
         ValueError: there is no data set of that name.
@@ -40,7 +82,404 @@ def load(name: str, *, seed: int = 0, **options: Any) -> DataSet:
         >>> load("digits").describe()
         'digits: 1078 train, 359 validation, 360 test; 10 classes; images 1x8x8'
     """
-    if name not in _HOMES:
-        raise ValueError(f"no data set {name!r}: give {', '.join(sorted(_HOMES))}")
-    module = import_module(f"alkit.data.{_HOMES[name]}")
-    return getattr(module, f"load_{name}")(seed=seed, **options)
+    if name not in READERS:
+        raise ValueError(f"no data set {name!r}: give {', '.join(sorted(READERS))}")
+    return READERS[name](seed=seed, **options)
+
+
+@cache
+def sets() -> dict[str, dict[str, Any]]:
+    """Return what the catalogue says of each set."""
+    text = Path(__file__).with_name("catalog.yaml").read_text(encoding="utf-8")
+    found: dict[str, dict[str, Any]] = yaml.safe_load(text)
+    return found
+
+
+def find(name: str) -> Path:
+    """Return where a set lies: a whole one before a part, `ALKIT_DATA` before `data/`.
+
+    Raises:
+        FileNotFoundError: it is nowhere; says where was looked and how to get it.
+    """
+    entry, bases = sets()[name], (paths.shared_data_dir(), paths.data_dir(), paths.root())
+    inner, outer = entry.get("folders", []), entry.get("archives", [])
+    for pattern in (*outer[:1], *inner, *outer[1:]):
+        for base in bases:
+            for folder in ("", name, *entry.get("near", ())):
+                # the top folder is no set by itself: its train.csv could be anything
+                if not folder and (base == bases[2] or pattern in inner and "/" not in pattern):
+                    continue
+                for found in sorted((base / folder).glob(pattern)):
+                    return found.parent if pattern in inner else found
+    where = " and ".join(dict.fromkeys(map(str, bases[:2])))
+    raise FileNotFoundError(
+        f"{name} is not here: looked in {where}; "
+        + entry.get("how", f"alkit.datasets.fetch({name!r}) downloads it")
+    )
+
+
+def fetch(name: str) -> list[Path]:
+    """Download the official files of a set to data/NAME; their SHA-256 is compared.
+
+    Raises:
+        RuntimeError: another file lies at the address.
+    """
+    home = paths.root() / "glove" if name == "glove.6B" else paths.data_dir() / name
+    home.mkdir(parents=True, exist_ok=True)
+    files = []
+    for url, sha256 in sets()[name]["remotes"]:
+        files.append(home / url.rpartition("/")[2])
+        torch.hub.download_url_to_file(url, str(files[-1]), hash_prefix=sha256 or None)
+    return files
+
+
+def _found(name: str, train: Any, test: Any, what: str) -> str:
+    whole = OFFICIAL[name]
+    return (
+        f"{len(train):,} of {whole[0]:,} official training {what},"
+        f" {len(test):,} of {whole[1]:,} test {what}"
+    )
+
+
+# ---- images
+
+
+def _images(
+    name: str, arrays: Sequence[Arrays], classes: Sequence[str], seed: int, validation: float
+) -> DataSet:
+    """Return a set of images of bytes, a share of each class of the training part held out."""
+    mean, std = SCALES[name]
+    whole, last = (
+        Part(torch.from_numpy(x), torch.from_numpy(y), len(classes), mean=mean, std=std)
+        for x, y in arrays
+    )
+    kept, held = hold_out(whole.y, validation, seed=seed)
+    parts, note = (whole.take(kept), whole.take(held), last), _found(name, whole, last, "images")
+    return DataSet(name, *parts, len(classes), tuple(classes), note=note)
+
+
+def _digits(*, seed: int, size: int = 8) -> DataSet:
+    """Scale pixels to [0, 1], then by mean and deviation of the training part."""
+    spec = find_spec("sklearn")  # importing it would take 1.5 s in every process
+    if spec is None or not spec.submodule_search_locations:
+        raise FileNotFoundError("digits come with scikit-learn: pip install alkit[vision]")
+    file = Path(spec.submodule_search_locations[0]) / "datasets" / "data" / "digits.csv.gz"
+    table = np.loadtxt(file, delimiter=",", dtype=np.float32)  # 64 pixels and a class
+    x = torch.from_numpy(table[:, :-1]).reshape(-1, 1, 8, 8) / 16.0
+    if size != x.shape[2]:
+        x = interpolate(x, (size, size), mode="bilinear")
+    y = torch.from_numpy(table[:, -1]).long()
+    rows = stratified_split(y, seed=seed)
+    train_x = x[rows[0]]
+    x = (x - train_x.mean()) / train_x.std()
+    train, held, test = (Part(x[part], y[part], 10) for part in rows)
+    return DataSet("digits", train, held, test, 10, DIGITS)
+
+
+def _tiny_imagenet(
+    *, seed: int, size: int = 32, classes: int | None = None, validation: float = 0.1
+) -> DataSet:
+    """Take the first classes of `wnids.txt`; the official validation images are the test."""
+    path = find("tiny_imagenet")
+    lists = dict.fromkeys(("wnids.txt", "words.txt", "val_annotations.txt"), "")
+    for name, content in archives.members(path, lambda each: PurePosixPath(each).name in lists):
+        lists[PurePosixPath(name).name] = content.decode()
+    wnids, words, listed = lists.values()  # many copies have no third: val/ is sorted by class
+    if classes is not None and not 1 <= classes <= len(wnids.split()):
+        raise ValueError(f"classes is {classes}: give 1 to {len(wnids.split())}")
+    chosen = {wnid: label for label, wnid in enumerate(wnids.split()[:classes])}
+    of_val = dict(line.split("\t")[:2] for line in listed.splitlines())
+
+    def place(name: str) -> tuple[str, int, str] | None:
+        """Return half, label and file of an image, None for other files and other classes."""
+        *above, file = PurePosixPath(name).parts
+        half = next((each for each in ("train", "val") if each in above), "")
+        wnid = of_val.get(file) or next((each for each in above if each in chosen), "")
+        wanted = half and file.endswith(".JPEG") and wnid in chosen
+        return (half, chosen[wnid], file) if wanted else None
+
+    found = archives.members(path, lambda name: place(name) is not None)
+    rows = sorted((place(name) or ("", 0, ""), content) for name, content in found)
+    shown = tqdm(rows, desc="tiny ImageNet", unit="image", leave=False)
+    made = [(of, label, _decoded(image, size)) for (of, label, _), image in shown]
+    arrays = []
+    for half in ("train", "val"):
+        y, x = zip(*(own[1:] for own in made if own[0] == half), strict=True)
+        arrays.append((np.stack(x), np.array(y, np.int64)))
+    named = dict(each.split("\t", 1) for each in words.splitlines() if "\t" in each)
+    names = [named.get(wnid, wnid).split(",")[0].strip() for wnid in chosen]
+    pictures = _images("tiny_imagenet", arrays, names, seed, validation)
+    return replace(pictures, note=f"{pictures.note}, {len(names)} of 200 classes")
+
+
+def _decoded(content: bytes, size: int) -> np.ndarray:
+    """Return bytes (3, size, size), as torchvision's Resize of the publication makes them."""
+    from PIL import Image
+
+    image = Image.open(io.BytesIO(content)).convert("RGB")
+    return np.asarray(image.resize((size, size), Image.Resampling.BILINEAR)).transpose(2, 0, 1)
+
+
+def _cifar(name: str, key: str, *, seed: int, validation: float = 0.1) -> DataSet:
+    """Read the pickled batches that are there: torchvision's reader refuses parts of a set."""
+    path, wanted = find(name), ("batches.meta", "meta", "train", "test", "test_batch")
+
+    def is_batch(each: str) -> bool:
+        return PurePosixPath(each).name.startswith("data_batch_") or each.endswith(wanted)
+
+    found = {
+        PurePosixPath(each).name: archives.unpickle(content)
+        for each, content in archives.members(path, is_batch)
+    }
+    halves: dict[bool, list[Arrays]] = {False: [], True: []}
+    for file in sorted(each for each in found if "meta" not in each):
+        labels = np.array(found[file][f"{key}s".encode()], dtype=np.int64)
+        halves[file.startswith("test")].append(
+            (found[file][b"data"].reshape(-1, 3, 32, 32), labels)
+        )
+    if not all(halves.values()):
+        raise ValueError(f"{path} holds no training or no test batch: it is another set")
+    meta = found.get("batches.meta") or found["meta"]
+    names = [each.decode() for each in meta[f"{key}_names".encode()]]
+    train, test = (tuple(map(np.concatenate, zip(*own, strict=True))) for own in halves.values())
+    return _images(name, [train, test], names, seed, validation)  # type: ignore[list-item]
+
+
+def _mnist(*, seed: int, validation: float = 0.1, side: int = 28) -> DataSet:
+    """Give `side=32` for networks with five pools: a border of two black pixels."""
+    if side not in (28, 32):
+        raise ValueError(f"side is {side}: give 28, or 32 for a border of two pixels")
+    border, parts = (side - 28) // 2, []
+    for half in ("train", "t10k"):
+        images, labels = _idx(f"{half}-images-idx3-ubyte"), _idx(f"{half}-labels-idx1-ubyte")
+        x = np.pad(images, ((0, 0), (border, border), (border, border)))
+        parts.append((x[:, None], labels.astype(np.int64)))
+    return _images("mnist", parts, DIGITS, seed, validation)
+
+
+def _idx(name: str) -> np.ndarray:
+    """Return the numbers of an IDX file of bytes, packed or not: torchvision's reader unpacks."""
+    path = min(find("mnist").glob(f"{name.replace('-idx', '?idx')}*"))  # as copies have it
+    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        content = file.read(archives.MOST)  # a shape in a header is believed where it fits
+    shape = np.frombuffer(content, ">u4", content[3], offset=4)
+    return np.frombuffer(content, np.uint8, offset=4 + 4 * content[3]).reshape(shape)
+
+
+def _svhn(*, seed: int, validation: float = 0.1) -> DataSet:
+    from torchvision.datasets import SVHN
+
+    found = [SVHN(find("svhn"), split=split) for split in ("train", "test")]
+    parts = [(own.data, own.labels.astype(np.int64)) for own in found]
+    return _images("svhn", parts, DIGITS, seed, validation)
+
+
+# ---- texts
+
+
+@dataclass(frozen=True)
+class TextOptions:
+    """Say what becomes of the texts.
+
+    Args:
+        max_len: the most words kept of a text, from its beginning.
+        max_size: the most rows of the vocabulary, padding and unknown included; None: all words.
+        stop_words: drop the words of `alkit.data.text.stop_words`, as the AL publication does.
+        validation: share of the official training part held out, class by class, by the seed.
+        train_size, test_size: take only so many official rows, as many of each class; None: all.
+            Which rows of the training part depends on the seed, of the test part on the size alone.
+    """
+
+    max_len: int = 128
+    max_size: int | None = 30_000
+    stop_words: bool = True
+    validation: float = 0.1
+    train_size: int | None = None
+    test_size: int | None = None
+
+    def clean(self, batch: Sequence[str]) -> list[list[str]]:
+        """Return the words of each text."""
+        drop = texts.stop_words() if self.stop_words else frozenset()
+        return [texts.clean(text, drop=drop) for text in batch]
+
+
+def _zhang(
+    name: str, classes: Sequence[str], *, seed: int, fields: str = "both", **options: Any
+) -> DataSet:
+    """Read the form of Zhang et al. 2015: class from 1, title, text; copies have a header."""
+    if fields not in ("text", "both"):
+        raise ValueError(f"fields is {fields!r}: give 'text' or 'both'")
+    parts: list[Rows] = []
+    for content in archives.contents(find(name), "train.csv", "test.csv"):
+        header = not content.lstrip(b'\xef\xbb\xbf"')[:1].isdigit()
+        form: dict[str, Any] = {"keep_default_na": False, "encoding": "utf-8-sig"}
+        form |= {"names": ["label", "title", "text"], "skiprows": int(header)}
+        own = pd.read_csv(io.BytesIO(content), **form)
+        if own.isna().any(axis=None):  # pandas fills rows up
+            raise ValueError(f"a row of {name} has fewer columns than the others")
+        words = own["text"] if fields == "text" else own["title"] + " " + own["text"]
+        parts.append((words.tolist(), (own["label"].astype(int) - 1).tolist()))
+    note = _found(name, parts[0][1], parts[1][1], "rows")
+    train, test = parts
+    return _texts(name, train, test, classes, note, TextOptions(**options), seed)
+
+
+def _imdb(*, seed: int, **options: Any) -> DataSet:
+    """Take the folders of `aclImdb`, or the table "IMDB Dataset.csv".
+
+    The table doesn't say which half a review is of: its first half of rows is taken as the training
+    half, which is the official one only where its author kept them apart.
+    """
+    path = find("imdb")
+    if ".csv" in path.suffixes:
+        frame = pd.read_csv(path, keep_default_na=False)
+        labels, half = [POLARITY.index(each) for each in frame["sentiment"]], len(frame) // 2
+        reviews, note = frame["review"].tolist(), "; halves by row order"
+        halves = [(reviews[:half], labels[:half]), (reviews[half:], labels[half:])]
+    else:
+        found: dict[str, list[tuple[int, str, str]]] = {"train": [], "test": []}
+        wanted = ("train/neg/", "train/pos/", "test/neg/", "test/pos/")
+        for name, content in archives.members(path, lambda each: any(w in each for w in wanted)):
+            of, label, file = PurePosixPath(name).parts[-3:]
+            found[of].append((int(label == "pos"), file, content.decode("utf-8", "replace")))
+        kept, note = [*map(sorted, found.values())], ""
+        halves = [([text for *_, text in own], [label for label, *_ in own]) for own in kept]
+    if any(2 * sum(labels) != len(labels) for _, labels in halves):
+        note += " (not balanced, so hardly the official halves)"
+    made = TextOptions(**{"max_len": 256} | options)
+    said = _found("imdb", halves[0][1], halves[1][1], "rows") + note
+    return _texts("imdb", halves[0], halves[1], POLARITY, said, made, seed)
+
+
+def _sst2(*, seed: int, **options: Any) -> DataSet:
+    """Take the dev part as test, because the official test has no labels."""
+    train, test = sst2_sentences()
+    note = _found("sst2", train[1], test[1], "rows")
+    return _texts("sst2", train, test, POLARITY, note, TextOptions(**options), seed)
+
+
+def sst2_sentences() -> tuple[Rows, Rows]:
+    """Return SST-2's training and dev part as they are: sentences and labels, 0 negative."""
+    read = archives.contents(find("sst2"), "train.tsv", "dev.tsv")
+    form: dict[str, Any] = {"sep": "\t", "quoting": 3, "keep_default_na": False}
+    frames = [pd.read_csv(io.BytesIO(each), **form) for each in read]
+    train, dev = ((own["sentence"].tolist(), own["label"].astype(int).tolist()) for own in frames)
+    return train, dev
+
+
+def sentences(per_class: int = 1200) -> tuple[list[str], list[int], str]:
+    """Return pydocs' sentences, labels (numbers in `PACKAGES`) and the SHA-256 of both.
+
+    `pydocs.txt.gz` holds them; its head says which sources they are from, and under which licence.
+
+    Args:
+        per_class: how many of each package, from its first; there are 1,200.
+    """
+    packed = Path(__file__).with_name("pydocs.txt.gz").read_bytes()
+    lines = gzip.decompress(packed).decode().split("\n")
+    rows = [line.split("\t") for line in lines if line and not line.startswith("#")]
+    own = [[text for package, text in rows if package == each] for each in PACKAGES]
+    found = [text for each in own for text in each[:per_class]]
+    labels = [label for label, each in enumerate(own) for _ in each[:per_class]]
+    # the third list was of what could not be read while the sentences were gathered anew each time
+    return found, labels, hashlib.sha256(json.dumps([found, labels, []]).encode()).hexdigest()
+
+
+def _pydocs(
+    *, seed: int, per_class: int = 1200, max_size: int = 5000, max_len: int = 40
+) -> DataSet:
+    found, labels, digest = sentences(per_class)
+    y_N, words = torch.tensor(labels), [texts.clean(text) for text in found]
+    rows = stratified_split(y_N, seed=seed)
+    vocabulary = texts.Vocabulary((words[row] for row in rows[0].tolist()), max_size=max_size)
+    x_NT = texts.encode(words, vocabulary, max_len)
+    train, held, test = (Part(x_NT[own], y_N[own], len(PACKAGES)) for own in rows)
+    note = f"sha256 {digest[:12]}"
+    return DataSet("pydocs", train, held, test, len(PACKAGES), PACKAGES, vocabulary, note)
+
+
+def from_frame(
+    frame: pd.DataFrame,
+    *,
+    text: str = "text",
+    label: str = "label",
+    test: pd.DataFrame | None = None,
+    test_share: float = 0.1,
+    seed: int = 0,
+    **options: Any,
+) -> DataSet:
+    """Make a data set of a table of your own: a text and its label in each row.
+
+    Args:
+        frame: training and validation rows, which the seed tells apart.
+        text, label: names of the columns; classes are in sorted order.
+        test: the test rows; None: a share of `frame` is held out for it.
+        options: of `TextOptions`; stop words stay unless stop_words=True, since "not" is one.
+    Raises:
+        ValueError: a row without text or label, or a label that no training row has.
+    """
+    for each in (frame, test):
+        if each is not None and (empty := each[[text, label]].isna().any(axis=1)).any():
+            raise ValueError(f"row {empty.argmax()} has no {text} or no {label}: drop such rows")
+    names = in_order(frame[label].tolist())
+    if test is None:
+        number = torch.tensor([names.index(each) for each in frame[label]])
+        kept, held = hold_out(number, test_share, seed=seed)
+        frame, test = frame.iloc[kept.tolist()], frame.iloc[held.tolist()]
+    train, last = (
+        (part[text].tolist(), [names.index(each) for each in part[label]]) for part in (frame, test)
+    )
+    made, shown = TextOptions(**{"stop_words": False} | options), tuple(map(str, names))
+    return _texts("a table of texts", train, last, shown, "", made, seed)
+
+
+def _texts(
+    name: str,
+    train: Rows,
+    test: Rows,
+    classes: Sequence[str],
+    note: str,
+    options: TextOptions,
+    seed: int,
+) -> DataSet:
+    """Clean, split, number."""
+    train = _sized(train, options.train_size, seed)
+    test = _sized(test, options.test_size, 0)  # runs of several seeds share a test
+    cleaned = options.clean(train[0])
+    long = [row for row, words in enumerate(cleaned) if len(words) > 1]
+    if len(long) < len(cleaned):
+        note += f"; {len(cleaned) - len(long):,} of at most one word dropped"
+    cleaned, y_N = [cleaned[row] for row in long], torch.tensor([train[1][row] for row in long])
+    rows = hold_out(y_N, options.validation, seed=seed)
+    kept, held = ([cleaned[row] for row in part.tolist()] for part in rows)
+    vocabulary = texts.Vocabulary(kept, max_size=options.max_size)
+    pairs = [(kept, y_N[rows[0]]), (held, y_N[rows[1]])]
+    pairs.append((options.clean(test[0]), torch.tensor(test[1])))
+    train_part, held_part, test_part = (
+        Part(texts.encode(words, vocabulary, options.max_len), labels, len(classes))
+        for words, labels in pairs
+    )
+    parts = train_part, held_part, test_part
+    return DataSet(name, *parts, len(classes), tuple(classes), vocabulary, note)
+
+
+def _sized(rows: Rows, size: int | None, seed: int) -> Rows:
+    if size is None:
+        return rows
+    chosen = balanced_rows(torch.tensor(rows[1]), size, seed=seed).tolist()
+    return [rows[0][row] for row in chosen], [rows[1][row] for row in chosen]
+
+
+READERS: dict[str, Callable[..., DataSet]] = {
+    "digits": _digits,
+    "tiny_imagenet": _tiny_imagenet,
+    "cifar10": partial(_cifar, "cifar10", "label"),
+    "cifar100": partial(_cifar, "cifar100", "fine_label"),
+    "mnist": _mnist,
+    "svhn": _svhn,
+    "ag_news": partial(_zhang, "ag_news", TOPICS),
+    "dbpedia": partial(_zhang, "dbpedia", KINDS.split()),
+    "imdb": _imdb,
+    "sst2": _sst2,
+    "pydocs": _pydocs,
+}

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 import alkit
-from alkit.data.corpora import from_frame
+from alkit.data.datasets import from_frame
 
 
 def sentences(package: object) -> list[str]:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-from alkit.data import archives, catalog
+from alkit.data import archives, datasets
 
 Documents = list[list[str]]  # sentences by document
 
@@ -38,7 +38,7 @@ def wikitext(part: str = "valid") -> Documents:
     Raises:
         FileNotFoundError: the set, or this part of it, is not here.
     """
-    path, wanted = catalog.find("wikitext"), f"wiki.{part}.tokens"
+    path, wanted = datasets.find("wikitext"), f"wiki.{part}.tokens"
     for _, content in archives.members(path, lambda name: PurePosixPath(name).name == wanted):
         return list(_articles(content.decode("utf-8")))
     raise FileNotFoundError(f"{path} has no {wanted}: give another part of WikiText-103")
@@ -58,9 +58,7 @@ def _articles(text: str) -> Iterator[list[str]]:
 
 def _pydocs() -> Documents:
     """Return docstrings by package, in pieces of twenty sentences."""
-    from alkit.data.pydocs import sentences
-
-    texts, labels, _ = sentences()
+    texts, labels, _ = datasets.sentences()
     documents: Documents = []
     for label in sorted(set(labels)):
         own = [text for text, its in zip(texts, labels, strict=True) if its == label]

