@@ -30,8 +30,7 @@ class Part(Brief):
         augment: how images of shuffled batches are changed, see `batches`.
     Raises:
         ValueError: no samples, x and y of different lengths, a label that is no integer or out of
-            range, a text that is all padding or has padding before a token; names the first.
-            Bytes without mean and std, or mean and std without bytes.
+            range; bytes without mean and std.
     """
 
     x: Tensor
@@ -52,9 +51,10 @@ class Part(Brief):
                 "x must be floats or uint8 (N, C, H, W) (images), or int64 (N, T) (texts),"
                 f" got {_kind(self.x)}"
             )
-        _check_scale(self)
-        if self.is_text:
-            _check_padding(self.x != self.pad)
+        if self.is_bytes and not len(self.mean or ()) == len(self.std or ()) == self.x.shape[1]:
+            raise ValueError(
+                f"uint8 images need mean and std of each of {self.x.shape[1]} channels"
+            )
 
     def __len__(self) -> int:
         return len(self.y)
@@ -290,22 +290,6 @@ def _scaled(x: Tensor, part: Part) -> Tensor:
     return x.sub_(mean).div_(std)
 
 
-def _check_scale(part: Part) -> None:
-    """Refuse bytes without mean and std of each channel, and other samples with them."""
-    if not part.is_bytes:
-        if part.mean is not None or part.std is not None:
-            raise ValueError(
-                "mean and std are for uint8 images; other samples are used as they are"
-            )
-        return
-    channels, std = part.x.shape[1], part.std or (0.0,)
-    if len(part.mean or ()) != channels or len(std) != channels or min(std) <= 0:
-        raise ValueError(
-            f"uint8 images of {channels} channels need as many numbers in mean and in std"
-            f" (above 0), got {part.mean} and {part.std}"
-        )
-
-
 def _checked_labels(labels: Tensor | Sequence[int], num_classes: int) -> Tensor:
     y_N = torch.as_tensor(labels)
     if y_N.dim() != 1 or not len(y_N):
@@ -318,19 +302,6 @@ def _checked_labels(labels: Tensor | Sequence[int], num_classes: int) -> Tensor:
             f"label {first} is {y_N[first].item()}; labels are integers from 0 to {num_classes - 1}"
         )
     return y_N.long()
-
-
-def _check_padding(mask_NT: Tensor) -> None:
-    """Refuse texts without a token, and padding that is not on the right."""
-    empty = ~mask_NT.any(dim=1)
-    if empty.any():
-        row = int(empty.nonzero()[0])
-        raise ValueError(f"text {row} is all padding; encode an empty text as one unknown token")
-    gap = (mask_NT[:, 1:] & ~mask_NT[:, :-1]).any(dim=1)
-    if gap.any():
-        raise ValueError(
-            f"text {int(gap.nonzero()[0])} has padding before a token; pad on the right"
-        )
 
 
 def _kind(tensor: Tensor) -> str:

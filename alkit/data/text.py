@@ -1,8 +1,7 @@
 """Texts as numbers: cleaning, vocabulary, padding, pretrained word vectors.
 
 The only module that imports torchtext (0.6.0, for `Vocab`). Its `Vectors` is not used: each call
-turns off TLS verification for the whole process, writes a pickled cache, skips rows it cannot
-decode and names no line in its errors. `load_vectors` reads the same files without these.
+turns off TLS verification for the whole process. `load_vectors` reads the same files.
 
 The stop words stand in `stopwords.txt`, whose header says where they are from.
 
@@ -51,48 +50,36 @@ def stop_words() -> frozenset[str]:
 class Vocabulary:
     """Number the words of a corpus: frequent words first, equally frequent ones alphabetically.
 
+    Row 0 is padding, row 1 unknown words.
+
     Args:
         texts: of the training part only; strings are cleaned, lists of words taken as they are.
-        max_size: the most rows, the rows of padding and of unknown words included; None for all.
-        min_freq: how often a word must occur to get a row.
-        pad, unk: rows of padding and of unknown words: 0 and 1, in either order.
+        max_size: the most rows, these two included; None for all.
 
     Example:
         >>> Vocabulary(["a cat", "a dog"]).words
         ['<pad>', '<unk>', 'a', 'cat', 'dog']
     """
 
+    pad, unk = 0, 1
+
     def __init__(
-        self,
-        texts: Iterable[str | Sequence[str]],
-        *,
-        max_size: int | None = None,
-        min_freq: int = 1,
-        pad: int = 0,
-        unk: int = 1,
+        self, texts: Iterable[str | Sequence[str]], *, max_size: int | None = None
     ) -> None:
-        if {pad, unk} != {0, 1}:
-            raise ValueError(f"pad and unk must be 0 and 1 in either order, got {pad} and {unk}")
-        if max_size is not None and max_size < 3:
-            raise ValueError(f"max_size must be at least 3 (two rows are special), got {max_size}")
-        if min_freq < 1:
-            raise ValueError(f"min_freq must be at least 1, got {min_freq}")
         from torchtext.vocab import Vocab  # brings requests and sentencepiece with it
 
         counts = Counter(word for text in texts for word in _words(text))
-        specials = [PAD_WORD, UNK_WORD] if pad == 0 else [UNK_WORD, PAD_WORD]
-        max_words = None if max_size is None else max_size - len(specials)
-        self.pad, self.unk = pad, unk
-        self.words: list[str] = Vocab(counts, max_words, min_freq, specials=specials).itos
+        most = None if max_size is None else max_size - 2
+        self.words: list[str] = Vocab(counts, most, specials=[PAD_WORD, UNK_WORD]).itos
         self._rows = {word: row for row, word in enumerate(self.words)}
         # a word spelt like the padding is an unknown word, or a text could be all padding
-        self._rows[PAD_WORD] = unk
+        self._rows[PAD_WORD] = self.unk
 
     def __len__(self) -> int:
         return len(self.words)
 
     def __repr__(self) -> str:
-        return f"Vocabulary({len(self)} words, pad={self.pad}, unk={self.unk})"
+        return f"Vocabulary({len(self)} words)"
 
     def encode(self, tokens: Sequence[str]) -> list[int]:
         """Return the row of each word; an empty text is one unknown word."""
@@ -107,10 +94,6 @@ def encode(texts: Sequence[str | Sequence[str]], vocabulary: Vocabulary, max_len
         max_len: the most words kept of a text, from its beginning.
     Returns: int64 (N, T) with 1 <= T <= max_len; no row is padding only.
     """
-    if max_len < 1:
-        raise ValueError(f"max_len must be at least 1, got {max_len}")
-    if not len(texts):
-        raise ValueError("there are no texts to encode")
     rows = [vocabulary.encode(_words(text)[:max_len]) for text in texts]
     # all at once: a tensor a text takes a minute for half a million texts
     lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
@@ -128,26 +111,23 @@ def load_vectors(
     seed: int = 0,
     member: str | None = None,
 ) -> tuple[Tensor, int]:
-    """Read pretrained vectors (GloVe's or fastText's text form), aligned with the vocabulary.
+    """Read pretrained vectors in GloVe's text form, aligned with the vocabulary.
 
     A word that the file lacks gets normal numbers with mean and sd of all numbers of the file, a
-    function of its row and the seed; the row of padding is zero. A word that the file holds twice
-    gets the later vector.
+    function of its row and the seed; the row of padding is zero.
 
     Args:
-        path: a local file of lines `word number ... number`; a first line `count width` is allowed.
+        path: a local file of lines `word number ... number`.
         member: the file's name inside `path`, which is then a zip.
     Returns: float32 (V, E), row i for `vocabulary.words[i]`; how many rows came from the file.
     Raises:
         ValueError: a row of another width, or a number that is not finite; names file and line.
-        FileNotFoundError: there is no such file; a URL is none.
 
     Example:
         >>> path, member = find_vectors("glove.6B.300d")  # doctest: +SKIP
         >>> table, found = load_vectors(path, vocabulary, member=member)  # doctest: +SKIP
     """
-    rows = {word.encode(): row for row, word in enumerate(vocabulary.words)}
-    del rows[vocabulary.words[vocabulary.pad].encode()]
+    rows = {word.encode(): row for row, word in enumerate(vocabulary.words) if row}
     found: dict[int, np.ndarray] = {}
     moments = np.zeros(3)  # how many numbers, their sum, the sum of their squares
     for word, vector in _read_vectors(Path(path), member):
@@ -170,50 +150,38 @@ def _read_vectors(path: Path, member: str | None) -> Iterator[tuple[bytes, np.nd
     with source.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
             fields = line.rstrip().split(b" ")
-            if number == 1 and len(fields) == 2 and line.strip().replace(b" ", b"").isdigit():
-                continue
             width = width or len(fields) - 1
             # tokens of GloVe's largest file have blanks in them: ". . . 0.1 0.2"
             word, own = fields[:-width], fields[-width:]
-            wrong = len(own) < width or not word or any(map(_is_number, word[1:]))
-            try:
+            vector = np.array([])
+            with suppress(ValueError):
                 vector = np.array(own, dtype=np.float64)
-            except ValueError:
-                wrong = True
-            if wrong or not width or not np.isfinite(vector).all():
+            shifted = word[1:] and word[-1][:1].isdigit()  # a number too many
+            if not word or shifted or len(vector) != width or not np.isfinite(vector).all():
                 raise ValueError(f"{source}, line {number}: not a word and {width} finite numbers")
             yield b" ".join(word), vector
     if not width:
         raise ValueError(f"{source} holds no vector")
 
 
-def _is_number(field: bytes) -> bool:
-    with suppress(ValueError):
-        float(field)
-        return True
-    return False
-
-
 def find_vectors(name: str) -> tuple[Path, str | None]:
     """Return the file of these vectors, and its name inside the file if that is a zip.
 
-    Looks for `NAME.txt` and `NAME.vec` in `glove/` and `$ALKIT_DATA/glove`: files, then zips.
+    Looks for `NAME.txt` in `glove/` and `$ALKIT_DATA/glove`: files, then zips.
 
     Args:
         name: such as "glove.6B.300d".
     Raises:
         FileNotFoundError: they are nowhere; says how to get them.
     """
-    folders = [paths.glove_dir(), paths.shared_data_dir() / "glove"]
-    wanted = [f"{name}.txt", f"{name}.vec"]
-    for path in (folder / each for each in wanted for folder in folders):
-        if path.is_file():
-            return path, None
+    folders, wanted = [paths.glove_dir(), paths.shared_data_dir() / "glove"], f"{name}.txt"
+    if plain := next((each / wanted for each in folders if (each / wanted).is_file()), None):
+        return plain, None
     for path in (path for folder in folders for path in sorted(folder.glob("*.zip"))):
         if zipfile.is_zipfile(path):  # one that is still being copied is none
             with zipfile.ZipFile(path) as archive:
                 for member in archive.namelist():
-                    if Path(member).name in wanted:
+                    if Path(member).name == wanted:
                         return path, member
     raise FileNotFoundError(
         f"no word vectors {name!r} in {' or '.join(map(str, folders))}:"

@@ -43,13 +43,12 @@ def test_clean(text, words):
 
 
 @pytest.mark.parametrize("max_size", [None, 3, 5, 100])
-@pytest.mark.parametrize("min_freq", [1, 2, 3])
-def test_vocabulary_orders_by_frequency_then_alphabet(max_size, min_freq):
+def test_vocabulary_orders_by_frequency_then_alphabet(max_size):
     counts = Counter(" ".join(CORPUS).split())
-    kept = sorted((-n, word) for word, n in counts.items() if n >= min_freq)
+    kept = sorted((-n, word) for word, n in counts.items())
     words = ["<pad>", "<unk>", *(word for _, word in kept)][:max_size]
     for texts in (CORPUS, reversed(CORPUS)):
-        vocabulary = Vocabulary(texts, max_size=max_size, min_freq=min_freq)
+        vocabulary = Vocabulary(texts, max_size=max_size)
         assert vocabulary.words == words
         assert len(vocabulary) == len(words)
 
@@ -64,37 +63,20 @@ def test_vocabulary_encodes_and_does_not_grow():
     assert len(vocabulary) == size
     assert Vocabulary([["U.S.", "Cat"]]).words[2:] == ["Cat", "U.S."]  # words as they are
     assert Vocabulary([["<pad>", "a"]]).encode(["<pad>", "a"]) == [1, 2]
-    swapped = Vocabulary(CORPUS, pad=1, unk=0)
-    assert swapped.words[:2] == ["<unk>", "<pad>"]
-    assert swapped.encode(["unheard"]) == [0]
-    assert encode(["the the", "the"], swapped, 9).tolist() == [[2, 2], [2, 1]]
-    assert "pad=1" in repr(swapped)
 
 
-REFUSED = [
-    (lambda path: Vocabulary(CORPUS, max_size=2), "max_size must be at least 3.*got 2"),
-    (lambda path: Vocabulary(CORPUS, min_freq=0), "min_freq must be at least 1, got 0"),
-    (lambda path: Vocabulary(CORPUS, pad=2), "pad and unk must be 0 and 1.*got 2 and 1"),
-    (lambda path: Vocabulary(CORPUS, pad=1), "pad and unk must be 0 and 1.*got 1 and 1"),
-    (lambda path: encode(CORPUS, Vocabulary(CORPUS), 0), "max_len must be at least 1, got 0"),
-    (lambda path: encode([], Vocabulary(CORPUS), 5), "no texts"),
-    (lambda path: load_vectors("https://example.org/v.txt", Vocabulary(CORPUS)), "No such file"),
-    (lambda path: load_vectors(path / "no.txt", Vocabulary(CORPUS)), "No such file"),
-]
-
-
-@pytest.mark.parametrize(("call", "message"), REFUSED, ids=[said for _, said in REFUSED])
-def test_what_is_refused(call, message, tmp_path):
-    with pytest.raises((ValueError, FileNotFoundError), match=message):
-        call(tmp_path)
+@pytest.mark.parametrize("path", ["https://example.org/v.txt", "no.txt"])
+def test_vectors_are_a_local_file(path):
+    with pytest.raises(FileNotFoundError, match="No such file"):
+        load_vectors(path, Vocabulary(CORPUS))
 
 
 VECTORS = {"dog": [1.0, 2.5, -3.0], "zebra": [9.0, 9.0, 9.5], "the": [0.25, 0.0, 1.0]}
 
 
-def write_vectors(path: Path, vectors: dict[str, list[float]], header: str = "") -> Path:
+def write_vectors(path: Path, vectors: dict[str, list[float]]) -> Path:
     lines = [f"{word} {' '.join(map(str, row))}\n" for word, row in vectors.items()]
-    path.write_text(header + "".join(lines), encoding="utf-8")
+    path.write_text("".join(lines), encoding="utf-8")
     return path
 
 
@@ -103,10 +85,9 @@ def zipped(path: Path, members: dict[str, str]) -> Path:
     return make_zip(path, {name: text.encode() for name, text in members.items()})
 
 
-@pytest.mark.parametrize("header", ["", "3 3\n"])
-def test_vectors_are_aligned_by_word(tmp_path, header):
+def test_vectors_are_aligned_by_word(tmp_path):
     vocabulary = Vocabulary(CORPUS)
-    vectors_VE, hits = load_vectors(write_vectors(tmp_path / "v.txt", VECTORS, header), vocabulary)
+    vectors_VE, hits = load_vectors(write_vectors(tmp_path / "v.txt", VECTORS), vocabulary)
     assert vectors_VE.shape == (len(vocabulary), 3)
     assert vectors_VE.dtype == torch.float32
     assert hits == 2
@@ -179,13 +160,11 @@ def test_odd_words_do_no_harm(tmp_path, content, vectors):
     ("content", "message"),
     [
         ("", "v.txt holds no vector"),
-        ("400 3\n", "v.txt holds no vector"),
         ("a 1 2 3\nb 1 2\n", "v.txt, line 2: not a word and 3 finite numbers"),
         ("a 1 2\nb 1 2 3\n", "v.txt, line 2: not a word and 2"),
         ("a 1 2\n\nb 1 2\n", "v.txt, line 2: not a word and 2"),
         ("word\n", "v.txt, line 1: not a word and 0"),
         ("a 1 2\nb 1 x\n", "v.txt, line 2: not a word and 2"),
-        ("the 1 2 3\ncat 4 7 8 9\n", "line 2: not a word and 3"),
         ("a 1 2\nb 1 nan\n", "v.txt, line 2: not a word and 2"),
     ],
 )
@@ -279,8 +258,6 @@ def test_vectors_are_found_as_files_and_in_zips_or_what_is_there_is_said(folders
     own = folders / "glove" / "g.50d.txt"
     own.write_text("a 1")
     assert find_vectors("g.50d") == (own, None)
-    fast = zipped(folders / "glove" / "wiki.zip", {"wiki-news-300d-1M.vec": "1 1\na 1"})
-    assert find_vectors("wiki-news-300d-1M") == (fast, "wiki-news-300d-1M.vec")
 
 
 @pytest.mark.parametrize("max_len", [1, 4, 9])
