@@ -11,7 +11,7 @@ Carrying the difference instead of the target loses no digits where beta is smal
 0 where it is 0. Gradients are beta times those of the loss.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -36,35 +36,14 @@ def output_target(
 
 
 @torch.no_grad()
-def targets(net: Net, run: Pass, last: Tensor, rule: str = "difference") -> list[Tensor]:
-    """Return the deltas of all blocks, from the last one down."""
-    step = RULES[rule]
-    deltas = [last]
-    for n in reversed(range(1, len(net))):
-        deltas.append(step(net, run, n, deltas[-1]))
-    return deltas[::-1]
-
-
-def _difference(net: Net, run: Pass, n: int, delta: Tensor) -> Tensor:
+def next_target(net: Net, run: Pass, n: int, delta: Tensor, rule: str = "difference") -> Tensor:
+    """Return the delta of the block below n, by "difference" or "plain"."""
     feedback, notes = net.blocks[n].feedback, run.notes[n]
-    return feedback(run.s[n] + delta, notes) - feedback(run.s[n], notes)
+    base = run.inputs[n] if rule == "plain" else feedback(run.s[n], notes)
+    return feedback(run.s[n] + delta, notes) - base
 
 
-def _plain(net: Net, run: Pass, n: int, delta: Tensor) -> Tensor:
-    return net.blocks[n].feedback(run.s[n] + delta, run.notes[n]) - run.inputs[n]
-
-
-RULES: dict[str, Callable[[Net, Pass, int, Tensor], Tensor]] = {
-    "difference": _difference,
-    "plain": _plain,
-}
-
-
-def forward_gradients(net: Net, run: Pass, deltas: Sequence[Tensor]) -> list[list[Tensor]]:
-    """Return for each block the gradients of its local loss by its forward weights."""
-    found = []
-    for block, s, delta in zip(net, run.s, deltas, strict=True):
-        own = block.forward_parameters()
-        grads = torch.autograd.grad(s, own, -delta / len(s)) if own else ()
-        found.append(list(grads))
-    return found
+def local_gradients(net: Net, run: Pass, n: int, delta: Tensor) -> list[Tensor]:
+    """Return the gradients of block n's local loss by its forward weights."""
+    s, own = run.s[n], net.blocks[n].forward_parameters()
+    return list(torch.autograd.grad(s, own, -delta / len(s))) if own else []
