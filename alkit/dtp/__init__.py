@@ -10,11 +10,9 @@ stages, trainer, fit          blocks as stages of the engine, who runs what, a r
 
 from alkit.dtp.block import Block
 from alkit.dtp.fit import Details
-from alkit.dtp.learning import NotFinite
 from alkit.dtp.networks import NETWORKS, Net, from_blocks, network
 from alkit.dtp.pieces import EXACT, NoInverse, Piece, Switches
 from alkit.dtp.settings import METHODS, Settings
-from alkit.engine.group import RanksDiffer
 
 __all__ = [
     "EXACT",
@@ -24,9 +22,7 @@ __all__ = [
     "Details",
     "Net",
     "NoInverse",
-    "NotFinite",
     "Piece",
-    "RanksDiffer",
     "Settings",
     "Switches",
     "from_blocks",

@@ -12,18 +12,20 @@ from functools import cached_property
 from typing import Any, NamedTuple, cast
 
 import torch
-from torch import Generator, Tensor, nn
+from torch import Tensor, nn
 
-from alkit.dtp.pieces import PUBLISHED, Affine, NoInverse, Piece, Reshape, Switches, pieces_of
+from alkit.dtp.pieces import PUBLISHED, Affine, Piece, Reshape, Switches, pieces_of
 
 Notes = list[Any]
 
 
-class Linear(NamedTuple):
-    """Where the one weight of a feedback stands among the pieces."""
+class Pass(NamedTuple):
+    """A block's forward pass: detached input, output, notes for the feedback; psi(s), if known."""
 
-    piece: Affine
-    at: int
+    x: Tensor
+    s: Tensor
+    notes: Notes
+    base: Tensor | None = None
 
 
 class Block(nn.Module):
@@ -50,6 +52,11 @@ class Block(nn.Module):
             notes.append(note)
         return x, notes
 
+    def locally(self, x: Tensor) -> Pass:
+        """Return the pass of an input without its history: gradients stay inside the block."""
+        x = x.detach()
+        return Pass(x, *self(x))
+
     def feedback(self, y: Tensor, notes: Notes, last: int = 0) -> Tensor:
         """Return G(y), in the space of the input.
 
@@ -66,24 +73,20 @@ class Block(nn.Module):
         """All parts with weights."""
         return [piece for piece in self.pieces if isinstance(piece, Affine)]
 
+    def psi(self, y: Tensor, notes: Notes) -> Tensor:
+        """Return what the weight of a linear feedback is applied to."""
+        return self.feedback(y, notes, self.at + 1)
+
     @cached_property
-    def linear(self) -> Linear | None:
-        """The weight that the feedback is linear in; None if there are several or other parts."""
-        own = [at for at, piece in enumerate(self.pieces) if any(True for _ in piece.parameters())]
-        if len(own) != 1 or not isinstance(piece := self.pieces[own[0]], Affine):
-            return None
-        before = all(isinstance(each, Reshape) for each in self.pieces[: own[0]])
-        return Linear(piece, own[0]) if before else None
+    def at(self) -> int:
+        """The place of the first piece that does more than reshape."""
+        return next(at for at, each in enumerate(self.pieces) if not isinstance(each, Reshape))
 
-    def weighed(self) -> Linear:
-        """Return `linear`.
-
-        Raises:
-            NoInverse: the feedback is not linear in one weight.
-        """
-        if self.linear is None:
-            raise NoInverse("this block's feedback has no single weight: take form='autograd'")
-        return self.linear
+    @cached_property
+    def linear(self) -> bool:
+        """Whether the feedback is linear in one weight, that of the piece at `at`."""
+        weighed = [each for each in self.pieces if any(True for _ in each.parameters())]
+        return weighed == self.affine[:1] == [self.pieces[self.at]]
 
     def forward_parameters(self) -> list[nn.Parameter]:
         """Return W and b, of what learns."""
@@ -93,11 +96,6 @@ class Block(nn.Module):
     def feedback_parameters(self) -> list[nn.Parameter]:
         """Return B."""
         return [piece.back.weight for piece in self.affine]
-
-    def initialise(self, generator: Generator, *, given: bool) -> None:
-        """Draw all weights; if forward ones are given, those of the feedback alone."""
-        for piece in self.affine:
-            piece.initialise(generator, given=given)
 
     @torch.no_grad()
     def make_symmetric(self) -> None:

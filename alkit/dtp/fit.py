@@ -30,12 +30,10 @@ class Details(Brief):
 
     Attributes:
         feedback_losses: by block, (steps, K_n), of all epochs.
-        owners: the rank of each block's loop.
         digest: SHA-256 of all bits of the network.
     """
 
     feedback_losses: dict[int, Tensor]
-    owners: dict[int, int]
     digest: str
 
 
@@ -66,7 +64,7 @@ def _fit(net: Net, plan: Plan) -> Record:
     same |= {name: getattr(feedback, name) for name in ("iterations", "sigma", "feedback_lr")}
     record = train_epochs(trainer, plan, group=group, identity=same)
     learned = {n: torch.cat(parts) for n, parts in trainer.feedback_losses.items()}
-    return replace(record, details=Details(learned, trainer.owners, digest(net)))
+    return replace(record, details=Details(learned, digest(net)))
 
 
 def digest(net: nn.Module) -> str:

@@ -1,13 +1,13 @@
 r"""How the feedback of a block learns, by its own block alone, from noise.
 
-x, y = F(x) are constants, dx and dy noise of their shapes; b samples.
+x, s = F(x) are constants, dx and dy noise of their shapes; b samples.
 
-    l_drl            mean [ -2 <dx, G(F(x + dx)) - G(y)>  +  |G(y + dy) - G(y)|^2 ]
+    l_drl            mean [ -2 <dx, G(F(x + dx)) - G(s)>  +  |G(s + dy) - G(s)|^2 ]
     reconstruction   mean   |(x + dx) - G(F(x + dx))|^2                         vanilla DTP and TP
 
 L-DRL's minimum over B, for small noise or a linear block, is the transposed Jacobian of F, that of
-reconstruction its inverse where it has one. Where G is R B psi(y), with D1 = psi(F(x + dx)) -
-psi(y), D2 = psi(y + dy) - psi(y) and e = B D2, the gradient can be written down:
+reconstruction its inverse where it has one. Where G is R B psi(s), with D1 = psi(F(x + dx)) -
+psi(s), D2 = psi(s + dy) - psi(s) and e = B D2, the gradient can be written down:
 
     loss      =  1/b [ |e|^2 - 2 <dx, B D1> ]
     gradient  =  2/b [ corr(D2, e) - corr(D1, dx) ]         one weight gradient of a batch of 2 b
@@ -20,31 +20,15 @@ psi(y), D2 = psi(y + dy) - psi(y) and e = B D2, the gradient can be written down
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import torch
 from torch import Generator, Tensor, nn
 
 from alkit.data.seeds import generator_for
-from alkit.dtp.block import Block, Notes
-from alkit.dtp.networks import Net, Pass
+from alkit.dtp.block import Block, Notes, Pass
+from alkit.dtp.networks import Net
 from alkit.dtp.settings import METHODS, Settings, aligned
 from alkit.engine.optimizers import made
-
-Found = tuple[Tensor, Tensor]  # loss, gradient by the weight of the feedback
-
-
-class NotFinite(FloatingPointError):
-    """A loss is not finite."""
-
-
-class Clean(NamedTuple):
-    """A block's forward pass without noise: input, output, notes; psi(y), if it is known."""
-
-    x: Tensor
-    y: Tensor
-    notes: Notes
-    base: Tensor | None = None
 
 
 def noise_for(seed: int, step: int, block: int) -> Generator:
@@ -64,7 +48,7 @@ def draw(like: Tensor, sigma: float, generator: Generator) -> Tensor:
     return drawn.normal_(0.0, sigma, generator=generator).to(like.device)
 
 
-def l_drl(block: Block, clean: Clean, dx: Tensor, dy: Tensor, *, index: str = "own") -> Tensor:
+def l_drl(block: Block, clean: Pass, dx: Tensor, dy: Tensor, *, index: str = "own") -> Tensor:
     """Return the loss of learned backprop targets for one draw of noise, by autograd.
 
     Args:
@@ -72,13 +56,13 @@ def l_drl(block: Block, clean: Clean, dx: Tensor, dy: Tensor, *, index: str = "o
             "frozen", those of the clean pass, which keeps the scale right.
     """
     noisy, notes = _noisy(block, clean, dx, index)
-    base = block.feedback(clean.y, clean.notes)
+    base = block.feedback(clean.s, clean.notes)
     forward = block.feedback(noisy, notes) - base
-    backward = block.feedback(clean.y + dy, clean.notes) - base
+    backward = block.feedback(clean.s + dy, clean.notes) - base
     return (backward.square().sum() - 2 * (dx * forward).sum()) / len(dx)
 
 
-def reconstruction(block: Block, clean: Clean, dx: Tensor, *, index: str = "own") -> Tensor:
+def reconstruction(block: Block, clean: Pass, dx: Tensor, *, index: str = "own") -> Tensor:
     """Return the squared error of rebuilding x + dx, as in Lee et al. (2015), by autograd."""
     rebuilt = block.feedback(*_noisy(block, clean, dx, index))
     return (clean.x + dx - rebuilt).square().sum() / len(dx)
@@ -86,38 +70,33 @@ def reconstruction(block: Block, clean: Clean, dx: Tensor, *, index: str = "own"
 
 @torch.no_grad()
 def l_drl_by_hand(
-    block: Block, clean: Clean, dx: Tensor, dy: Tensor, *, index: str = "own"
-) -> Found:
+    block: Block, clean: Pass, dx: Tensor, dy: Tensor, *, index: str = "own"
+) -> tuple[Tensor, Tensor]:
     """Return loss and gradient in closed form."""
-    piece, at = block.weighed()
-    base = psi(block, clean.y, clean.notes) if clean.base is None else clean.base
-    first = psi(block, *_noisy(block, clean, dx, index)) - base
-    second = psi(block, clean.y + dy, clean.notes) - base
-    error = piece.feedback(second, clean.notes[at])
-    outer = torch.cat([error, dx.flatten(1) if at else dx])
-    gradient = piece.feedback_gradient(outer, torch.cat([second, -first])).mul_(2 / len(dx))
-    return (piece.back.weight * gradient).sum() - error.square().sum() / len(dx), gradient
+    piece, (x, s, notes, base) = block.affine[0], clean
+    base = block.psi(s, notes) if base is None else base
+    first = block.psi(*_noisy(block, clean, dx, index)) - base
+    second = block.psi(s + dy, notes) - base
+    error = piece.feedback(second, notes[block.at])
+    outer = torch.cat([error, dx.reshape_as(error)])
+    gradient = piece.feedback_gradient(outer, torch.cat([second, -first])).mul_(2 / len(x))
+    return (piece.back.weight * gradient).sum() - error.square().sum() / len(x), gradient
 
 
 @torch.no_grad()
-def reconstruction_by_hand(block: Block, clean: Clean, dx: Tensor, *, index: str = "own") -> Found:
+def reconstruction_by_hand(
+    block: Block, clean: Pass, dx: Tensor, *, index: str = "own"
+) -> tuple[Tensor, Tensor]:
     """Return loss and gradient in closed form."""
-    piece, at = block.weighed()
-    noisy, notes = _noisy(block, clean, dx, index)
-    inner = psi(block, noisy, notes)
-    x = clean.x + dx
-    error = piece.feedback(inner, notes[at]) - (x.flatten(1) if at else x)
+    piece, inner = block.affine[0], block.psi(*_noisy(block, clean, dx, index))
+    rebuilt = piece.feedback(inner, clean.notes[block.at])
+    error = rebuilt - (clean.x + dx).reshape_as(rebuilt)
     gradient = piece.feedback_gradient(error, inner).mul_(2 / len(dx))
     return error.square().sum() / len(dx), gradient
 
 
-def psi(block: Block, y: Tensor, notes: Notes) -> Tensor:
-    """Return what the weight of the feedback is applied to."""
-    return block.feedback(y, notes, block.weighed().at + 1)
-
-
 @torch.no_grad()
-def _noisy(block: Block, clean: Clean, dx: Tensor, index: str) -> tuple[Tensor, Notes]:
+def _noisy(block: Block, clean: Pass, dx: Tensor, index: str) -> tuple[Tensor, Notes]:
     """Return F(x + dx), and the notes that its feedback takes."""
     noisy, own = block(clean.x + dx)
     return noisy, own if index == "own" else clean.notes
@@ -152,33 +131,32 @@ class BlockFeedback:
         """Return what block n's loop changes."""
         return self.net.blocks[n].feedback_parameters()
 
-    def learn(self, n: int, run: Pass, step: int, iterations: int | None = None) -> Tensor:
+    def learn(self, n: int, passed: Pass, step: int) -> Tensor:
         """Run block n's loop on one batch, and return the loss of each iteration, (K_n,).
 
         Args:
+            passed: of the block, on this batch.
             step: number of the batch, which the noise depends on.
-            iterations: instead of the block's own number.
         Raises:
-            NotFinite: a loss is not; says what to lower.
+            FloatingPointError: a loss is not finite; says what to lower.
         """
-        count = self.iterations[n] if iterations is None else iterations
-        noise, clean = noise_for(self.seed, step, n), self.clean(n, run)
-        found = [self._step(n, clean, noise) for _ in range(count)]
+        noise, clean = noise_for(self.seed, step, n), self.clean(n, passed)
+        found = [self._step(n, clean, noise) for _ in range(self.iterations[n])]
         losses = torch.stack(found) if found else torch.zeros(0)
         if not torch.isfinite(losses).all():
-            raise NotFinite(
+            raise FloatingPointError(
                 f"the feedback loss of {self.net.label(n)} is not finite at step {step}: lower"
                 f" feedback_lr ({self.feedback_lr[n]:g}) or sigma ({self.sigma[n]:g}), or, if"
                 " activations grow, lr"
             )
         return losses
 
-    def gradient(self, n: int, clean: Clean, noise: Generator) -> tuple[Tensor, list[Tensor]]:
+    def gradient(self, n: int, clean: Pass, noise: Generator) -> tuple[Tensor, list[Tensor]]:
         """Return loss and gradients for one draw of noise."""
         block, index = self.net.blocks[n], self.settings.index
         drawn = [draw(clean.x, self.sigma[n], noise)]
         if self.loss == "l_drl":
-            drawn.append(draw(clean.y, self.sigma[n], noise))
+            drawn.append(draw(clean.s, self.sigma[n], noise))
         by_autograd, by_hand = LOSSES[self.loss]
         if self._by_hand(n):
             loss, gradient = by_hand(block, clean, *drawn, index=index)
@@ -187,15 +165,14 @@ class BlockFeedback:
         return loss.detach(), list(torch.autograd.grad(loss, self.parameters(n)))
 
     @torch.no_grad()
-    def clean(self, n: int, run: Pass) -> Clean:
+    def clean(self, n: int, passed: Pass) -> Pass:
         """Return what stays the same over a loop."""
-        block, found = self.net.blocks[n], Clean(run.inputs[n], run.s[n].detach(), run.notes[n])
+        block, found = self.net.blocks[n], passed._replace(s=passed.s.detach())
         if self.settings.samples > 1:  # as many draws at once as there are copies
-            x = found.x.repeat_interleave(self.settings.samples, 0)
-            found = Clean(x, *block(x))
-        return found._replace(base=psi(block, *found[1:3])) if self._by_hand(n) else found
+            found = block.locally(found.x.repeat_interleave(self.settings.samples, 0))
+        return found._replace(base=block.psi(found.s, found.notes)) if self._by_hand(n) else found
 
-    def _step(self, n: int, clean: Clean, noise: Generator) -> Tensor:
+    def _step(self, n: int, clean: Pass, noise: Generator) -> Tensor:
         loss, gradients = self.gradient(n, clean, noise)
         for parameter, gradient in zip(self.parameters(n), gradients, strict=True):
             parameter.grad = gradient.to(parameter.dtype)  # autocast gives halves
@@ -203,7 +180,7 @@ class BlockFeedback:
         return loss
 
     def _by_hand(self, n: int) -> bool:
-        return self.settings.form == "closed" and self.net.blocks[n].linear is not None
+        return self.settings.form == "closed" and self.net.blocks[n].linear
 
     def _each(self, name: str) -> dict[int, float]:
         """Return a setting's number for each loop."""
@@ -218,7 +195,7 @@ class BlockFeedback:
         return found
 
 
-LOSSES: dict[str, tuple[Callable[..., Tensor], Callable[..., Found]]] = {
+LOSSES: dict[str, tuple[Callable[..., Tensor], Callable[..., tuple[Tensor, Tensor]]]] = {
     "l_drl": (l_drl, l_drl_by_hand),
     "reconstruction": (reconstruction, reconstruction_by_hand),
 }

@@ -8,35 +8,18 @@ tiny          3 blocks for pictures of 16 x 16, 24 32 48 channels               
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import NamedTuple, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from alkit.data.seeds import generator_for
-from alkit.dtp.block import Block, Notes
+from alkit.dtp.block import Block, Pass
 from alkit.dtp.pieces import PUBLISHED, Affine, Conv, Piece, Switches, pieces_of
 from alkit.engine.device import place
 from alkit.engine.steps import check_untied
 from alkit.models.blocks import as_blocks
-
-Layers = list[list[nn.Module]]
-Maker = Callable[..., Layers]  # of channels, side, classes, activation
-
-
-class Pass(NamedTuple):
-    """One forward pass.
-
-    Attributes:
-        s: of every block, without history of the block before.
-        inputs: of every block, detached.
-        notes: of every block.
-    """
-
-    s: list[Tensor]
-    inputs: list[Tensor]
-    notes: list[Notes]
 
 
 class Net(nn.Module):
@@ -63,7 +46,9 @@ class Net(nn.Module):
         vars(self)["loss"] = loss  # its tensors are no weights of the network
         self.blocks = cast("Sequence[Block]", nn.ModuleList(blocks))
         for at, block in enumerate(blocks):
-            block.initialise(generator_for(int(seed), "weights", at), given=given)
+            generator = generator_for(int(seed), "weights", at)
+            for piece in block.affine:
+                piece.initialise(generator, given=given)
 
     def __len__(self) -> int:
         return len(self.blocks)
@@ -77,15 +62,11 @@ class Net(nn.Module):
             x, _ = block(x)
         return x
 
-    def locally(self, x: Tensor) -> Pass:
-        """Run all blocks, each on a detached input: gradients stay inside a block."""
-        found = Pass([], [], [])
+    def locally(self, x: Tensor) -> list[Pass]:
+        """Run all blocks, each on a detached input."""
+        found: list[Pass] = []
         for block in self.blocks:
-            x = x.detach()
-            found.inputs.append(x)
-            x, notes = block(x)
-            found.s.append(x)
-            found.notes.append(notes)
+            found.append(block.locally(found[-1].s if found else x))
         return found
 
     @torch.no_grad()
@@ -159,74 +140,62 @@ def network(
     seed: int = 0,
     activation: Callable[[], nn.Module] = nn.ELU,
     switches: Switches = PUBLISHED,
-    **options: int,
+    **changes: Any,
 ) -> Net:
     """Return a network by name.
 
     Args:
         channels, side: of the pictures; default side 32, for "tiny" 16.
         seed: of all weights.
-        options: of a network: `padding` of lenet's pools (1; 0 as in the published code).
+        changes: instead of what `NETWORKS` says: `pool=(3, 2, 0)` is lenet's in the published code.
     Raises:
         ValueError: an unknown name, or pictures that are too small; says what is allowed.
     """
     if name not in NETWORKS:
         raise ValueError(f"network is {name!r}: give {', '.join(NETWORKS)}")
-    made, own_side = NETWORKS[name]
+    options = NETWORKS[name] | changes | ({} if side is None else {"side": side})
     with torch.device("meta"):  # the net draws weights, each block its own
-        layers = made(channels, own_side if side is None else side, classes, activation, **options)
-    real = [nn.Sequential(*layer).to_empty(device="cpu") for layer in layers]
-    return Net([Block(each, switches=switches) for each in real], seed=seed)
+        layers = _layers(channels, classes, activation, **options)
+    made = [nn.Sequential(*layer).to_empty(device="cpu") for layer in layers]
+    return Net([Block(layer, switches=switches) for layer in made], seed=seed)
 
 
-def _conv_block(conv: nn.Module, act: nn.Module, *pool: nn.Module) -> list[nn.Module]:
-    """conv, pool, activation: of a growing function the same map as the published conv, act, pool.
-
-    The activation then runs on a quarter of the values; in the feedback, where it comes first, the
-    same holds, and what overlaps is added after it. ReLU's zeros are ties between which the pool
-    would choose otherwise, so it keeps the published order.
-    """
-    return [conv, act, *pool] if isinstance(act, nn.ReLU) else [conv, *pool, act]
-
-
-def _vgg(*widths: int, first: int = 0) -> Maker:
-    """Blocks that each halve the side; `first`: the width of one before them that does not."""
-
-    def made(channels: int, side: int, classes: int, activation: Callable[[], nn.Module]) -> Layers:
-        if side >> len(widths) < 1:
-            need = 2 ** len(widths)
-            raise ValueError(f"pictures of side {side}: {len(widths)} pools need {need}")
-        conv = lambda a, b: nn.Conv2d(a, b, 3, padding=1)  # noqa: E731
-        layers = [_conv_block(conv(channels, first), activation())] if first else []
-        for a, b in pairwise((first or channels, *widths)):
-            layers.append(_conv_block(conv(a, b), activation(), nn.MaxPool2d(2)))
-        last = (side >> len(widths)) ** 2 * widths[-1]
-        return [*layers, [nn.Flatten(), nn.Linear(last, classes)]]
-
-    return made
-
-
-def _lenet(
+def _layers(
     channels: int,
-    side: int,
     classes: int,
     activation: Callable[[], nn.Module],
-    padding: int = 1,
-) -> Layers:
-    layers, inputs = [], channels
-    for outputs in (32, 64):
-        conv = nn.Conv2d(inputs, outputs, 5, padding=2)
-        layers.append(_conv_block(conv, activation(), nn.MaxPool2d(3, 2, padding)))
-        inputs, side = outputs, (side + 2 * padding - 3) // 2 + 1
+    *,
+    side: int,
+    widths: Sequence[int],
+    kernel: int = 3,
+    pool: Sequence[int] = (2, 2, 0),
+    hidden: Sequence[int] = (),
+) -> list[list[nn.Module]]:
+    """Return blocks of conv, pool, activation, and of linear maps, the last one without activation.
+
+    Of a growing function it is the same map as the published conv, activation, pool. The activation
+    then runs on a quarter of the values; in the feedback, where it comes first, the same holds, and
+    what overlaps is added after it. ReLU's zeros are ties between which the pool would choose
+    otherwise, so it keeps the published order.
+    """
+    layers, (size, stride, padding) = list[list[nn.Module]](), pool
+    for a, b in pairwise((channels, *widths)):
+        act, pooled = activation(), nn.MaxPool2d(size, stride, padding)
+        after = [act, pooled] if isinstance(act, nn.ReLU) else [pooled, act]
+        layers.append([nn.Conv2d(a, b, kernel, padding=kernel // 2), *after])
+    for _ in widths:
+        side = (side + 2 * padding - size) // stride + 1
     if side < 1:
-        raise ValueError("pictures are too small for two pools: give a side of at least 5")
-    hidden = [nn.Flatten(), nn.Linear(64 * side * side, 512), activation()]
-    return [*layers, hidden, [nn.Linear(512, classes)]]
+        raise ValueError(f"pictures are too small for {len(widths)} pools")
+    for a, b in pairwise((widths[-1] * side**2, *hidden, classes)):
+        layers.append([nn.Linear(a, b), activation()])
+    layers[len(widths)].insert(0, nn.Flatten())
+    layers[-1].pop()
+    return layers
 
 
-NETWORKS: dict[str, tuple[Maker, int]] = {  # how it is made, the side of its pictures
-    "simple_vgg": (_vgg(128, 128, 256, 256, 512), 32),
-    "simple_vgg2": (_vgg(128, 256, 256, 512, first=128), 32),
-    "lenet": (_lenet, 32),
-    "tiny": (_vgg(24, 32, 48), 16),
+NETWORKS: dict[str, dict[str, Any]] = {
+    "simple_vgg": {"side": 32, "widths": (128, 128, 256, 256, 512)},
+    "lenet": {"side": 32, "widths": (32, 64), "kernel": 5, "pool": (3, 2, 1), "hidden": (512,)},
+    "tiny": {"side": 16, "widths": (24, 32, 48)},
 }

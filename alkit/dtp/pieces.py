@@ -72,7 +72,10 @@ class Piece(nn.Module):
 class Affine(Piece):
     """A module with a weight W, and beside it `back`, whose weight is B."""
 
-    back: Any
+    def __init__(self, own: Any, switches: Switches, kind: Any, *sizes: Any, **options: Any):
+        super().__init__(own, switches)
+        there = {"device": own.weight.device, "dtype": own.weight.dtype}
+        self.back: Any = skip_init(kind, *sizes, **options, **there, bias=False)
 
     @torch.no_grad()
     def initialise(self, generator: Generator, *, given: bool) -> None:
@@ -101,11 +104,9 @@ class Conv(Affine):
     """A convolution."""
 
     def __init__(self, own: nn.Conv2d, switches: Switches = PUBLISHED) -> None:
-        super().__init__(own, switches)
         sizes = own.out_channels, own.in_channels, own.kernel_size
         same = {name: getattr(own, name) for name in ("stride", "padding", "dilation", "groups")}
-        there = {"device": own.weight.device, "dtype": own.weight.dtype}
-        self.back = skip_init(nn.ConvTranspose2d, *sizes, **same, **there, bias=False)
+        super().__init__(own, switches, nn.ConvTranspose2d, *sizes, **same)
 
     def feedback(self, y: Tensor, note: torch.Size) -> Tensor:
         """Apply the transposed convolution, to exactly the input's size whatever the stride."""
@@ -124,9 +125,7 @@ class Dense(Affine):
     """A linear map of rows."""
 
     def __init__(self, own: nn.Linear, switches: Switches = PUBLISHED) -> None:
-        super().__init__(own, switches)
-        there = {"device": own.weight.device, "dtype": own.weight.dtype}
-        self.back = skip_init(nn.Linear, own.out_features, own.in_features, bias=False, **there)
+        super().__init__(own, switches, nn.Linear, own.out_features, own.in_features)
 
     def feedback(self, y: Tensor, note: torch.Size) -> Tensor:
         return self.back(y)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from alkit.dtp.learning import BlockFeedback
-from alkit.dtp.networks import Net, Pass
+from alkit.dtp.networks import Net
 from alkit.dtp.targets import local_gradients, next_target, output_target
 from alkit.engine.device import beside, device_of, place
 from alkit.engine.loss_log import LossLog
@@ -42,40 +42,40 @@ class TargetStage:
         self.optimizer = made(factory, named, lr=lr)
         self.learned: list[Tensor] = []
 
-    def begin(self, losses: LossLog, step: int, run: Pass) -> None:
-        """Begin an epoch, in which the stages of a process share what they keep of a batch."""
-        self.losses, self.first, self.run, self.learned = losses, step, run, []
+    def begin(self, losses: LossLog, step: int) -> None:
+        """Begin an epoch."""
+        self.losses, self.first, self.learned = losses, step, []
 
     def forward(self, payload: Any, batch: int, micro: int) -> Any:
         """Take (x, y), hand on (s, y); the last block notes the loss."""
-        x, y = place(payload, self.block)
-        self.run.inputs[self.n] = x = x.detach()
-        self.run.s[self.n], self.run.notes[self.n] = s, _ = self.block(x)
-        self.y = y
-        if self.is_last:
-            with self._noise(batch):
-                self.losses.note(self.net.loss(s.detach(), y).view(1))
-        return None if self.is_last else (s.detach(), y)
+        x, self.y = place(payload, self.block)
+        self.passed = self.block.locally(x)
+        s = self.passed.s.detach()
+        if not self.is_last:
+            return s, self.y
+        with self._noise(batch):
+            self.losses.note(self.net.loss(s, self.y).view(1))
+        return None
 
     def learn(self, payload: None, batch: int, micro: int) -> None:
         """Let the feedback learn."""
-        self.learned.append(self.feedback.learn(self.n, self.run, self.first + batch))
+        self.learned.append(self.feedback.learn(self.n, self.passed, self.first + batch))
 
     def target(self, payload: Tensor | None, batch: int, micro: int) -> Tensor | None:
         """Take the delta of the block above, as it sent it down, and send the next one's."""
         if self.is_last:
             with torch.enable_grad(), self._noise(batch):
                 beta = self.feedback.settings.beta
-                payload = output_target(self.run.s[self.n], self.y, beta, self.net.loss)
+                payload = output_target(self.passed.s, self.y, beta, self.net.loss)
         assert payload is not None
         self.delta = place(payload, self.block)
         if not self.n:
             return None
-        return next_target(self.net, self.run, self.n, self.delta, self.feedback.rule)
+        return next_target(self.block, self.passed, self.delta, self.feedback.rule)
 
     def backward(self, payload: None, batch: int, micro: int) -> None:
         """Compute the gradients of the local loss."""
-        found = local_gradients(self.net, self.run, self.n, self.delta)
+        found = local_gradients(self.block, self.passed, self.delta)
         for parameter, gradient in zip(self.parameters, found, strict=True):
             parameter.grad = gradient
 

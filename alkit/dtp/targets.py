@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, softmax
 
-from alkit.dtp.networks import Net, Pass
+from alkit.dtp.block import Block, Pass
 
 
 def output_target(
@@ -36,14 +36,13 @@ def output_target(
 
 
 @torch.no_grad()
-def next_target(net: Net, run: Pass, n: int, delta: Tensor, rule: str = "difference") -> Tensor:
-    """Return the delta of the block below n, by "difference" or "plain"."""
-    feedback, notes = net.blocks[n].feedback, run.notes[n]
-    base = run.inputs[n] if rule == "plain" else feedback(run.s[n], notes)
-    return feedback(run.s[n] + delta, notes) - base
+def next_target(block: Block, own: Pass, delta: Tensor, rule: str = "difference") -> Tensor:
+    """Return the delta of the block below, by "difference" or "plain"."""
+    base = own.x if rule == "plain" else block.feedback(own.s, own.notes)
+    return block.feedback(own.s + delta, own.notes) - base
 
 
-def local_gradients(net: Net, run: Pass, n: int, delta: Tensor) -> list[Tensor]:
-    """Return the gradients of block n's local loss by its forward weights."""
-    s, own = run.s[n], net.blocks[n].forward_parameters()
-    return list(torch.autograd.grad(s, own, -delta / len(s))) if own else []
+def local_gradients(block: Block, own: Pass, delta: Tensor) -> list[Tensor]:
+    """Return the gradients of a block's local loss by its forward weights."""
+    found = block.forward_parameters()
+    return list(torch.autograd.grad(own.s, found, -delta / len(own.s))) if found else []

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from alkit.data.given import Source
-from alkit.dtp.learning import BlockFeedback, NotFinite
-from alkit.dtp.networks import Net, Pass
+from alkit.dtp.learning import BlockFeedback
+from alkit.dtp.networks import Net
 from alkit.dtp.settings import LR, SGD, Settings
 from alkit.dtp.stages import TargetStage
 from alkit.engine import trainer
@@ -26,8 +26,6 @@ from alkit.engine.run import run_single, run_threads
 from alkit.schedule.targets import target_propagation
 from alkit.schedule.task import free_workers
 from alkit.schedule.timeline import Timeline
-
-EVALUATED = 256  # samples at once
 
 
 class Trained(NamedTuple):
@@ -68,8 +66,8 @@ class Trainer(trainer.Trainer):
         rate = LR if plan.one_lr is None else plan.one_lr
         own = self.feedback, plan.optimizer or SGD, rate
         self.stages = [TargetStage(net, n, *own) for n in range(len(net))]
-        self.owners = assigned(self.feedback, self.group.ranks)
-        self.ranks = [self.owners.get(n, 0) for n in range(len(net))]
+        owners = assigned(self.feedback, self.group.ranks)
+        self.ranks = [owners.get(n, 0) for n in range(len(net))]
         on_ranks = self.group.ranks > 1
         self.schedule = target_propagation(len(net), owners=self.ranks if on_ranks else None)
         if not on_ranks:
@@ -85,13 +83,11 @@ class Trainer(trainer.Trainer):
         """Train for an epoch on batches (x, y).
 
         Raises:
-            NotFinite: a loss or a weight is not.
+            FloatingPointError: a loss or a weight is not finite.
         """
-        empty: list[Any] = [[None] * len(self.model) for _ in range(3)]
-        losses, kept = LossLog(self._diverged), Pass(*empty)
-        start_s = time.perf_counter()
+        losses, start_s = LossLog(self._diverged), time.perf_counter()
         for stage in self.stages:
-            stage.begin(losses, self.step, kept)
+            stage.begin(losses, self.step)
         work, threads = (self.schedule, self.stages, batches), self.plan.threads
         if self.group.ranks > 1:
             timeline = run_ranks(*work, threads=threads, spare=True)
@@ -102,7 +98,9 @@ class Trainer(trainer.Trainer):
             timeline = run(*work, threads=threads)
         rows = losses.rows().squeeze(1).double()
         self.step += len(rows)
-        self._check_finite()
+        for name, value in self.model.state_dict().items():
+            if not torch.isfinite(value).all():
+                raise FloatingPointError(f"{name} is not finite after step {self.step}: lower lr")
         for n, stage in enumerate(self.stages):
             if stage.learned:
                 self.feedback_losses.setdefault(n, []).append(torch.stack(stage.learned).cpu())
@@ -115,8 +113,7 @@ class Trainer(trainer.Trainer):
 
     def judge(self, part: Source, metrics: Metrics | None) -> Judged:
         """Return what the network is worth on a part; the ranks share the work."""
-        options: dict[str, Any] = {"batch_size": EVALUATED, "group": self.group}
-        return judge(self.model, part, loss=self.loss, metrics=metrics, **options)
+        return judge(self.model, part, loss=self.loss, metrics=metrics, group=self.group)
 
     def row(self, trained: Trained) -> dict[str, Any]:
         """Return the seconds of an epoch's loops, added up."""
@@ -167,10 +164,6 @@ class Trainer(trainer.Trainer):
         if stage.is_last:
             stage.losses.take_over(trained["rows"])
 
-    def _diverged(self, batch: int, column: int, value: float) -> NotFinite:
-        return NotFinite(f"the loss is {value} at step {self.step + batch}: lower lr")
-
-    def _check_finite(self) -> None:
-        for name, value in self.model.state_dict().items():
-            if not torch.isfinite(value).all():
-                raise NotFinite(f"{name} is not finite after step {self.step}: lower lr")
+    def _diverged(self, batch: int, column: int, value: float) -> FloatingPointError:
+        step = self.step + batch
+        return FloatingPointError(f"the loss is {value} at step {step}: lower lr")

@@ -61,9 +61,9 @@ def _of_targets(blocks: list[nn.Module], x: torch.Tensor, y: torch.Tensor) -> in
     for n, block in enumerate(net):
         ledger = Ledger(net)
         with ledger.recording():
-            kept = block(run.inputs[n])
+            kept = block(run[n].x)
             if n in feedback.loops:
-                feedback.learn(n, run, step=0)
+                feedback.learn(n, run[n], step=0)
         back = sum(own.nbytes for own in feedback.parameters(n))
         forth = sum(own.nbytes for own in block.parameters()) - back
         found.append((2 + ADAM) * forth + (2 + MOMENTUM) * back + ledger.peak)

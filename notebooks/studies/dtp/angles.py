@@ -7,7 +7,8 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from alkit.dtp.networks import Net, Pass
+from alkit.dtp.block import Pass
+from alkit.dtp.networks import Net
 from alkit.dtp.targets import local_gradients, next_target, output_target
 
 
@@ -18,11 +19,11 @@ def angle(a: Tensor, b: Tensor) -> float:
     return float(torch.rad2deg(torch.acos(((a * b).sum() / norms).clamp(-1, 1))))
 
 
-def targets(net: Net, run: Pass, last: Tensor, rule: str = "difference") -> list[Tensor]:
+def targets(net: Net, run: list[Pass], last: Tensor, rule: str = "difference") -> list[Tensor]:
     """Return the deltas of all blocks, from the last one's down."""
     deltas = [last]
     for n in reversed(range(1, len(net))):
-        deltas.insert(0, next_target(net, run, n, deltas[0], rule))
+        deltas.insert(0, next_target(net.blocks[n], run[n], deltas[0], rule))
     return deltas
 
 
@@ -31,8 +32,8 @@ def gradients(
 ) -> tuple[list[list[Tensor]], list[list[Tensor]]]:
     """Return for each block DTP's gradients / beta, by a rule of `targets`, and the loss's."""
     run = net.locally(x)
-    deltas = targets(net, run, output_target(run.s[-1], y, beta, net.loss), rule)
-    found = [local_gradients(net, run, n, delta) for n, delta in enumerate(deltas)]
+    deltas = targets(net, run, output_target(run[-1].s, y, beta, net.loss), rule)
+    found = map(local_gradients, net, run, deltas)
     made = [[g / beta for g in own] for own in found]
     owned = [block.forward_parameters() for block in net]
     true = iter(torch.autograd.grad(net.loss(net(x), y), sum(owned, [])))

@@ -89,7 +89,7 @@ class DirectFeedbackAlignment(_Ruled):
     def __init__(self, net: Net, sample: Tensor, seed: int) -> None:
         super().__init__(net, sample, seed)
         with torch.no_grad():
-            *hidden, logits = self.locally(sample).s
+            *hidden, logits = (each.s for each in self.locally(sample))
         for n, s in enumerate(hidden):
             drawn = s.new_empty(logits.shape[1], *s.shape[1:])
             _draw(drawn, s[0].numel(), generator_for(seed, "direct", n))
@@ -97,7 +97,7 @@ class DirectFeedbackAlignment(_Ruled):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the logits (B, C)."""
-        *hidden, logits = self.locally(x).s
+        *hidden, logits = (each.s for each in self.locally(x))
         return _Sent.apply(logits, self._told, *hidden)
 
     def _told(self, error: Tensor) -> list[Tensor]:

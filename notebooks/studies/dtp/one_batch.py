@@ -34,7 +34,7 @@ def feedback_rates(net: Net, x: Tensor, sigma: Sequence[float], kappa: float) ->
     of simple_vgg have kappa 2e-3 in all but one block.
     """
     with torch.no_grad():
-        outputs = net.locally(x[:1]).s
+        outputs = [each.s for each in net.locally(x[:1])]
     positions = [outputs[n][0, 0].numel() for n in net.trained]
     return [kappa / (2 * s * s * p) for s, p in zip(sigma, positions, strict=True)]
 
@@ -47,9 +47,9 @@ def trace(
     run, rows = net.locally(x), [weight_symmetry(net).assign(iteration=0, loss=float("nan"))]
     for done in range(0, iterations, every):
         count = min(every, iterations - done)
+        feedback.iterations = dict.fromkeys(feedback.loops, count)
         means = {
-            net.label(n): float(feedback.learn(n, run, step=done, iterations=count).mean())
-            for n in feedback.loops
+            net.label(n): float(feedback.learn(n, run[n], done).mean()) for n in feedback.loops
         }
         now = weight_symmetry(net).assign(iteration=done + count)
         rows.append(now.assign(loss=now.block.map(means)))

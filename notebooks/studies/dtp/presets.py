@@ -19,8 +19,6 @@ from alkit.dtp.pieces import PUBLISHED, Switches
 from alkit.dtp.settings import Settings
 from studies.dtp.data import pictures
 
-EPOCHS, LAST = 85, 1e-5  # of the published cosine, in runs of 90 epochs
-
 
 @dataclass(frozen=True)
 class Preset:
@@ -34,8 +32,6 @@ class Preset:
         options: of the network, see `alkit.dtp.network`.
         train: samples of the training part, if not all.
         augment: how training images are changed, see `alkit.data.parts.Part.batches`.
-        ranks: processes, as published; any other number gives the same bits.
-        note: where the values come from.
     """
 
     network: str
@@ -51,12 +47,10 @@ class Preset:
     classes: int = 10
     channels: int = 3
     side: int = 32
-    options: Mapping[str, int] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
     train: int | None = None
     augment: str = "none"
-    ranks: int = 1
     switches: Switches = PUBLISHED
-    note: str = ""
 
     def net(self, seed: int = 0) -> Net:
         """Make the network."""
@@ -75,7 +69,7 @@ class Preset:
         steps = self.epochs * -(-samples // self.batch)
         schedulers = {
             "cosine": alkit.each_batch(partial(CosineAnnealingLR, T_max=steps)),
-            "published": partial(CosineAnnealingLR, T_max=EPOCHS, eta_min=LAST),
+            "published": partial(CosineAnnealingLR, T_max=85, eta_min=1e-5),
             "": None,
         }
         return {
@@ -116,35 +110,20 @@ _SMALL = Settings(
 _CIFAR = Preset(
     "simple_vgg", "cifar10", _PUBLISHED, "cifar10", epochs=90, falls="published", augment="edge"
 )
-_IMAGENET = _CIFAR.changed(
-    data="imagenet32",
-    normalisation="imagenet",
-    classes=1000,
-    batch=256,
-    iterations=(25, 35, 40, 60, 25),
-    lr=0.01,
-)
+_OTHER = {"data": "imagenet32", "normalisation": "imagenet", "classes": 1000}
+_IMAGENET = _CIFAR.changed(**_OTHER, batch=256, lr=0.01, iterations=(25, 35, 40, 60, 25))
 _TINY = Preset("tiny", "cifar10", _SMALL, "cifar10", epochs=8, batch=64, side=16)
 _DIGITS = replace(_TINY, data="digits", normalisation="", channels=1)
 _FIVE = replace(_CIFAR, network="lenet", batch=256)
 
 PRESETS: dict[str, Preset] = {
-    "cifar10_dtp": replace(_CIFAR, note="file: rate 0.08, ImageNet's scale"),
-    "cifar10_ranks": replace(_CIFAR, ranks=6, note="file: this one"),
+    "cifar10_dtp": _CIFAR,  # its sequential file has rate 0.08, and ImageNet's scale
     "imagenet32_dtp": _IMAGENET,
-    "imagenet32_ranks": replace(_IMAGENET, ranks=6),
-    "cifar10_legacy": replace(
-        _CIFAR, lr=0.08, normalisation="cifar10_3xstd", note="what rate 0.08 was found for"
-    ),
+    "cifar10_legacy": replace(_CIFAR, lr=0.08, normalisation="cifar10_3xstd"),  # that rate's scale
     "lenet": replace(_FIVE, settings=_LENET, lr=0.03618),
+    # one batch, then angles; without biases
     "alignment": replace(
-        _FIVE,
-        settings=_ALIGNMENT,
-        epochs=1,
-        falls="",
-        augment="none",
-        options={"padding": 0},
-        note="one batch, then angles; without biases",
+        _FIVE, settings=_ALIGNMENT, epochs=1, falls="", options={"pool": (3, 2, 0)}
     ),
     "tiny": _TINY,
     # on digits weights move faster: at half the iterations feedback falls behind, and runs diverge

@@ -31,10 +31,9 @@ def test_counts_of_parameters():
     )
     assert sum(counts(dtp.network("simple_vgg", classes=1000))) == 2_729_576
     assert sum(counts(dtp.network("lenet"))) == 2_156_490
-    assert dtp.network("simple_vgg2").blocks[-1].pieces[1].own.weight.shape == (10, 2048)
     for options, features in (
-        ({"padding": 0}, 3136),
-        ({"padding": 1}, 4096),
+        ({"pool": (3, 2, 0)}, 3136),
+        ({}, 4096),
         ({"channels": 1, "side": 28}, 3136),
     ):
         made = dtp.network("lenet", **options)
@@ -47,9 +46,9 @@ def test_feedback_gives_the_shape_back(name):
     assert len(net.trained) == (3 if name in ("lenet", "tiny") else 5)
     side = 16 if name == "tiny" else 32
     run = net.locally(torch.randn(2, 3, side, side))
-    for block, x, s, notes in zip(net, run.inputs, run.s, run.notes, strict=True):
-        assert block.feedback(s, notes).shape == x.shape
-    assert run.s[-1].shape == (2, 10)
+    for block, own in zip(net, run, strict=True):
+        assert block.feedback(own.s, own.notes).shape == own.x.shape
+    assert run[-1].s.shape == (2, 10)
 
 
 PIECES = [
@@ -74,8 +73,7 @@ PIECES = [
 @pytest.mark.parametrize(("module", "shape"), PIECES, ids=lambda v: str(v)[:60])
 def test_copied_feedback_is_the_transpose(module, shape):
     """What backprop would send down; the closed form's gradient by B is autograd's."""
-    block = Block(module, switches=dtp.EXACT).double()
-    block.initialise(torch.Generator().manual_seed(0), given=False)
+    (block,) = dtp.Net([Block(module, switches=dtp.EXACT)]).double()
     block.make_symmetric()
     x = torch.randn(shape, dtype=torch.float64, requires_grad=True)
     y, notes = block(x)
@@ -231,7 +229,10 @@ def test_a_piece_of_one_s_own():
     block = Block(nn.Linear(3, 3), Doubled(nn.Tanh()))
     z = torch.randn(2, 3)
     assert torch.equal(block(z)[0], 2 * block.pieces[0].own(z).tanh())
-    assert block.linear.at == 0
+    assert block.linear
+    assert Block(nn.Flatten(), nn.Linear(3, 3)).linear
+    for other in ([nn.Tanh(), nn.Linear(3, 3)], [nn.Linear(3, 3), nn.Linear(3, 3)]):
+        assert not Block(*other).linear
 
 
 HOOKED = nn.Linear(3, 3)
@@ -276,11 +277,10 @@ REFUSED = [
     (fitted(samples=0), "samples is 0: it must be at least 1"),
     (fitted(iterations=(1, 2)), "iterations has 2 numbers and there are 3 trained feedbacks"),
     (lambda: dtp.network("vgg"), "network is 'vgg': give simple_vgg"),
-    (lambda: dtp.network("simple_vgg", side=16), "pictures of side 16: 5 pools need 32"),
+    (lambda: dtp.network("simple_vgg", side=16), "pictures are too small for 5 pools"),
     (lambda: Block(nn.LayerNorm(3)), "in this block has no inverse here: take AdaptiveAvgPool2d"),
     (lambda: Block(HOOKED), "has hooks"),
     (lambda: Block(nn.ReLU(), switches=dtp.EXACT), "no feedback matches ReLU: take ELU"),
-    (lambda: Block(nn.Linear(3, 3), nn.Linear(3, 3)).weighed(), "form='autograd'"),
 ]
 
 

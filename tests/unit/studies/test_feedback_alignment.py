@@ -105,13 +105,13 @@ def test_direct_alignment_of_pictures_is_exact_within_a_block():
     x, y = batch(16)
     net = ruled("dfa", network("tiny").double(), x)
     run = net.locally(x)
-    error = torch.autograd.grad(cross_entropy(run.s[-1], y), run.s[-1], retain_graph=True)[0]
+    error = torch.autograd.grad(cross_entropy(run[-1].s, y), run[-1].s, retain_graph=True)[0]
     expected = []
     for n, block in enumerate(net):
         told = error
         if n < len(net) - 1:
             told = torch.einsum("bc,c...->b...", error, getattr(net, f"direct_{n}"))
-        expected += torch.autograd.grad(run.s[n], block.forward_parameters(), told)
+        expected += torch.autograd.grad(run[n].s, block.forward_parameters(), told)
     for ours, wanted in zip(gradients(net, x, y), expected, strict=True):
         torch.testing.assert_close(ours, wanted)
 
