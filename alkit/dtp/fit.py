@@ -26,7 +26,7 @@ def settings_of(method: str) -> type[Settings]:
 
 @dataclass(frozen=True, repr=False)
 class Details(Brief):
-    """What target propagation leaves beside the record, the same on all ranks.
+    """What target propagation leaves in the record, the same on all ranks.
 
     Attributes:
         feedback_losses: by block, (steps, K_n), of all epochs.
@@ -57,11 +57,11 @@ def _fit(net: Net, plan: Plan) -> Record:
     place_whole(net, plan.own_device, on_ranks=plan.on_ranks)
     group = meet("ranks" if plan.on_ranks else "single", net)
     trainer = Trainer(net, own, plan, group)
-    feedback = trainer.feedback
     # all that changes a number: a run that goes on has the same
     same: dict[str, Any] = {"method": plan.method, "threads": plan.threads}
     same |= {name: getattr(own, name) for name in ("beta", "samples", "form", "index")}
-    same |= {name: getattr(feedback, name) for name in ("iterations", "sigma", "feedback_lr")}
+    numbers = trainer.feedback
+    same |= {name: getattr(numbers, name) for name in ("iterations", "sigma", "feedback_lr")}
     record = train_epochs(trainer, plan, group=group, identity=same)
     learned = {n: torch.cat(parts) for n, parts in trainer.feedback_losses.items()}
     return replace(record, details=Details(learned, digest(net)))

@@ -28,7 +28,8 @@ from alkit.data.seeds import generator_for
 from alkit.dtp.block import Block, Notes, Pass
 from alkit.dtp.networks import Net
 from alkit.dtp.settings import METHODS, Settings, aligned
-from alkit.engine.optimizers import made
+
+Found = tuple[Tensor, Tensor]
 
 
 def noise_for(seed: int, step: int, block: int) -> Generator:
@@ -71,7 +72,7 @@ def reconstruction(block: Block, clean: Pass, dx: Tensor, *, index: str = "own")
 @torch.no_grad()
 def l_drl_by_hand(
     block: Block, clean: Pass, dx: Tensor, dy: Tensor, *, index: str = "own"
-) -> tuple[Tensor, Tensor]:
+) -> Found:
     """Return loss and gradient in closed form."""
     piece, (x, s, notes, base) = block.affine[0], clean
     base = block.psi(s, notes) if base is None else base
@@ -84,9 +85,7 @@ def l_drl_by_hand(
 
 
 @torch.no_grad()
-def reconstruction_by_hand(
-    block: Block, clean: Pass, dx: Tensor, *, index: str = "own"
-) -> tuple[Tensor, Tensor]:
+def reconstruction_by_hand(block: Block, clean: Pass, dx: Tensor, *, index: str = "own") -> Found:
     """Return loss and gradient in closed form."""
     piece, inner = block.affine[0], block.psi(*_noisy(block, clean, dx, index))
     rebuilt = piece.feedback(inner, clean.notes[block.at])
@@ -122,10 +121,13 @@ class BlockFeedback:
     def __init__(self, net: Net, settings: Settings, method: str = "dtp", seed: int = 0) -> None:
         self.net, self.settings, self.seed = net, settings, seed
         self.loss, self.rule = METHODS[method]
-        self.loops = net.trained
-        self.iterations = {n: int(count) for n, count in self._each("iterations").items()}
-        self.sigma, self.feedback_lr = self._each("sigma"), self._each("feedback_lr")
-        self.optimizers = {n: self._optimizer(n, lr) for n, lr in self.feedback_lr.items()}
+        self.loops, labels = net.trained, {n: net.label(n) for n in net.trained}
+        counts = aligned("iterations", settings.iterations, labels)
+        self.iterations = {n: int(count) for n, count in counts.items()}
+        self.sigma = aligned("sigma", settings.sigma, labels)
+        self.feedback_lr = aligned("feedback_lr", settings.feedback_lr, labels)
+        make = settings.feedback_optimizer
+        self.optimizers = {n: make(self.parameters(n), lr=lr) for n, lr in self.feedback_lr.items()}
 
     def parameters(self, n: int) -> list[nn.Parameter]:
         """Return what block n's loop changes."""
@@ -158,7 +160,7 @@ class BlockFeedback:
         if self.loss == "l_drl":
             drawn.append(draw(clean.s, self.sigma[n], noise))
         by_autograd, by_hand = LOSSES[self.loss]
-        if self._by_hand(n):
+        if clean.base is not None:
             loss, gradient = by_hand(block, clean, *drawn, index=index)
             return loss, [gradient]
         loss = by_autograd(block, clean, *drawn, index=index)
@@ -166,11 +168,13 @@ class BlockFeedback:
 
     @torch.no_grad()
     def clean(self, n: int, passed: Pass) -> Pass:
-        """Return what stays the same over a loop."""
+        """Return what stays the same over a loop; psi(s) if gradients are to be by hand."""
         block, found = self.net.blocks[n], passed._replace(s=passed.s.detach())
         if self.settings.samples > 1:  # as many draws at once as there are copies
             found = block.locally(found.x.repeat_interleave(self.settings.samples, 0))
-        return found._replace(base=block.psi(found.s, found.notes)) if self._by_hand(n) else found
+        if self.settings.form == "closed" and block.linear:
+            found = found._replace(base=block.psi(found.s, found.notes))
+        return found
 
     def _step(self, n: int, clean: Pass, noise: Generator) -> Tensor:
         loss, gradients = self.gradient(n, clean, noise)
@@ -179,23 +183,8 @@ class BlockFeedback:
         self.optimizers[n].step()
         return loss
 
-    def _by_hand(self, n: int) -> bool:
-        return self.settings.form == "closed" and self.net.blocks[n].linear
 
-    def _each(self, name: str) -> dict[int, float]:
-        """Return a setting's number for each loop."""
-        labels = [self.net.label(n) for n in self.loops]
-        found = aligned(name, getattr(self.settings, name), labels)
-        return dict(zip(self.loops, found, strict=True))
-
-    def _optimizer(self, n: int, lr: float) -> torch.optim.Optimizer:
-        named = ((f"{n}.{at}", own) for at, own in enumerate(self.parameters(n)))
-        found = made(self.settings.feedback_optimizer, named, lr=lr)
-        assert found is not None
-        return found
-
-
-LOSSES: dict[str, tuple[Callable[..., Tensor], Callable[..., tuple[Tensor, Tensor]]]] = {
+LOSSES: dict[str, tuple[Callable[..., Tensor], Callable[..., Found]]] = {
     "l_drl": (l_drl, l_drl_by_hand),
     "reconstruction": (reconstruction, reconstruction_by_hand),
 }

@@ -85,8 +85,8 @@ class Net(nn.Module):
 
     def label(self, block: int) -> str:
         """Return a block's name as tables show it: conv_0, fc_3."""
-        kinds = [type(piece) for piece in self.blocks[block].pieces]
-        return f"conv_{block}" if Conv in kinds else f"fc_{block}"
+        conv = any(isinstance(piece, Conv) for piece in self.blocks[block].pieces)
+        return f"conv_{block}" if conv else f"fc_{block}"
 
     def make_symmetric(self) -> None:
         """Copy all forward weights into the feedback and set biases to 0."""

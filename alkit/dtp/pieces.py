@@ -93,7 +93,8 @@ class Affine(Piece):
 
     def transposed(self) -> Tensor:
         """Return the B that makes the feedback the transpose of the forward map."""
-        raise NotImplementedError
+        own: Tensor = self.own.weight
+        return own.T if own.dim() == 2 else own
 
     def feedback_gradient(self, outer: Tensor, inner: Tensor) -> Tensor:
         """Return the gradient of <outer, B inner> by B, outer in the space of F's input."""
@@ -112,9 +113,6 @@ class Conv(Affine):
         """Apply the transposed convolution, to exactly the input's size whatever the stride."""
         return self.back(y, output_size=note[2:])
 
-    def transposed(self) -> Tensor:
-        return self.own.weight
-
     def feedback_gradient(self, outer: Tensor, inner: Tensor) -> Tensor:
         own = self.own
         sizes = own.stride, own.padding, own.dilation, own.groups
@@ -129,9 +127,6 @@ class Dense(Affine):
 
     def feedback(self, y: Tensor, note: torch.Size) -> Tensor:
         return self.back(y)
-
-    def transposed(self) -> Tensor:
-        return self.own.weight.T
 
     def feedback_gradient(self, outer: Tensor, inner: Tensor) -> Tensor:
         return outer.flatten(0, -2).T @ inner.flatten(0, -2)
@@ -222,25 +217,20 @@ def pieces_of(module: nn.Module, switches: Switches, where: str) -> Iterator[Pie
     if isinstance(module, Piece):
         yield module
     elif hooked(module):
-        raise NoInverse(
-            f"{module} in {where} has hooks, which noise would call, too: take them off"
-        )
+        raise NoInverse(f"{module} in {where} has hooks, which noise would call: take them off")
     elif isinstance(module, nn.Sequential) and type(module).forward is nn.Sequential.forward:
         for child in module:
             yield from pieces_of(child, switches, where)
     elif not isinstance(module, nn.Identity):
-        if type(module) not in PIECES or _without_inverse(module):
+        kind, padding = PIECES.get(type(module)), getattr(module, "padding", 0)
+        other = isinstance(padding, str) or getattr(module, "padding_mode", "zeros") != "zeros"
+        if isinstance(module, nn.Flatten):
+            other = (module.start_dim, module.end_dim) != (1, -1)
+        if kind is None or other:
             text = str(module) if not list(module.children()) else type(module).__name__
             known = ", ".join(kind.__name__ for kind in PIECES)
             raise NoInverse(
                 f"{text} in {where} has no inverse here: take {known} in an nn.Sequential (padding"
                 " by zeros, in numbers; rows of a whole sample), or write an alkit.dtp.Piece"
             )
-        yield PIECES[type(module)](module, switches)
-
-
-def _without_inverse(module: nn.Module) -> bool:
-    """Say whether options of a known module make it one that has no inverse."""
-    if isinstance(module, nn.Conv2d):
-        return module.padding_mode != "zeros" or isinstance(module.padding, str)
-    return isinstance(module, nn.Flatten) and (module.start_dim, module.end_dim) != (1, -1)
+        yield kind(module, switches)

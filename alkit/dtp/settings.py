@@ -1,9 +1,8 @@
 """What a run of difference target propagation is told."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import torch
 
@@ -59,20 +58,20 @@ class Settings:
             raise ValueError(f"samples is {self.samples}: it must be at least 1")
 
 
-def aligned(name: str, value: Each, labels: Sequence[str]) -> list[float]:
+def aligned(name: str, value: Each, loops: Mapping[int, str]) -> dict[int, float]:
     """Give each trained feedback its number.
 
+    Args:
+        loops: labels of the feedbacks.
     Raises:
         ValueError: as many numbers as feedbacks are wanted, or one for all; none negative.
     """
-    count = len(labels)
-    found = list(value) if isinstance(value, Sequence) else [value] * count
-    if len(found) != count:
+    found = list(value) if isinstance(value, Sequence) else [value] * len(loops)
+    if len(found) != len(loops):
         raise ValueError(
-            f"{name} has {len(found)} numbers and there are {count} trained feedbacks"
-            f" ({', '.join(labels)}): give one number for all, or {count}"
+            f"{name} has {len(found)} numbers and there are {len(loops)} trained feedbacks"
+            f" ({', '.join(loops.values())}): give one number for all, or {len(loops)}"
         )
-    whole: Any = name == "iterations"
-    if any(each < 0 or (whole and each != int(each)) for each in found):
+    if any(each < 0 or (name == "iterations" and each != int(each)) for each in found):
         raise ValueError(f"{name} is {found}: none may be negative, iterations are whole")
-    return found
+    return dict(zip(loops, found, strict=True))

@@ -8,7 +8,6 @@ update     a step of the block's own optimiser
 from contextlib import AbstractContextManager
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from alkit.dtp.learning import BlockFeedback
@@ -26,6 +25,7 @@ class TargetStage:
     Args:
         factory: of the forward weights' optimiser.
     Attributes:
+        optimizers: by name, of the forward weights and of the feedback, where these learn.
         learned: the losses of each batch's loop, (K,).
     """
 
@@ -36,10 +36,11 @@ class TargetStage:
         self.block, self.is_last = net.blocks[n], n == len(net) - 1
         self.device = device_of(self.block)
         beside(net.loss, self.block)
-        self.parameters = self.block.forward_parameters()
-        names = {id(each): name for name, each in net.named_parameters()}
-        named = [(names[id(each)], each) for each in self.parameters]
+        own = {id(each) for each in self.block.forward_parameters()}
+        named = [pair for pair in net.named_parameters() if id(pair[1]) in own]
         self.optimizer = made(factory, named, lr=lr)
+        pair = (f"forward.{n}", self.optimizer), (f"feedback.{n}", feedback.optimizers.get(n))
+        self.optimizers = {name: each for name, each in pair if each is not None}
         self.learned: list[Tensor] = []
 
     def begin(self, losses: LossLog, step: int) -> None:
@@ -64,8 +65,8 @@ class TargetStage:
     def target(self, payload: Tensor | None, batch: int, micro: int) -> Tensor | None:
         """Take the delta of the block above, as it sent it down, and send the next one's."""
         if self.is_last:
-            with torch.enable_grad(), self._noise(batch):
-                beta = self.feedback.settings.beta
+            beta = self.feedback.settings.beta
+            with self._noise(batch):
                 payload = output_target(self.passed.s, self.y, beta, self.net.loss)
         assert payload is not None
         self.delta = place(payload, self.block)
@@ -76,7 +77,7 @@ class TargetStage:
     def backward(self, payload: None, batch: int, micro: int) -> None:
         """Compute the gradients of the local loss."""
         found = local_gradients(self.block, self.passed, self.delta)
-        for parameter, gradient in zip(self.parameters, found, strict=True):
+        for parameter, gradient in zip(self.block.forward_parameters(), found, strict=True):
             parameter.grad = gradient
 
     def update(self, payload: None, batch: int, micro: int) -> None:

@@ -21,7 +21,7 @@ from alkit.dtp.block import Block, Pass
 
 
 def output_target(
-    scores: Tensor, y: Tensor, beta: float, loss: Callable[[Tensor, Tensor], Tensor] = cross_entropy
+    scores: Tensor, y: Tensor, beta: float, loss: Callable[..., Tensor] = cross_entropy
 ) -> Tensor:
     """Return the output's delta, (B, C).
 

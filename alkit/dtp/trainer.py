@@ -11,13 +11,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from alkit.data.given import Source
 from alkit.dtp.learning import BlockFeedback
 from alkit.dtp.networks import Net
 from alkit.dtp.settings import LR, SGD, Settings
 from alkit.dtp.stages import TargetStage
 from alkit.engine import trainer
-from alkit.engine.evaluate import Judged, Metrics, judge
 from alkit.engine.group import Group
 from alkit.engine.loss_log import LossLog
 from alkit.engine.plan import Plan
@@ -66,12 +64,12 @@ class Trainer(trainer.Trainer):
         rate = LR if plan.one_lr is None else plan.one_lr
         own = self.feedback, plan.optimizer or SGD, rate
         self.stages = [TargetStage(net, n, *own) for n in range(len(net))]
+        self.optimizers = {k: each for stage in self.stages for k, each in stage.optimizers.items()}
         owners = assigned(self.feedback, self.group.ranks)
         self.ranks = [owners.get(n, 0) for n in range(len(net))]
-        on_ranks = self.group.ranks > 1
-        self.schedule = target_propagation(len(net), owners=self.ranks if on_ranks else None)
-        if not on_ranks:
-            self.schedule = free_workers(self.schedule, plan.workers or 1)
+        self.schedule = free_workers(target_propagation(len(net)), plan.workers or 1)
+        if self.group.ranks > 1:
+            self.schedule = target_propagation(len(net), owners=self.ranks)
         self.step, self.feedback_losses = 0, dict[int, list[Tensor]]()
 
     @property
@@ -111,59 +109,39 @@ class Trainer(trainer.Trainer):
         """The network's loss."""
         return self.model.loss
 
-    def judge(self, part: Source, metrics: Metrics | None) -> Judged:
-        """Return what the network is worth on a part; the ranks share the work."""
-        return judge(self.model, part, loss=self.loss, metrics=metrics, group=self.group)
-
-    def row(self, trained: Trained) -> dict[str, Any]:
-        """Return the seconds of an epoch's loops, added up."""
-        loops = (each for each in trained.timeline.intervals if each.kind == "learn")
-        return {"feedback_s": sum(each.end_s - each.start_s for each in loops)}
-
     def named_optimizers(self) -> dict[str, torch.optim.Optimizer | None]:
         """Return those of the forward weights."""
         return {f"forward.{n}": stage.optimizer for n, stage in enumerate(self.stages)}
 
     def state(self) -> dict[str, Any]:
         """Return all that training changes, and what it has found; every rank has it all."""
-        return {
-            "model": dict(self.model.state_dict()),
-            "optimizers": {name: each.state_dict() for name, each in self._optimizers().items()},
-            "found": {"step": self.step, "feedback_losses": self.feedback_losses},
-        }
+        states = {name: each.state_dict() for name, each in self.optimizers.items()}
+        found = {"step": self.step, "feedback_losses": self.feedback_losses}
+        return {"model": dict(self.model.state_dict()), "optimizers": states, "found": found}
 
     def load(self, saved: Mapping[str, Any]) -> None:
         """Go on from what `state` returned, on any number of ranks."""
         self.model.load_state_dict(saved["model"])
-        for name, each in self._optimizers().items():
+        for name, each in self.optimizers.items():
             each.load_state_dict(saved["optimizers"][name])
         vars(self).update(saved["found"])
-
-    def _optimizers(self, *blocks: int) -> dict[str, torch.optim.Optimizer]:
-        """Return the optimisers of some blocks, by default of all."""
-        found = self.named_optimizers()
-        found |= {f"feedback.{n}": each for n, each in self.feedback.optimizers.items()}
-        wanted = blocks or range(len(self.stages))
-        own = {name: each for name, each in found.items() if int(name.split(".")[1]) in wanted}
-        return {name: each for name, each in own.items() if each is not None}
 
     def _trained(self, n: int) -> dict[str, Any]:
         """Return what a block's rank has for all others."""
         stage = self.stages[n]
-        steps = {name: each.state_dict() for name, each in self._optimizers(n).items()}
-        own = {"weights": dict(stage.block.state_dict()), "steps": steps}
+        states = {name: each.state_dict() for name, each in stage.optimizers.items()}
         rows = stage.losses.rows() if stage.is_last else None
-        return own | {"learned": stage.learned, "rows": rows}
+        weights = dict(stage.block.state_dict())
+        return {"weights": weights, "states": states, "learned": stage.learned, "rows": rows}
 
     def _take_over(self, n: int, trained: dict[str, Any]) -> None:
         stage = self.stages[n]
         stage.block.load_state_dict(trained["weights"])
-        for name, each in self._optimizers(n).items():
-            each.load_state_dict(trained["steps"][name])
+        for name, each in stage.optimizers.items():
+            each.load_state_dict(trained["states"][name])
         stage.learned = trained["learned"]
         if stage.is_last:
             stage.losses.take_over(trained["rows"])
 
     def _diverged(self, batch: int, column: int, value: float) -> FloatingPointError:
-        step = self.step + batch
-        return FloatingPointError(f"the loss is {value} at step {step}: lower lr")
+        return FloatingPointError(f"the loss is {value} at step {self.step + batch}: lower lr")

@@ -72,13 +72,9 @@ class Preset:
             "published": partial(CosineAnnealingLR, T_max=85, eta_min=1e-5),
             "": None,
         }
-        return {
-            "optimizer": partial(self.kind, weight_decay=self.weight_decay, **own),
-            "scheduler": schedulers[self.falls],
-            "lr": self.lr,
-            "epochs": self.epochs,
-            "batch_size": self.batch,
-        }
+        optimizer = partial(self.kind, weight_decay=self.weight_decay, **own)
+        options = {"optimizer": optimizer, "scheduler": schedulers[self.falls], "lr": self.lr}
+        return options | {"epochs": self.epochs, "batch_size": self.batch}
 
     def load(self, **options: Any) -> DataSet:
         """Load the data; options are those of `studies.dtp.data.pictures`."""

@@ -9,14 +9,14 @@ from torch import nn
 import alkit
 from alkit import dtp
 from alkit.dtp import Block
-from alkit.dtp.learning import draw, noise_for
+from alkit.dtp.learning import BlockFeedback, draw, noise_for
 from alkit.dtp.settings import aligned
 from studies.dtp import angles
 from studies.dtp.one_batch import feedback_rates, weight_symmetry
 from studies.dtp.presets import PRESETS
 from tests.unit.dtp.helpers import made_set
 
-NAMES = ["conv_1", "conv_2", "fc_3"]
+LOOPS = {1: "conv_1", 2: "conv_2", 3: "fc_3"}
 
 
 def counts(net):
@@ -256,15 +256,15 @@ def test_what_has_no_inverse_is_named(module):
 
 
 def test_numbers_of_each_feedback():
-    assert aligned("sigma", 0.1, NAMES) == [0.1] * 3
-    assert aligned("sigma", (1, 2, 3), NAMES) == [1, 2, 3]
+    assert aligned("sigma", 0.1, LOOPS) == dict.fromkeys(LOOPS, 0.1)
+    assert aligned("sigma", (0.1, 0.2, 0.3), LOOPS) == {1: 0.1, 2: 0.2, 3: 0.3}
     for wrong in ((1, 2), (1, 2, 3, 4), ()):
         said = rf"sigma has {len(wrong)} numbers and there are 3 .* \(conv_1, conv_2, fc_3\)"
         with pytest.raises(ValueError, match=said):
-            aligned("sigma", wrong, NAMES)
+            aligned("sigma", wrong, LOOPS)
     for name, wrong in (("iterations", -1), ("iterations", 1.5), ("sigma", (0.1, -0.1, 0.1))):
         with pytest.raises(ValueError, match="none may be negative, iterations are whole"):
-            aligned(name, wrong, NAMES)
+            aligned(name, wrong, LOOPS)
 
 
 def fitted(**options):
@@ -335,8 +335,7 @@ def test_published_rates_follow_the_rule():
 def test_presets_fit_their_networks(name):
     preset = PRESETS[name]
     net, own = preset.net(), preset.settings
-    labels = [net.label(n) for n in net.trained]
-    assert len(aligned("sigma", own.sigma, labels)) == len(labels)
+    BlockFeedback(net, own)  # else it refuses lists of other lengths
     assert (preset.batch, own.beta) == (256, 0.4655) or own.beta == 0.7
 
 
