@@ -7,12 +7,14 @@ A change of the code that changes none of these numbers has kept every key of ra
 
 import json
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.optim.lr_scheduler import CosineAnnealingLR
 
 import alkit
 from alkit import delayed, dtp, launch, to_bp, to_local, train_epoch
@@ -109,6 +111,7 @@ def targets(method: str, **options: object) -> Summary:
     data = DataSet(made.name, train, validation, validation, 10, made.class_names)
     net = dtp.network("tiny", channels=made.train.x.shape[1])
     options = {"iterations": 2, "batch_size": 16, "seed": 5, "lr": 1e-3} | options
+    options["scheduler"] = alkit.each_batch(partial(CosineAnnealingLR, T_max=6))  # to the last step
     record = alkit.fit(net.double(), data, method=method, progress=False, **options)
     return summary(record.losses.flatten().tolist(), record.model.state_dict().values())
 

@@ -7,41 +7,42 @@ In most blocks G is linear in its one weight: G(y) = R B psi(y), with psi all th
 the feedback (unpooling, activation) and R a reshape. The closed-form gradients rest on that.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, NamedTuple, cast
 
 import torch
-from torch import Generator, Tensor, nn
+from torch import Tensor, nn
 
-from alkit.dtp.invertible import Affine, NoInverse, Piece, Reshape
+from alkit.dtp.pieces import PUBLISHED, Affine, Piece, Reshape, Switches, pieces_of
 
 Notes = list[Any]
 
 
-class Linear(NamedTuple):
-    """Where the one weight of a feedback stands among the pieces."""
+class Pass(NamedTuple):
+    """A block's forward pass: detached input, output, notes for the feedback; psi(s), if known."""
 
-    piece: Affine
-    at: int
+    x: Tensor
+    s: Tensor
+    notes: Notes
+    base: Tensor | None = None
 
 
 class Block(nn.Module):
-    """Pieces in the order of the forward map.
+    """Torch's modules in the order of the forward map, each as the `Piece` that has its inverse.
 
+    Args:
+        where: for messages.
     Raises:
-        NoInverse: a part is no `Piece`; names it.
+        NoInverse: a module that has no inverse here.
     """
 
-    def __init__(self, *pieces: nn.Module) -> None:
+    def __init__(
+        self, *modules: nn.Module, switches: Switches = PUBLISHED, where: str = "this block"
+    ) -> None:
         super().__init__()
-        for piece in pieces:
-            if not isinstance(piece, Piece):
-                raise NoInverse(
-                    f"{type(piece).__name__} has no feedback: take Conv, Dense, Activation,"
-                    " MaxPool, AvgPool or Reshape, or write a Piece with a feedback"
-                )
-        self.pieces = cast("Sequence[Piece]", nn.ModuleList(pieces))
+        found = [piece for each in modules for piece in pieces_of(each, switches, where)]
+        self.pieces = cast("Sequence[Piece]", nn.ModuleList(found))
 
     def forward(self, x: Tensor) -> tuple[Tensor, Notes]:
         """Return (y, notes), the notes that `feedback` needs."""
@@ -51,71 +52,55 @@ class Block(nn.Module):
             notes.append(note)
         return x, notes
 
-    def feedback(self, y: Tensor, notes: Notes) -> Tensor:
-        """Return G(y), in the space of the input; the notes say which forward pass it inverts."""
-        return self._back(y, notes, 0)
+    def locally(self, x: Tensor) -> Pass:
+        """Return the pass of an input without its history: gradients stay inside the block."""
+        x = x.detach()
+        return Pass(x, *self(x))
 
-    @cached_property
-    def linear(self) -> Linear | None:
-        """The weight that the feedback is linear in; None if there are several or other parts."""
-        own = [at for at, piece in enumerate(self.pieces) if any(True for _ in piece.parameters())]
-        if len(own) != 1 or not isinstance(piece := self.pieces[own[0]], Affine):
-            return None
-        if any(not isinstance(before, Reshape) for before in self.pieces[: own[0]]):
-            return None
-        return Linear(piece, own[0])
+    def feedback(self, y: Tensor, notes: Notes, last: int = 0) -> Tensor:
+        """Return G(y), in the space of the input.
 
-    def weighed(self) -> Linear:
-        """Return `linear`.
-
-        Raises:
-            NoInverse: the feedback is not linear in one weight.
+        Args:
+            notes: of the forward pass that is inverted.
+            last: the piece to end with.
         """
-        if self.linear is None:
-            raise NoInverse("this block's feedback has no single weight: take form='autograd'")
-        return self.linear
+        for at in reversed(range(last, len(self.pieces))):
+            y = self.pieces[at].feedback(y, notes[at])
+        return y
+
+    @property
+    def affine(self) -> list[Affine]:
+        """All parts with weights."""
+        return [piece for piece in self.pieces if isinstance(piece, Affine)]
 
     def psi(self, y: Tensor, notes: Notes) -> Tensor:
-        """Return what the feedback's weight is applied to."""
-        return self._back(y, notes, self.weighed().at + 1)
+        """Return what the weight of a linear feedback is applied to."""
+        return self.feedback(y, notes, self.at + 1)
 
-    def weigh(self, inner: Tensor, notes: Notes) -> Tensor:
-        """Apply the feedback's weight to what `psi` gives; the result is not reshaped yet."""
-        piece, at = self.weighed()
-        return piece.feedback(inner, notes[at])
+    @cached_property
+    def at(self) -> int:
+        """The place of the first piece that does more than reshape."""
+        return next(at for at, each in enumerate(self.pieces) if not isinstance(each, Reshape))
 
-    def flat(self, x: Tensor, notes: Notes) -> Tensor:
-        """Give an input the shape that the weight of the feedback returns."""
-        return x.flatten(1) if self.weighed().at else x
+    @cached_property
+    def linear(self) -> bool:
+        """Whether the feedback is linear in one weight, that of the piece at `at`."""
+        weighed = [each for each in self.pieces if any(True for _ in each.parameters())]
+        return weighed == self.affine[:1] == [self.pieces[self.at]]
 
     def forward_parameters(self) -> list[nn.Parameter]:
         """Return W and b, of what learns."""
-        named = self.named_parameters()
-        return [p for name, p in named if "feedback" not in name and p.requires_grad]
+        back = {id(each) for each in self.feedback_parameters()}
+        return [each for each in self.parameters() if id(each) not in back and each.requires_grad]
 
     def feedback_parameters(self) -> list[nn.Parameter]:
         """Return B."""
-        return [p for name, p in self.named_parameters() if "feedback" in name]
-
-    def affine(self) -> Iterator[Affine]:
-        """Yield all parts with weights."""
-        return (part for part in self.modules() if isinstance(part, Affine))
-
-    def initialise(self, generator: Generator) -> None:
-        """Draw all weights."""
-        for part in self.affine():
-            part.initialise(generator)
+        return [piece.back.weight for piece in self.affine]
 
     @torch.no_grad()
     def make_symmetric(self) -> None:
         """Copy forward weights into the feedback, transposed; biases become 0, as published."""
-        for part in self.affine():
-            part.feedback_weight.copy_(part.transposed())
-            if part.bias is not None:
-                part.bias.zero_()
-
-    def _back(self, y: Tensor, notes: Notes, last: int) -> Tensor:
-        """Go back through the pieces down to one of them."""
-        for at in reversed(range(last, len(self.pieces))):
-            y = self.pieces[at].feedback(y, notes[at])
-        return y
+        for piece in self.affine:
+            piece.back.weight.copy_(piece.transposed())
+            if piece.own.bias is not None:
+                piece.own.bias.zero_()

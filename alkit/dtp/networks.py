@@ -1,94 +1,54 @@
-"""The networks, as lists of blocks, and what they are made with.
+"""Networks of blocks: of a user's modules, or the published ones, as lists of torch's.
 
-    simple_vgg    5 blocks conv-pool-act, 32 x 32 -> 1 x 1, and a linear head        published
-    simple_vgg2   the first block keeps its size: the head sees 2 x 2
-    lenet         2 blocks conv 5 x 5 with overlapping pools, 2 linear ones
-    tiny          3 blocks for pictures of 16 x 16, 24 32 48 channels                the suite's own
-
-Sizes and counts stand in notebook 50 and are checked by the tests.
+simple_vgg    5 blocks conv-pool-act, 32 x 32 -> 1 x 1, and a linear head        published
+simple_vgg2   the first block keeps its size: the head sees 2 x 2
+lenet         2 blocks conv 5 x 5 with overlapping pools, 2 linear ones
+tiny          3 blocks for pictures of 16 x 16, 24 32 48 channels                the suite's own
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import NamedTuple, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from alkit.data.seeds import generator_for
-from alkit.dtp.block import Block, Notes
-from alkit.dtp.invertible import (
-    Activation,
-    Conv,
-    Dense,
-    MaxPool,
-    Piece,
-    Reshape,
-)
+from alkit.dtp.block import Block, Pass
+from alkit.dtp.pieces import PUBLISHED, Affine, Conv, Piece, Switches, pieces_of
 from alkit.engine.device import place
-
-Maker = Callable[..., list[Block]]  # of channels, side, classes, switches
-
-
-@dataclass(frozen=True)
-class Switches:
-    """How feedback is built; the defaults are as published.
-
-    Attributes:
-        activation: of `alkit.dtp.invertible.ACTIVATIONS`; none: the network's own.
-        matched: the feedback's activation has the forward's Jacobian.
-        add: unpooling adds where windows overlap, and average pooling has its transpose.
-    """
-
-    activation: str = ""
-    matched: bool = False
-    add: bool = False
-
-
-EXACT = Switches(matched=True, add=True)
-
-
-class Pass(NamedTuple):
-    """One forward pass.
-
-    Attributes:
-        s: of every block, without history of the block before.
-        inputs: of every block, detached.
-        notes: of every block.
-    """
-
-    s: list[Tensor]
-    inputs: list[Tensor]
-    notes: list[Notes]
+from alkit.engine.steps import check_untied
+from alkit.models.blocks import as_blocks
 
 
 class Net(nn.Module):
     """Blocks 0 .. N - 1; the last one's output are the logits.
 
-    Block 0's feedback, to the pixels, is never trained or used, and draws no random numbers that
-    others would see: every block has a generator of its own.
+    Block 0's feedback, to the pixels, is never trained or used. Every block has a generator of its
+    own.
 
     Args:
         loss: of (output, y), a mean over the samples; its gradient gives the output's target.
+        given: forward weights stay as they are; otherwise they are drawn, as the feedback's.
     """
 
     def __init__(
         self,
-        name: str,
         blocks: Sequence[Block],
         *,
         loss: Callable[[Tensor, Tensor], Tensor] = cross_entropy,
         seed: int = 0,
+        given: bool = False,
     ) -> None:
         super().__init__()
-        self.name = name
         self.loss: Callable[[Tensor, Tensor], Tensor]
         vars(self)["loss"] = loss  # its tensors are no weights of the network
         self.blocks = cast("Sequence[Block]", nn.ModuleList(blocks))
         for at, block in enumerate(blocks):
-            block.initialise(generator_for(int(seed), "weights", at))
+            generator = generator_for(int(seed), "weights", at)
+            for piece in block.affine:
+                piece.initialise(generator, given=given)
 
     def __len__(self) -> int:
         return len(self.blocks)
@@ -102,16 +62,12 @@ class Net(nn.Module):
             x, _ = block(x)
         return x
 
-    def locally(self, x: Tensor) -> Pass:
-        """Run all blocks, each on a detached input: gradients stay inside a block."""
-        s, inputs, notes = [], [], []
+    def locally(self, x: Tensor) -> list[Pass]:
+        """Run all blocks, each on a detached input."""
+        found: list[Pass] = []
         for block in self.blocks:
-            x = x.detach()
-            inputs.append(x)
-            x, note = block(x)
-            s.append(x)
-            notes.append(note)
-        return Pass(s, inputs, notes)
+            found.append(block.locally(found[-1].s if found else x))
+        return found
 
     @torch.no_grad()
     def predict(self, x: Tensor) -> Tensor:
@@ -121,7 +77,7 @@ class Net(nn.Module):
     @property
     def trained(self) -> list[int]:
         """Numbers of the blocks whose feedback learns: all with weights but block 0."""
-        return [n for n, block in enumerate(self.blocks) if n and block.feedback_parameters()]
+        return [n for n, block in enumerate(self.blocks) if n and block.affine]
 
     def named_optimizers(self) -> dict[str, None]:
         """Return none: its trainer has them."""
@@ -129,13 +85,50 @@ class Net(nn.Module):
 
     def label(self, block: int) -> str:
         """Return a block's name as tables show it: conv_0, fc_3."""
-        kinds = [type(piece) for piece in self.blocks[block].pieces]
-        return f"conv_{block}" if Conv in kinds else f"fc_{block}"
+        conv = any(isinstance(piece, Conv) for piece in self.blocks[block].pieces)
+        return f"conv_{block}" if conv else f"fc_{block}"
 
     def make_symmetric(self) -> None:
         """Copy all forward weights into the feedback and set biases to 0."""
         for block in self.blocks:
             block.make_symmetric()
+
+
+def from_blocks(
+    blocks: nn.Module | Iterable[nn.Module],
+    *,
+    loss: Callable[[Tensor, Tensor], Tensor] = cross_entropy,
+    seed: int = 0,
+    switches: Switches = PUBLISHED,
+) -> Net:
+    """Return a network of these blocks that target propagation trains; it trains their weights.
+
+    A block without weights is joined to the one before.
+
+    Args:
+        blocks: as `alkit.blocks` takes them; the last one's output are the scores.
+        loss: of (scores, y), a mean over the samples.
+        seed: of the feedback weights.
+    Raises:
+        NoInverse: a module that has no inverse here; names it and says what has one.
+
+    Example:
+        >>> from torch import nn
+        >>> from alkit import dtp
+        >>> blocks = [nn.Sequential(nn.Linear(8, 8), nn.ELU()), nn.Linear(8, 3)]
+        >>> dtp.from_blocks(blocks).trained
+        [1]
+    """
+    groups: list[list[Piece]] = []
+    for number, block in enumerate(as_blocks(blocks)):
+        found = list(pieces_of(block, switches, f"block {number}"))
+        if groups and not any(isinstance(piece, Affine) for piece in found):
+            groups[-1] += found
+        elif found:
+            groups.append(found)
+    net = Net([Block(*group) for group in groups], loss=loss, seed=seed, given=True)
+    check_untied("blocks", net.blocks)
+    return net
 
 
 def network(
@@ -145,80 +138,64 @@ def network(
     channels: int = 3,
     side: int | None = None,
     seed: int = 0,
-    switches: Switches | None = None,
-    **options: int,
+    activation: Callable[[], nn.Module] = nn.ELU,
+    switches: Switches = PUBLISHED,
+    **changes: Any,
 ) -> Net:
     """Return a network by name.
 
     Args:
         channels, side: of the pictures; default side 32, for "tiny" 16.
         seed: of all weights.
-        options: of a network: `padding` of lenet's pools (1; 0 as in the published code).
+        changes: instead of what `NETWORKS` says: `pool=(3, 2, 0)` is lenet's in the published code.
     Raises:
         ValueError: an unknown name, or pictures that are too small; says what is allowed.
     """
     if name not in NETWORKS:
         raise ValueError(f"network is {name!r}: give {', '.join(NETWORKS)}")
-    made, own_side, own_activation = NETWORKS[name]
-    side = own_side if side is None else side
-    if options and (name != "lenet" or set(options) != {"padding"}):
-        raise ValueError(f"{name} has no {', '.join(options)}: lenet alone has an option, padding")
-    switches = switches or Switches()
-    switches = replace(switches, activation=switches.activation or own_activation)
-    blocks = made(channels, side, classes, switches, **options)
-    return Net(name, blocks, seed=seed)
+    options = NETWORKS[name] | changes | ({} if side is None else {"side": side})
+    with torch.device("meta"):  # the net draws weights, each block its own
+        layers = _layers(channels, classes, activation, **options)
+    made = [nn.Sequential(*layer).to_empty(device="cpu") for layer in layers]
+    return Net([Block(layer, switches=switches) for layer in made], seed=seed)
 
 
-def _conv_block(
-    inputs: int, outputs: int, switches: Switches, kernel: int = 3, pool: MaxPool | None = None
-) -> Block:
-    """conv, pool, activation: of a growing function the same map as the published conv, act, pool.
+def _layers(
+    channels: int,
+    classes: int,
+    activation: Callable[[], nn.Module],
+    *,
+    side: int,
+    widths: Sequence[int],
+    kernel: int = 3,
+    pool: Sequence[int] = (2, 2, 0),
+    hidden: Sequence[int] = (),
+) -> list[list[nn.Module]]:
+    """Return blocks of conv, pool, activation, and of linear maps, the last one without activation.
 
-    The activation then runs on a quarter of the values; in the feedback, where it comes first, the
-    same holds, and what overlaps is added after it. ReLU's zeros are ties between which the pool
-    would choose otherwise, so it keeps the published order.
+    Of a growing function it is the same map as the published conv, activation, pool. The activation
+    then runs on a quarter of the values; in the feedback, where it comes first, the same holds, and
+    what overlaps is added after it. ReLU's zeros are ties between which the pool would choose
+    otherwise, so it keeps the published order.
     """
-    conv = Conv(inputs, outputs, kernel, padding=kernel // 2)
-    act = Activation(switches.activation, matched=switches.matched)
-    after: tuple[Piece, ...] = (act,) if pool is None else (act, pool)
-    return Block(conv, *(after if act.name == "relu" else reversed(after)))
-
-
-def _vgg(*widths: int, first: int = 0) -> Maker:
-    """Blocks that each halve the side; `first`: the width of one before them that does not."""
-
-    def made(channels: int, side: int, classes: int, switches: Switches) -> list[Block]:
-        if side >> len(widths) < 1:
-            need = 2 ** len(widths)
-            raise ValueError(f"pictures of side {side}: {len(widths)} pools need {need}")
-        blocks = [_conv_block(channels, first, switches)] if first else []
-        for a, b in pairwise((first or channels, *widths)):
-            blocks.append(_conv_block(a, b, switches, pool=MaxPool(add=switches.add)))
-        last = (side >> len(widths)) ** 2 * widths[-1]
-        return [*blocks, Block(Reshape(), Dense(last, classes))]
-
-    return made
-
-
-def _lenet(
-    channels: int, side: int, classes: int, switches: Switches, padding: int = 1
-) -> list[Block]:
-    blocks, inputs = [], channels
-    for outputs in (32, 64):
-        pool = MaxPool(3, 2, padding, add=switches.add)
-        blocks.append(_conv_block(inputs, outputs, switches, 5, pool))
-        inputs, side = outputs, (side + 2 * padding - 3) // 2 + 1
+    layers, (size, stride, padding) = list[list[nn.Module]](), pool
+    for a, b in pairwise((channels, *widths)):
+        act, pooled = activation(), nn.MaxPool2d(size, stride, padding)
+        after = [act, pooled] if isinstance(act, nn.ReLU) else [pooled, act]
+        layers.append([nn.Conv2d(a, b, kernel, padding=kernel // 2), *after])
+    for _ in widths:
+        side = (side + 2 * padding - size) // stride + 1
     if side < 1:
-        raise ValueError("pictures are too small for two pools: give a side of at least 5")
-    act = Activation(switches.activation, matched=switches.matched)
-    hidden = Block(Reshape(), Dense(64 * side * side, 512), act)
-    return [*blocks, hidden, Block(Dense(512, classes))]
+        raise ValueError(f"pictures are too small for {len(widths)} pools")
+    for a, b in pairwise((widths[-1] * side**2, *hidden, classes)):
+        layers.append([nn.Linear(a, b), activation()])
+    layers[len(widths)].insert(0, nn.Flatten())
+    layers[-1].pop()
+    return layers
 
 
-# how it is made, the side of its pictures, its activation
-NETWORKS: dict[str, tuple[Maker, int, str]] = {
-    "simple_vgg": (_vgg(128, 128, 256, 256, 512), 32, "elu"),
-    "simple_vgg2": (_vgg(128, 256, 256, 512, first=128), 32, "elu"),
-    "lenet": (_lenet, 32, "elu"),
-    "tiny": (_vgg(24, 32, 48), 16, "elu"),
+NETWORKS: dict[str, dict[str, Any]] = {
+    "simple_vgg": {"side": 32, "widths": (128, 128, 256, 256, 512)},
+    "lenet": {"side": 32, "widths": (32, 64), "kernel": 5, "pool": (3, 2, 1), "hidden": (512,)},
+    "tiny": {"side": 16, "widths": (24, 32, 48)},
 }

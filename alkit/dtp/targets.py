@@ -11,17 +11,17 @@ Carrying the difference instead of the target loses no digits where beta is smal
 0 where it is 0. Gradients are beta times those of the loss.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, softmax
 
-from alkit.dtp.networks import Net, Pass
+from alkit.dtp.block import Block, Pass
 
 
 def output_target(
-    scores: Tensor, y: Tensor, beta: float, loss: Callable[[Tensor, Tensor], Tensor] = cross_entropy
+    scores: Tensor, y: Tensor, beta: float, loss: Callable[..., Tensor] = cross_entropy
 ) -> Tensor:
     """Return the output's delta, (B, C).
 
@@ -36,35 +36,13 @@ def output_target(
 
 
 @torch.no_grad()
-def targets(net: Net, run: Pass, last: Tensor, rule: str = "difference") -> list[Tensor]:
-    """Return the deltas of all blocks, from the last one down."""
-    step = RULES[rule]
-    deltas = [last]
-    for n in reversed(range(1, len(net))):
-        deltas.append(step(net, run, n, deltas[-1]))
-    return deltas[::-1]
+def next_target(block: Block, own: Pass, delta: Tensor, rule: str = "difference") -> Tensor:
+    """Return the delta of the block below, by "difference" or "plain"."""
+    base = own.x if rule == "plain" else block.feedback(own.s, own.notes)
+    return block.feedback(own.s + delta, own.notes) - base
 
 
-def _difference(net: Net, run: Pass, n: int, delta: Tensor) -> Tensor:
-    feedback, notes = net.blocks[n].feedback, run.notes[n]
-    return feedback(run.s[n] + delta, notes) - feedback(run.s[n], notes)
-
-
-def _plain(net: Net, run: Pass, n: int, delta: Tensor) -> Tensor:
-    return net.blocks[n].feedback(run.s[n] + delta, run.notes[n]) - run.inputs[n]
-
-
-RULES: dict[str, Callable[[Net, Pass, int, Tensor], Tensor]] = {
-    "difference": _difference,
-    "plain": _plain,
-}
-
-
-def forward_gradients(net: Net, run: Pass, deltas: Sequence[Tensor]) -> list[list[Tensor]]:
-    """Return for each block the gradients of its local loss by its forward weights."""
-    found = []
-    for block, s, delta in zip(net, run.s, deltas, strict=True):
-        own = block.forward_parameters()
-        grads = torch.autograd.grad(s, own, -delta / len(s)) if own else ()
-        found.append(list(grads))
-    return found
+def local_gradients(block: Block, own: Pass, delta: Tensor) -> list[Tensor]:
+    """Return the gradients of a block's local loss by its forward weights."""
+    found = block.forward_parameters()
+    return list(torch.autograd.grad(own.s, found, -delta / len(own.s))) if found else []

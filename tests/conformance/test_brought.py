@@ -252,13 +252,6 @@ def test_target_propagation_refuses_a_weight_of_two_blocks():
         alkit.fit([tied, nn.Tanh(), tied, nn.Tanh(), nn.Linear(8, 3)], (X, Y), method="dtp")
 
 
-def test_a_rate_that_is_said_to_be_constant_is():
-    options = {"method": "dtp", "lr": 0.01, "epochs": 3} | QUIET
-    own = alkit.fit(net(), (X, Y), **options).history.lr.tolist()
-    said = alkit.fit(net(), (X, Y), schedule="none", **options).history.lr.tolist()
-    assert said == [0.01] * 3 != own
-
-
 SAMPLES = torch.utils.data.TensorDataset(X, Y)
 BY_BATCHES = {
     "list": lambda: [(X[at : at + 100], Y[at : at + 100]) for at in range(0, 256, 100)],

@@ -93,12 +93,11 @@ def test_an_optimiser_tells_biases_by_their_names(family):
 
 @held()
 def test_a_longer_run_is_the_long_one(family, tmp_path):
-    own = {"schedule": "none"} if family.method == "dtp" else {}  # its cosine ends with the run
-    fit = partial(family.fit, net(), rows(26), **OPTIONS, **own)
-    whole = copy.deepcopy(family.fit(net(), rows(26), epochs=3, **OPTIONS, **own).model)
+    fit = partial(family.fit, net(), rows(26), **OPTIONS)
+    whole = copy.deepcopy(family.fit(net(), rows(26), epochs=3, **OPTIONS).model)
     fit(epochs=1, checkpoint=tmp_path / "run")
     longer = partial(family.fit, net(), rows(26), epochs=3, checkpoint=tmp_path / "run")
-    assert torch.equal(flat(longer(**OPTIONS, **own).model), flat(whole))
+    assert torch.equal(flat(longer(**OPTIONS).model), flat(whole))
 
 
 @held()

@@ -193,11 +193,6 @@ def test_target_propagation_leaves_what_is_frozen(name, frozen):
         assert torch.equal(value, before[key]) == key.startswith(frozen)
 
 
-def test_settings_of_target_propagation_s_optimisers_are_refused_beside_another():
-    with pytest.raises(TypeError, match="weight_decay= is of dtp's own optimisers"):
-        alkit.fit(net(), (X, Y), method="dtp", optimizer=sgd, lr=0.1, weight_decay=0.1)
-
-
 @pytest.mark.parametrize("name", ["seq", "1f1b"])
 def test_an_optimiser_without_a_rate_asks_for_one(name):
     with pytest.raises(ValueError, match="optimizer= has no learning rate of its own"):

@@ -6,7 +6,7 @@ import torchvision
 from torch import nn
 
 import alkit
-from alkit.dtp.invertible import NoInverse
+from alkit.dtp import NoInverse
 from tests.conformance.families import FAMILIES
 
 torch.manual_seed(0)

@@ -7,7 +7,6 @@ from torch import nn
 import alkit
 from alkit import dtp
 from alkit.al.rules import RULES
-from alkit.dtp.settings import Settings
 from alkit.engine import checkpoint
 from tests.sim.device import start
 from tests.unit.dtp.helpers import made_set
@@ -77,7 +76,7 @@ def test_a_checkpoint_goes_on_on_another_device(method, first, then, tmp_path, m
 
 @pytest.mark.parametrize("method", ["dtp", "tp"])
 def test_target_propagation(method):
-    options = Settings(method, iterations=2, epochs=1, batch=24, lr=1e-3).options()
+    options = {"method": method, "iterations": 2, "batch_size": 24, "lr": 1e-3}
     records = []
     for device in (None, LAST):
         net = dtp.network("tiny")

@@ -9,7 +9,6 @@ from torch import nn
 
 import alkit
 from alkit import dtp, launch
-from alkit.dtp.settings import Settings
 from tests.helpers import full_state
 from tests.sim.device import start
 from tests.unit.dtp.helpers import made_set
@@ -82,8 +81,7 @@ def test_target_propagation_ends_as_on_the_cpu():
     for options in ({}, {"ranks": 2, "device": ["sim:1", "sim:0"]}):
         net = dtp.network("tiny")
         net.noted = Noted()
-        settings = Settings(iterations=1, epochs=1, batch=48, lr=1e-3)
-        options |= settings.options() | {"progress": False}
+        options |= {"iterations": 1, "batch_size": 48, "lr": 1e-3, "progress": False}
         records.append(alkit.fit(net, made_set(), **options))
     here, there = records
     assert torch.allclose(here.losses, there.losses, rtol=1e-5)

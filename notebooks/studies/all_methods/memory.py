@@ -14,7 +14,7 @@ from torch import nn
 import alkit
 from alkit.data.parts import DataSet
 from alkit.dtp import Settings, from_blocks
-from alkit.dtp.feedback import BlockFeedback
+from alkit.dtp.learning import BlockFeedback
 from alkit.engine.costs import Ledger
 from studies.al.profile import profile
 from studies.all_methods.runs import BLOCKS, MICRO, ROWS, TARGETS, network
@@ -53,14 +53,17 @@ def peak_bytes(name: str, data: DataSet, batch_size: int, width: int | None = No
 def _of_targets(blocks: list[nn.Module], x: torch.Tensor, y: torch.Tensor) -> int:
     """Run every block's forward and one iteration of its loop; feedback maps have momentum."""
     net = from_blocks(blocks)
-    run, feedback = net.locally(x), BlockFeedback(net, Settings(**TARGETS, iterations=1))
+    run, feedback = (
+        net.locally(x),
+        BlockFeedback(net, Settings(feedback_lr=TARGETS["feedback_lr"], iterations=1)),
+    )
     found = []
     for n, block in enumerate(net):
         ledger = Ledger(net)
         with ledger.recording():
-            kept = block(run.inputs[n])
+            kept = block(run[n].x)
             if n in feedback.loops:
-                feedback.learn(n, run, step=0)
+                feedback.learn(n, run[n], step=0)
         back = sum(own.nbytes for own in feedback.parameters(n))
         forth = sum(own.nbytes for own in block.parameters()) - back
         found.append((2 + ADAM) * forth + (2 + MOMENTUM) * back + ledger.peak)

@@ -55,12 +55,7 @@ class Row:
 
 
 ADAM: dict[str, Any] = {"optimizer": torch.optim.Adam}  # one optimiser for all rows
-TARGETS: dict[str, Any] = {
-    "feedback_lr": 1e-2,
-    "forward_optimizer": "adam",
-    "weight_decay": 0.0,
-    "schedule": "none",
-}
+TARGETS: dict[str, Any] = ADAM | {"feedback_lr": 1e-2}
 TWO = {"workers": 2}
 
 

@@ -7,8 +7,9 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from alkit.dtp.block import Pass
 from alkit.dtp.networks import Net
-from alkit.dtp.targets import forward_gradients, output_target, targets
+from alkit.dtp.targets import local_gradients, next_target, output_target
 
 
 def angle(a: Tensor, b: Tensor) -> float:
@@ -18,13 +19,22 @@ def angle(a: Tensor, b: Tensor) -> float:
     return float(torch.rad2deg(torch.acos(((a * b).sum() / norms).clamp(-1, 1))))
 
 
+def targets(net: Net, run: list[Pass], last: Tensor, rule: str = "difference") -> list[Tensor]:
+    """Return the deltas of all blocks, from the last one's down."""
+    deltas = [last]
+    for n in reversed(range(1, len(net))):
+        deltas.insert(0, next_target(net.blocks[n], run[n], deltas[0], rule))
+    return deltas
+
+
 def gradients(
     net: Net, x: Tensor, y: Tensor, beta: float, rule: str = "difference"
 ) -> tuple[list[list[Tensor]], list[list[Tensor]]]:
     """Return for each block DTP's gradients / beta, by a rule of `targets`, and the loss's."""
     run = net.locally(x)
-    deltas = targets(net, run, output_target(run.s[-1], y, beta, net.loss), rule)
-    made = [[g / beta for g in own] for own in forward_gradients(net, run, deltas)]
+    deltas = targets(net, run, output_target(run[-1].s, y, beta, net.loss), rule)
+    found = map(local_gradients, net, run, deltas)
+    made = [[g / beta for g in own] for own in found]
     owned = [block.forward_parameters() for block in net]
     true = iter(torch.autograd.grad(net.loss(net(x), y), sum(owned, [])))
     return made, [[next(true) for _ in own] for own in owned]

@@ -23,8 +23,8 @@ from torch import Tensor, nn
 from torch.autograd import Function
 
 from alkit.data.seeds import generator_for
-from alkit.dtp.invertible import Affine, NoInverse, Piece
 from alkit.dtp.networks import Net
+from alkit.dtp.pieces import Affine, NoInverse, Piece
 
 Send = Callable[[Tensor], Sequence[Tensor]]
 
@@ -52,11 +52,11 @@ class _Ruled(Net):
 
     def __init__(self, net: Net, sample: Tensor, seed: int) -> None:
         nn.Module.__init__(self)
-        self.name, self.loss, self.blocks = net.name, net.loss, net.blocks
+        self.loss, self.blocks = net.loss, net.blocks
 
 
 class FeedbackAlignment(_Ruled):
-    """Every W^T of the backward pass is a B, the piece's own feedback weight, which stays.
+    """Every W^T of the backward pass is a B, the weight of the piece's feedback, which stays.
 
     Raises:
         NoInverse: a piece with several weights.
@@ -68,7 +68,7 @@ class FeedbackAlignment(_Ruled):
             generator = generator_for(seed, "feedback", at)
             for piece in block.pieces:
                 if isinstance(piece, Affine):
-                    _draw(piece.feedback_weight, piece.weight[0].numel(), generator)
+                    _draw(piece.back.weight, piece.own.weight[0].numel(), generator)
                 elif any(True for _ in piece.parameters()):
                     kind = type(piece).__name__
                     raise NoInverse(
@@ -89,7 +89,7 @@ class DirectFeedbackAlignment(_Ruled):
     def __init__(self, net: Net, sample: Tensor, seed: int) -> None:
         super().__init__(net, sample, seed)
         with torch.no_grad():
-            *hidden, logits = self.locally(sample).s
+            *hidden, logits = (each.s for each in self.locally(sample))
         for n, s in enumerate(hidden):
             drawn = s.new_empty(logits.shape[1], *s.shape[1:])
             _draw(drawn, s[0].numel(), generator_for(seed, "direct", n))
@@ -97,7 +97,7 @@ class DirectFeedbackAlignment(_Ruled):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the logits (B, C)."""
-        *hidden, logits = self.locally(x).s
+        *hidden, logits = (each.s for each in self.locally(x))
         return _Sent.apply(logits, self._told, *hidden)
 
     def _told(self, error: Tensor) -> list[Tensor]:
@@ -111,11 +111,10 @@ class Shallow(_Ruled):
 
     def __init__(self, net: Net, sample: Tensor, seed: int) -> None:
         super().__init__(net, sample, seed)
-        for part in (part for block in self.blocks[:-1] for part in block.affine()):
-            for name in ("weight", "bias"):
-                if (value := getattr(part, name)) is not None:
-                    delattr(part, name)
-                    part.register_buffer(name, value.detach())
+        for part in (part.own for block in self.blocks[:-1] for part in block.affine):
+            for name, value in dict(part.named_parameters()).items():
+                delattr(part, name)
+                part.register_buffer(name, value.detach())
 
 
 RULES: dict[str, Callable[[Net, Tensor, int], Net]] = {

@@ -6,7 +6,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from alkit.dtp.networks import EXACT, Net, Switches, network
+from alkit.dtp.networks import Net, network
+from alkit.dtp.pieces import EXACT, PUBLISHED
 from alkit.dtp.settings import Settings
 from alkit.lab.viz import put_title, shades
 from studies.common.dashboards import Dashboard
@@ -35,18 +36,16 @@ class InverseDashboard(Dashboard):
 
     def net(self) -> Net:
         """Make the network anew."""
-        switches = EXACT if self.exact.value else Switches()
+        switches = EXACT if self.exact.value else PUBLISHED
         channels, side = self.x.shape[1:3]
         return network("tiny", channels=channels, side=side, seed=self.seed, switches=switches)
 
     def _redraw(self) -> None:
         net, sigma = self.net(), self.sigma.value
         rates = feedback_rates(net, self.x, [sigma] * 3, self.rate.value)
-        settings = Settings(
-            sigma=sigma, feedback_lr=tuple(rates), index=self.index.value, seed=self.seed
-        )
+        settings = Settings(sigma=sigma, feedback_lr=tuple(rates), index=self.index.value)
         try:
-            self.table = trace(net, self.x, settings, self.iterations.value, every=10)
+            self.table = trace(net, self.x, settings, self.iterations.value, seed=self.seed)
         except FloatingPointError as error:
             self.report.value = f"<p class='alkit-ready'>{error}</p>"
             self.picture.value = b""  # it showed other settings

@@ -1,14 +1,15 @@
 """What one batch shows: feedback that learns, and angles over beta."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pandas as pd
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from alkit.dtp.feedback import BlockFeedback
-from alkit.dtp.networks import Net, Switches, network
+from alkit.dtp.learning import BlockFeedback
+from alkit.dtp.networks import Net, network
+from alkit.dtp.pieces import Switches
 from alkit.dtp.settings import Settings
 from studies.dtp.angles import angle, compare
 from studies.dtp.data import pictures
@@ -18,8 +19,8 @@ def weight_symmetry(net: Net) -> pd.DataFrame:
     """Compare W with B (linear maps: with B^T), a row a weight of each trained feedback."""
     rows: list[dict[str, Any]] = []
     for n in net.trained:
-        for part in net.blocks[n].affine():
-            w, b = part.transposed().detach(), part.feedback_weight.detach()
+        for part in net.blocks[n].affine:
+            w, b = part.transposed().detach(), part.back.weight.detach()
             numbers = {"angle": angle(w, b), "distance": float((w - b).norm() / w.norm())}
             numbers |= {"norm_ratio": float(b.norm() / w.norm())}
             rows.append({"block": net.label(n), **numbers})
@@ -33,22 +34,22 @@ def feedback_rates(net: Net, x: Tensor, sigma: Sequence[float], kappa: float) ->
     of simple_vgg have kappa 2e-3 in all but one block.
     """
     with torch.no_grad():
-        outputs = net.locally(x[:1]).s
+        outputs = [each.s for each in net.locally(x[:1])]
     positions = [outputs[n][0, 0].numel() for n in net.trained]
     return [kappa / (2 * s * s * p) for s, p in zip(sigma, positions, strict=True)]
 
 
 def trace(
-    net: Net, x: Tensor, settings: Settings, iterations: int, every: int = 10
+    net: Net, x: Tensor, settings: Settings, iterations: int, *, every: int = 10, seed: int = 0
 ) -> pd.DataFrame:
     """Train every feedback on one batch; return angle, distance, norm_ratio and loss as it goes."""
-    feedback = BlockFeedback(net, settings)
+    feedback = BlockFeedback(net, settings, seed=seed)
     run, rows = net.locally(x), [weight_symmetry(net).assign(iteration=0, loss=float("nan"))]
     for done in range(0, iterations, every):
         count = min(every, iterations - done)
+        feedback.iterations = dict.fromkeys(feedback.loops, count)
         means = {
-            net.label(n): float(feedback.learn(n, run, step=done, iterations=count).mean())
-            for n in feedback.loops
+            net.label(n): float(feedback.learn(n, run[n], done).mean()) for n in feedback.loops
         }
         now = weight_symmetry(net).assign(iteration=done + count)
         rows.append(now.assign(loss=now.block.map(means)))
@@ -62,12 +63,12 @@ def angles_of_betas(
     betas: Sequence[float],
     *,
     seed: int = 0,
+    activation: Callable[[], nn.Module] = nn.ELU,
     **switches: Any,
 ) -> pd.DataFrame:
     """Return angles and errors against backprop of a network with copied weights, by beta."""
-    net = network(
-        name, channels=x.shape[1], side=x.shape[2], seed=seed, switches=Switches(**switches)
-    ).to(x.dtype)
+    made: dict[str, Any] = {"activation": activation, "switches": Switches(**switches)}
+    net = network(name, channels=x.shape[1], side=x.shape[2], seed=seed, **made).to(x.dtype)
     net.make_symmetric()
     found = [compare(net, x, y, beta).assign(beta=beta) for beta in betas]
     return pd.concat(found, ignore_index=True)

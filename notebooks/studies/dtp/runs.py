@@ -11,24 +11,23 @@ the order of the samples and the noise, the same for all variants.
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 import torch
-from torch.optim.lr_scheduler import CosineAnnealingLR
 
 import alkit
 from alkit.data.given import Splits
 from alkit.data.parts import DataSet
-from alkit.dtp.networks import Net, Switches
-from alkit.dtp.settings import METHODS, Settings
+from alkit.dtp.networks import Net
+from alkit.dtp.pieces import Switches
+from alkit.dtp.settings import METHODS
 from alkit.engine.device import devices_named, place
 from alkit.engine.record import Record
 from alkit.lab import results
 from studies.common.study import TUNING_SEED
 from studies.dtp.angles import compare
 from studies.dtp.feedback_alignment import RULES
-from studies.dtp.presets import PRESETS
+from studies.dtp.presets import PRESETS, Preset
 
 log = logging.getLogger(__name__)
 COMPARED = 256  # samples
@@ -56,8 +55,8 @@ VARIANTS: dict[str, Variant] = {
     "dtp_matched": Variant({}, Switches(matched=True)),
     "dtp_frozen": Variant({"index": "frozen"}),
     "dtp_fused": Variant(
-        {"iterations": 1, "samples": 10, "feedback_optimizer": "adam", "feedback_lr": 3e-3}
-        | {"forward_optimizer": "adam", "lr": 1e-3, "schedule": "none"}
+        {"feedback_optimizer": torch.optim.Adam, "feedback_lr": 3e-3}
+        | {"iterations": 1, "samples": 10, "kind": torch.optim.Adam, "lr": 1e-3, "falls": ""}
     ),
     "dtp_fixed": Variant({"iterations": 0}),
     "vanilla_dtp": Variant({"method": "vanilla_dtp", "feedback_lr": 1e-5, "lr": 0.03}),
@@ -91,8 +90,10 @@ def trained(
     if name not in VARIANTS:
         raise ValueError(f"variant is {name!r}: give {', '.join(VARIANTS)}")
     base, variant = PRESETS[preset], VARIANTS[name]
-    settings = replace(base.settings, **(dict(variant.changes) | changes), seed=seed)
+    own = dict(variant.changes) | changes
+    method = own.pop("method", "dtp")
     base = replace(base, channels=data.train.x.shape[1], switches=variant.switches or base.switches)
+    base = base.changed(**own)
     net = base.net(seed)
     if variant.rule in RULES:
         sample, _ = next(iter(data.train.batches(2, shuffle=False)))
@@ -100,32 +101,22 @@ def trained(
     net = net.to(devices_named(device)[0])
     test, train = None if seed == TUNING_SEED else data.test, data.augmented(base.augment).train
     parts = Splits(train, data.validation, test, data.name, data.num_classes)
+    options = {"seed": seed, "progress": progress}
     try:
         if variant.rule:
-            return by_gradient(net, parts, settings, progress=progress)
-        return alkit.fit(net, parts, ranks=ranks, progress=progress, **settings.options())
+            return by_gradient(net, parts, base, **options)
+        options |= vars(base.settings) | base.training(len(train)) | {"ranks": ranks}
+        return alkit.fit(net, parts, method=method, **options)
     except FloatingPointError as error:
         log.warning("%s, seed %d, diverged: %s", name, seed, error)
         return None
 
 
-def by_gradient(net: Net, data: Splits, settings: Settings, *, progress: bool = False) -> Record:
-    """Train by the gradient that autograd gives, with DTP's optimiser and cosine of the rate."""
-    steps = settings.epochs * -(-len(data.train) // settings.batch)
-    options = {"momentum": settings.momentum, "weight_decay": settings.weight_decay}
-    made = alkit.fit(
-        net,
-        data,
-        method="bp",
-        optimizer=partial(torch.optim.SGD, **options),
-        lr=settings.beta * settings.lr,
-        scheduler=alkit.each_batch(partial(CosineAnnealingLR, T_max=steps)),
-        epochs=settings.epochs,
-        batch_size=settings.batch,
-        seed=settings.seed,
-        progress=progress,
-    )
-    return replace(made, model=net)
+def by_gradient(net: Net, data: Splits, preset: Preset, **options: Any) -> Record:
+    """Train by the gradient that autograd gives, with DTP's optimiser and fall of the rate."""
+    options |= preset.training(len(data.train))
+    options["lr"] *= preset.settings.beta
+    return replace(alkit.fit(net, data, method="bp", **options), model=net)
 
 
 def record(

@@ -7,7 +7,6 @@ from torch.nn.functional import one_hot
 from alkit.data.parts import DataSet, Part
 from alkit.dtp import Net, Switches, network
 from alkit.dtp.block import Block
-from alkit.dtp.invertible import Dense
 
 
 def batch(net_side: int = 32, size: int = 4, seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -16,19 +15,16 @@ def batch(net_side: int = 32, size: int = 4, seed: int = 0) -> tuple[Tensor, Ten
     return x, one_hot(torch.arange(size) % 10, 10).double()
 
 
-def exact_net(name: str, seed: int = 0, **switches) -> Net:
-    return network(name, seed=seed, switches=Switches(**switches)).double()
+def exact_net(name: str, activation=nn.ELU, **switches) -> Net:
+    return network(name, activation=activation, switches=Switches(**switches)).double()
 
 
 def linear_block(weight: Tensor, back: Tensor | None = None) -> Block:
     """One linear map without bias."""
-    block = Block(Dense(weight.shape[1], weight.shape[0], bias=False)).double()
-    with torch.no_grad():
-        piece = block.pieces[0]
-        piece.weight = nn.Parameter(weight.clone())
-        piece.feedback_weight = nn.Parameter(
-            torch.zeros(weight.T.shape, dtype=weight.dtype) if back is None else back.clone()
-        )
+    block = Block(nn.Linear(weight.shape[1], weight.shape[0], bias=False)).double()
+    (piece,) = block.pieces
+    piece.own.weight.data = weight.clone()
+    piece.back.weight.data = torch.zeros(weight.T.shape).double() if back is None else back.clone()
     return block
 
 

@@ -1,26 +1,24 @@
 """When target propagation is backprop: equalities to rounding, and where the original's fail."""
 
 import copy
+from functools import partial
 
 import pytest
 import torch
+from torch import nn
 
-from alkit.dtp import closed_form, losses
-from alkit.dtp.block import Block
-from alkit.dtp.feedback import BlockFeedback
-from alkit.dtp.invertible import Activation, Dense
-from alkit.dtp.networks import network
-from alkit.dtp.noise import draw, noise_for
-from alkit.dtp.settings import Settings
-from alkit.dtp.targets import output_target, targets
-from studies.dtp.angles import compare, gradients
+from alkit.dtp import Block, Net, Settings, learning, network
+from alkit.dtp.block import Pass
+from alkit.dtp.learning import BlockFeedback, draw, noise_for
+from alkit.dtp.targets import output_target
+from studies.dtp.angles import compare, gradients, targets
 from tests.unit.dtp.helpers import batch, exact_net, linear_block
 
 
 def best_multiple(net, n, x, sigma, index, draws=4):
     """Return the multiple of the copied weight that L-DRL likes best as block n's feedback."""
-    run, generator = net.locally(x), noise_for(0, 0, n)
-    block, inputs, s, notes = net.blocks[n], run.inputs[n], run.s[n].detach(), run.notes[n]
+    (inputs, s, notes, _), generator = net.locally(x)[n], noise_for(0, 0, n)
+    block = net.blocks[n]
     top = bottom = 0.0
     with torch.no_grad():
         base = block.feedback(s, notes)
@@ -54,10 +52,10 @@ def test_the_last_block_learns_as_by_backprop_and_the_one_below_with_copied_weig
 
 
 def test_all_blocks_do_without_activation_and_leaky_units_with_a_small_beta():
-    net = exact_net("simple_vgg", activation="identity")
+    net = exact_net("simple_vgg", activation=nn.Identity)
     net.make_symmetric()
     assert worst(net, 0.5) < 1e-10
-    net = exact_net("simple_vgg", activation="leaky_relu")
+    net = exact_net("simple_vgg", activation=partial(nn.LeakyReLU, 0.1))
     net.make_symmetric()
     assert worst(net, 1e-4) < 1e-6
     assert compare(net, *batch(), 0.5).angle.max() > 3
@@ -84,7 +82,7 @@ def test_published_feedback_has_a_floor():
 
 @pytest.mark.parametrize("beta", [0.5, 1e-4])
 def test_relu_never_matches(beta):
-    net = exact_net("simple_vgg", activation="relu")
+    net = exact_net("simple_vgg", activation=nn.ReLU)
     net.make_symmetric()
     angles = compare(net, *batch(), beta).angle
     assert angles[0] > 40
@@ -92,11 +90,11 @@ def test_relu_never_matches(beta):
 
 
 def test_overlapping_windows_must_be_added():
-    for activation in ("identity", "elu"):
+    for activation in (nn.Identity, nn.ELU):
         net = exact_net("lenet", activation=activation)
         net.make_symmetric()
         assert compare(net, *batch(), 1e-4).angle[0] > 20
-    net = exact_net("lenet", activation="identity", add=True)
+    net = exact_net("lenet", activation=nn.Identity, add=True)
     net.make_symmetric()
     assert worst(net, 0.5) < 1e-10
 
@@ -127,7 +125,7 @@ def test_loss_of_a_linear_map_is_a_distance_from_its_transpose():
     dx, dy = dx.repeat_interleave(6, 0), dy.repeat(8, 1)
     x = torch.randn(48, 4, generator=draws, dtype=torch.float64)
     y, notes = block(x)
-    loss = losses.l_drl(block, x, y.detach(), notes, dx, dy)
+    loss = learning.l_drl(block, Pass(x, y.detach(), notes), dx, dy)
     wanted = sigma**2 * ((b - w.T).square().sum() - w.square().sum())
     assert float(loss.detach()) == pytest.approx(float(wanted), rel=1e-12)
     grad = torch.autograd.grad(loss, block.feedback_parameters())[0]
@@ -139,8 +137,8 @@ def test_gaussian_noise_gives_the_same_loss():
     x = torch.zeros(200_000, 2, dtype=torch.float64)
     y, notes = block(x)
     draws = noise_for(0, 0, 1)
-    loss = losses.l_drl(block, x, y, notes, draw(x, 1.0, draws), draw(y, 1.0, draws))
-    w = block.pieces[0].weight
+    loss = learning.l_drl(block, Pass(x, y, notes), draw(x, 1.0, draws), draw(y, 1.0, draws))
+    w = block.pieces[0].own.weight
     wanted = (torch.eye(2) - w.T).square().sum() - w.square().sum()
     assert float(loss.detach()) == pytest.approx(float(wanted.detach()), abs=0.06)
 
@@ -171,8 +169,9 @@ def test_what_each_loss_has_its_minimum_at(rotation):
     dx = torch.cat([torch.eye(3), -torch.eye(3)]).double().repeat(3, 1)
     dy, few = torch.eye(3).double().repeat(6, 1), x[:18]
     dx, dy = dx[:18], torch.cat([dy[:9], -dy[:9]])
-    l_drl = solved(block, lambda: losses.l_drl(block, few, y[:18].detach(), notes, dx, dy))
-    rebuilt = solved(block, lambda: losses.reconstruction(block, few, notes, dx))
+    clean = Pass(few, y[:18].detach(), notes)
+    l_drl = solved(block, lambda: learning.l_drl(block, clean, dx, dy))
+    rebuilt = solved(block, lambda: learning.reconstruction(block, clean, dx))
     torch.testing.assert_close(l_drl, w.T, rtol=1e-9, atol=1e-9)
     torch.testing.assert_close(rebuilt, torch.linalg.inv(w), rtol=1e-9, atol=1e-9)
     assert torch.allclose(l_drl, rebuilt) == rotation
@@ -204,7 +203,7 @@ def test_without_a_target_nothing_is_learnt():
     net = exact_net("lenet")
     x, y = batch()
     run = net.locally(x)
-    last = output_target(run.s[-1], y, 0.0)
+    last = output_target(run[-1].s, y, 0.0)
     assert all(loss == 0 for loss in local_losses(targets(net, run, last)))
     assert max(local_losses(targets(net, run, last, "plain"))) > 0
 
@@ -213,11 +212,11 @@ def test_losses_are_local():
     net = exact_net("lenet")
     x, y = batch()
     run = net.locally(x)
-    deltas = targets(net, run, output_target(run.s[-1], y, 0.7))
+    deltas = targets(net, run, output_target(run[-1].s, y, 0.7))
     parameters = [p for block in net for p in block.forward_parameters()]
     each = [
-        (s - (s + delta).detach()).square().sum() / (2 * len(x))
-        for s, delta in zip(run.s, deltas, strict=True)
+        (own.s - (own.s + delta).detach()).square().sum() / (2 * len(x))
+        for own, delta in zip(run, deltas, strict=True)
     ]
     whole = torch.autograd.grad(sum(each), parameters, retain_graph=True)
     for at, (block, loss) in enumerate(zip(net, each, strict=True)):
@@ -238,35 +237,27 @@ FORMS = [("simple_vgg", n) for n in range(1, 6)] + [("lenet", n) for n in range(
 @pytest.mark.parametrize("kind", [torch.float64, torch.float32])
 def test_the_closed_form_is_the_gradient(name, n, index, kind):
     net = exact_net(name, matched=index == "frozen", add=index == "frozen").to(kind)
-    run = net.locally(batch()[0].to(kind))
-    block, x, y, notes = net.blocks[n], run.inputs[n], run.s[n].detach(), run.notes[n]
+    block, clean = net.blocks[n], net.locally(batch()[0].to(kind))[n]
     draws = noise_for(0, 0, n)
-    dx, dy = draw(x, 0.2, draws), draw(y, 0.2, draws)
+    noise = [draw(clean.x, 0.2, draws), draw(clean.s, 0.2, draws)]
     rtol = 1e-12 if kind == torch.float64 else 1e-5
-    for slow, fast in (
-        (
-            losses.l_drl(block, x, y, notes, dx, dy, index=index),
-            closed_form.l_drl_gradient(block, x, y, notes, dx, dy, index=index),
-        ),
-        (
-            losses.reconstruction(block, x, notes, dx, index=index),
-            closed_form.reconstruction_gradient(block, x, notes, dx, index=index),
-        ),
-    ):
+    for loss, (by_autograd, by_hand) in learning.LOSSES.items():
+        own = noise if loss == "l_drl" else noise[:1]
+        slow, fast = (of(block, clean, *own, index=index) for of in (by_autograd, by_hand))
         wanted = torch.autograd.grad(slow, block.feedback_parameters())[0]
         assert float((wanted - fast[1]).norm() / wanted.norm()) < rtol
         assert float(fast[0]) == pytest.approx(float(slow.detach()), rel=1e3 * rtol, abs=1e3 * rtol)
 
 
 def test_a_bias_in_the_feedback_would_learn_nothing():
-    block = Block(Dense(4, 3), Activation("elu")).double()
-    block.initialise(torch.Generator().manual_seed(0))
+    (block,) = Net([Block(nn.Linear(4, 3), nn.ELU())]).double()
     bias = torch.zeros(4, dtype=torch.float64, requires_grad=True)
     plain = block.feedback
-    block.feedback = lambda y, notes: plain(y, notes) + bias
+    block.feedback = lambda *given: plain(*given) + bias
     x = torch.randn(6, 4, dtype=torch.float64)
     y, notes = block(x)
-    loss = losses.l_drl(block, x, y.detach(), notes, torch.randn_like(x), torch.randn_like(y))
+    clean, noise = Pass(x, y.detach(), notes), (torch.randn_like(x), torch.randn_like(y))
+    loss = learning.l_drl(block, clean, *noise)
     assert torch.autograd.grad(loss, bias)[0].abs().max() < 1e-14
 
 
@@ -292,7 +283,7 @@ def test_feedback_learning_leaves_forward_weights_alone():
     kept = {n: net.blocks[n].feedback_parameters()[0].detach().clone() for n in feedback.loops}
     run = net.locally(batch()[0])
     for n in feedback.loops:
-        assert feedback.learn(n, run, 0).shape == (3,)
+        assert feedback.learn(n, run[n], 0).shape == (3,)
         assert not torch.equal(net.blocks[n].feedback_parameters()[0], kept[n])
     after = [p for block in net for p in block.forward_parameters()]
     assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
@@ -305,14 +296,12 @@ def test_samples_are_averaged():
     for form in ("closed", "autograd"):
         settings = Settings(form=form, samples=3, iterations=1, sigma=0.2, feedback_lr=1e-3)
         feedback = BlockFeedback(net, settings)
-        repeated = feedback._batch(1, net.locally(x))
-        _, found = feedback._gradient(1, repeated, noise_for(0, 0, 1))
-        draws, (inputs, y, _, _) = noise_for(0, 0, 1), repeated
-        dx, dy = draw(inputs, 0.2, draws), draw(y, 0.2, draws)
-        run, mean = net.locally(x), torch.zeros_like(found[0])
+        repeated, draws = feedback.clean(1, net.locally(x)[1]), noise_for(0, 0, 1)
+        _, found = feedback.gradient(1, repeated, noise_for(0, 0, 1))
+        dx, dy = draw(repeated.x, 0.2, draws), draw(repeated.s, 0.2, draws)
+        clean, mean = net.locally(x)[1], torch.zeros_like(found[0])
         for at in range(3):
-            own = (run.inputs[1], run.s[1].detach(), run.notes[1], dx[at::3], dy[at::3])
-            mean += closed_form.l_drl_gradient(net.blocks[1], *own)[1] / 3
+            mean += learning.l_drl_by_hand(net.blocks[1], clean, dx[at::3], dy[at::3])[1] / 3
         torch.testing.assert_close(found[0], mean, rtol=1e-9, atol=1e-12)
 
 

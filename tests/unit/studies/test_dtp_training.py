@@ -20,7 +20,7 @@ def test_variants_take_backprop_s_weights_and_one_length_of_step(data, name):
     options = {"epochs": 1, "iterations": 1, "weight_decay": 0.0, "lr": 0.01, "beta": 0.5}
     own, bp = (training.trained(each, "tiny", one, 0, **options) for each in (name, "bp"))
     own, bp = own.model.state_dict(), bp.model.state_dict()
-    last = "blocks.3.pieces.1.weight"
+    last = "blocks.3.pieces.1.own.weight"
     torch.testing.assert_close(own[last], bp[last], rtol=1e-5, atol=1e-6)
-    first = "blocks.0.pieces.0.weight"
+    first = "blocks.0.pieces.0.own.weight"
     assert torch.allclose(own[first], bp[first], rtol=1e-6, atol=1e-8) == (name == "bp")

@@ -6,10 +6,10 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, elu
 
 from alkit.data.given import as_splits
-from alkit.dtp import Net, Settings, network
-from alkit.dtp.block import Block
-from alkit.dtp.invertible import Activation, Dense
+from alkit.dtp import Block, Net, network
+from alkit.dtp.pieces import Affine
 from studies.dtp.feedback_alignment import RULES
+from studies.dtp.presets import PRESETS
 from studies.dtp.runs import by_gradient
 from tests.unit.dtp.helpers import batch
 
@@ -19,9 +19,9 @@ WIDTHS = (5, 7, 6, 4)  # of the inputs, two hidden layers and the classes
 def dense(seed: int = 0) -> Net:
     """Return three layers whose loss is a mean over the samples."""
     pairs = zip(WIDTHS, WIDTHS[1:], strict=False)
-    blocks = [Block(Dense(a, b), Activation("elu")) for a, b in pairs]
-    blocks[-1] = Block(Dense(*WIDTHS[-2:]))
-    return Net("dense", blocks, seed=seed).double()
+    blocks = [Block(nn.Linear(a, b), nn.ELU()) for a, b in pairs]
+    blocks[-1] = Block(nn.Linear(*WIDTHS[-2:]))
+    return Net(blocks, seed=seed).double()
 
 
 def rows(size: int = 9, seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -61,8 +61,8 @@ def by_hand(weights: list[Tensor], biases: list[Tensor], x: Tensor, y: Tensor, s
     return found
 
 
-def parts(net: Net) -> list[Dense]:
-    return [next(block.affine()) for block in net]
+def parts(net: Net) -> list[Affine]:
+    return [part for block in net for part in block.affine]
 
 
 # ---- against backprop, and by hand ----
@@ -75,8 +75,8 @@ def test_alignment_with_transposed_weights_is_backprop(name):
     expected = gradients(net, x, y)
     aligned = ruled("fa", net, x)
     other = gradients(aligned, x, y)
-    for part in (part for block in aligned for part in block.affine()):
-        part.feedback_weight.data.copy_(part.transposed())
+    for part in parts(aligned):
+        part.back.weight.data.copy_(part.transposed())
     for ours, wanted in zip(gradients(aligned, x, y), expected, strict=True):
         torch.testing.assert_close(ours, wanted, rtol=1e-12, atol=1e-14)
     assert not torch.allclose(other[0], expected[0], rtol=0.1)  # random weights are no transposes
@@ -89,9 +89,9 @@ def test_alignment_by_hand(rule):
     x, y = rows()
     net = ruled(rule, dense(), x)
     layers = parts(net)
-    weights, biases = [each.weight for each in layers], [each.bias for each in layers]
+    weights, biases = zip(*((each.own.weight, each.own.bias) for each in layers), strict=True)
     if rule == "fa":
-        send = lambda n, after, last: after @ layers[n + 1].feedback_weight.T  # noqa: E731
+        send = lambda n, after, last: after @ layers[n + 1].back.weight.T  # noqa: E731
     else:
         direct = [net.direct_0, net.direct_1]  # (classes, values of a block's output)
         assert [tuple(each.shape) for each in direct] == [(4, 7), (4, 6)]
@@ -105,13 +105,13 @@ def test_direct_alignment_of_pictures_is_exact_within_a_block():
     x, y = batch(16)
     net = ruled("dfa", network("tiny").double(), x)
     run = net.locally(x)
-    error = torch.autograd.grad(cross_entropy(run.s[-1], y), run.s[-1], retain_graph=True)[0]
+    error = torch.autograd.grad(cross_entropy(run[-1].s, y), run[-1].s, retain_graph=True)[0]
     expected = []
     for n, block in enumerate(net):
         told = error
         if n < len(net) - 1:
             told = torch.einsum("bc,c...->b...", error, getattr(net, f"direct_{n}"))
-        expected += torch.autograd.grad(run.s[n], block.forward_parameters(), told)
+        expected += torch.autograd.grad(run[n].s, block.forward_parameters(), told)
     for ours, wanted in zip(gradients(net, x, y), expected, strict=True):
         torch.testing.assert_close(ours, wanted)
 
@@ -125,18 +125,18 @@ def trained(rule: str, steps: int = 3) -> tuple[dict, dict]:
     x, y = x.float(), y.argmax(1)
     net = RULES[rule](network("tiny"), x, 0)
     before = {name: value.clone() for name, value in net.state_dict().items()}
-    own = Settings(lr=0.05, beta=1.0, weight_decay=0.1, epochs=steps, batch=len(x))
-    by_gradient(net, as_splits((x, y)), own)
+    own = PRESETS["tiny"].changed(lr=0.05, beta=1.0, weight_decay=0.1, epochs=steps, batch=len(x))
+    by_gradient(net, as_splits((x, y)), own, progress=False)
     return before, dict(net.state_dict())
 
 
 @pytest.mark.parametrize("rule", ["fa", "dfa", "shallow"])
 def test_only_forward_weights_change_and_the_last_ones_alone_if_shallow(rule):
     before, after = trained(rule)
-    fixed = {name for name in before if "feedback" in name or "direct" in name}
+    fixed = {name for name in before if ".back." in name or "direct" in name}
     assert len(fixed) == {"fa": 4, "dfa": 4 + 3}.get(rule, len(fixed))
     changed = {name for name in before if not torch.equal(before[name], after[name])}
-    last = {"blocks.3.pieces.1.weight", "blocks.3.pieces.1.bias"}
+    last = {"blocks.3.pieces.1.own.weight", "blocks.3.pieces.1.own.bias"}
     assert changed == (last if rule == "shallow" else set(before) - fixed)
 
 
@@ -149,10 +149,10 @@ def test_all_rules_start_from_backprop_s_weights_and_draw_feedback_by_the_seed()
     nets = {rule: RULES[rule](network("tiny", seed=3), x.float(), 3) for rule in RULES}
     for net in nets.values():
         for name, value in plain.state_dict().items():
-            if "feedback" not in name:
+            if ".back." not in name:
                 assert torch.equal(net.state_dict()[name], value)
         torch.testing.assert_close(net.predict(x.float()), plain.predict(x.float()))
-    for rule, name in (("fa", "blocks.3.pieces.1.feedback_weight"), ("dfa", "direct_1")):
+    for rule, name in (("fa", "blocks.3.pieces.1.back.weight"), ("dfa", "direct_1")):
         drawn = nets[rule].state_dict()[name]
         same, other = (
             RULES[rule](network("tiny", seed=3), x.float(), seed).state_dict()[name]
