@@ -98,7 +98,7 @@ def parted(**options: object) -> Summary:
 def frozen(network: str = "vit", **options: object) -> Summary:
     """Train while layers freeze; two devices on this process."""
     made, data = (make_vit(0.2), images()) if network == "vit" else (make_bert(0.2), texts())
-    settings = {"settings": SETTINGS, "devices": 2, "progress": False}
+    settings = {"settings": SETTINGS, "workers": 2, "progress": False}
     record = train(made, data, **settings, **options)
     return summary(record.losses.tolist(), [record.state[name] for name in sorted(record.state)])
 
@@ -133,7 +133,6 @@ CASES: dict[str, Callable[[], Summary]] = {
     "splitfed2": lambda: parted(method="splitfed2", cut=2),
     "pipelearn": lambda: parted(cut=2, micro=2),
     "elastic": frozen,
-    "elastic threads": lambda: frozen(executor="threads"),
     "elastic bert": lambda: frozen("bert"),
     "elastic plain": lambda: frozen(freeze="none", cache=False, dp=False),
     "dtp autograd": lambda: targets("dtp", form="autograd"),

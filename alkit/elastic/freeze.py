@@ -3,9 +3,7 @@
     evaluation T   1    2    3    4    5         schedule with alpha = 1/3, 12 layers
     frozen         4    7    9   10   11         ceil(12 (1 - (2/3)^T))
 
-A rule is a pure function of an `Observation`; it never thaws a layer. `Observation.norms` is what
-the gradient rules look at: for every evaluation so far, one norm a layer over the steps since the
-last one.
+A rule is a pure function of an `Observation`; it never thaws a layer.
 
 Source: PipeTransformer (He et al. 2021). Its published code runs `schedule` only; `gradnorm` is its
 paper's rule. Any function of an `Observation` is a rule, too.
@@ -13,7 +11,7 @@ paper's rule. Any function of an `Observation` is a rule, too.
 
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,7 +29,7 @@ class Observation:
         evaluation: T, 1 at the first.
         norms: a row an evaluation, a gradient norm a layer; frozen layers have 0, and those of
             which nothing learns -1. The last row is of the steps since the last evaluation.
-        progress: share of all steps that is done, 0 to 1.
+        progress: share of all epochs that is done, 0 to 1.
     """
 
     layers: int
@@ -53,84 +51,43 @@ def cap(layers: int, alpha: float, evaluation: int) -> int:
     return math.ceil(layers * (1 - (1 - alpha) ** evaluation) - GUARD)
 
 
-def none() -> Policy:
-    """Freeze nothing: the baseline."""
-    return lambda seen: 0
-
-
-def schedule(alpha: float = 1 / 3) -> Policy:
-    """Freeze by the clock, whatever the gradients: what the published runs did."""
-    _check_alpha(alpha)
-    return lambda seen: cap(seen.layers, alpha, seen.evaluation)
-
-
-def gradnorm(alpha: float = 1 / 3) -> Policy:
-    """Freeze up to the active layer with the smallest gradient norm, or to the cap if it is less.
-
-    The paper's rule: L_f(T) = min(L_f(T-1) + alpha (L - L_f(T-1)), the calmest active layer).
-    Layers are counted, so an argmin at the lowest active layer freezes it. Where the cap is the
-    less at every evaluation, it is `schedule`.
-    """
-    _check_alpha(alpha)
-
-    def decide(seen: Observation) -> int:
-        most = _most(seen, alpha)
-        active = _active(seen.norms[-1] if seen.norms else (), seen)
-        if active is None:
-            return seen.frozen
-        return min(most, seen.frozen + int(np.argmin(np.where(active < 0, np.inf, active))) + 1)
-
-    return decide
-
-
-RULES = (none, schedule, gradnorm)
-POLICIES: dict[str, Callable[..., Policy]] = {rule.__name__: rule for rule in RULES}
-
-
-def policy(name: str, **options: object) -> Policy:
-    """Return a rule by name, kept monotone and within the layers.
-
-    Args:
-        options: of the rule: alpha.
-    Raises:
-        ValueError: an unknown name, or options out of range.
-    """
-    if name not in POLICIES:
-        raise ValueError(f"freeze is {name!r}: give {', '.join(POLICIES)}, or a function")
-    try:
-        rule = POLICIES[name](**options)
-    except TypeError as error:
-        raise ValueError(f"freeze={name!r} does not take these options: {error}") from error
-
-    return kept(rule)
-
-
-def kept(rule: Policy) -> Policy:
-    """Keep a rule monotone, and within the layers."""
-    return lambda seen: min(seen.layers, max(seen.frozen, rule(seen)))
-
-
-def _most(seen: Observation, alpha: float) -> int:
-    """Return the most layers that may be frozen now: a share of the active ones, and no more than
-    `cap`, which has no rounding in its recurrence.
-    """
+def most(seen: Observation, alpha: float) -> int:
+    """Return the most layers that may be frozen now: a share of the active ones, within `cap`."""
     share = math.ceil(alpha * (seen.layers - seen.frozen) - GUARD)
     return min(cap(seen.layers, alpha, seen.evaluation), seen.frozen + share)
 
 
-def _active(norms: Sequence[float], seen: Observation) -> np.ndarray | None:
-    """Return the norms of the active layers; None if there are none, or one is not finite."""
-    own = np.asarray(norms[seen.frozen :], dtype=float)
-    if not np.isfinite(own).all():
-        bad = seen.frozen + int(np.argmin(np.isfinite(own)))
+def gradnorm(seen: Observation, alpha: float) -> int:
+    """Freeze up to the active layer with the smallest gradient norm, or to the cap if it is less.
+
+    The paper's rule: L_f(T) = min(L_f(T-1) + alpha (L - L_f(T-1)), the calmest active layer).
+    Layers are counted, so an argmin at the lowest active layer freezes it. Where the cap is the
+    less at every evaluation, it is the schedule.
+    """
+    active = np.asarray(seen.norms[-1][seen.frozen :] if seen.norms else (), dtype=float)
+    if not np.isfinite(active).all():
+        bad = seen.frozen + int(np.argmin(np.isfinite(active)))
         warnings.warn(
-            f"gradient norm of layer {bad} is {norms[bad]}: nothing is frozen this time",
+            f"gradient norm of layer {bad} is {seen.norms[-1][bad]}: nothing is frozen this time",
             stacklevel=2,
         )
-        return None
-    return own if len(own) else None
+        return seen.frozen
+    if not len(active):
+        return seen.frozen
+    calmest = int(np.argmin(np.where(active < 0, np.inf, active)))
+    return min(most(seen, alpha), seen.frozen + calmest + 1)
 
 
-def _check_alpha(alpha: float) -> None:
+def policy(freeze: str | Policy, alpha: float = 1 / 3) -> Policy:
+    """Return a rule, by name or as a function, kept monotone and within the layers."""
     if not 0 < alpha < 1:
         raise ValueError(f"alpha is {alpha}: give a share between 0 and 1, both excluded")
+    rules: dict[str, Policy] = {
+        "none": lambda seen: 0,
+        "schedule": lambda seen: cap(seen.layers, alpha, seen.evaluation),
+        "gradnorm": lambda seen: gradnorm(seen, alpha),
+    }
+    if not callable(freeze) and freeze not in rules:
+        raise ValueError(f"freeze is {freeze!r}: give {', '.join(rules)}, or a function")
+    rule = freeze if callable(freeze) else rules[freeze]
+    return lambda seen: min(seen.layers, max(seen.frozen, rule(seen)))

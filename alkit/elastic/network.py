@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from alkit.engine.device import place
 from alkit.engine.modes import evaluating, training
 from alkit.engine.random import noise_of
+from alkit.engine.steps import check_untied
 from alkit.models.blocks import joined
 from alkit.models.encoder import BertSizes, ViTSizes, bert_for_classes, vit
 
@@ -34,10 +35,6 @@ class Network(nn.Module):
         seed: noise is a function of it, the step, the micro-batch and the unit.
         units_a_layer: neighbours that freeze together; a cut may fall between them.
 
-    Attributes:
-        metric: of (output, y), a number a sample (N,), whose mean is reported instead of how many
-            classes are right; set your own.
-
     Example:
         >>> from torch import nn
         >>> from alkit.elastic import Network
@@ -45,8 +42,6 @@ class Network(nn.Module):
         >>> Network.from_blocks(blocks, nn.functional.cross_entropy).layers
         2
     """
-
-    metric: Loss | None = None
 
     def __init__(
         self,
@@ -102,36 +97,20 @@ class Network(nn.Module):
         """Return none: its trainer has them."""
         return {}
 
-    def name_of(self, unit: int) -> str:
-        """Return how messages call a unit, as in "layer 3, Attention"."""
-        layer, kind = self.layer_of(unit), type(self.units[unit]).__name__
-        return kind if layer is None else f"layer {layer}, {kind}"
-
-    def check_ties(self) -> None:
-        """Raise a ValueError if what may freeze shares a parameter with what never does."""
-        most = self.first(self.layers)
-        below = {id(each) for each in self.units[:most].parameters()}
-        for number in range(most, len(self.units)):
-            for name, parameter in self.units[number].named_parameters():
-                if id(parameter) in below:
-                    raise ValueError(
-                        f"{name} of {self.name_of(number)} is shared with a layer that may freeze,"
-                        " and would freeze with it: untie it, or give freeze='none'"
-                    )
-
     def check_cuts(self, bounds: Sequence[tuple[int, int]]) -> None:
         """Raise a ValueError if two stages would share a parameter, each with its own copy."""
-        owner: dict[int, tuple[int, str]] = {}
-        for stage, units in enumerate(bounds):
-            for number in range(*units):
-                for name, parameter in self.units[number].named_parameters():
-                    own = stage, f"{name} of {self.name_of(number)}"
-                    other = owner.setdefault(id(parameter), own)
-                    if other[0] != stage:
-                        raise ValueError(
-                            f"stages {other[0]} and {stage} would share a parameter ({other[1]} and"
-                            f" {own[1]}): untie it, or take fewer stages"
-                        )
+        check_untied("stages", [self.units[slice(*units)] for units in bounds])
+
+    def check_freezing(self) -> None:
+        """Raise a ValueError if nothing can freeze, or if it would take along what never does."""
+        if not self.layers:
+            raise ValueError(
+                f"freeze is given, and of {len(self.units)} blocks with parameters none lies"
+                " between the first and the last, which are not frozen: give three or more"
+            )
+        most = self.first(self.layers)
+        kinds = "what may freeze (0) and what never does (1):"
+        check_untied(kinds, [self.units[:most], self.units[most:]])
 
     def freeze(self, frozen: int) -> None:
         """Freeze this many layers; none is thawed.
@@ -189,9 +168,9 @@ class Network(nn.Module):
             return self(place(x, self))
 
     @torch.no_grad()
-    def prefix(self, x: Any, low: int = 0, high: int | None = None) -> Any:
+    def prefix(self, x: Any, low: int = 0) -> Any:
         """Return the output of frozen units: of all of them, or from unit `low` on."""
-        return self.run(place(x, self), low, self.first() if high is None else high)
+        return self.run(place(x, self), low, self.first())
 
 
 def vit_classifier(sizes: ViTSizes | None = None, *, seed: int = 0) -> Network:

@@ -1,14 +1,15 @@
 """Elastic training in the one loop: before each epoch decide, change the layout, then train.
 
-rank 0     norms, progress -> rule -> layout -> decision ──► all ranks
-all ranks  freeze · regroup · store of features · run the segment · share what was trained
+rank 0     gradient norms, progress -> rule -> how many layers are frozen ──► all ranks
+all ranks  freeze · move units · regroup · store of features · train the epoch
 """
 
 import logging
+import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import accumulate
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -16,28 +17,21 @@ import torch
 from torch import Tensor
 
 from alkit.data.arguments import Brief
-from alkit.elastic import lines
-from alkit.elastic.decider import Decider, foresee
-from alkit.elastic.decision import Decision
-from alkit.elastic.examples import Examples, order
-from alkit.elastic.held import Held
-from alkit.elastic.network import Network
+from alkit.data.seeds import generator_for
+from alkit.elastic.freeze import Observation, policy
+from alkit.elastic.layout import Layout, Planner
 from alkit.elastic.pipeline import Pipeline
-from alkit.elastic.progress import Progress
-from alkit.elastic.segment import Segment, SegmentResult
-from alkit.elastic.settings import Settings
-from alkit.elastic.world import World
 from alkit.engine.evaluate import Judged, Metrics, judge
 from alkit.engine.plan import Plan
 from alkit.engine.trainer import Row
 from alkit.engine.trainer import Trainer as Base
+from alkit.models.blocks import trainable
 from alkit.schedule.timeline import Timeline
 
 log = logging.getLogger(__name__)
 
-SHOWN = 3  # steps of a segment whose timeline is kept
+SHOWN = 3  # steps of an epoch whose timeline is kept
 EVALUATED = 256  # samples at once, at most
-NOW = ("step", "frozen", "stages", "replicas", "micro", "batch", "cached")  # in a row, as they are
 
 
 @dataclass(frozen=True, repr=False)
@@ -45,17 +39,14 @@ class Details(Brief):
     """What elastic training leaves beside the record, the same on all ranks.
 
     Attributes:
-        segments: a row an epoch. Seconds: train_s, which frozen_s, read_s, pipe_s, reduce_s and
-            update_s of rank 0 add up to, and change_s of decisions. Epochs count from 0.
-        messages: all decisions.
-        lines: the log of rank 0.
-        beginnings: the first steps of every segment's timeline, of this call.
-        held: a row a segment and rank, bytes by part, see `alkit.elastic.held`; counted in the
-            segment's first step. Without ranks one process holds it all.
+        layouts: of every epoch.
+        lines: a line for each change.
+        beginnings: the first steps of every epoch's timeline, of this call.
+        held: a row an epoch and rank, bytes by part, see `alkit.elastic.memory`; counted in the
+            epoch's first step. Without ranks one process holds it all.
     """
 
-    segments: pd.DataFrame
-    messages: list[Decision]
+    layouts: list[Layout]
     lines: list[str]
     beginnings: list[Timeline]
     held: pd.DataFrame
@@ -63,7 +54,7 @@ class Details(Brief):
 
 @dataclass(frozen=True)
 class Trained:
-    """What an epoch came to: losses (steps, 1, 1), timeline, wall seconds, its segment's row."""
+    """What an epoch came to: losses (steps, 1, 1), timeline, wall seconds, columns of its row."""
 
     losses: Tensor
     timeline: Timeline
@@ -71,26 +62,37 @@ class Trained:
     row: Row
 
 
+def order(samples: int, seed: int, epoch: int) -> Tensor:
+    """Return the epoch's permutation, int64 (N,): a function of the seed and the epoch alone."""
+    return torch.randperm(samples, generator=generator_for(seed, "order", epoch))
+
+
 class Trainer(Base):
     """A run of elastic training, an epoch at a time.
 
     Args:
-        data: the training part.
+        pipeline: what runs.
+        planner: of this network.
+        plan: seed and epochs are read.
+        drop_last: whether a smaller last batch is left out.
 
     Attributes:
-        now: how far it is.
+        losses, norms: of all steps; of the layers' gradients, a row an epoch.
+        layouts, lines, held: see `Details`.
     """
 
-    def __init__(self, network: Network, data: Examples, settings: Settings, world: World) -> None:
-        planner = foresee(network, data, settings)
-        self.model, self.data, self.settings = network, data, settings
-        least = settings.batch if settings.drop_last else 1
-        self.total = settings.epochs * (len(data) // least) * least  # samples
-        self.pipeline = Pipeline(network, data, settings, world, self._say)
-        self.decider = Decider(self.pipeline, planner, self.total)
-        self.now = Progress(squares=[0.0] * network.layers)
+    def __init__(
+        self, pipeline: Pipeline, planner: Planner, plan: Plan, *, drop_last: bool = False
+    ) -> None:
+        self.model, self.pipeline, self.planner = pipeline.network, pipeline, planner
+        self.plan, self.drop_last = plan, drop_last
+        self.rule = policy(pipeline.settings.freeze, pipeline.settings.alpha)
+        self.losses: list[float] = []
+        self.norms: list[list[float]] = []
+        self.layouts: list[Layout] = []
+        self.lines: list[str] = []
+        self.held: list[dict[str, int]] = []
         self.beginnings: list[Timeline] = []
-        self.pipeline.check_ranks()
 
     @property
     def name(self) -> str:
@@ -103,10 +105,10 @@ class Trainer(Base):
         The last one is smaller, or left out; one that has no sample for every replica joins the
         batch before it.
         """
-        left, layout = order(len(self.data), self.settings.seed, epoch), self.pipeline.layout
-        while len(left) >= (layout.batch if self.settings.drop_last else 1):
+        left, layout = order(len(train), plan.seed, epoch), self.pipeline.layout
+        while len(left) >= (layout.batch if self.drop_last else 1):
             count = layout.batch
-            if not self.settings.drop_last and len(left) - count < layout.replicas:
+            if not self.drop_last and len(left) - count < layout.replicas:
                 count = len(left)
             yield left[:count], None
             left = left[count:]
@@ -115,13 +117,25 @@ class Trainer(Base):
         """Decide, and train for an epoch.
 
         Raises:
-            NotFinite: a loss or gradient is not finite.
+            FloatingPointError: a loss or gradient is not finite.
         """
-        start_s, first, change_s = time.perf_counter(), len(self.now.losses), self._decide()
-        timeline = self._segment([rows for rows, _ in batches], change_s)
-        self.now.epoch += 1
-        losses = torch.tensor(self.now.losses[first:], dtype=torch.float64).view(-1, 1, 1)
-        return Trained(losses, timeline, time.perf_counter() - start_s, self.now.rows[-1])
+        start_s, number = time.perf_counter(), len(self.layouts)
+        self._decide(number)
+        change_s, steps = time.perf_counter() - start_s, [rows for rows, _ in batches]
+        epoch = self.pipeline.train(steps, epoch=number, first_step=len(self.losses))
+        self.losses += epoch.losses.tolist()
+        self.norms.append(self._norms(epoch.squares, len(steps)))
+        self.held += [{"epoch": number, "rank": n} | e.plain() for n, e in enumerate(epoch.held)]
+        self.beginnings.append(epoch.timeline.between(0, SHOWN - 1))
+        samples, layout = sum(map(len, steps)), self.layouts[-1]
+        row = {"step": len(self.losses)} | {
+            name: getattr(layout, name)
+            for name in ("frozen", "stages", "replicas", "micro", "batch")
+        }
+        row |= {"cached": self.pipeline.cache.now is not None, "train_s": epoch.seconds}
+        row |= {"samples_per_s": samples / epoch.seconds, "change_s": change_s} | epoch.counts
+        losses = epoch.losses.double().view(-1, 1, 1)
+        return Trained(losses, epoch.timeline, time.perf_counter() - start_s, row)
 
     @property
     def loss(self) -> Callable[[Any, Tensor], Tensor]:
@@ -131,113 +145,94 @@ class Trainer(Base):
     def judge(self, part: Any, metrics: Metrics | None) -> Judged:
         """Return what the network is worth on a part."""
         self.gather()
-        own: dict[str, Any] = {"metric": self.model.metric, "batch_size": EVALUATED}
-        return judge(self.model, part, loss=self.loss, metrics=metrics, **own)
+        return judge(self.model, part, loss=self.loss, batch_size=EVALUATED, metrics=metrics)
 
     def gather(self) -> None:
         """Bring all units together on every rank."""
-        self.pipeline.gather()
+        self.pipeline.units.gather()
 
     def row(self, trained: Trained) -> Row:
-        """Return an epoch's row. Phases are rank 0's and add up, samples those of all ranks."""
-        last = trained.row
-        first = [*NOW] if self.settings.steady else [*NOW, "lr"]
-        names = [*first, *(each for each in last if each not in (*NOW, "epoch", "loss", "lr"))]
-        return {name: last[name] for name in names}
+        """Return an epoch's columns; samples that were stored or not are those of all ranks."""
+        return trained.row
 
     def shown(self, trained: Trained) -> dict[str, float]:
         """Return what the progress bar shows."""
         return {"loss": trained.losses.mean().item(), "frozen": trained.row["frozen"]}
 
     def named_optimizers(self) -> dict[str, Any]:
-        """Return the one of all units, whose rates the recipe's factor multiplies."""
-        return {"all": self.pipeline.optimizer.inner}
+        """Return the one of all units."""
+        return {"all": self.pipeline.optimizer}
 
     def state(self) -> dict[str, Any]:
         """Return all that training changes, in any layout the same; every rank calls it."""
-        return self.pipeline.state() | {"progress": self.now.plain()}
+        self.gather()
+        groups = self.pipeline.optimizer.param_groups
+        return {
+            "model": dict(self.model.state_dict()),
+            "moments": self.pipeline.units.moments(),
+            "groups": [{k: v for k, v in own.items() if k != "params"} for own in groups],
+            "layouts": [asdict(layout) for layout in self.layouts],
+            "found": {"losses": self.losses, "norms": self.norms, "held": self.held},
+            "lines": self.lines,
+        }
 
     def load(self, saved: Mapping[str, Any]) -> None:
         """Go on from what `state` returned, on any number of devices."""
-        self.now = Progress.read(saved["progress"])
-        if self.now.last is not None:
-            self.pipeline.freeze(self.now.last.frozen)
-        self.pipeline.load(saved)
+        self.losses, self.norms, self.held = map(list, saved["found"].values())
+        self.layouts = [Layout(**own) for own in saved["layouts"]]
+        self.lines, units = list(saved["lines"]), self.pipeline.units
+        if self.layouts:
+            units.freeze(self.layouts[-1].frozen)
+        self.model.load_state_dict(saved["model"])
+        for group, own in zip(self.pipeline.optimizer.param_groups, saved["groups"], strict=True):
+            group.update(own)
+        for number, moments in saved["moments"].items():
+            units.restore(int(number), moments)
 
     def details(self) -> Details:
         """Put together what was found beside the record."""
-        now = self.now
-        found = pd.DataFrame(now.rows), pd.DataFrame(now.held)
-        return Details(found[0], now.messages, now.lines, self.beginnings, found[1])
+        return Details(self.layouts, self.lines, self.beginnings, pd.DataFrame(self.held))
 
-    def _decide(self) -> float:
-        """Have all ranks obey rank 0's decision; return the seconds that it took."""
-        start_s, now, pipeline = time.perf_counter(), self.now, self.pipeline
-        self.decider.look(now)
-        plain = self.decider.decide(now).plain() if pipeline.world.is_first else None
-        decision = Decision.read(pipeline.world.broadcast(plain))
-        before = now.last
-        same = before and (before.layout, before.cached) == (decision.layout, decision.cached)
-        pipeline.obey(decision)
-        decision = replace(decision, cached=pipeline.features.stored)  # it may not have been
-        now.messages.append(decision)
-        if not same:
-            self._say(lines.decided(decision, before, self.model.layers))
-        return time.perf_counter() - start_s
+    def _decide(self, number: int) -> None:
+        """Have all ranks obey what rank 0's rule says."""
+        pipeline, before = self.pipeline, self.layouts[-1] if self.layouts else None
+        frozen = self.model.frozen
+        if before is not None:
+            norms = tuple(map(tuple, self.norms))
+            seen = Observation(self.model.layers, frozen, number, norms, number / self.plan.epochs)
+            frozen = pipeline.world.from_first(self.rule, seen)
+        activations = max((row["activations"] for row in self.held), default=0)
+        fits = partial(pipeline.budget.fits, activations=activations)
+        layout = self.planner.at(frozen, pipeline.running, fits)
+        trouble = pipeline.obey(layout)
+        self.layouts.append(layout)
+        if layout != before:
+            self._say(f"[epoch {number} step {len(self.losses)}] {_changes(layout, before)}")
+        if trouble:
+            self._say(f"CACHE off  {trouble}")
 
-    def _segment(self, rows: list[Tensor], change_s: float) -> Timeline:
-        now, own = self.now, self.settings
-        first, ends = now.step, list(accumulate(map(len, rows), initial=now.samples))[1:]
-
-        def factor(step: int) -> float:
-            return own.recipe.factor(ends[step - first], self.total)
-
-        result = self.pipeline.train(Segment(rows, first, now.epoch, factor))
-        self._note(rows, result)
-        rate = self.pipeline.optimizer.inner.param_groups[0]["lr"] * factor(now.step - 1)
-        row = self._row(rows, result, {"lr": rate, "change_s": change_s})
-        now.rows.append(row)
-        self._say(lines.trained(row))
-        self._note_held(row, result.held)
-        return result.timeline
-
-    def _note(self, rows: list[Tensor], result: SegmentResult) -> None:
-        now, samples = self.now, sum(map(len, rows))
-        now.step += len(rows)
-        now.samples += samples
-        now.losses += result.losses.tolist()
-        now.squares = [a + b for a, b in zip(now.squares, result.squares.tolist(), strict=True)]
-        now.since += len(rows)
-        self.beginnings.append(result.timeline.between(0, SHOWN - 1))
-
-    def _note_held(self, row: Row, held: Sequence[Held]) -> None:
-        """Keep the bytes of every rank, and say them where they are new."""
-        before = [old["total"] for old in self.now.held[-len(held) :]]
-        if before != [each.total for each in held]:
-            self._say(f"[epoch {row['epoch']} step {row['step']}] {lines.held(held)}")
-        about = {"epoch": row["epoch"], "step": row["step"]}
-        self.now.held += [about | {"rank": n} | each.plain() for n, each in enumerate(held)]
-
-    def _row(self, rows: list[Tensor], result: SegmentResult, known: Row) -> Row:
-        layout = self.pipeline.layout
-        sizes = torch.tensor([len(each) for each in rows])
-        row = {
-            "epoch": self.now.epoch,
-            "step": self.now.step,
-            "frozen": layout.frozen,
-            "stages": layout.stages,
-            "replicas": layout.replicas,
-            "micro": layout.micro,
-            "batch": layout.batch,
-            "cached": self.pipeline.features.stored,
-            "loss": float((result.losses * sizes).sum() / sizes.sum()),
-            "samples": int(sizes.sum()),
-            "train_s": result.seconds,
-            "samples_per_s": float(sizes.sum()) / result.seconds,
-        }
-        return row | known | result.phases | result.features
+    def _norms(self, squares: Tensor, steps: int) -> list[float]:
+        """Return each layer's root mean squared gradient; -1 if nothing of an active one learns."""
+        network, found = self.model, []
+        for layer, square in enumerate(squares.tolist()):
+            units = network.units[network.first(layer) or 1 : network.first(layer + 1)]
+            count = sum(each.numel() for each in units.parameters())
+            learns = layer < network.frozen or trainable(units)
+            found.append(math.sqrt(square / steps / count) if learns else -1.0)
+        return found
 
     def _say(self, line: str) -> None:
-        self.now.lines.append(line)
+        self.lines.append(line)
         if self.pipeline.world.is_first:
             log.info("%s", line)
+
+
+def _changes(layout: Layout, before: Layout | None) -> str:
+    """Return a layout beside the one before it, as in `frozen 4->7  stages 2->1`."""
+
+    def change(name: str) -> str:
+        now, then = getattr(layout, name), getattr(before, name, None)
+        return f"{name} {now}" if then in (None, now) else f"{name} {then}->{now}"
+
+    names = ("frozen", "stages", "replicas", "micro", "batch")
+    return "  ".join([*map(change, names), "units " + "+".join(map(str, layout.counts))])

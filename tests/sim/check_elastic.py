@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import alkit
-from alkit import elastic
+from alkit.data.given import Pairs
 from alkit.engine import checkpoint
 from tests.sim.device import start
 from tests.unit.elastic.helpers import SETTINGS, images, make_bert, make_vit, texts, train
@@ -23,14 +23,14 @@ def trained(task, device, **changes):
     network, whole = make(0.3), data()
     parts = {name: _part(whole, rows) for name, rows in PARTS.items()}
     freezing = {"freeze": lambda moment: min(3, 2 * moment.evaluation)}
-    options = freezing | {"settings": SETTINGS, "devices": 2} | changes
-    record = train(network, whole, device=device, progress=False, **parts, **options)
+    options = freezing | {"settings": SETTINGS, "workers": 2} | changes
+    record = train(network, whole, device=device, **parts, **options)
     return network, record
 
 
 def _part(data, rows):
     x = data.x[rows] if isinstance(data.x, torch.Tensor) else tuple(each[rows] for each in data.x)
-    return elastic.Examples(x, data.y[rows])
+    return Pairs(x, data.y[rows])
 
 
 def same(one, other, exact):
@@ -39,9 +39,9 @@ def same(one, other, exact):
     return torch.allclose(one, other, rtol=1e-6, atol=1e-9)  # attention has another kernel
 
 
-@pytest.mark.parametrize(("task", "executor"), [("vit", "single"), ("bert", "threads")])
-def test_a_device_ends_as_the_cpu(task, executor):
-    (_, here), (network, there) = (trained(task, at, executor=executor) for at in (None, LAST))
+@pytest.mark.parametrize("task", TASKS)
+def test_a_device_ends_as_the_cpu(task):
+    (_, here), (network, there) = (trained(task, at) for at in (None, LAST))
     assert same(here.losses, there.losses, task == "bert")
     for name, tensor in here.state.items():
         assert same(tensor, there.state[name], task == "bert"), name

@@ -1,6 +1,7 @@
 """The rows of the ablation: which switches are on, and what is measured of each."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +11,6 @@ from matplotlib.figure import Figure
 
 import alkit
 from alkit.elastic.network import Network, bert_classifier, vit_classifier
-from alkit.elastic.settings import Settings
 from alkit.engine.record import Record
 from alkit.lab import results
 from alkit.lab.compare import gap, mean_and_seeds
@@ -22,7 +22,7 @@ from studies.elastic.tasks import Task
 
 # the published rows; the first is the pipeline that nothing changes
 VARIANTS: dict[str, dict[str, Any]] = {
-    "1f1b": {"freeze": "none", "freeze_options": {}, "pipe": False, "dp": False, "cache": False},
+    "1f1b": {"freeze": "none", "pipe": False, "dp": False, "cache": False},
     "freeze": {"pipe": False, "dp": False, "cache": False},
     "freeze_pipe_cache": {"dp": False},
     "freeze_pipe_dp": {"cache": False},
@@ -30,7 +30,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     # the same freezing without any pipeline, and no training below the head
     "ddp_freeze_cache": {"stages": 1},
     "one_freeze_cache": {"stages": 1},
-    "head_cache": {"stages": 1, "freeze": "none", "freeze_options": {}},
+    "head_cache": {"stages": 1, "freeze": "none"},
 }
 
 
@@ -56,23 +56,27 @@ def text_sizes(layers: int, width: int, heads: int, vocabulary: int, tokens: int
 
 
 def measured(
-    variant: str, network: Network, task: Task, settings: Settings, *, ranks: int = 2
+    variant: str, network: Network, task: Task, settings: Mapping[str, Any], *, ranks: int = 2
 ) -> Record:
     """Train one row, a name of VARIANTS or of RIVALS.
 
     "one_freeze_cache" is one process, which has the operator threads of all ranks.
+
+    Args:
+        settings: keywords of `alkit.fit`, see `studies.elastic.recipe`; layers freeze by the
+            schedule unless the row says otherwise.
     """
     if variant in RIVALS:
         parts = {"validation": task.validation, "test": task.test, "settings": settings}
         return rival(variant, network, task.train, ranks=ranks, **parts)
     if variant not in VARIANTS:
         raise ValueError(f"variant is {variant!r}: give {', '.join([*VARIANTS, *RIVALS])}")
-    settings = replace(settings, **VARIANTS[variant])
+    settings = {"freeze": "schedule", **settings, **VARIANTS[variant]}
     if variant == "head_cache":
         network.freeze(network.layers)
     if variant == "one_freeze_cache":
-        settings, ranks = replace(settings, threads=ranks * settings.threads), 1
-    options: dict[str, Any] = {"ranks": ranks, "progress": False, **settings.options()}
+        settings, ranks = settings | {"threads": ranks * settings.get("threads", 1)}, 1
+    options: dict[str, Any] = {"ranks": ranks, "progress": False, **settings}
     # with a validation part the best epoch's weights would be the result: a row has the last one's
     found = alkit.fit(network, task.train, test=task.test, method="elastic", **options)
     last = float(alkit.evaluate(found.model, task.validation).mean())

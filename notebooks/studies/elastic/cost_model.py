@@ -16,10 +16,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from alkit.elastic.balance import loads
-from alkit.elastic.layout import Layout, Planner
-from alkit.elastic.segment import schedule_of
+from alkit.elastic.layout import Layout, Planner, loads
 from alkit.schedule.clock import simulate
+from alkit.schedule.flushed import gpipe
 
 
 class Constants(NamedTuple):
@@ -117,8 +116,7 @@ def event_s(constants: Constants, plan: Layout, sizes: Sequence[float], batch: i
         durations["forward", stage] = load * unit
         durations["backward", stage] = load * unit * constants.beta
         durations["update", stage] = 0.0
-    schedule = schedule_of("gpipe", plan.stages, plan.micro)
-    return simulate(schedule, durations, 1).span_s
+    return simulate(gpipe(plan.stages, plan.micro), durations, 1).span_s
 
 
 def epoch_plans(

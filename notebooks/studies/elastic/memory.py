@@ -1,14 +1,17 @@
 """The bytes that a rank holds, by row and part, against a budget."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 
 import matplotlib.pyplot as plt
 import pandas as pd
+import torch
 from matplotlib.figure import Figure
 
-from alkit.elastic.memory import held as calculated
+from alkit.elastic.memory import Budget
 from alkit.elastic.network import Network
 from alkit.elastic.settings import Settings
+from alkit.engine.optimizers import made
 from alkit.engine.record import Record
 from alkit.lab import results, viz
 from studies.elastic.tasks import Task
@@ -64,16 +67,26 @@ def picture(held: pd.DataFrame, budget: int) -> Figure:
     return fig
 
 
-def least_budgets(network: Network, settings: Settings, *, devices: int) -> pd.DataFrame:
+def budget(network: Network, optimizer: Callable[..., torch.optim.Optimizer]) -> Budget:
+    """Return what counts the bytes of a network's layouts under an optimiser."""
+    return Budget(network, partial(made, optimizer))
+
+
+def least_budgets(
+    network: Network,
+    optimizer: Callable[..., torch.optim.Optimizer],
+    *,
+    devices: int,
+    batch: int = 64,
+) -> pd.DataFrame:
     """Return what a rank holds before its first activation, without freezing, in MB.
 
     A row a number of stages and part, the fullest rank's; one stage is data parallel training.
     """
-    found, sizes = {}, network.sizes()
+    found, counted = {}, budget(network, optimizer)
     for stages in [n for n in (1, 2, 4, 8) if n <= devices]:
-        own = {"devices": devices, "stages": stages}
-        plan = Settings(**{**vars(settings), **own}).planner(sizes, network.layers).at(0)
-        ranks = [calculated(network, settings.recipe, plan, stage) for stage in range(stages)]
+        plan = Settings(stages=stages).planner(network, devices=devices, batch=batch).at(0)
+        ranks = [counted.held(plan, stage) for stage in range(stages)]
         found[stages] = max(ranks, key=lambda rank: rank.total).plain()
     frame = pd.DataFrame(found).T / MB
     return frame.drop(columns=["frozen", "activations"]).rename_axis("stages")

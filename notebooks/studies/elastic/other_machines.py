@@ -9,13 +9,13 @@ from functools import cache
 import pandas as pd
 import torch
 
-from alkit.elastic.balance import greedy, loads
 from alkit.elastic.freeze import Observation, Policy
-from alkit.elastic.layout import Layout, Planner, table_micro
+from alkit.elastic.layout import Layout, Partitioner, Planner, loads, table_micro
 from alkit.elastic.network import vit_classifier
 from alkit.models.encoder import ViTSizes
 from studies.common.published import published
 from studies.elastic.cost_model import Constants, Observed, calibrate, epoch_plans, event_s, step_s
+from studies.elastic.greedy import filled, greedy
 
 LAYER = 7.087872  # millions of parameters of a layer of ViT-B/16
 
@@ -86,7 +86,7 @@ def what_if(
     pipe: bool = True,
     dp: bool = True,
     cache: bool = True,
-    partition: str = "greedy",
+    partition: Partitioner = filled,
     growing: bool = True,
     constants: Constants | None = None,
 ) -> pd.DataFrame:
@@ -102,8 +102,7 @@ def what_if(
     """
     sizes, layers = _sizes(classes), ViTSizes().layers
     planner = Planner(
-        sizes,
-        layers,
+        sizes=sizes,
         devices=devices,
         stages=stages,
         batch=batch * (devices // stages),

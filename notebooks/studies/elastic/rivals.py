@@ -13,7 +13,7 @@ what a rank holds; their gradients lie in the buckets that travel, which takes t
 
 import copy
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -28,11 +28,12 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
 from alkit.data import tree
-from alkit.elastic.examples import Examples, order, parts_of
-from alkit.elastic.held import Held, bytes_of
+from alkit.data.given import Pairs
+from alkit.elastic.memory import Held
 from alkit.elastic.network import Network
 from alkit.elastic.settings import Settings
-from alkit.elastic.world import World
+from alkit.elastic.trainer import order
+from alkit.elastic.units import World, bytes_of
 from alkit.engine.costs import Ledger
 from alkit.engine.evaluate import evaluate, right
 from alkit.engine.launch import launch
@@ -54,29 +55,28 @@ RIVALS = ("ddp", "ddp_fewer", "ddp_checkpoint", "ddp_lora", "fsdp", "torch_1f1b"
 def rival(
     kind: str,
     network: Network,
-    data: Examples,
+    data: Pairs,
     *,
     ranks: int = 2,
-    test: Examples | None = None,
-    validation: Examples | None = None,
-    settings: Settings,
+    test: Pairs | None = None,
+    validation: Pairs | None = None,
+    settings: Mapping[str, Any],
 ) -> Record:
     """Train with torch's own means over ranks; the network here is left as it was.
 
     Args:
         kind: of RIVALS.
-        settings: epochs, batch, micro, seed, threads and recipe of them count.
+        settings: keywords of `alkit.fit`, see `studies.elastic.recipe`.
     Raises:
         ValueError: another kind, or a batch that does not divide among the ranks.
         RankFailed: a rank failed.
     """
     if kind not in RIVALS:
         raise ValueError(f"kind is {kind!r}: give {', '.join(RIVALS)}")
-    if kind != "torch_1f1b" and settings.batch % ranks:
-        raise ValueError(f"a batch of {settings.batch} does not divide among {ranks} ranks")
-    settings = replace(settings, devices=ranks, executor="ranks")
+    if kind != "torch_1f1b" and settings["batch_size"] % ranks:
+        raise ValueError(f"a batch of {settings['batch_size']} does not divide among {ranks} ranks")
     given = (kind, network, data, validation, test, settings)
-    record, state = launch(_on_rank, *given, ranks=ranks, threads=settings.threads)[0]
+    record, state = launch(_on_rank, *given, ranks=ranks, threads=settings.get("threads", 1))[0]
     trained = copy.deepcopy(network)
     trained.load_state_dict(state)
     return replace(record, model=trained)
@@ -89,14 +89,14 @@ class _Rival:
     Attributes:
         model: what the optimiser steps on this rank.
         held: bytes of a step by part, but for moments; None where they are not counted.
-        step: of rows and an epoch: makes all gradients, clips them, returns this rank's loss.
+        step: of rows: makes all gradients, clips them, returns this rank's loss.
         gather: makes the network whole on every rank.
         shares: losses that add up to one global loss.
     """
 
     model: nn.Module
     held: Callable[[], dict[str, int]] | None
-    step: Callable[[Tensor, int], Tensor]
+    step: Callable[[Tensor], Tensor]
     gather: Callable[[], None]
     shares: int
 
@@ -130,27 +130,27 @@ class WithLoss(nn.Module):
 def _on_rank(
     kind: str,
     network: Network,
-    data: Examples,
-    validation: Examples | None,
-    test: Examples | None,
-    settings: Settings,
+    data: Pairs,
+    validation: Pairs | None,
+    test: Pairs | None,
+    settings: Mapping[str, Any],
 ) -> tuple[Record, dict[str, Tensor]] | None:
     world = World("ranks")
     make = _pipelined if kind == "torch_1f1b" else partial(_parallel, kind=kind)
     own = make(network.train(), data, settings, world)
-    optimizer = settings.recipe.make(own.model)
-    rates = [group["lr"] for group in optimizer.param_groups]
-    looks = partial(evaluate, network, metric=network.metric or right)
-    per_epoch = len(data) // settings.batch * settings.batch
-    total, done, losses, rows = settings.epochs * per_epoch, 0, [], []
-    for epoch in range(settings.epochs):
+    trained = [each for each in own.model.parameters() if each.requires_grad]
+    optimizer = settings["optimizer"](trained, lr=settings["lr"])
+    scheduler = settings["scheduler"](optimizer)
+    batch, seed = settings["batch_size"], settings.get("seed", 0)
+    looks = partial(evaluate, network, metric=right)
+    per_epoch = len(data) // batch * batch
+    losses, rows = [], []
+    for epoch in range(settings["epochs"]):
         start_s = time.perf_counter()
-        for batch in order(len(data), settings.seed, epoch)[:per_epoch].split(settings.batch):
-            losses.append(own.step(batch, epoch))
-            done += settings.batch
-            for group, rate in zip(optimizer.param_groups, rates, strict=True):
-                group["lr"] = rate * settings.recipe.factor(done, total)
+        for step in order(len(data), seed, epoch)[:per_epoch].split(batch):
+            losses.append(own.step(step))
             optimizer.step()
+            scheduler.step()
             optimizer.zero_grad(set_to_none=True)
         train_s = time.perf_counter() - start_s
         found = {"epoch": epoch, "train_s": train_s, "change_s": 0.0, "val_acc": float("nan")}
@@ -179,11 +179,11 @@ def _on_rank(
 
 
 def _parallel(
-    network: Network, data: Examples, settings: Settings, world: World, *, kind: str
+    network: Network, data: Pairs, settings: Mapping[str, Any], world: World, *, kind: str
 ) -> _Rival:
     """Make DDP, in one of its forms, or FSDP."""
     if kind == "ddp_lora":
-        lora.adapt(network, seed=settings.seed)
+        lora.adapt(network, seed=settings.get("seed", 0))
     if kind == "fsdp":
         model = _sharded(network)
     else:
@@ -191,21 +191,21 @@ def _parallel(
         model = DistributedDataParallel(inner, gradient_as_bucket_view=True)
     ledger = None if kind == "fsdp" else Ledger(network)
 
-    def step(batch: Tensor, epoch: int) -> Tensor:
-        [own] = parts_of(batch, world.ranks, 1)[world.rank]
+    def step(batch: Tensor) -> Tensor:
+        own = [*tree.micro_batches(batch, world.ranks)][world.rank]
         counts = ledger is not None and not ledger.peak  # the first step
         with ledger.recording() if counts else nullcontext():
-            loss = model(data.inputs(own, epoch), data.y[own])
+            loss = model(_inputs(data, own), data.y[own])
         loss.backward()
-        if settings.recipe.clip is not None:
-            nn.utils.clip_grad_norm_(model.parameters(), settings.recipe.clip)
+        if settings["clip"] is not None:
+            nn.utils.clip_grad_norm_(model.parameters(), settings["clip"])
         return loss.detach()
 
     def held(ledger: Ledger) -> dict[str, int]:
         trained = {p for p in model.parameters() if p.requires_grad}
         frozen = {p for p in model.parameters() if not p.requires_grad}
-        rows = torch.arange(settings.batch // world.ranks)
-        again = _of_a_layer(network, data.inputs(rows)) if kind == "ddp_checkpoint" else 0
+        rows = torch.arange(settings["batch_size"] // world.ranks)
+        again = _of_a_layer(network, _inputs(data, rows)) if kind == "ddp_checkpoint" else 0
         return {
             "weights": bytes_of([*trained, *network.buffers()]),
             "frozen": bytes_of(frozen),
@@ -241,24 +241,25 @@ def _sharded(network: Network) -> nn.Module:
     return model
 
 
-def _pipelined(network: Network, data: Examples, settings: Settings, world: World) -> _Rival:
+def _pipelined(network: Network, data: Pairs, settings: Mapping[str, Any], world: World) -> _Rival:
     """Make torch's pipeline: this rank's stage of it."""
     from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 
-    plan = settings.planner(network.sizes(), network.layers).at(0)
+    chosen = Settings(micro=settings.get("micro", 0))
+    plan = chosen.planner(network, devices=world.ranks, batch=settings["batch_size"]).at(0)
     world.regroup(plan)
     last, kind = world.rank == world.ranks - 1, next(network.parameters()).dtype
     own = _Units(network, *plan.bounds[world.rank])
     stage = PipelineStage(own, world.rank, world.ranks, torch.device("cpu"))
     schedule = Schedule1F1B(stage, plan.micro, loss_fn=network.loss)
 
-    def step(batch: Tensor, epoch: int) -> Tensor:
-        x, losses = data.inputs(batch, epoch), []
+    def step(batch: Tensor) -> Tensor:
+        x, losses = _inputs(data, batch), []
         inputs = ((x,) if isinstance(x, Tensor) else x) if world.rank == 0 else ()
         known = {} if isinstance(x, Tensor) or world.rank == 0 else {"mask": x[2]}
         ends = {"target": data.y[batch], "losses": losses} if last else {}
         schedule.step(*inputs, **known, **ends)
-        _clip(own, settings.recipe.clip, world)
+        _clip(own, settings["clip"], world)
         return torch.stack(losses).mean().detach() if last else torch.zeros((), dtype=kind)
 
     def gather() -> None:
@@ -298,6 +299,10 @@ def _clip(own: nn.Module, most: float | None, world: World) -> None:
     norm = (world.add_up(square) if world.add_up is not None else square) ** 0.5
     for grad in grads if norm > most else ():
         grad.mul_(most / (norm + 1e-6))
+
+
+def _inputs(data: Pairs, rows: Tensor) -> Any:
+    return tree.map_tensors(lambda own: own[rows], data.x)
 
 
 def _plain(tensor: Tensor) -> Tensor:

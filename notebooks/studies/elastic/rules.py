@@ -3,21 +3,17 @@
 Sources: AutoFreeze (Liu et al. 2021), FreezeOut (Brock et al. 2017); `random` is the control.
 """
 
-import math
-
 import numpy as np
 
 from alkit.data.seeds import seed_for
-from alkit.elastic.freeze import GUARD, Observation, Policy, cap, kept, policy
+from alkit.elastic.freeze import GUARD, Observation, Policy, most, policy
 
 
 def random(alpha: float, seed: int) -> Policy:
     """Freeze a random number of layers, up to a share alpha of the active ones and the schedule."""
 
     def decide(seen: Observation) -> int:
-        share = math.ceil(alpha * (seen.layers - seen.frozen) - GUARD)
-        most = min(cap(seen.layers, alpha, seen.evaluation), seen.frozen + share)
-        room = max(0, most - seen.frozen)
+        room = max(0, most(seen, alpha) - seen.frozen)
         return seen.frozen + seed_for(seed, "freeze", seen.evaluation) % (room + 1)
 
     return decide
@@ -49,8 +45,5 @@ def freezeout(seen: Observation) -> int:
 
 def rule(name: str, alpha: float, seed: int = 0) -> Policy:
     """Return a rule by name, kept monotone: of this file, or of the package."""
-    if name == "random":
-        return kept(random(alpha, seed))
-    if own := {"autofreeze": autofreeze, "freezeout": freezeout}.get(name):
-        return kept(own)
-    return policy(name, **({} if name == "none" else {"alpha": alpha}))
+    own = {"autofreeze": autofreeze, "freezeout": freezeout, "random": random(alpha, seed)}
+    return policy(own.get(name, name), alpha)

@@ -12,10 +12,11 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
+from alkit.data import tree
 from alkit.data.datasets import load, sst2_sentences
+from alkit.data.given import Pairs
 from alkit.data.parts import Part, balanced_rows, hold_out, stratified_split
 from alkit.data.paths import root
-from alkit.elastic.examples import Examples
 
 PICTURES = ("digits", "cifar10", "cifar100", "tiny_imagenet")
 TEXTS = ("pydocs", "sst2")
@@ -33,9 +34,9 @@ class Task:
     """
 
     name: str
-    train: Examples
-    validation: Examples
-    test: Examples
+    train: Pairs
+    validation: Pairs
+    test: Pairs
     classes: int
     tokenizer: Tokenizer | None = None
 
@@ -52,7 +53,6 @@ def load_task(
     seed: int = 0,
     tokens: int = 32,
     tokenizer: str | Path = WORDS,
-    variants: int = 0,
 ) -> Task:
     """Return a task by name.
 
@@ -61,7 +61,6 @@ def load_task(
         seed: of what is held out for validation.
         tokens: of a text.
         tokenizer: a file, whose relative path begins in the checkout.
-        variants: of training pictures, see `Examples`.
     Raises:
         ValueError: an unknown name.
         FileNotFoundError: the data is not here, and says how to get it; or the tokenizer's file.
@@ -72,12 +71,14 @@ def load_task(
         found = _texts(name, seed, tokens, _read(tokenizer))
     else:
         raise ValueError(f"data is {name!r}: give {', '.join(PICTURES + TEXTS)}")
-    if train is not None:
-        rows = balanced_rows(found.train.y, train, seed=seed)
-        found = replace(
-            found, train=replace(found.train, x=found.train.inputs(rows), y=found.train.y[rows])
-        )
-    return replace(found, train=replace(found.train, variants=variants, seed=seed))
+    if train is None:
+        return found
+    return replace(found, train=chosen(found.train, balanced_rows(found.train.y, train, seed=seed)))
+
+
+def chosen(part: Pairs, rows: Tensor) -> Pairs:
+    """Return some samples of a part."""
+    return Pairs(tree.map_tensors(lambda own: own[rows], part.x), part.y[rows])
 
 
 def encoded(
@@ -94,7 +95,7 @@ def encoded(
 def _pictures(name: str, seed: int) -> Task:
     found = load(name, seed=seed)
     parts = (found.train, found.validation, found.test)
-    return Task(name, *(Examples(_floats(part), part.y) for part in parts), found.num_classes)
+    return Task(name, *(Pairs(_floats(part), part.y) for part in parts), found.num_classes)
 
 
 def _floats(part: Part) -> Tensor:
@@ -114,8 +115,8 @@ def _texts(name: str, seed: int, tokens: int, tokenizer: Tokenizer) -> Task:
         texts, labels, _ = sentences()
         rows_of = stratified_split(torch.tensor(labels), seed=seed)
         parts = [([texts[i] for i in rows], [labels[i] for i in rows]) for rows in rows_of]
-    examples = (Examples(encoded(t, tokenizer, tokens), torch.tensor(k)) for t, k in parts)
-    return Task(name, *examples, 1 + max(labels), tokenizer)
+    pairs = (Pairs(encoded(t, tokenizer, tokens), torch.tensor(k)) for t, k in parts)
+    return Task(name, *pairs, 1 + max(labels), tokenizer)
 
 
 def _read(tokenizer: str | Path) -> Tokenizer:

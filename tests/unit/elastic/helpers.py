@@ -2,21 +2,23 @@
 
 import copy
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields
 from functools import cache, partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
 import alkit
-from alkit.elastic import Examples, Network, Recipe, Settings, bert_classifier, vit_classifier
-from alkit.elastic.examples import order
+from alkit.data.given import Pairs
+from alkit.elastic import Network, Settings, bert_classifier, vit_classifier
 from alkit.elastic.freeze import Observation, cap
-from alkit.elastic.held import Held
 from alkit.elastic.layout import Layout
-from alkit.elastic.memory import held
+from alkit.elastic.memory import Budget, Held
+from alkit.elastic.trainer import order
+from alkit.engine.optimizers import made
 from alkit.engine.record import Record
 from alkit.models.encoder import BertSizes, ViTSizes
 from tests.helpers import on_ranks
@@ -34,19 +36,19 @@ def make_bert(dropout: float = 0.0) -> Network:
     return bert_classifier(sizes, 2, seed=3).double()
 
 
-def images(samples: int = 24, **options: Any) -> Examples:
+def images(samples: int = 24) -> Pairs:
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(samples, 1, 8, 8, generator=generator, dtype=torch.float64)
-    return Examples(x, torch.arange(samples) % 3, **options)
+    return Pairs(x, torch.arange(samples) % 3)
 
 
-def texts(samples: int = 24) -> Examples:
+def texts(samples: int = 24) -> Pairs:
     generator = torch.Generator().manual_seed(0)
     tokens = torch.randint(1, 30, (samples, 7), generator=generator)
     lengths = torch.randint(2, 8, (samples, 1), generator=generator)
     mask = torch.arange(7) < lengths
     segments = (torch.arange(7) >= lengths // 2).long()
-    return Examples((tokens * mask, segments, mask), torch.arange(samples) % 2)
+    return Pairs((tokens * mask, segments, mask), torch.arange(samples) % 2)
 
 
 TASKS = {"vit": (make_vit, images), "bert": (make_bert, texts)}
@@ -73,15 +75,13 @@ class Found:
         return {name: tensor.cpu() for name, tensor in own.items()}
 
 
-def train(network: Network, data: Examples, settings=None, **options: Any) -> Found:
-    """Call the one door; options that are names of settings are set there."""
-    names = {each.name for each in fields(Settings)} & set(options)
-    own = replace(settings or Settings(), **{name: options.pop(name) for name in names})
-    options = {"progress": False} | own.options() | options
+def train(network: Network, data: Pairs, settings=None, **options: Any) -> Found:
+    """Call the one door."""
+    options = {"progress": False, "freeze": "schedule"} | (settings or {}) | options
     return Found(alkit.fit(network, data, method="elastic", **options))
 
 
-def training(task: str = "vit", settings: Settings | None = None, **options: Any) -> Callable:
+def training(task: str = "vit", settings: Any = None, **options: Any) -> Callable:
     """Return a call of `train`, to be made on ranks."""
     make, data = TASKS[task]
     return partial(train, make(), data(), settings or SETTINGS, **options)
@@ -89,16 +89,43 @@ def training(task: str = "vit", settings: Settings | None = None, **options: Any
 
 def on_devices(calls: Mapping[str, Callable[..., Any]], ranks: int = 2) -> dict[str, list[Any]]:
     """Return by name what each rank found: all calls in one start of processes."""
-    return on_ranks(calls, ranks, devices=ranks)
+    return on_ranks(calls, ranks)
 
 
 PARTS = ["weights", "frozen", "gradients", "moments", "message"]
 ANY = 10**12
 
 
-def calculated(network: Network, settings: Settings, layout: Layout) -> list[Held]:
+def own(settings: Mapping[str, Any]) -> Settings:
+    """Return what is elastic training's own."""
+    names = {each.name for each in fields(Settings)}
+    return Settings(**{name: value for name, value in settings.items() if name in names})
+
+
+def planner(network: Network, settings: Mapping[str, Any], devices: int = 2) -> Any:
+    """Return what makes the layouts of a call."""
+    return own(settings).planner(network, devices=devices, batch=settings["batch_size"])
+
+
+def calculated(network: Network, settings: Mapping[str, Any], layout: Layout) -> list[Held]:
     """Return what a rank of each stage holds beside activations."""
-    return [held(network, settings.recipe, layout, stage) for stage in range(layout.stages)]
+    make = partial(made, settings["optimizer"], lr=settings["lr"])
+    budget = Budget(network, make)
+    return [budget.held(layout, stage) for stage in range(layout.stages)]
+
+
+def adamw(parameters: Iterable[Any], lr: float = 1e-3, decay: float = 0.01) -> torch.optim.AdamW:
+    """Return AdamW that lets matrices decay: no biases, norms or positions."""
+    own = list(parameters)
+    matrices = [each.dim() > 1 and each.shape[0] > 1 for each in own]
+    groups = [
+        {"params": [p for p, one in zip(own, matrices, strict=True) if one], "weight_decay": decay},
+        {"params": [p for p, one in zip(own, matrices, strict=True) if not one], "weight_decay": 0},
+    ]
+    return torch.optim.AdamW(groups, lr=lr)
+
+
+sgd = partial(torch.optim.SGD, momentum=0.9)
 
 
 def parts(own: Held) -> dict[str, int]:
@@ -123,49 +150,46 @@ class Plain:
     state: dict[str, Tensor]
 
 
-def plain(network: Network, data: Examples, settings: Settings, alpha: float = 1 / 3) -> Plain:
+def plain(network: Network, data: Pairs, settings: Any, alpha: float = 1 / 3) -> Plain:
     """Train in one process without pipeline, replicas or cache: freezing only, one optimiser."""
     network = copy.deepcopy(network).train()
-    recipe, own = settings.recipe, list(network.parameters())
-    decays = [p for p in own if p.dim() > 1 and p.shape[0] > 1]
-    others = [p for p in own if not (p.dim() > 1 and p.shape[0] > 1)]
-    groups = [
-        {"params": decays, "weight_decay": recipe.weight_decay},
-        {"params": others, "weight_decay": 0.0},
-    ]
-    if recipe.optimizer == "sgd":
-        optimizer = torch.optim.SGD(groups, lr=recipe.lr, momentum=recipe.momentum)
-    else:
-        optimizer = torch.optim.AdamW(groups, lr=recipe.lr)
-    losses, done = [], 0
-    total = settings.epochs * len(data)
-    for epoch in range(settings.epochs):
-        frozen = cap(LAYERS, alpha, epoch) if settings.freeze == "schedule" else 0
+    trained = [each for each in network.parameters() if each.requires_grad]
+    optimizer = settings["optimizer"](trained, lr=settings["lr"])
+    scheduler = settings.get("scheduler")
+    scheduler = scheduler and scheduler(optimizer)
+    losses = []
+    for epoch in range(settings["epochs"]):
+        frozen = cap(LAYERS, alpha, epoch) if settings.get("freeze") != "none" else 0
         for unit in list(network.units)[: 1 + 2 * frozen if frozen else 0]:
             unit.requires_grad_(False).eval()
-        for batch in order(len(data), settings.seed, epoch).split(settings.batch):
-            x = data.inputs(batch, epoch)
+        for batch in order(len(data), settings.get("seed", 0), epoch).split(settings["batch_size"]):
+            x = data.x[batch] if isinstance(data.x, Tensor) else [own[batch] for own in data.x]
             for unit in network.units:
                 x = unit(x)
             loss = network.loss(x, data.y[batch])
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
-            trained = [p for p in own if p.grad is not None]
-            if recipe.clip is not None:
-                nn.utils.clip_grad_norm_(trained, recipe.clip)
-            done += len(batch)
-            for group in optimizer.param_groups:
-                group["lr"] = recipe.lr * rate(recipe, done, total)
+            if settings.get("clip") is not None:
+                own = [p for p in network.parameters() if p.grad is not None]
+                nn.utils.clip_grad_norm_(own, settings["clip"])
             optimizer.step()
+            if scheduler:
+                scheduler.step()
             losses.append(loss.item())
     return Plain(losses, network.state_dict())
 
 
-def rate(recipe: Recipe, done: int, total: int) -> float:
-    rising = recipe.warmup * total
-    if done < rising:
-        return done / rising
-    return (1 + math.cos(math.pi * (done - rising) / (total - rising))) / 2
+def warm_cosine(steps: int, warmup: float = 0.1) -> Callable[[Any], LRScheduler]:
+    """Return a scheduler that rises, and falls as a cosine, over so many steps."""
+    rising = warmup * steps
+
+    def factor(done: int) -> float:
+        step = done + 1
+        if step < rising:
+            return step / rising
+        return (1 + math.cos(math.pi * (step - rising) / (steps - rising))) / 2
+
+    return alkit.each_batch(partial(LambdaLR, lr_lambda=factor))
 
 
 def close(found: Any, expected: Any, tolerance: float = 1e-12) -> None:
@@ -182,9 +206,16 @@ def same(found: Found, expected: Plain) -> None:
     close(found, expected)
 
 
-SETTINGS = Settings(
-    epochs=4, batch=8, micro=2, recipe=Recipe(lr=3e-3, weight_decay=0.01, clip=0.5, warmup=0.1)
-)
+SETTINGS: dict[str, Any] = {
+    "epochs": 4,
+    "batch_size": 8,
+    "micro": 2,
+    "freeze": "schedule",
+    "optimizer": adamw,
+    "lr": 3e-3,
+    "clip": 0.5,
+    "scheduler": warm_cosine(12),
+}
 
 
 @cache

@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from alkit.elastic.balance import compress, greedy, loads, minmax
 from alkit.elastic.freeze import cap
-from alkit.elastic.layout import Planner, table_micro
+from alkit.elastic.layout import Planner, compress, loads, minmax, table_micro
 from alkit.elastic.network import Network, bert_classifier, vit_classifier
 from alkit.models.encoder import BertSizes, ViTSizes
+from studies.elastic.greedy import filled, greedy
 
 ATTENTION, MLP, NORM = 2.363904, 4.723968, 0.001536
 
@@ -116,7 +116,7 @@ def test_compression_thresholds_of_the_greedy_rule(sizes_of, what, layers, last)
 
 
 def test_stages_over_epochs_as_published():
-    planner = Planner(vit_sizes(1000), 12, devices=8, stages=8, batch=320, partition="greedy")
+    planner = Planner(sizes=vit_sizes(1000), devices=8, stages=8, batch=320, partition=filled)
     expected = {
         1 / 5: "8844422221",
         1 / 4: "8844222111",
@@ -156,7 +156,7 @@ def tiny() -> Network:
 @pytest.mark.parametrize(("pipe", "dp", "cache"), [*product([False, True], repeat=3)])
 def test_plans_of_all_switches(pipe, dp, cache):
     options = {"devices": 4, "stages": 2, "batch": 8, "micro": 2}
-    planner = Planner(tiny().sizes(), 4, pipe=pipe, dp=dp, cache=cache, **options)
+    planner = Planner(sizes=tiny().sizes(), pipe=pipe, dp=dp, cache=cache, **options)
     whole = planner.at(0)
     assert (whole.counts, whole.start, whole.replicas) == ((5, 6), 0, 2)
     late = planner.at(3, whole)
@@ -170,8 +170,8 @@ def test_plans_of_all_switches(pipe, dp, cache):
 
 def test_batches_per_replica_and_micro_batches():
     options = {"devices": 2, "stages": 2, "batch": 8, "batch_policy": "fixed_per_replica"}
-    late = Planner(tiny().sizes(), 4, **options).at(4)
+    late = Planner(sizes=tiny().sizes(), **options).at(4)
     assert (late.replicas, late.batch) == (2, 16)
     assert [table_micro(k) for k in (8, 4, 2, 1)] == [16, 16, 16, 4]
-    planner = Planner(tiny().sizes(), 4, devices=2, stages=2, batch=40)
+    planner = Planner(sizes=tiny().sizes(), devices=2, stages=2, batch=40)
     assert planner.at(0).micro == 10  # the largest divisor of 40 that is at most 16

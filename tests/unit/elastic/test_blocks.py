@@ -27,9 +27,9 @@ def fitted(model=None, **options):
 
 
 def test_layers_freeze_one_by_one_if_it_is_asked_for():
-    assert fitted().details.messages[-1].frozen == 0
+    assert fitted().details.layouts[-1].frozen == 0
     record = fitted(freeze="schedule")
-    frozen = record.details.messages[-1].frozen
+    frozen = record.details.layouts[-1].frozen
     assert 0 < frozen < LAYERS + 1
     assert record.model.frozen == frozen
     assert all(p.requires_grad for p in record.model.parameters())  # blocks learn on as they came
@@ -44,15 +44,15 @@ def test_units_a_layer_may_be_three():
     units = [nn.Linear(6, 6) for _ in range(7)] + [nn.Linear(6, 3)]
     network = Network(units, 2, F.cross_entropy, units_a_layer=3)
     assert [network.layer_of(unit) for unit in range(8)] == [None, 0, 0, 0, 1, 1, 1, None]
-    record = train(network, PARTS[0], epochs=3, batch=16)
-    assert network.frozen == record.messages[-1].frozen > 0
+    record = train(network, PARTS[0], epochs=3, batch_size=16)
+    assert network.frozen == record.layouts[-1].frozen > 0
 
 
 def test_a_loss_of_one_s_own_and_what_does_not_fit():
     smooth = lambda out, y: F.cross_entropy(out, y, label_smoothing=0.3)  # noqa: E731
     assert not torch.equal(fitted(epochs=1).losses, fitted(epochs=1, loss=smooth).losses)
     two = [nn.Linear(6, 6), nn.Linear(6, 3)]
-    with pytest.raises(ValueError, match="freeze is 'schedule', and of 2 blocks.*give three or"):
+    with pytest.raises(ValueError, match="freeze is given, and of 2 blocks.*give three or"):
         fitted(two, freeze="schedule")
     assert fitted(two, freeze="none").history.frozen.max() == 0
     with pytest.raises(ValueError, match="the network has its own"):

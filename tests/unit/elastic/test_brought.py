@@ -1,7 +1,5 @@
 """What users bring to elastic training: norms, ties, what they froze, dicts, sparse tables."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -9,13 +7,11 @@ from torch import nn
 from torch.utils.data import DataLoader, SubsetRandomSampler, TensorDataset
 
 import alkit
-from alkit.elastic import Recipe
 from alkit.elastic.freeze import Observation, policy
 from studies.elastic.rules import autofreeze
 
 X = torch.randn(250, 8, generator=torch.Generator().manual_seed(1))
 Y = X[:, :3].argmax(1)
-LEVEL = Recipe(lr=0.01, warmup=0.0, shape="constant")
 
 
 def fit(model, data=(X, Y), *parts, **options):
@@ -49,7 +45,7 @@ def test_a_last_batch_may_have_fewer_samples_than_there_are_micro_batches(given)
     assert done.losses.numel() == 3
 
 
-@pytest.mark.parametrize("parts", [{"devices": 2, "stages": 1}, {"micro": 4}])
+@pytest.mark.parametrize("parts", [{"workers": 2, "stages": 1}, {"micro": 4}])
 def test_a_loss_that_does_not_say_what_it_is_over_is_not_cut(parts):
     with pytest.raises(ValueError, match="does not say what it is over"):
         fit(maps(8, 8, 3), loss=lambda s, y: F.cross_entropy(s, y), **parts)
@@ -88,7 +84,7 @@ def test_what_stays_shares_nothing_with_what_freezes():
 def test_what_was_frozen_in_the_run_learns_in_the_next():
     model = maps(8, 16, 16, 16, 3)
     model[0].bias.requires_grad_(False)
-    assert fit(model, freeze="schedule", epochs=3).details.messages[-1].frozen
+    assert fit(model, freeze="schedule", epochs=3).details.layouts[-1].frozen
     assert [own.requires_grad for each in model for own in each.parameters()] == [
         True,
         False,
@@ -124,13 +120,6 @@ def test_a_table_of_sparse_gradients_trains():
 def test_a_part_that_is_only_measured_may_be_chosen_by_a_sampler():
     held = DataLoader(TensorDataset(X, Y), batch_size=32, sampler=SubsetRandomSampler(range(50)))
     assert len(fit(maps(8, 8, 3), (X, Y), held).history.val_acc)
-
-
-@pytest.mark.parametrize("given", [{"weight_decay": 0.1}, {"momentum": 0.5}])
-def test_what_an_own_optimiser_does_not_read_is_refused(given):
-    options = {"optimizer": torch.optim.SGD, "recipe": replace(LEVEL, **given)}
-    with pytest.raises(ValueError, match=next(iter(given))):
-        fit(maps(8, 8, 3), **options)
 
 
 @pytest.mark.parametrize("other", [torch.optim.SGD, torch.optim.AdamW])

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 import alkit
-from alkit.elastic.balance import greedy, loads
 from alkit.elastic.freeze import cap
-from alkit.elastic.layout import Layout, Planner
+from alkit.elastic.layout import Layout, Planner, loads
 from alkit.schedule.clock import simulate
 from alkit.schedule.flushed import gpipe
 from studies.elastic.cost_model import Constants, Observed, calibrate, epoch_plans, event_s, step_s
+from studies.elastic.greedy import filled, greedy
 from tests.unit.elastic.test_balance import vit_sizes
 
 LAYER = 7.087872  # millions of parameters
@@ -56,12 +56,11 @@ PUBLISHED = {  # pipe, dp, cache: times as fast on ImageNet
 def predicted(pipe: bool, dp: bool, cache: bool, frozen: list[int]) -> float:
     """Seconds of ten epochs of one node's samples."""
     planner = Planner(
-        vit_sizes(1000),
-        12,
+        sizes=vit_sizes(1000),
         devices=16,
         stages=8,
         batch=800,
-        partition="greedy",
+        partition=filled,
         pipe=pipe,
         dp=dp,
         cache=cache,

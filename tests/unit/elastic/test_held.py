@@ -1,16 +1,17 @@
 """What a rank holds: its own stage alone, as much as calculated, and no more than its budget."""
 
 from dataclasses import replace
+from functools import partial
 
 import pandas as pd
 import pytest
 import torch
 
-from alkit.elastic import Recipe
-from alkit.elastic.decider import foresee
-from alkit.elastic.optim import Optimizer
-from alkit.elastic.sync import is_dropped, keep
+from alkit.elastic.memory import Budget
+from alkit.elastic.pipeline import Pipeline
+from alkit.elastic.units import Units, World, bytes_of, is_dropped
 from alkit.engine.launch import RankFailed
+from alkit.engine.optimizers import made
 from alkit.lab import results
 from studies.elastic import memory as study
 from studies.elastic.tasks import Task
@@ -19,6 +20,7 @@ from tests.unit.elastic.helpers import (
     SETTINGS,
     TASKS,
     Table,
+    adamw,
     calculated,
     close,
     expected,
@@ -26,6 +28,8 @@ from tests.unit.elastic.helpers import (
     make_vit,
     on_devices,
     parts,
+    planner,
+    sgd,
     train,
     training,
 )
@@ -34,23 +38,21 @@ SCHEDULES = ("1f1b", "gpipe")
 TEST = images(10)
 
 
-def _asked(**own):
+def _asked():
     """Return how many units of a rank's network are there, at every step's order."""
-    from alkit.elastic import pipeline
-
     network, there = make_vit(), []
-    batches = pipeline.Pipeline._batches
+    batches = Pipeline._batches
 
-    def looked(self, segment):
+    def looked(self, *step):
         units = network.units
         there.append([n for n, u in enumerate(units) if not any(map(is_dropped, u.parameters()))])
-        return batches(self, segment)
+        return batches(self, *step)
 
-    pipeline.Pipeline._batches = looked
+    Pipeline._batches = looked
     try:
-        train(network, images(), SETTINGS, freeze="none", validation=images(6), **own)
+        train(network, images(), SETTINGS, freeze="none", validation=images(6), ranks=2)
     finally:
-        pipeline.Pipeline._batches = batches
+        Pipeline._batches = batches
     whole = not any(map(is_dropped, network.parameters()))
     return there, whole, [tuple(p.shape) for p in network.parameters()]
 
@@ -69,20 +71,18 @@ def ranks():
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("task", TASKS)
-def test_what_was_calculated_is_what_is_counted(task, schedule, ranks, settings):
+def test_what_was_calculated_is_what_is_counted(task, schedule, ranks):
     """Every part but activations, every rank, every layout: to the byte."""
     make, _ = TASKS[task]
-    settings = replace(settings, schedule=schedule, micro=4)
     found = ranks[f"{task} {schedule}"][0]
     close(found, expected(task))
-    assert len(found.held) == 2 * settings.epochs
-    for epoch, message in enumerate(found.messages):
-        layout = message.layout
+    assert len(found.held) == 2 * SETTINGS["epochs"]
+    for epoch, layout in enumerate(found.layouts):
         for rank in range(2):
             own = found.held[(found.held.epoch == epoch) & (found.held["rank"] == rank)]
-            ours = calculated(make(), settings, layout)[rank % layout.stages]
+            ours = calculated(make(), SETTINGS, layout)[rank % layout.stages]
             assert own[PARTS].iloc[0].to_dict() == parts(ours), (epoch, rank)
-    assert {m.layout.stages for m in found.messages} == {1, 2}
+    assert {layout.stages for layout in found.layouts} == {1, 2}
     whole = sum(p.nbytes for p in make().parameters())
     first = found.held[found.held.epoch == 0]
     assert first.weights.sum() == whole
@@ -98,49 +98,61 @@ def test_frozen_layers_lie_on_first_stages_alone(ranks):
     assert last.frozen[1] == 0
 
 
-def test_a_rank_lets_go_of_what_is_not_its_own(ranks, settings):
+def test_a_rank_lets_go_of_what_is_not_its_own(ranks):
     """Also after an evaluation, for which all ranks have all; at the end all have all again."""
     (first, *whole), (second, *other) = ranks["asked"]
     units = len(make_vit().units)
     assert all(sorted(a + b) == list(range(units)) for a, b in zip(first, second, strict=True))
-    assert len(first) == settings.epochs
+    assert len(first) == SETTINGS["epochs"]
     assert whole == other == [True, [tuple(p.shape) for p in make_vit().parameters()]]
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_what_does_not_fit_is_refused_before_the_first_step(ranks, settings):
-    options = {"ranks": ranks}
-    if ranks == 1:
-        options["devices"] = 2
+def test_what_does_not_fit_is_refused_before_the_first_step(ranks):
+    options = {"ranks": ranks} if ranks > 1 else {"workers": 2}
     words = (
         r"stage \d of 2 needs [\d,]+ bytes with 0 frozen layers \(weights [\d,]+, gradients [\d,]+,"
         r" moments [\d,]+\) and memory_budget is 100,000: give more stages"
     )
     network = make_vit()
     with pytest.raises(ValueError, match=words):
-        train(network, images(), settings, memory_budget=100_000, **options)
+        train(network, images(), SETTINGS, memory_budget=100_000, **options)
     assert all(
         torch.equal(a, b)
         for a, b in zip(network.parameters(), make_vit().parameters(), strict=True)
     )
 
 
-def test_the_largest_rank_decides_to_the_byte(settings):
-    settings = replace(settings, devices=2, freeze="none")
-    layout = foresee(make_vit(), images(), settings).at(0)
-    most = max(held.total for held in calculated(make_vit(), settings, layout))
-    foresee(make_vit(), images(), replace(settings, memory_budget=most))
+def budgeted(settings, most, devices=2):
+    """Look whether weights, gradients and moments fit, as a call does before a start."""
+    layout, make = planner(make_vit(), settings, devices).at(0), partial(made, adamw)
+    for stage in range(layout.stages):
+        Budget(make_vit(), make, most).check(layout, stage)
+
+
+def test_the_largest_rank_decides_to_the_byte():
+    layout = planner(make_vit(), SETTINGS).at(0)
+    most = max(held.total for held in calculated(make_vit(), SETTINGS, layout))
+    budgeted(SETTINGS, most)
     with pytest.raises(ValueError, match=f"needs {most:,} bytes"):
-        foresee(make_vit(), images(), replace(settings, memory_budget=most - 1))
+        budgeted(SETTINGS, most - 1)
+
+
+@pytest.mark.parametrize("optimizer", [adamw, sgd, torch.optim.SGD, torch.optim.Adafactor])
+def test_the_moments_of_any_optimiser_are_calculated(optimizer):
+    changes = {"optimizer": optimizer, "lr": 0.01, "epochs": 1, "freeze": "none"}
+    found = train(make_vit(), images(), SETTINGS | changes)
+    (own,) = calculated(make_vit(), SETTINGS | changes, found.layouts[0])
+    assert found.held.moments.tolist() == [own.moments]
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_activations_are_counted_in_the_first_step_and_refused_there(ranks, settings):
+def test_activations_are_counted_in_the_first_step_and_refused_there(ranks):
     """To the byte; nothing has been trained then."""
-    settings = replace(settings, devices=ranks, freeze="none", epochs=1)
+    settings = SETTINGS | {"freeze": "none", "epochs": 1}
     options = {"ranks": ranks} if ranks > 1 else {}
     free = train(make_vit(), images(), settings, **options)
-    stages = calculated(make_vit(), settings, free.messages[0].layout)
+    stages = calculated(make_vit(), settings, free.layouts[0])
     most = max(
         replace(held, activations=int(seen)).total
         for held, seen in zip(stages, free.held.activations, strict=True)
@@ -152,14 +164,14 @@ def test_activations_are_counted_in_the_first_step_and_refused_there(ranks, sett
     close(network.state_dict(), make_vit().state_dict(), 0.0)
 
 
-def test_stages_are_merged_only_where_they_fit(settings):
+def test_stages_are_merged_only_where_they_fit():
     """By parameters one frozen layer is enough to take one stage; by bytes two are."""
     rule = {"freeze": Table((1, 2, 3)), "budget": 1e9}
-    options = {"settings": replace(settings, batch=4, **rule), "devices": 2}
+    options = {"settings": SETTINGS | {"batch_size": 4, **rule}, "workers": 2}
     free = train(make_vit(), images(), **options)
     assert free.history.stages.tolist() == [2, 1, 1, 1]
     seen = int(free.held.activations.max())
-    held = [calculated(make_vit(), options["settings"], m.layout) for m in free.messages]
+    held = [calculated(make_vit(), options["settings"], layout) for layout in free.layouts]
     none, one, two, _ = (max(replace(h, activations=seen).total for h in each) for each in held)
     budget = max(none, two)
     assert budget < one
@@ -173,21 +185,22 @@ def test_stages_are_merged_only_where_they_fit(settings):
 
 def test_shapes_stay_and_values_do_not_unless_a_kept_unit_shares_them():
     network = make_vit()
-    sizes, optimizer = network.sizes(), Optimizer(network, Recipe())
+    sizes, optimizer = network.sizes(), adamw(network.parameters())
     network(images().x).sum().backward()
-    optimizer.step(1.0)
-    keep(network, optimizer, {0, 1})
+    optimizer.step()
+    Units(network, optimizer, World("single"))._keep({0, 1})
     assert network.sizes() == sizes
     assert not network.units[5].qkv.weight.isfinite().any()
     kept = sum(p.numel() for unit in network.units[:2] for p in unit.parameters())
-    assert optimizer.bytes() == 2 * 8 * kept + 4 * len(list(network.units[:2].parameters()))
+    there = bytes_of(t for own in optimizer.state.values() for t in own.values())
+    assert there == 2 * 8 * kept + 4 * len(list(network.units[:2].parameters()))
     with pytest.raises(RuntimeError, match="written-to tensor"):
         network.units[5].norm.weight.data.copy_(torch.zeros(16))
     assert all(map(is_dropped, network.units[5].parameters()))
     network = make_vit()
     network.units[8].norm = network.units[1].norm
-    optimizer = Optimizer(network, Recipe())
-    keep(network, optimizer, {1})
+    optimizer = adamw(network.parameters())
+    Units(network, optimizer, World("single"))._keep({1})
     assert not is_dropped(network.units[8].norm.weight)
     assert is_dropped(network.units[7].norm.weight)
 
@@ -206,12 +219,12 @@ def test_the_table_takes_every_rank_at_its_fullest(ranks):
     assert len(figure.axes[0].patches) == 2 * (len(study.PARTS) - 1)
 
 
-def test_what_stages_hold_before_an_activation_is_what_is_foreseen(settings):
-    own = replace(settings, freeze="none", devices=4, stages=2)
-    found = study.least_budgets(make_vit(), own, devices=4)
+def test_what_stages_hold_before_an_activation_is_what_is_foreseen():
+    found = study.least_budgets(make_vit(), adamw, devices=4)
     assert found.index.tolist() == [1, 2, 4]
     assert (found.total.diff().dropna() < 0).all()  # more stages, fewer bytes
     enough = round(found.total[2] * 1e6)
-    foresee(make_vit(), images(), replace(own, memory_budget=enough))
+    two = SETTINGS | {"stages": 2}
+    budgeted(two, enough, devices=4)
     with pytest.raises(ValueError, match="give more stages"):
-        foresee(make_vit(), images(), replace(own, memory_budget=enough - 1))
+        budgeted(two, enough - 1, devices=4)

@@ -3,8 +3,8 @@
 import io
 import os
 import signal
+import tempfile
 from contextlib import redirect_stdout
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +13,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from alkit.elastic import Recipe
+from alkit import launch
 from alkit.elastic.freeze import cap
 from alkit.engine.launch import RankFailed
 from studies.elastic import ablation as study
@@ -32,11 +32,12 @@ from tests.unit.elastic.helpers import (
     parts,
     plain,
     same,
+    sgd,
     train,
     training,
 )
 
-SGD = replace(SETTINGS, freeze="none", recipe=Recipe("sgd", lr=0.05, momentum=0.9))
+SGD = SETTINGS | {"freeze": "none", "optimizer": sgd, "lr": 0.05}
 
 
 class Dies:
@@ -57,23 +58,28 @@ class Dies:
 def killed(tmp_path_factory):
     """A run whose rank 0, which has made a folder of features, dies after two epochs."""
     folder, features = (tmp_path_factory.mktemp(name) for name in ("killed", "features"))
-    options = {"cache_folder": str(features), "freeze": Dies(folder / "asked")}
-    options |= {"checkpoint": folder / "run.pt"}
+    options = {"freeze": Dies(folder / "asked"), "checkpoint": folder / "run.pt"}
+    run = partial(_in_folder, str(features), training(**options))
     with pytest.raises(RankFailed) as failed:
-        train(make_vit(), images(), SETTINGS, ranks=2, **options)
+        launch(run, ranks=2)
     return SimpleNamespace(failed=failed.value, options=options, left=[*features.iterdir()])
 
 
-def _other_weights(**own):
+def _in_folder(folder, call):
+    """Make a call whose files of features lie in this folder."""
+    tempfile.tempdir = folder
+    try:
+        return call()
+    finally:
+        tempfile.tempdir = None
+
+
+def _other_weights():
     network = make_vit()
     if dist.get_rank() == 1:
         with torch.no_grad():
             network.units[3].mix.weight[0, 0] += 1e-9
-    return refused(partial(train, network, images(), SETTINGS), **own)
-
-
-def _four_devices(**own):
-    return refused(training(), **own | {"devices": 4})
+    return refused(partial(train, network, images(), SETTINGS))
 
 
 @pytest.fixture(scope="module")
@@ -87,9 +93,8 @@ def two(killed, tmp_path_factory):
             "a pipeline": training(dp=False),
             "replicas": training("bert", stages=1),
             "gone on": training(**killed.options),
-            "no folder": training(cache_folder=none),
+            "no folder": partial(_in_folder, none, training()),
             "other weights": _other_weights,
-            "four devices": _four_devices,
         })  # fmt: skip
     return found | {"said": said.getvalue()}
 
@@ -99,12 +104,11 @@ def four():
     return on_devices({"two stages": training(stages=2), "sgd": training(settings=SGD)}, ranks=4)
 
 
-def test_two_ranks_give_back_what_they_have_trained(settings):
+def test_two_ranks_give_back_what_they_have_trained():
     """Pipeline 2 -> 1, replicas 1 -> 2, with a store and AdamW; as a row of the ablation."""
     network, test = make_vit(), images(10)
-    settings = replace(settings)
     task = Task("made", images(), test, test, 3)
-    found = Found(study.measured("elastic", network, task, settings, ranks=2))
+    found = Found(study.measured("elastic", network, task, SETTINGS, ranks=2))
     same(found, expected())
     close(network.state_dict(), expected())
     layouts = list(zip(found.history.stages, found.history.replicas, strict=True))
@@ -145,7 +149,7 @@ def test_whatever_the_layout_all_ranks_end_as_the_plain_loop(
 def test_four_ranks_share_a_network_out(four):
     found = four["sgd"][0]
     close(found, plain(make_vit(), images(), SGD))
-    layout = found.messages[0].layout
+    layout = found.layouts[0]
     for rank, own in enumerate(calculated(make_vit(), SGD, layout)):
         assert found.held[PARTS].iloc[rank].to_dict() == parts(own)
     assert found.held.moments.sum() == found.held.weights.sum()
@@ -153,18 +157,14 @@ def test_four_ranks_share_a_network_out(four):
 
 def test_ranks_that_begin_with_different_weights(two):
     for said in two["other weights"]:
-        assert "1 of 2 ranks differ from rank 0 in layer 1, Attention" in said
-
-
-def test_another_number_of_ranks_than_devices(two):
-    assert all("devices is 4 and there are 2 ranks" in said for said in two["four devices"])
+        assert "1 of 2 ranks differ from rank 0 in units.3.mix.weight" in said
 
 
 def test_a_killed_rank_is_named_and_leaves_no_features_and_its_run_goes_on(killed, two):
     assert "rank 0 died of SIGKILL" in str(killed.failed)
     assert not killed.left
     assert killed.options["freeze"].asked.read_text() == "1 2 2 3 "  # not begun anew
-    assert len(two["gone on"][0].messages) == SETTINGS.epochs
+    assert len(two["gone on"][0].layouts) == SETTINGS["epochs"]
 
 
 def test_a_folder_that_is_none_is_said_once(two):

@@ -16,6 +16,7 @@ from tests.unit.elastic.helpers import (
     close,
     plain,
     same,
+    warm_cosine,
 )
 
 
@@ -24,25 +25,20 @@ def in_tail(name: str) -> bool:
     return int(name.split(".")[1]) > 2 * LAYERS
 
 
-NOTHING_FROZEN = replace(SETTINGS, freeze="none")
-OF_KIND = {"ddp_fewer": {"epochs": 2}, "ddp_lora": {"seed": 4}}
+NOTHING_FROZEN = SETTINGS | {"freeze": "none"}
+OF_KIND = {"ddp_fewer": {"epochs": 2, "scheduler": warm_cosine(6)}, "ddp_lora": {"seed": 4}}
 
 
 def settings_of(kind):
-    return replace(NOTHING_FROZEN, **OF_KIND.get(kind, {}))
+    return NOTHING_FROZEN | OF_KIND.get(kind, {})
 
 
 def _all_rivals():
     return {
-        (kind, task): rivals._on_rank(
-            kind, make(), data(), data(10), data(10), replace(settings_of(kind), **RANKS)
-        )
+        (kind, task): rivals._on_rank(kind, make(), data(), data(10), data(10), settings_of(kind))
         for kind in rivals.RIVALS
         for task, (make, data) in TASKS.items()
     }
-
-
-RANKS = {"devices": 2, "executor": "ranks"}
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +60,7 @@ def test_what_a_user_would_take_instead_trains_alike(kind, task, rival):
     make, data = TASKS[task]
     found = rival[kind, task]
     same(found, plain(make(), data(), settings_of(kind)))
-    assert len(found.history) == settings_of(kind).epochs
+    assert len(found.history) == settings_of(kind)["epochs"]
     assert len(found.test_correct) == 10
 
 

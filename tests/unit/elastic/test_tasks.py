@@ -1,41 +1,35 @@
 """What is fine-tuned, what it begins with, and the rows of the ablation."""
 
 import json
-from dataclasses import replace
 
 import pytest
 import safetensors.torch
 import torch
 
-from alkit.elastic import Examples, Recipe, Settings
+from alkit.data.given import Pairs
 from studies.elastic import ablation as study
 from studies.elastic.pretrained import begin
+from studies.elastic.recipe import recipe
 from studies.elastic.tasks import CLS, SEP, load_task
 from tests.unit.elastic.helpers import make_vit, train
 
 
 def test_pictures():
-    task = load_task("digits", train=60, variants=2)
+    task = load_task("digits", train=60)
     assert len(task.train) == 60
     assert task.image == (1, 8)
     assert task.train.y.bincount().tolist() == [6] * 10
-    first, second = (task.train.inputs(torch.arange(3), v) for v in (0, 1))
-    assert not torch.equal(first, second)
-    assert torch.equal(task.train.inputs(torch.arange(3), 2), first)
-    # a sample's variant does not depend on the batch that it is in
-    assert torch.equal(task.train.inputs(torch.tensor([2]), 1)[0], second[2])
-    assert task.validation.variants == 0
 
 
 def test_texts():
     task = load_task("pydocs", train=50, tokens=12)
-    tokens, segments, mask = task.train.inputs(torch.arange(50))
+    tokens, segments, mask = task.train.x
     assert tokens.shape == (50, 12)
     assert (tokens[:, 0] == CLS).all()
     assert ((tokens == SEP).sum(1) == 1).all()
     assert torch.equal(mask, tokens != 0)
     assert not segments.any()
-    scores = study.network_for(task, layers=2, width=16)(task.train.inputs(torch.arange(4)))
+    scores = study.network_for(task, layers=2, width=16)([own[:4] for own in task.train.x])
     assert scores.shape == (4, task.classes)
 
 
@@ -70,13 +64,12 @@ def test_a_body_goes_from_one_task_to_another_if_it_fits(tmp_path):
 def test_variants_of_the_ablation_are_the_same_training():
     """Those that freeze end alike, whatever else is on; so does never freezing."""
     task = load_task("digits", train=64)
-    settings = Settings(epochs=3, batch=16, recipe=Recipe(lr=3e-3), devices=2, micro=2)
+    settings = recipe(3e-3, samples=64, epochs=3, batch=16) | {"workers": 2, "micro": 2}
     states = {}
     for name, options in study.VARIANTS.items():
         network = study.network_for(task, layers=4, width=16, patch=4).double()
-        data = Examples(task.train.x.double(), task.train.y)
-        made = replace(settings, **options)
-        states[name] = train(network, data, settings=made).state
+        data = Pairs(task.train.x.double(), task.train.y)
+        states[name] = train(network, data, settings | options).state
     freezing = [states[name] for name in study.VARIANTS if name not in ("1f1b", "head_cache")]
     for other in freezing[1:]:
         for key, tensor in other.items():

@@ -10,8 +10,9 @@ from torch import nn
 from torch._dynamo.testing import CompileCounterWithBackend
 
 import alkit
-from alkit import dtp, elastic, launch, train_epoch
+from alkit import dtp, launch, train_epoch
 from alkit.data import datasets
+from alkit.data.given import Pairs
 from alkit.engine.caller import CallerState
 from alkit.engine.run import run_single, run_threads
 from alkit.schedule import task as schedules
@@ -73,14 +74,13 @@ def test_delayed_gradients_under_autocast_on_all_executors():
 def test_elastic_training_under_autocast_on_all_executors():
     def trained(**options):
         network, data = make_vit(0.2).float(), images()
-        data = elastic.Examples(data.x.float(), data.y)
-        options = {"devices": 2, "epochs": 3, "batch": 8, "progress": False} | options
+        data = Pairs(data.x.float(), data.y)
+        options = {"epochs": 3, "batch_size": 8} | options
         return train(network, data, **options).state
 
-    plain = trained()
+    plain = trained(workers=2)
     with CONTEXTS["autocast"]():
-        single, threads, ranks = trained(), trained(executor="threads"), trained(ranks=2)
-    assert not differences(single, threads)
+        single, ranks = trained(workers=2), trained(ranks=2)
     assert differences(single, plain)
     for name, tensor in single.items():  # replicas add their gradients in another order
         torch.testing.assert_close(ranks[name], tensor, rtol=0, atol=2e-3)

@@ -9,7 +9,6 @@ from torch import nn
 from torch.optim.lr_scheduler import ExponentialLR
 
 import alkit
-from alkit import elastic
 from alkit.data.datasets import load
 from alkit.data.parts import Part
 from alkit.delayed import Pipeline
@@ -66,13 +65,13 @@ def test_a_set_brings_all_parts_and_one_part_no_test():
 
 
 def test_the_same_words_mean_the_same_in_every_method():
-    """Elastic settings have ten epochs of their own, target propagation batches of 128."""
+    """Target propagation has published batches of 128."""
     given = images()
     part = Part(given.x.float(), given.y, 10)
-    for options in ({"batch_size": 8}, elastic.Settings(epochs=2, batch=8).options()):
+    for options in ({"batch_size": 8}, {"batch_size": 8, "epochs": 2}):
         record = alkit.fit(make_vit().float(), part, part, progress=False, **options)
         assert list(record.history.epoch) == [1, 2][: options.get("epochs", 1)]
-        assert record.details.messages
+        assert record.details.layouts
         assert record.best_epoch == 1 + record.history.val_acc.argmax()
         assert record.predict(part.x[:3]).shape[0] == 3
     data = load("digits", size=16).subset(train=64, validation=20, test=20)

@@ -1,0 +1,197 @@
+"""Which rank holds which units and their moments, and how they go from rank to rank.
+
+    rank      0      1      2      3          2 stages x 2 replicas
+    replica   0      0      1      1          a row: the stages of a replica
+    stage     0      1      0      1          a column: the replicas of a stage
+
+Between two changes of the layout a rank holds the weights and moments of its own stage, and where
+frozen layers run in front of the pipeline, every first stage holds them. Of other units it keeps
+their shapes alone: one number that is none stands for all of a tensor, so whoever used it would
+be told. What moves goes unit by unit: no rank ever holds what it is not to keep, but for one unit.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from alkit.data import tree
+from alkit.elastic.layout import Layout
+from alkit.elastic.network import Network
+from alkit.engine.group import Group
+
+
+class World(Group):
+    """This rank among all, and its place in the layout.
+
+    The group of all ranks lives as long as the job; rows and columns are made anew whenever the
+    layout changes.
+
+    Attributes:
+        reduce: mean of a tensor over the replicas of this rank's stage; None with one.
+        add_up: sum of a number over the stages of this rank's replica; None with one.
+    """
+
+    replica, stage = 0, 0
+    reduce: Callable[[Tensor], Tensor] | None = None
+    add_up: Callable[[float], float] | None = None
+    shape: tuple[int, int] | None = None
+
+    def regroup(self, layout: Layout) -> None:
+        """Leave the rows and columns, and make those of a new layout; all ranks call it."""
+        if self.ranks == 1 or self.shape == (layout.stages, layout.replicas):
+            return
+        self.close()
+        self.shape = layout.stages, layout.replicas
+        self.replica, self.stage = divmod(self.rank, layout.stages)
+        rows = torch.arange(layout.stages * layout.replicas).view(-1, layout.stages)
+        row, column = self.some(rows.tolist()), self.some(rows.T.tolist())
+        self.add_up = None if row is None else row.total
+        self.reduce = None if column is None else column.mean
+
+
+class Units:
+    """The units of a network and their moments, as this rank holds them.
+
+    Attributes:
+        layout: by which they are spread; None while every rank has them all.
+        whole: whether this rank has all weights; moments are of what it trains.
+    """
+
+    def __init__(self, network: Network, optimizer: torch.optim.Optimizer, world: World) -> None:
+        self.network, self.optimizer, self.world = network, optimizer, world
+        self.layout: Layout | None = None
+        self.whole = True
+
+    def own(self, layout: Layout | None, rank: int) -> set[int]:
+        """Return the numbers of the units that a rank holds by a layout."""
+        if layout is None:
+            return set(range(len(self.network.units)))
+        replica, stage = divmod(rank, layout.stages)
+        if replica >= layout.replicas:
+            return set()
+        found = set(range(*layout.bounds[stage]))
+        return found if stage else found | set(range(layout.start))
+
+    def freeze(self, frozen: int) -> None:
+        """Train this many layers no more, and forget their moments."""
+        self.network.freeze(frozen)
+        for unit in self.network.units[: self.network.first()]:
+            self._forget(unit)
+
+    def move(self, layout: Layout) -> None:
+        """Hold what a layout says, and let go of the others; every rank calls it.
+
+        Weights and moments come from the first rank that holds a unit, bit for bit.
+        """
+        if self.world.ranks == 1:
+            return
+        if layout != self.layout:
+            for number, holders in self._holders():
+                ranks = range(self.world.ranks)
+                wanted = [rank for rank in ranks if number in self.own(layout, rank)]
+                self._send(number, holders, wanted, moments=True)
+                if self.world.rank not in wanted:
+                    self._keep(self.own(None, 0) - {number})
+        self.layout = layout
+        self.let_go()
+
+    def gather(self) -> None:
+        """Give every rank all weights, but no moments, until `let_go`; every rank calls it."""
+        for number, holders in () if self.whole else self._holders():
+            self._send(number, holders, range(self.world.ranks), moments=False)
+        self.whole = True
+
+    def let_go(self) -> None:
+        """Keep of what was gathered the own units alone."""
+        self._keep(self.own(self.layout, self.world.rank))
+        self.whole = self.layout is None
+
+    def moments(self) -> dict[str, Any]:
+        """Return the moments of all units by their numbers, on the first rank, or where all are."""
+        found = {}
+        for number, holders in self._holders():
+            own = self._moments(number)
+            own = own if self.layout is None else self.world.broadcast(own, holders[0])
+            if self.layout is None or self.world.is_first:
+                found[str(number)] = own
+        return found
+
+    def restore(self, number: int, moments: Mapping[str, Mapping[str, Any]]) -> None:
+        """Take a unit's moments over."""
+        named = dict(self.network.units[number].named_parameters())
+        for name, values in moments.items():
+            self.optimizer.state[named[name]] = tree.to_device(dict(values), named[name].device)
+
+    def _moments(self, number: int) -> dict[str, dict[str, Any]]:
+        state, named = self.optimizer.state, self.network.units[number].named_parameters()
+        return {name: dict(state[each]) for name, each in named if each in state}
+
+    def _trained(self, number: int, *, moments: bool) -> tuple[dict[str, Any], dict[str, Any]]:
+        weights = dict(self.network.units[number].state_dict())
+        return weights, self._moments(number) if moments else {}
+
+    def _forget(self, unit: nn.Module, but: Collection[int] = ()) -> None:
+        """Drop a unit's moments, but for those of parameters with these ids."""
+        for parameter in unit.parameters():
+            if id(parameter) not in but:
+                self.optimizer.state.pop(parameter, None)
+
+    def _keep(self, own: Collection[int]) -> None:
+        """Let go of the weights and moments of all other units, but for what these share."""
+        shared = {id(t) for number in own for t in tensors_of(self.network.units[number])}
+        for number, unit in enumerate(self.network.units):
+            if number in own:
+                continue
+            self._forget(unit, shared)
+            for tensor in tensors_of(unit):
+                if id(tensor) not in shared and tensor.numel() > 1:
+                    none = float("nan") if tensor.is_floating_point() else 0
+                    tensor.data = tensor.new_full((), none).expand(tensor.shape)
+
+    def _holders(self) -> Iterator[tuple[int, list[int]]]:
+        every = [self.own(self.layout, rank) for rank in range(self.world.ranks)]
+        for number in range(len(self.network.units)):
+            yield number, [rank for rank, own in enumerate(every) if number in own]
+
+    def _send(
+        self, number: int, holders: list[int], wanted: Collection[int], *, moments: bool
+    ) -> None:
+        """Bring a unit where it is wanted, unless everybody there has it."""
+        unit, source = self.network.units[number], holders[0]
+        # running statistics differ even where all have them
+        statistics = next(unit.buffers(), None) is not None and len(wanted) > 1
+        if not (set(wanted) - set(holders) or statistics):
+            return
+        mine = self.world.rank == source
+        trained = self._trained(number, moments=moments) if mine else None
+        weights, state = self.world.broadcast(trained, source)
+        if mine or self.world.rank not in wanted:
+            return
+        for name, tensor in _named(unit):
+            if is_dropped(tensor):  # as it lies in memory there
+                tensor.data = torch.empty_like(weights[name], device=tensor.device)
+        unit.load_state_dict(weights)
+        self.restore(number, state)
+
+
+def _named(unit: nn.Module) -> list[tuple[str, Tensor]]:
+    state = unit.state_dict(keep_vars=True)
+    return [(name, value) for name, value in state.items() if isinstance(value, Tensor)]
+
+
+def tensors_of(unit: nn.Module) -> list[Tensor]:
+    """Return a unit's parameters and lasting buffers, not copies of them."""
+    return [tensor for _, tensor in _named(unit)]
+
+
+def is_dropped(tensor: Tensor) -> bool:
+    """Whether a rank keeps the shape of a tensor alone."""
+    return tensor.untyped_storage().nbytes() < tensor.numel() * tensor.element_size()
+
+
+def bytes_of(tensors: Iterable[Tensor]) -> int:
+    """Return the bytes of tensors, each once; of sparse ones those of their values."""
+    found = {id(own): own._values() if own.is_sparse else own for own in tensors}
+    return sum(own.nbytes for own in found.values())
