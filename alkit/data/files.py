@@ -9,20 +9,13 @@ partial file is removed by the next `clean`. A link stays a link: what it leads 
 import os
 import re
 import secrets
-import socket
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
+from filelock import FileLock, Timeout
 
-try:
-    import fcntl
-except ImportError:  # no Unix: two runs on one file are not told apart
-    fcntl = None  # type: ignore[assignment]
-
-TRIES = 10  # to hold a lock whose file others take away
 _WRITING: set[str] = set()  # partial files of this process
 
 
@@ -70,42 +63,20 @@ def locked(path: str | Path) -> Iterator[None]:
     The lock is the system's, so it ends with its process, however that ends.
 
     Raises:
-        RuntimeError: another run holds it; says whose process, where and since when.
+        RuntimeError: another run holds it.
     """
     path = Path(path).resolve()
-    if fcntl is None:
-        yield
-        return
     path.parent.mkdir(parents=True, exist_ok=True)
-    lock = path.with_name(f".{path.name}.lock")
-    handle = _hold(lock, path)
+    lock = FileLock(path.with_name(f".{path.name}.lock"))
     try:
-        now = time.strftime("%Y-%m-%d %H:%M:%S")
-        os.ftruncate(handle, 0)
-        os.write(handle, f"process {os.getpid()} on {socket.gethostname()} since {now}".encode())
+        lock.acquire(timeout=0)
+    except Timeout as error:
+        said = f"{path} is in use by another run: wait for its end, or give another path"
+        raise RuntimeError(said) from error
+    try:
         yield
     finally:
-        lock.unlink(missing_ok=True)
-        os.close(handle)
-
-
-def _hold(lock: Path, path: Path) -> int:
-    """Return the handle of the lock's file, which is held."""
-    for _ in range(TRIES):
-        handle = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            who = os.pread(handle, 200, 0).decode(errors="replace") or "another run"
-            os.close(handle)
-            raise RuntimeError(
-                f"{path} is in use by {who}: wait for its end, or give another path"
-            ) from None
-        with suppress(FileNotFoundError):  # whoever held it before has taken its file away
-            if os.fstat(handle).st_ino == lock.stat().st_ino:
-                return handle
-        os.close(handle)
-    raise RuntimeError(f"{path} can't be locked: {lock} comes and goes")
+        lock.release()
 
 
 def _sync(path: Path, kind: int = 0) -> None:

@@ -35,15 +35,10 @@ UNUSUAL = ("amsgrad", "maximize", "differentiable", "dampening", "capturable")  
 
 
 def check_compile(given: object) -> None:
-    """Refuse what says nothing about compiling.
-
-    Raises:
-        ValueError: says what to give.
-    """
+    """Refuse what says nothing about compiling: a ValueError says what to give."""
     if given is not False and given != "steps":
-        raise ValueError(
-            f"compile is {given!r}: give 'steps', or compile blocks yourself by block.compile()"
-        )
+        said = "give 'steps', or compile blocks yourself by block.compile()"
+        raise ValueError(f"compile is {given!r}: {said}")
 
 
 class NotCompiled(Exception):
@@ -65,7 +60,6 @@ class Step:
     def __init__(self, losses: nn.Module, optimizers: Optimizers) -> None:
         self.losses, self.why = losses, ""
         self.optimizers = [each for each in optimizers if each is not None]
-        self.groups = [group for each in self.optimizers for group in each.param_groups]
         self.learning: dict[str, nn.Parameter] = {}
         self.own: tuple[Any, ...] = ()  # parameters, other tensors, states and groups of parameters
         self.places: list[int] = []
@@ -75,8 +69,7 @@ class Step:
     def stands(self, optimizers: Optimizers) -> bool:
         """Say whether these are the optimisers that it was made for; a new epoch begins."""
         self.seen.clear()
-        groups = [g for each in optimizers if each is not None for g in each.param_groups]
-        same = [*map(id, groups)] == [*map(id, self.groups)]
+        same = _groups(optimizers) == _groups(self.optimizers)
         return same and (not self.function or self.places == _places(self.losses))
 
     def __call__(self, *inputs: Any) -> tuple[Tensor, Any] | None:
@@ -102,16 +95,23 @@ class Step:
         return None
 
     def _compiled(self, inputs: Any) -> Callable[..., Any]:
-        named = dict(self.losses.named_parameters()) | dict(self.losses.named_buffers())
         reached = _reached(self.losses, inputs)
-        self.learning = {name: p for name, p in self.losses.named_parameters() if name in reached}
+        named = dict(self.losses.named_parameters()) | dict(self.losses.named_buffers())
+        self.learning = {n: p for n, p in self.losses.named_parameters() if n in reached}
         rest = {name: each for name, each in named.items() if name not in reached}
-        found = [_rule_of(each, self.optimizers) for each in self.learning.values()]
+        rules, groups, states = [], [], []
+        for each in self.learning.values():
+            rule, group, kept = _rule_of(each, self.optimizers)
+            rules.append((rule, group))
+            groups.append(group)
+            states.append(kept)
         parameters = [each.detach() for each in self.learning.values()]
-        self.own = parameters, [*rest.values()], [s for _, _, s in found], [g for _, g, _ in found]
-        self.places = _places(self.losses)
-        rules = [(rule, group) for rule, group, _ in found]
+        self.own, self.places = (parameters, [*rest.values()], states, groups), _places(self.losses)
         return without_lock(_step_of(self.losses, [*self.learning, *rest], rules))
+
+
+def _groups(optimizers: Optimizers) -> list[int]:
+    return [id(group) for each in optimizers if each is not None for group in each.param_groups]
 
 
 def _places(losses: nn.Module) -> list[int]:

@@ -353,7 +353,7 @@ def test_two_runs_on_one_file_are_told_apart(tmp_path):
     said = []
 
     def again(scores, y):
-        with pytest.raises(RuntimeError, match="run.pt is in use by process .*another path"):
+        with pytest.raises(RuntimeError, match="run.pt is in use by another run: .*another path"):
             fit(bp_model(), toy(), method="bp", checkpoint=tmp_path / "run.pt", **OPTIONS)
         said.append(1)
         return 0.0
