@@ -1,11 +1,10 @@
 """The cost model: closed forms, the committed log, and the published ratios."""
 
 import csv
-from pathlib import Path
 
 import pytest
 
-import alkit
+from alkit.data.paths import published_dir
 from alkit.elastic.freeze import cap
 from alkit.elastic.layout import Layout, Planner, loads
 from alkit.schedule.clock import simulate
@@ -22,7 +21,7 @@ MICRO = {8: 16, 4: 16, 2: 16, 1: 4}
 def log_rows() -> list[Observed]:
     """The committed run, with the greedy rule's largest stage."""
     rows = []
-    with (Path(alkit.__file__).parent / "records" / "published" / "elastic_log.csv").open() as file:
+    with (published_dir() / "elastic_log.csv").open() as file:
         for row in csv.DictReader(file):
             frozen, stages, replicas = (int(row[k]) for k in ("frozen", "stages", "replicas"))
             sizes = vit_sizes(10, frozen)
