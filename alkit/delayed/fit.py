@@ -25,7 +25,7 @@ from alkit.engine.record import Record
 from alkit.models.blocks import as_blocks
 
 # settings with which another network is learned: a run that goes on has the same
-LEARNED = ("batch_norm", "clip", "correction", "drain", "rates", "replay_noise")
+LEARNED = ("batch_norm", "clip", "correction", "rates", "replay_noise")
 OWN = ("loss", "optimizer", "lr")  # of a pipeline that is there
 
 

@@ -50,13 +50,12 @@ class Settings(Choices):
             time, as near as blocks allow.
         micro: micro-batches of a batch, of flushed methods and 2bw.
         rates: factors of the learning rate, one a module.
-        drain, schedule: see `alkit.delayed.train_epoch`.
+        schedule: see `alkit.delayed.train_epoch`.
     """
 
     cuts: Sequence[int] | str | None = None
     micro: int = 1
     rates: Sequence[float] | None = None
-    drain: bool = True
     schedule: Own | None = None
 
     def __post_init__(self) -> None:

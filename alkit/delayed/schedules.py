@@ -46,7 +46,6 @@ def schedule_for(
     stages: int,
     micro: int = 1,
     *,
-    drain: bool = True,
     workers: int | None = None,
 ) -> Schedule:
     """Return the schedule of a method.
@@ -55,8 +54,6 @@ def schedule_for(
         method: of METHODS.
         stages: modules, each with a worker of its own, but for the methods of SHARED.
         micro: micro-batches per batch, for the methods that accumulate.
-        drain: run the backwards that are left when the batches have ended; without it they are
-            lost, as in the published DDG and FR code.
         workers: of SHARED, default half as many as modules; of other flushed methods so many
             that neighbouring modules share, default one each.
     Raises:
@@ -65,7 +62,7 @@ def schedule_for(
     if method not in METHODS:
         raise ScheduleError(f"unknown method {method!r}: give {', '.join(METHODS)}")
     chosen = METHODS[method]
-    _check(chosen, stages, micro, drain)
+    _check(chosen, stages, micro)
     if method in SHARED:
         return torch_order(method, stages, workers or max(1, stages // 2), micro)
     if chosen.order == "flushed":
@@ -83,7 +80,7 @@ def schedule_for(
                 yield flying[-1]
                 if len(flying) == most:
                     yield from back(flying.popleft())
-        while flying and drain:
+        while flying:
             yield from back(flying.popleft())
 
     def back(forward: Task) -> Iterator[Task]:
@@ -101,8 +98,7 @@ def schedule_for(
         waits = (Edge("barrier", each) for each in _barriers(chosen.order, task, stages - 1))
         return *handed, *own, *waits
 
-    late = chosen.staleness(stages)
-    return Schedule(method, stages, stages, order, edges, late, drains=drain)
+    return Schedule(method, stages, stages, order, edges, chosen.staleness(stages))
 
 
 def _barriers(order: str, task: Task, last: int) -> list[Task]:
@@ -117,7 +113,7 @@ def _barriers(order: str, task: Task, last: int) -> list[Task]:
     return []
 
 
-def _check(method: Method, stages: int, micro: int, drain: bool) -> None:
+def _check(method: Method, stages: int, micro: int) -> None:
     check_positive(stages=stages, micro=micro)
     if micro > 1 and not method.accumulates:
         names = ", ".join(name for name, each in METHODS.items() if each.accumulates)
@@ -129,8 +125,6 @@ def _check(method: Method, stages: int, micro: int, drain: bool) -> None:
             f"2bw with {micro} micro-batches and {stages} stages: give at least as many as stages,"
             " so that two versions of the weights are enough"
         )
-    if not drain and method.order in ("seq", "flushed"):
-        raise ScheduleError(f"{method.name} has nothing left to drain: leave drain on")
 
 
 def own_schedule(

@@ -67,7 +67,6 @@ def train_epoch(
     micro: int = 1,
     threads: int = 1,
     workers: int | None = None,
-    drain: bool = True,
     schedule: Own | None = None,
     **settings: Any,
 ) -> Trained:
@@ -82,7 +81,6 @@ def train_epoch(
         threads: operator threads of each worker. Bits are equal at equal numbers.
         workers: on threads, so many free workers share the modules, in the place of one a module:
             no cut need be balanced. Staleness stays that of the number of modules.
-        drain: empty the pipeline at the end. Without it the last batches' gradients are lost.
         schedule: of flushed methods, another order of the same gradients: a method's name;
             a file that torch or `alkit.schedule.torch_orders` wrote; or a `Schedule`. Where workers
             have several modules ("interleaved_1f1b", "looped_bfs", "zbv", "dualpipev"; by method=
@@ -107,7 +105,7 @@ def train_epoch(
         micro = micro_of(ran)
     else:
         fewer = ranks if ranks and ranks < len(pipeline) else None
-        ran = normed(schedule_for(method, len(pipeline), micro, drain=drain, workers=fewer))
+        ran = normed(schedule_for(method, len(pipeline), micro, workers=fewer))
         if workers is not None:
             if executor != "threads":
                 raise ValueError(f"workers beside executor {executor!r}: free workers are threads")

@@ -173,7 +173,7 @@ class _RankRun(Run):
             sender.send(END, self.fed, 0, None)
         for incoming in self.incoming.values():
             while incoming.take() is not None:
-                continue  # a schedule without a drain leaves some
+                continue
         for _, sender in self.outgoing.values():
             sender.settle()
 
@@ -212,13 +212,13 @@ class _Incoming:
 
     def ask(self) -> None:
         """Ask for all that it will say of the batches that are open here."""
-        drains, numbers = self.run.schedule.drains, self.run.numbers_of
+        numbers = self.run.numbers_of
         while not self.all_asked:
             task = self.next
             if task is None:
                 self.all_asked = self.receiver.ask(END, 0)
             elif self.run.never(task):
-                self.next = next(self.order, None) if drains else None
+                self.next = next(self.order, None)
             elif task.batch >= self.run.fed:
                 return
             elif task.place in self.told and not self.receiver.ask(numbers[task.place], task.batch):

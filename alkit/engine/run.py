@@ -291,8 +291,7 @@ class Run:
     def _look(self, lane: int) -> None:
         """Say whether a lane's next task may start, or what it waits for."""
         while (task := self.next[lane]) is not None and self.never(task):
-            # without a drain, what would follow is lost
-            self.next[lane] = next(self.orders[lane], None) if self.schedule.drains else None
+            self.next[lane] = next(self.orders[lane], None)
         if task is None:
             self.bells[lane].notify_all()
         elif task.batch >= self.fed:

@@ -88,7 +88,6 @@ class Schedule:
             edge at most, from a task of its own batch.
         staleness: the promise: updates that a stage's weights miss between a batch's
             forward and what sequential training would have used.
-        drains: whether every batch is finished; else the last ones may lack what comes late.
         free: tasks have no owner: any free worker takes the most urgent of the lanes' next tasks
             (`alkit.schedule.urgency`).
     """
@@ -99,7 +98,6 @@ class Schedule:
     order: Callable[[int, Iterable[int]], Iterator[Task]]
     edges: Edges
     staleness: int = 0
-    drains: bool = True
     free: bool = False
 
     @property
@@ -227,10 +225,10 @@ def free_workers(schedule: Schedule, workers: int) -> Schedule:
         (2, 4, None)
     """
     check_positive(workers=workers)
-    if schedule.workers != schedule.stages or not schedule.drains:
+    if schedule.workers != schedule.stages:
         raise ScheduleError(
             f"{schedule.name} has {schedule.workers} workers for {schedule.stages} stages: free"
-            " workers need a schedule with a worker a stage, which finishes every batch"
+            " workers need a schedule with a worker a stage"
         )
     return replace(schedule, workers=min(workers, schedule.stages), free=True)
 

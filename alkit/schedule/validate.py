@@ -135,11 +135,10 @@ def _check_tasks(schedule: Schedule, lanes: list[list[Task]], batches: int) -> N
         raise ScheduleError(f"{schedule.name} runs twice: {twice[0]}")
     for stage in range(schedule.stages):
         updates = [task.batch for task in count if task[:2] == ("update", stage)]
-        least = batches if schedule.drains else batches - schedule.staleness
-        if len(updates) < least or updates != list(range(len(updates))):
+        if updates != list(range(batches)):
             raise ScheduleError(
                 f"{schedule.name}: stage {stage} updates for the batches {updates}; it must update"
-                f" once for each of 0 to {least - 1}, in order, in one lane"
+                f" once for each of 0 to {batches - 1}, in order, in one lane"
             )
 
 

@@ -15,7 +15,6 @@ RUNS = {
     for name, own in METHODS.items()
     if name not in SHARED  # see test_own_schedule
 }
-RUNS["ddg_barrier without a drain"] = {"drain": False}
 RUNS["1f1b clipped"] = {"micro": 4, "clip": 0.05}
 
 

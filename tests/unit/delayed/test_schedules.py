@@ -126,8 +126,3 @@ def test_our_order_is_that_of_torch_s_1f1b():
             for task in ours.order(rank, range(8))
             if task.kind != "update"
         ]
-
-
-def test_without_a_drain_the_last_backwards_are_lost():
-    tasks = list(schedule_for("ddg", 3, drain=False).order(0, range(6)))
-    assert [t.batch for t in tasks if t.kind == "update"] == [0, 1, 2, 3]

@@ -87,12 +87,6 @@ def test_which_forward_moves_running_statistics(where, moves):
     assert last.blocks[0][1].num_batches_tracked == 12
 
 
-def test_without_a_drain_the_last_gradients_are_lost():
-    one = trained(mlp(), 3, vectors(9), "ddg", drain=False)
-    assert not same(one, trained(mlp(), 3, vectors(9), "ddg"))
-    assert one.pipeline.optimizers[0].state_dict()["state"]
-
-
 def test_a_model_can_be_placed():
     made = set_device(pipeline(mlp(), 3), ["cpu"] * 3)
     assert same(train_epoch(made, vectors(6), "ddg"), trained(mlp(), 3, vectors(6), "ddg"))
@@ -139,7 +133,6 @@ REFUSED = [
     (lambda: schedule_for("ddg", 2, 0), "micro is 0"),
     (lambda: schedule_for("ddg", 2, 2), "micro-batches are for 2bw, gpipe, 1f1b"),
     (lambda: schedule_for("2bw", 4, 3), "give at least as many as stages"),
-    (lambda: schedule_for("seq", 2, drain=False), "leave drain on"),
     (lambda: cycle_s("2bw", 2, 1.0, 1.0), "simulate it"),
     (lambda: makespan_s("ddg", 4, 2, 1.0, 1.0), "need as many"),
     (lambda: resnet_cifar(21), r"give 6 n \+ 2"),

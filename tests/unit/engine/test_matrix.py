@@ -52,8 +52,6 @@ SCHEDULES = {
     },
     **{f"delayed {method}": schedule_for(method, 4, 4) for method in SEVERAL},
     "delayed 2bw": schedule_for("2bw", 3, 4),
-    "without drain": schedule_for("fr", 3, drain=False),
-    "without drain, barrier": schedule_for("ddg_barrier", 3, drain=False),
     "split": split(1),
     "pipelearn": split(3),
     "split without a head": split(3, returns=False),

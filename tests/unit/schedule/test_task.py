@@ -6,7 +6,6 @@ from itertools import count
 
 import pytest
 
-from alkit.delayed.schedules import schedule_for
 from alkit.engine.costs import balanced_cuts
 from alkit.schedule.clock import simulate
 from alkit.schedule.flushed import block_by_block, gpipe
@@ -151,7 +150,6 @@ REFUSED = [
     (lambda: target_propagation(0), "blocks is 0"),
     (lambda: free_workers(al(3), 2), "al has 1 workers for 3 stages: free workers need"),
     (lambda: free_workers(al_pipeline(3, [1]), 2), "2 workers for 3 stages"),
-    (lambda: free_workers(schedule_for("fr", 3, drain=False), 2), "finishes every batch"),
     (lambda: free_workers(al_pipeline(2), 0), "workers is 0"),
     (lambda: balanced_cuts([1, 1, 1], 0), "give 1 to 3"),
     (lambda: balanced_cuts([1, 1, 1], 4), "give 1 to 3"),

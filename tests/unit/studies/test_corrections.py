@@ -186,9 +186,7 @@ def test_settings_are_checked():
         PipeMare(warmup=-1)
 
 
-@pytest.mark.parametrize(
-    "own", [{"correction": GapAware()}, {"batch_norm": "both"}, {"drain": False}]
-)
+@pytest.mark.parametrize("own", [{"correction": GapAware()}, {"batch_norm": "both"}])
 def test_a_run_does_not_go_on_with_other_settings(tmp_path, own):
     x = torch.randn(64, 6)
     data, options = (x, x[:, :3].argmax(1)), {"cuts": [2, 4], "progress": False}
