@@ -33,9 +33,8 @@ def test_scales_of_cifar10():
     small = PRESETS["tiny"].load(train=50)
     assert small.train.x.shape == (50, 3, 16, 16)
     large = pictures("cifar10", normalisation="cifar10", train=50)
-    wanted = torch.nn.functional.avg_pool2d(
-        next(iter(large.train.batches(50, shuffle=False)))[0], 2
-    )
+    x, _ = next(iter(large.train.batches(50, shuffle=False)))
+    wanted = torch.nn.functional.avg_pool2d(x, 2)
     torch.testing.assert_close(small.train.x, wanted, atol=1e-5, rtol=1e-5)
 
 

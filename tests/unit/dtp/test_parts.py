@@ -26,37 +26,18 @@ def counts(net):
 def test_counts_of_parameters():
     net = dtp.network("simple_vgg")
     assert counts(net) == [3_584, 147_584, 295_168, 590_080, 1_180_160, 5_130]
-    assert sum(p.numel() for n in net.trained for p in net.blocks[n].feedback_parameters()) == (
-        2_216_960
-    )
+    back = [p.numel() for n in net.trained for p in net.blocks[n].feedback_parameters()]
+    assert sum(back) == 2_216_960
     assert sum(counts(dtp.network("simple_vgg", classes=1000))) == 2_729_576
     assert sum(counts(dtp.network("lenet"))) == 2_156_490
-    for options, features in (
-        ({"pool": (3, 2, 0)}, 3136),
-        ({}, 4096),
-        ({"channels": 1, "side": 28}, 3136),
-    ):
-        made = dtp.network("lenet", **options)
-        assert made.blocks[2].pieces[1].own.weight.shape == (512, features)
-
-
-@pytest.mark.parametrize("name", list(dtp.NETWORKS))
-def test_feedback_gives_the_shape_back(name):
-    net = dtp.network(name)
-    assert len(net.trained) == (3 if name in ("lenet", "tiny") else 5)
-    side = 16 if name == "tiny" else 32
-    run = net.locally(torch.randn(2, 3, side, side))
-    for block, own in zip(net, run, strict=True):
-        assert block.feedback(own.s, own.notes).shape == own.x.shape
-    assert run[-1].s.shape == (2, 10)
+    assert counts(dtp.network("lenet", pool=(3, 2, 0)))[2] == (3136 + 1) * 512
+    assert counts(dtp.network("lenet", channels=1, side=28))[2] == (3136 + 1) * 512
 
 
 PIECES = [
-    (nn.Conv2d(3, 5, 3, padding=1), (2, 3, 8, 8)),
     (nn.Conv2d(3, 5, 3, stride=2, padding=1), (2, 3, 8, 8)),
     (nn.Conv2d(3, 5, 3, stride=2, padding=1), (2, 3, 9, 9)),
     (nn.Conv2d(3, 5, 1, stride=2), (2, 3, 8, 8)),
-    (nn.Conv2d(3, 5, 5, padding=2), (2, 3, 7, 7)),
     (nn.Conv2d(4, 6, (3, 5), (2, 1), (1, 0), dilation=(1, 2), groups=2), (2, 4, 9, 12)),
     (nn.Linear(6, 4), (2, 6)),
     (nn.MaxPool2d(2), (2, 3, 8, 8)),
@@ -64,7 +45,6 @@ PIECES = [
     (nn.MaxPool2d(3, 2, 1), (2, 3, 9, 9)),
     (nn.MaxPool2d((3, 2), 2, ceil_mode=True), (2, 3, 8, 7)),
     (nn.AdaptiveAvgPool2d(1), (2, 3, 4, 4)),
-    (nn.AdaptiveAvgPool2d(2), (2, 3, 8, 8)),
     (nn.AdaptiveAvgPool2d((1, 4)), (2, 3, 8, 8)),
     (nn.Flatten(), (2, 3, 4, 4)),
 ]
@@ -124,30 +104,15 @@ def test_an_activation_in_place_leaves_what_others_read():
     assert torch.equal(h, before)
 
 
-def test_copies_share_no_memory_and_have_the_forward_s_jacobian():
+def test_copies_share_no_memory():
     net = dtp.network("lenet")
+    assert weight_symmetry(net).angle.min() > 80
     net.make_symmetric()
     for part in (part for block in net for part in block.affine):
         assert torch.equal(part.back.weight, part.transposed())
         assert part.back.weight.data_ptr() != part.own.weight.data_ptr()
         assert not part.own.bias.any()
     assert weight_symmetry(net).distance.max() == 0
-    net = dtp.network("tiny", switches=dtp.EXACT).double()
-    x = torch.randn(1, 24, 8, 8, dtype=torch.float64)
-    block = net.blocks[1]
-    assert jacobian_angle(block, x) > 45
-    block.make_symmetric()
-    assert jacobian_angle(block, x) == pytest.approx(0, abs=1e-3)
-
-
-def jacobian_angle(block, x):
-    """Return the angle between the feedback's Jacobian and the forward map's, transposed."""
-    with torch.no_grad():
-        y, notes = block(x)
-    forward = torch.autograd.functional.jacobian(lambda v: block(v)[0], x)
-    back = torch.autograd.functional.jacobian(lambda v: block.feedback(v, notes), y)
-    j_f = forward.reshape(y.numel(), x.numel())
-    return angles.angle(j_f.T, back.reshape(x.numel(), y.numel()))
 
 
 def test_weights_are_those_of_torch():
@@ -168,7 +133,6 @@ def test_weights_are_those_of_torch():
 
 x = torch.randn(40, 1, 8, 8, generator=torch.Generator().manual_seed(1))
 y = torch.randint(3, (40,), generator=torch.Generator().manual_seed(2))
-PARTS = (x[:24], y[:24]), (x[24:32], y[24:32]), (x[32:], y[32:])
 
 
 def blocks(act=nn.ELU):
@@ -208,7 +172,7 @@ def test_blocks_train_in_place_by_the_one_face(method):
     own = blocks()
     before = copy.deepcopy(nn.ModuleList(own)).state_dict()
     options = {"iterations": 2, "lr": 1e-3, "batch_size": 8, "progress": False}
-    record = alkit.fit(own, *PARTS, method=method, **options)
+    record = alkit.fit(own, (x, y), method=method, **options)
     after = nn.ModuleList(own).state_dict()
     assert all(not torch.equal(after[name], before[name]) for name in before)
     assert torch.isfinite(record.losses).all()
@@ -216,8 +180,6 @@ def test_blocks_train_in_place_by_the_one_face(method):
 
 
 class Doubled(dtp.Piece):
-    """A piece of a user's own."""
-
     def forward(self, x):
         return 2 * self.own(x), None
 
@@ -225,9 +187,8 @@ class Doubled(dtp.Piece):
         return 2 * self.own(y)
 
 
-def test_a_piece_of_one_s_own():
-    block = Block(nn.Linear(3, 3), Doubled(nn.Tanh()))
-    z = torch.randn(2, 3)
+def test_a_piece_of_one_s_own_and_which_feedback_is_linear():
+    block, z = Block(nn.Linear(3, 3), Doubled(nn.Tanh())), torch.randn(2, 3)
     assert torch.equal(block(z)[0], 2 * block.pieces[0].own(z).tanh())
     assert block.linear
     assert Block(nn.Flatten(), nn.Linear(3, 3)).linear
@@ -307,6 +268,8 @@ def test_noise_is_a_function_of_its_key():
     first, again = drawn(0, 1, 2), drawn(0, 1, 2)
     assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
     assert not torch.equal(first[0], first[2])
+    many = draw(torch.zeros(99_999), 0.5, noise_for(0, 0, 1))
+    assert float(many.std()) == pytest.approx(0.5, abs=0.01)
     for other in ((1, 1, 2), (0, 2, 2), (0, 1, 3)):
         assert not torch.equal(drawn(*other)[0], first[0])
 
@@ -326,25 +289,18 @@ def test_published_rates_follow_the_rule():
     rates = feedback_rates(net, torch.zeros(1, 3, 32, 32), own.sigma, 1.0)
     shares = [lr / unit for lr, unit in zip(own.feedback_lr, rates, strict=True)]
     assert shares == pytest.approx([2.0e-3, 1.8e-3, 2.6e-3, 6.4e-4, 2.3e-3], rel=0.05)
-    tiny = PRESETS["tiny"]
-    found = feedback_rates(tiny.net(), torch.zeros(1, 3, 16, 16), tiny.settings.sigma, 5e-3)
-    assert found == pytest.approx(list(tiny.settings.feedback_lr))
+    made = PRESETS["cifar10_dtp"].training(1000)
+    optimizer = made["optimizer"]([nn.Parameter(torch.zeros(1))], lr=made["lr"])
+    scheduler, found = made["scheduler"](optimizer), []
+    for _ in range(90):
+        found += scheduler.get_last_lr()
+        optimizer.step()
+        scheduler.step()
+    assert [found[0], found[85], found[89]] == pytest.approx([0.05, 1e-5, 2.8e-4], rel=0.01)
 
 
 @pytest.mark.parametrize("name", list(PRESETS))
 def test_presets_fit_their_networks(name):
     preset = PRESETS[name]
-    net, own = preset.net(), preset.settings
-    BlockFeedback(net, own)  # else it refuses lists of other lengths
-    assert (preset.batch, own.beta) == (256, 0.4655) or own.beta == 0.7
-
-
-def test_how_published_rates_fall():
-    made = PRESETS["cifar10_dtp"].training(1000)
-    optimizer = made["optimizer"]([nn.Parameter(torch.zeros(1))], lr=made["lr"])
-    scheduler, found = made["scheduler"](optimizer), []
-    for _ in range(90):
-        found.append(scheduler.get_last_lr()[0])
-        optimizer.step()
-        scheduler.step()
-    assert [found[0], found[85], found[89]] == pytest.approx([0.05, 1e-5, 2.8e-4], rel=0.01)
+    BlockFeedback(preset.net(), preset.settings)  # it refuses lists of other lengths
+    assert (preset.batch, preset.settings.beta) == (256, 0.4655) or preset.settings.beta == 0.7
