@@ -95,8 +95,7 @@ def _main() -> None:
             held = register_optimizer_step_post_hook(hook)
             record = fit(method, checkpoint=kept)
             held.remove()
-            lines = record.details.lines if method == "elastic" else []
-            said = [*lines, f"{method} {dist.get_rank()} {digest(record, losses=run is None)}", ""]
+            said = [f"{method} {dist.get_rank()} {digest(record, losses=run is None)}", ""]
             sys.stdout.write("\n".join(said))  # at once: the other rank writes there, too
             sys.stdout.flush()
 

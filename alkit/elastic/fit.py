@@ -9,13 +9,14 @@ from torch import nn
 
 from alkit.data.given import Loader, Pairs, Splits, in_memory
 from alkit.data.parts import Part
+from alkit.elastic.cache import Cache
 from alkit.elastic.layout import Planner
 from alkit.elastic.memory import Budget
 from alkit.elastic.network import Network
 from alkit.elastic.pipeline import Pipeline
 from alkit.elastic.settings import Settings
 from alkit.elastic.trainer import Trainer
-from alkit.elastic.units import World
+from alkit.elastic.units import Units, World
 from alkit.engine.device import place_whole
 from alkit.engine.loop import train_epochs
 from alkit.engine.optimizers import adam, made, told
@@ -103,9 +104,16 @@ def _fit(network: Network, plan: Plan, *, settings: Settings, drop_last: bool) -
     planner, budget = foresee(network, plan, settings, drop_last=drop_last)
     optimizer = budget.make(network.units[network.first() :].named_parameters())
     train: Any = plan.data.train
-    how: dict[str, Any] = {"settings": settings, "budget": budget, "world": world}
-    pipeline = Pipeline(network, train.x, train.y, optimizer, threads=plan.threads, **how)
-    trainer = Trainer(pipeline, planner, plan, drop_last=drop_last)
+    network.train()
+    pipeline = Pipeline(
+        units=Units(network, optimizer, world),
+        cache=Cache(network, train.x, world, wanted=settings.cache),
+        y=train.y,
+        settings=settings,
+        budget=budget,
+        threads=plan.threads,
+    )
+    trainer = Trainer(pipeline, planner, plan.epochs, drop_last=drop_last)
     same = told(optimizer) | {"drop_last": drop_last, "batch_policy": settings.batch_policy}
     same |= {"clip": settings.clip, "freeze": "none"}
     if settings.freeze != "none":  # a longer run may freeze otherwise from the first step on
