@@ -61,8 +61,7 @@ class Cache:
             return
         samples = tree.batch_size(self.x)
         like = self.network.prefix(self.inputs(torch.arange(1)))
-        two = self.network.prefix(self.inputs(torch.arange(min(2, samples))))
-        path = self.world.from_first(self._file, like, two, samples)
+        path = self.world.from_first(self._file, like, samples)
         if path is None:
             self.wanted, self.now, self.before = False, None, None
             return
@@ -92,8 +91,9 @@ class Cache:
         """Return the network's inputs of samples."""
         return tree.map_tensors(lambda tensor: tensor[rows], self.x)
 
-    def _file(self, like: Any, two: Any, samples: int) -> str | None:
+    def _file(self, like: Any, samples: int) -> str | None:
         """Make a file with room for all samples; return its path, or None if there can't be one."""
+        two = self.network.prefix(self.inputs(torch.arange(min(2, samples))))
         path, both = None, zip(tree.tensors(like), tree.tensors(two), strict=True)
         rows = {(*one.shape[:1], *more.shape[:1]) for one, more in both}
         try:

@@ -9,7 +9,7 @@ The engine decides when. Gradients are those of the mean loss over the global ba
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,6 +21,8 @@ from torch import Tensor
 
 from alkit.data import tree
 from alkit.elastic.layout import Layout
+from alkit.elastic.memory import Budget
+from alkit.elastic.settings import Settings
 from alkit.elastic.units import Units, bytes_of
 from alkit.engine.costs import Ledger
 from alkit.engine.device import beside, place
@@ -37,8 +39,6 @@ class Replica:
     Attributes:
         micro: micro-batches of a batch.
         first_step: number of the epoch's first step in the run.
-        clip: largest norm of all gradients together.
-        check_room: called in the first step with the bytes that autograd keeps.
         losses: a scalar a step.
         squares: for each layer, the sum over the epoch's steps of its gradient's squared norm,
             before clipping; of the own units only. The last number is of what is no layer.
@@ -46,12 +46,12 @@ class Replica:
     """
 
     units: Units
+    settings: Settings
+    budget: Budget
     layout: Layout
     micro: int
     epoch: int
     first_step: int
-    clip: float | None
-    check_room: Callable[[int], None]
     losses: list[Tensor] = field(default_factory=list)
     gradients: int = 0
 
@@ -133,7 +133,8 @@ class UnitStage:
             return
         if batch == 0:
             replica.gradients = bytes_of(p.grad for _, p in self.parameters if p.grad is not None)
-            replica.check_room(replica.ledger.peak)
+            if world.ranks > 1 or replica.layout.stages == 1:  # one process has all stages
+                replica.budget.check(replica.layout, world.stage, replica.ledger.peak)
         if world.reduce is not None:
             own = [each for _, each in self.parameters if each.requires_grad]
             means = mean_of_replicas([p.grad for p in own], own, world.reduce)
@@ -145,8 +146,9 @@ class UnitStage:
         total = self._squares(trained)
         norm = (total if world.add_up is None else world.add_up(total)) ** 0.5
         replica.check_finite("norm of all gradients", norm, batch)
-        if trained and replica.clip is not None and norm > replica.clip:
-            torch._foreach_mul_([own for _, own in trained], replica.clip / (norm + 1e-6))
+        clip = replica.settings.clip
+        if trained and clip is not None and norm > clip:
+            torch._foreach_mul_([own for _, own in trained], clip / (norm + 1e-6))
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
 

@@ -7,19 +7,25 @@ all ranks  freeze · move units · regroup · store of outputs · train the epoc
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import pandas as pd
 import torch
 from torch import Tensor
 
 from alkit.data.arguments import Brief
+from alkit.data.given import Pairs
 from alkit.data.seeds import generator_for
+from alkit.elastic.cache import Cache
 from alkit.elastic.freeze import Observation, policy
 from alkit.elastic.layout import Layout, Planner
-from alkit.elastic.pipeline import Pipeline, Trained
+from alkit.elastic.memory import Budget
+from alkit.elastic.pipeline import Trained, run_epoch
+from alkit.elastic.settings import Settings
+from alkit.elastic.stage import Replica
+from alkit.elastic.units import Units
 from alkit.engine import trainer
 from alkit.engine.evaluate import Judged, Metrics, judge
 from alkit.engine.plan import Plan
@@ -52,35 +58,40 @@ def order(samples: int, seed: int, epoch: int) -> Tensor:
     return torch.randperm(samples, generator=generator_for(seed, "order", epoch))
 
 
+@dataclass(kw_only=True)
 class Trainer(trainer.Trainer):
     """A run of elastic training, an epoch at a time.
 
-    Args:
+    Attributes:
+        data: samples in memory.
         planner: of this network.
         epochs: of the whole run.
         drop_last: whether a smaller last batch is left out.
-
-    Attributes:
         losses, norms: of all steps; of the layers' gradients, a row an epoch.
-        layouts, held: see `Details`.
+        layouts, beginnings, held: see `Details`.
     """
 
-    def __init__(
-        self, pipeline: Pipeline, planner: Planner, epochs: int, *, drop_last: bool = False
-    ) -> None:
-        self.model, self.pipeline, self.planner = pipeline.units.network, pipeline, planner
-        self.epochs, self.drop_last = epochs, drop_last
-        self.rule = policy(pipeline.settings.freeze, pipeline.settings.alpha)
-        self.losses: list[float] = []
-        self.norms: list[list[float]] = []
-        self.layouts: list[Layout] = []
-        self.held: list[dict[str, int]] = []
-        self.beginnings: list[Timeline] = []
+    units: Units
+    data: Pairs
+    settings: Settings
+    planner: Planner
+    budget: Budget
+    epochs: int
+    threads: int
+    drop_last: bool
+    losses: list[float] = field(default_factory=list)
+    norms: list[list[float]] = field(default_factory=list)
+    layouts: list[Layout] = field(default_factory=list)
+    held: list[dict[str, int]] = field(default_factory=list)
+    beginnings: list[Timeline] = field(default_factory=list)
+    name: ClassVar[str] = "elastic"
 
-    @property
-    def name(self) -> str:
-        """The method."""
-        return "elastic"
+    def __post_init__(self) -> None:
+        self.model, self.world = self.units.network, self.units.world
+        self.rule = policy(self.settings.freeze, self.settings.alpha)
+        wanted = self.settings.cache and self.settings.pipe
+        self.cache = Cache(self.model, self.data.x, self.world, wanted=wanted)
+        self.model.train()
 
     def batches(self, plan: Plan, train: Any, epoch: int) -> Iterator[tuple[Tensor, None]]:
         """Yield the rows of each step's batch, of the layout that there is when it is asked for.
@@ -104,16 +115,29 @@ class Trainer(trainer.Trainer):
         """
         start_s, epoch = time.perf_counter(), len(self.layouts)
         layout = self._decided(epoch)
-        self.pipeline.obey(layout)
+        self.units.freeze(layout.frozen)
+        self.units.move(layout)
+        self.cache.follow()
         self.layouts.append(layout)
         change_s, steps = time.perf_counter() - start_s, [rows for rows, _ in batches]
-        found = self.pipeline.train(steps, layout, epoch=epoch, first_step=len(self.losses))
+        # a last batch may have fewer samples than there would be micro-batches
+        micro = min(layout.micro, min(map(len, steps)) // layout.replicas)
+        replica = Replica(
+            units=self.units,
+            settings=self.settings,
+            budget=self.budget,
+            layout=layout,
+            micro=micro * (1 if self.world.ranks > 1 else layout.replicas),
+            epoch=epoch,
+            first_step=len(self.losses),
+        )
+        found = run_epoch(replica, steps, self.cache, self.data.y, self.threads)
         self.losses += found.losses.flatten().tolist()
         self.norms.append(self._norms(found.squares, len(steps)))
         self.held += [{"epoch": epoch, "rank": n} | e.plain() for n, e in enumerate(found.held)]
         self.beginnings.append(found.timeline.between(0, SHOWN - 1))
         row = {"step": len(self.losses)} | {name: getattr(layout, name) for name in OF_LAYOUT}
-        row |= {"cached": self.pipeline.cache.now is not None, "change_s": change_s} | found.row
+        row |= {"cached": self.cache.now is not None, "change_s": change_s} | found.row
         return replace(found, row=row, seconds=time.perf_counter() - start_s)
 
     @property
@@ -124,24 +148,19 @@ class Trainer(trainer.Trainer):
     def judge(self, part: Any, metrics: Metrics | None) -> Judged:
         """Return what the network is worth on a part; the ranks share the work."""
         self.gather()
-        shared = self.pipeline.units.world
-        return judge(self.model, part, loss=self.loss, metrics=metrics, group=shared)
+        return judge(self.model, part, loss=self.loss, metrics=metrics, group=self.world)
 
     def gather(self) -> None:
         """Bring all units together on every rank."""
-        self.pipeline.units.gather()
+        self.units.gather()
 
     def row(self, trained: Trained) -> Row:
         """Return an epoch's columns; samples that were stored or not are those of all ranks."""
         return trained.row
 
-    def shown(self, trained: Trained) -> dict[str, float]:
-        """Return what the progress bar shows."""
-        return super().shown(trained) | {"frozen": trained.row["frozen"]}
-
     def named_optimizers(self) -> dict[str, Any]:
         """Return the one of all units."""
-        return {"all": self.pipeline.units.optimizer}
+        return {"all": self.units.optimizer}
 
     def state(self) -> dict[str, Any]:
         """Return all that training changes, in any layout the same; every rank calls it."""
@@ -149,17 +168,16 @@ class Trainer(trainer.Trainer):
         layouts = [asdict(layout) for layout in self.layouts]
         found = {"losses": self.losses, "norms": self.norms, "held": self.held, "layouts": layouts}
         model = dict(self.model.state_dict())
-        return {"model": model, "units": self.pipeline.units.state(), "found": found}
+        return {"model": model, "units": self.units.state(), "found": found}
 
     def load(self, saved: Mapping[str, Any]) -> None:
         """Go on from what `state` returned, on any number of devices."""
         found = saved["found"]
         self.losses, self.norms, self.held = found["losses"], found["norms"], found["held"]
         self.layouts = [Layout(**own) for own in found["layouts"]]
-        units = self.pipeline.units
-        units.freeze(self.layouts[-1].frozen if self.layouts else self.model.frozen)
+        self.units.freeze(self.layouts[-1].frozen if self.layouts else self.model.frozen)
         self.model.load_state_dict(saved["model"])
-        units.load(saved["units"])
+        self.units.load(saved["units"])
 
     def details(self) -> Details:
         """Put together what was found beside the record."""
@@ -167,14 +185,14 @@ class Trainer(trainer.Trainer):
 
     def _decided(self, epoch: int) -> Layout:
         """Return the layout that all ranks obey: rank 0's rule says how many layers freeze."""
-        pipeline, frozen = self.pipeline, self.model.frozen
+        frozen = self.model.frozen
         if epoch:
             norms = tuple(map(tuple, self.norms))
             seen = Observation(self.model.layers, frozen, epoch, norms, epoch / self.epochs)
-            frozen = pipeline.units.world.from_first(self.rule, seen)
+            frozen = self.world.from_first(self.rule, seen)
         activations = max((row["activations"] for row in self.held), default=0)
-        fits = partial(pipeline.budget.fits, activations=activations)
-        return self.planner.at(frozen, pipeline.units.layout, fits)
+        fits = partial(self.budget.fits, activations=activations)
+        return self.planner.at(frozen, self.units.layout, fits)
 
     def _norms(self, squares: list[float], steps: int) -> list[float]:
         """Return each layer's root mean squared gradient; -1 if nothing of an active one learns."""

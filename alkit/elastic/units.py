@@ -36,14 +36,12 @@ class World(Group):
     replica, stage = 0, 0
     reduce: Callable[[Tensor], Tensor] | None = None
     add_up: Callable[[float], float] | None = None
-    shape: tuple[int, int] | None = None
 
     def regroup(self, layout: Layout) -> None:
         """Leave the rows and columns, and make those of a new layout; all ranks call it."""
-        if self.ranks == 1 or self.shape == (layout.stages, layout.replicas):
+        if self.ranks == 1:
             return
         self.close()
-        self.shape = layout.stages, layout.replicas
         self.replica, self.stage = divmod(self.rank, layout.stages)
         rows = torch.arange(layout.stages * layout.replicas).view(-1, layout.stages)
         row, column = self.some(rows.tolist()), self.some(rows.T.tolist())
@@ -85,17 +83,15 @@ class Units:
 
         Weights and moments come from the first rank that holds a unit, bit for bit.
         """
+        for number, holders in self._holders() if layout != self.layout else ():
+            wanted = [r for r in range(self.world.ranks) if number in self.own(layout, r)]
+            self._send(number, holders, wanted, moments=True)
+            if self.world.rank not in wanted:
+                self._keep(self.own(None, 0) - {number})
         if layout != self.layout:
-            for number, holders in self._holders():
-                ranks = range(self.world.ranks)
-                wanted = [rank for rank in ranks if number in self.own(layout, rank)]
-                self._send(number, holders, wanted, moments=True)
-                if self.world.rank not in wanted:
-                    self._keep(self.own(None, 0) - {number})
-        self.layout = layout
+            self.world.regroup(layout)
+        self.layout, self.whole = layout, self.world.ranks == 1
         self._keep(self.own(layout, self.world.rank))
-        self.whole = self.world.ranks == 1
-        self.world.regroup(layout)
 
     def gather(self) -> None:
         """Give every rank all weights, but no moments, until a move; every rank calls it."""
@@ -169,16 +165,15 @@ class Units:
     def _send(
         self, number: int, holders: list[int], wanted: Collection[int], *, moments: bool
     ) -> None:
-        """Bring a unit where it is wanted, unless everybody there has it."""
-        unit, source = self.network.units[number], holders[0]
+        """Bring a unit to all ranks, if somebody who wants it has not got it."""
+        unit, mine = self.network.units[number], self.world.rank == holders[0]
         # running statistics differ even where all have them
-        statistics = next(unit.buffers(), None) is not None and len(wanted) > 1
-        if not (set(wanted) - set(holders) or statistics):
+        statistics = next(unit.buffers(), None) is not None
+        if not (statistics or set(wanted) - set(holders)):
             return
-        mine = self.world.rank == source
         trained = self._trained(number, moments=moments) if mine else None
-        weights, state = self.world.broadcast(trained, source)
-        if mine or self.world.rank not in wanted:
+        weights, state = self.world.broadcast(trained, holders[0])
+        if mine:
             return
         for name, tensor in _named(unit):
             if is_dropped(tensor):  # as it lies in memory there
