@@ -110,8 +110,7 @@ def _fit(network: Network, plan: Plan, *, settings: Settings, drop_last: bool) -
         same["freeze"] = "a function" if callable(settings.freeze) else settings.freeze
         same |= {"alpha": settings.alpha, "epochs that it freezes in": plan.epochs}
     try:
-        # a rank that has no room keeps no weights aside
-        choose = plan.data.validation is not None and not settings.memory_budget
+        choose = not settings.memory_budget  # a rank that has no room keeps no weights aside
         record = train_epochs(trainer, plan, group=world, identity=same, choose=choose)
         trainer.gather()
     finally:

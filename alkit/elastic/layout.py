@@ -151,6 +151,8 @@ class Planner:
         batch = self.batch
         if self.settings.growing:
             batch = self.batch * replicas // (self.devices // self.stages)
+        if batch < replicas:
+            raise ValueError(f"a batch of {batch} is too small for {replicas} replicas: give more")
         micro = self.settings.micro or (1 if self.devices == 1 else table_micro(stages))
         if stages == 1 and self.settings.micro:
             micro = 1  # without a pipeline, cutting a batch only costs

@@ -42,6 +42,7 @@ REFUSED = [
     (planner(devices=6, stages=3), "stages is 3 and there are 6 devices: give a power"),
     (planner(stages=4), "there are 2 devices"),
     (planner(devices=6, stages=4), "divides them"),
+    (planner(devices=4, stages=1, batch=3), "3 is too small for 4 replicas"),
     (planner(devices=16, stages=16), "16 groups for 11 blocks"),
     (trained(schedule="free"), "give 1f1b, gpipe"),
     (rule("schedule", alpha=0.0), "alpha is 0.0: give a share between 0 and 1"),
