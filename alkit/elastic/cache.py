@@ -51,27 +51,24 @@ class Cache:
         self.before: _Store | None = None
         self.counts = Counter(hits=0, advanced=0, misses=0)
 
-    def follow(self) -> str:
+    def follow(self) -> None:
         """Begin a store where other layers are frozen than before; every rank calls it.
 
-        Returns:
-            Why nothing is stored from now on, which changes no result; "" if nothing is wrong.
+        If it can't be made, nothing is stored from now on, which changes no result.
         """
         first = self.network.first()
         if not self.wanted or not first or (self.now is not None and self.now.first == first):
-            return ""
+            return
         samples = tree.batch_size(self.x)
         like = self.network.prefix(self.inputs(torch.arange(1)))
-        two = self.network.prefix(self.inputs(torch.arange(min(2, samples))))
-        path, trouble = self.world.from_first(self._file, like, two, samples)
-        if trouble:
+        path = self.world.from_first(self._file, like, samples)
+        if path is None:
             self.wanted, self.now, self.before = False, None, None
-            return trouble
+            return
         self.before, self.now = self.now, _Store(path, first, like, samples)
         self.world.gather(True)  # all have it
         if self.world.is_first:
             Path(path).unlink()
-        return ""
 
     def features(self, rows: Tensor) -> Any:
         """Return what the frozen units make of samples, as input of the first active unit."""
@@ -94,10 +91,10 @@ class Cache:
         """Return the network's inputs of samples."""
         return tree.map_tensors(lambda tensor: tensor[rows], self.x)
 
-    def _file(self, like: Any, two: Any, samples: int) -> tuple[str, str]:
-        """Make a file with room for all samples; return its path, or why there is none."""
-        path, trouble = "", ""
-        both = zip(tree.tensors(like), tree.tensors(two), strict=True)
+    def _file(self, like: Any, samples: int) -> str | None:
+        """Make a file with room for all samples; return its path, or None if there can't be one."""
+        two = self.network.prefix(self.inputs(torch.arange(min(2, samples))))
+        path, both = None, zip(tree.tensors(like), tree.tensors(two), strict=True)
         rows = {(*one.shape[:1], *more.shape[:1]) for one, more in both}
         try:
             if self.world.ranks > 1 and on_several_machines():
@@ -108,11 +105,11 @@ class Cache:
             with open(handle, "wb") as file:
                 os.posix_fallocate(file.fileno(), 0, _places(like, samples)[-1])
         except OSError as error:
-            trouble = str(error)
-            log.warning("no outputs of frozen layers are stored, and training goes on: %s", trouble)
+            log.warning("no outputs of frozen layers are stored, and training goes on: %s", error)
             if path:
                 Path(path).unlink()
-        return path, trouble
+            return None
+        return path
 
 
 class _Store:

@@ -12,10 +12,9 @@ from alkit.data.parts import Part
 from alkit.elastic.layout import Planner
 from alkit.elastic.memory import Budget
 from alkit.elastic.network import Network
-from alkit.elastic.pipeline import Pipeline
 from alkit.elastic.settings import Settings
 from alkit.elastic.trainer import Trainer
-from alkit.elastic.units import World
+from alkit.elastic.units import Units, World
 from alkit.engine.device import place_whole
 from alkit.engine.loop import train_epochs
 from alkit.engine.optimizers import adam, made, told
@@ -48,7 +47,7 @@ def fit(plan: Plan) -> Record:
     train, settings = plan.data.train, _settings(plan)
     drop_last = isinstance(train, Loader) and train.drops
     plan = replace(plan, data=_in_memory(plan.data))
-    foresee(network, plan, settings, drop_last=drop_last)  # what does not fit is said now
+    foresee(network, plan, settings)  # what does not fit is said now
     if settings.freeze != "none":
         network.check_freezing()
     learned = [each for each in network.parameters() if each.requires_grad]
@@ -63,33 +62,25 @@ def fit(plan: Plan) -> Record:
                 each.requires_grad_(True)
 
 
-def foresee(
-    network: Network, plan: Plan, settings: Settings, *, drop_last: bool = False
-) -> tuple[Planner, Budget]:
+def foresee(network: Network, plan: Plan, settings: Settings) -> tuple[Planner, Budget]:
     """Make every layout that freezing may come to, so that what does not fit is said early.
 
     Returns:
         What makes layouts, and what counts bytes.
     Raises:
-        ValueError: a batch that won't divide or fill, weights that stages share, or a rank that
-            would hold more than the budget beside activations.
+        ValueError: weights that stages share, or a rank that would hold more than the budget
+            beside activations.
     """
     rate: dict[str, Any] = {} if plan.lr is None else {"lr": plan.one_lr}
     budget = Budget(network, partial(made, plan.optimizer or adam, **rate), settings.memory_budget)
     devices = plan.crew if plan.on_ranks else plan.workers or 1
-    planner = settings.planner(network, devices=devices, batch=plan.batch_size)
-    data: Any = plan.data.train
+    planner = network.planner(settings, devices=devices, batch=plan.batch_size)
     most, layout = network.frozen, None
     if settings.freeze != "none" and plan.epochs > 1:
         most = network.layers
     for frozen in range(network.frozen, most + 1):
         layout = planner.at(frozen, layout, budget.fits)
         network.check_cuts(layout.bounds)
-        if len(data) < (layout.batch if drop_last else layout.replicas):
-            raise ValueError(
-                f"{len(data)} samples do not fill a batch of {layout.batch} on"
-                f" {layout.replicas} replicas, which it is with {frozen} frozen layers"
-            )
         for stage in range(layout.stages):
             budget.check(layout, stage)
     return planner, budget
@@ -100,20 +91,26 @@ def _fit(network: Network, plan: Plan, *, settings: Settings, drop_last: bool) -
     world = World(plan.executor)
     advice = "every rank makes the model itself, so begin with torch.manual_seed(0) on all"
     world.check_equal(network.state_dict(), when="before the first step ", advice=advice)
-    planner, budget = foresee(network, plan, settings, drop_last=drop_last)
+    planner, budget = foresee(network, plan, settings)
     optimizer = budget.make(network.units[network.first() :].named_parameters())
-    train: Any = plan.data.train
-    how: dict[str, Any] = {"settings": settings, "budget": budget, "world": world}
-    pipeline = Pipeline(network, train.x, train.y, optimizer, threads=plan.threads, **how)
-    trainer = Trainer(pipeline, planner, plan, drop_last=drop_last)
-    same = told(optimizer) | {"drop_last": drop_last, "batch_policy": settings.batch_policy}
-    same |= {"clip": settings.clip, "freeze": "none"}
+    data: Any = plan.data.train
+    trainer = Trainer(
+        units=Units(network, optimizer, world),
+        data=data,
+        settings=settings,
+        planner=planner,
+        budget=budget,
+        epochs=plan.epochs,
+        threads=plan.threads,
+        drop_last=drop_last,
+    )
+    same: dict[str, Any] = {"drop_last": drop_last, "growing": settings.growing}
+    same |= {"clip": settings.clip, "freeze": "none"} | told(optimizer)
     if settings.freeze != "none":  # a longer run may freeze otherwise from the first step on
         same["freeze"] = "a function" if callable(settings.freeze) else settings.freeze
         same |= {"alpha": settings.alpha, "epochs that it freezes in": plan.epochs}
     try:
-        # a rank that has no room keeps no weights aside
-        choose = plan.data.validation is not None and not settings.memory_budget
+        choose = not settings.memory_budget  # a rank that has no room keeps no weights aside
         record = train_epochs(trainer, plan, group=world, identity=same, choose=choose)
         trainer.gather()
     finally:

@@ -10,7 +10,6 @@ paper's rule. Any function of an `Observation` is a rule, too.
 """
 
 import math
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -64,14 +63,7 @@ def gradnorm(seen: Observation, alpha: float) -> int:
     Layers are counted, so an argmin at the lowest active layer freezes it. Where the cap is the
     less at every evaluation, it is the schedule.
     """
-    active = np.asarray(seen.norms[-1][seen.frozen :] if seen.norms else (), dtype=float)
-    if not np.isfinite(active).all():
-        bad = seen.frozen + int(np.argmin(np.isfinite(active)))
-        warnings.warn(
-            f"gradient norm of layer {bad} is {seen.norms[-1][bad]}: nothing is frozen this time",
-            stacklevel=2,
-        )
-        return seen.frozen
+    active = np.asarray(seen.norms[-1][seen.frozen :] if seen.norms else ())
     if not len(active):
         return seen.frozen
     calmest = int(np.argmin(np.where(active < 0, np.inf, active)))

@@ -9,21 +9,19 @@
 
     freeze  pipe  dp  cache
       x      -    -    -     frozen units stay where they are, in all stages
-      x      -    -    x     they leave the pipeline; active ones stay, stages may be empty
-      x      x    -    *     they leave, the rest is cut anew, into half as many stages if it fits
-      x      x    x    *     and the devices that are left over run more replicas
+      x      x    -    -     they leave, the rest is cut anew, into half as many stages if it fits
+      x      x    x    -     and the devices that are left over run more replicas
+      x      x    *    x     what those that have left make is stored
 
 All of it is pure: no tensors, no processes. Sizes are of any unit: parameters, seconds, bytes.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
+from alkit.elastic.settings import Settings
 from alkit.engine.costs import balanced_cuts
-
-FROZEN_COST = 1 / 6  # memory of a frozen layer over that of an active one, as published
-BATCH_POLICIES = ("fixed_global", "fixed_per_replica")
 
 Partitioner = Callable[[Sequence[float], int], list[int]]
 
@@ -59,12 +57,6 @@ class Layout:
         return list(pairwise(accumulate(self.counts, initial=self.start)))
 
 
-def check_choice(name: str, value: str, allowed: Iterable[str]) -> None:
-    """Raise a ValueError for a value that is not among those that are allowed."""
-    if value not in allowed:
-        raise ValueError(f"{name} is {value!r}: give {', '.join(allowed)}")
-
-
 def table_micro(stages: int) -> int:
     """Return the published number of micro-batches: 16, or 4 without a pipeline."""
     return 16 if stages > 1 else 4
@@ -98,51 +90,35 @@ def compress(
     return stages
 
 
-@dataclass(kw_only=True)
+@dataclass
 class Planner:
     """Makes the layouts of a run.
 
     Attributes:
+        settings: stages, micro-batches and switches.
         sizes: of all units, in any unit of measure: parameters, or seconds.
         devices: in all.
-        stages: of a replica at first; a power of two that divides the devices.
         batch: samples of a step at first.
         units_a_layer: after an embedding.
-        micro: micro-batches at most, where there is a pipeline; 0 for the published table.
-        pipe, dp, cache: what may change while training runs, see above.
         partition: how units are cut into stages.
-        budget: the largest stage that a device holds, in the unit of `sizes`; None: the largest
-            one of the first partition, as published.
-        batch_policy: "fixed_global", the same training whatever the layout, or
-            "fixed_per_replica", as published.
     """
 
+    settings: Settings
     sizes: Sequence[float]
     devices: int
-    stages: int
     batch: int
     units_a_layer: int = 2
-    micro: int = 0
-    pipe: bool = True
-    dp: bool = True
-    cache: bool = True
     partition: Partitioner = minmax
-    budget: float | None = None
-    batch_policy: str = "fixed_global"
 
     def __post_init__(self) -> None:
-        check_choice("batch_policy", self.batch_policy, BATCH_POLICIES)
-        if self.stages < 1 or self.stages & (self.stages - 1) or self.devices % self.stages:
+        self.stages = stages = self.settings.stages or self.devices
+        if stages < 1 or stages & (stages - 1) or self.devices % stages:
             raise ValueError(
-                f"stages is {self.stages} and there are {self.devices} devices: give a power of"
-                " two that divides them, so that it can be halved"
+                f"stages is {stages} and there are {self.devices} devices: give a power of two"
+                " that divides them, so that it can be halved"
             )
-        if self.stages > len(self.sizes):
-            raise ValueError(
-                f"stages is {self.stages} and there are {len(self.sizes)} units: give as many"
-            )
-        self.first_counts = self.partition(self.sizes, self.stages)
-        self.budget = self.budget or max(loads(self.sizes, self.first_counts))
+        self.first_counts = self.partition(self.sizes, stages)
+        self.budget = self.settings.budget or max(loads(self.sizes, self.first_counts))
 
     def at(
         self,
@@ -158,14 +134,10 @@ class Planner:
         """
         first = 1 + self.units_a_layer * frozen if frozen else 0
         stages = self.stages if before is None else before.stages
-        if not self.pipe or not frozen:
-            counts, start = self.first_counts, 0
-            if self.cache and frozen:
-                counts, start = _without(counts, first), first
-            return self._with(frozen, counts, start)
+        if not self.settings.pipe or not frozen:
+            return self._with(frozen, self.first_counts, 0)
         active = self.sizes[first:]
         most = min(stages, 1 << (len(active).bit_length() - 1))
-        assert self.budget is not None  # the published one is set when a planner is made
         stages = compress(active, most, self.budget, self.partition)
         while True:
             layout = self._with(frozen, self.partition(active, stages), first)
@@ -175,17 +147,14 @@ class Planner:
 
     def _with(self, frozen: int, counts: Sequence[int], start: int) -> Layout:
         stages = len(counts)
-        replicas = self.devices // (stages if self.dp else self.stages)
+        replicas = self.devices // (stages if self.settings.dp else self.stages)
         batch = self.batch
-        if self.batch_policy == "fixed_per_replica":
+        if self.settings.growing:
             batch = self.batch * replicas // (self.devices // self.stages)
-        if batch % replicas:
-            raise ValueError(
-                f"a batch of {batch} does not divide among {replicas} replicas, which there are"
-                f" with {frozen} frozen layers: give a multiple"
-            )
-        micro = self.micro or (1 if self.devices == 1 else table_micro(stages))
-        if stages == 1 and self.micro:
+        if batch < replicas:
+            raise ValueError(f"a batch of {batch} is too small for {replicas} replicas: give more")
+        micro = self.settings.micro or (1 if self.devices == 1 else table_micro(stages))
+        if stages == 1 and self.settings.micro:
             micro = 1  # without a pipeline, cutting a batch only costs
         own = batch // replicas
         micro = next(m for m in range(min(micro, own), 0, -1) if own % m == 0)
@@ -197,13 +166,3 @@ class Planner:
             micro=micro,
             batch=batch,
         )
-
-
-def _without(counts: Sequence[int], units: int) -> list[int]:
-    """Take the first units out of their stages; a stage may be left with none."""
-    found = []
-    for count in counts:
-        gone = min(count, units)
-        found.append(count - gone)
-        units -= gone
-    return found

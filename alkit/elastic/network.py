@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from alkit.elastic.layout import Planner
+from alkit.elastic.settings import Settings
 from alkit.engine.device import place
 from alkit.engine.modes import evaluating, training
 from alkit.engine.random import noise_of
@@ -143,6 +145,10 @@ class Network(nn.Module):
     def sizes(self) -> list[float]:
         """Return the millions of parameters of every unit."""
         return [sum(p.numel() for p in unit.parameters()) / 1e6 for unit in self.units]
+
+    def planner(self, settings: Settings, *, devices: int, batch: int) -> Planner:
+        """Return what makes the layouts on so many devices, of batches so large at first."""
+        return Planner(settings, self.sizes(), devices, batch, self.units_a_layer)
 
     def run(self, x: Any, low: int, high: int, key: tuple[int, ...] | None = None) -> Any:
         """Return the output of the units low .. high - 1.

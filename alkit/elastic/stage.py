@@ -9,7 +9,7 @@ The engine decides when. Gradients are those of the mean loss over the global ba
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,8 +20,10 @@ import torch
 from torch import Tensor
 
 from alkit.data import tree
-from alkit.elastic.network import Network
-from alkit.elastic.units import World, bytes_of
+from alkit.elastic.layout import Layout
+from alkit.elastic.memory import Budget
+from alkit.elastic.settings import Settings
+from alkit.elastic.units import Units, bytes_of
 from alkit.engine.costs import Ledger
 from alkit.engine.device import beside, place
 from alkit.engine.random import noise_of_loss
@@ -37,78 +39,69 @@ class Replica:
     Attributes:
         micro: micro-batches of a batch.
         first_step: number of the epoch's first step in the run.
-        clip: largest norm of all gradients together.
-        check_room: called in the first step with the bytes that autograd keeps.
         losses: a scalar a step.
         squares: for each layer, the sum over the epoch's steps of its gradient's squared norm,
             before clipping; of the own units only. The last number is of what is no layer.
         ledger, gradients: of the first step, what autograd kept and the bytes of all gradients.
     """
 
-    network: Network
-    optimizer: torch.optim.Optimizer
-    world: World
+    units: Units
+    settings: Settings
+    budget: Budget
+    layout: Layout
     micro: int
     epoch: int
     first_step: int
-    clip: float | None
-    check_room: Callable[[int], None]
     losses: list[Tensor] = field(default_factory=list)
     gradients: int = 0
 
     def __post_init__(self) -> None:
+        self.network, self.world = self.units.network, self.units.world
         self.ledger = Ledger(self.network)
         self.squares = torch.zeros(self.network.layers + 1, dtype=torch.float64)
 
-    def not_finite(self, what: str, value: float, batch: int) -> FloatingPointError:
-        """Return the error that names epoch, step and rate."""
-        rate = self.optimizer.param_groups[0]["lr"]
-        return FloatingPointError(
-            f"the {what} is {value} in epoch {self.epoch}, at step {self.first_step + batch}; the"
-            f" learning rate is {rate:.3g}: lower it"
-        )
+    def check_finite(self, what: str, value: float, batch: int) -> None:
+        """Raise a FloatingPointError that names epoch, step and rate, if a number is not finite."""
+        if not math.isfinite(value):
+            rate = self.units.optimizer.param_groups[0]["lr"]
+            raise FloatingPointError(
+                f"the {what} is {value} in epoch {self.epoch}, at step {self.first_step + batch};"
+                f" the learning rate is {rate:.3g}: lower it"
+            )
 
 
 class UnitStage:
-    """Units low .. high - 1 of a replica.
+    """Stage `index` of a replica; it steps its own units.
 
-    Args:
-        wants_input_gradient: whether a unit below trains.
-        updates: the units that this stage steps. In one process the first stage, whose backward
-            ends last, steps for all, and the others none.
+    In one process the first stage, whose backward ends last, steps for all.
     """
 
-    def __init__(
-        self,
-        replica: Replica,
-        bounds: tuple[int, int],
-        *,
-        is_first: bool,
-        is_last: bool,
-        wants_input_gradient: bool,
-        updates: range | None,
-    ) -> None:
-        self.replica, self.bounds, self.updates = replica, bounds, updates
-        self.is_first, self.is_last = is_first, is_last
-        self.wants_input_gradient = wants_input_gradient
-        network = replica.network
-        if is_last:
+    def __init__(self, replica: Replica, index: int) -> None:
+        network, layout = replica.network, replica.layout
+        self.replica, self.bounds = replica, layout.bounds[index]
+        self.is_first, self.is_last = index == 0, index == layout.stages - 1
+        low, high = self.bounds
+        first = network.first()
+        self.wants_input_gradient = low > first
+        self.updates = range(max(low, first), max(high, first))
+        if replica.world.ranks == 1:
+            self.updates = range(first, len(network.units) if self.is_first else first)
+        self.steps = replica.world.ranks > 1 or self.is_first
+        if self.is_last:
             beside(network.loss, network)
-        own = {id(p): (n, p) for n in updates or () for p in network.units[n].parameters()}
+        own = {id(p): (n, p) for n in self.updates for p in network.units[n].parameters()}
         self.parameters = list(own.values())  # each once, also what two units share
         self.flights: dict[tuple[int, int], Graph] = {}
-        self.inputs = Inputs(*network.units[slice(*bounds)])
+        self.inputs = Inputs(*network.units[slice(*self.bounds)])
         self.rest: Iterator[Any] = iter(())  # micro-batches of the batch that the first stage cuts
 
-    def forward(self, payload: tuple[Any, Any] | None, batch: int, micro: int) -> Any:
+    def forward(self, payload: Any, batch: int, micro: int) -> Any:
         """Take (x, (labels, weight)), hand on (output, these); the last stage keeps the loss."""
         network, replica = self.replica.network, self.replica
         if self.is_first:
             if micro == 0:
-                assert payload is not None  # the batch
                 self.rest = _parts(payload[0].x, payload[1])
             payload = next(self.rest)
-        assert payload is not None  # what the stage below hands on
         x, own = place(payload[0], network), payload[1]
         if not self.is_first:
             x = tree.map_tensors(partial(leaf, wants=self.wants_input_gradient), x)
@@ -121,8 +114,7 @@ class UnitStage:
         self.flights[batch, micro] = Graph(x, output)
         if not self.is_last:
             return tree.detach(output), own
-        if not torch.isfinite(output):
-            raise replica.not_finite("loss", output.item(), batch)
+        replica.check_finite("loss", output.item(), batch)
         if micro == 0:
             replica.losses.append(torch.zeros_like(output))
         replica.losses[-1] += output.detach()
@@ -136,12 +128,13 @@ class UnitStage:
 
     def update(self, payload: None, batch: int, micro: int) -> None:
         """Clip all gradients by the norm over all stages, and step."""
-        replica, world = self.replica, self.replica.world
-        if self.updates is None:
+        replica, world, optimizer = self.replica, self.replica.world, self.replica.units.optimizer
+        if not self.steps:
             return
         if batch == 0:
             replica.gradients = bytes_of(p.grad for _, p in self.parameters if p.grad is not None)
-            replica.check_room(replica.ledger.peak)
+            if world.ranks > 1 or replica.layout.stages == 1:  # one process has all stages
+                replica.budget.check(replica.layout, world.stage, replica.ledger.peak)
         if world.reduce is not None:
             own = [each for _, each in self.parameters if each.requires_grad]
             means = mean_of_replicas([p.grad for p in own], own, world.reduce)
@@ -150,16 +143,14 @@ class UnitStage:
         if replica.first_step + batch == 0:
             check_reached(replica.network.units[n] for n in self.updates)
         trained = [(n, p.grad) for n, p in self.parameters if p.grad is not None]
-        gradients = [gradient for _, gradient in trained]
         total = self._squares(trained)
-        if world.add_up is not None:
-            total = world.add_up(total)
-        if not math.isfinite(total):
-            raise replica.not_finite("norm of all gradients", total**0.5, batch)
-        if gradients and replica.clip is not None and total**0.5 > replica.clip:
-            torch._foreach_mul_(gradients, replica.clip / (total**0.5 + 1e-6))
-        replica.optimizer.step()
-        replica.optimizer.zero_grad(set_to_none=True)
+        norm = (total if world.add_up is None else world.add_up(total)) ** 0.5
+        replica.check_finite("norm of all gradients", norm, batch)
+        clip = replica.settings.clip
+        if trained and clip is not None and norm > clip:
+            torch._foreach_mul_([own for _, own in trained], clip / (norm + 1e-6))
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
 
     def _squares(self, trained: list[tuple[int, Tensor]]) -> float:
         """Note the squared norms of gradients by layer, and return their sum."""

@@ -36,14 +36,12 @@ class World(Group):
     replica, stage = 0, 0
     reduce: Callable[[Tensor], Tensor] | None = None
     add_up: Callable[[float], float] | None = None
-    shape: tuple[int, int] | None = None
 
     def regroup(self, layout: Layout) -> None:
         """Leave the rows and columns, and make those of a new layout; all ranks call it."""
-        if self.ranks == 1 or self.shape == (layout.stages, layout.replicas):
+        if self.ranks == 1:
             return
         self.close()
-        self.shape = layout.stages, layout.replicas
         self.replica, self.stage = divmod(self.rank, layout.stages)
         rows = torch.arange(layout.stages * layout.replicas).view(-1, layout.stages)
         row, column = self.some(rows.tolist()), self.some(rows.T.tolist())
@@ -55,7 +53,7 @@ class Units:
     """The units of a network and their moments, as this rank holds them.
 
     Attributes:
-        layout: by which they are spread; None while every rank has them all.
+        layout: the one that runs; before the first one every rank has all units.
         whole: whether this rank has all weights; moments are of what it trains.
     """
 
@@ -66,7 +64,7 @@ class Units:
 
     def own(self, layout: Layout | None, rank: int) -> set[int]:
         """Return the numbers of the units that a rank holds by a layout."""
-        if layout is None:
+        if layout is None or self.world.ranks == 1:
             return set(range(len(self.network.units)))
         replica, stage = divmod(rank, layout.stages)
         if replica >= layout.replicas:
@@ -85,41 +83,50 @@ class Units:
 
         Weights and moments come from the first rank that holds a unit, bit for bit.
         """
-        if self.world.ranks == 1:
-            return
+        for number, holders in self._holders() if layout != self.layout else ():
+            wanted = [r for r in range(self.world.ranks) if number in self.own(layout, r)]
+            self._send(number, holders, wanted, moments=True)
+            if self.world.rank not in wanted:
+                self._keep(self.own(None, 0) - {number})
         if layout != self.layout:
-            for number, holders in self._holders():
-                ranks = range(self.world.ranks)
-                wanted = [rank for rank in ranks if number in self.own(layout, rank)]
-                self._send(number, holders, wanted, moments=True)
-                if self.world.rank not in wanted:
-                    self._keep(self.own(None, 0) - {number})
-        self.layout = layout
-        self.let_go()
+            self.world.regroup(layout)
+        self.layout, self.whole = layout, self.world.ranks == 1
+        self._keep(self.own(layout, self.world.rank))
 
     def gather(self) -> None:
-        """Give every rank all weights, but no moments, until `let_go`; every rank calls it."""
+        """Give every rank all weights, but no moments, until a move; every rank calls it."""
         for number, holders in () if self.whole else self._holders():
             self._send(number, holders, range(self.world.ranks), moments=False)
         self.whole = True
 
-    def let_go(self) -> None:
-        """Keep of what was gathered the own units alone."""
-        self._keep(self.own(self.layout, self.world.rank))
-        self.whole = self.layout is None
-
-    def moments(self) -> dict[str, Any]:
-        """Return the moments of all units by their numbers, on the first rank, or where all are."""
-        found = {}
+    def state(self) -> dict[str, Any]:
+        """Return the moments of all units by their numbers, on the first rank; and the groups."""
+        moments = {}
         for number, holders in self._holders():
-            own = self._moments(number)
-            own = own if self.layout is None else self.world.broadcast(own, holders[0])
-            if self.layout is None or self.world.is_first:
-                found[str(number)] = own
-        return found
+            own = self.world.broadcast(self._moments(number), holders[0])
+            if self.world.is_first:
+                moments[str(number)] = own
+        groups = self.optimizer.param_groups
+        own = [{name: each for name, each in group.items() if name != "params"} for group in groups]
+        return {"moments": moments, "groups": own}
 
-    def restore(self, number: int, moments: Mapping[str, Mapping[str, Any]]) -> None:
-        """Take a unit's moments over."""
+    def load(self, saved: Mapping[str, Any]) -> None:
+        """Take over what `state` returned."""
+        for group, own in zip(self.optimizer.param_groups, saved["groups"], strict=True):
+            group.update(own)
+        for number, moments in saved["moments"].items():
+            self._restore(int(number), moments)
+
+    def held(self) -> tuple[list[int], int]:
+        """Return the bytes of the weights of each unit that are here, and those of all moments."""
+        there = [
+            sum(own.nbytes for own in tensors_of(unit) if not is_dropped(own))
+            for unit in self.network.units
+        ]
+        states = self.optimizer.state.values()
+        return there, bytes_of(t for own in states for t in own.values() if torch.is_tensor(t))
+
+    def _restore(self, number: int, moments: Mapping[str, Mapping[str, Any]]) -> None:
         named = dict(self.network.units[number].named_parameters())
         for name, values in moments.items():
             self.optimizer.state[named[name]] = tree.to_device(dict(values), named[name].device)
@@ -158,22 +165,21 @@ class Units:
     def _send(
         self, number: int, holders: list[int], wanted: Collection[int], *, moments: bool
     ) -> None:
-        """Bring a unit where it is wanted, unless everybody there has it."""
-        unit, source = self.network.units[number], holders[0]
+        """Bring a unit to all ranks, if somebody who wants it has not got it."""
+        unit, mine = self.network.units[number], self.world.rank == holders[0]
         # running statistics differ even where all have them
-        statistics = next(unit.buffers(), None) is not None and len(wanted) > 1
-        if not (set(wanted) - set(holders) or statistics):
+        statistics = next(unit.buffers(), None) is not None
+        if not (statistics or set(wanted) - set(holders)):
             return
-        mine = self.world.rank == source
         trained = self._trained(number, moments=moments) if mine else None
-        weights, state = self.world.broadcast(trained, source)
-        if mine or self.world.rank not in wanted:
+        weights, state = self.world.broadcast(trained, holders[0])
+        if mine:
             return
         for name, tensor in _named(unit):
             if is_dropped(tensor):  # as it lies in memory there
                 tensor.data = torch.empty_like(weights[name], device=tensor.device)
         unit.load_state_dict(weights)
-        self.restore(number, state)
+        self._restore(number, state)
 
 
 def _named(unit: nn.Module) -> list[tuple[str, Tensor]]:

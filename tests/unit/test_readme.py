@@ -57,7 +57,8 @@ def test_a_transformer_that_freezes(capsys):
     seen: dict = {}
     exec(code, seen)
     assert len(seen["record"].losses) == 9
-    assert "TRANSFORM frozen 0->2/4" in capsys.readouterr().out
+    assert seen["record"].history.frozen.tolist() == [0, 2, 3]
+    assert "frozen  stages  replicas  cached" in capsys.readouterr().out
 
 
 def test_targets_instead_of_gradients(capsys):

@@ -141,7 +141,8 @@ def epoch_plans(
     for at, count in enumerate(frozen):
         plan = planner.at(count, plan)
         before = frozen[at - 1] if at else 0
-        stored = cached and count > 0 and before == count
+        stores = cached and plan.start > 0  # what stays in the pipeline is not stored
+        stored = stores and before == count
         largest = max(loads(planner.sizes[plan.start :], plan.counts)) / layer_size
         batch = plan.batch // plan.replicas
         many = plan.micro if micro is None else micro[at]
@@ -149,7 +150,7 @@ def epoch_plans(
         if plan.start == 0:  # frozen layers stay in the pipeline
             layout = layout._replace(frozen=0)
         seconds = step_s(constants, layout)
-        if cached and count > before > 0:  # what was stored is read, the new layers are run
+        if stores and count > before > 0:  # what was stored is read, the new layers are run
             seconds -= constants.tau * before * batch
         found.append(EpochPlan(plan, seconds, plan.batch / seconds, stored))
     return found

@@ -85,7 +85,7 @@ def least_budgets(
     """
     found, counted = {}, budget(network, optimizer)
     for stages in [n for n in (1, 2, 4, 8) if n <= devices]:
-        plan = Settings(stages=stages).planner(network, devices=devices, batch=batch).at(0)
+        plan = network.planner(Settings(stages=stages), devices=devices, batch=batch).at(0)
         ranks = [counted.held(plan, stage) for stage in range(stages)]
         found[stages] = max(ranks, key=lambda rank: rank.total).plain()
     frame = pd.DataFrame(found).T / MB

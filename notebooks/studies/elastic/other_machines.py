@@ -12,6 +12,7 @@ import torch
 from alkit.elastic.freeze import Observation, Policy
 from alkit.elastic.layout import Layout, Partitioner, Planner, loads, table_micro
 from alkit.elastic.network import vit_classifier
+from alkit.elastic.settings import Settings
 from alkit.models.encoder import ViTSizes
 from studies.common.published import published
 from studies.elastic.cost_model import Constants, Observed, calibrate, epoch_plans, event_s, step_s
@@ -102,15 +103,11 @@ def what_if(
     """
     sizes, layers = _sizes(classes), ViTSizes().layers
     planner = Planner(
+        settings=Settings(stages=stages, pipe=pipe, dp=dp, cache=cache, growing=growing),
         sizes=sizes,
         devices=devices,
-        stages=stages,
         batch=batch * (devices // stages),
-        pipe=pipe,
-        dp=dp,
-        cache=cache,
         partition=partition,
-        batch_policy="fixed_per_replica" if growing else "fixed_global",
     )
     frozen = [0]
     for epoch in range(1, epochs):

@@ -246,7 +246,7 @@ def _pipelined(network: Network, data: Pairs, settings: Mapping[str, Any], world
     from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 
     chosen = Settings(micro=settings.get("micro", 0))
-    plan = chosen.planner(network, devices=world.ranks, batch=settings["batch_size"]).at(0)
+    plan = network.planner(chosen, devices=world.ranks, batch=settings["batch_size"]).at(0)
     world.regroup(plan)
     last, kind = world.rank == world.ranks - 1, next(network.parameters()).dtype
     own = _Units(network, *plan.bounds[world.rank])

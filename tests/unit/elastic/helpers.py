@@ -104,7 +104,7 @@ def own(settings: Mapping[str, Any]) -> Settings:
 
 def planner(network: Network, settings: Mapping[str, Any], devices: int = 2) -> Any:
     """Return what makes the layouts of a call."""
-    return own(settings).planner(network, devices=devices, batch=settings["batch_size"])
+    return network.planner(own(settings), devices=devices, batch=settings["batch_size"])
 
 
 def calculated(network: Network, settings: Mapping[str, Any], layout: Layout) -> list[Held]:

@@ -18,7 +18,7 @@ from tests.unit.elastic.helpers import images, make_bert, make_vit, texts, train
 def cache_of(network, data, frozen=2) -> Cache:
     network.freeze(frozen)
     cache = Cache(network, data.x, Group("single"), wanted=True)
-    assert not cache.follow()
+    cache.follow()
     return cache
 
 
@@ -88,8 +88,9 @@ def test_what_has_no_row_for_each_sample_is_not_stored(caplog):
     network.units[2] = Shared(network.units[2])
     network.freeze(1)
     cache = Cache(network, data.x, Group("single"), wanted=True)
-    assert "no row for each sample" in cache.follow()
-    assert not cache.follow()  # said once
+    for _ in range(2):
+        cache.follow()
+    assert caplog.text.count("no row for each sample") == 1
     assert torch.equal(cache.features(torch.arange(3))[0], network.prefix(data.x[:3])[0])
 
 
@@ -113,7 +114,6 @@ def test_without_a_disk_that_can_be_written_training_goes_on(full, tmp_path, mon
     assert len(warned) == 1
     assert "training goes on" in warned[0]
     assert said in warned[0]
-    assert [said in line for line in found.lines].count(True) == 1
     assert not found.history.cached.any()
     assert found.history.hits.sum() == 0
     assert torch.equal(found.losses, without.losses)

@@ -7,6 +7,7 @@ import pytest
 from alkit.data.paths import published_dir
 from alkit.elastic.freeze import cap
 from alkit.elastic.layout import Layout, Planner, loads
+from alkit.elastic.settings import Settings
 from alkit.schedule.clock import simulate
 from alkit.schedule.flushed import gpipe
 from studies.elastic.cost_model import Constants, Observed, calibrate, epoch_plans, event_s, step_s
@@ -56,14 +57,10 @@ def predicted(pipe: bool, dp: bool, cache: bool, frozen: list[int]) -> float:
     """Seconds of ten epochs of one node's samples."""
     planner = Planner(
         sizes=vit_sizes(1000),
+        settings=Settings(stages=8, pipe=pipe, dp=dp, cache=cache, growing=True),
         devices=16,
-        stages=8,
         batch=800,
         partition=filled,
-        pipe=pipe,
-        dp=dp,
-        cache=cache,
-        batch_policy="fixed_per_replica",
     )
     run = epoch_plans(CONSTANTS, planner, frozen, LAYER, cached=cache)
     return sum(1 / epoch.samples_per_s for epoch in run)

@@ -120,7 +120,7 @@ def test_training_goes_on_from_a_checkpoint(tmp_path):
         train(make_vit(), images(), checkpoint=path, **options, freeze=cut)
     with pytest.raises(ValueError, match="of another run: freeze"):
         train(make_vit(), images(), checkpoint=path, **options)
-    held = checkpoint.load(path)["moments"]
+    held = checkpoint.load(path)["units"]["moments"]
     assert [bool(held[str(n)]) for n in range(len(make_vit().units))] == [False] * 7 + [True] * 4
     cut.left = 99
     # another layout: what it holds does not depend on one
@@ -179,11 +179,11 @@ def test_dropout_ends_where_units_freeze():
     close(stored, computed)
 
 
-def test_lines_say_what_changed_and_decisions_come_between_epochs():
+def test_the_history_says_what_changed_and_decisions_come_between_epochs():
     found = train(make_vit(), images(), SETTINGS, workers=2)
-    assert len(found.lines) == 3
-    assert found.lines[1].startswith("[epoch 1 step 3] frozen 0->2  stages 2->1  replicas 1->2")
-    assert list(found.history.step) == [3, 6, 9, 12]
+    columns = {"frozen": [0, 2, 3, 3], "stages": [2, 1, 1, 1], "replicas": [1, 2, 2, 2]}
+    columns |= {"step": [3, 6, 9, 12], "cached": [False, True, True, True]}
+    assert found.history[[*columns]].to_dict("list") == columns
     assert [layout.frozen for layout in found.layouts] == [0, 2, 3, 3]
     assert (found.history.train_s > 0).all()
 
@@ -205,8 +205,8 @@ def test_orders_are_permutations():
     ],
 )
 def test_the_last_step_takes_what_is_left(samples, replicas, drop_last, sizes):
-    now = SimpleNamespace(layout=SimpleNamespace(batch=8, replicas=replicas))
-    run, plan = SimpleNamespace(drop_last=drop_last, pipeline=now), SimpleNamespace(seed=0)
+    now = SimpleNamespace(batch=8, replicas=replicas)
+    run, plan = SimpleNamespace(drop_last=drop_last, layouts=[now]), SimpleNamespace(seed=0)
     steps = [rows for rows, _ in Trainer.batches(run, plan, range(samples), 0)]
     assert [len(rows) for rows in steps] == sizes
     assert torch.equal(torch.cat(steps), order(samples, 0, 0)[: sum(sizes)])

@@ -9,7 +9,6 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
 
 from alkit.data.given import Pairs
 from alkit.elastic import Network
@@ -166,34 +165,19 @@ def test_bfloat16_with_stored_features(two):
         assert all(torch.equal(found.state[name], t) for name, t in without.state.items())
 
 
-# ---- a batch that won't divide later
+# ---- a batch that does not divide
 
 
-DIVIDES_NOT = "batch of 6 does not divide among 4 replicas.*[34] frozen"
-LATER = [
-    ({"batch_size": 6, "workers": 4}, DIVIDES_NOT),
-    ({"batch_size": 6, "ranks": 4}, DIVIDES_NOT),
-    *(({"batch_size": 6, "freeze": rule, "workers": 4}, "batch of 6 does not divide")
-      for rule in ("gradnorm", lambda moment: 0)),  # it may say anything
-    ({"batch_policy": "fixed_per_replica", "workers": 4},
-     "24 samples do not fill a batch of 32.*[34] frozen"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("changes", "said"), LATER)
-def test_what_a_later_layout_cannot_do_is_refused_before_the_first_step(changes, said):
-    network, asked, data = make_vit(), [], images()
-    if "batch_policy" in changes:
-        data = DataLoader(TensorDataset(data.x, data.y), 8, drop_last=True)
-    network.units[0].register_forward_hook(lambda *_: asked.append(1))
-    with pytest.raises(ValueError, match=said):
-        train(network, data, SETTINGS, **changes)
-    assert not asked
-
-
-@pytest.mark.parametrize("fits", [{"dp": False}, {"freeze": "none"}, {"epochs": 1}], ids=str)
-def test_a_batch_that_will_divide_is_taken(fits):
-    train(make_vit(), images(), SETTINGS, **{"batch_size": 6, "workers": 4} | fits)
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_replicas_may_have_unequal_parts_of_a_batch(ranks, two):
+    """Two replicas of three samples, three, or four of one or two: what a part weighs is exact."""
+    settings = SETTINGS | {"batch_size": 5, "scheduler": None}
+    if ranks == 2:
+        found = two["uneven"][0]
+    else:
+        found = train(make_vit(), images(), settings, workers=4)
+        assert found.history.replicas.max() == 4
+    same(found, plain(make_vit(), images(), settings))
 
 
 # ---- metrics
@@ -353,5 +337,6 @@ def two(folder):
         "computed": partial(train, normed(), images(), NORMED, cache=False),
         "bfloat16": partial(train, *bfloat16(), SETTINGS),
         "numbers": _numbers,
+        "uneven": partial(train, make_vit(), images(), SETTINGS, batch_size=5, scheduler=None),
         "sent": partial(_sent, folder),
     })  # fmt: skip

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 import torch
 
+from alkit.elastic import pipeline
 from alkit.elastic.memory import Budget
-from alkit.elastic.pipeline import Pipeline
 from alkit.elastic.units import Units, World, bytes_of, is_dropped
 from alkit.engine.launch import RankFailed
 from alkit.engine.optimizers import made
@@ -41,18 +41,18 @@ TEST = images(10)
 def _asked():
     """Return how many units of a rank's network are there, at every step's order."""
     network, there = make_vit(), []
-    batches = Pipeline._batches
+    batches = pipeline._batches
 
-    def looked(self, *step):
+    def looked(*step):
         units = network.units
         there.append([n for n, u in enumerate(units) if not any(map(is_dropped, u.parameters()))])
-        return batches(self, *step)
+        return batches(*step)
 
-    Pipeline._batches = looked
+    pipeline._batches = looked
     try:
         train(network, images(), SETTINGS, freeze="none", validation=images(6), ranks=2)
     finally:
-        Pipeline._batches = batches
+        pipeline._batches = batches
     whole = not any(map(is_dropped, network.parameters()))
     return there, whole, [tuple(p.shape) for p in network.parameters()]
 

@@ -2,11 +2,11 @@
 
 import pytest
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
 
 from alkit.elastic import Network
 from alkit.elastic.freeze import policy
 from alkit.elastic.layout import Planner
+from alkit.elastic.settings import Settings
 from alkit.models.encoder import ViTSizes, vit
 from studies.elastic import ablation as study
 from studies.elastic.rivals import rival
@@ -15,8 +15,9 @@ from tests.unit.elastic.helpers import SETTINGS, images, make_vit, train
 
 
 def planner(**options):
-    given = {"devices": 2, "stages": 2, "batch": 8} | options
-    return lambda: Planner(sizes=[20.0] * 11, **given).at(0)
+    given = {"devices": 2, "batch": 8} | options
+    chosen = Settings(stages=given.pop("stages", 2))
+    return lambda: Planner(settings=chosen, sizes=[20.0] * 11, **given).at(0)
 
 
 def rule(name, **options):
@@ -31,11 +32,6 @@ def rivalled(kind, **options):
     return lambda: rival(kind, make_vit(), images(), settings=SETTINGS, **options)
 
 
-def dropping(size):
-    data = TensorDataset(images().x, images().y)
-    return lambda: train(make_vit(), DataLoader(data, size, drop_last=True))
-
-
 def thawed():
     network = make_vit()
     network.freeze(2)
@@ -46,16 +42,15 @@ REFUSED = [
     (planner(devices=6, stages=3), "stages is 3 and there are 6 devices: give a power"),
     (planner(stages=4), "there are 2 devices"),
     (planner(devices=6, stages=4), "divides them"),
-    (planner(devices=16, stages=16), "there are 11 units"),
-    (planner(batch_policy="free"), "give fixed_global"),
-    (planner(devices=4, stages=1, batch=6), "among 4 replicas"),
+    (planner(devices=4, stages=1, batch=3), "3 is too small for 4 replicas"),
+    (planner(devices=16, stages=16), "16 groups for 11 blocks"),
+    (trained(schedule="free"), "give 1f1b, gpipe"),
     (rule("schedule", alpha=0.0), "alpha is 0.0: give a share between 0 and 1"),
     (rule("gradnorm", alpha=1.0), "both excluded"),
     (rule("thaw"), "give none, schedule, gradnorm"),
     (lambda: Network([nn.Identity()] * 5, 2, None), "give an embedding, 2 units a layer"),
     (thawed, "freezing goes one way"),
     (trained(clip=0.0), "clip is 0"),
-    (dropping(64), "do not fill a batch of 64"),
     (trained(memory_budget=0, workers=2), "memory_budget is 0: it must be"),
     (trained(memory_budget=0, ranks=2), "memory_budget is 0: it must be"),
     (trained(ranks=2, stages=4), "stages is 4 and there are 2 devices"),
