@@ -17,8 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from alkit.data import tree
-from alkit.data.arguments import check_real, check_whole, given
+from alkit.base import tree
+from alkit.base.arguments import check_real, check_whole, given
 from alkit.data.given import Loader, first_samples
 from alkit.data.labels import are_numbers, check_shares
 from alkit.engine.caller import CallerState

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from alkit.base.arguments import as_plain, as_whole, check_settings, meant
 from alkit.checks import check_call, check_cut, look
-from alkit.data.arguments import as_plain, as_whole, check_settings, meant
 from alkit.data.given import Loader, Splits, as_splits
 from alkit.engine.device import Names
 from alkit.engine.evaluate import Metrics

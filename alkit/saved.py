@@ -12,9 +12,9 @@ from typing import Any
 import torch
 
 from alkit.al.fit import recipe_for
+from alkit.base import tree
+from alkit.base.arguments import given
 from alkit.checks import scores_of
-from alkit.data import tree
-from alkit.data.arguments import given
 from alkit.data.given import Loader, Splits
 from alkit.engine import checkpoint as checkpoints
 from alkit.engine.modes import layout_kept

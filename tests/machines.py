@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from alkit.data.paths import root
+from alkit.base.paths import root
 
 __all__ = ["ADDRESSES", "LIMIT_S", "can_be_made", "environment", "on_one", "on_two", "torchrun"]
 

@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from alkit.data import tree
-from alkit.data.arguments import check_real
+from alkit.base import tree
+from alkit.base.arguments import check_real
 from alkit.data.labels import check_shares
 from alkit.engine.device import place
 from alkit.engine.modes import evaluating

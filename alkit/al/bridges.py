@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from alkit.data import tree
+from alkit.base import tree
 from alkit.models.traced import Block
 
 Pool = Callable[[Any], Tensor]

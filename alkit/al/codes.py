@@ -14,8 +14,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from alkit.base.seeds import generator_for
 from alkit.data.labels import are_shares, check_shares
-from alkit.data.seeds import generator_for
 from alkit.engine.messages import sendable
 
 

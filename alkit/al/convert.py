@@ -25,8 +25,8 @@ from alkit.al.codes import FixedDecoder, FixedEncoder, code_table
 from alkit.al.layers import AE, AL, ENC, Loss
 from alkit.al.model import ALModel
 from alkit.al.recipes import FIRST_LOSSES, Recipe, find_recipe
-from alkit.data import tree
-from alkit.data.arguments import given
+from alkit.base import tree
+from alkit.base.arguments import given
 from alkit.engine.caller import as_ever
 from alkit.engine.modes import layout_kept
 from alkit.engine.optimizers import adam

@@ -14,8 +14,8 @@ from alkit.al.rules import to_local
 from alkit.al.settings import Associated, Backprop, Local, Settings
 from alkit.al.train import check_method
 from alkit.al.trainer import Trainer
+from alkit.base.seeds import drawing_from, generator_for
 from alkit.data.labels import are_numbers, are_shares
-from alkit.data.seeds import drawing_from, generator_for
 from alkit.engine.device import spread
 from alkit.engine.evaluate import by_column
 from alkit.engine.loop import train_epochs

@@ -25,8 +25,8 @@ from torch import Tensor, nn
 
 from alkit.al.codes import Codes, class_codes
 from alkit.al.losses import plain_target, takes_codes
-from alkit.data import tree
-from alkit.data.arguments import given
+from alkit.base import tree
+from alkit.base.arguments import given
 from alkit.data.labels import one_hot
 from alkit.engine.modes import evaluating
 from alkit.engine.optimizers import adam, made

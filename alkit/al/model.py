@@ -10,7 +10,7 @@ from alkit.al.backprop import BPModel
 from alkit.al.codes import Codes, shared
 from alkit.al.layers import AL, apply, label_rows
 from alkit.al.losses import takes_codes
-from alkit.data.arguments import given
+from alkit.base.arguments import given
 from alkit.engine.device import place
 from alkit.engine.modes import evaluating
 from alkit.engine.steps import check_untied

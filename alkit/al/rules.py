@@ -32,7 +32,7 @@ from alkit.al.layers import AE, AL, Loss
 from alkit.al.losses import Contrast
 from alkit.al.model import ALModel
 from alkit.al.recipes import FIXED_CODES
-from alkit.data import tree
+from alkit.base import tree
 from alkit.engine.caller import as_ever
 from alkit.engine.device import place
 from alkit.engine.modes import evaluating

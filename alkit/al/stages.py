@@ -14,7 +14,7 @@ from torch import Tensor
 from alkit.al.backprop import BPModel
 from alkit.al.layers import AL
 from alkit.al.model import ALModel
-from alkit.data import tree
+from alkit.base import tree
 from alkit.data.pairs import as_pair
 from alkit.engine.costs import Ledger
 from alkit.engine.device import beside, device_of, place

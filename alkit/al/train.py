@@ -13,7 +13,7 @@ from alkit.al.backprop import BPModel
 from alkit.al.model import ALModel
 from alkit.al.stages import Epoch
 from alkit.al.whole import WholeStage
-from alkit.data.arguments import Brief, check_whole
+from alkit.base.arguments import Brief, check_whole
 from alkit.engine.compiled import Compile, check_compile
 from alkit.engine.costs import Ledger, balanced_cuts
 from alkit.engine.device import cores, synchronize

@@ -1,7 +1,6 @@
-"""Where samples come from, and what else all rooms stand on.
+"""Where samples come from.
 
 datasets, archives, text        sets by name, what archives hold, words as numbers
 parts, given, pairs, labels     `Part` and `DataSet`; what users give; labels of classes
 augment                         what is done to samples
-arguments, files, paths, seeds, tree    calls, files, folders, keys, trees
 """

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from alkit.data.seeds import drawing_from
+from alkit.base.seeds import drawing_from
 
 KINDS = ("none", "weak", "strong", "edge", "edge_crop")
 PADDING = 4

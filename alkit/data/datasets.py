@@ -23,7 +23,8 @@ import yaml
 from torch.nn.functional import interpolate
 from tqdm.auto import tqdm
 
-from alkit.data import archives, paths
+from alkit.base import paths
+from alkit.data import archives
 from alkit.data import text as texts
 from alkit.data.labels import in_order
 from alkit.data.parts import DataSet as DataSet

@@ -26,11 +26,11 @@ from torch.utils.data import (
     SequentialSampler,
 )
 
-from alkit.data import tree
-from alkit.data.arguments import given
+from alkit.base import tree
+from alkit.base.arguments import given
+from alkit.base.seeds import drawing_from, generator_for, seed_for
 from alkit.data.pairs import Words, as_inputs, as_pair, as_targets
 from alkit.data.parts import DataSet, Part
-from alkit.data.seeds import drawing_from, generator_for, seed_for
 
 
 class Source(Protocol):

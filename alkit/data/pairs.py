@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from alkit.data import tree
-from alkit.data.arguments import given
+from alkit.base import tree
+from alkit.base.arguments import given
 from alkit.data.labels import in_order
 
 Words = dict[Any, int]  # classes that are words, with their numbers

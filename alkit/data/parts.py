@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from alkit.base.arguments import Brief, check_whole
+from alkit.base.seeds import generator_for
 from alkit.data import augment as augmentation
-from alkit.data.arguments import Brief, check_whole
-from alkit.data.seeds import generator_for
 from alkit.data.text import Vocabulary
 
 Inputs = Tensor | tuple[Tensor, Tensor]

@@ -22,8 +22,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from alkit.data import paths
-from alkit.data.seeds import generator_for
+from alkit.base import paths
+from alkit.base.seeds import generator_for
 
 PAD_WORD, UNK_WORD = "<pad>", "<unk>"
 _TAG = re.compile(r"<[/!?]?[a-z][^<>]*>|<!--.*?-->", re.DOTALL)  # 5 < 6 is no mark-up

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from alkit.data import tree
+from alkit.base import tree
 from alkit.engine.costs import backprop_row, balanced_cuts, profile_rows
 from alkit.engine.device import cores, devices_named, place
 from alkit.engine.group import Group

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from alkit.data.arguments import as_whole
+from alkit.base.arguments import as_whole
 from alkit.delayed import balanced
 from alkit.delayed.methods import METHODS
 from alkit.delayed.modules import Pipeline, even_cuts

@@ -14,7 +14,7 @@ et al. 2021; GPipe, Huang et al. 2019.
 
 from dataclasses import dataclass
 
-from alkit.data.arguments import meant
+from alkit.base.arguments import meant
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from alkit.data.arguments import check_real, check_whole
+from alkit.base.arguments import check_real, check_whole
 from alkit.delayed.correction import Correction
 from alkit.delayed.schedules import Own
 from alkit.engine.costs import Ledger

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from alkit.data import tree
+from alkit.base import tree
 from alkit.delayed.correction import State
 from alkit.delayed.methods import Method
 from alkit.delayed.modules import Pipeline

@@ -7,8 +7,8 @@ from typing import Any
 
 from torch import Tensor
 
-from alkit.data import tree
-from alkit.data.arguments import Brief, changed
+from alkit.base import tree
+from alkit.base.arguments import Brief, changed
 from alkit.data.pairs import as_pair
 from alkit.delayed.correction import check_correction
 from alkit.delayed.methods import ORDERS, Method, method_named

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from alkit.data.arguments import Brief
+from alkit.base.arguments import Brief
 from alkit.dtp.learning import BlockFeedback
 from alkit.dtp.networks import Net, from_blocks
 from alkit.dtp.settings import Settings

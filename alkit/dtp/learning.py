@@ -24,7 +24,7 @@ from collections.abc import Callable
 import torch
 from torch import Generator, Tensor, nn
 
-from alkit.data.seeds import generator_for
+from alkit.base.seeds import generator_for
 from alkit.dtp.block import Block, Notes, Pass
 from alkit.dtp.networks import Net
 from alkit.dtp.settings import METHODS, Settings, aligned

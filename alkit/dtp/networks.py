@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from alkit.data.seeds import generator_for
+from alkit.base.seeds import generator_for
 from alkit.dtp.block import Block, Pass
 from alkit.dtp.pieces import PUBLISHED, Affine, Conv, Piece, Switches, pieces_of
 from alkit.engine.device import place

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from alkit.data import tree
+from alkit.base import tree
 from alkit.elastic.network import Network
 from alkit.engine.device import place
 from alkit.engine.group import Group

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from alkit.data import tree
+from alkit.base import tree
 from alkit.elastic.cache import Cache
 from alkit.elastic.memory import Held
 from alkit.elastic.settings import SCHEDULES

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from alkit.data.arguments import check_real, check_whole
+from alkit.base.arguments import check_real, check_whole
 from alkit.elastic.freeze import Policy, policy
 from alkit.schedule.flushed import gpipe, one_f_one_b
 

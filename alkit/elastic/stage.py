@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from alkit.data import tree
+from alkit.base import tree
 from alkit.elastic.layout import Layout
 from alkit.elastic.memory import Budget
 from alkit.elastic.settings import Settings

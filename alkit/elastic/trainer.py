@@ -15,9 +15,9 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from alkit.data.arguments import Brief
+from alkit.base.arguments import Brief
+from alkit.base.seeds import generator_for
 from alkit.data.given import Pairs
-from alkit.data.seeds import generator_for
 from alkit.elastic.cache import Cache
 from alkit.elastic.freeze import Observation, policy
 from alkit.elastic.layout import Layout, Planner

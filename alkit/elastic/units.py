@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from alkit.data import tree
+from alkit.base import tree
 from alkit.elastic.layout import Layout
 from alkit.elastic.network import Network
 from alkit.engine.group import Group

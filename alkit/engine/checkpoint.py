@@ -19,11 +19,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from alkit.data import tree
-from alkit.data.arguments import as_plain
-from alkit.data.files import replacing
+from alkit.base import tree
+from alkit.base.arguments import as_plain
+from alkit.base.files import replacing
+from alkit.base.seeds import drawing_from, generator_for
 from alkit.data.given import Source, first_samples
-from alkit.data.seeds import drawing_from, generator_for
 from alkit.engine.device import tensors_at
 
 log = logging.getLogger(__name__)

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value
 
-from alkit.data import tree
+from alkit.base import tree
 from alkit.engine.device import device_of
 from alkit.engine.random import random_from
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
-from alkit.data import tree
+from alkit.base import tree
 from alkit.engine.run import run_single
 from alkit.engine.stage import BlockStage, Stage
 from alkit.schedule.flushed import block_by_block

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 import torch
 from torch import Tensor, nn
 
-from alkit.data import tree
+from alkit.base import tree
 
 
 class _Layered(Protocol):

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from alkit.data import tree
+from alkit.base import tree
 from alkit.data.given import as_source
 from alkit.data.labels import are_numbers, are_shares
 from alkit.engine.device import tensors_at

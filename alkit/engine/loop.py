@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from alkit.data import files, tree
+from alkit.base import files, tree
 from alkit.data.given import Loader, Source
 from alkit.engine import checkpoint as checkpoints
 from alkit.engine.callbacks import Best

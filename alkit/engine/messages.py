@@ -25,7 +25,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from alkit.data import tree
+from alkit.base import tree
 
 END = -1  # the place in the message that ends a stream
 ALIGNED = 64  # bytes: where torch lets tensors begin, so kernels take the same way through them

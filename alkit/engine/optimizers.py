@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from alkit.data.arguments import check_real, given
+from alkit.base.arguments import check_real, given
 
 Factory = Callable[..., torch.optim.Optimizer]
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from alkit.data.arguments import check_whole, given
+from alkit.base.arguments import check_whole, given
 from alkit.data.given import Source, Splits
 from alkit.engine import checkpoint as checkpoints
 from alkit.engine.device import Names, backend_for, own_device, spread

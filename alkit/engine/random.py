@@ -23,7 +23,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from alkit.data.seeds import generator_for
+from alkit.base.seeds import generator_for
 from alkit.engine.drawing import loss_may_draw, may_draw
 from alkit.engine.recomputed import entered
 

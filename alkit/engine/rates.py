@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import torch
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
-from alkit.data.arguments import given
+from alkit.base.arguments import given
 
 STATE = "scheduler"  # in the first parameter group
 

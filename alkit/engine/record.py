@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 from torch import Tensor
 
-from alkit.data.arguments import Brief
+from alkit.base.arguments import Brief
 from alkit.schedule.timeline import Timeline
 
 

@@ -12,8 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from alkit.data import tree
-from alkit.data.arguments import given
+from alkit.base import tree
+from alkit.base.arguments import given
 
 CLASSES = (nn.CrossEntropyLoss, nn.NLLLoss)
 ELEMENTS = (nn.MSELoss, nn.L1Loss, nn.SmoothL1Loss, nn.HuberLoss, nn.BCELoss, nn.BCEWithLogitsLoss)

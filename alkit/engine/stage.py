@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.profiler import record_function
 
-from alkit.data import tree
+from alkit.base import tree
 from alkit.engine.device import device_of, place
 from alkit.schedule.task import Task
 

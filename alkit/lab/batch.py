@@ -24,7 +24,7 @@ import papermill
 from papermill.exceptions import PapermillExecutionError
 from tqdm.auto import tqdm
 
-from alkit.data import paths
+from alkit.base import paths
 from alkit.lab import parameters, results
 
 STEP_S = 1 if sys.stderr.isatty() else 10  # a bar shows its seconds so often

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import yaml
 
-from alkit.data import paths
+from alkit.base import paths
 
 SHELVES = {
     "course": "Course: read these in this order",

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from alkit.data import paths
-from alkit.data.arguments import meant
+from alkit.base import paths
+from alkit.base.arguments import meant
 
 
 class Parameter(NamedTuple):

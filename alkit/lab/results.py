@@ -26,8 +26,8 @@ from typing import Any
 
 import pandas as pd
 
-from alkit.data import paths
-from alkit.data.files import replacing
+from alkit.base import paths
+from alkit.base.files import replacing
 from alkit.lab.parameters import changes, check, defaults, parameters
 
 FOLDER = "ALKIT_RUN_FOLDER"  # a runner tells its kernel

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from alkit.data.paths import runs_dir
+from alkit.base.paths import runs_dir
 from alkit.lab import styles
 from alkit.lab.results import FOLDER
 from alkit.schedule.timeline import Timeline

@@ -8,8 +8,8 @@ from typing import Any, TypeGuard
 import torch
 from torch import Tensor, nn
 
-from alkit.data import tree
-from alkit.data.arguments import given
+from alkit.base import tree
+from alkit.base.arguments import given
 from alkit.engine.modes import evaluating, hooked, trained
 from alkit.engine.random import random_from
 from alkit.models.foreign import CUTS

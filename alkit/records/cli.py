@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from alkit import __version__
-from alkit.data import paths
+from alkit.base import paths
 from alkit.lab import parameters, results
 from alkit.lab.contents import SHELVES, contents
 from alkit.lab.parameters import Parameter

@@ -10,7 +10,7 @@ from operator import sub
 from statistics import median
 from typing import NamedTuple
 
-from alkit.data.arguments import Brief
+from alkit.base.arguments import Brief
 
 
 class Interval(NamedTuple):

@@ -6,9 +6,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from alkit.base.seeds import generator_for
 from alkit.data import datasets
 from alkit.data.parts import DataSet
-from alkit.data.seeds import generator_for
 from alkit.split.networks import build
 from alkit.split.settings import Config
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from alkit.data.seeds import seed_for
+from alkit.base.seeds import seed_for
 
 STRATEGIES = ("iid", "dirichlet")
 DRAWS = 1000  # of which one must give every device enough

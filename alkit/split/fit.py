@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from alkit.data.arguments import changed, given
+from alkit.base.arguments import changed, given
 from alkit.data.given import Loader, in_memory
 from alkit.data.labels import are_numbers
 from alkit.data.parts import Part

@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from alkit.data.arguments import given
+from alkit.base.arguments import given
 from alkit.engine.device import place
 from alkit.engine.modes import training
 from alkit.engine.optimizers import Factory, made

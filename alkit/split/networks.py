@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from alkit.data.seeds import seed_for
+from alkit.base.seeds import seed_for
 from alkit.models.split_nets import mobilenet_v3, resnet_imagenet, vgg_split
 
 _BUILT_BY: dict[str, Callable[..., list[nn.Module]]] = {

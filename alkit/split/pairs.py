@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from alkit.data.seeds import generator_for
+from alkit.base.seeds import generator_for
 from alkit.engine.run import execute, run_single
 from alkit.schedule.flushed import one_f_one_b
 from alkit.schedule.task import Schedule

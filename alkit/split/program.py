@@ -17,7 +17,7 @@ from typing import Any
 import safetensors.torch
 import torch.nn.functional as F
 
-from alkit.data.files import replacing
+from alkit.base.files import replacing
 from alkit.engine.launch import LOOPBACK, torchrun_group
 from alkit.engine.record import Record
 from alkit.split import data as samples

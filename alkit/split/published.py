@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from alkit.data.arguments import changed
+from alkit.base.arguments import changed
 from alkit.split.settings import ALL, Config, ConfigError
 
 log = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ from typing import Any
 import pandas as pd
 import torch
 
-from alkit.data.files import replacing
+from alkit.base.files import replacing
 from alkit.engine.record import Record
 from alkit.schedule.timeline import Interval, Timeline
 from alkit.split.schedule import LANES

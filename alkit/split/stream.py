@@ -14,8 +14,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from alkit.base.seeds import generator_for
 from alkit.data.augment import crop_and_flip
-from alkit.data.seeds import generator_for
 from alkit.split.schedule import split_sizes
 from alkit.split.settings import Settings
 

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from alkit.data.arguments import Brief
+from alkit.base.arguments import Brief
 from alkit.engine import trainer
 from alkit.engine.device import place
 from alkit.engine.evaluate import Judged, Metrics, judge

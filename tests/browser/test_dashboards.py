@@ -22,7 +22,7 @@ from typing import Any
 
 import pytest
 
-from alkit.data.paths import root
+from alkit.base.paths import root
 from tests import dashboards
 
 pytestmark = pytest.mark.browser

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from alkit.data.paths import root
+from alkit.base.paths import root
 from alkit.schedule.clock import simulate
 
 pytestmark = pytest.mark.browser

@@ -8,7 +8,7 @@ import matplotlib
 import pytest
 import yaml
 
-from alkit.data import paths
+from alkit.base import paths
 from tests.sim.device import operators, start
 
 COUNT = start()

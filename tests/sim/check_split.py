@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import alkit
-from alkit.data import tree
+from alkit.base import tree
 from alkit.split.half import Half
 from tests.sim.device import operators, start
 from tests.unit.split.helpers import pairs_of, same_bits, samples, trained, units

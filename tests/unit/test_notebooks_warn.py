@@ -6,7 +6,7 @@ import sys
 
 import nbformat
 
-from alkit.data.paths import root
+from alkit.base.paths import root
 
 BAR = """
 from tqdm import tqdm

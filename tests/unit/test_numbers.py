@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from alkit.data.paths import root
+from alkit.base.paths import root
 
 HEADINGS = ("What we found", "Which method when")
 NUMBER = re.compile(r"(?<![\w.])\d+\.\d+(?![\w.]*\d)")

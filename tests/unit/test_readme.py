@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from alkit.data.paths import root
+from alkit.base.paths import root
 from alkit.lab.contents import course
 from tests import tasks
 

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from alkit.data.paths import root
+from alkit.base.paths import root
 from tests import tasks
 
 WANTED = {"own_images", "own_texts", "own_model", "devices", "machines", "resume", "early_exit"}

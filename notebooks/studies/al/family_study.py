@@ -19,7 +19,7 @@ from torch import Tensor
 
 from alkit.al.backprop import BPModel
 from alkit.al.model import ALModel
-from alkit.data import paths
+from alkit.base import paths
 from alkit.data.parts import DataSet
 from alkit.data.text import find_vectors, load_vectors
 from alkit.engine.record import Record

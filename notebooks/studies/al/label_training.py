@@ -16,8 +16,8 @@ from alkit.al.convert import label_side
 from alkit.al.label_side import levels_of
 from alkit.al.layers import AE
 from alkit.al.recipes import Recipe
+from alkit.base.seeds import generator_for
 from alkit.data.labels import one_hot
-from alkit.data.seeds import generator_for
 from alkit.engine.optimizers import adam
 
 

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from alkit.al.backprop import BPModel
 from alkit.al.model import ALModel
-from alkit.data import tree
+from alkit.base import tree
 from alkit.data.parts import DataSet
 from alkit.engine.costs import balanced_cuts
 from alkit.lab.viz import SHOWN_DPI, colour, gantts, label, png

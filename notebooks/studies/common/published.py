@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from alkit.data import paths
+from alkit.base import paths
 
 
 def published(name: str) -> pd.DataFrame:

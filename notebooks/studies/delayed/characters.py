@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from alkit.data.seeds import generator_for
+from alkit.base.seeds import generator_for
 from alkit.engine.modes import evaluating
 from studies.delayed.prose import Documents
 

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from alkit.data import tree
+from alkit.base import tree
 from alkit.delayed.methods import Method, method_named
 from alkit.delayed.modules import Pipeline, Span
 from alkit.engine.optimizers import step_at

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd import Function
 
-from alkit.data.seeds import generator_for
+from alkit.base.seeds import generator_for
 from alkit.dtp.networks import Net
 from alkit.dtp.pieces import Affine, NoInverse, Piece
 

@@ -9,7 +9,7 @@ of plain linear maps again.
 import torch
 from torch import Tensor, nn
 
-from alkit.data.seeds import generator_for
+from alkit.base.seeds import generator_for
 from alkit.elastic.network import Network
 
 RANK = 8

@@ -9,7 +9,7 @@ from pathlib import Path
 import safetensors
 import torch
 
-from alkit.data.paths import root
+from alkit.base.paths import root
 from alkit.elastic.network import Network
 
 RANDOM = "random"

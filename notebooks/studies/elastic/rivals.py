@@ -27,7 +27,7 @@ from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
-from alkit.data import tree
+from alkit.base import tree
 from alkit.data.given import Pairs
 from alkit.elastic.memory import Held
 from alkit.elastic.network import Network

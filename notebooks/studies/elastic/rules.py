@@ -5,7 +5,7 @@ Sources: AutoFreeze (Liu et al. 2021), FreezeOut (Brock et al. 2017); `random` i
 
 import numpy as np
 
-from alkit.data.seeds import seed_for
+from alkit.base.seeds import seed_for
 from alkit.elastic.freeze import GUARD, Observation, Policy, most, policy
 
 

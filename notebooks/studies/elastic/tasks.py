@@ -12,11 +12,11 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from alkit.data import tree
+from alkit.base import tree
+from alkit.base.paths import root
 from alkit.data.datasets import load, sst2_sentences
 from alkit.data.given import Pairs
 from alkit.data.parts import Part, balanced_rows, hold_out, stratified_split
-from alkit.data.paths import root
 
 PICTURES = ("digits", "cifar10", "cifar100", "tiny_imagenet")
 TEXTS = ("pydocs", "sst2")

@@ -11,7 +11,7 @@ from torch import Tensor
 from alkit.al.codes import code_table
 from alkit.al.losses import Contrast
 from alkit.al.recipes import Recipe
-from alkit.data.seeds import generator_for
+from alkit.base.seeds import generator_for
 from alkit.lab.viz import WIDE, colour
 from studies.al.label_training import stack
 from studies.common.dashboards import Dashboard

@@ -12,8 +12,8 @@ from alkit.al.codes import FixedDecoder, FixedEncoder
 from alkit.al.layers import AE, Loss
 from alkit.al.model import ALModel
 from alkit.al.rules import smoothed
+from alkit.base.seeds import generator_for
 from alkit.data.labels import one_hot
-from alkit.data.seeds import generator_for
 from studies.al.label_training import train_labels
 
 LABEL_EPOCHS, LABEL_STEPS = 100, 100  # the most, of labels alone, before a run

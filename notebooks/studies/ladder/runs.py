@@ -19,9 +19,9 @@ from torch import Tensor, nn
 from alkit.al.backprop import BPModel
 from alkit.al.model import ALModel
 from alkit.al.trainer import Trainer
+from alkit.base.seeds import generator_for
 from alkit.data.given import Splits
 from alkit.data.parts import DataSet, Part
-from alkit.data.seeds import generator_for
 from alkit.engine.loop import train_epochs
 from alkit.engine.modes import evaluating
 from alkit.engine.plan import Plan

@@ -25,7 +25,7 @@ from alkit.al.layers import AL, ENC
 from alkit.al.model import ALModel
 from alkit.al.recipes import FIXED_CODES, Recipe, find_recipe
 from alkit.al.rules import SMOOTHING, Rule, give_heads, linear_head, smoothed
-from alkit.data import tree
+from alkit.base import tree
 from alkit.engine.modes import evaluating
 from studies.ladder import labels, rules
 from studies.ladder.models import DeepSupervision, NearestCode

@@ -8,8 +8,9 @@ from torch import nn
 
 import alkit
 from alkit import delayed, train_epoch
-from alkit.data import arguments, datasets
-from alkit.data.arguments import check_whole
+from alkit.base import arguments
+from alkit.base.arguments import check_whole
+from alkit.data import datasets
 from alkit.data.pairs import as_pair
 from tests.helpers import WIDTH, dense_model, made_batches, train_blocks
 

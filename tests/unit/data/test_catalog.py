@@ -4,7 +4,8 @@ import hashlib
 
 import pytest
 
-from alkit.data import datasets, paths
+from alkit.base import paths
+from alkit.data import datasets
 
 
 @pytest.fixture

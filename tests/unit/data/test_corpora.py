@@ -6,7 +6,7 @@ import io
 import pytest
 import torch
 
-from alkit.data import paths
+from alkit.base import paths
 from alkit.data.datasets import load
 from alkit.data.parts import DataSet, Part
 

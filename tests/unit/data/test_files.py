@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from alkit.data.files import clean, locked, replacing
+from alkit.base.files import clean, locked, replacing
 
 
 def test_the_file_takes_its_place_when_the_block_has_ended_and_links_stay(tmp_path):
@@ -80,7 +80,7 @@ def test_two_threads_write_one_path_and_clean_beside_each_other(tmp_path):
 
 def test_a_lock_ends_with_its_process(tmp_path):
     path = tmp_path / "run.pt"
-    code = "import sys, time; from alkit.data.files import locked\n"
+    code = "import sys, time; from alkit.base.files import locked\n"
     code += f"with locked({str(path)!r}): print('held', flush=True); time.sleep(600)"
     other = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     try:

@@ -13,7 +13,8 @@ from PIL import Image
 from scipy.io import savemat
 from torchvision.transforms import Compose, PILToTensor, Resize
 
-from alkit.data import archives, paths
+from alkit.base import paths
+from alkit.data import archives
 from alkit.data.datasets import load
 from alkit.data.parts import DataSet
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from alkit.data import datasets, paths, text
+from alkit.base import paths
+from alkit.data import datasets, text
 from alkit.data.parts import DataSet
 
 pytestmark = pytest.mark.realdata

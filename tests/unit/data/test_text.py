@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import alkit.data.text
-from alkit.data import paths
+from alkit.base import paths
 from alkit.data.text import Vocabulary, clean, encode, find_vectors, load_vectors, stop_words
 
 from .test_archives import make_zip

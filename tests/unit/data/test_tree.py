@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from alkit.data.tree import near
+from alkit.base.tree import near
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex64, torch.int64])

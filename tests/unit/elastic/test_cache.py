@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from alkit.data import tree
+from alkit.base import tree
 from alkit.elastic import Network
 from alkit.elastic.cache import Cache
 from alkit.engine.group import Group

@@ -4,7 +4,7 @@ import csv
 
 import pytest
 
-from alkit.data.paths import published_dir
+from alkit.base.paths import published_dir
 from alkit.elastic.freeze import cap
 from alkit.elastic.layout import Layout, Planner, loads
 from alkit.elastic.settings import Settings

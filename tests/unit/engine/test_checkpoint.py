@@ -23,7 +23,7 @@ from tqdm.auto import tqdm
 
 import alkit
 from alkit import BPModel, fit
-from alkit.data import files
+from alkit.base import files
 from alkit.engine.checkpoint import load, save
 from alkit.engine.rates import rates
 from tests.helpers import dense_model, differences, state_of

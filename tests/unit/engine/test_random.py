@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from alkit.data.seeds import generator_for, seed_for
+from alkit.base.seeds import generator_for, seed_for
 from alkit.engine.random import random_from
 from studies.al.networks import EncoderBlock
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from alkit.data.paths import root
+from alkit.base.paths import root
 from tests import machines
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from alkit.data import paths
+from alkit.base import paths
 from tests.unit.lab.helpers import write_notebook
 
 SETTINGS = ("ALKIT_RUN_FOLDER", "ALKIT_RUN_PARAMETERS", "OMP_NUM_THREADS")

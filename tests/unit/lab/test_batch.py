@@ -9,7 +9,7 @@ import time
 import psutil
 import pytest
 
-from alkit.data import paths
+from alkit.base import paths
 from alkit.lab import batch, results
 from tests.unit.lab.helpers import BODY, write_notebook, write_preset
 
@@ -110,7 +110,7 @@ def test_nothing_survives_the_command_however_it_ends(tmp_path):
     path = write_notebook(tmp_path / "notebooks")
     started = path.parent / "started"
     # an installed package keeps its runs below the working directory
-    code = "import sys, alkit.data.paths; alkit.data.paths.root = alkit.data.paths.Path.cwd;"
+    code = "import sys, alkit.base.paths; alkit.base.paths.root = alkit.base.paths.Path.cwd;"
     code += "from alkit.records.cli import main; sys.exit(main())"
     words = [sys.executable, "-c", code, "run", str(path), "-p", "mode=slow"]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}

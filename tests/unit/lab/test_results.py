@@ -14,7 +14,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alkit.data import paths
+from alkit.base import paths
 from alkit.lab import results
 from tests.unit.lab.helpers import PARAMETERS, ROWS, filled, write_notebook
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import torch
 from torch import Tensor, nn
 
-from alkit.data.seeds import generator_for
+from alkit.base.seeds import generator_for
 from alkit.engine.device import devices_named
 from alkit.split.half import factory_of
 from alkit.split.networks import has_batch_norm

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from alkit.data import datasets, paths
+from alkit.base import paths
+from alkit.data import datasets
 from alkit.data.parts import Part
 from studies.al import families
 from studies.al import family_study as study
