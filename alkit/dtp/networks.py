@@ -1,7 +1,6 @@
 """Networks of blocks: of a user's modules, or the published ones, as lists of torch's.
 
 simple_vgg    5 blocks conv-pool-act, 32 x 32 -> 1 x 1, and a linear head        published
-simple_vgg2   the first block keeps its size: the head sees 2 x 2
 lenet         2 blocks conv 5 x 5 with overlapping pools, 2 linear ones
 tiny          3 blocks for pictures of 16 x 16, 24 32 48 channels                the suite's own
 """

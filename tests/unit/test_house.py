@@ -11,7 +11,15 @@ import alkit
 
 HOUSE = Path(alkit.__file__).parent
 METHODS = ("al", "delayed", "split", "elastic", "dtp")
-FLOORS = (("base",), ("data",), ("schedule",), ("engine",), ("models",), (*METHODS, "lab"), ("records",))
+FLOORS = (
+    ("base",),
+    ("data",),
+    ("schedule",),
+    ("engine",),
+    ("models",),
+    (*METHODS, "lab"),
+    ("records",),
+)
 FRONT = ("checks.py", "fitting.py", "methods.py", "saved.py")
 FLOOR = {room: number for number, floor in enumerate(FLOORS) for room in floor}
 

@@ -10,7 +10,7 @@ import torch.distributed as dist
 import alkit
 from alkit import dtp
 from alkit.dtp.fit import digest
-from alkit.dtp.learning import BlockFeedback
+from alkit.dtp.learning import BlockFeedback, noise_for
 from alkit.dtp.trainer import assigned
 from alkit.engine import checkpoint
 from alkit.engine.launch import RankFailed, launch
@@ -74,7 +74,13 @@ def stopped(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def three(stopped):
+def begun(tmp_path_factory):
+    """The checkpoint of the first of two epochs, which three ranks train."""
+    return tmp_path_factory.mktemp("begun") / "run.pt"
+
+
+@pytest.fixture(scope="module")
+def three(stopped, begun):
     """What three ranks find, one run after the other."""
     methods = {
         method: partial(_found, {1: 1, 2: 1, 3: 0}, method=method, **OTHER)
@@ -85,6 +91,7 @@ def three(stopped):
         | {
             "any owners": partial(_found, {1: 2, 2: 0, 3: 1}),
             "gone on": partial(_found, checkpoint=stopped),
+            "begun": partial(_found, checkpoint=begun, epochs=1),
             "other weights": _other_weights,
         },
         ranks=3,
@@ -112,6 +119,18 @@ def test_two_ranks_have_the_bits_of_one_process(alone):
 )
 def test_three_ranks_have_the_same_bits(name, changes, three):
     assert three[name] == [_found(**changes)] * 3
+
+
+def test_one_process_goes_on_where_three_ranks_ended(three, begun, alone):
+    assert three["begun"]
+    assert bits(trained(checkpoint=begun)) == bits(alone)
+
+
+def test_noise_is_of_the_step_of_the_whole_run():
+    with patch("alkit.dtp.learning.noise_for", wraps=noise_for) as drawn:
+        trained(seed=0)
+    own = [call.args for call in drawn.call_args_list if call.args[2] == 1]
+    assert own == [(0, step, 1) for step in range(6)]
 
 
 @pytest.mark.parametrize("workers", [2, 3])

@@ -188,6 +188,15 @@ def test_the_closed_form_is_the_gradient(name, n, index, kind):
         assert float(fast[0]) == pytest.approx(float(slow.detach()), rel=1e3 * rtol, abs=1e3 * rtol)
 
 
+def test_a_block_with_two_weights_learns_by_autograd():
+    net = Net([Block(nn.Linear(4, 4)), Block(nn.Linear(4, 3), nn.ELU(), nn.Linear(3, 2))])
+    own = net.locally(torch.randn(6, 4))[1]
+    forms = [BlockFeedback(net, Settings(form=form)) for form in ("closed", "autograd")]
+    found = [each.gradient(1, each.clean(1, own), noise_for(0, 0, 1))[1] for each in forms]
+    assert [len(each) for each in found] == [2, 2]
+    assert all(map(torch.equal, *found))
+
+
 @pytest.mark.parametrize("index", ["own", "frozen"])
 def test_own_places_make_feedback_too_large(index):
     """The best multiple of W as B: nearly 2 with the noisy pass' places, 1 with the clean ones."""
