@@ -2,9 +2,6 @@
 
     ddp               DistributedDataParallel: every rank has the whole network
     ddp_fewer         the same; the caller gives it fewer epochs, at whose end the rate is 0
-    ddp_checkpoint    the same; a layer's input is kept, and its backward runs the layer again
-    ddp_lora          the same; of the layers, low-rank updates are trained alone
-    fsdp              every rank has a part of every unit's weights
     torch_1f1b        torch.distributed.pipelining: every rank has a stage, cut where ours is
 
 Samples, their order, recipe and loss are those of elastic training. Of the DDP rows it is counted
@@ -23,9 +20,7 @@ import pandas as pd
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.checkpoint import checkpoint
 
 from alkit.base import tree
 from alkit.data.given import Pairs
@@ -39,7 +34,6 @@ from alkit.engine.evaluate import evaluate, right
 from alkit.engine.launch import launch
 from alkit.engine.record import Record
 from studies.common.torch_pipelines import PlainGradient
-from studies.elastic import lora
 
 
 @dataclass(frozen=True)
@@ -49,7 +43,7 @@ class Details:
     held: pd.DataFrame
 
 
-RIVALS = ("ddp", "ddp_fewer", "ddp_checkpoint", "ddp_lora", "fsdp", "torch_1f1b")
+RIVALS = ("ddp", "ddp_fewer", "torch_1f1b")
 
 
 def rival(
@@ -102,29 +96,15 @@ class _Rival:
 
 
 class WithLoss(nn.Module):
-    """A network that returns its loss: what DDP and FSDP wrap.
+    """A network that returns its loss: what DDP wraps."""
 
-    Args:
-        checkpoints: keep the layers' inputs alone; a layer is run again for its backward.
-    """
-
-    def __init__(self, network: Network, *, checkpoints: bool = False) -> None:
+    def __init__(self, network: Network) -> None:
         super().__init__()
-        self.network, self.checkpoints = network, checkpoints
+        self.network = network
 
     def forward(self, x: Any, y: Tensor) -> Tensor:
         """Return the mean loss of a batch."""
-        scores = self._by_layers(x) if self.checkpoints else self.network(x)
-        return self.network.loss(scores, y)
-
-    def _by_layers(self, x: Any) -> Any:
-        # no state of a generator is kept: noise is a function of the key, see Network.run
-        own, key, wide = self.network, (0,), self.network.units_a_layer
-        options = {"use_reentrant": False, "preserve_rng_state": False}
-        x, tail = own.run(x, 0, 1, key), 1 + wide * own.layers
-        for low in range(1, tail, wide):
-            x = checkpoint(own.run, x, low, low + wide, key, **options)
-        return own.run(x, tail, len(own.units), key)
+        return self.network.loss(self.network(x), y)
 
 
 def _on_rank(
@@ -136,7 +116,7 @@ def _on_rank(
     settings: Mapping[str, Any],
 ) -> tuple[Record, dict[str, Tensor]] | None:
     world = World("ranks")
-    make = _pipelined if kind == "torch_1f1b" else partial(_parallel, kind=kind)
+    make = _pipelined if kind == "torch_1f1b" else _parallel
     own = make(network.train(), data, settings, world)
     trained = [each for each in own.model.parameters() if each.requires_grad]
     optimizer = settings["optimizer"](trained, lr=settings["lr"])
@@ -162,8 +142,7 @@ def _on_rank(
     mean = world.total(torch.stack(losses)) / own.shares
     moments = bytes_of(t for one in optimizer.state.values() for t in one.values())
     held = [] if own.held is None else world.gather(own.held() | {"moments": moments})
-    lora.merge(network)
-    state = {name: _plain(tensor) for name, tensor in network.state_dict().items()}
+    state = {name: own.detach().clone() for name, own in network.state_dict().items()}
     if world.rank:
         return None
     rows_held = [{"rank": n, **Held(**own).plain()} for n, own in enumerate(held)]
@@ -178,67 +157,31 @@ def _on_rank(
     return record, state
 
 
-def _parallel(
-    network: Network, data: Pairs, settings: Mapping[str, Any], world: World, *, kind: str
-) -> _Rival:
-    """Make DDP, in one of its forms, or FSDP."""
-    if kind == "ddp_lora":
-        lora.adapt(network, seed=settings.get("seed", 0))
-    if kind == "fsdp":
-        model = _sharded(network)
-    else:
-        inner = WithLoss(network, checkpoints=kind == "ddp_checkpoint")
-        model = DistributedDataParallel(inner, gradient_as_bucket_view=True)
-    ledger = None if kind == "fsdp" else Ledger(network)
+def _parallel(network: Network, data: Pairs, settings: Mapping[str, Any], world: World) -> _Rival:
+    model = DistributedDataParallel(WithLoss(network), gradient_as_bucket_view=True)
+    ledger = Ledger(network)
 
     def step(batch: Tensor) -> Tensor:
         own = [*tree.micro_batches(batch, world.ranks)][world.rank]
-        counts = ledger is not None and not ledger.peak  # the first step
-        with ledger.recording() if counts else nullcontext():
+        with nullcontext() if ledger.peak else ledger.recording():  # the first step is counted
             loss = model(_inputs(data, own), data.y[own])
         loss.backward()
         if settings["clip"] is not None:
             nn.utils.clip_grad_norm_(model.parameters(), settings["clip"])
         return loss.detach()
 
-    def held(ledger: Ledger) -> dict[str, int]:
+    def held() -> dict[str, int]:
         trained = {p for p in model.parameters() if p.requires_grad}
         frozen = {p for p in model.parameters() if not p.requires_grad}
-        rows = torch.arange(settings["batch_size"] // world.ranks)
-        again = _of_a_layer(network, _inputs(data, rows)) if kind == "ddp_checkpoint" else 0
         return {
             "weights": bytes_of([*trained, *network.buffers()]),
             "frozen": bytes_of(frozen),
             "gradients": bytes_of(trained),
-            "activations": ledger.peak + again,
+            "activations": ledger.peak,
             "message": 0,
         }
 
-    counted = None if ledger is None else partial(held, ledger)
-    return _Rival(model, counted, step, lambda: None, world.ranks)
-
-
-def _of_a_layer(network: Network, x: Any) -> int:
-    """Return the bytes that a layer keeps beside its input, when it runs again for its backward."""
-    with torch.no_grad():
-        x = network.run(x, 0, 1, (0,))
-    x = tree.map_tensors(lambda t: t.detach().requires_grad_(t.is_floating_point()), x)
-    ledger = Ledger(network)
-    with ledger.recording(tree.tensors(x)):
-        _output = network.run(x, 1, 1 + network.units_a_layer, (0,))
-        return ledger.now
-
-
-def _sharded(network: Network) -> nn.Module:
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
-
-    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
-    for unit in network.units:
-        fully_shard(unit, mesh=mesh)
-    model = WithLoss(network)
-    fully_shard(model, mesh=mesh)
-    return model
+    return _Rival(model, held, step, lambda: None, world.ranks)
 
 
 def _pipelined(network: Network, data: Pairs, settings: Mapping[str, Any], world: World) -> _Rival:
@@ -303,9 +246,3 @@ def _clip(own: nn.Module, most: float | None, world: World) -> None:
 
 def _inputs(data: Pairs, rows: Tensor) -> Any:
     return tree.map_tensors(lambda own: own[rows], data.x)
-
-
-def _plain(tensor: Tensor) -> Tensor:
-    """Return a copy on this rank of what FSDP may have spread."""
-    whole = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
-    return whole.detach().clone()

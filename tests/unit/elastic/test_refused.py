@@ -55,9 +55,12 @@ REFUSED = [
     (trained(memory_budget=0, ranks=2), "memory_budget is 0: it must be"),
     (trained(ranks=2, stages=4), "stages is 4 and there are 2 devices"),
     (trained(ranks=3), "stages is 3 and there are 3 devices: give a power of two"),
-    (rivalled("dp"), "give ddp, .*, fsdp"),
+    (rivalled("dp"), "give ddp, .*, torch_1f1b"),
     (rivalled("ddp", ranks=3), "among 3 ranks"),
-    (lambda: study.measured("all", make_vit(), None, SETTINGS), "give 1f1b, freeze, .*ddp, .*fsdp"),
+    (
+        lambda: study.measured("all", make_vit(), None, SETTINGS),
+        "give 1f1b, freeze, .*ddp, .*torch_1f1b",
+    ),
     (lambda: load_task("letters"), "give digits, cifar10"),
     (lambda: vit(ViTSizes(1, 8, 4, 8, 8, 30)), "image 30 is not a multiple of 8"),
 ]
