@@ -134,7 +134,7 @@ def check_cut(plan: Plan, room: str, whole: Any) -> None:
     Raises:
         ValueError: names it.
     """
-    devices = [plan.ranks, plan.workers or 1, plan.settings.get("devices", 1)]
+    devices = [plan.ranks, plan.workers or 1]
     one_graph = plan.method == "bp" or (room == "elastic" and max(devices) == 1)
     if plan.loss is not None and not one_graph and room != "split":  # which takes none
         _check_reach(plan)

@@ -4,6 +4,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import pandas as pd
 import torch
 from torch import nn
 
@@ -13,7 +14,7 @@ from alkit.elastic.layout import Planner
 from alkit.elastic.memory import Budget
 from alkit.elastic.network import Network
 from alkit.elastic.settings import Settings
-from alkit.elastic.trainer import Trainer
+from alkit.elastic.trainer import Details, Trainer
 from alkit.elastic.units import Units, World
 from alkit.engine.device import place_whole
 from alkit.engine.loop import train_epochs
@@ -21,6 +22,7 @@ from alkit.engine.optimizers import adam, made, told
 from alkit.engine.plan import Plan, fit_on_ranks
 from alkit.engine.record import Record
 from alkit.engine.reduction import check_reduction, says_reduction
+from alkit.engine.steps import check_untied
 
 
 def settings_of(method: str) -> type[Settings]:
@@ -80,7 +82,7 @@ def foresee(network: Network, plan: Plan, settings: Settings) -> tuple[Planner, 
         most = network.layers
     for frozen in range(network.frozen, most + 1):
         layout = planner.at(frozen, layout, budget.fits)
-        network.check_cuts(layout.bounds)
+        check_untied("stages", [network.units[slice(*own)] for own in layout.bounds])
         for stage in range(layout.stages):
             budget.check(layout, stage)
     return planner, budget
@@ -115,8 +117,9 @@ def _fit(network: Network, plan: Plan, *, settings: Settings, drop_last: bool) -
         trainer.gather()
     finally:
         world.close()
+    details = Details(trainer.layouts, trainer.beginnings, pd.DataFrame(trainer.held))
     losses = torch.tensor(trainer.losses, dtype=torch.float64).view(-1, 1, 1)
-    return replace(record, losses=losses, details=trainer.details())
+    return replace(record, losses=losses, details=details)
 
 
 def _settings(plan: Plan) -> Settings:

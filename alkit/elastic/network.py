@@ -99,10 +99,6 @@ class Network(nn.Module):
         """Return none: its trainer has them."""
         return {}
 
-    def check_cuts(self, bounds: Sequence[tuple[int, int]]) -> None:
-        """Raise a ValueError if two stages would share a parameter, each with its own copy."""
-        check_untied("stages", [self.units[slice(*units)] for units in bounds])
-
     def check_freezing(self) -> None:
         """Raise a ValueError if nothing can freeze, or if it would take along what never does."""
         if not self.layers:

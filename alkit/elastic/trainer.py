@@ -179,10 +179,6 @@ class Trainer(trainer.Trainer):
         self.model.load_state_dict(saved["model"])
         self.units.load(saved["units"])
 
-    def details(self) -> Details:
-        """Put together what was found beside the record."""
-        return Details(self.layouts, self.beginnings, pd.DataFrame(self.held))
-
     def _decided(self, epoch: int) -> Layout:
         """Return the layout that all ranks obey: rank 0's rule says how many layers freeze."""
         frozen = self.model.frozen

@@ -126,7 +126,6 @@ def epoch_plans(
     layer_size: float,
     *,
     cached: bool,
-    micro: Sequence[int] | None = None,
 ) -> list[EpochPlan]:
     """Calculate a run, an epoch a number of frozen layers.
 
@@ -134,7 +133,6 @@ def epoch_plans(
 
     Args:
         layer_size: of one layer, in the unit of the planner's sizes.
-        micro: micro-batches of every epoch; default the planner's.
     """
     found: list[EpochPlan] = []
     plan: Layout | None = None
@@ -145,8 +143,7 @@ def epoch_plans(
         stored = stores and before == count
         largest = max(loads(planner.sizes[plan.start :], plan.counts)) / layer_size
         batch = plan.batch // plan.replicas
-        many = plan.micro if micro is None else micro[at]
-        layout = Observed(count, plan.stages, largest, many, batch, stored, 0.0)
+        layout = Observed(count, plan.stages, largest, plan.micro, batch, stored, 0.0)
         if plan.start == 0:  # frozen layers stay in the pipeline
             layout = layout._replace(frozen=0)
         seconds = step_s(constants, layout)

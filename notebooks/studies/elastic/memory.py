@@ -1,6 +1,6 @@
 """The bytes that a rank holds, by row and part, against a budget."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import matplotlib.pyplot as plt
@@ -44,11 +44,6 @@ def table(rows: pd.DataFrame) -> pd.DataFrame:
     return wide[[*PARTS, "total"]] / MB
 
 
-def names(methods: Iterable[str]) -> list[str]:
-    """Return the methods as plots show them."""
-    return [viz.label(method) for method in methods]
-
-
 def picture(held: pd.DataFrame, budget: int) -> Figure:
     """Draw `table`'s rows as bars of parts, with the budget in bytes as a line."""
     fig, ax = plt.subplots(figsize=(8.0, 0.9 + 0.32 * len(held)))
@@ -72,20 +67,14 @@ def budget(network: Network, optimizer: Callable[..., torch.optim.Optimizer]) ->
     return Budget(network, partial(made, optimizer))
 
 
-def least_budgets(
-    network: Network,
-    optimizer: Callable[..., torch.optim.Optimizer],
-    *,
-    devices: int,
-    batch: int = 64,
-) -> pd.DataFrame:
+def least_budgets(network: Network, counted: Budget, *, devices: int) -> pd.DataFrame:
     """Return what a rank holds before its first activation, without freezing, in MB.
 
     A row a number of stages and part, the fullest rank's; one stage is data parallel training.
     """
-    found, counted = {}, budget(network, optimizer)
+    found = {}
     for stages in [n for n in (1, 2, 4, 8) if n <= devices]:
-        plan = network.planner(Settings(stages=stages), devices=devices, batch=batch).at(0)
+        plan = network.planner(Settings(stages=stages), devices=devices, batch=devices).at(0)
         ranks = [counted.held(plan, stage) for stage in range(stages)]
         found[stages] = max(ranks, key=lambda rank: rank.total).plain()
     frame = pd.DataFrame(found).T / MB

@@ -10,7 +10,7 @@ import pandas as pd
 import torch
 
 from alkit.elastic.freeze import Observation, Policy
-from alkit.elastic.layout import Layout, Partitioner, Planner, loads, table_micro
+from alkit.elastic.layout import Layout, Planner, loads, table_micro
 from alkit.elastic.network import vit_classifier
 from alkit.elastic.settings import Settings
 from alkit.models.encoder import ViTSizes
@@ -87,7 +87,6 @@ def what_if(
     pipe: bool = True,
     dp: bool = True,
     cache: bool = True,
-    partition: Partitioner = filled,
     growing: bool = True,
     constants: Constants | None = None,
 ) -> pd.DataFrame:
@@ -107,7 +106,7 @@ def what_if(
         sizes=sizes,
         devices=devices,
         batch=batch * (devices // stages),
-        partition=partition,
+        partition=filled,
     )
     frozen = [0]
     for epoch in range(1, epochs):

@@ -220,7 +220,7 @@ def test_the_table_takes_every_rank_at_its_fullest(ranks):
 
 
 def test_what_stages_hold_before_an_activation_is_what_is_foreseen():
-    found = study.least_budgets(make_vit(), adamw, devices=4)
+    found = study.least_budgets(make_vit(), study.budget(make_vit(), adamw), devices=4)
     assert found.index.tolist() == [1, 2, 4]
     assert (found.total.diff().dropna() < 0).all()  # more stages, fewer bytes
     enough = round(found.total[2] * 1e6)
