@@ -18,7 +18,7 @@ from alkit.engine.modes import layout_kept, trained
 from alkit.engine.optimizers import RATE, adam, rated
 from alkit.engine.plan import Plan
 from alkit.engine.rates import Scheduler
-from alkit.engine.record import Record
+from alkit.engine.trainer import Record
 from alkit.methods import METHODS
 from alkit.models.blocks import cut_once, ours
 from alkit.saved import made_of

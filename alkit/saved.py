@@ -19,7 +19,7 @@ from alkit.data.given import Loader, Splits
 from alkit.engine import checkpoint as checkpoints
 from alkit.engine.modes import layout_kept
 from alkit.engine.plan import Plan
-from alkit.engine.record import Record
+from alkit.engine.trainer import Record
 from alkit.methods import METHODS
 from alkit.models.blocks import cut_once, ours
 

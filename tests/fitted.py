@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 import alkit
-from alkit.engine.record import Record
+from alkit.engine.trainer import Record
 
 __all__ = ["METHODS", "blocks", "digest", "digests", "fit"]
 

@@ -20,7 +20,7 @@ from alkit.engine.device import spread
 from alkit.engine.evaluate import by_column
 from alkit.engine.loop import train_epochs
 from alkit.engine.plan import Plan, fit_on_ranks, meet
-from alkit.engine.record import Record
+from alkit.engine.trainer import Record
 
 # what a method takes, and what makes a model of blocks; of other methods `Associated`, `to_al`
 TAKES: dict[str, type[Settings]] = {"bp": Backprop, "local": Local, "local_pipeline": Local}

@@ -18,10 +18,9 @@ from alkit.base import tree
 from alkit.data.pairs import as_pair
 from alkit.engine.costs import Ledger
 from alkit.engine.device import beside, device_of, place
-from alkit.engine.loss_log import LossLog
 from alkit.engine.random import noise_of
 from alkit.engine.stage import Stage
-from alkit.engine.steps import backward, check_reached, step
+from alkit.engine.steps import LossLog, backward, check_reached, step
 
 
 class Epoch:

@@ -21,7 +21,7 @@ from alkit.engine.device import spread
 from alkit.engine.loop import train_epochs
 from alkit.engine.optimizers import adam, needs_rate
 from alkit.engine.plan import Plan, fit_on_ranks, meet
-from alkit.engine.record import Record
+from alkit.engine.trainer import Record
 from alkit.models.blocks import as_blocks
 
 # settings with which another network is learned: a run that goes on has the same

@@ -26,12 +26,10 @@ from alkit.delayed.modules import Pipeline
 from alkit.delayed.options import Options
 from alkit.delayed.weights import Versions, give
 from alkit.engine.device import beside, device_of, place
-from alkit.engine.loss_log import LossLog
-from alkit.engine.random import noise_of_loss
-from alkit.engine.recomputed import entered
+from alkit.engine.random import entered, noise_of_loss
 from alkit.engine.reduction import shares
 from alkit.engine.stage import Gradients, Graph, Inputs, leaf
-from alkit.engine.steps import check_reached
+from alkit.engine.steps import LossLog, check_reached
 
 Place = tuple[int, int]  # batch, micro-batch
 

@@ -16,7 +16,7 @@ from alkit.dtp.trainer import Trainer
 from alkit.engine.device import place_whole
 from alkit.engine.loop import train_epochs
 from alkit.engine.plan import Plan, fit_on_ranks, meet
-from alkit.engine.record import Record
+from alkit.engine.trainer import Record
 
 
 def settings_of(method: str) -> type[Settings]:

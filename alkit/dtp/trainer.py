@@ -17,10 +17,10 @@ from alkit.dtp.settings import LR, SGD, Settings
 from alkit.dtp.stages import TargetStage
 from alkit.engine import trainer
 from alkit.engine.group import Group
-from alkit.engine.loss_log import LossLog
 from alkit.engine.plan import Plan
 from alkit.engine.ranks import merged, run_ranks
 from alkit.engine.run import run_single, run_threads
+from alkit.engine.steps import LossLog
 from alkit.schedule.targets import target_propagation
 from alkit.schedule.task import free_workers
 from alkit.schedule.timeline import Timeline

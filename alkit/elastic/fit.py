@@ -20,9 +20,9 @@ from alkit.engine.device import place_whole
 from alkit.engine.loop import train_epochs
 from alkit.engine.optimizers import adam, made, told
 from alkit.engine.plan import Plan, fit_on_ranks
-from alkit.engine.record import Record
 from alkit.engine.reduction import check_reduction, says_reduction
 from alkit.engine.steps import check_untied
+from alkit.engine.trainer import Record
 
 
 def settings_of(method: str) -> type[Settings]:

@@ -1,12 +1,10 @@
 """Runs a schedule: on one thread, on a thread a worker, on a process a worker.
 
-run         one thread (the oracle of the others), and threads, with owners or free
-ranks       a process a worker; messages: what travels between them
-group       what ranks say to each other beside the schedule
-launch      processes: started, watched, none left behind
-caller      the caller's thread-local state, for workers
-stage       a block under backprop as a stage
-loop, trainer, request, record, evaluate    the one loop over epochs, what it is given and leaves
-device, random, optimizers, rates, checkpoint   what stages and loops are made with
-profile, ledger     seconds and bytes, measured
+run, watch                  one thread (the oracle of the others), and threads, with owners or free
+ranks, messages, group      a process a worker; what travels, and what ranks say beside it
+launch, caller              processes: started, watched, none left behind; the caller's thread state
+stage, steps                a block under backprop as a stage; what stands around an update
+loop, plan, trainer, callbacks, evaluate, checkpoint    the one loop over epochs
+device, modes, random, optimizers, rates, reduction     what stages and loops are made with
+costs, compiled             seconds and bytes, measured; a whole step as one call
 """

@@ -28,8 +28,7 @@ from alkit.engine.evaluate import Judged, measured_loss
 from alkit.engine.group import Group
 from alkit.engine.plan import Plan
 from alkit.engine.rates import Rates, scheduled
-from alkit.engine.record import Record
-from alkit.engine.trainer import Row, Trained, Trainer
+from alkit.engine.trainer import Record, Row, Trained, Trainer
 
 
 def train_epochs(

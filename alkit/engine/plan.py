@@ -17,7 +17,7 @@ from alkit.engine.group import Group
 from alkit.engine.launch import launch
 from alkit.engine.optimizers import hook, hooks_of
 from alkit.engine.rates import Scheduler
-from alkit.engine.record import Record
+from alkit.engine.trainer import Record
 
 PATIENCE_S = 600.0  # for a task, which may compile or be of a large network on one thread
 

@@ -12,20 +12,34 @@ dropout are caught too, and its stack belongs to one thread.
 
 Draws are the same on every CPU, and on every device of one kind: another kind has another
 generator. The mode costs microseconds per operator: what can't draw runs without it (`noise_of`).
+
+A block may recompute inside itself (`torch.utils.checkpoint`), when its forward is long over. What
+it ran in is entered again: its noise would be the process's, and its weights the newest.
+
+    forward    entered(noise) · entered(weights) · function      states are noted at its begin
+    backward                  noise · weights · function         the same masks, the same weights
 """
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
 
 import torch
+import torch.utils.checkpoint as torchs
 from torch import Generator, Tensor, nn
+from torch.nn.modules import module as hooks
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from alkit.base.seeds import generator_for
-from alkit.engine.drawing import loss_may_draw, may_draw
-from alkit.engine.recomputed import entered
+
+BASE = frozenset(vars(nn.Module()))  # attributes that every module has
+QUIET = BASE | {"optimizer_factory"}  # and what no forward calls
+ORIGINS = "torch.nn.modules.", "alkit."
+FUNCTIONS = "torch.nn.functional", "torch._C", "torch", "alkit."
+DRAWING = nn.RReLU, nn.FractionalMaxPool2d, nn.FractionalMaxPool3d
+WORDS = "drop", "rand", "rrelu", "gumbel", "fractional", "bernoulli", "multinomial", "normal"
+Capture = Callable[[], Callable[[], AbstractContextManager[Any]]]
 
 
 def noise_of(module: nn.Module, *key: int | str) -> AbstractContextManager[Any]:
@@ -204,3 +218,100 @@ def _device_of(args: tuple, kwargs: dict) -> torch.device:
         if isinstance(value, torch.Tensor):
             return value.device
     return torch.device(kwargs.get("device") or "cpu")
+
+
+# ---- who could draw
+
+
+def may_draw(module: nn.Module) -> bool:
+    """Say whether a module's forward could draw random numbers, by its parts: no step is needed.
+
+    False only where all of them are torch's or alkit's own, none drops anything, and they call
+    nothing of another origin: no hook, no function of a user's.
+    """
+    everywhere = hooks._global_forward_hooks or hooks._global_forward_pre_hooks
+    return bool(everywhere) or any(map(_may_draw, module.modules()))
+
+
+def loss_may_draw(loss: Any) -> bool:
+    """Say the same of a loss, which may be a function."""
+    return may_draw(loss) if isinstance(loss, nn.Module) else _drops("loss", loss)
+
+
+def _may_draw(part: nn.Module) -> bool:
+    own = vars(part)
+    if not type(part).__module__.startswith(ORIGINS) or isinstance(part, DRAWING):
+        return True
+    if "forward" in own or own["_forward_hooks"] or own["_forward_pre_hooks"]:
+        return True
+    return any(_drops(name, own[name]) for name in own.keys() - QUIET)
+
+
+def _drops(name: str, value: Any) -> bool:
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        return any(_drops(name, each) for each in value)
+    if isinstance(value, int | float):
+        return value > 0 and (name == "p" or "drop" in name)
+    if not callable(value):
+        return False
+    origin = getattr(value, "__module__", None) or "torch._C"
+    called = getattr(value, "__name__", type(value).__name__)
+    return not origin.startswith(FUNCTIONS) or any(word in called for word in WORDS)
+
+
+# ---- recomputation inside a block
+
+
+class _Here(threading.local):
+    def __init__(self) -> None:
+        self.captures: list[Capture] = []
+
+
+_HERE = _Here()
+
+
+@contextmanager
+def entered(capture: Capture) -> Iterator[None]:
+    """Have what this block runs in entered again by recomputations of what is called inside.
+
+    Args:
+        capture: called where a recomputed function begins; returns what makes the context anew.
+    """
+    _HERE.captures.append(capture)
+    try:
+        yield
+    finally:
+        _HERE.captures.pop()
+
+
+def _again(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function; every call but the first, which is here, enters everything again."""
+    makes, calls = [capture() for capture in _HERE.captures], [1]
+
+    def run(*args: Any, **options: Any) -> Any:
+        with ExitStack() as stack:
+            for make in makes if not calls else ():
+                stack.enter_context(make())
+            calls.clear()
+            return function(*args, **options)
+
+    return run if makes else function
+
+
+def _checkpointed(function: Callable[..., Any], *given: Any, **options: Any) -> Any:
+    """Do as torch does; inside a block, without the state of the process's generator.
+
+    No noise of a block is drawn from it, and torch reads it under a lock that it may hold while it
+    waits for the interpreter's: two workers that do so can wait for each other for ever.
+    """
+    if _HERE.captures:
+        options["preserve_rng_state"] = False
+    return _CHECKPOINT(_again(function), *given, **options)
+
+
+# `checkpoint` looks it up by name, whoever has imported that; outside of blocks it does as before
+if hasattr(torchs, "_checkpoint_impl"):  # torch 2.14 has it, 2.11 has not
+    _CHECKPOINT = torchs._checkpoint_impl
+    torchs._checkpoint_impl = _checkpointed

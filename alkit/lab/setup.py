@@ -63,7 +63,7 @@ def setup(seed: int, threads: int = 1) -> None:
 
 def show_pages(formatter: Any) -> None:
     """Let IPython's formatter of HTML show records, timelines and methods as pages."""
-    formatter.for_type_by_name("alkit.engine.record", "Record", record_page)
+    formatter.for_type_by_name("alkit.engine.trainer", "Record", record_page)
     formatter.for_type_by_name("alkit.methods", "Methods", methods_page)
     formatter.for_type_by_name("alkit.schedule.timeline", "Timeline", timeline_page)
 

@@ -16,7 +16,7 @@ from alkit.engine.device import devices_named
 from alkit.engine.loop import train_epochs
 from alkit.engine.plan import Plan, fit_on_ranks, meet
 from alkit.engine.rates import EachBatch
-from alkit.engine.record import Record
+from alkit.engine.trainer import Record
 from alkit.models.blocks import sending_one
 from alkit.split.choosing import agreed
 from alkit.split.deal import deal

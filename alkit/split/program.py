@@ -19,7 +19,7 @@ import torch.nn.functional as F
 
 from alkit.base.files import replacing
 from alkit.engine.launch import LOOPBACK, torchrun_group
-from alkit.engine.record import Record
+from alkit.engine.trainer import Record
 from alkit.split import data as samples
 from alkit.split import results
 from alkit.split.half import state_of

@@ -18,7 +18,7 @@ import pandas as pd
 import torch
 
 from alkit.base.files import replacing
-from alkit.engine.record import Record
+from alkit.engine.trainer import Record
 from alkit.schedule.timeline import Interval, Timeline
 from alkit.split.schedule import LANES
 

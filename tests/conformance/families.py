@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, TensorDataset
 
 import alkit
-from alkit.engine.record import Record
+from alkit.engine.trainer import Record
 
 N, WIDTH, C, BATCH = 331, 8, 3, 32  # the last batch has 11 samples
 

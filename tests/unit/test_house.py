@@ -73,7 +73,7 @@ def test_arrows_go_down_only(room):
         ("split", "alkit.lab", "viz"),
         ("models", "alkit", "to_al"),
         ("al", "alkit.fitting", "fit"),
-        ("lab", "alkit.engine.record", "Record"),
+        ("lab", "alkit.engine.trainer", "Record"),
         ("records", "studies", "race"),
     ],
 )

@@ -22,7 +22,7 @@ from alkit.al.model import ALModel
 from alkit.base import paths
 from alkit.data.parts import DataSet
 from alkit.data.text import find_vectors, load_vectors
-from alkit.engine.record import Record
+from alkit.engine.trainer import Record
 from alkit.fitting import fit
 from alkit.lab import results, viz
 from alkit.lab.compare import label

@@ -19,7 +19,7 @@ from alkit.al.recipes import FIXED_CODES
 from alkit.data.parts import DataSet
 from alkit.delayed.schedules import schedule_for
 from alkit.engine.launch import RankFailed
-from alkit.engine.record import Record
+from alkit.engine.trainer import Record
 from alkit.schedule.clock import simulate
 from alkit.schedule.flushed import one_f_one_b
 from alkit.schedule.locks import LOCKS, removed_locks

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from alkit.engine.record import Record
+from alkit.engine.trainer import Record
 from alkit.lab import compare, results
 from alkit.lab.compare import Gap, gap, gap_table, label
 from studies.common.study import TUNING_SEED, Study

@@ -22,7 +22,7 @@ from alkit.dtp.networks import Net
 from alkit.dtp.pieces import Switches
 from alkit.dtp.settings import METHODS
 from alkit.engine.device import devices_named, place
-from alkit.engine.record import Record
+from alkit.engine.trainer import Record
 from alkit.lab import results
 from studies.common.study import TUNING_SEED
 from studies.dtp.angles import compare

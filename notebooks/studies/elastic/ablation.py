@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 import alkit
 from alkit.elastic.network import Network, bert_classifier, vit_classifier
-from alkit.engine.record import Record
+from alkit.engine.trainer import Record
 from alkit.lab import results
 from alkit.lab.compare import gap, mean_and_seeds
 from alkit.lab.viz import colour, label, proper_name, put_title

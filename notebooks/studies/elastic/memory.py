@@ -12,7 +12,7 @@ from alkit.elastic.memory import Budget
 from alkit.elastic.network import Network
 from alkit.elastic.settings import Settings
 from alkit.engine.optimizers import made
-from alkit.engine.record import Record
+from alkit.engine.trainer import Record
 from alkit.lab import results, viz
 from studies.elastic.tasks import Task
 

@@ -32,7 +32,7 @@ from alkit.elastic.units import World, bytes_of
 from alkit.engine.costs import Ledger
 from alkit.engine.evaluate import evaluate, right
 from alkit.engine.launch import launch
-from alkit.engine.record import Record
+from alkit.engine.trainer import Record
 from studies.common.torch_pipelines import PlainGradient
 
 

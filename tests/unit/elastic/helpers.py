@@ -19,7 +19,7 @@ from alkit.elastic.layout import Layout
 from alkit.elastic.memory import Budget, Held
 from alkit.elastic.trainer import order
 from alkit.engine.optimizers import made
-from alkit.engine.record import Record
+from alkit.engine.trainer import Record
 from alkit.models.encoder import BertSizes, ViTSizes
 from tests.helpers import on_ranks
 

@@ -7,7 +7,7 @@ from torch import nn
 
 import alkit
 from alkit.data.given import as_splits
-from alkit.engine.loss_log import LOOK_EVERY, LossLog
+from alkit.engine.steps import LOOK_EVERY, LossLog
 from tests.helpers import differences, state_of
 
 x = torch.randn(48, 6, generator=torch.Generator().manual_seed(1))

@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 from IPython.core.formatters import HTMLFormatter
 
-from alkit.engine.record import Record
+from alkit.engine.trainer import Record
 from alkit.lab.parameters import defaults, preset_values
 from alkit.lab.setup import show_pages, take_preset
 from alkit.schedule.clock import simulate

@@ -9,8 +9,7 @@ from torch import nn
 from torch.nn.utils import parametrize
 
 import alkit
-from alkit.engine.drawing import may_draw
-from alkit.engine.random import random_from
+from alkit.engine.random import may_draw, random_from
 
 ROWS, TEXT, PICTURES = torch.randn(4, 8), torch.randn(4, 5, 8), torch.randn(4, 8, 8, 8)
 TWO, FOUR = {"batch_first": True}, {"dim_feedforward": 16, "batch_first": True}
