@@ -1,68 +1,22 @@
-"""The site: links, copies of notebooks, and its schedules, which take the simulator's times."""
+"""The site's page of schedules, which takes the simulator's times."""
 
 import importlib
 import sys
 from functools import partial
 from pathlib import Path
-from types import ModuleType
 
-import nbformat
 import pytest
 
 import alkit
 from alkit.delayed.methods import METHODS as DELAYED
 from alkit.delayed.schedules import schedule_for
-from alkit.lab.contents import Entry, contents
 from alkit.schedule.clock import simulate
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def _module(name: str) -> ModuleType:
-    """Import a file of the site; they import each other."""
-    if str(ROOT / ".site") not in sys.path:
-        sys.path.append(str(ROOT / ".site"))
-    return importlib.import_module(name)
-
-
-entries, links, schedules = map(_module, ("entries", "links", "schedules"))
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("[30](30_schedules.ipynb)", "[30](/notebooks/30_schedules.ipynb)"),
-        ("[it](../RESULTS.md#x)", "[it](/results.md#x)"),
-        ("![a](../figures/10_vgg_al.png)", "![a](/figures/10_vgg_al.svg)"),
-        ("[x](../alkit/dtp/settings.py)", "[x](/autoapi/alkit/dtp/settings/index.rst)"),
-        ("[x](../tests/golden.py)", "`x`"),
-        ("[x](../docs/tasks/devices.md)", "[x](/guide/tasks/devices.md)"),
-    ],
-)
-def test_links_lead_to_pages(text, expected):
-    assert links.relinked(text, ROOT / "notebooks" / "00_all_methods.ipynb") == expected
-
-
-def test_an_executed_copy_is_known_by_what_it_was_made_of(tmp_path, monkeypatch):
-    entry = contents()[0]
-    one = entries.executed(entry)
-    assert one == entries.executed(entry)
-    other = tmp_path / entry.path.name
-    book = nbformat.read(entry.path, as_version=4)
-    book.cells.append(nbformat.v4.new_code_cell("1"))
-    nbformat.write(book, other)
-    monkeypatch.setattr(Entry, "path", other)
-    assert entries.executed(entry) != one
-
-
-def test_dead_links_are_found(tmp_path):
-    (tmp_path / "a.html").write_text('<p id="x"><a href="b.html#y">b</a><a href="#x">a</a>')
-    (tmp_path / "b.html").write_text('<a href="a.html#z">a</a><img src="c.png"><a href="x:y">n</a>')
-    assert sorted(links.dead_links(tmp_path)) == [
-        "a.html links to b.html#y: no such place",
-        "b.html links to a.html#z: no such place",
-        "b.html links to c.png, which is not there",
-    ]
+sys.path.append(str(ROOT / ".site"))
+schedules = importlib.import_module("schedules")
 
 
 @pytest.mark.parametrize("costs", [(1.0, 1.0, 1.0), (1.0, 2.0, 0.3), (0.37, 0.11, 1.9)])
