@@ -73,11 +73,6 @@ class Gap(NamedTuple):
             return 0.5 if ahead == 0 else float(ahead < 0)
         return float(t.sf(ahead / error, self.seeds - 1))
 
-    def less(self, margin: float) -> "Gap":
-        """Return the gap to a margin of so many points: decided if it is on one side of that."""
-        moved = {name: getattr(self, name) - margin for name in MOVED}
-        return self._replace(**moved)
-
     def told(self, digits: int = 2) -> str:
         """Return the difference as tables show it, with the interval over seeds, and how many."""
         if self.diverged:
@@ -96,7 +91,6 @@ def interval(low: float, high: float, digits: int = 2) -> str:
     return "" if math.isnan(low) else f"[{low:+.{digits}f}, {high:+.{digits}f}]"
 
 
-MOVED = ("points", "low", "high", "least", "most")
 NOTHING = Gap(math.nan, math.nan, math.nan, 0)
 
 
