@@ -50,7 +50,6 @@ class ALModel(nn.Module):
         self._check_read(self.read)
         self.layers = cast("Sequence[AL]", nn.ModuleList(layers))
         _check_layers(self.layers)
-        self.layer_seconds: list[float] | None = None  # of a batch, measured in the last epoch
         # batches trained on: randomness goes on from here, also after loading a state dict
         self.batches_trained: Tensor
         self.register_buffer("batches_trained", torch.zeros((), dtype=torch.int64))

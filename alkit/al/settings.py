@@ -45,7 +45,7 @@ class Associated(Settings):
     Attributes:
         recipe, code_dim, read: see `alkit.to_al`.
         cuts: of the pipeline: the first layer of each worker but the first; by default workers are
-            free, and ranks are cut by measured time.
+            free, and ranks hold as many layers each.
     """
 
     recipe: str | Recipe | None = None

@@ -30,7 +30,6 @@ class Epoch:
     Attributes:
         stages: one a layer of an `ALModel`, and its head; a `BPModel` is one stage.
         ran: what is run of them: themselves, or their compiled steps.
-        offset: batches of this epoch that ran in an earlier part.
         batches, samples: counted as they are fed.
     """
 
@@ -38,22 +37,18 @@ class Epoch:
         self,
         model: ALModel | BPModel,
         seed: int = 0,
-        check_finite: bool = True,
         ledgers: Sequence[Ledger] | None = None,
     ) -> None:
         self.model, self.seed = model, seed
         self.first_batch = int(model.batches_trained)
-        self.offset = self.batches = self.samples = 0
+        self.batches = self.samples = 0
         if isinstance(model, BPModel):
             self.stages: list[LayerStage | ModelStage] = [ModelStage(self, model)]
         else:
             self.stages = [LayerStage(self, layer, i) for i, layer in enumerate(model)]
             if model.head is not None:
                 self.stages.append(ModelStage(self, model.head, len(model)))
-        self.by_stage = [
-            LossLog(partial(self._diverged, stage) if check_finite else None)
-            for stage in range(len(self.stages))
-        ]
+        self.by_stage = [LossLog(partial(self._diverged, at)) for at in range(len(self.stages))]
         self.ran: Sequence[Stage] = self.stages
         if ledgers is not None and len(ledgers) != len(self.stages):
             raise ValueError(f"{len(ledgers)} ledgers for {len(self.stages)} stages: give one each")
@@ -97,7 +92,7 @@ class Epoch:
 
     def number(self, batch: int) -> int:
         """Return the number of a batch among all that the model was trained on."""
-        return self.first_batch + self.offset + batch
+        return self.first_batch + batch
 
     def counting(self, stage: int) -> AbstractContextManager[None]:
         """Let the stage's ledger count what a forward saves."""
