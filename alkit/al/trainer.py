@@ -6,17 +6,22 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
-from torch import Tensor
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 from alkit.al.backprop import BPModel
-from alkit.al.label_side import stalled
-from alkit.al.layers import label_rows
+from alkit.al.layers import AE, dtype_of, label_rows
 from alkit.al.model import ALModel
 from alkit.al.train import Trained, train_epoch
 from alkit.data.given import Splits
 from alkit.engine import trainer
 from alkit.engine.compiled import Compile
+from alkit.engine.device import place
 from alkit.engine.evaluate import judge
+from alkit.engine.modes import evaluating
+
+TOLERANCE = 0.02  # an autoencoder whose loss is within this share of a constant's is stalled
 
 
 @dataclass
@@ -66,10 +71,7 @@ class Trainer(trainer.Trainer):
         return row
 
     def measure(self, data: Splits) -> dict[str, float]:
-        """Return how well a model with a head reads codes, and how many autoencoders are stalled.
-
-        `alkit.al.label_side.stalled` names those that do no better than a constant.
-        """
+        """Return the scores of its other way to read, and the number of stalled autoencoders."""
         found: dict[str, float] = {}
         if isinstance(self.model, ALModel) and self.model.head and data.validation is not None:
             other = "code" if self.model.read == "head" else "head"
@@ -77,7 +79,8 @@ class Trainer(trainer.Trainer):
             row = judge(read, data.validation, loss=self.loss).row("val")
             found |= {f"{name}_{other}": value for name, value in row.items()}
         if isinstance(self.model, ALModel) and data.num_classes is not None:
-            found["stalled"] = len(stalled(self.model, data.num_classes))
+            pairs = label_losses([layer.ae for layer in self.model], data.num_classes)
+            found["stalled"] = sum(0 < (1 - TOLERANCE) * least <= loss for loss, least in pairs)
         return found
 
     def shown(self, trained: Trained) -> dict[str, float]:
@@ -90,3 +93,28 @@ class Trainer(trainer.Trainer):
 def _of_codes(scores: Tensor, y: Tensor, *, model: ALModel) -> Tensor:
     own = model[0].ae
     return own.loss_fn(scores, label_rows(y, own.g, model.num_classes))
+
+
+@torch.no_grad()
+def label_losses(autoencoders: Iterable[AE], num_classes: int) -> list[tuple[float, float]]:
+    """Return each label autoencoder's loss on all classes, and the least of one prediction for all.
+
+    Where these are near each other, codes hardly tell the classes apart. The least is known for
+    MSE, cross-entropy and BCE, and NaN for any other loss.
+    """
+    levels, found = nn.ModuleList(autoencoders), []
+    rows = torch.eye(num_classes, dtype=dtype_of(levels))
+    with evaluating(levels):
+        for ae in levels:
+            rows = place(rows, ae)
+            code, decoded = ae(rows)
+            mean = rows.mean(0, keepdim=True)
+            best = {
+                F.mse_loss: mean,
+                F.cross_entropy: mean.clamp(min=1e-12).log(),
+                F.binary_cross_entropy_with_logits: mean.clamp(1e-7, 1 - 1e-7).logit(),
+            }.get(ae.loss_fn, mean * float("nan"))
+            least = ae.loss_fn(best.expand_as(rows), rows)
+            found.append((ae.loss(decoded, rows).item(), least.item()))
+            rows = code
+    return found
