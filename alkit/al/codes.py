@@ -1,4 +1,4 @@
-"""Labels as codes: one row a class, shared by all samples of the class.
+"""Labels as codes: one row a class, shared by all samples of the class; a loss on all of them.
 
     one-hot y (B, C)  ->  Codes(rows (C, C), index (B,))  --g-->  Codes(rows (C, K), index (B,))
 
@@ -12,6 +12,7 @@ C classes, K width of the code, B batch size.
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from alkit.base.seeds import generator_for
@@ -81,12 +82,10 @@ def code_table(num_classes: int, code_dim: int, seed: int = 0) -> Tensor:
 
     A function of its arguments alone.
     """
-    if num_classes < 1 or code_dim < 1:
-        raise ValueError(f"{num_classes} classes and codes {code_dim} wide: give 1 or more of each")
     generator = generator_for("codes", seed, num_classes, code_dim)
     directions = torch.randn(num_classes, code_dim, generator=generator)
     if num_classes > code_dim:
-        return nn.functional.normalize(directions, dim=1)
+        return F.normalize(directions, dim=1)
     return torch.linalg.qr(directions.T)[0].T.contiguous()
 
 
@@ -122,3 +121,53 @@ class FixedDecoder(nn.Module):
     def forward(self, code: Tensor) -> Tensor:
         """Return a score a class."""
         return self.scale * (code @ self.table.T)
+
+
+class Contrast:
+    """Cross-entropy over similarities between the bridge's output and the codes of all classes.
+
+    Mean squared error asks the bridge to hit a point: where codes lie near each other, as those of
+    an untrained label encoder do, it is small before anything is learned. A contrast asks which
+    class's code is nearest, and does not fade with the distance between codes.
+
+    Similarity is scale x cosine, or the plain product with `cosine=False`. Called with (m, target):
+    m (B, K), target `Codes` or rows (B, K), whose distinct rows then count as the classes.
+
+    Args:
+        scale: factor of the similarities, the inverse of a temperature.
+        smoothing: label smoothing, the share of the target spread over all classes.
+        centred: take the mean of all classes' codes off first. Learned codes begin with most of
+            their length in common, which no bridge can tell classes by.
+    """
+
+    takes_codes = True  # give it Codes where there are any, not a gathered row a sample
+
+    def __init__(
+        self,
+        scale: float = 10.0,
+        *,
+        cosine: bool = True,
+        smoothing: float = 0.0,
+        centred: bool = False,
+    ) -> None:
+        self.scale, self.cosine, self.smoothing = scale, cosine, smoothing
+        self.centred = centred
+
+    def __call__(self, m: Tensor, target: Tensor | Codes) -> Tensor:
+        """Return the mean over the batch, a scalar."""
+        codes = class_codes(target)
+        scores_BC = self.scores(m, codes.rows)
+        return F.cross_entropy(scores_BC, codes.index, label_smoothing=self.smoothing)
+
+    def scores(self, m: Tensor, rows: Tensor) -> Tensor:
+        """Return the similarities (B, C) of m (B, K) with the codes of all classes, rows (C, K)."""
+        if self.centred:
+            rows = rows - rows.mean(0)
+        if self.cosine:
+            m, rows = F.normalize(m, dim=1), F.normalize(rows, dim=1)
+        return self.scale * (m @ rows.T)
+
+
+def takes_codes(loss: object) -> bool:
+    """Say whether a loss wants the codes of all classes, `Codes`, instead of a row a sample."""
+    return getattr(loss, "takes_codes", False)

@@ -13,8 +13,6 @@ Shapes: B batch, C classes, K width of the label code. s may be a tensor or a ne
 tensors (a mask or LSTM states beside the features); pooling to (B, ...) belongs to b.
 """
 
-import math
-import numbers
 from collections.abc import Callable, Iterable, Mapping
 from itertools import chain
 from typing import Any
@@ -23,10 +21,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from alkit.al.codes import Codes, class_codes
-from alkit.al.losses import plain_target, takes_codes
+from alkit.al.codes import Codes, class_codes, takes_codes
 from alkit.base import tree
-from alkit.base.arguments import given
+from alkit.base.arguments import check_real
 from alkit.data.labels import one_hot
 from alkit.engine.modes import evaluating
 from alkit.engine.optimizers import adam, made
@@ -35,7 +32,6 @@ from alkit.engine.steps import backward, step
 Loss = Callable[[Tensor, Any], Tensor]  # its target is a row a sample, or `Codes`
 OptimizerFactory = Callable[..., torch.optim.Optimizer]
 GROUPS = ("enc", "ae")
-PATHS = ("f", "b", "h")
 
 
 def dtype_of(module: nn.Module, default: torch.dtype | None = None) -> torch.dtype:
@@ -72,18 +68,20 @@ class ENC(nn.Module):
     def forward(self, x: Any) -> tuple[Any, Tensor]:
         """Return s = f(x) and m = b(s)."""
         before = _versions(x)
-        s = apply("f", self.f, x)
+        s = self.f(x)
         if _versions(x) != before:
             # detached tensors share storage: the layer below would back-propagate from wrong values
             raise RuntimeError(
                 "f changed its input in place, which the layer below still needs for its backward:"
                 " make the first operation of f out of place (nn.ReLU(inplace=False), say)"
             )
-        return s, apply("b", self.b, s)
+        return s, self.b(s)
 
     def loss(self, m: Tensor, target: Tensor | Codes) -> Tensor:
         """Return the associated loss, a scalar."""
-        return self.loss_fn(m, plain_target(self.loss_fn, target))
+        if isinstance(target, Codes) and not takes_codes(self.loss_fn):
+            target = target.gathered()
+        return self.loss_fn(m, target)
 
 
 class AE(nn.Module):
@@ -108,8 +106,8 @@ class AE(nn.Module):
 
     def forward(self, y: Tensor) -> tuple[Tensor, Tensor]:
         """Return t = g(y) and r = h(t)."""
-        t = apply("g", self.g, y)
-        return t, apply("h", self.h, t)
+        t = self.g(y)
+        return t, self.h(t)
 
     def loss(self, r: Tensor, y: Tensor) -> Tensor:
         """Return the autoencoder loss, a scalar."""
@@ -149,12 +147,6 @@ class AL(nn.Module):
         coupled: bool = False,
     ) -> None:
         super().__init__()
-        for name, half, kind in (("enc", enc, ENC), ("ae", ae, AE)):
-            if not isinstance(half, kind):
-                raise TypeError(
-                    f"{name} must be an instance of {kind.__name__}, got {given(half)}:"
-                    f" AL(ENC(f, b), AE(g, h), lr=...)"
-                )
         self.enc, self.ae = enc, ae
         self.lr = _pair(lr)
         self.optimizer_factory, self.coupled = optimizer, coupled
@@ -183,7 +175,6 @@ class AL(nn.Module):
         """Return what both sides compute with: detached, and labels in the form that they take."""
         if not isinstance(y, Codes):
             y = label_rows(y, self.ae.g)
-        _check_code(x, y)
         x, y = tree.detach(x), tree.detach(y)
         if not isinstance(y, Codes) and takes_codes(self.enc.loss_fn):
             y = class_codes(y)
@@ -227,13 +218,10 @@ class AL(nn.Module):
 
     def set_lr(self, groups: str | Iterable[str], lr: float) -> None:
         """Set the learning rate of "enc" = {f, b}, "ae" = {g, h} or both."""
-        groups = [groups] if isinstance(groups, str) else list(groups)
-        if unknown := [group for group in groups if group not in GROUPS]:
-            raise ValueError(f"unknown groups {unknown}: give 'enc', 'ae' or both")
-        for group in groups:
-            self.lr[group] = _rate(lr)
+        for group in [groups] if isinstance(groups, str) else groups:
             for param_group in getattr(self.optimizers[group], "param_groups", ()):
-                param_group["lr"] = self.lr[group]
+                param_group["lr"] = _rate(lr)
+            self.lr[group] = _rate(lr)
 
     def loss(self) -> tuple[float, float]:
         """Return the last forward's losses as numbers: (associated, autoencoder)."""
@@ -244,11 +232,9 @@ class AL(nn.Module):
     @torch.no_grad()
     def inference(self, x: Any, path: str) -> Any:
         """Apply f, b or h in evaluation mode, without gradient; the mode is restored."""
-        if path not in PATHS:
-            raise ValueError(f"path is {path!r}: give 'f', 'b' or 'h'")
-        function = self.ae.h if path == "h" else getattr(self.enc, path)
+        function = {"f": self.enc.f, "b": self.enc.b, "h": self.ae.h}[path]
         with evaluating(self):
-            return apply(path, function, x)
+            return function(x)
 
     def parameter_counts(self) -> dict[str, int]:
         """Return the number of parameters of f, b, g and h."""
@@ -277,38 +263,14 @@ def both(
     return losses, (tree.detach(s), tree.detach(target))
 
 
-def apply(name: str, function: Callable[[Any], Any], argument: Any) -> Any:
-    """Call f, b, g or h; a shape that doesn't fit is reported with the shape that was given."""
-    try:
-        return function(argument)
-    except RuntimeError as error:
-        text = str(error)
-        if not any(word in text for word in ("shape", "size", "channels", "dimension")):
-            raise
-        given = ", ".join(str(tuple(tensor.shape)) for tensor in tree.tensors(argument))
-        raise ValueError(f"{name} does not take an input of shape {given}: {text}") from error
-
-
-def _check_code(x: Any, y: Tensor | Codes) -> None:
-    rows, samples = (y.rows, y.index) if isinstance(y, Codes) else (y, y)
-    if not isinstance(rows, Tensor) or rows.dim() != 2 or not rows.dtype.is_floating_point:
-        raise ValueError(
-            f"y must be one-hot rows or a label code, float (B, C), got {given(y)}:"
-            " alkit.one_hot(labels, num_classes) makes it"
-        )
-    if tree.batch_size(x) != len(samples):
-        raise ValueError(f"x holds {tree.batch_size(x)} samples and y {len(samples)}")
-
-
 def _check_graph(f: Callable[[Any], Any], s: Any) -> None:
     """Refuse an f whose weights would get no gradient: a layer's input needs none itself."""
     if not torch.is_grad_enabled() or any(each.requires_grad for each in tree.tensors(s)):
         return
     if isinstance(f, nn.Module) and any(each.requires_grad for each in f.parameters()):
         raise ValueError(
-            "f has weights that learn, and its output no gradient for them: torch.utils.checkpoint"
-            " with use_reentrant=True makes none where the input needs none, as a layer's does not;"
-            " give use_reentrant=False"
+            "f has weights that learn, and its output no gradient for them: a layer's input needs"
+            " none, so torch.utils.checkpoint must be given use_reentrant=False"
         )
 
 
@@ -321,10 +283,7 @@ def _pair(lr: float | Mapping[str, float]) -> dict[str, float]:
 
 
 def _rate(lr: float) -> float:
-    if isinstance(lr, bool) or not isinstance(lr, numbers.Real):
-        raise TypeError(f"lr must be a real number or {{'enc': ..., 'ae': ...}}, got {given(lr)}")
-    if not (math.isfinite(lr) and lr >= 0):
-        raise ValueError(f"lr is {lr}: it must be finite and not negative")
+    check_real("lr", lr, zero=True)
     return float(lr)
 
 

@@ -7,9 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from alkit.al.backprop import BPModel
-from alkit.al.codes import Codes, shared
-from alkit.al.layers import AL, apply, label_rows
-from alkit.al.losses import takes_codes
+from alkit.al.codes import Codes, shared, takes_codes
+from alkit.al.layers import AL, label_rows
 from alkit.base.arguments import given
 from alkit.engine.device import place
 from alkit.engine.modes import evaluating
@@ -106,12 +105,12 @@ class ALModel(nn.Module):
         by_head = depth is None and read == "head"
         depth = depth or len(self)
         for index in range(depth):
-            x = apply("f", self.layers[index].enc.f, place(x, self.layers[index]))
+            x = self.layers[index].enc.f(place(x, self.layers[index]))
         if by_head and self.head is not None:
             return self.head(x)
-        code = apply("b", self.layers[depth - 1].enc.b, x)
+        code = self.layers[depth - 1].enc.b(x)
         for index in reversed(range(depth)):
-            code = apply("h", self.layers[index].ae.h, place(code, self.layers[index]))
+            code = self.layers[index].ae.h(place(code, self.layers[index]))
         return code
 
     def named_optimizers(self) -> dict[str, torch.optim.Optimizer | None]:

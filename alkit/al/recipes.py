@@ -19,8 +19,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from alkit.al.bridges import ACTIVATIONS
+from alkit.al.codes import Contrast
 from alkit.al.layers import Loss
-from alkit.al.losses import Contrast
 from alkit.engine.optimizers import adam
 
 FIRST_LOSSES: dict[str, Loss] = {

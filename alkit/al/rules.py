@@ -26,10 +26,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from alkit.al.bridges import Pool, Pooled
-from alkit.al.codes import FixedDecoder, FixedEncoder
+from alkit.al.codes import Contrast, FixedDecoder, FixedEncoder
 from alkit.al.convert import kind_of, to_al
 from alkit.al.layers import AE, AL, Loss
-from alkit.al.losses import Contrast
 from alkit.al.model import ALModel
 from alkit.al.recipes import FIXED_CODES
 from alkit.base import tree

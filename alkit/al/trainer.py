@@ -102,9 +102,9 @@ def label_losses(autoencoders: Iterable[AE], num_classes: int) -> list[tuple[flo
     Where these are near each other, codes hardly tell the classes apart. The least is known for
     MSE, cross-entropy and BCE, and NaN for any other loss.
     """
-    levels, found = nn.ModuleList(autoencoders), []
-    rows = torch.eye(num_classes, dtype=dtype_of(levels))
-    with evaluating(levels):
+    levels, found = [*autoencoders], list[tuple[float, float]]()
+    rows = torch.eye(num_classes, dtype=dtype_of(levels[0]))
+    with evaluating(nn.ModuleList(levels)):
         for ae in levels:
             rows = place(rows, ae)
             code, decoded = ae(rows)

@@ -17,7 +17,6 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from alkit.al.layers import apply
 from alkit.al.model import ALModel
 from alkit.data.parts import Part
 from alkit.engine.device import place
@@ -64,10 +63,10 @@ def scores(model: ALModel, part: Part, batch_size: int = 512) -> Tensor:
 def _all_exits(model: ALModel, x: Any) -> list[Tensor]:
     found = []
     for index, layer in enumerate(model):
-        x = apply("f", layer.enc.f, place(x, layer))
-        code = apply("b", layer.enc.b, x)
+        x = layer.enc.f(place(x, layer))
+        code = layer.enc.b(x)
         for below in reversed(range(index + 1)):
-            code = apply("h", model[below].ae.h, place(code, model[below]))
+            code = model[below].ae.h(place(code, model[below]))
         found.append(code)
     return found
 
@@ -155,11 +154,11 @@ def costs(model: ALModel, x: Any) -> list[float]:
     with evaluating(model):
         for index, layer in enumerate(model):
             with FlopCounterMode(display=False) as block:
-                x = apply("f", layer.enc.f, place(x, layer))
+                x = layer.enc.f(place(x, layer))
             with FlopCounterMode(display=False) as way_out:
-                code = apply("b", layer.enc.b, x)
+                code = layer.enc.b(x)
                 for below in reversed(range(index + 1)):
-                    code = apply("h", model[below].ae.h, place(code, model[below]))
+                    code = model[below].ae.h(place(code, model[below]))
             own = way_out.get_total_flops()
             blocks += block.get_total_flops()
             total += block.get_total_flops() + own
