@@ -83,7 +83,8 @@ def code_table(num_classes: int, code_dim: int, seed: int = 0) -> Tensor:
     A function of its arguments alone.
     """
     generator = generator_for("codes", seed, num_classes, code_dim)
-    directions = torch.randn(num_classes, code_dim, generator=generator)
+    shape, dtype = (num_classes, code_dim), torch.float32
+    directions = torch.randn(shape, generator=generator, dtype=dtype, device="cpu")
     if num_classes > code_dim:
         return F.normalize(directions, dim=1)
     return torch.linalg.qr(directions.T)[0].T.contiguous()

@@ -25,7 +25,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from alkit.al.bridges import Pool, Pooled
+from alkit.al.bridges import DRAWN, Pool, Pooled
 from alkit.al.codes import Contrast, FixedDecoder, FixedEncoder
 from alkit.al.convert import kind_of, to_al
 from alkit.al.layers import AE, AL, Loss
@@ -107,7 +107,7 @@ class CosineHead(nn.Module):
 
     def __init__(self, classes: int, width: int, scale: float = 10.0) -> None:
         super().__init__()
-        self.table = nn.Parameter(torch.randn(classes, width, device="cpu") * width**-0.5)
+        self.table = nn.Parameter(torch.randn(classes, width, **DRAWN) * width**-0.5)
         self.scale = scale
 
     def forward(self, m_BK: Tensor) -> Tensor:
@@ -130,7 +130,7 @@ def linear_head(b: nn.Module, classes: int) -> nn.Module:
     body = b.body if isinstance(b, Pooled) else b
     assert isinstance(body, nn.Sequential)  # as `alkit.al.convert.bridge` makes it
     last = next(at for at in reversed(range(len(body))) if isinstance(body[at], nn.Linear))
-    body[last] = nn.Linear(cast(nn.Linear, body[last]).in_features, classes, device="cpu")
+    body[last] = nn.Linear(cast(nn.Linear, body[last]).in_features, classes, **DRAWN)
     del body[last + 1 :]  # the ending of a code
     return b
 

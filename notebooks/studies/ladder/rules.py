@@ -15,12 +15,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from alkit.al.bridges import Norm1d, Norm2d, Pooled, over_all, pool, pool_of
+from alkit.al.bridges import BearsOne, Norm2d, Pooled, over_all, pool, pool_of
 from alkit.al.codes import Codes
 from alkit.al.layers import AL
 from alkit.al.rules import Made, class_scores, maps, smoothed
 
 PREDSIM_FEATURES = 2048  # the most that the publication's local classifier sees
+
+
+class Norm1d(BearsOne, nn.BatchNorm1d):
+    """Batch norm of rows (B, D)."""
 
 
 def _check_pooling(layer: AL, s: Any) -> None:

@@ -130,10 +130,8 @@ REFUSED = [
     (lambda: epoch("al", cuts=[1]), "cuts and ranks are for al_pipeline and local_pipeline"),
     (lambda: to_al([], 2, X), "no blocks"),
     (lambda: to_al([torch.relu], 2, X), "block 0 must be a module"),
-    (lambda: to_al([nn.Identity()], 2, X, pool=lambda s: s[None]), "wanted .B, D."),
     (lambda: to_al([nn.Identity()], 2, torch.zeros(1, 2, 3, 4, 5)), "give pool="),
     (lambda: to_al(Own(), 3, X), "blocks is a whole Own, and .*Give a list of its blocks"),
-    (lambda: to_al([nn.Linear(3, 3)], 3, [1, 2]), r"sample must be a batch .* got \[1, 2\]"),
 ]
 
 
