@@ -10,8 +10,7 @@ from torch import Tensor
 
 from alkit.al.backprop import BPModel
 from alkit.al.model import ALModel
-from alkit.al.stages import Epoch, optimizers_of, updating
-from alkit.al.whole import WholeStage
+from alkit.al.stages import Epoch, WholeStage, optimizers_of, updating
 from alkit.base.arguments import Brief, check_whole
 from alkit.engine.compiled import Compile, check_compile
 from alkit.engine.costs import Ledger, balanced_cuts
@@ -97,10 +96,8 @@ def train_epoch(
     check_whole(workers=workers, threads=threads)
     _check_executor(mode, cuts, executor)
     _check_steps(mode, ledgers, compile)
-    group, run = Group(executor), Epoch(model, seed, ledgers)
-    if compile:
-        run.ran = [WholeStage(stage) for stage in run.stages]
-    start_s, layers, stream = time.perf_counter(), len(run.ran), run.counted(batches)
+    group, run = Group(executor), Epoch(model, seed, ledgers, compile)
+    start_s, layers, stream = time.perf_counter(), len(run.stages), run.counted(batches)
     if executor == "ranks":
         group.check_size(workers=workers)
         if cuts is None:
@@ -111,11 +108,11 @@ def train_epoch(
         if mode == "al_pipeline":
             workers = workers or max(1, cores() // threads)
         schedule = schedule_for(mode, layers, workers, cuts, capacity)
-        timeline = execute(schedule, run.ran, stream, threads=threads)
+        timeline = execute(schedule, run.stages, stream, threads=threads)
     synchronize(model)
     model.batches_trained.fill_(run.first_batch + run.batches)
     seconds = time.perf_counter() - start_s
-    why = tuple(each.step.why for each in run.ran if isinstance(each, WholeStage))
+    why = tuple(each.step.why for each in run.stages if isinstance(each, WholeStage))
     found = run.losses(), timeline, run.samples, seconds, tuple(cuts or ())
     return Trained(*found, head=run.head_losses(), eager=why)
 
@@ -145,7 +142,7 @@ def _on_ranks(
     epoch: Epoch, schedule: Schedule, batches: Iterable[Any], group: Group, threads: int
 ) -> Timeline:
     """Run this rank's part, then give every rank what the others have trained."""
-    timeline = run_ranks(schedule, epoch.ran, batches, threads=threads)
+    timeline = run_ranks(schedule, epoch.stages, batches, threads=threads)
     group.share(owners(schedule), partial(_trained, epoch), partial(_take_over, epoch))
     return merged(timeline)
 
