@@ -1,26 +1,97 @@
-"""Associated learning, local rules and backprop behind `alkit.fit`."""
+"""Associated learning, local rules and backprop behind `alkit.fit`, and their settings by name."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from alkit.al.backprop import BPModel
+from alkit.al.bridges import Pool
 from alkit.al.convert import to_al, to_bp
 from alkit.al.model import ALModel
-from alkit.al.rules import to_local
-from alkit.al.settings import Associated, Backprop, Local, Settings
+from alkit.al.recipes import Recipe
+from alkit.al.rules import Rule, to_local
 from alkit.al.train import check_method
 from alkit.al.trainer import Trainer
 from alkit.base.seeds import drawing_from, generator_for
 from alkit.data.labels import are_numbers, are_shares
+from alkit.engine.compiled import Compile, check_compile
 from alkit.engine.device import spread
 from alkit.engine.evaluate import by_column
 from alkit.engine.loop import train_epochs
 from alkit.engine.plan import Plan, fit_on_ranks, meet
 from alkit.engine.record import Record
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Of all of them.
+
+    Attributes:
+        pool: see `alkit.to_al`.
+        num_classes: scores of a head that is made, for a network without one.
+        compile: "steps", see `alkit.train_epoch`.
+    """
+
+    pool: Pool | Sequence[Pool] | None = None
+    num_classes: int | None = None
+    compile: Compile = False
+
+    def __post_init__(self) -> None:
+        check_compile(self.compile)
+
+    def making(self) -> dict[str, Any]:
+        """Return what makes a model of blocks, where it was given."""
+        others = ("num_classes", "compile", "cuts")
+        found = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {n: value for n, value in found.items() if value is not None and n not in others}
+
+
+@dataclass(frozen=True)
+class Associated(Settings):
+    """Of al, al_m, al_fm and al_pipeline.
+
+    Attributes:
+        recipe, code_dim, read: see `alkit.to_al`.
+        cuts: of the pipeline: the first layer of each worker but the first; by default workers are
+            free, and ranks hold as many layers each.
+    """
+
+    recipe: str | Recipe | None = None
+    code_dim: int | None = None
+    read: str | None = None
+    cuts: Sequence[int] | None = None
+
+
+@dataclass(frozen=True)
+class Local(Settings):
+    """Of local and local_pipeline.
+
+    Attributes:
+        rule, read: see `alkit.to_local`.
+        cuts: as in `Associated`.
+    """
+
+    rule: str | Rule | None = None
+    read: str | None = None
+    cuts: Sequence[int] | None = None
+
+
+@dataclass(frozen=True)
+class Backprop(Settings):
+    """Of bp.
+
+    Attributes:
+        head, channels_last: see `alkit.to_bp`.
+        clip: largest norm of all gradients together.
+    """
+
+    head: nn.Module | None = None
+    channels_last: bool | None = None
+    clip: float | None = None
+
 
 # what a method takes, and what makes a model of blocks; of other methods `Associated`, `to_al`
 TAKES: dict[str, type[Settings]] = {"bp": Backprop, "local": Local, "local_pipeline": Local}
@@ -34,56 +105,38 @@ def settings_of(method: str) -> type[Settings]:
 
 def fit(plan: Plan) -> Record:
     """Run what was asked: a model as it is, or blocks, of which one is made."""
-    if not plan.method.endswith("pipeline") and plan.on_ranks:
-        raise ValueError(
-            f"there are {plan.crew} ranks, and {plan.method} runs in one process: of its family"
-            " only the pipeline runs on ranks"
-        )
+    if plan.on_ranks and not plan.method.endswith("pipeline"):
+        raise ValueError(f"there are {plan.crew} ranks, and {plan.method} runs in one process")
     with drawing_from(generator_for("made", plan.seed).get_state()):
         model = model_of(plan)  # what is added begins with weights of the seed
     return fit_on_ranks(_fit, model, plan)
 
 
 def _fit(model: ALModel | BPModel, plan: Plan) -> Record:
-    own = settings_of(plan.method)(**plan.settings)
-    trainer = Trainer(
-        spread(model, plan.own_device),
-        plan.method,
-        workers=plan.workers,
-        threads=plan.threads,
-        executor=plan.executor,
-        seed=plan.seed,
-        cuts=getattr(own, "cuts", None),
-        compile=own.compile,
-    )
+    own, options = settings_of(plan.method)(**plan.settings), dict[str, Any]()
+    for name in ("workers", "threads", "executor", "seed"):
+        options[name] = getattr(plan, name)
+    options |= {"cuts": getattr(own, "cuts", None), "compile": own.compile}
+    trainer = Trainer(spread(model, plan.own_device), plan.method, options)
     identity: dict[str, Any] = {"threads": plan.threads}
     identity |= {"compile": own.compile} if own.compile else {}
     identity |= {"clip": model.clip} if isinstance(model, BPModel) and model.clip else {}
-    with _without_gradients(model):
-        return train_epochs(trainer, plan, group=meet(plan.executor, model), identity=identity)
-
-
-@contextmanager
-def _without_gradients(model: nn.Module) -> Iterator[None]:
-    """Leave no batch's gradients behind."""
     try:
-        yield
+        return train_epochs(trainer, plan, group=meet(plan.executor, model), identity=identity)
     finally:
-        for parameter in model.parameters():
-            parameter.grad = None
+        model.zero_grad(set_to_none=True)  # no batch's gradients stay behind
 
 
 def model_of(plan: Plan) -> ALModel | BPModel:
     """Return the model itself, or what is made of blocks."""
     kind = settings_of(plan.method)
-    own = kind(**plan.settings)
+    options, made = kind(**plan.settings).making(), MADE_BY.get(kind, to_al)
     if isinstance(plan.model, ALModel | BPModel):
         plan.refuse("loss", "optimizer", "lr", why="the model has its own")
-        if unused := own.making():
-            raise TypeError(f"{next(iter(unused))}= is for blocks, of which a model is made")
+        if options:
+            raise TypeError(f"{next(iter(options))}= is for blocks, of which a model is made")
         check_method(plan.model, plan.method)
         return plan.model
-    made, options = MADE_BY.get(kind, to_al), own.making()
     options |= {} if plan.lr is None else {"lr": plan.lr}
     options |= {} if plan.optimizer is None else {"optimizer": plan.optimizer}
     if made is not to_bp:
@@ -113,18 +166,14 @@ def _layered(plan: Plan, made: Callable[..., Any], options: dict[str, Any]) -> A
             " 'regression' and 'multi_label' predict numbers"
         )
     model: ALModel = made(plan.model, plan.classes, sample, loss=plan.loss, **options)
-    if isinstance(y, Tensor) and are_numbers(y) and model.head is not None:
-        _check_head(model.head.loss_fn)
-    return model
-
-
-def _check_head(loss: Any) -> None:
-    """Refuse class numbers where the head compares numbers."""
-    if loss in (F.mse_loss, F.binary_cross_entropy_with_logits):
+    head = None if model.head is None else model.head.loss_fn
+    numbers = head in (F.mse_loss, F.binary_cross_entropy_with_logits)
+    if numbers and isinstance(y, Tensor) and are_numbers(y):
         raise ValueError(
-            f"targets are class numbers, and this recipe's head compares numbers ({loss.__name__}):"
-            " give rows (B, D) of floats, or a recipe of classes, such as 'detached'"
+            "targets are class numbers, and this recipe's head compares numbers: give rows (B, D)"
+            " of floats, or a recipe of classes, such as 'detached'"
         )
+    return model
 
 
 def recipe_for(y: Any, loss: Any) -> str:

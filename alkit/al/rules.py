@@ -14,7 +14,7 @@ notebook 06. The head's first C columns are scores.
 A layer's label side has nothing to learn: labels stay one-hot, and what a loss compares beside
 scores stands in the columns after them, which one-hot codes `[eye | 0]` do not see.
 
-B batch, C classes, D features, K width of a code.
+B batch, C classes, K width of a code.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -67,9 +67,8 @@ def to_local(
         >>> alkit.to_local(blocks, num_classes=3, sample=torch.zeros(2, 8), rule="cosine").rule
         'cosine'
     """
-    if not callable(rule) and rule not in (*RULES, "fixed_codes"):
-        names = ", ".join((*RULES, "fixed_codes"))
-        raise ValueError(f"rule is {rule!r}: give {names}, or a function")
+    if not callable(rule) and rule not in (names := (*RULES, "fixed_codes")):
+        raise ValueError(f"rule is {rule!r}: give {', '.join(names)}, or a function")
     recipe = replace(FIXED_CODES[kind_of(sample)], smoothing=SMOOTHING)
     options: dict[str, Any] = {"lr": lr, "pool": pool, "optimizer": optimizer}
     model = to_al(blocks, num_classes, sample, recipe=recipe, loss=loss, read=read, **options)
@@ -97,11 +96,6 @@ def give_heads(model: ALModel, rule: str | Rule, classes: int, sample: Any) -> N
     model.rule = rule if isinstance(rule, str) else getattr(rule, "__name__", "a function")
 
 
-def smoothed(scores_BC: Tensor, y: Tensor) -> Tensor:
-    """Return the smoothed cross-entropy; y: class numbers or rows of shares (B, C)."""
-    return F.cross_entropy(scores_BC, y, label_smoothing=SMOOTHING)
-
-
 class CosineHead(nn.Module):
     """A free vector a class: (B, K) -> scale x cosine with each, (B, C)."""
 
@@ -115,11 +109,6 @@ class CosineHead(nn.Module):
         return self.scale * (F.normalize(m_BK, dim=1) @ F.normalize(self.table, dim=1).T)
 
 
-def maps(s: Any) -> Tensor:
-    """Return a block's output as it is, without what stands beside it."""
-    return next(tree.tensors(s))
-
-
 def class_scores() -> Contrast:
     """Return the cross-entropy of scores: their plain product with one-hot codes is themselves."""
     return Contrast(1.0, cosine=False, smoothing=SMOOTHING)
@@ -127,25 +116,19 @@ def class_scores() -> Contrast:
 
 def linear_head(b: nn.Module, classes: int) -> nn.Module:
     """Return a bridge that ends in scores: its pooling, and one linear map."""
-    body = b.body if isinstance(b, Pooled) else b
-    assert isinstance(body, nn.Sequential)  # as `alkit.al.convert.bridge` makes it
+    body: Any = b.body if isinstance(b, Pooled) else b  # as `alkit.al.convert.bridge` makes it
     last = next(at for at in reversed(range(len(body))) if isinstance(body[at], nn.Linear))
-    body[last] = nn.Linear(cast(nn.Linear, body[last]).in_features, classes, **DRAWN)
+    body[last] = nn.Linear(body[last].in_features, classes, **DRAWN)
     del body[last + 1 :]  # the ending of a code
     return b
 
 
-def _bridge_of(layer: AL) -> nn.Module:
-    assert isinstance(layer.enc.b, nn.Module)
-    return layer.enc.b
-
-
 def _linear(layer: AL, s: Any, classes: int) -> Made:
-    return linear_head(_bridge_of(layer), classes), class_scores()
+    return linear_head(cast("nn.Module", layer.enc.b), classes), class_scores()
 
 
 def _cosine(layer: AL, s: Any, classes: int) -> Made:
-    b = _bridge_of(layer)
+    b = cast("nn.Module", layer.enc.b)
     return nn.Sequential(b, CosineHead(classes, b(s).shape[1])), class_scores()
 
 

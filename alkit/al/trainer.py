@@ -1,7 +1,7 @@
 """Associated learning, or backprop of the same blocks, as the loop over epochs runs it."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +16,6 @@ from alkit.al.model import ALModel
 from alkit.al.train import Trained, train_epoch
 from alkit.data.given import Splits
 from alkit.engine import trainer
-from alkit.engine.compiled import Compile
 from alkit.engine.device import place
 from alkit.engine.evaluate import judge
 from alkit.engine.modes import evaluating
@@ -26,25 +25,20 @@ TOLERANCE = 0.02  # an autoencoder whose loss is within this share of a constant
 
 @dataclass
 class Trainer(trainer.Trainer):
-    """A model, and how an epoch of it is run; see `alkit.train_epoch`.
+    """A model, and how an epoch of it is run.
 
     Args:
-        compile: "steps", or not at all.
+        options: of `alkit.train_epoch`, such as workers and seed.
     """
 
     model: ALModel | BPModel
     method: str
-    workers: int | None = None
-    threads: int = 1
-    executor: str = "threads"
-    seed: int = 0
-    cuts: list[int] | None = None
-    compile: Compile = False
+    options: dict[str, Any] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
         """The method and the seed."""
-        return f"{self.method}, seed {self.seed}"
+        return f"{self.method}, seed {self.options.get('seed', 0)}"
 
     @property
     def loss(self) -> Callable[[Any, Tensor], Tensor]:
@@ -57,9 +51,7 @@ class Trainer(trainer.Trainer):
 
     def train(self, batches: Iterable[tuple[Any, Tensor]]) -> Trained:
         """Train once on every batch."""
-        options: dict[str, Any] = {"cuts": self.cuts, "seed": self.seed, "executor": self.executor}
-        options |= {"compile": self.compile}
-        return train_epoch(self.model, batches, self.method, self.workers, self.threads, **options)
+        return train_epoch(self.model, batches, self.method, **self.options)
 
     def row(self, trained: Trained) -> dict[str, float]:
         """Return both losses of every layer, from 1, and the head's."""
@@ -73,12 +65,14 @@ class Trainer(trainer.Trainer):
     def measure(self, data: Splits) -> dict[str, float]:
         """Return the scores of its other way to read, and the number of stalled autoencoders."""
         found: dict[str, float] = {}
-        if isinstance(self.model, ALModel) and self.model.head and data.validation is not None:
+        if isinstance(self.model, BPModel):
+            return found
+        if self.model.head and data.validation is not None:
             other = "code" if self.model.read == "head" else "head"
             read = SimpleNamespace(predict=partial(self.model.predict, read=other))
             row = judge(read, data.validation, loss=self.loss).row("val")
             found |= {f"{name}_{other}": value for name, value in row.items()}
-        if isinstance(self.model, ALModel) and data.num_classes is not None:
+        if data.num_classes is not None:
             pairs = label_losses([layer.ae for layer in self.model], data.num_classes)
             found["stalled"] = sum(0 < (1 - TOLERANCE) * least <= loss for loss, least in pairs)
         return found
