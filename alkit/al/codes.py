@@ -97,6 +97,7 @@ class FixedEncoder(nn.Module):
         super().__init__()
         self.table: Tensor
         self.register_buffer("table", table_CK)
+        self.in_features = len(table_CK)
 
     def forward(self, y: Tensor) -> Tensor:
         """Return the code of each row."""

@@ -34,14 +34,10 @@ OptimizerFactory = Callable[..., torch.optim.Optimizer]
 GROUPS = ("enc", "ae")
 
 
-def dtype_of(module: nn.Module, default: torch.dtype | None = None) -> torch.dtype:
-    """Return the dtype of a module's first floating-point parameter or buffer.
-
-    Args:
-        default: where it has none; torch's default.
-    """
+def dtype_of(module: nn.Module, default: torch.dtype) -> torch.dtype:
+    """Return the dtype of a module's first floating-point parameter or buffer, if it has one."""
     held = (t.dtype for t in chain(module.parameters(), module.buffers()) if t.is_floating_point())
-    return next(held, default or torch.get_default_dtype())
+    return next(held, default)
 
 
 class ENC(nn.Module):
@@ -148,12 +144,12 @@ class AL(nn.Module):
     ) -> None:
         super().__init__()
         self.enc, self.ae = enc, ae
-        self.lr = _pair(lr)
+        self.lr = {g: _rate(lr[g] if isinstance(lr, Mapping) else lr) for g in GROUPS}
         self.optimizer_factory, self.coupled = optimizer, coupled
         self.losses: tuple[Tensor, Tensor] | None = None
         self._ready = ""  # what may come next: backward, update or neither
         self._optimizers: dict[str, torch.optim.Optimizer | None] = {}
-        self._made_for: dict[str, list[nn.Parameter]] = {}  # its groups may hold them in any order
+        self._made_for: dict[str, set[nn.Parameter]] = {}
 
     def forward(self, x: Any, y: Tensor | Codes) -> tuple[Any, Tensor | Codes]:
         """Run both sides, keep the losses, and return detached s and t.
@@ -205,15 +201,14 @@ class AL(nn.Module):
 
     @property
     def optimizers(self) -> dict[str, torch.optim.Optimizer | None]:
-        """The optimisers by group; made when first needed, and anew for a half that was
-        replaced."""
+        """The optimisers by group; made when first needed, and anew for what was replaced."""
         for group in GROUPS:
-            own = [p for p in getattr(self, group).parameters() if p.requires_grad]
-            if group in self._optimizers and _same(own, self._made_for[group]):
-                continue
-            named = getattr(self, group).named_parameters()
-            self._optimizers[group] = made(self.optimizer_factory, named, lr=self.lr[group])
-            self._made_for[group] = own
+            half = getattr(self, group)
+            own = {each for each in half.parameters() if each.requires_grad}
+            if self._made_for.get(group) != own:
+                named, rate = half.named_parameters(), self.lr[group]
+                self._optimizers[group] = made(self.optimizer_factory, named, lr=rate)
+                self._made_for[group] = own
         return self._optimizers
 
     def set_lr(self, groups: str | Iterable[str], lr: float) -> None:
@@ -225,8 +220,7 @@ class AL(nn.Module):
 
     def loss(self) -> tuple[float, float]:
         """Return the last forward's losses as numbers: (associated, autoencoder)."""
-        if self.losses is None:
-            raise RuntimeError("no losses yet: call layer(x, y) first")
+        assert self.losses is not None  # call layer(x, y) first
         return self.losses[0].item(), self.losses[1].item()
 
     @torch.no_grad()
@@ -274,21 +268,9 @@ def _check_graph(f: Callable[[Any], Any], s: Any) -> None:
         )
 
 
-def _pair(lr: float | Mapping[str, float]) -> dict[str, float]:
-    if not isinstance(lr, Mapping):
-        return dict.fromkeys(GROUPS, _rate(lr))
-    if set(lr) != set(GROUPS):
-        raise ValueError(f"lr has the keys {sorted(lr)}: give one number, or 'enc' and 'ae'")
-    return {group: _rate(lr[group]) for group in GROUPS}
-
-
 def _rate(lr: float) -> float:
     check_real("lr", lr, zero=True)
     return float(lr)
-
-
-def _same(one: list[nn.Parameter], other: list[nn.Parameter]) -> bool:
-    return list(map(id, one)) == list(map(id, other))
 
 
 def _versions(x: Any) -> list[int]:
@@ -306,36 +288,22 @@ def _count(function: Any) -> int:
 def label_rows(
     y: Tensor, label_side: nn.Module | Callable, num_classes: int | None = None
 ) -> Tensor:
-    """Return class numbers (B,) as one-hot rows of the label side's width and dtype.
-
-    Floats take its dtype, too; anything else passes as it is.
+    """Return class numbers (B,) as one-hot rows; floats take the label side's dtype.
 
     Args:
         num_classes: the width, if the label side does not show it.
-
     Raises:
         ValueError: a label out of range, or a label side that does not show its width.
     """
-    if not isinstance(y, Tensor):
-        return y
-    if y.dim() != 1 or y.is_floating_point():
-        if isinstance(label_side, nn.Module) and y.is_floating_point():
-            y = y.to(dtype_of(label_side, y.dtype))
-        return y
-    width = num_classes or _width_of(label_side)
-    if not width:
-        raise ValueError(
-            "y holds class numbers and g does not show how many classes there are: give one-hot"
-            " rows, alkit.one_hot(y, num_classes)"
-        )
-    rows = one_hot(y, width)
-    return rows.to(dtype_of(label_side)) if isinstance(label_side, nn.Module) else rows
-
-
-def _width_of(label_side: nn.Module | Callable) -> int | None:
-    for module in label_side.modules() if isinstance(label_side, nn.Module) else ():
-        table = getattr(module, "table", None)  # of fixed codes, (C, K)
-        width = getattr(module, "in_features", None) if table is None else len(table)
-        if width:
-            return int(width)
-    return None
+    parts = [*label_side.modules()] if isinstance(label_side, nn.Module) else []
+    if isinstance(y, Tensor) and y.dim() == 1 and not y.is_floating_point():
+        shown = (getattr(part, "in_features", 0) for part in parts)
+        if not (width := num_classes or next(filter(None, shown), 0)):
+            raise ValueError(
+                "y holds class numbers and g does not show how many classes there are: give one-hot"
+                " rows, alkit.one_hot(y, num_classes)"
+            )
+        y = one_hot(y, width)
+    if parts and isinstance(y, Tensor) and y.is_floating_point():
+        y = y.to(dtype_of(parts[0], y.dtype))
+    return y

@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from alkit.al.backprop import BPModel
 from alkit.al.codes import Codes, shared, takes_codes
 from alkit.al.layers import AL, label_rows
-from alkit.base.arguments import given
 from alkit.engine.device import place
 from alkit.engine.modes import evaluating
 from alkit.engine.steps import check_untied
@@ -48,7 +47,7 @@ class ALModel(nn.Module):
         self.read = read or ("code" if head is None else "head")
         self._check_read(self.read)
         self.layers = cast("Sequence[AL]", nn.ModuleList(layers))
-        _check_layers(self.layers)
+        check_untied("layers", self.layers)
         # batches trained on: randomness goes on from here, also after loading a state dict
         self.batches_trained: Tensor
         self.register_buffer("batches_trained", torch.zeros((), dtype=torch.int64))
@@ -141,12 +140,3 @@ class ALModel(nn.Module):
         effective = sum(n["f"] for n in layers) + (head if self.read == "head" else decoding)
         total = sum(sum(n.values()) for n in layers) + head
         return {"effective": effective, "affiliated": total - effective, "total": total}
-
-
-def _check_layers(layers: Sequence[nn.Module]) -> None:
-    if not len(layers):
-        raise ValueError("an ALModel needs at least one AL layer")
-    for index, layer in enumerate(layers):
-        if not isinstance(layer, AL):
-            raise TypeError(f"layer {index} must be an AL layer, got {given(layer)}")
-    check_untied("layers", layers)

@@ -97,7 +97,7 @@ def label_losses(autoencoders: Iterable[AE], num_classes: int) -> list[tuple[flo
     MSE, cross-entropy and BCE, and NaN for any other loss.
     """
     levels, found = [*autoencoders], list[tuple[float, float]]()
-    rows = torch.eye(num_classes, dtype=dtype_of(levels[0]))
+    rows = torch.eye(num_classes, dtype=dtype_of(levels[0], torch.float32))
     with evaluating(nn.ModuleList(levels)):
         for ae in levels:
             rows = place(rows, ae)
