@@ -9,7 +9,8 @@ rows repeat, up to rounding. It also shows the codes of *all* classes to losses 
 C classes, K width of the code, B batch size.
 """
 
-from typing import NamedTuple
+from dataclasses import KW_ONLY, dataclass
+from typing import ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -33,10 +34,7 @@ class Codes(NamedTuple):
     index: Tensor  # type: ignore[assignment]  # tuples have a method of that name
 
     def of(self, rows: Tensor) -> Tensor:
-        """Return for each sample what `rows` (C, .) has for its class, or the mean by its shares.
-
-        The code of a soft label is the mixture of its classes' codes.
-        """
+        """Return what `rows` (C, .) has for the class of each sample, or the mean by its shares."""
         return self.index @ rows if self.index.is_floating_point() else rows[self.index]
 
     def gathered(self) -> Tensor:
@@ -71,17 +69,14 @@ def class_codes(target: Tensor | Codes) -> Codes:
         return target
     if isinstance(shared(target), Tensor) and are_shares(target):
         raise ValueError(
-            "these rows look like soft labels, and this loss compares with the codes of all"
-            " classes: give alkit.al.codes.shared(y, soft=True), as ALModel does"
+            "soft labels, of which each would be a class to this loss: give"
+            " alkit.al.codes.shared(y, soft=True), as ALModel does"
         )
     return Codes(*torch.unique(target, dim=0, return_inverse=True))
 
 
 def code_table(num_classes: int, code_dim: int, seed: int = 0) -> Tensor:
-    """Return fixed codes of length 1, float (C, K): orthonormal if C <= K, else random directions.
-
-    A function of its arguments alone.
-    """
+    """Return fixed codes of length 1, (C, K): orthonormal if C <= K, else random directions."""
     generator = generator_for("codes", seed, num_classes, code_dim)
     shape, dtype = (num_classes, code_dim), torch.float32
     directions = torch.randn(shape, generator=generator, dtype=dtype, device="cpu")
@@ -105,10 +100,7 @@ class FixedEncoder(nn.Module):
 
 
 class FixedDecoder(nn.Module):
-    """Its h: similarity to every class's code, (., K) -> (., C).
-
-    Codes have length 1, so the largest score is that of the nearest code; with orthonormal codes
-    this is the exact inverse.
+    """Its h: similarity to every class's code, (., K) -> (., C), largest at the nearest code.
 
     Args:
         scale: factor of the scores; that of the associated loss makes them its logits' size.
@@ -125,6 +117,7 @@ class FixedDecoder(nn.Module):
         return self.scale * (code @ self.table.T)
 
 
+@dataclass(frozen=True)
 class Contrast:
     """Cross-entropy over similarities between the bridge's output and the codes of all classes.
 
@@ -142,18 +135,12 @@ class Contrast:
             their length in common, which no bridge can tell classes by.
     """
 
-    takes_codes = True  # give it Codes where there are any, not a gathered row a sample
-
-    def __init__(
-        self,
-        scale: float = 10.0,
-        *,
-        cosine: bool = True,
-        smoothing: float = 0.0,
-        centred: bool = False,
-    ) -> None:
-        self.scale, self.cosine, self.smoothing = scale, cosine, smoothing
-        self.centred = centred
+    scale: float = 10.0
+    _: KW_ONLY
+    cosine: bool = True
+    smoothing: float = 0.0
+    centred: bool = False
+    takes_codes: ClassVar = True  # give it Codes where there are any, not a gathered row a sample
 
     def __call__(self, m: Tensor, target: Tensor | Codes) -> Tensor:
         """Return the mean over the batch, a scalar."""
@@ -171,5 +158,5 @@ class Contrast:
 
 
 def takes_codes(loss: object) -> bool:
-    """Say whether a loss wants the codes of all classes, `Codes`, instead of a row a sample."""
+    """Say whether a loss wants `Codes` of all classes, instead of a row a sample."""
     return getattr(loss, "takes_codes", False)

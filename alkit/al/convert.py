@@ -58,31 +58,27 @@ def to_al(
     layers, on detached features.
 
     Args:
-        blocks: modules, each taking what the one before returns, or an `nn.Sequential` of them;
-            used as they are, not copied.
+        blocks: modules, each taking what the one before returns; used as they are, not copied.
         num_classes: C, 2 or more; 1 only for numbers to predict, with a recipe of squared errors.
-        sample: a batch that the first block takes; two samples are enough. It is run once, in
-            evaluation mode, so buffers don't change.
-        recipe: bridges, codes and losses; of `alkit.al.recipes.RECIPES`, or a `Recipe`. By default
-            codes are learned from labels alone; those of "coupled" also from inputs: on pictures
-            they want a head, as reading by the nearest code costs accuracy (notebook 08); on texts
-            they are read as well, or better, by the nearest code (notebook 06).
-        code_dim: K, the width of the label code; the recipe's by default.
-        lr: a number or {"enc": ..., "ae": ...}; the recipe's by default.
-        pool: reduces a block's output to (B, D), one for all blocks or one a block; the recipe's
-            by default.
-        loss: of the head; the recipe's by default.
-        read: where scores come from: "head" by default where there is one, or "code", as in the
-            publication and with its recipe.
+        sample: two samples that the first block takes, run once in evaluation mode.
+        recipe: bridges, codes and losses; of `alkit.al.recipes.RECIPES`, or a `Recipe`, whose own
+            values are what is not given here. By default codes are learned from labels alone; those
+            of "coupled" also from inputs: on pictures they want a head, as reading by the nearest
+            code costs accuracy (notebook 08); on texts it does not (notebook 06).
+        code_dim: K, the width of the label code.
+        lr: a number or {"enc": ..., "ae": ...}.
+        pool: reduces a block's output to (B, D), one for all blocks or one a block.
+        loss: of the head.
+        read: where scores come from: "head" by default where there is one, or "code".
     Raises:
-        ValueError: no blocks, a recipe that does not suit one class, a pool that gives no rows, a
-            loss or `read="head"` without a head.
+        ValueError: a recipe that does not suit one class, a loss or `read="head"` without a head.
     """
     chosen = find_recipe(recipe, kind_of(sample))
     _check_classes(num_classes, chosen)
     if code_dim is not None:
         chosen = replace(chosen, code_dim=code_dim)
-    pairs = dry_run(_joined(blocks), sample)
+    groups = [nn.Sequential(*each) if each[1:] else each[0] for each in joined(blocks)]
+    pairs = dry_run(groups, sample)
     top = [pairs.pop()[0]] if are_scores(pairs[-1][1], num_classes) else []
     _check_parts(len(pairs), top, loss)
     if chosen.channels_last:
@@ -160,20 +156,14 @@ def _check_classes(num_classes: int, recipe: Recipe) -> None:
 def _check_parts(layers: int, top: list[nn.Module], loss: Loss | None) -> None:
     if not layers:
         raise ValueError(
-            "the network is one block, which gives the scores: there is none below it to train by a"
-            ' rule of its own. Give two blocks or more, as alkit.blocks cuts them, or method="bp"'
+            "the network is one block, which gives the scores, and none below it trains by itself:"
+            ' give two blocks or more, as alkit.blocks cuts them, or method="bp"'
         )
     if loss is not None and not top:
         raise ValueError(
             "loss is given, and the last block gives no scores for it; layers' losses are the"
             ' recipe\'s: give recipe="regression", "multi_label", ...'
         )
-
-
-def _joined(blocks: Iterable[nn.Module]) -> list[nn.Module]:
-    """Return blocks with parameters, the others joined to those before."""
-    groups = joined(blocks)
-    return [group[0] if len(group) == 1 else nn.Sequential(*group) for group in groups]
 
 
 def are_scores(output: Any, num_classes: int) -> bool:

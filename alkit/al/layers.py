@@ -45,14 +45,13 @@ class ENC(nn.Module):
 
     To override, subclass and keep this contract: `forward(x)` returns `(s, m)`, s for the next
     layer (any tree of tensors, not detached), m a float (B, K) as wide as the label code; `loss(m,
-    target)` returns a scalar; the target arrives as rows (B, K) or as `Codes`, detached unless the
-    layer is coupled.
-    `inference` by letter calls `self.f` and `self.b`.
+    target)` returns a scalar, of a target as rows (B, K) or as `Codes`. `inference` by letter calls
+    `self.f` and `self.b`.
 
     Args:
         f: the backbone's own block.
         b: the bridge; takes whatever f returns.
-        loss: associated loss of (m, target); default mean squared error.
+        loss: associated loss of (m, target).
     """
 
     def __init__(
@@ -90,8 +89,8 @@ class AE(nn.Module):
     Args:
         g: label encoder, (B, C) or (B, K of the layer below) -> (B, K).
         h: its inverse.
-        loss: autoencoder loss of (r, y); default mean squared error. `F.cross_entropy` suits the
-            first layer, where y is one-hot and r are logits.
+        loss: autoencoder loss of (r, y); `F.cross_entropy` suits the first layer, where y is
+            one-hot and r are logits.
     """
 
     def __init__(

@@ -78,14 +78,12 @@ def train_epoch(
         capacity: of a pipeline: batches that may wait between two workers, or with free workers
             between two layers.
         seed: dropout and other noise are a function of it, the layer and the batch's number.
-        ledgers: count the bytes that the forwards keep for their backwards, one a layer (with bp
-            one in all); layers may share one.
+        ledgers: count the bytes that the forwards keep for their backwards, one a layer.
         executor: "threads", or of a pipeline "ranks": call it on every rank with the same model
             and batches (see `alkit.launch`); all ranks end with all that was trained.
         compile: "steps" compiles each layer's forward, backward and update as one call without the
             interpreter's lock (`alkit.engine.compiled`); of backprop all of it. Bits are equal in
-            all modes that run so, and results up to rounding as without. Not for al_m and al_fm,
-            whose forwards run apart. A layer that draws random numbers runs as it is.
+            all modes that run so. A layer that draws random numbers runs as it is.
     Raises:
         ValueError: unknown mode, no batches, or a batch that doesn't fit.
         FloatingPointError: a loss is not finite; names layer and batch. The model is spoilt

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -17,7 +16,6 @@ from alkit.al.train import Trained, train_epoch
 from alkit.data.given import Splits
 from alkit.engine import trainer
 from alkit.engine.device import place
-from alkit.engine.evaluate import judge
 from alkit.engine.modes import evaluating
 
 TOLERANCE = 0.02  # an autoencoder whose loss is within this share of a constant's is stalled
@@ -63,19 +61,11 @@ class Trainer(trainer.Trainer):
         return row
 
     def measure(self, data: Splits) -> dict[str, float]:
-        """Return the scores of its other way to read, and the number of stalled autoencoders."""
-        found: dict[str, float] = {}
-        if isinstance(self.model, BPModel):
-            return found
-        if self.model.head and data.validation is not None:
-            other = "code" if self.model.read == "head" else "head"
-            read = SimpleNamespace(predict=partial(self.model.predict, read=other))
-            row = judge(read, data.validation, loss=self.loss).row("val")
-            found |= {f"{name}_{other}": value for name, value in row.items()}
-        if data.num_classes is not None:
-            pairs = label_losses([layer.ae for layer in self.model], data.num_classes)
-            found["stalled"] = sum(0 < (1 - TOLERANCE) * least <= loss for loss, least in pairs)
-        return found
+        """Return how many label autoencoders are stalled."""
+        if isinstance(self.model, BPModel) or data.num_classes is None:
+            return {}
+        pairs = label_losses([layer.ae for layer in self.model], data.num_classes)
+        return {"stalled": sum(0 < (1 - TOLERANCE) * least <= loss for loss, least in pairs)}
 
     def shown(self, trained: Trained) -> dict[str, float]:
         """Return the mean of each kind of loss."""
