@@ -4,6 +4,6 @@ layers, model               ENC, AE, AL; a stack of them
 codes, bridges, recipes     what a layer is made of
 convert, rules              any list of blocks as AL layers, or as layers of a local rule
 stages, train               an epoch in any mode, over threads or ranks
-trainer, fit                associated learning behind `alkit.fit`
+fit                         associated learning behind `alkit.fit`
 backprop                    the same blocks under plain backprop
 """

@@ -179,9 +179,9 @@ def _halves(
         pool = found
     width = recipe.code_dim if level else classes
     b, ae = bridge(recipe, s, pool), label_side(recipe, level, width)
-    if (like := next((t for t in tree.tensors(s) if t.is_floating_point()), None)) is not None:
-        b, ae = b.to(like), ae.to(like)
-    return ENC(block, b, recipe.associated_loss()), ae
+    floats = (each for each in tree.tensors(s) if each.is_floating_point())
+    like = next(floats, torch.zeros((), **DRAWN))
+    return ENC(block, b.to(like), recipe.associated_loss()), ae.to(like)
 
 
 def bridge(recipe: Recipe, s: Any, pool_of_caller: Pool | None) -> nn.Module:

@@ -1,28 +1,35 @@
-"""Associated learning, local rules and backprop behind `alkit.fit`, and their settings by name."""
+"""Associated learning, local rules and backprop behind `alkit.fit`: settings, model and trainer."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, fields
+from functools import partial
 from typing import Any
 
+import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from alkit.al.backprop import BPModel
 from alkit.al.bridges import Pool
 from alkit.al.convert import to_al, to_bp
+from alkit.al.layers import AE, dtype_of, label_rows
 from alkit.al.model import ALModel
 from alkit.al.recipes import Recipe
 from alkit.al.rules import Rule, to_local
-from alkit.al.train import check_method
-from alkit.al.trainer import Trainer
+from alkit.al.train import Trained, check_method, train_epoch
 from alkit.base.seeds import drawing_from, generator_for
+from alkit.data.given import Splits
 from alkit.data.labels import are_numbers, are_shares
 from alkit.engine.compiled import Compile, check_compile
-from alkit.engine.device import spread
+from alkit.engine.device import place, spread
 from alkit.engine.evaluate import by_column
 from alkit.engine.loop import train_epochs
+from alkit.engine.modes import evaluating
 from alkit.engine.plan import Plan, fit_on_ranks, meet
 from alkit.engine.record import Record
+from alkit.engine.trainer import Trainer as Base
+
+TOLERANCE = 0.02  # an autoencoder whose loss is within this share of a constant's is stalled
 
 
 @dataclass(frozen=True)
@@ -188,3 +195,86 @@ def of_numbers(y: Any, loss: Any) -> bool:
     if loss is None or not isinstance(y, Tensor) or not y.is_floating_point():
         return False
     return by_column(loss) or not (y.dim() == 2 and y.shape[1] > 1 and are_shares(y))
+
+
+@dataclass
+class Trainer(Base):
+    """A model, and how an epoch of it is run.
+
+    Args:
+        options: of `alkit.train_epoch`, such as workers and seed.
+    """
+
+    model: ALModel | BPModel
+    method: str
+    options: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The method and the seed."""
+        return f"{self.method}, seed {self.options.get('seed', 0)}"
+
+    @property
+    def loss(self) -> Callable[[Any, Tensor], Tensor]:
+        """The loss of backprop, or of the first level's autoencoder."""
+        if isinstance(self.model, ALModel) and self.model.read == "code":
+            return partial(_of_codes, model=self.model)
+        whole = self.model if isinstance(self.model, BPModel) else self.model.head
+        assert whole is not None
+        return whole.loss_fn
+
+    def train(self, batches: Iterable[tuple[Any, Tensor]]) -> Trained:
+        """Train once on every batch."""
+        return train_epoch(self.model, batches, self.method, **self.options)
+
+    def row(self, trained: Trained) -> dict[str, float]:
+        """Return both losses of every layer, from 1, and the head's."""
+        row = {} if trained.head is None else {"head": trained.head.mean().item()}
+        per_layer = trained.losses.mean(0)
+        if per_layer.shape[1] == 2:
+            for at, (associated, autoencoder) in enumerate(per_layer.tolist(), 1):
+                row |= {f"associated_{at}": associated, f"autoencoder_{at}": autoencoder}
+        return row
+
+    def measure(self, data: Splits) -> dict[str, float]:
+        """Return how many label autoencoders are stalled."""
+        if isinstance(self.model, BPModel) or data.num_classes is None:
+            return {}
+        pairs = label_losses([layer.ae for layer in self.model], data.num_classes)
+        return {"stalled": sum(0 < (1 - TOLERANCE) * least <= loss for loss, least in pairs)}
+
+    def shown(self, trained: Trained) -> dict[str, float]:
+        """Return the mean of each kind of loss."""
+        means = trained.losses.mean((0, 1)).tolist()
+        names = ("associated", "autoencoder") if len(means) == 2 else ("loss",)
+        return dict(zip(names, means, strict=True))
+
+
+def _of_codes(scores: Tensor, y: Tensor, *, model: ALModel) -> Tensor:
+    own = model[0].ae
+    return own.loss_fn(scores, label_rows(y, own.g, model.num_classes))
+
+
+@torch.no_grad()
+def label_losses(autoencoders: Iterable[AE], num_classes: int) -> list[tuple[float, float]]:
+    """Return each label autoencoder's loss on all classes, and the least of one prediction for all.
+
+    Where these are near each other, codes hardly tell the classes apart. The least is known for
+    MSE, cross-entropy and BCE, and NaN for any other loss.
+    """
+    levels, found = [*autoencoders], list[tuple[float, float]]()
+    rows = torch.eye(num_classes, dtype=dtype_of(levels[0], torch.float32))
+    with evaluating(nn.ModuleList(levels)):
+        for ae in levels:
+            rows = place(rows, ae)
+            code, decoded = ae(rows)
+            mean = rows.mean(0, keepdim=True)
+            best = {
+                F.mse_loss: mean,
+                F.cross_entropy: mean.clamp(min=1e-12).log(),
+                F.binary_cross_entropy_with_logits: mean.clamp(1e-7, 1 - 1e-7).logit(),
+            }.get(ae.loss_fn, mean * float("nan"))
+            least = ae.loss_fn(best.expand_as(rows), rows)
+            found.append((ae.loss(decoded, rows).item(), least.item()))
+            rows = code
+    return found

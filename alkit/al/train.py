@@ -92,8 +92,7 @@ def train_epoch(
     check_method(model, mode)
     mode = LOCAL_MODES.get(mode, mode)
     check_whole(workers=workers, threads=threads)
-    _check_executor(mode, cuts, executor)
-    _check_steps(mode, ledgers, compile)
+    _check(mode, cuts, executor, ledgers, compile)
     group, run = Group(executor), Epoch(model, seed, ledgers, compile)
     start_s, layers, stream = time.perf_counter(), len(run.stages), run.counted(batches)
     if executor == "ranks":
@@ -164,15 +163,12 @@ def _take_over(epoch: Epoch, stage: int, trained: dict[str, Any]) -> None:
     epoch.by_stage[stage].take_over(trained["losses"])
 
 
-def _check_executor(mode: str, cuts: Sequence[int] | None, executor: str) -> None:
+def _check(mode: str, cuts: Any, executor: str, ledgers: Any, compile: Compile) -> None:
+    check_compile(compile)
     if executor not in ("threads", "ranks"):
         raise ValueError(f"executor is {executor!r}: give threads or ranks")
     if mode != "al_pipeline" and (cuts is not None or executor == "ranks"):
         raise ValueError(f"cuts and ranks are for al_pipeline and local_pipeline, not for {mode}")
-
-
-def _check_steps(mode: str, ledgers: Sequence[Ledger] | None, compile: Compile) -> None:
-    check_compile(compile)
     if compile and (mode in ("al_m", "al_fm") or ledgers is not None):
         why = f"{mode} runs forwards apart" if ledgers is None else "ledgers find nothing kept"
         raise ValueError(f"compile is {compile!r}, which joins a layer's whole step, and {why}")

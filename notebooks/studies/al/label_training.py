@@ -14,9 +14,9 @@ from torch import Tensor, nn
 
 from alkit.al.codes import Codes, shared
 from alkit.al.convert import label_side
+from alkit.al.fit import TOLERANCE, label_losses
 from alkit.al.layers import AE
 from alkit.al.recipes import Recipe
-from alkit.al.trainer import TOLERANCE, label_losses
 from alkit.base.seeds import generator_for
 from alkit.data.labels import one_hot
 from alkit.engine.optimizers import adam

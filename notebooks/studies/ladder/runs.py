@@ -17,8 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from alkit.al.backprop import BPModel
+from alkit.al.fit import Trainer
 from alkit.al.model import ALModel
-from alkit.al.trainer import Trainer
 from alkit.base.seeds import generator_for
 from alkit.data.given import Splits
 from alkit.data.parts import DataSet, Part

@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from alkit import AE, to_al, to_local
+from alkit.al.fit import Trainer, label_losses
 from alkit.al.recipes import find_recipe
-from alkit.al.trainer import Trainer, label_losses
 from alkit.data.given import Splits
 from studies.al import label_training as labels
 from tests.helpers import differences
@@ -87,17 +87,6 @@ def test_the_detector_counts_layers_and_changes_nothing():
     frozen = to_local(convnet(widths=(4, 4)), 10, sample, rule="fixed_codes")
     assert _stalled(frozen) == 0
     assert _stalled(model.double()) == 2
-
-
-def test_until_right_ends_when_all_classes_decode():
-    cure = replace(ORIGINAL, codes="fixed", first_loss="cross_entropy", code_dim=32)
-    options = {"epochs": 5, "steps": 2, "batch_size": 8}
-    one = labels.train_labels(labels.stack(cure, 10), 10, until_right=True, **options)
-    assert one.epoch.tolist() == [1]
-    assert len(labels.train_labels(labels.stack(cure, 10), 10, **options)) == 5
-    stuck = labels.stack(replace(ORIGINAL, code_dim=32), 10, levels=2)
-    both = labels.train_labels(stuck, 10, until_right=True, lr=1e-4, **options)
-    assert both.epoch.max() == 5
 
 
 def test_until_right_waits_for_all_levels_and_does_not_change_the_run():
