@@ -30,6 +30,8 @@ class BPModel(nn.Module):
         clip: largest norm of all gradients together; None for no limit.
     """
 
+    head = None  # of layers that train by themselves
+
     def __init__(
         self,
         blocks: Iterable[nn.Module],

@@ -113,7 +113,8 @@ def settings_of(method: str) -> type[Settings]:
 def fit(plan: Plan) -> Record:
     """Run what was asked: a model as it is, or blocks, of which one is made."""
     if plan.on_ranks and not plan.method.endswith("pipeline"):
-        raise ValueError(f"there are {plan.crew} ranks, and {plan.method} runs in one process")
+        said = f"there are {plan.crew} ranks, and {plan.method} runs in one process"
+        raise ValueError(f"{said}: of its family only the pipeline runs on ranks")
     with drawing_from(generator_for("made", plan.seed).get_state()):
         model = model_of(plan)  # what is added begins with weights of the seed
     return fit_on_ranks(_fit, model, plan)

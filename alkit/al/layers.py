@@ -262,8 +262,8 @@ def _check_graph(f: Callable[[Any], Any], s: Any) -> None:
         return
     if isinstance(f, nn.Module) and any(each.requires_grad for each in f.parameters()):
         raise ValueError(
-            "f has weights that learn, and its output no gradient for them: a layer's input needs"
-            " none, so torch.utils.checkpoint must be given use_reentrant=False"
+            "f has weights that learn, and its output no gradient for them: torch.utils.checkpoint"
+            " with use_reentrant=True makes none in a layer, give use_reentrant=False"
         )
 
 

@@ -64,22 +64,17 @@ class Epoch:
             x, y = as_pair(batch, number)
             self.batches += 1
             self.samples += tree.batch_size(x)
-            beside = () if self.head is None else (y,)
+            beside = () if self.model.head is None else (y,)
             yield x, self.model.label_input(y), *beside
-
-    @property
-    def head(self) -> BPModel | None:
-        """What stands on top of the layers."""
-        return None if isinstance(self.model, BPModel) else self.model.head
 
     def losses(self) -> Tensor:
         """Return what was noted, float (batches, stages, losses); raises if one is not finite."""
-        layers = self.by_stage[: len(self.by_stage) - (self.head is not None)]
+        layers = self.by_stage[: len(self.by_stage) - (self.model.head is not None)]
         return torch.stack([own.rows() for own in layers], dim=1)
 
     def head_losses(self) -> Tensor | None:
         """Return the losses of the head, float (batches,)."""
-        return None if self.head is None else self.by_stage[-1].rows()[:, 0]
+        return None if self.model.head is None else self.by_stage[-1].rows()[:, 0]
 
     def _diverged(self, stage: int, batch: int, column: int, value: float) -> FloatingPointError:
         which = f"{('associated', 'autoencoder')[column]} loss of layer {stage}"
